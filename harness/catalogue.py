@@ -1,0 +1,181 @@
+"""Finds and loads tasks, skills and expert projects: in a checkout, a wheel, or a user's folder.
+
+Owns: the lookup of shipped data and the digests of tasks. Does not own: what is done with them.
+Invariant: the same bytes give the same digest wherever they lie.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import importlib.util
+import tomllib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from pydantic import ValidationError
+
+from harness.errors import UsageError
+from harness.expressions import evaluate
+from harness.records import Project, ProjectFile, Skill, Task
+from harness.skills.spec import read_skill
+
+_TEXT_LIMIT_BYTES = 1 << 20
+
+
+def data_directory(kind: str) -> Path:
+    """Where `tasks`, `skills`, `kernels_ref` or `demo` lie: beside the package, or inside the wheel."""
+    package = Path(__file__).parent
+    beside = package.parent / kind
+    inside = package / "_data" / kind
+    for candidate in (inside, beside):
+        if candidate.is_dir():
+            return candidate
+    raise UsageError(f"liftbench's own {kind}/ folder is missing (looked at {inside} and {beside})")
+
+
+@dataclass(frozen=True)
+class LoadedTask:
+    """A task and where its reference lies."""
+
+    task: Task
+    directory: Path
+
+    @property
+    def reference_path(self) -> Path:
+        """The PyTorch reference."""
+        return self.directory / "reference.py"
+
+    def reference_module(self) -> ModuleType:
+        """Import reference.py afresh (it is ours or the user's, never the student's)."""
+        name = f"liftbench_reference_{self.task.level}_{self.task.name}"
+        spec = importlib.util.spec_from_file_location(name, self.reference_path)
+        if spec is None or spec.loader is None:
+            raise UsageError(f"{self.reference_path} cannot be imported")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+
+def load_task(directory: Path) -> LoadedTask:
+    """Read one task folder. Raises UsageError that names the file and the fault."""
+    path = directory / "task.toml"
+    try:
+        toml_bytes = path.read_bytes()
+        reference_bytes = (directory / "reference.py").read_bytes()
+    except OSError as error:
+        raise UsageError(f"{error.filename} cannot be read: {error.strerror}") from error
+    digest = hashlib.sha256(toml_bytes + b"\0" + reference_bytes).hexdigest()
+    try:
+        fields: dict[str, Any] = tomllib.loads(toml_bytes.decode())
+        fields["operands"] = fields.pop("operand", [])
+        fields["scalars"] = fields.pop("scalar", [])
+        fields["workloads"] = fields.pop("workload", [])
+        task = Task(name=directory.name, level=directory.parent.name, digest=digest, **fields)
+        _check_expressions(task)
+    except (ValidationError, ValueError, TypeError) as error:
+        raise UsageError(f"{path}: {error}") from error
+    return LoadedTask(task, directory)
+
+
+def _check_expressions(task: Task) -> None:
+    for workload in task.workloads:
+        for operand in task.operands:
+            for axis in operand.shape:
+                evaluate(axis, workload.dims)
+        if task.flops is not None:
+            evaluate(task.flops, workload.dims)
+        missing = {s.name for s in task.scalars} - set(workload.scalars)
+        if missing:
+            raise ValueError(f"workload {workload.name}: no value for scalar {', '.join(sorted(missing))}")
+
+
+def all_tasks(root: Path | None = None) -> list[LoadedTask]:
+    """All tasks below `root` (default: the shipped ones), sorted by id."""
+    base = data_directory("tasks") if root is None else root
+    return [load_task(path.parent) for path in sorted(base.glob("*/*/task.toml"))]
+
+
+def select_tasks(patterns: Sequence[str], root: Path | None = None) -> list[LoadedTask]:
+    """Tasks whose id or name matches one of the glob patterns; none given takes all.
+
+    Raises UsageError for a pattern that matches nothing, with the nearest names.
+    """
+    tasks = all_tasks(root)
+    if not patterns:
+        return tasks
+    chosen: dict[str, LoadedTask] = {}
+    for pattern in patterns:
+        found = [t for t in tasks if _matches(t.task, pattern)]
+        if not found:
+            raise UsageError(
+                f"no task matches {pattern!r}; known: {', '.join(t.task.id for t in tasks)}"
+            )
+        chosen.update({t.task.id: t for t in found})
+    return [chosen[key] for key in sorted(chosen)]
+
+
+def _matches(task: Task, pattern: str) -> bool:
+    return fnmatch.fnmatchcase(task.id, pattern) or fnmatch.fnmatchcase(task.name, pattern)
+
+
+@dataclass(frozen=True)
+class LoadedSkill:
+    """A skill and where its files lie."""
+
+    skill: Skill
+    directory: Path
+
+
+def load_skill(name_or_path: str) -> LoadedSkill:
+    """A skill by folder, or by the name of a shipped one. Raises UsageError when there is none."""
+    path = Path(name_or_path)
+    if not (path / "SKILL.md").is_file():
+        shipped = data_directory("skills")
+        path = shipped / name_or_path
+        if not (path / "SKILL.md").is_file():
+            names = sorted(p.parent.name for p in shipped.glob("*/SKILL.md"))
+            raise UsageError(
+                f"no skill {name_or_path!r}: neither a folder with SKILL.md nor one of {', '.join(names)}"
+            )
+    return LoadedSkill(read_skill(path), path)
+
+
+def expert_directory(task: Task) -> Path | None:
+    """The expert project for a task, or None."""
+    path = data_directory("kernels_ref") / task.level / task.name
+    return path if (path / "build.toml").is_file() else None
+
+
+def _wanted(relative: Path) -> bool:
+    hidden = any(part.startswith(".") or part in {"__pycache__", "build"} for part in relative.parts)
+    return not hidden and relative.suffix not in {".so", ".pyc", ".o"}
+
+
+def read_project(directory: Path) -> Project:
+    """A project from a folder, leaving out hidden files and build leftovers; never follows links.
+
+    Raises UsageError when there is no build.toml, a file is no text, or it is above 1 MiB in all.
+    """
+    if not (directory / "build.toml").is_file():
+        raise UsageError(f"{directory} is no kernel-builder project: it has no build.toml")
+    files, total = [], 0
+    for path in _walk(directory):
+        relative = path.relative_to(directory)
+        total += path.stat().st_size
+        if total > _TEXT_LIMIT_BYTES:
+            raise UsageError(f"{directory} holds more than 1 MiB of files; a project is source only")
+        try:
+            files.append(ProjectFile(path=relative.as_posix(), text=path.read_text()))
+        except UnicodeDecodeError as error:
+            raise UsageError(f"{path} is not UTF-8 text") from error
+    return Project(files=tuple(sorted(files, key=lambda f: f.path)))
+
+
+def _walk(directory: Path) -> Iterable[Path]:
+    for path in sorted(directory.rglob("*")):
+        if path.is_file() and not path.is_symlink() and _wanted(path.relative_to(directory)):
+            yield path

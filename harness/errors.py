@@ -1,0 +1,54 @@
+"""Failures that are ours, never the student's.
+
+LiftbenchError
+ |- UsageError        the user's input cannot be used (exit code 2)
+ |- InfraError        something of ours failed: becomes the verdict `infra` at one boundary (run.py)
+     |- ProviderError   a model API failed after its retries
+     |- SandboxError    a sandbox could not start, or broke a promise
+     |- DeviceError     a GPU failed
+     |- HarnessBug      we broke an invariant of our own
+
+A bad project is no exception: it is a `Finding` (see records.py).
+"""
+
+from __future__ import annotations
+
+from harness.outcome import Cause
+
+
+class LiftbenchError(Exception):
+    """Base of all errors that liftbench raises on purpose."""
+
+
+class UsageError(LiftbenchError):
+    """The user's input cannot be used; the message says what, where, and what to do next."""
+
+
+class InfraError(LiftbenchError):
+    """Something of ours failed; retried, never scored."""
+
+    cause: Cause = Cause.HARNESS_BUG
+
+
+class ProviderError(InfraError):
+    """A model API failed after the SDK's retries, or answered with something that is no reply."""
+
+    cause = Cause.PROVIDER
+
+
+class SandboxError(InfraError):
+    """A sandbox could not start a process or keep a promise."""
+
+    cause = Cause.SANDBOX
+
+
+class DeviceError(InfraError):
+    """A GPU failed, or disappeared."""
+
+    cause = Cause.DEVICE
+
+
+class HarnessBug(InfraError):
+    """An invariant of our own was broken."""
+
+    cause = Cause.HARNESS_BUG

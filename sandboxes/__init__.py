@@ -1,0 +1,1 @@
+"""Where untrusted code builds and runs. Imports nothing of harness except its errors."""
