@@ -111,9 +111,7 @@ def select_tasks(patterns: Sequence[str], root: Path | None = None) -> list[Load
     for pattern in patterns:
         found = [t for t in tasks if _matches(t.task, pattern)]
         if not found:
-            raise UsageError(
-                f"no task matches {pattern!r}; known: {', '.join(t.task.id for t in tasks)}"
-            )
+            raise UsageError(f"no task matches {pattern!r}; known: {', '.join(t.task.id for t in tasks)}")
         chosen.update({t.task.id: t for t in found})
     return [chosen[key] for key in sorted(chosen)]
 

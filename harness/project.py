@@ -22,7 +22,9 @@ _FENCE = re.compile(r"^(?P<indent> {0,3})(?P<marks>`{3,}|~{3,})(?P<info>[^\n]*)$
 # A path has a suffix or is one of the known bare names; directories and words are no paths.
 _PATH = r"[\w.+@~\\/-]*[\w+-]\.(?:toml|cpp|cc|cxx|c|cu|cuh|h|hpp|hxx|py|pyi|md|txt|nix|lock|inl)"
 _PATH_WORD = re.compile(rf"(?<![\w./\\-])({_PATH})(?![\w/\\-])")
-_COMMENT = re.compile(rf"^\s*(?://|\#|/\*|--|<!--)\s*(?:file(?:name)?\s*[:=]\s*)?`?({_PATH})`?\s*(?:\*/|-->)?\s*$", re.I)
+_COMMENT = re.compile(
+    rf"^\s*(?://|\#|/\*|--|<!--)\s*(?:file(?:name)?\s*[:=]\s*)?`?({_PATH})`?\s*(?:\*/|-->)?\s*$", re.I
+)
 _HEADING = re.compile(r"^\s*(?:#{1,6}\s+|\*\*|`|-\s+|\d+[.)]\s+|file(?:name)?\s*:)", re.I)
 
 
@@ -101,7 +103,9 @@ def _no_files(reply: Reply) -> Finding:
     if reply.stop == "refusal":
         return _refused(Cause.REFUSAL, "the model refused")
     if reply.stop == "length":
-        return _refused(Cause.TRUNCATED, "the reply was cut at the output limit before a project was complete")
+        return _refused(
+            Cause.TRUNCATED, "the reply was cut at the output limit before a project was complete"
+        )
     if not reply.text.strip():
         return _refused(Cause.EMPTY_REPLY, "the reply is empty")
     return _refused(Cause.NO_FILES, "the reply holds no fenced file named build.toml")

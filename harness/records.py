@@ -31,9 +31,7 @@ def digest_of(value: Any) -> str:
 class Record(BaseModel):
     """Base of all records: frozen, unknown fields refused, infinities and NaN refused."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
 
 # --- tasks -----------------------------------------------------------------------------------
@@ -372,24 +370,22 @@ class Spread(Record):
     q3_us: float
 
 
-class OutsideClock(Record):
-    """What the judge's own clock says of one contender on one workload."""
+class Lane(Record):
+    """One way of revealing inputs, timed by the worker itself and by the judge, over the same calls."""
 
+    name: Literal["call", "batch"]
+    """`call`: one reveal per call. `batch`: K input sets revealed at once, K secret."""
     calls: int
-    call_us: float
-    """T_call: mean from reveal to snapshot, one reveal per call."""
-    batch_us: float
-    """T_batch / K: the same with K input sets revealed at once."""
-    batch_size: float
-    """Mean K (it is drawn per batch)."""
-    call_constant_us: float
-    """c05: 5th percentile of the null project's T_call."""
-    batch_constant_us: float
-    """The null project's 5th percentile of T_batch / K."""
-    figure_us: float
-    """max(batch_us - batch_constant_us, call_us - call_constant_us)."""
+    inside: Spread
+    """The worker's own figures: forgeable where the worker runs a student's code."""
+    outside_us: float
+    """Judge's total / calls, less the null project's constant."""
+    constant_us: float
+    """5th percentile of the null project's figure in the same lane."""
     uncertainty_us: float
-    """u = max(10 %, 3 sigma, 2 us): the most that a forged in-process figure can gain."""
+    """u = max(10 %, 3 sigma, 2 us): the most that a forged in-process figure can gain unnoticed."""
+    matched: bool
+    """The in-process mean lies within u of the outside figure (or the worker runs only our code)."""
 
 
 class ContenderTiming(Record):
@@ -397,12 +393,20 @@ class ContenderTiming(Record):
 
     name: str
     """`student`, `eager`, `compile` or `library`."""
-    inside: Spread
-    """The worker's own figures."""
-    outside: OutsideClock
+    lanes: tuple[Lane, ...]
+    lane: Literal["call", "batch"]
+    """The lane that is scored: `call`, unless the workload is clock-limited."""
     score_us: float
+    """The in-process mean of the scored lane where it is matched, else the larger of the two."""
+    latency_us: float
+    """L: mean time from the worker's `done` until it is frozen for the snapshot."""
     flags: tuple[str, ...] = ()
     """`clock_mismatch`, `clock-limited`."""
+
+    @property
+    def scored_lane(self) -> Lane:
+        """The lane that is scored."""
+        return next(lane for lane in self.lanes if lane.name == self.lane)
 
 
 class Ratio(Record):

@@ -282,9 +282,7 @@ def _task_means(
     return by_family, dropped
 
 
-def paired_lift(
-    observations: Sequence[Observation], confidence: float = 0.95, exact_limit: int = 20
-) -> Lift:
+def paired_lift(observations: Sequence[Observation], confidence: float = 0.95, exact_limit: int = 20) -> Lift:
     """Lift paired by task and inferred by family (DESIGN.md, Statistics); n_families - 1 df.
 
     Repeats are averaged in a task and arm, tasks in a family; every family has equal weight. The
@@ -384,9 +382,7 @@ def decide(
     return Decision("helps" if side > 0 else "hurts" if side < 0 else "inconclusive", reason)
 
 
-def minimum_detectable_ratio(
-    sd: float, n_units: int, power: float = 0.8, alpha: float = 0.05
-) -> float:
+def minimum_detectable_ratio(sd: float, n_units: int, power: float = 0.8, alpha: float = 0.05) -> float:
     """Smallest true ratio that n_units independent units detect with the given power, two-sided.
 
     exp((t[1 - alpha/2] + t[power]) * sd / sqrt(n_units)), n_units - 1 df, sd of one unit's (paired)

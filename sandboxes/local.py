@@ -38,7 +38,6 @@ _OUTPUT_KILL_FACTOR = 16
 _UID_RANGE = range(20_000, 60_000)
 
 
-
 def interpreter_directories() -> list[Path]:
     """Directories that this Python needs to start and import: prefixes and site-packages."""
     paths = {Path(sys.prefix), Path(sys.base_prefix), Path(sysconfig.get_paths()["purelib"])}

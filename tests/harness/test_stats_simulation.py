@@ -13,8 +13,7 @@ the population of families, in probability, by Gauss-Hermite quadrature.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +22,7 @@ import pytest
 from harness.stats import Lift, Observation, decide, paired_lift, t_ppf
 
 Floats = npt.NDArray[np.float64]
+Figure = Callable[[str, float], None]
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,8 @@ def _family_differences(studies: Studies) -> Floats:
     """(studies, families): mean over the tasks of a family of with - without."""
     present = studies.repeats > 0
     difference = np.where(present, studies.with_skill - studies.without_skill, 0.0)
-    return difference.sum(axis=2) / present.sum(axis=2)
+    means: Floats = difference.sum(axis=2) / present.sum(axis=2)
+    return means
 
 
 def _intervals(units: Floats, confidence: float = 0.95) -> tuple[Floats, Floats]:
@@ -126,14 +127,13 @@ def _observations(studies: Studies, index: int) -> list[Observation]:
     return found
 
 
-@cache
 def _real_lifts(population: Population, n_studies: int, n_families: int, seed: int) -> list[Lift]:
     studies = _simulate(population, n_studies, n_families, seed)
     return [paired_lift(_observations(studies, index)) for index in range(n_studies)]
 
 
 @pytest.fixture
-def figure(record_property: Callable[[str, object], None]) -> Callable[[str, float], None]:
+def figure(record_property: Callable[[str, object], None]) -> Figure:
     """Print a simulated share (pytest -s) and keep it in the junit file."""
 
     def note(name: str, share: float) -> None:
@@ -141,10 +141,6 @@ def figure(record_property: Callable[[str, object], None]) -> Callable[[str, flo
         print(f"\n{name}: {share:.2%}", end="")
 
     return note
-
-
-Figure = Callable[[str, float], None]
-_NULL = Population(lift=0.0)
 
 
 def test_the_vectorised_estimator_agrees_with_paired_lift() -> None:
@@ -157,9 +153,7 @@ def test_the_vectorised_estimator_agrees_with_paired_lift() -> None:
             lift = paired_lift(_observations(studies, index))
             assert lift.interval is not None
             expected = [differences[index].mean(), low[index], high[index]]
-            assert [lift.lift, lift.interval.low, lift.interval.high] == pytest.approx(
-                expected, abs=1e-12
-            )
+            assert [lift.lift, lift.interval.low, lift.interval.high] == pytest.approx(expected, abs=1e-12)
             assert lift.n_tasks == np.count_nonzero(studies.repeats[index])
 
 
@@ -174,9 +168,7 @@ def test_simulated_studies_have_the_true_rates_we_ask_for(base_rate: float) -> N
 
 @pytest.mark.parametrize("base_rate", [0.2, 0.5, 0.8])
 @pytest.mark.parametrize("n_families", [10, 20, 40])
-def test_the_family_interval_covers_the_true_lift(
-    base_rate: float, n_families: int, figure: Figure
-) -> None:
+def test_the_family_interval_covers_the_true_lift(base_rate: float, n_families: int, figure: Figure) -> None:
     """The 95% interval by family holds the true lift in 93-97% of studies with clustered tasks."""
     studies = _simulate(Population(base_rate=base_rate), 10_000, n_families, seed=3)
     coverage = _coverage(_family_differences(studies), 0.1)
@@ -202,11 +194,9 @@ def test_paired_lift_itself_covers_the_true_lift(figure: Figure) -> None:
 
 
 @pytest.mark.parametrize(("n_families", "base_rate"), [(6, 0.5), (10, 0.2), (10, 0.5), (10, 0.8)])
-def test_a_null_skill_is_rarely_called_helpful(
-    n_families: int, base_rate: float, figure: Figure
-) -> None:
+def test_a_null_skill_is_rarely_called_helpful(n_families: int, base_rate: float, figure: Figure) -> None:
     """A skill whose mean effect is zero is called `helps` in at most 5% of studies by `decide`."""
-    lifts = _real_lifts(replace(_NULL, base_rate=base_rate), 2_000, n_families, seed=6)
+    lifts = _real_lifts(Population(base_rate=base_rate, lift=0.0), 2_000, n_families, seed=6)
     called = [decide(lift).decision for lift in lifts]
     helps, hurts = called.count("helps") / len(called), called.count("hurts") / len(called)
     figure(f"null called helps, {n_families} families, base rate {base_rate}", helps)
@@ -225,7 +215,7 @@ def test_a_strong_skill_is_called_helpful(figure: Figure) -> None:
 
 def test_a_t_interval_by_task_raises_false_alarms(figure: Figure) -> None:
     """With 30 tasks in 6 families, inference by task calls a null skill far too often significant."""
-    population = replace(_NULL, family_lift_sd=1.0)
+    population = Population(lift=0.0, family_lift_sd=1.0)
     studies = _simulate(population, 10_000, 6, seed=8, tasks=(5, 5))
     by_task = (studies.with_skill - studies.without_skill).reshape(10_000, 30)
     alarms_by_task = 1.0 - _coverage(by_task, 0.0)

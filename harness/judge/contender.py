@@ -1,0 +1,307 @@
+"""The judge's end of one worker process.
+
+Owns: starting a worker, the conversation with it, and what its silence, death or babble means.
+Does not own: what is asked of it (check.py, clock.py). Invariant: nothing a worker says is believed
+but as a claim; every wait has a deadline; every end has a cause.
+"""
+
+from __future__ import annotations
+
+import array
+import json
+import socket
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from harness.errors import SandboxError
+from harness.judge.arena import Arena, Layout
+from harness.outcome import Cause
+from harness.records import Finding
+from sandboxes.job import ExitFacts, Job, Limits, Process, Sandbox
+
+_WORKER = Path(__file__).parents[1] / "worker.py"
+_MESSAGE_BYTES = 1 << 16
+_LOAD_S = 60.0
+_OUTPUT_TAIL = 600
+
+
+class Failed(Exception):
+    """A worker fell short; `finding` says how. Caught in check.py and timing.py, never beyond grade.py."""
+
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(finding.message)
+        self.finding = finding
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a worker loads."""
+
+    kind: Literal["project", "reference", "null"]
+    path: Path | None = None
+    """The package's __init__.py, or reference.py."""
+    module: str = ""
+    function: str = ""
+
+
+@dataclass(frozen=True)
+class CallTimes:
+    """One reveal."""
+
+    outside_s: float
+    """From before the descriptor is handed over until the judge's snapshot is complete."""
+    latency_s: float
+    """From `done` until the worker is frozen."""
+    inside_ns: tuple[int, ...]
+    """What the worker says of each call."""
+
+
+class Contender:
+    """A worker that is loaded and can be called."""
+
+    def __init__(
+        self,
+        source: Source,
+        sandbox: Sandbox,
+        site_directories: list[Path],
+        *,
+        wall_s: float,
+        memory_bytes: int | None,
+        cpus: frozenset[int] | None = None,
+        call_s: float = 30.0,
+    ) -> None:
+        """Starts the worker; call load() next. Raises SandboxError when it cannot be started.
+
+        `wall_s` bounds its whole life, `call_s` one exchange.
+        """
+        self._source = source
+        self._call_s = call_s
+        inputs = {"worker.py": _WORKER}
+        if source.kind == "project" and source.path is not None:
+            inputs["project"] = source.path.parent
+        elif source.path is not None:
+            inputs["reference.py"] = source.path
+        self._process: Process = sandbox.start(
+            Job(
+                role="run",
+                argv=[
+                    sys.executable,
+                    "-I",
+                    "-S",
+                    "{scratch}/worker.py",
+                    "{channel}",
+                    *(str(d) for d in site_directories),
+                ],
+                limits=Limits(wall_s=wall_s, memory_bytes=memory_bytes),
+                inputs=inputs,
+                readable=site_directories,
+                environment={"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
+                cpus=cpus,
+            )
+        )
+
+    # --- conversation --------------------------------------------------------------------------
+
+    def _send(self, message: dict[str, Any], descriptor: int | None = None) -> None:
+        ancillary = []
+        if descriptor is not None:
+            ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [descriptor]))]
+        try:
+            self._process.channel.sendmsg([json.dumps(message).encode()], ancillary)
+        except OSError:
+            raise Failed(self._end_finding()) from None
+
+    def _receive(self, deadline: float, doing: str) -> bytes:
+        channel = self._process.channel
+        channel.settimeout(max(0.001, deadline - time.monotonic()))
+        try:
+            data = channel.recv(_MESSAGE_BYTES + 1)
+        except TimeoutError:
+            self._process.kill()
+            raise Failed(
+                Finding(cause=Cause.WALL_TIMEOUT, message=f"no answer within {self._call_s:g} s {doing}")
+            ) from None
+        except OSError:
+            data = b""
+        if not data:
+            raise Failed(self._end_finding(doing))
+        return data
+
+    def _receive_json(self, deadline: float, doing: str, key: str, kind: type) -> dict[str, Any]:
+        """The next message, which must have `key` of type `kind` or be an error report."""
+        data = self._receive(deadline, doing)
+        try:
+            message = json.loads(data)
+        except ValueError:
+            message = None
+        if isinstance(message, dict) and isinstance(message.get("raised"), str):
+            raise Failed(_raised(message["raised"], doing))
+        if isinstance(message, dict) and isinstance(message.get("error"), str):
+            return message
+        if not isinstance(message, dict) or not isinstance(message.get(key), kind):
+            self._process.kill()
+            raise Failed(
+                Finding(
+                    cause=Cause.BROKE_PROTOCOL,
+                    message=f"something wrote {len(data)} bytes of its own to the judge's channel {doing}",
+                )
+            )
+        return message
+
+    def _end_finding(self, doing: str = "") -> Finding:
+        """Why the worker is gone. Raises SandboxError when it was our doing."""
+        facts = self._process.wait(timeout_s=5.0)
+        if facts is None:
+            self._process.kill()
+            return Finding(
+                cause=Cause.BROKE_PROTOCOL, message=f"the worker closed the judge's channel {doing}"
+            )
+        return exit_finding(facts, doing)
+
+    # --- what can be asked ---------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Wait for the worker and load the source. Raises Failed."""
+        deadline = time.monotonic() + _LOAD_S
+        try:
+            self._receive_json(deadline, "while starting", "hello", str)
+        except Failed as failure:
+            # No student byte has been loaded yet.
+            raise SandboxError(f"a worker did not start: {failure.finding.message}") from failure
+        places = {"project": "project/__init__.py", "reference": "reference.py", "null": ""}
+        self._send(
+            {
+                "op": "load",
+                "kind": self._source.kind,
+                "path": places[self._source.kind],
+                "module": self._source.module,
+                "function": self._source.function,
+            }
+        )
+        answer = self._receive_json(time.monotonic() + _LOAD_S, "while loading", "ok", bool)
+        if "error" in answer:
+            missing = answer.get("where") == "function"
+            raise Failed(
+                Finding(
+                    cause=Cause.MISSING_FUNCTION if missing else Cause.IMPORT_ERROR,
+                    message=_last_line_first(str(answer["error"])),
+                )
+            )
+
+    def plan(self, layout: Layout, sets: int, scalars: dict[str, Any]) -> None:
+        """Announce a problem: addresses are fixed from here on. Raises Failed."""
+        self._send(
+            {
+                "op": "plan",
+                "set_bytes": layout.set_bytes,
+                "sets": sets,
+                "operands": layout.describe(),
+                "scalars": scalars,
+            }
+        )
+        self._receive_json(time.monotonic() + self._call_s, "while preparing", "ok", bool)
+
+    def call(self, arena: Arena, sets: int, doing: str, rounds: int = 1) -> tuple[Any, CallTimes]:
+        """Reveal an arena, have every set called, freeze the worker, and take the snapshot.
+
+        Returns (snapshot bytes, times). Raises Failed.
+        """
+        message = {"op": "call", "sets": sets, "size": arena.size, "rounds": rounds}
+        deadline = time.monotonic() + self._call_s
+        start = time.perf_counter()
+        self._send(message, arena.descriptor)
+        data = self._receive(deadline, doing)
+        done = time.perf_counter()
+        if data != b"D":
+            self._judge_babble(data, doing)
+        self._process.pause(True)
+        frozen = time.perf_counter()
+        snapshot = arena.snapshot()
+        end = time.perf_counter()
+        self._process.pause(False)
+        answer = self._receive_json(deadline, doing, "ns", list)
+        inside = tuple(n for n in answer["ns"] if type(n) is int and n >= 0)
+        if len(inside) != sets * rounds:
+            inside = ()
+        return snapshot, CallTimes(end - start, frozen - done, inside)
+
+    def _judge_babble(self, data: bytes, doing: str) -> None:
+        """An answer that is not `done`: an op that raised, or something that is no answer at all."""
+        try:
+            message = json.loads(data)
+        except ValueError:
+            message = None
+        if isinstance(message, dict) and isinstance(message.get("raised"), str):
+            raise Failed(_raised(message["raised"], doing))
+        self._process.kill()
+        raise Failed(
+            Finding(
+                cause=Cause.BROKE_PROTOCOL,
+                message=f"something wrote {len(data)} bytes of its own to the judge's channel {doing}",
+            )
+        )
+
+    def freeze(self, frozen: bool) -> None:
+        """Stop the worker's threads while another contender is timed."""
+        self._process.pause(frozen)
+
+    def close(self) -> None:
+        """Kill the worker and remove its scratch directory."""
+        self._process.close()
+
+
+def _last_line_first(text: str) -> str:
+    """The exception's own line, then the traceback."""
+    lines = [line for line in text.strip().splitlines() if line.strip()]
+    return lines[-1] + ("\n" + "\n".join(lines) if len(lines) > 1 else "") if lines else "no message"
+
+
+def _raised(text: str, doing: str) -> Finding:
+    memory = any(mark in text for mark in ("MemoryError", "bad_alloc", "can't allocate memory"))
+    cause = Cause.OUT_OF_MEMORY if memory else Cause.OP_RAISED
+    return Finding(cause=cause, message=f"the op raised {doing}: {_last_line_first(text)}")
+
+
+_CAUSES: dict[str, Cause] = {
+    "ok": Cause.EXITED_EARLY,
+    "nonzero": Cause.EXITED_EARLY,
+    "signal": Cause.SIGNAL,
+    "oom": Cause.OUT_OF_MEMORY,
+    "wall_timeout": Cause.WALL_TIMEOUT,
+    "cpu_timeout": Cause.WALL_TIMEOUT,
+    "output_limit": Cause.OUTPUT_LIMIT,
+    "disk_limit": Cause.OUTPUT_LIMIT,
+    "gpu_fault": Cause.SIGNAL,
+}
+
+
+def exit_finding(facts: ExitFacts, doing: str) -> Finding:
+    """What the end of a worker means. Raises SandboxError when the sandbox itself failed."""
+    if facts.status == "sandbox_error":
+        raise SandboxError(f"the sandbox could not start a worker: {facts.output.strip()[-_OUTPUT_TAIL:]}")
+    how = {
+        "ok": "the process exited by itself (code 0)",
+        "nonzero": f"the process exited by itself (code {facts.code})",
+        "signal": f"the process was killed by {_signal_name(facts.signal)}",
+        "oom": f"the process used more memory than allowed ({facts.peak_memory_bytes} bytes)",
+        "wall_timeout": "the process ran into its wall-clock limit",
+        "cpu_timeout": "the process ran into its CPU limit",
+        "output_limit": "the process printed without end",
+        "disk_limit": "the process wrote more than allowed",
+        "gpu_fault": "the GPU reported a fault of the process",
+    }[facts.status]
+    tail = facts.output.strip()[-_OUTPUT_TAIL:]
+    message = f"{how} {doing}".strip() + (f"\nlast output (untrusted): {tail}" if tail else "")
+    return Finding(cause=_CAUSES[facts.status], message=message)
+
+
+def _signal_name(number: int | None) -> str:
+    import signal
+
+    try:
+        return signal.Signals(number or 0).name
+    except ValueError:
+        return f"signal {number}"

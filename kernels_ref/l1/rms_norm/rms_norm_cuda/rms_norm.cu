@@ -1,0 +1,164 @@
+// RMS norm on CUDA: float16, bfloat16, float32.
+//
+// A row is read from memory once: every thread keeps its share (1, 2 or 4 vectors of 16 bytes) in registers,
+// the sum of squares is reduced in float32 by warp shuffles and one pass through shared memory, and the row is
+// written from the registers. Weights are requested before the reduction, so their latency hides behind it.
+// Short rows get a warp each, four to a block, and never synchronise. Rows that are not a whole number of
+// 16-byte vectors, or too long for registers, take a strided kernel that reads the row twice (second time L2).
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
+#include <torch/csrc/stable/accelerator.h>
+#include <torch/headeronly/core/ScalarType.h>
+
+#include "../torch-ext/torch_binding.h"
+
+namespace {
+
+__device__ __forceinline__ float to_float(float v) { return v; }
+__device__ __forceinline__ float to_float(__half v) { return __half2float(v); }
+__device__ __forceinline__ float to_float(__nv_bfloat16 v) { return __bfloat162float(v); }
+__device__ __forceinline__ void store(float* p, float v) { *p = v; }
+__device__ __forceinline__ void store(__half* p, float v) { *p = __float2half_rn(v); }
+__device__ __forceinline__ void store(__nv_bfloat16* p, float v) { *p = __float2bfloat16_rn(v); }
+
+// Sum over the threads of one row: a warp when blockDim.x is 32, else the whole block (blockDim.y is 1).
+__device__ __forceinline__ float row_sum(float v) {
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) v += __shfl_xor_sync(0xffffffffu, v, offset);
+  if (blockDim.x == 32) return v;
+  __shared__ float partial[32];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+  if (lane == 0) partial[warp] = v;
+  __syncthreads();
+  v = lane < warps ? partial[lane] : 0.0f;
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) v += __shfl_xor_sync(0xffffffffu, v, offset);
+  return v;
+}
+
+// One row per threadIdx.y; the row is `vectors` = cols / N vectors long, at most VECS * blockDim.x.
+template <typename T, int VECS>
+__global__ void __launch_bounds__(1024) rms_norm_registers(T* __restrict__ out, const T* __restrict__ x,
+                                                           const T* __restrict__ weight, int64_t rows, int vectors,
+                                                           float inv_cols, float eps) {
+  constexpr int N = 16 / sizeof(T);
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
+  if (row >= rows) return;  // whole warps only: blockDim.y > 1 means a warp per row
+  const uint4* x_row = reinterpret_cast<const uint4*>(x) + row * vectors;
+  const uint4* w_row = reinterpret_cast<const uint4*>(weight);
+  uint4* out_row = reinterpret_cast<uint4*>(out) + row * vectors;
+
+  uint4 values[VECS], weights[VECS];
+#pragma unroll
+  for (int k = 0; k < VECS; ++k) {
+    const int i = threadIdx.x + k * blockDim.x;
+    values[k] = i < vectors ? __ldg(x_row + i) : make_uint4(0, 0, 0, 0);
+  }
+#pragma unroll
+  for (int k = 0; k < VECS; ++k) {
+    const int i = threadIdx.x + k * blockDim.x;
+    weights[k] = i < vectors ? __ldg(w_row + i) : make_uint4(0, 0, 0, 0);
+  }
+  float sum = 0.0f;
+#pragma unroll
+  for (int k = 0; k < VECS; ++k) {
+    const T* v = reinterpret_cast<const T*>(&values[k]);
+#pragma unroll
+    for (int n = 0; n < N; ++n) sum += to_float(v[n]) * to_float(v[n]);
+  }
+  const float scale = 1.0f / sqrtf(row_sum(sum) * inv_cols + eps);
+#pragma unroll
+  for (int k = 0; k < VECS; ++k) {
+    const int i = threadIdx.x + k * blockDim.x;
+    const T* v = reinterpret_cast<const T*>(&values[k]);
+    const T* w = reinterpret_cast<const T*>(&weights[k]);
+    uint4 result;
+#pragma unroll
+    for (int n = 0; n < N; ++n) store(reinterpret_cast<T*>(&result) + n, to_float(v[n]) * scale * to_float(w[n]));
+    if (i < vectors) out_row[i] = result;
+  }
+}
+
+template <typename T>
+__global__ void __launch_bounds__(1024) rms_norm_strided(T* __restrict__ out, const T* __restrict__ x,
+                                                         const T* __restrict__ weight, int64_t cols, float inv_cols,
+                                                         float eps) {
+  const T* x_row = x + static_cast<int64_t>(blockIdx.x) * cols;
+  T* out_row = out + static_cast<int64_t>(blockIdx.x) * cols;
+  float sum = 0.0f;
+#pragma unroll 4
+  for (int64_t j = threadIdx.x; j < cols; j += blockDim.x) {
+    const float v = to_float(x_row[j]);
+    sum += v * v;
+  }
+  const float scale = 1.0f / sqrtf(row_sum(sum) * inv_cols + eps);
+#pragma unroll 4
+  for (int64_t j = threadIdx.x; j < cols; j += blockDim.x)
+    store(out_row + j, to_float(x_row[j]) * scale * to_float(weight[j]));
+}
+
+bool aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
+int whole_warps(int64_t threads) { return static_cast<int>((threads + 31) / 32 * 32); }
+
+template <typename T>
+void launch(void* out_ptr, const void* x_ptr, const void* weight_ptr, int64_t rows, int64_t cols, float eps,
+            cudaStream_t stream) {
+  T* out = static_cast<T*>(out_ptr);
+  const T* x = static_cast<const T*>(x_ptr);
+  const T* weight = static_cast<const T*>(weight_ptr);
+  constexpr int N = 16 / sizeof(T);
+  const float inv_cols = 1.0f / static_cast<float>(cols);
+  const int64_t vectors = cols / N;
+  if (cols % N != 0 || vectors > 4096 || !aligned(out) || !aligned(x) || !aligned(weight)) {
+    const int threads = cols >= 1024 ? 1024 : whole_warps(cols);
+    rms_norm_strided<T><<<rows, threads, 0, stream>>>(out, x, weight, cols, inv_cols, eps);
+    return;
+  }
+  // Few vectors per thread keeps many threads loading; above 512 threads a block, 2 then 4 vectors each.
+  const int vecs = vectors <= 64 ? (vectors <= 32 ? 1 : 2) : vectors <= 512 ? 1 : vectors <= 1024 ? 2 : 4;
+  const bool warp_per_row = vectors <= 64;
+  const dim3 block = warp_per_row ? dim3(32, 4) : dim3(whole_warps((vectors + vecs - 1) / vecs));
+  const dim3 grid(static_cast<unsigned>(warp_per_row ? (rows + 3) / 4 : rows));
+  const auto kernel = vecs == 1 ? rms_norm_registers<T, 1> : vecs == 2 ? rms_norm_registers<T, 2> : rms_norm_registers<T, 4>;
+  kernel<<<grid, block, 0, stream>>>(out, x, weight, rows, static_cast<int>(vectors), inv_cols, eps);
+}
+
+}  // namespace
+
+void rms_norm(const torch::stable::Tensor& out, const torch::stable::Tensor& x, const torch::stable::Tensor& weight,
+              double eps) {
+  using torch::headeronly::ScalarType;
+  STD_TORCH_CHECK(x.dim() == 2 && out.dim() == 2 && weight.dim() == 1, "rms_norm: expected (rows, cols) and (cols,)");
+  const int64_t rows = x.size(0), cols = x.size(1);
+  STD_TORCH_CHECK(out.size(0) == rows && out.size(1) == cols && weight.size(0) == cols, "rms_norm: shapes differ");
+  STD_TORCH_CHECK(rows <= INT32_MAX, "rms_norm: too many rows");
+  for (const auto* t : {&out, &x, &weight}) {
+    STD_TORCH_CHECK(t->scalar_type() == x.scalar_type(), "rms_norm: dtypes differ");
+    STD_TORCH_CHECK(t->is_contiguous() && t->is_cuda() && t->get_device_index() == x.get_device_index(),
+                    "rms_norm: expected contiguous tensors on one CUDA device");
+  }
+  if (rows == 0 || cols == 0) return;
+
+  const torch::stable::accelerator::DeviceGuard guard(x.get_device_index());
+  void* raw_stream = nullptr;
+  STD_TORCH_CHECK(aoti_torch_get_current_cuda_stream(x.get_device_index(), &raw_stream) == 0, "rms_norm: no stream");
+  const auto stream = static_cast<cudaStream_t>(raw_stream);
+  const auto run = [&](auto kind) {
+    launch<decltype(kind)>(out.mutable_data_ptr(), x.const_data_ptr(), weight.const_data_ptr(), rows, cols,
+                           static_cast<float>(eps), stream);
+  };
+  switch (x.scalar_type()) {
+    case ScalarType::Float: run(float{}); break;
+    case ScalarType::Half: run(__half{}); break;
+    case ScalarType::BFloat16: run(__nv_bfloat16{}); break;
+    default: STD_TORCH_CHECK(false, "rms_norm: expected float32, float16 or bfloat16");
+  }
+  const cudaError_t error = cudaGetLastError();
+  STD_TORCH_CHECK(error == cudaSuccess, "rms_norm: ", cudaGetErrorString(error));
+}
