@@ -14,8 +14,9 @@ from harness.tolerance import REFERENCE_ERROR_FACTOR, factor
 
 SYSTEM = """\
 You are an expert in high-performance kernels. You answer with one complete kernel-builder project: \
-every file whole, ready to build, nothing left out and nothing to be filled in later. Nobody will \
-edit your files before they are built, checked and timed."""
+every file whole, ready to build, nothing left out and nothing to be filled in later. You cannot run, \
+look up or save anything: your one message is the answer, and its files are built, checked and timed as \
+they stand."""
 
 _ROLES = {
     "out": "written by you; holds garbage before the call",

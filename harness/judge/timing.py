@@ -126,7 +126,7 @@ def _constants(bench: _Bench, null: Contender) -> dict[LaneName, Constant]:
     bench.plan(null)
     bench.warm_up(null)
     samples = _lanes()
-    for name in ("call", "batch"):
+    for name in samples:
         low = 1 if name == "call" else min(_BATCH_SETS[0], bench.max_sets)
         high = 1 if name == "call" else bench.max_sets
         for _ in range(_NULL_REVEALS):
@@ -335,6 +335,6 @@ def _false_claim(problem: Problem, timing: ContenderTiming) -> Finding:
     worst = max(timing.lanes, key=lambda one: one.outside_us / max(one.inside.mean_us, 1e-3))
     return Finding(
         cause=Cause.CLOCK,
-        message=f"{problem.label}: the process claims {worst.inside.mean_us:.1f} us a call, the outside clock "
-        f"says {worst.outside_us:.1f} +- {worst.uncertainty_us:.1f} us, in 3 of 3 fresh processes",
+        message=f"{problem.label}: the process claims {worst.inside.mean_us:.1f} us a call, the outside "
+        f"clock says {worst.outside_us:.1f} +- {worst.uncertainty_us:.1f} us, in 3 of 3 fresh processes",
     )

@@ -18,7 +18,7 @@ NO_KEY = "none"
 """What is sent where no key is needed: most local servers want the header and ignore its value."""
 
 # Providers echo keys, or most of one, in their errors: "Incorrect API key provided: sk-proj-ab**yz".
-_KEY_LIKE = re.compile(r"\b(?:sk|pk|key)-[\w*.-]{4,}", re.I)
+_KEY_LIKE = re.compile(r"\bsk-[\w*.-]{4,}")
 
 
 @dataclass(frozen=True)

@@ -52,8 +52,8 @@ INLINE void store_some(float* p, const Lanes<W>& v, int64_t count) {
 // e^v for v clamped to [-87, 87]: 2^n e^r with |r| <= ln(2)/2 and the Taylor series to r^6 (1.2e-7 relative).
 // Adding 1.5 * 2^23 rounds to the integer n and leaves it in the low bits, ready to become an exponent.
 template <int W>
-INLINE Lanes<W> exponential(Lanes<W> v) {
-  v = v < -87.0f ? Lanes<W>{} - 87.0f : v;
+INLINE Lanes<W> exponential(const Lanes<W>& x) {
+  Lanes<W> v = x < -87.0f ? Lanes<W>{} - 87.0f : x;
   v = v > 87.0f ? Lanes<W>{} + 87.0f : v;
   const Lanes<W> shifted = v * 1.44269504f + 12582912.0f;
   const Lanes<W> n = shifted - 12582912.0f;
@@ -68,7 +68,7 @@ INLINE Lanes<W> exponential(Lanes<W> v) {
 }
 
 template <int W>
-INLINE Lanes<W> silu(Lanes<W> v) {
+INLINE Lanes<W> silu(const Lanes<W>& v) {
   return v / (exponential<W>(-v) + 1.0f);
 }
 
@@ -110,7 +110,7 @@ void silu_and_mul(const torch::stable::Tensor& out, const torch::stable::Tensor&
   using torch::headeronly::ScalarType;
   STD_TORCH_CHECK(x.dim() == 2 && out.dim() == 2, "silu_and_mul: expected (rows, cols) and (rows, 2 * cols)");
   const int64_t rows = out.size(0), cols = out.size(1);
-  STD_TORCH_CHECK(x.size(0) == rows && x.size(1) == 2 * cols, "silu_and_mul: expected (rows, cols) and (rows, 2 * cols)");
+  STD_TORCH_CHECK(x.size(0) == rows && x.size(1) == 2 * cols, "silu_and_mul: shapes differ");
   for (const auto* t : {&out, &x}) {
     STD_TORCH_CHECK(t->scalar_type() == ScalarType::Float, "silu_and_mul: the CPU kernel takes float32");
     STD_TORCH_CHECK(t->is_contiguous() && t->is_cpu(), "silu_and_mul: expected contiguous CPU tensors");

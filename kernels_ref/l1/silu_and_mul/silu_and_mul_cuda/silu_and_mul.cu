@@ -42,7 +42,8 @@ __device__ __forceinline__ float activation(float v) { return __fdividef(v, 1.0f
 
 // A thread makes one vector of one row: x of the grid and y of the block choose the row, the others the column.
 template <typename T, int N>
-__global__ void __launch_bounds__(256) gate_rows(T* __restrict__ out, const T* __restrict__ x, int64_t rows, int64_t cols) {
+__global__ void __launch_bounds__(256) gate_rows(T* __restrict__ out, const T* __restrict__ x, int64_t rows,
+                                                 int64_t cols) {
   using Vec = Pack<T, N>;
   const int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
   const int64_t j = (static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x) * N;
@@ -62,7 +63,8 @@ void launch_vectors(T* out, const T* x, int64_t rows, int64_t cols, cudaStream_t
   int wide = 256;  // threads along a row: a power of two, so that short rows share a block
   while (wide > 1 && wide / 2 >= vectors) wide /= 2;
   const dim3 block(wide, 256 / wide);
-  const dim3 grid(static_cast<unsigned>((rows + block.y - 1) / block.y), static_cast<unsigned>((vectors + wide - 1) / wide));
+  const dim3 grid(static_cast<unsigned>((rows + block.y - 1) / block.y),
+                  static_cast<unsigned>((vectors + wide - 1) / wide));
   gate_rows<T, N><<<grid, block, 0, stream>>>(out, x, rows, cols);
 }
 
@@ -84,7 +86,7 @@ void silu_and_mul(const torch::stable::Tensor& out, const torch::stable::Tensor&
   using torch::headeronly::ScalarType;
   STD_TORCH_CHECK(x.dim() == 2 && out.dim() == 2, "silu_and_mul: expected (rows, cols) and (rows, 2 * cols)");
   const int64_t rows = out.size(0), cols = out.size(1);
-  STD_TORCH_CHECK(x.size(0) == rows && x.size(1) == 2 * cols, "silu_and_mul: expected (rows, cols) and (rows, 2 * cols)");
+  STD_TORCH_CHECK(x.size(0) == rows && x.size(1) == 2 * cols, "silu_and_mul: shapes differ");
   STD_TORCH_CHECK(rows <= INT32_MAX && cols <= 65535 * 256, "silu_and_mul: tensor too large");
   STD_TORCH_CHECK(x.scalar_type() == out.scalar_type(), "silu_and_mul: dtypes differ");
   for (const auto* t : {&out, &x}) {
@@ -95,7 +97,8 @@ void silu_and_mul(const torch::stable::Tensor& out, const torch::stable::Tensor&
 
   const torch::stable::accelerator::DeviceGuard guard(x.get_device_index());
   void* raw_stream = nullptr;
-  STD_TORCH_CHECK(aoti_torch_get_current_cuda_stream(x.get_device_index(), &raw_stream) == 0, "silu_and_mul: no stream");
+  STD_TORCH_CHECK(aoti_torch_get_current_cuda_stream(x.get_device_index(), &raw_stream) == 0,
+                  "silu_and_mul: no current stream");
   const auto stream = static_cast<cudaStream_t>(raw_stream);
   switch (x.scalar_type()) {
     case ScalarType::Float: launch<float>(out.mutable_data_ptr(), x.const_data_ptr(), rows, cols, stream); break;

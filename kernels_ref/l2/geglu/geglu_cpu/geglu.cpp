@@ -49,11 +49,11 @@ INLINE void store_some(float* p, const Lanes<W>& v, int64_t count) {
   std::memcpy(p, &v, static_cast<size_t>(count) * sizeof(float));
 }
 
-// e^v for v <= 0, from below clamped to -87: 2^n e^r with |r| <= ln(2)/2 and the Taylor series to r^6 (1.2e-7 relative).
+// e^v for -87 <= v <= 0 (clamped below): 2^n e^r with |r| <= ln(2)/2 and the Taylor series to r^6 (1.2e-7 relative).
 // Adding 1.5 * 2^23 rounds to the integer n and leaves it in the low bits, ready to become an exponent.
 template <int W>
-INLINE Lanes<W> exponential(Lanes<W> v) {
-  v = v < -87.0f ? Lanes<W>{} - 87.0f : v;
+INLINE Lanes<W> exponential(const Lanes<W>& x) {
+  const Lanes<W> v = x < -87.0f ? Lanes<W>{} - 87.0f : x;
   const Lanes<W> shifted = v * 1.44269504f + 12582912.0f;
   const Lanes<W> n = shifted - 12582912.0f;
   const Lanes<W> r = (v - n * 0.693359375f) + n * 2.12194440e-4f;  // ln(2) in two parts
@@ -69,7 +69,7 @@ INLINE Lanes<W> exponential(Lanes<W> v) {
 // x times the normal distribution function. With a = |x| the smaller tail is h = e^(-a*a/2) * P(t), t = 1 / (1 + p a):
 // P is a least-squares fit of degree 8 without constant term, weighted to 1.6e-7 relative error on 0 <= a <= 13.5.
 template <int W>
-INLINE Lanes<W> gelu(Lanes<W> x) {
+INLINE Lanes<W> gelu(const Lanes<W>& x) {
   const Lanes<W> a = x < 0.0f ? -x : x;
   const Lanes<W> t = 1.0f / (a * 0.23f + 1.0f);
   Lanes<W> p = t * -0.0734344464f + 0.266896820f;
@@ -121,7 +121,7 @@ void geglu(const torch::stable::Tensor& out, const torch::stable::Tensor& x) {
   using torch::headeronly::ScalarType;
   STD_TORCH_CHECK(x.dim() == 2 && out.dim() == 2, "geglu: expected (rows, cols) and (rows, 2 * cols)");
   const int64_t rows = out.size(0), cols = out.size(1);
-  STD_TORCH_CHECK(x.size(0) == rows && x.size(1) == 2 * cols, "geglu: expected (rows, cols) and (rows, 2 * cols)");
+  STD_TORCH_CHECK(x.size(0) == rows && x.size(1) == 2 * cols, "geglu: shapes differ");
   for (const auto* t : {&out, &x}) {
     STD_TORCH_CHECK(t->scalar_type() == ScalarType::Float, "geglu: the CPU kernel takes float32");
     STD_TORCH_CHECK(t->is_contiguous() && t->is_cpu(), "geglu: expected contiguous CPU tensors");
