@@ -34,6 +34,32 @@ MATH_HEADERS: Final = (
 )
 
 
+class CudaToolkit(Record):
+    """nvcc and what belongs to it."""
+
+    nvcc: Path
+    version: str
+    """Such as 13.0.88."""
+    root: Path
+    include: Path | None
+    library: Path | None
+    """Directory with libcudart."""
+    math_include: Path | None
+    """Headers of cuBLAS and the like from PyPI wheels, where the toolkit has none."""
+
+    @property
+    def release(self) -> tuple[int, int]:
+        """(13, 0)"""
+        major, minor = self.version.split(".")[:2]
+        return int(major), int(minor)
+
+    @property
+    def cudart(self) -> Path | None:
+        """The shared CUDA runtime; wheels have it with its major version only."""
+        found = [] if self.library is None else self.library.glob("libcudart.so*")
+        return min(found, key=lambda p: len(p.name), default=None)
+
+
 class Toolchain(Record):
     """Paths and versions; None where something was not found."""
 
@@ -54,15 +80,7 @@ class Toolchain(Record):
     """CUDA version that torch was built for; None for a CPU-only torch."""
     torch_definitions: tuple[str, ...] = ()
     """Macros that torch's own build files hand to everything that links with it."""
-    nvcc: Path | None = None
-    cuda_version: str | None = None
-    """Of nvcc, such as 13.0.88."""
-    cuda_root: Path | None = None
-    cuda_include: Path | None = None
-    cuda_library: Path | None = None
-    """Directory with libcudart."""
-    math_include: Path | None = None
-    """Headers of cuBLAS and the like from PyPI wheels, where the toolkit has none."""
+    cuda: CudaToolkit | None = None
     stubs: tuple[str, ...] = ()
     """Headers for which a stand-in is generated in CUDA builds."""
 
@@ -76,13 +94,6 @@ class Toolchain(Record):
         """Whether the torch in use was built without CUDA."""
         return self.torch_cuda is None
 
-    @property
-    def cudart(self) -> Path | None:
-        """The shared CUDA runtime; wheels have it with its major version only."""
-        if self.cuda_library is None:
-            return None
-        return min(self.cuda_library.glob("libcudart.so*"), key=lambda p: len(p.name), default=None)
-
     def facts(self) -> dict[str, str]:
         """What decides the bytes of a build, without paths; for records and cache keys."""
         versions = {
@@ -93,7 +104,7 @@ class Toolchain(Record):
             "python": self.python_version,
             "torch": self.torch_version,
             "torch_cuda": self.torch_cuda,
-            "nvcc": self.cuda_version,
+            "nvcc": self.cuda.version if self.cuda else None,
             "stubs": " ".join(self.stubs),
         }
         return {name: value for name, value in versions.items() if value}
@@ -106,8 +117,8 @@ class Toolchain(Record):
     def readable(self, target: Target) -> list[Path]:
         """Directories that a build sandbox must be able to read."""
         paths = [self.torch_root, self.python_include, self.ninja]
-        if target == "cuda":
-            paths += [self.cuda_root, self.cuda_include, self.cuda_library, self.math_include]
+        if target == "cuda" and self.cuda is not None:
+            paths += [self.cuda.root, self.cuda.math_include]
         found = {p.resolve() if p.is_dir() else p.parent for p in paths if p is not None}
         return sorted(found)
 
@@ -124,15 +135,17 @@ class Toolchain(Record):
                 f"Python.h is missing for Python {self.python_version}: apt-get install python3-dev "
                 "(or the -dev package of this very version)"
             )
-        if target == "cpu":
-            return None
-        if self.nvcc is None or self.cuda_version is None:
+        return None if target == "cpu" else self._missing_cuda()
+
+    def _missing_cuda(self) -> str | None:
+        if self.cuda is None:
             return f"no nvcc found (looked at CUDA_HOME, the usual place, wheels, PATH): {CUDA_EXTRA}"
-        if self.cuda_include is None or self.cudart is None:
-            return f"nvcc {self.cuda_version} has no CUDA headers or no libcudart: {CUDA_EXTRA}"
+        version = self.cuda.version
+        if self.cuda.include is None or self.cuda.cudart is None:
+            return f"nvcc {version} has no CUDA headers or no libcudart: {CUDA_EXTRA}"
         # As torch.utils.cpp_extension: another major version cannot be loaded beside torch's own.
-        if self.torch_cuda is not None and _major(self.torch_cuda) != _major(self.cuda_version):
-            return f"torch {self.torch_version} needs nvcc {self.torch_cuda}, found {self.cuda_version}"
+        if self.torch_cuda is not None and _major(self.torch_cuda) != _major(version):
+            return f"torch {self.torch_version} needs nvcc {self.torch_cuda}, found {version}"
         return None
 
 
@@ -161,8 +174,8 @@ def find_toolchain(environment: Mapping[str, str] | None = None) -> Toolchain:
         torch_version=torch_version,
         torch_cuda=torch_cuda,
         torch_definitions=_torch_definitions(torch_root),
+        cuda=cuda,
         stubs=_stubs(torch_root, cuda),
-        **cuda,
     )
 
 
@@ -191,7 +204,7 @@ def _first_line(tool: Path | None) -> str | None:
 
 def _which(name: str, env: Mapping[str, str]) -> Path | None:
     found = shutil.which(name, path=env.get("PATH", os.defpath))
-    return None if found is None else Path(found).resolve()
+    return None if found is None else Path(found).absolute()
 
 
 def _ninja_candidates(env: Mapping[str, str]) -> Iterator[Path]:
@@ -237,15 +250,6 @@ def _torch_definitions(root: Path | None) -> tuple[str, ...]:
 # --- CUDA ------------------------------------------------------------------------------------
 
 
-class _Cuda(Record):
-    nvcc: Path | None = None
-    cuda_version: str | None = None
-    cuda_root: Path | None = None
-    cuda_include: Path | None = None
-    cuda_library: Path | None = None
-    math_include: Path | None = None
-
-
 def _wheel_roots() -> list[Path]:
     """`nvidia/cu13` and the like in site-packages: where the CUDA 13 wheels unpack."""
     spec = importlib.util.find_spec("nvidia")
@@ -264,34 +268,31 @@ def _nvcc_candidates(env: Mapping[str, str]) -> Iterator[Path]:
         yield on_path
 
 
-def _find_cuda(env: Mapping[str, str]) -> dict[str, Path | str | None]:
-    for candidate in _nvcc_candidates(env):
-        cuda = _describe_nvcc(candidate) if candidate.is_file() else None
-        if cuda is not None:
-            return {name: getattr(cuda, name) for name in _Cuda.model_fields}
-    return {}
+def _find_cuda(env: Mapping[str, str]) -> CudaToolkit | None:
+    found = (describe_nvcc(path) for path in _nvcc_candidates(env) if path.is_file())
+    return next((cuda for cuda in found if cuda is not None), None)
 
 
-def _describe_nvcc(nvcc: Path) -> _Cuda | None:
+def describe_nvcc(nvcc: Path) -> CudaToolkit | None:
     """Where a working nvcc really lies: it may be a wrapper script, so ask it."""
     version = re.search(r"\bV(\d+\.\d+\.\d+)", _run([nvcc, "--version"]) or "")
     plan = _run([nvcc, "--dryrun", "-x", "cu", "-c", "/dev/null", "-o", "/dev/null"]) or ""
     here = re.search(r"^#\$ _HERE_=(.+)$", plan, re.M)
     if version is None or here is None:
         return None
-    binary = Path(here[1].strip()) / "nvcc"
-    root = binary.resolve().parent.parent
+    binary = (Path(here[1].strip()) / "nvcc").resolve()
+    root = binary.parent.parent
     include = _holding("cuda_runtime.h", root / "include", *root.glob("targets/*/include"))
     library = _holding("libcudart.so*", root / "lib64", root / "lib", *root.glob("targets/*/lib"))
     math = None
     if include is not None and not (include / "cublas_v2.h").is_file():
         math = _holding("cublas_v2.h", *(wheel / "include" for wheel in _wheel_roots()))
-    return _Cuda(
+    return CudaToolkit(
         nvcc=binary,
-        cuda_version=version[1],
-        cuda_root=root,
-        cuda_include=include,
-        cuda_library=library,
+        version=version[1],
+        root=root,
+        include=include,
+        library=library,
         math_include=math,
     )
 
@@ -300,12 +301,11 @@ def _holding(pattern: str, *directories: Path) -> Path | None:
     return next((d for d in directories if any(d.glob(pattern))), None)
 
 
-def _stubs(torch_root: Path | None, cuda: Mapping[str, object]) -> tuple[str, ...]:
+def _stubs(torch_root: Path | None, cuda: CudaToolkit | None) -> tuple[str, ...]:
     """Headers that neither torch nor the toolkit nor a wheel has."""
-    include = cuda.get("cuda_include")
-    if torch_root is None or not isinstance(include, Path):
+    if torch_root is None or cuda is None:
         return ()
-    places = [p for p in (include, cuda.get("math_include")) if isinstance(p, Path)]
+    places = [p for p in (cuda.include, cuda.math_include) if p is not None]
     stubs = [h for h in MATH_HEADERS if not any((p / h).is_file() for p in places)]
     if not (torch_root / "include" / TORCH_CUDA_HEADER).is_file():
         stubs.append(TORCH_CUDA_HEADER)

@@ -16,7 +16,7 @@ import torch
 
 from harness.catalogue import LoadedTask
 from harness.judge.arena import Arena, Layout, SetResult
-from harness.judge.compare import Error, compare, passes
+from harness.judge.compare import Error, compare, passes, worst_error
 from harness.judge.contender import Contender, Failed
 from harness.judge.problem import Problem, Tensors
 from harness.outcome import Cause
@@ -72,7 +72,7 @@ class Verifier:
             problem.task.outputs, outputs, truths, reference, strict=True
         ):
             f = factor(problem.task, str(actual.dtype).removeprefix("torch."))
-            own = compare(usual, truth, f, 1.0).worst
+            own = worst_error(usual, truth, f)
             allowed = max(REFERENCE_ERROR_FACTOR * own, 1.0) if math.isfinite(own) else 1.0
             error = compare(actual, truth, f, allowed)
             self._remember(error, allowed)

@@ -27,7 +27,7 @@ class Error:
     worst_tile: float
     """Largest fraction of elements above the allowed error in one tile."""
     where: tuple[int, ...]
-    """Index of the worst element."""
+    """Index of the worst element where it does not pass, else ()."""
 
 
 def _scale(truth: torch.Tensor) -> torch.Tensor:
@@ -44,16 +44,21 @@ def element_errors(actual: torch.Tensor, truth: torch.Tensor, factor: float) -> 
     and an infinity equals itself; against anything else they are infinite errors.
     """
     if factor == 0 or not truth.is_floating_point():
-        return (actual != truth).double() * math.inf if actual.numel() else actual.double()
-    wide = actual.double()
-    error = (wide - truth).abs_()
+        different = actual != truth
+        return torch.where(different, math.inf, 0.0).double()
+    error = (actual.double() - truth).abs_()
     tolerance = truth.abs().add_(_scale(truth)).mul_(factor)
     error.div_(tolerance.clamp_(min=torch.finfo(torch.float64).tiny))
-    if not bool(torch.isfinite(error).all()):
-        same = (wide == truth) | (wide.isnan() & truth.isnan())
-        error = torch.where(same, torch.zeros_like(error), error)
-        error = torch.nan_to_num(error, nan=math.inf, posinf=math.inf)
+    if not math.isfinite(float(error.sum())):
+        same = (actual.double() == truth) | (actual.isnan() & truth.isnan())
+        error = torch.where(same, 0.0, error).nan_to_num_(nan=math.inf, posinf=math.inf)
     return error
+
+
+def worst_error(actual: torch.Tensor, truth: torch.Tensor, factor: float) -> float:
+    """Largest element error; 0 for an empty output."""
+    errors = element_errors(actual, truth, factor)
+    return float(errors.max()) if errors.numel() else 0.0
 
 
 def worst_tile(over: torch.Tensor) -> float:
@@ -80,17 +85,19 @@ def compare(actual: torch.Tensor, truth: torch.Tensor, factor: float, allowed: f
     errors = element_errors(actual, truth, factor)
     if errors.numel() == 0:
         return Error(0.0, 0.0, 0, 0, 0.0, ())
-    flat = int(errors.argmax())
+    worst = float(errors.max())
+    difference = (actual.double() - truth.double()).abs_()
+    absolute = float(difference.max())
+    if worst <= allowed:
+        return Error(worst, absolute, 0, errors.numel(), 0.0, ())
     over = errors > allowed
-    count = int(over.sum())
-    difference = (actual.double() - truth.double()).abs()
     return Error(
-        worst=float(errors.flatten()[flat]),
-        absolute=float(difference.nan_to_num(nan=math.inf).max()),
-        over=count,
+        worst=worst,
+        absolute=math.inf if math.isnan(absolute) else absolute,
+        over=int(over.sum()),
         total=errors.numel(),
-        worst_tile=worst_tile(over) if count else 0.0,
-        where=tuple(int(i) for i in torch.unravel_index(torch.tensor(flat), errors.shape)),
+        worst_tile=worst_tile(over),
+        where=tuple(int(i) for i in torch.unravel_index(errors.argmax(), errors.shape)),
     )
 
 

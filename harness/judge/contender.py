@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import array
 import json
+import os
 import socket
 import sys
 import time
@@ -25,6 +26,7 @@ from sandboxes.job import ExitFacts, Job, Limits, Process, Sandbox
 _WORKER = Path(__file__).parents[1] / "worker.py"
 _MESSAGE_BYTES = 1 << 16
 _LOAD_S = 60.0
+_SPIN_S = 0.05
 _OUTPUT_TAIL = 600
 
 
@@ -52,7 +54,7 @@ class CallTimes:
     """One reveal."""
 
     outside_s: float
-    """From before the descriptor is handed over until the judge's snapshot is complete."""
+    """From before the descriptor is handed over until the worker is frozen for the snapshot."""
     latency_s: float
     """From `done` until the worker is frozen."""
     inside_ns: tuple[int, ...]
@@ -114,11 +116,24 @@ class Contender:
         except OSError:
             raise Failed(self._end_finding()) from None
 
-    def _receive(self, deadline: float, doing: str) -> bytes:
+    def _poll(self) -> bytes | None:
+        """Busy-wait a little: a halted virtual core takes 0.1 ms and more to wake up. None: not yet."""
+        if (os.cpu_count() or 1) < 2:
+            return None
+        channel = self._process.channel
+        give_up = time.monotonic() + _SPIN_S
+        while time.monotonic() < give_up:
+            try:
+                return channel.recv(_MESSAGE_BYTES + 1, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                continue
+        return None
+
+    def _receive(self, deadline: float, doing: str, *, spin: bool = False) -> bytes:
         channel = self._process.channel
         channel.settimeout(max(0.001, deadline - time.monotonic()))
         try:
-            data = channel.recv(_MESSAGE_BYTES + 1)
+            data = (self._poll() if spin else None) or channel.recv(_MESSAGE_BYTES + 1)
         except TimeoutError:
             self._process.kill()
             raise Failed(
@@ -213,20 +228,21 @@ class Contender:
         deadline = time.monotonic() + self._call_s
         start = time.perf_counter()
         self._send(message, arena.descriptor)
-        data = self._receive(deadline, doing)
+        data = self._receive(deadline, doing, spin=True)
         done = time.perf_counter()
         if data != b"D":
             self._judge_babble(data, doing)
         self._process.pause(True)
         frozen = time.perf_counter()
+        # Frozen, the worker can change nothing more: the moment of the snapshot is `frozen`, and the
+        # time that copying takes is nobody's (docs/decisions/0004-freeze-before-snapshot.md).
         snapshot = arena.snapshot()
-        end = time.perf_counter()
         self._process.pause(False)
         answer = self._receive_json(deadline, doing, "ns", list)
         inside = tuple(n for n in answer["ns"] if type(n) is int and n >= 0)
         if len(inside) != sets * rounds:
             inside = ()
-        return snapshot, CallTimes(end - start, frozen - done, inside)
+        return snapshot, CallTimes(frozen - start, frozen - done, inside)
 
     def _judge_babble(self, data: bytes, doing: str) -> None:
         """An answer that is not `done`: an op that raised, or something that is no answer at all."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
+import weakref
 from typing import TYPE_CHECKING, Any, Final
 
 from harness.models.adaptation import Adaptation
@@ -71,6 +72,9 @@ class AnthropicModel:
             timeout=anthropic.Timeout(endpoint.options.timeout_s, connect=10.0),
             http_client=endpoint.options.http_client,
         )
+        if endpoint.options.http_client is None:
+            # Connections end with the model, not whenever the SDK's reference cycles are collected.
+            weakref.finalize(self, self._client.close)
 
     @property
     def ignored_parameters(self) -> frozenset[str]:
@@ -95,6 +99,7 @@ class AnthropicModel:
         import anthropic
         import httpx2
 
+        # Raised `from None`: the SDKs' exceptions hold the request, key included.
         while True:
             sent = self._adaptation.parameters(request.sampling)
             try:

@@ -83,7 +83,7 @@ def broken_reply(endpoint: Endpoint, what: object) -> ProviderError:
     """The error for an answer that is no reply: half a stream, a web page, another protocol."""
     return ProviderError(
         f"{endpoint.model}: {endpoint.url} answered with no usable reply: {_clipped(endpoint, str(what))}. "
-        f"Try again; if it stays so, check that the address is the API's (it often ends in /v1)"
+        f"Try again; if it stays so, check the base URL (OpenAI-compatible ones often end in /v1)"
     )
 
 

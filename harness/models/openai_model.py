@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import time
+import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -102,6 +103,9 @@ class OpenAIModel:
             timeout=openai.Timeout(endpoint.options.timeout_s, connect=10.0),
             http_client=endpoint.options.http_client,
         )
+        if endpoint.options.http_client is None:
+            # Connections end with the model, not whenever the SDK's reference cycles are collected.
+            weakref.finalize(self, self._client.close)
 
     @property
     def ignored_parameters(self) -> frozenset[str]:
@@ -129,6 +133,7 @@ class OpenAIModel:
         import openai
 
         messages: list[Any] = [{"role": m.role, "content": m.content} for m in request.messages]
+        # Raised `from None`: the SDKs' exceptions hold the request, key included.
         while True:
             sent: dict[str, Any] = dict(self._adaptation.parameters(request.sampling))
             try:

@@ -27,6 +27,7 @@ struct Unaligned {
 template <int W>
 INLINE void normalise_rows(float* out, const float* x, const float* weight, int64_t rows, int64_t cols, double eps) {
   using Vec = typename Unaligned<W>::type;
+  const float inv_cols = 1.0f / static_cast<float>(cols);
   for (int64_t row = 0; row < rows; ++row, x += cols, out += cols) {
     Lanes<W> sum0{}, sum1{}, sum2{}, sum3{};
     int64_t j = 0;
@@ -38,12 +39,14 @@ INLINE void normalise_rows(float* out, const float* x, const float* weight, int6
       sum3 += v[3] * v[3];
     }
     sum0 = (sum0 + sum1) + (sum2 + sum3);
-    double total = 0.0;
-    for (int lane = 0; lane < W; ++lane) total += sum0[lane];
+    float part[4] = {};  // four short chains of adds, not one long one: short rows wait for this
+    for (int lane = 0; lane < W; ++lane) part[lane % 4] += sum0[lane];
+    float total = (part[0] + part[1]) + (part[2] + part[3]);
     for (; j < cols; ++j) total += x[j] * x[j];
 
-    const float scale = static_cast<float>(1.0 / std::sqrt(total / static_cast<double>(cols) + eps));
+    const float scale = 1.0f / std::sqrt(total * inv_cols + static_cast<float>(eps));
     for (j = 0; j + W <= cols; j += W) {
+      __builtin_prefetch(x + cols + j);  // the next row comes in while this one is being written
       const Vec v = *reinterpret_cast<const Vec*>(x + j);
       const Vec w = *reinterpret_cast<const Vec*>(weight + j);
       *reinterpret_cast<Vec*>(out + j) = v * scale * w;
@@ -53,9 +56,9 @@ INLINE void normalise_rows(float* out, const float* x, const float* weight, int6
 }
 
 using Rows = void (*)(float*, const float*, const float*, int64_t, int64_t, double);
-#define DEFINE_ROWS(NAME, W)                                                                                       \
-  void NAME(float* out, const float* x, const float* weight, int64_t rows, int64_t cols, double eps) {             \
-    normalise_rows<W>(out, x, weight, rows, cols, eps);                                                            \
+#define DEFINE_ROWS(NAME, W)                                                                           \
+  void NAME(float* out, const float* x, const float* weight, int64_t rows, int64_t cols, double eps) { \
+    normalise_rows<W>(out, x, weight, rows, cols, eps);                                                \
   }
 
 DEFINE_ROWS(rows_baseline, 4)

@@ -117,7 +117,7 @@ void launch(void* out_ptr, const void* x_ptr, const void* weight_ptr, int64_t ro
   const int64_t vectors = cols / N;
   if (cols % N != 0 || vectors > 4096 || !aligned(out) || !aligned(x) || !aligned(weight)) {
     const int threads = cols >= 1024 ? 1024 : whole_warps(cols);
-    rms_norm_strided<T><<<rows, threads, 0, stream>>>(out, x, weight, cols, inv_cols, eps);
+    rms_norm_strided<T><<<static_cast<unsigned>(rows), threads, 0, stream>>>(out, x, weight, cols, inv_cols, eps);
     return;
   }
   // Few vectors per thread keeps many threads loading; above 512 threads a block, 2 then 4 vectors each.
@@ -125,7 +125,9 @@ void launch(void* out_ptr, const void* x_ptr, const void* weight_ptr, int64_t ro
   const bool warp_per_row = vectors <= 64;
   const dim3 block = warp_per_row ? dim3(32, 4) : dim3(whole_warps((vectors + vecs - 1) / vecs));
   const dim3 grid(static_cast<unsigned>(warp_per_row ? (rows + 3) / 4 : rows));
-  const auto kernel = vecs == 1 ? rms_norm_registers<T, 1> : vecs == 2 ? rms_norm_registers<T, 2> : rms_norm_registers<T, 4>;
+  const auto kernel = vecs == 1   ? rms_norm_registers<T, 1>
+                      : vecs == 2 ? rms_norm_registers<T, 2>
+                                  : rms_norm_registers<T, 4>;
   kernel<<<grid, block, 0, stream>>>(out, x, weight, rows, static_cast<int>(vectors), inv_cols, eps);
 }
 

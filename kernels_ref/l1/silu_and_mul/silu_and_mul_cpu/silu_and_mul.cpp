@@ -49,27 +49,25 @@ INLINE void store_some(float* p, const Lanes<W>& v, int64_t count) {
   std::memcpy(p, &v, static_cast<size_t>(count) * sizeof(float));
 }
 
-// e^v for v clamped to [-87, 87]: 2^n e^r with |r| <= ln(2)/2 and the Taylor series to r^6 (1.2e-7 relative).
-// Adding 1.5 * 2^23 rounds to the integer n and leaves it in the low bits, ready to become an exponent.
+// 2^v for v clamped to [-125, 125]. Adding 1.5 * 2^23 rounds v to an integer n, left in the low bits; a polynomial gives
+// 2^(v - n) (minimax fit of degree 5 on [-0.5, 0.5], 7.5e-8 relative), and n is added to its exponent bits.
 template <int W>
-INLINE Lanes<W> exponential(const Lanes<W>& x) {
-  Lanes<W> v = x < -87.0f ? Lanes<W>{} - 87.0f : x;
-  v = v > 87.0f ? Lanes<W>{} + 87.0f : v;
-  const Lanes<W> shifted = v * 1.44269504f + 12582912.0f;
-  const Lanes<W> n = shifted - 12582912.0f;
-  const Lanes<W> r = (v - n * 0.693359375f) + n * 2.12194440e-4f;  // ln(2) in two parts
-  Lanes<W> p = r * (1.0f / 720) + 1.0f / 120;
-  p = p * r + 1.0f / 24;
-  p = p * r + 1.0f / 6;
-  p = p * r + 0.5f;
-  p = p * r + 1.0f;
-  p = p * r + 1.0f;
-  return p * (Lanes<W>)(((Ints<W>)shifted + 127) << 23);
+INLINE Lanes<W> power_of_two(const Lanes<W>& x) {
+  Lanes<W> v = x < -125.0f ? Lanes<W>{} - 125.0f : x;
+  v = v > 125.0f ? Lanes<W>{} + 125.0f : v;
+  const Lanes<W> shifted = v + 12582912.0f;
+  const Lanes<W> f = v - (shifted - 12582912.0f);
+  Lanes<W> p = f * 0.00132764052f + 0.0096755408f;
+  p = p * f + 0.0555071348f;
+  p = p * f + 0.240221197f;
+  p = p * f + 0.693146967f;
+  p = p * f + 1.00000007f;
+  return (Lanes<W>)((Ints<W>)p + ((Ints<W>)shifted << 23));
 }
 
 template <int W>
 INLINE Lanes<W> silu(const Lanes<W>& v) {
-  return v / (exponential<W>(-v) + 1.0f);
+  return v / (power_of_two<W>(v * -1.44269504f) + 1.0f);
 }
 
 template <int W>

@@ -49,21 +49,35 @@ INLINE void store_some(float* p, const Lanes<W>& v, int64_t count) {
   std::memcpy(p, &v, static_cast<size_t>(count) * sizeof(float));
 }
 
-// e^v for -87 <= v <= 0 (clamped below): 2^n e^r with |r| <= ln(2)/2 and the Taylor series to r^6 (1.2e-7 relative).
-// Adding 1.5 * 2^23 rounds to the integer n and leaves it in the low bits, ready to become an exponent.
+// 2^v for v <= 0, clamped at -125. Adding 1.5 * 2^23 rounds v to an integer n, left in the low bits; a polynomial gives
+// 2^(v - n) (minimax fit of degree 5 on [-0.5, 0.5], 7.5e-8 relative), and n is added to its exponent bits.
 template <int W>
-INLINE Lanes<W> exponential(const Lanes<W>& x) {
-  const Lanes<W> v = x < -87.0f ? Lanes<W>{} - 87.0f : x;
-  const Lanes<W> shifted = v * 1.44269504f + 12582912.0f;
-  const Lanes<W> n = shifted - 12582912.0f;
-  const Lanes<W> r = (v - n * 0.693359375f) + n * 2.12194440e-4f;  // ln(2) in two parts
-  Lanes<W> p = r * (1.0f / 720) + 1.0f / 120;
-  p = p * r + 1.0f / 24;
-  p = p * r + 1.0f / 6;
-  p = p * r + 0.5f;
-  p = p * r + 1.0f;
-  p = p * r + 1.0f;
-  return p * (Lanes<W>)(((Ints<W>)shifted + 127) << 23);
+INLINE Lanes<W> power_of_two(const Lanes<W>& x) {
+  const Lanes<W> v = x < -125.0f ? Lanes<W>{} - 125.0f : x;
+  const Lanes<W> shifted = v + 12582912.0f;
+  const Lanes<W> f = v - (shifted - 12582912.0f);
+  Lanes<W> p = f * 0.00132764052f + 0.0096755408f;
+  p = p * f + 0.0555071348f;
+  p = p * f + 0.240221197f;
+  p = p * f + 0.693146967f;
+  p = p * f + 1.00000007f;
+  return (Lanes<W>)((Ints<W>)p + ((Ints<W>)shifted << 23));
+}
+
+// Four short chains of adds, not one long one: short rows wait for this.
+template <int W>
+INLINE float sum_lanes(const Lanes<W>& v) {
+  float part[4] = {v[0], v[1], v[2], v[3]};
+  for (int lane = 4; lane < W; ++lane) part[lane % 4] += v[lane];
+  return (part[0] + part[1]) + (part[2] + part[3]);
+}
+
+constexpr float kLog2E = 1.44269504f;
+
+// Asks for the 64-byte lines of `Count` floats: the next row comes in while this one is being computed.
+template <int Count>
+INLINE void prefetch(const float* p) {
+  for (int i = 0; i < Count; i += 16) __builtin_prefetch(p + i);
 }
 
 template <int W>
@@ -94,23 +108,22 @@ INLINE void softmax_rows(float* out, const float* x, int64_t rows, int64_t cols)
     Lanes<W> sum0{}, sum1{};
     int64_t j = 0;
     for (; j + 2 * W <= cols; j += 2 * W) {
-      const Lanes<W> e0 = exponential<W>(load<W>(x + j) - max), e1 = exponential<W>(load<W>(x + j + W) - max);
+      prefetch<2 * W>(x + cols + j);
+      const Lanes<W> e0 = power_of_two<W>((load<W>(x + j) - max) * kLog2E);
+      const Lanes<W> e1 = power_of_two<W>((load<W>(x + j + W) - max) * kLog2E);
       store<W>(out + j, e0);
       store<W>(out + j + W, e1);
       sum0 += e0;
       sum1 += e1;
     }
-    for (; j < cols; j += W) {  // at most two vectors, the last one partial: missing lanes count as e^-87
+    for (; j < cols; j += W) {  // at most two vectors, the last one partial: missing lanes count as 2^-125
       const int64_t rest = cols - j < W ? cols - j : W;
-      const Lanes<W> e = exponential<W>(load_some<W>(x + j, rest, -INFINITY) - max);
+      const Lanes<W> e = power_of_two<W>((load_some<W>(x + j, rest, -INFINITY) - max) * kLog2E);
       store_some<W>(out + j, e, rest);
       sum0 += e;
     }
     sum0 += sum1;
-    double total = 0.0;
-    for (int lane = 0; lane < W; ++lane) total += sum0[lane];
-
-    const float scale = static_cast<float>(1.0 / total);
+    const float scale = 1.0f / sum_lanes<W>(sum0);
     for (j = 0; j + W <= cols; j += W) store<W>(out + j, load<W>(out + j) * scale);
     for (; j < cols; ++j) out[j] *= scale;
   }

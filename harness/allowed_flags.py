@@ -1,0 +1,234 @@
+"""Which compiler flags of a student's reach a command line: an allow-list.
+
+Owns: the lists for g++ and nvcc, and why a flag is refused. Pure. Does not own: our own flags
+(flags.py). Invariant: an allowed flag neither names a file outside the project, nor loads or runs
+anything, nor writes a file, nor reaches the linker or assembler.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+_PLAIN = re.compile(r"[ -~]{1,400}")  # printable ASCII: nothing that could end a line of a ninja file
+# No $, ` or \: nvcc runs its steps through a shell of its own, inside double quotes.
+_MACRO = re.compile(r"[A-Za-z_]\w*(\([\w, .]*\))?(=[^$`\\]*)?")
+_PATH = re.compile(r"[\w.+-][\w.+/-]*|\.")
+
+# Code generation and diagnostics of g++ that stay inside the object file.
+_GXX: Final = re.compile(
+    r"""-O([0-3sgz]|fast)? | -g[0-3]? | -w | -pthread | -pedantic(-errors)?
+    | -std=(c|gnu)\+\+[0-9a-z]{2}
+    | -W(?![lap],)[a-zA-Z][\w+-]*(=[\w<>.-]+)?
+    | -m(?!arch=native|tune=native|cpu=native)[a-z0-9][\w.-]*(=[\w.,+-]+)?
+    | -fPIC | -fpic | -fpermissive | -f(no-)?gnu-unique | -f(no-)?rtti | -f(no-)?exceptions
+    | -f(no-)?(fast-math | math-errno | finite-math-only | unsafe-math-optimizations
+        | associative-math | reciprocal-math | signed-zeros | trapping-math | rounding-math
+        | cx-limited-range | cx-fortran-rules | signaling-nans | single-precision-constant)
+    | -ffp-contract=(fast|on|off) | -fexcess-precision=(fast|standard)
+    | -f(no-)?(unroll-loops | unroll-all-loops | peel-loops | split-loops | ipa-[a-z-]+
+        | tree-[a-z-]+ | inline(-[a-z-]+)? | prefetch-loop-arrays | loop-[a-z-]+ | sched-[a-z-]+
+        | schedule-insns2? | gcse(-[a-z]+)? | rename-registers | omit-frame-pointer
+        | strict-aliasing | strict-overflow | wrapv | trapv | delete-null-pointer-checks
+        | semantic-interposition | stack-protector(-[a-z]+)? | common | plt | builtin
+        | function-sections | data-sections | merge-constants | align-[a-z-]+
+        | openmp(-simd)? | char8_t | sized-deallocation | aligned-new | concepts | coroutines
+        | signed-char | unsigned-char | short-enums | elide-constructors | threadsafe-statics
+        | keep-inline-functions | jump-tables | modulo-sched | web | tracer)(=[\w-]+)?
+    | -fvisibility=(default|hidden|protected|internal) | -fvisibility-inlines-hidden
+    | -f(vect|simd)-cost-model=[a-z-]+
+    | -f(template|constexpr)-(backtrace-)?(depth|limit|loop-limit|ops-limit)=\d{1,9}
+    | -fmax-errors=\d{1,4} | -fdiagnostics-color(=\w+)?
+    """,
+    re.X,
+)
+_NVCC: Final = re.compile(
+    r"""-{1,2}use_fast_math | -lineinfo | --generate-line-info | -G | --device-debug
+    | -{1,2}maxrregcount=\d{1,3} | -{1,2}(ftz|prec-div|prec-sqrt|fmad)=(true|false)
+    | -{1,2}(expt-relaxed-constexpr | expt-extended-lambda | extended-lambda)
+    | -{1,2}(restrict | resource-usage | res-usage | extra-device-vectorization)
+    | -{1,2}(source-in-ptx | src-in-ptx) | -{1,2}static-global-template-stub=(true|false)
+    | -{1,2}default-stream=(legacy|null|per-thread)
+    | -{1,2}(threads|split-compile|split-compile-extended)=\d{1,2} | -t=?\d{1,2}
+    | -{1,2}(compress-all | no-compress) | -{1,2}compress-mode=\w+
+    | -{1,2}(rdc|relocatable-device-code)=(true|false)
+    | -{1,2}(diag-suppress|diag-warn|diag-error|diag-remark)=[\w,]+
+    | -{1,2}(disable-warnings | Wno-[\w-]+ | Wreorder)
+    | --std=c\+\+\d\d | --optimize=[0-3]
+    | -{1,2}(ewp | display-error-number | err-no | no-display-error-number)
+    | -{1,2}(arch|gpu-architecture|code|gpu-code)=[a-z]+_\d{2,3}[af]?(,[a-z]+_\d{2,3}[af]?)*
+    | -{1,2}(gencode|generate-code)=arch=compute_\d{2,3}[af]?
+        ,code=\[?[a-z]+_\d{2,3}[af]?(,[a-z]+_\d{2,3}[af]?)*\]?
+    """,
+    re.X,
+)
+_PTXAS: Final = re.compile(
+    r"""-v | --verbose | -O[0-4] | --opt-level=[0-4] | -w | --disable-warnings
+    | -{1,2}warn-(spills|lmem-usage|double-usage|lmem) | -Werror | -{1,2}warning-as-error
+    | -{1,2}(maxrregcount|allow-expensive-optimizations|fmad|def-load-cache|def-store-cache
+        |force-load-cache|force-store-cache|dlcm|dscm|flcm|fscm|register-usage-level
+        |disable-optimizer-constants|optimize-float-atomics|position-independent-code
+        |suppress-double-demote-warning|suppress-stack-size-warning)(=\w+)?
+    """,
+    re.X,
+)
+_CUDAFE: Final = re.compile(r"--(diag_suppress|diag_warning)=[\w,]+ | --display_error_number", re.X)
+_FATBINARY: Final = re.compile(r"-{1,2}(compress-all|no-compress|compress=(true|false))")
+_NATIVE: Final = re.compile(r"-m(arch|tune|cpu)=native")
+
+# Flags of nvcc whose value may be the next entry: spelled `-x=v` for the lists above.
+_TAKES_VALUE: Final = re.compile(
+    r"""-{1,2}(maxrregcount | gencode | generate-code | arch | gpu-architecture | code | gpu-code
+    | threads | split-compile | std | diag-suppress | default-stream | rdc | optimize
+    | relocatable-device-code | ftz | prec-div | prec-sqrt | fmad) | -t | -O
+    """,
+    re.X,
+)
+_PASSES_ON: Final[dict[str, str]] = {
+    "-Xcompiler": "g++",
+    "--compiler-options": "g++",
+    "-Xptxas": "ptxas",
+    "--ptxas-options": "ptxas",
+    "-Xcudafe": "cudafe",
+    "-Xfatbin": "fatbinary",
+    "--fatbin-options": "fatbinary",
+}
+_REASONS: Final = (
+    (r"-fplugin|-wrapper|-specs|-B|--run|-run|-time|--dryrun", "it runs or loads other programs"),
+    (r"-{1,2}(ccbin|compiler-bindir|idp|input-drive-prefix|ldir|libdevice)", "it replaces a tool"),
+    (r"-l|-L|-Wl,|-Xlinker|--linker-options|-Xnvlink|-shared|-static|-rpath", "it is for the linker"),
+    (r"-Wa,|-Wp,|-Xassembler|-Xpreprocessor|-Xarchive", "it passes options to other programs"),
+    (r"@|-{1,2}(options-file|optf)", "response files are not read"),
+    (r"-{1,2}(o|output.*|c|E|S|M\w*|keep.*|save-temps.*|cubin|ptx|fatbin)$", "it changes what is written"),
+    (r"-fdump|-fprofile|-ftest-coverage|-fcallgraph", "it writes files of its own"),
+    (r"-isystem|-iquote|-idirafter|-isysroot|--sysroot|-imacros", "it names files outside the project"),
+)
+
+
+class Allowed(NamedTuple):
+    """What became of a list of flags."""
+
+    words: tuple[str, ...] = ()
+    """To pass on, in order."""
+    refused: str | None = None
+    """Which flag is refused and why; then nothing may be passed on."""
+    warnings: tuple[str, ...] = ()
+
+
+class _Refused(Exception):
+    pass
+
+
+def allow_cxx(flags: Sequence[str]) -> Allowed:
+    """Screen flags for g++."""
+    return _screen(flags, _gxx_words)
+
+
+def allow_cuda(flags: Sequence[str]) -> Allowed:
+    """Screen flags for nvcc."""
+    return _screen(flags, _nvcc_words)
+
+
+_Words = Callable[[Iterator[str], list[str]], Iterator[str]]
+
+
+def _screen(flags: Sequence[str], words: _Words) -> Allowed:
+    warnings: list[str] = []
+    try:
+        for flag in flags:
+            _check_plain(flag)
+        kept = tuple(words(iter(flags), warnings))
+    except _Refused as refusal:
+        return Allowed(refused=str(refusal))
+    return Allowed(kept, None, tuple(warnings))
+
+
+def _check_plain(flag: str) -> None:
+    if not _PLAIN.fullmatch(flag):
+        raise _Refused(f"{flag[:80]!r}: flags are 1 to 400 printable ASCII characters")
+    if not flag.startswith(("-D", "-U")) and len(flag.split()) != 1:
+        parts = ", ".join(f'"{part}"' for part in flag.split())
+        raise _Refused(f'"{flag}": one flag per entry, so write {parts}')
+
+
+def _refuse(flag: str) -> _Refused:
+    for pattern, reason in _REASONS:
+        if re.match(pattern, flag):
+            return _Refused(f'"{flag}" is refused: {reason}')
+    return _Refused(f'"{flag}" is refused: it is not on the list of flags that liftbench passes on')
+
+
+def _common(flag: str, rest: Iterator[str], warnings: list[str]) -> tuple[str, ...] | None:
+    """Flags with a value that g++ and nvcc share; None when it is none of them."""
+    for option in ("-D", "-U"):
+        if flag.startswith(option):
+            value = flag[2:] or next(rest, "")
+            if _MACRO.fullmatch(value) is None:
+                raise _Refused(f'"{option}{value}" is refused: NAME or NAME=value, without $, ` and \\')
+            return (option + value,)
+    if flag.startswith("-I"):
+        warnings.append(
+            f'"{flag}": upstream resolves -I from its own build folder; use `include` instead'
+        )
+        return ("-Isource/" + _project_path("-I", flag[2:] or next(rest, "")),)
+    if flag == "-include":
+        return ("-include", "source/" + _project_path(flag, next(rest, "")))
+    if _NATIVE.fullmatch(flag):
+        # As nixpkgs' compiler wrapper does: a published build must not depend on the builder's CPU.
+        warnings.append(f'"{flag}" is left out: kernel-builder leaves it out too')
+        return ()
+    return None
+
+
+def _project_path(flag: str, value: str) -> str:
+    if _PATH.fullmatch(value) is None or ".." in value.split("/"):
+        raise _Refused(f'"{flag} {value}" is refused: only paths inside the project, without `..`')
+    return posixpath.normpath(value)
+
+
+def _gxx_words(flags: Iterator[str], warnings: list[str]) -> Iterator[str]:
+    for flag in flags:
+        shared = _common(flag, flags, warnings)
+        if shared is not None:
+            yield from shared
+        elif _GXX.fullmatch(flag):
+            yield flag
+        else:
+            raise _refuse(flag)
+
+
+def _nvcc_words(flags: Iterator[str], warnings: list[str]) -> Iterator[str]:
+    for flag in flags:
+        shared = _common(flag, flags, warnings)
+        name, equals, value = flag.partition("=")
+        if shared is not None:
+            yield from shared
+        elif name in _PASSES_ON:
+            yield from _passed_on(name, value if equals else next(flags, ""), warnings)
+        elif _TAKES_VALUE.fullmatch(flag):
+            value = next(flags, "")
+            joined = f"-O{value}" if flag == "-O" else f"{flag}={value}"
+            if not (_NVCC.fullmatch(joined) or _GXX.fullmatch(joined)):
+                raise _refuse(f"{flag} {value}")
+            yield joined
+        elif _NVCC.fullmatch(flag) or _GXX.fullmatch(flag):
+            yield flag
+        else:
+            raise _refuse(flag)
+
+
+def _passed_on(name: str, value: str, warnings: list[str]) -> Iterator[str]:
+    """-Xcompiler and its kin: each comma-separated part is screened for the tool that gets it."""
+    patterns = {"g++": _GXX, "ptxas": _PTXAS, "cudafe": _CUDAFE, "fatbinary": _FATBINARY}
+    tool = _PASSES_ON[name]
+    parts = [value] if tool == "cudafe" else value.split(",")
+    for part in parts:
+        if _NATIVE.fullmatch(part):
+            warnings.append(f'"{part}" is left out: kernel-builder leaves it out too')
+            continue
+        definition = tool == "g++" and re.fullmatch(r"-[DU][A-Za-z_]\w*(=\w*)?", part)
+        if not definition and patterns[tool].fullmatch(part) is None:
+            raise _refuse(f"{name} {value}")
+        yield f"{name}={part}"

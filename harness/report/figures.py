@@ -1,0 +1,150 @@
+"""How numbers are worded: the only place that rounds.
+
+Owns: percent, points, ratios, tokens, dollars, durations and "n/a". Does not own: any computation.
+Invariant: ASCII; None never prints as a number; a share below 1 never prints as 100 %, one above 0
+never as 0 %.
+"""
+
+from __future__ import annotations
+
+from harness.report.records import ArmSummary, MetricRow, Summary, Unit
+
+NOT_AVAILABLE = "n/a"
+UNKNOWN = "unknown"
+NOT_MEASURED = "not measured"
+
+
+def percent(share: float | None) -> str:
+    """0.62 -> 62%."""
+    if share is None:
+        return NOT_AVAILABLE
+    if 0.0 < share < 0.005:
+        return "<1%"
+    if 0.995 <= share < 1.0:
+        return ">99%"
+    return f"{100 * share:.0f}%"
+
+
+def signed_points(difference: float) -> str:
+    """0.26 -> +26; a rounded zero has no sign."""
+    rounded = round(100 * difference)
+    return f"{rounded:+d}" if rounded else "0"
+
+
+def ratio(value: float | None) -> str:
+    """1.256 -> 1.26."""
+    if value is None:
+        return NOT_AVAILABLE
+    return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:.0f}"
+
+
+def speedup(value: float | None) -> str:
+    """1.256 -> 1.26x."""
+    return NOT_AVAILABLE if value is None else ratio(value) + "x"
+
+
+def level(unit: Unit, value: float | None) -> str:
+    """One arm's value of a metric."""
+    return percent(value) if unit == "share" else speedup(value)
+
+
+def change(unit: Unit, value: float | None) -> str:
+    """A lift: +26 pts, or x1.26."""
+    if value is None:
+        return NOT_AVAILABLE
+    return signed_points(value) + " pts" if unit == "share" else "x" + ratio(value)
+
+
+def interval(row: MetricRow) -> str:
+    """(+17, +35), (x1.11, x1.44) or n/a."""
+    if row.low is None or row.high is None:
+        return NOT_AVAILABLE
+    if row.unit == "share":
+        return f"({signed_points(row.low)}, {signed_points(row.high)})"
+    return f"(x{ratio(row.low)}, x{ratio(row.high)})"
+
+
+def p_value(p: float | None) -> str:
+    """0.0312 -> 0.031."""
+    if p is None:
+        return NOT_AVAILABLE
+    return "<0.001" if p < 0.001 else f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
+
+
+def tokens(count: float | None) -> str:
+    """21300 -> 21k."""
+    if count is None:
+        return UNKNOWN
+    if count < 999.5:
+        return f"{count:.0f}"
+    if count < 999_500:
+        return f"{count / 1e3:.1f}k" if count < 9_950 else f"{count / 1e3:.0f}k"
+    return f"{count / 1e6:.1f}M"
+
+
+def dollars(amount: float | None) -> str:
+    """0.0314 -> $0.031."""
+    if amount is None:
+        return UNKNOWN
+    if 0 < amount < 0.0001:
+        return "<$0.0001"
+    return f"${amount:.2f}" if amount >= 0.1 or amount == 0 else f"${amount:.2g}"
+
+
+def seconds(duration: float | None) -> str:
+    """4.21 -> 4.2 s."""
+    if duration is None:
+        return NOT_AVAILABLE
+    if duration >= 120:
+        return f"{duration / 60:.0f} min" if duration < 7200 else f"{duration / 3600:.1f} h"
+    return f"{duration:.1f} s" if duration < 10 else f"{duration:.0f} s"
+
+
+def per_correct(arm: ArmSummary, what: str) -> str:
+    """Tokens or dollars per correct kernel; says why where there is none."""
+    if arm.correct is None:
+        return NOT_MEASURED
+    total = arm.usage.tokens if what == "tokens" else arm.usage.cost_usd
+    if total is None and arm.scored:
+        return UNKNOWN
+    if not arm.correct.count:
+        return NOT_AVAILABLE
+    return tokens(arm.tokens_per_correct) if what == "tokens" else dollars(arm.cost_usd_per_correct)
+
+
+def relative_change(after: float | None, before: float | None) -> str:
+    """14 after 21 -> -33%."""
+    if after is None or not before:
+        return NOT_AVAILABLE
+    rounded = round(100 * (after / before - 1))
+    return f"{rounded:+d}%" if rounded else "0%"
+
+
+def plural(count: int, noun: str) -> str:
+    """3, task -> 3 tasks; 1, family -> 1 family; 2, family -> 2 families."""
+    if count == 1:
+        return f"1 {noun}"
+    return f"{count:,} {noun[:-1]}ies" if noun.endswith("y") else f"{count:,} {noun}s"
+
+
+def plan_line(summary: Summary) -> str:
+    """`30 tasks x 5 runs`."""
+    head = summary.head
+    return f"{plural(len(head.tasks), 'task')} x {plural(head.repeats, 'run')}"
+
+
+def infra_line(failures: int, lost: int) -> str | None:
+    """What failed for reasons of ours; None when nothing did."""
+    parts = []
+    if failures > lost:  # the last failure of a lost trial was not retried
+        parts.append(f"{plural(failures - lost, 'infra failure')} retried, not scored")
+    if lost:
+        parts.append(f"{plural(lost, 'trial')} lost to infra, not scored")
+    return "; ".join(parts) or None
+
+
+def owed_line(owed: int, planned: int) -> str | None:
+    """What is still owed; None when nothing is."""
+    if not owed:
+        return None
+    return f"{owed:,} of {plural(planned, 'planned trial')} not measured (time budget): resume to finish"

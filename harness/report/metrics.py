@@ -1,0 +1,110 @@
+"""The metrics of a lift: what each one reads off an arm's scored trials.
+
+Owns: the list of metrics, their units, and one value per trial (or per task for pass@k). Does not
+own: the paired estimate (harness.stats) or which rows are shown. Invariant: a trial that a metric
+was not measured on contributes no value.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from harness import stats
+from harness.report.records import MetricName, Unit
+from harness.report.scoring import Score
+
+Value = tuple[str, str, float]
+"""Family, task, value."""
+THRESHOLDS: Final = (0.0, 0.5, 0.8, 1.0, 1.5, 2.0)
+TESTED: Final = ("compiles", "correct", "deployed", "speedup_both_correct", "pass_at_k", "pass_hat_k")
+"""pass@1 is missing: it is `correct` under another name, and one test should not count twice."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric; shares stay as they are, ratios are handled as natural logs."""
+
+    name: MetricName
+    label: str
+    unit: Unit
+    values: Callable[[Sequence[Score]], Iterable[Value]]
+
+    def lift(self, treatment: Sequence[Score], control: Sequence[Score]) -> stats.Lift:
+        """The paired lift of treatment over control."""
+        seen: list[stats.Observation] = []
+        side: Literal["treatment", "control"]
+        for side, scores in (("treatment", treatment), ("control", control)):
+            seen += [stats.Observation(f, task, side, value) for f, task, value in self.values(scores)]
+        return stats.paired_lift(seen)
+
+
+def out(unit: Unit, value: float) -> float:
+    """From the scale of inference to the reader's: logs become ratios."""
+    return value if unit == "share" else math.exp(value)
+
+
+def _by_trial(get: Callable[[Score], float | None]) -> Callable[[Sequence[Score]], Iterable[Value]]:
+    def values(scores: Sequence[Score]) -> Iterable[Value]:
+        for score in scores:
+            value = get(score)
+            if value is not None:
+                yield score.family, score.task, float(value)
+
+    return values
+
+
+def _by_task(k: int, estimate: Callable[[int, int, int], float]) -> Callable[[Sequence[Score]], Iterable[Value]]:
+    """One value per task with at least k scored replies."""
+
+    def values(scores: Sequence[Score]) -> Iterable[Value]:
+        tasks: dict[tuple[str, str], list[bool]] = defaultdict(list)
+        for score in scores:
+            if score.correct is not None:
+                tasks[score.family, score.task].append(score.correct)
+        for (family, task), results in tasks.items():
+            if len(results) >= k:
+                yield family, task, estimate(len(results), sum(results), k)
+
+    return values
+
+
+def fast_values(threshold: float) -> Callable[[Sequence[Score]], Iterable[Value]]:
+    """1 for a trial that is correct and faster than threshold, else 0."""
+
+    def fast(score: Score) -> float | None:
+        if score.correct is None:
+            return None
+        return float(score.speedup is not None and score.speedup > threshold)
+
+    return _by_trial(fast)
+
+
+def per_task_lifts(metric: Metric, a: Sequence[Score], b: Sequence[Score]) -> Iterable[Value]:
+    """Family, task and difference a - b of every task with a value in both."""
+    sides: list[dict[tuple[str, str], list[float]]] = []
+    for scores in (a, b):
+        values: dict[tuple[str, str], list[float]] = defaultdict(list)
+        for family, task, value in metric.values(scores):
+            values[family, task].append(value)
+        sides.append(values)
+    for family, task in sorted(sides[0].keys() & sides[1].keys()):
+        with_, without = sides[0][family, task], sides[1][family, task]
+        yield family, task, math.fsum(with_) / len(with_) - math.fsum(without) / len(without)
+
+
+METRICS: Final[tuple[Callable[[int], Metric], ...]] = (
+    lambda k: Metric("compiles", "compiles", "share", _by_trial(lambda s: s.compiled)),
+    lambda k: Metric("correct", "correct", "share", _by_trial(lambda s: s.correct)),
+    lambda k: Metric("deployed", "deployed", "ratio", _by_trial(lambda s: s.deployed)),
+    lambda k: Metric(
+        "speedup_both_correct", "speedup where both correct", "ratio", _by_trial(lambda s: s.log_speedup)
+    ),
+    lambda k: Metric("pass_at_1", "pass@1", "share", _by_task(1, stats.pass_at_k)),
+    lambda k: Metric("pass_at_k", f"pass@{k}", "share", _by_task(k, stats.pass_at_k)),
+    lambda k: Metric("pass_hat_k", f"pass^{k}", "share", _by_task(k, stats.pass_hat_k)),
+)
+"""Each takes the number of repeats, k."""

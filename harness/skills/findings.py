@@ -1,0 +1,40 @@
+"""What is wrong with a skill, one record for each fault.
+
+Owns: the shape of a fault. Does not own: the rules.
+Invariant: errors make a skill invalid, warnings never do.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from harness.records import Record
+
+Severity = Literal["error", "warning"]
+
+
+class SkillFinding(Record):
+    """One fault of a skill, where it stands, and what to do about it."""
+
+    file: str
+    """Relative to the skill's directory, POSIX."""
+    line: int | None
+    """1-based; None when the fault is the whole file's."""
+    severity: Severity
+    """An error breaks the specification or a promise of the skill; a warning is advice."""
+    message: str
+
+    def __str__(self) -> str:
+        """`SKILL.md:3: error: ...`, as compilers print it."""
+        where = self.file if self.line is None else f"{self.file}:{self.line}"
+        return f"{where}: {self.severity}: {self.message}"
+
+
+def error(file: str, line: int | None, message: str) -> SkillFinding:
+    """A finding that makes the skill invalid."""
+    return SkillFinding(file=file, line=line, severity="error", message=message)
+
+
+def warning(file: str, line: int | None, message: str) -> SkillFinding:
+    """A finding that is advice."""
+    return SkillFinding(file=file, line=line, severity="warning", message=message)

@@ -1,0 +1,189 @@
+"""Reads Agent Skills and judges them by the specification.
+
+Owns: which frontmatter fields there are, the limits, the digest, the token estimate.
+Does not own: YAML (frontmatter.py), links (links.py), the code that a skill shows (check.py).
+Invariant: reading is lenient (a skill in the wild can be measured), validating is strict.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import unicodedata
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from harness.errors import UsageError
+from harness.records import Skill, digest_of
+from harness.skills import frontmatter
+from harness.skills.findings import SkillFinding, error, warning
+from harness.skills.frontmatter import Field, Frontmatter, FrontmatterError
+from harness.skills.links import link_findings
+
+FILE: Final = "SKILL.md"
+FIELDS: Final = ("name", "description", "license", "compatibility", "metadata", "allowed-tools")
+NAME_LIMIT: Final = 64
+DESCRIPTION_LIMIT: Final = 1024
+COMPATIBILITY_LIMIT: Final = 500
+BODY_LINES_ADVISED: Final = 500
+BODY_TOKENS_ADVISED: Final = 5_000
+# Plain English has about 4.2 bytes to a token, C++ and CUDA about 3; skills about kernels lie between.
+BYTES_PER_TOKEN: Final = 3.6
+
+
+def estimate_tokens(text: str) -> int:
+    """About how many tokens `text` is: UTF-8 bytes / 3.6, rounded up. An estimate, not any model's count."""
+    return math.ceil(len(text.encode()) / BYTES_PER_TOKEN)
+
+
+def skill_files(directory: Path) -> list[str]:
+    """Relative POSIX paths of a skill's files, sorted; hidden files, caches and links are no part of it."""
+    found = []
+    for path in directory.rglob("*"):
+        relative = path.relative_to(directory)
+        skipped = any(part.startswith(".") or part == "__pycache__" for part in relative.parts)
+        linked = any((directory / parent).is_symlink() for parent in (relative, *relative.parents[:-1]))
+        if not skipped and not linked and path.is_file():
+            found.append(relative.as_posix())
+    return sorted(found)
+
+
+def read_skill(directory: Path) -> Skill:
+    """The skill in `directory`. Raises UsageError, naming file and line, when it has no usable SKILL.md."""
+    path = directory / FILE
+    try:
+        parsed = frontmatter.parse(frontmatter.decode(path.read_bytes()))
+    except OSError as fault:
+        raise UsageError(f"{path} cannot be read: {fault.strerror}") from fault
+    except FrontmatterError as fault:
+        raise UsageError(f"{path}{f':{fault.line}' if fault.line else ''} {fault.message}") from fault
+    files = skill_files(directory)
+    hashes = [[name, hashlib.sha256((directory / name).read_bytes()).hexdigest()] for name in files]
+    return Skill(
+        name=_needed(parsed, "name", path),
+        description=_needed(parsed, "description", path),
+        body=parsed.body,
+        files=tuple(files),
+        digest=digest_of(hashes),
+    )
+
+
+def _needed(parsed: Frontmatter, name: str, path: Path) -> str:
+    entry = parsed.fields.get(name)
+    text = entry.text.strip() if entry is not None and entry.text is not None else ""
+    if not text:
+        raise UsageError(f"{path} has no {name}: add `{name}: ...` to its frontmatter")
+    return text
+
+
+class ListedSkill(NamedTuple):
+    """A folder with a SKILL.md: the skill, or why it cannot be read."""
+
+    directory: Path
+    skill: Skill | None
+    problem: str | None
+
+
+def list_skills(root: Path) -> list[ListedSkill]:
+    """All skills directly below `root`, sorted by folder name; an unreadable one does not hide the others."""
+    found = []
+    for path in sorted(root.glob(f"*/{FILE}")):
+        try:
+            found.append(ListedSkill(path.parent, read_skill(path.parent), None))
+        except UsageError as fault:
+            found.append(ListedSkill(path.parent, None, str(fault)))
+    return found
+
+
+def validate_skill(directory: Path) -> list[SkillFinding]:
+    """Every breach of the specification (errors) and of its advice (warnings), in order of lines."""
+    path = directory / FILE
+    if not directory.is_dir():
+        return [error(FILE, None, f"{directory} is not a directory")]
+    if FILE not in {p.name for p in directory.iterdir()}:  # a case-blind file system would find skill.md
+        return [error(FILE, None, "the directory has no SKILL.md (in capitals)")]
+    data = path.read_bytes()
+    try:
+        parsed = frontmatter.parse(frontmatter.decode(data))
+    except FrontmatterError as fault:
+        return [error(FILE, fault.line, f"SKILL.md {fault.message}")]
+    found = [error(FILE, line, message) for line, message in parsed.faults]
+    if data.startswith(frontmatter.BOM.encode()):
+        found.append(error(FILE, 1, "a byte order mark stands before `---`: save the file without one"))
+    found += _field_findings(parsed.fields, directory.resolve().name)
+    found += _body_findings(parsed)
+    found += link_findings(directory, skill_files(directory))
+    return sorted(found, key=lambda f: (f.file != FILE, f.file, f.line or 0))
+
+
+def _field_findings(fields: dict[str, Field], folder: str) -> Iterator[SkillFinding]:
+    for name, entry in fields.items():
+        if name not in FIELDS:
+            yield error(FILE, entry.line, f"unknown field {name!r}; there are only {', '.join(FIELDS)}")
+        elif name != "metadata" and entry.text is None:
+            yield error(FILE, entry.line, f"{name} must be text, not a list or map")
+        elif not entry.is_text and entry.text:
+            yield warning(FILE, entry.line, f"{name}: YAML reads {entry.text!r} as no text; put it in quotes")
+    for name in ("name", "description"):
+        if name not in fields:
+            yield error(FILE, None, f"the frontmatter has no {name}")
+    for name, rule in (("name", _name_faults), ("description", _description_faults)):
+        if name in fields and fields[name].text is not None:
+            for message in rule(fields[name].text or "", folder):
+                yield error(FILE, fields[name].line, message)
+    compatibility = fields.get("compatibility")
+    if compatibility is not None and compatibility.text is not None:
+        length = len(compatibility.text)
+        if not compatibility.text.strip() or length > COMPATIBILITY_LIMIT:
+            message = f"compatibility has {length} characters; 1 to {COMPATIBILITY_LIMIT} are allowed"
+            yield error(FILE, compatibility.line, message)
+    if "metadata" in fields:
+        yield from _metadata_findings(fields["metadata"])
+
+
+def _name_faults(text: str, folder: str) -> Iterator[str]:
+    name = unicodedata.normalize("NFKC", text.strip())
+    if not name:
+        yield "name is empty"
+        return
+    if len(name) > NAME_LIMIT:
+        yield f"name has {len(name)} characters; at most {NAME_LIMIT} are allowed"
+    if name != name.lower() or not all(c.isalnum() or c == "-" for c in name):
+        yield f"name {name!r} must be of lowercase letters, digits and hyphens"
+    if name.startswith("-") or name.endswith("-") or "--" in name:
+        yield f"name {name!r} may not begin or end with a hyphen, nor have two in a row"
+    if name != unicodedata.normalize("NFKC", folder):
+        yield f"name {name!r} differs from the directory's name {folder!r}"
+
+
+def _description_faults(text: str, _folder: str) -> Iterator[str]:
+    if not text.strip():
+        yield "description is empty: say what the skill does and when to use it"
+    elif len(text) > DESCRIPTION_LIMIT:
+        yield f"description has {len(text)} characters; at most {DESCRIPTION_LIMIT} are allowed"
+
+
+def _metadata_findings(entry: Field) -> Iterator[SkillFinding]:
+    if entry.entries is None:
+        yield error(FILE, entry.line, "metadata must be a map of text to text")
+        return
+    for name, value in entry.entries.items():
+        if value.text is None:
+            yield error(FILE, value.line, f"metadata.{name} must be text, not a list or map")
+        elif not value.is_text:
+            message = f"metadata.{name}: YAML reads {value.text!r} as no text; put it in quotes"
+            yield warning(FILE, value.line, message)
+
+
+def _body_findings(parsed: Frontmatter) -> Iterator[SkillFinding]:
+    body = parsed.body.strip()
+    if not body:
+        yield warning(FILE, parsed.body_line, "the body is empty: the student would be given nothing")
+    lines, tokens = body.count("\n") + 1, estimate_tokens(body)
+    if lines > BODY_LINES_ADVISED:
+        message = f"the body has {lines} lines; {BODY_LINES_ADVISED} are advised at most"
+        yield warning(FILE, parsed.body_line, f"{message}: move details to references/")
+    if tokens > BODY_TOKENS_ADVISED:
+        message = f"the body has about {tokens} tokens (estimated); {BODY_TOKENS_ADVISED} are advised at most"
+        yield warning(FILE, parsed.body_line, f"{message}: move details to references/")

@@ -1,0 +1,203 @@
+// Softmax on CUDA: float16, bfloat16, float32.
+//
+// A row is read from memory once: every thread keeps its share (1, 2 or 4 vectors of 16 bytes) in registers as float32,
+// maximum and sum are reduced by warp shuffles and one pass through shared memory each, and the row is written from
+// the registers. Short rows get a warp each, four to a block, and never synchronise.
+// Rows too long for registers (vocabularies) or not a whole number of vectors take an online softmax: one reading for
+// maximum and sum together, a second one (mostly from L2) to write.
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
+#include <torch/csrc/stable/accelerator.h>
+#include <torch/headeronly/core/ScalarType.h>
+
+#include "../torch-ext/torch_binding.h"
+
+namespace {
+
+// N elements moved as one access of N * sizeof(T) bytes.
+template <typename T, int N>
+struct alignas(N * sizeof(T)) Pack {
+  T v[N];
+};
+
+__device__ __forceinline__ float to_float(float v) { return v; }
+__device__ __forceinline__ float to_float(__half v) { return __half2float(v); }
+__device__ __forceinline__ float to_float(__nv_bfloat16 v) { return __bfloat162float(v); }
+template <typename T>
+__device__ __forceinline__ T from_float(float v);
+template <>
+__device__ __forceinline__ float from_float<float>(float v) { return v; }
+template <>
+__device__ __forceinline__ __half from_float<__half>(float v) { return __float2half_rn(v); }
+template <>
+__device__ __forceinline__ __nv_bfloat16 from_float<__nv_bfloat16>(float v) { return __float2bfloat16_rn(v); }
+
+// Reduces over the threads of one row: a warp when blockDim.x is 32, else the whole block (blockDim.y is 1 then).
+// `partial` holds 32 floats of shared memory; two calls in a row need two of them.
+template <typename Op>
+__device__ __forceinline__ float row_reduce(float v, float identity, float* partial, Op op) {
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) v = op(v, __shfl_xor_sync(0xffffffffu, v, offset));
+  if (blockDim.x == 32) return v;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+  if (lane == 0) partial[warp] = v;
+  __syncthreads();
+  v = lane < warps ? partial[lane] : identity;
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) v = op(v, __shfl_xor_sync(0xffffffffu, v, offset));
+  return v;
+}
+struct Add {
+  __device__ float operator()(float a, float b) const { return a + b; }
+};
+struct Max {
+  __device__ float operator()(float a, float b) const { return fmaxf(a, b); }
+};
+
+// One row per threadIdx.y; the row is `vectors` = cols / N vectors long, at most VECS * blockDim.x.
+template <typename T, int VECS>
+__global__ void __launch_bounds__(1024) softmax_registers(T* __restrict__ out, const T* __restrict__ x, int64_t rows,
+                                                          int vectors) {
+  constexpr int N = 16 / sizeof(T);
+  using Vec = Pack<T, N>;
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
+  if (row >= rows) return;  // whole warps only: blockDim.y > 1 means a warp per row
+  const Vec* x_row = reinterpret_cast<const Vec*>(x) + row * vectors;
+  Vec* out_row = reinterpret_cast<Vec*>(out) + row * vectors;
+  __shared__ float partial_max[32], partial_sum[32];
+
+  float values[VECS][N];
+  float max = -INFINITY;
+#pragma unroll
+  for (int k = 0; k < VECS; ++k) {
+    const int i = threadIdx.x + k * blockDim.x;
+    Vec v{};
+    if (i < vectors) v = x_row[i];
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+      values[k][n] = i < vectors ? to_float(v.v[n]) : -INFINITY;
+      max = fmaxf(max, values[k][n]);
+    }
+  }
+  max = row_reduce(max, -INFINITY, partial_max, Max{});
+
+  float sum = 0.0f;
+#pragma unroll
+  for (int k = 0; k < VECS; ++k) {
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+      values[k][n] = __expf(values[k][n] - max);  // 0 for the padding
+      sum += values[k][n];
+    }
+  }
+  const float scale = 1.0f / row_reduce(sum, 0.0f, partial_sum, Add{});
+
+#pragma unroll
+  for (int k = 0; k < VECS; ++k) {
+    const int i = threadIdx.x + k * blockDim.x;
+    Vec result;
+#pragma unroll
+    for (int n = 0; n < N; ++n) result.v[n] = from_float<T>(values[k][n] * scale);
+    if (i < vectors) out_row[i] = result;
+  }
+}
+
+// A block per row; N is 1 where rows are not whole vectors.
+template <typename T, int N>
+__global__ void __launch_bounds__(1024) softmax_online(T* __restrict__ out, const T* __restrict__ x, int64_t cols) {
+  using Vec = Pack<T, N>;
+  const Vec* x_row = reinterpret_cast<const Vec*>(x + blockIdx.x * cols);
+  Vec* out_row = reinterpret_cast<Vec*>(out + blockIdx.x * cols);
+  const int64_t vectors = cols / N;
+  __shared__ float partial_max[32], partial_sum[32];
+
+  // The sum is relative to this thread's own maximum so far, and is rescaled when the maximum grows.
+  float own_max = -INFINITY, sum = 0.0f;
+#pragma unroll 2
+  for (int64_t i = threadIdx.x; i < vectors; i += blockDim.x) {
+    const Vec v = x_row[i];
+    float vector_max = own_max;
+#pragma unroll
+    for (int n = 0; n < N; ++n) vector_max = fmaxf(vector_max, to_float(v.v[n]));
+    sum *= __expf(own_max - vector_max);
+    own_max = vector_max;
+#pragma unroll
+    for (int n = 0; n < N; ++n) sum += __expf(to_float(v.v[n]) - own_max);
+  }
+  const float max = row_reduce(own_max, -INFINITY, partial_max, Max{});
+  sum *= __expf(own_max - max);  // 0 * 0 for a thread without elements
+  const float scale = 1.0f / row_reduce(sum, 0.0f, partial_sum, Add{});
+
+#pragma unroll 2
+  for (int64_t i = threadIdx.x; i < vectors; i += blockDim.x) {
+    Vec v = x_row[i];
+#pragma unroll
+    for (int n = 0; n < N; ++n) v.v[n] = from_float<T>(__expf(to_float(v.v[n]) - max) * scale);
+    out_row[i] = v;
+  }
+}
+
+bool aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
+unsigned whole_warps(int64_t threads) { return static_cast<unsigned>((threads + 31) / 32 * 32); }
+
+template <typename T>
+void launch(T* out, const T* x, int64_t rows, int64_t cols, cudaStream_t stream) {
+  constexpr int N = 16 / sizeof(T);
+  const int64_t vectors = cols / N;
+  const bool whole = cols % N == 0 && aligned(out) && aligned(x);
+  if (!whole || vectors > 4096) {
+    const auto kernel = whole ? softmax_online<T, N> : softmax_online<T, 1>;
+    const unsigned threads = cols >= 1024 ? 1024 : whole_warps(cols);
+    kernel<<<static_cast<unsigned>(rows), threads, 0, stream>>>(out, x, cols);
+    return;
+  }
+  // Few vectors per thread keeps many threads loading; above 512 threads a block, 2 then 4 vectors each.
+  const bool warp_per_row = vectors <= 64;
+  const int vecs = warp_per_row ? (vectors <= 32 ? 1 : 2) : vectors <= 512 ? 1 : vectors <= 1024 ? 2 : 4;
+  const dim3 block = warp_per_row ? dim3(32, 4) : dim3(whole_warps((vectors + vecs - 1) / vecs));
+  const dim3 grid(static_cast<unsigned>(warp_per_row ? (rows + 3) / 4 : rows));
+  const auto kernel = vecs == 1   ? softmax_registers<T, 1>
+                      : vecs == 2 ? softmax_registers<T, 2>
+                                  : softmax_registers<T, 4>;
+  kernel<<<grid, block, 0, stream>>>(out, x, rows, static_cast<int>(vectors));
+}
+
+}  // namespace
+
+void softmax(const torch::stable::Tensor& out, const torch::stable::Tensor& x) {
+  using torch::headeronly::ScalarType;
+  STD_TORCH_CHECK(x.dim() == 2 && out.dim() == 2, "softmax: expected (rows, cols)");
+  const int64_t rows = x.size(0), cols = x.size(1);
+  STD_TORCH_CHECK(out.size(0) == rows && out.size(1) == cols, "softmax: shapes differ");
+  STD_TORCH_CHECK(rows <= INT32_MAX, "softmax: too many rows");
+  for (const auto* t : {&out, &x}) {
+    STD_TORCH_CHECK(t->scalar_type() == x.scalar_type(), "softmax: dtypes differ");
+    STD_TORCH_CHECK(t->is_contiguous() && t->is_cuda() && t->get_device_index() == x.get_device_index(),
+                    "softmax: expected contiguous tensors on one CUDA device");
+  }
+  if (rows == 0 || cols == 0) return;
+
+  const torch::stable::accelerator::DeviceGuard guard(x.get_device_index());
+  void* raw_stream = nullptr;
+  STD_TORCH_CHECK(aoti_torch_get_current_cuda_stream(x.get_device_index(), &raw_stream) == 0,
+                  "softmax: no current stream");
+  const auto stream = static_cast<cudaStream_t>(raw_stream);
+  const auto run = [&](auto kind) {
+    using T = decltype(kind);
+    launch(static_cast<T*>(out.mutable_data_ptr()), static_cast<const T*>(x.const_data_ptr()), rows, cols, stream);
+  };
+  switch (x.scalar_type()) {
+    case ScalarType::Float: run(float{}); break;
+    case ScalarType::Half: run(__half{}); break;
+    case ScalarType::BFloat16: run(__nv_bfloat16{}); break;
+    default: STD_TORCH_CHECK(false, "softmax: expected float32, float16 or bfloat16");
+  }
+  const cudaError_t error = cudaGetLastError();
+  STD_TORCH_CHECK(error == cudaSuccess, "softmax: ", cudaGetErrorString(error));
+}

@@ -1,0 +1,124 @@
+"""Which provider serves a name, and which keys it asks for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.errors import ProviderError, UsageError
+from harness.models import PROVIDERS, PermanentProviderError, make_model
+from harness.outcome import Cause
+from harness.records import ModelSpec
+
+
+def test_importing_the_package_loads_no_sdk() -> None:
+    """`--help` stays fast: importing harness.models loads neither an SDK nor torch."""
+    code = (
+        "import sys, harness.models;"
+        "print([m for m in ('openai', 'anthropic', 'httpx2', 'torch') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("name", "variable"),
+    [("openai/gpt-5-mini", "OPENAI_API_KEY"), ("anthropic/claude-haiku-4-5", "ANTHROPIC_API_KEY")],
+)
+def test_a_missing_key_is_named(name: str, variable: str) -> None:
+    """A model without its key is a usage error that names the variable to set."""
+    with pytest.raises(UsageError, match=f"{name}.*{variable}"):
+        make_model(ModelSpec(name=name))
+
+
+@pytest.mark.parametrize(
+    ("name", "variable"),
+    [("openai/gpt-5-mini", "OPENAI_API_KEY"), ("anthropic/claude-haiku-4-5", "ANTHROPIC_API_KEY")],
+)
+def test_no_other_key_is_asked_for(name: str, variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model needs its own key and no other."""
+    monkeypatch.setenv(variable, "sk-own")
+    assert make_model(ModelSpec(name=name)).name == name
+
+
+def test_a_compatible_server_needs_no_key() -> None:
+    """Any provider name with a base URL is an OpenAI-compatible server without a key."""
+    spec = ModelSpec(name="local/llama-3.1-8b", base_url="http://localhost:8080/v1")
+    assert make_model(spec).name == "local/llama-3.1-8b"
+
+
+def test_a_key_with_a_line_break_is_refused_without_being_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key that no header can carry is refused before a library can quote it."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-one\nsk-two")
+    with pytest.raises(UsageError, match="OPENAI_API_KEY") as caught:
+        make_model(ModelSpec(name="openai/gpt-5-mini"))
+    assert "sk-" not in str(caught.value)
+
+
+def test_an_unknown_provider_is_refused_with_the_known_ones() -> None:
+    """A provider that is neither built in nor installed needs a base URL."""
+    with pytest.raises(UsageError, match=r"'local'.*anthropic, openai, replay.*--base-url"):
+        make_model(ModelSpec(name="local/llama"))
+    assert set(PROVIDERS) == {"anthropic", "openai", "replay"}
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("localhost:8080/v1", "not of the form"),
+        ("ftp://host/v1", "not of the form"),
+        ("http://", "not of the form"),
+        ("http://[::1/v1", "cannot be read"),
+        ("http://host:port/v1", "cannot be read"),
+        ("http://user:word@host/v1", "holds a password"),
+        ("https://host/v1?key=word", "no \\? or # part"),
+    ],
+)
+def test_an_unusable_base_url_is_refused(url: str, why: str) -> None:
+    """A base URL that cannot work, or would put a secret on disk, is a usage error that shows no secret."""
+    with pytest.raises(UsageError, match=why) as caught:
+        make_model(ModelSpec(name="local/llama", base_url=url))
+    assert "word@" not in str(caught.value) and "key=word" not in str(caught.value)
+
+
+def _install(folder: Path, entry: str, source: str) -> None:
+    """A distribution of someone else's, as pip leaves it."""
+    info = folder / "acme_models-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-models\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[liftbench.models]\nacme = {entry}\n")
+    (folder / "acme_models.py").write_text(source)
+
+
+def test_an_installed_provider_is_found_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A third party's entry point serves its provider name, with or without a base URL."""
+    source = (
+        "class Acme:\n"
+        "    def __init__(self, spec, options): self.name, self.retries = spec.name, options.max_retries\n"
+    )
+    _install(tmp_path, "acme_models:Acme", source)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "acme_models", raising=False)
+    for url in (None, "http://localhost:1/v1"):
+        model = make_model(ModelSpec(name="acme/one", base_url=url), max_retries=2)
+        assert (type(model).__name__, model.name, vars(model)["retries"]) == ("Acme", "acme/one", 2)
+
+
+def test_a_broken_installed_provider_is_a_usage_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An entry point that cannot be loaded is named, with the reason."""
+    _install(tmp_path, "acme_models:Missing", "")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "acme_models", raising=False)
+    with pytest.raises(UsageError, match=r"'acme' \(acme_models:Missing\) cannot be loaded.*Missing"):
+        make_model(ModelSpec(name="acme/one"))
+
+
+def test_permanent_failures_are_provider_failures() -> None:
+    """A permanent failure can be told apart and is still the provider's, hence infra."""
+    assert issubclass(PermanentProviderError, ProviderError)
+    assert PermanentProviderError.cause is Cause.PROVIDER
