@@ -169,9 +169,7 @@ def _common(flag: str, rest: Iterator[str], warnings: list[str]) -> tuple[str, .
                 raise _Refused(f'"{option}{value}" is refused: NAME or NAME=value, without $, ` and \\')
             return (option + value,)
     if flag.startswith("-I"):
-        warnings.append(
-            f'"{flag}": upstream resolves -I from its own build folder; use `include` instead'
-        )
+        warnings.append(f'"{flag}": upstream resolves -I from its own build folder; use `include` instead')
         return ("-Isource/" + _project_path("-I", flag[2:] or next(rest, "")),)
     if flag == "-include":
         return ("-include", "source/" + _project_path(flag, next(rest, "")))

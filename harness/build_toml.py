@@ -1,8 +1,8 @@
-"""The kernel-builder schema: build.toml of editions 4 and 5 as frozen records.
+"""Reading build.toml and deciding whether it is valid.
 
-Owns: the shape of a build.toml, reading it, and the decision whether it is valid. Upstream's own
-parser decides, in a child process; our records are what the rest of the builder works with.
-Does not own: whether the files exist, and capability or flag spelling (layout.py, allowed_flags.py).
+Owns: that decision, and the message that a student gets. Upstream's own parser decides, in a child
+process; where it is not installed, our records do. Does not own: the records (build_schema.py) and
+advice on mistakes (build_toml_hints.py).
 Invariant: a file that upstream accepts is representable here, or HarnessBug is raised.
 """
 
@@ -14,269 +14,19 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, NamedTuple, Self
+from typing import Any, Final, NamedTuple
 
-from pydantic import (
-    AfterValidator,
-    ConfigDict,
-    Field,
-    StrictInt,
-    StrictStr,
-    ValidationError,
-    model_validator,
-)
+from pydantic import ValidationError
 
+from harness.build_schema import BuildToml as BuildToml
 from harness.build_toml_hints import hints
 from harness.errors import HarnessBug, SandboxError
 from harness.outcome import Cause
-from harness.records import Finding, Record
+from harness.records import Finding
 
-Backend = Literal["cann", "cpu", "cuda", "metal", "neuron", "rocm", "tpu", "xpu"]
-Dependency = Literal[
-    "torch",
-    "cutlass_2_10",
-    "cutlass_3_5",
-    "cutlass_3_6",
-    "cutlass_3_8",
-    "cutlass_3_9",
-    "cutlass_4_0",
-    "cutlass_4_4",
-    "cutlass_4_5",
-    "sycl_tla",
-    "metal-cpp",
-]
 VALIDATOR_TIMEOUT_S: Final = 20.0
 ABSENT: Final = "validity by our records: the kernels package is absent"
 _MESSAGE_LIMIT: Final = 2_000  # upstream quotes whole source lines; a student may write long ones
-_NAME = re.compile(r"[a-z][-a-z0-9]*[a-z0-9]")
-_VERSION = re.compile(r"\s*\+?[0-9]{1,9}(\.\+?[0-9]{1,9})+\s*")
-_GIT_URL = re.compile(r"((git\+)?(https?|ssh)|git)://[^/\s]+.*|(?!\w+://)[^:\s]+:[^/\s].*")
-
-
-def _matching(pattern: re.Pattern[str], what: str) -> AfterValidator:
-    def check(text: str) -> str:
-        if pattern.fullmatch(text) is None:
-            raise ValueError(f"{what}: {text!r}")
-        return text
-
-    return AfterValidator(check)
-
-
-KernelName = Annotated[StrictStr, _matching(_NAME, "name: lowercase letters, digits and dashes")]
-Version = Annotated[StrictStr, _matching(_VERSION, "expected a version such as 12.8")]
-GitUrl = Annotated[StrictStr, _matching(_GIT_URL, "expected a git URL")]
-Strings = tuple[StrictStr, ...]
-
-
-def version_parts(version: str) -> tuple[int, ...]:
-    """`12.8` -> (12, 8)."""
-    return tuple(int(part) for part in version.strip().split("."))
-
-
-class Table(Record):
-    """Base of all TOML tables: keys in kebab-case, unknown keys refused."""
-
-    model_config = ConfigDict(
-        alias_generator=lambda name: name.replace("_", "-"), serialize_by_alias=True
-    )
-
-
-# --- [general] -------------------------------------------------------------------------------
-
-
-class KernelDependency(Table):
-    """Another kernel on the Hub, by version or by revision."""
-
-    repo_id: StrictStr
-    version: Annotated[StrictInt, Field(ge=0)] | None = None
-    revision: StrictStr | None = None
-
-    @model_validator(mode="after")
-    def _version_or_revision(self) -> Self:
-        if (self.version is None) == (self.revision is None):
-            raise ValueError("exactly one of version and revision is needed")
-        return self
-
-
-class CudaGeneral(Table):
-    """[general.cuda]"""
-
-    minver: Version | None = None
-    maxver: Version | None = None
-    kernel_depends: tuple[KernelDependency, ...] = ()
-    python_depends: Strings = ()
-
-
-class BackendGeneral(Table):
-    """[general.neuron] and [general.xpu]"""
-
-    kernel_depends: tuple[KernelDependency, ...] = ()
-    python_depends: Strings = ()
-
-
-class TpuGeneral(Table):
-    """[general.tpu]"""
-
-    python_depends: Strings = ()
-
-
-class Hub(Table):
-    """[general.hub]"""
-
-    repo_id: StrictStr | None = None
-    branch: StrictStr | None = None
-
-
-class General(Table):
-    """[general]"""
-
-    name: KernelName
-    version: Annotated[StrictInt, Field(ge=0)]
-    edition: Literal[4, 5] = 4
-    """4 stands for a file without the key; upstream then reads the legacy format."""
-    license: StrictStr
-    backends: tuple[Backend, ...]
-    upstream: GitUrl | None = None
-    source: GitUrl | None = None
-    python_depends: Strings = ()
-    kernel_depends: tuple[KernelDependency, ...] = ()
-    hub: Hub | None = None
-    cuda: CudaGeneral | None = None
-    neuron: BackendGeneral | None = None
-    tpu: TpuGeneral | None = None
-    xpu: BackendGeneral | None = None
-
-    @property
-    def module(self) -> str:
-        """The Python package: the name with `_` for `-`."""
-        return self.name.replace("-", "_")
-
-
-# --- frameworks ------------------------------------------------------------------------------
-
-
-class Torch(Table):
-    """[torch]: a compiled extension."""
-
-    src: Strings = ()
-    include: Strings = ()
-    pyext: Strings | None = None
-    """Suffixes of the Python-side files; None is upstream's default, py and pyi."""
-    cxx_flags: Strings = ()
-    minver: Version | None = None
-    maxver: Version | None = None
-    stable_abi: Version | dict[Backend, Version] | None = None
-
-    def stable_abi_for(self, backend: Backend) -> tuple[int, int] | None:
-        """Stable ABI to target, as (major, minor); None builds without it."""
-        abi = self.stable_abi
-        version = abi.get(backend) if isinstance(abi, dict) else abi
-        if version is None:
-            return None
-        major, minor = (*version_parts(version), 0)[:2]
-        return major, minor
-
-
-class TorchNoarch(Table):
-    """[torch-noarch]: Python only (Triton and the like); two keys are snake_case upstream."""
-
-    pyext: Strings | None = None
-    cuda_capabilities: Strings = Field((), alias="cuda_capabilities")
-    rocm_archs: Strings = Field((), alias="rocm_archs")
-
-
-class TvmFfi(Table):
-    """[tvm-ffi]"""
-
-    src: Strings
-    include: Strings = ()
-    pyext: Strings | None = None
-    cxx_flags: Strings = ()
-
-
-# --- [kernel.NAME] ---------------------------------------------------------------------------
-
-
-class _Kernel(Table):
-    depends: tuple[Dependency, ...]
-    src: Strings
-    include: Strings = ()
-    cxx_flags: Strings = ()
-
-
-class CpuKernel(_Kernel):
-    """backend = "cpu" """
-
-    backend: Literal["cpu"]
-
-
-class CudaKernel(_Kernel):
-    """backend = "cuda" """
-
-    backend: Literal["cuda"]
-    cuda_capabilities: Strings = ()
-    cuda_flags: Strings = ()
-    cuda_minver: Version | None = None
-
-
-class MetalKernel(_Kernel):
-    """backend = "metal" """
-
-    backend: Literal["metal"]
-
-
-class RocmKernel(_Kernel):
-    """backend = "rocm" """
-
-    backend: Literal["rocm"]
-    rocm_archs: Strings = ()
-    hip_flags: Strings = ()
-
-
-class XpuKernel(_Kernel):
-    """backend = "xpu" """
-
-    backend: Literal["xpu"]
-    sycl_flags: Strings = ()
-
-
-Kernel = Annotated[
-    CpuKernel | CudaKernel | MetalKernel | RocmKernel | XpuKernel, Field(discriminator="backend")
-]
-
-
-class BuildToml(Table):
-    """A whole build.toml."""
-
-    general: General
-    torch: Torch | None = None
-    torch_noarch: TorchNoarch | None = None
-    tvm_ffi: TvmFfi | None = None
-    kernel: dict[StrictStr, Kernel] = Field(default_factory=dict)
-
-    @model_validator(mode="after")
-    def _one_framework(self) -> Self:
-        given = [t for t in (self.torch, self.torch_noarch, self.tvm_ffi) if t is not None]
-        if len(given) != 1:
-            raise ValueError("exactly one of [torch], [torch-noarch] and [tvm-ffi] is needed")
-        return self
-
-    @model_validator(mode="after")
-    def _edition_4_has_fewer_keys(self) -> Self:
-        general = self.general
-        if general.edition == 5:
-            return self
-        tables = (general, general.cuda, general.neuron, general.xpu)
-        if general.tpu is not None or any(
-            "kernel_depends" in t.model_fields_set for t in tables if t is not None
-        ):
-            raise ValueError("kernel-depends and [general.tpu] need edition = 5")
-        if self.torch is not None and isinstance(self.torch.stable_abi, dict):
-            raise ValueError("a table for stable-abi needs edition = 5")
-        return self
-
-
-# --- reading and validity --------------------------------------------------------------------
 
 
 def _parse(data: bytes) -> BuildToml:

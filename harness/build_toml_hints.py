@@ -64,7 +64,7 @@ def _general_hints(data: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
         better = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-").lstrip("0123456789-")
         if len(better) >= 2:
             advice = f'write the name with dashes: name = "{better}" (the Python package is then '
-            yield "general", "name", advice + f'{better.replace("-", "_")})'
+            yield "general", "name", advice + f"{better.replace('-', '_')})"
     if general.get("edition") != 5:
         key = "edition" if "edition" in general else "name"
         yield "general", key, "write `edition = 5` (an integer) under [general]"

@@ -14,14 +14,14 @@ from typing import Final, Literal
 
 from harness.allowed_flags import Allowed, allow_cuda, allow_cxx
 from harness.architectures import TARGET, loose_intersection, misspelt, supported
-from harness.build_toml import BuildToml, CpuKernel, CudaKernel, version_parts
+from harness.build_schema import BuildToml, CpuKernel, CudaKernel, version_parts
 from harness.outcome import Cause
 from harness.records import Finding, Record, Target
 
 Language = Literal["cxx", "cuda"]
 # As CMake: what it has no language for is part of the project but is not compiled.
 _CXX_SUFFIXES: Final = frozenset({".cpp", ".cc", ".cxx", ".c++", ".C", ".CPP"})
-_HEADER_SUFFIXES: Final = frozenset({".h", ".hpp", ".hxx", ".hh", ".cuh", ".inl", ".inc", ".ipp", ".tpp"})
+HEADER_SUFFIXES: Final = frozenset({".h", ".hpp", ".hxx", ".hh", ".cuh", ".inl", ".inc", ".ipp", ".tpp"})
 _CUDA_WITHOUT_TOOLKIT: Final = (13, 0)
 
 
@@ -137,9 +137,7 @@ class _Planner:
 
     # --- capabilities --------------------------------------------------------------------------
 
-    def _all_capabilities(
-        self, kernels: dict[str, CpuKernel | CudaKernel]
-    ) -> dict[str, tuple[str, ...]]:
+    def _all_capabilities(self, kernels: dict[str, CpuKernel | CudaKernel]) -> dict[str, tuple[str, ...]]:
         """Per kernel. One kernel at least must serve the target GPU; the others keep their own."""
         chosen: dict[str, tuple[str, ...]] = {}
         others: dict[str, tuple[str, ...]] = {}
@@ -217,8 +215,7 @@ class _Planner:
                 source=path,
                 language=language,
                 include=tuple(normalised(i) for i in include),
-                flags=(before.flags if before else ())
-                + (cuda_flags if language == "cuda" else cxx_flags),
+                flags=(before.flags if before else ()) + (cuda_flags if language == "cuda" else cxx_flags),
                 capabilities=tuple(
                     dict.fromkeys((before.capabilities if before else ()) + capabilities)
                     if language == "cuda"
@@ -232,7 +229,7 @@ class _Planner:
             return "cxx"
         if suffix == ".cu" and self._target == "cuda":
             return "cuda"
-        if suffix not in _HEADER_SUFFIXES:
+        if suffix not in HEADER_SUFFIXES:
             self._warnings.append(f"{path} in src of {where} is not compiled for {self._target}")
         return None
 

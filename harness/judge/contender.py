@@ -84,8 +84,10 @@ class Contender:
         inputs = {"worker.py": _WORKER}
         if source.kind == "project" and source.path is not None:
             inputs["project"] = source.path.parent
-        elif source.path is not None:
-            inputs["reference.py"] = source.path
+        readable = list(site_directories)
+        if source.kind == "reference" and source.path is not None:
+            # The task folders: a reference worker serves one task after another.
+            readable.append(source.path.resolve().parents[2])
         self._process: Process = sandbox.start(
             Job(
                 role="run",
@@ -99,7 +101,7 @@ class Contender:
                 ],
                 limits=Limits(wall_s=wall_s, memory_bytes=memory_bytes),
                 inputs=inputs,
-                readable=site_directories,
+                readable=readable,
                 environment={"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
                 cpus=cpus,
             )
@@ -186,14 +188,18 @@ class Contender:
         except Failed as failure:
             # No student byte has been loaded yet.
             raise SandboxError(f"a worker did not start: {failure.finding.message}") from failure
-        places = {"project": "project/__init__.py", "reference": "reference.py", "null": ""}
+        self.reload(self._source)
+
+    def reload(self, source: Source) -> None:
+        """Load `source` into the running worker: only our own code is ever loaded twice."""
+        places = {"project": "project/__init__.py", "reference": str(source.path), "null": ""}
         self._send(
             {
                 "op": "load",
-                "kind": self._source.kind,
-                "path": places[self._source.kind],
-                "module": self._source.module,
-                "function": self._source.function,
+                "kind": source.kind,
+                "path": places[source.kind],
+                "module": source.module,
+                "function": source.function,
             }
         )
         answer = self._receive_json(time.monotonic() + _LOAD_S, "while loading", "ok", bool)

@@ -1,8 +1,8 @@
-"""Model by model, with_skill against its controls: metric rows, adjusted p values, decisions.
+"""Model by model, with_skill against its controls: which tests are made, adjusted and decided on.
 
-Owns: which observations enter which row, and which tests are adjusted together. Does not own: the
-formulas (harness.stats) or what a trial counts for (scoring.py). Invariant: the decision rests on
-the metric fixed before the run; if that one was not measured, the decision is inconclusive.
+Owns: the pairs of arms, Holm's families of tests, what blocks a decision. Does not own: the formulas
+(harness.stats) or what a trial counts for (scoring.py). Invariant: the decision rests on the metric
+fixed before the run; if that one was not measured, the decision is inconclusive.
 """
 
 from __future__ import annotations
@@ -10,132 +10,89 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 from harness import stats
 from harness.records import Arm, RunConfig
-from harness.report.metrics import METRICS, TESTED, THRESHOLDS, Metric, fast_values, out, per_task_lifts
-from harness.report.records import (
-    ArmSummary,
-    Comparison,
-    Conclusion,
-    FamilyLift,
-    FastPoint,
-    Gap,
-    MetricRow,
-    TaskLift,
-)
+from harness.report.figures import plural
+from harness.report.metrics import TESTED, Metric, metrics_for
+from harness.report.records import ArmSummary, Comparison, Conclusion, Gap, MetricRow
+from harness.report.rows import fast_points, metric_row
 from harness.report.scoring import Score
 
-INFRA_ALPHA: Final = 0.05
-SKEWED_BELOW: Final = 20  # under 20 families the t interval of `deployed` covers less than it says [own]
-_INTERVAL_TASKS: Final = 3  # two tasks give an interval of 12.7 standard errors: no use to anyone
+MINIMUM_FAMILIES: Final = 6
+SKEWED_BELOW: Final = 20  # below, the t interval of `deployed` (mass at 0) covers less than it says [own]
+_INFRA_ALPHA: Final = 0.05
 
-Scores = Mapping[tuple[str, str], Sequence[Score]]
-"""By model and arm."""
+
+@dataclass(frozen=True)
+class Study:
+    """What all comparisons of a run share."""
+
+    config: RunConfig
+    scores: Mapping[tuple[str, str], Sequence[Score]]
+    """By model and arm."""
+    summaries: Mapping[tuple[str, str], ArmSummary]
+    build_gap: Gap | None
+    check_gap: Gap | None
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """In the order in which they are shown."""
+        return metrics_for(self.config.repeats)
+
+    @property
+    def primary(self) -> Metric:
+        """The metric that the decision rests on."""
+        return next(m for m in self.metrics if m.name == self.config.metric)
+
+    def gap(self, metric: str) -> Gap | None:
+        """Why a metric was not measured."""
+        return self.build_gap if metric == "compiles" else self.check_gap
+
+    def lift(self, metric: Metric, model: str, treatment: Arm, control: Arm) -> stats.Lift | None:
+        """None when the metric was not measured in this run."""
+        if self.gap(metric.name):
+            return None
+        return metric.lift(self.scores[model, treatment.id], self.scores[model, control.id])
 
 
 @dataclass(frozen=True)
 class Contrast:
-    """One pair of arms on every metric; a metric that was not measured has no lift."""
+    """One pair of arms of one model, before adjustment."""
 
     model: str
     treatment: Arm
     control: Arm
     placebo: Arm | None
     lifts: Mapping[str, stats.Lift | None]
+    """By metric."""
     placebo_lift: stats.Lift | None
+    """On the primary metric."""
     infra_p: float
     blocked: str | None
 
 
-def _families(
-    metric: Metric, lift: stats.Lift, a: Sequence[Score], b: Sequence[Score]
-) -> Iterable[FamilyLift]:
-    tasks: dict[str, list[tuple[str, float]]] = defaultdict(list)
-    for family, task, difference in per_task_lifts(metric, a, b):
-        tasks[family].append((task, difference))
-    for family, difference in lift.per_family:
-        values = [value for _, value in tasks[family]]
-        interval = stats.mean_interval(values).interval if len(values) >= _INTERVAL_TASKS else None
-        yield FamilyLift(
-            family=family,
-            lift=out(metric.unit, difference),
-            low=None if interval is None else out(metric.unit, interval.low),
-            high=None if interval is None else out(metric.unit, interval.high),
-            tasks=tuple(TaskLift(task=t, lift=out(metric.unit, v)) for t, v in tasks[family]),
-        )
-
-
-def _row(
-    metric: Metric,
-    lift: stats.Lift | None,
-    arms: tuple[Sequence[Score], Sequence[Score]],
-    *,
-    primary: str,
-    p_holm: float | None,
-    gap: Gap | None,
-) -> MetricRow:
-    role: Literal["primary", "secondary", "descriptive"] = (
-        "primary" if metric.name == primary else "secondary" if metric.name in TESTED else "descriptive"
-    )
-    lift = lift or stats.paired_lift([])
-    values = {
-        "control": lift.mean_without,
-        "treatment": lift.mean_with,
-        "lift": lift.lift,
-        "low": lift.interval and lift.interval.low,
-        "high": lift.interval and lift.interval.high,
-    }
-    return MetricRow(
-        metric=metric.name,
-        label=metric.label,
-        unit=metric.unit,
-        role=role,
-        **{name: None if v is None else out(metric.unit, v) for name, v in values.items()},
-        p_value=None if role == "descriptive" else lift.p_value,
-        p_holm=p_holm,
-        n_families=lift.n_families,
-        n_tasks=lift.n_tasks,
-        n_dropped_tasks=lift.n_dropped_tasks,
-        per_family=tuple(_families(metric, lift, *arms)),
-        not_measured=gap.reason if gap else None,
-    )
-
-
-def _contrast(
-    model: str,
-    arms: tuple[Arm, Arm, Arm | None],
-    scores: Scores,
-    metrics: Sequence[Metric],
-    primary: str,
-    gap_of: Mapping[str, Gap | None],
-    summaries: Mapping[tuple[str, str], ArmSummary],
-) -> Contrast:
-    treatment, control, placebo = arms
-    a, b = scores[model, treatment.id], scores[model, control.id]
-    main = next(m for m in metrics if m.name == primary)
-    placebo_lift = None
-    if placebo is not None and gap_of[primary] is None:
-        placebo_lift = main.lift(a, scores[model, placebo.id])
-    compared = [summaries[model, arm.id] for arm in arms if arm is not None]
-    first = compared[0]
-    ps = [
-        stats.fisher_exact(
-            first.infra_trials, first.scored, other.infra_trials, other.scored
-        )
-        for other in compared[1:]
-    ]
-    blocked = f"infra rates differ between arms (p = {min(ps):.3g})" if min(ps) < INFRA_ALPHA else None
+def _contrast(study: Study, model: str, treatment: Arm, control: Arm, placebo: Arm | None) -> Contrast:
+    first = study.summaries[model, treatment.id]
+    p_of: dict[str, float] = {}
+    for arm in (control, placebo):
+        if arm is not None:
+            other = study.summaries[model, arm.id]
+            p_of[arm.kind] = stats.fisher_exact(
+                first.infra_trials, first.scored, other.infra_trials, other.scored
+            )
+    kind, lowest = min(p_of.items(), key=lambda item: item[1])
+    blocked = f"infra rates differ between with_skill and {kind} (p = {lowest:.3g})"
     return Contrast(
         model=model,
         treatment=treatment,
         control=control,
         placebo=placebo,
-        lifts={m.name: None if gap_of[m.name] else m.lift(a, b) for m in metrics},
-        placebo_lift=placebo_lift,
-        infra_p=ps[0],
-        blocked=blocked,
+        lifts={m.name: study.lift(m, model, treatment, control) for m in study.metrics},
+        placebo_lift=study.lift(study.primary, model, treatment, placebo) if placebo else None,
+        infra_p=p_of[control.kind],
+        blocked=blocked if lowest < _INFRA_ALPHA else None,
     )
 
 
@@ -150,8 +107,8 @@ def _decision_p(contrast: Contrast, primary: str) -> float | None:
     return None if placebo is None else max(lift.p_value, placebo)
 
 
-def adjusted(contrasts: Sequence[Contrast], primary: str) -> list[float | None]:
-    """Holm over the decisions with the same kind of control, where there are several."""
+def _adjusted(contrasts: Sequence[Contrast], primary: str) -> list[float | None]:
+    """Holm over the decisions with the same kind of control; None where there is only one."""
     result: list[float | None] = [None] * len(contrasts)
     by_kind: dict[str, list[int]] = defaultdict(list)
     for index, contrast in enumerate(contrasts):
@@ -164,128 +121,94 @@ def adjusted(contrasts: Sequence[Contrast], primary: str) -> list[float | None]:
     return result
 
 
-def _conclude(contrast: Contrast, config: RunConfig, p_adjusted: float | None, gap: Gap | None) -> Conclusion:
-    lift = contrast.lifts[config.metric]
+def _conclude(study: Study, contrast: Contrast, p_adjusted: float | None) -> Conclusion:
+    metric, gap = study.config.metric, study.gap(study.config.metric)
+    lift = contrast.lifts[metric]
     if lift is None:
-        why = gap.reason if gap else "unknown"
-        decision = stats.Decision("inconclusive", f"{config.metric} was not measured: {why}")
+        why = f"{metric} was not measured: {gap.reason if gap else 'unknown'}"
+        decision = stats.Decision("inconclusive", why)
     elif not lift.n_families:
         decision = stats.Decision("inconclusive", "no task has a scored trial in both arms")
+    elif lift.n_families < MINIMUM_FAMILIES:
+        why = f"too few families ({lift.n_families} of at least {MINIMUM_FAMILIES})"
+        decision = stats.Decision("inconclusive", why)
     else:
         decision = stats.decide(
-            lift, blocked=contrast.blocked, placebo=contrast.placebo_lift, p_adjusted=p_adjusted
+            lift,
+            minimum_families=MINIMUM_FAMILIES,
+            blocked=contrast.blocked,
+            placebo=contrast.placebo_lift,
+            p_adjusted=p_adjusted,
         )
     reason = decision.reason
-    if config.metric == "deployed":  # the decision is made on logs, the reader sees ratios
-        reason = reason.replace("the interval excludes 0", "the interval excludes x1")
-        reason = reason.replace("the interval includes 0", "the interval includes x1")
-    if reason.startswith("too few families"):
-        reason = f"too few families ({lift.n_families if lift else 0} of at least 6)"
-    return Conclusion(
-        decision=decision.decision, metric=config.metric, reason=reason, p_adjusted=p_adjusted
-    )
+    if study.primary.unit == "ratio":  # decided on logs, where no change is 0; the reader sees ratios
+        reason = reason.replace("excludes 0", "excludes x1").replace("includes 0", "includes x1")
+    return Conclusion(decision=decision.decision, metric=metric, reason=reason, p_adjusted=p_adjusted)
 
 
-def _caveats(rows: Sequence[MetricRow], primary: str, sides: Sequence[ArmSummary]) -> Iterable[str]:
-    row = next(r for r in rows if r.metric == primary)
-    if row.not_measured is None and row.n_families:
-        if primary == "deployed" and 6 <= row.n_families < SKEWED_BELOW:
-            yield f"{row.n_families} families: under {SKEWED_BELOW}, deployed is skewed and its interval approximate"
-        if row.n_dropped_tasks:
-            yield f"{row.n_dropped_tasks} tasks without a scored trial in both arms are left out"
-        if row.n_families > 1 and row.low is None:
-            yield "every family shows the same difference, so no interval can be computed"
+def _caveats(row: MetricRow, sides: Sequence[ArmSummary]) -> Iterable[str]:
+    if row.metric == "deployed" and MINIMUM_FAMILIES <= row.n_families < SKEWED_BELOW:
+        yield (
+            f"{row.n_families} families: below {SKEWED_BELOW} the deployed score is skewed, "
+            "so its interval is approximate"
+        )
+    if row.n_dropped_tasks:
+        yield f"{plural(row.n_dropped_tasks, 'task')} without a scored trial in both arms left out"
     owed = sum(side.planned - side.scored - side.infra_trials for side in sides)
-    if owed:
-        yield f"{owed} planned trials of these arms are owed: the decision may change"
+    if owed > 0:
+        yield f"{plural(owed, 'planned trial')} of these arms owed: the decision may change"
     noisy = sum(side.noisy for side in sides)
     if noisy:
-        yield f"{noisy} speedups were timed on a noisy host: counted here, never ranked"
-
-
-def _placebo_of(index: int, treatments: Sequence[Arm], placebos: Sequence[Arm]) -> Arm | None:
-    """One placebo serves every skill; as many as skills go by order."""
-    if not placebos:
-        return None
-    return placebos[index] if len(placebos) == len(treatments) else placebos[0]
+        yield f"{plural(noisy, 'speedup')} timed on a noisy host: counted here, never ranked"
 
 
 def _pairs(config: RunConfig) -> Iterable[tuple[str, Arm, Arm, Arm | None]]:
+    """Model, treatment, control, placebo; as many placebos as skills go by order, else the first serves."""
     kinds: dict[str, list[Arm]] = defaultdict(list)
     for arm in config.arms:
         kinds[arm.kind].append(arm)
-    treatments = kinds["with_skill"]
+    treatments, placebos = kinds["with_skill"], kinds["placebo"]
+    by_order = len(placebos) == len(treatments)
     for model in config.models:
         for control in kinds["without_skill"] + kinds["old_skill"]:
             for index, treatment in enumerate(treatments):
-                yield model.name, treatment, control, _placebo_of(index, treatments, kinds["placebo"])
+                placebo = placebos[index if by_order else 0] if placebos else None
+                yield model.name, treatment, control, placebo
 
 
-def compare_arms(
-    config: RunConfig,
-    scores: Scores,
-    summaries: Mapping[tuple[str, str], ArmSummary],
-    build_gap: Gap | None,
-    check_gap: Gap | None,
-) -> tuple[Comparison, ...]:
+def _comparison(study: Study, contrast: Contrast, p_adjusted: float | None) -> Comparison:
+    model, primary, placebo = contrast.model, study.config.metric, contrast.placebo
+    treatment = study.scores[model, contrast.treatment.id]
+    control = study.scores[model, contrast.control.id]
+    tested = [m.name for m in study.metrics if m.name in TESTED and m.name != primary]
+    ps = [lift.p_value if (lift := contrast.lifts[name]) else None for name in tested]
+    holm: dict[str, float | None] = dict(zip(tested, stats.holm(ps), strict=True))
+
+    def row(metric: Metric, lift: stats.Lift | None, other: Sequence[Score]) -> MetricRow:
+        p_holm, gap = holm.get(metric.name), study.gap(metric.name)
+        return metric_row(metric, lift, treatment, other, primary=primary, p_holm=p_holm, gap=gap)
+
+    rows = tuple(row(metric, contrast.lifts[metric.name], control) for metric in study.metrics)
+    placebo_scores = study.scores[model, placebo.id] if placebo else ()
+    sides = [study.summaries[model, arm.id] for arm in (contrast.treatment, contrast.control)]
+    return Comparison(
+        model=model,
+        treatment=contrast.treatment.id,
+        control=contrast.control.id,
+        placebo=placebo.id if placebo else None,
+        label=sides[0].label,
+        control_label=sides[1].label,
+        rows=rows,
+        fast_p=() if study.check_gap else tuple(fast_points(treatment, control)),
+        placebo_row=row(study.primary, contrast.placebo_lift, placebo_scores) if placebo else None,
+        infra_p=contrast.infra_p,
+        conclusion=_conclude(study, contrast, p_adjusted),
+        caveats=tuple(_caveats(next(r for r in rows if r.metric == primary), sides)),
+    )
+
+
+def comparisons(study: Study) -> tuple[Comparison, ...]:
     """One comparison per model, with_skill arm and control."""
-    metrics = [metric(config.repeats) for metric in METRICS]
-    if config.repeats == 1:
-        metrics = [m for m in metrics if m.name not in ("pass_at_k", "pass_hat_k")]
-    gap_of = {m.name: build_gap if m.name == "compiles" else check_gap for m in metrics}
-    primary = config.metric
-    contrasts = [
-        _contrast(model, (a, b, placebo), scores, metrics, primary, gap_of, summaries)
-        for model, a, b, placebo in _pairs(config)
-    ]
-    made = []
-    for contrast, p_adjusted in zip(contrasts, adjusted(contrasts, primary), strict=True):
-        model, placebo = contrast.model, contrast.placebo
-        a, b = scores[model, contrast.treatment.id], scores[model, contrast.control.id]
-        tested = [m.name for m in metrics if m.name in TESTED and m.name != primary]
-        ps = [lift.p_value if (lift := contrast.lifts[name]) else None for name in tested]
-        holm = dict(zip(tested, stats.holm(ps), strict=True))
-        rows = tuple(
-            _row(
-                m, contrast.lifts[m.name], (a, b), primary=primary, p_holm=holm.get(m.name), gap=gap_of[m.name]
-            )
-            for m in metrics
-        )
-        main = next(m for m in metrics if m.name == primary)
-        placebo_row = placebo and _row(
-            main, contrast.placebo_lift, (a, scores[model, placebo.id]),
-            primary=primary, p_holm=None, gap=gap_of[primary],
-        )
-        sides = [summaries[model, contrast.treatment.id], summaries[model, contrast.control.id]]
-        made.append(
-            Comparison(
-                model=model,
-                treatment=contrast.treatment.id,
-                control=contrast.control.id,
-                placebo=placebo.id if placebo else None,
-                label=sides[0].label,
-                control_label=sides[1].label,
-                rows=rows,
-                fast_p=() if check_gap else tuple(_fast_points(a, b)),
-                placebo_row=placebo_row,
-                infra_p=contrast.infra_p,
-                conclusion=_conclude(contrast, config, p_adjusted, gap_of[primary]),
-                caveats=tuple(_caveats(rows, primary, sides)),
-            )
-        )
-    return tuple(made)
-
-
-def _fast_points(a: Sequence[Score], b: Sequence[Score]) -> Iterable[FastPoint]:
-    for threshold in THRESHOLDS:
-        lift = Metric("correct", "", "share", fast_values(threshold)).lift(a, b)
-        if lift.lift is None or lift.mean_with is None or lift.mean_without is None:
-            return
-        yield FastPoint(
-            threshold=threshold,
-            control=lift.mean_without,
-            treatment=lift.mean_with,
-            lift=lift.lift,
-            low=lift.interval and lift.interval.low,
-            high=lift.interval and lift.interval.high,
-        )
+    contrasts = [_contrast(study, *pair) for pair in _pairs(study.config)]
+    adjusted = _adjusted(contrasts, study.config.metric)
+    return tuple(_comparison(study, c, p) for c, p in zip(contrasts, adjusted, strict=True))

@@ -57,7 +57,9 @@ def _by_trial(get: Callable[[Score], float | None]) -> Callable[[Sequence[Score]
     return values
 
 
-def _by_task(k: int, estimate: Callable[[int, int, int], float]) -> Callable[[Sequence[Score]], Iterable[Value]]:
+def _by_task(
+    k: int, estimate: Callable[[int, int, int], float]
+) -> Callable[[Sequence[Score]], Iterable[Value]]:
     """One value per task with at least k scored replies."""
 
     def values(scores: Sequence[Score]) -> Iterable[Value]:
@@ -96,15 +98,24 @@ def per_task_lifts(metric: Metric, a: Sequence[Score], b: Sequence[Score]) -> It
         yield family, task, math.fsum(with_) / len(with_) - math.fsum(without) / len(without)
 
 
-METRICS: Final[tuple[Callable[[int], Metric], ...]] = (
-    lambda k: Metric("compiles", "compiles", "share", _by_trial(lambda s: s.compiled)),
-    lambda k: Metric("correct", "correct", "share", _by_trial(lambda s: s.correct)),
-    lambda k: Metric("deployed", "deployed", "ratio", _by_trial(lambda s: s.deployed)),
-    lambda k: Metric(
-        "speedup_both_correct", "speedup where both correct", "ratio", _by_trial(lambda s: s.log_speedup)
-    ),
-    lambda k: Metric("pass_at_1", "pass@1", "share", _by_task(1, stats.pass_at_k)),
-    lambda k: Metric("pass_at_k", f"pass@{k}", "share", _by_task(k, stats.pass_at_k)),
-    lambda k: Metric("pass_hat_k", f"pass^{k}", "share", _by_task(k, stats.pass_hat_k)),
-)
-"""Each takes the number of repeats, k."""
+def metrics_for(repeats: int) -> tuple[Metric, ...]:
+    """All metrics of a run, in the order in which they are shown."""
+    once = (
+        Metric("compiles", "compiles", "share", _by_trial(lambda s: s.compiled)),
+        Metric("correct", "correct", "share", _by_trial(lambda s: s.correct)),
+        Metric("deployed", "deployed", "ratio", _by_trial(lambda s: s.deployed)),
+        Metric(
+            "speedup_both_correct",
+            "speedup where both correct",
+            "ratio",
+            _by_trial(lambda s: s.log_speedup),
+        ),
+        Metric("pass_at_1", "pass@1", "share", _by_task(1, stats.pass_at_k)),
+    )
+    if repeats == 1:
+        return once
+    return (
+        *once,
+        Metric("pass_at_k", f"pass@{repeats}", "share", _by_task(repeats, stats.pass_at_k)),
+        Metric("pass_hat_k", f"pass^{repeats}", "share", _by_task(repeats, stats.pass_hat_k)),
+    )

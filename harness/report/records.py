@@ -184,7 +184,7 @@ class TaskLift(Record):
 
 
 class FamilyLift(Record):
-    """One family's difference; the interval (3 or more tasks) treats its tasks as independent: descriptive."""
+    """One family's difference; its interval (from 3 tasks up) takes tasks as independent: descriptive."""
 
     family: str
     lift: float
@@ -242,7 +242,7 @@ class Conclusion(Record):
     metric: Literal["deployed", "correct", "compiles"]
     reason: str
     p_adjusted: float | None
-    """Holm-adjusted over the comparisons of this run with the same kind of control; None when there is one."""
+    """Holm-adjusted over the comparisons with the same kind of control; None when there is only one."""
 
 
 class Comparison(Record):

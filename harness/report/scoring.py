@@ -62,16 +62,28 @@ def compiled(grade: Grade) -> bool | None:
     return None if grade.verdict is Verdict.NOT_MEASURED and not grade.compiled else grade.compiled
 
 
-def usage_of(turns: Iterable[Turn]) -> Usages:
-    """Tokens and dollars over turns; one unknown makes the sum unknown."""
-    replies = [turn.reply for turn in turns]
-    inputs = [reply.usage.input_tokens for reply in replies]
-    outputs = [reply.usage.output_tokens for reply in replies]
-    costs = [reply.cost_usd for reply in replies]
+def total(usages: Iterable[Usages]) -> Usages:
+    """Tokens and dollars in all; one unknown makes the sum unknown."""
+    parts = list(usages)
+    inputs = [part.input_tokens for part in parts if part.input_tokens is not None]
+    outputs = [part.output_tokens for part in parts if part.output_tokens is not None]
+    costs = [part.cost_usd for part in parts if part.cost_usd is not None]
     return Usages(
-        input_tokens=None if None in inputs else sum(x for x in inputs if x is not None),
-        output_tokens=None if None in outputs else sum(x for x in outputs if x is not None),
-        cost_usd=None if None in costs else math.fsum(x for x in costs if x is not None),
+        input_tokens=sum(inputs) if len(inputs) == len(parts) else None,
+        output_tokens=sum(outputs) if len(outputs) == len(parts) else None,
+        cost_usd=math.fsum(costs) if len(costs) == len(parts) else None,
+    )
+
+
+def usage_of(turns: Iterable[Turn]) -> Usages:
+    """Tokens and dollars of all turns."""
+    return total(
+        Usages(
+            input_tokens=turn.reply.usage.input_tokens,
+            output_tokens=turn.reply.usage.output_tokens,
+            cost_usd=turn.reply.cost_usd,
+        )
+        for turn in turns
     )
 
 

@@ -48,7 +48,10 @@ def test_a_minimal_skill_is_read_and_valid(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "expected"),
     [
-        (("description: >-", "  folded over", "  two lines: with a colon"), "folded over two lines: with a colon"),
+        (
+            ("description: >-", "  folded over", "  two lines: with a colon"),
+            "folded over two lines: with a colon",
+        ),
         (("description: |", "  kept", "  apart"), "kept\napart"),
         (('description: "quoted: with a colon, \\u00e9"',), "quoted: with a colon, é"),
         (("description: Ein Kern für 132 SMs – „schnell“",), "Ein Kern für 132 SMs – „schnell“"),

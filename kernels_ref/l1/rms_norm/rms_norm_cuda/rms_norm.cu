@@ -20,14 +20,25 @@
 
 namespace {
 
+// N elements moved as one access of N * sizeof(T) bytes.
+template <typename T, int N>
+struct alignas(N * sizeof(T)) Pack {
+  T v[N];
+};
+
 __device__ __forceinline__ float to_float(float v) { return v; }
 __device__ __forceinline__ float to_float(__half v) { return __half2float(v); }
 __device__ __forceinline__ float to_float(__nv_bfloat16 v) { return __bfloat162float(v); }
-__device__ __forceinline__ void store(float* p, float v) { *p = v; }
-__device__ __forceinline__ void store(__half* p, float v) { *p = __float2half_rn(v); }
-__device__ __forceinline__ void store(__nv_bfloat16* p, float v) { *p = __float2bfloat16_rn(v); }
+template <typename T>
+__device__ __forceinline__ T from_float(float v);
+template <>
+__device__ __forceinline__ float from_float<float>(float v) { return v; }
+template <>
+__device__ __forceinline__ __half from_float<__half>(float v) { return __float2half_rn(v); }
+template <>
+__device__ __forceinline__ __nv_bfloat16 from_float<__nv_bfloat16>(float v) { return __float2bfloat16_rn(v); }
 
-// Sum over the threads of one row: a warp when blockDim.x is 32, else the whole block (blockDim.y is 1).
+// Sum over the threads of one row: a warp when blockDim.x is 32, else the whole block (blockDim.y is 1 then).
 __device__ __forceinline__ float row_sum(float v) {
 #pragma unroll
   for (int offset = 16; offset > 0; offset /= 2) v += __shfl_xor_sync(0xffffffffu, v, offset);
@@ -48,39 +59,37 @@ __global__ void __launch_bounds__(1024) rms_norm_registers(T* __restrict__ out, 
                                                            const T* __restrict__ weight, int64_t rows, int vectors,
                                                            float inv_cols, float eps) {
   constexpr int N = 16 / sizeof(T);
+  using Vec = Pack<T, N>;
   const int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
   if (row >= rows) return;  // whole warps only: blockDim.y > 1 means a warp per row
-  const uint4* x_row = reinterpret_cast<const uint4*>(x) + row * vectors;
-  const uint4* w_row = reinterpret_cast<const uint4*>(weight);
-  uint4* out_row = reinterpret_cast<uint4*>(out) + row * vectors;
+  const Vec* x_row = reinterpret_cast<const Vec*>(x) + row * vectors;
+  Vec* out_row = reinterpret_cast<Vec*>(out) + row * vectors;
 
-  uint4 values[VECS], weights[VECS];
+  Vec values[VECS]{}, weights[VECS]{};
 #pragma unroll
   for (int k = 0; k < VECS; ++k) {
     const int i = threadIdx.x + k * blockDim.x;
-    values[k] = i < vectors ? __ldg(x_row + i) : make_uint4(0, 0, 0, 0);
+    if (i < vectors) values[k] = x_row[i];
   }
 #pragma unroll
   for (int k = 0; k < VECS; ++k) {
     const int i = threadIdx.x + k * blockDim.x;
-    weights[k] = i < vectors ? __ldg(w_row + i) : make_uint4(0, 0, 0, 0);
+    if (i < vectors) weights[k] = reinterpret_cast<const Vec*>(weight)[i];
   }
   float sum = 0.0f;
 #pragma unroll
   for (int k = 0; k < VECS; ++k) {
-    const T* v = reinterpret_cast<const T*>(&values[k]);
 #pragma unroll
-    for (int n = 0; n < N; ++n) sum += to_float(v[n]) * to_float(v[n]);
+    for (int n = 0; n < N; ++n) sum += to_float(values[k].v[n]) * to_float(values[k].v[n]);
   }
   const float scale = 1.0f / sqrtf(row_sum(sum) * inv_cols + eps);
 #pragma unroll
   for (int k = 0; k < VECS; ++k) {
     const int i = threadIdx.x + k * blockDim.x;
-    const T* v = reinterpret_cast<const T*>(&values[k]);
-    const T* w = reinterpret_cast<const T*>(&weights[k]);
-    uint4 result;
+    Vec result;
 #pragma unroll
-    for (int n = 0; n < N; ++n) store(reinterpret_cast<T*>(&result) + n, to_float(v[n]) * scale * to_float(w[n]));
+    for (int n = 0; n < N; ++n)
+      result.v[n] = from_float<T>(to_float(values[k].v[n]) * scale * to_float(weights[k].v[n]));
     if (i < vectors) out_row[i] = result;
   }
 }
@@ -89,40 +98,33 @@ template <typename T>
 __global__ void __launch_bounds__(1024) rms_norm_strided(T* __restrict__ out, const T* __restrict__ x,
                                                          const T* __restrict__ weight, int64_t cols, float inv_cols,
                                                          float eps) {
-  const T* x_row = x + static_cast<int64_t>(blockIdx.x) * cols;
-  T* out_row = out + static_cast<int64_t>(blockIdx.x) * cols;
+  const T* x_row = x + blockIdx.x * cols;
+  T* out_row = out + blockIdx.x * cols;
   float sum = 0.0f;
 #pragma unroll 4
-  for (int64_t j = threadIdx.x; j < cols; j += blockDim.x) {
-    const float v = to_float(x_row[j]);
-    sum += v * v;
-  }
+  for (int64_t j = threadIdx.x; j < cols; j += blockDim.x) sum += to_float(x_row[j]) * to_float(x_row[j]);
   const float scale = 1.0f / sqrtf(row_sum(sum) * inv_cols + eps);
 #pragma unroll 4
   for (int64_t j = threadIdx.x; j < cols; j += blockDim.x)
-    store(out_row + j, to_float(x_row[j]) * scale * to_float(weight[j]));
+    out_row[j] = from_float<T>(to_float(x_row[j]) * scale * to_float(weight[j]));
 }
 
 bool aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
-int whole_warps(int64_t threads) { return static_cast<int>((threads + 31) / 32 * 32); }
+unsigned whole_warps(int64_t threads) { return static_cast<unsigned>((threads + 31) / 32 * 32); }
 
 template <typename T>
-void launch(void* out_ptr, const void* x_ptr, const void* weight_ptr, int64_t rows, int64_t cols, float eps,
-            cudaStream_t stream) {
-  T* out = static_cast<T*>(out_ptr);
-  const T* x = static_cast<const T*>(x_ptr);
-  const T* weight = static_cast<const T*>(weight_ptr);
+void launch(T* out, const T* x, const T* weight, int64_t rows, int64_t cols, float eps, cudaStream_t stream) {
   constexpr int N = 16 / sizeof(T);
-  const float inv_cols = 1.0f / static_cast<float>(cols);
   const int64_t vectors = cols / N;
+  const float inv_cols = 1.0f / static_cast<float>(cols);
   if (cols % N != 0 || vectors > 4096 || !aligned(out) || !aligned(x) || !aligned(weight)) {
-    const int threads = cols >= 1024 ? 1024 : whole_warps(cols);
+    const unsigned threads = cols >= 1024 ? 1024 : whole_warps(cols);
     rms_norm_strided<T><<<static_cast<unsigned>(rows), threads, 0, stream>>>(out, x, weight, cols, inv_cols, eps);
     return;
   }
   // Few vectors per thread keeps many threads loading; above 512 threads a block, 2 then 4 vectors each.
-  const int vecs = vectors <= 64 ? (vectors <= 32 ? 1 : 2) : vectors <= 512 ? 1 : vectors <= 1024 ? 2 : 4;
   const bool warp_per_row = vectors <= 64;
+  const int vecs = warp_per_row ? (vectors <= 32 ? 1 : 2) : vectors <= 512 ? 1 : vectors <= 1024 ? 2 : 4;
   const dim3 block = warp_per_row ? dim3(32, 4) : dim3(whole_warps((vectors + vecs - 1) / vecs));
   const dim3 grid(static_cast<unsigned>(warp_per_row ? (rows + 3) / 4 : rows));
   const auto kernel = vecs == 1   ? rms_norm_registers<T, 1>
@@ -149,11 +151,13 @@ void rms_norm(const torch::stable::Tensor& out, const torch::stable::Tensor& x, 
 
   const torch::stable::accelerator::DeviceGuard guard(x.get_device_index());
   void* raw_stream = nullptr;
-  STD_TORCH_CHECK(aoti_torch_get_current_cuda_stream(x.get_device_index(), &raw_stream) == 0, "rms_norm: no stream");
+  STD_TORCH_CHECK(aoti_torch_get_current_cuda_stream(x.get_device_index(), &raw_stream) == 0,
+                  "rms_norm: no current stream");
   const auto stream = static_cast<cudaStream_t>(raw_stream);
   const auto run = [&](auto kind) {
-    launch<decltype(kind)>(out.mutable_data_ptr(), x.const_data_ptr(), weight.const_data_ptr(), rows, cols,
-                           static_cast<float>(eps), stream);
+    using T = decltype(kind);
+    launch(static_cast<T*>(out.mutable_data_ptr()), static_cast<const T*>(x.const_data_ptr()),
+           static_cast<const T*>(weight.const_data_ptr()), rows, cols, static_cast<float>(eps), stream);
   };
   switch (x.scalar_type()) {
     case ScalarType::Float: run(float{}); break;

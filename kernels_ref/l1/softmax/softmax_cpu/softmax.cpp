@@ -49,7 +49,7 @@ INLINE void store_some(float* p, const Lanes<W>& v, int64_t count) {
   std::memcpy(p, &v, static_cast<size_t>(count) * sizeof(float));
 }
 
-// 2^v for v <= 0, clamped at -125. Adding 1.5 * 2^23 rounds v to an integer n, left in the low bits; a polynomial gives
+// 2^v for v <= 0, clamped at -125. Adding 1.5 * 2^23 rounds v to an integer n, left in the low bits; a polynomial is
 // 2^(v - n) (minimax fit of degree 5 on [-0.5, 0.5], 7.5e-8 relative), and n is added to its exponent bits.
 template <int W>
 INLINE Lanes<W> power_of_two(const Lanes<W>& x) {

@@ -61,7 +61,7 @@ __device__ __forceinline__ float gelu(float v) { return 0.5f * v * (1.0f + erff(
 
 // One row per threadIdx.y; the row is `vectors` = cols / N vectors long, at most VECS * blockDim.x.
 template <typename T, int VECS>
-__global__ void __launch_bounds__(1024 / VECS) norm_gelu_registers(
+__global__ void __launch_bounds__(256) norm_gelu_registers(
     T* __restrict__ out, const T* __restrict__ x, const T* __restrict__ weight, const T* __restrict__ bias,
     int64_t rows, int vectors, float inv_cols, float eps) {
   constexpr int N = 16 / sizeof(T);
@@ -153,7 +153,8 @@ void launch(T* out, const T* x, const T* weight, const T* bias, int64_t rows, in
   const float inv_cols = 1.0f / static_cast<float>(cols);
   if (cols % N != 0 || vectors > 1024 || !aligned(out) || !aligned(x) || !aligned(weight) || !aligned(bias)) {
     const unsigned threads = cols >= 1024 ? 1024 : whole_warps(cols);
-    norm_gelu_strided<T><<<static_cast<unsigned>(rows), threads, 0, stream>>>(out, x, weight, bias, cols, inv_cols, eps);
+    const auto kernel = norm_gelu_strided<T>;
+    kernel<<<static_cast<unsigned>(rows), threads, 0, stream>>>(out, x, weight, bias, cols, inv_cols, eps);
     return;
   }
   // Few vectors per thread keeps many threads loading, but a thread holds weight and bias too: at most 4 vectors.

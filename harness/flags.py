@@ -1,0 +1,159 @@
+"""The command lines of a build: the flags that kernel-builder's CMake project gives g++ and nvcc.
+
+Owns: the exact argv of every compile and link step. Pure. Does not own: which of a student's flags
+are allowed (allowed_flags.py), the order of steps (ninja_file.py).
+Invariant: paths in an argv are relative to the build tree, or belong to the toolchain; the former
+keep the builder's directories out of the objects, the latter are mapped away.
+
+What is ours rather than upstream's: -ccbin (pins the host compiler), -ffile-prefix-map, and nvcc's
+--keep with a fixed source path (its internal names otherwise depend on directory and process id).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+from typing import Final
+
+from harness.architectures import gencode
+from harness.layout import SOURCE, STUBS, Layout
+from harness.toolchain import Toolchain
+from harness.units import Unit
+
+# torch/share/cmake/Caffe2/public/cuda.cmake: diagnostics that its own headers provoke.
+_SUPPRESSED: Final = (
+    "cc_clobber_ignored",
+    "field_without_dll_interface",
+    "base_class_has_different_dll_interface",
+    "dll_interface_conflict_none_assumed",
+    "dll_interface_conflict_dllexport_assumed",
+    "bad_friend_decl",
+)
+_CXX20_SINCE: Final = (2, 12)
+
+
+def object_path(unit: Unit) -> str:
+    """A directory of its own for each source: nvcc leaves its steps beside the object."""
+    return f"obj/{unit.source}/unit.o"
+
+
+def library_path(layout: Layout) -> str:
+    """The extension module; abi3 because of Py_LIMITED_API."""
+    return f"lib/{layout.ops_name}.abi3.so"
+
+
+def compile_argv(unit: Unit, layout: Layout, toolchain: Toolchain) -> tuple[str, ...]:
+    """The command that turns one source into its object."""
+    argv = _nvcc_argv if unit.language == "cuda" else _gxx_argv
+    return argv(unit, layout, toolchain)
+
+
+def link_argv(layout: Layout, toolchain: Toolchain) -> tuple[str, ...]:
+    """The command that links all objects. No rpath: the worker has torch loaded already."""
+    assert toolchain.gxx is not None and toolchain.torch_root is not None
+    lib = toolchain.torch_root / "lib"
+    cuda = _cuda_libraries(layout, toolchain)
+    torch_cuda = layout.target == "cuda" and not toolchain.torch_is_cpu_only
+    return (
+        str(toolchain.gxx),
+        *("-fPIC", "-O3", "-DNDEBUG", "-shared", "-o", library_path(layout)),
+        *(object_path(unit) for unit in layout.units.units),
+        str(lib / "libtorch.so"),
+        *cuda[:1],
+        f"-Wl,--no-as-needed,{lib}/libtorch_cpu.so" + (f",{lib}/libtorch_cuda.so" if torch_cuda else ""),
+        "-Wl,--as-needed",
+        *([f"{lib}/libc10_cuda.so"] if torch_cuda else []),
+        f"{lib}/libc10.so",
+        *cuda[1:],
+    )
+
+
+def _cuda_libraries(layout: Layout, toolchain: Toolchain) -> tuple[str, ...]:
+    """The shared runtime, then what CMake adds to whatever nvcc compiled."""
+    if layout.target != "cuda":
+        return ()
+    assert toolchain.cuda is not None and toolchain.cuda.cudart is not None
+    static = ("-lcudadevrt", "-lcudart_static", "-lrt", "-lpthread", "-ldl")
+    return (str(toolchain.cuda.cudart), f"-L{toolchain.cuda.library}", *static)
+
+
+# --- parts of a compile command --------------------------------------------------------------
+
+
+def _definitions(layout: Layout, toolchain: Toolchain) -> tuple[str, ...]:
+    names = [f"{layout.ops_name}_EXPORTS", "Py_LIMITED_API=3"]
+    names.append(f"TORCH_EXTENSION_NAME={layout.ops_name}")
+    names += toolchain.torch_definitions
+    names += ["CUDA_KERNEL", "USE_CUDA=1"] if layout.target == "cuda" else ["CPU_KERNEL"]
+    if layout.stable_abi is not None:
+        major, minor = layout.stable_abi
+        names.append(f"TORCH_TARGET_VERSION=0x{(major << 56) | (minor << 48):x}")
+    return tuple(f"-D{name}" for name in sorted(names))
+
+
+def _includes(unit: Unit, layout: Layout, toolchain: Toolchain) -> tuple[str, ...]:
+    """The component's directories first, then csrc: CMake's order for source properties."""
+    own = [str(PurePosixPath(SOURCE) / d) for d in (*unit.include, "csrc")]
+    words = [f"-I{directory}" for directory in own]
+    for directory in _system_directories(layout, toolchain):
+        words += ["-isystem", directory]
+    return tuple(words)
+
+
+def _system_directories(layout: Layout, toolchain: Toolchain) -> Sequence[str]:
+    assert toolchain.torch_root is not None
+    torch = toolchain.torch_root / "include"
+    found = [toolchain.python_include, torch, torch / "torch/csrc/api/include"]
+    if layout.target == "cuda" and toolchain.cuda is not None:
+        found += [toolchain.cuda.include, toolchain.cuda.math_include]
+    words = [str(directory) for directory in found if directory is not None]
+    return [*words, STUBS] if layout.target == "cuda" and toolchain.stubs else words
+
+
+def _prefix_maps(layout: Layout, toolchain: Toolchain) -> tuple[str, ...]:
+    """__FILE__ in torch's macros would otherwise carry this machine's paths into the library."""
+    places = {"python": toolchain.python_include, "torch": toolchain.torch_root}
+    if layout.target == "cuda" and toolchain.cuda is not None:
+        places |= {"cuda": toolchain.cuda.root, "cuda-math": toolchain.cuda.math_include}
+    return tuple(f"-ffile-prefix-map={p}={name}" for name, p in sorted(places.items()) if p)
+
+
+def _standard(toolchain: Toolchain) -> str:
+    return "++20" if toolchain.torch_release >= _CXX20_SINCE else "++17"
+
+
+def _gxx_argv(unit: Unit, layout: Layout, toolchain: Toolchain) -> tuple[str, ...]:
+    return (
+        str(toolchain.gxx),
+        *_definitions(layout, toolchain),
+        *_includes(unit, layout, toolchain),
+        *("-O3", "-DNDEBUG", f"-std=gnu{_standard(toolchain)}", "-fPIC", "-fno-gnu-unique"),
+        *_prefix_maps(layout, toolchain),
+        *unit.flags,
+        *("-o", object_path(unit), "-c", f"{SOURCE}/{unit.source}"),
+    )
+
+
+def _nvcc_argv(unit: Unit, layout: Layout, toolchain: Toolchain) -> tuple[str, ...]:
+    assert toolchain.cuda is not None
+    output = object_path(unit)
+    return (
+        str(toolchain.cuda.nvcc),
+        "-forward-unknown-to-host-compiler",
+        *("-ccbin", str(toolchain.gxx)),
+        *_definitions(layout, toolchain),
+        *_includes(unit, layout, toolchain),
+        "-DONNX_NAMESPACE=onnx_c2",
+        *("-Xcudafe", ",".join(f"--diag_suppress={name}" for name in _SUPPRESSED)),
+        *("--expt-relaxed-constexpr", "--expt-extended-lambda"),
+        *("-O3", "-DNDEBUG", f"-std=c{_standard(toolchain)}", "-Xcompiler=-fPIC"),
+        # torch's COMMON_NVCC_FLAGS less the four macros that switch half operators off.
+        *("--expt-relaxed-constexpr", "-DENABLE_FP8"),
+        *_prefix_maps(layout, toolchain),
+        *("--keep", "--keep-dir", str(PurePosixPath(output).parent)),
+        *("-Xcudafe", "--orig_src_path_name"),
+        *("-Xcudafe", f"/liftbench/{layout.ops_name}/{unit.source}"),
+        *gencode(unit.capabilities),
+        *unit.flags,
+        *("-x", "cu", "-c", f"{SOURCE}/{unit.source}", "-o", output),
+    )

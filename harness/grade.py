@@ -1,0 +1,284 @@
+"""One project on one task: build -> check -> time -> Grade. The only place that decides a verdict.
+
+Owns: the order of stages, when the machine must be quiet, and the verdict. Does not own: any stage.
+Invariant: a Grade never rests on what a worker said of itself; InfraError, not a Grade, is what
+comes out when something of ours failed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.build import Built, build
+from harness.catalogue import LoadedTask
+from harness.errors import HarnessBug, UsageError
+from harness.machine import QuietLock, judge_and_worker_cpus
+from harness.outcome import POLICY, Cause, Stage
+from harness.records import (
+    BuildResult,
+    CheckResult,
+    Finding,
+    Grade,
+    MachineFacts,
+    Project,
+    Protocol,
+    Target,
+    Task,
+    TimingResult,
+)
+from harness.toolchain import Toolchain
+from sandboxes.job import Sandbox
+
+if TYPE_CHECKING:
+    from harness.judge.contender import Contender, Source
+    from harness.judge.trusted import TrustedWorkers
+
+GRADER_VERSION = "1"
+"""Part of every grading key: raise it when the same project may be graded differently."""
+
+BUILD_WALL_S = 600.0
+WORKER_WALL_S = 300.0
+WORKER_MEMORY_BYTES = 6 << 30
+_PR_SET_DUMPABLE = 4
+
+StageObserver = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class GradeSettings:
+    """What a grader is told."""
+
+    target: Target
+    protocol: Protocol
+    cache: Path
+    """Builds and locks."""
+    parallel_builds: int = 2
+    jobs_per_build: int = 1
+    build_wall_s: float = BUILD_WALL_S
+    worker_wall_s: float = WORKER_WALL_S
+    worker_memory_bytes: int = WORKER_MEMORY_BYTES
+
+
+class Grader:
+    """Grades projects; safe to use from several threads. Close it when done."""
+
+    def __init__(
+        self, settings: GradeSettings, sandbox: Sandbox, toolchain: Toolchain, machine: MachineFacts
+    ) -> None:
+        """Raises UsageError when this machine cannot build for the target, or the protocol is not there."""
+        if settings.protocol == "full":
+            raise UsageError("the full protocol is not built yet; use --protocol quick")
+        missing = toolchain.missing(settings.target)
+        if missing is not None:
+            raise UsageError(f"cannot build for {settings.target}: {missing}")
+        self._settings = settings
+        self._sandbox = sandbox
+        self._toolchain = toolchain
+        self._machine = machine
+        self._builds = threading.Semaphore(settings.parallel_builds)
+        self._quiet = QuietLock(settings.cache / "locks", "cpu")
+        self._judge_cpus, self._worker_cpus = judge_and_worker_cpus()
+        self._trusted: TrustedWorkers | None = None
+        # Nobody may read the judge's memory, where inputs and truth are.
+        ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+
+    # --- stages --------------------------------------------------------------------------------
+
+    def grade(
+        self,
+        project: Project,
+        loaded: LoadedTask,
+        *,
+        log: Path | None = None,
+        observer: StageObserver = lambda stage: None,
+    ) -> Grade:
+        """Grade a project. `log` receives the build log. Raises InfraError and its kinds."""
+        return _Grading(self, loaded, project, time.monotonic()).run(log, observer)
+
+    def no_project(self, finding: Finding, loaded: LoadedTask) -> Grade:
+        """The grade of a reply that held no project."""
+        return _Grading(self, loaded, None, time.monotonic()).ended(Stage.PROJECT, finding)
+
+    def _build(self, project: Project, log: Path | None) -> Built:
+        settings = self._settings
+        with self._builds, self._quiet.shared():
+            return build(
+                project,
+                settings.target,
+                sandbox=self._sandbox,
+                toolchain=self._toolchain,
+                cache=settings.cache / "builds",
+                log=log,
+                jobs=settings.jobs_per_build,
+                wall_s=settings.build_wall_s,
+            )
+
+    def _start(self, source: Source, wall_s: float) -> Contender:
+        from harness.judge.contender import Contender
+
+        root = self._toolchain.torch_root
+        if root is None:
+            raise HarnessBug("a worker is wanted without torch")
+        return Contender(
+            source,
+            self._sandbox,
+            [root.parent],
+            wall_s=wall_s,
+            memory_bytes=self._settings.worker_memory_bytes,
+            cpus=self._worker_cpus,
+        )
+
+    def _trusted_workers(self) -> TrustedWorkers:
+        """Only called while the machine is held exclusively."""
+        from harness.judge.trusted import TrustedWorkers
+
+        if self._trusted is None:
+            self._trusted = TrustedWorkers(lambda source: self._start(source, 24 * 3600.0))
+        return self._trusted
+
+    def close(self) -> None:
+        """End the workers that are kept between grades."""
+        if self._trusted is not None:
+            self._trusted.close()
+            self._trusted = None
+
+
+class _Grading:
+    """One grade in the making."""
+
+    def __init__(self, grader: Grader, loaded: LoadedTask, project: Project | None, start: float) -> None:
+        self._grader = grader
+        self._loaded = loaded
+        self._project = project
+        self._start = start
+        self._build: BuildResult | None = None
+        self._check: CheckResult | None = None
+        self._timing: TimingResult | None = None
+
+    def ended(self, stage: Stage, finding: Finding) -> Grade:
+        """The grade as it stands."""
+        grader, settings = self._grader, self._grader._settings
+        return Grade(
+            task=self._loaded.task.id,
+            task_digest=self._loaded.task.digest,
+            project=None if self._project is None else self._project.digest,
+            target=settings.target,
+            protocol=settings.protocol,
+            verdict=POLICY[finding.cause].verdict,
+            stage=stage,
+            finding=finding,
+            build=self._build,
+            check=self._check,
+            timing=self._timing,
+            sandbox=grader._sandbox.name,
+            sandbox_facts=grader._sandbox.facts(),
+            machine=grader._machine.digest,
+            wall_s=time.monotonic() - self._start,
+        )
+
+    def run(self, log: Path | None, observer: StageObserver) -> Grade:
+        """All stages, until one ends it."""
+        if self._project is None:
+            raise HarnessBug("nothing to build")
+        observer("build")
+        built = self._grader._build(self._project, log)
+        self._build = built.result
+        if built.result.finding is not None:
+            return self.ended(Stage.BUILD, built.result.finding)
+        if self._grader._settings.target == "cuda":
+            return self.ended(Stage.LOAD, _cannot_run_cuda(self._grader._machine))
+        finding = _wrong_package(built.result, self._loaded.task)
+        if finding is not None or built.directory is None or built.result.module is None:
+            return self.ended(Stage.LOAD, finding or _no_artefact())
+        return self._run_student(_source(built.directory, built.result.module, self._loaded.task), observer)
+
+    def _run_student(self, source: Source, observer: StageObserver) -> Grade:
+        from harness.judge.contender import Failed
+
+        grader = self._grader
+        wall_s = grader._settings.worker_wall_s
+        observer("check")
+        with grader._quiet.shared():
+            student = grader._start(source, wall_s)
+            try:
+                student.load()
+                self._check = self._run_check(student)
+            except Failed as failure:
+                student.close()
+                return self.ended(Stage.LOAD, failure.finding)
+            except BaseException:
+                student.close()
+                raise
+        try:
+            if self._check.finding is not None:
+                return self.ended(Stage.CHECK, self._check.finding)
+            observer("time")
+            with grader._quiet.exclusive():
+                self._timing = self._run_timing(student, source)
+        finally:
+            student.close()
+        if self._timing.finding is not None:
+            return self.ended(Stage.TIME, self._timing.finding)
+        return self.ended(Stage.TIME, Finding(cause=Cause.PASSED, message="correct on every workload"))
+
+    def _run_check(self, student: Contender) -> CheckResult:
+        import torch
+
+        from harness.judge.check import check
+
+        torch.set_num_threads(1)
+        return check(student, self._loaded, self._grader._settings.target)
+
+    def _run_timing(self, student: Contender, source: Source) -> TimingResult:
+        from harness.judge.check import problems
+        from harness.judge.timing import Contenders, time_project
+
+        grader = self._grader
+        timed = problems(self._loaded, grader._settings.target, timed_only=True)
+        trusted = grader._trusted_workers()
+        contenders = Contenders(
+            student=student,
+            references=trusted.references(self._loaded, timed[0]),
+            null=trusted.null(),
+            fresh_student=lambda: grader._start(source, grader._settings.worker_wall_s),
+        )
+        result = time_project(contenders, timed, judge_cpus=grader._judge_cpus)
+        if result.finding is not None:
+            # The measurement broke off in the middle: start afresh next time.
+            trusted.close()
+        return result
+
+
+def _cannot_run_cuda(machine: MachineFacts) -> Finding:
+    if machine.gpu is None:
+        return Finding(cause=Cause.NO_CUDA_DEVICE, message="no CUDA device: built for sm_90, not run")
+    return Finding(
+        cause=Cause.NO_CUDA_TRANSPORT,
+        message=f"the CUDA transport is not available yet: built for sm_90, not run on {machine.gpu}",
+    )
+
+
+def _wrong_package(result: BuildResult, task: Task) -> Finding | None:
+    if result.module == task.module:
+        return None
+    return Finding(
+        cause=Cause.MISSING_FUNCTION,
+        message=f"the project's package is {result.module!r}; the task asks for {task.module!r} "
+        f"(general.name = {task.package!r})",
+    )
+
+
+def _no_artefact() -> Finding:
+    return Finding(cause=Cause.IMPORT_ERROR, message="the build left no package to load")
+
+
+def _source(directory: Path, module: str, task: Task) -> Source:
+    from harness.judge.contender import Source
+
+    return Source("project", directory / module / "__init__.py", module, task.op)

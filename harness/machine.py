@@ -1,0 +1,101 @@
+"""What machine this is: facts for the record, and the lock that keeps it quiet while timing.
+
+Owns: MachineFacts, and who may use the machine when. Does not own: timing itself.
+Invariant: while `exclusive` is held, no holder of `shared` runs, in this process or another; a
+waiting `exclusive` is not overtaken by new `shared` holders.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import platform
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from harness.records import MachineFacts
+from harness.toolchain import Toolchain
+
+_NVIDIA_SMI_S = 10.0
+
+
+def cpu_name() -> str:
+    """The processor's name as the kernel gives it."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        return platform.processor() or "unknown"
+    return platform.processor() or "unknown"
+
+
+def _gpu() -> tuple[str | None, str | None, str | None]:
+    """(name, UUID, driver version) of the first GPU, by nvidia-smi; Nones without one."""
+    query = ["nvidia-smi", "--query-gpu=name,uuid,driver_version", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(query, capture_output=True, text=True, timeout=_NVIDIA_SMI_S, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None, None, None
+    fields = [word.strip() for word in done.stdout.splitlines()[:1] for word in word.split(",")]
+    return (fields[0], fields[1], fields[2]) if len(fields) == 3 else (None, None, None)
+
+
+def machine_facts(toolchain: Toolchain) -> MachineFacts:
+    """This machine. Takes a fraction of a second; torch is not imported."""
+    gpu, uuid, driver = _gpu()
+    cuda = toolchain.cuda
+    return MachineFacts(
+        platform=f"{platform.system()} {platform.machine()}",
+        python=platform.python_version(),
+        cpu=cpu_name(),
+        cpu_count=os.cpu_count() or 1,
+        torch=toolchain.torch_version,
+        gpu=gpu,
+        gpu_uuid=uuid,
+        driver=driver,
+        cuda=cuda.version if cuda else None,
+        nvcc=cuda.version if cuda else None,
+        gxx=toolchain.gxx_version,
+    )
+
+
+def judge_and_worker_cpus() -> tuple[frozenset[int] | None, frozenset[int] | None]:
+    """One core for the judge and one for the contender; (None, None) with a single core."""
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        return None, None
+    return frozenset(cores[:1]), frozenset(cores[-1:])
+
+
+class QuietLock:
+    """Readers (builds, checks) and writers (timing) of one device, across processes."""
+
+    def __init__(self, directory: Path, device: str) -> None:
+        """`device` names what is timed: a GPU's UUID, or `cpu`."""
+        directory.mkdir(parents=True, exist_ok=True)
+        self._gate = directory / f"{device}.gate"
+        self._lock = directory / f"{device}.lock"
+
+    @contextmanager
+    def shared(self) -> Iterator[None]:
+        """Held while something may disturb a measurement."""
+        with self._hold(fcntl.LOCK_SH):
+            yield
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Held while measuring."""
+        with self._hold(fcntl.LOCK_EX):
+            yield
+
+    @contextmanager
+    def _hold(self, kind: int) -> Iterator[None]:
+        with self._lock.open("w") as lock:
+            # Whoever waits for the lock holds the gate, so that a writer is not starved by readers.
+            with self._gate.open("w") as gate:
+                fcntl.flock(gate, fcntl.LOCK_EX)
+                fcntl.flock(lock, kind)
+            yield

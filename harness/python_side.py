@@ -1,0 +1,67 @@
+"""Checks of a project's Python files that kernel-builder makes before it builds.
+
+Owns: syntax, and that operators registered from Python carry the build's own namespace.
+Does not own: whether the package imports (the load stage does that, in a sandbox).
+Invariant: student text is parsed in a child process only, and never run.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Final
+
+from harness.errors import HarnessBug, SandboxError
+
+_TIMEOUT_S: Final = 20.0
+_CHECK: Final = """
+import ast, json, sys, warnings
+warnings.simplefilter("ignore")
+DECORATORS = {"custom_op", "triton_op", "register_kernel", "register_fake", "register_vmap",
+              "register_torch_dispatch"}
+
+def called(node):
+    function = node.func if isinstance(node, ast.Call) else None
+    return getattr(function, "id", None) or getattr(function, "attr", None)
+
+problems = []
+for path, text in sorted(json.load(sys.stdin).items()):
+    try:
+        tree = ast.parse(text, path)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        line = getattr(error, "lineno", None)
+        problems.append(f"{path}:{line or 1}: {type(error).__name__}: {getattr(error, 'msg', error)}")
+        continue
+    for node in tree.body:
+        for decorator in getattr(node, "decorator_list", []):
+            if called(decorator) in DECORATORS and decorator.args:
+                if called(decorator.args[0]) != "add_op_namespace_prefix":
+                    problems.append(
+                        f"{path}:{node.lineno}: {node.name} is registered without "
+                        "add_op_namespace_prefix(...), which keeps builds of a kernel apart")
+print(json.dumps(problems[:20]))
+"""
+
+
+def python_problems(files: dict[str, str]) -> list[str]:
+    """Syntax errors and unprefixed registrations; in a child, since hostile text can end a parser."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", "-c", _CHECK],
+            env={"LANG": "C.UTF-8"},
+            cwd="/",
+            input=json.dumps(files).encode(),
+            capture_output=True,
+            timeout=_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise SandboxError(f"the Python check gave no answer in {error.timeout} s") from error
+    if done.returncode < 0:
+        return [f"the Python files end Python's own parser (signal {-done.returncode})"]
+    try:
+        problems: list[str] = json.loads(done.stdout)
+    except ValueError as error:
+        raise HarnessBug(f"the Python check did not answer: {done.stderr[-300:]!r}") from error
+    return problems

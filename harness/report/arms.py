@@ -1,0 +1,91 @@
+"""One model in one arm: rates, speed split, tokens and dollars.
+
+Owns: single-arm figures and the names of arms for people. Does not own: differences between arms
+(comparisons.py). Invariant: tokens or dollars that one reply leaves unknown are unknown in the sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from harness import stats
+from harness.records import Arm, RunRecord, TrialRecord
+from harness.report.clean import clean
+from harness.report.metrics import THRESHOLDS
+from harness.report.records import ArmSummary, Rate
+from harness.report.scoring import Score, total
+
+
+def arm_labels(run: RunRecord) -> dict[str, str]:
+    """Arm id to a short name for people; names that would collide carry the arm's digest."""
+    names = {digest: clean(name) for name, digest in run.lock.skills.items()}
+    skilled = [arm for arm in run.config.arms if arm.kind == "with_skill"]
+    labels: dict[str, str] = {}
+    for arm in run.config.arms:
+        label = _label(arm, names)
+        if arm.kind == "with_skill" and len(skilled) == 1 and len(run.config.skills) == 1:
+            label = clean(run.config.skills[0])
+        if label in labels.values():
+            label = f"{label} ({arm.id.rpartition('-')[2]})"
+        labels[arm.id] = label
+    return labels
+
+
+def _label(arm: Arm, names: Mapping[str, str]) -> str:
+    if arm.kind == "without_skill":
+        return "without skill"
+    if arm.kind == "placebo":
+        return "placebo"
+    label = " + ".join(names.get(digest, digest[:8]) for digest in arm.skills)
+    label = f"old {label}" if arm.kind == "old_skill" else label
+    return f"{label} (disclosed)" if arm.delivery == "disclosed" else label
+
+
+def _rate(flags: Sequence[bool]) -> Rate:
+    interval = stats.wilson(sum(flags), len(flags))
+    return Rate(
+        count=sum(flags),
+        n=len(flags),
+        low=interval.low if interval else None,
+        high=interval.high if interval else None,
+    )
+
+
+def arm_summary(
+    model: str,
+    arm: Arm,
+    label: str,
+    planned: int,
+    trials: Sequence[TrialRecord],
+    scores: Sequence[Score],
+    *,
+    built: bool,
+    checked: bool,
+) -> ArmSummary:
+    """Figures of one model in one arm; built, checked: whether the run measured those stages."""
+    usage = total(s.usage for s in scores)
+    correct = [s for s in scores if s.correct] if checked else []
+    faster = sum(1 for s in correct if s.distinguishable and (s.speedup or 0.0) > 1.0)
+    slower = sum(1 for s in correct if s.distinguishable and (s.speedup or 0.0) < 1.0)
+    share = stats.fast_p([s.speedup for s in scores], THRESHOLDS) if checked and scores else None
+    n = len(correct)
+    return ArmSummary(
+        model=model,
+        arm=arm.id,
+        kind=arm.kind,
+        label=label,
+        planned=planned,
+        scored=len(scores),
+        infra_trials=len(trials) - len(scores),
+        infra_failures=sum(len(t.failures) for t in trials),
+        compiled=_rate([bool(s.compiled) for s in scores]) if built else None,
+        correct=_rate([bool(s.correct) for s in scores]) if checked else None,
+        faster=faster if checked else None,
+        alike=n - faster - slower if checked else None,
+        slower=slower if checked else None,
+        noisy=sum(s.noisy for s in scores),
+        fast_p=share,
+        usage=usage,
+        tokens_per_correct=usage.tokens / n if n and usage.tokens is not None else None,
+        cost_usd_per_correct=usage.cost_usd / n if n and usage.cost_usd is not None else None,
+    )

@@ -1,0 +1,91 @@
+"""Metric rows: one paired lift, in the reader's units, with its families and tasks.
+
+Owns: turning a stats.Lift into a MetricRow, and the fast_p points. Does not own: which tests are
+adjusted together, or the decision (comparisons.py). Invariant: an unmeasured row holds no figure.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Final, Literal
+
+from harness import stats
+from harness.report.metrics import TESTED, THRESHOLDS, Metric, fast_values, out, per_task_lifts
+from harness.report.records import FamilyLift, FastPoint, Gap, MetricRow, TaskLift
+from harness.report.scoring import Score
+
+_INTERVAL_TASKS: Final = 3  # two tasks give an interval of 12.7 standard errors: no use to anyone
+
+
+def _families(
+    metric: Metric, lift: stats.Lift, treatment: Sequence[Score], control: Sequence[Score]
+) -> Iterable[FamilyLift]:
+    tasks: dict[str, list[tuple[str, float]]] = defaultdict(list)
+    for family, task, difference in per_task_lifts(metric, treatment, control):
+        tasks[family].append((task, difference))
+    for family, difference in lift.per_family:
+        values = [value for _, value in tasks[family]]
+        interval = stats.mean_interval(values).interval if len(values) >= _INTERVAL_TASKS else None
+        yield FamilyLift(
+            family=family,
+            lift=out(metric.unit, difference),
+            low=None if interval is None else out(metric.unit, interval.low),
+            high=None if interval is None else out(metric.unit, interval.high),
+            tasks=tuple(TaskLift(task=t, lift=out(metric.unit, v)) for t, v in tasks[family]),
+        )
+
+
+def metric_row(
+    metric: Metric,
+    lift: stats.Lift | None,
+    treatment: Sequence[Score],
+    control: Sequence[Score],
+    *,
+    primary: str,
+    p_holm: float | None,
+    gap: Gap | None,
+) -> MetricRow:
+    """The row of one metric; lift is None exactly when gap says why it was not measured."""
+    role: Literal["primary", "secondary", "descriptive"] = (
+        "primary" if metric.name == primary else "secondary" if metric.name in TESTED else "descriptive"
+    )
+    lift = lift or stats.paired_lift([])
+
+    def shown(value: float | None) -> float | None:
+        return None if value is None else out(metric.unit, value)
+
+    return MetricRow(
+        metric=metric.name,
+        label=metric.label,
+        unit=metric.unit,
+        role=role,
+        control=shown(lift.mean_without),
+        treatment=shown(lift.mean_with),
+        lift=shown(lift.lift),
+        low=shown(lift.interval.low if lift.interval else None),
+        high=shown(lift.interval.high if lift.interval else None),
+        p_value=None if role == "descriptive" else lift.p_value,
+        p_holm=p_holm,
+        n_families=lift.n_families,
+        n_tasks=lift.n_tasks,
+        n_dropped_tasks=lift.n_dropped_tasks,
+        per_family=tuple(_families(metric, lift, treatment, control)) if lift.n_families else (),
+        not_measured=gap.reason if gap else None,
+    )
+
+
+def fast_points(treatment: Sequence[Score], control: Sequence[Score]) -> Iterable[FastPoint]:
+    """The fast_p curve of both arms; nothing without a task in both."""
+    for threshold in THRESHOLDS:
+        lift = Metric("correct", "", "share", fast_values(threshold)).lift(treatment, control)
+        if lift.lift is None or lift.mean_with is None or lift.mean_without is None:
+            return
+        yield FastPoint(
+            threshold=threshold,
+            control=lift.mean_without,
+            treatment=lift.mean_with,
+            lift=lift.lift,
+            low=lift.interval.low if lift.interval else None,
+            high=lift.interval.high if lift.interval else None,
+        )

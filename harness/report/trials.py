@@ -1,0 +1,136 @@
+"""Trial rows, task rows and failure groups: the tables under the headline figures.
+
+Owns: flattening a TrialRecord, grouping by task and by cause. Does not own: rates and lifts.
+Invariant: every finished, planned trial is exactly one row; text of a student is cleaned here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
+
+from harness.outcome import POLICY, Cause, Verdict
+from harness.records import Arm, Finding, Grade, ModelSpec, TrialKey, TrialRecord
+from harness.report.clean import clean, first_error, first_line, message_of
+from harness.report.records import ArmCount, FailureGroup, TaskCell, TaskRow, TrialRow
+from harness.report.scoring import compiled, usage_of
+
+
+def trial_folder(key: TrialKey, models: Iterable[ModelSpec]) -> str:
+    """Where the store keeps a trial, relative to the run folder (DESIGN.md, Store)."""
+    slug = next((m.slug for m in models if m.name == key.model), key.model)
+    return f"trials/{key.task}/{slug}/{key.arm}/{key.repeat}"
+
+
+def _finding(trial: TrialRecord) -> Finding:
+    if trial.verdict is Verdict.INFRA or trial.grade is None:
+        last = trial.failures[-1]
+        return Finding(cause=last.cause, message=last.message)
+    return trial.grade.finding
+
+
+def _worst_error(grade: Grade | None) -> float | None:
+    if grade is None or grade.check is None:
+        return None
+    errors = [w.worst_error for w in grade.check.workloads if w.worst_error is not None]
+    return max(errors, default=None)
+
+
+def trial_row(trial: TrialRecord, families: Mapping[str, str], models: Sequence[ModelSpec]) -> TrialRow:
+    """One trial, flat."""
+    key, finding = trial.key, _finding(trial)
+    grade = None if trial.verdict is Verdict.INFRA else trial.grade
+    build = grade.build if grade else None
+    timing = grade.timing if grade else None
+    ratio = timing.speedup if grade and grade.correct and timing else None
+    usage = usage_of(trial.turns)
+    return TrialRow(
+        task=key.task,
+        family=families[key.task],
+        model=key.model,
+        arm=key.arm,
+        repeat=key.repeat,
+        verdict=trial.verdict,
+        stage=grade.stage if grade else None,
+        cause=finding.cause,
+        headline=first_line(finding.message),
+        message=message_of(finding.message),
+        build_wall_s=build.wall_s if build else None,
+        compiler_s=build.compiler_s if build else None,
+        cache_hit=build.cache_hit if build else None,
+        worst_error=_worst_error(grade),
+        speedup=ratio.value if ratio else None,
+        speedup_low=ratio.low if ratio else None,
+        speedup_high=ratio.high if ratio else None,
+        flags=tuple(clean(flag) for flag in timing.flags) if timing else (),
+        tokens=usage.tokens if trial.turns else None,
+        cost_usd=usage.cost_usd if trial.turns else None,
+        folder=trial_folder(key, models),
+    )
+
+
+def _cell(
+    arm: str, members: Sequence[tuple[int, TrialRow, bool | None]], built: bool, checked: bool
+) -> TaskCell:
+    scored = [(row, ok) for _, row, ok in members if row.verdict is not Verdict.INFRA]
+    correct = [row for row, _ in scored if row.verdict is Verdict.CORRECT]
+    speedups = [row.speedup for row in correct if row.speedup is not None]
+    return TaskCell(
+        arm=arm,
+        n=len(scored),
+        compiled=sum(bool(ok) for _, ok in scored) if built else None,
+        correct=len(correct) if checked else None,
+        median_speedup=median(speedups) if speedups and checked else None,
+        verdicts=dict(Counter(row.verdict.value for _, row, _ in members)),
+        trials=tuple(position for position, _, _ in members),
+    )
+
+
+def task_rows(
+    tasks: Sequence[str],
+    models: Sequence[ModelSpec],
+    arms: Sequence[Arm],
+    families: Mapping[str, str],
+    trials: Sequence[tuple[TrialRow, TrialRecord]],
+    *,
+    built: bool,
+    checked: bool,
+) -> tuple[TaskRow, ...]:
+    """Every planned task and model, by family, with a cell per arm."""
+    cells: dict[tuple[str, str, str], list[tuple[int, TrialRow, bool | None]]] = defaultdict(list)
+    for position, (row, trial) in enumerate(trials):
+        passed = compiled(trial.grade) if trial.grade else None
+        cells[row.task, row.model, row.arm].append((position, row, passed))
+    return tuple(
+        TaskRow(
+            task=task,
+            family=families[task],
+            model=model.name,
+            cells=tuple(_cell(a.id, cells[task, model.name, a.id], built, checked) for a in arms),
+        )
+        for model in models
+        for task in sorted(tasks, key=lambda t: (families[t], t))
+    )
+
+
+def failure_groups(rows: Sequence[TrialRow], arms: Sequence[Arm]) -> tuple[FailureGroup, ...]:
+    """Causes of everything that did not pass, most frequent first; what a machine cannot do is no failure."""
+    groups: dict[Cause, list[TrialRow]] = defaultdict(list)
+    for row in rows:
+        if row.verdict not in (Verdict.CORRECT, Verdict.NOT_MEASURED):
+            groups[row.cause].append(row)
+    made = []
+    for cause, members in groups.items():
+        counts = Counter(row.arm for row in members)
+        made.append(
+            FailureGroup(
+                cause=cause,
+                verdict=POLICY[cause].verdict,
+                counts=tuple(ArmCount(arm=arm.id, count=counts[arm.id]) for arm in arms),
+                total=len(members),
+                example=first_error(members[0].message),
+                example_task=members[0].task,
+            )
+        )
+    return tuple(sorted(made, key=lambda group: (-group.total, group.cause.value)))

@@ -1,0 +1,182 @@
+"""The run folder: what is kept, and how it survives a crash.
+
+Owns: run.json, trials.jsonl and the folder of each trial. Does not own: what is planned (run.py) or
+derived (report/). Invariant: a line of trials.jsonl is whole or it is owed again; a reply that was
+paid for is on disk before it is graded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+from pydantic import ValidationError
+
+from harness.errors import UsageError
+from harness.records import Grade, Project, Record, Reply, Request, RunRecord, TrialKey, TrialRecord
+
+_RUN = "run.json"
+_TRIALS = "trials.jsonl"
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write `text` to `path` so that a reader sees the old or the new contents, never a part."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as sink:
+            sink.write(text)
+            sink.flush()
+            os.fsync(sink.fileno())
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            Path(temporary).unlink()
+        raise
+
+
+def _slug(text: str) -> str:
+    return "".join(c if c.isalnum() or c in "-._" else "-" for c in text).strip("-.")
+
+
+class RunStore:
+    """One run's folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    # --- the run -------------------------------------------------------------------------------
+
+    @classmethod
+    def create(cls, folder: Path, run: RunRecord) -> RunStore:
+        """Make the folder with run.json in it."""
+        folder.mkdir(parents=True)
+        write_atomically(folder / _RUN, run.model_dump_json(indent=1) + "\n")
+        return cls(folder)
+
+    def run(self) -> RunRecord:
+        """run.json. Raises UsageError when it is missing, damaged, or of another schema."""
+        path = self.folder / _RUN
+        try:
+            text = path.read_text()
+        except OSError as error:
+            raise UsageError(
+                f"{self.folder} is no run: {path.name} cannot be read ({error.strerror})"
+            ) from None
+        try:
+            version = json.loads(text).get("schema_version")
+            if version != 1:
+                raise UsageError(f"{path} has schema version {version}; this liftbench reads version 1")
+            return RunRecord.model_validate_json(text)
+        except (ValidationError, ValueError, AttributeError) as error:
+            raise UsageError(f"{path} is damaged: {error}") from None
+
+    @contextlib.contextmanager
+    def writer(self) -> Iterator[None]:
+        """Be the one writer. Raises UsageError when another process is."""
+        lock = FileLock(self.folder / ".lock")
+        try:
+            with lock.acquire(timeout=0):
+                yield
+        except Timeout:
+            raise UsageError(f"another liftbench is writing to {self.folder}") from None
+
+    # --- trials --------------------------------------------------------------------------------
+
+    def append(self, trial: TrialRecord) -> None:
+        """Add a finished trial; on disk when this returns."""
+        path = self.folder / _TRIALS
+        with path.open("ab+") as sink:
+            # A torn last line (a crash while writing) would swallow this one.
+            if sink.tell() and not _ends_with_newline(path):
+                sink.write(b"\n")
+            sink.write(trial.model_dump_json().encode() + b"\n")
+            sink.flush()
+            os.fsync(sink.fileno())
+
+    def load(self) -> list[TrialRecord]:
+        """Every whole trial, the last one for a key winning. A line that is no trial is owed again."""
+        path = self.folder / _TRIALS
+        if not path.exists():
+            return []
+        trials: dict[TrialKey, TrialRecord] = {}
+        for line in path.read_bytes().splitlines():
+            try:
+                trial = TrialRecord.model_validate_json(line)
+            except ValidationError:
+                continue
+            trials[trial.key] = trial
+        return list(trials.values())
+
+    def trial_folder(self, key: TrialKey) -> Path:
+        """Where everything of one trial lies."""
+        task = key.task.replace("/", "__")
+        return self.folder / "trials" / task / _slug(key.model) / key.arm / str(key.repeat)
+
+    # --- files of a trial ----------------------------------------------------------------------
+
+    def write_reply(self, key: TrialKey, generation_key: str, request: Request, reply: Reply) -> None:
+        """Keep what was paid for, at once."""
+        folder = self.trial_folder(key)
+        write_atomically(folder / "prompt.json", request.model_dump_json(indent=1) + "\n")
+        paid = {"generation_key": generation_key, "reply": reply.model_dump(mode="json")}
+        write_atomically(folder / "reply.json", json.dumps(paid, indent=1) + "\n")
+
+    def paid_reply(self, key: TrialKey, generation_key: str) -> Reply | None:
+        """The reply that an earlier, interrupted attempt paid for; None if there is none for this prompt."""
+        path = self.trial_folder(key) / "reply.json"
+        try:
+            paid = json.loads(path.read_text())
+            return Reply.model_validate(paid["reply"]) if paid["generation_key"] == generation_key else None
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def request(self, key: TrialKey) -> Request:
+        """The prompt of a trial. Raises UsageError when it was not kept."""
+        path = self.trial_folder(key) / "prompt.json"
+        try:
+            return Request.model_validate_json(path.read_text())
+        except (OSError, ValidationError):
+            raise UsageError(f"{path} is missing or damaged") from None
+
+    def write_project(self, key: TrialKey, project: Project) -> None:
+        """The project as files; paths were checked when it was parsed."""
+        base = self.trial_folder(key) / "project"
+        for file in project.files:
+            write_atomically(base / file.path, file.text)
+
+    def write_grade(self, key: TrialKey, grade: Grade) -> None:
+        """check.json and timing.json, as far as they were reached."""
+        parts: dict[str, Record | None] = {"check.json": grade.check, "timing.json": grade.timing}
+        for name, part in parts.items():
+            if part is not None:
+                path = self.trial_folder(key) / name
+                write_atomically(path, part.model_dump_json(indent=1) + "\n")
+
+
+def _ends_with_newline(path: Path) -> bool:
+    with path.open("rb") as source:
+        source.seek(-1, os.SEEK_END)
+        return source.read(1) == b"\n"
+
+
+def find_run(root: Path, name: str) -> RunStore:
+    """A run by folder, or by name (or the end of one) below `root`. Raises UsageError."""
+    direct = Path(name)
+    if (direct / _RUN).is_file():
+        return RunStore(direct)
+    found = sorted(p.parent for p in root.glob(f"*/{_RUN}") if p.parent.name.endswith(name) or name == "last")
+    if not found:
+        raise UsageError(f"no run {name!r}: neither a folder with {_RUN} nor one below {root}")
+    return RunStore(found[-1])
+
+
+def all_runs(root: Path) -> list[RunStore]:
+    """Every run below `root`, oldest first."""
+    return [RunStore(p.parent) for p in sorted(root.glob(f"*/{_RUN}"))]

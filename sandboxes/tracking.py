@@ -1,0 +1,44 @@
+"""Knows which processes of a sandbox still live, so that all can be ended at once.
+
+Owns: the list of live processes of one run. Does not own: isolation.
+Invariant: after stop() nothing that was started through it runs, and nothing new starts.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from harness.errors import SandboxError
+from sandboxes.job import Job, Process, Sandbox
+
+
+class TrackingSandbox:
+    """Another sandbox, with an off switch."""
+
+    def __init__(self, inner: Sandbox) -> None:
+        self._inner = inner
+        self.name = inner.name
+        self._live: list[Process] = []
+        self._lock = threading.Lock()
+        self._stopped = False
+
+    def facts(self) -> dict[str, str]:
+        """The inner sandbox's."""
+        return self._inner.facts()
+
+    def start(self, job: Job) -> Process:
+        """Start a process, unless stopped. Raises SandboxError."""
+        with self._lock:
+            if self._stopped:
+                raise SandboxError("the run was stopped")
+            self._live = [p for p in self._live if p.wait(0) is None]
+            process = self._inner.start(job)
+            self._live.append(process)
+            return process
+
+    def stop(self) -> None:
+        """Kill everything; nothing starts afterwards."""
+        with self._lock:
+            self._stopped = True
+            for process in self._live:
+                process.kill()

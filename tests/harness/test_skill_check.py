@@ -1,0 +1,201 @@
+"""Checking a whole skill: the specification, and the code that it shows."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from harness.allowed_flags import allow_cxx
+from harness.outcome import Cause
+from harness.records import BuildResult, Finding, Project, Target
+from harness.skills.check import SkillReport, check_skill
+
+SHIPPED = Path(__file__).parents[2] / "skills" / "cuda-kernel-builder"
+
+BUILD_TOML = """\
+[general]
+name = "my-op"
+version = 1
+edition = 5
+license = "MIT"
+backends = ["cpu", "metal"]
+[torch]
+src = []
+[kernel.my_op]
+backend = "cpu"
+depends = ["torch"]
+src = []
+"""
+
+
+def make_skill(root: Path, body: str) -> Path:
+    """A valid skill with this body; its first line is line 5 of SKILL.md."""
+    directory = root / "my-skill"
+    directory.mkdir()
+    (directory / "SKILL.md").write_text(f"---\nname: my-skill\ndescription: d\n---\n{body}")
+    return directory
+
+
+def built(project: Project, target: Target, finding: Finding | None = None) -> BuildResult:
+    return BuildResult(
+        ok=finding is None,
+        finding=finding,
+        backend=target,
+        key=project.digest,
+        cache_hit=False,
+        wall_s=0.0,
+        compiler_s=None,
+    )
+
+
+def faults(report: SkillReport) -> list[tuple[str, int | None, str]]:
+    return [(f.file, f.line, f.severity) for f in report.findings]
+
+
+def test_a_project_is_built_for_each_target_that_we_know(tmp_path: Path) -> None:
+    """The caller's build function gets the project as a student would have sent it, once for each target."""
+    directory = make_skill(tmp_path, f"```toml build.toml\n{BUILD_TOML}```\n```cpp x.cpp\nint x;\n```\n")
+    calls: list[tuple[list[str], Target]] = []
+
+    def build(project: Project, target: Target) -> BuildResult:
+        calls.append(([f.path for f in project.files], target))
+        return built(project, target)
+
+    report = check_skill(directory, build=build)
+    assert calls == [(["build.toml", "x.cpp"], "cpu")]
+    assert report.ok
+    (shown,) = report.projects
+    assert (shown.name, shown.line, shown.targets, shown.builds[0].ok) == ("my-op", 5, ("cpu",), True)
+    assert SkillReport.model_validate_json(report.model_dump_json()) == report
+
+
+def test_without_a_build_function_nothing_is_built(tmp_path: Path) -> None:
+    """Building is done only when it was asked for; what would be built is told all the same."""
+    report = check_skill(make_skill(tmp_path, f"```toml build.toml\n{BUILD_TOML}```\n"))
+    assert report.projects[0].builds == ()
+    assert report.projects[0].targets == ("cpu",)
+    assert report.ok
+
+
+def test_a_failed_build_is_an_error_at_the_project(tmp_path: Path) -> None:
+    """A skill that teaches a project which does not build is not ok."""
+    directory = make_skill(tmp_path, f"\n```toml build.toml\n{BUILD_TOML}```\n")
+    finding = Finding(cause=Cause.COMPILE_ERROR, message="x.cpp:1: no")
+    report = check_skill(directory, build=lambda p, t: built(p, t, finding))
+    assert faults(report) == [("SKILL.md", 6, "error")]
+    assert "does not build for cpu: x.cpp:1: no" in report.findings[0].message
+    assert not report.ok
+
+
+def test_a_wrong_build_toml_is_reported_in_upstreams_words_and_never_built(tmp_path: Path) -> None:
+    """The form that circulates in old posts is refused, with the parser's own reason."""
+    wrong = BUILD_TOML.replace("[torch]", '[general.cuda]\ncapabilities = ["9.0"]\n[torch]')
+
+    def build(project: Project, target: Target) -> BuildResult:
+        raise AssertionError("must not be built")
+
+    report = check_skill(make_skill(tmp_path, f"```toml build.toml\n{wrong}```\n"), build=build)
+    (finding,) = [f for f in report.findings if f.severity == "error"]
+    assert finding.line == 5
+    assert "capabilities" in finding.message
+    assert report.projects[0].name is None
+
+
+def test_python_must_parse(tmp_path: Path) -> None:
+    """A complete file that does not parse is an error, a fragment a warning, both at the faulty line."""
+    body = "\n".join(
+        [
+            "```python pkg/a.py",
+            "x = 1",
+            "def f(:",
+            "```",
+            "```python",
+            "    y = (",
+            "```",
+            "```python",
+            "    indented = 1  # as shown inside a function",
+            "```",
+            "```python",
+            ">>> 1 +",
+            "```",
+            "",
+        ]
+    )
+    directory = make_skill(tmp_path, body)
+    (directory / "scripts").mkdir()
+    (directory / "scripts" / "run.py").write_text("pass\nreturn = 1\n")
+    (directory / "scripts" / "latin.py").write_bytes(b"# \xe9\n")
+    assert faults(check_skill(directory)) == [
+        ("SKILL.md", 7, "error"),
+        ("SKILL.md", 10, "warning"),
+        ("scripts/latin.py", 1, "error"),
+        ("scripts/run.py", 2, "error"),
+    ]
+
+
+def test_toml_fragments_must_parse(tmp_path: Path) -> None:
+    """A fragment of a build.toml is checked as TOML only."""
+    body = '```toml\n[kernel.x]\ncuda-capabilities = ["9.0a"]\n```\n```toml\na = \n```\n'
+    assert faults(check_skill(make_skill(tmp_path, body))) == [("SKILL.md", 9, "warning")]
+
+
+def test_projects_in_references_are_checked_too(tmp_path: Path) -> None:
+    """Every Markdown file of a skill is read."""
+    directory = make_skill(tmp_path, "See [more](references/more.md).\n")
+    (directory / "references").mkdir()
+    (directory / "references" / "more.md").write_text(f"```toml build.toml\n{BUILD_TOML}```\n")
+    report = check_skill(directory)
+    assert [(p.file, p.line) for p in report.projects] == [("references/more.md", 1)]
+    assert (report.ok, report.files, report.code_blocks) == (True, 2, 1)
+
+
+def test_an_unreadable_skill_gives_a_report_with_errors(tmp_path: Path) -> None:
+    """No SKILL.md, no directory, or no UTF-8: the report says so and has no name."""
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "SKILL.md").write_bytes(b"---\nname: \xff\n---\n")
+    (tmp_path / "empty").mkdir()
+    for name in ("bad", "empty", "absent"):
+        report = check_skill(tmp_path / name)
+        assert (report.name, report.digest, report.ok) == (None, None, False)
+
+
+def test_findings_print_like_compiler_messages(tmp_path: Path) -> None:
+    """File, line, severity, message: editors can jump there."""
+    report = check_skill(make_skill(tmp_path, "[dead](x.md)\n"))
+    assert str(report.findings[0]).startswith("SKILL.md:5: error: the link 'x.md'")
+
+
+def test_the_shipped_skill_shows_one_project_for_both_targets() -> None:
+    """Our own skill has no finding at all, and its example serves the targets that we grade."""
+    report = check_skill(SHIPPED)
+    assert report.findings == ()
+    (shown,) = report.projects
+    assert (shown.name, shown.targets) == ("scale-add", ("cuda", "cpu"))
+    assert report.body_tokens_estimate is not None
+    assert report.body_tokens_estimate < 5_000
+
+
+def test_the_shipped_skill_names_no_task_of_ours() -> None:
+    """A skill that shows a task's solution would measure copying, not teaching."""
+    text = (SHIPPED / "SKILL.md").read_text().lower()
+    for task in (SHIPPED.parents[1] / "tasks").glob("*/*/task.toml"):
+        name = task.parent.name
+        for spelling in (name, name.replace("_", "-"), name.replace("_", " ")):
+            assert spelling not in text, spelling
+
+
+@pytest.mark.parametrize("word", ["pybind11_module(", "torch/extension.h>", "<torch/all.h>"])
+def test_the_shipped_skill_shows_no_code_that_the_builder_refuses(word: str) -> None:
+    """The forms that do not build are named as wrong, never used."""
+    assert word not in (SHIPPED / "SKILL.md").read_text().lower()
+
+
+def test_the_shipped_skill_advises_only_flags_that_we_pass_on() -> None:
+    """A student who follows the advice is not refused for a compiler flag."""
+    text = (SHIPPED / "SKILL.md").read_text()
+    advised = {"-ffast-math", "-mavx2", "-mfma", "-fno-math-errno", "-fno-trapping-math"}
+    named = set(re.findall(r"(?<![\w-])-[fm][a-z][a-z0-9-]+", text)) - {"-march"}
+    assert named == advised
+    assert allow_cxx(sorted(named)).refused is None
