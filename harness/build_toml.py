@@ -13,6 +13,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -56,15 +57,16 @@ class Validity(NamedTuple):
     warnings: tuple[str, ...] = ()
 
 
-_CHILD = """
+_CHILD: Final = """
 import json, sys
 try:
     from kernels._rust import Build
-except ImportError as error:
-    print(json.dumps({"absent": str(error)}))
+    parse = Build.open
+except Exception as error:
+    print(json.dumps({"absent": f"{type(error).__name__}: {error}"}))
     raise SystemExit
 try:
-    Build.open(sys.argv[1])
+    parse(sys.argv[1])
 except BaseException as error:
     print(json.dumps({"error": str(error)}))
 else:
@@ -77,14 +79,17 @@ def validate(directory: Path) -> Finding | None:
     return check(directory).finding
 
 
-def check(directory: Path) -> Validity:
-    """Ask upstream's parser, or our records where the kernels package cannot be imported."""
+def check(directory: Path, *, upstream: Callable[[Path], dict[str, str]] | None = None) -> Validity:
+    """Ask upstream's parser, or our records where the kernels package cannot be imported.
+
+    `upstream` answers {} (valid), {"error": message} or {"absent": why}; the default is the child.
+    """
     path = directory / "build.toml"
     if not path.is_file():
         return Validity(_finding("build.toml is missing from the top of the project", ""))
     data = path.read_bytes()
     text = data.decode("utf-8", errors="replace")
-    answer = _ask_upstream(directory)
+    answer = (upstream or ask_upstream)(directory)
     if "absent" in answer:
         return Validity(_judge_ourselves(data, text), (ABSENT,))
     if "error" in answer:
@@ -92,13 +97,13 @@ def check(directory: Path) -> Validity:
     return Validity(None)
 
 
-def _ask_upstream(directory: Path) -> dict[str, str]:
+def ask_upstream(directory: Path) -> dict[str, str]:
     """In a child: the parser is native code that reads untrusted bytes."""
     command = [sys.executable, "-I", "-c", _CHILD, str(directory)]
     try:
         done = subprocess.run(
             command,
-            env={"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"},
+            env={"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/nonexistent"},
             cwd="/",
             stdin=subprocess.DEVNULL,
             capture_output=True,

@@ -88,6 +88,11 @@ class Grader:
         # Nobody may read the judge's memory, where inputs and truth are.
         ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
+    @property
+    def target(self) -> Target:
+        """What it grades for."""
+        return self._settings.target
+
     # --- stages --------------------------------------------------------------------------------
 
     def grade(
@@ -194,9 +199,9 @@ class _Grading:
         if self._grader._settings.target == "cuda":
             return self.ended(Stage.LOAD, _cannot_run_cuda(self._grader._machine))
         finding = _wrong_package(built.result, self._loaded.task)
-        if finding is not None or built.directory is None or built.result.module is None:
-            return self.ended(Stage.LOAD, finding or _no_artefact())
-        return self._run_student(_source(built.directory, built.result.module, self._loaded.task), observer)
+        if finding is not None:
+            return self.ended(Stage.LOAD, finding)
+        return self._run_student(_source(built, self._loaded.task), observer)
 
     def _run_student(self, source: Source, observer: StageObserver) -> Grade:
         from harness.judge.contender import Failed
@@ -274,11 +279,10 @@ def _wrong_package(result: BuildResult, task: Task) -> Finding | None:
     )
 
 
-def _no_artefact() -> Finding:
-    return Finding(cause=Cause.IMPORT_ERROR, message="the build left no package to load")
-
-
-def _source(directory: Path, module: str, task: Task) -> Source:
+def _source(built: Built, task: Task) -> Source:
     from harness.judge.contender import Source
 
-    return Source("project", directory / module / "__init__.py", module, task.op)
+    if built.directory is None or built.result.variant is None:
+        raise HarnessBug("a build that succeeded left no package")
+    package = built.directory / built.result.variant / "__init__.py"
+    return Source("project", package, task.module, task.op)

@@ -94,8 +94,8 @@ class Toolchain(Record):
         """Whether the torch in use was built without CUDA."""
         return self.torch_cuda is None
 
-    def facts(self) -> dict[str, str]:
-        """What decides the bytes of a build, without paths; for records and cache keys."""
+    def facts(self, target: Target = "cuda") -> dict[str, str]:
+        """What decides the bytes of a build for `target`, without paths: for records and keys."""
         versions = {
             "platform": self.platform,
             "libc": self.libc,
@@ -103,15 +103,16 @@ class Toolchain(Record):
             "ninja": self.ninja_version,
             "python": self.python_version,
             "torch": self.torch_version,
-            "torch_cuda": self.torch_cuda,
-            "nvcc": self.cuda.version if self.cuda else None,
-            "stubs": " ".join(self.stubs),
         }
+        if target == "cuda":
+            versions["torch_cuda"] = self.torch_cuda
+            versions["nvcc"] = self.cuda.version if self.cuda else None
+            versions["stubs"] = " ".join(self.stubs)
         return {name: value for name, value in versions.items() if value}
 
     @property
     def digest(self) -> str:
-        """Over `facts`."""
+        """Over all facts."""
         return digest_of(self.facts())
 
     def readable(self, target: Target) -> list[Path]:

@@ -36,7 +36,7 @@ def _label(arm: Arm, names: Mapping[str, str]) -> str:
         return "without skill"
     if arm.kind == "placebo":
         return "placebo"
-    label = " + ".join(names.get(digest, digest[:8]) for digest in arm.skills)
+    label = " + ".join(names.get(digest, f"skill {digest[:8]}") for digest in arm.skills)
     label = f"old {label}" if arm.kind == "old_skill" else label
     return f"{label} (disclosed)" if arm.delivery == "disclosed" else label
 

@@ -148,3 +148,12 @@ def owed_line(owed: int, planned: int) -> str | None:
     if not owed:
         return None
     return f"{owed:,} of {plural(planned, 'planned trial')} not measured (time budget): resume to finish"
+
+
+def gap_line(summary: Summary) -> str | None:
+    """Which stages this machine could not run, and why; None when it ran them all."""
+    gap = summary.build_gap or summary.check_gap
+    if gap is None:
+        return None
+    what = "every stage" if summary.build_gap else "correctness and speed"
+    return f"{what} {NOT_MEASURED} in {plural(gap.trials, 'trial')} ({gap.reason}): {gap.message}"

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from harness.report import figures as f
 from harness.report.clean import clean
-from harness.report.records import ArmSummary, Comparison, Gap, MetricRow, Summary
+from harness.report.records import ArmSummary, Comparison, MetricRow, Summary
 
 Line = tuple[str, str]
 """Text and rich style."""
@@ -47,23 +47,19 @@ def _columns(label: str, control: str, treatment: str, lift: str, interval: str 
     return f"{cells}{_GAP}{interval}".rstrip()
 
 
-def _metric(row: MetricRow, width: int) -> Iterable[Line]:
+def _cells(label: str, row: MetricRow) -> str:
+    control, treatment = f.level(row.unit, row.control), f.level(row.unit, row.treatment)
+    return _columns(label, control, treatment, f.change(row.unit, row.lift), f.interval(row))
+
+
+def _metric(row: MetricRow, width: int) -> Line:
     label = row.label + ("*" if row.metric == "deployed" else "")
     style = "bold" if row.role == "primary" else ""
     if row.not_measured:
-        yield f"{label:<{_LABEL}}{f.NOT_MEASURED} ({row.not_measured})", style
-        return
-    line = _columns(
-        label,
-        f.level(row.unit, row.control),
-        f.level(row.unit, row.treatment),
-        f.change(row.unit, row.lift),
-        f.interval(row),
-    )
-    if row.metric == "deployed":
-        yield from _beside(line, _FOOTNOTE, width, style)
-    else:
-        yield line, style
+        return f"{label:<{_LABEL}}{f.NOT_MEASURED} ({row.not_measured})", style
+    line = _cells(label, row)
+    beside = f"{line:<63}{_FOOTNOTE}"
+    return (beside if row.metric == "deployed" and len(beside) <= width else line), style
 
 
 def _spending(without: ArmSummary, with_skill: ArmSummary) -> Iterable[Line]:
@@ -72,11 +68,11 @@ def _spending(without: ArmSummary, with_skill: ArmSummary) -> Iterable[Line]:
     cells = [f.per_correct(arm, "tokens") for arm in (without, with_skill)]
     if cells == [f.NOT_MEASURED] * 2:
         return
-    yield _columns("tokens/correct", *cells, change), ""
+    yield _columns("tokens/correct", cells[0], cells[1], change), ""
     cells = [f.per_correct(arm, "dollars") for arm in (without, with_skill)]
     if cells != [f.UNKNOWN] * 2:
         change = f.relative_change(with_skill.cost_usd_per_correct, without.cost_usd_per_correct)
-        yield _columns("$/correct", *cells, change), ""
+        yield _columns("$/correct", cells[0], cells[1], change), ""
 
 
 def _short_control(comparison: Comparison) -> str:
@@ -111,14 +107,18 @@ def _block(summary: Summary, comparison: Comparison, width: int) -> Iterable[Lin
     yield from _title(summary, f"{_model(comparison.model)} x {comparison.label}", width)
     control = _short_control(comparison)
     yield _columns("", control, "with", "lift", "95% CI, by family"), "dim"
+    shown: list[Line] = []
     for row in comparison.rows:
         if row.metric in _SHOWN:
-            yield from _metric(row, width)
-    if comparison.placebo_row is not None and not comparison.placebo_row.not_measured:
-        row = comparison.placebo_row
-        cells = [f.level(row.unit, row.control), f.level(row.unit, row.treatment)]
-        yield _columns("vs placebo", *cells, f.change(row.unit, row.lift), f.interval(row)), ""
+            shown.append(_metric(row, width))
+        placebo = comparison.placebo_row
+        if placebo is not None and placebo.metric == row.metric and not placebo.not_measured:
+            shown.append((_cells("  vs placebo", placebo), ""))
+    yield from shown
     yield from _spending(without, with_skill)
+    deployed = comparison.row("deployed")
+    if not deployed.not_measured and not any(_FOOTNOTE in text for text, _ in shown):
+        yield _FOOTNOTE, "dim"
     yield from _decision(comparison, (without, with_skill), width)
 
 
@@ -167,20 +167,14 @@ def _rates_only(summary: Summary, width: int) -> Iterable[Line]:
         yield "", ""
 
 
-def _gap_line(what: str, gap: Gap) -> str:
-    return f"{what} {f.NOT_MEASURED} in {f.plural(gap.trials, 'trial')} ({gap.reason}): {gap.message}"
-
-
 def _notes(summary: Summary) -> Iterable[Line]:
     progress = summary.progress
     if not progress.finished:
         yield "no trial has finished", "yellow"
     if owed := f.owed_line(progress.owed, progress.planned):
         yield owed, "yellow"
-    if summary.build_gap is not None:
-        yield _gap_line("every stage", summary.build_gap), "yellow"
-    elif summary.check_gap is not None:
-        yield _gap_line("correctness and speed", summary.check_gap), "yellow"
+    if gap := f.gap_line(summary):
+        yield gap, "yellow"
     for warning in summary.warnings:
         yield warning, "yellow"
 

@@ -225,7 +225,7 @@ _FAILURES = (
     (Cause.MISSING_FUNCTION, "module rms_norm has no function `rms_norm`; it has ['_ops', 'forward']"),
     (Cause.WALL_TIMEOUT, "no answer within 60 s on workload large"),
 )
-_FAMILIES = "norm softmax gemm attention reduce scan embed rotary quant conv".split()
+_FAMILIES = ["norm", "softmax", "gemm", "attention", "reduce", "scan", "embed", "rotary", "quant", "conv"]
 
 
 def study(

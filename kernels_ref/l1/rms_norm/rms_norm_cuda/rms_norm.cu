@@ -55,9 +55,9 @@ __device__ __forceinline__ float row_sum(float v) {
 
 // One row per threadIdx.y; the row is `vectors` = cols / N vectors long, at most VECS * blockDim.x.
 template <typename T, int VECS>
-__global__ void __launch_bounds__(1024) rms_norm_registers(T* __restrict__ out, const T* __restrict__ x,
-                                                           const T* __restrict__ weight, int64_t rows, int vectors,
-                                                           float inv_cols, float eps) {
+__global__ void __launch_bounds__(512) rms_norm_registers(T* __restrict__ out, const T* __restrict__ x,
+                                                          const T* __restrict__ weight, int64_t rows, int vectors,
+                                                          float inv_cols, float eps) {
   constexpr int N = 16 / sizeof(T);
   using Vec = Pack<T, N>;
   const int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
@@ -94,19 +94,31 @@ __global__ void __launch_bounds__(1024) rms_norm_registers(T* __restrict__ out, 
   }
 }
 
-template <typename T>
+// A block per row; N is 1 where rows are not whole vectors.
+template <typename T, int N>
 __global__ void __launch_bounds__(1024) rms_norm_strided(T* __restrict__ out, const T* __restrict__ x,
                                                          const T* __restrict__ weight, int64_t cols, float inv_cols,
                                                          float eps) {
-  const T* x_row = x + blockIdx.x * cols;
-  T* out_row = out + blockIdx.x * cols;
+  using Vec = Pack<T, N>;
+  const Vec* x_row = reinterpret_cast<const Vec*>(x + blockIdx.x * cols);
+  Vec* out_row = reinterpret_cast<Vec*>(out + blockIdx.x * cols);
+  const int64_t vectors = cols / N;
   float sum = 0.0f;
 #pragma unroll 4
-  for (int64_t j = threadIdx.x; j < cols; j += blockDim.x) sum += to_float(x_row[j]) * to_float(x_row[j]);
+  for (int64_t i = threadIdx.x; i < vectors; i += blockDim.x) {
+    const Vec v = x_row[i];
+#pragma unroll
+    for (int n = 0; n < N; ++n) sum += to_float(v.v[n]) * to_float(v.v[n]);
+  }
   const float scale = 1.0f / sqrtf(row_sum(sum) * inv_cols + eps);
-#pragma unroll 4
-  for (int64_t j = threadIdx.x; j < cols; j += blockDim.x)
-    out_row[j] = from_float<T>(to_float(x_row[j]) * scale * to_float(weight[j]));
+#pragma unroll 2
+  for (int64_t i = threadIdx.x; i < vectors; i += blockDim.x) {
+    const Vec v = x_row[i], w = reinterpret_cast<const Vec*>(weight)[i];
+    Vec result;
+#pragma unroll
+    for (int n = 0; n < N; ++n) result.v[n] = from_float<T>(to_float(v.v[n]) * scale * to_float(w.v[n]));
+    out_row[i] = result;
+  }
 }
 
 bool aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
@@ -117,12 +129,14 @@ void launch(T* out, const T* x, const T* weight, int64_t rows, int64_t cols, flo
   constexpr int N = 16 / sizeof(T);
   const int64_t vectors = cols / N;
   const float inv_cols = 1.0f / static_cast<float>(cols);
-  if (cols % N != 0 || vectors > 4096 || !aligned(out) || !aligned(x) || !aligned(weight)) {
+  const bool whole = cols % N == 0 && aligned(out) && aligned(x) && aligned(weight);
+  if (!whole || vectors > 2048) {
+    const auto kernel = whole ? rms_norm_strided<T, N> : rms_norm_strided<T, 1>;
     const unsigned threads = cols >= 1024 ? 1024 : whole_warps(cols);
-    rms_norm_strided<T><<<static_cast<unsigned>(rows), threads, 0, stream>>>(out, x, weight, cols, inv_cols, eps);
+    kernel<<<static_cast<unsigned>(rows), threads, 0, stream>>>(out, x, weight, cols, inv_cols, eps);
     return;
   }
-  // Few vectors per thread keeps many threads loading; above 512 threads a block, 2 then 4 vectors each.
+  // Few vectors per thread keeps many threads loading; where 512 threads are not enough, 2 then 4 vectors each.
   const bool warp_per_row = vectors <= 64;
   const int vecs = warp_per_row ? (vectors <= 32 ? 1 : 2) : vectors <= 512 ? 1 : vectors <= 1024 ? 2 : 4;
   const dim3 block = warp_per_row ? dim3(32, 4) : dim3(whole_warps((vectors + vecs - 1) / vecs));

@@ -117,28 +117,39 @@ __global__ void __launch_bounds__(256) norm_gelu_registers(
   }
 }
 
-template <typename T>
-__global__ void __launch_bounds__(1024) norm_gelu_strided(T* __restrict__ out, const T* __restrict__ x,
-                                                          const T* __restrict__ weight, const T* __restrict__ bias,
-                                                          int64_t cols, float inv_cols, float eps) {
-  const T* x_row = x + blockIdx.x * cols;
-  T* out_row = out + blockIdx.x * cols;
+// A block per row; N is 1 where rows are not whole vectors.
+template <typename T, int N>
+__global__ void __launch_bounds__(512) norm_gelu_strided(T* __restrict__ out, const T* __restrict__ x,
+                                                         const T* __restrict__ weight, const T* __restrict__ bias,
+                                                         int64_t cols, float inv_cols, float eps) {
+  using Vec = Pack<T, N>;
+  const Vec* x_row = reinterpret_cast<const Vec*>(x + blockIdx.x * cols);
+  Vec* out_row = reinterpret_cast<Vec*>(out + blockIdx.x * cols);
+  const int64_t vectors = cols / N;
   __shared__ float partial_sum[32], partial_squares[32];
   float sum = 0.0f;
 #pragma unroll 4
-  for (int64_t j = threadIdx.x; j < cols; j += blockDim.x) sum += to_float(x_row[j]);
+  for (int64_t i = threadIdx.x; i < vectors; i += blockDim.x) {
+    const Vec v = x_row[i];
+#pragma unroll
+    for (int n = 0; n < N; ++n) sum += to_float(v.v[n]);
+  }
   const float mean = row_reduce(sum, 0.0f, partial_sum, Add{}) * inv_cols;
   float squares = 0.0f;
 #pragma unroll 4
-  for (int64_t j = threadIdx.x; j < cols; j += blockDim.x) {
-    const float d = to_float(x_row[j]) - mean;
-    squares += d * d;
+  for (int64_t i = threadIdx.x; i < vectors; i += blockDim.x) {
+    const Vec v = x_row[i];
+#pragma unroll
+    for (int n = 0; n < N; ++n) squares += (to_float(v.v[n]) - mean) * (to_float(v.v[n]) - mean);
   }
   const float scale = 1.0f / sqrtf(row_reduce(squares, 0.0f, partial_squares, Add{}) * inv_cols + eps);
-#pragma unroll 2
-  for (int64_t j = threadIdx.x; j < cols; j += blockDim.x) {
-    const float y = (to_float(x_row[j]) - mean) * scale;
-    out_row[j] = from_float<T>(gelu(y * to_float(weight[j]) + to_float(bias[j])));
+  for (int64_t i = threadIdx.x; i < vectors; i += blockDim.x) {
+    const Vec v = x_row[i], w = reinterpret_cast<const Vec*>(weight)[i], b = reinterpret_cast<const Vec*>(bias)[i];
+    Vec result;
+#pragma unroll
+    for (int n = 0; n < N; ++n)
+      result.v[n] = from_float<T>(gelu((to_float(v.v[n]) - mean) * scale * to_float(w.v[n]) + to_float(b.v[n])));
+    out_row[i] = result;
   }
 }
 
@@ -151,9 +162,10 @@ void launch(T* out, const T* x, const T* weight, const T* bias, int64_t rows, in
   constexpr int N = 16 / sizeof(T);
   const int64_t vectors = cols / N;
   const float inv_cols = 1.0f / static_cast<float>(cols);
-  if (cols % N != 0 || vectors > 1024 || !aligned(out) || !aligned(x) || !aligned(weight) || !aligned(bias)) {
-    const unsigned threads = cols >= 1024 ? 1024 : whole_warps(cols);
-    const auto kernel = norm_gelu_strided<T>;
+  const bool whole = cols % N == 0 && aligned(out) && aligned(x) && aligned(weight) && aligned(bias);
+  if (!whole || vectors > 1024) {
+    const auto kernel = whole ? norm_gelu_strided<T, N> : norm_gelu_strided<T, 1>;
+    const unsigned threads = cols >= 512 ? 512 : whole_warps(cols);
     kernel<<<static_cast<unsigned>(rows), threads, 0, stream>>>(out, x, weight, bias, cols, inv_cols, eps);
     return;
   }

@@ -1,0 +1,104 @@
+"""Builds on disk, by content.
+
+Owns: the folder of one build, its integrity and the lock that makes identical builds wait.
+Does not own: what is worth caching (build.py).
+Invariant: an entry appears whole, by one rename, and is never changed afterwards.
+
+    <cache>/<key[:2]>/<key>/
+      result.json  manifest.json  build.log  build.ninja
+      build/<variant>/__init__.py ...     as `kernels` expects a local build; absent for a failed one
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from filelock import FileLock
+from pydantic import ValidationError
+
+from harness.records import BuildResult
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A finished build in the cache."""
+
+    result: BuildResult
+    path: Path
+
+    @property
+    def log(self) -> Path:
+        """What the compilers printed."""
+        return self.path / "build.log"
+
+    @property
+    def directory(self) -> Path | None:
+        """The parent of the variant's package; None for a failed build."""
+        return self.path / "build" if self.result.ok else None
+
+
+class BuildCache:
+    """A folder of builds; several processes may use it at once."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def _path(self, key: str) -> Path:
+        return self._root / key[:2] / key
+
+    def lock(self, key: str) -> FileLock:
+        """Held while `key` is built; whoever waits for it finds the entry afterwards."""
+        path = self._path(key)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return FileLock(path.with_suffix(".lock"))
+
+    def load(self, key: str) -> Entry | None:
+        """The entry, or None when there is none or its bytes are not those that were stored."""
+        path = self._path(key)
+        try:
+            manifest = json.loads((path / "manifest.json").read_bytes())
+            if manifest != _manifest(path):
+                return None
+            result = BuildResult.model_validate_json((path / "result.json").read_bytes())
+        except (OSError, ValueError, ValidationError):
+            return None
+        return Entry(result, path) if result.key == key else None
+
+    def store(self, result: BuildResult, files: Mapping[str, bytes | Path]) -> Entry:
+        """Write an entry; call it with the lock held. `files`: path in the entry -> contents."""
+        final = self._path(result.key)
+        final.parent.mkdir(parents=True, exist_ok=True)
+        fresh = Path(tempfile.mkdtemp(prefix=".new-", dir=final.parent))
+        try:
+            for name, contents in files.items():
+                target = fresh / name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                if isinstance(contents, Path):
+                    shutil.copyfile(contents, target)
+                else:
+                    target.write_bytes(contents)
+            (fresh / "result.json").write_text(result.model_dump_json(indent=1) + "\n")
+            (fresh / "manifest.json").write_text(json.dumps(_manifest(fresh), indent=1) + "\n")
+            fresh.chmod(0o755)
+            if final.exists():  # `load` refused it: damaged, or of an older schema.
+                shutil.rmtree(final)
+            fresh.rename(final)
+        except BaseException:
+            shutil.rmtree(fresh, ignore_errors=True)
+            raise
+        return Entry(result, final)
+
+
+def _manifest(path: Path) -> dict[str, str]:
+    """SHA-256 of every file but the manifest."""
+    return {
+        file.relative_to(path).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in sorted(path.rglob("*"))
+        if file.is_file() and file.name != "manifest.json"
+    }

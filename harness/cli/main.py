@@ -1,0 +1,92 @@
+"""The `liftbench` command: its subcommands, and what an error means for the exit code.
+
+Owns: exit codes (0 done, 1 our failure, 2 usage, 3 threshold missed, 130 Ctrl-C) and the one place
+where exceptions become messages. Does not own: what a command does (its own module).
+Invariant: importing this imports no torch, no SDK and no docker, so that --help is fast.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import NoReturn
+
+import typer
+
+from harness.cli import eval_command, grade_command, runs_command, skills_command, tasks_command
+
+EXIT_FAILURE, EXIT_USAGE, EXIT_THRESHOLD, EXIT_INTERRUPTED = 1, 2, 3, 130
+
+app = typer.Typer(
+    name="liftbench",
+    help="Does this agent skill make this model write better GPU kernels?",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"auto_envvar_prefix": "LIFTBENCH", "help_option_names": ["-h", "--help"]},
+)
+app.command("eval")(eval_command.evaluate)
+app.command("grade")(grade_command.grade)
+app.command("validate")(grade_command.validate)
+app.command("runs")(runs_command.runs)
+app.command("show")(runs_command.show)
+app.command("report")(runs_command.report)
+app.add_typer(tasks_command.app, name="tasks")
+app.add_typer(skills_command.app, name="skills")
+
+
+@app.command("doctor")
+def doctor(
+    json_output: bool = typer.Option(False, "--json", help="Print the findings as JSON."),
+) -> None:
+    """Say what was found on this machine, and which targets and stages that allows."""
+    from harness.cli.doctor_command import run_doctor
+
+    run_doctor(json_output)
+
+
+def _leave(code: int) -> NoReturn:
+    """Exit without waiting for threads that hang in a model's API."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def main() -> None:
+    """Run, and turn exceptions into one message and an exit code."""
+    import click
+
+    from harness.errors import LiftbenchError, UsageError
+
+    code = 0
+    try:
+        result = app(standalone_mode=False)
+        code = result if isinstance(result, int) else 0
+    except (KeyboardInterrupt, click.exceptions.Abort):
+        print("interrupted; finished trials are kept, the same command resumes", file=sys.stderr)
+        code = EXIT_INTERRUPTED
+    except click.exceptions.Exit as done:
+        code = done.exit_code
+    except click.exceptions.ClickException as error:
+        error.show()
+        code = EXIT_USAGE
+    except UsageError as error:
+        print(f"liftbench: {error}", file=sys.stderr)
+        code = EXIT_USAGE
+    except LiftbenchError as error:
+        print(f"liftbench: {type(error).__name__}: {error}", file=sys.stderr)
+        code = EXIT_FAILURE
+    except OSError as error:
+        print(f"liftbench: {error}", file=sys.stderr)
+        code = EXIT_FAILURE
+    except Exception:  # noqa: BLE001 - the last boundary: a bug of ours, with its traceback
+        import traceback
+
+        traceback.print_exc()
+        print("liftbench: this is a bug; please report it with the lines above", file=sys.stderr)
+        code = EXIT_FAILURE
+    _leave(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""`liftbench runs`, `show` and `report`: what was done before.
+
+Owns: how runs and trials are shown. Does not own: what they hold.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from harness.cli.setup import JsonOption, TasksRootOption
+
+RUNS_HELP = "Folder that holds the runs."
+RunsOption = Annotated[Path, typer.Option("--runs-dir", help=RUNS_HELP)]
+DEFAULT_RUNS = Path("runs")
+
+
+def runs(runs_dir: RunsOption = DEFAULT_RUNS, json_output: JsonOption = False) -> None:
+    """List runs: when, what, how far."""
+    import json
+
+    from rich.console import Console
+    from rich.table import Table
+
+    from harness.plan import plan
+    from harness.store import all_runs
+
+    rows = []
+    for store in all_runs(runs_dir):
+        record = store.run()
+        config = record.config
+        rows.append(
+            {
+                "run": store.folder.name,
+                "skills": list(config.skills),
+                "models": [m.name for m in config.models],
+                "target": config.target,
+                "trials": len(store.load()),
+                "planned": len(plan(config)),
+            }
+        )
+    if json_output:
+        print(json.dumps(rows, indent=1))
+        return
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in ("run", "skills", "models", "target", "trials"):
+        table.add_column(name)
+    for row in rows:
+        table.add_row(
+            str(row["run"]),
+            ", ".join(row["skills"]),  # type: ignore[arg-type]
+            ", ".join(row["models"]),  # type: ignore[arg-type]
+            str(row["target"]),
+            f"{row['trials']}/{row['planned']}",
+        )
+    Console().print(table)
+    if not rows:
+        print(f"no runs below {runs_dir}")
+
+
+def show(
+    run: Annotated[str, typer.Argument(help="A run's folder, its name or the end of it, or `last`.")],
+    trial: Annotated[str, typer.Argument(help="task[/model[/arm[/repeat]]], or a part of it.")],
+    runs_dir: RunsOption = DEFAULT_RUNS,
+    json_output: JsonOption = False,
+) -> None:
+    """Print one trial: prompt, reply, first error, and how to grade just its project again."""
+    from rich.console import Console
+
+    from harness.cli.trial_view import find_trial, print_trial
+    from harness.store import find_run
+
+    store = find_run(runs_dir, run)
+    found = find_trial(store, trial)
+    if json_output:
+        print(found.model_dump_json(indent=1))
+    else:
+        print_trial(store, found, Console())
+
+
+def report(
+    run: Annotated[str, typer.Argument(help="A run's folder, its name or the end of it, or `last`.")],
+    runs_dir: RunsOption = DEFAULT_RUNS,
+    tasks_root: TasksRootOption = None,
+    json_output: JsonOption = False,
+) -> None:
+    """Make a run's reports again: report.html, report.json, trials.csv and the table."""
+    from harness.catalogue import select_tasks
+    from harness.cli.reporting import report_run
+    from harness.store import find_run
+
+    store = find_run(runs_dir, run)
+    families = {t.task.id: t.task.family for t in select_tasks([], tasks_root)}
+    report_run(store, families, json_output=json_output)

@@ -1,0 +1,96 @@
+"""From options to the objects that do the work: shared by the commands.
+
+Owns: defaults of the command line (folders, sandbox, target). Does not own: any of the objects.
+Invariant: nothing is started here.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from harness.grade import Grader
+    from harness.records import MachineFacts, Protocol, Target
+    from sandboxes.tracking import TrackingSandbox
+
+TargetOption = Annotated[
+    str, typer.Option(help="`cuda`: sm_90, an H100 or H200. `cpu`: everything on any machine.")
+]
+ProtocolOption = Annotated[str, typer.Option(help="`quick`, or `full` for leaderboards.")]
+SandboxOption = Annotated[str, typer.Option(help="auto, docker, bubblewrap, landlock or local.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the record as JSON on stdout.")]
+TasksRootOption = Annotated[
+    Path | None, typer.Option(help="Folder with tasks of your own (default: those that are shipped).")
+]
+CacheOption = Annotated[
+    Path | None, typer.Option("--cache", help="Folder for builds (default: the user's cache folder).")
+]
+
+
+def parse_target(name: str) -> Target:
+    """Raises UsageError for anything but cuda and cpu."""
+    from harness.errors import UsageError
+
+    if name == "cuda":
+        return "cuda"
+    if name == "cpu":
+        return "cpu"
+    raise UsageError(f"--target {name}: there are cuda and cpu")
+
+
+def parse_protocol(name: str) -> Protocol:
+    """Raises UsageError for anything but quick and full."""
+    from harness.errors import UsageError
+
+    if name == "quick":
+        return "quick"
+    if name == "full":
+        return "full"
+    raise UsageError(f"--protocol {name}: there are quick and full")
+
+
+def cache_folder(given: Path | None) -> Path:
+    """Where builds are kept."""
+    if given is not None:
+        return given.resolve()
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("liftbench"))
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Everything that grades."""
+
+    grader: Grader
+    sandbox: TrackingSandbox
+    machine: MachineFacts
+
+
+def make_bench(
+    target: str, protocol: str, sandbox: str, cache: Path | None, *, parallel_builds: int = 2
+) -> Bench:
+    """A grader for this machine; warns on stderr where projects are not isolated."""
+    from harness.grade import Grader, GradeSettings
+    from harness.machine import machine_facts
+    from harness.toolchain import find_toolchain
+    from sandboxes.choose import LOCAL_WARNING, choose_sandbox
+    from sandboxes.tracking import TrackingSandbox
+
+    settings = GradeSettings(
+        target=parse_target(target),
+        protocol=parse_protocol(protocol),
+        cache=cache_folder(cache),
+        parallel_builds=parallel_builds,
+    )
+    tracked = TrackingSandbox(choose_sandbox(sandbox))
+    if tracked.name == "local":
+        print(f"warning: {LOCAL_WARNING}", file=sys.stderr)
+    toolchain = find_toolchain()
+    machine = machine_facts(toolchain)
+    return Bench(Grader(settings, tracked, toolchain, machine), tracked, machine)
