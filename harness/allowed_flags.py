@@ -22,7 +22,7 @@ _GXX: Final = re.compile(
     r"""-O([0-3sgz]|fast)? | -g[0-3]? | -w | -pthread | -pedantic(-errors)?
     | -std=(c|gnu)\+\+[0-9a-z]{2}
     | -W(?![lap],)[a-zA-Z][\w+-]*(=[\w<>.-]+)?
-    | -m(?!arch=native|tune=native|cpu=native)[a-z0-9][\w.-]*(=[\w.,+-]+)?
+    | -m(?!arch=native|tune=native|cpu=native|llvm|axrregcount)[a-z0-9][\w.-]*(=[\w.,+-]+)?
     | -fPIC | -fpic | -fpermissive | -f(no-)?gnu-unique | -f(no-)?rtti | -f(no-)?exceptions
     | -f(no-)?(fast-math | math-errno | finite-math-only | unsafe-math-optimizations
         | associative-math | reciprocal-math | signed-zeros | trapping-math | rounding-math
@@ -208,7 +208,7 @@ def _nvcc_words(flags: Iterator[str], warnings: list[str]) -> Iterator[str]:
         elif _TAKES_VALUE.fullmatch(flag):
             value = next(flags, "")
             joined = f"-O{value}" if flag == "-O" else f"{flag}={value}"
-            if not (_NVCC.fullmatch(joined) or _GXX.fullmatch(joined)):
+            if not (_NVCC.fullmatch(joined) or re.fullmatch(r"-O[0-3]|-std=c\+\+\d\d", joined)):
                 raise _refuse(f"{flag} {value}")
             yield joined
         elif _NVCC.fullmatch(flag) or _GXX.fullmatch(flag):

@@ -214,8 +214,16 @@ def _ninja_candidates(env: Mapping[str, str]) -> Iterator[Path]:
     wheel = [] if spec is None or spec.origin is None else [Path(spec.origin).parent / "data/bin/ninja"]
     on_path = _which("ninja", env)
     for path in [*wheel, Path(sysconfig.get_path("scripts")) / "ninja", *([on_path] if on_path else [])]:
-        if path.is_file() and os.access(path, os.X_OK) and path.open("rb").read(4) == b"\x7fELF":
+        if _is_program(path):
             yield path
+
+
+def _is_program(path: Path) -> bool:
+    """An executable ELF file."""
+    if not (path.is_file() and os.access(path, os.X_OK)):
+        return False
+    with path.open("rb") as stream:
+        return stream.read(4) == b"\x7fELF"
 
 
 # --- torch -----------------------------------------------------------------------------------

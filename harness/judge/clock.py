@@ -89,14 +89,14 @@ class Constant:
     low_us: float
     """5th percentile: c05."""
     spread_us: float
-    """Median less the 5th percentile: how well the constant is known."""
+    """Mean less the 5th percentile: what an honest worker's mean is too high by."""
 
 
 def constant_of(samples: Samples) -> Constant:
     """The null project's constant. Needs at least 2 reveals."""
     values = sorted(samples.per_call_us)
     low = statistics.quantiles(values, n=20, method="inclusive")[0]
-    return Constant(low, statistics.median(values) - low)
+    return Constant(low, statistics.fmean(values) - low)
 
 
 def spread(values: Sequence[float]) -> Spread:

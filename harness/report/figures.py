@@ -12,6 +12,7 @@ from harness.report.records import ArmSummary, MetricRow, Summary, Unit
 NOT_AVAILABLE = "n/a"
 UNKNOWN = "unknown"
 NOT_MEASURED = "not measured"
+FOOTNOTE = "* failed or slower counts as 1.0x"
 
 
 def percent(share: float | None) -> str:

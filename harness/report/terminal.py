@@ -22,7 +22,6 @@ Line = tuple[str, str]
 """Text and rich style."""
 _GAP: Final = "   "
 _LABEL, _CONTROL, _TREATMENT, _LIFT = 14, 7, 9, 10
-_FOOTNOTE: Final = "* failed or slower counts as 1.0x"
 _STYLE: Final = {"helps": "bold green", "hurts": "bold red", "inconclusive": "bold yellow"}
 _SHOWN: Final = ("compiles", "correct", "deployed")
 
@@ -58,7 +57,7 @@ def _metric(row: MetricRow, width: int) -> Line:
     if row.not_measured:
         return f"{label:<{_LABEL}}{f.NOT_MEASURED} ({row.not_measured})", style
     line = _cells(label, row)
-    beside = f"{line:<63}{_FOOTNOTE}"
+    beside = f"{line:<63}{f.FOOTNOTE}"
     return (beside if row.metric == "deployed" and len(beside) <= width else line), style
 
 
@@ -117,8 +116,8 @@ def _block(summary: Summary, comparison: Comparison, width: int) -> Iterable[Lin
     yield from shown
     yield from _spending(without, with_skill)
     deployed = comparison.row("deployed")
-    if not deployed.not_measured and not any(_FOOTNOTE in text for text, _ in shown):
-        yield _FOOTNOTE, "dim"
+    if not deployed.not_measured and not any(f.FOOTNOTE in text for text, _ in shown):
+        yield f.FOOTNOTE, "dim"
     yield from _decision(comparison, (without, with_skill), width)
 
 

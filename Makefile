@@ -1,0 +1,47 @@
+# Two commands matter: `make demo` and `make test`. Both set up .venv first and say what they do.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.liftbench-installed
+# nvcc and the CUDA headers come from PyPI where the machine has no toolkit.
+EXTRAS := $(shell command -v nvcc >/dev/null 2>&1 || test -x "$${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" && echo dev || echo dev,cuda)
+DEMO_WALL_S ?= 280
+
+.PHONY: help demo test lint bench setup wheel clean
+
+help:
+	@echo "make demo   a lift report from recorded replies: built, checked and timed here (no GPU, no key)"
+	@echo "make test   all tests"
+	@echo "make lint   ruff and mypy"
+	@echo "make bench  what the harness itself costs"
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	@echo "== setting up $(VENV) with liftbench[$(EXTRAS)]"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "liftbench needs Python 3.11 or later: make PYTHON=python3.11 ..."; exit 2; }
+	@$(PYTHON) -m venv $(VENV) || { echo "venv failed; on Debian: apt-get install python3-venv"; exit 2; }
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
+	@touch $@
+
+demo: setup
+	@echo "== demo: recorded replies of a real model, graded here on the CPU target, then built for sm_90"
+	@$(BIN)/python demo/run_demo.py --max-wall $(DEMO_WALL_S)
+
+test: setup
+	@echo "== tests"
+	@$(BIN)/python -m pytest
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: setup
+	$(BIN)/python -m pytest tests/benchmarks --benchmark-only --benchmark-columns=median,iqr,rounds -q
+
+wheel: setup
+	$(BIN)/python -m build --wheel
+
+clean:
+	rm -rf $(VENV) dist .pytest_cache .mypy_cache .ruff_cache

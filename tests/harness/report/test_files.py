@@ -1,0 +1,152 @@
+"""trials.csv, report.json, report.md, junit.xml and how they reach the disk."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.outcome import Cause
+from harness.report.json_report import report_json, schema, schema_text
+from harness.report.records import Summary
+from harness.report.summary import summarise
+from harness.report.tables import COLUMNS, junit_xml, report_markdown, trials_csv
+from harness.report.write import write_reports
+from tests.harness.report import factories as make
+from tests.harness.report.test_html import hostile_summary
+from tests.harness.report.test_summary import infra_study, small_study, without_gpu
+
+REPOSITORY = Path(__file__).parents[3]
+
+
+def one(message: str) -> Summary:
+    tasks = make.families(1)
+    trial = make.trial("l1/f0t0", make.WITH, Cause.COMPILE_ERROR, message)
+    return summarise(make.run(tasks), [trial], tasks)
+
+
+@pytest.mark.parametrize("start", ["=", "+", "-", "@"])
+def test_csv_cells_are_never_formulas(start: str) -> None:
+    """A message that a spreadsheet would evaluate gets a leading apostrophe."""
+    (row,) = csv.DictReader(io.StringIO(trials_csv(one(f"{start}cmd|'/C calc'!A0\nmore").trials)))
+    assert row["headline"] == f"'{start}cmd|'/C calc'!A0"
+
+
+def test_csv_has_a_line_per_trial_and_empty_cells_for_unknown() -> None:
+    """Unknown and not reached are empty, never 0."""
+    run, trials, tasks = small_study()
+    trials[0] = make.trial("l1/f0t0", make.WITHOUT, Cause.NO_FILES, "no files", answer=make.reply(None, None))
+    rows = list(csv.DictReader(io.StringIO(trials_csv(summarise(run, trials, tasks).trials))))
+    assert len(rows) == 12
+    assert tuple(rows[0]) == COLUMNS
+    first = rows[0]
+    assert [first[c] for c in ("verdict", "tokens", "cost_usd", "speedup", "build_wall_s")] == [
+        "no_project",
+        "",
+        "",
+        "",
+        "",
+    ]
+    assert first["folder"] == "trials/l1/f0t0/anthropic-claude-haiku-4-5/without_skill/0"
+
+
+def test_markdown_table_survives_hostile_text() -> None:
+    """No markup and no extra column from a student's text."""
+    tasks = make.families(1)
+    trials = [make.trial("l1/f0t0", make.WITH, Cause.NO_CUDA_DEVICE, "a | b <img src=x> `c` [d](e)")]
+    text = report_markdown(summarise(make.run(tasks), trials, tasks))
+    assert r"a \| b \<img src=x\> \`c\` \[d\]\(e\)" in text
+    assert "| correct | not measured (no CUDA device) |" in text.replace("\\", "")
+
+
+def test_junit_counts_and_kinds() -> None:
+    """Failures, errors (infra) and skips (not measured) are told apart; hostile text stays well-formed."""
+    root = ElementTree.fromstring(junit_xml(infra_study(2)))
+    counts = {suite.get("name", "").split()[1]: dict(suite.attrib) for suite in root}
+    assert counts["without_skill"]["failures"] == "20"
+    assert counts[make.WITH.id]["errors"] == "2"
+    assert ElementTree.fromstring(junit_xml(without_gpu("deployed"))).findall(".//skipped")
+    message = ElementTree.fromstring(junit_xml(hostile_summary())).find(".//failure")
+    assert message is not None
+    assert "<script>" in str(message.text)
+
+
+def test_json_reads_back() -> None:
+    """report.json is the whole Summary."""
+    summary = summarise(*make.study())
+    assert Summary.model_validate_json(report_json(summary)) == summary
+
+
+def _check(value: Any, rule: dict[str, Any], root: dict[str, Any]) -> None:
+    """As much of JSON Schema as pydantic emits for these records."""
+    if "$ref" in rule:
+        rule = root["$defs"][rule["$ref"].rpartition("/")[2]]
+    if "anyOf" in rule:
+        for option in rule["anyOf"]:
+            try:
+                return _check(value, option, root)
+            except AssertionError:
+                continue
+        raise AssertionError(value)
+    kinds = {"string": str, "integer": int, "number": (int, float), "boolean": bool, "null": type(None)}
+    if rule.get("type") == "object":
+        assert isinstance(value, dict)
+        known = rule.get("properties", {})
+        assert set(rule.get("required", ())) <= set(value)
+        for name, inner in value.items():
+            more = rule.get("additionalProperties", True)
+            assert name in known or more is not False, name
+            _check(inner, known.get(name, more if isinstance(more, dict) else {}), root)
+    elif rule.get("type") == "array":
+        assert isinstance(value, list)
+        for inner in value:
+            _check(inner, rule.get("items", {}), root)
+    elif "type" in rule:
+        assert isinstance(value, kinds[rule["type"]]), (value, rule)
+    assert value in rule.get("enum", [value])
+    assert value == rule.get("const", value)
+
+
+@pytest.mark.parametrize("kind", ["study", "no gpu", "empty"])
+def test_json_validates_against_the_schema(kind: str) -> None:
+    """Every field of every report is described."""
+    run, _, tasks = small_study()
+    summary = {
+        "study": lambda: summarise(*make.study()),
+        "no gpu": lambda: without_gpu("deployed"),
+        "empty": lambda: summarise(run, [], tasks),
+    }[kind]()
+    value = json.loads(report_json(summary))
+    try:
+        import jsonschema
+    except ModuleNotFoundError:
+        _check(value, schema(), schema())
+    else:
+        jsonschema.validate(value, schema())
+
+
+def test_published_schema_is_current() -> None:
+    """docs/report.schema.json; renew with python -m harness.report.json_report."""
+    assert (REPOSITORY / "docs" / "report.schema.json").read_text(encoding="utf-8") == schema_text()
+
+
+def test_reports_replace_their_predecessors(tmp_path: Path) -> None:
+    """All five files are written, over old ones, and no draft stays behind."""
+    (tmp_path / "report.html").write_text("old")
+    paths = write_reports(tmp_path, hostile_summary())
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(p.name for p in paths)
+    assert {p.name for p in paths} == {"report.html", "report.json", "report.md", "trials.csv", "junit.xml"}
+    assert (tmp_path / "report.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
+    """Where a file cannot be replaced, the draft goes and the rest is as it was."""
+    (tmp_path / "report.html").mkdir()
+    with pytest.raises(OSError, match=r"report\.html"):
+        write_reports(tmp_path, hostile_summary())
+    assert [p.name for p in tmp_path.iterdir()] == ["report.html"]

@@ -1,0 +1,153 @@
+"""The first screen, character by character."""
+
+from __future__ import annotations
+
+import io
+from textwrap import dedent
+
+import pytest
+from rich.console import Console
+
+from harness.outcome import Cause
+from harness.report.records import Summary
+from harness.report.summary import summarise
+from harness.report.terminal import print_summary
+from tests.harness.report import factories as make
+from tests.harness.report.test_summary import WRONG, infra_study, small_study, without_gpu
+
+
+def screen(summary: Summary, width: int = 80, **options: object) -> str:
+    out = io.StringIO()
+    print_summary(summary, Console(file=out, width=width, **options))  # type: ignore[arg-type]
+    return out.getvalue()
+
+
+def test_first_screen_at_80_columns() -> None:
+    """The table of DESIGN.md, folded to 80 columns, without colour when not a terminal."""
+    assert screen(summarise(*small_study())) == dedent(
+        """\
+        claude-haiku-4-5 x cuda-kernel-builder
+        6 tasks x 1 run   sm_90 (NVIDIA H200)   sandbox docker
+                      without     with      lift   95% CI, by family
+        compiles         100%     100%     0 pts   n/a
+        correct            0%     100%  +100 pts   n/a
+        deployed*       1.00x    2.24x     x2.24   (x1.67, x3.02)
+        tokens/correct    n/a     4.0k       n/a
+        $/correct         n/a    $0.02       n/a
+        * failed or slower counts as 1.0x
+        decision (on deployed): helps
+          the interval excludes x1, p = 0.0312
+          6 families: below 20 the deployed score is skewed, so its interval is
+            approximate
+        """
+    )
+
+
+def test_first_screen_on_a_wide_terminal() -> None:
+    """Where there is room, head and footnote stand beside what they belong to."""
+    lines = screen(summarise(*small_study()), 120).splitlines()
+    assert lines[0] == (
+        "claude-haiku-4-5 x cuda-kernel-builder        6 tasks x 1 run   sm_90 (NVIDIA H200)   sandbox docker"
+    )
+    assert lines[4].endswith("(x1.67, x3.02)      * failed or slower counts as 1.0x")
+
+
+def test_without_a_gpu() -> None:
+    """Later stages say not measured, and why; nothing is shown in their place."""
+    assert screen(without_gpu("deployed")) == dedent(
+        """\
+        claude-haiku-4-5 x cuda-kernel-builder
+        8 tasks x 1 run   sm_90 (no GPU on this machine)   sandbox docker
+                      without     with      lift   95% CI, by family
+        compiles          12%     100%   +88 pts   (+58, +117)
+        correct       not measured (no CUDA device)
+        deployed*     not measured (no CUDA device)
+        decision (on deployed): inconclusive: deployed was not measured: no CUDA device
+        correctness and speed not measured in 9 trials (no CUDA device): no CUDA device
+          on this machine
+        """
+    )
+
+
+def test_infra_owed_and_local_are_said() -> None:
+    """What was retried, lost, owed, and a weak sandbox each have a line."""
+    text = screen(infra_study(2))
+    assert (
+        "decision (on deployed): helps\n  5 infra failures retried, not scored; 2 trials lost to infra"
+        in text
+    )
+    run, trials, tasks = small_study(sandbox="local")
+    text = screen(summarise(run, trials[:-2], tasks))
+    assert "2 of 12 planned trials not measured (time budget): resume to finish" in text
+    assert "sandbox local: student code ran with little isolation" in text
+
+
+def test_unknown_cost_is_not_zero() -> None:
+    """An unknown price prints as unknown; with no price at all there is no line."""
+    run, trials, tasks = small_study()
+    trials[-1] = make.trial("l1/f5t0", make.WITH, speedup=4.0, answer=make.reply(cost=None))
+    assert "$/correct         n/a  unknown       n/a" in screen(summarise(run, trials, tasks))
+    free = [
+        make.trial(t, arm, answer=make.reply(cost=None)) for t in tasks for arm in (make.WITHOUT, make.WITH)
+    ]
+    assert "$/correct" not in screen(summarise(run, free, tasks))
+
+
+def test_two_models_and_a_placebo() -> None:
+    """One block per comparison, each with its placebo line under the primary metric."""
+    from harness.records import ModelSpec
+
+    models = (ModelSpec(name=make.MODEL), ModelSpec(name=make.OTHER))
+    run, trials, tasks = make.study(models=models, arms=(make.WITHOUT, make.WITH, make.PLACEBO))
+    lines = screen(summarise(run, trials, tasks)).splitlines()
+    heads = [i for i, line in enumerate(lines) if line.endswith(" x cuda-kernel-builder")]
+    assert [lines[i].split()[0] for i in heads] == ["claude-haiku-4-5", "gpt-5-mini"]
+    for head in heads:
+        assert lines[head + 5].startswith("deployed*")
+        assert lines[head + 6].startswith("  vs placebo")
+
+
+def test_a_run_without_a_skill_shows_rates() -> None:
+    """With nothing to compare there are rates with Wilson intervals, and no lift."""
+    tasks = make.families(2)
+    a, b = tasks
+    trials = [make.trial(a, make.WITHOUT), make.trial(b, make.WITHOUT, *WRONG)]
+    text = screen(summarise(make.run(tasks, arms=(make.WITHOUT,)), trials, tasks))
+    assert "correct           50%   1 of 2   95% CI (9%, 91%)" in text
+    assert "lift" not in text
+
+
+def test_an_empty_run_prints() -> None:
+    """No finished trial: everything n/a, and it says so."""
+    run, _, tasks = small_study()
+    text = screen(summarise(run, [], tasks))
+    assert "correct           n/a      n/a       n/a   n/a" in text
+    assert "no trial has finished" in text
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 160])
+@pytest.mark.parametrize("gpu", [True, False])
+def test_no_line_is_wider_than_the_terminal(width: int, gpu: bool) -> None:
+    """Lines are folded by us, never by the terminal."""
+    text = screen(summarise(*make.study(gpu=gpu)), width)
+    assert max(map(len, text.splitlines())) <= max(width, 80)
+
+
+def test_colour_changes_nothing_but_colour() -> None:
+    """With colour the words are the same."""
+    from harness.report.clean import clean
+
+    summary = summarise(*make.study())
+    coloured = screen(summary, force_terminal=True, color_system="standard")
+    assert "\x1b[" in coloured
+    assert clean(coloured) == screen(summary)
+
+
+def test_hostile_text_neither_drives_the_terminal_nor_is_markup() -> None:
+    """Escape sequences go, rich markup stays as text."""
+    tasks = make.families(1)
+    trials = [make.trial(t, make.WITH, Cause.NO_CUDA_DEVICE, "\x1b]0;owned\x07[bold]\x00no") for t in tasks]
+    text = screen(summarise(make.run(tasks), trials, tasks))
+    assert "\x1b" not in text
+    assert "\x00" not in text
+    assert "(no CUDA device): [bold]no" in text

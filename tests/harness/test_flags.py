@@ -1,0 +1,367 @@
+"""Command lines, student flags, architectures and the ninja file."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from harness.allowed_flags import allow_cuda, allow_cxx
+from harness.architectures import (
+    code_names,
+    gencode,
+    loose_intersection,
+    misspelt,
+    supported,
+)
+from harness.build import RECIPE
+from harness.flags import compile_argv, library_path, link_argv
+from harness.layout import Layout, plan_layout
+from harness.ninja_file import ninja_file
+from harness.records import Target, digest_of
+from harness.toolchain import Toolchain
+from tests.fakes.projects import fake_toolchain, project, toml_of
+
+
+def layout_of(target: Target, toolchain: Toolchain, **toml: str) -> Layout:
+    """The tiny project, with replacements of text in its build.toml."""
+    given = project(toml=toml.get("replace"))  # type: ignore[arg-type]
+    layout = plan_layout(given, toml_of(given), target, toolchain)
+    assert isinstance(layout, Layout), layout
+    return layout
+
+
+def command(argv: tuple[str, ...], root: Path, layout: Layout) -> str:
+    """An argv as in the tables below: ROOT and OPS stand for what varies."""
+    return shlex.join(argv).replace(str(root), "ROOT").replace(layout.ops_name, "OPS")
+
+
+COMMON = (
+    "-Isource/csrc -isystem ROOT/python -isystem ROOT/torch/include "
+    "-isystem ROOT/torch/include/torch/csrc/api/include"
+)
+MAPS = "-ffile-prefix-map=ROOT/python=python -ffile-prefix-map=ROOT/torch=torch"
+CUDA_MAPS = f"-ffile-prefix-map=ROOT/cuda=cuda {MAPS}"
+QUIET = ",".join(
+    f"--diag_suppress={name}"
+    for name in (
+        "cc_clobber_ignored",
+        "field_without_dll_interface",
+        "base_class_has_different_dll_interface",
+        "dll_interface_conflict_none_assumed",
+        "dll_interface_conflict_dllexport_assumed",
+        "bad_friend_decl",
+    )
+)
+
+
+def nvcc_line(std: str, system: str = "") -> str:
+    """The nvcc command of kernels/fill.cu."""
+    return (
+        "ROOT/cuda/bin/nvcc -forward-unknown-to-host-compiler -ccbin /usr/bin/g++ "
+        "-DCUDA_KERNEL -DPy_LIMITED_API=3 -DTORCH_EXTENSION_NAME=OPS "
+        "-DTORCH_TARGET_VERSION=0x20a000000000000 -DUSE_CUDA=1 -DUSE_RPC -DOPS_EXPORTS "
+        f"{COMMON} -isystem ROOT/cuda/include{system} "
+        f"-DONNX_NAMESPACE=onnx_c2 -Xcudafe {QUIET} --expt-relaxed-constexpr --expt-extended-lambda "
+        f"-O3 -DNDEBUG -std={std} -Xcompiler=-fPIC --expt-relaxed-constexpr -DENABLE_FP8 {CUDA_MAPS} "
+        "--keep --keep-dir obj/kernels/fill.cu -Xcudafe --orig_src_path_name "
+        "-Xcudafe /liftbench/OPS/kernels/fill.cu -gencode arch=compute_90,code=sm_90 "
+        "-x cu -c source/kernels/fill.cu -o obj/kernels/fill.cu/unit.o"
+    )
+
+
+def gxx_line(defines: str, system: str, maps: str, std: str, source: str) -> str:
+    """The g++ command of one source."""
+    return (
+        f"/usr/bin/g++ {defines} {COMMON}{system} -O3 -DNDEBUG -std={std} -fPIC -fno-gnu-unique "
+        f"{maps} -o obj/{source}/unit.o -c source/{source}"
+    )
+
+
+NAMES = "-DPy_LIMITED_API=3 -DTORCH_EXTENSION_NAME=OPS -DTORCH_TARGET_VERSION=0x20a000000000000"
+CPU = f"-DCPU_KERNEL {NAMES} -DUSE_RPC -DOPS_EXPORTS"
+CUDA_DEFINES = f"-DCUDA_KERNEL {NAMES} -DUSE_CUDA=1 -DUSE_RPC -DOPS_EXPORTS"
+BINDING = "torch-ext/torch_binding.cpp"
+LINES = {
+    ("cpu", "2.13.0+cpu"): [
+        gxx_line(
+            CPU,
+            "", MAPS, "gnu++20", BINDING,
+        ),
+        gxx_line(
+            CPU,
+            "", MAPS, "gnu++20", "kernels/fill.cpp",
+        ),
+        "/usr/bin/g++ -fPIC -O3 -DNDEBUG -shared -o lib/OPS.abi3.so "
+        "obj/torch-ext/torch_binding.cpp/unit.o obj/kernels/fill.cpp/unit.o "
+        "ROOT/torch/lib/libtorch.so -Wl,--no-as-needed,ROOT/torch/lib/libtorch_cpu.so "
+        "-Wl,--as-needed ROOT/torch/lib/libc10.so",
+    ],
+    ("cuda", "2.13.0+cpu"): [
+        gxx_line(
+            CUDA_DEFINES,
+            " -isystem ROOT/cuda/include -isystem stubs", CUDA_MAPS, "gnu++20", BINDING,
+        ),
+        nvcc_line("c++20", " -isystem stubs"),
+        "/usr/bin/g++ -fPIC -O3 -DNDEBUG -shared -o lib/OPS.abi3.so "
+        "obj/torch-ext/torch_binding.cpp/unit.o obj/kernels/fill.cu/unit.o "
+        "ROOT/torch/lib/libtorch.so ROOT/cuda/lib64/libcudart.so.13 "
+        "-Wl,--no-as-needed,ROOT/torch/lib/libtorch_cpu.so -Wl,--as-needed ROOT/torch/lib/libc10.so "
+        "-LROOT/cuda/lib64 -lcudadevrt -lcudart_static -lrt -lpthread -ldl",
+    ],
+    ("cuda", "2.11.0+cu130"): [
+        gxx_line(
+            CUDA_DEFINES,
+            " -isystem ROOT/cuda/include", CUDA_MAPS, "gnu++17", BINDING,
+        ),
+        nvcc_line("c++17"),
+        "/usr/bin/g++ -fPIC -O3 -DNDEBUG -shared -o lib/OPS.abi3.so "
+        "obj/torch-ext/torch_binding.cpp/unit.o obj/kernels/fill.cu/unit.o "
+        "ROOT/torch/lib/libtorch.so ROOT/cuda/lib64/libcudart.so.13 "
+        "-Wl,--no-as-needed,ROOT/torch/lib/libtorch_cpu.so,ROOT/torch/lib/libtorch_cuda.so "
+        "-Wl,--as-needed ROOT/torch/lib/libc10_cuda.so ROOT/torch/lib/libc10.so "
+        "-LROOT/cuda/lib64 -lcudadevrt -lcudart_static -lrt -lpthread -ldl",
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("target", "torch"), LINES, ids=str)
+def test_command_lines_are_those_of_the_table(target, torch, tmp_path):
+    """Every word of every command, for both targets and both C++ standards."""
+    toolchain = fake_toolchain(tmp_path, torch=torch)
+    layout = layout_of(target, toolchain)
+    argvs = [compile_argv(unit, layout, toolchain) for unit in layout.units.units]
+    argvs.append(link_argv(layout, toolchain))
+    assert [command(argv, tmp_path, layout) for argv in argvs] == LINES[target, torch]
+
+
+@pytest.mark.parametrize(
+    ("torch", "std"), [("2.11.9", "17"), ("2.12.0", "20"), ("2.13.0+cpu", "20"), ("3.0.0", "20")]
+)
+def test_the_standard_follows_torch(torch, std, tmp_path):
+    """C++17 below torch 2.12, else C++20; nvcc without GNU extensions."""
+    toolchain = fake_toolchain(tmp_path, torch=torch)
+    layout = layout_of("cuda", toolchain)
+    gxx, nvcc = (compile_argv(unit, layout, toolchain) for unit in layout.units.units)
+    assert f"-std=gnu++{std}" in gxx and f"-std=c++{std}" in nvcc
+
+
+def test_options_apply_to_their_component_only(tmp_path):
+    """include, cxx-flags and cuda-flags; includes come before csrc, flags after ours."""
+    toolchain = fake_toolchain(tmp_path)
+    given = project(
+        toml={
+            'stable-abi = "2.10"': 'cxx-flags = ["-DBINDING"]\ninclude = ["torch-ext"]',
+            'src = ["kernels/fill.cu", "kernels/fill.h"]': 'src = ["kernels/fill.cu", "kernels/fill.cpp"]\n'
+            'include = [".", "kernels"]\ncxx-flags = ["-DHOST"]\ncuda-flags = ["-DDEVICE"]\n'
+            'cuda-capabilities = ["9.0a", "8.0+PTX"]',
+        }
+    )
+    layout = plan_layout(given, toml_of(given), "cuda", toolchain)
+    assert isinstance(layout, Layout)
+    binding, device, host = (compile_argv(u, layout, toolchain) for u in layout.units.units)
+    assert [w for w in binding if w.startswith("-I")] == ["-Isource/torch-ext", "-Isource/csrc"]
+    assert [w for w in device if w.startswith("-I")] == ["-Isource", "-Isource/kernels", "-Isource/csrc"]
+    marks = {"-DBINDING", "-DHOST", "-DDEVICE"}
+    assert [marks & set(argv) for argv in (binding, device, host)] == [
+        {"-DBINDING"},
+        {"-DDEVICE"},
+        {"-DHOST"},
+    ]
+    assert not any("TORCH_TARGET_VERSION" in word for word in binding)
+    tail = device[device.index("-gencode") :]
+    assert tail == (
+        *("-gencode", "arch=compute_90a,code=sm_90a"),
+        *("-DDEVICE", "-x", "cu", "-c", "source/kernels/fill.cu", "-o", "obj/kernels/fill.cu/unit.o"),
+    )
+    assert "-gencode" not in host
+
+
+def test_the_ninja_file_survives_two_shells(tmp_path):
+    """Quotes and dollars in a macro reach the compiler as they were written."""
+    toolchain = fake_toolchain(tmp_path)
+    given = project(toml={'stable-abi = "2.10"': """cxx-flags = ['-DTEXT="a b"', "-DF(x)=x|x"]"""})
+    layout = plan_layout(given, toml_of(given), "cpu", toolchain)
+    assert isinstance(layout, Layout)
+    text = ninja_file(layout, toolchain)
+    line = next(t for t in text.splitlines() if "argv =" in t and "torch_binding" in t)
+    words = shlex.split(line.partition("argv = ")[2].replace("$$", "$"))
+    assert '-DTEXT="a b"' in words and "-DF(x)=x|x" in words
+    assert text.endswith(f"default {library_path(layout)}\n")
+
+
+def test_a_changed_recipe_needs_a_new_number(tmp_path):
+    """Cached builds are only valid for the commands that made them: change both or neither."""
+    texts = []
+    for target in ("cpu", "cuda"):
+        toolchain = fake_toolchain(tmp_path)
+        layout = layout_of(target, toolchain)
+        texts.append(ninja_file(layout, toolchain).replace(str(tmp_path), "ROOT"))
+        texts += [f.text for f in (*layout.tree, *layout.package)]
+    assert (RECIPE, digest_of(texts)[:12]) == (1, "fa8670a2685c")
+
+
+# --- student flags ---------------------------------------------------------------------------
+
+CXX = {
+    ("-O2", "-Ofast", "-g", "-w", "-pthread"): ("-O2", "-Ofast", "-g", "-w", "-pthread"),
+    ("-std=c++17",): ("-std=c++17",),
+    ("-DA", "-DA=1", "-D", "B=2", "-UC", '-DS="x y"'): ("-DA", "-DA=1", "-DB=2", "-UC", '-DS="x y"'),
+    ("-Iinclude", "-I", "./a/b", "-I."): ("-Isource/include", "-Isource/a/b", "-Isource/."),
+    ("-include", "kernels/fill.h"): ("-include", "source/kernels/fill.h"),
+    ("-ffast-math", "-fno-math-errno", "-funroll-loops", "-fopenmp", "-fopenmp-simd"): None,
+    ("-fvisibility=hidden", "-ffp-contract=fast", "-ftree-vectorize", "-fno-strict-aliasing"): None,
+    ("-mavx2", "-mfma", "-mavx512f", "-mavx512bf16", "-march=x86-64-v4", "-mtune=sapphirerapids"): None,
+    ("-mprefer-vector-width=512", "-mno-avx512f", "-mf16c", "-mamx-bf16"): None,
+    ("-Wall", "-Wextra", "-Wno-unused-variable", "-Werror=return-type"): None,
+}
+CUDA = {
+    ("--use_fast_math", "-use_fast_math", "-lineinfo", "--generate-line-info", "-G"): None,
+    ("--maxrregcount=64",): None,
+    ("-maxrregcount", "64", "--threads", "4"): ("-maxrregcount=64", "--threads=4"),
+    ("--ptxas-options=-v", "-Xptxas", "-O3", "-Xptxas=-v,-dlcm=ca"): (
+        "--ptxas-options=-v", "-Xptxas=-O3", "-Xptxas=-v", "-Xptxas=-dlcm=ca",
+    ),
+    ("-Xcompiler", "-fopenmp,-O3", "--compiler-options=-Wall"): (
+        "-Xcompiler=-fopenmp", "-Xcompiler=-O3", "--compiler-options=-Wall",
+    ),
+    ("--expt-relaxed-constexpr", "--expt-extended-lambda", "-extended-lambda"): None,
+    ("-gencode", "arch=compute_90a,code=sm_90a"): ("-gencode=arch=compute_90a,code=sm_90a",),
+    ("-gencode=arch=compute_90,code=[sm_90,compute_90]", "-arch=sm_90a"): None,
+    ("-Xcudafe", "--diag_suppress=177", "-diag-suppress=177"): (
+        "-Xcudafe=--diag_suppress=177", "-diag-suppress=177",
+    ),
+    ("-U__CUDA_NO_HALF_OPERATORS__", "-std=c++17", "-O3", "--ftz=true", "-prec-div=false"): None,
+    ("-Xfatbin", "-compress-all", "-static-global-template-stub=false"): (
+        "-Xfatbin=-compress-all", "-static-global-template-stub=false",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("flags", CXX)
+def test_allowed_gxx_flags(flags):
+    """Ordinary flags pass, values joined, paths below the project."""
+    assert allow_cxx(flags).words == (CXX[flags] or flags)
+
+
+@pytest.mark.parametrize("flags", CUDA)
+def test_allowed_nvcc_flags(flags):
+    """nvcc's own flags and those that it passes on."""
+    assert allow_cuda(flags).words == (CUDA[flags] or flags)
+
+
+def _cases(table: str) -> list[list[str]]:
+    return [case.split() for case in table.replace("\n", " ").split(" | ")]
+
+
+REFUSED = [
+    *_cases("""
+    -fplugin=./evil.so | -fplugin-arg-x-y=1 | -wrapper sh,-c | @flags | -B. | -B . | -specs=x |
+    --specs=x | -include /etc/passwd | -include ../x | -imacros x | -I/usr/include | -I ../.. |
+    -Ia/../../b | -isystem /x | -iquote. | -idirafter x | -Wl,-rpath,/x | -Wa,-x | -Wp,-MD,/x |
+    -Xlinker x | -Xassembler x | -lcublas | -L. | -shared | -static | -o x | -c | -E | -S |
+    -MD | -MF x | -save-temps | -fdump-tree-all | -fprofile-generate | -fprofile-use=x |
+    -ftest-coverage | -fsanitize=address | -flto | -x c | evil.cpp | - | -D -x | -D | -U1 |
+    --sysroot=/ | -nostdinc | -mllvm | -I | -O9
+"""),
+    [""],
+    ["-O3 -Wall"],
+    ["-DX=\n"],
+    ["-DX=$(touch x)"],
+    ["-DX=`touch x`"],
+    ["-DX=\\x"],
+    ["-Dé"],
+    ["-march=x y"],
+]
+REFUSED_CUDA = [
+    *_cases("""
+    -ccbin ./x | --compiler-bindir=./x | --compiler-bindir x | --run | -run |
+    --options-file x | -optf x | -Xlinker x | -Xnvlink x | -Xarchive x | --keep |
+    -keep-dir /x | -Xcompiler -fplugin=x | -Xcompiler=-wrapper,x | -Xcompiler -O3,-B. |
+    -Xptxas -o,/x | -Xptxas=--input-as-string | -Xcudafe --output=x | --libdevice-directory=x |
+    -ldir x | -dlto | --dryrun | -cubin | --ptx | -dc | -arch=native |
+    -gencode arch=compute_90,code=$(x) | -Xcompiler | -maxrregcount -x |
+    --fdevice-time-trace=x | --time=x | -Xcompiler -DX=$(x) | -t 4;x
+"""),
+    ["-Xcudafe", "--diag_suppress=1 --x"],
+]
+
+
+@pytest.mark.parametrize("flags", REFUSED, ids=" ".join)
+def test_refused_by_both(flags):
+    """What loads, runs, links, writes or leaves the project is refused for g++ and for nvcc."""
+    for allowed in (allow_cxx(["-O2", *flags]), allow_cuda(["-O2", *flags])):
+        assert allowed.refused is not None and allowed.words == ()
+
+
+@pytest.mark.parametrize("flags", REFUSED_CUDA, ids=" ".join)
+def test_refused_by_nvcc(flags):
+    """nvcc's own ways out, and whatever it would pass on."""
+    assert allow_cuda(flags).refused is not None
+
+
+def test_refusals_say_why():
+    """A student can act on the message."""
+    assert "linker" in (allow_cxx(["-lfoo"]).refused or "")
+    assert 'write "-O3", "-Wall"' in (allow_cxx(["-O3 -Wall"]).refused or "")
+    assert "programs" in (allow_cxx(["-fplugin=x"]).refused or "")
+
+
+def test_native_is_left_out_as_upstream_does():
+    """A published build must not depend on the builder's CPU; the student is told."""
+    allowed = allow_cxx(["-march=native", "-O2"])
+    assert allowed.words == ("-O2",) and "left out" in allowed.warnings[0]
+    assert allow_cuda(["-Xcompiler", "-march=native"]).words == ()
+
+
+# --- architectures ---------------------------------------------------------------------------
+
+INTERSECTIONS = [
+    (["9.0"], "9.0", ["9.0"]),
+    (["9.0a"], "9.0", ["9.0a"]),
+    (["9.0", "9.0a"], "9.0", ["9.0a"]),
+    (["8.0"], "9.0", []),
+    (["8.0+PTX"], "9.0", ["8.0+PTX"]),
+    (["7.5", "8.0", "8.6"], "9.0", []),
+    (["8.0", "9.0+PTX"], "9.0", ["9.0+PTX"]),
+    (["9.0a+PTX"], "9.0", ["9.0a+PTX"]),
+    (["10.0", "12.0"], "9.0", []),
+    (["10.0a", "9.0"], "9.0", ["9.0"]),
+    (["7.5+PTX", "8.0+PTX"], "9.0", ["8.0+PTX"]),
+    (["10.0f"], "9.0 10.0", ["10.0f"]),
+    (["7.5", "8.0", "8.6", "9.0", "9.0a"], "8.0 8.9 9.0", ["8.0", "8.6", "9.0a"]),
+    (["99999.0"], "9.0", []),
+    (["8.0"], "7.5 8.0 8.6 8.7 8.9 9.0", ["8.0"]),
+    (["12.0"], "12.0 12.1", ["12.0"]),
+    ([], "9.0", []),
+]
+
+
+@pytest.mark.parametrize(("kernel", "targets", "expected"), INTERSECTIONS)
+def test_intersection_is_upstreams(kernel, targets, expected):
+    """The table of kernel-builder's loose intersection."""
+    well_spelt = [c for c in kernel if misspelt(c) is None or c == "99999.0"]
+    assert list(loose_intersection(well_spelt, targets.split())) == expected
+
+
+def test_gencode_flags():
+    """+PTX adds the virtual architecture."""
+    assert gencode(["9.0a"]) == ("-gencode", "arch=compute_90a,code=sm_90a")
+    assert gencode(["8.0+PTX"])[2:] == ("-gencode", "arch=compute_80,code=compute_80")
+    assert code_names(["8.0+PTX", "9.0"]) == ("sm_80", "compute_80", "sm_90")
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [("9.0", None), ("9.0a", None), ("10.0f", None), ("8.0+PTX", None), ("sm_90", "9.0"), ("sm_90a", "9.0a"),
+     ("90", "9.0"), ("compute_100", "10.0"), ("9.0A", "9.0a"), ("hopper", ""), ("", "")],
+)  # fmt: skip
+def test_capability_spelling(written, meant):
+    """sm_90 is written 9.0."""
+    assert misspelt(written) == meant
+
+
+def test_supported_capabilities_follow_cuda():
+    """CUDA 13 dropped what is below 7.5."""
+    assert "7.0" not in supported((13, 0)) and "9.0" in supported((12, 6))
