@@ -96,9 +96,9 @@ class BuildCache:
 
 
 def _manifest(path: Path) -> dict[str, str]:
-    """SHA-256 of every file but the manifest."""
+    """SHA-256 of every file but the manifest, and but what Python leaves beside an imported file."""
     return {
         file.relative_to(path).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest()
         for file in sorted(path.rglob("*"))
-        if file.is_file() and file.name != "manifest.json"
+        if file.is_file() and file.name != "manifest.json" and file.parent.name != "__pycache__"
     }

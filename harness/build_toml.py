@@ -57,11 +57,15 @@ class Validity(NamedTuple):
     warnings: tuple[str, ...] = ()
 
 
+# The extension module alone: importing `kernels` takes ten times as long and reads user settings.
 _CHILD: Final = """
-import json, sys
+import importlib.machinery, importlib.util, json, sys
 try:
-    from kernels._rust import Build
-    parse = Build.open
+    places = list(importlib.util.find_spec("kernels").submodule_search_locations)
+    spec = importlib.machinery.PathFinder.find_spec("kernels._rust", places)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    parse = module.Build.open
 except Exception as error:
     print(json.dumps({"absent": f"{type(error).__name__}: {error}"}))
     raise SystemExit

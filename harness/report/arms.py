@@ -19,12 +19,9 @@ from harness.report.scoring import Score, total
 def arm_labels(run: RunRecord) -> dict[str, str]:
     """Arm id to a short name for people; names that would collide carry the arm's digest."""
     names = {digest: clean(name) for name, digest in run.lock.skills.items()}
-    skilled = [arm for arm in run.config.arms if arm.kind == "with_skill"]
     labels: dict[str, str] = {}
     for arm in run.config.arms:
         label = _label(arm, names)
-        if arm.kind == "with_skill" and len(skilled) == 1 and len(run.config.skills) == 1:
-            label = clean(run.config.skills[0])
         if label in labels.values():
             label = f"{label} ({arm.id.rpartition('-')[2]})"
         labels[arm.id] = label

@@ -22,6 +22,7 @@ from harness.report.typeset import typeset
 _WIDTH: Final = 460.0
 _LEFT: Final = 112.0
 _RIGHT: Final = _WIDTH - 62.0
+_ROOM: Final = 36.0  # for a figure to the left of a dot at the axis' start
 
 
 def _tick(row: MetricRow, value: float) -> str:
@@ -32,7 +33,7 @@ def levels(comparison: Comparison) -> Markup:
     """Both arms' compile rate, correctness and deployed speed, joined by their difference."""
     marks: list[str] = []
     y = 26.0
-    shares = Axis(0.0, 1.0, _LEFT, _RIGHT)
+    shares = Axis(0.0, 1.0, _LEFT + _ROOM, _RIGHT)
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
         marks.append(line(shares.at(share), y - 12, shares.at(share), y + 82, "grid"))
         marks.append(text(shares.at(share), y + 98, f"{100 * share:.0f}%", "tick", "middle"))
@@ -43,7 +44,7 @@ def levels(comparison: Comparison) -> Markup:
     deployed = comparison.row("deployed")
     values = [v for v in (deployed.control, deployed.treatment) if v is not None]
     y += 44 if values else 24
-    axis, ticks = ratio_axis([*values, 1.25], _LEFT, _RIGHT)
+    axis, ticks = ratio_axis([*values, 1.25], _LEFT + _ROOM, _RIGHT)
     for tick in ticks if values else []:
         marks.append(line(axis.at(tick), y - 12, axis.at(tick), y + 26, "grid"))
         marks.append(text(axis.at(tick), y + 42, typeset(f"{tick:g}x"), "tick", "middle"))
@@ -64,7 +65,7 @@ def _pair(row: MetricRow, axis: Axis, y: float) -> list[str]:
     marks = [text(_LEFT - 14, y + 4, row.label, "name", "end")]
     if row.control is None or row.treatment is None:
         why = f"{f.NOT_MEASURED} ({row.not_measured})" if row.not_measured else f.NOT_AVAILABLE
-        return [*marks, text(_LEFT, y + 4, why, "tick")]
+        return [*marks, text(_LEFT + _ROOM, y + 4, why, "tick")]
     a, b = axis.at(row.control), axis.at(row.treatment)
     sides = ("start", "end") if b < a else ("end", "start")
     shift = -11 if b >= a else 11

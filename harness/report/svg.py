@@ -85,18 +85,21 @@ class Axis:
         return self.low <= value <= self.high
 
 
-_RATIOS = (0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0)
+# In order of how much a reader wants to see them.
+_RATIOS = (1.0, 2.0, 0.5, 10.0, 5.0, 0.2, 1.5, 0.1, 100.0, 1.25, 0.8, 20.0, 3.0, 1.1, 0.9, 50.0, 0.7)
+_TICK_ROOM = 38.0  # px, a label such as 1.25x and a gap
 
 
 def ratio_axis(values: Sequence[float], left: float, right: float) -> tuple[Axis, list[float]]:
-    """A log axis that holds values and 1, and at most 6 ticks at round ratios."""
+    """A log axis that holds values and 1, and ticks at round ratios that leave each other room."""
     low, high = min(1.0, *values), max(1.0, *values)
     low, high = max(0.05, low / 1.06), min(200.0, max(high, low * 1.1) * 1.06)
-    ticks = [tick for tick in _RATIOS if low <= tick <= high]
-    while len(ticks) > 6:  # thin out evenly around 1, which always stays
-        one = ticks.index(1.0)
-        ticks = [tick for index, tick in enumerate(ticks) if (index - one) % 2 == 0]
-    return Axis(low, high, left, right, log=True), ticks
+    axis = Axis(low, high, left, right, log=True)
+    ticks: list[float] = []
+    for tick in filter(axis.holds, _RATIOS):
+        if all(abs(axis.at(tick) - axis.at(other)) >= _TICK_ROOM for other in ticks):
+            ticks.append(tick)
+    return axis, sorted(ticks)
 
 
 def point_axis(values: Sequence[float], left: float, right: float) -> tuple[Axis, list[float]]:

@@ -137,4 +137,5 @@ def junit_xml(summary: Summary) -> str:
                 row.message
             )
     ElementTree.indent(root)
-    return ElementTree.tostring(root, encoding="utf-8", xml_declaration=True).decode() + "\n"
+    data: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
+    return data.decode() + "\n"

@@ -1,0 +1,102 @@
+"""Finding and loading what is shipped."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from harness.catalogue import (
+    all_tasks,
+    data_directory,
+    expert_directory,
+    load_skill,
+    load_task,
+    read_project,
+    select_tasks,
+)
+from harness.errors import UsageError
+
+
+def test_the_suite_has_six_tasks_in_five_families_each_with_an_expert() -> None:
+    """The shipped tasks load, and every one has an expert project."""
+    tasks = [loaded.task for loaded in all_tasks()]
+    assert len(tasks) == 6
+    assert len({t.family for t in tasks}) == 5
+    assert all(expert_directory(t) for t in tasks)
+
+
+def test_globs_select_by_id_and_by_name() -> None:
+    """`l1/*` and `rms_*` both work; a pattern without a match names what there is."""
+    assert {t.task.level for t in select_tasks(["l1/*"])} == {"l1"}
+    assert [t.task.id for t in select_tasks(["rms_*"])] == ["l1/rms_norm"]
+    with pytest.raises(UsageError, match="l1/rms_norm"):
+        select_tasks(["no_such"])
+
+
+def test_the_digest_follows_the_bytes(tmp_path: Path) -> None:
+    """The same files give the same digest elsewhere; one more space gives another."""
+    source = data_directory("tasks") / "l1" / "rms_norm"
+    copy = tmp_path / "l1" / "rms_norm"
+    shutil.copytree(source, copy)
+    assert load_task(copy).task.digest == load_task(source).task.digest
+    with (copy / "reference.py").open("a") as file:
+        file.write("\n")
+    assert load_task(copy).task.digest != load_task(source).task.digest
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('shape = ["rows", "cols"]', 'shape = ["rows", "colz"]', "unknown dim 'colz'"),
+        ('role = "out"', 'role = "in"', "nothing is written"),
+        ("version = 1", 'version = "one"', "version"),
+        ("scalars = { eps = 1e-5 }", "scalars = { }", "no value for scalar eps"),
+        ('title = "', 'titel = "', "titel"),
+    ],
+)
+def test_a_broken_task_is_refused_with_file_and_reason(
+    tmp_path: Path, old: str, new: str, said: str
+) -> None:
+    """A task.toml that cannot work is a usage error that names it."""
+    copy = tmp_path / "l1" / "rms_norm"
+    shutil.copytree(data_directory("tasks") / "l1" / "rms_norm", copy)
+    path = copy / "task.toml"
+    path.write_text(path.read_text().replace(old, new))
+    with pytest.raises(UsageError, match=said) as caught:
+        load_task(copy)
+    assert str(path) in str(caught.value)
+
+
+def test_skills_are_found_by_name_and_by_folder(tmp_path: Path) -> None:
+    """A shipped skill by name, any other by its folder."""
+    shipped = load_skill("cuda-kernel-builder")
+    assert load_skill(str(shipped.directory)).skill == shipped.skill
+    with pytest.raises(UsageError, match="cuda-kernel-builder"):
+        load_skill(str(tmp_path))
+
+
+def test_a_project_is_read_without_leftovers_and_links(tmp_path: Path) -> None:
+    """Hidden files, build folders, objects and links are not part of a project."""
+    (tmp_path / "build.toml").write_text("x")
+    (tmp_path / "a.cpp").write_text("int a;")
+    for name in (".hidden", "a.so", "build/x.cpp", "__pycache__/y.py"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("no")
+    (tmp_path / "link.cpp").symlink_to("/etc/passwd")
+    assert [f.path for f in read_project(tmp_path).files] == ["a.cpp", "build.toml"]
+
+
+def test_what_is_no_project_is_refused(tmp_path: Path) -> None:
+    """No build.toml, binary files and more than 1 MiB are usage errors."""
+    with pytest.raises(UsageError, match=r"no build\.toml"):
+        read_project(tmp_path)
+    (tmp_path / "build.toml").write_text("x")
+    (tmp_path / "a.bin").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(UsageError, match="not UTF-8"):
+        read_project(tmp_path)
+    (tmp_path / "a.bin").write_text("x" * (1 << 20))
+    with pytest.raises(UsageError, match="1 MiB"):
+        read_project(tmp_path)
