@@ -8,12 +8,13 @@ Everything it uses (tasks, skill, prompts, replies) is frozen in this folder.
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
+HERE = Path(os.path.relpath(Path(__file__).resolve().parent))
 RUNS = Path("runs") / "demo"
 
 
@@ -25,7 +26,9 @@ def evaluate(target: str, metric: str, repeats: int, wall_s: float) -> int:
         *("--target", target, "--metric", metric, "--runs", str(repeats)),
         *("--sandbox", "auto,local", "--runs-dir", str(RUNS), "--max-wall", f"{max(wall_s, 1):.0f}"),
     ]
-    for task in sorted({p.name.replace("__", "/") for p in (HERE / "recordings" / target / "replies").iterdir()}):
+    for task in sorted(
+        {p.name.replace("__", "/") for p in (HERE / "recordings" / target / "replies").iterdir()}
+    ):
         command += ["--tasks", task]
     return subprocess.run(command, check=False).returncode
 
@@ -44,7 +47,9 @@ def main() -> int:
         code = evaluate("cuda", "compiles", 1, left)
     elif code == 0:
         print("\n== 2/2  CUDA target: not measured (time budget); run it again to complete it")
-    print(f"\n{time.monotonic() - start:.0f} s. Replies: demo/recordings/*/recording.json says whose and when.")
+    print(
+        f"\n{time.monotonic() - start:.0f} s. Replies: demo/recordings/*/recording.json says whose and when."
+    )
     return code
 
 

@@ -124,6 +124,7 @@ class Study:
         lock = RunLock(
             grader_version=f"{__version__}/{GRADER_VERSION}",
             tasks={t.task.id: t.task.digest for t in self.tasks},
+            families={t.task.id: t.task.family for t in self.tasks},
             skills={self.skill.skill.name: self.skill.skill.digest},
             prompts=prompt_digests(config, self.tasks_by_id, self.skills_by_digest),
             machine=machine,

@@ -89,7 +89,7 @@ def grading_key(grade: Grade) -> str | None:
 
 def run_hash(config: RunConfig, lock: RunLock) -> str:
     """8 hex digits: the same command on the same inputs gives the same run."""
-    pinned = lock.model_dump(include={"grader_version", "tasks", "skills", "prompts", "image"})
+    pinned = lock.model_dump(include={"grader_version", "tasks", "families", "skills", "prompts", "image"})
     return digest_of([config.model_dump(mode="json"), pinned])[:8]
 
 

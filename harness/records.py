@@ -520,8 +520,16 @@ class TrialKey(Record):
 
     task: str
     model: str
+    """ModelSpec.name."""
     arm: str
+    """Arm.id."""
     repeat: int
+    """From 0."""
+
+    @property
+    def folder(self) -> str:
+        """Where its files lie in the run's folder."""
+        return f"trials/{self.task}/{ModelSpec(name=self.model).slug}/{self.arm}/{self.repeat}"
 
 
 class InfraFailure(Record):
@@ -623,8 +631,11 @@ class RunLock(Record):
 
     grader_version: str
     tasks: dict[str, str]
+    """Task id to digest."""
+    families: dict[str, str]
+    """Task id to family: a report must not need the task folders."""
     skills: dict[str, str]
-    """Skill name to digest."""
+    """Skill name to digest, for every skill of every arm."""
     prompts: dict[str, str]
     """`task/arm` to prompt digest."""
     machine: MachineFacts

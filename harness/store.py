@@ -41,10 +41,6 @@ def write_atomically(path: Path, text: str) -> None:
         raise
 
 
-def _slug(text: str) -> str:
-    return "".join(c if c.isalnum() or c in "-._" else "-" for c in text).strip("-.")
-
-
 class RunStore:
     """One run's folder."""
 
@@ -116,8 +112,7 @@ class RunStore:
 
     def trial_folder(self, key: TrialKey) -> Path:
         """Where everything of one trial lies."""
-        task = key.task.replace("/", "__")
-        return self.folder / "trials" / task / _slug(key.model) / key.arm / str(key.repeat)
+        return self.folder / key.folder
 
     # --- files of a trial ----------------------------------------------------------------------
 

@@ -143,8 +143,7 @@ def evaluate(
         finally:
             bench.grader.close()
             bench.sandbox.stop()
-            families = {t.task.id: t.task.family for t in study.tasks}
-            summary = report_run(store, families, json_output=json_output)
+            summary = report_run(store, json_output=json_output)
     if outcome.stopped is not None:
         print(f"stopped: {outcome.stopped}; {outcome.owed} trials are owed", file=sys.stderr)
     return 3 if threshold is not None and not threshold.met(summary) else 0

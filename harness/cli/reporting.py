@@ -5,8 +5,6 @@ Owns: which outputs are written and where they are announced. Does not own: thei
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from rich.console import Console
 
 from harness.report.records import Summary
@@ -16,9 +14,10 @@ from harness.report.write import write_reports
 from harness.store import RunStore
 
 
-def report_run(store: RunStore, families: Mapping[str, str], *, json_output: bool) -> Summary:
+def report_run(store: RunStore, *, json_output: bool) -> Summary:
     """Write the reports into the run's folder and print the table, or the JSON."""
-    summary = summarise(store.run(), store.load(), families)
+    run = store.run()
+    summary = summarise(run, store.load(), run.lock.families)
     write_reports(store.folder, summary)
     if json_output:
         print(summary.model_dump_json(indent=1))

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.setup import JsonOption, TasksRootOption
+from harness.cli.setup import JsonOption
 
 RUNS_HELP = "Folder that holds the runs."
 RunsOption = Annotated[Path, typer.Option("--runs-dir", help=RUNS_HELP)]
@@ -83,14 +83,11 @@ def show(
 def report(
     run: Annotated[str, typer.Argument(help="A run's folder, its name or the end of it, or `last`.")],
     runs_dir: RunsOption = DEFAULT_RUNS,
-    tasks_root: TasksRootOption = None,
     json_output: JsonOption = False,
 ) -> None:
     """Make a run's reports again: report.html, report.json, trials.csv and the table."""
-    from harness.catalogue import select_tasks
     from harness.cli.reporting import report_run
     from harness.store import find_run
 
     store = find_run(runs_dir, run)
-    families = {t.task.id: t.task.family for t in select_tasks([], tasks_root)}
-    report_run(store, families, json_output=json_output)
+    report_run(store, json_output=json_output)

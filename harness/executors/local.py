@@ -2,7 +2,7 @@
 
 Owns: a thread pool whose threads never keep the program alive. Does not own: cancellation of what
 a job started (the run stops its sandbox for that).
-Invariant: at most `workers` jobs run at once; jobs start in order.
+Invariant: at most `workers` jobs run at once; jobs start in order; after a failure none starts.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ class LocalExecutor:
                 try:
                     done.put((function(job), None, True))
                 except BaseException as error:  # noqa: BLE001 - handed to the caller, not swallowed
+                    self._abandoned.set()
                     done.put((None, error, False))
+                    return
 
         for _ in range(min(self._workers, count)):
             threading.Thread(target=work, daemon=True).start()
@@ -52,7 +54,7 @@ class LocalExecutor:
                     result, error, ok = done.get(timeout=0.2)
                     break
                 except queue.Empty:
-                    if self._abandoned.is_set():
+                    if self._abandoned.is_set() and done.empty():
                         return
             if error is not None:
                 raise error

@@ -159,7 +159,9 @@ def _warnings(head: Head, progress: Progress, replies: Replies, grades: Sequence
         shown = ", ".join(machines[:_MACHINES_SHOWN])
         yield f"graded on {len(machines)} different machines ({shown}): speedups are not comparable"
     if replies.recorded:
-        yield f"{plural(replies.recorded, 'recorded reply')}: replayed, not asked now"
+        whose = ", ".join(replies.model_labels)
+        dates = " to ".join(sorted({day[:10] for day in (replies.first, replies.last) if day}))
+        yield f"{plural(replies.recorded, 'recorded reply')} of {whose} ({dates}): replayed, not asked now"
     if progress.unplanned:
         yield f"{plural(progress.unplanned, 'trial')} not in this run's plan left out"
     flagged = [flag for g in grades if g.timing for flag in g.timing.flags]
@@ -231,7 +233,7 @@ def summarise(run: RunRecord, trials: Sequence[TrialRecord], families: Mapping[s
     head = _head(run, families, grades)
     progress, replies = _progress(run, finished, unplanned), _replies(finished)
     arms = _arms(run, by_arm, scores, build_gap, check_gap)
-    rows = [trial_row(trial, families, config.models) for trial in finished]
+    rows = [trial_row(trial, families) for trial in finished]
     pairs = list(zip(rows, finished, strict=True))
     return Summary(
         head=head,

@@ -137,5 +137,4 @@ def junit_xml(summary: Summary) -> str:
                 row.message
             )
     ElementTree.indent(root)
-    data: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
-    return data.decode() + "\n"
+    return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"

@@ -7,20 +7,14 @@ Invariant: every finished, planned trial is exactly one row; text of a student i
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 
 from harness.outcome import POLICY, Cause, Verdict
-from harness.records import Arm, Finding, Grade, ModelSpec, TrialKey, TrialRecord
+from harness.records import Arm, Finding, Grade, ModelSpec, TrialRecord
 from harness.report.clean import clean, first_error, first_line, message_of
 from harness.report.records import ArmCount, FailureGroup, TaskCell, TaskRow, TrialRow
 from harness.report.scoring import compiled, usage_of
-
-
-def trial_folder(key: TrialKey, models: Iterable[ModelSpec]) -> str:
-    """Where the store keeps a trial, relative to the run folder (DESIGN.md, Store)."""
-    slug = next((m.slug for m in models if m.name == key.model), key.model)
-    return f"trials/{key.task}/{slug}/{key.arm}/{key.repeat}"
 
 
 def _finding(trial: TrialRecord) -> Finding:
@@ -37,7 +31,7 @@ def _worst_error(grade: Grade | None) -> float | None:
     return max(errors, default=None)
 
 
-def trial_row(trial: TrialRecord, families: Mapping[str, str], models: Sequence[ModelSpec]) -> TrialRow:
+def trial_row(trial: TrialRecord, families: Mapping[str, str]) -> TrialRow:
     """One trial, flat."""
     key, finding = trial.key, _finding(trial)
     grade = None if trial.verdict is Verdict.INFRA else trial.grade
@@ -66,7 +60,7 @@ def trial_row(trial: TrialRecord, families: Mapping[str, str], models: Sequence[
         flags=tuple(clean(flag) for flag in timing.flags) if timing else (),
         tokens=usage.tokens if trial.turns else None,
         cost_usd=usage.cost_usd if trial.turns else None,
-        folder=trial_folder(key, models),
+        folder=key.folder,
     )
 
 

@@ -406,9 +406,7 @@ def test_real_error_messages(real, tmp_path):
 def test_a_build_that_takes_too_long_is_stopped(real, tmp_path):
     """An endless template is the student's timeout."""
     endless = project(
-        {
-            "kernels/fill.cpp": "constexpr int f() { int n = 0; for (;;) ++n; }\nstatic_assert(f());\n"
-        },
+        {"kernels/fill.cpp": "constexpr int f() { int n = 0; for (;;) ++n; }\nstatic_assert(f());\n"},
         toml={
             '"torch-ext/torch_binding.cpp", ': "",
             'src = ["kernels/fill.cpp"': 'cxx-flags = ["-fconstexpr-ops-limit=999999999", '

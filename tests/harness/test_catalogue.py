@@ -56,9 +56,7 @@ def test_the_digest_follows_the_bytes(tmp_path: Path) -> None:
         ('title = "', 'titel = "', "titel"),
     ],
 )
-def test_a_broken_task_is_refused_with_file_and_reason(
-    tmp_path: Path, old: str, new: str, said: str
-) -> None:
+def test_a_broken_task_is_refused_with_file_and_reason(tmp_path: Path, old: str, new: str, said: str) -> None:
     """A task.toml that cannot work is a usage error that names it."""
     copy = tmp_path / "l1" / "rms_norm"
     shutil.copytree(data_directory("tasks") / "l1" / "rms_norm", copy)

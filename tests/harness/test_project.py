@@ -44,7 +44,7 @@ def refusal(text: str, stop: str = "end") -> Finding:
         f"File: build.toml\n```toml\n{TOML}```\n",
         f"```toml\n# build.toml\n{TOML}```\n",
         f"```toml\n# file: build.toml\n{TOML}```\n",
-        f"1. The file:\n\n   ```toml build.toml\n   {TOML.splitlines()[0]}\n   {TOML.splitlines()[1]}\n   ```\n",
+        '1. It:\n\n   ```toml build.toml\n   [general]\n   name = "x"\n   ```\n',
         f"```toml build.toml\n{TOML}",
     ],
 )

@@ -91,6 +91,7 @@ def run(tasks: dict[str, str], **changes: Any) -> RunRecord:
         lock=RunLock(
             grader_version="0.1.0",
             tasks={task: f"{i:064x}" for i, task in enumerate(tasks)},
+            families={task: task.rpartition("/")[2].partition("t")[0] for task in tasks},
             skills=skills,
             prompts={},
             machine=machine(gpu),

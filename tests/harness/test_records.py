@@ -1,0 +1,139 @@
+"""The records: what is legal, and that they survive the disk."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from harness import records
+from harness.outcome import Cause, Stage, Verdict
+from harness.records import (
+    Arm,
+    Finding,
+    Grade,
+    InfraFailure,
+    Message,
+    ModelSpec,
+    Operand,
+    Project,
+    ProjectFile,
+    Ratio,
+    Record,
+    Request,
+    RunRecord,
+    Sampling,
+    TrialKey,
+    TrialRecord,
+)
+from tests.fakes.trials import ARMS, config, grade, run_record, trial
+
+KEY = TrialKey(task="l1/rms_norm", model="fake/one", arm="without_skill", repeat=0)
+
+
+def test_every_record_is_frozen_and_refuses_unknown_fields() -> None:
+    """No record can be changed or carry something unforeseen."""
+    classes = [c for _, c in inspect.getmembers(records, inspect.isclass) if issubclass(c, Record)]
+    assert len(classes) > 30
+    for one in classes:
+        assert one.model_config["frozen"] is True
+        assert one.model_config["extra"] == "forbid"
+
+
+def test_a_two_skill_three_turn_trial_survives_the_disk() -> None:
+    """Later kinds of trial need no other record."""
+    arm = Arm(kind="with_skill", skills=("a" * 64, "b" * 64), delivery="disclosed")
+    key = TrialKey(task="l1/rms_norm", model="fake/one", arm=arm.id, repeat=4)
+    record = trial(key, turns=3)
+    again = TrialRecord.model_validate_json(record.model_dump_json())
+    assert again == record
+    assert [t.index for t in again.turns] == [0, 1, 2]
+    assert again.grade == record.turns[-1].grade
+    run = run_record(config().model_copy(update={"arms": (*ARMS, arm), "turns": 3}))
+    assert RunRecord.model_validate_json(run.model_dump_json()) == run
+
+
+def test_arm_ids_tell_skills_order_and_delivery_apart() -> None:
+    """Two arms share a folder only if they are the same."""
+    arms = [
+        Arm(kind="without_skill"),
+        Arm(kind="with_skill", skills=("a", "b")),
+        Arm(kind="with_skill", skills=("b", "a")),
+        Arm(kind="with_skill", skills=("a", "b"), delivery="disclosed"),
+        Arm(kind="placebo", skills=("a", "b")),
+        Arm(kind="old_skill", skills=("a", "b")),
+    ]
+    assert len({arm.id for arm in arms}) == len(arms)
+
+
+def _grade_with(**changes: Any) -> Grade:
+    return Grade.model_validate(grade().model_dump() | changes)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: Arm(kind="with_skill"), "skills do not fit"),
+        (lambda: Arm(kind="without_skill", skills=("a",)), "skills do not fit"),
+        (lambda: ModelSpec(name="gpt"), "provider/model"),
+        (lambda: Operand(name="x", role="partial", shape=()), "mask"),
+        (lambda: Project(files=(ProjectFile(path="b", text=""), ProjectFile(path="a", text=""))), "sorted"),
+        (lambda: _grade_with(verdict=Verdict.CORRECT), "does not mean"),
+        (
+            lambda: _grade_with(
+                verdict=Verdict.CORRECT, stage=Stage.TIME, finding={"cause": "passed", "message": ""}
+            ),
+            "needs a passed check",
+        ),
+        (
+            lambda: _grade_with(verdict=Verdict.INFRA, finding={"cause": "sandbox", "message": ""}),
+            "not a grade",
+        ),
+        (lambda: InfraFailure(cause=Cause.COMPILE_ERROR, message="", at=""), "not an infra"),
+        (lambda: TrialRecord.model_validate(trial(KEY).model_dump() | {"turns": ()}), "has a grade"),
+        (
+            lambda: TrialRecord.model_validate(trial(KEY).model_dump() | {"infra": True}),
+            "records its failures",
+        ),
+        (lambda: Ratio(value=float("nan"), low=None, high=None, n=1), "finite"),
+    ],
+)
+def test_illegal_states_are_refused(make: Any, said: str) -> None:
+    """A record that contradicts itself cannot be made."""
+    with pytest.raises(ValidationError, match=said):
+        make()
+
+
+def test_the_prompt_digest_covers_the_messages_alone() -> None:
+    """Arm, repeat and sampling are not part of what the student reads."""
+    one = Request(
+        messages=(Message(role="user", content="x"),), sampling=Sampling(), task="t", arm="a", repeat=0
+    )
+    two = one.model_copy(update={"arm": "b", "repeat": 7, "sampling": Sampling(temperature=1.0)})
+    three = one.model_copy(update={"messages": (Message(role="user", content="y"),)})
+    assert one.prompt_digest == two.prompt_digest != three.prompt_digest
+
+
+@pytest.mark.parametrize(
+    ("ratio", "expected"),
+    [
+        (Ratio(value=1.5, low=1.2, high=1.9, n=5), True),
+        (Ratio(value=0.5, low=0.4, high=0.6, n=5), True),
+        (Ratio(value=1.5, low=0.9, high=2.5, n=5), False),
+        (Ratio(value=1.01, low=1.005, high=1.015, n=5), False),
+        (Ratio(value=1.5, low=None, high=None, n=1), False),
+    ],
+)
+def test_distinguishable_needs_an_interval_without_one_and_two_percent(ratio: Ratio, expected: bool) -> None:
+    """A speedup counts only where the interval excludes 1 and the effect is at least 2 %."""
+    assert ratio.distinguishable is expected
+
+
+def test_correctness_is_absent_where_it_was_not_measured() -> None:
+    """not_measured is neither correct nor wrong."""
+    finding = Finding(cause=Cause.NO_CUDA_DEVICE, message="no CUDA device")
+    unmeasured = _grade_with(verdict=Verdict.NOT_MEASURED, stage=Stage.LOAD, finding=finding.model_dump())
+    assert unmeasured.correct is None
+    assert grade().correct is False

@@ -1,0 +1,195 @@
+"""Carrying out a run: retries, budgets, interruption, resume."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.catalogue import select_tasks
+from harness.errors import HarnessBug, ProviderError, SandboxError, UsageError
+from harness.executors import make_executor
+from harness.models import PermanentProviderError
+from harness.outcome import Verdict
+from harness.records import Reply, Request, Skill, TrialKey, TrialRecord
+from harness.run import ATTEMPTS, Budget, Run
+from harness.store import RunStore
+from tests.fakes.trials import SKILL, TASKS, FakeGrader, FakeModel, reply, run_record
+
+PROJECT = "```toml build.toml\n[general]\n```\n"
+
+
+class Watch:
+    """An observer that remembers."""
+
+    def __init__(self) -> None:
+        self.done: list[TrialRecord] = []
+
+    def stage(self, key: TrialKey, stage: str) -> None:
+        """Nothing."""
+
+    def finished(self, trial: TrialRecord) -> None:
+        """Remember."""
+        self.done.append(trial)
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retries wait; tests do not."""
+    monkeypatch.setattr("harness.run.time.sleep", lambda seconds: None)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> RunStore:
+    return RunStore.create(tmp_path / "run", run_record())
+
+
+def make_run(
+    store: RunStore, answer: Callable[[Request], Reply], grader: Any = None
+) -> tuple[Run, FakeModel]:
+    tasks = {t.task.id: t for t in select_tasks(list(TASKS))}
+    skill = Skill(name="a-skill", description="d", body="b", files=(), digest=SKILL)
+    model = FakeModel(answer)
+    run = Run(store, store.run(), tasks, {SKILL: skill}, {"fake/one": model}, grader or FakeGrader())
+    return run, model
+
+
+def carry_out(run: Run, workers: int = 2, budget: Budget = Budget()) -> Any:  # noqa: B008 - frozen
+    return run.carry_out(make_executor("local", workers), Watch(), budget)
+
+
+def test_every_trial_is_asked_graded_and_kept(store: RunStore) -> None:
+    """A run of 8 trials leaves 8 records with project and prompt beside them."""
+    run, model = make_run(store, lambda request: reply(PROJECT))
+    outcome = carry_out(run)
+    assert (outcome.finished, outcome.owed, outcome.stopped) == (8, 0, None)
+    assert len(model.asked) == 8
+    for record in store.load():
+        assert record.verdict is Verdict.BUILD_FAILED
+        folder = store.trial_folder(record.key)
+        assert (folder / "project" / "build.toml").is_file()
+        assert (folder / "prompt.json").is_file()
+
+
+def test_a_reply_without_project_is_a_verdict_not_a_crash(store: RunStore) -> None:
+    """no_project is scored like any other answer."""
+    run, _ = make_run(store, lambda request: reply("I cannot."))
+    carry_out(run)
+    assert {t.verdict for t in store.load()} == {Verdict.NO_PROJECT}
+
+
+def test_our_failures_are_retried_and_recorded(store: RunStore) -> None:
+    """A trial that succeeds after a provider failure is scored and remembers the failure."""
+    failed: set[tuple[str, str, int]] = set()
+
+    def answer(request: Request) -> Reply:
+        place = (request.task, request.arm, request.repeat)
+        if place not in failed:
+            failed.add(place)
+            raise ProviderError("the server is busy")
+        return reply(PROJECT)
+
+    run, model = make_run(store, answer)
+    carry_out(run)
+    assert len(model.asked) == 16
+    for record in store.load():
+        assert record.verdict is Verdict.BUILD_FAILED
+        assert [f.message for f in record.failures] == ["the server is busy"]
+
+
+@pytest.mark.parametrize("error", [SandboxError("no"), HarnessBug("no"), OSError("disk full")])
+def test_a_trial_that_always_fails_for_us_is_infra_and_owed_again(store: RunStore, error: Exception) -> None:
+    """infra is never scored as the student's; the next run of the same command tries again."""
+
+    def explode() -> None:
+        raise error
+
+    run, model = make_run(store, lambda request: reply(PROJECT), FakeGrader(explode))
+    carry_out(run)
+    assert {t.verdict for t in store.load()} == {Verdict.INFRA}
+    assert all(len(t.failures) == ATTEMPTS for t in store.load())
+    assert len(model.asked) == 8  # the reply was paid for once
+    run, model = make_run(store, lambda request: reply(PROJECT))
+    assert carry_out(run).finished == 8
+    assert model.asked == []
+    assert {t.verdict for t in store.load()} == {Verdict.BUILD_FAILED}
+
+
+def test_an_error_that_waiting_cannot_mend_stops_the_run(store: RunStore) -> None:
+    """A wrong key fails once, not three times per trial."""
+
+    def answer(request: Request) -> Reply:
+        raise PermanentProviderError("401: the key was refused")
+
+    run, model = make_run(store, answer)
+    with pytest.raises(PermanentProviderError):
+        carry_out(run, workers=1)
+    assert len(model.asked) == 1
+    assert store.load() == []
+
+
+def test_a_mismatched_recording_stops_the_run(store: RunStore) -> None:
+    """A usage error is not retried."""
+
+    def answer(request: Request) -> Reply:
+        raise UsageError("the prompt has changed")
+
+    run, _ = make_run(store, answer)
+    with pytest.raises(UsageError):
+        carry_out(run)
+    assert store.load() == []
+
+
+def test_ctrl_c_keeps_finished_trials_and_the_same_command_finishes(store: RunStore) -> None:
+    """An interrupt comes through; what was finished stays, and nothing is asked twice."""
+    count = 0
+
+    def answer(request: Request) -> Reply:
+        nonlocal count
+        count += 1
+        if count == 4:
+            raise KeyboardInterrupt
+        return reply(PROJECT)
+
+    run, _ = make_run(store, answer)
+    with pytest.raises(KeyboardInterrupt):
+        carry_out(run, workers=1)
+    assert len(store.load()) == 3
+    run, model = make_run(store, lambda request: reply(PROJECT))
+    assert carry_out(run).finished == 5
+    assert len(model.asked) == 5
+
+
+def test_nothing_is_appended_after_a_stop(store: RunStore) -> None:
+    """A trial whose processes were killed by the stop stays owed: its verdict would be ours."""
+    executor = make_executor("local", 1)
+    killed: list[bool] = []
+    run, _ = make_run(store, lambda request: reply(PROJECT), FakeGrader(lambda: run.stop("test", executor)))
+    run._kill = lambda: killed.append(True)
+    outcome = run.carry_out(executor, Watch(), Budget())
+    assert (outcome.finished, outcome.stopped) == (0, "test")
+    assert killed
+    assert store.load() == []
+
+
+def test_a_cost_budget_stops_the_run(store: RunStore) -> None:
+    """Nothing new starts once the dollars are spent; finished trials are kept."""
+    run, _ = make_run(store, lambda request: reply(PROJECT, cost=1.0))
+    outcome = carry_out(run, workers=1, budget=Budget(max_cost_usd=3.0))
+    assert outcome.stopped == "cost budget"
+    assert 3 <= outcome.finished < 8
+    assert len(store.load()) == outcome.finished
+
+
+def test_a_wall_budget_stops_the_run(store: RunStore) -> None:
+    """When the time is up the rest stays owed."""
+    import threading
+
+    hold = threading.Event()
+    run, _ = make_run(store, lambda request: reply(PROJECT), FakeGrader(lambda: hold.wait(20) and None))
+    run._kill = hold.set
+    outcome = carry_out(run, workers=1, budget=Budget(max_wall_s=0.2))
+    assert outcome.stopped == "time budget"
+    assert outcome.owed == 8

@@ -1,0 +1,128 @@
+"""The house rules that a machine can check."""
+
+from __future__ import annotations
+
+import ast
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# Lowest first. A module may import from its own group and from lower ones.
+LAYERS: list[set[str]] = [
+    {"outcome", "stats", "expressions"},
+    {"errors", "records"},
+    {"sandboxes"},
+    {"skills.spec", "skills.frontmatter", "skills.findings", "skills.links"},
+    {"catalogue", "tolerance"},
+    {"prompts"},
+    {"models"},
+    {"project"},
+    {"student"},
+    {
+        "toolchain",
+        "build_schema",
+        "build_toml_hints",
+        "build_toml",
+        "allowed_flags",
+        "architectures",
+        "units",
+    },
+    {"flags", "layout", "ninja_file", "build_cache", "build_log", "build"},
+    {"skills"},
+    {"machine", "judge"},
+    {"grade"},
+    {"plan", "store", "executors"},
+    {"run"},
+    {"report"},
+    {"evaluation"},
+    {"cli"},
+]
+
+
+def _layer(module: str) -> int | None:
+    """The layer of `harness.x.y` or `sandboxes.x`; None for what is outside or the package itself."""
+    name = module.removeprefix("harness.")
+    if module in ("harness", "harness.worker"):
+        return None
+    exact = [i for i, names in enumerate(LAYERS) if name in names]
+    first = [i for i, names in enumerate(LAYERS) if name.split(".")[0] in names]
+    found = exact or first
+    assert found, f"{module} has no layer: add it to LAYERS"
+    return found[0]
+
+
+def _imports(path: Path) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            found.add(node.module)
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    return {name for name in found if name.split(".")[0] in ("harness", "sandboxes")}
+
+
+def _modules() -> list[Path]:
+    return sorted(
+        p for top in ("harness", "sandboxes") for p in (ROOT / top).rglob("*.py") if "_data" not in p.parts
+    )
+
+
+def _name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+@pytest.mark.parametrize("path", _modules(), ids=_name)
+def test_imports_point_downwards(path: Path) -> None:
+    """No module imports from a layer above its own."""
+    own = _layer(_name(path))
+    if own is None:
+        return
+    upward = [name for name in _imports(path) if (_layer(name) or 0) > own]
+    assert upward == []
+
+
+def test_the_worker_imports_nothing_of_ours() -> None:
+    """What runs beside a student's code is the standard library and torch."""
+    assert _imports(ROOT / "harness" / "worker.py") == set()
+    assert _imports(ROOT / "sandboxes" / "launcher.py") == set()
+
+
+def test_the_lowest_modules_import_nothing_of_ours() -> None:
+    """records, outcome and stats stand on nothing but each other."""
+    assert _imports(ROOT / "harness" / "outcome.py") == set()
+    assert _imports(ROOT / "harness" / "stats.py") == set()
+    assert _imports(ROOT / "harness" / "records.py") == {"harness.outcome"}
+
+
+@pytest.mark.parametrize("path", _modules(), ids=_name)
+def test_only_cli_and_report_print(path: Path) -> None:
+    """Everything else returns what it has to say."""
+    if _name(path).startswith(("harness.cli", "harness.report")):
+        return
+    calls = [n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Call)]
+    assert not any(isinstance(c.func, ast.Name) and c.func.id == "print" for c in calls)
+
+
+@pytest.mark.parametrize("path", _modules(), ids=_name)
+def test_every_module_says_what_it_owns(path: Path) -> None:
+    """A module docstring stands first."""
+    assert ast.get_docstring(ast.parse(path.read_text())), f"{path} has no docstring"
+
+
+@pytest.mark.parametrize(
+    "command", [["ruff", "check", "."], ["ruff", "format", "--check", "."], ["mypy"]], ids=" ".join
+)
+def test_the_linters_are_content(command: list[str]) -> None:
+    """ruff and mypy --strict find nothing."""
+    tool = Path(sys.executable).with_name(command[0])
+    if not tool.exists() and shutil.which(command[0]) is None:
+        pytest.skip(f"{command[0]} is not installed (pip install 'liftbench[dev]')")
+    program = str(tool) if tool.exists() else command[0]
+    done = subprocess.run([program, *command[1:]], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
