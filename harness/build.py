@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 from harness.architectures import code_names
 from harness.build_cache import BuildCache, Entry
+from harness.build_log import missing_header
 from harness.build_toml import check, read_build_toml
 from harness.compiling import Compiled, abi_verdict, compile_layout
 from harness.layout import Layout, plan_layout
@@ -157,6 +158,7 @@ class _Request:
 
     def compiled(self, layout: Layout, done: Compiled, store: BuildCache) -> Built:
         """Ninja ran: keep what may be kept."""
+        done = replace(done, finding=_explained(done.finding, self.project))
         result = self._result(done.finding, layout, done)
         text = _log_text(layout, done)
         self._write_log("built now", text)
@@ -198,6 +200,20 @@ class _Request:
                 **facts,
             }
         )
+
+
+def _explained(finding: Finding | None, project: Project) -> Finding | None:
+    """A header that the project has but does not list was not there to be found."""
+    header = None if finding is None else missing_header(finding.message)
+    if finding is None or header is None:
+        return finding
+    name = header.rpartition("/")[2]
+    unlisted = [f.path for f in project.files if f.path.rpartition("/")[2] == name]
+    if not unlisted:
+        return finding
+    advice = f"{unlisted[0]} is in the project: is it listed in a `src` of build.toml, and its folder"
+    message = f"{finding.message}\n{advice} in `include`?"
+    return Finding(cause=finding.cause, message=message)
 
 
 def _log_text(layout: Layout, done: Compiled) -> str:

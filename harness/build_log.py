@@ -39,6 +39,7 @@ _NO_HEADER = re.compile(r"fatal error: ([\w./+-]+): No such file or directory")
 _TOOLKIT_HEADER = re.compile(
     r"(cublas|cusparse|cusolver|curand|cufft|nvrtc|nvml|nvJitLink|nvtx3/)[\w./]*\.h|ATen/cuda/CUDAConfig\.h"
 )
+_GXX_TOO_NEW = re.compile(r"^\S*host_config\.h:.*unsupported GNU version", re.M)
 _STUBBED_NAME = re.compile(r"error: .*\b(cublas|cusparse|cusolver)\w+")
 
 
@@ -100,13 +101,15 @@ def missing_header(message: str) -> str | None:
 
 
 def toolkit_gap(message: str, toolchain: Toolchain) -> str | None:
-    """What of a whole CUDA toolkit the project needs and this machine lacks, or None."""
+    """What of a whole CUDA installation a CUDA project needs and this machine lacks, or None."""
+    if _GXX_TOO_NEW.search(message):
+        return f"nvcc does not know {toolchain.gxx_version}"
     header = missing_header(message)
     if header is not None:
-        return header if _TOOLKIT_HEADER.fullmatch(header) else None
+        return f"its CUDA has no {header}" if _TOOLKIT_HEADER.fullmatch(header) else None
     name = _STUBBED_NAME.search(message.partition("\n")[0])
     if name is not None and any(stub.startswith(name[1]) for stub in toolchain.stubs):
-        return f"{name[1]} declarations"
+        return f"its CUDA has no declarations of {name[1]}"
     return None
 
 

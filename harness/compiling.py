@@ -29,7 +29,7 @@ from harness.flags import library_path
 from harness.layout import Layout
 from harness.ninja_file import ninja_file
 from harness.outcome import Cause
-from harness.records import Finding
+from harness.records import Finding, Target
 from harness.toolchain import Toolchain
 from sandboxes.collect import CollectError
 from sandboxes.job import ExitFacts, Job, Limits, Sandbox
@@ -79,7 +79,7 @@ def compile_layout(
             process.close()
     library = collected.get(Path(library_path(layout)).name)
     log = collected.get(".ninja_log", b"")[:_LOG_LIMIT].decode(errors="replace")
-    finding = problem or _finding(facts, toolchain)
+    finding = problem or _finding(facts, layout.target, toolchain)
     if finding is None and library is None:
         finding = Finding(cause=Cause.LINK_ERROR, message="the build left no shared library")
     return Compiled(
@@ -121,7 +121,7 @@ def _job(tree: Path, layout: Layout, toolchain: Toolchain, limits: Limits, jobs:
 # --- whose fault -----------------------------------------------------------------------------
 
 
-def _finding(facts: ExitFacts, toolchain: Toolchain) -> Finding | None:
+def _finding(facts: ExitFacts, target: Target, toolchain: Toolchain) -> Finding | None:
     """Why the run failed, as the project's fault; None when it did not. Raises for ours."""
     wall = f"{facts.wall_s:.0f} s"
     match facts.status:
@@ -133,13 +133,13 @@ def _finding(facts: ExitFacts, toolchain: Toolchain) -> Finding | None:
             what = {"oom": "memory", "disk_limit": "disk", "output_limit": "output"}[facts.status]
             return Finding(cause=Cause.BUILD_LIMIT, message=f"the build went over its {what} limit")
         case "nonzero":
-            return _tool_failure(facts, toolchain)
+            return _tool_failure(facts, target, toolchain)
         case _:
             tail = facts.output[-500:].strip()
             raise SandboxError(f"the build ended with {facts.status} (signal {facts.signal}): {tail}")
 
 
-def _tool_failure(facts: ExitFacts, toolchain: Toolchain) -> Finding:
+def _tool_failure(facts: ExitFacts, target: Target, toolchain: Toolchain) -> Finding:
     failure = first_failure(facts.output, toolchain)
     if failure is None:
         raise SandboxError(f"ninja failed before any step: {facts.output[-500:].strip()}")
@@ -147,9 +147,9 @@ def _tool_failure(facts: ExitFacts, toolchain: Toolchain) -> Finding:
         raise SandboxError(f"the sandbox hides part of the toolchain: {failure.message[:500]}")
     if failure.limit:
         return Finding(cause=Cause.BUILD_LIMIT, message=failure.message)
-    gap = toolkit_gap(failure.message, toolchain)
+    gap = toolkit_gap(failure.message, toolchain) if target == "cuda" else None
     if gap is not None:
-        message = f"this machine's CUDA toolkit or torch lacks {gap}\n{failure.message}"
+        message = f"this machine cannot build it: {gap}\n{failure.message}"
         return Finding(cause=Cause.NO_TOOLCHAIN, message=message)
     cause = Cause.LINK_ERROR if failure.linking else Cause.COMPILE_ERROR
     return Finding(cause=cause, message=failure.message)

@@ -6,7 +6,6 @@ Does not own: options (cli/), trials (run.py). Invariant: two equal studies reso
 
 from __future__ import annotations
 
-import datetime
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,6 +30,7 @@ from harness.records import (
     Target,
 )
 from harness.report.records import Summary
+from harness.run import now
 from harness.stats import minimum_detectable_ratio
 from harness.store import RunStore
 
@@ -159,7 +159,8 @@ def open_run(study: Study, config: RunConfig, lock: RunLock, root: Path, *, fres
     earlier = sorted(p.parent for p in root.glob(f"*-{digest}/run.json"))
     if earlier and not fresh:
         return RunStore(earlier[-1])
-    stamp = datetime.datetime.now(datetime.UTC)
-    name = f"{stamp:%Y%m%dT%H%M%SZ}-{study.skill.skill.name}-{digest}"
-    record = RunRecord(run_id=name, created=stamp.isoformat(timespec="seconds"), config=config, lock=lock)
+    created = now()
+    stamp = created.replace("-", "").replace(":", "")
+    name = f"{stamp}-{study.skill.skill.name}-{digest}"
+    record = RunRecord(run_id=name, created=created, config=config, lock=lock)
     return RunStore.create(root / name, record)

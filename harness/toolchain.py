@@ -21,6 +21,7 @@ from typing import Final
 from harness.records import Record, Target, digest_of
 
 _PROBE_TIMEOUT_S: Final = 60.0
+_GXX_MINIMUM: Final = 10  # the first with C++20, which torch's headers need since 2.12
 CUDA_EXTRA: Final = "pip install 'liftbench[cuda]'"
 # torch's headers ask for these even in code that calls no such library; a CPU-only torch and a
 # bare toolkit lack them (harness/build_templates/stubs has stand-ins).
@@ -120,6 +121,8 @@ class Toolchain(Record):
         paths = [self.torch_root, self.python_include, self.ninja]
         if target == "cuda" and self.cuda is not None:
             paths += [self.cuda.root, self.cuda.math_include]
+        if self.gxx is not None and not self.gxx.is_relative_to("/usr"):
+            paths.append(self.gxx.resolve().parent.parent)
         found = {p.resolve() if p.is_dir() else p.parent for p in paths if p is not None}
         return sorted(found)
 
@@ -127,6 +130,8 @@ class Toolchain(Record):
         """What keeps this machine from building for `target`, and what to install; None if nothing."""
         if self.gxx is None:
             return "no g++ found: apt-get install g++"
+        if self._gxx_major() < _GXX_MINIMUM:
+            return f"{self.gxx_version} is too old for C++20: apt-get install g++-12"
         if self.ninja is None:
             return "no ninja found: pip install ninja"
         if self.torch_root is None:
@@ -137,6 +142,11 @@ class Toolchain(Record):
                 "(or the -dev package of this very version)"
             )
         return None if target == "cpu" else self._missing_cuda()
+
+    def _gxx_major(self) -> int:
+        """As in `g++ (GCC) 11.4.1 20231218`; a line that says nothing is given the benefit."""
+        found = re.search(r"(?:\)|g\+\+)\s+(\d+)\.\d+", self.gxx_version or "")
+        return int(found[1]) if found else _GXX_MINIMUM
 
     def _missing_cuda(self) -> str | None:
         if self.cuda is None:
@@ -155,9 +165,9 @@ def _major(version: str) -> str:
 
 
 def find_toolchain(environment: Mapping[str, str] | None = None) -> Toolchain:
-    """Look around on this machine; `environment` (default: ours) gives CUDA_HOME, CXX and PATH."""
+    """Look around on this machine; `environment` (default: ours) gives CUDA_HOME and PATH."""
     env = os.environ if environment is None else environment
-    gxx = _which(env.get("CXX", "g++"), env)
+    gxx = _which("g++", env)  # not CXX: the flags are g++'s, and another compiler would fail students
     ninja = next(_ninja_candidates(env), None)
     include = Path(sysconfig.get_config_var("INCLUDEPY") or sysconfig.get_path("include"))
     torch_root, torch_version, torch_cuda = _find_torch()

@@ -7,6 +7,7 @@ never as 0 %.
 
 from __future__ import annotations
 
+from harness.report.clean import clean
 from harness.report.records import ArmSummary, MetricRow, Summary, Unit
 
 NOT_AVAILABLE = "n/a"
@@ -126,6 +127,15 @@ def plural(count: int, noun: str) -> str:
     if count == 1:
         return f"1 {noun}"
     return f"{count:,} {noun[:-1]}ies" if noun.endswith("y") else f"{count:,} {noun}s"
+
+
+def model_name(summary: Summary, name: str) -> str:
+    """`provider/model` without the provider; a recording goes by whose replies it holds, if it says."""
+    provider, _, model = name.partition("/")
+    labels = summary.replies.model_labels
+    if provider == "replay" and len(labels) == 1 and len(summary.head.models) == 1:
+        model = labels[0].partition("/")[2]
+    return clean(model or name)
 
 
 def plan_line(summary: Summary) -> str:

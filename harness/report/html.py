@@ -42,10 +42,6 @@ CODES: Final[Mapping[Verdict, tuple[str, str]]] = {
 """A chip's text and meaning, in the order of the legend."""
 
 
-def _model(name: str) -> str:
-    return name.partition("/")[2] or name
-
-
 def _when(stamp: str) -> str:
     """2026-03-14T10:15:00Z -> 2026-03-14 10:15 UTC."""
     return f"{stamp[:10]} {stamp[11:16]} UTC" if stamp[10:11] == "T" and stamp.endswith("Z") else stamp
@@ -60,7 +56,7 @@ def _listed(names: Sequence[str], noun: str) -> list[str]:
 
 def question(summary: Summary) -> list[tuple[str, bool]]:
     """The page's title, what was asked: pieces, and whether each is a name that should stay whole."""
-    models = _listed([_model(name) for name in summary.head.models], "model")
+    models = _listed([f.model_name(summary, name) for name in summary.head.models], "model")
     skills = list(dict.fromkeys(c.label for c in summary.comparisons))
     what = "GPU kernels" if summary.head.target == "cuda" else "kernels"
     verb = "Does" if len(skills) == 1 else "Do"
@@ -130,7 +126,7 @@ def _strip(summary: Summary, comparison: Comparison) -> Markup:
     return plots.speed_strip(arms)
 
 
-def _environment() -> Environment:
+def _environment(summary: Summary) -> Environment:
     made = Environment(
         loader=FileSystemLoader(_TEMPLATES),
         autoescape=True,
@@ -155,7 +151,7 @@ def _environment() -> Environment:
         "interval": lambda row: typeset(f.interval(row)),
         "words": lambda value: str(value).replace("_", " "),
         "plural": f.plural,
-        "model": _model,
+        "model": lambda name: f.model_name(summary, name),
         "when": _when,
         "url": lambda path: quote(path),
     }
@@ -176,7 +172,7 @@ def _rate(arm: ArmSummary, name: str) -> dict[str, str] | None:
 
 def render_html(summary: Summary) -> str:
     """The whole page."""
-    environment = _environment()
+    environment = _environment(summary)
     script = (_TEMPLATES / "sort.js").read_text(encoding="utf-8").strip()
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     labels = {arm.arm: (arm.label, arm.kind) for arm in summary.arms}

@@ -15,7 +15,6 @@ from rich.console import Console
 from rich.text import Text
 
 from harness.report import figures as f
-from harness.report.clean import clean
 from harness.report.records import ArmSummary, Comparison, MetricRow, Summary
 
 Line = tuple[str, str]
@@ -67,6 +66,9 @@ def _spending(without: ArmSummary, with_skill: ArmSummary) -> Iterable[Line]:
     cells = [f.per_correct(arm, "tokens") for arm in (without, with_skill)]
     if cells == [f.NOT_MEASURED] * 2:
         return
+    if cells == [f.UNKNOWN] * 2:
+        yield "tokens/correct  unknown: not reported with the replies", "dim"
+        return
     yield _columns("tokens/correct", cells[0], cells[1], change), ""
     cells = [f.per_correct(arm, "dollars") for arm in (without, with_skill)]
     if cells != [f.UNKNOWN] * 2:
@@ -103,7 +105,7 @@ def _title(summary: Summary, what: str, width: int) -> Iterable[Line]:
 def _block(summary: Summary, comparison: Comparison, width: int) -> Iterable[Line]:
     with_skill = summary.arm(comparison.model, comparison.treatment)
     without = summary.arm(comparison.model, comparison.control)
-    yield from _title(summary, f"{_model(comparison.model)} x {comparison.label}", width)
+    yield from _title(summary, f"{f.model_name(summary, comparison.model)} x {comparison.label}", width)
     control = _short_control(comparison)
     yield _columns("", control, "with", "lift", "95% CI, by family"), "dim"
     shown: list[Line] = []
@@ -139,14 +141,10 @@ def _decision(comparison: Comparison, sides: Iterable[ArmSummary], width: int) -
         yield from _wrapped(caveat, width, "dim", "  ")
 
 
-def _model(name: str) -> str:
-    return clean(name.partition("/")[2] or name)
-
-
 def _rates_only(summary: Summary, width: int) -> Iterable[Line]:
     """A run without a pair of arms to compare."""
     for arm in summary.arms:
-        yield from _title(summary, f"{_model(arm.model)}, {arm.label}", width)
+        yield from _title(summary, f"{f.model_name(summary, arm.model)}, {arm.label}", width)
         for label, rate, gap in (
             ("compiles", arm.compiled, summary.build_gap),
             ("correct", arm.correct, summary.check_gap),

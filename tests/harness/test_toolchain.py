@@ -103,6 +103,8 @@ def test_what_is_missing_is_named_with_the_command(tmp_path):
     for field, part in gaps.items():
         for target in ("cpu", "cuda"):
             assert part in (whole.model_copy(update={field: None}).missing(target) or "")
+    old = whole.model_copy(update={"gxx_version": "g++ (Ubuntu 9.4.0-1ubuntu1) 9.4.0"})
+    assert "too old for C++20" in (old.missing("cpu") or "")
     without = whole.model_copy(update={"cuda": None})
     assert without.missing("cpu") is None
     assert "pip install 'liftbench[cuda]'" in (without.missing("cuda") or "")
