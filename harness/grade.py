@@ -44,6 +44,7 @@ GRADER_VERSION = "1"
 
 BUILD_WALL_S = 600.0
 WORKER_WALL_S = 300.0
+CALL_WALL_S = 30.0
 WORKER_MEMORY_BYTES = 6 << 30
 _PR_SET_DUMPABLE = 4
 
@@ -62,6 +63,9 @@ class GradeSettings:
     jobs_per_build: int = 1
     build_wall_s: float = BUILD_WALL_S
     worker_wall_s: float = WORKER_WALL_S
+    """Of a student's worker, frozen time excluded."""
+    call_wall_s: float = CALL_WALL_S
+    """Of one exchange with a worker."""
     worker_memory_bytes: int = WORKER_MEMORY_BYTES
 
 
@@ -137,6 +141,7 @@ class Grader:
             wall_s=wall_s,
             memory_bytes=self._settings.worker_memory_bytes,
             cpus=self._worker_cpus,
+            call_s=self._settings.call_wall_s,
         )
 
     def _trusted_workers(self) -> TrustedWorkers:
@@ -253,10 +258,14 @@ class _Grading:
             null=trusted.null(),
             fresh_student=lambda: grader._start(source, grader._settings.worker_wall_s),
         )
-        result = time_project(contenders, timed, judge_cpus=grader._judge_cpus)
-        if result.finding is not None:
-            # The measurement broke off in the middle: start afresh next time.
-            trusted.close()
+        finished = False
+        try:
+            result = time_project(contenders, timed, judge_cpus=grader._judge_cpus)
+            finished = result.finding is None
+        finally:
+            if not finished:
+                # The measurement broke off in the middle and left workers frozen: start afresh next time.
+                trusted.close()
         return result
 
 

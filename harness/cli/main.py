@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import typer
 
 from harness.cli import eval_command, grade_command, runs_command, skills_command, tasks_command
 
 EXIT_FAILURE, EXIT_USAGE, EXIT_THRESHOLD, EXIT_INTERRUPTED = 1, 2, 3, 130
+
+# Newer typers carry a click of their own, so the class is taken from what typer exports.
+_CLICK_ERROR: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 
 app = typer.Typer(
     name="liftbench",
@@ -54,20 +57,18 @@ def _leave(code: int) -> NoReturn:
 
 def main() -> None:
     """Run, and turn exceptions into one message and an exit code."""
-    import click
-
     from harness.errors import LiftbenchError, UsageError
 
     code = 0
     try:
         result = app(standalone_mode=False)
         code = result if isinstance(result, int) else 0
-    except (KeyboardInterrupt, click.exceptions.Abort):
+    except (KeyboardInterrupt, typer.Abort):
         print("interrupted; finished trials are kept, the same command resumes", file=sys.stderr)
         code = EXIT_INTERRUPTED
-    except click.exceptions.Exit as done:
+    except typer.Exit as done:
         code = done.exit_code
-    except click.exceptions.ClickException as error:
+    except _CLICK_ERROR as error:
         error.show()
         code = EXIT_USAGE
     except UsageError as error:

@@ -62,7 +62,7 @@ def runs(runs_dir: RunsOption = DEFAULT_RUNS, json_output: JsonOption = False) -
 
 def show(
     run: Annotated[str, typer.Argument(help="A run's folder, its name or the end of it, or `last`.")],
-    trial: Annotated[str, typer.Argument(help="task[/model[/arm[/repeat]]], or a part of it.")],
+    trial: Annotated[str, typer.Argument(help="task/model/arm/repeat, or a part of it that fits one trial.")],
     runs_dir: RunsOption = DEFAULT_RUNS,
     json_output: JsonOption = False,
 ) -> None:

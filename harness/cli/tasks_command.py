@@ -33,7 +33,8 @@ def list_tasks(
         print(json.dumps([task.model_dump(mode="json") for task in tasks], indent=1))
         return
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in ("task", "family", "workloads", "timed", "cuda dtypes", "expert", "title"):
+    table.add_column("task", no_wrap=True)
+    for name in ("family", "workloads", "timed", "cuda dtypes", "expert", "title"):
         table.add_column(name)
     for task in tasks:
         table.add_row(

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from harness.errors import SandboxError
+from harness.errors import HarnessBug, SandboxError
 from harness.judge.arena import Arena, Layout
 from harness.outcome import Cause
 from harness.records import Finding
@@ -109,6 +109,12 @@ class Contender:
 
     # --- conversation --------------------------------------------------------------------------
 
+    def _fault(self, finding: Finding) -> Exception:
+        """What to raise: only a student's worker can fall short; one of ours that does is our bug."""
+        if self._source.kind == "project":
+            return Failed(finding)
+        return HarnessBug(f"our own {self._source.kind} worker failed: {finding.message}")
+
     def _send(self, message: dict[str, Any], descriptor: int | None = None) -> None:
         ancillary = []
         if descriptor is not None:
@@ -116,51 +122,52 @@ class Contender:
         try:
             self._process.channel.sendmsg([json.dumps(message).encode()], ancillary)
         except OSError:
-            raise Failed(self._end_finding()) from None
+            raise self._fault(self._end_finding()) from None
 
     def _poll(self) -> bytes | None:
         """Busy-wait a little: a halted virtual core takes 0.1 ms and more to wake up. None: not yet."""
         if (os.cpu_count() or 1) < 2:
             return None
         channel = self._process.channel
+        # With a timeout set, Python sleeps in poll() before every recv, whatever its flags.
+        channel.setblocking(False)
         give_up = time.monotonic() + _SPIN_S
         while time.monotonic() < give_up:
             try:
-                return channel.recv(_MESSAGE_BYTES + 1, socket.MSG_DONTWAIT)
+                return channel.recv(_MESSAGE_BYTES + 1)
             except BlockingIOError:
                 continue
         return None
 
     def _receive(self, deadline: float, doing: str, *, spin: bool = False) -> bytes:
         channel = self._process.channel
-        channel.settimeout(max(0.001, deadline - time.monotonic()))
+        started = time.monotonic()
         try:
-            data = (self._poll() if spin else None) or channel.recv(_MESSAGE_BYTES + 1)
+            data = self._poll() if spin else None
+            if data is None:
+                channel.settimeout(max(0.001, deadline - time.monotonic()))
+                data = channel.recv(_MESSAGE_BYTES + 1)
         except TimeoutError:
             self._process.kill()
-            raise Failed(
-                Finding(cause=Cause.WALL_TIMEOUT, message=f"no answer within {self._call_s:g} s {doing}")
-            ) from None
+            waited = f"no answer within {deadline - started:.3g} s {doing}"
+            raise self._fault(Finding(cause=Cause.WALL_TIMEOUT, message=waited)) from None
         except OSError:
             data = b""
         if not data:
-            raise Failed(self._end_finding(doing))
+            raise self._fault(self._end_finding(doing))
         return data
 
     def _receive_json(self, deadline: float, doing: str, key: str, kind: type) -> dict[str, Any]:
         """The next message, which must have `key` of type `kind` or be an error report."""
         data = self._receive(deadline, doing)
-        try:
-            message = json.loads(data)
-        except ValueError:
-            message = None
-        if isinstance(message, dict) and isinstance(message.get("raised"), str):
-            raise Failed(_raised(message["raised"], doing))
-        if isinstance(message, dict) and isinstance(message.get("error"), str):
+        message = _parsed(data)
+        if isinstance(message.get("raised"), str):
+            raise self._fault(_raised(message["raised"], doing))
+        if isinstance(message.get("error"), str):
             return message
-        if not isinstance(message, dict) or not isinstance(message.get(key), kind):
+        if not isinstance(message.get(key), kind):
             self._process.kill()
-            raise Failed(
+            raise self._fault(
                 Finding(
                     cause=Cause.BROKE_PROTOCOL,
                     message=f"something wrote {len(data)} bytes of its own to the judge's channel {doing}",
@@ -192,7 +199,7 @@ class Contender:
 
     def reload(self, source: Source) -> None:
         """Load `source` into the running worker: only our own code is ever loaded twice."""
-        places = {"project": "project/__init__.py", "reference": str(source.path), "null": ""}
+        places = {"project": "project/__init__.py", "reference": str(source.path and source.path.resolve()), "null": ""}
         self._send(
             {
                 "op": "load",
@@ -205,7 +212,7 @@ class Contender:
         answer = self._receive_json(time.monotonic() + _LOAD_S, "while loading", "ok", bool)
         if "error" in answer:
             missing = answer.get("where") == "function"
-            raise Failed(
+            raise self._fault(
                 Finding(
                     cause=Cause.MISSING_FUNCTION if missing else Cause.IMPORT_ERROR,
                     message=_last_line_first(str(answer["error"])),
@@ -245,21 +252,20 @@ class Contender:
         snapshot = arena.snapshot()
         self._process.pause(False)
         answer = self._receive_json(deadline, doing, "ns", list)
-        inside = tuple(n for n in answer["ns"] if type(n) is int and n >= 0)
+        # A claim longer than the reveal's own deadline is none (and might not even fit a float).
+        most = int(self._call_s * 1e9)
+        inside = tuple(n for n in answer["ns"] if type(n) is int and 0 <= n <= most)
         if len(inside) != sets * rounds:
             inside = ()
         return snapshot, CallTimes(frozen - start, frozen - done, inside)
 
     def _judge_babble(self, data: bytes, doing: str) -> None:
         """An answer that is not `done`: an op that raised, or something that is no answer at all."""
-        try:
-            message = json.loads(data)
-        except ValueError:
-            message = None
-        if isinstance(message, dict) and isinstance(message.get("raised"), str):
-            raise Failed(_raised(message["raised"], doing))
+        message = _parsed(data)
+        if isinstance(message.get("raised"), str):
+            raise self._fault(_raised(message["raised"], doing))
         self._process.kill()
-        raise Failed(
+        raise self._fault(
             Finding(
                 cause=Cause.BROKE_PROTOCOL,
                 message=f"something wrote {len(data)} bytes of its own to the judge's channel {doing}",
@@ -273,6 +279,15 @@ class Contender:
     def close(self) -> None:
         """Kill the worker and remove its scratch directory."""
         self._process.close()
+
+
+def _parsed(data: bytes) -> dict[str, Any]:
+    """The JSON object in a message; empty for anything else, whatever a student has sent."""
+    try:
+        message = json.loads(data)
+    except (ValueError, RecursionError):
+        return {}
+    return message if isinstance(message, dict) else {}
 
 
 def _last_line_first(text: str) -> str:

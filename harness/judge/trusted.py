@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from harness.catalogue import LoadedTask
-from harness.judge.contender import Contender, Failed, Source
+from harness.errors import InfraError
+from harness.judge.contender import Contender, Source
 from harness.judge.problem import Problem
 
 Start = Callable[[Source], Contender]
@@ -28,7 +29,7 @@ class TrustedWorkers:
             try:
                 worker.reload(source)
                 return worker
-            except Failed:
+            except InfraError:  # It is not usable any more: start another.
                 self._workers.pop(name).close()
         worker = self._start(source)
         self._workers[name] = worker
