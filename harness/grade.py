@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.build import Built, build
+from harness.builder.build import Built, build
+from harness.builder.toolchain import Toolchain
 from harness.catalogue import LoadedTask
 from harness.errors import HarnessBug, UsageError
 from harness.machine import QuietLock, judge_and_worker_cpus
@@ -32,7 +33,6 @@ from harness.records import (
     Task,
     TimingResult,
 )
-from harness.toolchain import Toolchain
 from sandboxes.job import Sandbox
 
 if TYPE_CHECKING:
@@ -229,7 +229,10 @@ class _Grading:
             if self._check.finding is not None:
                 return self.ended(Stage.CHECK, self._check.finding)
             observer("time")
+            # Waiting for the machine is not the student's time.
+            student.freeze(True)
             with grader._quiet.exclusive():
+                student.freeze(False)
                 self._timing = self._run_timing(student, source)
         finally:
             student.close()

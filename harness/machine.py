@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from harness.builder.toolchain import Toolchain
 from harness.records import MachineFacts
-from harness.toolchain import Toolchain
 
 _NVIDIA_SMI_S = 10.0
 

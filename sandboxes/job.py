@@ -32,6 +32,7 @@ class Limits:
     """What a process may use. Sizes in bytes, times in seconds; None is unlimited."""
 
     wall_s: float
+    """Frozen time excluded."""
     cpu_s: float | None = None
     memory_bytes: int | None = None
     """Of address space where the backend has nothing better; never set for CUDA workers."""

@@ -1,8 +1,9 @@
 """The `local` backend: a process of its own, with limits, but no isolation.
 
-What it gives: an own session and process group, a scrubbed environment (no API keys), rlimits, a
-memory watchdog, a wall-clock kill of the whole group, a private scratch directory, and, when
-liftbench runs as root, an unprivileged user of its own for every process.
+What it gives: an own session and process group (which a job that is no build cannot leave), a
+scrubbed environment (no API keys), rlimits, a memory watchdog, a wall-clock kill of the whole group, a
+private scratch directory, and, when liftbench runs as root, an unprivileged user of its own for every
+process.
 
 What it does NOT protect: the network stays open; every file that the user may read can be read
 (without root: your own files, including keys on disk); other processes of the same user can be
@@ -14,7 +15,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import shutil
 import signal
 import socket
@@ -31,11 +31,11 @@ from harness.errors import SandboxError
 from sandboxes.collect import collect_files
 from sandboxes.job import ExitFacts, Job, Status
 from sandboxes.launcher import LAUNCH_FAILED
+from sandboxes.users import FreeUsers, kill_user
 
 _LAUNCHER = Path(__file__).with_name("launcher.py")
 _WATCH_INTERVAL_S = 0.02
 _OUTPUT_KILL_FACTOR = 16
-_UID_RANGE = range(20_000, 60_000)
 
 
 def interpreter_directories() -> list[Path]:
@@ -50,6 +50,9 @@ class LocalSandbox:
 
     name = "local"
 
+    def __init__(self) -> None:
+        self._users = FreeUsers()
+
     def facts(self) -> dict[str, str]:
         """What protects: for the record."""
         return {
@@ -62,7 +65,7 @@ class LocalSandbox:
     def start(self, job: Job) -> LocalProcess:
         """Start `job`; raises SandboxError when scratch space or the launcher cannot be made."""
         try:
-            return LocalProcess(job)
+            return LocalProcess(job, self._users.take())
         except OSError as error:
             raise SandboxError(f"local sandbox could not start a process: {error}") from error
 
@@ -92,9 +95,10 @@ class LocalProcess:
 
     channel: socket.socket
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, uid: int | None) -> None:
+        """`uid`: the user to become, or None to stay the same."""
         self._job = job
-        self._uid = random.SystemRandom().choice(_UID_RANGE) if os.geteuid() == 0 else None
+        self._uid = uid
         self._base = Path(tempfile.mkdtemp(prefix="liftbench-"))
         self._scratch = self._base / "scratch"
         self._verdict: Status | None = None
@@ -105,6 +109,8 @@ class LocalProcess:
         self._done = threading.Event()
         self._closed = False
         self._started = time.monotonic()
+        self._frozen_since: float | None = None
+        self._frozen_s = 0.0
         try:
             self._fill_scratch()
             self._spawn()
@@ -181,6 +187,8 @@ class LocalProcess:
             # A backstop: reservations are not use, so the watchdog carries the real limit.
             "address_bytes": None if memory is None or job.device else 2 * memory + (16 << 30),
             "processes": limits.processes,
+            # Ninja gives every compiler a group of its own.
+            "hold_group": job.role != "build",
         }
 
     # --- while it runs -------------------------------------------------------------------------
@@ -194,11 +202,15 @@ class LocalProcess:
                 if self._output_total > _OUTPUT_KILL_FACTOR * cap:
                     self._end("output_limit")
 
+    def _thawed_s(self) -> float:
+        """Seconds since the start in which it was not frozen."""
+        now, since = time.monotonic(), self._frozen_since
+        return now - self._started - self._frozen_s - (0.0 if since is None else now - since)
+
     def _watch(self) -> None:
-        deadline = self._started + self._job.limits.wall_s
         memory = self._job.limits.memory_bytes
         while not self._done.wait(_WATCH_INTERVAL_S):
-            if time.monotonic() > deadline:
+            if self._thawed_s() > self._job.limits.wall_s:
                 self._end("wall_timeout")
                 return
             used = sum(_resident_bytes(pid) for pid in _stat_tree(self._popen.pid))
@@ -244,14 +256,8 @@ class LocalProcess:
     def _sweep(self) -> None:
         """Kill what is left: the group, and as root every process of the job's user."""
         self._signal_group(signal.SIGKILL)
-        if self._uid is None:
-            return
-        for entry in Path("/proc").iterdir():
-            try:
-                if entry.name.isdigit() and entry.stat().st_uid == self._uid:
-                    os.kill(int(entry.name), signal.SIGKILL)
-            except OSError:
-                continue  # It ended by itself.
+        if self._uid is not None:
+            kill_user(self._uid)
 
     def _signal_group(self, number: int) -> None:
         try:
@@ -272,9 +278,15 @@ class LocalProcess:
             self._sweep()
 
     def pause(self, paused: bool) -> None:
-        """Freeze or thaw the process group."""
-        if not self._done.is_set():
-            self._signal_group(signal.SIGSTOP if paused else signal.SIGCONT)
+        """Freeze or thaw the process group. Frozen time does not count towards the wall-clock limit."""
+        if self._done.is_set():
+            return
+        self._signal_group(signal.SIGSTOP if paused else signal.SIGCONT)
+        if paused and self._frozen_since is None:
+            self._frozen_since = time.monotonic()
+        elif not paused and self._frozen_since is not None:
+            self._frozen_s += time.monotonic() - self._frozen_since
+            self._frozen_since = None
 
     def collect(self, allow: Iterable[str], destination: Path) -> list[Path]:
         """Copy regular files that match out of the scratch directory."""

@@ -23,26 +23,7 @@ LAYERS: list[set[str]] = [
     {"models"},
     {"project"},
     {"student"},
-    {
-        "toolchain",
-        "build_schema",
-        "build_toml_hints",
-        "build_toml",
-        "allowed_flags",
-        "architectures",
-        "units",
-    },
-    {
-        "flags",
-        "layout",
-        "ninja_file",
-        "build_cache",
-        "build_log",
-        "build",
-        "compiling",
-        "includes",
-        "python_side",
-    },
+    {"builder"},
     {"skills"},
     {"machine", "judge"},
     {"grade"},
@@ -66,11 +47,19 @@ def _layer(module: str) -> int | None:
     return found[0]
 
 
+def _exists(module: str) -> bool:
+    base = ROOT / Path(*module.split("."))
+    return base.with_suffix(".py").is_file() or (base / "__init__.py").is_file()
+
+
 def _imports(path: Path) -> set[str]:
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
-            found.add(node.module)
+            # `from package import module` is an import of the module, not of the whole package.
+            for alias in node.names:
+                submodule = f"{node.module}.{alias.name}"
+                found.add(submodule if _exists(submodule) else node.module)
         elif isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
     return {name for name in found if name.split(".")[0] in ("harness", "sandboxes")}

@@ -15,9 +15,9 @@ from typing import Literal
 from rich.console import Console
 from rich.table import Table
 
+from harness.builder.toolchain import CUDA_EXTRA, Toolchain, find_toolchain
 from harness.machine import machine_facts
 from harness.records import MachineFacts, Record
-from harness.toolchain import CUDA_EXTRA, Toolchain, find_toolchain
 
 _KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "LIFTBENCH_API_KEY")
 _PACKAGES = ("torch", "kernels", "ninja", "openai", "anthropic", "docker", "ray", "kernel_abi_check")

@@ -76,9 +76,9 @@ def make_bench(
     target: str, protocol: str, sandbox: str, cache: Path | None, *, parallel_builds: int = 2
 ) -> Bench:
     """A grader for this machine; warns on stderr where projects are not isolated."""
+    from harness.builder.toolchain import find_toolchain
     from harness.grade import Grader, GradeSettings
     from harness.machine import machine_facts
-    from harness.toolchain import find_toolchain
     from sandboxes.choose import LOCAL_WARNING, choose_sandbox
     from sandboxes.tracking import TrackingSandbox
 

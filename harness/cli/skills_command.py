@@ -94,9 +94,9 @@ def _builder(sandbox: str, cache: Path | None) -> Callable[[Project, Target], Bu
     """Builds one project; a target whose toolchain is missing here raises UsageError."""
     import sys
 
-    from harness.build import build
+    from harness.builder.build import build
+    from harness.builder.toolchain import find_toolchain
     from harness.cli.setup import cache_folder
-    from harness.toolchain import find_toolchain
     from sandboxes.choose import LOCAL_WARNING, choose_sandbox
 
     chosen, toolchain = choose_sandbox(sandbox), find_toolchain()

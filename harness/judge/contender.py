@@ -199,12 +199,14 @@ class Contender:
 
     def reload(self, source: Source) -> None:
         """Load `source` into the running worker: only our own code is ever loaded twice."""
-        places = {"project": "project/__init__.py", "reference": str(source.path and source.path.resolve()), "null": ""}
+        path = "project/__init__.py" if source.kind == "project" else ""
+        if source.kind == "reference" and source.path is not None:
+            path = str(source.path.resolve())  # the worker stands in another directory
         self._send(
             {
                 "op": "load",
                 "kind": source.kind,
-                "path": places[source.kind],
+                "path": path,
                 "module": source.module,
                 "function": source.function,
             }

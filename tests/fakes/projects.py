@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.build_schema import BuildToml
-from harness.build_toml import read_build_toml
+from harness.builder.build_toml import read_build_toml
+from harness.builder.schema import BuildToml
+from harness.builder.toolchain import CudaToolkit, Toolchain
 from harness.records import Project, ProjectFile
-from harness.toolchain import CudaToolkit, Toolchain
 
 BUILD_TOML = """\
 [general]

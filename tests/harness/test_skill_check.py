@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.allowed_flags import allow_cxx
+from harness.builder.allowed_flags import allow_cxx
 from harness.outcome import Cause
 from harness.records import BuildResult, Finding, Project, Target
 from harness.skills.check import SkillReport, check_skill

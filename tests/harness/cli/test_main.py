@@ -19,7 +19,8 @@ def liftbench(*words: str | Path, cwd: Path = ROOT, **environment: str) -> subpr
     return subprocess.run(
         [sys.executable, "-m", "harness.cli.main", *map(str, words)],
         cwd=cwd,
-        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "COLUMNS": "100", "HOME": "/tmp"} | environment,
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "COLUMNS": "100", "HOME": "/tmp"}
+        | environment,
         capture_output=True,
         text=True,
         check=False,

@@ -15,13 +15,13 @@ from importlib import resources
 from pathlib import PurePosixPath
 from typing import Final
 
-from harness.build_schema import BuildToml, Torch, version_parts
-from harness.includes import unlisted_include
+from harness.builder.includes import unlisted_include
+from harness.builder.python_side import python_problems
+from harness.builder.schema import BuildToml, Torch, version_parts
+from harness.builder.toolchain import Toolchain
+from harness.builder.units import HEADER_SUFFIXES, Units, normalised, plan_units
 from harness.outcome import Cause
-from harness.python_side import python_problems
 from harness.records import Finding, Project, ProjectFile, Record, Target
-from harness.toolchain import Toolchain
-from harness.units import HEADER_SUFFIXES, Units, normalised, plan_units
 
 SOURCE: Final = "source"
 """Folder of the build tree that holds the project."""
@@ -69,8 +69,8 @@ def plan_layout(project: Project, toml: BuildToml, target: Target, toolchain: To
 
 
 def template(name: str) -> str:
-    """A file of harness/build_templates."""
-    return (resources.files("harness") / "build_templates" / name).read_text()
+    """A file of harness/builder/templates."""
+    return (resources.files("harness.builder") / "templates" / name).read_text()
 
 
 def variant_name(target: Target, toolchain: Toolchain, stable_abi: tuple[int, int] | None) -> str:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.build_schema import BuildToml, CudaKernel, version_parts
-from harness.build_toml import ABSENT, check, read_build_toml, validate
-from harness.build_toml_hints import hints, line_of
+from harness.builder.build_toml import ABSENT, check, read_build_toml, validate
+from harness.builder.hints import hints, line_of
+from harness.builder.schema import BuildToml, CudaKernel, version_parts
 from harness.errors import HarnessBug
 from harness.outcome import Cause
 from tests.fakes.projects import BUILD_TOML

@@ -10,9 +10,9 @@ import shlex
 from collections.abc import Sequence
 from typing import Final
 
-from harness.flags import compile_argv, library_path, link_argv, object_path
-from harness.layout import SOURCE, Layout
-from harness.toolchain import Toolchain
+from harness.builder.flags import compile_argv, library_path, link_argv, object_path
+from harness.builder.layout import SOURCE, Layout
+from harness.builder.toolchain import Toolchain
 
 _HEADER: Final = """\
 # Written by liftbench; see docs/decisions/0002-direct-ninja.md.

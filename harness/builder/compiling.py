@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from harness.build_log import (
+from harness.builder.flags import library_path
+from harness.builder.layout import Layout
+from harness.builder.log import (
     TREE,
     Failure,
     clean,
@@ -24,13 +26,11 @@ from harness.build_log import (
     missing_header,
     toolkit_gap,
 )
+from harness.builder.ninja_file import ninja_file
+from harness.builder.toolchain import Toolchain
 from harness.errors import HarnessBug, SandboxError
-from harness.flags import library_path
-from harness.layout import Layout
-from harness.ninja_file import ninja_file
 from harness.outcome import Cause
 from harness.records import Finding, Target
-from harness.toolchain import Toolchain
 from sandboxes.collect import CollectError
 from sandboxes.job import ExitFacts, Job, Limits, Sandbox
 

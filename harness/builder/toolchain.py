@@ -24,7 +24,7 @@ _PROBE_TIMEOUT_S: Final = 60.0
 _GXX_MINIMUM: Final = 10  # the first with C++20, which torch's headers need since 2.12
 CUDA_EXTRA: Final = "pip install 'liftbench[cuda]'"
 # torch's headers ask for these even in code that calls no such library; a CPU-only torch and a
-# bare toolkit lack them (harness/build_templates/stubs has stand-ins).
+# bare toolkit lack them (harness/builder/templates/stubs has stand-ins).
 TORCH_CUDA_HEADER: Final = "c10/cuda/impl/cuda_cmake_macros.h"
 MATH_HEADERS: Final = (
     "cublasLt.h",

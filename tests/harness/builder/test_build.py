@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from harness.build import Built, build, build_key
-from harness.build_cache import BuildCache
-from harness.build_log import TREE, clean, compiler_seconds, first_failure, toolkit_gap
-from harness.compiling import abi_verdict
+from harness.builder.build import Built, build, build_key
+from harness.builder.cache import BuildCache
+from harness.builder.compiling import abi_verdict
+from harness.builder.log import TREE, clean, compiler_seconds, first_failure, toolkit_gap
+from harness.builder.toolchain import Toolchain, find_toolchain
 from harness.errors import HarnessBug, SandboxError
 from harness.outcome import Cause
 from harness.records import BuildResult, Project, Target
-from harness.toolchain import Toolchain, find_toolchain
 from sandboxes.local import LocalSandbox
 from tests.fakes.projects import BUILD_TOML, fake_toolchain, project
 from tests.fakes.sandbox import FakeSandbox, exit_facts
@@ -441,8 +441,8 @@ def test_a_build_that_takes_too_long_is_stopped(real, tmp_path):
 _ONE_OF_TWO = """
 import sys
 from pathlib import Path
-from harness.build import build
-from harness.toolchain import find_toolchain
+from harness.builder.build import build
+from harness.builder.toolchain import find_toolchain
 from sandboxes.local import LocalSandbox
 from tests.fakes.projects import project
 given = project(toml={'"torch-ext/torch_binding.cpp", ': ""})
@@ -456,7 +456,7 @@ def test_two_processes_build_once(real, tmp_path):
     """Asked at the same time, one builds and the other waits for it."""
     if real.missing("cpu") is not None:
         pytest.skip(str(real.missing("cpu")))
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     command = [sys.executable, "-c", textwrap.dedent(_ONE_OF_TWO), str(tmp_path)]
     both = [subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     answers = sorted(process.communicate()[0].strip() for process in both)

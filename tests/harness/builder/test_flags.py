@@ -7,20 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from harness.allowed_flags import allow_cuda, allow_cxx
-from harness.architectures import (
+from harness.builder.allowed_flags import allow_cuda, allow_cxx
+from harness.builder.architectures import (
     code_names,
     gencode,
     loose_intersection,
     misspelt,
     supported,
 )
-from harness.build import RECIPE
-from harness.flags import compile_argv, library_path, link_argv
-from harness.layout import Layout, plan_layout
-from harness.ninja_file import ninja_file
+from harness.builder.build import RECIPE
+from harness.builder.flags import compile_argv, library_path, link_argv
+from harness.builder.layout import Layout, plan_layout
+from harness.builder.ninja_file import ninja_file
+from harness.builder.toolchain import Toolchain
 from harness.records import Target, digest_of
-from harness.toolchain import Toolchain
 from tests.fakes.projects import fake_toolchain, project, toml_of
 
 

@@ -14,16 +14,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from harness.architectures import code_names
-from harness.build_cache import BuildCache, Entry
-from harness.build_log import missing_header
-from harness.build_toml import check, read_build_toml
-from harness.compiling import Compiled, abi_verdict, compile_layout
-from harness.layout import Layout, plan_layout
+from harness.builder.architectures import code_names
+from harness.builder.build_toml import check, read_build_toml
+from harness.builder.cache import BuildCache, Entry
+from harness.builder.compiling import Compiled, abi_verdict, compile_layout
+from harness.builder.layout import Layout, plan_layout
+from harness.builder.log import missing_header
+from harness.builder.toolchain import Toolchain
+from harness.builder.units import named_architectures
 from harness.outcome import Cause
 from harness.records import BuildResult, Finding, Project, Target, digest_of
-from harness.toolchain import Toolchain
-from harness.units import named_architectures
 from sandboxes.job import Limits, Sandbox
 
 RECIPE: Final = 1

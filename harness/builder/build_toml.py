@@ -19,8 +19,8 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import ValidationError
 
-from harness.build_schema import BuildToml as BuildToml
-from harness.build_toml_hints import hints
+from harness.builder.hints import hints
+from harness.builder.schema import BuildToml as BuildToml
 from harness.errors import HarnessBug, SandboxError
 from harness.outcome import Cause
 from harness.records import Finding

@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from harness.layout import SOURCE
-from harness.toolchain import Toolchain
+from harness.builder.layout import SOURCE
+from harness.builder.toolchain import Toolchain
 
 TREE: Final = "liftbench-tree"
 """Name of the build tree in the sandbox's scratch directory."""

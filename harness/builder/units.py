@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
 from typing import Final, Literal
 
-from harness.allowed_flags import Allowed, allow_cuda, allow_cxx
-from harness.architectures import TARGET, loose_intersection, misspelt, supported
-from harness.build_schema import BuildToml, CpuKernel, CudaKernel, version_parts
+from harness.builder.allowed_flags import Allowed, allow_cuda, allow_cxx
+from harness.builder.architectures import TARGET, loose_intersection, misspelt, supported
+from harness.builder.schema import BuildToml, CpuKernel, CudaKernel, version_parts
 from harness.outcome import Cause
 from harness.records import Finding, Record, Target
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.toolchain import Toolchain, describe_nvcc, find_toolchain
+from harness.builder.toolchain import Toolchain, describe_nvcc, find_toolchain
 from tests.fakes.projects import fake_toolchain
 
 
@@ -33,10 +33,10 @@ def fake_nvcc(root: Path, *, libraries: str = "lib64") -> Path:
 def test_this_machine_is_described_without_importing_torch():
     """In a fresh process: versions are found and torch is not loaded."""
     code = (
-        "import sys; from harness.toolchain import find_toolchain; t = find_toolchain();"
+        "import sys; from harness.builder.toolchain import find_toolchain; t = find_toolchain();"
         "print(t.torch_version); assert 'torch' not in sys.modules, 'torch was imported'"
     )
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=root, check=False)
     assert done.returncode == 0, done.stderr
     version = pytest.importorskip("torch").__version__

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.includes import unconditional_includes
-from harness.layout import Layout, plan_layout, template, variant_name
+from harness.builder.includes import unconditional_includes
+from harness.builder.layout import Layout, plan_layout, template, variant_name
+from harness.builder.toolchain import Toolchain
 from harness.outcome import Cause
 from harness.records import Finding, Project, Target
-from harness.toolchain import Toolchain
 from tests.fakes.projects import BUILD_TOML, fake_toolchain, project, toml_of
 
 INIT = "torch-ext/fill_it/__init__.py"
@@ -100,7 +100,7 @@ def test_generated_files(toolchain):
 
 def test_stand_ins_are_labelled():
     """Whoever finds one knows what it is."""
-    stubs = Path(__file__).parents[2] / "harness/build_templates/stubs"
+    stubs = Path(__file__).parents[3] / "harness/builder/templates/stubs"
     for path in stubs.rglob("*.h"):
         assert "liftbench stand-in" in path.read_text()
     assert "torch/library.h>" not in template("registration.h").split("#pragma once")[1]

@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Final
 
-from harness.architectures import gencode
-from harness.layout import SOURCE, STUBS, Layout
-from harness.toolchain import Toolchain
-from harness.units import Unit
+from harness.builder.architectures import gencode
+from harness.builder.layout import SOURCE, STUBS, Layout
+from harness.builder.toolchain import Toolchain
+from harness.builder.units import Unit
 
 # torch/share/cmake/Caffe2/public/cuda.cmake: diagnostics that its own headers provoke.
 _SUPPRESSED: Final = (

@@ -1,0 +1,77 @@
+"""A user of its own for every process that root starts.
+
+Owns: choosing a free user id, and killing all that a user runs. Does not own: becoming that user.
+Invariant: an id that has an account or a living process is never chosen, so that killing by user
+never meets a stranger.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import pwd
+import random
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from harness.errors import SandboxError
+
+_RANGE = range(20_000, 60_000)  # below 65536: a user namespace may map no more
+_SWEEPS = 5
+
+
+class FreeUsers:
+    """Hands out user ids, none twice in a row of 40,000."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count(random.SystemRandom().randrange(len(_RANGE)))
+        self._lock = threading.Lock()
+
+    def take(self) -> int | None:
+        """A user that nobody is; None when we are not root and cannot become one."""
+        if os.geteuid() != 0:
+            return None
+        with self._lock:
+            busy = {uid for _, uid in _processes()}
+            for number in itertools.islice(self._numbers, len(_RANGE)):
+                uid = _RANGE[number % len(_RANGE)]
+                if uid not in busy and not _has_account(uid):
+                    return uid
+        raise SandboxError(f"no user id in {_RANGE} is free")
+
+
+def kill_user(uid: int) -> None:
+    """Kill every process of `uid`, again until nobody is left who could have forked meanwhile."""
+    for _ in range(_SWEEPS):
+        if not sum(_kill(pid) for pid, owner in _processes() if owner == uid):
+            return
+
+
+def _kill(pid: int) -> bool:
+    """Kill it; whether it was alive."""
+    try:
+        os.kill(pid, signal.SIGKILL)
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False  # It ended by itself.
+    return state not in "ZX"
+
+
+def _processes() -> Iterator[tuple[int, int]]:
+    """(process id, user id) of all that /proc shows."""
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit():
+                yield int(entry.name), entry.stat().st_uid
+        except OSError:
+            continue  # It ended.
+
+
+def _has_account(uid: int) -> bool:
+    try:
+        pwd.getpwuid(uid)
+    except KeyError:
+        return False
+    return True
