@@ -85,7 +85,6 @@ def evaluate(
     fail_under: Annotated[str | None, typer.Option(help="METRIC=LIFT: exit 3 if less was measured.")] = None,
     dry_run: Annotated[bool, typer.Option(help="Show what would be done, and stop.")] = False,
     fresh: Annotated[bool, typer.Option(help="Begin a new run even if this one exists.")] = False,
-    executor: Annotated[str, typer.Option(help="local.")] = "local",
     runs_dir: RunsOption = DEFAULT_RUNS,
     json_output: JsonOption = False,
     tasks_root: TasksRootOption = None,
@@ -139,7 +138,7 @@ def evaluate(
         print(f"run {store.folder}: {planned} trials, {len(before)} finished before", file=sys.stderr)
         try:
             with EvalProgress(planned, len(before)) as progress:
-                outcome = runner.carry_out(make_executor(executor, max_connections), progress, budget)
+                outcome = runner.carry_out(make_executor("local", max_connections), progress, budget)
         finally:
             bench.grader.close()
             bench.sandbox.stop()

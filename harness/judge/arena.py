@@ -85,6 +85,7 @@ class SetResult:
     outputs: tuple[torch.Tensor, ...]
     """In the order of Task.outputs."""
     changed_inputs: tuple[str, ...]
+    """Operands, or parts of them, that only may be read."""
     changed_guards: tuple[str, ...]
     """Operands next to which a guard band was written."""
 
@@ -146,10 +147,19 @@ class Arena:
                 if not torch.equal(data, before):
                     changed.append(slot.operand.name)
                 continue
+            if slot.operand.mask is not None and self._wrote_unmasked(index, slot, data):
+                changed.append(f"{slot.operand.name} where {slot.operand.mask} is false")
             outputs.append(data.view(slot.dtype).reshape(slot.shape))
         if not _all_equal(snapshot[cursor : base + self.layout.set_bytes], _GUARD_BYTE):
             guards.append(self.layout.slots[-1].operand.name)
         return SetResult(tuple(outputs), tuple(changed), tuple(guards))
+
+    def _wrote_unmasked(self, index: int, slot: Slot, data: torch.Tensor) -> bool:
+        """Whether a `partial` operand's bytes changed in an element that its mask leaves out."""
+        inputs = self._inputs[index]
+        before = inputs[slot.operand.name].reshape(-1).view(torch.uint8)
+        changed = (data != before).reshape(-1, slot.dtype.itemsize).any(dim=1)
+        return bool((changed & ~inputs[str(slot.operand.mask)].reshape(-1)).any())
 
     def close(self) -> None:
         """Release the descriptor and the mapping."""

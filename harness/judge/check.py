@@ -81,7 +81,12 @@ class Verifier:
         return None
 
     def _custom(self, inputs: Tensors, outputs: Outputs, truths: Outputs) -> Finding | None:
-        worst = float(self._problem.custom_compare(outputs, truths, inputs))
+        try:
+            worst = float(self._problem.custom_compare(outputs, truths, inputs))
+        except (IndexError, RuntimeError, ValueError) as error:
+            # Outputs are a student's: an index out of range must not become our failure.
+            message = f"{self._problem.label}: the task's own measure cannot use the outputs: {error}"
+            return Finding(cause=Cause.WRONG_VALUES, message=message)
         worst = math.inf if math.isnan(worst) else worst
         self._remember(Error(worst, 0.0, 0, 0, 0.0, ()), 1.0)
         if worst <= 1.0:

@@ -44,15 +44,21 @@ def element_errors(actual: torch.Tensor, truth: torch.Tensor, factor: float) -> 
     and an infinity equals itself; against anything else they are infinite errors.
     """
     if factor == 0 or not truth.is_floating_point():
-        different = actual != truth
-        return torch.where(different, math.inf, 0.0).double()
+        return torch.where(_same(actual, truth), 0.0, math.inf).double()
+    scale = _scale(truth)
+    if not math.isfinite(float(scale.sum())):
+        # One infinity must not excuse, nor one NaN condemn, the rest of its row.
+        scale = _scale(truth.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0))
     error = (actual.double() - truth).abs_()
-    tolerance = truth.abs().add_(_scale(truth)).mul_(factor)
+    tolerance = truth.abs().add_(scale).mul_(factor)
     error.div_(tolerance.clamp_(min=torch.finfo(torch.float64).tiny))
     if not math.isfinite(float(error.sum())):
-        same = (actual.double() == truth) | (actual.isnan() & truth.isnan())
-        error = torch.where(same, 0.0, error).nan_to_num_(nan=math.inf, posinf=math.inf)
+        error = torch.where(_same(actual, truth), 0.0, error).nan_to_num_(nan=math.inf, posinf=math.inf)
     return error
+
+
+def _same(actual: torch.Tensor, truth: torch.Tensor) -> torch.Tensor:
+    return (actual == truth) | (actual.isnan() & truth.isnan())
 
 
 def worst_error(actual: torch.Tensor, truth: torch.Tensor, factor: float) -> float:

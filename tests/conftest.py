@@ -1,0 +1,49 @@
+"""Shared by all tests: a sandbox and a grader on the CPU target."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from harness.builder.toolchain import Toolchain, find_toolchain
+from harness.grade import Grader, GradeSettings
+from harness.machine import machine_facts
+from sandboxes.local import LocalSandbox
+from sandboxes.tracking import TrackingSandbox
+
+
+@pytest.fixture(scope="session")
+def toolchain() -> Toolchain:
+    """What this machine builds with; a test that needs it is skipped where it cannot build for the CPU."""
+    found = find_toolchain()
+    missing = found.missing("cpu")
+    if missing is not None:
+        pytest.skip(f"cannot build for the CPU: {missing}")
+    return found
+
+
+@pytest.fixture(scope="session")
+def sandbox() -> Iterator[TrackingSandbox]:
+    """A local sandbox; nothing of it outlives the session."""
+    tracking = TrackingSandbox(LocalSandbox())
+    yield tracking
+    tracking.stop()
+
+
+@pytest.fixture(scope="session")
+def grader(
+    toolchain: Toolchain, sandbox: TrackingSandbox, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Grader]:
+    """Grades on the CPU, with deadlines and memory fit for tiny projects."""
+    settings = GradeSettings(
+        target="cpu",
+        protocol="quick",
+        cache=tmp_path_factory.mktemp("cache"),
+        worker_wall_s=60.0,
+        call_wall_s=4.0,
+        worker_memory_bytes=3 << 29,
+    )
+    made = Grader(settings, sandbox, toolchain, machine_facts(toolchain))
+    yield made
+    made.close()

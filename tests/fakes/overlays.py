@@ -1,0 +1,32 @@
+"""Tiny projects for the CPU target, made from a base folder and the files that differ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from harness.catalogue import LoadedTask, load_task, read_project
+from harness.records import Project, ProjectFile
+
+TESTS = Path(__file__).parents[1]
+ZOO = TESTS / "zoo"
+TASKS = TESTS / "tasks_for_tests"
+
+
+def throw_away_task(name: str) -> LoadedTask:
+    """A throw-away task of tests/tasks_for_tests."""
+    return load_task(TASKS / "t" / name)
+
+
+def overlaid(base: Path, changes: Mapping[str, str]) -> Project:
+    """The project in `base` with some files replaced or added; they are text."""
+    files = {file.path: file.text for file in read_project(base).files} | changes
+    return Project(files=tuple(ProjectFile(path=p, text=files[p]) for p in sorted(files)))
+
+
+def zoo_project(name: str, token: str = "0") -> Project:
+    """A project of the zoo: base/ with the files of its own folder over it."""
+    folder = ZOO / name
+    own = [p for p in folder.rglob("*") if p.is_file() and p.name != "zoo.toml" and p.suffix != ".pyc"]
+    changes = {p.relative_to(folder).as_posix(): p.read_text().replace("@TOKEN@", token) for p in own}
+    return overlaid(ZOO / "base", changes)

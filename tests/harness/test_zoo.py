@@ -1,0 +1,44 @@
+"""Bad and hostile projects: each gets its verdict, and for the intended reason."""
+
+from __future__ import annotations
+
+import secrets
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from harness.grade import Grader
+from tests.fakes.overlays import ZOO, throw_away_task, zoo_project
+
+NAMES = sorted(path.parent.name for path in ZOO.glob("*/zoo.toml"))
+
+
+def _processes_called(name: str) -> list[str]:
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            command = entry.read_bytes()
+        except OSError:
+            continue  # It ended.
+        if name.encode() in command:
+            found.append(entry.parent.name)
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_project_of_the_zoo(name: str, grader: Grader) -> None:
+    """The verdict and the cause are those of zoo.toml, the message names the intended reason, and no process stays."""
+    expected = tomllib.loads((ZOO / name / "zoo.toml").read_text())
+    token = secrets.token_hex(8)
+    grade = grader.grade(zoo_project(name, token), throw_away_task("scale"))
+    assert (grade.verdict, grade.finding.cause) == (expected["verdict"], expected["cause"]), grade.finding
+    assert expected["message"] in grade.finding.message
+    assert _processes_called(f"liftbench-zoo-{token}") == []
+
+
+def test_zoo_is_complete() -> None:
+    """Every folder of the zoo but the base says what is expected of it."""
+    folders = {path.name for path in ZOO.iterdir() if path.is_dir()} - {"base"}
+    assert folders == set(NAMES)

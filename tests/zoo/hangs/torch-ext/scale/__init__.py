@@ -1,0 +1,3 @@
+def scale(out, x, *, alpha):
+    while True:
+        pass

@@ -1,0 +1,2 @@
+def scale(out, x, *, alpha):
+    raise RuntimeError("not today")
