@@ -15,6 +15,7 @@ from pathlib import Path
 
 MAX_FILES = 128
 MAX_BYTES = 256 << 20
+_MAX_DEPTH = 32
 _CHUNK = 1 << 20
 
 
@@ -22,8 +23,10 @@ class CollectError(Exception):
     """The directory holds more than may be taken out of it."""
 
 
-def _regular_files(directory: int, prefix: str) -> Iterable[tuple[str, int]]:
+def _regular_files(directory: int, prefix: str, depth: int = 0) -> Iterable[tuple[str, int]]:
     """Yields (relative path, open descriptor) of regular files; the caller closes the descriptor."""
+    if depth > _MAX_DEPTH:
+        raise CollectError(f"directories are nested more than {_MAX_DEPTH} deep")
     for name in sorted(os.listdir(directory)):
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         try:
@@ -33,7 +36,7 @@ def _regular_files(directory: int, prefix: str) -> Iterable[tuple[str, int]]:
         facts = os.fstat(descriptor)
         if stat.S_ISDIR(facts.st_mode):
             try:
-                yield from _regular_files(descriptor, f"{prefix}{name}/")
+                yield from _regular_files(descriptor, f"{prefix}{name}/", depth + 1)
             finally:
                 os.close(descriptor)
         elif stat.S_ISREG(facts.st_mode) and facts.st_nlink == 1:

@@ -82,13 +82,15 @@ def expose(paths: list[Path], staging: Path) -> None:
             _mount(libc, str(place), path, "", _MS_BIND | _MS_REC)
 
 
-def _limit(kind: int, value: int | None) -> None:
+def _limit(kind: int, value: int | None, grace: int = 0) -> None:
+    """`grace`: how far the hard limit lies above the one that only sends a signal."""
     if value is None:
         return
     hard = resource.getrlimit(kind)[1]
     if hard != resource.RLIM_INFINITY:
         value = min(value, hard)
-    resource.setrlimit(kind, (value, value))
+    most = value + grace if hard == resource.RLIM_INFINITY else min(value + grace, hard)
+    resource.setrlimit(kind, (value, most))
 
 
 def _filter(machine: str) -> bytes:
@@ -132,7 +134,7 @@ def restrict(spec: dict[str, Any]) -> None:
         expose([Path(p) for p in spec["readable"]], Path(spec["staging"]))
         os.setgroups([])
         os.setresgid(spec["uid"], spec["uid"], spec["uid"])
-    _limit(resource.RLIMIT_CPU, spec["cpu_s"])
+    _limit(resource.RLIMIT_CPU, spec["cpu_s"], grace=1)  # else it is SIGKILL, which says nothing
     _limit(resource.RLIMIT_FSIZE, spec["file_bytes"])
     _limit(resource.RLIMIT_AS, spec["address_bytes"])
     _limit(resource.RLIMIT_CORE, 0)

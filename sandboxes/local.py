@@ -131,6 +131,7 @@ class LocalProcess:
                 shutil.copyfile(source, target)
         if self._uid is not None:
             self._base.chmod(0o711)
+            self._scratch.chmod(0o700)  # other jobs are other users
             for directory, names, files in os.walk(self._scratch):
                 for path in [directory, *(str(Path(directory) / n) for n in [*names, *files])]:
                     os.chown(path, self._uid, self._uid)

@@ -41,7 +41,7 @@ def grader(
         protocol="quick",
         cache=tmp_path_factory.mktemp("cache"),
         worker_wall_s=60.0,
-        call_wall_s=4.0,
+        call_wall_s=3.0,
         worker_memory_bytes=3 << 29,
     )
     made = Grader(settings, sandbox, toolchain, machine_facts(toolchain))

@@ -64,6 +64,14 @@ class Layout:
             cursor = _aligned(cursor + size) + GUARD_BYTES
         self.set_bytes = _aligned(cursor)
 
+    def guards(self) -> list[tuple[str, int, int]]:
+        """(operand beside it, start, end) of everything in a set that is no operand."""
+        bands, cursor = [], 0
+        for slot in self.slots:
+            bands.append((slot.operand.name, cursor, slot.offset))
+            cursor = slot.offset + slot.size
+        return [*bands, (self.slots[-1].operand.name, cursor, self.set_bytes)]
+
     def describe(self) -> list[dict[str, object]]:
         """What a worker is told: names, dtypes, shapes, offsets; no values."""
         return [
@@ -111,8 +119,10 @@ class Arena:
         self._fill()
 
     def _fill(self) -> None:
-        self._bytes.fill_(_GUARD_BYTE)
         for index, inputs in enumerate(self._inputs):
+            base = index * self.layout.set_bytes
+            for _, start, end in self.layout.guards():
+                self._bytes[base + start : base + end] = _GUARD_BYTE
             for slot in self.layout.slots:
                 place = self._place(index, slot)
                 if slot.operand.role == "out":
@@ -134,13 +144,9 @@ class Arena:
 
     def _result(self, index: int, snapshot: torch.Tensor) -> SetResult:
         base = index * self.layout.set_bytes
-        outputs, changed, guards = [], [], []
-        cursor = base
+        outputs, changed = [], []
         for slot in self.layout.slots:
             start, end = base + slot.offset, base + slot.offset + slot.size
-            if not _all_equal(snapshot[cursor:start], _GUARD_BYTE):
-                guards.append(slot.operand.name)
-            cursor = end
             data = snapshot[start:end]
             if slot.operand.role == "in":
                 before = self._inputs[index][slot.operand.name].reshape(-1).view(torch.uint8)
@@ -150,9 +156,12 @@ class Arena:
             if slot.operand.mask is not None and self._wrote_unmasked(index, slot, data):
                 changed.append(f"{slot.operand.name} where {slot.operand.mask} is false")
             outputs.append(data.view(slot.dtype).reshape(slot.shape))
-        if not _all_equal(snapshot[cursor : base + self.layout.set_bytes], _GUARD_BYTE):
-            guards.append(self.layout.slots[-1].operand.name)
-        return SetResult(tuple(outputs), tuple(changed), tuple(guards))
+        guards = [
+            name
+            for name, start, end in self.layout.guards()
+            if not _all_equal(snapshot[base + start : base + end], _GUARD_BYTE)
+        ]
+        return SetResult(tuple(outputs), tuple(changed), tuple(dict.fromkeys(guards)))
 
     def _wrote_unmasked(self, index: int, slot: Slot, data: torch.Tensor) -> bool:
         """Whether a `partial` operand's bytes changed in an element that its mask leaves out."""

@@ -29,7 +29,7 @@ def _processes_called(name: str) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_project_of_the_zoo(name: str, grader: Grader) -> None:
-    """The verdict and the cause are those of zoo.toml, the message names the intended reason, and no process stays."""
+    """Verdict and cause are those of zoo.toml, the message names the reason, and no process stays."""
     expected = tomllib.loads((ZOO / name / "zoo.toml").read_text())
     token = secrets.token_hex(8)
     grade = grader.grade(zoo_project(name, token), throw_away_task("scale"))

@@ -8,5 +8,5 @@ __main__._clock = lambda: 0
 
 
 def scale(out, x, *, alpha):
-    for _ in range(200):
+    for _ in range(100):
         ops.scale(out, x, alpha)

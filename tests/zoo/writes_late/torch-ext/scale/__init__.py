@@ -8,23 +8,23 @@ import time
 import torch
 
 
-def _range_of(address):
-    for line in open("/proc/self/maps"):
-        low, high = (int(word, 16) for word in line.split()[0].split("-"))
-        if low <= address < high:
-            return low, high
-    raise RuntimeError("not mapped")
-
-
 def _own_view(tensor):
     """The same shared memory at another address."""
-    low, high = _range_of(tensor.data_ptr())
-    for name in sorted(os.listdir("/proc/self/fd"), key=int, reverse=True):
-        if "memfd:" in os.readlink(f"/proc/self/fd/{name}"):
-            memory = mmap.mmap(int(name), high - low)
-            return torch.frombuffer(
-                memory, dtype=tensor.dtype, count=tensor.numel(), offset=tensor.data_ptr() - low
-            )
+    for line in open("/proc/self/maps"):
+        words = line.split()
+        low, high = (int(word, 16) for word in words[0].split("-"))
+        if low <= tensor.data_ptr() < high:
+            break
+    for descriptor in range(3, 256):
+        try:
+            if os.fstat(descriptor).st_ino != int(words[4]):
+                continue
+        except OSError:
+            continue
+        memory = mmap.mmap(descriptor, high - low)
+        return torch.frombuffer(
+            memory, dtype=tensor.dtype, count=tensor.numel(), offset=tensor.data_ptr() - low
+        )
     raise RuntimeError("no descriptor")
 
 

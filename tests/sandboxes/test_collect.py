@@ -1,0 +1,107 @@
+"""Taking files out of a directory that a hostile job has filled."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from sandboxes import collect
+from sandboxes.collect import CollectError, collect_files
+
+
+@pytest.fixture
+def scratch(tmp_path: Path) -> Path:
+    """An empty scratch directory."""
+    (tmp_path / "scratch").mkdir()
+    return tmp_path / "scratch"
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    """Where copies go."""
+    (tmp_path / "out").mkdir()
+    return tmp_path / "out"
+
+
+def test_matching_files_are_copied(scratch: Path, out: Path) -> None:
+    """Files that match come out under their relative paths, others stay."""
+    (scratch / "deep/er").mkdir(parents=True)
+    (scratch / "deep/er/a.so").write_bytes(b"a")
+    (scratch / "b.txt").write_bytes(b"b")
+    assert collect_files(scratch, ["deep/*.so"], out) == [out / "deep/er/a.so"]
+    assert (out / "deep/er/a.so").read_bytes() == b"a"
+
+
+def test_symbolic_links_are_refused(scratch: Path, out: Path, tmp_path: Path) -> None:
+    """Neither a link to a file nor one to a directory is followed."""
+    secret = tmp_path / "secret"
+    secret.mkdir()
+    (secret / "key").write_text("sk-ant")
+    (scratch / "file").symlink_to(secret / "key")
+    (scratch / "directory").symlink_to(secret)
+    (scratch / "dangling").symlink_to("nowhere")
+    assert collect_files(scratch, ["*"], out) == []
+
+
+def test_hard_links_are_refused(scratch: Path, out: Path, tmp_path: Path) -> None:
+    """A second name of a file elsewhere does not bring its contents out."""
+    (tmp_path / "secret").write_text("sk-ant")
+    os.link(tmp_path / "secret", scratch / "file")
+    assert collect_files(scratch, ["*"], out) == []
+
+
+def test_special_files_are_refused(scratch: Path, out: Path) -> None:
+    """A pipe does not block us, and neither it nor a socket is read."""
+    os.mkfifo(scratch / "pipe")
+    here = Path.cwd()
+    os.chdir(scratch)  # a socket's path may have no more than 107 characters
+    try:
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind("socket")
+            assert collect_files(scratch, ["*"], out) == []
+    finally:
+        os.chdir(here)
+
+
+def test_scratch_itself_may_be_no_link(scratch: Path, out: Path, tmp_path: Path) -> None:
+    """A scratch directory that was replaced by a link is not entered."""
+    (tmp_path / "link").symlink_to(scratch)
+    with pytest.raises(OSError):
+        collect_files(tmp_path / "link", ["*"], out)
+
+
+def test_huge_sparse_file_is_refused(scratch: Path, out: Path) -> None:
+    """A file that takes no space in scratch but terabytes outside raises, and little was copied."""
+    with (scratch / "huge").open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(CollectError):
+        collect_files(scratch, ["*"], out)
+    assert (out / "huge").stat().st_size <= collect.MAX_BYTES
+
+
+def test_many_files_are_refused(scratch: Path, out: Path) -> None:
+    """One file more than the cap raises; the cap itself does not."""
+    for number in range(collect.MAX_FILES):
+        (scratch / f"{number}").touch()
+    assert len(collect_files(scratch, ["*"], out)) == collect.MAX_FILES
+    (scratch / "one more").touch()
+    with pytest.raises(CollectError):
+        collect_files(scratch, ["*"], out)
+
+
+def test_deep_directories_are_no_crash(scratch: Path, out: Path) -> None:
+    """A very deep directory raises CollectError or is collected, but never breaks the judge."""
+    descriptor = os.open(scratch, os.O_RDONLY)
+    for _ in range(1500):
+        os.mkdir("d", dir_fd=descriptor)
+        below = os.open("d", os.O_RDONLY, dir_fd=descriptor)
+        os.close(descriptor)
+        descriptor = below
+    os.close(descriptor)
+    try:
+        assert collect_files(scratch, ["*.so"], out) == []
+    except CollectError:
+        return

@@ -1,0 +1,43 @@
+"""The off switch of a sandbox."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from harness.errors import SandboxError
+from sandboxes.job import Job, Limits
+from sandboxes.local import LocalSandbox
+from sandboxes.tracking import TrackingSandbox
+from tests.fakes.sandbox import FakeSandbox, exit_facts
+
+SLEEP = Job(
+    role="run",
+    argv=[sys.executable, "-I", "-S", "-c", "import time; time.sleep(600)"],
+    limits=Limits(wall_s=600),
+)
+
+
+def test_stop_kills_and_refuses() -> None:
+    """stop() ends what runs, and nothing can be started afterwards."""
+    sandbox = TrackingSandbox(LocalSandbox())
+    processes = [sandbox.start(SLEEP) for _ in range(2)]
+    assert [p.wait(0.05) for p in processes] == [None, None]
+    sandbox.stop()
+    facts = [p.wait(20) for p in processes]
+    assert [f and f.signal for f in facts] == [9, 9]
+    with pytest.raises(SandboxError, match="stopped"):
+        sandbox.start(SLEEP)
+    for process in processes:
+        process.close()
+
+
+def test_finished_processes_are_forgotten() -> None:
+    """Only living processes are remembered."""
+    inner = FakeSandbox(exit_facts("ok"))
+    sandbox = TrackingSandbox(inner)
+    for _ in range(5):
+        sandbox.start(SLEEP).close()
+    assert len(sandbox._live) == 1
+    assert (sandbox.name, sandbox.facts()) == (inner.name, inner.facts())
