@@ -14,6 +14,8 @@ from typing import Final, Literal
 import numpy as np
 import numpy.typing as npt
 
+from harness.student_t import t_ppf, t_upper
+
 # Differences below this share of the largest input are rounding dust, so they count as ties.
 _DUST: Final = 1e-12
 _FLIPS: Final = 100_000
@@ -76,14 +78,6 @@ class Lift:
     confidence: float = 0.95
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """The conclusion about a skill and the rule that led to it, in words."""
-
-    decision: Literal["helps", "hurts", "inconclusive"]
-    reason: str
-
-
 def _require(condition: bool, message: str) -> None:
     if not condition:
         raise ValueError(message)
@@ -103,61 +97,6 @@ def _finite(values: Iterable[float], name: str) -> list[float]:
 
 def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)  # fsum: the result does not depend on the order
-
-
-def _beta_fraction(a: float, b: float, x: float) -> float:
-    """Continued fraction of the incomplete beta function, DLMF 8.17.22, by modified Lentz."""
-    numerator, denominator = 1.0, 1.0 / (1.0 - (a + b) * x / (a + 1.0))
-    result = denominator
-    for m in range(1, 100_000):
-        even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
-        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
-        for term in (even, odd):
-            denominator = 1.0 / (1.0 + term * denominator)
-            numerator = 1.0 + term / numerator
-            result *= numerator * denominator
-        if abs(numerator * denominator - 1.0) < 3e-15:
-            return result
-    raise ArithmeticError(f"incomplete beta did not converge for a={a}, b={b}, x={x}")
-
-
-def _t_upper(t: float, df: float) -> float:
-    """P(T > t) for t >= 0: half of I_x(df/2, 1/2), x = df / (df + t^2) (DLMF 8.17)."""
-    if t == 0.0:
-        return 0.5
-    a, b, ratio = df / 2.0, 0.5, t / math.sqrt(df)
-    # log1p keeps the digits for large df, hypot does not overflow for large t.
-    log_x = -math.log1p(ratio * ratio) if ratio < 1.0 else -2.0 * math.log(math.hypot(1.0, ratio))
-    log_y = 2.0 * math.log(ratio) + log_x
-    x, y = math.exp(log_x), math.exp(log_y)
-    log_beta = math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)
-    front = math.exp(a * log_x + b * log_y - log_beta)
-    if x < (a + 1.0) / (a + b + 2.0):
-        return 0.5 * front * _beta_fraction(a, b, x) / a
-    return 0.5 * (1.0 - front * _beta_fraction(b, a, y) / b)
-
-
-def t_cdf(t: float, df: float) -> float:
-    """P(T <= t) of Student's t with df >= 1 degrees of freedom. ValueError: t not finite, df < 1."""
-    _require(math.isfinite(t), f"t must be finite, got {t}")
-    _require(1.0 <= df < math.inf, f"df must be finite and at least 1, got {df}")
-    upper = _t_upper(abs(t), df)
-    return 1.0 - upper if t > 0 else upper
-
-
-def t_ppf(p: float, df: float) -> float:
-    """The t with P(T <= t) = p: bisection on the tail. ValueError: p outside (0, 1), df < 1."""
-    _require(1e-300 <= p < 1.0, f"p must lie strictly between 0 and 1, got {p}")
-    _require(1.0 <= df < math.inf, f"df must be finite and at least 1, got {df}")
-    tail = min(p, 1.0 - p)
-    if tail == 0.5:
-        return 0.0
-    low, high = 0.0, 1.0
-    while _t_upper(high, df) > tail:
-        low, high = high, 2.0 * high
-    while low < (middle := 0.5 * (low + high)) < high:  # ends at two neighbouring floats
-        low, high = (middle, high) if _t_upper(middle, df) > tail else (low, middle)
-    return high if p > 0.5 else -high
 
 
 def wilson(successes: int, n: int, confidence: float = 0.95) -> Interval | None:
@@ -205,7 +144,7 @@ def _mean_interval(values: Sequence[float], confidence: float, scale: float) -> 
     squares = math.fsum(((value - mean) / scale) ** 2 for value in values)  # no over- or underflow
     error = scale * math.sqrt(squares / (n - 1) / n)
     half = t_ppf(quantile, n - 1) * error
-    p_value = min(1.0, 2.0 * _t_upper(abs(mean) / error, n - 1))
+    p_value = min(1.0, 2.0 * t_upper(abs(mean) / error, n - 1))
     return Estimate(mean, Interval(mean - half, mean + half), p_value, n)
 
 
@@ -330,56 +269,6 @@ def holm(p_values: Sequence[float | None]) -> tuple[float | None, ...]:
         running = max(running, min(1.0, (len(p_values) - rank) * p))
         adjusted[index] = running
     return tuple(adjusted)
-
-
-def _direction(lift: Lift, p: float | None, alpha: float, minimum: int) -> tuple[int, str]:
-    """+1, -1 or 0 (undecided) for one comparison, with the reason."""
-    _require(
-        math.isclose(lift.confidence, 1.0 - alpha, abs_tol=1e-9),
-        f"alpha={alpha} needs an interval of confidence {1.0 - alpha}, got {lift.confidence}",
-    )
-    if lift.n_families < minimum:
-        return 0, "too few families"
-    if lift.interval is None or p is None:
-        return 0, "no interval: every family shows the same difference"
-    if lift.interval.low <= 0.0 <= lift.interval.high:
-        return 0, "the interval includes 0"
-    if p >= alpha:
-        return 0, f"p = {p:.3g} is not below {alpha:g}"
-    return (1 if lift.interval.low > 0.0 else -1), f"the interval excludes 0, p = {p:.3g}"
-
-
-def decide(
-    lift: Lift,
-    *,
-    minimum_families: int = 6,
-    alpha: float = 0.05,
-    blocked: str | None = None,
-    placebo: Lift | None = None,
-    p_adjusted: float | None = None,
-) -> Decision:
-    """Conclude on one metric fixed before the run (DESIGN.md, Statistics).
-
-    lift: with_skill minus without_skill; placebo: with_skill minus placebo, which `helps` must
-    beat too (both tests must pass, so the pair needs no correction; under Holm, adjust the larger
-    of the two p values). p_adjusted replaces lift.p_value. blocked: a reason why no decision may
-    be made. ValueError: an interval whose confidence is not 1 - alpha, p_adjusted outside [0, 1]
-    or below the raw p, minimum_families < 2.
-    """
-    _share(alpha, "alpha")
-    _require(minimum_families >= 2, f"minimum_families must be at least 2, got {minimum_families}")
-    p = lift.p_value
-    if p_adjusted is not None:
-        _require((p or 0.0) <= p_adjusted <= 1.0, f"p_adjusted={p_adjusted} must lie in [p, 1]")
-        p = p_adjusted
-    side, reason = _direction(lift, p, alpha, minimum_families)
-    if blocked is not None and lift.n_families >= minimum_families:
-        side, reason = 0, blocked
-    if side > 0 and placebo is not None:
-        beats, why = _direction(placebo, placebo.p_value, alpha, minimum_families)
-        side = max(0, beats)
-        reason += ", also against the placebo" if side else f"; against the placebo: {why}"
-    return Decision("helps" if side > 0 else "hurts" if side < 0 else "inconclusive", reason)
 
 
 def minimum_detectable_ratio(sd: float, n_units: int, power: float = 0.8, alpha: float = 0.05) -> float:

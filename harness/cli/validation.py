@@ -67,7 +67,8 @@ def validate_tasks(tasks: Sequence[LoadedTask], grader: Grader, progress: TextIO
 def print_validation(results: Sequence[Validation]) -> None:
     """A table on stdout, one line for each expert and one for what surprised."""
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in ("task", "what", "verdict", "build s", "worst error", "speedup, 95% CI", ""):
+    table.add_column("task", no_wrap=True)
+    for name in ("what", "verdict", "build s", "worst error", "speedup, 95% CI", ""):
         table.add_column(name)
     for one in results:
         if one.what != "expert" and one.as_expected:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from harness import stats
+from harness.decision import Decision, decide
 from harness.records import Arm, RunConfig
 from harness.report.figures import plural
 from harness.report.metrics import TESTED, Metric, metrics_for
@@ -126,14 +127,14 @@ def _conclude(study: Study, contrast: Contrast, p_adjusted: float | None) -> Con
     lift = contrast.lifts[metric]
     if lift is None:
         why = f"{metric} was not measured: {gap.reason if gap else 'unknown'}"
-        decision = stats.Decision("inconclusive", why)
+        decision = Decision("inconclusive", why)
     elif not lift.n_families:
-        decision = stats.Decision("inconclusive", "no task has a scored trial in both arms")
+        decision = Decision("inconclusive", "no task has a scored trial in both arms")
     elif lift.n_families < MINIMUM_FAMILIES:
         why = f"too few families ({lift.n_families} of at least {MINIMUM_FAMILIES})"
-        decision = stats.Decision("inconclusive", why)
+        decision = Decision("inconclusive", why)
     else:
-        decision = stats.decide(
+        decision = decide(
             lift,
             minimum_families=MINIMUM_FAMILIES,
             blocked=contrast.blocked,

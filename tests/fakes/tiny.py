@@ -61,7 +61,9 @@ src = ["{name}.cpp"]
 """,
     "{name}.cpp": """
 #include <cstdint>
-void run(float* out, const float* x, int64_t n) {{ for (int64_t i = 0; i < n; ++i) out[i] = {factor} * x[i]; }}
+void run(float* out, const float* x, int64_t n) {{
+  for (int64_t i = 0; i < n; ++i) out[i] = {factor} * x[i];
+}}
 """,
     "torch-ext/torch_binding.cpp": """
 #include <torch/csrc/stable/library.h>

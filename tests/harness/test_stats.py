@@ -12,8 +12,9 @@ from typing import Literal
 
 import pytest
 
-from harness import stats
-from harness.stats import Decision, Interval, Lift, Observation
+from harness import stats, student_t
+from harness.decision import Decision, decide
+from harness.stats import Interval, Lift, Observation
 
 Arm = Literal["treatment", "control"]
 
@@ -57,50 +58,50 @@ _DARWIN = [49.0, -67, 8, 16, 6, 23, 28, 41, 14, 29, 56, 24, 75, 60, -48]
 )
 def test_t_quantiles_match_the_printed_table(p: float, df: int, published: float) -> None:
     """t_ppf gives the values of the usual printed t table to its three decimals."""
-    assert stats.t_ppf(p, df) == pytest.approx(published, abs=5.1e-4)
-    assert stats.t_ppf(1.0 - p, df) == pytest.approx(-published, abs=5.1e-4)
+    assert student_t.t_ppf(p, df) == pytest.approx(published, abs=5.1e-4)
+    assert student_t.t_ppf(1.0 - p, df) == pytest.approx(-published, abs=5.1e-4)
 
 
 @pytest.mark.parametrize("t", [-1e8, -3.0, -0.1, 0.0, 1e-9, 0.5, 2.0, 40.0, 1e8])
 def test_t_cdf_has_its_closed_forms(t: float) -> None:
     """With 1 and 2 degrees of freedom t_cdf is the arctangent and the algebraic closed form."""
-    assert stats.t_cdf(t, 1) == pytest.approx(0.5 + math.atan(t) / math.pi, abs=1e-13)
+    assert student_t.t_cdf(t, 1) == pytest.approx(0.5 + math.atan(t) / math.pi, abs=1e-13)
     two = 0.5 + t / (2.0 * math.sqrt(2.0 + t * t))
-    assert stats.t_cdf(t, 2) == pytest.approx(two, abs=1e-13)
+    assert student_t.t_cdf(t, 2) == pytest.approx(two, abs=1e-13)
 
 
 @pytest.mark.parametrize("df", [1, 2.5, 7, 40, 1_000])
 @pytest.mark.parametrize("p", [1e-12, 0.001, 0.2, 0.5, 0.500001, 0.8, 0.975, 0.9999])
 def test_quantile_and_cdf_are_inverse(df: float, p: float) -> None:
     """t_cdf undoes t_ppf over the whole range, also far in the tail."""
-    assert stats.t_cdf(stats.t_ppf(p, df), df) == pytest.approx(p, rel=1e-11)
+    assert student_t.t_cdf(student_t.t_ppf(p, df), df) == pytest.approx(p, rel=1e-11)
 
 
 def test_t_approaches_the_normal_distribution() -> None:
     """With a million degrees of freedom the 97.5% quantile is the normal one."""
-    assert stats.t_ppf(0.975, 1e6) == pytest.approx(1.959964 + 2.4e-6, abs=1e-6)
+    assert student_t.t_ppf(0.975, 1e6) == pytest.approx(1.959964 + 2.4e-6, abs=1e-6)
 
 
 @pytest.mark.parametrize("df", [0.5, 0.0, -1.0, math.nan, math.inf])
 def test_t_refuses_bad_degrees_of_freedom(df: float) -> None:
     """Degrees of freedom below 1 or not finite are refused."""
     with pytest.raises(ValueError, match="df"):
-        stats.t_ppf(0.9, df)
+        student_t.t_ppf(0.9, df)
     with pytest.raises(ValueError, match="df"):
-        stats.t_cdf(1.0, df)
+        student_t.t_cdf(1.0, df)
 
 
 @pytest.mark.parametrize("p", [0.0, 1.0, -0.1, 1.1, math.nan])
 def test_t_ppf_refuses_a_bad_probability(p: float) -> None:
     """A probability outside the open unit interval is refused."""
     with pytest.raises(ValueError, match="p must"):
-        stats.t_ppf(p, 5)
+        student_t.t_ppf(p, 5)
 
 
 def test_t_cdf_refuses_a_value_that_is_not_finite() -> None:
     """t must be a finite number."""
     with pytest.raises(ValueError, match="finite"):
-        stats.t_cdf(math.nan, 5)
+        student_t.t_cdf(math.nan, 5)
 
 
 # Rates
@@ -523,45 +524,45 @@ def test_holm_refuses_what_is_no_p_value(p: float) -> None:
 
 def test_a_clear_lift_helps_and_its_mirror_hurts() -> None:
     """An interval off zero with p below alpha is called in its direction."""
-    assert stats.decide(stats.paired_lift(_study(_CLEAR))).decision == "helps"
+    assert decide(stats.paired_lift(_study(_CLEAR))).decision == "helps"
     worse = stats.paired_lift(_study([-difference for difference in _CLEAR]))
-    assert stats.decide(worse).decision == "hurts"
+    assert decide(worse).decision == "hurts"
 
 
 def test_an_unclear_lift_is_inconclusive() -> None:
     """An interval across zero decides nothing, and the reason says so."""
-    found = stats.decide(stats.paired_lift(_study(_UNCLEAR)))
+    found = decide(stats.paired_lift(_study(_UNCLEAR)))
     assert found == Decision("inconclusive", "the interval includes 0")
 
 
 def test_fewer_than_six_families_never_decide() -> None:
     """Five families are too few, whatever the evidence or block; six can decide."""
     five = stats.paired_lift(_study(_CLEAR[:5]))
-    assert stats.decide(five) == Decision("inconclusive", "too few families")
-    assert stats.decide(five, blocked="infra").reason == "too few families"
-    assert stats.decide(stats.paired_lift([])).reason == "too few families"
-    assert stats.decide(stats.paired_lift(_study(_CLEAR[:6]))).decision == "helps"
+    assert decide(five) == Decision("inconclusive", "too few families")
+    assert decide(five, blocked="infra").reason == "too few families"
+    assert decide(stats.paired_lift([])).reason == "too few families"
+    assert decide(stats.paired_lift(_study(_CLEAR[:6]))).decision == "helps"
 
 
 def test_interval_and_p_value_must_agree() -> None:
     """An interval off zero is not enough: the (adjusted) p value must be below alpha as well."""
     lift = stats.paired_lift(_study(_CLEAR[:6]))
     assert lift.p_value == 0.03125
-    found = stats.decide(lift, p_adjusted=0.0625)
+    found = decide(lift, p_adjusted=0.0625)
     assert found == Decision("inconclusive", "p = 0.0625 is not below 0.05")
-    assert stats.decide(replace(lift, p_value=0.05)).decision == "inconclusive"
+    assert decide(replace(lift, p_value=0.05)).decision == "inconclusive"
 
 
 def test_zero_spread_is_inconclusive() -> None:
     """Equal differences in every family have no interval, so there is no decision."""
-    found = stats.decide(stats.paired_lift(_study([0.5] * 8)))
+    found = decide(stats.paired_lift(_study([0.5] * 8)))
     assert found.decision == "inconclusive"
     assert found.reason.startswith("no interval")
 
 
 def test_a_blocked_decision_gives_its_reason() -> None:
     """A block, such as unequal infra rates, overrules a clear lift."""
-    found = stats.decide(stats.paired_lift(_study(_CLEAR)), blocked="infra rates differ")
+    found = decide(stats.paired_lift(_study(_CLEAR)), blocked="infra rates differ")
     assert found == Decision("inconclusive", "infra rates differ")
 
 
@@ -569,38 +570,38 @@ def test_helps_must_beat_the_placebo_too() -> None:
     """A skill that beats nothing but not the placebo is inconclusive; one that beats both helps."""
     lift = stats.paired_lift(_study(_CLEAR))
     for placebo in (_UNCLEAR, _CLEAR[:5], [-difference for difference in _CLEAR], [0.0] * 8):
-        found = stats.decide(lift, placebo=stats.paired_lift(_study(placebo)))
+        found = decide(lift, placebo=stats.paired_lift(_study(placebo)))
         assert found.decision == "inconclusive"
         assert "placebo" in found.reason
-    assert stats.decide(lift, placebo=lift).decision == "helps"
+    assert decide(lift, placebo=lift).decision == "helps"
 
 
 def test_hurts_needs_no_placebo() -> None:
     """A skill that hurts is called so, also where it does no worse than the placebo."""
     worse = stats.paired_lift(_study([-difference for difference in _CLEAR]))
     placebo = stats.paired_lift(_study(_UNCLEAR))
-    assert stats.decide(worse, placebo=placebo).decision == "hurts"
+    assert decide(worse, placebo=placebo).decision == "hurts"
 
 
 def test_decide_refuses_an_interval_of_another_confidence() -> None:
     """alpha = 0.01 needs a 99% interval; deciding on a 95% one is refused."""
     study = _study(_CLEAR)
     with pytest.raises(ValueError, match="confidence"):
-        stats.decide(stats.paired_lift(study), alpha=0.01)
-    assert stats.decide(stats.paired_lift(study, 0.99), alpha=0.01).decision == "helps"
+        decide(stats.paired_lift(study), alpha=0.01)
+    assert decide(stats.paired_lift(study, 0.99), alpha=0.01).decision == "helps"
 
 
 @pytest.mark.parametrize("p_adjusted", [0.001, 1.1, math.nan])
 def test_decide_refuses_an_adjusted_p_below_the_raw_one(p_adjusted: float) -> None:
     """An adjustment only raises a p value: anything else is a mistake of the caller."""
     with pytest.raises(ValueError, match="p_adjusted"):
-        stats.decide(stats.paired_lift(_study(_CLEAR)), p_adjusted=p_adjusted)
+        decide(stats.paired_lift(_study(_CLEAR)), p_adjusted=p_adjusted)
 
 
 def test_decide_refuses_a_single_family_as_minimum() -> None:
     """A minimum below two families has no inference."""
     with pytest.raises(ValueError, match="minimum_families"):
-        stats.decide(stats.paired_lift(_study(_CLEAR)), minimum_families=1)
+        decide(stats.paired_lift(_study(_CLEAR)), minimum_families=1)
 
 
 def test_results_are_frozen() -> None:

@@ -19,7 +19,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from harness.stats import Lift, Observation, decide, paired_lift, t_ppf
+from harness.decision import decide
+from harness.stats import Lift, Observation, paired_lift
+from harness.student_t import t_ppf
 
 Floats = npt.NDArray[np.float64]
 Figure = Callable[[str, float], None]

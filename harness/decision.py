@@ -1,0 +1,74 @@
+"""The conclusion about a skill: helps, hurts or inconclusive.
+
+Owns: the rule that turns a lift into a decision. Does not own: the lift (stats.py) or its wording.
+Invariant: too few families, a block or an uncomputable interval is always inconclusive.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from harness.stats import Lift
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The conclusion about a skill and the rule that led to it, in words."""
+
+    decision: Literal["helps", "hurts", "inconclusive"]
+    reason: str
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise ValueError(message)
+
+
+def _direction(lift: Lift, p: float | None, alpha: float, minimum: int) -> tuple[int, str]:
+    """+1, -1 or 0 (undecided) for one comparison, with the reason."""
+    _require(
+        math.isclose(lift.confidence, 1.0 - alpha, abs_tol=1e-9),
+        f"alpha={alpha} needs an interval of confidence {1.0 - alpha}, got {lift.confidence}",
+    )
+    if lift.n_families < minimum:
+        return 0, "too few families"
+    if lift.interval is None or p is None:
+        return 0, "no interval: every family shows the same difference"
+    if lift.interval.low <= 0.0 <= lift.interval.high:
+        return 0, "the interval includes 0"
+    if p >= alpha:
+        return 0, f"p = {p:.3g} is not below {alpha:g}"
+    return (1 if lift.interval.low > 0.0 else -1), f"the interval excludes 0, p = {p:.3g}"
+
+
+def decide(
+    lift: Lift,
+    *,
+    minimum_families: int = 6,
+    alpha: float = 0.05,
+    blocked: str | None = None,
+    placebo: Lift | None = None,
+    p_adjusted: float | None = None,
+) -> Decision:
+    """Conclude on one metric fixed before the run (DESIGN.md, Statistics).
+
+    lift: with_skill minus without_skill; placebo: with_skill minus placebo, which `helps` must
+    beat too (both tests must pass, so the pair needs no correction; under Holm, adjust the larger
+    of the two p values). p_adjusted replaces lift.p_value. blocked: a reason why no decision may
+    be made. ValueError: an interval whose confidence is not 1 - alpha, p_adjusted outside [0, 1]
+    or below the raw p, minimum_families < 2.
+    """
+    _require(0.0 < alpha < 1.0, f"alpha must be between 0 and 1, got {alpha}")
+    _require(minimum_families >= 2, f"minimum_families must be at least 2, got {minimum_families}")
+    p = lift.p_value
+    if p_adjusted is not None:
+        _require((p or 0.0) <= p_adjusted <= 1.0, f"p_adjusted={p_adjusted} must lie in [p, 1]")
+        p = p_adjusted
+    side, reason = _direction(lift, p, alpha, minimum_families)
+    if blocked is not None and lift.n_families >= minimum_families:
+        side, reason = 0, blocked
+    if side > 0 and placebo is not None:
+        beats, why = _direction(placebo, placebo.p_value, alpha, minimum_families)
+        side = max(0, beats)
+        reason += ", also against the placebo" if side else f"; against the placebo: {why}"
+    return Decision("helps" if side > 0 else "hurts" if side < 0 else "inconclusive", reason)

@@ -1,0 +1,176 @@
+"""The judge's shared memory, with a worker that maps the descriptor and does as it likes."""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from harness.judge.arena import GUARD_BYTES, Arena, Layout
+from harness.judge.problem import Problem, Tensors
+from tests.fakes.overlays import throw_away_task
+
+
+def problem_of(name: str) -> Problem:
+    """The first workload of a throw-away task."""
+    loaded = throw_away_task(name)
+    return Problem(loaded, loaded.task.workloads[0], "float32")
+
+
+@pytest.fixture
+def filled() -> Iterator[tuple[Arena, list[Tensors]]]:
+    """An arena with two sets of `scale` over 0xFF poison, and its inputs."""
+    problem = problem_of("scale")
+    sets = [problem.make_inputs() for _ in range(2)]
+    arena = Arena(Layout(problem), sets, 0xFF)
+    yield arena, sets
+    arena.close()
+
+
+def worker_view(arena: Arena) -> torch.Tensor:
+    """The arena as a worker maps it, as bytes."""
+    return torch.frombuffer(mmap.mmap(arena.descriptor, arena.size), dtype=torch.uint8)
+
+
+def place(arena: Arena, index: int, name: str) -> tuple[int, int]:
+    """Where an operand begins and ends."""
+    slot = next(s for s in arena.layout.slots if s.operand.name == name)
+    start = index * arena.layout.set_bytes + slot.offset
+    return start, start + slot.size
+
+
+def test_layout_keeps_operands_apart() -> None:
+    """Operands are page-aligned with a guard page before, between and behind them; sets are equal."""
+    layout = Layout(problem_of("masked_scale"))
+    cursor = 0
+    for slot in layout.slots:
+        assert slot.offset % 4096 == 0
+        assert slot.offset - cursor >= GUARD_BYTES
+        cursor = slot.offset + slot.size
+    assert layout.set_bytes - cursor >= GUARD_BYTES
+    assert layout.set_bytes % 4096 == 0
+
+
+def test_description_has_no_values() -> None:
+    """A worker is told names, roles, dtypes, shapes and offsets, and nothing else."""
+    for operand in Layout(problem_of("masked_scale")).describe():
+        assert set(operand) == {"name", "role", "dtype", "shape", "offset"}
+
+
+def test_inputs_and_poison(filled: tuple[Arena, list[Tensors]]) -> None:
+    """Every set holds its own inputs; outputs hold poison, which is NaN, and all else the guard byte."""
+    arena, sets = filled
+    view = worker_view(arena)
+    everything = torch.ones(arena.size, dtype=torch.bool)
+    for index, inputs in enumerate(sets):
+        start, end = place(arena, index, "x")
+        assert torch.equal(view[start:end], inputs["x"].reshape(-1).view(torch.uint8))
+        everything[start:end] = False
+        start, end = place(arena, index, "out")
+        assert bool(view[start:end].view(torch.float32).isnan().all())
+        everything[start:end] = False
+    assert view[everything].unique().tolist() == [0xA5]
+
+
+def test_untouched_arena(filled: tuple[Arena, list[Tensors]]) -> None:
+    """What nobody touched is reported as unchanged."""
+    arena, _ = filled
+    results = arena.results(arena.snapshot())
+    assert [(r.changed_inputs, r.changed_guards) for r in results] == [((), ()), ((), ())]
+
+
+@pytest.mark.parametrize("index", [0, 1])
+@pytest.mark.parametrize(
+    ("operand", "side", "expected"),
+    [("out", -1, "out"), ("out", 1, "x"), ("x", -1, "x"), ("x", 1, "x")],
+)
+def test_guard_bands(
+    filled: tuple[Arena, list[Tensors]], index: int, operand: str, side: int, expected: str
+) -> None:
+    """One byte before or behind an operand is noticed, in its own set only."""
+    arena, _ = filled
+    start, end = place(arena, index, operand)
+    worker_view(arena)[start - 1 if side < 0 else end] ^= 1
+    results = arena.results(arena.snapshot())
+    assert results[index].changed_guards == (expected,)
+    assert results[1 - index].changed_guards == ()
+
+
+def test_changed_input(filled: tuple[Arena, list[Tensors]]) -> None:
+    """One bit of an input is noticed, even a sign of zero that compares equal."""
+    arena, sets = filled
+    sets[1]["x"][0, 0] = 0.0
+    start, _ = place(arena, 1, "x")
+    worker_view(arena)[start : start + 4] = torch.tensor([0, 0, 0, 0x80], dtype=torch.uint8)
+    results = arena.results(arena.snapshot())
+    assert [r.changed_inputs for r in results] == [(), ("x",)]
+
+
+def test_partial_operand_keeps_what_its_mask_leaves_out() -> None:
+    """A `partial` operand may change where its mask is true, and in no byte elsewhere."""
+    problem = problem_of("masked_scale")
+    inputs = problem.make_inputs()
+    arena = Arena(Layout(problem), [inputs], 0xFF)
+    view, (start, end) = worker_view(arena), place(arena, 0, "y")
+    y = view[start:end].view(torch.float32)
+    mask = inputs["mask"].reshape(-1)
+    y[mask] = 0.0
+    assert arena.results(arena.snapshot())[0].changed_inputs == ()
+    outside = int((~mask).nonzero()[0])
+    view[start + 4 * outside] ^= 1
+    assert arena.results(arena.snapshot())[0].changed_inputs == ("y where mask is false",)
+    arena.close()
+
+
+def test_snapshot_is_private(filled: tuple[Arena, list[Tensors]]) -> None:
+    """What a worker writes after the snapshot is not in it."""
+    arena, _ = filled
+    snapshot = arena.snapshot()
+    worker_view(arena).zero_()
+    result = arena.results(snapshot)[0]
+    assert (result.changed_inputs, result.changed_guards) == ((), ())
+    assert bool(result.outputs[0].isnan().all())
+
+
+def test_outputs_have_the_declared_shape_and_dtype() -> None:
+    """Outputs come back in the order of the task, each with its shape and dtype."""
+    problem = problem_of("two_outputs")
+    arena = Arena(Layout(problem), [problem.make_inputs()], 0x00)
+    outputs = arena.results(arena.snapshot())[0].outputs
+    assert [(tuple(o.shape), o.dtype) for o in outputs] == [
+        ((128, 256), torch.float32),
+        ((128,), torch.float32),
+    ]
+    assert all(not o.any() for o in outputs)
+    arena.close()
+
+
+@pytest.mark.parametrize("change", [-1, 1])
+def test_size_is_sealed(filled: tuple[Arena, list[Tensors]], change: int) -> None:
+    """A worker can neither shrink the file under the judge nor grow it."""
+    arena, _ = filled
+    theirs = os.open(f"/proc/self/fd/{arena.descriptor}", os.O_RDWR)
+    with pytest.raises(PermissionError):
+        os.ftruncate(theirs, arena.size + change * mmap.PAGESIZE)
+    os.close(theirs)
+
+
+def test_seals_are_sealed(filled: tuple[Arena, list[Tensors]]) -> None:
+    """A worker cannot seal the file against writing by others."""
+    arena, _ = filled
+    with pytest.raises(PermissionError):
+        fcntl.fcntl(arena.descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE)
+
+
+def test_every_arena_is_new_memory(filled: tuple[Arena, list[Tensors]]) -> None:
+    """Another arena is another file: an old mapping shows nothing of it."""
+    arena, sets = filled
+    old = worker_view(arena).clone()
+    other = Arena(arena.layout, [{"x": torch.zeros_like(s["x"])} for s in sets], 0x00)
+    assert os.fstat(other.descriptor).st_ino != os.fstat(arena.descriptor).st_ino
+    assert torch.equal(worker_view(arena), old)
+    other.close()
