@@ -40,6 +40,7 @@ _MESSAGE_BYTES = 1 << 16
 _clock = time.perf_counter_ns
 
 _libc = ctypes.CDLL(None, use_errno=True)
+_libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 _libc.mmap.restype = ctypes.c_void_p
 _libc.mmap.argtypes = [
     ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long,
@@ -88,6 +89,10 @@ class Pool:
         """Cover the pool with nothing."""
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_FIXED | _MAP_NORESERVE
         _map(self.address, self.size, 0, flags, -1)
+
+    def release(self) -> None:
+        """Give the addresses back: a worker of ours lives through thousands of plans."""
+        _libc.munmap(self.address, self.size)
 
 
 class Contender:
@@ -192,6 +197,8 @@ def main() -> None:
             gc.disable()
             _send(channel, {"ok": True})
         elif message["op"] == "plan":
+            if pool is not None:
+                pool.release()
             pool = Pool(message)
             _send(channel, {"ok": True})
         elif pool is not None:

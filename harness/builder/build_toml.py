@@ -27,6 +27,7 @@ from harness.records import Finding
 
 VALIDATOR_TIMEOUT_S: Final = 20.0
 ABSENT: Final = "validity by our records: the kernels package is absent"
+_FAULTS_SHOWN: Final = 3
 _MESSAGE_LIMIT: Final = 2_000  # upstream quotes whole source lines; a student may write long ones
 
 
@@ -130,9 +131,12 @@ def _judge_ourselves(data: bytes, text: str) -> Finding | None:
     try:
         _parse(data)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the file"
-        return _finding(f"{where}: {first['msg']}", text)
+        # Several: a misspelt key is an unknown one, and leaves the right one missing.
+        faults = [
+            f"{'.'.join(str(part) for part in one['loc']) or 'the file'}: {one['msg']}"
+            for one in error.errors()[:_FAULTS_SHOWN]
+        ]
+        return _finding("; ".join(faults), text)
     except (ValueError, RecursionError) as error:
         return _finding(str(error), text)
     return None

@@ -20,7 +20,17 @@ from harness.machine import machine_facts
 from harness.records import MachineFacts, Record
 
 _KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "LIFTBENCH_API_KEY")
-_PACKAGES = ("torch", "kernels", "ninja", "openai", "anthropic", "docker", "ray", "kernel_abi_check")
+_PACKAGES = {
+    "torch": "pip install torch: needed to build, check and time",
+    "kernels": "pip install kernels: without it our own rules judge build.toml",
+    "ninja": "pip install ninja: not needed where ninja is on PATH",
+    "openai": "pip install openai: needed for openai/ models and --base-url",
+    "anthropic": "pip install anthropic: needed for anthropic/ models",
+    "docker": "pip install docker: nothing uses it yet",
+    "ray": "pip install ray: nothing uses it yet",
+    "kernel_abi_check": "pip install kernel-abi-check: adds a note on the ABI to each build",
+}
+"""What is imported where it is needed, and what for."""
 _DOCKER_S = 5.0
 
 
@@ -68,15 +78,14 @@ def _tools(toolchain: Toolchain) -> list[Item]:
 
 
 def _packages() -> list[Item]:
-    optional = {"ray", "kernel_abi_check"}
     return [
         Item(
             group="packages",
             name=name,
             found="present" if importlib.util.find_spec(name) else None,
-            advice="optional" if name in optional else "needed for some commands",
+            advice=advice,
         )
-        for name in _PACKAGES
+        for name, advice in _PACKAGES.items()
     ]
 
 

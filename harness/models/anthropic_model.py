@@ -21,6 +21,7 @@ from harness.models.failure import (
     status_error,
     timeout_error,
 )
+from harness.models.package import require_sdk
 from harness.models.prices import Price, cost_usd, load_prices, user_prices
 from harness.models.protocol import ModelOptions
 from harness.models.reply import Stop, build_reply, count
@@ -48,6 +49,7 @@ def make_anthropic(spec: ModelSpec, options: ModelOptions) -> AnthropicModel:
     """A Claude model; the key is ANTHROPIC_API_KEY. A base URL names a gateway."""
     url = spec.base_url or os.environ.get("ANTHROPIC_BASE_URL") or DEFAULT_URL
     key = required_key("ANTHROPIC_API_KEY", spec.name)
+    require_sdk("anthropic", spec.name)
     endpoint = Endpoint(spec.name, checked_url(url, spec.name), "ANTHROPIC_API_KEY", options, key)
     # A gateway sets its own prices.
     prices = load_prices() if endpoint.url == DEFAULT_URL else user_prices()

@@ -23,6 +23,7 @@ from harness.models.failure import (
     status_error,
     timeout_error,
 )
+from harness.models.package import require_sdk
 from harness.models.prices import Price, cost_usd, load_prices, user_prices
 from harness.models.protocol import ModelOptions
 from harness.models.reply import Stop, build_reply, count
@@ -53,6 +54,7 @@ def make_openai(spec: ModelSpec, options: ModelOptions) -> OpenAIModel:
     """
     url = spec.base_url or os.environ.get("OPENAI_BASE_URL") or DEFAULT_URL
     key = required_key("OPENAI_API_KEY", spec.name)
+    require_sdk("openai", spec.name)
     endpoint = Endpoint(spec.name, checked_url(url, spec.name), "OPENAI_API_KEY", options, key)
     # A gateway sets its own prices.
     prices = load_prices() if endpoint.url == DEFAULT_URL else user_prices()
@@ -61,10 +63,11 @@ def make_openai(spec: ModelSpec, options: ModelOptions) -> OpenAIModel:
 
 def make_compatible(spec: ModelSpec, options: ModelOptions) -> OpenAIModel:
     """A model on any OpenAI-compatible server; LIFTBENCH_API_KEY is sent where it is set."""
-    from openai import Omit
-
     url = checked_url(spec.base_url or "", spec.name)
     key = optional_key("LIFTBENCH_API_KEY") or NO_KEY
+    require_sdk("openai", spec.name)
+    from openai import Omit
+
     endpoint = Endpoint(spec.name, url, "LIFTBENCH_API_KEY", options, key)
     # The SDK adds these to every request it makes, whatever the address.
     custom = os.environ.get("OPENAI_CUSTOM_HEADERS", "").splitlines()

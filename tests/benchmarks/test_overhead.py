@@ -14,6 +14,9 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("torch", reason="needs torch (pip install torch)")
+pytest.importorskip("pytest_benchmark", reason="needs pytest-benchmark (pip install pytest-benchmark)")
+
 from harness.builder.toolchain import find_toolchain
 from harness.catalogue import LoadedTask, expert_directory, read_project, select_tasks
 from harness.grade import Grader, GradeSettings

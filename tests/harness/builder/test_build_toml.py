@@ -205,6 +205,13 @@ def test_our_records_agree_with_upstreams_parser(name, put):
         read_build_toml((directory / "build.toml").read_bytes())
 
 
+def test_our_records_name_a_misspelt_key(put):
+    """Without upstream's parser both sides of the mistake are named: what is missing, and what is there."""
+    finding = check(put(KERNEL.replace("src =", "sources =")), upstream=absent).finding
+    assert finding is not None
+    assert "src: Field required" in finding.message and "sources: Extra inputs" in finding.message
+
+
 ADVICE = {
     "blog form": ['line 2: write the name with dashes: name = "a-b"', "line 5: capabilities belong"],
     "blog keys, edition 5": ["Unknown field capabilities", "line 9: capabilities belong to a kernel"],

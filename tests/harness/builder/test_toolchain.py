@@ -39,7 +39,7 @@ def test_this_machine_is_described_without_importing_torch():
     root = Path(__file__).parents[3]
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=root, check=False)
     assert done.returncode == 0, done.stderr
-    version = pytest.importorskip("torch").__version__
+    version = pytest.importorskip("torch", reason="needs torch (pip install torch)").__version__
     assert done.stdout.strip() == version
 
 

@@ -21,6 +21,8 @@ from tests.fakes.tiny import project_reply, record, write_skill, write_tasks
 
 ROOT = Path(__file__).resolve().parents[3]
 
+pytestmark = pytest.mark.usefixtures("toolchain")
+
 
 class Place:
     """A folder with tasks, a skill, runs and a cache, and the command that uses them."""
@@ -162,6 +164,7 @@ def test_an_eval_against_a_local_server_is_real_from_prompt_to_report(
     tmp_path: Path, server: tuple[str, list[dict[str, Any]]]
 ) -> None:
     """A server of one's own, no key: built, checked, timed, and reported in every format."""
+    pytest.importorskip("openai", reason="needs openai (pip install openai)")
     url, seen = server
     place = Place(tmp_path, ("one",))
     words = ["-m", "local/tiny-llama", "--base-url", url, "--runs", "1", "--metric", "correct"]

@@ -157,7 +157,7 @@ def test_exception_of_an_op(arena: Arena) -> None:
 def test_silence_has_a_deadline(arena: Arena) -> None:
     """A worker that does not answer is killed at the deadline of the call."""
     contender, sandbox = contender_of(answering(), call_s=0.2)
-    with pytest.raises(Failed, match="no answer within 0.2 s on a test") as failed:
+    with pytest.raises(Failed, match=r"no answer within 0\.2 s on a test") as failed:
         call(contender, arena)
     assert failed.value.finding.cause is Cause.WALL_TIMEOUT
     assert sandbox.processes[0].killed

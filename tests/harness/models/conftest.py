@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
-import httpx2
 import pytest
 
 from harness.records import Message, Request, Sampling
+
+if TYPE_CHECKING:
+    import httpx2
 
 _VARIABLES = (
     "ANTHROPIC_API_KEY",
@@ -36,6 +39,8 @@ class Script:
     """A transport that gives prepared answers in order, and keeps the requests."""
 
     def __init__(self) -> None:
+        import httpx2
+
         self.answers: list[httpx2.Response | Exception] = []
         self.requests: list[httpx2.Request] = []
         self.client = httpx2.Client(transport=httpx2.MockTransport(self._answer), follow_redirects=True)

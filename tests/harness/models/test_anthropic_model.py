@@ -6,12 +6,14 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-import httpx2
 import pytest
 
 from harness.errors import ProviderError
 from harness.models import PermanentProviderError, make_model
 from harness.records import ModelSpec, Reply, Request, Usage
+
+pytest.importorskip("anthropic", reason="needs anthropic (pip install anthropic)")
+httpx2 = pytest.importorskip("httpx2", reason="needs anthropic (pip install anthropic)")
 
 KEY = "sk-ant-test-0123456789"
 Ask = Callable[..., Request]

@@ -16,6 +16,8 @@ from harness.errors import ProviderError
 from harness.models import PermanentProviderError, make_model
 from harness.records import ModelSpec, Request, Usage
 
+pytest.importorskip("openai", reason="needs openai (pip install openai)")
+
 Ask = Callable[..., Request]
 
 

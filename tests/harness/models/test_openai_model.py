@@ -6,12 +6,14 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-import httpx2
 import pytest
 
 from harness.errors import ProviderError
 from harness.models import Model, PermanentProviderError, make_model
 from harness.records import ModelSpec, Reply, Request, Usage
+
+pytest.importorskip("openai", reason="needs openai (pip install openai)")
+httpx2 = pytest.importorskip("httpx2", reason="needs openai (pip install openai)")
 
 KEY = "sk-test-0123456789"
 JSON = {"content-type": "application/json"}
