@@ -7,7 +7,7 @@ STAMP := $(VENV)/.liftbench-installed
 EXTRAS := $(shell command -v nvcc >/dev/null 2>&1 || test -x "$${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" && echo dev || echo dev,cuda)
 DEMO_WALL_S ?= 280
 
-.PHONY: help demo test lint bench setup wheel clean
+.PHONY: help demo test test-py312 lint bench setup wheel clean
 
 help:
 	@echo "make demo   a lift report from recorded replies: built, checked and timed here (no GPU, no key)"
@@ -29,8 +29,13 @@ demo: setup
 	@$(BIN)/python demo/run_demo.py --max-wall $(DEMO_WALL_S)
 
 test: setup
-	@echo "== tests"
+	@echo "== tests on $$($(BIN)/python -V)"
 	@$(BIN)/python -m pytest
+
+# In a .venv of its own: `make test PYTHON=python3.12` uses the .venv that is there, whatever made it.
+test-py312:
+	@if python3.12 -c '' 2>/dev/null; then $(MAKE) test PYTHON=python3.12 VENV=.venv-3.12; \
+	else echo "no python3.12 on PATH: nothing was tested on 3.12"; fi
 
 lint: setup
 	$(BIN)/ruff check .

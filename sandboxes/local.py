@@ -90,6 +90,14 @@ def _resident_bytes(pid: int) -> int:
         return 0
 
 
+def _remove(directory: Path) -> None:
+    """Remove what a job has left, however deep it is nested."""
+    try:
+        shutil.rmtree(directory, ignore_errors=True)
+    except RecursionError:
+        subprocess.run(["rm", "-rf", "--", directory], capture_output=True, check=False)
+
+
 class LocalProcess:
     """A running local job."""
 
@@ -301,4 +309,4 @@ class LocalProcess:
         self.kill()
         self._done.wait(10)
         self.channel.close()
-        shutil.rmtree(self._base, ignore_errors=True)
+        _remove(self._base)

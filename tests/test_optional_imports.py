@@ -192,7 +192,7 @@ def test_a_project_is_graded_without(
 
 @pytest.mark.slow
 def test_a_whole_eval_works_without(toolchain: Toolchain, without: Without, tmp_path: Path) -> None:
-    """With all of them missing, recorded replies are graded, reported, listed and shown."""
+    """With all of them missing, recorded replies are graded; then listed, reported and shown without torch."""
     machine = without(*ALL)
     tasks, skill = write_tasks(tmp_path, ("one",)), write_skill(tmp_path)
     recording = record(tmp_path, tasks, skill, 1, "```toml build.toml\nbroken\n```\n")
@@ -203,6 +203,7 @@ def test_a_whole_eval_works_without(toolchain: Toolchain, without: Without, tmp_
     )
     assert done.returncode == 0, done.stderr
     assert "inconclusive" in done.stdout
+    machine = without(*ALL, "torch")
     assert "2/2" in machine.run("runs", *runs).stdout
     assert "inconclusive" in machine.run("report", "last", *runs).stdout
     shown = machine.run("show", "last", "with_skill", *runs)
@@ -257,6 +258,20 @@ def test_missing_torch_is_said_in_one_sentence(
     )
     assert "Traceback" not in done.stderr
     assert not (without("torch").home / "runs").exists()
+
+
+def test_missing_ninja_is_said_in_one_sentence(
+    toolchain: Toolchain, without: Without, tmp_path: Path
+) -> None:
+    """Neither the package nor the program: exit code 2, and the pip command."""
+    assert toolchain.gxx is not None
+    (tmp_path / "g++").symlink_to(toolchain.gxx)
+    words = ["grade", BAD, "--task", "l1/rms_norm", "--target", "cpu", "--sandbox", "local"]
+    done = without("ninja").run(*words, PATH=str(tmp_path))
+    assert done.returncode == 2, done.stderr
+    assert (
+        done.stderr.splitlines()[-1] == "liftbench: cannot build for cpu: no ninja found: pip install ninja"
+    )
 
 
 def test_doctor_says_what_is_missing_and_what_for(without: Without) -> None:

@@ -45,8 +45,9 @@ def runs(runs_dir: RunsOption = DEFAULT_RUNS, json_output: JsonOption = False) -
         print(json.dumps(rows, indent=1))
         return
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in ("run", "skills", "models", "target", "trials"):
-        table.add_column(name)
+    table.add_column("run", no_wrap=True)
+    for name in ("skills", "models", "target", "trials"):
+        table.add_column(name, overflow="fold")
     for row in rows:
         table.add_row(
             str(row["run"]),

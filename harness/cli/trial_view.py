@@ -10,6 +10,7 @@ import shlex
 from rich.console import Console
 from rich.rule import Rule
 
+from harness.catalogue import all_tasks
 from harness.cli.card import print_card, untrusted
 from harness.errors import UsageError
 from harness.records import TrialKey, TrialRecord
@@ -52,3 +53,5 @@ def print_trial(store: RunStore, trial: TrialRecord, console: Console) -> None:
         words = ["liftbench", "grade", str(folder / "project"), "--task", trial.key.task]
         words += ["--target", run.config.target, "--sandbox", run.config.sandbox]
         console.print(f"grade it again: {shlex.join(words)}", highlight=False, soft_wrap=True)
+        if run.lock.tasks[trial.key.task] not in {t.task.digest for t in all_tasks()}:
+            console.print("  (this task is not the shipped one: add the run's --tasks-root)", highlight=False)

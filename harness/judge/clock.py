@@ -3,7 +3,7 @@
 Owns: lanes, the null project's constant, uncertainty, and the rule that turns two figures into one.
 Does not own: the order of contenders and the ratio (timing.py).
 Invariant: outside figures are total time / calls, never a median over calls; a claim is used only
-within u of them.
+within u of them, and never below half of their lower quartile.
 """
 
 from __future__ import annotations
@@ -19,6 +19,11 @@ from harness.records import ContenderTiming, Lane, Spread
 
 RELATIVE_UNCERTAINTY = 0.10
 MINIMUM_UNCERTAINTY_US = 2.0
+LOWEST_CLAIM = 0.5
+"""Of the outside figure's lower quartile: a lower claim is not used, however large u is. On a noisy host
+u exceeds the figure itself, and a claim of 0 would lie within it (measured: a stopped clock scored
+x139,000). The quartile, because a noisy host stretches the mean several times over, and honest claims
+must not fall; it is safe as a bound, since no call can be answered before its work is done."""
 LATENCY_FACTOR = 10.0
 """A workload shorter than this many L is scored in the batch lane."""
 
@@ -121,7 +126,8 @@ def lane(name: LaneName, samples: Samples, constant: Constant, *, trusted: bool)
     sigma = math.hypot(own, constant.spread_us)
     uncertainty = max(RELATIVE_UNCERTAINTY * outside, 3 * sigma, MINIMUM_UNCERTAINTY_US)
     inside = spread(samples.claims_us if samples.claimed else [outside])
-    near = abs(inside.mean_us - outside) <= uncertainty
+    lowest = LOWEST_CLAIM * (spread(per_call).q1_us - constant.low_us)
+    near = abs(inside.mean_us - outside) <= uncertainty and inside.mean_us >= lowest
     return Lane(
         name=name,
         calls=samples.calls,

@@ -351,6 +351,14 @@ def test_scratch_is_removed(start: Start) -> None:
     assert gone(process._popen.pid)
 
 
+def test_deep_scratch_is_removed(start: Start) -> None:
+    """Directories nested deeper than Python's stack do not keep a job from being closed and removed."""
+    process = start("import os\nfor _ in range(3000):\n    os.mkdir('d'); os.chdir('d')")
+    assert end_of(process).status == "ok"
+    process.close()
+    assert not process._base.exists()
+
+
 def test_files_are_collected(start: Start, tmp_path: Path) -> None:
     """After the end, files that were asked for come out of the scratch directory."""
     process = start("open('wanted.txt', 'w').write('yes'); open('other', 'w').close()")

@@ -119,6 +119,32 @@ def test_uncertainty_has_a_floor() -> None:
     assert noisy.uncertainty_us == pytest.approx(30.0)
 
 
+@pytest.mark.parametrize(
+    ("claim_us", "score_us", "matched"), [(0.0, 200.0, False), (99.0, 200.0, False), (101.0, 101.0, True)]
+)
+def test_noise_does_not_make_a_low_claim_true(claim_us: float, score_us: float, matched: bool) -> None:
+    """However uncertain the clock is, a claim below half of its figure is not used; nor is it a cheat."""
+    both = {"call": samples_of(300.0, claim_us), "batch": samples_of(300.0, claim_us)}
+    noisy = Constant(low_us=100.0, spread_us=500.0)
+    timing = contender_timing("student", both, {"call": noisy, "batch": noisy}, trusted=False)  # type: ignore[arg-type]
+    assert timing.scored_lane.uncertainty_us > timing.scored_lane.outside_us
+    assert timing.score_us == pytest.approx(score_us)
+    assert timing.scored_lane.matched is matched
+    assert not claims_too_little(timing)
+
+
+def test_stretched_calls_do_not_refute_an_honest_claim() -> None:
+    """On a host that stretches some calls tenfold, a claim near the other calls' time is still used."""
+    call = samples_of(300.0, 210.0, reveals=10)
+    for i in range(4):
+        call.add(i, 1, CallTimes(2000e-6, 5e-6, (210_000,)))
+    timing = contender_timing(
+        "student", {"call": call, "batch": call}, {"call": NULL, "batch": NULL}, trusted=False
+    )
+    assert timing.scored_lane.outside_us > 3 * 210.0
+    assert timing.score_us == pytest.approx(210.0)
+
+
 def test_nothing_is_below_zero() -> None:
     """A student faster than the null project's constant scores a tiny positive time, never 0 or less."""
     timing = timing_of(50.0, 0.0)
