@@ -23,9 +23,11 @@ def evaluate(expression: str, dims: Mapping[str, int]) -> int:
     """Value of `expression`, names taken from `dims`. Raises ValueError naming what is not allowed."""
     try:
         tree = ast.parse(expression, mode="eval")
-    except SyntaxError as error:
+        return _value(tree.body, dims, expression)
+    except (SyntaxError, RecursionError) as error:
         raise ValueError(f"{expression!r} is not an arithmetic expression") from error
-    return _value(tree.body, dims, expression)
+    except ZeroDivisionError as error:
+        raise ValueError(f"{expression!r} divides by zero") from error
 
 
 def _value(node: ast.expr, dims: Mapping[str, int], text: str) -> int:

@@ -124,6 +124,15 @@ class Task(Record):
             raise ValueError(f"task {self.name}: nothing is written")
         if not any(w.timed for w in self.workloads):
             raise ValueError(f"task {self.name}: no workload is timed")
+        by_name = {o.name: o for o in self.operands}
+        for operand in self.operands:
+            mask = by_name.get(operand.mask or "")
+            if operand.mask is not None and (
+                mask is None or (mask.role, mask.dtype, mask.shape) != ("in", "bool", operand.shape)
+            ):
+                raise ValueError(
+                    f"task {self.name}: the mask of {operand.name} must be an `in` operand, bool, same shape"
+                )
         names = [o.name for o in self.operands] + [s.name for s in self.scalars]
         if len(set(names)) != len(names):
             raise ValueError(f"task {self.name}: operand and scalar names repeat")
@@ -385,7 +394,8 @@ class Lane(Record):
     uncertainty_us: float
     """u = max(10 %, 3 sigma, 2 us): the most that a forged in-process figure can gain unnoticed."""
     matched: bool
-    """The in-process mean lies within u of the outside figure (or the worker runs only our code)."""
+    """The in-process mean is used: it lies within u of the outside figure and not below half of that
+    figure's lower quartile (or the worker runs only our code)."""
 
 
 class ContenderTiming(Record):

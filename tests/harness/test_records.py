@@ -25,8 +25,10 @@ from harness.records import (
     Request,
     RunRecord,
     Sampling,
+    Task,
     TrialKey,
     TrialRecord,
+    Workload,
 )
 from tests.fakes.trials import ARMS, config, grade, run_record, trial
 
@@ -72,6 +74,18 @@ def _grade_with(**changes: Any) -> Grade:
     return Grade.model_validate(grade().model_dump() | changes)
 
 
+def _task_with_mask(**mask: Any) -> Task:
+    operands = (
+        Operand(name="y", role="partial", shape=("n",), mask="m"),
+        Operand(name="m", shape=("n",), **mask),
+    )
+    return Task(
+        name="t", level="l", family="f", version=1, title="t", op="t", package="t", semantics="", digest="d",
+        operands=operands, workloads=(Workload(name="w", dims={"n": 1}, timed=True),),
+        dtypes={"cpu": ("float32",)}, tolerance="elementwise",
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("make", "said"),
     [
@@ -79,6 +93,8 @@ def _grade_with(**changes: Any) -> Grade:
         (lambda: Arm(kind="without_skill", skills=("a",)), "skills do not fit"),
         (lambda: ModelSpec(name="gpt"), "provider/model"),
         (lambda: Operand(name="x", role="partial", shape=()), "mask"),
+        (lambda: _task_with_mask(role="in", dtype="float32"), "must be an `in` operand, bool"),
+        (lambda: _task_with_mask(role="inout", dtype="bool"), "must be an `in` operand, bool"),
         (lambda: Project(files=(ProjectFile(path="b", text=""), ProjectFile(path="a", text=""))), "sorted"),
         (lambda: _grade_with(verdict=Verdict.CORRECT), "does not mean"),
         (
