@@ -192,7 +192,7 @@ def test_a_project_is_graded_without(
 
 @pytest.mark.slow
 def test_a_whole_eval_works_without(toolchain: Toolchain, without: Without, tmp_path: Path) -> None:
-    """With all of them missing, recorded replies are graded; then listed, reported and shown without torch."""
+    """With all of them missing, recorded replies are graded; listing and showing them needs no torch."""
     machine = without(*ALL)
     tasks, skill = write_tasks(tmp_path, ("one",)), write_skill(tmp_path)
     recording = record(tmp_path, tasks, skill, 1, "```toml build.toml\nbroken\n```\n")

@@ -68,10 +68,10 @@ class _Bench:
     def plan(self, contender: Contender) -> None:
         contender.plan(self.layout, self.max_sets, dict(self.problem.workload.scalars))
 
-    def warm_up(self, contender: Contender) -> None:
-        """At least 10 calls and 0.5 s over the whole pool of addresses."""
+    def warm_up(self, contender: Contender, seconds: float = _WARM_UP_S) -> None:
+        """At least 10 calls and `seconds` over the whole pool of addresses."""
         start, rounds, calls = time.perf_counter(), 1, 0
-        while calls < _WARM_UP_CALLS or time.perf_counter() - start < _WARM_UP_S:
+        while calls < _WARM_UP_CALLS or time.perf_counter() - start < seconds:
             arena = Arena(self.layout, self.inputs, 0xFF)
             began = time.perf_counter()
             try:
@@ -223,9 +223,9 @@ class _Measurement:
 
     def run(self) -> WorkloadTiming:
         """Measure until the interval is narrow enough or the blocks are used up."""
-        for contender in self._contenders.all.values():
+        for name, contender in self._contenders.all.items():
             self._bench.plan(contender)
-            self._bench.warm_up(contender)
+            self._bench.warm_up(contender, 0.0 if name == _NULL else _WARM_UP_S)
             contender.freeze(True)
         for block in range(_MAX_BLOCKS):
             self._block(block)

@@ -8,7 +8,8 @@ import os
 from collections.abc import Iterator
 
 import pytest
-import torch
+
+torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 
 from harness.judge.arena import GUARD_BYTES, Arena, Layout
 from harness.judge.problem import Problem, Tensors

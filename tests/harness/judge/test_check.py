@@ -9,7 +9,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-import torch
+
+torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 
 from harness.catalogue import LoadedTask
 from harness.judge.check import check, problems, repeatable

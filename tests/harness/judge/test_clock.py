@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+pytest.importorskip("torch", reason="needs torch (pip install torch)")
+
 from harness.judge.clock import (
     MINIMUM_UNCERTAINTY_US,
     Constant,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 import pytest
-import torch
+
+torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 
 from harness.judge.compare import compare, element_errors, passes, worst_error, worst_tile
 

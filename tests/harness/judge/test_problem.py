@@ -7,7 +7,8 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, cast
 
 import pytest
-import torch
+
+torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 
 from harness.catalogue import LoadedTask
 from harness.errors import HarnessBug
