@@ -354,7 +354,7 @@ class WorkloadCheck(Record):
     worst_error: float | None
     """Largest |y - truth| / tolerance over all elements; None when no values could be compared."""
     allowed_error: float | None
-    """What worst_error may be: max(4 x the reference's own error, 1)."""
+    """What worst_error may be: 1, or 4 x the error of the reference where that is more and was needed."""
     worst_absolute: float | None
     finding: Finding | None
 

@@ -45,8 +45,8 @@ STUDENT = "student"
 _NULL = "null"
 _WARM_UP_S = 0.5  # protocols.md: at least 10 calls and 0.5 s
 _WARM_UP_CALLS = 10
-_MIN_BLOCKS, _MAX_BLOCKS = 5, 6
-_HALF_WIDTH = 0.02  # `quick` stops at 2 %; the full protocol's figure is 0.5 %
+_CLEAN_BLOCKS, _MAX_BLOCKS = 5, 7
+"""`quick` measures until it has 5 blocks that nothing disturbed; the full protocol's interval decides."""
 _BATCH_SETS = (2, 4)
 _CALLS_PER_VISIT = (1, 3)
 _LIVE_BYTES = 256 << 20
@@ -222,14 +222,14 @@ class _Measurement:
         self._verifier = Verifier(bench.problem)
 
     def run(self) -> WorkloadTiming:
-        """Measure until the interval is narrow enough or the blocks are used up."""
+        """Measure until there are enough undisturbed blocks, or the blocks are used up."""
         for name, contender in self._contenders.all.items():
             self._bench.plan(contender)
             self._bench.warm_up(contender, 0.0 if name == _NULL else _WARM_UP_S)
             contender.freeze(True)
         for block in range(_MAX_BLOCKS):
             self._block(block)
-            if block + 1 >= _MIN_BLOCKS and self._narrow_enough():
+            if block + 1 - len(self._noisy) >= _CLEAN_BLOCKS:
                 break
         self._drop_noisy_blocks()
         for contender in self._contenders.all.values():
@@ -251,7 +251,7 @@ class _Measurement:
     def _drop_noisy_blocks(self) -> None:
         blocks = set(self._samples[STUDENT]["call"].block)
         clean = blocks - self._noisy
-        if len(clean) < _MIN_BLOCKS:
+        if len(clean) < _CLEAN_BLOCKS:
             if self._noisy:
                 self.flags.add("noisy host")
             return
@@ -288,12 +288,6 @@ class _Measurement:
         theirs = self._block_scores(reference, student.lane)
         return [math.log(theirs[b] / ours[b]) for b in sorted(ours)]
 
-    def _narrow_enough(self) -> bool:
-        interval = stats.log_ratio_interval(self._logs(self._timing(STUDENT), self._fastest())).interval
-        if interval is None:
-            return False
-        return interval.high / interval.low <= (1 + _HALF_WIDTH) ** 2
-
     def _result(self) -> WorkloadTiming:
         problem = self._bench.problem
         student = self._timing(STUDENT)
@@ -324,7 +318,7 @@ class _Measurement:
                 self._bench.plan(fresh)
                 self._bench.warm_up(fresh)
                 samples = _lanes()
-                for block in range(_MIN_BLOCKS):
+                for block in range(_CLEAN_BLOCKS):
                     self._bench.visit(fresh, self._verifier, samples, block)
                 timing = contender_timing(STUDENT, samples, self._constants, trusted=False)
                 if not claims_too_little(timing):
