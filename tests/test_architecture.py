@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # Lowest first. A module may import from its own group and from lower ones.
 LAYERS: list[set[str]] = [
-    {"outcome", "student_t", "stats", "decision", "expressions"},
+    {"outcome", "atomic", "student_t", "stats", "decision", "expressions"},
     {"errors", "records"},
     {"sandboxes"},
     {"skills.spec", "skills.frontmatter", "skills.findings", "skills.links"},

@@ -10,9 +10,7 @@ reply up (replay.py). Invariant: a recording that loads has no prompt that diffe
 from __future__ import annotations
 
 import json
-import os
 import re
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +18,7 @@ from typing import Final, Literal, Self, TypeVar
 
 from pydantic import ValidationError, model_validator
 
+from harness.atomic import write_atomically
 from harness.errors import UsageError
 from harness.models.protocol import Model
 from harness.records import Message, Record, Reply, Request, Sampling
@@ -229,17 +228,6 @@ def _write(path: Path, record: Record) -> None:
     """Atomically and durably: a reply was paid for."""
     text = json.dumps(record.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n"
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(temporary).chmod(0o644)
-            Path(temporary).replace(path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        write_atomically(path, text)
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}") from error

@@ -6,9 +6,9 @@ file or the new one, never half of one; all texts are rendered before the first 
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
+from harness.atomic import write_atomically
 from harness.report.html import render_html
 from harness.report.json_report import report_json
 from harness.report.records import Summary
@@ -24,14 +24,6 @@ def write_reports(folder: Path, summary: Summary) -> tuple[Path, ...]:
         "trials.csv": trials_csv(summary.trials),
         "junit.xml": junit_xml(summary),
     }
-    return tuple(_replace(folder / name, text) for name, text in texts.items())
-
-
-def _replace(path: Path, text: str) -> Path:
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        draft.write_text(text, encoding="utf-8", newline="\n")
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
-    return path
+    for name, text in texts.items():
+        write_atomically(folder / name, text)
+    return tuple(folder / name for name in texts)

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from harness.atomic import write_atomically
 from harness.errors import UsageError
 from harness.records import TrialKey
-from harness.store import RunStore, all_runs, find_run, write_atomically
+from harness.store import RunStore, all_runs, find_run
 from tests.fakes.trials import grade, reply, run_record, trial
 
 
