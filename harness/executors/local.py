@@ -31,12 +31,16 @@ class LocalExecutor:
             todo.put(job)
             count += 1
         done: queue.SimpleQueue[tuple[Result | None, BaseException | None, bool]] = queue.SimpleQueue()
+        over = threading.Event()
 
         def work() -> None:
             while not self._abandoned.is_set():
                 try:
                     job = todo.get_nowait()
                 except queue.Empty:
+                    # Processes die with the thread that started them (prctl PDEATHSIG), and a
+                    # worker that this one started may still serve another thread's trial.
+                    over.wait()
                     return
                 try:
                     done.put((function(job), None, True))
@@ -47,6 +51,14 @@ class LocalExecutor:
 
         for _ in range(min(self._workers, count)):
             threading.Thread(target=work, daemon=True).start()
+        try:
+            yield from self._collect(done, count)
+        finally:
+            over.set()
+
+    def _collect(
+        self, done: queue.SimpleQueue[tuple[Result | None, BaseException | None, bool]], count: int
+    ) -> Iterator[Result]:
         for _ in range(count):
             # A timeout, so that Ctrl-C is noticed while waiting.
             while True:
