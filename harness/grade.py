@@ -19,7 +19,7 @@ from harness.builder.build import Built, build
 from harness.builder.toolchain import Toolchain
 from harness.catalogue import LoadedTask
 from harness.errors import HarnessBug, UsageError
-from harness.machine import QuietLock, judge_and_worker_cpus
+from harness.machine import Phases, QuietLock, judge_and_worker_cpus
 from harness.outcome import POLICY, Cause, Stage
 from harness.records import (
     BuildResult,
@@ -86,6 +86,7 @@ class Grader:
         self._toolchain = toolchain
         self._machine = machine
         self._builds = threading.Semaphore(settings.parallel_builds)
+        self._phases = Phases()
         self._quiet = QuietLock(settings.cache / "locks", "cpu")
         self._judge_cpus, self._worker_cpus = judge_and_worker_cpus()
         self._trusted: TrustedWorkers | None = None
@@ -196,8 +197,16 @@ class _Grading:
         """All stages, until one ends it."""
         if self._project is None:
             raise HarnessBug("nothing to build")
+        with self._grader._phases.work():
+            ready = self._prepare(self._project, log, observer)
+        return ready if isinstance(ready, Grade) else self._time(*ready, observer)
+
+    def _prepare(
+        self, project: Project, log: Path | None, observer: StageObserver
+    ) -> Grade | tuple[Contender, Source]:
+        """Build, load and check: a grade, or a student that is ready to be timed."""
         observer("build")
-        built = self._grader._build(self._project, log)
+        built = self._grader._build(project, log)
         self._build = built.result
         if built.result.finding is not None:
             return self.ended(Stage.BUILD, built.result.finding)
@@ -206,16 +215,15 @@ class _Grading:
         finding = _wrong_package(built.result, self._loaded.task)
         if finding is not None:
             return self.ended(Stage.LOAD, finding)
-        return self._run_student(_source(built, self._loaded.task), observer)
+        observer("check")
+        return self._load_and_check(_source(built, self._loaded.task))
 
-    def _run_student(self, source: Source, observer: StageObserver) -> Grade:
+    def _load_and_check(self, source: Source) -> Grade | tuple[Contender, Source]:
         from harness.judge.contender import Failed
 
         grader = self._grader
-        wall_s = grader._settings.worker_wall_s
-        observer("check")
         with grader._quiet.shared():
-            student = grader._start(source, wall_s)
+            student = grader._start(source, grader._settings.worker_wall_s)
             try:
                 student.load()
                 self._check = self._run_check(student)
@@ -225,13 +233,17 @@ class _Grading:
             except BaseException:
                 student.close()
                 raise
+        if self._check.finding is not None:
+            student.close()
+            return self.ended(Stage.CHECK, self._check.finding)
+        return student, source
+
+    def _time(self, student: Contender, source: Source, observer: StageObserver) -> Grade:
+        observer("time")
         try:
-            if self._check.finding is not None:
-                return self.ended(Stage.CHECK, self._check.finding)
-            observer("time")
             # Waiting for the machine is not the student's time.
             student.freeze(True)
-            with grader._quiet.exclusive():
+            with self._grader._phases.timing(), self._grader._quiet.exclusive():
                 student.freeze(False)
                 self._timing = self._run_timing(student, source)
         finally:

@@ -11,6 +11,7 @@ import fcntl
 import os
 import platform
 import subprocess
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -99,3 +100,49 @@ class QuietLock:
                 fcntl.flock(gate, fcntl.LOCK_EX)
                 fcntl.flock(lock, kind)
             yield
+
+
+class Phases:
+    """Bundles the work of many threads into phases: first they build and check, then they are timed.
+
+    Timing needs the whole machine. Taking turns one by one leaves a core idle at every change, so
+    timing begins when nobody builds or checks any more, and goes on until nobody waits for it.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._working = 0
+        self._to_time = 0
+        self._timing = False
+
+    @contextmanager
+    def work(self) -> Iterator[None]:
+        """Building and checking; waits while a timing phase is on."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._timing)
+            self._working += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._working -= 1
+                self._changed.notify_all()
+
+    @contextmanager
+    def timing(self) -> Iterator[None]:
+        """Being timed; waits until nobody works."""
+        with self._changed:
+            self._to_time += 1
+            try:
+                self._changed.wait_for(lambda: self._timing or self._working == 0)
+            except BaseException:
+                self._to_time -= 1
+                raise
+            self._timing = True
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._to_time -= 1
+                self._timing = self._to_time > 0
+                self._changed.notify_all()
