@@ -18,6 +18,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import torch
+
 from harness import stats
 from harness.judge.arena import Arena, Layout
 from harness.judge.check import Verifier
@@ -54,6 +56,16 @@ _CONFIRMATIONS = 2
 """Fresh processes that must repeat a false claim before it is called a cheat (3 in all)."""
 
 
+@dataclass(frozen=True)
+class Taken:
+    """One reveal of the student's, waiting to be verified."""
+
+    arena: Arena
+    """Closed: only its layout and its own copy of the inputs are used."""
+    inputs: list[Tensors]
+    snapshot: torch.Tensor
+
+
 @dataclass
 class _Bench:
     """One problem with everything that is needed to time contenders on it."""
@@ -84,28 +96,34 @@ class _Bench:
             rounds = min(256, max(rounds, int(rounds * 0.1 / max(took, 1e-4))))
 
     def reveal(
-        self, contender: Contender, sets: int, verifier: Verifier | None, samples: Samples, block: int
+        self, contender: Contender, sets: int, taken: list[Taken] | None, samples: Samples, block: int
     ) -> None:
-        """One reveal of fresh secret inputs; every output is verified.
+        """One reveal of fresh secret inputs; what came back is added to `taken`, to be verified.
 
-        Without a verifier (references, the null project) the same work is done and its result is
-        dropped, so that every contender wakes up after the same pause and to the same caches.
+        Nothing is verified here, so that every contender, the null project too, wakes up after the
+        same pause and to the same caches.
         """
         inputs = [self.problem.make_inputs() for _ in range(sets)]
         arena = Arena(self.layout, inputs, 0xFF)
         try:
             snapshot, times = contender.call(arena, sets, f"while timed on {self.problem.label}")
-            samples.add(block, sets, times)
-            judge = verifier or Verifier(self.problem)
-            for own, result in zip(inputs, arena.results(snapshot), strict=True):
-                finding = judge.integrity(result) or judge.values(own, result.outputs)
-                if finding is not None and verifier is not None:
-                    raise Failed(finding)
         finally:
             arena.close()
+        samples.add(block, sets, times)
+        if taken is not None:
+            taken.append(Taken(arena, inputs, snapshot))
+
+    def verify(self, taken: list[Taken]) -> None:
+        """Verify every output of every call. Raises Failed."""
+        verifier = Verifier(self.problem)
+        for one in taken:
+            for inputs, result in zip(one.inputs, one.arena.results(one.snapshot), strict=True):
+                finding = verifier.integrity(result) or verifier.values(inputs, result.outputs)
+                if finding is not None:
+                    raise Failed(finding)
 
     def visit(
-        self, contender: Contender, verifier: Verifier | None, samples: dict[LaneName, Samples], block: int
+        self, contender: Contender, taken: list[Taken] | None, samples: dict[LaneName, Samples], block: int
     ) -> None:
         """One batch and a few single reveals, their number and order secret."""
         lanes: list[LaneName] = ["batch"]
@@ -114,7 +132,7 @@ class _Bench:
         for name in lanes:
             low = min(_BATCH_SETS[0], self.max_sets)
             sets = 1 if name == "call" else self.random.randint(low, self.max_sets)
-            self.reveal(contender, sets, verifier, samples[name], block)
+            self.reveal(contender, sets, taken, samples[name], block)
 
 
 def _lanes() -> dict[LaneName, Samples]:
@@ -219,7 +237,7 @@ class _Measurement:
         self._samples = {name: _lanes() for name in contenders.all}
         self._noisy: set[int] = set()
         self.flags: set[str] = set()
-        self._verifier = Verifier(bench.problem)
+        self._taken: list[Taken] = []
 
     def run(self) -> WorkloadTiming:
         """Measure until there are enough undisturbed blocks, or the blocks are used up."""
@@ -231,6 +249,8 @@ class _Measurement:
             self._block(block)
             if block + 1 - len(self._noisy) >= _CLEAN_BLOCKS:
                 break
+        self._bench.verify(self._taken)
+        self._taken.clear()
         self._drop_noisy_blocks()
         for contender in self._contenders.all.values():
             contender.freeze(False)
@@ -242,8 +262,8 @@ class _Measurement:
         for name in [*names, *reversed(names)]:
             contender = self._contenders.all[name]
             contender.freeze(False)
-            verifier = self._verifier if name == STUDENT else None
-            self._bench.visit(contender, verifier, self._samples[name], block)
+            taken = self._taken if name == STUDENT else None
+            self._bench.visit(contender, taken, self._samples[name], block)
             contender.freeze(True)
             if runnable_threads() > (os.cpu_count() or 1):
                 self._noisy.add(block)
@@ -319,7 +339,9 @@ class _Measurement:
                 self._bench.warm_up(fresh)
                 samples = _lanes()
                 for block in range(_CLEAN_BLOCKS):
-                    self._bench.visit(fresh, self._verifier, samples, block)
+                    self._bench.visit(fresh, self._taken, samples, block)
+                self._bench.verify(self._taken)
+                self._taken.clear()
                 timing = contender_timing(STUDENT, samples, self._constants, trusted=False)
                 if not claims_too_little(timing):
                     return False
