@@ -30,12 +30,11 @@ from harness.records import (
     Target,
 )
 from harness.report.records import Summary
+from harness.report.summary import detectable
 from harness.run import now
-from harness.stats import minimum_detectable_ratio
 from harness.store import RunStore
 
 Metric = Literal["deployed", "correct", "compiles"]
-_TYPICAL_SD = 0.5  # of the log ratio per family: protocols.md, minimum detectable effect
 
 
 @dataclass(frozen=True)
@@ -88,13 +87,7 @@ class Study:
     def detectable(self) -> str:
         """The minimum detectable effect, stated beforehand."""
         families = len({t.task.family for t in self.tasks})
-        if families < 2:
-            return "minimum detectable effect: n/a with one family"
-        ratio = minimum_detectable_ratio(_TYPICAL_SD, families)
-        return (
-            f"minimum detectable effect at 80% power: x{ratio:.2f} in deployed speed, "
-            f"with {families} families and sd {_TYPICAL_SD:g} of the log ratio"
-        )
+        return f"minimum detectable effect: {detectable(self.metric, families).statement}"
 
     @property
     def skills_by_digest(self) -> dict[str, Skill]:

@@ -130,7 +130,8 @@ def _timings(trials: Sequence[TrialRecord], grades: Sequence[Grade]) -> Timings:
     )
 
 
-def _detectable(metric: str, n_families: int) -> Detectable:
+def detectable(metric: str, n_families: int) -> Detectable:
+    """What a study of so many families can detect on its primary metric, from its plan alone."""
     sd, ratio_unit = _SD[metric], metric == "deployed"
     plan = (
         f"{plural(n_families, 'family')} (assumed sd {sd:g} of the {'log ratio' if ratio_unit else 'share'})"
@@ -243,7 +244,7 @@ def summarise(run: RunRecord, trials: Sequence[TrialRecord], families: Mapping[s
         timings=_timings(finished, grades),
         build_gap=build_gap,
         check_gap=check_gap,
-        detectable=_detectable(config.metric, len(head.families)),
+        detectable=detectable(config.metric, len(head.families)),
         warnings=tuple(_warnings(head, progress, replies, grades)),
         arms=tuple(arms.values()),
         comparisons=comparisons(Study(config, scores, arms, build_gap, check_gap)),
