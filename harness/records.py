@@ -311,6 +311,78 @@ class Project(Record):
 # --- grading ---------------------------------------------------------------------------------
 
 
+DiagnosticKind = Literal[
+    "build_toml",
+    "layout",
+    "flag_refused",
+    "missing_header",
+    "syntax",
+    "wrong_arch",
+    "binding_mismatch",
+    "linker",
+    "timeout",
+    "out_of_memory",
+    "other",
+]
+
+
+class Diagnostic(Record):
+    """The first error of one file of a build."""
+
+    kind: DiagnosticKind
+    """`syntax` is whatever a compiler's front end refuses, types included."""
+    message: str
+    """The tool's own words, one line, without this machine's paths."""
+    file: str | None = None
+    """Relative to the project, or `torch/...`, `cuda/...`; None where no file is to blame."""
+    line: int | None = None
+    """1-based."""
+    column: int | None = None
+    source: str | None = None
+    """The text of that line."""
+
+
+class DeviceKernel(Record):
+    """One CUDA kernel as it was compiled: evidence of what was really written."""
+
+    name: str
+    """Demangled."""
+    architecture: str
+    """Such as sm_90a."""
+    registers: int
+    """Per thread."""
+    shared_bytes: int
+    """Static shared memory per block; what a launch adds is not known here."""
+    stack_bytes: int
+    spill_store_bytes: int | None = None
+    """From ptxas; None where it did not say."""
+    spill_load_bytes: int | None = None
+    instructions: dict[str, int] | None = None
+    """SASS instructions by class (HGMMA, HMMA, TMA, LDG.128, ...), `all` for their number; None where
+    no disassembler is at hand."""
+
+
+class BinaryCalls(Record):
+    """What a shared library calls, by its undefined symbols (demangled) and the operator names in it."""
+
+    compute: tuple[str, ...] = ()
+    """PyTorch operators that compute, such as at::_ops::matmul."""
+    library: tuple[str, ...] = ()
+    """cuBLAS, cuDNN, MKL and their kin."""
+    dispatcher: tuple[str, ...] = ()
+    """Ways to call any operator by name; `compute` has the names that were found."""
+    tensor: tuple[str, ...] = ()
+    """Allocation, views, properties and registration."""
+    runtime: tuple[str, ...] = ()
+    """CUDA runtime and driver."""
+    system: tuple[str, ...] = ()
+    """Loading, processes, files, network."""
+    unresolved: tuple[str, ...] = ()
+    """No library that is loaded beside torch has them: the import fails."""
+    unproven: int = 0
+    """Symbols that only a CUDA build of torch could have; not checked with a CPU-only one."""
+
+
 class BuildResult(Record):
     """What the build stage found."""
 
@@ -337,6 +409,11 @@ class BuildResult(Record):
     """What the ABI check said; None when it did not run."""
     warnings: tuple[str, ...] = ()
     toolchain: dict[str, str] = {}
+    diagnostics: tuple[Diagnostic, ...] = ()
+    """First error of each file that has one; empty when ok."""
+    kernels: tuple[DeviceKernel, ...] = ()
+    calls: BinaryCalls | None = None
+    """None when nothing was linked."""
 
     @model_validator(mode="after")
     def _finding_iff_failed(self) -> Self:
