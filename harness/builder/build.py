@@ -14,10 +14,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from harness.builder.abi import abi_verdict
 from harness.builder.architectures import code_names
 from harness.builder.build_toml import check, read_build_toml
 from harness.builder.cache import BuildCache, Entry
-from harness.builder.compiling import Compiled, abi_verdict, compile_layout
+from harness.builder.compiling import Compiled, compile_layout
 from harness.builder.layout import Layout, plan_layout
 from harness.builder.log import missing_header
 from harness.builder.toolchain import Toolchain

@@ -7,9 +7,6 @@ tool (NO_TOOLCHAIN); what is ours is raised.
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,8 +31,6 @@ from harness.records import Finding, Target
 from sandboxes.collect import CollectError
 from sandboxes.job import ExitFacts, Job, Limits, Sandbox
 
-PYTHON_ABI: Final = "3.9"  # what upstream's `kernel-builder check-abi` asks for
-_ABI_TIMEOUT_S: Final = 30.0
 _LOG_LIMIT: Final = 1 << 20
 # nixpkgs' value: __DATE__ and __TIME__ must not change the bytes.
 _EPOCH: Final = "315532800"
@@ -164,43 +159,3 @@ def _unreadable(failure: Failure, toolchain: Toolchain) -> bool:
     if toolchain.cuda is not None:
         places.append(toolchain.cuda.include)
     return any((place / header).is_file() for place in places if place is not None)
-
-
-# --- after the build -------------------------------------------------------------------------
-
-_ABI_CHECK: Final = """
-import json, sys
-try:
-    from kernel_abi_check import ObjectFile
-except ImportError:
-    print(json.dumps(None))
-    raise SystemExit
-problems = ObjectFile(sys.argv[1]).check_python_abi(sys.argv[2])
-print(json.dumps(sorted(str(getattr(p, "name", p)) for p in problems)))
-"""
-
-
-def abi_verdict(library: bytes) -> str | None:
-    """What kernel-abi-check says of Python's limited API; None where it is not installed."""
-    with tempfile.NamedTemporaryFile(suffix=".abi3.so") as file:
-        file.write(library)
-        file.flush()
-        try:
-            # In a child: native code that reads what a sandbox made.
-            done = subprocess.run(
-                [sys.executable, "-I", "-c", _ABI_CHECK, file.name, PYTHON_ABI],
-                env={"LANG": "C.UTF-8"},
-                cwd="/",
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=_ABI_TIMEOUT_S,
-                check=True,
-            )
-            problems: list[str] | None = json.loads(done.stdout)
-        except (subprocess.SubprocessError, ValueError):
-            return "the check itself failed"
-    if problems is None:
-        return None
-    if problems:
-        return f"not in Python's limited API of {PYTHON_ABI}: {', '.join(problems[:20])}"
-    return f"ok: Python >= {PYTHON_ABI}"
