@@ -22,6 +22,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "liftbench needs Python 3.11 or later: make PYTHON=python3.11 ..."; exit 2; }
 	@$(PYTHON) -m venv $(VENV) || { echo "venv failed; on Debian: apt-get install python3-venv"; exit 2; }
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
+	@$(BIN)/liftbench headers cuda >/dev/null || echo "== CUDA builds use stand-ins for headers that torch asks for; later: $(BIN)/liftbench headers cuda"
 	@touch $@
 
 demo: setup

@@ -23,7 +23,7 @@ from harness.expressions import evaluate
 from harness.records import Project, ProjectFile, Skill, Task
 from harness.skills.spec import read_skill
 
-_TEXT_LIMIT_BYTES = 1 << 20
+_PROJECT_LIMIT = 32 << 20
 
 
 def data_directory(kind: str) -> Path:
@@ -149,31 +149,64 @@ def expert_directory(task: Task) -> Path | None:
 
 
 def _wanted(relative: Path) -> bool:
-    hidden = any(part.startswith(".") or part in {"__pycache__", "build"} for part in relative.parts)
-    return not hidden and relative.suffix not in {".so", ".pyc", ".o"}
+    """Neither hidden nor what a build has left: build/ at the top, bytecode."""
+    hidden = any(part.startswith(".") or part == "__pycache__" for part in relative.parts)
+    return not hidden and relative.parts[0] != "build" and relative.suffix != ".pyc"
 
 
 def read_project(directory: Path) -> Project:
     """A project from a folder, leaving out hidden files and build leftovers; never follows links.
 
-    Raises UsageError when there is no build.toml, a file is no text, or it is above 1 MiB in all.
+    What is no text (images, libraries) and links are left out by name, so that a build.toml which
+    lists them can be told. Raises UsageError when there is no build.toml, a file cannot be read, or
+    the text is above 32 MiB in all.
     """
     if not (directory / "build.toml").is_file():
         raise UsageError(f"{directory} is no kernel-builder project: it has no build.toml")
-    files, total = [], 0
+    texts: dict[str, str] = {}
+    left_out: dict[str, str] = {}
+    total = 0
     for path in _walk(directory):
-        relative = path.relative_to(directory)
-        total += path.stat().st_size
-        if total > _TEXT_LIMIT_BYTES:
-            raise UsageError(f"{directory} holds more than 1 MiB of files; a project is source only")
-        try:
-            files.append(ProjectFile(path=relative.as_posix(), text=path.read_text()))
-        except UnicodeDecodeError as error:
-            raise UsageError(f"{path} is not UTF-8 text") from error
-    return Project(files=tuple(sorted(files, key=lambda f: f.path)))
+        name = path.relative_to(directory).as_posix()
+        text, why = _read_text(path)
+        if text is None:
+            left_out[name] = why
+            continue
+        texts[name] = text
+        total += len(text)
+        if total > _PROJECT_LIMIT:
+            raise UsageError(f"{directory} holds more than 32 MiB of text; a project is source only")
+    if "build.toml" in left_out:
+        raise UsageError(f"{directory / 'build.toml'} {left_out['build.toml']}")
+    files = tuple(ProjectFile(path=name, text=texts[name]) for name in sorted(texts))
+    return Project(files=files, left_out=left_out)
+
+
+def _read_text(path: Path) -> tuple[str | None, str]:
+    """(text, "") or (None, why it is none)."""
+    if path.is_symlink():
+        return None, "is a symbolic link, which is never followed"
+    if path.suffix in {".so", ".o"}:
+        return None, "is what a compiler made"
+    try:
+        with path.open("rb") as file:
+            data = file.read(_PROJECT_LIMIT + 1)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
+    if len(data) > _PROJECT_LIMIT:
+        return None, "is larger than 32 MiB"
+    try:
+        return data.decode(), ""
+    except UnicodeDecodeError:
+        return None, "is not text (UTF-8)"
 
 
 def _walk(directory: Path) -> Iterable[Path]:
     for path in sorted(directory.rglob("*")):
-        if path.is_file() and not path.is_symlink() and _wanted(path.relative_to(directory)):
-            yield path
+        if not _wanted(path.relative_to(directory)) or not (path.is_symlink() or path.is_file()):
+            continue
+        try:
+            path.relative_to(directory).as_posix().encode()
+        except UnicodeEncodeError:
+            continue  # A name that is no UTF-8: no build.toml can list it.
+        yield path

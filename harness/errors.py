@@ -2,6 +2,7 @@
 
 LiftbenchError
  |- UsageError        the user's input cannot be used (exit code 2)
+ |- DownloadError     a package index could not be reached, or has not what was asked for
  |- InfraError        something of ours failed: becomes the verdict `infra` at one boundary (run.py)
      |- ProviderError   a model API failed after its retries
      |- SandboxError    a sandbox could not start, or broke a promise
@@ -22,6 +23,10 @@ class LiftbenchError(Exception):
 
 class UsageError(LiftbenchError):
     """The user's input cannot be used; the message says what, where, and what to do next."""
+
+
+class DownloadError(LiftbenchError):
+    """A package index could not be reached, or has not what was asked for; nothing was changed."""
 
 
 class InfraError(LiftbenchError):

@@ -8,7 +8,6 @@ comes out when something of ours failed.
 from __future__ import annotations
 
 import ctypes
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,11 +15,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.builder.build import Built, build
+from harness.builder.places import load_failure
 from harness.builder.toolchain import Toolchain
 from harness.catalogue import LoadedTask
 from harness.errors import HarnessBug, UsageError
+from harness.load_stage import (
+    call_flags,
+    explained,
+    forbidden_calls,
+    no_operators,
+    not_imported,
+    unmeasured,
+    unresolved_symbols,
+    wants_gpu,
+)
 from harness.machine import Phases, QuietLock, judge_and_worker_cpus
-from harness.outcome import POLICY, Cause, Stage
+from harness.outcome import POLICY, Cause, Stage, Verdict
 from harness.records import (
     BuildResult,
     CheckResult,
@@ -39,7 +49,7 @@ if TYPE_CHECKING:
     from harness.judge.contender import Contender, Source
     from harness.judge.trusted import TrustedWorkers
 
-GRADER_VERSION = "1"
+GRADER_VERSION = "2"
 """Part of every grading key: raise it when the same project may be graded differently."""
 
 BUILD_WALL_S = 600.0
@@ -59,8 +69,6 @@ class GradeSettings:
     protocol: Protocol
     cache: Path
     """Builds and locks."""
-    parallel_builds: int = 2
-    jobs_per_build: int = 1
     build_wall_s: float = BUILD_WALL_S
     worker_wall_s: float = WORKER_WALL_S
     """Of a student's worker, frozen time excluded."""
@@ -85,7 +93,6 @@ class Grader:
         self._sandbox = sandbox
         self._toolchain = toolchain
         self._machine = machine
-        self._builds = threading.Semaphore(settings.parallel_builds)
         self._phases = Phases()
         self._quiet = QuietLock(settings.cache / "locks", "cpu")
         self._judge_cpus, self._worker_cpus = judge_and_worker_cpus()
@@ -117,7 +124,7 @@ class Grader:
 
     def _build(self, project: Project, log: Path | None) -> Built:
         settings = self._settings
-        with self._builds, self._quiet.shared():
+        with self._quiet.shared():
             return build(
                 project,
                 settings.target,
@@ -125,7 +132,6 @@ class Grader:
                 toolchain=self._toolchain,
                 cache=settings.cache / "builds",
                 log=log,
-                jobs=settings.jobs_per_build,
                 wall_s=settings.build_wall_s,
             )
 
@@ -140,7 +146,8 @@ class Grader:
             self._sandbox,
             [root.parent],
             wall_s=wall_s,
-            memory_bytes=self._settings.worker_memory_bytes,
+            # A CUDA build of torch maps more than any sensible limit of address space.
+            memory_bytes=self._settings.worker_memory_bytes if self.target == "cpu" else None,
             cpus=self._worker_cpus,
             call_s=self._settings.call_wall_s,
         )
@@ -184,7 +191,8 @@ class _Grading:
             verdict=POLICY[finding.cause].verdict,
             stage=stage,
             finding=finding,
-            build=self._build,
+            flags=() if self._build is None else call_flags(self._build, self._loaded.task),
+            build=self._diagnosed(stage, finding),
             check=self._check,
             timing=self._timing,
             sandbox=grader._sandbox.name,
@@ -192,6 +200,14 @@ class _Grading:
             machine=grader._machine.digest,
             wall_s=time.monotonic() - self._start,
         )
+
+    def _diagnosed(self, stage: Stage, finding: Finding) -> BuildResult | None:
+        """The build; where its library could not be loaded, with what that says of the binding."""
+        failed = stage is Stage.LOAD and finding.verdict in {Verdict.LOAD_FAILED, Verdict.CRASHED}
+        if self._build is None or self._project is None or not failed:
+            return self._build
+        files = {file.path: file.text for file in self._project.files}
+        return self._build.model_copy(update={"diagnostics": load_failure(finding.message, files)})
 
     def run(self, log: Path | None, observer: StageObserver) -> Grade:
         """All stages, until one ends it."""
@@ -210,13 +226,47 @@ class _Grading:
         self._build = built.result
         if built.result.finding is not None:
             return self.ended(Stage.BUILD, built.result.finding)
-        if self._grader._settings.target == "cuda":
-            return self.ended(Stage.LOAD, _cannot_run_cuda(self._grader._machine))
-        finding = _wrong_package(built.result, self._loaded.task)
+        task = self._loaded.task
+        finding = _wrong_package(built.result, task) or forbidden_calls(built.result, task)
         if finding is not None:
             return self.ended(Stage.LOAD, finding)
+        if self._grader.target == "cuda":
+            return self.ended(*self._import_for_cuda(built, observer))
         observer("check")
-        return self._load_and_check(_source(built, self._loaded.task))
+        return self._load_and_check(_source(built, task))
+
+    def _import_for_cuda(self, built: Built, observer: StageObserver) -> tuple[Stage, Finding]:
+        """Where a CUDA project ends on a machine that cannot run it, and why."""
+        grader, result = self._grader, built.result
+        cannot = _cannot_run_cuda(grader._machine, result)
+        if result.jit:
+            return Stage.LOAD, cannot
+        failure = unresolved_symbols(result)
+        if failure is None and grader._toolchain.torch_is_cpu_only:
+            return Stage.LOAD, unmeasured(cannot, not_imported(result))
+        if failure is None:
+            observer("load")
+            failure = self._import(_source(built, self._loaded.task))
+        if failure is None:
+            return Stage.CHECK, unmeasured(cannot, "it imports, and its operators are registered")
+        if wants_gpu(failure, grader._machine):
+            return Stage.LOAD, unmeasured(cannot, f"its import asks for one: {failure.message}")
+        return Stage.LOAD, failure
+
+    def _import(self, source: Source) -> Finding | None:
+        """Import the package in a worker that is then ended; why that failed."""
+        from harness.judge.contender import Failed
+
+        grader = self._grader
+        with grader._quiet.shared():
+            worker = grader._start(source, grader._settings.worker_wall_s)
+            try:
+                worker.load()
+            except Failed as failure:
+                return explained(failure.finding, self._build)
+            finally:
+                worker.close()
+        return None if worker.operators else no_operators(source.namespace)
 
     def _load_and_check(self, source: Source) -> Grade | tuple[Contender, Source]:
         from harness.judge.contender import Failed
@@ -229,7 +279,7 @@ class _Grading:
                 self._check = self._run_check(student)
             except Failed as failure:
                 student.close()
-                return self.ended(Stage.LOAD, failure.finding)
+                return self.ended(Stage.LOAD, explained(failure.finding, self._build))
             except BaseException:
                 student.close()
                 raise
@@ -284,12 +334,13 @@ class _Grading:
         return result
 
 
-def _cannot_run_cuda(machine: MachineFacts) -> Finding:
+def _cannot_run_cuda(machine: MachineFacts, build: BuildResult) -> Finding:
+    built = "a universal project, which compiles when it runs" if build.jit else "built for sm_90"
     if machine.gpu is None:
-        return Finding(cause=Cause.NO_CUDA_DEVICE, message="no CUDA device: built for sm_90, not run")
+        return Finding(cause=Cause.NO_CUDA_DEVICE, message=f"no CUDA device: {built}, not run")
     return Finding(
         cause=Cause.NO_CUDA_TRANSPORT,
-        message=f"the CUDA transport is not available yet: built for sm_90, not run on {machine.gpu}",
+        message=f"the CUDA transport is not available yet: {built}, not run on {machine.gpu}",
     )
 
 
@@ -309,4 +360,6 @@ def _source(built: Built, task: Task) -> Source:
     if built.directory is None or built.result.variant is None:
         raise HarnessBug("a build that succeeded left no package")
     package = built.directory / built.result.variant / "__init__.py"
-    return Source("project", package, task.module, task.op)
+    libraries = sorted(package.parent.glob("*.abi3.so"))
+    namespace = libraries[0].name.removesuffix(".abi3.so") if libraries else ""
+    return Source("project", package, task.module, task.op, jit=built.result.jit, namespace=namespace)

@@ -58,6 +58,7 @@ class Cause(StrEnum):
     # load
     IMPORT_ERROR = "import_error"
     MISSING_FUNCTION = "missing_function"
+    LIBRARY_CALLS = "library_calls"
     # check
     OP_RAISED = "op_raised"
     WRONG_VALUES = "wrong_values"
@@ -121,6 +122,8 @@ POLICY: dict[Cause, Policy] = {
     Cause.BUILD_LIMIT: _student(Verdict.BUILD_FAILED),
     Cause.IMPORT_ERROR: _student(Verdict.LOAD_FAILED),
     Cause.MISSING_FUNCTION: _student(Verdict.LOAD_FAILED),
+    # It compiled, so it counts there; the judge refuses to load it (docs/decisions/0010-library-calls.md).
+    Cause.LIBRARY_CALLS: _student(Verdict.LOAD_FAILED),
     Cause.OP_RAISED: _student(Verdict.CRASHED),
     Cause.WRONG_VALUES: _student(Verdict.WRONG_RESULT),
     Cause.UNWRITTEN_OUTPUT: _student(Verdict.WRONG_RESULT),

@@ -80,6 +80,15 @@ Give every file as one fenced code block whose info string is the language and t
 Paths are relative to the project's root. Text outside the blocks is ignored."""
 
 
+# Only in tasks that forbid: whoever breaks a rule has been told it.
+_OWN_WORK = """
+
+The computation must be your own code. The built library may call PyTorch to allocate, view, copy, cast \
+and fill tensors, but no PyTorch operator that computes, neither directly nor by name, no library such as \
+cuBLAS, cuDNN or MKL, and no function that loads code (dlopen, dlsym): a project whose library does is not \
+loaded."""
+
+
 def operand_dtype(operand: Operand, dtype: str) -> str:
     """The operand's dtype name when the workload's dtype is `dtype`."""
     return dtype if operand.dtype == "$dtype" else operand.dtype
@@ -122,6 +131,7 @@ def _judging(task: Task, target: Target) -> str:
             f"{REFERENCE_ERROR_FACTOR:g} times the error of PyTorch's own op in that dtype if that is more."
         )
     )
+    own = _OWN_WORK if task.library_calls == "forbid" else ""
     where = "with one thread on both sides" if target == "cpu" else "on the current CUDA stream"
     return f"""\
 ## How it is judged
@@ -129,7 +139,7 @@ def _judging(task: Task, target: Target) -> str:
 It is built, then called on buffers that the judge owns: all operands are contiguous and 256-byte aligned, \
 pointers rotate in a pool, and values are drawn afresh for every call. Return nothing; write \
 `{task.outputs[0].name}`. Writing to an operand that is read only, outside an operand, or after the call \
-has returned is a failure, and so is a result that changes from call to call on equal inputs.
+has returned is a failure, and so is a result that changes from call to call on equal inputs.{own}
 
 {exact} Every element counts.
 

@@ -97,6 +97,9 @@ class Task(Record):
     tolerance: Literal["elementwise", "reduction", "contraction", "exact"]
     flops: str | None = None
     """Arithmetic expression over dims; None where counting operations says nothing."""
+    library_calls: Literal["forbid", "flag", "allow"] = "flag"
+    """What it means when a project's library calls PyTorch operators that compute, cuBLAS or the like:
+    a failure (the student is told beforehand), a flag beside the result, or nothing."""
     digest: str
     """Over task.toml and reference.py, byte for byte."""
 
@@ -290,14 +293,16 @@ class ProjectFile(Record):
 
 
 class Project(Record):
-    """A kernel-builder project: at most 64 files, 1 MiB in all."""
+    """A kernel-builder project: text files (project.py and catalogue.py say how many and how large)."""
 
     files: tuple[ProjectFile, ...]
     """Sorted by path; paths are unique."""
+    left_out: dict[str, str] = {}
+    """Path -> why what lies there is no part of it (`is a symbolic link`); empty for a reply."""
 
     @property
     def digest(self) -> str:
-        """Over paths and contents."""
+        """Over paths and contents of the files."""
         return digest_of([[f.path, f.text] for f in self.files])
 
     @model_validator(mode="after")
@@ -340,6 +345,8 @@ class Diagnostic(Record):
     column: int | None = None
     source: str | None = None
     """The text of that line."""
+    advice: str | None = None
+    """What to do about it, in liftbench's words."""
 
 
 class DeviceKernel(Record):
@@ -354,19 +361,22 @@ class DeviceKernel(Record):
     shared_bytes: int
     """Static shared memory per block; what a launch adds is not known here."""
     stack_bytes: int
+    """Local memory per thread, callees included where the compiler knows them."""
     spill_store_bytes: int | None = None
-    """From ptxas; None where it did not say."""
+    """Per thread, of the store instructions that the compiler marked as spills, as `ptxas -v` counts
+    them; None where it marks none or the instructions were not read."""
     spill_load_bytes: int | None = None
     instructions: dict[str, int] | None = None
-    """SASS instructions by class (HGMMA, HMMA, TMA, LDG.128, ...), `all` for their number; None where
-    no disassembler is at hand."""
+    """SASS instructions in the code, not executions, by class (harness.builder.cubins.CLASSES; a class
+    that is not there is 0), `all` for their number without NOPs; None where they were not read."""
 
 
 class BinaryCalls(Record):
-    """What a shared library calls, by its undefined symbols (demangled) and the operator names in it."""
+    """What a shared library calls, by its undefined symbols and the operator names in it; qualified
+    names, sorted, at most 100 each."""
 
     compute: tuple[str, ...] = ()
-    """PyTorch operators that compute, such as at::_ops::matmul."""
+    """PyTorch operators that compute, such as `at::_ops::matmul::call` or `aten::mm (by name)`."""
     library: tuple[str, ...] = ()
     """cuBLAS, cuDNN, MKL and their kin."""
     dispatcher: tuple[str, ...] = ()
@@ -378,9 +388,32 @@ class BinaryCalls(Record):
     system: tuple[str, ...] = ()
     """Loading, processes, files, network."""
     unresolved: tuple[str, ...] = ()
-    """No library that is loaded beside torch has them: the import fails."""
+    """No library that is loaded beside torch has them: the import fails. As they read, with what the
+    library defines instead."""
     unproven: int = 0
     """Symbols that only a CUDA build of torch could have; not checked with a CPU-only one."""
+
+    @property
+    def borrowed(self) -> tuple[str, ...]:
+        """The names behind the flags: what may do the project's work for it."""
+        return (*self.compute, *self.library, *self.dispatcher, *self._loaders)
+
+    @property
+    def _loaders(self) -> tuple[str, ...]:
+        return tuple(n for n in self.system if n in ("dlopen", "dlmopen", "dlsym", "dlvsym"))
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """What a reader of a speedup should know: work that is not the project's own, or may not be."""
+        python = any(name.lstrip("_").startswith("Py") for name in self.dispatcher)
+        named = any(name.endswith(" (by name)") for name in (*self.compute, *self.tensor))
+        found = {
+            "calls PyTorch operators": bool(self.compute),
+            "calls a library": bool(self.library),
+            "may call any operator": bool(self.dispatcher) and (python or not named),
+            "loads code at run time": bool(self._loaders),
+        }
+        return tuple(name for name, true in found.items() if true)
 
 
 class BuildResult(Record):
@@ -405,13 +438,16 @@ class BuildResult(Record):
     """The Python package in the variant."""
     architectures: tuple[str, ...] = ()
     """Such as sm_90; empty on cpu."""
+    jit: bool = False
+    """A universal project: nothing was compiled here, and its worker runs in role run_jit."""
     abi: str | None = None
     """What the ABI check said; None when it did not run."""
     warnings: tuple[str, ...] = ()
     toolchain: dict[str, str] = {}
     diagnostics: tuple[Diagnostic, ...] = ()
-    """First error of each file that has one; empty when ok."""
-    kernels: tuple[DeviceKernel, ...] = ()
+    """First error of each file that has one; empty when ok, unless the library could not be loaded."""
+    kernels: tuple[DeviceKernel, ...] | None = None
+    """The longest programs first; None on cpu, and where `warnings` says why they were not measured."""
     calls: BinaryCalls | None = None
     """None when nothing was linked."""
 
@@ -555,6 +591,8 @@ class Grade(Record):
     stage: Stage
     """Where the verdict fell: the failing stage, the first not run, or `time` when correct."""
     finding: Finding
+    flags: tuple[str, ...] = ()
+    """Of what the built library calls (BinaryCalls.flags), unless the task allows it; never a verdict."""
     build: BuildResult | None = None
     check: CheckResult | None = None
     timing: TimingResult | None = None

@@ -6,7 +6,7 @@ Invariant: inputs are mapped only while a call runs, always at the same addresse
 
 Started as: python -I -S worker.py CHANNEL_FD SITE_DIRECTORY...
 Messages (SEQPACKET): JSON from the judge; JSON or the single byte b"D" (done) from here.
-  load  {kind: project|reference|null, ...}         -> {ok} or {error, where}
+  load  {kind: project|reference|null, ...}         -> {ok, operators} or {error, where}
   plan  {set_bytes, sets, operands, scalars}        -> {ok}
   call  {sets, rounds} with an arena's descriptor   -> b"D", then {ns: [...]} once unmapped;
                                                        or {raised: text}
@@ -98,6 +98,8 @@ class Pool:
 class Contender:
     """What is called: a project's function, a reference, or nothing at all."""
 
+    operators = 0
+
     def load(self, message: dict[str, Any]) -> None:
         self.kind = message["kind"]
         if self.kind == "null":
@@ -115,6 +117,9 @@ class Contender:
         self.function = getattr(module, message["function"])
         if not callable(self.function):
             raise AttributeError(f"{message['function']} is not callable")
+        if message.get("namespace"):
+            prefix = message["namespace"] + "::"
+            self.operators = sum(name.startswith(prefix) for name in torch._C._dispatch_get_all_op_names())
 
     def run(self, pool: Pool, index: int) -> int:
         """Call on one set; nanoseconds that the call itself took."""
@@ -195,7 +200,7 @@ def main() -> None:
                 continue
             gc.collect()
             gc.disable()
-            _send(channel, {"ok": True})
+            _send(channel, {"ok": True, "operators": contender.operators})
         elif message["op"] == "plan":
             if pool is not None:
                 pool.release()

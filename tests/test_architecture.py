@@ -25,7 +25,7 @@ LAYERS: list[set[str]] = [
     {"student"},
     {"builder"},
     {"skills"},
-    {"machine", "judge"},
+    {"machine", "judge", "load_stage"},
     {"grade"},
     {"plan", "store", "executors"},
     {"run"},

@@ -56,6 +56,7 @@ _NVCC: Final = re.compile(
     | -{1,2}(rdc|relocatable-device-code)=(true|false)
     | -{1,2}(diag-suppress|diag-warn|diag-error|diag-remark)=[\w,]+
     | -{1,2}(disable-warnings | Wno-[\w-]+ | Wreorder)
+    | --ftemplate-(backtrace-limit|depth)=\d{1,9}
     | --std=c\+\+\d\d | --optimize=[0-3]
     | -{1,2}(ewp | display-error-number | err-no | no-display-error-number)
     | -{1,2}(arch|gpu-architecture|code|gpu-code)=[a-z]+_\d{2,3}[af]?(,[a-z]+_\d{2,3}[af]?)*
@@ -67,6 +68,9 @@ _NVCC: Final = re.compile(
 _PTXAS: Final = re.compile(
     r"""-v | --verbose | -O[0-4] | --opt-level=[0-4] | -w | --disable-warnings
     | -{1,2}warn-(spills|lmem-usage|double-usage|lmem) | -Werror | -{1,2}warning-as-error
+    | -{1,2}warn-on-(spills|local-memory-usage|double-precision-use)
+    | -{1,2}suppress-(async-bulk-multicast-advisory-warning|sparse-mma-advisory-info)
+    | -{1,2}(generate-line-info|dont-merge-basicblocks|compiler-annotations)
     | -{1,2}(maxrregcount|allow-expensive-optimizations|fmad|def-load-cache|def-store-cache
         |force-load-cache|force-store-cache|dlcm|dscm|flcm|fscm|register-usage-level
         |disable-optimizer-constants|optimize-float-atomics|position-independent-code
@@ -77,6 +81,7 @@ _PTXAS: Final = re.compile(
 _CUDAFE: Final = re.compile(r"--(diag_suppress|diag_warning)=[\w,]+ | --display_error_number", re.X)
 _FATBINARY: Final = re.compile(r"-{1,2}(compress-all|no-compress|compress=(true|false))")
 _NATIVE: Final = re.compile(r"-m(arch|tune|cpu)=native")
+_LIBRARY: Final = re.compile(r"-l(?!ineinfo|dir|ib)[\w.+-]{1,40}")  # not nvcc's own -lineinfo and kin
 
 # Flags of nvcc whose value may be the next entry: spelled `-x=v` for the lists above.
 _TAKES_VALUE: Final = re.compile(
@@ -176,6 +181,9 @@ def _common(flag: str, rest: Iterator[str], warnings: list[str]) -> tuple[str, .
     if _NATIVE.fullmatch(flag):
         # As nixpkgs' compiler wrapper does: a published build must not depend on the builder's CPU.
         warnings.append(f'"{flag}" is left out: kernel-builder leaves it out too')
+        return ()
+    if _LIBRARY.fullmatch(flag):
+        warnings.append(f'"{flag}" is left out: these flags are for compiling, where it does nothing')
         return ()
     return None
 

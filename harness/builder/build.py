@@ -14,21 +14,26 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from harness.builder import metadata
 from harness.builder.abi import abi_verdict
+from harness.builder.advice import header_advice
 from harness.builder.architectures import code_names
 from harness.builder.build_toml import check, read_build_toml
 from harness.builder.cache import BuildCache, Entry
+from harness.builder.calls import binary_calls
 from harness.builder.compiling import Compiled, compile_layout
+from harness.builder.device_code import with_kernels
 from harness.builder.layout import Layout, plan_layout
 from harness.builder.log import missing_header
+from harness.builder.places import refusal
 from harness.builder.toolchain import Toolchain
 from harness.builder.units import named_architectures
 from harness.outcome import Cause
-from harness.records import BuildResult, Finding, Project, Target, digest_of
+from harness.records import BuildResult, Diagnostic, Finding, Project, Target, digest_of
 from sandboxes.job import Limits, Sandbox
 
-RECIPE: Final = 1
-"""Part of every key: raise it when the same project would be built differently."""
+RECIPE: Final = 3
+"""Part of every key: raise it when the same project would be built, or its failure told, differently."""
 _CACHED_FAILURES: Final = frozenset({Cause.COMPILE_ERROR, Cause.LINK_ERROR})
 
 
@@ -65,7 +70,6 @@ def build(
     toolchain: Toolchain,
     cache: Path,
     log: Path | None = None,
-    jobs: int = 1,
     wall_s: float = 600.0,
     memory_bytes: int = 8 << 30,
 ) -> Built:
@@ -75,7 +79,7 @@ def build(
     raised. A wrong build.toml or layout is not cached (it costs no compiler), nor is a build that
     ran into a limit. `log` receives the compilers' output under a header.
     """
-    request = _Request(project, target, toolchain, log, time.monotonic())
+    request = _Request(project, target, toolchain, sandbox, log, time.monotonic())
     store = BuildCache(cache)
     entry = store.load(request.key)
     if entry is not None:
@@ -83,15 +87,17 @@ def build(
     layout = _plan(project, target, toolchain)
     if isinstance(layout, Finding):
         return request.refused(layout)
-    missing = toolchain.missing(target)
+    missing = None if layout.jit else toolchain.missing(target)
     if missing is not None:
         return request.refused(Finding(cause=Cause.NO_TOOLCHAIN, message=missing))
     with store.lock(request.key):
         entry = store.load(request.key)
         if entry is not None:
             return request.from_cache(entry)
+        if layout.jit:
+            return request.universal(layout, store)
         limits = Limits(wall_s=wall_s, memory_bytes=memory_bytes)
-        done = compile_layout(layout, toolchain, sandbox=sandbox, limits=limits, jobs=jobs)
+        done = compile_layout(layout, toolchain, sandbox=sandbox, limits=limits, cache=cache)
         return request.compiled(layout, done, store)
 
 
@@ -109,16 +115,20 @@ def _plan(project: Project, target: Target, toolchain: Toolchain) -> Layout | Fi
     layout = plan_layout(project, records, target, toolchain)
     if isinstance(layout, Finding):
         return layout
-    warnings = (*validity.warnings, *layout.warnings, *_machine_warnings(target, toolchain))
+    machine = [] if layout.jit else _machine_warnings(target, toolchain)
+    warnings = (*validity.warnings, *layout.warnings, *machine)
     return layout.model_copy(update={"warnings": warnings})
 
 
 def _machine_warnings(target: Target, toolchain: Toolchain) -> list[str]:
     if target == "cpu" or not toolchain.torch_is_cpu_only:
         return []
+    stubs = ""
+    if toolchain.stubs:
+        stubs = f", and stand-ins replace: {', '.join(toolchain.stubs)} (see `liftbench headers cuda`)"
     return [
         f"torch {toolchain.torch_version} is CPU-only: libtorch_cuda and libc10_cuda are not linked "
-        f"(their symbols stay undefined), and stand-ins replace: {', '.join(toolchain.stubs)}"
+        f"(their symbols stay undefined){stubs}"
     ]
 
 
@@ -129,6 +139,7 @@ class _Request:
     project: Project
     target: Target
     toolchain: Toolchain
+    sandbox: Sandbox
     log: Path | None
     started: float
 
@@ -149,31 +160,54 @@ class _Request:
     def from_cache(self, entry: Entry) -> Built:
         """The stored result, as of this request."""
         self._write_log("cache hit", entry.log.read_text())
-        result = entry.result.model_copy(update={"cache_hit": True, "wall_s": self._wall_s()})
+        result = self._measured(entry.result, entry.library if self.target == "cuda" else None)
+        result = result.model_copy(update={"cache_hit": True, "wall_s": self._wall_s()})
         return Built(result, entry.directory)
+
+    def _measured(self, result: BuildResult, library: bytes | None) -> BuildResult:
+        """With the figures of the kernels, where they are not there yet (no tool, a busy machine)."""
+        if library is None or result.kernels is not None:
+            return result
+        result = with_kernels(result, library, self.toolchain, self.sandbox)
+        return result.model_copy(update={"wall_s": self._wall_s()})
 
     def refused(self, finding: Finding) -> Built:
         """Nothing was compiled."""
         self._write_log("nothing compiled", f"{finding.cause}: {finding.message}\n")
-        return Built(self._result(finding), None)
+        files = {file.path: file.text for file in self.project.files}
+        lacking = finding.cause is Cause.NO_TOOLCHAIN  # of this machine: nothing in the project to point at
+        return Built(self._result(finding, diagnostics=() if lacking else (refusal(finding, files),)), None)
+
+    def universal(self, layout: Layout, store: BuildCache) -> Built:
+        """The package is the whole build."""
+        result = self._result(None, layout)
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        lines = [f"# universal project, put together {now}, variant {layout.variant}: nothing to compile"]
+        text = "\n".join([*lines, *(f"# warning: {w}" for w in layout.warnings), ""])
+        self._write_log("no compiler needed", text)
+        files = {"build.log": text.encode(), **_variant_files(layout, None)}
+        return Built(result, store.store(result, files).directory)
 
     def compiled(self, layout: Layout, done: Compiled, store: BuildCache) -> Built:
         """Ninja ran: keep what may be kept."""
-        done = replace(done, finding=_explained(done.finding, self.project))
-        result = self._result(done.finding, layout, done)
+        done = _explained(done, self.project, self.target, self.toolchain)
+        result = self._result(done.finding, layout, done, done.diagnostics)
+        result = self._measured(result, done.library)
         text = _log_text(layout, done)
         self._write_log("built now", text)
         if done.finding is not None and done.finding.cause not in _CACHED_FAILURES:
             return Built(result, None)
         files: dict[str, bytes] = {"build.log": text.encode(), "build.ninja": done.ninja.encode()}
         if done.library is not None:
-            place = f"build/{layout.variant}"
-            files[f"{place}/{layout.ops_name}.abi3.so"] = done.library
-            files |= {f"{place}/{file.path}": file.text.encode() for file in layout.package}
+            files |= _variant_files(layout, done.library)
         return Built(result, store.store(result, files).directory)
 
     def _result(
-        self, finding: Finding | None, layout: Layout | None = None, done: Compiled | None = None
+        self,
+        finding: Finding | None,
+        layout: Layout | None = None,
+        done: Compiled | None = None,
+        diagnostics: tuple[Diagnostic, ...] = (),
     ) -> BuildResult:
         facts: dict[str, object] = {}
         if layout is not None:
@@ -182,12 +216,15 @@ class _Request:
                 "units": len(layout.units.units),
                 "variant": layout.variant,
                 "module": layout.module,
+                "jit": layout.jit,
                 "architectures": tuple(dict.fromkeys(names)),
                 "warnings": layout.warnings,
             }
         if done is not None:
             facts["compiler_s"] = done.compiler_s
             facts["abi"] = None if done.library is None else abi_verdict(done.library)
+        if done is not None and done.library is not None:
+            facts["calls"] = binary_calls(done.library, self.target, self.toolchain, self.sandbox)
         return BuildResult.model_validate(
             {
                 "ok": finding is None,
@@ -198,23 +235,40 @@ class _Request:
                 "wall_s": self._wall_s(),
                 "compiler_s": None,
                 "toolchain": self.toolchain.facts(self.target),
+                "diagnostics": diagnostics,
                 **facts,
             }
         )
 
 
-def _explained(finding: Finding | None, project: Project) -> Finding | None:
-    """A header that the project has but does not list was not there to be found."""
-    header = None if finding is None else missing_header(finding.message)
-    if finding is None or header is None:
-        return finding
-    name = header.rpartition("/")[2]
-    unlisted = [f.path for f in project.files if f.path.rpartition("/")[2] == name]
-    if not unlisted:
-        return finding
-    advice = f"{unlisted[0]} is in the project: is it listed in a `src` of build.toml, and its folder"
-    message = f"{finding.message}\n{advice} in `include`?"
-    return Finding(cause=finding.cause, message=message)
+def _variant_files(layout: Layout, library: bytes | None) -> dict[str, bytes]:
+    """The variant as it lies in the cache, its metadata with the digest over all other files."""
+    files = {file.path: file.text.encode() for file in layout.package}
+    if library is not None:
+        files[f"{layout.ops_name}.abi3.so"] = library
+    files[metadata.NAME] = metadata.with_digest(files[metadata.NAME].decode(), files).encode()
+    return {f"build/{layout.variant}/{path}": contents for path, contents in files.items()}
+
+
+def _explained(done: Compiled, project: Project, target: Target, toolchain: Toolchain) -> Compiled:
+    """With advice on headers that were not found, and the project's own place in the finding."""
+    if done.finding is None:
+        return done
+    files = {file.path: file.text for file in project.files}
+    told = []
+    for one in done.diagnostics:
+        header = missing_header(one.message) if one.kind == "missing_header" else None
+        if header is not None:
+            advice = header_advice(header, files, target, toolchain.torch_root)
+            one = one.model_copy(update={"advice": advice})
+        told.append(one)
+    first = told[0]
+    lines = [done.finding.message]
+    if first.line is not None and f"{first.file}" not in lines[0].partition("\n")[0]:
+        lines.append(f"at {first.file}:{first.line}: {(first.source or '').strip()}")
+    lines += [first.advice] if first.advice else []
+    finding = Finding(cause=done.finding.cause, message="\n".join(lines))
+    return replace(done, finding=finding, diagnostics=tuple(told))
 
 
 def _log_text(layout: Layout, done: Compiled) -> str:

@@ -1,8 +1,8 @@
 """Reading build.toml and deciding whether it is valid.
 
 Owns: that decision, and the message that a student gets. Upstream's own parser decides, in a child
-process; where it is not installed, our records do. Does not own: the records (build_schema.py) and
-advice on mistakes (build_toml_hints.py).
+process; where it is not installed, our records do. Does not own: the records (schema.py) and advice
+on mistakes (hints.py, faults.py).
 Invariant: a file that upstream accepts is representable here, or HarnessBug is raised.
 """
 
@@ -12,42 +12,50 @@ import json
 import re
 import subprocess
 import sys
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from pydantic import ValidationError
-
+from harness.builder.faults import faults
 from harness.builder.hints import hints
 from harness.builder.schema import BuildToml as BuildToml
+from harness.builder.toml_text import toml_fields
 from harness.errors import HarnessBug, SandboxError
 from harness.outcome import Cause
 from harness.records import Finding
 
 VALIDATOR_TIMEOUT_S: Final = 20.0
+MAX_BYTES: Final = 4 << 20
+"""Of a build.toml: the largest published one, of kernels-community, has 539 KiB."""
 ABSENT: Final = "validity by our records: the kernels package is absent"
-_FAULTS_SHOWN: Final = 3
 _MESSAGE_LIMIT: Final = 2_000  # upstream quotes whole source lines; a student may write long ones
 
 
+def _fields(data: bytes) -> dict[str, Any]:
+    """Raises ValueError, which NoToml is."""
+    return toml_fields(data.decode())
+
+
 def _parse(data: bytes) -> BuildToml:
-    """Raises ValueError (which ValidationError and TOMLDecodeError are) or RecursionError."""
-    text = data.decode("utf-8-sig").replace("\r\n", "\n")
-    fields: dict[str, Any] = tomllib.loads(text)
+    """Raises ValueError, which ValidationError and NoToml are."""
+    fields = _fields(data)
+    _check_edition(fields)
+    return BuildToml.model_validate(fields)
+
+
+def _check_edition(fields: dict[str, Any]) -> None:
     general = fields.get("general")
     edition = general.get("edition", 5) if isinstance(general, dict) else 5
     # Edition 4 is the absence of the key, so upstream refuses a written 4 too.
     if type(edition) is not int or edition != 5:
-        raise ValueError(f"unsupported build edition {edition!r}: general.edition is the integer 5")
-    return BuildToml.model_validate(fields)
+        raise ValueError(f"unsupported build edition {str(edition)[:80]!r}: general.edition is the integer 5")
 
 
 def read_build_toml(data: bytes) -> BuildToml:
-    """The records of a file that `validate` accepted; HarnessBug if they cannot hold it."""
+    """The records of a file that `check` accepted; HarnessBug if they cannot hold it."""
     try:
         return _parse(data)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise HarnessBug(f"a valid build.toml does not fit our records: {error}") from error
 
 
@@ -89,11 +97,19 @@ def check(directory: Path, *, upstream: Callable[[Path], dict[str, str]] | None 
 
     `upstream` answers {} (valid), {"error": message} or {"absent": why}; the default is the child.
     """
+    directory = directory.absolute()  # the child stands elsewhere
     path = directory / "build.toml"
     if not path.is_file():
-        return Validity(_finding("build.toml is missing from the top of the project", ""))
-    data = path.read_bytes()
-    text = data.decode("utf-8", errors="replace")
+        return Validity(_finding("it is missing from the top of the project"))
+    with path.open("rb") as file:
+        data = file.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        return Validity(_finding(f"it is larger than {MAX_BYTES >> 20} MiB"))
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        return Validity(_finding(f"line {line} is not UTF-8 text"))
     answer = (upstream or ask_upstream)(directory)
     if "absent" in answer:
         return Validity(_judge_ourselves(data, text), (ABSENT,))
@@ -129,17 +145,12 @@ def ask_upstream(directory: Path) -> dict[str, str]:
 
 def _judge_ourselves(data: bytes, text: str) -> Finding | None:
     try:
-        _parse(data)
-    except ValidationError as error:
-        # Several: a misspelt key is an unknown one, and leaves the right one missing.
-        faults = [
-            f"{'.'.join(str(part) for part in one['loc']) or 'the file'}: {one['msg']}"
-            for one in error.errors()[:_FAULTS_SHOWN]
-        ]
-        return _finding("; ".join(faults), text)
-    except (ValueError, RecursionError) as error:
+        fields = _fields(data)
+        _check_edition(fields)
+    except ValueError as error:
         return _finding(str(error), text)
-    return None
+    wrong = faults(fields)
+    return _finding(wrong[0].advice, text) if wrong else None
 
 
 def _cleaned(message: str, directory: Path) -> str:
@@ -150,8 +161,9 @@ def _cleaned(message: str, directory: Path) -> str:
     return message.replace(f"{directory}/", "").replace(str(directory), "the project").strip()
 
 
-def _finding(message: str, text: str) -> Finding:
+def _finding(message: str, text: str | None = None) -> Finding:
+    """`text` is what to give advice on."""
     if len(message) > _MESSAGE_LIMIT:
         message = message[:_MESSAGE_LIMIT] + " ..."
-    lines = [f"build.toml is not valid: {message}", *hints(text)]
+    lines = [f"build.toml is not valid: {message}", *([] if text is None else hints(text))]
     return Finding(cause=Cause.BAD_BUILD_TOML, message="\n".join(lines))

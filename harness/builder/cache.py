@@ -1,7 +1,7 @@
 """Builds on disk, by content.
 
-Owns: the folder of one build, its integrity and the lock that makes identical builds wait.
-Does not own: what is worth caching (build.py).
+Owns: the folder of one build, its integrity, the lock that makes identical builds wait, and how much
+builds and objects may take. Does not own: what is worth caching (build.py), objects (objects.py).
 Invariant: an entry appears whole, by one rename, and is never changed afterwards.
 
     <cache>/<key[:2]>/<key>/
@@ -13,16 +13,33 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from filelock import FileLock
 from pydantic import ValidationError
 
+from harness.builder.room import make_room, touch
+from harness.errors import UsageError
 from harness.records import BuildResult
+
+ROOM_VARIABLE: Final = "LIFTBENCH_CACHE_GIB"
+_ROOM_GIB: Final = 10
+"""A build is 0.1 to 12 MB with its objects: thousands of projects."""
+_SHARD: Final = "[0-9a-f][0-9a-f]"
+
+
+def room_bytes() -> int:
+    """What builds and objects together may take. Raises UsageError where the variable is no number."""
+    text = os.environ.get(ROOM_VARIABLE, str(_ROOM_GIB))
+    if not text.isdecimal():
+        raise UsageError(f"{ROOM_VARIABLE}={text!r}: give a whole number of GiB, such as {_ROOM_GIB}")
+    return int(text) << 30
 
 
 @dataclass(frozen=True)
@@ -41,6 +58,12 @@ class Entry:
     def directory(self) -> Path | None:
         """The parent of the variant's package; None for a failed build."""
         return self.path / "build" if self.result.ok else None
+
+    @property
+    def library(self) -> bytes | None:
+        """The shared library; None for a failed build, and for one that compiled nothing."""
+        found = self.directory and next(self.directory.glob("*/*.abi3.so"), None)
+        return found.read_bytes() if found else None
 
 
 class BuildCache:
@@ -68,6 +91,7 @@ class BuildCache:
             result = BuildResult.model_validate_json((path / "result.json").read_bytes())
         except (OSError, ValueError, ValidationError):
             return None
+        touch(path)
         return Entry(result, path) if result.key == key else None
 
     def store(self, result: BuildResult, files: Mapping[str, bytes | Path]) -> Entry:
@@ -92,6 +116,8 @@ class BuildCache:
         except BaseException:
             shutil.rmtree(fresh, ignore_errors=True)
             raise
+        entries = [*self._root.glob(f"{_SHARD}/*"), *self._root.glob(f"objects/{_SHARD}/*")]
+        make_room([entry for entry in entries if entry.is_dir()], room_bytes())
         return Entry(result, final)
 
 

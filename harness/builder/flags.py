@@ -11,12 +11,13 @@ What is ours rather than upstream's: -ccbin (pins the host compiler), -ffile-pre
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Final
 
 from harness.builder.architectures import gencode
 from harness.builder.layout import SOURCE, STUBS, Layout
+from harness.builder.reachable import NAME_MACRO, reachable
 from harness.builder.toolchain import Toolchain
 from harness.builder.units import Unit
 
@@ -80,10 +81,12 @@ def _cuda_libraries(layout: Layout, toolchain: Toolchain) -> tuple[str, ...]:
 # --- parts of a compile command --------------------------------------------------------------
 
 
-def _definitions(layout: Layout, toolchain: Toolchain) -> tuple[str, ...]:
-    names = [f"{layout.ops_name}_EXPORTS", "Py_LIMITED_API=3"]
-    names.append(f"TORCH_EXTENSION_NAME={layout.ops_name}")
-    names += toolchain.torch_definitions
+def _definitions(unit: Unit | None, layout: Layout, toolchain: Toolchain) -> tuple[str, ...]:
+    names = ["Py_LIMITED_API=3", *toolchain.torch_definitions]
+    if unit is not None and reachable(unit, layout).named:
+        # Upstream gives them to every file; where nothing mentions them the object is the same, and
+        # without the project's own name in the command other projects can share it.
+        names += [f"{NAME_MACRO}={layout.ops_name}", f"{layout.ops_name}_EXPORTS"]
     names += ["CUDA_KERNEL", "USE_CUDA=1"] if layout.target == "cuda" else ["CPU_KERNEL"]
     if layout.stable_abi is not None:
         major, minor = layout.stable_abi
@@ -94,18 +97,24 @@ def _definitions(layout: Layout, toolchain: Toolchain) -> tuple[str, ...]:
 def _includes(unit: Unit, layout: Layout, toolchain: Toolchain) -> tuple[str, ...]:
     """The component's directories first, then csrc: CMake's order for source properties."""
     own = [str(PurePosixPath(SOURCE) / d) for d in (*unit.include, "csrc")]
-    words = [f"-I{directory}" for directory in own]
-    for directory in _system_directories(layout, toolchain):
-        words += ["-isystem", directory]
-    return tuple(words)
+    return (*(f"-I{directory}" for directory in own), *_system_includes(layout, toolchain))
 
 
-def _system_directories(layout: Layout, toolchain: Toolchain) -> Sequence[str]:
+def _system_includes(layout: Layout, toolchain: Toolchain) -> Iterator[str]:
+    for directory in system_directories(layout, toolchain):
+        yield from ("-isystem", directory)
+
+
+def system_directories(layout: Layout, toolchain: Toolchain) -> Sequence[str]:
+    """What is searched with -isystem, in order; relative ones belong to the build tree."""
     assert toolchain.torch_root is not None
     torch = toolchain.torch_root / "include"
     found = [toolchain.python_include, torch, torch / "torch/csrc/api/include"]
     if layout.target == "cuda" and toolchain.cuda is not None:
         found += [toolchain.cuda.include, toolchain.cuda.math_include]
+        found += [directory for headers in toolchain.headers for directory in headers.include]
+        # Every file of the project sees it, as in kernel-builder: its Nix builds search CUTLASS last.
+        found += layout.units.cutlass.include if layout.units.cutlass is not None else ()
     words = [str(directory) for directory in found if directory is not None]
     return [*words, STUBS] if layout.target == "cuda" and toolchain.stubs else words
 
@@ -115,6 +124,9 @@ def _prefix_maps(layout: Layout, toolchain: Toolchain) -> tuple[str, ...]:
     places = {"python": toolchain.python_include, "torch": toolchain.torch_root}
     if layout.target == "cuda" and toolchain.cuda is not None:
         places |= {"cuda": toolchain.cuda.root, "cuda-math": toolchain.cuda.math_include}
+        places |= {headers.name: headers.root for headers in toolchain.headers}
+        if layout.units.cutlass is not None:
+            places["cutlass"] = layout.units.cutlass.root
     return tuple(f"-ffile-prefix-map={p}={name}" for name, p in sorted(places.items()) if p)
 
 
@@ -122,13 +134,29 @@ def _standard(toolchain: Toolchain) -> str:
     return "++20" if toolchain.torch_release >= _CXX20_SINCE else "++17"
 
 
+def header_argv(layout: Layout, toolchain: Toolchain) -> tuple[str, ...]:
+    """What every g++ unit of `layout` has in common: a header must be precompiled with just that."""
+    return (
+        str(toolchain.gxx),
+        *_definitions(None, layout, toolchain),
+        *_system_includes(layout, toolchain),
+        *_gxx_options(layout, toolchain),
+    )
+
+
+def _gxx_options(layout: Layout, toolchain: Toolchain) -> tuple[str, ...]:
+    return (
+        *("-O3", "-DNDEBUG", f"-std=gnu{_standard(toolchain)}", "-fPIC", "-fno-gnu-unique"),
+        *_prefix_maps(layout, toolchain),
+    )
+
+
 def _gxx_argv(unit: Unit, layout: Layout, toolchain: Toolchain) -> tuple[str, ...]:
     return (
         str(toolchain.gxx),
-        *_definitions(layout, toolchain),
+        *_definitions(unit, layout, toolchain),
         *_includes(unit, layout, toolchain),
-        *("-O3", "-DNDEBUG", f"-std=gnu{_standard(toolchain)}", "-fPIC", "-fno-gnu-unique"),
-        *_prefix_maps(layout, toolchain),
+        *_gxx_options(layout, toolchain),
         *unit.flags,
         *("-o", object_path(unit), "-c", f"{SOURCE}/{unit.source}"),
     )
@@ -141,7 +169,7 @@ def _nvcc_argv(unit: Unit, layout: Layout, toolchain: Toolchain) -> tuple[str, .
         str(toolchain.cuda.nvcc),
         "-forward-unknown-to-host-compiler",
         *("-ccbin", str(toolchain.gxx)),
-        *_definitions(layout, toolchain),
+        *_definitions(unit, layout, toolchain),
         *_includes(unit, layout, toolchain),
         "-DONNX_NAMESPACE=onnx_c2",
         *("-Xcudafe", ",".join(f"--diag_suppress={name}" for name in _SUPPRESSED)),
@@ -152,7 +180,7 @@ def _nvcc_argv(unit: Unit, layout: Layout, toolchain: Toolchain) -> tuple[str, .
         *_prefix_maps(layout, toolchain),
         *("--keep", "--keep-dir", str(PurePosixPath(output).parent)),
         *("-Xcudafe", "--orig_src_path_name"),
-        *("-Xcudafe", f"/liftbench/{layout.ops_name}/{unit.source}"),
+        *("-Xcudafe", f"/liftbench/{unit.source}"),
         *gencode(unit.capabilities),
         *unit.flags,
         *("-x", "cu", "-c", f"{SOURCE}/{unit.source}", "-o", output),

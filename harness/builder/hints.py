@@ -2,44 +2,99 @@
 
 Owns: advice on the mistakes that students make (old blog posts and upstream's own documents teach
 several of them). Does not own: whether a file is valid; hints are only asked for when it is not.
-Invariant: text that is no TOML gives no hints and never raises.
+Invariant: any text gives at most eight hints, and never an exception.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
-import tomllib
 from collections.abc import Iterator
 from typing import Any, Final
 
+from harness.builder.faults import Fault, faults, nearest
+from harness.builder.lines import Path, positions
+from harness.builder.schema import FRAMEWORKS
+from harness.builder.toml_text import NoToml, plain, toml_fields
+
 _LIMIT: Final = 8  # more hints than that hide the one that matters
-_HEADER = re.compile(r"\s*\[\s*([^\]]+?)\s*\]")
+_CONSIDERED: Final = 100  # a hostile file has a hundred thousand mistakes
+_AT_LINE = re.compile(r"at line (\d+)")
 
 
 def hints(text: str) -> list[str]:
-    """Lines such as `line 9: quote the capability: "9.0"`, at most eight."""
+    """Lines such as `line 9: capabilities are strings: "9.0"`, at most eight."""
+    text = plain(text)
     try:
-        data = tomllib.loads(text.removeprefix("\ufeff").replace("\r\n", "\n"))
-    except (tomllib.TOMLDecodeError, RecursionError):
-        return []
-    found: list[str] = []
-    for table, key, advice in _all_hints(data):
-        line = line_of(text, table, key)
-        found.append(f"line {line}: {advice}" if line else advice)
+        data = toml_fields(text)
+    except NoToml as error:
+        return list(_syntax_hints(text, str(error)))
+    lines = _first_lines(text)
+    advised: dict[Path, str] = {}
+    mistakes = itertools.islice(_known_mistakes(data), _CONSIDERED)
+    for path, advice in (*mistakes, *faults(data)):
+        if not _covered(path, advised):
+            advised[path] = advice
+    ordered = sorted(advised.items(), key=lambda item: _line(lines, item[0]) or 0)
+    found = [_with_line(_line(lines, path), advice) for path, advice in ordered]
     return list(dict.fromkeys(found))[:_LIMIT]
 
 
-def line_of(text: str, table: str, key: str) -> int | None:
-    """1-based line of `key` in [table] (of the table's header when the key is not there), if any."""
-    current, header = "", None
-    for number, line in enumerate(text.splitlines(), 1):
-        opening = _HEADER.match(line)
-        if opening is not None and "=" not in line.partition("]")[0]:
-            current = opening[1].replace('"', "").replace(" ", "")
-            header = number if current == table else header
-        elif current == table and re.match(rf"\s*\"?{re.escape(key)}\"?\s*=", line):
-            return number
-    return header
+def _covered(path: Path, advised: dict[Path, str]) -> bool:
+    """Whether it has been spoken of: the key, the table it is in, or the file as a whole."""
+    language = (*path[:-1], "language")  # the old word for backend
+    renamed = path[-1:] == ("backend",) and language in advised
+    return renamed or (not path and bool(advised)) or any(path[: len(done)] == done for done in advised)
+
+
+def _with_line(line: int | None, advice: str) -> str:
+    return f"line {line}: {advice}" if line else advice
+
+
+def _first_lines(text: str) -> dict[Path, int]:
+    """Where each key or table is first named: [a.b] names a, too."""
+    lines = positions(text)
+    for path, line in list(lines.items()):
+        for end in range(1, len(path)):
+            lines.setdefault(path[:end], line)
+    return lines
+
+
+def _line(lines: dict[Path, int], path: Path) -> int | None:
+    """Of the key itself, or of the table that it is missing from."""
+    return next((lines[path[:end]] for end in range(len(path), 0, -1) if path[:end] in lines), None)
+
+
+# --- what is no TOML -------------------------------------------------------------------------
+
+
+def _syntax_hints(text: str, error: str) -> Iterator[str]:
+    at = _AT_LINE.search(error)
+    lines = text.split("\n")
+    number = min(int(at[1]) if at else len(lines), len(lines))
+    line = lines[number - 1][:200].strip()
+    key, equals, value = (part.strip() for part in line.partition("="))
+    if line.startswith("```"):
+        yield f"line {number}: the Markdown fence is part of the file: remove it"
+    elif "{%" in line or "{{" in line:
+        yield f"line {number}: a placeholder of a template is left in: fill it in"
+    elif value in {"True", "False", "None"}:
+        yield f"line {number}: TOML writes true and false, and leaves a key out for none"
+    elif equals and re.match(r"[A-Za-z_][\w./-]*$", value):
+        yield f'line {number}: text needs quotes: {key} = "{value}"'
+    elif not equals and re.match(r"[\w-]+\s*:", line):
+        yield f"line {number}: TOML has `key = value`, not `key: value`"
+
+
+# --- forms that were once right, or are often written ------------------------------------------
+
+
+def _known_mistakes(data: dict[str, Any]) -> Iterator[Fault]:
+    yield from _general(data)
+    yield from _framework(data)
+    for name, kernel in _table(data, "kernel").items():
+        if isinstance(kernel, dict):
+            yield from _kernel(("kernel", name), kernel)
 
 
 def _table(data: Any, *path: str) -> dict[str, Any]:
@@ -48,88 +103,82 @@ def _table(data: Any, *path: str) -> dict[str, Any]:
     return data if isinstance(data, dict) else {}
 
 
-def _all_hints(data: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """(table, key, advice); the table's name is as in its header."""
-    yield from _general_hints(data)
-    yield from _framework_hints(data)
-    for name, kernel in _table(data, "kernel").items():
-        if isinstance(kernel, dict):
-            yield from _kernel_hints(f"kernel.{name}", kernel)
-
-
-def _general_hints(data: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
-    general = _table(data, "general")
-    name = general.get("name")
-    if isinstance(name, str) and re.fullmatch(r"[a-z][-a-z0-9]*[a-z0-9]", name) is None:
-        better = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-").lstrip("0123456789-")
-        if len(better) >= 2:
-            advice = f'write the name with dashes: name = "{better}" (the Python package is then '
-            yield "general", "name", advice + f"{better.replace('-', '_')})"
-    if general.get("edition") != 5:
-        key = "edition" if "edition" in general else "name"
-        yield "general", key, "write `edition = 5` (an integer) under [general]"
-    for key, example in (("license", '"Apache-2.0"'), ("version", "1"), ("backends", '["cuda"]')):
-        if key not in general:
-            yield "general", "name", f"[general] needs `{key} = {example}`"
-    backends = general.get("backends")
-    if isinstance(backends, (list, str)) and "triton" in backends:
-        yield "general", "backends", _TRITON
-    if "universal" in general:
-        yield "general", "universal", "`universal` is gone: use [torch-noarch] and `backends`"
-    for key in ("cuda-minver", "cuda-maxver"):
-        if key in general:
-            yield "general", key, f"write it as `{key[5:]}` under [general.cuda]"
-    cuda = _table(data, "general", "cuda")
-    for key in ("capabilities", "cuda-capabilities", "cuda_capabilities"):
-        if key in cuda:
-            yield (
-                "general.cuda",
-                key,
-                'capabilities belong to a kernel: `cuda-capabilities = ["9.0"]` under [kernel.NAME]',
-            )
-    for key in ("minver", "maxver"):
-        if isinstance(cuda.get(key), (int, float)):
-            yield "general.cuda", key, f'versions are strings: {key} = "{cuda[key]}"'
-
-
-def _framework_hints(data: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
-    frameworks = [name for name in ("torch", "torch-noarch", "tvm-ffi") if name in data]
-    if not frameworks:
-        yield "torch", "src", 'add a [torch] table: src = ["torch-ext/torch_binding.cpp", ...]'
-    if len(frameworks) > 1:
-        yield frameworks[1], "", f"keep one of {' and '.join(f'[{f}]' for f in frameworks)}"
-    torch = _table(data, "torch")
-    for key in ("minver", "maxver", "stable-abi"):
-        if isinstance(torch.get(key), (int, float)):
-            yield "torch", key, f'versions are strings: {key} = "{torch[key]}"'
-    for key in torch:
-        if "_" in key:
-            yield "torch", key, f"keys have dashes here: `{key.replace('_', '-')}`"
-
-
 _TRITON: Final = (
     'triton is no backend: a Triton project has backends = ["cuda"] and a [torch-noarch] table, '
     "and no [kernel] tables"
 )
-_SNAKE: Final = ("cuda_capabilities", "cuda_flags", "cxx_flags", "cuda_minver", "rocm_archs")
 
 
-def _kernel_hints(table: str, kernel: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+def _general(data: dict[str, Any]) -> Iterator[Fault]:
+    general, here = _table(data, "general"), ("general",)
+    name = general.get("name")
+    if isinstance(name, str) and re.fullmatch(r"[a-z][-a-z0-9]*[a-z0-9]", name) is None:
+        better = re.sub(r"[^a-z0-9]+", "-", name[:80].lower()).strip("-").lstrip("0123456789-")
+        if len(better) >= 2:
+            python = better.replace("-", "_")
+            advice = f'write the name with dashes: name = "{better}" (the Python package is then {python})'
+            yield Fault((*here, "name"), advice)
+    edition = general.get("edition")
+    if "edition" not in general:
+        yield Fault((*here, "edition"), "write `edition = 5` (an integer) under [general]")
+    elif type(edition) is not int or edition != 5:
+        older = type(edition) is int and edition < 5
+        why = "the formats before it had no number" if older else "an integer, and the newest there is"
+        yield Fault((*here, "edition"), f"write `edition = 5` ({why})")
+    backends = general.get("backends")
+    if isinstance(backends, (list, str)) and "triton" in backends:
+        yield Fault((*here, "backends"), _TRITON)
+    if "universal" in general:
+        yield Fault((*here, "universal"), "`universal` is gone: use [torch-noarch] and `backends`")
+    for key in ("cuda-minver", "cuda-maxver"):
+        if key in general:
+            yield Fault((*here, key), f"write it as `{key[5:]}` under [general.cuda]")
+    belongs = 'capabilities belong to a kernel: `cuda-capabilities = ["9.0"]` under [kernel.NAME]'
+    for table in (here, (*here, "cuda"), ("torch",)):
+        for key in ("capabilities", "cuda-capabilities", "cuda_capabilities"):
+            if key in _table(data, *table):
+                yield Fault((*table, key), belongs)
+    cuda = _table(data, "general", "cuda")
+    yield from _versions((*here, "cuda"), cuda, ("minver", "maxver"))
+
+
+def _versions(table: Path, fields: dict[str, Any], keys: tuple[str, ...]) -> Iterator[Fault]:
+    for key in keys:
+        if isinstance(fields.get(key), (int, float)):
+            yield Fault((*table, key), f'versions are strings: {key} = "{fields[key]}"')
+
+
+def _framework(data: dict[str, Any]) -> Iterator[Fault]:
+    given = [name for name in FRAMEWORKS if name in data]
+    if not given:
+        likely = [nearest(key, FRAMEWORKS) for key in data if key not in ("general", "kernel")]
+        near = next((name for name in likely if name), None)
+        meant = f"did you mean [{near}]? " if near else ""
+        yield Fault(
+            ("torch",),
+            f'{meant}add a [torch] table: src = ["torch-ext/torch_binding.cpp", ...], or [torch-noarch] '
+            "for a project of Python files only",
+        )
+    if len(given) > 1:
+        yield Fault((given[1],), f"keep one of {' and '.join(f'[{f}]' for f in given)}")
+    torch = _table(data, "torch")
+    if "name" in torch:
+        yield Fault(("torch", "name"), "`name` is gone: the extension is named after general.name")
+    if "universal" in torch:
+        yield Fault(("torch", "universal"), "`universal` is gone: use [torch-noarch] for [torch]")
+    yield from _versions(("torch",), torch, ("minver", "maxver", "stable-abi"))
+
+
+def _kernel(table: Path, kernel: dict[str, Any]) -> Iterator[Fault]:
     if kernel.get("backend") == "triton":
-        yield table, "backend", _TRITON
+        yield Fault((*table, "backend"), _TRITON)
     if "language" in kernel:
-        yield table, "language", 'write `backend = "cuda"` and `depends = ["torch"]` for `language`'
-    elif "backend" not in kernel:
-        yield table, "src", f'[{table}] needs `backend = "cuda"` (or cpu)'
-    if "depends" not in kernel:
-        yield table, "src", f'[{table}] needs `depends = ["torch"]`'
-    for key in _SNAKE:
-        if key in kernel:
-            yield table, key, f"keys have dashes here: `{key.replace('_', '-')}`"
+        yield Fault((*table, "language"), 'write `backend = "cuda"` and `depends = ["torch"]` for `language`')
     if "capabilities" in kernel:
-        yield table, "capabilities", "the key is `cuda-capabilities`"
-    capabilities = kernel.get("cuda-capabilities", kernel.get("capabilities"))
-    for value in capabilities if isinstance(capabilities, list) else ():
-        if isinstance(value, float):
-            yield table, "cuda-capabilities", f'capabilities are strings: "{value}"'
-            break
+        yield Fault((*table, "capabilities"), "the key is `cuda-capabilities`")
+    for key in ("cuda-capabilities", "capabilities"):
+        values = kernel.get(key)
+        for index, value in enumerate(values if isinstance(values, list) else ()):
+            if isinstance(value, float):
+                yield Fault((*table, key, index), f'capabilities are strings: "{value}"')
+    yield from _versions(table, kernel, ("cuda-minver",))

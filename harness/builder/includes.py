@@ -14,7 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 
 _INCLUDE = re.compile(r"\s*#\s*include\s*([\"<])([^\">\n]+)[\">]")
 _DIRECTIVE = re.compile(r"\s*#\s*(if|ifdef|ifndef|else|elif|endif|define)\b\s*(\w*)")
-_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
+# A comment that never ends runs to the end of the file: matched as one, or each `/*` of a hostile
+# file would be searched from again.
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?(?:\*/|\Z)", re.S)
 
 
 def _blank(comment: re.Match[str]) -> str:
@@ -23,7 +25,7 @@ def _blank(comment: re.Match[str]) -> str:
 
 def unconditional_includes(text: str) -> Iterator[tuple[int, str, bool]]:
     """(line, path, quoted) of includes outside #if; an include guard does not count as one."""
-    lines = _COMMENT.sub(_blank, text).splitlines()
+    lines = _COMMENT.sub(_blank, text).split("\n")
     depth, guard = 0, _guard(lines)
     for number, line in enumerate(lines, 1):
         directive = _DIRECTIVE.match(line)

@@ -35,9 +35,13 @@ Dependency = Literal[
     "sycl_tla",
     "metal-cpp",
 ]
+FRAMEWORKS = ("torch", "torch-noarch", "tvm-ffi")
+"""Tables of which a file has exactly one."""
 _NAME = re.compile(r"[a-z][-a-z0-9]*[a-z0-9]")
-_VERSION = re.compile(r"\s*\+?[0-9]{1,9}(\.\+?[0-9]{1,9})+\s*")
-_GIT_URL = re.compile(r"((git\+)?(https?|ssh)|git)://[^/\s]+.*|(?!\w+://)[^:\s]+:[^/\s].*")
+_VERSION = re.compile(r"\s*\+?[0-9]+\.\+?[0-9]+\s*")
+_LARGEST_PART = 2**64 - 1  # usize
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.S)
+_GIT_SCHEMES = frozenset({"https", "http", "git", "ssh", "git+ssh", "git+https", "git+http"})
 
 
 def _matching(pattern: re.Pattern[str], what: str) -> AfterValidator:
@@ -49,9 +53,40 @@ def _matching(pattern: re.Pattern[str], what: str) -> AfterValidator:
     return AfterValidator(check)
 
 
-KernelName = Annotated[StrictStr, _matching(_NAME, "name: lowercase letters, digits and dashes")]
-Version = Annotated[StrictStr, _matching(_VERSION, "expected a version such as 12.8")]
-GitUrl = Annotated[StrictStr, _matching(_GIT_URL, "expected a git URL")]
+KernelName = Annotated[
+    StrictStr, _matching(_NAME, "at least two lowercase letters, digits and dashes, a letter first")
+]
+
+
+def _version(text: str) -> str:
+    short = len(text) <= 100
+    if not (short and _VERSION.fullmatch(text) and max(version_parts(text)) <= _LARGEST_PART):
+        raise ValueError(f"expected a version of two numbers, such as 12.8: {text[:80]!r}")
+    return text
+
+
+def _git_url(text: str) -> str:
+    """Upstream parses URLs as browsers do; what only that can refuse (odd hosts, ports) passes here."""
+    clean = re.sub(r"[\t\n\r]", "", text.strip("".join(map(chr, range(33)))))
+    found = _SCHEME.match(clean)
+    if found is not None:
+        scheme, rest = found[1].lower(), found[2]
+        host = re.split(r"[/\\?#]", rest.lstrip("/\\") if scheme in ("http", "https") else rest[2:])[0]
+        fine = scheme in _GIT_SCHEMES and " " not in host and (bool(host) or scheme not in ("http", "https"))
+    else:
+        host, _, path = text.partition(":")
+        fine = (
+            bool(path)
+            and not path.startswith("/")
+            and re.fullmatch(r"[^\s\[\]]*[^\s@\[\]]", host) is not None
+        )
+    if not fine:
+        raise ValueError(f"expected a git URL: {text[:80]!r}")
+    return text
+
+
+Version = Annotated[StrictStr, AfterValidator(_version)]
+GitUrl = Annotated[StrictStr, AfterValidator(_git_url)]
 Strings = tuple[StrictStr, ...]
 
 

@@ -1,8 +1,9 @@
 """The compilers, headers and libraries that a build uses: found once, described for the record.
 
-Owns: finding g++, ninja, nvcc, torch and Python's headers, and saying what is missing.
-Does not own: flags (flags.py) and running anything untrusted. torch is never imported: it takes
-seconds and gigabytes. Invariant: `digest` depends on versions only, not on where things lie.
+Owns: finding g++, ninja, torch and Python's headers, and saying what is missing.
+Does not own: nvcc (cuda_toolkit.py), flags (flags.py), fetching headers (fetching.py) and running
+anything untrusted. torch is never imported: it takes seconds and gigabytes. Invariant: `digest` depends
+on what the tools and the fetched headers are, not on where things lie.
 """
 
 from __future__ import annotations
@@ -11,20 +12,21 @@ import importlib.util
 import os
 import platform
 import re
-import shutil
-import subprocess
 import sysconfig
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from harness.builder.cuda_toolkit import CudaToolkit, find_cuda, probe, which
+from harness.builder.cutlass import Cutlass, find_cutlass
+from harness.builder.headers import HeaderSet, cuda_set, headers_root, load_headers, torch_set
 from harness.records import Record, Target, digest_of
 
-_PROBE_TIMEOUT_S: Final = 60.0
 _GXX_MINIMUM: Final = 10  # the first with C++20, which torch's headers need since 2.12
 CUDA_EXTRA: Final = "pip install 'liftbench[cuda]'"
 # torch's headers ask for these even in code that calls no such library; a CPU-only torch and a
-# bare toolkit lack them (harness/builder/templates/stubs has stand-ins).
+# bare toolkit lack them. `liftbench headers cuda` fetches them; until then harness/builder/templates/stubs
+# has stand-ins.
 TORCH_CUDA_HEADER: Final = "c10/cuda/impl/cuda_cmake_macros.h"
 MATH_HEADERS: Final = (
     "cublasLt.h",
@@ -33,32 +35,6 @@ MATH_HEADERS: Final = (
     "cusolver_common.h",
     "cusparse.h",
 )
-
-
-class CudaToolkit(Record):
-    """nvcc and what belongs to it."""
-
-    nvcc: Path
-    version: str
-    """Such as 13.0.88."""
-    root: Path
-    include: Path | None
-    library: Path | None
-    """Directory with libcudart."""
-    math_include: Path | None
-    """Headers of cuBLAS and the like from PyPI wheels, where the toolkit has none."""
-
-    @property
-    def release(self) -> tuple[int, int]:
-        """(13, 0)"""
-        major, minor = self.version.split(".")[:2]
-        return int(major), int(minor)
-
-    @property
-    def cudart(self) -> Path | None:
-        """The shared CUDA runtime; wheels have it with its major version only."""
-        found = [] if self.library is None else self.library.glob("libcudart.so*")
-        return min(found, key=lambda p: len(p.name), default=None)
 
 
 class Toolchain(Record):
@@ -82,6 +58,10 @@ class Toolchain(Record):
     torch_definitions: tuple[str, ...] = ()
     """Macros that torch's own build files hand to everything that links with it."""
     cuda: CudaToolkit | None = None
+    headers: tuple[HeaderSet, ...] = ()
+    """Fetched headers for CUDA builds, of this nvcc's release and this torch's version."""
+    cutlass: tuple[Cutlass, ...] = ()
+    """For projects that depend on it; first choice first."""
     stubs: tuple[str, ...] = ()
     """Headers for which a stand-in is generated in CUDA builds."""
 
@@ -108,6 +88,8 @@ class Toolchain(Record):
         if target == "cuda":
             versions["torch_cuda"] = self.torch_cuda
             versions["nvcc"] = self.cuda.version if self.cuda else None
+            versions["headers"] = " ".join(f"{h.name}:{h.digest[:12]}" for h in self.headers)
+            versions["cutlass"] = " ".join(found.fact for found in self.cutlass)
             versions["stubs"] = " ".join(self.stubs)
         return {name: value for name, value in versions.items() if value}
 
@@ -121,6 +103,8 @@ class Toolchain(Record):
         paths = [self.torch_root, self.python_include, self.ninja]
         if target == "cuda" and self.cuda is not None:
             paths += [self.cuda.root, self.cuda.math_include]
+            paths += [directory for headers in self.headers for directory in headers.include]
+            paths += [directory for cutlass in self.cutlass for directory in cutlass.include]
         if self.gxx is not None and not self.gxx.is_relative_to("/usr"):
             paths.append(self.gxx.resolve().parent.parent)
         found = {p.resolve() if p.is_dir() else p.parent for p in paths if p is not None}
@@ -167,11 +151,12 @@ def _major(version: str) -> str:
 def find_toolchain(environment: Mapping[str, str] | None = None) -> Toolchain:
     """Look around on this machine; `environment` (default: ours) gives CUDA_HOME and PATH."""
     env = os.environ if environment is None else environment
-    gxx = _which("g++", env)  # not CXX: the flags are g++'s, and another compiler would fail students
+    gxx = which("g++", env)  # not CXX: the flags are g++'s, and another compiler would fail students
     ninja = next(_ninja_candidates(env), None)
     include = Path(sysconfig.get_config_var("INCLUDEPY") or sysconfig.get_path("include"))
     torch_root, torch_version, torch_cuda = _find_torch()
-    cuda = _find_cuda(env)
+    cuda = find_cuda(env)
+    headers = _headers(env, cuda, torch_version if torch_cuda is None else None)
     return Toolchain(
         platform=f"{platform.machine()}-{platform.system().lower()}",
         libc=" ".join(platform.libc_ver()),
@@ -186,43 +171,22 @@ def find_toolchain(environment: Mapping[str, str] | None = None) -> Toolchain:
         torch_cuda=torch_cuda,
         torch_definitions=_torch_definitions(torch_root),
         cuda=cuda,
-        stubs=_stubs(torch_root, cuda),
+        headers=headers,
+        cutlass=find_cutlass(env, headers_root(env)),
+        stubs=_stubs(torch_root, cuda, headers) if torch_cuda is None else (),
     )
 
 
-def _run(command: list[str | Path]) -> str | None:
-    """Both streams of a probe; None when it cannot run or fails."""
-    try:
-        done = subprocess.run(
-            command,
-            env={"PATH": "/usr/bin:/bin", "LC_ALL": "C"},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=_PROBE_TIMEOUT_S,
-            check=True,
-            text=True,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout
-
-
 def _first_line(tool: Path | None) -> str | None:
-    output = None if tool is None else _run([tool, "--version"])
+    output = None if tool is None else probe([tool, "--version"])
     return output.splitlines()[0].strip() if output else None
-
-
-def _which(name: str, env: Mapping[str, str]) -> Path | None:
-    found = shutil.which(name, path=env.get("PATH", os.defpath))
-    return None if found is None else Path(found).absolute()
 
 
 def _ninja_candidates(env: Mapping[str, str]) -> Iterator[Path]:
     """The PyPI wheel's binary, then PATH; a script that needs some Python is no use in a sandbox."""
     spec = importlib.util.find_spec("ninja")
     wheel = [] if spec is None or spec.origin is None else [Path(spec.origin).parent / "data/bin/ninja"]
-    on_path = _which("ninja", env)
+    on_path = which("ninja", env)
     for path in [*wheel, Path(sysconfig.get_path("scripts")) / "ninja", *([on_path] if on_path else [])]:
         if _is_program(path):
             yield path
@@ -266,66 +230,29 @@ def _torch_definitions(root: Path | None) -> tuple[str, ...]:
     return tuple(sorted(found[1].split(";"))) if found and found[1] else ()
 
 
-# --- CUDA ------------------------------------------------------------------------------------
+# --- headers ---------------------------------------------------------------------------------
 
 
-def _wheel_roots() -> list[Path]:
-    """`nvidia/cu13` and the like in site-packages: where the CUDA 13 wheels unpack."""
-    spec = importlib.util.find_spec("nvidia")
-    places = [] if spec is None else list(spec.submodule_search_locations or ())
-    return sorted((p for place in places for p in Path(place).glob("cu[0-9]*")), reverse=True)
+def _headers(
+    env: Mapping[str, str], cuda: CudaToolkit | None, cpu_only_torch: str | None
+) -> tuple[HeaderSet, ...]:
+    """What was fetched for this nvcc and for this version of a CPU-only torch."""
+    if cuda is None:
+        return ()
+    names = [cuda_set(cuda.release)] + ([torch_set(cpu_only_torch)] if cpu_only_torch else [])
+    found = (load_headers(headers_root(env), name) for name in names)
+    return tuple(headers for headers in found if headers is not None)
 
 
-def _nvcc_candidates(env: Mapping[str, str]) -> Iterator[Path]:
-    for variable in ("CUDA_HOME", "CUDA_PATH"):
-        if env.get(variable):
-            yield Path(env[variable]) / "bin/nvcc"
-    yield Path("/usr/local/cuda/bin/nvcc")
-    yield from (root / "bin/nvcc" for root in _wheel_roots())
-    on_path = _which("nvcc", env)
-    if on_path is not None:
-        yield on_path
-
-
-def _find_cuda(env: Mapping[str, str]) -> CudaToolkit | None:
-    found = (describe_nvcc(path) for path in _nvcc_candidates(env) if path.is_file())
-    return next((cuda for cuda in found if cuda is not None), None)
-
-
-def describe_nvcc(nvcc: Path) -> CudaToolkit | None:
-    """Where a working nvcc really lies: it may be a wrapper script, so ask it."""
-    version = re.search(r"\bV(\d+\.\d+\.\d+)", _run([nvcc, "--version"]) or "")
-    plan = _run([nvcc, "--dryrun", "-x", "cu", "-c", "/dev/null", "-o", "/dev/null"]) or ""
-    here = re.search(r"^#\$ _HERE_=(.+)$", plan, re.M)
-    if version is None or here is None:
-        return None
-    binary = (Path(here[1].strip()) / "nvcc").resolve()
-    root = binary.parent.parent
-    include = _holding("cuda_runtime.h", root / "include", *root.glob("targets/*/include"))
-    library = _holding("libcudart.so*", root / "lib64", root / "lib", *root.glob("targets/*/lib"))
-    math = None
-    if include is not None and not (include / "cublas_v2.h").is_file():
-        math = _holding("cublas_v2.h", *(wheel / "include" for wheel in _wheel_roots()))
-    return CudaToolkit(
-        nvcc=binary,
-        version=version[1],
-        root=root,
-        include=include,
-        library=library,
-        math_include=math,
-    )
-
-
-def _holding(pattern: str, *directories: Path) -> Path | None:
-    return next((d for d in directories if any(d.glob(pattern))), None)
-
-
-def _stubs(torch_root: Path | None, cuda: CudaToolkit | None) -> tuple[str, ...]:
-    """Headers that neither torch nor the toolkit nor a wheel has."""
+def _stubs(
+    torch_root: Path | None, cuda: CudaToolkit | None, headers: Sequence[HeaderSet]
+) -> tuple[str, ...]:
+    """Headers that neither a CPU-only torch nor the toolkit nor a wheel has, and that were not fetched."""
     if torch_root is None or cuda is None:
         return ()
-    places = [p for p in (cuda.include, cuda.math_include) if p is not None]
-    stubs = [h for h in MATH_HEADERS if not any((p / h).is_file() for p in places)]
-    if not (torch_root / "include" / TORCH_CUDA_HEADER).is_file():
+    fetched = [directory for found in headers for directory in found.include]
+    toolkit = [p for p in (cuda.include, cuda.math_include, *fetched) if p is not None]
+    stubs = [h for h in MATH_HEADERS if not any((p / h).is_file() for p in toolkit)]
+    if not any((p / TORCH_CUDA_HEADER).is_file() for p in (torch_root / "include", *fetched)):
         stubs.append(TORCH_CUDA_HEADER)
     return tuple(sorted(stubs))

@@ -8,12 +8,13 @@ Invariant: a returned unit's flags are all allowed; a Finding means that nothing
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Final, Literal
 
 from harness.builder.allowed_flags import Allowed, allow_cuda, allow_cxx
 from harness.builder.architectures import TARGET, loose_intersection, misspelt, supported
+from harness.builder.cutlass import Cutlass, choose_cutlass, cutlass_missing, cutlass_warning
 from harness.builder.schema import BuildToml, CpuKernel, CudaKernel, version_parts
 from harness.outcome import Cause
 from harness.records import Finding, Record, Target
@@ -43,6 +44,8 @@ class Units(Record):
     """All units of one target, in the order in which they are linked."""
 
     units: tuple[Unit, ...]
+    cutlass: Cutlass | None = None
+    """Headers for all units, where a kernel depends on CUTLASS."""
     warnings: tuple[str, ...] = ()
 
     @property
@@ -62,19 +65,27 @@ def normalised(path: str) -> str:
     return PurePosixPath(path).as_posix()
 
 
-def plan_units(toml: BuildToml, target: Target, cuda: tuple[int, int] | None) -> Units | Finding:
-    """The units of `target`; `cuda` is nvcc's release, None where there is no nvcc."""
+def plan_units(
+    toml: BuildToml, target: Target, cuda: tuple[int, int] | None, cutlass: Sequence[Cutlass] = ()
+) -> Units | Finding:
+    """The units of `target`; `cuda` is nvcc's release, None where there is no nvcc.
+
+    `cutlass`: what this machine has of it, first choice first.
+    """
     try:
-        return _Planner(toml, target, cuda or _CUDA_WITHOUT_TOOLKIT).plan()
+        return _Planner(toml, target, cuda or _CUDA_WITHOUT_TOOLKIT, cutlass).plan()
     except _Refused as refusal:
         return refusal.finding
 
 
 class _Planner:
-    def __init__(self, toml: BuildToml, target: Target, cuda: tuple[int, int]) -> None:
+    def __init__(
+        self, toml: BuildToml, target: Target, cuda: tuple[int, int], cutlass: Sequence[Cutlass]
+    ) -> None:
         self._toml = toml
         self._target = target
         self._cuda = cuda
+        self._found_cutlass = cutlass
         self._units: dict[str, Unit] = {}
         self._warnings: list[str] = []
 
@@ -82,6 +93,7 @@ class _Planner:
         kernels = self._kernels()
         self._binding()
         needed = self._all_capabilities(kernels)
+        cutlass = self._cutlass(kernels)
         for name, kernel in kernels.items():
             where = f"[kernel.{name}]"
             cuda_flags = kernel.cuda_flags if isinstance(kernel, CudaKernel) else ()
@@ -95,7 +107,11 @@ class _Planner:
             )
         if not self._units:
             raise _Refused(Cause.BAD_LAYOUT, f"no file to compile is listed for {self._target}")
-        return Units(units=tuple(self._units.values()), warnings=tuple(dict.fromkeys(self._warnings)))
+        return Units(
+            units=tuple(self._units.values()),
+            cutlass=cutlass,
+            warnings=tuple(dict.fromkeys(self._warnings)),
+        )
 
     # --- which kernels -------------------------------------------------------------------------
 
@@ -121,12 +137,6 @@ class _Planner:
         return mine
 
     def _wanted(self, name: str, kernel: CpuKernel | CudaKernel) -> bool:
-        cutlass = [d for d in kernel.depends if d.startswith("cutlass")]
-        if cutlass:
-            raise _Refused(
-                Cause.NO_TOOLCHAIN,
-                f"[kernel.{name}] depends on {cutlass[0]}, whose headers this builder does not have",
-            )
         if isinstance(kernel, CudaKernel) and kernel.cuda_minver is not None:
             if self._cuda >= version_parts(kernel.cuda_minver):
                 return True
@@ -134,6 +144,24 @@ class _Planner:
             self._warnings.append(f"[kernel.{name}] is left out: it needs CUDA {kernel.cuda_minver}")
             return False
         return True
+
+    def _cutlass(self, kernels: Mapping[str, CpuKernel | CudaKernel]) -> Cutlass | None:
+        """CUTLASS for the whole project: upstream's CMake has one, and only where GPU_LANG is CUDA."""
+        if self._target != "cuda":
+            return None
+        wanted = [(d, n) for n, k in kernels.items() for d in k.depends if d.startswith("cutlass_")]
+        if not wanted:
+            return None
+        name, kernel = wanted[0]
+        if len({dependency for dependency, _ in wanted}) > 1:
+            self._warnings.append(f"kernels depend on several CUTLASS versions: {name} is used for all")
+        found = choose_cutlass(name, self._found_cutlass)
+        if found is None:
+            message = f"[kernel.{kernel}] depends on {name}: {cutlass_missing(name)}"
+            raise _Refused(Cause.NO_TOOLCHAIN, message)
+        warning = cutlass_warning(name, found)
+        self._warnings += [warning] if warning else []
+        return found
 
     # --- capabilities --------------------------------------------------------------------------
 

@@ -6,15 +6,20 @@ not known says so; nothing is rounded but here.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from rich.console import Console, Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from harness.outcome import Verdict
+from harness.cli.diagnostic_view import CARD_LIMIT, diagnostic_lines
+from harness.cli.kernel_table import kernel_table
+from harness.outcome import Stage, Verdict
 from harness.records import BuildResult, CheckResult, Grade, Ratio, TimingResult, WorkloadTiming
 
 _COLOURS = {Verdict.CORRECT: "green", Verdict.NOT_MEASURED: "yellow", Verdict.INFRA: "yellow"}
+_CALLS_SHOWN = 4
 _SAFE = str.maketrans({chr(c): " " for c in range(32) if c not in (9, 10)} | {chr(127): " "})
 
 
@@ -35,6 +40,8 @@ def _build_line(build: BuildResult) -> str:
     compiler = "" if build.compiler_s is None else f", compilers {build.compiler_s:.1f} s"
     cached = "from the cache" if build.cache_hit else f"{build.wall_s:.1f} s"
     where = ", ".join(build.architectures) or build.backend
+    if build.jit:
+        return f"build      ok, jit: universal project, compiles when it runs, {build.backend}, {cached}"
     return (
         f"build      {'ok' if build.ok else 'failed'}, {cached}{compiler}, {where}, {build.units or 0} units"
     )
@@ -89,15 +96,53 @@ def _timing_table(timing: TimingResult) -> Table:
     return table
 
 
-def print_card(grade: Grade, console: Console, title: str) -> None:
-    """Print the card."""
+def _calls_line(grade: Grade) -> list[RenderableType]:
+    """What the library calls that may do its work for it, where the task minds."""
+    calls = grade.build.calls if grade.build is not None else None
+    if not grade.flags:
+        return []
+    names = () if calls is None else calls.borrowed
+    shown = ", ".join(names[:_CALLS_SHOWN]) + (", ..." if len(names) > _CALLS_SHOWN else "")
+    text = f"flags: {', '.join(grade.flags)}" + (f" ({shown})" if shown else "")
+    return [Text(untrusted(text).plain, style="yellow")]
+
+
+def _build_lines(build: BuildResult, everything: bool) -> list[RenderableType]:
+    lines: list[RenderableType] = [Text(_build_line(build))]
+    lines += diagnostic_lines(build.diagnostics, None if everything else CARD_LIMIT)
+    lines += [Text(f"note: {w}", style="dim") for w in build.warnings]
+    return [*lines, *kernel_table(build.kernels or (), everything)]
+
+
+def print_build(build: BuildResult, console: Console, title: str, package: Path | None) -> None:
+    """Print the card of a build without a grade; `package` is where its variant lies."""
+    lines = _build_lines(build, everything=False)
+    if build.finding is not None:
+        first = build.finding.message.partition("\n")[0] if build.diagnostics else build.finding.message
+        lines.insert(0, Text.assemble((str(build.finding.cause), "bold red"), "  ", untrusted(first)))
+    if build.abi is not None:
+        lines.append(Text(f"ABI        {build.abi}"))
+    if build.calls is not None and build.calls.borrowed:
+        names = ", ".join(build.calls.borrowed[:_CALLS_SHOWN])
+        lines.append(Text(untrusted(f"it calls   {names}").plain, style="yellow"))
+    if package is not None:
+        lines.append(Text(f"package    {package}"))
+    console.print(Panel(Group(*lines), title=title, title_align="left", expand=False))
+
+
+def print_card(grade: Grade, console: Console, title: str, *, all_kernels: bool = False) -> None:
+    """Print the card; with `all_kernels` every compiled kernel, class of instruction and diagnostic."""
     head = Text.assemble(
         (str(grade.verdict), f"bold {_COLOURS.get(grade.verdict, 'red')}"), f"  at stage {grade.stage}"
     )
-    lines: list[RenderableType] = [head, untrusted(grade.finding.message)]
+    said = grade.build.diagnostics if grade.build is not None else ()
+    message = grade.finding.message
+    if said and grade.stage is Stage.BUILD:
+        message = message.partition("\n")[0]  # the rest stands below, file by file
+    lines: list[RenderableType] = [head, untrusted(message)]
     if grade.build is not None:
-        lines.append(Text(_build_line(grade.build)))
-        lines += [Text(f"note: {w}", style="dim") for w in grade.build.warnings]
+        lines += _build_lines(grade.build, all_kernels)
+        lines += _calls_line(grade)
     if grade.check is not None:
         lines += [
             Text("\ncheck: errors as multiples of the tolerance", style="dim"),

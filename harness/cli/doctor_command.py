@@ -15,6 +15,7 @@ from typing import Literal
 from rich.console import Console
 from rich.table import Table
 
+from harness.builder.device_code import find_disassembler
 from harness.builder.toolchain import CUDA_EXTRA, Toolchain, find_toolchain
 from harness.machine import machine_facts
 from harness.records import MachineFacts, Record
@@ -67,12 +68,40 @@ def _tools(toolchain: Toolchain) -> list[Item]:
         Item(group="tools", name="g++", found=toolchain.gxx_version, advice="apt-get install g++"),
         Item(group="tools", name="ninja", found=toolchain.ninja_version, advice="pip install ninja"),
         Item(group="tools", name="nvcc", found=cuda.version if cuda else None, advice=CUDA_EXTRA),
+        Item(
+            group="tools",
+            name="nvdisasm",
+            found="present, with cuobjdump" if find_disassembler(toolchain) else None,
+            advice=f"{CUDA_EXTRA}: adds registers, spills and instructions to CUDA builds",
+        ),
         Item(group="tools", name="torch", found=toolchain.torch_version, advice="pip install torch"),
         Item(
             group="tools",
             name="Python.h",
             found=None if include is None else toolchain.python_version,
             advice="apt-get install python3-dev",
+        ),
+        *_headers(toolchain),
+    ]
+
+
+def _headers(toolchain: Toolchain) -> list[Item]:
+    """CUDA's library headers and CUTLASS: fetched, or from elsewhere."""
+    fetched = " ".join(headers.name for headers in toolchain.headers)
+    known = None if toolchain.cuda is None or toolchain.stubs else "from the toolkit and torch"
+    versions = (f"{c.version} for {c.name or 'all'} ({c.origin})" for c in toolchain.cutlass)
+    return [
+        Item(
+            group="tools",
+            name="CUDA headers",
+            found=f"fetched: {fetched}" if fetched else known,
+            advice="liftbench headers cuda; until then CUDA builds use stand-ins",
+        ),
+        Item(
+            group="tools",
+            name="CUTLASS",
+            found=", ".join(versions) or None,
+            advice="liftbench headers cutlass_3_8; only for projects that depend on it",
         ),
     ]
 

@@ -13,7 +13,15 @@ from typing import Any, NoReturn
 
 import typer
 
-from harness.cli import eval_command, grade_command, runs_command, skills_command, tasks_command
+from harness.cli import (
+    build_command,
+    eval_command,
+    grade_command,
+    headers_command,
+    runs_command,
+    skills_command,
+    tasks_command,
+)
 
 EXIT_FAILURE, EXIT_USAGE, EXIT_THRESHOLD, EXIT_INTERRUPTED = 1, 2, 3, 130
 
@@ -29,11 +37,13 @@ app = typer.Typer(
     context_settings={"auto_envvar_prefix": "LIFTBENCH", "help_option_names": ["-h", "--help"]},
 )
 app.command("eval")(eval_command.evaluate)
+app.command("build")(build_command.build)
 app.command("grade")(grade_command.grade)
 app.command("validate")(grade_command.validate)
 app.command("runs")(runs_command.runs)
 app.command("show")(runs_command.show)
 app.command("report")(runs_command.report)
+app.command("headers")(headers_command.headers)
 app.add_typer(tasks_command.app, name="tasks")
 app.add_typer(skills_command.app, name="skills")
 

@@ -72,9 +72,7 @@ class Bench:
     machine: MachineFacts
 
 
-def make_bench(
-    target: str, protocol: str, sandbox: str, cache: Path | None, *, parallel_builds: int = 2
-) -> Bench:
+def make_bench(target: str, protocol: str, sandbox: str, cache: Path | None) -> Bench:
     """A grader for this machine; warns on stderr where projects are not isolated."""
     from harness.builder.toolchain import find_toolchain
     from harness.grade import Grader, GradeSettings
@@ -86,7 +84,6 @@ def make_bench(
         target=parse_target(target),
         protocol=parse_protocol(protocol),
         cache=cache_folder(cache),
-        parallel_builds=parallel_builds,
     )
     tracked = TrackingSandbox(choose_sandbox(sandbox))
     if tracked.name == "local":

@@ -44,7 +44,7 @@ def print_trial(store: RunStore, trial: TrialRecord, console: Console) -> None:
         console.print(Rule(f"reply {turn.index}: {turn.reply.model_label}, {turn.reply.stop}", align="left"))
         console.print(untrusted(turn.reply.text))
         if turn.grade is not None:
-            print_card(turn.grade, console, name_of(trial.key))
+            print_card(turn.grade, console, name_of(trial.key), all_kernels=True)
     for failure in trial.failures:
         console.print(untrusted(f"infra failure at {failure.at}: {failure.cause}: {failure.message}"))
     if (folder / "build.log").is_file():

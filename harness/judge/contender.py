@@ -26,6 +26,16 @@ from sandboxes.job import ExitFacts, Job, Limits, Process, Sandbox
 _WORKER = Path(__file__).parents[1] / "worker.py"
 _MESSAGE_BYTES = 1 << 16
 _LOAD_S = 60.0
+_THREADS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+# Of its own for every worker: nothing that one process compiled is loaded by another.
+_JIT_CACHES = {
+    "TRITON_CACHE_DIR": "{scratch}/jit/triton",
+    "TORCHINDUCTOR_CACHE_DIR": "{scratch}/jit/inductor",
+    "TORCH_EXTENSIONS_DIR": "{scratch}/jit/extensions",
+    "CUDA_CACHE_PATH": "{scratch}/jit/cuda",
+    # Inductor's pool of compilers wants a session of its own, which a worker may not have.
+    "TORCHINDUCTOR_COMPILE_THREADS": "1",
+}
 _SPIN_S = 0.05
 _OUTPUT_TAIL = 600
 
@@ -47,6 +57,10 @@ class Source:
     """The package's __init__.py, or reference.py."""
     module: str = ""
     function: str = ""
+    jit: bool = False
+    """The project compiles when it runs: its worker needs a compiler and a place for what it makes."""
+    namespace: str = ""
+    """Where in torch.ops a project's library registers; empty where there is none."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +95,8 @@ class Contender:
         """
         self._source = source
         self._call_s = call_s
+        self.operators: int | None = None
+        """How many operators are in the project's namespace, as the worker says; None before load()."""
         inputs = {"worker.py": _WORKER}
         if source.kind == "project" and source.path is not None:
             inputs["project"] = source.path.parent
@@ -90,7 +106,7 @@ class Contender:
             readable.append(source.path.resolve().parents[2])
         self._process: Process = sandbox.start(
             Job(
-                role="run",
+                role="run_jit" if source.jit else "run",
                 argv=[
                     sys.executable,
                     "-I",
@@ -102,7 +118,7 @@ class Contender:
                 limits=Limits(wall_s=wall_s, memory_bytes=memory_bytes),
                 inputs=inputs,
                 readable=readable,
-                environment={"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
+                environment={**_THREADS, **(_JIT_CACHES if source.jit else {})},
                 cpus=cpus,
             )
         )
@@ -209,6 +225,7 @@ class Contender:
                 "path": path,
                 "module": source.module,
                 "function": source.function,
+                "namespace": source.namespace,
             }
         )
         answer = self._receive_json(time.monotonic() + _LOAD_S, "while loading", "ok", bool)
@@ -220,6 +237,8 @@ class Contender:
                     message=_last_line_first(str(answer["error"])),
                 )
             )
+        operators = answer.get("operators")
+        self.operators = operators if type(operators) is int else None
 
     def plan(self, layout: Layout, sets: int, scalars: dict[str, Any]) -> None:
         """Announce a problem: addresses are fixed from here on. Raises Failed."""

@@ -20,6 +20,7 @@ from markupsafe import Markup
 from harness import __version__
 from harness.outcome import Verdict
 from harness.report import figures as f
+from harness.report import kernels as k
 from harness.report import plots
 from harness.report.clean import clean
 from harness.report.records import ArmSummary, Comparison, MetricRow, Summary, TaskCell
@@ -154,6 +155,10 @@ def _environment(summary: Summary) -> Environment:
         "model": lambda name: f.model_name(summary, name),
         "when": _when,
         "url": lambda path: quote(path),
+        "kernel": k.short_name,
+        "spills": k.spills,
+        "total": k.total,
+        "notable": k.notable,
     }
     return made
 

@@ -11,7 +11,16 @@ from __future__ import annotations
 from typing import Final, Literal
 
 from harness.outcome import Cause, Stage, Verdict
-from harness.records import MachineFacts, Protocol, Record, Sampling, Target
+from harness.records import (
+    DeviceKernel,
+    Diagnostic,
+    DiagnosticKind,
+    MachineFacts,
+    Protocol,
+    Record,
+    Sampling,
+    Target,
+)
 
 REPORT_SCHEMA_VERSION: Final = 1
 
@@ -319,9 +328,17 @@ class TrialRow(Record):
     """First line of the message."""
     message: str
     """The message, up to 4,000 characters."""
+    diagnostics: tuple[Diagnostic, ...] = ()
+    """What a failed build or import says, file by file."""
     build_wall_s: float | None
     compiler_s: float | None
     cache_hit: bool | None
+    jit: bool = False
+    """A universal project, which compiles when it runs."""
+    calls: tuple[str, ...] = ()
+    """Names behind the flags about calls, where the task minds."""
+    kernels: tuple[DeviceKernel, ...] | None = None
+    """As compiled, the longest programs first; None on cpu and where they were not measured."""
     worst_error: float | None
     """Largest |y - truth| / tolerance over all workloads."""
     speedup: float | None
@@ -353,6 +370,17 @@ class FailureGroup(Record):
     example_task: str
 
 
+class BuildFailureGroup(Record):
+    """Failed builds whose first error is of one kind; each build counts once."""
+
+    kind: DiagnosticKind
+    counts: tuple[ArmCount, ...]
+    total: int
+    example: str
+    """Place and message of the first one."""
+    example_task: str
+
+
 class Summary(Record):
     """Everything a report says about one run."""
 
@@ -373,6 +401,7 @@ class Summary(Record):
     comparisons: tuple[Comparison, ...]
     tasks: tuple[TaskRow, ...]
     failures: tuple[FailureGroup, ...]
+    build_failures: tuple[BuildFailureGroup, ...] = ()
     trials: tuple[TrialRow, ...]
 
     def arm(self, model: str, arm: str) -> ArmSummary:

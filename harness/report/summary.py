@@ -33,7 +33,7 @@ from harness.report.records import (
     Timings,
 )
 from harness.report.scoring import Score, gaps, score, usage_of
-from harness.report.trials import failure_groups, task_rows, trial_row
+from harness.report.trials import build_failure_groups, failure_groups, task_rows, trial_row
 
 _SD: Final = {"deployed": 0.5, "correct": 0.3, "compiles": 0.3}
 """Assumed sd between families: 0.5 of the log ratio (protocols.md, Lift study); 0.3 of a share [own]."""
@@ -165,6 +165,8 @@ def _warnings(head: Head, progress: Progress, replies: Replies, grades: Sequence
         yield f"{plural(replies.recorded, 'recorded reply')} of {whose} ({dates}): replayed, not asked now"
     if progress.unplanned:
         yield f"{plural(progress.unplanned, 'trial')} not in this run's plan left out"
+    if borrowing := sum(bool(g.flags) for g in grades):
+        yield f"{plural(borrowing, 'trial')} flagged for what the built library calls"
     flagged = [flag for g in grades if g.timing for flag in g.timing.flags]
     if mismatched := flagged.count("clock_mismatch"):
         yield f"{plural(mismatched, 'trial')} with clock_mismatch: scored by the slower clock"
@@ -258,5 +260,6 @@ def summarise(run: RunRecord, trials: Sequence[TrialRecord], families: Mapping[s
             checked=not check_gap,
         ),
         failures=failure_groups(rows, config.arms),
+        build_failures=build_failure_groups(rows, config.arms),
         trials=tuple(rows),
     )

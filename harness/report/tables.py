@@ -20,8 +20,8 @@ from harness.report.records import Comparison, Summary, TrialRow
 
 COLUMNS: Final = (
     "task", "family", "model", "arm", "repeat", "verdict", "stage", "cause", "headline", "build_wall_s",
-    "compiler_s", "cache_hit", "worst_error", "speedup", "speedup_low", "speedup_high", "flags", "tokens",
-    "cost_usd", "folder",
+    "compiler_s", "cache_hit", "jit", "worst_error", "speedup", "speedup_low", "speedup_high", "flags",
+    "tokens", "cost_usd", "folder",
 )  # fmt: skip
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")  # what spreadsheets evaluate (OWASP, CSV Injection)
 

@@ -11,9 +11,16 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 
 from harness.outcome import POLICY, Cause, Verdict
-from harness.records import Arm, Finding, Grade, ModelSpec, TrialRecord
+from harness.records import Arm, Diagnostic, DiagnosticKind, Finding, Grade, ModelSpec, TrialRecord
 from harness.report.clean import clean, first_error, first_line, message_of
-from harness.report.records import ArmCount, FailureGroup, TaskCell, TaskRow, TrialRow
+from harness.report.records import (
+    ArmCount,
+    BuildFailureGroup,
+    FailureGroup,
+    TaskCell,
+    TaskRow,
+    TrialRow,
+)
 from harness.report.scoring import compiled, usage_of
 
 
@@ -50,18 +57,40 @@ def trial_row(trial: TrialRecord, families: Mapping[str, str]) -> TrialRow:
         cause=finding.cause,
         headline=first_line(finding.message),
         message=message_of(finding.message),
+        diagnostics=tuple(_cleaned(one) for one in build.diagnostics) if build else (),
         build_wall_s=build.wall_s if build else None,
         compiler_s=build.compiler_s if build else None,
         cache_hit=build.cache_hit if build else None,
+        jit=build is not None and build.jit,
+        calls=_calls(grade),
+        kernels=build.kernels if build else None,
         worst_error=_worst_error(grade),
         speedup=ratio.value if ratio else None,
         speedup_low=ratio.low if ratio else None,
         speedup_high=ratio.high if ratio else None,
-        flags=tuple(clean(flag) for flag in timing.flags) if timing else (),
+        flags=_flags(grade),
         tokens=usage.tokens if trial.turns else None,
         cost_usd=usage.cost_usd if trial.turns else None,
         folder=key.folder,
     )
+
+
+def _flags(grade: Grade | None) -> tuple[str, ...]:
+    """What stands beside a result: of the library's calls, then of the clock."""
+    if grade is None:
+        return ()
+    return tuple(clean(flag) for flag in (*grade.flags, *(grade.timing.flags if grade.timing else ())))
+
+
+def _calls(grade: Grade | None) -> tuple[str, ...]:
+    if grade is None or not grade.flags or grade.build is None or grade.build.calls is None:
+        return ()
+    return tuple(clean(name) for name in grade.build.calls.borrowed)
+
+
+def _cleaned(one: Diagnostic) -> Diagnostic:
+    texts = {name: getattr(one, name) for name in ("message", "file", "source", "advice")}
+    return one.model_copy(update={name: text and clean(text) for name, text in texts.items()})
 
 
 def _cell(
@@ -128,3 +157,26 @@ def failure_groups(rows: Sequence[TrialRow], arms: Sequence[Arm]) -> tuple[Failu
             )
         )
     return tuple(sorted(made, key=lambda group: (-group.total, group.cause.value)))
+
+
+def build_failure_groups(rows: Sequence[TrialRow], arms: Sequence[Arm]) -> tuple[BuildFailureGroup, ...]:
+    """Why builds failed: by the kind of each build's first error, most frequent first."""
+    groups: dict[DiagnosticKind, list[TrialRow]] = defaultdict(list)
+    for row in rows:
+        if row.verdict is Verdict.BUILD_FAILED and row.diagnostics:
+            groups[row.diagnostics[0].kind].append(row)
+    made = []
+    for kind, members in groups.items():
+        counts = Counter(row.arm for row in members)
+        first = members[0].diagnostics[0]
+        place = ":".join(str(part) for part in (first.file, first.line) if part is not None)
+        made.append(
+            BuildFailureGroup(
+                kind=kind,
+                counts=tuple(ArmCount(arm=arm.id, count=counts[arm.id]) for arm in arms),
+                total=len(members),
+                example=first_line(f"{place}: {first.message}" if place else first.message),
+                example_task=members[0].task,
+            )
+        )
+    return tuple(sorted(made, key=lambda group: (-group.total, group.kind)))

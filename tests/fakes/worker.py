@@ -102,9 +102,10 @@ class ThreadSandbox:
 class HonestWorker:
     """A script that does what worker.py does, with `act` for a project, and records what it is told."""
 
-    def __init__(self, act: Act, *, claim_ns: int | None = None) -> None:
-        """`claim_ns`: what it says of every call; None measures."""
+    def __init__(self, act: Act, *, claim_ns: int | None = None, operators: int = 1) -> None:
+        """`claim_ns`: what it says of every call; None measures. `operators`: how many it says it has."""
         self._act = act
+        self._operators = operators
         self._claim_ns = claim_ns
         self.messages: list[dict[str, Any]] = []
         self.arenas: list[int] = []
@@ -121,7 +122,7 @@ class HonestWorker:
             if message["op"] == "plan":
                 plan = message
             if message["op"] != "call":
-                send(channel, {"ok": True})
+                send(channel, {"ok": True, "operators": self._operators})
                 continue
             self.arenas.append(os.fstat(descriptor).st_ino)
             shared = mmap.mmap(descriptor, message["size"])

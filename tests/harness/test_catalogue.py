@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -54,6 +55,7 @@ def test_the_digest_follows_the_bytes(tmp_path: Path) -> None:
         ("version = 1", 'version = "one"', "version"),
         ("scalars = { eps = 1e-5 }", "scalars = { }", "no value for scalar eps"),
         ('title = "', 'titel = "', "titel"),
+        ("version = 1", 'version = 1\nlibrary_calls = "never"', "library_calls"),
     ],
 )
 def test_a_broken_task_is_refused_with_file_and_reason(tmp_path: Path, old: str, new: str, said: str) -> None:
@@ -84,17 +86,43 @@ def test_a_project_is_read_without_leftovers_and_links(tmp_path: Path) -> None:
         path.parent.mkdir(exist_ok=True)
         path.write_text("no")
     (tmp_path / "link.cpp").symlink_to("/etc/passwd")
-    assert [f.path for f in read_project(tmp_path).files] == ["a.cpp", "build.toml"]
+    (tmp_path / "folder").symlink_to("/etc")
+    (tmp_path / "src" / "build").mkdir(parents=True)
+    (tmp_path / "src" / "build" / "b.cpp").write_text("int b;\r\n")
+    project = read_project(tmp_path)
+    assert [f.path for f in project.files] == ["a.cpp", "build.toml", "src/build/b.cpp"]
+    assert project.files[-1].text == "int b;\r\n"
+    assert {path: why[:18] for path, why in project.left_out.items()} == {
+        "a.so": "is what a compiler",
+        "folder": "is a symbolic link",
+        "link.cpp": "is a symbolic link",
+    }
+
+
+def test_what_is_no_text_is_left_out_by_name(tmp_path: Path) -> None:
+    """Images and tensors lie beside published projects; only a build.toml that lists them is at fault."""
+    (tmp_path / "build.toml").write_text("x")
+    (tmp_path / "logo.png").write_bytes(b"\x89PNG\xff")
+    (tmp_path / os.fsdecode(b"\xff.cpp")).write_text("no build.toml can name it")
+    project = read_project(tmp_path)
+    assert [f.path for f in project.files] == ["build.toml"]
+    assert project.left_out == {"logo.png": "is not text (UTF-8)"}
 
 
 def test_what_is_no_project_is_refused(tmp_path: Path) -> None:
-    """No build.toml, binary files and more than 1 MiB are usage errors."""
+    """No build.toml, one that is a link or no text, and more than 32 MiB are usage errors."""
     with pytest.raises(UsageError, match=r"no build\.toml"):
         read_project(tmp_path)
-    (tmp_path / "build.toml").write_text("x")
-    (tmp_path / "a.bin").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(UsageError, match="not UTF-8"):
+    (tmp_path / "build.toml").write_bytes(b"\xff")
+    with pytest.raises(UsageError, match=r"build\.toml is not text"):
         read_project(tmp_path)
-    (tmp_path / "a.bin").write_text("x" * (1 << 20))
-    with pytest.raises(UsageError, match="1 MiB"):
+    (tmp_path / "build.toml").unlink()
+    (tmp_path / "other.toml").write_text("x")
+    (tmp_path / "build.toml").symlink_to(tmp_path / "other.toml")
+    with pytest.raises(UsageError, match=r"build\.toml is a symbolic link"):
+        read_project(tmp_path)
+    (tmp_path / "build.toml").unlink()
+    (tmp_path / "build.toml").write_text("x")
+    (tmp_path / "a.txt").write_text("x" * (32 << 20))
+    with pytest.raises(UsageError, match="32 MiB"):
         read_project(tmp_path)

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+import socket
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from harness.builder.log import TREE
 from harness.builder.toolchain import Toolchain, find_toolchain
+from harness.catalogue import LoadedTask
 from harness.errors import SandboxError, UsageError
 from harness.grade import Grader, GradeSettings
 from harness.machine import machine_facts
 from harness.outcome import Cause, Stage, Verdict
-from harness.records import Finding
+from harness.records import Finding, Grade, MachineFacts
+from sandboxes.job import Job, Process
 from sandboxes.local import LocalSandbox
 from sandboxes.tracking import TrackingSandbox
 from tests.fakes import projects
+from tests.fakes.libraries import shared_library
 from tests.fakes.overlays import throw_away_task, zoo_project
+from tests.fakes.sandbox import FakeSandbox, exit_facts
+from tests.fakes.trials import MACHINE
+from tests.fakes.worker import HonestWorker, ThreadSandbox, send
 
 SCALE = throw_away_task("scale")
+FILL = replace(SCALE, task=SCALE.task.model_copy(update={"package": "fill-it", "op": "fill"}))
+"""The task that the tiny project of tests/fakes/projects.py answers, as far as loading goes."""
 
 
 def settings(cache: Path, **changes: object) -> GradeSettings:
@@ -36,13 +48,16 @@ def test_cuda_without_a_gpu_is_not_measured(tmp_path: Path) -> None:
     if machine.gpu is not None:
         pytest.skip("this machine has a GPU")
     grader = Grader(settings(tmp_path, target="cuda"), LocalSandbox(), toolchain, machine)
-    grade = grader.grade(projects.project(), SCALE)
+    grade = grader.grade(projects.project(), FILL)
+    # A CUDA build of torch imports the package; a CPU-only one can only compare symbols.
+    reached = Stage.LOAD if toolchain.torch_is_cpu_only else Stage.CHECK
     assert (grade.verdict, grade.stage, grade.finding.cause) == (
         Verdict.NOT_MEASURED,
-        Stage.LOAD,
+        reached,
         Cause.NO_CUDA_DEVICE,
     ), grade.finding
     assert "no CUDA device" in grade.finding.message
+    assert ("not imported" in grade.finding.message) == toolchain.torch_is_cpu_only
     assert (grade.compiled, grade.correct, grade.check, grade.timing) == (True, None, None, None)
 
 
@@ -114,6 +129,135 @@ def test_reply_without_a_project(grader: Grader) -> None:
     grade = grader.no_project(Finding(cause=Cause.REFUSAL, message="the model refused"), SCALE)
     assert (grade.verdict, grade.stage, grade.project) == (Verdict.NO_PROJECT, Stage.PROJECT, None)
     assert (grade.compiled, grade.correct) == (False, False)
+
+
+# --- how far a CUDA project comes without a GPU --------------------------------------------------
+
+
+class BuiltAndRun:
+    """Builds leave a library; workers are threads that follow a script."""
+
+    name = "fake"
+
+    def __init__(self, library: bytes, script: Callable[..., None]) -> None:
+        name = f"_fill_it_cuda_{projects.project().digest[:7]}.abi3.so"
+        log = "# ninja log v7\n0\t1500\t1\tlib/b\tff\n"
+        files = {f"{TREE}/lib/{name}": library, f"{TREE}/.ninja_log": log.encode()}
+        self.builds = FakeSandbox(exit_facts("ok", "", 0), files)
+        self.workers = ThreadSandbox(script)
+
+    def facts(self) -> dict[str, str]:
+        return {}
+
+    def start(self, job: Job) -> Process:
+        return (self.builds if job.role == "build" else self.workers).start(job)
+
+
+def cuda_grade(
+    folder: Path,
+    script: Callable[..., None],
+    *,
+    torch: str = "2.13.0+cu130",
+    library: bytes = b"",
+    task: LoadedTask = FILL,
+    machine: MachineFacts = MACHINE,
+) -> tuple[Grade, BuiltAndRun]:
+    """Grade the tiny project for CUDA with nothing real but the grader (and the library, if given)."""
+    sandbox = BuiltAndRun(library, script)
+    toolchain = projects.fake_toolchain(folder / "tools", torch=torch)
+    grader = Grader(settings(folder / "cache", target="cuda"), sandbox, toolchain, machine)
+    grade = grader.grade(projects.project(), task)
+    grader.close()
+    return grade, sandbox
+
+
+def untouched(*operands: object, **scalars: object) -> None:
+    """The check stage is not run."""
+    raise AssertionError("an op was called")
+
+
+def test_a_cuda_torch_really_imports(tmp_path: Path) -> None:
+    """In a worker of role run, told where its operators must be; the first stage not run is the check."""
+    worker = HonestWorker(untouched)
+    grade, sandbox = cuda_grade(tmp_path, worker)
+    assert (grade.verdict, grade.stage) == (Verdict.NOT_MEASURED, Stage.CHECK), grade.finding
+    assert "it imports, and its operators are registered" in grade.finding.message
+    (job,) = sandbox.workers.jobs
+    assert job.role == "run" and job.limits.memory_bytes is None
+    (load,) = worker.messages
+    assert load["namespace"] == f"_fill_it_cuda_{projects.project().digest[:7]}"
+    assert sandbox.workers.processes[0].killed
+
+
+def test_a_library_without_operators_does_not_load(tmp_path: Path) -> None:
+    """Its package would find nothing in torch.ops."""
+    grade, _ = cuda_grade(tmp_path, HonestWorker(untouched, operators=0))
+    assert (grade.verdict, grade.finding.cause) == (Verdict.LOAD_FAILED, Cause.IMPORT_ERROR)
+    assert "registered no operator in torch.ops._fill_it_cuda_" in grade.finding.message
+
+
+def failing(error: str) -> Callable[..., None]:
+    """A worker whose import fails."""
+
+    def script(channel: socket.socket) -> None:
+        send(channel, {"hello": "2.13.0", "pid": 0})
+        channel.recv(1 << 16)
+        send(channel, {"error": error, "where": "import"})
+
+    return script
+
+
+def test_a_failed_import_is_the_students(tmp_path: Path) -> None:
+    """Unless it says that there is no GPU, which is the machine's; with a GPU it is the student's again."""
+    grade, _ = cuda_grade(tmp_path / "a", failing("ImportError: no module named einops"))
+    assert (grade.verdict, grade.stage) == (Verdict.LOAD_FAILED, Stage.LOAD)
+    asking = failing("RuntimeError: No CUDA GPUs are available")
+    grade, _ = cuda_grade(tmp_path / "b", asking)
+    assert (grade.verdict, grade.stage) == (Verdict.NOT_MEASURED, Stage.LOAD)
+    assert "its import asks for one" in grade.finding.message
+    grade, _ = cuda_grade(tmp_path / "c", asking, machine=MACHINE.model_copy(update={"gpu": "NVIDIA H200"}))
+    assert grade.verdict is Verdict.LOAD_FAILED
+
+
+def test_a_cpu_only_torch_imports_nothing(tmp_path: Path) -> None:
+    """No worker starts, and the grade says what is open."""
+    grade, sandbox = cuda_grade(tmp_path, HonestWorker(untouched), torch="2.13.0+cpu")
+    assert (grade.verdict, grade.stage) == (Verdict.NOT_MEASURED, Stage.LOAD)
+    assert "not imported" in grade.finding.message and sandbox.workers.jobs == []
+    assert grade.flags == ("calls unknown",)
+
+
+def test_a_package_of_another_name_is_no_answer_for_cuda_either(tmp_path: Path) -> None:
+    """That needs no GPU to see."""
+    grade, sandbox = cuda_grade(tmp_path, HonestWorker(untouched), task=SCALE)
+    assert (grade.verdict, grade.finding.cause) == (Verdict.LOAD_FAILED, Cause.MISSING_FUNCTION)
+    assert sandbox.workers.jobs == []
+
+
+BORROWING = """
+extern int cublasCreate_v2(void **);
+int f(void) { return cublasCreate_v2(0); }
+"""
+
+
+@pytest.mark.parametrize("rule", ["forbid", "flag", "allow"])
+def test_the_task_decides_what_a_borrowed_kernel_means(
+    rule: str, tmp_path: Path, toolchain: Toolchain
+) -> None:
+    """A failure before anything is loaded, a flag beside the grade, or nothing."""
+    library = shared_library(tmp_path, BORROWING)
+    sandbox = BuiltAndRun(library, HonestWorker(untouched))
+    cpu_only = toolchain.model_copy(
+        update={"torch_cuda": None, "cuda": projects.fake_toolchain(tmp_path / "t").cuda}
+    )
+    grader = Grader(settings(tmp_path / "cache", target="cuda"), sandbox, cpu_only, MACHINE)
+    task = replace(FILL, task=FILL.task.model_copy(update={"library_calls": rule}))
+    grade = grader.grade(projects.project(), task)
+    assert grade.build is not None and grade.build.calls is not None
+    assert grade.build.calls.library == ("cublasCreate_v2",)
+    assert grade.flags == (() if rule == "allow" else ("calls a library",))
+    expected = Cause.LIBRARY_CALLS if rule == "forbid" else Cause.NO_CUDA_DEVICE
+    assert (grade.finding.cause, grade.stage, grade.compiled) == (expected, Stage.LOAD, True), grade.finding
 
 
 def test_judge_cannot_be_read_by_its_own_user(grader: Grader) -> None:

@@ -57,6 +57,16 @@ def test_the_prompt_names_neither_arm_nor_machine(loaded: LoadedTask, target: st
     assert again.prompt_digest == request.prompt_digest
 
 
+def test_a_rule_is_told_where_it_holds(loaded: LoadedTask, target: str) -> None:
+    """Only a task that forbids library calls mentions them; every other prompt stays as it was."""
+    ruled = {
+        rule: task_text(loaded.task.model_copy(update={"library_calls": rule}), target)  # type: ignore[arg-type]
+        for rule in ("forbid", "flag", "allow")
+    }
+    assert ruled["flag"] == ruled["allow"] == task_text(loaded.task, target)  # type: ignore[arg-type]
+    assert "cuBLAS" in ruled["forbid"] and "dlopen" in ruled["forbid"]
+
+
 def test_an_arm_gets_exactly_its_skills(loaded: LoadedTask) -> None:
     """A skill that the arm does not name is refused."""
     with pytest.raises(ValueError, match="wants skills"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import textwrap
 import time
 from collections.abc import Callable, Iterator
@@ -118,6 +119,22 @@ def test_null_project_claims_nothing(null: Contender) -> None:
     _, times = call(null, problem, [problem.make_inputs() for _ in range(3)], rounds=2)
     assert times.inside_ns == (0,) * 6
     assert times.outside_s > times.latency_s > 0
+
+
+@pytest.mark.parametrize(("namespace", "expected"), [("liftbench_ns", 2), ("liftbench_none", 0), ("", 0)])
+def test_operators_of_a_project_are_counted(
+    start: Start, tmp_path: Path, namespace: str, expected: int
+) -> None:
+    """Those that its import registered in its own namespace, and no others."""
+    code = """
+        import torch
+        library = torch.library.Library("liftbench_ns", "DEF")
+        library.define("one(Tensor x) -> ()")
+        library.define("two(Tensor x) -> ()")
+        def scale(*operands, **scalars): ...
+    """
+    source = dataclasses.replace(package(tmp_path / "project", code), namespace=namespace)
+    assert start(source).operators == expected
 
 
 def test_plans_do_not_pile_up(null: Contender) -> None:

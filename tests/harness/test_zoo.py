@@ -35,6 +35,10 @@ def test_project_of_the_zoo(name: str, grader: Grader) -> None:
     grade = grader.grade(zoo_project(name, token), throw_away_task("scale"))
     assert (grade.verdict, grade.finding.cause) == (expected["verdict"], expected["cause"]), grade.finding
     assert expected["message"] in grade.finding.message
+    if "diagnostic" in expected:
+        assert grade.build is not None
+        (said,) = grade.build.diagnostics
+        assert [v for v in (said.kind, said.file, said.line) if v is not None] == expected["diagnostic"]
     assert _processes_called(f"liftbench-zoo-{token}") == []
 
 

@@ -2,7 +2,7 @@
 //
 // The macros below only forward to PyTorch's, which the binding includes itself:
 // <torch/library.h> for TORCH_LIBRARY..., <torch/csrc/stable/library.h> for STABLE_TORCH_LIBRARY...
-// They exist because NAME is usually the macro TORCH_EXTENSION_NAME, which must be expanded first.
+// They exist because NAME is usually a macro itself, which must be expanded first.
 
 #pragma once
 

@@ -13,6 +13,7 @@ import pytest
 from harness.builder.build import Built, build, build_key
 from harness.builder.cache import BuildCache
 from harness.builder.log import TREE, clean, compiler_seconds, first_failure, toolkit_gap
+from harness.builder.slots import COMPILER_BYTES
 from harness.builder.toolchain import Toolchain, find_toolchain
 from harness.errors import HarnessBug, SandboxError
 from harness.outcome import Cause
@@ -85,9 +86,11 @@ def test_the_job_runs_ninja_on_the_staged_tree_only(toolchain, tmp_path):
     run(sandbox, toolchain, tmp_path, project({"README.md": "not staged"}))
     job = sandbox.jobs[0]
     assert job.role == "build" and job.device is None
-    assert list(job.argv) == ["/usr/bin/ninja", "-C", f"{{scratch}}/{TREE}", "-j", "1"]
+    assert [*job.argv[:4], *job.argv[5:]] == ["/usr/bin/ninja", "-C", f"{{scratch}}/{TREE}", "-j", "-k", "0"]
+    assert int(job.argv[4]) in (1, 2), "as many as there are files, slots permitting"
     assert job.environment["LC_ALL"] == "C" and "SOURCE_DATE_EPOCH" in job.environment
-    assert job.limits.wall_s == 600 and job.limits.memory_bytes == 8 << 30
+    assert job.limits.wall_s == 600, "and memory for each compiler that may run"
+    assert job.limits.memory_bytes == (8 << 30) + (int(job.argv[4]) - 1) * COMPILER_BYTES
     staged = sandbox.inputs[0]
     assert f"{TREE}/build.ninja" in staged and f"{TREE}/source/torch-ext/registration.h" in staged
     assert not any("README" in path for path in staged)
@@ -175,7 +178,9 @@ def test_limits_are_findings_that_are_not_cached(facts, cause, toolchain, tmp_pa
         exit_facts("sandbox_error", "launcher: no"),
         exit_facts("signal"),
         exit_facts("nonzero", "ninja: error: loading 'build.ninja'\n"),
-        exit_facts("nonzero", FAILED.replace("code=1", "code=127") + "/bin/sh: 1: /usr/bin/g++: not found\n"),
+        exit_facts(
+            "nonzero", FAILED.replace("code=1", "code=127") + "/bin/sh: 1: /usr/bin/g++: not found\n", 127
+        ),
     ],
 )
 def test_our_failures_are_raised(facts, toolchain, tmp_path):

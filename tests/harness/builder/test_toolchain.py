@@ -9,8 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from harness.builder.toolchain import Toolchain, describe_nvcc, find_toolchain
-from tests.fakes.projects import fake_toolchain
+from harness.builder.cuda_toolkit import describe_nvcc
+from harness.builder.flags import compile_argv, system_directories
+from harness.builder.headers import Manifest, load_headers, torch_set, write_manifest
+from harness.builder.layout import Layout, plan_layout
+from harness.builder.log import clean
+from harness.builder.toolchain import (
+    MATH_HEADERS,
+    TORCH_CUDA_HEADER,
+    Toolchain,
+    find_toolchain,
+)
+from tests.fakes.projects import fake_toolchain, project, toml_of
 
 
 def fake_nvcc(root: Path, *, libraries: str = "lib64") -> Path:
@@ -130,6 +140,57 @@ def test_the_newest_release_parses(tmp_path):
     """Development versions of torch, too."""
     assert fake_toolchain(tmp_path, torch="2.14.0a0+gitabc").torch_release == (2, 14, 0)
     assert fake_toolchain(tmp_path, torch="2.13.0.dev20260901+cpu").torch_release == (2, 13, 0)
+
+
+def fetched(root: Path, name: str, *headers: str) -> None:
+    """As `liftbench headers` leaves a set."""
+    for header in headers:
+        (root / name / "include" / header).parent.mkdir(parents=True, exist_ok=True)
+        (root / name / "include" / header).touch()
+    write_manifest(root / name, Manifest(name=name, wheels=(), files=dict.fromkeys(headers, "0" * 64)))
+
+
+def test_fetched_headers_replace_the_stand_ins(tmp_path):
+    """Where nothing was fetched a CPU-only torch gets stand-ins; a CUDA build of torch never does."""
+    nvcc = fake_nvcc(tmp_path / "toolkit")
+    env = {
+        "CUDA_HOME": str(nvcc.parents[1]),
+        "PATH": "/usr/bin:/bin",
+        "LIFTBENCH_HEADERS": str(tmp_path / "headers"),
+    }
+    bare = find_toolchain(env)
+    if bare.torch_version is None or not bare.torch_is_cpu_only:
+        assert bare.stubs == ()
+        pytest.skip("needs a CPU-only torch")
+    assert bare.headers == () and {TORCH_CUDA_HEADER, "cublas_v2.h"} <= set(bare.stubs)
+    torch = torch_set(bare.torch_version)
+    fetched(tmp_path / "headers", "cuda-13.0", *MATH_HEADERS)
+    fetched(tmp_path / "headers", torch, TORCH_CUDA_HEADER)
+    fetched(tmp_path / "headers", "cuda-12.8", "another release")
+    fetched(tmp_path / "headers", "torch-0.1", "another torch")
+    found = find_toolchain(env)
+    assert [headers.name for headers in found.headers] == ["cuda-13.0", torch] and found.stubs == ()
+    assert found.digest != bare.digest and "/" not in found.facts()["headers"]
+    assert found.facts("cpu") == bare.facts("cpu")
+    assert tmp_path / "headers" / torch / "include" in found.readable("cuda")
+    assert tmp_path / "headers" / torch / "include" not in found.readable("cpu")
+
+
+def test_fetched_headers_stand_behind_the_toolkits_own(tmp_path):
+    """They fill gaps and hide nothing; their folders leave no trace in the objects."""
+    fetched(tmp_path / "headers", "cuda-13.0", "cufft.h")
+    headers = load_headers(tmp_path / "headers", "cuda-13.0")
+    assert headers is not None
+    toolchain = fake_toolchain(tmp_path).model_copy(update={"headers": (headers,), "stubs": ()})
+    layout = plan_layout(project(), toml_of(project()), "cuda", toolchain)
+    assert isinstance(layout, Layout)
+    places = system_directories(layout, toolchain)
+    assert places[-2:] == [str(tmp_path / "cuda/include"), str(headers.root / "include")]
+    argv = compile_argv(layout.units.units[-1], layout, toolchain)
+    assert f"-ffile-prefix-map={headers.root}=cuda-13.0" in argv
+    assert (
+        clean(f"{headers.root}/include/cufft.h:1: error", toolchain) == "cuda-13.0/include/cufft.h:1: error"
+    )
 
 
 def test_ninja_is_a_program_not_a_script():

@@ -10,6 +10,7 @@ from harness.records import (
     Arm,
     BuildResult,
     CheckResult,
+    Diagnostic,
     Finding,
     Grade,
     InfraFailure,
@@ -123,6 +124,22 @@ def build(ok: bool = True, finding: Finding | None = None, **more: Any) -> Build
     return BuildResult(ok=ok, finding=finding, **(values | more))
 
 
+def diagnostic(finding: Finding) -> Diagnostic:
+    """What a build that failed so might say: the finding's own text in every field that is a text."""
+    first, *others = finding.message.split("\n")
+    if finding.cause is Cause.BAD_BUILD_TOML:
+        return Diagnostic(kind="build_toml", message=first, file="build.toml", line=12)
+    return Diagnostic(
+        kind="syntax",
+        message=next((line.partition("error: ")[2] for line in others if "error: " in line), first),
+        file="rms_norm_cuda/rms_norm.cu",
+        line=41,
+        column=13,
+        source=others[1] if len(others) > 1 else first,
+        advice=others[-1] if len(others) == 1 else None,
+    )
+
+
 def ratio(speedup: float, clear: bool = True) -> Ratio:
     """A speedup whose interval is 5 % wide on each side, or far too wide to be clear."""
     width = 1.05 if clear else 10.0
@@ -147,7 +164,7 @@ def grade(
     if built:
         values["build"] = build()
     elif verdict is Verdict.BUILD_FAILED:
-        values["build"] = build(False, finding)
+        values["build"] = build(False, finding, diagnostics=(diagnostic(finding),))
     if verdict in (Verdict.CORRECT, Verdict.WRONG_RESULT):
         failed = None if verdict is Verdict.CORRECT else finding
         workload = WorkloadCheck(

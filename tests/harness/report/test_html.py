@@ -118,6 +118,14 @@ def test_hostile_text_is_shown_and_does_nothing() -> None:
     assert re.search(r"[\x00-\x08\x0b-\x1f\x7f]", text) is None
 
 
+def test_page_says_why_builds_failed() -> None:
+    """A table of kinds by arm, and in each trial's details the place, the message and the line."""
+    text = render_html(pages()["study"])
+    assert "Why builds failed" in text and '<th scope="row">build toml</th>' in text
+    assert "<b>syntax</b> <code>rms_norm_cuda/rms_norm.cu:41:13</code> identifier" in text
+    assert "Why builds failed" not in render_html(pages()["empty"])
+
+
 def test_page_says_what_the_numbers_are() -> None:
     """Decision in words, the row, the place, and the limits."""
     text = render_html(summarise(*small_study()))

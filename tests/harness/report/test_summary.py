@@ -325,6 +325,23 @@ def test_failures_carry_the_first_compiler_error() -> None:
     assert group.example == 'rms_norm_cuda/rms_norm.cu(41): error: identifier "__nv_bfloat162" is undefined'
 
 
+def test_failed_builds_are_counted_by_their_first_error() -> None:
+    """Kind by arm, each failed build once; what failed later is no failed build."""
+    tasks = make.families(3)
+    a, b, c = tasks
+    trials = [make.trial(a, arm, Cause.COMPILE_ERROR, make.NVCC) for arm in (make.WITHOUT, make.WITH)]
+    trials += [make.trial(b, make.WITHOUT, Cause.COMPILE_ERROR, make.NVCC)]
+    trials += [make.trial(b, make.WITH, Cause.BAD_BUILD_TOML, "expected a list")]
+    trials += [make.trial(c, make.WITHOUT, Cause.WRONG_VALUES, "w"), make.trial(c, make.WITH)]
+    summary = summarise(make.run(tasks), trials, tasks)
+    syntax, toml = summary.build_failures
+    assert (syntax.kind, syntax.total, [n.count for n in syntax.counts]) == ("syntax", 3, [2, 1])
+    assert syntax.example.startswith('rms_norm_cuda/rms_norm.cu:41: identifier "__nv_bfloat162"')
+    assert (toml.kind, toml.total, [n.count for n in toml.counts]) == ("build_toml", 1, [0, 1])
+    row = next(t for t in summary.trials if t.cause is Cause.BAD_BUILD_TOML)
+    assert [(d.file, d.line) for d in row.diagnostics] == [("build.toml", 12)]
+
+
 def test_warnings_name_what_weakens_the_run() -> None:
     """local, recorded replies and a second machine are said aloud."""
     run, trials, tasks = small_study(sandbox="local")

@@ -1,0 +1,186 @@
+"""Universal projects: planned, put together without a compiler, loaded by upstream's own loader."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.builder.build import Built, build
+from harness.builder.layout import Layout, plan_layout
+from harness.builder.toolchain import Toolchain
+from harness.outcome import Cause
+from harness.records import Finding, Project, Target
+from tests.fakes.projects import fake_toolchain, toml_of
+from tests.fakes.sandbox import FakeSandbox, exit_facts
+from tests.fakes.universal import BUILD_TOML, universal
+
+
+@pytest.fixture
+def toolchain(tmp_path: Path) -> Toolchain:
+    """Without a compiler."""
+    return fake_toolchain(tmp_path / "tools").model_copy(update={"gxx": None, "ninja": None, "cuda": None})
+
+
+def planned(given: Project, target: Target, toolchain: Toolchain) -> Layout | Finding:
+    """What becomes of a project before anything runs."""
+    return plan_layout(given, toml_of(given), target, toolchain)
+
+
+def put_together(given: Project, toolchain: Toolchain, tmp_path: Path) -> Built:
+    """Build for the CPU in a sandbox that must not be used."""
+    sandbox = FakeSandbox(exit_facts("sandbox_error"))
+    built = build(given, "cpu", sandbox=sandbox, toolchain=toolchain, cache=tmp_path / "cache")
+    assert sandbox.jobs == [], "nothing is to be compiled"
+    return built
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+def test_the_package_is_the_whole_build(target: Target, toolchain: Toolchain) -> None:
+    """The variant has kernel-builder's name, the Python files, the stubs, and what is generated."""
+    layout = planned(universal(), target, toolchain)
+    assert isinstance(layout, Layout) and layout.jit
+    assert (layout.variant, layout.tree, layout.units.units) == (f"torch-{target}", (), ())
+    package = {f.path: f.text for f in layout.package}
+    assert set(package) == {"__init__.py", "_ops.py", "metadata.json", "numbers.py", "numbers.pyi"}
+    assert f"torch.ops.{layout.ops_name}" in package["_ops.py"] and "from . import" not in package["_ops.py"]
+    assert json.loads(package["metadata.json"])["backend"] == {"type": target}
+
+
+def test_pyext_chooses_what_is_copied(toolchain: Toolchain) -> None:
+    """As upstream: all files with one of the suffixes, and no others."""
+    toml = BUILD_TOML + 'pyext = ["py", "txt"]\ncuda_capabilities = ["9.0"]\n'
+    layout = planned(universal({"build.toml": toml}), "cuda", toolchain)
+    assert isinstance(layout, Layout)
+    package = {f.path: f.text for f in layout.package}
+    assert "notes.txt" in package and "numbers.pyi" not in package
+    assert json.loads(package["metadata.json"])["backend"] == {"type": "cuda", "archs": ["9.0"]}
+
+
+REFUSED = {
+    "other backend": (
+        {"build.toml": BUILD_TOML.replace('"cpu", ', "")},
+        Cause.NO_BACKEND,
+        'general.backends lacks "cpu"',
+    ),
+    "compiled kernel": (
+        {"build.toml": BUILD_TOML + '[kernel.a]\nbackend = "cpu"\ndepends = []\nsrc = []\n'},
+        Cause.BAD_BUILD_TOML,
+        "[kernel.a] is to be compiled",
+    ),
+    "own _ops.py": ({"torch-ext/scale/_ops.py": ""}, Cause.BAD_LAYOUT, "_ops.py is generated"),
+    "no __init__": (
+        {"torch-ext/scale/__init__.py": None},
+        Cause.BAD_LAYOUT,
+        "torch-ext/scale/__init__.py is missing",
+    ),
+    "py left out": (
+        {"build.toml": BUILD_TOML + 'pyext = ["txt"]\n'},
+        Cause.BAD_LAYOUT,
+        '`pyext` in build.toml leaves out "py"',
+    ),
+    "unprefixed": (
+        {"torch-ext/scale/numbers.py": '@triton_op("scale::f", mutates_args=())\ndef f(): ...\n'},
+        Cause.BAD_LAYOUT,
+        "numbers.py:2: f is registered without add_op_namespace_prefix",
+    ),
+    "unprefixed in tests": (
+        {"tests/test_it.py": '@custom_op("scale::f", mutates_args=())\ndef f(): ...\n'},
+        Cause.BAD_LAYOUT,
+        "tests/test_it.py:2",
+    ),
+    "unknown python-depends": (
+        {"build.toml": BUILD_TOML + '[general.xpu]\npython-depends = ["einops"]\n'},
+        Cause.BAD_BUILD_TOML,
+        '"einops" is unknown to kernel-builder here; it belongs under [general]',
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_upstream_would_refuse_is_refused(name: str, toolchain: Toolchain) -> None:
+    """With the cause, and words that say what to do."""
+    changes, cause, part = REFUSED[name]
+    finding = planned(universal(changes), "cpu", toolchain)
+    assert isinstance(finding, Finding), "the project was accepted"
+    assert finding.cause is cause and part in finding.message
+
+
+def test_a_missing_python_package_is_told(toolchain: Toolchain) -> None:
+    """What build.toml declares and this machine lacks is a warning: the import will say the rest."""
+    toml = BUILD_TOML.replace("[torch-noarch]", 'python-depends = ["helion"]\n[torch-noarch]')
+    layout = planned(universal({"build.toml": toml}), "cpu", toolchain)
+    assert isinstance(layout, Layout)
+    assert layout.warnings == ("python-depends helion is not installed here: pip install it",)
+
+
+def test_no_compiler_is_needed(toolchain: Toolchain, tmp_path: Path) -> None:
+    """A machine with neither g++ nor nvcc builds it; the result says jit, and is cached."""
+    built = put_together(universal(), toolchain, tmp_path)
+    result = built.result
+    assert result.ok and result.jit
+    assert (result.units, result.compiler_s, result.variant, result.calls) == (0, None, "torch-cpu", None)
+    assert (result.module, result.cache_hit) == ("scale", False)
+    again = put_together(universal(), toolchain, tmp_path)
+    assert again.result.cache_hit and again.result.jit and again.package == built.package
+
+
+_LOAD = """
+import json, sys
+from pathlib import Path
+import torch
+from kernels import get_local_kernel
+from kernels._rust import Digest, DigestAlgorithm, Metadata
+variant = Path(sys.argv[1])
+metadata = Metadata.read_from_file(variant / "metadata.json")
+metadata.digest.validate(Digest.hash_variant(DigestAlgorithm.SHA256, variant))
+kernel = get_local_kernel(variant.parent, backend="cpu")
+out, x = torch.zeros(3), torch.tensor([1.0, 2.0, 3.0])
+getattr(kernel, sys.argv[2])(out, *eval(sys.argv[3], {"x": x}), **json.loads(sys.argv[4]))
+print(json.dumps([out.tolist(), metadata.id, str(metadata.name), kernel.__name__]))
+"""
+
+
+def loaded(package: Path | None, function: str, arguments: str, scalars: str) -> list[object]:
+    """What upstream's loader and our op say, in a process of their own."""
+    pytest.importorskip("kernels._rust", reason="the kernels package is absent")
+    done = subprocess.run(
+        [sys.executable, "-c", _LOAD, str(package), function, arguments, scalars],
+        env={"HF_HUB_OFFLINE": "1", "HOME": "/nonexistent", "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    answer: list[object] = json.loads(done.stdout.splitlines()[-1])
+    return answer
+
+
+@pytest.mark.slow
+def test_upstreams_loader_takes_a_universal_variant(toolchain: Toolchain, tmp_path: Path) -> None:
+    """kernels.get_local_kernel finds the variant, its digest agrees, and the op computes."""
+    built = put_together(universal(), toolchain, tmp_path)
+    values, identifier, name, module = loaded(built.package, "scale", "[x]", '{"alpha": 2.0}')
+    assert values == [2.0, 4.0, 6.0]
+    assert (identifier, name) == (f"_scale_cpu_{universal().digest[:7]}", "scale")
+    assert identifier in str(module)
+
+
+@pytest.mark.slow
+def test_upstreams_loader_takes_a_compiled_variant(sandbox, tmp_path: Path) -> None:
+    """The same for C++: the variant's name fits this machine's torch, and the library registers its op."""
+    from harness.builder.toolchain import find_toolchain
+    from tests.fakes.projects import project
+
+    real = find_toolchain()
+    if real.missing("cpu") is not None:
+        pytest.skip(f"cannot build for the CPU: {real.missing('cpu')}")
+    built = build(project(), "cpu", sandbox=sandbox, toolchain=real, cache=tmp_path / "cache")
+    assert built.result.ok, built.result.finding
+    assert not built.result.jit
+    values, identifier, name, _ = loaded(built.package, "fill", "[]", '{"value": 7.0}')
+    assert (values, name) == ([7.0, 7.0, 7.0], "fill-it")
+    assert identifier == f"_fill_it_cpu_{project().digest[:7]}"

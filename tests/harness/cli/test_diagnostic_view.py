@@ -1,0 +1,82 @@
+"""What the card prints of a failed build."""
+
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+
+from harness.cli.card import print_card
+from harness.cli.diagnostic_view import diagnostic_lines
+from harness.outcome import Cause, Stage, Verdict
+from harness.records import BuildResult, Diagnostic, Finding, Grade
+
+ONE = Diagnostic(
+    kind="missing_header",
+    message="x.h: No such file or directory",
+    file="kernels/a.cu",
+    line=3,
+    column=10,
+    source='  #include "x.h"',
+    advice="list it in build.toml",
+)
+
+
+def test_a_diagnostic_reads_as_a_compilers() -> None:
+    """Kind, place and message; the line below; then what to do."""
+    assert [line.plain for line in diagnostic_lines([ONE])] == [
+        "missing_header  kernels/a.cu:3:10: x.h: No such file or directory",
+        '    #include "x.h"',
+        "    help: list it in build.toml",
+    ]
+    bare = Diagnostic(kind="timeout", message="the build was stopped after 20 s")
+    assert [line.plain for line in diagnostic_lines([bare])] == ["timeout  the build was stopped after 20 s"]
+
+
+def test_four_are_shown_unless_all_are_wanted() -> None:
+    """The card is short and says that there are more."""
+    many = [Diagnostic(kind="syntax", message=f"e{n}") for n in range(6)]
+    short = [line.plain for line in diagnostic_lines(many)]
+    assert short[:4] == [f"syntax  e{n}" for n in range(4)] and short[4].startswith("and 2 more")
+    assert len(diagnostic_lines(many, None)) == 6
+
+
+def _card(**options: bool) -> str:
+    finding = Finding(cause=Cause.COMPILE_ERROR, message="kernels/a.cu:3:10: error: first\n    3 | context")
+    hostile = Diagnostic(kind="syntax", message="[red]no markup\x1b[31m", file="a\nb.cu", source="\x07x")
+    build = BuildResult(
+        ok=False,
+        finding=finding,
+        backend="cpu",
+        key="k",
+        cache_hit=False,
+        wall_s=1.0,
+        compiler_s=1.0,
+        diagnostics=(ONE, hostile, *[ONE.model_copy(update={"file": f"f{n}.cu"}) for n in range(4)]),
+    )
+    grade = Grade(
+        task="t",
+        task_digest="d",
+        project="p",
+        target="cpu",
+        protocol="quick",
+        verdict=Verdict.BUILD_FAILED,
+        stage=Stage.BUILD,
+        finding=finding,
+        build=build,
+        sandbox="local",
+        machine="m",
+        wall_s=1.0,
+    )
+    out = io.StringIO()
+    print_card(grade, Console(file=out, width=120), "t", **options)
+    return out.getvalue()
+
+
+def test_the_card_shows_errors_file_by_file() -> None:
+    """Instead of the compiler's raw text; a student's text is neither markup nor control codes."""
+    text = _card()
+    assert "error: first" in text and "3 | context" not in text
+    assert "missing_header  kernels/a.cu:3:10" in text and "and 2 more" in text
+    assert "[red]no markup" in text and "\x1b" not in text and "\x07" not in text
+    assert "f3.cu" not in text and "f3.cu" in _card(all_kernels=True)
