@@ -79,12 +79,16 @@ def _explained(
     lacking: Sequence[str], defined: Sequence[str], toolchain: Toolchain, sandbox: Sandbox
 ) -> list[str]:
     """Each name as it reads, with what the library has instead."""
-    alike: dict[str, list[str]] = {}
-    lacking = lacking[: _NAMES_KEPT + 1]
-    for name in lacking:
-        alike[name] = [d for d in defined if last_part(d) == last_part(name)][:_ALIKE_SHOWN]
-    readable = demangled([*lacking, *(d for names in alike.values() for d in names)], toolchain, sandbox)
-    return [_hint(name, alike[name], readable) for name in lacking]
+    alike: dict[str, list[str]] = {last_part(name): [] for name in lacking}
+    for other in defined if lacking else ():  # once: there may be half a million
+        found = alike.get(last_part(other))
+        if found is not None and len(found) < _ALIKE_SHOWN:
+            found.append(other)
+    shown = lacking[: _NAMES_KEPT + 1]
+    others = [other for name in shown for other in alike[last_part(name)]]
+    readable = demangled([*shown, *others], toolchain, sandbox)
+    told = [_hint(name, alike[last_part(name)], readable) for name in shown]
+    return told + [qualified(name) for name in lacking[len(shown) :]]
 
 
 def _hint(name: str, alike: Sequence[str], readable: Mapping[str, str]) -> str:

@@ -25,6 +25,8 @@ from harness.builder.toolchain import Toolchain
 from harness.records import Target
 
 _SYSTEM: Final = ("/lib64", "/usr/lib64", "/lib", "/usr/lib", "/usr/local/lib")
+# Extensions ask for some hundred; each costs half a millisecond, so a hostile one costs ten seconds.
+MAX_UNDEFINED: Final = 20_000
 _MAX_LIBRARIES: Final = 200  # a process with a CUDA torch has about 40
 
 # What libtorch_cuda, libc10_cuda and the libraries that they need export and a CPU-only torch lacks,
@@ -110,6 +112,8 @@ def unresolved(extension: SharedLibrary, target: Target, toolchain: Toolchain) -
     Weak symbols may stay undefined. Where a library was not found, everything missing is unproven.
     """
     wanted = [s.name for s in extension.symbols() if not s.defined and not s.weak]
+    if len(wanted) > MAX_UNDEFINED:
+        raise ElfError(f"it asks for more than {MAX_UNDEFINED} symbols")
     loaded = LoadedLibraries(extension, toolchain)
     absent = [name for name in wanted if not loaded.have(name)]
     if loaded.missing:

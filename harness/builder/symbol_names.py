@@ -28,6 +28,8 @@ _STANDARD: Final = {
     "So": "std::ostream",
     "Sd": "std::iostream",
 }
+_NUMBER = re.compile(r"L?(\d{1,5})")
+_STRUCTOR = re.compile(r"C[123]|D[012]")
 _MAX_PARTS: Final = 64
 _PLAIN = re.compile(r"[\w.$]{1,4000}")
 _FILTER_WALL_S: Final = 10.0
@@ -51,7 +53,7 @@ def _parts(text: str) -> list[str]:
     parts: list[str] = []
     at = 0
     while len(parts) < _MAX_PARTS:
-        number = re.compile(r"L?(\d{1,5})").match(text, at)
+        number = _NUMBER.match(text, at)
         if number is not None:
             end = number.end() + int(number[1])
             name = text[number.end() : end]
@@ -62,7 +64,7 @@ def _parts(text: str) -> list[str]:
         elif text[at : at + 2] in _STANDARD and not parts:
             parts.append(_STANDARD[text[at : at + 2]])
             at += 2
-        elif re.compile(r"C[123]|D[012]").match(text, at) and parts:
+        elif _STRUCTOR.match(text, at) and parts:
             tilde = "~" if text[at] == "D" else ""
             parts.append(tilde + parts[-1])
             break

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.builder.elf import SharedLibrary
-from harness.builder.loading import LoadedLibraries, only_in_cuda_torch, unresolved
+from harness.builder.elf import ElfError, SharedLibrary
+from harness.builder.loading import MAX_UNDEFINED, LoadedLibraries, only_in_cuda_torch, unresolved
 from harness.builder.toolchain import Toolchain, find_toolchain
 from tests.fakes.libraries import shared_library
 
@@ -110,6 +110,15 @@ def test_only_plain_names_are_opened(real, tmp_path):
     extension = SharedLibrary(shared_library(tmp_path, source, flags=("-Wl,--no-as-needed", str(path))))
     assert extension.needed[0] == str(path)
     assert LoadedLibraries(extension, real).missing == [str(path)]
+
+
+def test_a_library_that_asks_for_too_much_is_refused(real, tmp_path):
+    """The trusted side does not spend minutes on one."""
+    count = MAX_UNDEFINED + 1
+    source = "".join(f"extern int f{i}; int *p{i} = &f{i};\n" for i in range(count))
+    extension = SharedLibrary(shared_library(tmp_path, source))
+    with pytest.raises(ElfError, match="more than 20000 symbols"):
+        unresolved(extension, "cpu", real)
 
 
 def test_the_search_of_a_library_includes_its_own_path(real):
