@@ -80,15 +80,16 @@ def test_a_projects_own_torch_header_is_not_torchs(tmp_path):
     assert leading_headers(layout.units.units[0], layout) == ()
 
 
-def test_it_is_made_when_it_is_wanted_again(tmp_path):
-    """The first unit starts nothing, the second one job of g++ without a byte of the project."""
+MADE = {"header/piece-00": b"first ", "header/piece-01": b"second", "header/dependencies": b"first.h: a.h"}
+HEAVY = {BINDING: f"{LIBRARY}int x;\n"}
+
+
+def test_that_of_the_stable_abi_is_made_at_once(tmp_path):
+    """One job of g++ without a byte of the project, so that the second project of a run has it."""
     layout = layout_of(tmp_path, {})
-    sandbox = FakeSandbox(exit_facts("ok"), {
-        "header/piece-00": b"first ", "header/piece-01": b"second", "header/dependencies": b"first.h: a.h",
-    })  # fmt: skip
+    sandbox = FakeSandbox(exit_facts("ok"), dict(MADE))
     headers = PrecompiledHeaders(tmp_path / "cache", fake_toolchain(tmp_path), sandbox)
     unit = layout.units.units[0]
-    assert headers.directory(unit, layout) is None and sandbox.jobs == []
     place = headers.directory(unit, layout)
     assert place is not None and len(sandbox.jobs) == 1
     assert (place / "torch/csrc/stable/library.h.gch").read_bytes() == b"first second"
@@ -102,10 +103,21 @@ def test_it_is_made_when_it_is_wanted_again(tmp_path):
     assert headers.directory(unit, layout) == place and len(sandbox.jobs) == 1
 
 
+def test_a_heavy_one_is_made_when_it_is_wanted_again(tmp_path):
+    """Making it takes three times what it saves: the first unit starts nothing."""
+    layout = layout_of(tmp_path, dict(HEAVY))
+    sandbox = FakeSandbox(exit_facts("ok"), dict(MADE))
+    headers = PrecompiledHeaders(tmp_path / "cache", fake_toolchain(tmp_path), sandbox)
+    unit = layout.units.units[0]
+    assert headers.directory(unit, layout) is None and sandbox.jobs == []
+    place = headers.directory(unit, layout)
+    assert place is not None and (place / "torch/library.h.gch").is_file() and len(sandbox.jobs) == 1
+
+
 @pytest.mark.parametrize(("status", "jobs"), [("nonzero", 1), ("oom", 3), ("wall_timeout", 3)])
 def test_one_that_gxx_refuses_is_not_tried_again(status, jobs, tmp_path):
     """The build goes on without; after a limit it is tried again at every second want."""
-    layout = layout_of(tmp_path, {})
+    layout = layout_of(tmp_path, dict(HEAVY))
     sandbox = FakeSandbox(exit_facts(status))
     headers = PrecompiledHeaders(tmp_path / "cache", fake_toolchain(tmp_path), sandbox)
     assert [headers.directory(layout.units.units[0], layout) for _ in range(6)] == [None] * 6
