@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.builder.build import Built, build
-from harness.builder.places import load_failure
+from harness.builder.failure.places import load_failure
 from harness.builder.toolchain import Toolchain
 from harness.catalogue import LoadedTask
 from harness.errors import HarnessBug, UsageError

@@ -367,7 +367,7 @@ class DeviceKernel(Record):
     them; None where it marks none or the instructions were not read."""
     spill_load_bytes: int | None = None
     instructions: dict[str, int] | None = None
-    """SASS instructions in the code, not executions, by class (harness.builder.cubins.CLASSES; a class
+    """SASS instructions in the code, not executions, by class (harness.builder.binary.cubins.CLASSES; a class
     that is not there is 0), `all` for their number without NOPs; None where they were not read."""
 
 

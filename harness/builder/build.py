@@ -15,17 +15,17 @@ from pathlib import Path
 from typing import Final
 
 from harness.builder import metadata
-from harness.builder.abi import abi_verdict
-from harness.builder.advice import header_advice
 from harness.builder.architectures import code_names
-from harness.builder.build_toml import check, read_build_toml
-from harness.builder.cache import BuildCache, Entry
-from harness.builder.calls import binary_calls
+from harness.builder.binary.abi import abi_verdict
+from harness.builder.binary.calls import binary_calls
+from harness.builder.binary.device_code import with_kernels
 from harness.builder.compiling import Compiled, compile_layout
-from harness.builder.device_code import with_kernels
+from harness.builder.config.build_toml import check, read_build_toml
+from harness.builder.failure.advice import header_advice
+from harness.builder.failure.log import missing_header
+from harness.builder.failure.places import refusal
 from harness.builder.layout import Layout, plan_layout
-from harness.builder.log import missing_header
-from harness.builder.places import refusal
+from harness.builder.reuse.cache import BuildCache, Entry
 from harness.builder.toolchain import Toolchain
 from harness.builder.units import named_architectures
 from harness.outcome import Cause

@@ -16,13 +16,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from harness.builder.blame import Run
+from harness.builder.failure.blame import Run
+from harness.builder.failure.log import TREE, clean, compiler_seconds, finished_outputs
 from harness.builder.flags import library_path, object_path, system_directories
 from harness.builder.layout import Layout
-from harness.builder.log import TREE, clean, compiler_seconds, finished_outputs
 from harness.builder.ninja_file import ninja_file
-from harness.builder.objects import Object, ObjectStore, object_keys
-from harness.builder.precompiled import PrecompiledHeaders
+from harness.builder.reuse.objects import Object, ObjectStore, object_keys
+from harness.builder.reuse.precompiled import PrecompiledHeaders
 from harness.builder.slots import COMPILER_BYTES, CompileSlots
 from harness.builder.toolchain import Toolchain
 from harness.errors import HarnessBug

@@ -10,8 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from harness.builder.config.schema import General, KernelDependency
 from harness.builder.refusal import Refused
-from harness.builder.schema import General, KernelDependency
 from harness.outcome import Cause
 from harness.records import Target
 

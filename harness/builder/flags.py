@@ -17,7 +17,7 @@ from typing import Final
 
 from harness.builder.architectures import gencode
 from harness.builder.layout import SOURCE, STUBS, Layout
-from harness.builder.reachable import NAME_MACRO, reachable
+from harness.builder.reuse.reachable import NAME_MACRO, reachable
 from harness.builder.toolchain import Toolchain
 from harness.builder.units import Unit
 

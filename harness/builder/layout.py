@@ -14,11 +14,11 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from harness.builder import metadata
+from harness.builder.config.schema import BuildToml, Torch, TorchNoarch, version_parts
 from harness.builder.depends import check_python_depends, not_installed
 from harness.builder.includes import unlisted_include
 from harness.builder.python_side import python_problems
 from harness.builder.refusal import Refused
-from harness.builder.schema import BuildToml, Torch, TorchNoarch, version_parts
 from harness.builder.staging import (
     GENERATED_HEADER,
     Staged,

@@ -13,8 +13,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from harness.builder.config.schema import General
 from harness.builder.depends import kernel_depends, python_depends
-from harness.builder.schema import General
 from harness.records import Target
 
 NAME: Final = "metadata.json"

@@ -14,8 +14,8 @@ import re
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from harness.builder.config.schema import BuildToml
 from harness.builder.refusal import Refused
-from harness.builder.schema import BuildToml
 from harness.records import Project
 
 GENERATED_HEADER: Final = "torch-ext/registration.h"

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Final
 
 from harness.builder.cuda_toolkit import CudaToolkit, find_cuda, probe, which
-from harness.builder.cutlass import Cutlass, find_cutlass
-from harness.builder.headers import HeaderSet, cuda_set, headers_root, load_headers, torch_set
+from harness.builder.headers.cutlass import Cutlass, find_cutlass
+from harness.builder.headers.fetched import HeaderSet, cuda_set, headers_root, load_headers, torch_set
 from harness.records import Record, Target, digest_of
 
 _GXX_MINIMUM: Final = 10  # the first with C++20, which torch's headers need since 2.12

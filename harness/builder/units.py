@@ -14,8 +14,8 @@ from typing import Final, Literal
 
 from harness.builder.allowed_flags import Allowed, allow_cuda, allow_cxx
 from harness.builder.architectures import TARGET, loose_intersection, misspelt, supported
-from harness.builder.cutlass import Cutlass, choose_cutlass, cutlass_missing, cutlass_warning
-from harness.builder.schema import BuildToml, CpuKernel, CudaKernel, version_parts
+from harness.builder.config.schema import BuildToml, CpuKernel, CudaKernel, version_parts
+from harness.builder.headers.cutlass import Cutlass, choose_cutlass, cutlass_missing, cutlass_warning
 from harness.outcome import Cause
 from harness.records import Finding, Record, Target
 

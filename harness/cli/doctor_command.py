@@ -15,7 +15,7 @@ from typing import Literal
 from rich.console import Console
 from rich.table import Table
 
-from harness.builder.device_code import find_disassembler
+from harness.builder.binary.device_code import find_disassembler
 from harness.builder.toolchain import CUDA_EXTRA, Toolchain, find_toolchain
 from harness.machine import machine_facts
 from harness.records import MachineFacts, Record

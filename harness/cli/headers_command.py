@@ -28,11 +28,11 @@ def headers(
     """
     import os
 
-    from harness.builder.cutlass import ON_PYPI
-    from harness.builder.fetching import Fetcher
-    from harness.builder.headers import HeaderSet, headers_root
+    from harness.builder.headers.cutlass import ON_PYPI
+    from harness.builder.headers.fetched import HeaderSet, headers_root
+    from harness.builder.headers.fetching import Fetcher
+    from harness.builder.headers.wheels import index_url
     from harness.builder.toolchain import find_toolchain
-    from harness.builder.wheels import index_url
     from harness.errors import UsageError
 
     names = what or ["cuda"]

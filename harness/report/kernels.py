@@ -7,7 +7,7 @@ executions.
 
 from __future__ import annotations
 
-from harness.builder.cubins import CLASSES
+from harness.builder.binary.cubins import CLASSES
 from harness.records import DeviceKernel
 from harness.report.clean import clean, shorten
 from harness.report.figures import NOT_MEASURED, percent

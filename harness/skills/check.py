@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import get_args
 
-from harness.builder import build_toml
+from harness.builder.config import build_toml
 from harness.errors import UsageError
 from harness.records import BuildResult, Project, Record, Target
 from harness.skills.blocks import CodeBlock, ShownProject, code_blocks, shown_projects

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.builder.log import TREE
+from harness.builder.failure.log import TREE
 from harness.builder.toolchain import Toolchain, find_toolchain
 from harness.catalogue import LoadedTask
 from harness.errors import SandboxError, UsageError

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from harness.builder.build import Built, build, build_key
-from harness.builder.cache import BuildCache
-from harness.builder.log import TREE, clean, compiler_seconds, first_failure, toolkit_gap
+from harness.builder.failure.log import TREE, clean, compiler_seconds, first_failure, toolkit_gap
+from harness.builder.reuse.cache import BuildCache
 from harness.builder.slots import COMPILER_BYTES
 from harness.builder.toolchain import Toolchain, find_toolchain
 from harness.errors import HarnessBug, SandboxError
@@ -84,14 +84,14 @@ def test_the_job_runs_ninja_on_the_staged_tree_only(toolchain, tmp_path):
     """Role, argv, environment and inputs of the one process."""
     sandbox = successful(toolchain)
     run(sandbox, toolchain, tmp_path, project({"README.md": "not staged"}))
-    job = sandbox.jobs[0]
+    number, job = next((n, j) for n, j in enumerate(sandbox.jobs) if j.argv[0] == "/usr/bin/ninja")
     assert job.role == "build" and job.device is None
     assert [*job.argv[:4], *job.argv[5:]] == ["/usr/bin/ninja", "-C", f"{{scratch}}/{TREE}", "-j", "-k", "0"]
     assert int(job.argv[4]) in (1, 2), "as many as there are files, slots permitting"
     assert job.environment["LC_ALL"] == "C" and "SOURCE_DATE_EPOCH" in job.environment
     assert job.limits.wall_s == 600, "and memory for each compiler that may run"
     assert job.limits.memory_bytes == (8 << 30) + (int(job.argv[4]) - 1) * COMPILER_BYTES
-    staged = sandbox.inputs[0]
+    staged = sandbox.inputs[number]
     assert f"{TREE}/build.ninja" in staged and f"{TREE}/source/torch-ext/registration.h" in staged
     assert not any("README" in path for path in staged)
 

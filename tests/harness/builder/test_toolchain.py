@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from harness.builder.cuda_toolkit import describe_nvcc
+from harness.builder.failure.log import clean
 from harness.builder.flags import compile_argv, system_directories
-from harness.builder.headers import Manifest, load_headers, torch_set, write_manifest
+from harness.builder.headers.fetched import Manifest, load_headers, torch_set, write_manifest
 from harness.builder.layout import Layout, plan_layout
-from harness.builder.log import clean
 from harness.builder.toolchain import (
     MATH_HEADERS,
     TORCH_CUDA_HEADER,

@@ -1,0 +1,1 @@
+"""What a built library is: its ABI, what it calls, and the kernels in it."""

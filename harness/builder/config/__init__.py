@@ -1,0 +1,1 @@
+"""build.toml: its schema, whether it is valid, and what its author meant."""

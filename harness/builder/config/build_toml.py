@@ -1,0 +1,169 @@
+"""Reading build.toml and deciding whether it is valid.
+
+Owns: that decision, and the message that a student gets. Upstream's own parser decides, in a child
+process; where it is not installed, our records do. Does not own: the records (schema.py) and advice
+on mistakes (hints.py, faults.py).
+Invariant: a file that upstream accepts is representable here, or HarnessBug is raised.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from harness.builder.config.faults import faults
+from harness.builder.config.hints import hints
+from harness.builder.config.schema import BuildToml as BuildToml
+from harness.builder.config.toml_text import toml_fields
+from harness.errors import HarnessBug, SandboxError
+from harness.outcome import Cause
+from harness.records import Finding
+
+VALIDATOR_TIMEOUT_S: Final = 20.0
+MAX_BYTES: Final = 4 << 20
+"""Of a build.toml: the largest published one, of kernels-community, has 539 KiB."""
+ABSENT: Final = "validity by our records: the kernels package is absent"
+_MESSAGE_LIMIT: Final = 2_000  # upstream quotes whole source lines; a student may write long ones
+
+
+def _fields(data: bytes) -> dict[str, Any]:
+    """Raises ValueError, which NoToml is."""
+    return toml_fields(data.decode())
+
+
+def _parse(data: bytes) -> BuildToml:
+    """Raises ValueError, which ValidationError and NoToml are."""
+    fields = _fields(data)
+    _check_edition(fields)
+    return BuildToml.model_validate(fields)
+
+
+def _check_edition(fields: dict[str, Any]) -> None:
+    general = fields.get("general")
+    edition = general.get("edition", 5) if isinstance(general, dict) else 5
+    # Edition 4 is the absence of the key, so upstream refuses a written 4 too.
+    if type(edition) is not int or edition != 5:
+        raise ValueError(f"unsupported build edition {str(edition)[:80]!r}: general.edition is the integer 5")
+
+
+def read_build_toml(data: bytes) -> BuildToml:
+    """The records of a file that `check` accepted; HarnessBug if they cannot hold it."""
+    try:
+        return _parse(data)
+    except ValueError as error:
+        raise HarnessBug(f"a valid build.toml does not fit our records: {error}") from error
+
+
+class Validity(NamedTuple):
+    """Whether a build.toml is valid, and what weakens that statement."""
+
+    finding: Finding | None
+    warnings: tuple[str, ...] = ()
+
+
+# The extension module alone: importing `kernels` takes ten times as long and reads user settings.
+_CHILD: Final = """
+import importlib.machinery, importlib.util, json, sys
+try:
+    places = list(importlib.util.find_spec("kernels").submodule_search_locations)
+    spec = importlib.machinery.PathFinder.find_spec("kernels._rust", places)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    parse = module.Build.open
+except Exception as error:
+    print(json.dumps({"absent": f"{type(error).__name__}: {error}"}))
+    raise SystemExit
+try:
+    parse(sys.argv[1])
+except BaseException as error:
+    print(json.dumps({"error": str(error)}))
+else:
+    print(json.dumps({}))
+"""
+
+
+def validate(directory: Path) -> Finding | None:
+    """Why `directory`/build.toml is not valid, or None. See `check` for warnings."""
+    return check(directory).finding
+
+
+def check(directory: Path, *, upstream: Callable[[Path], dict[str, str]] | None = None) -> Validity:
+    """Ask upstream's parser, or our records where the kernels package cannot be imported.
+
+    `upstream` answers {} (valid), {"error": message} or {"absent": why}; the default is the child.
+    """
+    directory = directory.absolute()  # the child stands elsewhere
+    path = directory / "build.toml"
+    if not path.is_file():
+        return Validity(_finding("it is missing from the top of the project"))
+    with path.open("rb") as file:
+        data = file.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        return Validity(_finding(f"it is larger than {MAX_BYTES >> 20} MiB"))
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        return Validity(_finding(f"line {line} is not UTF-8 text"))
+    answer = (upstream or ask_upstream)(directory)
+    if "absent" in answer:
+        return Validity(_judge_ourselves(data, text), (ABSENT,))
+    if "error" in answer:
+        return Validity(_finding(_cleaned(answer["error"], directory), text))
+    return Validity(None)
+
+
+def ask_upstream(directory: Path) -> dict[str, str]:
+    """In a child: the parser is native code that reads untrusted bytes."""
+    command = [sys.executable, "-I", "-c", _CHILD, str(directory)]
+    try:
+        done = subprocess.run(
+            command,
+            env={"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/nonexistent"},
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=VALIDATOR_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise SandboxError(f"the build.toml validator gave no answer in {error.timeout} s") from error
+    if done.returncode < 0:
+        return {"error": f"upstream's parser died of signal {-done.returncode} on this file"}
+    try:
+        answer: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
+    except (IndexError, ValueError) as error:
+        tail = done.stderr.decode(errors="replace")[-500:]
+        raise HarnessBug(f"the build.toml validator did not answer: {tail}") from error
+    return answer
+
+
+def _judge_ourselves(data: bytes, text: str) -> Finding | None:
+    try:
+        fields = _fields(data)
+        _check_edition(fields)
+    except ValueError as error:
+        return _finding(str(error), text)
+    wrong = faults(fields)
+    return _finding(wrong[0].advice, text) if wrong else None
+
+
+def _cleaned(message: str, directory: Path) -> str:
+    """Upstream's message without our paths and its fixed preamble."""
+    where = re.escape(str(directory))
+    message = re.sub(rf"Cannot parse build configuration in `{where}/?`:\s*", "", message)
+    message = re.sub(rf"Cannot parse TOML in {where}/build\.toml:\s*", "", message)
+    return message.replace(f"{directory}/", "").replace(str(directory), "the project").strip()
+
+
+def _finding(message: str, text: str | None = None) -> Finding:
+    """`text` is what to give advice on."""
+    if len(message) > _MESSAGE_LIMIT:
+        message = message[:_MESSAGE_LIMIT] + " ..."
+    lines = [f"build.toml is not valid: {message}", *([] if text is None else hints(text))]
+    return Finding(cause=Cause.BAD_BUILD_TOML, message="\n".join(lines))

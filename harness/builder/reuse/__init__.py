@@ -1,0 +1,1 @@
+"""What is not done twice: builds, objects and precompiled headers on disk."""

@@ -1,0 +1,136 @@
+"""What a name means: a table, and torch's own headers and this machine's C library as the measure."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from harness.builder.binary.call_classes import TENSOR_OPS, classify, classify_operator, is_tensor_op
+from harness.builder.binary.symbol_names import qualified
+
+CLASSES = {
+    "compute": """at::_ops::mm::call at::_ops::mul_Tensor::redispatch at::_ops::select_backward::call
+        at::_ops::slice_scatter::call at::native::layer_norm_cpu at::cpu::softmax at::cuda::mm at::cuda::isin
+        at::Tensor::index at::Tensor::relu_ aoti_torch_cpu_bmm_out aoti_torch_cuda__scaled_mm
+        aoti_torch_aten_amax aoti_torch_mm_out torch::nn::LinearImpl::forward
+        at::cuda::detail::f8f8bf16_rowwise
+        pytorch_flash::run_mha_fwd_ aoti_torch_operator_of_the_future torch_matmul""",
+    "library": """cublasGemmEx cublasLtMatmul cudnnConvolutionForward cusparseSpMM cusolverDnCreate
+        cufftExecC2C
+        curandGenerateUniform ncclAllReduce mkl_sparse_s_mv cblas_sgemm sgemm_ dgemm_ sgemm sgetrf_ ssyevd_
+        LAPACKE_sgesv dnnl_sgemm vsExp vmdSin at::cuda::blas::gemm at::native::cudnn_convolution
+        at::native::cpublas::brgemm at::native::mkldnn_linear at::cuda::getCurrentCUDABlasHandle
+        torch_get_current_cuda_blas_handle ideep::tensor dnnl::matmul c10d::ProcessGroup""",
+    "dispatcher": """aoti_torch_call_dispatcher torch_call_dispatcher c10::Dispatcher::findSchemaOrThrow
+        c10::Dispatcher::singleton torch::jit::getOperatorForLiteral torch::jit::load PyObject_Call
+        PyObject_CallFunctionObjArgs PyImport_ImportModule PyRun_StringFlags PyEval_EvalCode""",
+    "tensor": """at::_ops::empty_memory_format::call at::_ops::select_int::call at::_ops::zeros_like::call
+        at::_ops::to_dtype::call at::_ops::fill__Scalar::call at::TensorBase::data_ptr at::Tensor::Tensor
+        at::Tensor::narrow at::detail::empty_cpu at::native::canUse32BitIndexMath at::get_num_threads
+        at::internal::set_thread_num at::cuda::empty_strided at::TensorIteratorBase::numel at::globalContext
+        aoti_torch_get_size torch_get_mutable_data_ptr aoti_torch_empty_strided aoti_torch_library_def
+        aoti_torch_aten_narrow torch_library_impl torch_parallel_for torch::Library::_def
+        torch::CppFunction::CppFunction torch::jit::parseSchema c10::Dispatcher::registerLibrary""",
+    "runtime": """cudaMalloc cudaLaunchKernelExC __cudaRegisterFatBinary cuTensorMapEncodeTiled
+        nvrtcCompileProgram
+        c10::cuda::getCurrentCUDAStream at::cuda::getCurrentDeviceProperties at::cuda::warp_size
+        aoti_torch_get_current_cuda_stream aoti_torch_cuda_guard_set_index aoti_torch_create_device_guard""",
+    "system": """dlopen dlsym system fork execve posix_spawn ptrace process_vm_writev socket connect mmap
+        memfd_create open64 fopen __open64_2 pthread_create sigaction setenv syscall
+        std::thread::_M_start_thread
+        std::basic_ofstream clone""",
+    None: """memcpy expf cpowf strlen sched_yield qsort free PyModule_Create2 PyErr_SetString
+        PyEval_SaveThread
+        c10::detail::torchCheckFail c10::TensorType::get std::ios_base::Init::Init omp_get_thread_num
+        Sleef_expf16_u10 my_own::kernel opendoor clones""",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [(n, kind) for kind, names in CLASSES.items() for n in names.split()]
+)
+def test_every_name_has_its_class(name, expected):
+    """One example of every rule, and names that look like one."""
+    assert classify(name) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("aten::mm", "compute"),
+        ("aten::select.int", "tensor"),
+        ("aten::empty_like", "tensor"),
+        ("prims::empty", "compute"),
+        ("quantized::linear", "compute"),
+    ],
+)
+def test_operators_by_name(name, expected):
+    """A string in a library that can call any operator."""
+    assert classify_operator(name) == expected
+
+
+def torch_include() -> Path:
+    """Where torch's headers lie; torch is not imported."""
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        pytest.skip("torch is not installed")
+    return Path(spec.origin).parent / "include"
+
+
+def test_overloads_of_torchs_headers_are_told_apart():
+    """Of some 3,000 operators, exactly those whose base name is listed are harmless, under every overload."""
+    pattern = r'struct TORCH_API (\w+) \{.*?name = "aten::(\w+)";'
+    found = dict(
+        pair
+        for header in (torch_include() / "ATen/ops").glob("*_ops.h")
+        for pair in re.findall(pattern, header.read_text(), re.S)
+    )
+    assert len(found) > 2500
+    assert {n for n, base in found.items() if is_tensor_op(n)} == {
+        n for n, base in found.items() if base in TENSOR_OPS
+    }
+
+
+# Of the C functions that torch's headers declare for extensions; generated ones (c_shim_*.h) aside.
+SHIM_COMPUTE = {
+    "_embedding_bag", "_fft_c2c", "_mm_plus_mm_out", "_scaled_dot_product_efficient_attention", "_scaled_mm",
+    "_scaled_dot_product_flash_attention", "_scaled_dot_product_flash_attention_v2", "_scaled_mm_v2",
+    "addmm_out", "bmm_out", "check_inf_and_nan", "convolution", "index_put_out", "mm_out", "nonzero",
+    "repeat_interleave_Tensor", "scatter_out", "scatter_reduce_out", "aten_amax", "aten_pad",
+    "aten_subtract_Tensor", "cpu__wrapped_linear_prepack", "cpu__wrapped_quantized_linear_prepacked",
+    "cpu_wrapped_fbgemm_linear_fp16_weight", "cpu_wrapped_fbgemm_pack_gemm_matrix_fp16",
+}  # fmt: skip
+
+
+def test_the_stable_abi_is_known():
+    """Every C function of the shim headers has a class, and those that compute are these."""
+    include = torch_include()
+    headers = ["stable/c/shim.h", *(f"inductor/aoti_torch/c/{n}.h" for n in ("shim", "shim_deprecated"))]
+    headers.append("inductor/aoti_torch/generated/c_shim_aten.h")
+    names: set[str] = set()
+    for header in headers:
+        path = include / "torch/csrc" / header
+        if path.is_file():
+            names |= set(re.findall(r"\b((?:aoti_)?torch_\w+)\(", path.read_text()))
+    compute = {n.removeprefix("aoti_torch_") for n in names if classify(n) == "compute"}
+    assert len(names) > 100 and compute <= SHIM_COMPUTE
+
+
+@pytest.mark.parametrize("library", ["libc.so.6", "libm.so.6", "libstdc++.so.6", "libgomp.so.1"])
+def test_the_c_and_cxx_libraries_are_no_evidence(library):
+    """No function of theirs computes a kernel's work: at most it is `system`."""
+    path = next(iter(sorted(Path("/lib").glob(f"*/{library}"))), None)
+    if path is None:
+        pytest.skip(f"no {library} in the usual place")
+    try:
+        done = subprocess.run(
+            ["nm", "-D", "--defined-only", path], capture_output=True, text=True, check=True
+        )
+    except FileNotFoundError:
+        pytest.skip("no nm (apt-get install binutils)")
+    names = {qualified(line.split()[-1].partition("@")[0]) for line in done.stdout.splitlines()}
+    assert {n for n in names if classify(n) not in (None, "system")} == set()

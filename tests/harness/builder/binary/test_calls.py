@@ -1,0 +1,131 @@
+"""What a library calls, seen in real libraries; and that hostile ones are bounded."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.builder.binary.calls import binary_calls
+from harness.builder.toolchain import Toolchain, find_toolchain
+from harness.records import BinaryCalls
+from sandboxes.local import LocalSandbox
+from tests.fakes.libraries import shared_library
+from tests.fakes.sandbox import FakeSandbox, exit_facts
+
+
+@pytest.fixture(scope="module")
+def real() -> Toolchain:
+    """This machine's; skips without torch."""
+    found = find_toolchain()
+    if found.torch_root is None:
+        pytest.skip("torch is not installed")
+    return found
+
+
+def calls_of(real: Toolchain, tmp_path, source: str, **how) -> BinaryCalls:
+    """The evidence in a library of one C++ file, for the cuda target."""
+    found = binary_calls(shared_library(tmp_path, source, cxx=True, **how), "cuda", real, LocalSandbox())
+    assert found is not None
+    return found
+
+
+SOURCE = """
+#include <dlfcn.h>
+namespace at { struct Tensor {}; namespace _ops {
+  struct mm { static Tensor call(const Tensor&, const Tensor&); };
+  struct empty_like { static Tensor call(const Tensor&); };
+} }
+extern "C" int cublasCreate_v2(void**);
+extern "C" int cudaDeviceSynchronize();
+extern "C" int torch_call_dispatcher(const char*, const char*, void*, unsigned long);
+extern "C" float expf(float);
+extern "C" float f(float x) {
+  at::Tensor t;
+  at::_ops::mm::call(t, at::_ops::empty_like::call(t));
+  cublasCreate_v2(nullptr);
+  cudaDeviceSynchronize();
+  torch_call_dispatcher("aten::softmax", "int", nullptr, 0);
+  torch_call_dispatcher("aten::view", "", nullptr, 0);
+  dlsym(nullptr, "x");
+  return expf(x);
+}
+"""
+
+
+def test_every_class_has_its_names(real, tmp_path):
+    """Called directly or by name; mathematical functions are no evidence."""
+    calls = calls_of(real, tmp_path, SOURCE)
+    assert calls.compute == ("at::_ops::mm::call", "aten::softmax (by name)")
+    assert calls.library == ("cublasCreate_v2",)
+    assert calls.dispatcher == ("torch_call_dispatcher",)
+    assert calls.tensor == ("at::_ops::empty_like::call", "aten::view (by name)")
+    assert calls.runtime == ("cudaDeviceSynchronize",)
+    assert calls.system == ("dlsym",)
+    assert calls.flags == ("calls PyTorch operators", "calls a library", "loads code at run time")
+    assert set(calls.borrowed) == {*calls.compute, *calls.library, *calls.dispatcher, "dlsym"}
+
+
+def test_operator_names_count_only_beside_a_dispatcher(real, tmp_path):
+    """A string that nothing could use is only a string."""
+    calls = calls_of(real, tmp_path, 'extern "C" const char* f() { return "aten::softmax"; }')
+    assert calls == BinaryCalls() and calls.flags == ()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        'torch_call_dispatcher(name, "", nullptr, 0)',
+        'torch_call_dispatcher("aten::view", name, PyObject_CallObject(nullptr, nullptr), 0)',
+    ],
+)
+def test_a_call_by_an_unknown_name_is_flagged(call, real, tmp_path):
+    """A name that comes from elsewhere, or from Python, may be any operator's."""
+    source = (
+        'extern "C" int torch_call_dispatcher(const char*, const char*, void*, unsigned long);\n'
+        'extern "C" void* PyObject_CallObject(void*, void*);\n'
+        f'extern "C" void f(const char* name) {{ {call}; }}'
+    )
+    assert calls_of(real, tmp_path, source).flags == ("may call any operator",)
+
+
+def test_a_mismatch_names_both_sides(real, tmp_path):
+    """Declared with other arguments than defined, or with C linkage, or not defined at all."""
+    source = """
+    void scale(float*, long, double);
+    void scale(float* x, long n, float a) { x[n] = a; }
+    namespace demo { void launch(int); }
+    extern "C" void launch(int) {}
+    void forgotten(int);
+    extern "C" int cuInit(unsigned);
+    extern "C" void f(float* x) { scale(x, 1, 2.0); demo::launch(1); forgotten(1); cuInit(0); }
+    """
+    assert calls_of(real, tmp_path, source).unresolved == (
+        "cuInit: the CUDA driver is not linked; ask cudaGetDriverEntryPointByVersion for it",
+        'demo::launch(int): declared like this where it is called, but defined as extern "C" launch',
+        "forgotten(int): declared and called, but defined in no file that build.toml lists",
+        "scale(float*, long, double): declared like this where it is called, but defined as "
+        "scale(float*, long, float)",
+    )
+
+
+def test_without_cxxfilt_the_names_remain(real, tmp_path):
+    """The message is poorer, the verdict the same."""
+    library = shared_library(tmp_path, "void g(int); void f() { g(1); }", cxx=True)
+    broken = FakeSandbox(exit_facts("nonzero", "sh: c++filt: not found", 127))
+    calls = binary_calls(library, "cpu", real, broken)
+    assert calls is not None and calls.unresolved[0].startswith("g: declared and called")
+
+
+def test_a_library_without_end_is_cut_short(real, tmp_path):
+    """A hundred names of a class, and how many more."""
+    names = [f"cublasFunction{i:03}" for i in range(150)]
+    source = "".join(f'extern "C" void {n}();' for n in names)
+    source += 'extern "C" void f() {' + "".join(f"{n}();" for n in names) + "}"
+    calls = calls_of(real, tmp_path, source)
+    assert len(calls.library) == 101 and calls.library[-1] == "and 50 more"
+
+
+@pytest.mark.parametrize("data", [b"", b"\x7fELF...", b"\x7fELF\x02\x01\x01" + bytes(100)])
+def test_what_cannot_be_read_is_none(data, real):
+    """And no tool is started for it."""
+    idle = FakeSandbox(exit_facts("sandbox_error"))
+    assert binary_calls(data, "cpu", real, idle) is None and idle.jobs == []

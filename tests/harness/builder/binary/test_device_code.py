@@ -1,0 +1,229 @@
+"""Device code facts: what of the reader's answer is believed, and (slow) what real tools say."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from harness.builder.binary.cubins import CLASSES, MAX_KERNELS
+from harness.builder.binary.device_code import (
+    NOT_MEASURED,
+    find_disassembler,
+    read_device_code,
+    with_kernels,
+)
+from harness.builder.build import build
+from harness.builder.failure.log import TREE
+from harness.builder.toolchain import Toolchain, find_toolchain
+from harness.records import BuildResult, DeviceKernel
+from sandboxes.local import LocalSandbox
+from tests.fakes.projects import fake_toolchain, project
+from tests.fakes.sandbox import FakeSandbox, exit_facts
+
+KERNEL = {
+    "name": "f(float*)",
+    "architecture": "sm_90a",
+    "registers": 32,
+    "shared_bytes": 0,
+    "stack_bytes": 8,
+    "spill_store_bytes": 4,
+    "spill_load_bytes": 4,
+    "instructions": {"LDG.128": 2, "other": 5, "all": 7},
+}
+
+
+@pytest.fixture
+def toolchain(tmp_path: Path) -> Toolchain:
+    """One with both tools beside its nvcc."""
+    found = fake_toolchain(tmp_path)
+    assert found.cuda is not None
+    for name in ("cuobjdump", "nvdisasm"):
+        tool = found.cuda.root / "bin" / name
+        tool.parent.mkdir(exist_ok=True)
+        tool.touch(0o755)
+    return found
+
+
+def answering(answer: object) -> FakeSandbox:
+    """A sandbox whose reader left `answer`."""
+    text = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+    return FakeSandbox(exit_facts("ok", "", 0), {"kernels.json": text})
+
+
+def result(**more: object) -> BuildResult:
+    """A successful CUDA build."""
+    values = {"ok": True, "finding": None, "backend": "cuda", "key": "k", "cache_hit": False, "wall_s": 1.0}
+    return BuildResult.model_validate(values | {"compiler_s": None} | more)
+
+
+def test_the_library_is_read_in_the_sandbox_only(toolchain, tmp_path):
+    """One build job without a device gets the library and our script, and is closed."""
+    sandbox = answering({"kernels": [KERNEL], "found": 1, "notes": []})
+    code = read_device_code(b"\x7fELF", toolchain, sandbox)
+    assert code.kernels == (DeviceKernel.model_validate(KERNEL),) and code.notes == ()
+    (job,) = sandbox.jobs
+    assert job.role == "build" and job.device is None and job.limits.wall_s == 60
+    assert sorted(job.inputs) == ["cubins.py", "library.so"] and sandbox.processes[0].closed
+    assert list(job.argv)[1:4] == ["-I", "-S", "{scratch}/cubins.py"]
+
+
+def test_kernels_that_were_left_out_are_counted(toolchain):
+    """A record holds the longest programs; a note says how many there were."""
+    code = read_device_code(
+        b"", toolchain, answering({"kernels": [KERNEL], "found": 900, "notes": ["a\x1bb"]})
+    )
+    assert code.notes == ("compiled kernels: a b", "compiled kernels: 900 found, the longest 1 recorded")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"\xff{",
+        b"[" * 100_000,
+        [],
+        {"kernels": [KERNEL] * (MAX_KERNELS + 1), "found": 1, "notes": []},
+        {"kernels": [KERNEL | {"registers": -1}], "found": 1, "notes": []},
+        {"kernels": [KERNEL | {"registers": 10**30}], "found": 1, "notes": []},
+        {"kernels": [KERNEL | {"name": "x" * 301}], "found": 1, "notes": []},
+        {"kernels": [KERNEL | {"architecture": "<b>"}], "found": 1, "notes": []},
+        {"kernels": [KERNEL | {"instructions": {"all": 7}}], "found": 1, "notes": []},
+        {"kernels": [KERNEL | {"instructions": {"PWNED": 7, "all": 7}}], "found": 1, "notes": []},
+        {"kernels": [], "found": 0, "notes": ["x" * 301]},
+        b" " * ((1 << 20) + 1),
+    ],
+)
+def test_an_answer_that_makes_no_sense_is_not_believed(answer, toolchain):
+    """The reader read hostile bytes: anything odd means not measured, never a failed build."""
+    code = read_device_code(b"", toolchain, answering(answer))
+    assert code.kernels is None and code.notes[0].startswith(NOT_MEASURED)
+
+
+@pytest.mark.parametrize("status", ["wall_timeout", "oom", "nonzero", "signal", "sandbox_error"])
+def test_a_reader_that_fails_is_a_note(status, toolchain):
+    """Why is said; the build stays a success."""
+    sandbox = FakeSandbox(exit_facts(status, "it broke"))
+    made = with_kernels(result(warnings=("w",)), b"", toolchain, sandbox)
+    assert made.ok and made.kernels is None and made.warnings[0] == "w"
+    assert made.warnings[1] == f"{NOT_MEASURED}the reader ended with {status}: it broke"
+
+
+def test_a_later_measurement_replaces_the_note(toolchain):
+    """A build that was stored without figures gets them when the tools are there."""
+    before = result(warnings=("w", f"{NOT_MEASURED}no tools"))
+    made = with_kernels(before, b"", toolchain, answering({"kernels": [KERNEL], "found": 1, "notes": []}))
+    assert made.warnings == ("w",) and made.kernels is not None
+    cpu = result(backend="cpu")
+    assert with_kernels(cpu, b"", toolchain, answering(b"")) is cpu
+
+
+def test_a_cached_build_without_figures_is_read_again(toolchain, tmp_path):
+    """The library is there: what a busy machine or a missing tool left out is caught up on."""
+    given = project()
+    library = {f"{TREE}/lib/_fill_it_cuda_{given.digest[:7]}.abi3.so": b"\x7fELF"}
+    answer = json.dumps({"kernels": [KERNEL], "found": 1, "notes": []}).encode()
+    first = FakeSandbox(exit_facts("ok", "", 0), library)
+    second = FakeSandbox(exit_facts("ok", "", 0), {"kernels.json": answer})
+    made = [
+        build(given, "cuda", sandbox=box, toolchain=toolchain, cache=tmp_path / "cache").result
+        for box in (first, second)
+    ]
+    assert made[0].ok and made[0].kernels is None and made[0].warnings[-1].startswith(NOT_MEASURED)
+    assert made[1].cache_hit and made[1].kernels is not None and made[1].kernels[0].registers == 32
+    assert not any(w.startswith(NOT_MEASURED) for w in made[1].warnings)
+    assert [job.argv[0] for job in second.jobs] == [first.jobs[-1].argv[0]]
+
+
+def test_tools_are_found_beside_nvcc_first(toolchain, tmp_path):
+    """One of the two alone is not enough."""
+    found = find_disassembler(toolchain, {"PATH": ""})
+    assert found is not None and toolchain.cuda is not None
+    assert found.nvdisasm == toolchain.cuda.root / "bin/nvdisasm"
+    found.cuobjdump.unlink()
+    elsewhere = find_disassembler(toolchain, {"PATH": ""})
+    assert elsewhere is None or elsewhere.nvdisasm != found.nvdisasm
+
+
+# --- with nvcc, cuobjdump and nvdisasm -------------------------------------------------------
+
+SOURCE = """
+#include <cstdint>
+__global__ void multiply(float* out, const uint64_t* tiles) {
+  __shared__ __align__(128) float tile[512];
+  float d[4] = {0, 0, 0, 0};
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+  asm volatile(
+      "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%0,%1,%2,%3}, %4, %5, 1, 1, 1, 0, 0;"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "l"(tiles[0]), "l"(tiles[1]));
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+  for (int i = 0; i < 4; ++i) tile[threadIdx.x * 4 + i] = d[i];
+  __syncthreads();
+  out[threadIdx.x] = tile[511 - threadIdx.x];
+}
+__global__ void copy(float4* out, const float4* in) { out[threadIdx.x] = in[threadIdx.x]; }
+template <int N>
+__global__ void __launch_bounds__(1024) crowded(float* out, const float* in) {
+  float v[N];
+#pragma unroll
+  for (int i = 0; i < N; ++i) v[i] = in[i * 1024 + threadIdx.x];
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < N; ++i) v[i] = v[i] * v[(i * 7 + 1) % N] + v[(i * 11 + 3) % N];
+#pragma unroll
+  for (int i = 0; i < N; ++i) out[i * 1024 + threadIdx.x] = v[i];
+}
+template __global__ void crowded<80>(float*, const float*);
+"""
+_PTXAS = re.compile(
+    r"Function properties for (\S+)\n\s+(\d+) bytes stack frame, (\d+) bytes spill stores, "
+    r"(\d+) bytes spill loads\n.*?Used (\d+) registers(?:.*?, (\d+) bytes smem)?"
+)
+
+
+@pytest.mark.slow
+def test_real_figures_are_those_of_ptxas(tmp_path):
+    """A wgmma kernel, a vectorised copy and a spilling one: ptxas -v and the library agree."""
+    real = find_toolchain()
+    if real.cuda is None or real.gxx is None:
+        pytest.skip("no nvcc or no g++ found")
+    if find_disassembler(real) is None:
+        pytest.skip("no cuobjdump and nvdisasm found (pip install 'liftbench[cuda]')")
+    (tmp_path / "k.cu").write_text(SOURCE)
+    command = [str(real.cuda.nvcc), "-ccbin", str(real.gxx), "-gencode", "arch=compute_90a,code=sm_90a"]
+    command += ["-Xptxas=-v", "-Xcompiler=-fPIC", "-shared", "-cudart=none", "k.cu", "-o", "k.so"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    said = {m[1]: [int(n or 0) for n in m.groups()[1:]] for m in _PTXAS.finditer(done.stderr)}
+    code = read_device_code((tmp_path / "k.so").read_bytes(), real, LocalSandbox())
+    assert code.notes == () and code.kernels is not None and len(code.kernels) == len(said) == 3
+    for kernel in code.kernels:
+        word = next(w for w in ("multiply", "copy", "crowded") if w in kernel.name)
+        mangled = next(name for name in said if word in name)
+        figures = [kernel.stack_bytes, kernel.spill_store_bytes, kernel.spill_load_bytes]
+        assert [*figures, kernel.registers, kernel.shared_bytes] == said[mangled], kernel.name
+        assert kernel.architecture == "sm_90a" and set(kernel.instructions or {}) <= set(CLASSES)
+    crowded, multiply, copy = code.kernels
+    assert crowded.name == "void crowded<80>(float*, float const*)" and crowded.spill_store_bytes
+    assert (crowded.instructions or {})["STL"] > 0 and (crowded.instructions or {})["FFMA"] == 80
+    assert (multiply.instructions or {})["HGMMA"] == 1 and multiply.shared_bytes == 2048
+    assert (copy.instructions or {})["LDG.128"] == (copy.instructions or {})["STG.128"] == 1
+
+
+@pytest.mark.slow
+def test_a_library_without_kernels_has_none(tmp_path):
+    """Measured and empty is not the same as not measured; rubbish is not measured."""
+    real = find_toolchain()
+    if real.gxx is None or find_disassembler(real) is None:
+        pytest.skip("no g++, or no cuobjdump and nvdisasm found (pip install 'liftbench[cuda]')")
+    (tmp_path / "x.cpp").write_text("int f() { return 1; }\n")
+    subprocess.run([str(real.gxx), "-shared", "-fPIC", "x.cpp", "-o", "x.so"], cwd=tmp_path, check=True)
+    code = read_device_code((tmp_path / "x.so").read_bytes(), real, LocalSandbox())
+    assert code.kernels == () and code.notes == ()
+    rubbish = read_device_code(b"no library", real, LocalSandbox())
+    assert rubbish.kernels is None and rubbish.notes[0].startswith(f"{NOT_MEASURED}cuobjdump failed")
+    assert "/" not in rubbish.notes[0]

@@ -1,0 +1,147 @@
+"""Reading shared libraries: right on real ones, an ElfError on everything else."""
+
+from __future__ import annotations
+
+import random
+import re
+import shutil
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.builder.binary.elf import ElfError, SharedLibrary
+from tests.fakes.libraries import shared_library
+
+SOURCE = """
+#include <math.h>
+extern int somewhere_else(int);
+extern int maybe(int) __attribute__((weak));
+__thread int per_thread;
+int data = 3;
+static int hidden(int x) { return x; }
+const char *word = "aten::mm";
+int here(int x) { return hidden(x) + somewhere_else(x) + (maybe ? maybe(x) : 0) + data + per_thread; }
+double there(double x) { return sin(x); }
+"""
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """A library with all kinds of symbols, linked with libm."""
+    return shared_library(tmp_path_factory.mktemp("elf"), SOURCE, flags=("-lm", "-Wl,-rpath,$ORIGIN/x:/y"))
+
+
+def test_symbols_are_told_apart(library):
+    """Defined, undefined and weak; what is static is not there."""
+    symbols = {s.name: s for s in SharedLibrary(library).symbols()}
+    assert symbols["here"].defined and symbols["data"].defined and symbols["per_thread"].defined
+    assert not symbols["somewhere_else"].defined and not symbols["somewhere_else"].weak
+    assert symbols["maybe"].weak and not symbols["maybe"].defined
+    assert "hidden" not in symbols and not symbols["sin"].defined
+
+
+@pytest.mark.parametrize("style", ["gnu", "sysv", "both"])
+def test_every_hash_style_gives_the_same_symbols(style, library, tmp_path):
+    """The number of symbols comes from either hash table, and from the relocations."""
+    other = shared_library(tmp_path, SOURCE, flags=("-lm", f"-Wl,--hash-style={style}"))
+    names = {s.name for s in SharedLibrary(library).symbols()}
+    assert {s.name for s in SharedLibrary(other).symbols()} == names
+
+
+def test_needed_libraries_and_search_path(library):
+    """As the linker wrote them."""
+    read = SharedLibrary(library)
+    assert "libm.so.6" in read.needed and read.search_path == ("$ORIGIN/x", "/y")
+
+
+def test_exports_are_looked_up_by_hash(library):
+    """Exactly the defined symbols are found."""
+    read = SharedLibrary(library)
+    found = {s.name for s in read.symbols() if read.exports(s.name)}
+    assert found == {s.name for s in read.symbols() if s.defined}
+    assert not read.exports("nowhere") and not read.exports("")
+
+
+def test_strings_are_found_in_what_is_loaded(library):
+    """A whole C string of the program's data."""
+    assert SharedLibrary(library).strings(re.compile(rb"aten::\w+(?=\0)")) == {"aten::mm"}
+
+
+def test_a_big_real_library_agrees_with_nm():
+    """The interpreter's C library: the same names as nm finds."""
+    nm = shutil.which("nm")
+    libc = next(iter(sorted(Path("/lib").glob("*/libc.so.6"))), None)
+    if nm is None or libc is None:
+        pytest.skip("no nm or no libc.so.6 in the usual place")
+    listed = subprocess.run([nm, "-D", libc], capture_output=True, text=True, check=True).stdout
+    names = {line.split()[-1].partition("@")[0] for line in listed.splitlines()}
+    assert {s.name for s in SharedLibrary.open(libc).symbols()} == names
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\x7fELF...", b"#!/bin/sh\n", bytes(4096), b"\x7fELF\x02\x01" + bytes(200)]
+)
+def test_what_is_no_library_is_refused(data):
+    """Of whatever length."""
+    with pytest.raises(ElfError):
+        SharedLibrary(data)
+
+
+def test_an_empty_file_is_refused(tmp_path):
+    """It cannot even be mapped."""
+    (tmp_path / "a.so").touch()
+    with pytest.raises(ElfError):
+        SharedLibrary.open(tmp_path / "a.so")
+
+
+def ask_everything(data: bytes) -> None:
+    """All that is ever asked of a library."""
+    read = SharedLibrary(data)
+    read.symbols()
+    _ = (read.needed, read.search_path)
+    read.exports("here")
+    read.strings(re.compile(rb"aten::\w+"))
+
+
+def test_a_damaged_library_is_an_elf_error_or_harmless(library):
+    """Cut short anywhere, or with any bytes of its tables replaced, it never raises anything else."""
+    dice = random.Random(0)
+    for cut in range(0, len(library), 97):
+        with_error(library[:cut])
+    headers = len(library) // 2
+    for _ in range(1500):
+        damaged = bytearray(library)
+        for _ in range(dice.randint(1, 4)):
+            at = dice.randrange(16, headers)
+            damaged[at : at + 8] = dice.choice(
+                [b"\xff" * 8, bytes(8), dice.randbytes(8), struct.pack("<Q", len(library) - 1)]
+            )
+        with_error(bytes(damaged))
+
+
+def with_error(data: bytes) -> None:
+    """Anything but an ElfError fails the test."""
+    try:
+        ask_everything(data)
+    except ElfError:
+        return
+
+
+def test_a_damaged_dynamic_segment_is_an_elf_error_or_harmless(library):
+    """Every entry of the dynamic segment set to every kind of wrong address."""
+    read = SharedLibrary(library)
+    start = library.rindex(
+        struct.pack("<q", 1), 0, library.rindex(struct.pack("<qQ", 0x6FFFFEF5, read._first[0x6FFFFEF5]))
+    )
+    for at in range(start - 64, start + 480, 8):
+        for value in (0, 1, len(library) - 1, len(library), 1 << 31, 1 << 63, (1 << 64) - 1):
+            with_error(library[:at] + struct.pack("<Q", value) + library[at + 8 :])
+
+
+def test_the_running_program_can_be_read():
+    """sys.executable is where extensions find Python's functions, or names the library that has them."""
+    program = SharedLibrary.open(Path(sys.executable).resolve())
+    assert program.exports("PyModule_Create2") or any(n.startswith("libpython") for n in program.needed)

@@ -1,0 +1,192 @@
+"""Anything at all as build.toml, and any files as a project: a Finding or a Layout, never an exception.
+
+The examples are the same in every run (derandomize). What only text can break is fuzzed in this
+process; upstream's parser, which is asked in a child per file, gets its examples in batches.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("hypothesis", reason="hypothesis is not installed (pip install 'liftbench[dev]')")
+
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from harness.builder.config.build_toml import check, read_build_toml
+from harness.builder.config.faults import faults
+from harness.builder.config.hints import hints
+from harness.builder.config.lines import positions
+from harness.builder.includes import unconditional_includes
+from harness.builder.layout import Layout, plan_layout
+from harness.outcome import Verdict
+from harness.records import Finding, Project, ProjectFile
+from tests.fakes.projects import FILES, fake_toolchain, toml_of
+from tests.fakes.toml_documents import dumped
+from tests.fakes.toml_texts import documents, texts
+from tests.fakes.upstream import ask_in_a_batch
+
+FUZZ = settings(
+    derandomize=True,
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+
+
+def absent(directory: Path) -> dict[str, str]:
+    """Upstream's parser is not installed."""
+    return {"absent": "ModuleNotFoundError"}
+
+
+def judged(text: str, directory: Path) -> Finding | None:
+    """By our records alone."""
+    (directory / "build.toml").write_bytes(text.encode())
+    return check(directory, upstream=absent).finding
+
+
+def drawn(strategy: st.SearchStrategy[str], count: int) -> list[str]:
+    """The first examples of a strategy."""
+    found: list[str] = []
+
+    @settings(FUZZ, max_examples=count)
+    @given(strategy)
+    def take(one: str) -> None:
+        found.append(one)
+
+    take()
+    return found
+
+
+def test_upstream_and_our_records_agree_on_nearly_valid_files(tmp_path: Path) -> None:
+    """What upstream accepts fits our records; what it refuses they refuse, but for odd hosts in URLs."""
+    pytest.importorskip("kernels._rust", reason="the kernels package is absent")
+    batch = drawn(texts(), 300)
+    for text, error in zip(batch, ask_in_a_batch(batch, tmp_path), strict=True):
+        finding = judged(text, tmp_path)
+        said = f"{text}\nupstream: {error}\nours: {finding}"
+        if error is None:
+            assert finding is None, said
+            read_build_toml(text.encode())
+        elif "git URL" not in error:
+            assert finding is not None, said
+
+
+@given(tree=documents())
+@settings(FUZZ, max_examples=200)
+def test_every_schema_fault_is_explained_with_its_line(tree: dict[str, Any], tmp_path: Path) -> None:
+    """Where the records find a fault there is advice, and all that has a place in the file names it."""
+    text = dumped(tree)
+    assert tomllib.loads(text) == tree
+    finding = judged(text, tmp_path)
+    assert (finding is not None) == bool(faults(tree)) or tree.get("general", {}).get("edition", 5) != 5
+    advice = hints(text)
+    assert finding is None or advice
+    assert len(advice) <= 8 and all(len(line) < 500 for line in advice)
+
+
+@given(tree=documents())
+@settings(FUZZ, max_examples=100)
+def test_every_key_has_its_line(tree: dict[str, Any]) -> None:
+    """The scanner finds what the writer wrote: one line per key, headers before their keys."""
+    text = dumped(tree)
+    lines = text.splitlines()
+    found = positions(text)
+    for table, fields in tree.items():
+        assert json.dumps(table)[1:-1] in lines[found[(table,)] - 1]
+        for key, value in fields.items() if isinstance(fields, dict) else ():
+            line = lines[found[(table, key)] - 1]
+            assert tomllib.loads(line) == {key: value}
+
+
+@given(data=st.binary(max_size=200) | texts().map(str.encode))
+@settings(FUZZ, max_examples=300)
+@example(data=b"[" * 100_000)
+@example(data=b"a." * 50_000 + b"a=1")
+@example(data=b'a = """' + b'"" ' * 50_000)
+@example(data=b"\xff\xfe")
+@example(data=b"[general]\nversion = " + b"1" * 5_000)
+@example(data=b"x = {" + b"a . " * 50_000 + b"a=1}")
+@example(data=b"[[" + b"a." * 50_000 + b"a]]")
+@example(data=b"general = " + b"{a=" * 5_000)
+@example(data=b"[general]\nname = " + b"'" * 100_001)
+def test_any_bytes_are_judged(data: bytes, tmp_path: Path) -> None:
+    """Whatever lies in build.toml is valid or has a finding of the student's."""
+    (tmp_path / "build.toml").write_bytes(data)
+    finding = check(tmp_path, upstream=absent).finding
+    assert finding is None or finding.verdict is Verdict.BUILD_FAILED
+    if finding is None:
+        read_build_toml(data)
+
+
+# --- projects --------------------------------------------------------------------------------
+
+_PATHS = st.sampled_from(
+    [
+        *FILES,
+        *("kernels", "kernels/extra.h", "kernels/a b.cu", "kernels/$(x).cpp", "../x.cpp", "/etc/x.cpp", ""),
+        *("kernels/\n.h", "torch-ext/fill_it/fill_it/x.py", "torch-ext/fill_it/fill_it", "a" * 300 + ".h"),
+        *("torch-ext/fill_it/_ops.py", "torch-ext/fill_it/metadata.json", "torch-ext/registration.h"),
+        *("torch-ext/fill_it/metadata.json/x.py", "torch-ext/fill_it/E=1,[2].py", "torch-ext/fill_it/é.py"),
+        *("tests/test_it.py", "kernels/fill.cpp/x.h"),
+    ]
+)  # fmt: skip
+_TEXTS = st.sampled_from(
+    ["", '#include "extra.h"\n', "#pragma once\n", "def f(:\n", "/*" * 100, "\x00", "import os\n"]
+)
+_OLD = ["src = [", "include", '"kernels/fill.cpp"', 'stable-abi = "2.10"', '"fill-it"', '"cpu", ', "[torch]"]
+_NEW = [
+    *("", 'src = ["kernels", ', 'pyext = ["json"]', 'pyext = ["py", "json", "h"]', '"../../x.cpp"', '"*"'),
+    *('"/x.cpp"', '"kernels/a b.cu"', '"kernels/../kernels/fill.cpp"', '"\\n"', '"torch-ext/registration.h"'),
+    *("[torch-noarch]", 'include = ["../.."]\nstable-abi = "2.10"', '"x"', "src = ["),
+    '"kernels/fill.cpp", "kernels/fill.cpp/x.h"',
+]  # fmt: skip
+_TOML_CHANGES = st.tuples(st.sampled_from(_OLD), st.sampled_from(_NEW))
+
+
+@given(
+    changes=st.dictionaries(_PATHS, st.none() | _TEXTS, max_size=4),
+    toml=st.lists(_TOML_CHANGES, max_size=2),
+    target=st.sampled_from(["cpu", "cuda"]),
+    left_out=st.dictionaries(_PATHS, st.just("is a symbolic link"), max_size=1),
+)
+@settings(FUZZ, max_examples=120)
+def test_any_project_is_planned_or_refused(changes, toml, target, left_out, tmp_path: Path) -> None:
+    """Missing, clashing and odd files end in a Finding, or in a Layout that can be written."""
+    files = {path: text for path, text in {**FILES, **changes}.items() if text is not None}
+    text = files.get("build.toml", "")
+    for old, new in toml:
+        text = text.replace(old, new, 1)
+    files["build.toml"] = text
+    if judged(text, tmp_path) is not None:
+        return
+    project = Project(
+        files=tuple(ProjectFile(path=path, text=files[path]) for path in sorted(files)), left_out=left_out
+    )
+    planned = plan_layout(project, toml_of(project), target, fake_toolchain(tmp_path))
+    if isinstance(planned, Finding):
+        assert planned.verdict in (Verdict.BUILD_FAILED, Verdict.NOT_MEASURED)
+        return
+    assert isinstance(planned, Layout)
+    root = tmp_path / project.digest / target
+    for file in (*planned.tree, *planned.package):
+        place = root / file.path
+        assert ".." not in place.parts
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(file.text)
+
+
+@given(text=st.text(alphabet='#include "a.h"\n/*<>ifdefndelse \\', max_size=200))
+@settings(FUZZ, max_examples=200)
+@example(text="/* " * 200_000)
+@example(text="#include" + " " * 200_000)
+@example(text='"' * 200_000)
+def test_includes_are_found_in_any_text(text: str) -> None:
+    """Line numbers stay within the file, and a file of comments that never end takes no time."""
+    for line, name, _ in unconditional_includes(text):
+        assert 1 <= line <= text.count("\n") + 1 and name

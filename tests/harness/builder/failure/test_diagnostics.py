@@ -1,0 +1,590 @@
+"""What a failed build says: kinds and places, from recorded output, from real compilers, from rubbish."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from harness.builder.build import Built, build
+from harness.builder.failure.advice import header_advice
+from harness.builder.failure.diagnostics import DIAGNOSTICS_LIMIT, diagnose
+from harness.builder.failure.log import TREE, Step, clean, failed_steps, failure_of, finished_outputs
+from harness.builder.toolchain import Toolchain
+from harness.errors import SandboxError
+from harness.outcome import Cause
+from harness.records import Diagnostic, Project, Target
+from sandboxes.local import LocalSandbox
+from tests.fakes.projects import FILES, fake_toolchain, project
+from tests.fakes.sandbox import FakeSandbox, exit_facts
+
+BINDING = FILES["torch-ext/torch_binding.cpp"]
+OBJECT = "obj/kernels/a.cu/unit.o"
+
+
+def said(
+    text: str, files: Mapping[str, str] | None = None, output: str = OBJECT
+) -> list[tuple[str, str | None, int | None, int | None]]:
+    """(kind, file, line, column) of each diagnostic of one failed step."""
+    found = told(text, files, output)
+    return [(one.kind, one.file, one.line, one.column) for one in found]
+
+
+def told(text: str, files: Mapping[str, str] | None = None, output: str = OBJECT) -> tuple[Diagnostic, ...]:
+    """The diagnostics of one failed step of a project with kernels/a.cu."""
+    known = {"kernels/a.cu": "", "kernels/a.h": "", "torch-ext/torch_binding.cpp": BINDING, **(files or {})}
+    return diagnose([Step(output, 1, text)], known, {OBJECT: "kernels/a.cu", "obj/b": "b.cpp"})
+
+
+# --- formats, as the tools really print them -----------------------------------------------------
+
+GXX_TEMPLATE = """\
+In file included from kernels/a.cu:1:
+kernels/a.h: In instantiation of 'T twice(T) [with T = int]':
+kernels/a.cu:3:23:   required from here
+kernels/a.h:2:43: error: request for member 'nope' in 'x', which is of non-class type 'int'
+    2 | template<class T> T twice(T x) { return x.nope(); }
+      |                                         ~~^~~~
+"""
+TORCH_INT = """\
+In file included from torch/include/torch/library.h:62,
+                 from torch-ext/torch_binding.cpp:1:
+torch/include/ATen/core/op_registration/infer_schema.h: In instantiation of 'constexpr int check()':
+torch/include/ATen/core/op_registration/infer_schema.h:51:28:   required from 'constexpr int f()'
+torch/include/torch/library.h:730:23:   required from 'torch::Library& torch::Library::impl(Name) &'
+torch-ext/torch_binding.cpp:17:11:   required from here
+torch/include/ATen/core/op_registration/infer_schema.h:38:21: error: static assertion failed: INVALID TYPE
+   38 |  static_assert(std::conjunction_v<
+      |                ~~~~~^~~~~~~~~~~~~~
+torch/include/ATen/core/op_registration/infer_schema.h:38:21: note: 'x' evaluates to false
+"""
+AVX = """\
+In file included from /usr/lib/gcc/x86_64-linux-gnu/12/include/immintrin.h:49,
+                 from kernels/a.cu:1:
+/usr/lib/gcc/x86_64-linux-gnu/12/include/avx512fintrin.h:12598:1: error: inlining failed in call to \
+'always_inline' '__m512 _mm512_add_ps(__m512, __m512)': target specific option mismatch
+12598 | _mm512_add_ps (__m512 __A, __m512 __B)
+      | ^~~~~~~~~~~~~
+kernels/a.cu:2:42: note: called from here
+"""
+EDG_HEADER = """\
+cuda/include/cccl/cub/util_type.cuh(152): error: excessive recursion at instantiation of class "Log2<-1>"
+      enum { VALUE = Log2<N, (CURRENT_VAL >> 1), COUNT + 1>::VALUE };
+                     ^
+          detected during:
+            instantiation of class "Log2<N, C, K> [with N=-1]" at line 152
+            instantiation of class "WarpReduceSmem<T> [with T=int]" at line 90 of cuda/include/cccl/cub/w.cuh
+            instantiation of class "cub::BlockReduce<T, B> [with T=int, B=-1]" at line 3 of kernels/a.cu
+
+1 error detected in the compilation of "kernels/a.cu".
+"""
+LD_TWICE = """\
+/usr/bin/ld: obj/kernels/two.cpp/unit.o: in function `f()':
+two.cpp:(.text+0x0): multiple definition of `f()'; \
+obj/kernels/fill.cpp/unit.o:fill.cpp:(.text+0x0): first defined here
+collect2: error: ld returned 1 exit status
+"""
+FORMATS: dict[str, tuple[str, list[tuple[str, str | None, int | None, int | None]]]] = {
+    "g++": ("kernels/a.cu:3:10: error: 'x' was not declared", [("syntax", "kernels/a.cu", 3, 10)]),
+    "a path that goes up": ("torch-ext/../kernels/a.h:3:6: error: e", [("syntax", "kernels/a.h", 3, 6)]),
+    "the first of each file": (
+        "kernels/a.cu:3:1: error: e\nkernels/a.cu:4:1: error: f\nkernels/a.h:1:1: error: g\n",
+        [("syntax", "kernels/a.cu", 3, 1), ("syntax", "kernels/a.h", 1, 1)],
+    ),
+    "warnings and notes are none": (
+        "kernels/a.cu:1:1: warning: w\nkernels/a.cu:2:1: note: n\nkernels/a.cu(3): warning #177-D: v\n"
+        "kernels/a.cu(4): remark #1: r\nkernels/a.h:9:2: error: e\n",
+        [("syntax", "kernels/a.h", 9, 2)],
+    ),
+    "an error in a template of the project": (GXX_TEMPLATE, [("syntax", "kernels/a.h", 2, 43)]),
+    "a registration that torch's header refuses": (
+        TORCH_INT,
+        [("binding_mismatch", "torch-ext/torch_binding.cpp", 17, 11)],
+    ),
+    "an intrinsic without its -m flag": (AVX, [("wrong_arch", "kernels/a.cu", 2, 42)]),
+    "nvcc": (
+        'kernels/a.cu(2): error: identifier "y" is undefined\n  p[0] = y;\n         ^\n\n1 error detected',
+        [("syntax", "kernels/a.cu", 2, None)],
+    ),
+    "nvcc with an error number": ("kernels/a.cu(2): error #20-D: e", [("syntax", "kernels/a.cu", 2, None)]),
+    "nvcc in a header of CUDA's": (EDG_HEADER, [("syntax", "kernels/a.cu", 3, None)]),
+    "nvcc gives up": (
+        'kernels/a.cu(2): catastrophic error: cannot open source file "x.h"',
+        [("missing_header", "kernels/a.cu", 2, None)],
+    ),
+    "a header": (
+        "kernels/a.cu:1:10: fatal error: nothere.h: No such file or directory\ncompilation terminated.\n",
+        [("missing_header", "kernels/a.cu", 1, 10)],
+    ),
+    "a header that a header of torch's wants": (
+        "In file included from torch/include/ATen/cuda/x.h:5,\n                 from kernels/a.cu:7:\n"
+        "torch/include/c10/y.h:4:10: fatal error: z.h: No such file or directory\n",
+        [("missing_header", "kernels/a.cu", 7, None)],
+    ),
+    "#error about the architecture": (
+        'kernels/a.cu(3): error: #error directive: "needs sm_100"',
+        [("wrong_arch", "kernels/a.cu", 3, None)],
+    ),
+    "static_assert about the architecture": (
+        'kernels/a.cu(3): error: static assertion failed with "This kernel requires SM100"',
+        [("wrong_arch", "kernels/a.cu", 3, None)],
+    ),
+    "static_assert about something else": (
+        'kernels/a.cu(3): error: static assertion failed with "head size must be 64"',
+        [("syntax", "kernels/a.cu", 3, None)],
+    ),
+    "ptxas": (
+        "ptxas obj/kernels/a.cu/a.ptx, line 21; error   : Instruction 'wgmma.fence' not supported on "
+        ".target 'sm_90'\nptxas fatal   : Ptx assembly aborted due to errors",
+        [("wrong_arch", "kernels/a.cu", None, None)],
+    ),
+    "ptxas, a feature": (
+        "ptxas x.ptx, line 7; error   : Feature '.multicast' requires .target sm_90a or higher",
+        [("wrong_arch", "kernels/a.cu", None, None)],
+    ),
+    "ptxas, an instruction that does not exist": (
+        "ptxas x.ptx, line 57; error   : Not a name of any known instruction: 'rubbish'",
+        [("syntax", "kernels/a.cu", None, None)],
+    ),
+    "ptxas, too much shared memory": (
+        "ptxas error   : Entry function '_Z1kPf' uses too much shared data (0x27100 bytes, 0xc000 max)",
+        [("other", "kernels/a.cu", None, None)],
+    ),
+    "ptxas, a device function that is not there": (
+        "ptxas fatal   : Unresolved extern function '_Z1gv'",
+        [("linker", "kernels/a.cu", None, None)],
+    ),
+    "nvlink": (
+        "nvlink error   : Undefined reference to '_Z1gv' in 'obj/kernels/a.cu/unit.o'",
+        [("linker", "kernels/a.cu", None, None)],
+    ),
+    "nvcc's driver": (
+        "nvcc fatal   : Unsupported gpu architecture 'sm_91'",
+        [("wrong_arch", "kernels/a.cu", None, None)],
+    ),
+    "an unknown flag": (
+        "g++: error: unrecognized command-line option '-mfoo'",
+        [("flag_refused", "kernels/a.cu", None, None)],
+    ),
+    "a bad value": (
+        "cc1plus: error: bad value 'zzz' for '-march=' switch\ncc1plus: note: valid arguments are: x",
+        [("flag_refused", "kernels/a.cu", None, None)],
+    ),
+    "warnings as errors": (
+        "kernels/a.cu:4:7: error: unused variable 'x' [-Werror=unused-variable]\n"
+        "cc1plus: all warnings being treated as errors",
+        [("syntax", "kernels/a.cu", 4, 7)],
+    ),
+    "-fmax-errors": (
+        "kernels/a.cu:4:7: error: e\ncompilation terminated due to -fmax-errors=1.\n",
+        [("syntax", "kernels/a.cu", 4, 7)],
+    ),
+    "the assembler": (
+        "kernels/a.cu: Assembler messages:\nkernels/a.cu:1: Error: no such instruction: `blurb %rax'",
+        [("syntax", "kernels/a.cu", 1, None)],
+    ),
+    "a crash of g++": (
+        "kernels/a.cu:5:3: internal compiler error: Segmentation fault\nPlease submit a full bug report",
+        [("other", "kernels/a.cu", 5, 3)],
+    ),
+    "a crash of nvcc": (
+        "nvcc error   : 'cudafe++' died due to signal 11 (Invalid memory reference)",
+        [("other", "kernels/a.cu", None, None)],
+    ),
+    "memory, g++": (
+        "g++: fatal error: Killed signal terminated program cc1plus\ncompilation terminated.",
+        [("out_of_memory", "kernels/a.cu", None, None)],
+    ),
+    "memory, nvcc": (
+        "nvcc error   : 'cicc' died due to signal 9 (Kill signal)",
+        [("out_of_memory", "kernels/a.cu", None, None)],
+    ),
+    "memory, cc1plus": (
+        "cc1plus: out of memory allocating 65536 bytes after a total of 1073741824 bytes",
+        [("out_of_memory", "kernels/a.cu", None, None)],
+    ),
+    "memory, cudafe++": (
+        "terminate called after throwing an instance of 'std::bad_alloc'\n  what():  std::bad_alloc",
+        [("out_of_memory", "kernels/a.cu", None, None)],
+    ),
+    "memory, no name": (
+        "virtual memory exhausted: Cannot allocate memory",
+        [("out_of_memory", "kernels/a.cu", None, None)],
+    ),
+    "memory, another g++": (
+        "g++: internal compiler error: Killed signal terminated program cc1plus",
+        [("out_of_memory", "kernels/a.cu", None, None)],
+    ),
+    "disk": (
+        "/tmp/cc.s: Assembler messages:\n"
+        "/tmp/cc.s: Fatal error: can't write 4 bytes to section .rodata of o.o: 'File too large'\n"
+        "/tmp/cc.s: Fatal error: o.o: No such file or directory",
+        [("other", "kernels/a.cu", None, None)],
+    ),
+    "template depth": (
+        "kernels/a.cu:1:61: fatal error: template instantiation depth exceeds maximum of 900",
+        [("syntax", "kernels/a.cu", 1, 61)],
+    ),
+    "a redeclared binding": (
+        "torch-ext/torch_binding.cpp:8:5: error: ambiguating new declaration of 'int f(float*)'",
+        [("binding_mismatch", "torch-ext/torch_binding.cpp", 8, 5)],
+    ),
+    "an unknown function in a registration": (
+        "torch-ext/torch_binding.cpp:17:31: error: 'fil' was not declared in this scope",
+        [("binding_mismatch", "torch-ext/torch_binding.cpp", 17, 31)],
+    ),
+    "a forgotten semicolon in a registration": (
+        "torch-ext/torch_binding.cpp:12:50: error: expected ';' before '}' token",
+        [("syntax", "torch-ext/torch_binding.cpp", 12, 50)],
+    ),
+    "an error elsewhere in the binding": (
+        "torch-ext/torch_binding.cpp:8:14: error: too few arguments to function 'void f(float*)'",
+        [("syntax", "torch-ext/torch_binding.cpp", 8, 14)],
+    ),
+    "no error line": ("all is lost", [("other", "kernels/a.cu", None, None)]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_formats(name):
+    """Each tool's way of saying it becomes one kind and one place in the project."""
+    text, expected = FORMATS[name]
+    assert said(text) == expected
+
+
+def test_a_link_error_names_the_file_that_defines_it_again():
+    """ld names objects; each is one source file."""
+    files = {"kernels/two.cpp": "", "kernels/fill.cpp": ""}
+    (one,) = told(LD_TWICE, files, "lib/x.abi3.so")
+    assert (one.kind, one.file, one.line) == ("linker", "kernels/two.cpp", None)
+    assert one.message.startswith("multiple definition of `f()'; kernels/fill.cpp")
+    (other,) = told("/usr/bin/ld: cannot find -lfoo: No such file or directory\n", files, "lib/x.abi3.so")
+    assert (other.kind, other.file) == ("linker", None) and "cannot find -lfoo" in other.message
+    (silent,) = told("nothing", files, "lib/x.abi3.so")
+    assert silent.kind == "linker"
+
+
+def test_the_line_is_the_projects_own_text():
+    """nvcc prints lines with macros expanded; what the student wrote is shown instead."""
+    text = "kernels/a.cu(2): error: e\n  __attribute__((global)) void k() { y; }\n  ^"
+    files = {"kernels/a.cu": "// one\n__global__ void k() { y; }\n"}
+    assert told(text, files)[0].source == "__global__ void k() { y; }"
+    assert told("kernels/a.cu:99:1: error: e\n   99 | gone\n", files)[0].source is None
+
+
+def test_a_header_outside_is_named_beside_the_projects_place():
+    """Both positions are there: whose line it is, and which header refused it."""
+    (one,) = told(TORCH_INT)
+    assert one.source == '  ops.impl("fill", TORCH_BOX(&fill));'
+    assert one.message == (
+        "static assertion failed: INVALID TYPE (in torch/include/ATen/core/op_registration/infer_schema.h:38)"
+    )
+    (alone,) = told("torch/include/c10/x.h:4:1: error: e\n    4 | int x;\n")
+    assert (alone.file, alone.line, alone.source) == ("torch/include/c10/x.h", 4, "int x;")
+
+
+def test_an_instruction_is_found_where_it_alone_is_written():
+    """ptxas names lines of a generated file; the project's line only when there is no doubt."""
+    text = "ptxas x.ptx, line 21; error   : Instruction 'wgmma.fence' not supported on .target 'sm_90'"
+    line = 'asm volatile("wgmma.fence.sync.aligned;");'
+    assert said(text, {"kernels/a.cu": f"\n\n{line}"}) == [("wrong_arch", "kernels/a.cu", 3, None)]
+    assert said(text, {"kernels/a.h": f"\n{line}"}) == [("wrong_arch", "kernels/a.h", 2, None)]
+    both = {"kernels/a.h": line, "kernels/b.h": line}
+    assert said(text, both) == [("wrong_arch", "kernels/a.cu", None, None)]
+
+
+def test_a_flag_that_the_compiler_refuses_points_into_build_toml():
+    """The line that holds all that the driver quotes."""
+    files = {"build.toml": '[torch]\nsrc = []\ncxx-flags = ["-O3", "-march=zzz"]\n'}
+    text = "cc1plus: error: bad value 'zzz' for '-march=' switch"
+    (one,) = told(text, files)
+    assert (one.kind, one.file, one.line) == ("flag_refused", "build.toml", 3)
+    assert one.source == 'cxx-flags = ["-O3", "-march=zzz"]'
+
+
+# --- one run of ninja ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def toolchain_like(tmp_path: Path) -> Toolchain:
+    """Good for planning; nothing in it can run."""
+    return fake_toolchain(tmp_path / "toolchain")
+
+
+TWO = 'src = ["kernels/fill.cpp", "kernels/two.cpp"'
+TWO_FILES = project({"kernels/two.cpp": "int g( {}\n"}, toml={'src = ["kernels/fill.cpp"': TWO})
+
+
+def block(source: str, text: str, code: int = 1) -> str:
+    """What ninja prints of a step that failed."""
+    return f"[1/4] g++ source/{source}\nFAILED: [code={code}] obj/{source}/unit.o \n/usr/bin/g++ -c\n{text}\n"
+
+
+def built(facts: object, tools: Toolchain, tmp_path: Path, files: dict[str, bytes] | None = None) -> Built:
+    """Build the project of two kernels with a sandbox that only pretends."""
+    sandbox = FakeSandbox(facts, files)  # type: ignore[arg-type]
+    return build(TWO_FILES, "cpu", sandbox=sandbox, toolchain=tools, cache=tmp_path / "cache")
+
+
+def test_the_first_in_link_order_is_named_first(toolchain_like, tmp_path):
+    """With several jobs steps end in any order; the finding does not depend on it."""
+    one = block("kernels/fill.cpp", "source/kernels/fill.cpp:1:1: error: first")
+    two = block("kernels/two.cpp", "source/kernels/two.cpp:1:8: error: second")
+    for index, text in enumerate((one + two, two + one)):
+        result = built(exit_facts("nonzero", text, 1), toolchain_like, tmp_path / str(index)).result
+        assert result.finding is not None
+        assert result.finding.message.startswith("kernels/fill.cpp:1:1: error: first")
+        assert [d.file for d in result.diagnostics] == ["kernels/fill.cpp", "kernels/two.cpp"]
+        assert result.diagnostics[1].source == "int g( {}"
+
+
+def test_what_another_step_printed_is_not_mixed_in(toolchain_like):
+    """Warnings of a step that succeeded follow its status line."""
+    text = block("a.cpp", "a.cpp:1:1: error: e") + "[2/4] g++ b.cpp\nb.cpp:1:1: error: not really\n"
+    (step,) = failed_steps(text, toolchain_like)
+    assert "not really" not in step.text and failure_of(step).message == "a.cpp:1:1: error: e"
+
+
+def test_a_compile_error_outweighs_a_limit(toolchain_like, tmp_path):
+    """Ninja keeps going: a file that does not compile is the finding, whatever the others ran into."""
+    text = block("kernels/two.cpp", "source/kernels/two.cpp:1:8: error: e")
+    result = built(exit_facts("wall_timeout", text), toolchain_like, tmp_path).result
+    assert result.finding is not None and result.finding.cause is Cause.COMPILE_ERROR
+    assert [d.kind for d in result.diagnostics] == ["syntax", "timeout"]
+    killed = block("kernels/two.cpp", "g++: fatal error: Killed signal terminated program cc1plus")
+    result = built(exit_facts("wall_timeout", killed), toolchain_like, tmp_path / "b").result
+    assert result.finding is not None and result.finding.cause is Cause.BUILD_TIMEOUT
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        ("wall_timeout", "timeout"),
+        ("oom", "out_of_memory"),
+        ("output_limit", "other"),
+        ("disk_limit", "other"),
+    ],
+)
+def test_a_stopped_build_names_what_was_not_finished(status, kind, toolchain_like, tmp_path):
+    """Ninja's log knows what was made; the rest was running or waiting."""
+    log = b"# ninja log v7\n0\t1\t1\tobj/torch-ext/torch_binding.cpp/unit.o\tf\n"
+    log += b"0\t1\t1\tobj/kernels/two.cpp/unit.o\tf\nrubbish\n"
+    result = built(exit_facts(status), toolchain_like, tmp_path, {f"{TREE}/.ninja_log": log}).result
+    assert result.finding is not None
+    (one,) = result.diagnostics
+    assert (one.kind, one.file) == (kind, "kernels/fill.cpp")
+    assert one.message == result.finding.message
+    assert one.message.endswith("not finished: kernels/fill.cpp")
+    blind = built(exit_facts(status), toolchain_like, tmp_path / "b").result.diagnostics[0]
+    assert blind.file is None and "torch_binding.cpp, kernels/fill.cpp, kernels/two.cpp" in blind.message
+    assert finished_outputs("\t\t\tx\n" * 3) == frozenset()
+
+
+def test_a_missing_header_comes_with_advice(toolchain_like, tmp_path):
+    """In the record for every file, and in the finding for the first."""
+    error = "source/kernels/{0}.cpp:1:10: fatal error: {1}: No such file or directory"
+    text = block("kernels/fill.cpp", error.format("fill", "cuda_runtime.h"))
+    text += block("kernels/two.cpp", error.format("two", "cutlass/gemm.h"))
+    result = built(exit_facts("nonzero", text, 1), toolchain_like, tmp_path).result
+    first, second = result.diagnostics
+    assert first.kind == second.kind == "missing_header"
+    assert "no CUDA headers" in (first.advice or "") and "depends" in (second.advice or "")
+    assert result.finding is not None and result.finding.message.endswith(first.advice or "-")
+
+
+def test_advice_is_looked_up(tmp_path):
+    """In the project, then in torch; else it says that there is nothing."""
+    header = tmp_path / "include/torch/csrc/stable/library.h"
+    header.parent.mkdir(parents=True)
+    header.touch()
+    files = {"kernels/extra.h": "", "kernels/fill.h": ""}
+    assert "kernels/extra.h is in the project" in header_advice("extra.h", files, "cpu", tmp_path)
+    torch = header_advice("torch/stable/library.h", files, "cpu", tmp_path)
+    assert torch == "torch has no torch/stable/library.h; it has <torch/csrc/stable/library.h>"
+    assert "is kernels/fill.h meant?" in header_advice("kernels/fil.h", files, "cpu", None)
+    assert "no file of that name" in header_advice("zzz/*.h", files, "cuda", tmp_path)
+
+
+# --- hostile text ----------------------------------------------------------------------------------
+
+
+def test_an_imitated_missing_header_is_not_our_fault(toolchain_like, tmp_path):
+    """#line can print any line; a header that the sandbox does show is the project's error."""
+    assert toolchain_like.torch_root is not None
+    header = toolchain_like.torch_root / "include/torch/all.h"
+    header.parent.mkdir(parents=True)
+    header.touch()
+
+    class Showing(FakeSandbox):
+        """ninja fails, and the compiler that is asked afterwards finds the header."""
+
+        def start(self, job):  # type: ignore[no-untyped-def]
+            if "-E" in job.argv:
+                self._facts = exit_facts("ok", "", 0)
+            return super().start(job)
+
+    text = block(
+        "kernels/fill.cpp", "x:1:1: fatal error: torch/all.h: No such file or directory\nfoo:5:9: error"
+    )
+    facts = exit_facts("nonzero", text, 1)
+    common = {"toolchain": toolchain_like, "cache": tmp_path / "cache"}
+    result = build(TWO_FILES, "cpu", sandbox=Showing(facts), **common).result  # type: ignore[arg-type]
+    assert result.finding is not None and result.finding.cause is Cause.COMPILE_ERROR
+    with pytest.raises(SandboxError, match="hides part"):
+        built(facts, toolchain_like, tmp_path / "b")
+
+
+def test_an_imitated_ninja_line_is_not_our_fault(toolchain_like, tmp_path):
+    """A static_assert may print `FAILED: [code=127]`; ninja's own exit code is what counts."""
+    text = "source/kernels/fill.cpp:6:15: error: static assertion failed: bla\n"
+    text += "FAILED: [code=127] obj/kernels/two.cpp/unit.o \nx\n/bin/sh: 1: g++: not found\n"
+    result = built(exit_facts("nonzero", block("kernels/fill.cpp", text), 1), toolchain_like, tmp_path).result
+    assert result.finding is not None and result.finding.cause is Cause.COMPILE_ERROR
+
+
+PIECES = [
+    "kernels/a.cu", ":", "(", ")", "1", "99999999999", " error: ", " note: ", "FAILED: ", "[code=1] ", "obj/",
+    "/unit.o", "\n", "\r", "\0", "\x1b[31m", "\u202e", "In file included from ", "                 from ",
+    "   required from here", "ptxas ", "error   : ", "at line 3 of ", "'wgmma.fence'", "ld: ",
+    "multiple definition of ", "[1/2] ", " | ", "é" * 50,
+    "\ud800", "x" * 5000, f"/{TREE}/", "source/", ": No such file or directory",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_rubbish_is_read_without_harm(seed, toolchain_like):
+    """Any text gives bounded records that can be written as JSON's text."""
+    dice = random.Random(seed)
+    text = "".join(dice.choice(PIECES) for _ in range(dice.randrange(1, 400)))
+    text += dice.randbytes(2000).decode(errors="replace")
+    steps = [Step(OBJECT, 1, clean(text, toolchain_like)), *failed_steps(f"FAILED: {text}", toolchain_like)]
+    found = diagnose(steps, {"kernels/a.cu": text, "build.toml": text}, {OBJECT: "kernels/a.cu"})
+    assert 1 <= len(found) <= DIAGNOSTICS_LIMIT
+    for one in found:
+        assert len(one.message) <= 400 and len(one.source or "") <= 200 and "\n" not in one.message
+    for step in steps:
+        assert len(failure_of(step).message) <= 3_000
+
+
+def test_one_endless_word_is_read_quickly(toolchain_like):
+    """A million characters without a space cost no more than their number (quadratic: minutes)."""
+    word = "a" * 1_000_000
+    text = f"FAILED: [code=1] {OBJECT} \ncommand\n{word}\nkernels/a.cu:1:1: error: {word}\n"
+    (step,) = failed_steps(text, toolchain_like)
+    (one,) = diagnose([step], {"kernels/a.cu": word}, {OBJECT: "kernels/a.cu"})
+    assert one.message.startswith("aaa") and len(one.message) <= 400
+
+
+def test_many_files_are_capped():
+    """No more than a page, however much is wrong."""
+    files = {f"k{n}.h": "" for n in range(100)}
+    text = "".join(f"k{n}.h:1:1: error: e\n" for n in range(100))
+    assert len(diagnose([Step(OBJECT, 1, text)], files, {})) == DIAGNOSTICS_LIMIT
+
+
+# --- with real compilers ---------------------------------------------------------------------------
+
+QUICK = {'"torch-ext/torch_binding.cpp", ': ""}
+WGMMA = '// wgmma\n__global__ void k() {\n  asm volatile("wgmma.fence.sync.aligned;"); }\n'
+CPU_SRC, CUDA_SRC = 'src = ["kernels/fill.cpp"', 'src = ["kernels/fill.cu"'
+Case = tuple[dict[str, str | None], dict[str, str], Target, list[tuple[str, str | None, int | None]]]
+REAL: dict[str, Case] = {
+    "two files, each with its first error": (
+        {"kernels/fill.cpp": "int f() {\n  return x;\n}\nint y = z;\n", "kernels/two.cpp": "int g( {}\n"},
+        QUICK | {CPU_SRC: TWO},
+        "cpu",
+        [("syntax", "kernels/fill.cpp", 2), ("syntax", "kernels/two.cpp", 1)],
+    ),
+    "a missing header": (
+        {"kernels/fill.cpp": '\n#include "nothere.h"\n'},
+        QUICK,
+        "cpu",
+        [("missing_header", "kernels/fill.cpp", 2)],
+    ),
+    "an unlisted header": (
+        {"kernels/fill.cpp": '\n#include "x.h"\n', "kernels/x.h": ""},
+        {},
+        "cpu",
+        [("missing_header", "kernels/fill.cpp", 2)],
+    ),
+    "an intrinsic without its flag": (
+        {"kernels/fill.cpp": "#include <immintrin.h>\n__m512 f(__m512 a) { return _mm512_add_ps(a, a); }\n"},
+        QUICK,
+        "cpu",
+        [("wrong_arch", "kernels/fill.cpp", 2)],
+    ),
+    "wgmma without 9.0a": ({"kernels/fill.cu": WGMMA}, QUICK, "cuda", [("wrong_arch", "kernels/fill.cu", 3)]),
+    "nvcc's front end": (
+        {"kernels/fill.cu": "__global__ void k(float* p) {\n  p[0] = undefined_name;\n}\n"},
+        QUICK,
+        "cuda",
+        [("syntax", "kernels/fill.cu", 2)],
+    ),
+    "an architecture that nvcc does not know": (
+        {},
+        QUICK | {CUDA_SRC: f'cuda-flags = ["-arch=sm_91"]\n{CUDA_SRC}'},
+        "cuda",
+        [("wrong_arch", "build.toml", 20)],
+    ),
+    "a flag that g++ does not know": (
+        {},
+        QUICK | {CPU_SRC: f'cxx-flags = ["-mfoo"]\n{CPU_SRC}'},
+        "cpu",
+        [("flag_refused", "build.toml", 15)],
+    ),
+    "a flag that is refused": (
+        {},
+        {CPU_SRC: f'cxx-flags = [\n  "-O3",\n  "-fplugin=x.so"]\n{CPU_SRC}'},
+        "cpu",
+        [("flag_refused", "build.toml", 17)],
+    ),
+    "a symbol that is there twice": (
+        {"kernels/fill.cpp": "int f() { return 1; }\n", "kernels/two.cpp": "int f() { return 2; }\n"},
+        QUICK | {CPU_SRC: TWO},
+        "cpu",
+        [("linker", "kernels/two.cpp", None)],
+    ),
+    "a registered function that is not there": (
+        {"torch-ext/torch_binding.cpp": BINDING.replace("TORCH_BOX(&fill)", "TORCH_BOX(&fil)")},
+        {},
+        "cpu",
+        [("binding_mismatch", "torch-ext/torch_binding.cpp", 17)],
+    ),
+    "an include bomb": (
+        {"kernels/fill.cpp": '#include "fill.cpp"\n'},
+        QUICK,
+        "cpu",
+        [("syntax", "kernels/fill.cpp", 1)],
+    ),
+    "build.toml": ({}, {"version = 1": "version = = 1"}, "cpu", [("build_toml", "build.toml", 3)]),
+    "layout": (
+        {},
+        {'"kernels/fill.cpp"': '"kernels/fil.cpp"'},
+        "cpu",
+        [("layout", "build.toml", 15)],
+    ),
+}  # fmt: skip
+
+
+def really(given: Project, target: Target, tools: Toolchain, cache: Path) -> Built:
+    """Build in the local sandbox; skips where this machine lacks a tool."""
+    missing = tools.missing(target)
+    if missing is not None:
+        pytest.skip(missing)
+    return build(given, target, sandbox=LocalSandbox(), toolchain=tools, cache=cache)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", REAL)
+def test_real_compilers(name, toolchain, tmp_path):
+    """The kind and the project's line, from this machine's own tools; the line is quoted as written."""
+    changes, toml, target, expected = REAL[name]
+    given = project(changes, toml=toml)
+    result = really(given, target, toolchain, tmp_path).result
+    assert [(d.kind, d.file, d.line) for d in result.diagnostics] == expected, result.finding
+    for one in result.diagnostics:
+        if one.line is not None:
+            text = next(f.text for f in given.files if f.path == one.file)
+            assert one.source == text.split("\n")[one.line - 1].rstrip()

@@ -1,0 +1,158 @@
+"""Projects that depend on CUTLASS: which headers they get, and what is said where there are none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from harness.builder.config.schema import Dependency
+from harness.builder.flags import compile_argv
+from harness.builder.headers.cutlass import (
+    MEANT,
+    ON_PYPI,
+    Cutlass,
+    choose_cutlass,
+    cutlass_missing,
+    find_cutlass,
+)
+from harness.builder.headers.fetched import Manifest, load_headers, write_manifest
+from harness.builder.layout import Layout, plan_layout
+from harness.builder.toolchain import Toolchain
+from harness.outcome import Cause
+from harness.records import Finding, Project, Target
+from tests.fakes.projects import fake_toolchain, project, toml_of
+
+CUDA_KERNEL = 'backend = "cuda"\ndepends = ["torch"]'
+
+
+def checkout(root: Path, version: str) -> Path:
+    """A folder laid out as CUTLASS's repository."""
+    names = zip(("MAJOR", "MINOR", "PATCH"), version.split("."), strict=True)
+    (root / "include/cutlass").mkdir(parents=True)
+    (root / "include/cutlass/version.h").write_text("".join(f"#define CUTLASS_{n} {v}\n" for n, v in names))
+    (root / "tools/util/include").mkdir(parents=True)
+    return root
+
+
+def fetched(root: Path, name: str, version: str) -> None:
+    """As `liftbench headers NAME` leaves it."""
+    checkout(root / name, version)
+    write_manifest(root / name, Manifest(name=name, wheels=(), files={"include/cutlass/version.h": version}))
+    assert load_headers(root, name) is not None
+
+
+def depending(*names: str) -> Project:
+    """The tiny project, whose CUDA kernel depends on `names`."""
+    wanted = ", ".join(f'"{name}"' for name in ("torch", *names))
+    return project(toml={CUDA_KERNEL: f'backend = "cuda"\ndepends = [{wanted}]'})
+
+
+def planned(given: Project, toolchain: Toolchain, target: Target = "cuda") -> Layout | Finding:
+    """The plan of a build."""
+    return plan_layout(given, toml_of(given), target, toolchain)
+
+
+@pytest.fixture
+def toolchain(tmp_path: Path) -> Toolchain:
+    """With fetched headers for cutlass_3_6 and cutlass_4_0."""
+    fetched(tmp_path / "headers", "cutlass_3_6", "3.6.0")
+    fetched(tmp_path / "headers", "cutlass_4_0", "4.2.0")
+    found = find_cutlass({}, tmp_path / "headers")
+    return fake_toolchain(tmp_path / "toolchain").model_copy(update={"cutlass": found})
+
+
+def test_every_dependency_of_the_schema_has_a_version():
+    """The table follows build.toml's vocabulary, and PyPI's part of it is a part."""
+    assert set(MEANT) == {name for name in get_args(Dependency) if name.startswith("cutlass_")}
+    assert set(ON_PYPI) < set(MEANT)
+
+
+def test_all_files_of_the_project_see_cutlass(toolchain, tmp_path):
+    """As in kernel-builder the binding too; last in the search, and mapped to a name without a path."""
+    layout = planned(depending("cutlass_3_6"), toolchain)
+    assert isinstance(layout, Layout) and layout.units.cutlass is not None
+    root = tmp_path / "headers/cutlass_3_6"
+    for unit in layout.units.units:
+        argv = compile_argv(unit, layout, toolchain)
+        searched = [argv[n + 1] for n, word in enumerate(argv) if word == "-isystem"]
+        assert searched[-3:] == [str(root / "include"), str(root / "tools/util/include"), "stubs"]
+        assert f"-ffile-prefix-map={root}=cutlass" in argv
+    assert root / "include" in toolchain.readable("cuda")
+    assert not any("CUTLASS" in warning for warning in layout.warnings)
+
+
+def test_a_project_without_the_dependency_does_not_see_it(toolchain, tmp_path):
+    """kernel-builder would not have it either."""
+    layout = planned(project(), toolchain)
+    assert isinstance(layout, Layout) and layout.units.cutlass is None
+    words = [word for unit in layout.units.units for word in compile_argv(unit, layout, toolchain)]
+    assert not any("cutlass" in word for word in words)
+
+
+def test_another_version_than_the_one_meant_is_named(toolchain):
+    """cutlass_4_0 gets 4.2.0, which the record says."""
+    layout = planned(depending("cutlass_4_0"), toolchain)
+    assert isinstance(layout, Layout)
+    assert "cutlass_4_0 means CUTLASS 4.0.0; 4.2.0 is used, the nearest that PyPI has" in layout.warnings
+
+
+@pytest.mark.parametrize("name", sorted(set(MEANT) - {"cutlass_3_6", "cutlass_4_0"}))
+def test_missing_headers_are_the_machines_fault(name, toolchain):
+    """The finding names the kernel, and the command or the variable that helps."""
+    finding = planned(depending(name), toolchain)
+    assert isinstance(finding, Finding) and finding.cause is Cause.NO_TOOLCHAIN
+    assert f"[kernel.fill_cuda] depends on {name}" in finding.message
+    assert f"CUTLASS_SRC_DIR to a checkout of CUTLASS {MEANT[name]}" in finding.message
+    assert (f"`liftbench headers {name}`" in cutlass_missing(name)) == (name in ON_PYPI)
+
+
+def test_cutlass_src_dir_comes_first_and_serves_every_version(tmp_path):
+    """As in kernel-builder's CMake project; its contents decide the digest."""
+    fetched(tmp_path / "headers", "cutlass_3_6", "3.6.0")
+    env = {"CUTLASS_SRC_DIR": str(checkout(tmp_path / "source", "3.9.2"))}
+    found = find_cutlass(env, tmp_path / "headers")
+    assert [cutlass.version for cutlass in found] == ["3.9.2", "3.6.0"]
+    chosen = choose_cutlass("cutlass_3_6", found)
+    assert chosen is not None and chosen.origin == "CUTLASS_SRC_DIR"
+    toolchain = fake_toolchain(tmp_path / "t").model_copy(update={"cutlass": found})
+    layout = planned(depending("cutlass_3_6"), toolchain)
+    assert isinstance(layout, Layout)
+    assert any("3.9.2 is used, from CUTLASS_SRC_DIR" in warning for warning in layout.warnings)
+    exact = planned(depending("cutlass_3_9"), toolchain)
+    assert isinstance(exact, Layout) and not any("is used" in warning for warning in exact.warnings)
+    (tmp_path / "source/include/cutlass/version.h").write_text("// edited\n")
+    edited = find_cutlass(env, tmp_path / "headers")
+    assert edited[0].digest != found[0].digest and edited[0].version == "?.?.?"
+
+
+def test_a_variable_that_leads_nowhere_finds_nothing(tmp_path):
+    """A missing or foreign folder is as if nothing had been set."""
+    for place in (tmp_path / "absent", tmp_path):
+        assert find_cutlass({"CUTLASS_SRC_DIR": str(place)}, tmp_path / "headers") == ()
+
+
+def test_two_versions_in_one_project_are_one(toolchain):
+    """Upstream has one CUTLASS for all files; which one stands in a warning."""
+    text = 'backend = "cuda"\ndepends = ["torch", "cutlass_4_0", "cutlass_3_6"]'
+    layout = planned(project(toml={CUDA_KERNEL: text}), toolchain)
+    assert isinstance(layout, Layout) and layout.units.cutlass is not None
+    assert layout.units.cutlass.name == "cutlass_4_0"
+    assert any("several CUTLASS versions: cutlass_4_0 is used" in warning for warning in layout.warnings)
+
+
+def test_the_cpu_target_needs_no_cutlass(tmp_path):
+    """Upstream includes it only where the language is CUDA."""
+    given = project(
+        toml={'backend = "cpu"\ndepends = ["torch"]': 'backend = "cpu"\ndepends = ["cutlass_3_9"]'}
+    )
+    assert isinstance(planned(given, fake_toolchain(tmp_path), "cpu"), Layout)
+
+
+def test_builds_are_keyed_by_the_headers(toolchain):
+    """What was compiled against other headers is another build; cpu builds do not care."""
+    bare = toolchain.model_copy(update={"cutlass": ()})
+    assert bare.facts("cuda") != toolchain.facts("cuda") and bare.facts("cpu") == toolchain.facts("cpu")
+    [first, _] = toolchain.cutlass
+    assert isinstance(first, Cutlass) and "/" not in first.fact
