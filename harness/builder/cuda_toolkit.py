@@ -45,6 +45,17 @@ class CudaToolkit(Record):
         found = [] if self.library is None else self.library.glob("libcudart.so*")
         return min(found, key=lambda p: len(p.name), default=None)
 
+    @property
+    def newest_gxx(self) -> int | None:
+        """Newest major version of g++ that nvcc works with, by its own header; None if it does not say."""
+        header = None if self.include is None else self.include / "crt/host_config.h"
+        if header is None or not header.is_file():
+            return None
+        found = re.search(
+            r"gcc versions later than (\d+) are not supported", header.read_text(errors="replace")
+        )
+        return int(found[1]) if found else None
+
 
 def _wheel_roots() -> list[Path]:
     """`nvidia/cu13` and the like in site-packages: where the CUDA 13 wheels unpack."""

@@ -138,6 +138,12 @@ class Toolchain(Record):
         version = self.cuda.version
         if self.cuda.include is None or self.cuda.cudart is None:
             return f"nvcc {version} has no CUDA headers or no libcudart: {CUDA_EXTRA}"
+        newest = self.cuda.newest_gxx
+        if newest is not None and self._gxx_major() > newest:
+            return (
+                f"nvcc {version} works with g++ up to {newest}, found {self.gxx_version}: "
+                f"apt-get install g++-{newest}, and put it first on PATH as g++"
+            )
         # As torch.utils.cpp_extension: another major version cannot be loaded beside torch's own.
         if self.torch_cuda is not None and _major(self.torch_cuda) != _major(version):
             return f"torch {self.torch_version} needs nvcc {self.torch_cuda}, found {version}"

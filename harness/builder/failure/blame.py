@@ -118,7 +118,9 @@ class Run:
         if failure.limit:
             return Finding(cause=Cause.BUILD_LIMIT, message=failure.message)
         gap = toolkit_gap(failure.message, self.toolchain) if self.layout.target == "cuda" else None
-        if gap is not None:
+        header = missing_header(failure.message)
+        # Asked again here too: a header that is there is no gap, whatever a message says.
+        if gap is not None and (header is None or not self.sees(header)):
             message = f"this machine cannot build it: {gap}\n{failure.message}"
             return Finding(cause=Cause.NO_TOOLCHAIN, message=message)
         cause = Cause.LINK_ERROR if failure.linking else Cause.COMPILE_ERROR

@@ -34,12 +34,18 @@ _LIMIT: Final = re.compile(
 _NO_HEADER = re.compile(
     r"(?:[^\s:][^:\n]*:\d+(?::\d+)?: fatal error: )?([\w./+-]+): No such file or directory\s*$"
 )
-# What a whole CUDA toolkit and a CUDA build of torch have, and a bare compiler has not.
+# What a whole CUDA toolkit and a CUDA build of torch have, and a bare compiler has not: exact names (of
+# CUDA 13.0 and torch 2.13), since a project whose header does not exist anywhere fails by its own fault.
 _TOOLKIT_HEADER = re.compile(
-    r"(cublas|cusparse|cusolver|curand|cufft|nvrtc|nvml|nvJitLink|nvtx3/|cuda_?[Pp]rofiler|THC/)[\w./]*\.(h|hpp|cuh)"
-    r"|ATen/cuda/CUDAConfig\.h|c10/cuda/impl/cuda_cmake_macros\.h"
+    r"""(?:cublas(?:Lt|Xt|_api|_v2)? | cudalibxt | nvblas | cufft(?:Xt|w)? | cusparse(?:_v2)?
+        | curand(?:_(?:kernel|discrete2?|globals|lognormal|mrg32k3a|normal(?:_static)?|philox4x32_x|poisson
+            |mtgp32(?:_host|_kernel|dc_p_11213)?|precalc|uniform))?
+        | cusolver(?:Dn|Mg|Rf|Sp|Sp_LOWLEVEL_PREVIEW|_common) | nvJitLink | nvml | nvrtc
+        | nvtx3/nvToolsExt(?:Cuda|CudaRt|Sync)? | cuda_profiler_api | cudaProfiler
+        | ATen/cuda/CUDAConfig | c10/cuda/impl/cuda_cmake_macros)\.h
+        | nvtx3/nvtx3\.hpp | THC/THC(?:Atomics|DeviceUtils)\.cuh""",
+    re.X,
 )
-_GXX_TOO_NEW = re.compile(r"^\S*host_config\.h:.*unsupported GNU version", re.M)
 _STUBBED_NAME = re.compile(r"error: .*\b(cublas|cusparse|cusolver)\w+")
 
 
@@ -149,8 +155,6 @@ def missing_header(message: str) -> str | None:
 
 def toolkit_gap(message: str, toolchain: Toolchain) -> str | None:
     """What of a whole CUDA installation a CUDA project needs and this machine lacks, or None."""
-    if _GXX_TOO_NEW.search(message):
-        return f"nvcc does not know {toolchain.gxx_version}"
     header = missing_header(message)
     if header is not None:
         gap = f"its CUDA has no {header}: run `liftbench headers cuda`"

@@ -129,6 +129,20 @@ def test_torch_and_nvcc_must_agree_on_the_major_version(tmp_path):
     assert "needs nvcc 12.8" in (other.missing("cuda") or "")
 
 
+def test_nvcc_must_know_the_compiler(tmp_path):
+    """nvcc's own header names the newest g++; a newer one is refused before anything is compiled."""
+    toolchain = fake_toolchain(tmp_path)
+    assert toolchain.cuda is not None and toolchain.cuda.include is not None
+    assert toolchain.missing("cuda") is None and toolchain.cuda.newest_gxx is None
+    header = toolchain.cuda.include / "crt/host_config.h"
+    header.parent.mkdir(parents=True)
+    header.write_text("#error -- unsupported GNU version! gcc versions later than 15 are not supported!")
+    for version, fits in (("g++ (Debian 15.2.0-1) 15.2.0", True), ("g++ (GCC) 16.1.0", False)):
+        changed = toolchain.model_copy(update={"gxx_version": version})
+        assert (changed.missing("cuda") is None) == fits and changed.missing("cpu") is None
+    assert "g++-15" in (changed.missing("cuda") or "")
+
+
 def test_the_sandbox_is_told_what_to_read(tmp_path):
     """Toolkit only for CUDA builds."""
     toolchain = fake_toolchain(tmp_path)
