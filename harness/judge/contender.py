@@ -37,7 +37,8 @@ _JIT_CACHES = {
     "TORCHINDUCTOR_COMPILE_THREADS": "1",
 }
 _SPIN_S = 0.05
-_OUTPUT_TAIL = 600
+_JIT_CALL_S = 120.0  # torch.compile of one small op took 46 s on a loaded two-core machine
+_OUTPUT_SHOWN = 600  # at either end: an error comes first, and torch's backtrace after it
 
 
 class Failed(Exception):
@@ -91,10 +92,10 @@ class Contender:
     ) -> None:
         """Starts the worker; call load() next. Raises SandboxError when it cannot be started.
 
-        `wall_s` bounds its whole life, `call_s` one exchange.
+        `wall_s` bounds its whole life, `call_s` one exchange (more where the project compiles in it).
         """
         self._source = source
-        self._call_s = call_s
+        self._call_s = max(call_s, _JIT_CALL_S) if source.jit else call_s
         self.operators: int | None = None
         """How many operators are in the project's namespace, as the worker says; None before load()."""
         inputs = {"worker.py": _WORKER}
@@ -339,7 +340,7 @@ _CAUSES: dict[str, Cause] = {
 def exit_finding(facts: ExitFacts, doing: str) -> Finding:
     """What the end of a worker means. Raises SandboxError when the sandbox itself failed."""
     if facts.status == "sandbox_error":
-        raise SandboxError(f"the sandbox could not start a worker: {facts.output.strip()[-_OUTPUT_TAIL:]}")
+        raise SandboxError(f"the sandbox could not start a worker: {facts.output.strip()[-_OUTPUT_SHOWN:]}")
     how = {
         "ok": "the process exited by itself (code 0)",
         "nonzero": f"the process exited by itself (code {facts.code})",
@@ -351,8 +352,10 @@ def exit_finding(facts: ExitFacts, doing: str) -> Finding:
         "disk_limit": "the process wrote more than allowed",
         "gpu_fault": "the GPU reported a fault of the process",
     }[facts.status]
-    tail = facts.output.strip()[-_OUTPUT_TAIL:]
-    message = f"{how} {doing}".strip() + (f"\nlast output (untrusted): {tail}" if tail else "")
+    output = facts.output.strip()
+    if len(output) > 2 * _OUTPUT_SHOWN:
+        output = f"{output[:_OUTPUT_SHOWN]}\n...\n{output[-_OUTPUT_SHOWN:]}"
+    message = f"{how} {doing}".strip() + (f"\nits output (untrusted): {output}" if output else "")
     return Finding(cause=_CAUSES[facts.status], message=message)
 
 

@@ -24,6 +24,7 @@ _KINDS: Final[dict[Cause, DiagnosticKind]] = {
 }
 _TOML: Final = "build.toml"
 _AT = re.compile(r"at line (\d{1,7})(?:, column (\d{1,7}))?")
+_ADVICE = re.compile(r"^line (\d{1,7}): ", re.M)
 _FILE_LINE = re.compile(r"([\w.+@,=/-]+):(\d{1,7})(?:: | (?=includes ))", re.A)
 _PREAMBLE: Final = "build.toml is not valid: "
 _UNKNOWN_KEY = re.compile(r"[Uu]nknown field [`'\"]?([\w-]+)")
@@ -48,7 +49,9 @@ def refusal(finding: Finding, files: Mapping[str, str]) -> Diagnostic:
     at = _AT.search(finding.message)
     if at is not None:
         return _diagnostic(kind, _reason(finding.message), files, _TOML, int(at[1]), at[2])
-    return _diagnostic(kind, message, files, _TOML, _line_of(message, files[_TOML]))
+    advised = _ADVICE.search(finding.message)
+    line = int(advised[1]) if advised is not None else _line_of(message, files[_TOML])
+    return _diagnostic(kind, message, files, _TOML, line)
 
 
 def _reason(message: str) -> str:
@@ -116,7 +119,7 @@ def _table(toml: str, name: str | None) -> Iterator[tuple[int, str]]:
 
 # --- failed imports ------------------------------------------------------------------------------
 
-_UNDEFINED = re.compile(r"undefined symbol: (\w{1,500})")
+_UNDEFINED = re.compile(r"undefined symbol: ([^\s(]{1,500})")
 _SCHEMA = re.compile(
     r"doesn't match the expected function schema|<--- HERE|aoti_torch_library_\w+\([^)\n]*\) API call failed"
     r"|Tried to register (?:an operator|multiple)"
@@ -143,8 +146,10 @@ def load_failure(message: str, files: Mapping[str, str]) -> tuple[Diagnostic, ..
 
 
 def _function_name(symbol: str) -> str:
-    """`_Z11fill_floatsPflf` -> `fill_floats`; of a nested name the last part, as far as it can be read."""
-    rest = symbol.removeprefix("_ZNK").removeprefix("_ZN").removeprefix("_Z") if symbol[:2] == "_Z" else ""
+    """`_Z11fill_floatsPflf` or `demo::fill_floats` -> `fill_floats`: the last part, if it can be read."""
+    if symbol[:2] != "_Z":
+        return symbol.partition("<")[0].rpartition("::")[2] or symbol
+    rest = symbol.removeprefix("_ZNK").removeprefix("_ZN").removeprefix("_Z")
     name = symbol
     while (length := re.match(r"\d{1,3}", rest)) is not None:
         size = int(length[0])

@@ -118,6 +118,13 @@ def test_the_reason_of_upstreams_parser_is_the_message():
     assert (one.message, one.column) == ("invalid string", 11)
 
 
+def test_the_line_of_our_advice_is_the_place():
+    """Where our advice names a line of build.toml, that is where to look."""
+    message = "build.toml is not valid: did not match v4\nline 2: write `edition = 5`"
+    one = refusal(Finding(cause=Cause.BAD_BUILD_TOML, message=message), FILES_OF)
+    assert (one.file, one.line) == ("build.toml", 2)
+
+
 def test_a_project_without_build_toml_has_no_place():
     """There is nothing to point into."""
     one = refusal(Finding(cause=Cause.BAD_BUILD_TOML, message="build.toml is missing"), {})
@@ -125,7 +132,7 @@ def test_a_project_without_build_toml_has_no_place():
 
 
 MISMATCH = """\
-last output (untrusted): terminate called after throwing an instance of 'c10::Error'
+its output (untrusted): terminate called after throwing an instance of 'c10::Error'
   what():  Inferred operator schema for a C++ kernel function doesn't match the expected function schema.
   operator: _fill_it::fill
   expected schema: _fill_it::fill(Tensor($0! -> ) out, float value) -> ()
@@ -146,6 +153,9 @@ def test_a_failed_import_points_at_the_binding():
     (one,) = load_failure("ImportError: x.so: undefined symbol: _Z11fill_floatsPflf", FILES)
     assert (one.kind, one.file, one.line) == ("binding_mismatch", "torch-ext/torch_binding.cpp", 8)
     assert "(fill_floats)" in one.message
+    for written in ("demo::fill_floats(float*, long)", "demo::fill_floats<float>(float*)", "fill_floats"):
+        (same,) = load_failure(f"undefined symbol: {written}", FILES)
+        assert (same.file, same.line) == (one.file, one.line), written
     (two,) = load_failure(MISMATCH, FILES)
     assert (two.file, two.line) == ("torch-ext/torch_binding.cpp", 12)
     assert two.message == "Type mismatch in argument 2: float vs int."
