@@ -17,6 +17,8 @@ from harness.records import Finding, Project, ProjectFile, Reply
 
 MAX_FILES = 64
 MAX_BYTES = 1 << 20
+_NAMING_LIMIT = 1_000
+"""Longer lines name no file; the patterns below take quadratic time on them."""
 
 _FENCE = re.compile(r"^(?P<indent> {0,3})(?P<marks>`{3,}|~{3,})(?P<info>[^\n]*)$")
 # A path has a suffix or is one of the known bare names; directories and words are no paths.
@@ -67,15 +69,15 @@ def _closes(line: str, marks: str) -> bool:
 
 def _path_of(block: Block) -> tuple[str, str] | None:
     """The block's path and its contents: from the info string, the text above, or a first comment."""
-    in_info = _PATH_WORD.search(block.info)
+    in_info = _PATH_WORD.search(block.info[:_NAMING_LIMIT])
     if in_info:
         return in_info[1], block.text
-    if _HEADING.match(block.above):
+    if len(block.above) <= _NAMING_LIMIT and _HEADING.match(block.above):
         in_heading = _PATH_WORD.findall(block.above)
         if len(in_heading) == 1:
             return in_heading[0], block.text
     first, _, rest = block.text.partition("\n")
-    comment = _COMMENT.match(first)
+    comment = _COMMENT.match(first[:_NAMING_LIMIT])
     if comment:
         return comment[1], rest
     return None

@@ -11,7 +11,7 @@ import json
 import math
 from typing import Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, field_validator, model_validator
 
 from harness.outcome import POLICY, Cause, Stage, Verdict
 
@@ -266,6 +266,12 @@ class Reply(Record):
     latency_s: float | None = None
     recorded: bool = False
     """Replayed from a recording rather than asked now."""
+
+    @field_validator("text")
+    @classmethod
+    def _is_unicode(cls, text: str) -> str:
+        """Half of a surrogate pair, which JSON may carry, cannot be stored: it becomes U+FFFD."""
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 # --- projects --------------------------------------------------------------------------------

@@ -86,7 +86,7 @@ def test_worker_is_told_nothing_but_what_is_documented() -> None:
     """Messages hold the documented keys only: no expected value, no stage, no name."""
     _, worker = run_check(right)
     keys = {
-        "load": {"op", "kind", "path", "module", "function"},
+        "load": {"op", "kind", "path", "module", "function", "namespace"},
         "plan": {"op", "set_bytes", "sets", "operands", "scalars"},
         "call": {"op", "sets", "size", "rounds"},
     }
