@@ -9,7 +9,7 @@ LiftbenchError
      |- DeviceError     a GPU failed
      |- HarnessBug      we broke an invariant of our own
 
-A bad project is no exception: it is a `Finding` (see records.py).
+A bad project is no exception: it is a `Finding` (see records/project.py).
 """
 
 from __future__ import annotations

@@ -13,6 +13,8 @@ from tests.fakes.overlays import ZOO, throw_away_task, zoo_project
 
 NAMES = sorted(path.parent.name for path in ZOO.glob("*/zoo.toml"))
 
+TRIES = 3
+
 
 def _processes_called(name: str) -> list[str]:
     found = []
@@ -32,7 +34,12 @@ def test_project_of_the_zoo(name: str, grader: Grader) -> None:
     """Verdict and cause are those of zoo.toml, the message names the reason, and no process stays."""
     expected = tomllib.loads((ZOO / name / "zoo.toml").read_text())
     token = secrets.token_hex(8)
-    grade = grader.grade(zoo_project(name, token), throw_away_task("scale"))
+    for _ in range(TRIES):
+        grade = grader.grade(zoo_project(name, token), throw_away_task("scale"))
+        # A noisy host widens what a clock may claim: such a grade is flagged and never ranked.
+        noisy = grade.timing is not None and "noisy host" in grade.timing.flags
+        if grade.finding.cause == expected["cause"] or not noisy:
+            break
     assert (grade.verdict, grade.finding.cause) == (expected["verdict"], expected["cause"]), grade.finding
     assert expected["message"] in grade.finding.message
     if "diagnostic" in expected:

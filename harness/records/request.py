@@ -1,0 +1,135 @@
+"""Records of skills, arms and what is exchanged with a model."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import field_validator, model_validator
+
+from harness.records.base import Record, digest_of
+
+
+class Skill(Record):
+    """An Agent Skill as the student may see it."""
+
+    name: str
+    description: str
+    body: str
+    """SKILL.md without its frontmatter."""
+    files: tuple[str, ...]
+    """Relative paths of all files, sorted."""
+    digest: str
+    """Over all files, paths and bytes."""
+
+
+class Arm(Record):
+    """What is held different between trials: which skill text, if any, the student is given."""
+
+    kind: Literal["without_skill", "with_skill", "placebo", "old_skill"]
+    skills: tuple[str, ...] = ()
+    """Digests, in the order in which they are presented."""
+    delivery: Literal["body", "disclosed"] = "body"
+
+    @property
+    def id(self) -> str:
+        """Short and stable: the kind, then 8 hex digits where a skill or delivery matters."""
+        if self.kind == "without_skill":
+            return "without_skill"
+        return f"{self.kind}-{digest_of([list(self.skills), self.delivery])[:8]}"
+
+    @model_validator(mode="after")
+    def _skills_fit_kind(self) -> Self:
+        if (self.kind == "without_skill") != (not self.skills):
+            raise ValueError(f"arm {self.kind}: skills do not fit the kind")
+        return self
+
+
+class Sampling(Record):
+    """What is asked of a model beside the messages; None leaves the provider's default."""
+
+    max_output_tokens: int = 16_000
+    temperature: float | None = None
+    seed: int | None = None
+
+
+class ModelSpec(Record):
+    """A model as the user names it: `provider/model`, and where to reach it."""
+
+    name: str
+    base_url: str | None = None
+
+    @property
+    def provider(self) -> str:
+        """The part before the first slash."""
+        return self.name.partition("/")[0]
+
+    @property
+    def model(self) -> str:
+        """The part after the first slash."""
+        return self.name.partition("/")[2]
+
+    @property
+    def slug(self) -> str:
+        """Safe as a folder name."""
+        return "".join(c if c.isalnum() or c in "-._" else "-" for c in self.name).strip("-.")
+
+    @model_validator(mode="after")
+    def _has_both_parts(self) -> Self:
+        if not self.provider or not self.model:
+            raise ValueError(f"model {self.name!r}: expected provider/model, such as openai/gpt-5-mini")
+        return self
+
+
+class Message(Record):
+    """One message of a conversation."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+class Request(Record):
+    """One call to a model: the whole prompt, and which trial it is for."""
+
+    messages: tuple[Message, ...]
+    sampling: Sampling
+    task: str
+    arm: str
+    """Arm.id; never part of the prompt."""
+    repeat: int
+    turn: int = 0
+
+    @property
+    def prompt_digest(self) -> str:
+        """Over the messages only: what the student reads."""
+        return digest_of([[m.role, m.content] for m in self.messages])
+
+
+class Usage(Record):
+    """Tokens as the provider counts them; None is unknown. Cached and reasoning are parts, not additions."""
+
+    input_tokens: int | None = None
+    cached_input_tokens: int | None = None
+    output_tokens: int | None = None
+    reasoning_tokens: int | None = None
+
+
+class Reply(Record):
+    """What a model answered."""
+
+    text: str
+    stop: Literal["end", "length", "refusal", "other"]
+    model_label: str
+    """The model as the provider (or the recording) names it."""
+    created: str
+    """UTC, ISO 8601."""
+    usage: Usage = Usage()
+    cost_usd: float | None = None
+    latency_s: float | None = None
+    recorded: bool = False
+    """Replayed from a recording rather than asked now."""
+
+    @field_validator("text")
+    @classmethod
+    def _is_unicode(cls, text: str) -> str:
+        """Half of a surrogate pair, which JSON may carry, cannot be stored: it becomes U+FFFD."""
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

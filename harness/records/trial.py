@@ -1,0 +1,162 @@
+"""Records of trials, machines and runs."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import model_validator
+
+from harness.outcome import POLICY, Cause, Verdict
+from harness.records.base import SCHEMA_VERSION, Protocol, Record, Target, digest_of
+from harness.records.grade import Grade
+from harness.records.request import Arm, ModelSpec, Reply, Sampling
+
+
+class Turn(Record):
+    """One exchange with the student and what became of it."""
+
+    index: int
+    prompt_digest: str
+    reply: Reply
+    project: str | None
+    """Project digest."""
+    grade: Grade | None
+    """None when grading failed for a reason of ours (TrialRecord.infra says which)."""
+
+
+class TrialKey(Record):
+    """Which trial: the coordinates in a run."""
+
+    task: str
+    model: str
+    """ModelSpec.name."""
+    arm: str
+    """Arm.id."""
+    repeat: int
+    """From 0."""
+
+    @property
+    def folder(self) -> str:
+        """Where its files lie in the run's folder."""
+        return f"trials/{self.task}/{ModelSpec(name=self.model).slug}/{self.arm}/{self.repeat}"
+
+
+class InfraFailure(Record):
+    """A failure of ours during one attempt."""
+
+    cause: Cause
+    message: str
+    at: str
+    """UTC, ISO 8601."""
+
+    @model_validator(mode="after")
+    def _is_ours(self) -> Self:
+        if POLICY[self.cause].verdict is not Verdict.INFRA:
+            raise ValueError(f"{self.cause} is not an infrastructure failure")
+        return self
+
+
+class TrialRecord(Record):
+    """One finished trial: a line of trials.jsonl."""
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    key: TrialKey
+    generation_key: str
+    """Digest of prompt, model, sampling and repeat: what was paid for."""
+    grading_key: str | None
+    """Digest of project, task, grader version, image and device; None when there was no project."""
+    turns: tuple[Turn, ...]
+    failures: tuple[InfraFailure, ...] = ()
+    """Of every attempt, in order; attempts = failures + 1 unless the last one failed too."""
+    infra: bool = False
+    """Every attempt failed: not scored."""
+    started: str
+    finished: str
+
+    @property
+    def grade(self) -> Grade | None:
+        """The grade that counts: the last turn's."""
+        return self.turns[-1].grade if self.turns else None
+
+    @property
+    def verdict(self) -> Verdict:
+        """The trial's verdict."""
+        grade = self.grade
+        return Verdict.INFRA if self.infra or grade is None else grade.verdict
+
+    @model_validator(mode="after")
+    def _graded_unless_infra(self) -> Self:
+        if self.infra and not self.failures:
+            raise ValueError("an infra trial records its failures")
+        if not self.infra and (not self.turns or self.turns[-1].grade is None):
+            raise ValueError("a trial that did not fail for us has a grade")
+        return self
+
+
+class MachineFacts(Record):
+    """The machine that graded; None is absent or unknown."""
+
+    platform: str
+    python: str
+    cpu: str
+    cpu_count: int
+    torch: str | None
+    gpu: str | None = None
+    gpu_uuid: str | None = None
+    driver: str | None = None
+    cuda: str | None = None
+    """CUDA version of the nvcc in use."""
+    nvcc: str | None = None
+    gxx: str | None = None
+
+    @property
+    def digest(self) -> str:
+        """12 hex digits: the same machine and software give the same one."""
+        return digest_of(self.model_dump())[:12]
+
+
+class RunConfig(Record):
+    """A resolved `eval`: everything that decides which trials there are and how they are judged."""
+
+    tasks: tuple[str, ...]
+    skills: tuple[str, ...]
+    """Names as the user gave them, for display; the arms hold the digests."""
+    models: tuple[ModelSpec, ...]
+    arms: tuple[Arm, ...]
+    repeats: int
+    target: Target
+    protocol: Protocol
+    sandbox: str
+    sampling: Sampling
+    turns: int = 1
+    metric: Literal["deployed", "correct", "compiles"]
+    """The primary metric, fixed before the run."""
+    seed: int
+    """Of the order of trials; nothing secret is drawn from it."""
+
+
+class RunLock(Record):
+    """What the run was pinned to: a resume with other digests is refused."""
+
+    grader_version: str
+    tasks: dict[str, str]
+    """Task id to digest."""
+    families: dict[str, str]
+    """Task id to family: a report must not need the task folders."""
+    skills: dict[str, str]
+    """Skill name to digest, for every skill of every arm."""
+    prompts: dict[str, str]
+    """`task/arm` to prompt digest."""
+    machine: MachineFacts
+    image: str | None = None
+    """Sandbox image digest, where there is one."""
+
+
+class RunRecord(Record):
+    """run.json: what a run is."""
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    run_id: str
+    created: str
+    config: RunConfig
+    lock: RunLock
