@@ -34,6 +34,8 @@ _RECIPE: Final = 1
 _ROOM_BYTES: Final = 4 << 30
 """Five with all of torch (716 MB each), or fifty with its stable ABI (77 MB)."""
 _LIMITS: Final = Limits(wall_s=300.0, memory_bytes=6 << 30, file_bytes=2 << 30)
+_WANTED_IN_VAIN: Final = 3
+"""Making one takes 2 to 4 times what it saves (docs/building.md)."""
 _PIECE: Final = 200 << 20  # a sandbox hands out at most 256 MiB at a time
 _MOST_PIECES: Final = 10
 
@@ -43,7 +45,9 @@ _ONCE = re.compile(r"#\s*pragma\s+once")
 _HEAVY = re.compile(r"(?:torch|ATen)/[\w/]+\.h")
 # Headers that a second include does not change: all of these are guarded, but for cassert.
 _KNOWN = re.compile(r"(?:torch|ATen|c10)/[\w/]+\.h|Python\.h|(?!cassert$)[a-z_]+")
-_STABLE_ABI = re.compile(r'<torch/(?:csrc/stable|headeronly)/|"|<(?!torch/|ATen/|c10/)')
+_STABLE_ABI = re.compile(
+    r'<torch/(?:csrc/stable|headeronly|csrc/inductor/aoti_torch/c)/|"|<(?!torch/|ATen/|c10/)'
+)
 _HARMLESS_FLAG = re.compile(r"-[WDUI]")
 _DEPENDENCIES: Final = "dependencies"
 _REGISTRATION: Final = '"registration.h"'
@@ -115,8 +119,9 @@ class PrecompiledHeaders:
     def directory(self, unit: Unit, layout: Layout) -> Path | None:
         """What g++ is to search first for `unit`; None where there is nothing for it.
 
-        That of the stable ABI (3 s, 77 MB) is made at once, so that the second project of a run has it;
-        any other when it is wanted for the second time, as making it takes three times what it saves.
+        That of the stable ABI (3 s, 77 MB) is made at once, so that the second project of a run has it.
+        Any other is made when it has been wanted in vain as often as pays for it: many students begin
+        their files in ways of their own.
         """
         if unit.language != "cxx" or not all(_HARMLESS_FLAG.match(flag) for flag in unit.flags):
             return None
@@ -129,10 +134,8 @@ class PrecompiledHeaders:
         place = self._root / key[:2] / key
         if not place.is_dir():
             place.parent.mkdir(parents=True, exist_ok=True)
-            wanted = place.with_suffix(".wanted")
             light = all(_STABLE_ABI.match(header) for header in headers)
-            if not light and not wanted.exists():
-                wanted.touch()
+            if not light and _wanted(place.with_suffix(".wanted")) <= _WANTED_IN_VAIN:
                 return None
             with FileLock(place.with_suffix(".lock")):
                 if not place.is_dir():
@@ -203,6 +206,13 @@ class PrecompiledHeaders:
                 process.close()
         left = [out / "header/piece-00", out / "header" / _DEPENDENCIES]
         return "ok" if all(file.is_file() for file in left) else "sandbox_error"
+
+
+def _wanted(file: Path) -> int:
+    """How often it has been wanted, this time included: one byte each."""
+    with file.open("ab") as stream:
+        stream.write(b".")
+        return stream.tell()
 
 
 def _join(pieces: list[Path], whole: Path) -> None:
