@@ -4,28 +4,16 @@ from __future__ import annotations
 
 import secrets
 import tomllib
-from pathlib import Path
 
 import pytest
 
 from harness.grade import Grader
 from tests.fakes.overlays import ZOO, throw_away_task, zoo_project
+from tests.fakes.processes import processes_naming
 
 NAMES = sorted(path.parent.name for path in ZOO.glob("*/zoo.toml"))
 
 TRIES = 3
-
-
-def _processes_called(name: str) -> list[str]:
-    found = []
-    for entry in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            command = entry.read_bytes()
-        except OSError:
-            continue  # It ended.
-        if name.encode() in command:
-            found.append(entry.parent.name)
-    return found
 
 
 @pytest.mark.slow
@@ -46,7 +34,7 @@ def test_project_of_the_zoo(name: str, grader: Grader) -> None:
         assert grade.build is not None
         (said,) = grade.build.diagnostics
         assert [v for v in (said.kind, said.file, said.line) if v is not None] == expected["diagnostic"]
-    assert _processes_called(f"liftbench-zoo-{token}") == []
+    assert processes_naming(f"liftbench-zoo-{token}") == []
 
 
 def test_zoo_is_complete() -> None:

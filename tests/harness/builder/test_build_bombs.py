@@ -12,6 +12,7 @@ from harness.builder.toolchain import Toolchain
 from harness.outcome import Cause
 from harness.records import DiagnosticKind
 from sandboxes.local import LocalSandbox
+from tests.fakes.processes import processes_naming
 from tests.fakes.projects import project
 
 TEMPLATES = """\
@@ -30,19 +31,6 @@ BOMBS: dict[str, tuple[str, float, int, Cause, DiagnosticKind]] = {
     "a giant array": (ARRAY, 60.0, 8 << 30, Cause.BUILD_LIMIT, "other"),
 }
 """Text, limits, what comes of it. A file is limited to 256 MiB, which the array goes over."""
-
-
-def processes_naming(word: str) -> list[str]:
-    """Command lines on this machine that hold `word`."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            command = entry.read_bytes()
-        except OSError:
-            continue  # It ended.
-        if word.encode() in command:
-            found.append(command.decode(errors="replace"))
-    return found
 
 
 @pytest.mark.slow
