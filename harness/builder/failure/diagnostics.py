@@ -45,6 +45,7 @@ _BINDING_HEADER = re.compile(
     r"|ATen/core/op_registration/|ATen/core/(?:ivalue|function_schema|dispatch/)|c10/util/(?:Metaprog|TypeList))"
 )
 _REGISTRATION = re.compile(r"\.(?:impl|def|fallback)\s*\(|TORCH_(?:LIBRARY|BOX|FN)|REGISTER_EXTENSION")
+_COMPLETE = re.compile(r"[;{}]\s*$|^\s*REGISTER_EXTENSION\(.*\)\s*$")  # that macro needs no semicolon
 _REDECLARED = re.compile(r"ambiguating new declaration|conflicting declaration")
 _QUOTED = re.compile(r"'([^']+)'")
 _FORGOTTEN = re.compile(r"expected |missing terminating|stray |unterminated ")
@@ -179,7 +180,7 @@ class _Reading:
         statement = ""
         for number in range(last, max(0, last - 4), -1):
             line = lines[number - 1] if number <= len(lines) else ""
-            if statement and line.rstrip().endswith((";", "{", "}")):
+            if statement and (not line.strip() or _COMPLETE.search(line)):
                 break
             statement = f"{line}\n{statement}"
         return _REGISTRATION.search(statement) is not None

@@ -41,7 +41,19 @@ def test_help_loads_nothing_heavy() -> None:
 
 @pytest.mark.parametrize(
     "command",
-    [["eval"], ["grade"], ["validate"], ["runs"], ["show"], ["report"], ["doctor"], ["tasks"], ["skills"]],
+    [
+        ["eval"],
+        ["build"],
+        ["headers"],
+        ["grade"],
+        ["validate"],
+        ["runs"],
+        ["show"],
+        ["report"],
+        ["doctor"],
+        ["tasks"],
+        ["skills"],
+    ],
     ids=" ".join,
 )
 def test_every_command_explains_itself(command: list[str]) -> None:
