@@ -21,6 +21,7 @@ from harness.catalogue import LoadedTask
 from harness.errors import HarnessBug, UsageError
 from harness.load_stage import (
     call_flags,
+    cannot_run_cuda,
     explained,
     forbidden_calls,
     no_operators,
@@ -28,6 +29,7 @@ from harness.load_stage import (
     unmeasured,
     unresolved_symbols,
     wants_gpu,
+    wrong_package,
 )
 from harness.machine import Phases, QuietLock, judge_and_worker_cpus
 from harness.outcome import POLICY, Cause, Stage, Verdict
@@ -227,7 +229,7 @@ class _Grading:
         if built.result.finding is not None:
             return self.ended(Stage.BUILD, built.result.finding)
         task = self._loaded.task
-        finding = _wrong_package(built.result, task) or forbidden_calls(built.result, task)
+        finding = wrong_package(built.result, task) or forbidden_calls(built.result, task)
         if finding is not None:
             return self.ended(Stage.LOAD, finding)
         if self._grader.target == "cuda":
@@ -238,7 +240,7 @@ class _Grading:
     def _import_for_cuda(self, built: Built, observer: StageObserver) -> tuple[Stage, Finding]:
         """Where a CUDA project ends on a machine that cannot run it, and why."""
         grader, result = self._grader, built.result
-        cannot = _cannot_run_cuda(grader._machine, result)
+        cannot = cannot_run_cuda(grader._machine, result)
         if result.jit:
             return Stage.LOAD, cannot
         failure = unresolved_symbols(result)
@@ -332,26 +334,6 @@ class _Grading:
                 # The measurement broke off in the middle and left workers frozen: start afresh next time.
                 trusted.close()
         return result
-
-
-def _cannot_run_cuda(machine: MachineFacts, build: BuildResult) -> Finding:
-    built = "a universal project, which compiles when it runs" if build.jit else "built for sm_90"
-    if machine.gpu is None:
-        return Finding(cause=Cause.NO_CUDA_DEVICE, message=f"no CUDA device: {built}, not run")
-    return Finding(
-        cause=Cause.NO_CUDA_TRANSPORT,
-        message=f"the CUDA transport is not available yet: {built}, not run on {machine.gpu}",
-    )
-
-
-def _wrong_package(result: BuildResult, task: Task) -> Finding | None:
-    if result.module == task.module:
-        return None
-    return Finding(
-        cause=Cause.MISSING_FUNCTION,
-        message=f"the project's package is {result.module!r}; the task asks for {task.module!r} "
-        f"(general.name = {task.package!r})",
-    )
 
 
 def _source(built: Built, task: Task) -> Source:

@@ -98,3 +98,25 @@ def not_imported(build: BuildResult) -> str:
     count = build.calls.unproven
     noun = "symbol is" if count == 1 else "symbols are"
     return f"not imported: {count} {noun} unproven, which only a CUDA build of torch could have"
+
+
+def cannot_run_cuda(machine: MachineFacts, build: BuildResult) -> Finding:
+    """Why a CUDA project goes no further on this machine."""
+    built = "a universal project, which compiles when it runs" if build.jit else "built for sm_90"
+    if machine.gpu is None:
+        return Finding(cause=Cause.NO_CUDA_DEVICE, message=f"no CUDA device: {built}, not run")
+    return Finding(
+        cause=Cause.NO_CUDA_TRANSPORT,
+        message=f"the CUDA transport is not available yet: {built}, not run on {machine.gpu}",
+    )
+
+
+def wrong_package(result: BuildResult, task: Task) -> Finding | None:
+    """The package that was built is not the one that the task asks for."""
+    if result.module == task.module:
+        return None
+    return Finding(
+        cause=Cause.MISSING_FUNCTION,
+        message=f"the project's package is {result.module!r}; the task asks for {task.module!r} "
+        f"(general.name = {task.package!r})",
+    )
