@@ -8,7 +8,8 @@ process.
 What it does NOT protect: the network stays open; every file that the user may read can be read
 (without root: your own files, including keys on disk); other processes of the same user can be
 signalled and traced; disk use is bounded per file only. Use it for projects you trust.
-Invariant: kill() ends the process group, and as root also every process of the job's user.
+Invariant: kill() ends the process group, and as root also every process of the job's user; so does our
+own end, however it comes (minder.py).
 """
 
 from __future__ import annotations
@@ -26,16 +27,19 @@ import threading
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Final
 
 from harness.errors import SandboxError
 from sandboxes.collect import collect_files
 from sandboxes.job import ExitFacts, Job, Status
 from sandboxes.launcher import LAUNCH_FAILED
+from sandboxes.minder import Minder
 from sandboxes.users import FreeUsers, kill_user
 
 _LAUNCHER = Path(__file__).with_name("launcher.py")
 _WATCH_INTERVAL_S = 0.02
 _OUTPUT_KILL_FACTOR = 16
+_MINDER: Final = Minder()  # one for all sandboxes of this process: it knows nothing but what runs
 
 
 def interpreter_directories() -> list[Path]:
@@ -65,7 +69,7 @@ class LocalSandbox:
     def start(self, job: Job) -> LocalProcess:
         """Start `job`; raises SandboxError when scratch space or the launcher cannot be made."""
         try:
-            return LocalProcess(job, self._users.take())
+            return LocalProcess(job, self._users.take(), _MINDER)
         except OSError as error:
             raise SandboxError(f"local sandbox could not start a process: {error}") from error
 
@@ -103,9 +107,10 @@ class LocalProcess:
 
     channel: socket.socket
 
-    def __init__(self, job: Job, uid: int | None) -> None:
+    def __init__(self, job: Job, uid: int | None, minder: Minder) -> None:
         """`uid`: the user to become, or None to stay the same."""
         self._job = job
+        self._minder = minder
         self._uid = uid
         self._base = Path(tempfile.mkdtemp(prefix="liftbench-"))
         self._scratch = self._base / "scratch"
@@ -165,6 +170,7 @@ class LocalProcess:
         finally:
             theirs.close()
             os.close(write_end)
+        self._minder.watch(self._popen.pid, self._uid, self._base)
         for target in (self._watch, self._wait_for_end):
             threading.Thread(target=target, daemon=True).start()
         self._reader = threading.Thread(target=self._read_output, args=(read_end,), daemon=True)
@@ -310,3 +316,4 @@ class LocalProcess:
         self._done.wait(10)
         self.channel.close()
         _remove(self._base)
+        self._minder.forget(self._popen.pid)

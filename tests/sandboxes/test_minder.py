@@ -1,0 +1,100 @@
+"""What a harness has started ends with it, even when nobody could tell it to."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.processes import processes_naming
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# A build whose tool leaves its process group, as ninja's children do, and outlives its parent.
+HARNESS = """
+import sys
+from sandboxes.job import Job, Limits
+from sandboxes.local import LocalSandbox
+token = sys.argv[1]
+script = "import os, time; os.setpgid(0, 0); print(1); time.sleep(300)"
+shell = f'"{sys.executable}" -I -S -c "$1" {token} & wait'
+job = Job(role="build", argv=["/bin/sh", "-c", shell, "sh", script], limits=Limits(wall_s=250.0))
+process = LocalSandbox().start(job)
+print(process._scratch, flush=True)
+process.wait(None)
+"""
+
+
+def gone(token: str, within_s: float = 20.0) -> bool:
+    """Whether nothing that holds `token` runs any more, soon."""
+    deadline = time.monotonic() + within_s
+    while processes_naming(token) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return not processes_naming(token)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=["KILL", "TERM"])
+def test_nothing_outlives_the_harness(number: signal.Signals) -> None:
+    """A grandchild in a process group of its own, and the scratch folder, are gone after kill -9."""
+    token = f"liftbench-minder-{secrets.token_hex(8)}"
+    harness = subprocess.Popen(
+        [sys.executable, "-c", HARNESS, token], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
+    assert harness.stdout is not None
+    with harness.stdout:
+        scratch = Path(harness.stdout.readline().strip())
+    deadline = time.monotonic() + 20
+    # The harness, the shell, and the tool.
+    while len(processes_naming(token)) < 3 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert len(processes_naming(token)) >= 3 and scratch.is_dir()
+    harness.send_signal(number)
+    harness.wait(20)
+    assert gone(token)
+    deadline = time.monotonic() + 10
+    while scratch.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not scratch.exists()
+
+
+def test_a_killed_minder_is_replaced() -> None:
+    """Another one learns of all that still runs."""
+    from sandboxes.minder import Minder
+
+    token = f"liftbench-minder-{secrets.token_hex(8)}"
+    with subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(300)", token], start_new_session=True
+    ) as watched:
+        minder = Minder()
+        minder.watch(watched.pid, None, Path("/nonexistent/liftbench"))
+        first = _children("minder.py")
+        for pid in first:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        minder.watch(1 << 30, None, Path("/nonexistent/liftbench"))
+        assert _children("minder.py") and not first & _children("minder.py")
+        assert minder._pipe is not None
+        os.close(minder._pipe)  # as our end would
+        assert watched.wait(20) == -signal.SIGKILL
+    for pid in _children("minder.py"):
+        os.waitpid(pid, 0)
+
+
+def _children(name: str) -> set[int]:
+    """Living children of ours whose command holds `name`."""
+    found = set()
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            command = (entry / "cmdline").read_bytes()
+        except OSError:
+            continue  # It ended.
+        if parent == os.getpid() and name.encode() in command:
+            found.add(int(entry.name))
+    return found
