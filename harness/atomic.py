@@ -1,14 +1,16 @@
-"""Writes a text file whole or not at all.
+"""Writes a text file, or a directory, whole or not at all.
 
-Owns: replacing a file so that a crash leaves the old contents or the new. Does not own: what is
-written. Invariant: when it returns, the new contents are on disk; no temporary file is left behind.
+Owns: replacing one so that a crash leaves no part of the new contents in its place. Does not own: what
+is written. Invariant: when it returns, the new contents are in place; nothing temporary is left behind.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 
@@ -26,4 +28,18 @@ def write_atomically(path: Path, text: str) -> None:
     except BaseException:
         with contextlib.suppress(FileNotFoundError):
             Path(temporary).unlink()
+        raise
+
+
+@contextlib.contextmanager
+def directory_atomically(final: Path) -> Iterator[Path]:
+    """A new directory beside `final` to fill; if all went well it takes its place, by one rename."""
+    fresh = Path(tempfile.mkdtemp(prefix=".new-", dir=final.parent))
+    try:
+        yield fresh
+        if final.exists():
+            shutil.rmtree(final)
+        fresh.rename(final)
+    except BaseException:  # Ctrl-C too leaves nothing half done
+        shutil.rmtree(fresh, ignore_errors=True)
         raise

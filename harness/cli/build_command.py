@@ -7,13 +7,20 @@ Owns: its options and output. Does not own: building. Invariant: exits 0 when ev
 from __future__ import annotations
 
 import shutil
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli.setup import CacheOption, JsonOption, SandboxOption, TargetOption, cache_folder, parse_target
+from harness.cli.setup import (
+    CacheOption,
+    JsonOption,
+    SandboxOption,
+    TargetOption,
+    cache_folder,
+    make_sandbox,
+    parse_target,
+)
 
 if TYPE_CHECKING:
     from harness.builder.build import Built
@@ -41,8 +48,6 @@ def build(
     from harness.catalogue import read_project
     from harness.cli.card import print_build
     from harness.errors import UsageError
-    from sandboxes.choose import LOCAL_WARNING, choose_sandbox
-    from sandboxes.tracking import TrackingSandbox
 
     chosen = parse_target(target)
     projects = [(directory, read_project(directory)) for directory in directories]
@@ -50,9 +55,7 @@ def build(
     missing = toolchain.missing(chosen)
     if missing is not None:
         raise UsageError(f"cannot build for {chosen}: {missing}")
-    tracked = TrackingSandbox(choose_sandbox(sandbox))
-    if tracked.name == "local":
-        print(f"warning: {LOCAL_WARNING}", file=sys.stderr)
+    tracked = make_sandbox(sandbox)
     builds = cache_folder(cache) / "builds"
     errors = Console(stderr=True)
     all_built = True

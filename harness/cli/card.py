@@ -16,7 +16,7 @@ from rich.text import Text
 from harness.cli.diagnostic_view import CARD_LIMIT, diagnostic_lines
 from harness.cli.kernel_table import kernel_table
 from harness.outcome import Stage, Verdict
-from harness.records import BuildResult, CheckResult, Grade, Ratio, TimingResult, WorkloadTiming
+from harness.records import BinaryCalls, BuildResult, CheckResult, Grade, Ratio, TimingResult, WorkloadTiming
 
 _COLOURS = {Verdict.CORRECT: "green", Verdict.NOT_MEASURED: "yellow", Verdict.INFRA: "yellow"}
 _CALLS_SHOWN = 4
@@ -96,13 +96,17 @@ def _timing_table(timing: TimingResult) -> Table:
     return table
 
 
+def _borrowed(calls: BinaryCalls) -> str:
+    names = calls.borrowed
+    return ", ".join(names[:_CALLS_SHOWN]) + (", ..." if len(names) > _CALLS_SHOWN else "")
+
+
 def _calls_line(grade: Grade) -> list[RenderableType]:
     """What the library calls that may do its work for it, where the task minds."""
     calls = grade.build.calls if grade.build is not None else None
     if not grade.flags:
         return []
-    names = () if calls is None else calls.borrowed
-    shown = ", ".join(names[:_CALLS_SHOWN]) + (", ..." if len(names) > _CALLS_SHOWN else "")
+    shown = "" if calls is None else _borrowed(calls)
     text = f"flags: {', '.join(grade.flags)}" + (f" ({shown})" if shown else "")
     return [Text(untrusted(text).plain, style="yellow")]
 
@@ -123,8 +127,7 @@ def print_build(build: BuildResult, console: Console, title: str, package: Path 
     if build.abi is not None:
         lines.append(Text(f"ABI        {build.abi}"))
     if build.calls is not None and build.calls.borrowed:
-        names = ", ".join(build.calls.borrowed[:_CALLS_SHOWN])
-        lines.append(Text(untrusted(f"it calls   {names}").plain, style="yellow"))
+        lines.append(Text(untrusted(f"it calls   {_borrowed(build.calls)}").plain, style="yellow"))
     if package is not None:
         lines.append(Text(f"package    {package}"))
     console.print(Panel(Group(*lines), title=title, title_align="left", expand=False))

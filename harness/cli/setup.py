@@ -72,22 +72,29 @@ class Bench:
     machine: MachineFacts
 
 
+def make_sandbox(name: str) -> TrackingSandbox:
+    """The sandbox of that name; warns on stderr where projects are not isolated."""
+    from sandboxes.choose import LOCAL_WARNING, choose_sandbox
+    from sandboxes.tracking import TrackingSandbox
+
+    tracked = TrackingSandbox(choose_sandbox(name))
+    if tracked.name == "local":
+        print(f"warning: {LOCAL_WARNING}", file=sys.stderr)
+    return tracked
+
+
 def make_bench(target: str, protocol: str, sandbox: str, cache: Path | None) -> Bench:
     """A grader for this machine; warns on stderr where projects are not isolated."""
     from harness.builder.toolchain import find_toolchain
     from harness.grade import Grader, GradeSettings
     from harness.machine import machine_facts
-    from sandboxes.choose import LOCAL_WARNING, choose_sandbox
-    from sandboxes.tracking import TrackingSandbox
 
     settings = GradeSettings(
         target=parse_target(target),
         protocol=parse_protocol(protocol),
         cache=cache_folder(cache),
     )
-    tracked = TrackingSandbox(choose_sandbox(sandbox))
-    if tracked.name == "local":
-        print(f"warning: {LOCAL_WARNING}", file=sys.stderr)
+    tracked = make_sandbox(sandbox)
     toolchain = find_toolchain()
     machine = machine_facts(toolchain)
     return Bench(Grader(settings, tracked, toolchain, machine), tracked, machine)

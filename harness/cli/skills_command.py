@@ -92,16 +92,11 @@ def check_skill_command(
 
 def _builder(sandbox: str, cache: Path | None) -> Callable[[Project, Target], BuildResult]:
     """Builds one project; a target whose toolchain is missing here raises UsageError."""
-    import sys
-
     from harness.builder.build import build
     from harness.builder.toolchain import find_toolchain
-    from harness.cli.setup import cache_folder
-    from sandboxes.choose import LOCAL_WARNING, choose_sandbox
+    from harness.cli.setup import cache_folder, make_sandbox
 
-    chosen, toolchain = choose_sandbox(sandbox), find_toolchain()
-    if chosen.name == "local":
-        print(f"warning: {LOCAL_WARNING}", file=sys.stderr)
+    chosen, toolchain = make_sandbox(sandbox), find_toolchain()
     folder = cache_folder(cache) / "builds"
     return lambda project, target: (
         build(project, target, sandbox=chosen, toolchain=toolchain, cache=folder).result

@@ -15,7 +15,6 @@ import hashlib
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ from typing import Final
 from filelock import FileLock
 from pydantic import ValidationError
 
+from harness.atomic import directory_atomically
 from harness.builder.reuse.room import make_room, touch
 from harness.errors import UsageError
 from harness.records import BuildResult
@@ -98,8 +98,8 @@ class BuildCache:
         """Write an entry; call it with the lock held. `files`: path in the entry -> contents."""
         final = self._path(result.key)
         final.parent.mkdir(parents=True, exist_ok=True)
-        fresh = Path(tempfile.mkdtemp(prefix=".new-", dir=final.parent))
-        try:
+        # What `load` refused is replaced: damaged, or of an older schema.
+        with directory_atomically(final) as fresh:
             for name, contents in files.items():
                 target = fresh / name
                 target.parent.mkdir(parents=True, exist_ok=True)
@@ -110,12 +110,6 @@ class BuildCache:
             (fresh / "result.json").write_text(result.model_dump_json(indent=1) + "\n")
             (fresh / "manifest.json").write_text(json.dumps(_manifest(fresh), indent=1) + "\n")
             fresh.chmod(0o755)
-            if final.exists():  # `load` refused it: damaged, or of an older schema.
-                shutil.rmtree(final)
-            fresh.rename(final)
-        except BaseException:
-            shutil.rmtree(fresh, ignore_errors=True)
-            raise
         entries = [*self._root.glob(f"{_SHARD}/*"), *self._root.glob(f"objects/{_SHARD}/*")]
         make_room([entry for entry in entries if entry.is_dir()], room_bytes())
         return Entry(result, final)

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -20,6 +18,7 @@ from typing import Final, NamedTuple
 
 from filelock import FileLock
 
+from harness.atomic import directory_atomically
 from harness.builder.flags import compile_argv, object_path
 from harness.builder.layout import STUBS, Layout
 from harness.builder.reuse.reachable import reachable
@@ -104,15 +103,8 @@ class ObjectStore:
         """Keep an object; call it while it is claimed."""
         final = self._path(key)
         final.parent.mkdir(parents=True, exist_ok=True)
-        fresh = Path(tempfile.mkdtemp(prefix=".new-", dir=final.parent))
-        try:
+        with directory_atomically(final) as fresh:  # in place of what `load` refused as damaged
             (fresh / "unit.o").write_bytes(compiled)
             text = log[:_LOG_BYTES].decode(errors="replace")
             facts = {"sha256": hashlib.sha256(compiled).hexdigest(), "log": text}
             (fresh / "facts.json").write_text(json.dumps(facts) + "\n")
-            if final.exists():  # `load` refused it: damaged.
-                shutil.rmtree(final)
-            fresh.rename(final)
-        except BaseException:
-            shutil.rmtree(fresh, ignore_errors=True)
-            raise

@@ -5,20 +5,11 @@ from __future__ import annotations
 import pytest
 
 from harness.builder.binary.calls import binary_calls
-from harness.builder.toolchain import Toolchain, find_toolchain
+from harness.builder.toolchain import Toolchain
 from harness.records import BinaryCalls
 from sandboxes.local import LocalSandbox
 from tests.fakes.libraries import shared_library
 from tests.fakes.sandbox import FakeSandbox, exit_facts
-
-
-@pytest.fixture(scope="module")
-def real() -> Toolchain:
-    """This machine's; skips without torch."""
-    found = find_toolchain()
-    if found.torch_root is None:
-        pytest.skip("torch is not installed")
-    return found
 
 
 def calls_of(real: Toolchain, tmp_path, source: str, **how) -> BinaryCalls:

@@ -8,7 +8,7 @@ import pytest
 
 from harness.builder.binary.elf import ElfError, SharedLibrary
 from harness.builder.binary.loading import MAX_UNDEFINED, LoadedLibraries, only_in_cuda_torch, unresolved
-from harness.builder.toolchain import Toolchain, find_toolchain
+from harness.builder.toolchain import Toolchain
 from tests.fakes.libraries import shared_library
 
 ONLY_CUDA = {
@@ -34,15 +34,6 @@ ONLY_CUDA = {
 def test_what_only_a_cuda_torch_has(symbol):
     """Its namespaces and the libraries that it needs; not the driver, cuSOLVER or Python's side."""
     assert only_in_cuda_torch(symbol) == ONLY_CUDA[symbol]
-
-
-@pytest.fixture(scope="module")
-def real() -> Toolchain:
-    """This machine's; skips without torch."""
-    found = find_toolchain()
-    if found.torch_root is None:
-        pytest.skip("torch is not installed")
-    return found
 
 
 SOURCE = """
