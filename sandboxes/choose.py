@@ -10,9 +10,15 @@ from collections.abc import Callable
 
 from harness.errors import UsageError
 from sandboxes.job import Sandbox
-from sandboxes.local import LocalSandbox
+from sandboxes.local import LocalBackend
+from sandboxes.running import CagedSandbox
 
-_BACKENDS: dict[str, Callable[[], Sandbox]] = {"auto": LocalSandbox, "local": LocalSandbox}
+
+def _local() -> Sandbox:
+    return CagedSandbox(LocalBackend())
+
+
+_BACKENDS: dict[str, Callable[[], Sandbox]] = {"auto": _local, "local": _local}
 _PLANNED = ("docker", "bubblewrap", "landlock")
 
 LOCAL_WARNING = (

@@ -35,12 +35,16 @@ class Limits:
     """Frozen time excluded."""
     cpu_s: float | None = None
     memory_bytes: int | None = None
-    """Of address space where the backend has nothing better; never set for CUDA workers."""
+    """Beside the scratch directory, where that lies in memory."""
     file_bytes: int = 256 << 20
     """Largest single file."""
     output_bytes: int = 1 << 20
     """Kept of stdout and stderr together; 16 times that kills."""
     processes: int = 256
+    scratch_bytes: int = 2 << 30
+    """All of the scratch directory, where a backend can cap it."""
+    scratch_files: int = 50_000
+    """Inodes of the scratch directory, where a backend can cap them."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,13 @@ class Job:
     """GPU UUID or index; None for no GPU."""
     cpus: frozenset[int] | None = None
     """Cores the process is pinned to; None for all."""
+    preload: tuple[str, ...] = ()
+    """Modules that the interpreter imports before any byte of a student's is there: allows a warm start.
+
+    argv is then `[python, "-I", "-S", script, ...]`, and the script runs in that interpreter.
+    """
+    site: tuple[Path, ...] = ()
+    """Directories from which `preload` is imported."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +112,7 @@ class Process(Protocol):
 
 
 class Sandbox(Protocol):
-    """A backend."""
+    """Where jobs run."""
 
     name: str
 

@@ -1,6 +1,6 @@
 """A user of its own for every process that root starts.
 
-Owns: choosing a free user id, and killing all that a user runs. Does not own: becoming that user.
+Owns: choosing a free user id, and killing all that a user or a session runs. Does not own: becoming one.
 Invariant: an id that has an account or a living process is never chosen, so that killing by user
 never meets a stranger.
 """
@@ -47,6 +47,20 @@ def kill_user(uid: int) -> None:
     for _ in range(_SWEEPS):
         if not sum(_kill(pid) for pid, owner in _processes() if owner == uid):
             return
+
+
+def kill_session(session: int) -> None:
+    """Kill every process of a session of ours, again until nobody is left who could have forked meanwhile."""
+    for _ in range(_SWEEPS):
+        if not sum(_kill(pid) for pid, _ in _processes() if _session(pid) == session):
+            return
+
+
+def _session(pid: int) -> int | None:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[3])
+    except OSError:
+        return None  # It ended.
 
 
 def _kill(pid: int) -> bool:

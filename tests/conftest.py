@@ -9,7 +9,8 @@ import pytest
 from harness.builder.toolchain import Toolchain, find_toolchain
 from harness.grade import Grader, GradeSettings
 from harness.machine import machine_facts
-from sandboxes.local import LocalSandbox
+from sandboxes.local import LocalBackend
+from sandboxes.running import CagedSandbox
 from sandboxes.tracking import TrackingSandbox
 
 
@@ -26,7 +27,7 @@ def toolchain() -> Toolchain:
 @pytest.fixture(scope="session")
 def sandbox() -> Iterator[TrackingSandbox]:
     """A local sandbox; nothing of it outlives the session."""
-    tracking = TrackingSandbox(LocalSandbox())
+    tracking = TrackingSandbox(CagedSandbox(LocalBackend()))
     yield tracking
     tracking.stop()
 

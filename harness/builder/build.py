@@ -255,11 +255,12 @@ def _explained(done: Compiled, project: Project, target: Target, toolchain: Tool
     if done.finding is None:
         return done
     files = {file.path: file.text for file in project.files}
+    torch = None if toolchain.torch_root is None else toolchain.local(toolchain.torch_root)
     told = []
     for one in done.diagnostics:
         header = missing_header(one.message) if one.kind == "missing_header" else None
         if header is not None:
-            advice = header_advice(header, files, target, toolchain.torch_root)
+            advice = header_advice(header, files, target, torch)
             one = one.model_copy(update={"advice": advice})
         told.append(one)
     first = told[0]

@@ -8,7 +8,6 @@ Invariant: an object is kept only when ninja saw its compiler succeed and no lim
 from __future__ import annotations
 
 import shutil
-import sys
 import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
@@ -28,7 +27,7 @@ from harness.builder.toolchain import Toolchain
 from harness.errors import HarnessBug
 from harness.outcome import Cause
 from harness.records import Diagnostic, Finding
-from sandboxes.collect import CollectError
+from sandboxes.scratch import CollectError
 from sandboxes.job import ExitFacts, Job, Limits, Process, Sandbox
 
 _LOG_LIMIT: Final = 1 << 20
@@ -96,7 +95,7 @@ class _Plan:
     @property
     def ninja(self) -> str:
         # With one slot there is nothing to run beside the host's half of nvcc.
-        driver = (sys.executable, "-I", "-S", _NVCC_STEPS) if self.jobs > 1 else ()
+        driver = (str(self.toolchain.python), "-I", "-S", _NVCC_STEPS) if self.jobs > 1 else ()
         return ninja_file(
             self.layout, self.toolchain, ready=self.ready, precompiled=self.precompiled, driver=driver
         )

@@ -30,6 +30,10 @@ class CudaToolkit(Record):
     include: Path | None
     library: Path | None
     """Directory with libcudart."""
+    cudart: Path | None
+    """The shared CUDA runtime; wheels have it with its major version only."""
+    newest_gxx: int | None = None
+    """Newest major version of g++ that nvcc works with, by its own header; None if it does not say."""
     math_include: Path | None
     """Headers of cuBLAS and the like from PyPI wheels, where the toolkit has none."""
 
@@ -38,23 +42,6 @@ class CudaToolkit(Record):
         """(13, 0)"""
         major, minor = self.version.split(".")[:2]
         return int(major), int(minor)
-
-    @property
-    def cudart(self) -> Path | None:
-        """The shared CUDA runtime; wheels have it with its major version only."""
-        found = [] if self.library is None else self.library.glob("libcudart.so*")
-        return min(found, key=lambda p: len(p.name), default=None)
-
-    @property
-    def newest_gxx(self) -> int | None:
-        """Newest major version of g++ that nvcc works with, by its own header; None if it does not say."""
-        header = None if self.include is None else self.include / "crt/host_config.h"
-        if header is None or not header.is_file():
-            return None
-        found = re.search(
-            r"gcc versions later than (\d+) are not supported", header.read_text(errors="replace")
-        )
-        return int(found[1]) if found else None
 
 
 def _wheel_roots() -> list[Path]:
@@ -101,8 +88,33 @@ def describe_nvcc(nvcc: Path) -> CudaToolkit | None:
         root=root,
         include=include,
         library=library,
+        cudart=_cudart(library),
+        newest_gxx=_newest_gxx(include),
         math_include=math,
     )
+
+
+def _cudart(library: Path | None) -> Path | None:
+    found = [] if library is None else library.glob("libcudart.so*")
+    return min(found, key=lambda p: len(p.name), default=None)
+
+
+def _newest_gxx(include: Path | None) -> int | None:
+    header = None if include is None else include / "crt/host_config.h"
+    if header is None or not header.is_file():
+        return None
+    found = re.search(r"gcc versions later than (\d+) are not supported", header.read_text(errors="replace"))
+    return int(found[1]) if found else None
+
+
+def find_disassembler(root: Path | None, env: Mapping[str, str]) -> Path | None:
+    """The folder with cuobjdump and nvdisasm: of the toolkit at `root`, of a PyPI wheel, or on PATH."""
+    on_path = which("nvdisasm", env)
+    folders = [] if root is None else [root / "bin"]
+    folders += [wheel / "bin" for wheel in _wheel_roots()]
+    folders += [] if on_path is None else [on_path.resolve().parent]
+    tools = ("cuobjdump", "nvdisasm")
+    return next((f.absolute() for f in folders if all(os.access(f / tool, os.X_OK) for tool in tools)), None)
 
 
 def _holding(pattern: str, *directories: Path) -> Path | None:

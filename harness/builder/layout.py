@@ -221,7 +221,7 @@ class _Planner:
     def _check_installed(self) -> None:
         root = self._toolchain.torch_root
         if root is not None:
-            for name in not_installed(self._toml.general, self._target, root.parent):
+            for name in not_installed(self._toml.general, self._target, self._toolchain.local(root.parent)):
                 self._warnings.append(f"python-depends {name} is not installed here: pip install it")
 
     def _check_versions(self, torch: Torch) -> None:

@@ -1,8 +1,9 @@
 """The compilers, headers and libraries that a build uses: found once, described for the record.
 
 Owns: finding g++, ninja, torch and Python's headers, and saying what is missing.
-Does not own: nvcc (cuda_toolkit.py), flags (flags.py), fetching headers (fetching.py) and running
-anything untrusted. torch is never imported: it takes seconds and gigabytes. Invariant: `digest` depends
+Does not own: nvcc (cuda_toolkit.py), flags (flags.py), fetching headers (fetching.py), the toolchain of
+an image (description.py) and running anything untrusted. Paths are those that jobs see; whoever reads a
+file of the toolchain from outside asks `local` where it lies. torch is never imported: it takes seconds and gigabytes. Invariant: `digest` depends
 on what the tools and the fetched headers are, not on where things lie.
 """
 
@@ -12,17 +13,21 @@ import importlib.util
 import os
 import platform
 import re
+import sys
 import sysconfig
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from harness.builder.cuda_toolkit import CudaToolkit, find_cuda, probe, which
+from harness.builder.cuda_toolkit import CudaToolkit, find_cuda, find_disassembler, probe, which
 from harness.builder.headers.cutlass import Cutlass, find_cutlass
 from harness.builder.headers.fetched import HeaderSet, cuda_set, headers_root, load_headers, torch_set
 from harness.records import Record, Target, digest_of
 
 _GXX_MINIMUM: Final = 10  # the first with C++20, which torch's headers need since 2.12
+_HERE: Final = Path("/")
+# Where the loader looks after the directories of its configuration.
+_LIBRARIES: Final = ("/lib64", "/usr/lib64", "/lib", "/usr/lib", "/usr/local/lib")
 CUDA_EXTRA: Final = "pip install 'liftbench[cuda]'"
 # torch's headers ask for these even in code that calls no such library; a CPU-only torch and a
 # bare toolkit lack them. `liftbench headers cuda` fetches them; until then harness/builder/templates/stubs
@@ -47,6 +52,8 @@ class Toolchain(Record):
     gxx_version: str | None
     ninja: Path | None
     ninja_version: str | None
+    python: Path
+    """The interpreter that jobs run."""
     python_include: Path | None
     """Holds Python.h; None when it does not."""
     python_version: str
@@ -64,6 +71,16 @@ class Toolchain(Record):
     """For projects that depend on it; first choice first."""
     stubs: tuple[str, ...] = ()
     """Headers for which a stand-in is generated in CUDA builds."""
+    disassembler: Path | None = None
+    """Folder with cuobjdump and nvdisasm."""
+    libraries: tuple[Path, ...] = ()
+    """Where the loader finds the system's shared libraries."""
+    root: Path = _HERE
+    """Where these paths can be read: / for this machine's own, the view of an image otherwise."""
+
+    def local(self, path: Path) -> Path:
+        """Where `path`, as jobs see it, can be read from outside of a sandbox."""
+        return path if self.root == _HERE else self.root / path.relative_to("/")
 
     @property
     def torch_release(self) -> tuple[int, ...]:
@@ -99,7 +116,12 @@ class Toolchain(Record):
         return digest_of(self.facts())
 
     def readable(self, target: Target) -> list[Path]:
-        """Directories that a build sandbox must be able to read."""
+        """Directories of this machine that a build sandbox must be able to read.
+
+        None where the toolchain is an image's: a directory of ours with such a name is another one.
+        """
+        if self.root != _HERE:
+            return []
         paths = [self.torch_root, self.python_include, self.ninja]
         if target == "cuda" and self.cuda is not None:
             paths += [self.cuda.root, self.cuda.math_include]
@@ -109,6 +131,10 @@ class Toolchain(Record):
             paths.append(self.gxx.resolve().parent.parent)
         found = {p.resolve() if p.is_dir() else p.parent for p in paths if p is not None}
         return sorted(found)
+
+    def readable_tools(self) -> list[Path]:
+        """As `readable`, for jobs that read compiled kernels."""
+        return [self.disassembler] if self.disassembler is not None and self.root == _HERE else []
 
     def missing(self, target: Target) -> str | None:
         """What keeps this machine from building for `target`, and what to install; None if nothing."""
@@ -170,6 +196,7 @@ def find_toolchain(environment: Mapping[str, str] | None = None) -> Toolchain:
         gxx_version=_first_line(gxx),
         ninja=ninja,
         ninja_version=_first_line(ninja),
+        python=Path(sys.executable),
         python_include=include if (include / "Python.h").is_file() else None,
         python_version=platform.python_version(),
         torch_root=torch_root,
@@ -180,7 +207,17 @@ def find_toolchain(environment: Mapping[str, str] | None = None) -> Toolchain:
         headers=headers,
         cutlass=find_cutlass(env, headers_root(env)),
         stubs=_stubs(torch_root, cuda, headers) if torch_cuda is None else (),
+        disassembler=find_disassembler(None if cuda is None else cuda.root, env),
+        libraries=tuple(_system_libraries()),
     )
+
+
+def _system_libraries() -> Iterator[Path]:
+    multiarch = sysconfig.get_config_var("MULTIARCH")
+    if multiarch:
+        yield from (Path("/lib") / multiarch, Path("/usr/lib") / multiarch)
+    yield Path(sysconfig.get_config_var("LIBDIR") or "/usr/lib")
+    yield from map(Path, _LIBRARIES)
 
 
 def _first_line(tool: Path | None) -> str | None:

@@ -15,7 +15,6 @@ from typing import Literal
 from rich.console import Console
 from rich.table import Table
 
-from harness.builder.binary.device_code import find_disassembler
 from harness.builder.toolchain import CUDA_EXTRA, Toolchain, find_toolchain
 from harness.machine import machine_facts
 from harness.records import MachineFacts, Record
@@ -71,7 +70,7 @@ def _tools(toolchain: Toolchain) -> list[Item]:
         Item(
             group="tools",
             name="nvdisasm",
-            found="present, with cuobjdump" if find_disassembler(toolchain) else None,
+            found="present, with cuobjdump" if toolchain.disassembler else None,
             advice=f"{CUDA_EXTRA}: adds registers, spills and instructions to CUDA builds",
         ),
         Item(group="tools", name="torch", found=toolchain.torch_version, advice="pip install torch"),

@@ -32,7 +32,8 @@ from harness.builder.layout import Layout, plan_layout
 from harness.builder.toolchain import Toolchain, find_toolchain
 from harness.catalogue import read_project
 from harness.records import Project, ProjectFile, Target
-from sandboxes.local import LocalSandbox
+from sandboxes.local import LocalBackend
+from sandboxes.running import CagedSandbox
 
 HERE = Path(__file__).resolve().parent
 SOURCES = {
@@ -121,7 +122,7 @@ class Lab:
             built = build(
                 self.version(*VERSIONS[step]),
                 self.target,
-                sandbox=LocalSandbox(),
+                sandbox=CagedSandbox(LocalBackend()),
                 toolchain=self.toolchain,
                 cache=cache,
             )

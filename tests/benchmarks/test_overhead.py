@@ -26,7 +26,8 @@ from harness.judge.problem import Problem
 from harness.machine import machine_facts
 from harness.outcome import Verdict
 from harness.records import Project
-from sandboxes.local import LocalSandbox
+from sandboxes.local import LocalBackend
+from sandboxes.running import CagedSandbox
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -54,7 +55,7 @@ def project(loaded: LoadedTask) -> Project:
 def grader(tmp_path: Path) -> Iterator[Grader]:
     toolchain = find_toolchain()
     settings = GradeSettings(target="cpu", protocol="quick", cache=tmp_path)
-    made = Grader(settings, LocalSandbox(), toolchain, machine_facts(toolchain))
+    made = Grader(settings, CagedSandbox(LocalBackend()), toolchain, machine_facts(toolchain))
     yield made
     made.close()
 

@@ -18,7 +18,8 @@ from harness.machine import machine_facts
 from harness.outcome import Cause, Stage, Verdict
 from harness.records import Finding, Grade, MachineFacts
 from sandboxes.job import Job, Process
-from sandboxes.local import LocalSandbox
+from sandboxes.local import LocalBackend
+from sandboxes.running import CagedSandbox
 from sandboxes.tracking import TrackingSandbox
 from tests.fakes import projects
 from tests.fakes.libraries import shared_library
@@ -47,7 +48,7 @@ def test_cuda_without_a_gpu_is_not_measured(tmp_path: Path) -> None:
     machine = machine_facts(toolchain)
     if machine.gpu is not None:
         pytest.skip("this machine has a GPU")
-    grader = Grader(settings(tmp_path, target="cuda"), LocalSandbox(), toolchain, machine)
+    grader = Grader(settings(tmp_path, target="cuda"), CagedSandbox(LocalBackend()), toolchain, machine)
     grade = grader.grade(projects.project(), FILL)
     # A CUDA build of torch imports the package; a CPU-only one can only compare symbols.
     reached = Stage.LOAD if toolchain.torch_is_cpu_only else Stage.CHECK
@@ -104,19 +105,19 @@ def test_stages_are_observed_in_order(grader: Grader) -> None:
 def test_full_protocol_is_refused(toolchain: Toolchain, tmp_path: Path) -> None:
     """The protocol that is not there yet is refused before anything runs."""
     with pytest.raises(UsageError, match="full protocol is not built yet"):
-        Grader(settings(tmp_path, protocol="full"), LocalSandbox(), toolchain, machine_facts(toolchain))
+        Grader(settings(tmp_path, protocol="full"), CagedSandbox(LocalBackend()), toolchain, machine_facts(toolchain))
 
 
 def test_missing_compiler_is_refused(toolchain: Toolchain, tmp_path: Path) -> None:
     """A machine that cannot build for the target is an error of usage that names what is missing."""
     without = toolchain.model_copy(update={"gxx": None})
     with pytest.raises(UsageError, match=r"cannot build for cpu: .*g\+\+"):
-        Grader(settings(tmp_path), LocalSandbox(), without, machine_facts(toolchain))
+        Grader(settings(tmp_path), CagedSandbox(LocalBackend()), without, machine_facts(toolchain))
 
 
 def test_failure_of_the_sandbox_is_raised(toolchain: Toolchain, tmp_path: Path) -> None:
     """What fails on our side is an exception, never a grade."""
-    sandbox = TrackingSandbox(LocalSandbox())
+    sandbox = TrackingSandbox(CagedSandbox(LocalBackend()))
     sandbox.stop()
     grader = Grader(settings(tmp_path), sandbox, toolchain, machine_facts(toolchain))
     with pytest.raises(SandboxError, match="stopped"):

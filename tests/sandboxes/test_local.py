@@ -13,16 +13,17 @@ import pytest
 
 from harness.errors import SandboxError
 from sandboxes.job import ExitFacts, Job, Limits, RoleName
-from sandboxes.local import LocalProcess, LocalSandbox
+from sandboxes.local import LocalBackend
+from sandboxes.running import CagedSandbox, RunningProcess
 
 ROOT = os.geteuid() == 0
-Start = Callable[..., LocalProcess]
+Start = Callable[..., RunningProcess]
 
 
 @pytest.fixture
 def start() -> Iterator[Start]:
     """Starts Python code in a local sandbox; ends everything after the test."""
-    sandbox, started = LocalSandbox(), []
+    sandbox, started = CagedSandbox(LocalBackend()), []
 
     def run(
         code: str,
@@ -36,7 +37,8 @@ def start() -> Iterator[Start]:
         argv: list[str] | None = None,
         inputs: dict[str, Path] | None = None,
         environment: dict[str, str] | None = None,
-    ) -> LocalProcess:
+        preload: tuple[str, ...] = (),
+    ) -> RunningProcess:
         job = Job(
             role=role,
             argv=argv or [sys.executable, "-I", "-S", "-c", code],
@@ -49,6 +51,7 @@ def start() -> Iterator[Start]:
             ),
             inputs=inputs or {},
             environment=environment or {},
+            preload=preload,
         )
         started.append(sandbox.start(job))
         return started[-1]
@@ -58,7 +61,7 @@ def start() -> Iterator[Start]:
         process.close()
 
 
-def end_of(process: LocalProcess) -> ExitFacts:
+def end_of(process: RunningProcess) -> ExitFacts:
     """How it ended; the test fails if it never does."""
     facts = process.wait(60.0)
     assert facts is not None
@@ -133,8 +136,8 @@ def test_another_job_cannot_be_signalled_or_read(start: Start) -> None:
     other = start("import time; time.sleep(60)")
     code = f"""
 import os
-for pid in ({other._popen.pid}, {os.getpid()}):
-    scratch = {other._scratch.as_posix()!r}
+for pid in ({other._cage._popen.pid}, {os.getpid()}):
+    scratch = {str(other._cage._start.folder / "scratch")!r}
     for act in (lambda: os.kill(pid, 0), lambda: open(f"/proc/{{pid}}/mem"), lambda: os.listdir(scratch)):
         try:
             act(); print("ALLOWED")
@@ -143,7 +146,7 @@ for pid in ({other._popen.pid}, {os.getpid()}):
 """
     output = end_of(start(code)).output
     assert "ALLOWED" not in output
-    assert alive(other._popen.pid)
+    assert alive(other._cage._popen.pid)
 
 
 def test_inputs_are_copies(start: Start, tmp_path: Path) -> None:
@@ -275,7 +278,7 @@ while True:
     time.sleep(0.001)
 """
     process = start(code, wall_s=2.0)
-    files = [process._scratch / f"counter{parent}" for parent in (True, False)]
+    files = [(process._cage._start.folder / "scratch") / f"counter{parent}" for parent in (True, False)]
     while not all(file.exists() for file in files):
         time.sleep(0.01)
     process.pause(True)
@@ -337,18 +340,48 @@ channel.send(b"2")
     assert [process.channel.recv(99) for _ in range(3)] == [b"hello!", b"2", b""]
 
 
+# --- a warm start -------------------------------------------------------------------------------
+
+
+def test_a_preloaded_script_runs_as_main(start: Start, tmp_path: Path) -> None:
+    """With `preload` the interpreter that imported the modules runs the script, as if it were fresh."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys\nprint('json' in sys.modules, __name__, __file__ == sys.argv[0], sys.argv[1:],"
+        " 'spec' in globals(), sys.modules['__main__'].__dict__ is globals())\nraise SystemExit(7)\n"
+    )
+    argv = [sys.executable, "-I", "-S", "{scratch}/script.py", "word"]
+    facts = end_of(start("", argv=argv, inputs={"script.py": script}, preload=("json",)))
+    assert (facts.code, facts.output) == (7, "True __main__ True ['word'] False True\n")
+
+
+def test_a_preloaded_script_that_raises(start: Start, tmp_path: Path) -> None:
+    """Its traceback is its output and its exit code that of Python; nothing of it looks like a failed start."""
+    (tmp_path / "script.py").write_text("raise OSError('mine')\n")
+    argv = [sys.executable, "-I", "-S", "{scratch}/script.py"]
+    facts = end_of(start("", argv=argv, inputs={"script.py": tmp_path / "script.py"}, preload=("json",)))
+    assert (facts.status, facts.code) == ("nonzero", 1)
+    assert facts.output.rstrip().endswith("OSError: mine")
+
+
+def test_a_module_that_is_missing_is_ours(start: Start) -> None:
+    """A preload that fails raises SandboxError with the reason."""
+    with pytest.raises(SandboxError, match="ModuleNotFoundError.*no_such_module"):
+        start("pass", preload=("no_such_module",))
+
+
 # --- what is left --------------------------------------------------------------------------------
 
 
 def test_scratch_is_removed(start: Start) -> None:
     """close() kills the job and removes its scratch directory; it may be called twice."""
     process = start("open('left', 'w').close(); import time; time.sleep(60)")
-    base = process._base
+    base = process._cage._start.folder
     assert base.is_dir()
     process.close()
     process.close()
     assert not base.exists()
-    assert gone(process._popen.pid)
+    assert gone(process._cage._popen.pid)
 
 
 def test_deep_scratch_is_removed(start: Start) -> None:
@@ -356,7 +389,7 @@ def test_deep_scratch_is_removed(start: Start) -> None:
     process = start("import os\nfor _ in range(3000):\n    os.mkdir('d'); os.chdir('d')")
     assert end_of(process).status == "ok"
     process.close()
-    assert not process._base.exists()
+    assert not process._cage._start.folder.exists()
 
 
 def test_files_are_collected(start: Start, tmp_path: Path) -> None:
@@ -369,9 +402,14 @@ def test_files_are_collected(start: Start, tmp_path: Path) -> None:
 
 def test_launcher_failure_is_ours(start: Start) -> None:
     """A program that cannot be executed is the sandbox's failure, not the job's."""
-    facts = end_of(start("", argv=["/no/such/program"]))
-    assert facts.status == "sandbox_error"
-    assert "No such file" in facts.output
+    with pytest.raises(SandboxError, match="No such file.*/no/such/program"):
+        start("", argv=["/no/such/program"])
+
+
+@pytest.mark.parametrize("code", [1, 97])
+def test_no_exit_code_is_a_sandbox_error(start: Start, code: int) -> None:
+    """A job cannot pretend that the sandbox failed: such trials are repeated and never scored."""
+    assert end_of(start(f"raise SystemExit({code})")).status == "nonzero"
 
 
 def test_missing_input_is_a_sandbox_error(start: Start, tmp_path: Path) -> None:
@@ -384,5 +422,5 @@ def test_missing_input_is_a_sandbox_error(start: Start, tmp_path: Path) -> None:
 
 def test_facts_say_what_is_not_protected() -> None:
     """The record says that the network is open and files are not isolated."""
-    facts = LocalSandbox().facts()
+    facts = CagedSandbox(LocalBackend()).facts()
     assert (facts["network"], facts["files"]) == ("open", "not isolated")

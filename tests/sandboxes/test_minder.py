@@ -20,13 +20,14 @@ ROOT = Path(__file__).resolve().parents[2]
 HARNESS = """
 import sys
 from sandboxes.job import Job, Limits
-from sandboxes.local import LocalSandbox
+from sandboxes.local import LocalBackend
+from sandboxes.running import CagedSandbox
 token = sys.argv[1]
 script = "import os, time; os.setpgid(0, 0); print(1); time.sleep(300)"
 shell = f'"{sys.executable}" -I -S -c "$1" {token} & wait'
 job = Job(role="build", argv=["/bin/sh", "-c", shell, "sh", script], limits=Limits(wall_s=250.0))
-process = LocalSandbox().start(job)
-print(process._scratch, flush=True)
+process = CagedSandbox(LocalBackend()).start(job)
+print((process._cage._start.folder / "scratch"), flush=True)
 process.wait(None)
 """
 

@@ -8,7 +8,8 @@ import pytest
 
 from harness.errors import SandboxError
 from sandboxes.job import Job, Limits
-from sandboxes.local import LocalSandbox
+from sandboxes.local import LocalBackend
+from sandboxes.running import CagedSandbox
 from sandboxes.tracking import TrackingSandbox
 from tests.fakes.sandbox import FakeSandbox, exit_facts
 
@@ -21,7 +22,7 @@ SLEEP = Job(
 
 def test_stop_kills_and_refuses() -> None:
     """stop() ends what runs, and nothing can be started afterwards."""
-    sandbox = TrackingSandbox(LocalSandbox())
+    sandbox = TrackingSandbox(CagedSandbox(LocalBackend()))
     processes = [sandbox.start(SLEEP) for _ in range(2)]
     assert [p.wait(0.05) for p in processes] == [None, None]
     sandbox.stop()

@@ -1,18 +1,13 @@
 """What the compiler made of the kernels: registers, memory and instructions, from the linked library.
 
-Owns: finding cuobjdump and nvdisasm, the sandbox job that reads the library, and what of its answer is
-believed. Does not own: reading cubins (cubins.py, which runs in there).
+Owns: the sandbox job that reads the library, and what of its answer is believed. Does not own: finding
+cuobjdump and nvdisasm (cuda_toolkit.py), reading cubins (cubins.py, which runs in there).
 Invariant: evidence only. Whatever goes wrong here is a note and "not measured", never a failed build.
 """
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import shutil
-import sys
 import tempfile
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final
@@ -23,7 +18,7 @@ from harness.builder.binary.cubins import CLASSES, MAX_KERNELS, MAX_NAME
 from harness.builder.toolchain import CUDA_EXTRA, Toolchain
 from harness.errors import SandboxError
 from harness.records import BuildResult, DeviceKernel, Record
-from sandboxes.collect import CollectError
+from sandboxes.scratch import CollectError
 from sandboxes.job import ExitFacts, Job, Limits, Sandbox
 
 NOT_MEASURED: Final = "compiled kernels not measured: "
@@ -37,13 +32,6 @@ _ANSWER_LIMIT: Final = 1 << 20
 _LARGEST: Final = 1 << 40
 
 
-class Disassembler(Record):
-    """The two tools of NVIDIA's that read device code."""
-
-    cuobjdump: Path
-    nvdisasm: Path
-
-
 @dataclass(frozen=True)
 class DeviceCode:
     """What was found in one library."""
@@ -54,36 +42,12 @@ class DeviceCode:
     """What was not measured, and why."""
 
 
-def find_disassembler(
-    toolchain: Toolchain, environment: Mapping[str, str] | None = None
-) -> Disassembler | None:
-    """Beside nvcc, in a PyPI wheel, or on PATH (of `environment`, default: ours)."""
-    env = os.environ if environment is None else environment
-    for folder in _folders(toolchain, env):
-        tools = folder / "cuobjdump", folder / "nvdisasm"
-        if all(tool.is_file() and os.access(tool, os.X_OK) for tool in tools):
-            return Disassembler(cuobjdump=tools[0].absolute(), nvdisasm=tools[1].absolute())
-    return None
-
-
-def _folders(toolchain: Toolchain, env: Mapping[str, str]) -> Iterator[Path]:
-    if toolchain.cuda is not None:
-        yield toolchain.cuda.root / "bin"
-    spec = importlib.util.find_spec("nvidia")
-    for place in [] if spec is None else list(spec.submodule_search_locations or ()):
-        yield from sorted(Path(place).glob("cu[0-9]*/bin"), reverse=True)
-    found = shutil.which("nvdisasm", path=env.get("PATH", os.defpath))
-    if found is not None:
-        yield Path(found).resolve().parent
-
-
 def read_device_code(library: bytes, toolchain: Toolchain, sandbox: Sandbox) -> DeviceCode:
     """The kernels of a linked library; it is hostile, so only the sandbox reads it."""
-    tools = find_disassembler(toolchain)
-    if tools is None:
+    if toolchain.disassembler is None:
         return _nothing(f"no cuobjdump and nvdisasm found: {CUDA_EXTRA}")
     try:
-        facts, answer = _run(library, tools, sandbox)
+        facts, answer = _run(library, toolchain, sandbox)
     except (SandboxError, CollectError) as error:
         return _nothing(str(error))
     if answer is None:
@@ -104,12 +68,12 @@ def _nothing(reason: str) -> DeviceCode:
     return DeviceCode(None, (NOT_MEASURED + reason,))
 
 
-def _run(library: bytes, tools: Disassembler, sandbox: Sandbox) -> tuple[ExitFacts, bytes | None]:
+def _run(library: bytes, toolchain: Toolchain, sandbox: Sandbox) -> tuple[ExitFacts, bytes | None]:
     """How the job ended, and its answer when that is whole."""
     with tempfile.TemporaryDirectory(prefix="liftbench-kernels-") as name:
         source = Path(name) / "library.so"
         source.write_bytes(library)
-        process = sandbox.start(_job(source, tools))
+        process = sandbox.start(_job(source, toolchain))
         try:
             facts = process.wait()
             if facts is None:
@@ -121,16 +85,16 @@ def _run(library: bytes, tools: Disassembler, sandbox: Sandbox) -> tuple[ExitFac
             process.close()
 
 
-def _job(source: Path, tools: Disassembler) -> Job:
-    scratch = "{scratch}"
-    argv = [sys.executable, "-I", "-S", f"{scratch}/{_SCRIPT.name}", str(tools.cuobjdump)]
-    argv += [str(tools.nvdisasm), f"{scratch}/{source.name}", f"{scratch}/{_ANSWER}", str(_READING_S)]
+def _job(source: Path, toolchain: Toolchain) -> Job:
+    scratch, tools = "{scratch}", toolchain.disassembler
+    argv = [str(toolchain.python), "-I", "-S", f"{scratch}/{_SCRIPT.name}", f"{tools}/cuobjdump"]
+    argv += [f"{tools}/nvdisasm", f"{scratch}/{source.name}", f"{scratch}/{_ANSWER}", str(_READING_S)]
     return Job(
         role="build",
         argv=argv,
         limits=_LIMITS,
         inputs={_SCRIPT.name: _SCRIPT, source.name: source},
-        readable=sorted({tools.cuobjdump.parent, tools.nvdisasm.parent}),
+        readable=toolchain.readable_tools(),
         environment={"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"},
     )
 

@@ -13,8 +13,6 @@ these: it comes into a process as a library of torch/_C, which Python loads with
 from __future__ import annotations
 
 import re
-import sys
-import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -24,7 +22,6 @@ from harness.builder.binary.symbol_names import qualified
 from harness.builder.toolchain import Toolchain
 from harness.records import Target
 
-_SYSTEM: Final = ("/lib64", "/usr/lib64", "/lib", "/usr/lib", "/usr/local/lib")
 # Extensions ask for some hundred; each costs half a millisecond, so a hostile one costs ten seconds.
 MAX_UNDEFINED: Final = 20_000
 _MAX_LIBRARIES: Final = 200  # a process with a CUDA torch has about 40
@@ -54,14 +51,16 @@ class LoadedLibraries:
 
     def __init__(self, extension: SharedLibrary, toolchain: Toolchain) -> None:
         """Raises ElfError when the extension's own tables are wrong."""
+        self._toolchain = toolchain
         self._directories = list(_directories(toolchain))
         self._found: dict[str, SharedLibrary] = {}
         self.missing: list[str] = []
         """Names of needed libraries that were not found: then nothing can be said of a symbol."""
-        program = SharedLibrary.open(Path(sys.executable).resolve())
+        interpreter = toolchain.local(toolchain.python).resolve()
+        program = SharedLibrary.open(interpreter)
         self._found[""] = program
         waiting: list[tuple[str, tuple[Path, ...]]] = [("libtorch_global_deps.so", ())]
-        waiting += [(name, _rpath(program, Path(sys.executable).resolve())) for name in program.needed]
+        waiting += [(name, self._rpath(program, interpreter)) for name in program.needed]
         waiting += [(name, ()) for name in extension.needed]
         for name, near in waiting:  # grows while it is walked: breadth first, as the loader does
             if name not in self._found and len(self._found) < _MAX_LIBRARIES:
@@ -81,28 +80,30 @@ class LoadedLibraries:
                 self.missing.append(name)
             return []
         self._found[name] = library
-        return [(needed, (*_rpath(library, path), *near)) for needed in library.needed]
+        return [(needed, (*self._rpath(library, path), *near)) for needed in library.needed]
 
     def have(self, symbol: str) -> bool:
         """Whether one of them exports `symbol`."""
         return any(library.exports(symbol) for library in self._found.values())
 
-
-def _rpath(library: SharedLibrary, path: Path) -> tuple[Path, ...]:
-    origin = str(path.resolve().parent)
-    return tuple(Path(entry.replace("$ORIGIN", origin)) for entry in library.search_path)
+    def _rpath(self, library: SharedLibrary, path: Path) -> tuple[Path, ...]:
+        """The library's own search path, as it can be read here; `path` is where it was."""
+        origin = str(path.resolve().parent)
+        return tuple(
+            self._toolchain.local(Path(entry))
+            if entry.startswith("/")
+            else Path(entry.replace("$ORIGIN", origin))
+            for entry in library.search_path
+        )
 
 
 def _directories(toolchain: Toolchain) -> Iterator[Path]:
+    """Where they can be read here."""
     if toolchain.torch_root is not None:
-        yield toolchain.torch_root / "lib"
+        yield toolchain.local(toolchain.torch_root) / "lib"
     if toolchain.cuda is not None and toolchain.cuda.library is not None:
-        yield toolchain.cuda.library
-    multiarch = sysconfig.get_config_var("MULTIARCH")
-    if multiarch:
-        yield from (Path("/lib") / multiarch, Path("/usr/lib") / multiarch)
-    yield Path(sysconfig.get_config_var("LIBDIR") or "/usr/lib")
-    yield from map(Path, _SYSTEM)
+        yield toolchain.local(toolchain.cuda.library)
+    yield from map(toolchain.local, toolchain.libraries)
 
 
 def unresolved(extension: SharedLibrary, target: Target, toolchain: Toolchain) -> tuple[list[str], int]:

@@ -135,6 +135,6 @@ class Run:
         if self.layout.target == "cuda" and tools.cuda is not None:
             places.append(tools.cuda.include)
         places += [place for found in tools.headers for place in found.include]
-        there = any((place / header).is_file() for place in places if place is not None)
+        there = any((tools.local(place) / header).is_file() for place in places if place is not None)
         # Asked again without the project: #line can make any text look like this error.
         return there and not self.sees(header)

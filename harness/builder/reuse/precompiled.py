@@ -27,7 +27,7 @@ from harness.builder.staging import GENERATED_HEADER
 from harness.builder.toolchain import Toolchain
 from harness.builder.units import Unit
 from harness.records import digest_of
-from sandboxes.collect import CollectError
+from sandboxes.scratch import CollectError
 from sandboxes.job import Job, Limits, Sandbox, Status
 
 _RECIPE: Final = 1

@@ -18,7 +18,8 @@ from harness.builder.toolchain import Toolchain, find_toolchain
 from harness.errors import HarnessBug, SandboxError
 from harness.outcome import Cause
 from harness.records import BuildResult, Project, Target
-from sandboxes.local import LocalSandbox
+from sandboxes.local import LocalBackend
+from sandboxes.running import CagedSandbox
 from tests.fakes.projects import BUILD_TOML, fake_toolchain, project
 from tests.fakes.sandbox import FakeSandbox, exit_facts
 
@@ -329,7 +330,7 @@ def really(given: Project, target: Target, toolchain: Toolchain, cache: Path) ->
     missing = toolchain.missing(target)
     if missing is not None:
         pytest.skip(missing)
-    return build(given, target, sandbox=LocalSandbox(), toolchain=toolchain, cache=cache)
+    return build(given, target, sandbox=CagedSandbox(LocalBackend()), toolchain=toolchain, cache=cache)
 
 
 _USE = """
@@ -437,7 +438,7 @@ def test_a_build_that_takes_too_long_is_stopped(real, tmp_path):
     )
     if real.missing("cpu") is not None:
         pytest.skip(str(real.missing("cpu")))
-    built = build(endless, "cpu", sandbox=LocalSandbox(), toolchain=real, cache=tmp_path, wall_s=1.5)
+    built = build(endless, "cpu", sandbox=CagedSandbox(LocalBackend()), toolchain=real, cache=tmp_path, wall_s=1.5)
     assert built.result.finding is not None
     assert built.result.finding.cause is Cause.BUILD_TIMEOUT
 
@@ -447,10 +448,11 @@ import sys
 from pathlib import Path
 from harness.builder.build import build
 from harness.builder.toolchain import find_toolchain
-from sandboxes.local import LocalSandbox
+from sandboxes.local import LocalBackend
+from sandboxes.running import CagedSandbox
 from tests.fakes.projects import project
 given = project(toml={'"torch-ext/torch_binding.cpp", ': ""})
-print(build(given, "cpu", sandbox=LocalSandbox(), toolchain=find_toolchain(),
+print(build(given, "cpu", sandbox=CagedSandbox(LocalBackend()), toolchain=find_toolchain(),
             cache=Path(sys.argv[1])).result.cache_hit)
 """
 

@@ -11,7 +11,8 @@ from harness.builder.build import build
 from harness.builder.toolchain import Toolchain
 from harness.outcome import Cause
 from harness.records import DiagnosticKind
-from sandboxes.local import LocalSandbox
+from sandboxes.local import LocalBackend
+from sandboxes.running import CagedSandbox
 from tests.fakes.processes import processes_naming
 from tests.fakes.projects import project
 
@@ -47,7 +48,7 @@ def test_a_bomb_is_stopped_and_nothing_of_it_stays(name: str, toolchain: Toolcha
     result = build(
         given,
         "cpu",
-        sandbox=LocalSandbox(),
+        sandbox=CagedSandbox(LocalBackend()),
         toolchain=toolchain,
         cache=tmp_path,
         wall_s=wall_s,
@@ -56,5 +57,5 @@ def test_a_bomb_is_stopped_and_nothing_of_it_stays(name: str, toolchain: Toolcha
     assert result.finding is not None and result.finding.cause is cause, result.finding
     assert [(d.kind, d.file) for d in result.diagnostics] == [(kind, source)], result.diagnostics
     assert processes_naming(Path(source).stem) == []
-    good = build(project(toml=binding), "cpu", sandbox=LocalSandbox(), toolchain=toolchain, cache=tmp_path)
+    good = build(project(toml=binding), "cpu", sandbox=CagedSandbox(LocalBackend()), toolchain=toolchain, cache=tmp_path)
     assert good.result.ok, good.result.finding

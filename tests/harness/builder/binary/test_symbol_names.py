@@ -8,7 +8,8 @@ import pytest
 
 from harness.builder.binary.symbol_names import MAX_DEMANGLED, demangled, last_part, qualified
 from harness.builder.toolchain import Toolchain
-from sandboxes.local import LocalSandbox
+from sandboxes.local import LocalBackend
+from sandboxes.running import CagedSandbox
 from tests.fakes.projects import fake_toolchain
 from tests.fakes.sandbox import FakeSandbox, exit_facts
 
@@ -85,5 +86,5 @@ def test_the_real_cxxfilt(toolchain):
     """With arguments, where binutils is installed."""
     if not Path("/usr/bin/c++filt").exists():
         pytest.skip("no c++filt (apt-get install binutils)")
-    names = demangled(["_Z11fill_floatsPflf"], toolchain, LocalSandbox())
+    names = demangled(["_Z11fill_floatsPflf"], toolchain, CagedSandbox(LocalBackend()))
     assert names == {"_Z11fill_floatsPflf": "fill_floats(float*, long, float)"}

@@ -16,7 +16,8 @@ from harness.builder.toolchain import Toolchain
 from harness.errors import SandboxError
 from harness.outcome import Cause
 from harness.records import Diagnostic, Project, Target
-from sandboxes.local import LocalSandbox
+from sandboxes.local import LocalBackend
+from sandboxes.running import CagedSandbox
 from tests.fakes.projects import FILES, fake_toolchain, project
 from tests.fakes.sandbox import FakeSandbox, exit_facts
 
@@ -573,7 +574,7 @@ def really(given: Project, target: Target, tools: Toolchain, cache: Path) -> Bui
     missing = tools.missing(target)
     if missing is not None:
         pytest.skip(missing)
-    return build(given, target, sandbox=LocalSandbox(), toolchain=tools, cache=cache)
+    return build(given, target, sandbox=CagedSandbox(LocalBackend()), toolchain=tools, cache=cache)
 
 
 @pytest.mark.slow

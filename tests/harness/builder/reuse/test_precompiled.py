@@ -15,7 +15,8 @@ from harness.builder.reuse.precompiled import PrecompiledHeaders, leading_header
 from harness.builder.toolchain import Toolchain, find_toolchain
 from harness.outcome import Cause
 from harness.records import Project
-from sandboxes.local import LocalSandbox
+from sandboxes.local import LocalBackend
+from sandboxes.running import CagedSandbox
 from tests.fakes.projects import FILES, fake_toolchain, project, toml_of
 from tests.fakes.sandbox import FakeSandbox, exit_facts
 
@@ -159,7 +160,7 @@ def real() -> Toolchain:
 
 
 def really(given: Project, toolchain: Toolchain, cache: Path) -> Built:
-    return build(given, "cpu", sandbox=LocalSandbox(), toolchain=toolchain, cache=cache)
+    return build(given, "cpu", sandbox=CagedSandbox(LocalBackend()), toolchain=toolchain, cache=cache)
 
 
 def library_of(built: Built) -> str:

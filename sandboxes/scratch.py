@@ -1,16 +1,17 @@
-"""Takes files out of a directory that untrusted code has written to.
+"""Puts files into a scratch directory, and takes files out of it that untrusted code has written.
 
 Owns: the only way in which bytes leave a scratch directory. Does not own: what they mean.
 Invariant: only regular, singly linked files below the directory are read, never through a link,
-and never more than the caps.
+and never more than the caps. It is known by a descriptor: its path may mean something else to us.
 """
 
 from __future__ import annotations
 
 import fnmatch
 import os
+import shutil
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 MAX_FILES = 128
@@ -45,15 +46,67 @@ def _regular_files(directory: int, prefix: str, depth: int = 0) -> Iterable[tupl
             os.close(descriptor)
 
 
-def collect_files(scratch: Path, allow: Iterable[str], destination: Path) -> list[Path]:
-    """Copy files whose relative path matches a pattern of `allow` to `destination`.
+def fill(scratch: int, inputs: Mapping[str, Path]) -> None:
+    """Copy each file or directory of `inputs` (our own) to its name in the open, still empty directory.
+
+    What is copied belongs to the directory's owner. Raises OSError.
+    """
+    owner = os.fstat(scratch).st_uid
+    for name, source in inputs.items():
+        *parents, last = Path(name).parts
+        place = os.dup(scratch)
+        try:
+            for parent in parents:
+                inner = _directory(place, parent, owner)
+                os.close(place)
+                place = inner
+            _copy(source, place, last, owner)
+        finally:
+            os.close(place)
+
+
+def _directory(place: int, name: str, owner: int) -> int:
+    """Make a directory where there is none, and open it."""
+    try:
+        os.mkdir(name, 0o700, dir_fd=place)
+    except FileExistsError:
+        return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=place)
+    made = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=place)
+    _give(made, owner)
+    return made
+
+
+def _copy(source: Path, place: int, name: str, owner: int) -> None:
+    if source.is_dir():
+        inner = _directory(place, name, owner)
+        try:
+            for entry in sorted(source.iterdir()):
+                _copy(entry, inner, entry.name, owner)
+        finally:
+            os.close(inner)
+        return
+    with source.open("rb") as data:
+        mode = 0o700 if os.fstat(data.fileno()).st_mode & stat.S_IXUSR else 0o600
+        descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode, dir_fd=place)
+        with os.fdopen(descriptor, "wb") as sink:
+            shutil.copyfileobj(data, sink, _CHUNK)
+            _give(sink.fileno(), owner)
+
+
+def _give(descriptor: int, owner: int) -> None:
+    if owner != os.geteuid():
+        os.chown(descriptor, owner, owner)
+
+
+def collect_files(scratch: int, allow: Iterable[str], destination: Path) -> list[Path]:
+    """Copy files of the open directory whose relative path matches a pattern of `allow` to `destination`.
 
     Returns the copies, sorted. Raises CollectError above MAX_FILES files or MAX_BYTES bytes.
     """
     patterns = list(allow)
     copies: list[Path] = []
     total = 0
-    root = os.open(scratch, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    root = os.open(".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=scratch)
     try:
         for relative, descriptor in _regular_files(root, ""):
             with os.fdopen(descriptor, "rb") as source:

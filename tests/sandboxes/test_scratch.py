@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sandboxes import collect
-from sandboxes.collect import CollectError, collect_files
+from sandboxes import scratch as collect
+from sandboxes.scratch import CollectError, collect_files
 
 
 @pytest.fixture

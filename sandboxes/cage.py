@@ -1,0 +1,77 @@
+"""What a backend makes: something that holds one process tree, not yet given a job.
+
+Owns: the types between the backends and running.py. Does not own: any backend.
+Invariant: until it is told what to run, a cage runs our own inside.py only.
+"""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+from typing import Protocol
+
+from sandboxes.job import Job
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a process tree ended, as the backend saw it."""
+
+    code: int | None
+    """Exit code; None when a signal ended it, or nobody knows."""
+    signal: int | None = None
+    oom: bool = False
+    """The kernel killed something of it for want of memory."""
+    peak_memory_bytes: int | None = None
+    cpu_s: float | None = None
+    problem: str | None = None
+    """The backend failed; code and signal then say nothing."""
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a process tree uses now; None where nobody knows."""
+
+    memory_bytes: int | None = None
+    cpu_s: float | None = None
+
+
+class Cage(Protocol):
+    """Holds one process tree, from before its first byte until after its last."""
+
+    channel: socket.socket
+    """Our end of a connected AF_UNIX SEQPACKET pair; at first inside.py talks over it."""
+    caps_memory: bool
+    """The kernel enforces the memory limit; otherwise running.py watches it."""
+    caps_scratch: bool
+    """The scratch directory is a file system of its own with a size."""
+
+    def wait(self) -> Ended:
+        """Block until all of it has ended. Called once."""
+
+    def kill(self) -> None:
+        """End the whole tree now. Safe to call at any time, also twice."""
+
+    def freeze(self, frozen: bool) -> None:
+        """Stop or continue the whole tree; it stands still when this returns."""
+
+    def usage(self) -> Usage:
+        """What the tree uses now."""
+
+    def words(self) -> str:
+        """What was printed before it was ready: for an error message."""
+
+    def release(self) -> None:
+        """Give back all that it used, after its end. Safe to call twice."""
+
+
+class Backend(Protocol):
+    """Makes cages."""
+
+    name: str
+
+    def facts(self) -> dict[str, str]:
+        """What protects and what does not, for the record."""
+
+    def cage(self, job: Job) -> Cage:
+        """A cage that fits `job`, whose argv and inputs come later. Raises SandboxError."""

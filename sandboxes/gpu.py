@@ -1,0 +1,184 @@
+"""Which GPU a job gets: its device files, the driver's libraries, and the variables that go with it.
+
+Owns: finding GPUs by UUID or index, and what a sandbox must hand in for one. Does not own: NVML itself
+(nvml.py), Docker's way to hand in a GPU (docker_gpu.py). Reads the machine, changes nothing.
+Invariant: a job gets the files of the one GPU (or MIG instance) that it names, and no variable of a job's
+own says anything about devices or about the loader.
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+import stat
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.errors import DeviceError, SandboxError
+from sandboxes.nvml import LIBRARY, Gpu, MigInstance, open_nvml
+
+_CONTROL = ("nvidiactl", "nvidia-uvm")
+_OPTIONAL = ("nvidia-uvm-tools",)
+_MAKE_NODES = "as root: nvidia-modprobe -u -c 0"
+# What NVIDIA's own container tools give to a container with the capabilities `compute` and `utility`,
+# without OpenCL and video.
+_LIBRARIES = (
+    "libcuda.so.1",
+    "libnvidia-ml.so.1",
+    "libnvidia-ptxjitcompiler.so.1",
+    "libnvidia-nvvm.so.4",
+    "libnvidia-gpucomp.so",
+    "libnvidia-allocator.so.1",
+)
+_ARCHITECTURES = {"x86_64": "x86-64", "aarch64": "AArch64"}  # as ldconfig calls them
+# Where installers put the driver without telling the loader: GPU operators, and WSL.
+_ELSEWHERE = (Path("/usr/local/nvidia/lib64"), Path("/usr/local/nvidia/lib"), Path("/usr/lib/wsl/lib"))
+_LDCONFIG_S = 10.0
+# Each of these can choose a device, or have code loaded: the container toolkit's own hook once inherited
+# LD_PRELOAD (CVE-2025-23266).
+_OURS = re.compile(r"NVIDIA_.*|LD_.*|GLIBC_TUNABLES|CUDA_(VISIBLE_DEVICES|DEVICE_ORDER|INJECTION.*|MPS_.*)")
+
+
+@dataclass(frozen=True)
+class GpuSlot:
+    """What one job is given: a GPU, or one MIG instance of it."""
+
+    gpu: Gpu
+    instance: MigInstance | None = None
+
+    @property
+    def uuid(self) -> str:
+        """Of the instance, where it is one."""
+        return self.gpu.uuid if self.instance is None else self.instance.uuid
+
+
+def find_gpus(library: str = LIBRARY) -> list[Gpu]:
+    """The GPUs of this machine; none without a driver. Raises NvmlError when the driver is broken."""
+    nvml = open_nvml(library)
+    if nvml is None:
+        return []
+    with nvml:
+        return nvml.gpus()
+
+
+def slot_named(device: str, gpus: Sequence[Gpu]) -> GpuSlot:
+    """The GPU with that UUID or index, or the MIG instance with that UUID. Raises DeviceError.
+
+    A GPU in MIG mode cannot be used as a whole.
+    """
+    for gpu in gpus:
+        for instance in gpu.instances:
+            if device == instance.uuid:
+                return GpuSlot(gpu, instance)
+        if device in (gpu.uuid, str(gpu.index)):
+            if gpu.mig:
+                known = ", ".join(i.uuid for i in gpu.instances) or "none is set up"
+                raise DeviceError(f"GPU {device} is in MIG mode: name one of its instances ({known})")
+            return GpuSlot(gpu)
+    known = ", ".join(f"{g.index} = {g.uuid} ({g.name})" for g in gpus) or "there is none, or no driver"
+    raise DeviceError(f"no GPU {device!r} on this machine; there are: {known}")
+
+
+def device_nodes(
+    slot: GpuSlot, dev: Path = Path("/dev"), driver: Path = Path("/proc/driver/nvidia")
+) -> list[Path]:
+    """The device files that CUDA needs for `slot`, its own first. Raises DeviceError when one is missing."""
+    wanted = [*_own_nodes(slot, dev, driver), *(dev / name for name in _CONTROL)]
+    missing = [path for path in wanted if not _is_device(path)]
+    if missing:
+        raise DeviceError(
+            f"GPU {slot.uuid}: {', '.join(map(str, missing))} is not there or is no device: "
+            f"{_MAKE_NODES}; in a container, start it with this GPU"
+        )
+    return [*wanted, *(path for name in _OPTIONAL if _is_device(path := dev / name))]
+
+
+def _own_nodes(slot: GpuSlot, dev: Path, driver: Path) -> list[Path]:
+    """Those that no other slot has."""
+    minor = slot.gpu.minor
+    if minor is None:
+        raise DeviceError(f"GPU {slot.gpu.uuid}: the driver does not tell its minor number")
+    nodes = [dev / f"nvidia{minor}"]
+    if slot.instance is not None:
+        group = driver / f"capabilities/gpu{minor}/mig/gi{slot.instance.gpu_instance}"
+        for access in (group / "access", group / f"ci{slot.instance.compute_instance}/access"):
+            nodes.append(dev / "nvidia-caps" / f"nvidia-cap{_capability(access)}")
+    return nodes
+
+
+def _capability(access: Path) -> int:
+    try:
+        found = re.search(r"DeviceFileMinor:\s*(\d+)", access.read_text())
+    except OSError as error:
+        raise DeviceError(f"{access}: {error.strerror}; the MIG instance may be gone") from error
+    if found is None:
+        raise DeviceError(f"{access} names no DeviceFileMinor")
+    return int(found[1])
+
+
+def _is_device(path: Path) -> bool:
+    try:
+        return stat.S_ISCHR(path.stat().st_mode)
+    except OSError:
+        return False
+
+
+def loader_cache() -> str:
+    """What `ldconfig -p` prints; empty where there is no ldconfig."""
+    try:
+        done = subprocess.run(
+            ["/sbin/ldconfig", "-p"], capture_output=True, text=True, timeout=_LDCONFIG_S, check=True, env={}
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout
+
+
+def driver_libraries(cache: str | None = None, elsewhere: Iterable[Path] = _ELSEWHERE) -> list[Path]:
+    """The driver's libraries as the loader finds them, each link followed by its file; [] without a driver.
+
+    `cache`: what `ldconfig -p` prints (default: ask it). Those that it does not know are looked for in
+    `elsewhere`; a sandbox then needs driver_environment().
+    """
+    text = loader_cache() if cache is None else cache
+    architecture = _ARCHITECTURES.get(platform.machine(), "?")
+    known: dict[str, Path] = {}
+    for line in text.splitlines():
+        entry = re.fullmatch(r"\s*(\S+) \(([^)]*)\) => (\S+)", line)
+        if entry is not None and architecture in entry[2]:
+            known.setdefault(entry[1], Path(entry[3]))
+    for folder in elsewhere:
+        for path in sorted(folder.glob("lib*.so*")) if folder.is_dir() else []:
+            known.setdefault(path.name, path)
+    found: dict[Path, None] = {}
+    for wanted in _LIBRARIES:
+        # libnvidia-gpucomp carries the driver's version instead of an interface number.
+        for name in sorted(n for n in known if n == wanted or (wanted[-2:] == "so" and n.startswith(wanted))):
+            if known[name].is_file():
+                found |= {known[name]: None, known[name].resolve(): None}
+    return list(found)
+
+
+def driver_environment(libraries: Sequence[Path], cache: str | None = None) -> dict[str, str]:
+    """LD_LIBRARY_PATH for a driver that the loader does not know of; empty for one that it knows."""
+    text = loader_cache() if cache is None else cache
+    unknown = [p for p in libraries if p.name == "libcuda.so.1" and f"=> {p}" not in text]
+    return {"LD_LIBRARY_PATH": str(unknown[0].parent)} if unknown else {}
+
+
+def device_environment(slot: GpuSlot) -> dict[str, str]:
+    """What every job with a GPU gets from us: CUDA then sees that one, whatever else it could open."""
+    return {"CUDA_VISIBLE_DEVICES": slot.uuid}
+
+
+def checked_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """A job's own variables, when none of them chooses a device or loads code. Raises SandboxError."""
+    refused = sorted(name for name in environment if _OURS.fullmatch(name))
+    if refused:
+        raise SandboxError(
+            f"a job may not set {', '.join(refused)}: devices are chosen by Job.device, and nothing that a "
+            "job brings is loaded outside its sandbox"
+        )
+    return dict(environment)

@@ -1,0 +1,228 @@
+"""The first program in every sandbox: restricts itself, makes ready, and becomes the job when told to.
+
+Owns: what a process does to itself before untrusted bytes run. Standard library only: the file is its
+own program. Does not own: namespaces, mounts and users (outside.py and the backends).
+Invariant: on any failure it exits with one line on stderr, and never runs the job with fewer
+restrictions than asked for. Until `go` no byte of a student's is there.
+
+Usage: python -I -S inside.py SPEC_JSON, with
+  channel      number of an inherited SEQPACKET socket, or the path of one to connect to
+  scratch      the private, writable directory
+  environment  of the job, all of it
+  limits       {cpu_s, file_bytes, address_bytes, processes}, None for none
+  landlock     [[path, "read" | "write"], ...] or None
+  seccomp      base64 of a BPF program, or None
+  die_with_parent, preload, site
+Messages: here -> {"ready": true} with a descriptor of the scratch directory;
+  -> here {"argv": [...]} with two descriptors: one on which only a failure to start is told, and the
+  one that becomes stdout and stderr.
+"""
+
+from __future__ import annotations
+
+import array
+import binascii
+import ctypes
+import json
+import os
+import resource
+import socket
+import struct
+import sys
+import types
+from typing import Any
+
+_PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38
+_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 22, 2
+_SIGKILL = 9
+_MESSAGE_BYTES = 1 << 17
+_OPEN_FILES = 1024
+# Landlock's system calls have the same numbers on every machine.
+_LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446
+_LANDLOCK_VERSION = 1
+_LANDLOCK_PATH_BENEATH = 1
+# linux/landlock.h: rights by the version of the interface that brought them.
+_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
+_ALL_FILES = ((1, (1 << 13) - 1), (2, 1 << 13), (3, 1 << 14), (5, 1 << 15))  # refer, truncate, ioctl
+_READ = _EXECUTE | _READ_FILE | _READ_DIR
+_ONLY_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | (1 << 14) | (1 << 15)
+_DEVICE = _READ_FILE | _WRITE_FILE | (1 << 15)
+_NETWORK_SINCE, _SCOPES_SINCE = 4, 6
+
+
+def _check(result: int, what: str) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+    return result
+
+
+def _limit(kind: int, value: int | None, grace: int = 0) -> None:
+    """`grace`: how far the hard limit lies above the one that only sends a signal."""
+    if value is None:
+        return
+    hard = resource.getrlimit(kind)[1]
+    if hard != resource.RLIM_INFINITY:
+        value = min(value, hard)
+    most = value + grace if hard == resource.RLIM_INFINITY else min(value + grace, hard)
+    resource.setrlimit(kind, (value, most))
+
+
+def set_limits(limits: dict[str, int | None]) -> None:
+    """Resource limits of the process and all that it starts."""
+    _limit(resource.RLIMIT_CPU, limits["cpu_s"], grace=1)  # else it is SIGKILL, which says nothing
+    _limit(resource.RLIMIT_FSIZE, limits["file_bytes"])
+    _limit(resource.RLIMIT_AS, limits["address_bytes"])
+    _limit(resource.RLIMIT_NPROC, limits["processes"])
+    _limit(resource.RLIMIT_CORE, 0)
+    _limit(resource.RLIMIT_NOFILE, _OPEN_FILES)
+
+
+def landlock_version(libc: ctypes.CDLL) -> int:
+    """The kernel's Landlock interface; 0 where there is none."""
+    found: int = libc.syscall(_LANDLOCK_CREATE, None, ctypes.c_size_t(0), _LANDLOCK_VERSION)
+    return max(0, found)
+
+
+def confine(rules: list[tuple[str, str]], libc: ctypes.CDLL) -> None:
+    """Landlock: nothing of the file system but `rules`, no network, no signals to the outside.
+
+    A right is `read` (which includes executing), `write` (everything) or `device`. Needs
+    no_new_privs. Raises OSError where the kernel has no Landlock.
+    """
+    version = landlock_version(libc)
+    if version < 1:
+        raise OSError("this kernel has no Landlock")
+    handled = sum(rights for since, rights in _ALL_FILES if version >= since)
+    network = 3 if version >= _NETWORK_SINCE else 0  # bind and connect TCP
+    scopes = 3 if version >= _SCOPES_SINCE else 0  # abstract unix sockets, signals
+    attributes = struct.pack("=QQQ", handled, network, scopes)
+    size = 24 if version >= _SCOPES_SINCE else 16 if version >= _NETWORK_SINCE else 8
+    ruleset = _check(libc.syscall(_LANDLOCK_CREATE, attributes, ctypes.c_size_t(size), 0), "landlock")
+    for path, right in rules:
+        granted = {"read": _READ, "write": handled, "device": _DEVICE}[right] & handled
+        place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        if not os.path.isdir(path):  # noqa: PTH112 - pathlib would cost every start 5 ms
+            granted &= _ONLY_FILES
+        rule = struct.pack("=Qi", granted, place)
+        added = libc.syscall(_LANDLOCK_ADD, ruleset, _LANDLOCK_PATH_BENEATH, rule, 0)
+        os.close(place)
+        _check(added, f"landlock rule for {path}")
+    _check(libc.syscall(_LANDLOCK_RESTRICT, ruleset, 0), "landlock_restrict_self")
+    os.close(ruleset)
+
+
+def install_filter(program: bytes, libc: ctypes.CDLL) -> None:
+    """A seccomp program (struct sock_filter, 8 bytes each). Needs no_new_privs."""
+    code = ctypes.create_string_buffer(program, len(program))
+    head = struct.pack("@HP", len(program) // 8, ctypes.addressof(code))
+    _check(libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, head, 0, 0), "seccomp")
+
+
+def restrict(spec: dict[str, Any]) -> None:
+    """Limits, no new privileges, Landlock, seccomp; in this order, since each one may forbid the next."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    set_limits(spec["limits"])
+    _check(libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
+    if spec["die_with_parent"]:
+        # After any change of user, which clears it.
+        _check(libc.prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0), "pdeathsig")
+    os.umask(0o077)
+    if spec["landlock"] is not None:
+        confine(spec["landlock"], libc)
+    if spec["seccomp"] is not None:
+        install_filter(binascii.a2b_base64(spec["seccomp"]), libc)
+
+
+def connected(channel: str) -> socket.socket:
+    """The judge's channel."""
+    if channel.isdigit():
+        return socket.socket(fileno=int(channel))
+    found = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    found.connect(channel)
+    return found
+
+
+def make_ready(channel: socket.socket, scratch: str) -> None:
+    """Say so, and hand out the scratch directory, which outlives us by that."""
+    directory = os.open(scratch, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [directory]))
+    channel.sendmsg([b'{"ready": true}'], [rights])
+    os.close(directory)
+
+
+def wait_for_go(channel: socket.socket) -> tuple[dict[str, Any], int, int]:
+    """The order, and the descriptors for failures and for output; exits when nobody will give one."""
+    width = array.array("i").itemsize
+    data, ancillary, _, _ = channel.recvmsg(
+        _MESSAGE_BYTES, socket.CMSG_SPACE(2 * width), socket.MSG_CMSG_CLOEXEC
+    )
+    if not data:
+        os._exit(0)  # a spare one that was never needed
+    descriptors = array.array("i")
+    for level, kind, payload in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            descriptors.frombytes(payload[: len(payload) - len(payload) % width])
+    failures, output = descriptors
+    return json.loads(data), failures, output
+
+
+def run_here(argv: list[str], failures: int) -> None:
+    """Run argv's script in this interpreter, which has imported what it needs."""
+    with open(argv[3], "rb") as file:  # noqa: PTH123
+        code = compile(file.read(), argv[3], "exec")
+    sys.argv[:] = argv[3:]
+    main = types.ModuleType("__main__")
+    main.__file__ = argv[3]
+    sys.modules["__main__"] = main
+    os.close(failures)
+    exec(code, main.__dict__)
+
+
+def prepared(spec: dict[str, Any]) -> socket.socket:
+    """All that can be done before the order comes; the judge's channel."""
+    scratch = spec["scratch"]
+    spec["environment"] = {k: v.replace("{scratch}", scratch) for k, v in spec["environment"].items()}
+    channel = connected(spec["channel"])
+    os.chdir(scratch)
+    restrict(spec)
+    if spec["preload"]:
+        os.environ.clear()
+        os.environ.update(spec["environment"])
+        sys.path += spec["site"]
+        for module in spec["preload"]:
+            __import__(module)
+    return channel
+
+
+def main() -> None:
+    """Restrict, make ready, wait, become the job."""
+    failures = 2
+    try:
+        spec = json.loads(sys.argv[1])
+        channel = prepared(spec)
+        make_ready(channel, spec["scratch"])
+        order, failures, output = wait_for_go(channel)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        os.close(output)
+        words = {"{scratch}": spec["scratch"], "{channel}": str(channel.fileno())}
+        argv = [_filled(word, words) for word in order["argv"]]
+        if not spec["preload"]:
+            os.set_inheritable(channel.fileno(), True)
+            os.execve(argv[0], argv, spec["environment"])
+        channel.detach()
+    except (OSError, ImportError, ValueError) as error:
+        os.write(failures, f"{type(error).__name__}: {error}\n".encode())
+        os._exit(1)
+    run_here(argv, failures)
+
+
+def _filled(word: str, words: dict[str, str]) -> str:
+    for mark, value in words.items():
+        word = word.replace(mark, value)
+    return word
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,134 @@
+"""Runs as our child, outside the sandbox and before it: changes what only the outside can change.
+
+Owns: joining cgroups, cores, making closed directories passable, the scratch file system, the change
+of user. Standard library only: the file is its own program. Does not own: what the sandbox does to
+itself (inside.py). Invariant: on any failure it exits with one line on stderr, and starts nothing.
+
+Usage: python -I -S outside.py SPEC_JSON, with
+  argv       what to become; it starts with an empty environment, since what comes next may show it
+  cgroups    files to write our own process id to
+  cpus       cores to stay on, or None
+  uid        user to become, or None to stay the same
+  readable   directories that this user must be able to reach
+  staging    an empty place of ours for mount points
+  scratch    [directory, bytes, inodes] to be covered by a file system of that size, or None
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+_CLONE_NEWNS = 0x00020000
+_MS_NOSUID, _MS_NODEV = 2, 4
+_MS_BIND, _MS_REC, _MS_PRIVATE = 0x1000, 0x4000, 0x40000
+_PR_SET_PDEATHSIG = 1
+_SIGKILL = 9
+
+
+def blocked_ancestor(path: Path) -> Path | None:
+    """The outermost directory above `path` that other users may not enter, if there is one."""
+    for ancestor in [*reversed(path.parents), path]:
+        if ancestor.is_dir() and not ancestor.stat().st_mode & 0o001:
+            return ancestor
+    return None
+
+
+def _check(result: int, what: str) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+
+
+def _mount(libc: ctypes.CDLL, source: str, target: Path, kind: str, flags: int, data: str = "") -> None:
+    result = libc.mount(
+        source.encode(), os.fsencode(target), kind.encode(), ctypes.c_ulong(flags), data.encode()
+    )
+    _check(result, f"mount {source} on {target}")
+
+
+def expose(paths: list[Path], staging: Path, libc: ctypes.CDLL) -> None:
+    """Make `paths` readable for any user where a closed directory (such as /root) stands above them.
+
+    The closed directory is covered by an empty one that holds only bind mounts of the wanted paths,
+    so nothing else of it can be seen. Needs a mount namespace of our own.
+    """
+    hidden: dict[Path, list[Path]] = {}
+    for path in paths:
+        blocker = blocked_ancestor(path)
+        if blocker is not None:
+            hidden.setdefault(blocker, []).append(path)
+    for number, (blocker, wanted) in enumerate(hidden.items()):
+        held: list[tuple[Path, Path]] = []
+        for index, path in enumerate(wanted):
+            place = staging / f"{number}-{index}"
+            if path.is_dir():
+                place.mkdir(parents=True)
+            else:
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.touch()
+            _mount(libc, str(path), place, "", _MS_BIND | _MS_REC)
+            held.append((place, path))
+        _mount(libc, "tmpfs", blocker, "tmpfs", 0, "mode=755,size=1m")
+        for place, path in held:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if place.is_dir():
+                path.mkdir(exist_ok=True)
+            else:
+                path.touch()
+            _mount(libc, str(place), path, "", _MS_BIND | _MS_REC)
+
+
+def rearrange(spec: dict[str, Any], libc: ctypes.CDLL) -> None:
+    """Mounts, in a namespace of our own."""
+    readable = [Path(p) for p in spec["readable"]]
+    if spec["scratch"] is None and not any(blocked_ancestor(path) for path in readable):
+        return
+    _check(libc.unshare(_CLONE_NEWNS), "unshare the mount namespace")
+    _mount(libc, "none", Path("/"), "", _MS_REC | _MS_PRIVATE)
+    if spec["scratch"] is not None:
+        directory, size, inodes = spec["scratch"]
+        options = f"mode=700,size={size},nr_inodes={inodes},uid={spec['uid']},gid={spec['uid']}"
+        _mount(libc, "tmpfs", Path(directory), "tmpfs", _MS_NOSUID | _MS_NODEV, options)
+    expose(readable, Path(spec["staging"]), libc)
+
+
+def prepare(spec: dict[str, Any]) -> None:
+    """Everything in its order: what needs root comes first."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    for file in spec["cgroups"]:
+        Path(file).write_text(str(os.getpid()))
+    if spec["cpus"]:
+        os.sched_setaffinity(0, spec["cpus"])
+    if spec["uid"] is not None:
+        rearrange(spec, libc)
+        os.setgroups([])
+        os.setresgid(spec["uid"], spec["uid"], spec["uid"])
+        os.setresuid(spec["uid"], spec["uid"], spec["uid"])
+    _check(libc.prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0), "pdeathsig")
+
+
+def main() -> None:
+    """Prepare, then become what the spec says."""
+    try:
+        spec = json.loads(sys.argv[1])
+        prepare(spec)
+        os.chdir("/")
+        argv = spec["argv"]
+        if argv[:3] != [sys.executable, "-I", "-S"]:
+            os.execve(argv[0], argv, {})
+        code = compile(Path(argv[3]).read_bytes(), argv[3], "exec")
+    except (OSError, ValueError) as error:
+        os.write(2, f"outside.py: {error}\n".encode())
+        os._exit(1)
+    # The same interpreter, with the same switches: a second start of it would cost 20 ms.
+    sys.argv[:] = argv[3:]
+    exec(code, {"__name__": "__main__"})  # noqa: S102 - inside.py, ours
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,278 @@
+"""The Process of every backend: a job in a cage, from `go` to its end.
+
+Owns: the handshake with inside.py, scratch, output, the deadline, the watch over what the kernel does
+not limit, and what the end is called. Does not own: isolation, killing, freezing (the cage).
+Invariant: `sandbox_error` comes from us or from the backend, never from anything a job does: until
+inside.py has become the job, a failure raises SandboxError; afterwards an exit code is only an exit code.
+"""
+
+from __future__ import annotations
+
+import array
+import json
+import os
+import shutil
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from harness.errors import SandboxError
+from sandboxes.cage import Backend, Cage, Ended
+from sandboxes.job import ExitFacts, Job, Status
+from sandboxes.scratch import collect_files, fill
+
+_WATCH_INTERVAL_S: Final = 0.02
+_OUTPUT_KILL_FACTOR: Final = 16
+_READY_S: Final = 120.0  # torch from a cold disk on a loaded machine took 40 s
+_MESSAGE_BYTES: Final = 1 << 16
+_END_S: Final = 10.0
+
+
+class StandingBy:
+    """A cage whose inside.py is ready: no job yet, and no byte of a student's."""
+
+    def __init__(self, cage: Cage) -> None:
+        """Waits until it is ready. Raises SandboxError, and releases the cage then."""
+        self.cage = cage
+        try:
+            self.scratch = self._ready()
+        except BaseException:
+            discard(cage)
+            raise
+
+    def _ready(self) -> int:
+        """The descriptor of the scratch directory."""
+        channel, width = self.cage.channel, array.array("i").itemsize
+        channel.settimeout(_READY_S)
+        descriptors = array.array("i")
+        try:
+            data, ancillary, _, _ = channel.recvmsg(
+                _MESSAGE_BYTES, socket.CMSG_SPACE(width), socket.MSG_CMSG_CLOEXEC
+            )
+        except OSError as error:
+            raise SandboxError(f"a sandbox did not start: {error}: {self.cage.words()}") from error
+        for level, kind, payload in ancillary:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                descriptors.frombytes(payload[: len(payload) - len(payload) % width])
+        if not data or len(descriptors) != 1:
+            raise SandboxError(f"a sandbox did not start: {self.cage.words() or 'it ended at once'}")
+        return descriptors[0]
+
+    def close(self) -> None:
+        """End it without ever having given it a job."""
+        os.close(self.scratch)
+        discard(self.cage)
+
+
+def discard(cage: Cage) -> None:
+    """Kill what is in a cage and release it."""
+    cage.kill()
+    waiter = threading.Thread(target=cage.wait, daemon=True)
+    waiter.start()
+    waiter.join(_END_S)
+    cage.channel.close()
+    cage.release()
+
+
+class RunningProcess:
+    """A running job."""
+
+    channel: socket.socket
+
+    def __init__(self, standing: StandingBy, job: Job) -> None:
+        """Gives `job` to a cage that stands by. Raises SandboxError when it could not be started."""
+        self._job = job
+        self._cage = standing.cage
+        self._scratch = standing.scratch
+        self.channel = standing.cage.channel
+        self._verdict: Status | None = None
+        self._output = bytearray()
+        self._output_total = 0
+        self._peak = 0
+        self._facts: ExitFacts | None = None
+        self._done = threading.Event()
+        self._closed = False
+        self._frozen_since: float | None = None
+        self._frozen_s = 0.0
+        self._started = time.monotonic()
+        try:
+            fill(self._scratch, job.inputs)
+            self._go()
+        except OSError as error:
+            standing.close()
+            raise SandboxError(f"a sandbox could not be given its job: {error}") from error
+        except BaseException:
+            standing.close()
+            raise
+        for target in (self._watch, self._wait_for_end):
+            threading.Thread(target=target, daemon=True).start()
+
+    # --- start ---------------------------------------------------------------------------------
+
+    def _go(self) -> None:
+        """Send the order; returns when inside.py has become the job."""
+        failures, failures_end = os.pipe()
+        output, output_end = os.pipe()
+        try:
+            rights = array.array("i", [failures_end, output_end])
+            order = json.dumps({"argv": list(self._job.argv)}).encode()
+            self.channel.sendmsg([order], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+        except BaseException:
+            os.close(output)
+            os.close(failures)
+            raise
+        finally:
+            os.close(failures_end)
+            os.close(output_end)
+        with os.fdopen(failures, "rb") as stream:
+            failure = stream.read(_MESSAGE_BYTES)  # nothing, once it has become the job
+        if failure:
+            os.close(output)
+            raise SandboxError(
+                f"a sandbox could not start its job: {failure.decode(errors='replace').strip()}"
+            )
+        self.channel.settimeout(None)
+        self._reader = threading.Thread(target=self._read_output, args=(output,), daemon=True)
+        self._reader.start()
+
+    # --- while it runs -------------------------------------------------------------------------
+
+    def _read_output(self, descriptor: int) -> None:
+        cap = self._job.limits.output_bytes
+        with os.fdopen(descriptor, "rb", buffering=0) as stream:
+            while chunk := stream.read(1 << 16):
+                self._output_total += len(chunk)
+                self._output += chunk[: max(0, cap - len(self._output))]
+                if self._output_total > _OUTPUT_KILL_FACTOR * cap:
+                    self._end("output_limit")
+
+    def _thawed_s(self) -> float:
+        """Seconds since the start in which it was not frozen."""
+        now, since = time.monotonic(), self._frozen_since
+        return now - self._started - self._frozen_s - (0.0 if since is None else now - since)
+
+    def _watch(self) -> None:
+        limits = self._job.limits
+        while not self._done.wait(_WATCH_INTERVAL_S):
+            if self._thawed_s() > limits.wall_s:
+                self._end("wall_timeout")
+                return
+            usage = self._cage.usage()
+            self._peak = max(self._peak, usage.memory_bytes or 0)
+            most = None if self._cage.caps_memory else limits.memory_bytes
+            if most is not None and self._peak > most:
+                self._end("oom")
+                return
+            if limits.cpu_s is not None and (usage.cpu_s or 0.0) > limits.cpu_s + 1.0:
+                self._end("cpu_timeout")
+                return
+
+    def _wait_for_end(self) -> None:
+        ended = self._cage.wait()
+        wall_s = time.monotonic() - self._started
+        self._cage.kill()  # whatever has outlived the first process
+        self._reader.join(timeout=2)
+        self._facts = ExitFacts(
+            status=self._status(ended),
+            code=ended.code,
+            signal=ended.signal,
+            wall_s=wall_s,
+            cpu_s=ended.cpu_s,
+            peak_memory_bytes=max(self._peak, ended.peak_memory_bytes or 0) or None,
+            output=ended.problem or self._output.decode(errors="replace"),
+        )
+        self._done.set()
+
+    def _status(self, ended: Ended) -> Status:
+        if self._verdict is not None:
+            return self._verdict
+        if ended.problem is not None:
+            return "sandbox_error"
+        if ended.code == 0:
+            return "ok"
+        if ended.oom:
+            return "oom"
+        if ended.signal == signal.SIGXCPU:
+            return "cpu_timeout"
+        if ended.signal == signal.SIGXFSZ or self._scratch_is_full():
+            return "disk_limit"
+        return "nonzero" if ended.signal is None else "signal"
+
+    def _scratch_is_full(self) -> bool:
+        """Whether a file system of its own has no room left, so that it probably failed for that."""
+        if not self._cage.caps_scratch:
+            return False
+        facts = os.fstatvfs(self._scratch)
+        return facts.f_bavail == 0 or facts.f_ffree == 0
+
+    def _end(self, verdict: Status) -> None:
+        self._verdict = self._verdict or verdict
+        self.kill()
+
+    # --- the seam ------------------------------------------------------------------------------
+
+    def wait(self, timeout_s: float | None = None) -> ExitFacts | None:
+        """The exit facts, or None if it still runs after timeout_s."""
+        self._done.wait(timeout_s)
+        return self._facts
+
+    def kill(self) -> None:
+        """End the whole process tree now."""
+        if not self._done.is_set():
+            self._cage.kill()
+
+    def pause(self, paused: bool) -> None:
+        """Freeze or thaw the tree. Frozen time does not count towards the wall-clock limit."""
+        if self._done.is_set():
+            return
+        self._cage.freeze(paused)
+        if paused and self._frozen_since is None:
+            self._frozen_since = time.monotonic()
+        elif not paused and self._frozen_since is not None:
+            self._frozen_s += time.monotonic() - self._frozen_since
+            self._frozen_since = None
+
+    def collect(self, allow: Iterable[str], destination: Path) -> list[Path]:
+        """Copy regular files that match out of the scratch directory. Raises CollectError."""
+        return collect_files(self._scratch, allow, destination)
+
+    def close(self) -> None:
+        """Kill, release and remove. Safe to call twice."""
+        if self._closed:
+            return
+        self._closed = True
+        self.kill()
+        self._done.wait(_END_S)
+        self.channel.close()
+        os.close(self._scratch)
+        self._cage.release()
+
+
+class CagedSandbox:
+    """A backend as a sandbox: every job in a fresh cage."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self.name = backend.name
+
+    def facts(self) -> dict[str, str]:
+        """The backend's."""
+        return self._backend.facts()
+
+    def start(self, job: Job) -> RunningProcess:
+        """Start a process. Raises SandboxError."""
+        return RunningProcess(StandingBy(self._backend.cage(job)), job)
+
+
+def remove_tree(directory: Path) -> None:
+    """Remove what a job has left, however deep it is nested."""
+    try:
+        shutil.rmtree(directory, ignore_errors=True)
+    except RecursionError:
+        import subprocess
+
+        subprocess.run(["rm", "-rf", "--", directory], capture_output=True, check=False)

@@ -1,0 +1,123 @@
+"""What an Xid error of a GPU means, and a watch for them while a job runs.
+
+Owns: the two lists of codes, and who is to blame. Does not own: the library that reports them (nvml.py).
+Invariant: a code that is in neither list counts as the device's, so it is never held against a student.
+
+NVML tells the code but not the process; one job at a time has a GPU, so what is reported while it runs
+is its own. The kernel log also names the process, where we may read it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Literal
+
+from harness.errors import DeviceError
+from sandboxes.nvml import LIBRARY, Nvml, NvmlError, XidEvents, open_nvml
+
+# From NVIDIA's Xid catalogue: an illegal access or instruction, an MMU fault, a channel reset because
+# of another error, and a context that was torn down while it ran (also what killing a job causes).
+_OF_THE_APPLICATION = {13: "exception in a kernel", 31: "MMU fault", 43: "channel stopped", 45: "preempted"}
+_OF_THE_DEVICE = {
+    46: "the GPU stopped processing",
+    48: "double-bit ECC error",
+    62: "internal micro-controller halt",
+    64: "ECC page retirement failed",
+    79: "the GPU has fallen off the bus",
+    94: "contained ECC error",
+    95: "uncontained ECC error",
+    109: "context switch timeout",
+    119: "GSP timeout",
+    120: "GSP error",
+    154: "the GPU asks for a recovery",
+}
+# "NVRM: Xid (PCI:0000:18:00): 31, pid=1234, name=python3, ..."; older drivers quote the pid.
+_LOG_LINE = re.compile(r"NVRM: Xid \((?P<pci>[^)]{1,40})\): (?P<code>\d{1,5})(?:, pid='?(?P<pid>\d{1,10}))?")
+
+
+@dataclass(frozen=True)
+class Xid:
+    """One error that a GPU has reported."""
+
+    code: int
+    """999 is the library's word for a code that it does not know."""
+    pid: int | None = None
+    """Where the kernel log names it."""
+
+    @property
+    def blame(self) -> Literal["application", "device"]:
+        """Whose fault it is."""
+        return "application" if self.code in _OF_THE_APPLICATION else "device"
+
+    def __str__(self) -> str:
+        known = _OF_THE_APPLICATION.get(self.code) or _OF_THE_DEVICE.get(self.code)
+        return f"Xid {self.code} ({known or 'not in our list'})"
+
+
+def xids_in_log(text: str) -> list[Xid]:
+    """Those that a kernel log tells of."""
+    found = _LOG_LINE.finditer(text)
+    return [Xid(int(m["code"]), int(m["pid"]) if m["pid"] else None) for m in found]
+
+
+def faulted(xids: Iterable[Xid], device: str) -> bool:
+    """Whether the job did something that its GPU does not allow.
+
+    Raises DeviceError when the GPU itself is at fault: nothing that ran on it then can be judged.
+    """
+    seen = list(xids)
+    own = [str(x) for x in seen if x.blame == "device"]
+    if own:
+        raise DeviceError(
+            f"GPU {device} reported {', '.join(own)}: what ran on it is not scored; "
+            "use it again only after a reset (nvidia-smi --gpu-reset) or a reboot"
+        )
+    return bool(seen)
+
+
+class XidWatch:
+    """Collects the Xids of one GPU while a job runs there; a context manager, or close()."""
+
+    def __init__(self, nvml: Nvml, events: XidEvents) -> None:
+        """Use watch_gpu()."""
+        self._nvml: Nvml | None = nvml
+        self._events = events
+
+    def __enter__(self) -> XidWatch:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def take(self, timeout_s: float = 0.0) -> list[Xid]:
+        """Those since the last take; waits up to timeout_s for the first. Raises NvmlError."""
+        return [Xid(code) for code in self._events.take(timeout_s)]
+
+    def close(self) -> None:
+        """Stop watching. Safe to call twice."""
+        nvml, self._nvml = self._nvml, None
+        if nvml is not None:
+            self._events.close()
+            nvml.close()
+
+
+def watch_gpu(uuid: str, library: str = LIBRARY) -> XidWatch | None:
+    """Watch the GPU of that UUID from now on; None where Xids are not reported, or not to us.
+
+    NVML reports for whole GPUs: give the UUID of the GPU that a MIG instance is on.
+    """
+    nvml = open_nvml(library)
+    if nvml is None:
+        return None
+    try:
+        return XidWatch(nvml, nvml.xid_events(uuid))
+    except NvmlError as error:
+        nvml.close()
+        if error.unsupported:
+            return None
+        raise
