@@ -70,8 +70,9 @@ def _read(path: Path) -> list[CdiDevice]:
         text = data.decode()
         spec = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        reason = " ".join(str(error).split())
         raise SandboxError(
-            f"{path} cannot be read as a CDI specification: {error}. Make it again: nvidia-ctk cdi generate"
+            f"{path} cannot be read as a CDI specification: {reason}. Make it again: nvidia-ctk cdi generate"
         ) from error
     if not isinstance(spec, dict) or spec.get("kind") != KIND:
         return []

@@ -18,14 +18,15 @@ _UPDATE = "update the packages nvidia-container-toolkit and libnvidia-container1
 
 
 class Version(NamedTuple):
-    """Three numbers; a release candidate counts as the version before."""
+    """Three numbers; a release candidate is older than its release."""
 
     major: int
     minor: int
     patch: int
+    released: bool = True
 
     def __str__(self) -> str:
-        return f"{self.major}.{self.minor}.{self.patch}"
+        return f"{self.major}.{self.minor}.{self.patch}{'' if self.released else '-rc'}"
 
 
 class _Hole(NamedTuple):
@@ -39,7 +40,7 @@ class _Hole(NamedTuple):
 # NVIDIA's security bulletins for the container toolkit, September 2024 to July 2025.
 _HOLES = (
     _Hole("CVE-2024-0132", Version(1, 16, 2), None, "a crafted image reaches the host's files"),
-    _Hole("CVE-2025-23359", Version(1, 17, 4), None, "a way round the fix of CVE-2024-0132"),
+    _Hole("CVE-2025-23359", Version(1, 17, 4), None, "a way round the fix of the one before"),
     _Hole(
         "CVE-2025-23266",
         Version(1, 17, 8),
@@ -76,8 +77,8 @@ class Toolkit:
 
 
 UNKNOWN = (
-    f"no version of the NVIDIA Container Toolkit could be found ({', '.join(_PROGRAMS)} on PATH), and versions "
-    f"below {FLOOR} have known ways out of a container: install it here, or use --sandbox bubblewrap"
+    f"no version of the NVIDIA Container Toolkit could be found ({', '.join(_PROGRAMS)} on PATH), and "
+    f"versions below {FLOOR} have known ways out of a container: install it here, or use --sandbox bubblewrap"
 )
 
 
@@ -111,4 +112,4 @@ def _version(program: str, path: str | None) -> Version | None:
     if number is None:
         return None
     major, minor, patch = (int(number[i]) for i in (1, 2, 3))
-    return Version(major, minor, patch - 1 if number[4] else patch)
+    return Version(major, minor, patch, released=number[4] is None)

@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from docker.types import DeviceRequest
-
 from harness.errors import SandboxError
 from sandboxes.cdi import CdiDevice, cdi_device
 from sandboxes.container_toolkit import Toolkit, refusal
@@ -39,8 +37,10 @@ def cdi_of_engine(slot: GpuSlot, engine: Mapping[str, Any], dev: Path = Path("/d
 def docker_gpu_arguments(slot: GpuSlot, cdi: CdiDevice | None, toolkit: Toolkit | None) -> dict[str, Any]:
     """Arguments for the docker SDK's create(): `device_requests` and `environment`.
 
-    `cdi` from cdi_of_engine(), `toolkit` from find_toolkit(). Raises SandboxError when the toolkit is refused.
+    `cdi` from cdi_of_engine(), `toolkit` from find_toolkit(). Raises SandboxError when that is refused.
     """
+    from docker.types import DeviceRequest
+
     refused = refusal(toolkit, cdi=cdi is not None)
     if refused is not None:
         raise SandboxError(refused)

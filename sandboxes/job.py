@@ -121,3 +121,9 @@ class Sandbox(Protocol):
 
     def start(self, job: Job) -> Process:
         """Start a process. Raises SandboxError when the backend itself fails."""
+
+    def prepare(self, job: Job, count: int = 1) -> None:
+        """Start ahead what `count` jobs like this one need, where that can be; returns at once."""
+
+    def close(self) -> None:
+        """End what was prepared. Running jobs are not touched."""

@@ -60,6 +60,7 @@ class StandingBy:
                 descriptors.frombytes(payload[: len(payload) - len(payload) % width])
         if not data or len(descriptors) != 1:
             raise SandboxError(f"a sandbox did not start: {self.cage.words() or 'it ended at once'}")
+        channel.settimeout(None)
         return descriptors[0]
 
     def close(self) -> None:
@@ -135,7 +136,6 @@ class RunningProcess:
             raise SandboxError(
                 f"a sandbox could not start its job: {failure.decode(errors='replace').strip()}"
             )
-        self.channel.settimeout(None)
         self._reader = threading.Thread(target=self._read_output, args=(output,), daemon=True)
         self._reader.start()
 

@@ -36,9 +36,19 @@ class TrackingSandbox:
             self._live.append(process)
             return process
 
+    def prepare(self, job: Job, count: int = 1) -> None:
+        """Start ahead, unless stopped."""
+        if not self._stopped:
+            self._inner.prepare(job, count)
+
+    def close(self) -> None:
+        """End what was prepared."""
+        self._inner.close()
+
     def stop(self) -> None:
         """Kill everything; nothing starts afterwards."""
         with self._lock:
             self._stopped = True
             for process in self._live:
                 process.kill()
+        self.close()

@@ -67,7 +67,7 @@ def test_tasks_skills_experts_and_demo_are_shipped(names: set[str]) -> None:
         for path in (ROOT / folder).rglob("*"):
             if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".so":
                 assert f"harness/_data/{path.relative_to(ROOT).as_posix()}" in names
-    for name in ("harness/worker.py", "sandboxes/launcher.py", "harness/report/templates/report.html.j2"):
+    for name in ("harness/worker.py", "sandboxes/inside.py", "harness/report/templates/report.html.j2"):
         assert name in names
 
 

@@ -5,16 +5,16 @@ Does not own: finding a toolchain (toolchain.py), taking files out of an image (
 Invariant: what a description names is absolute and without `..`; a path of an image is never taken for one
 of this machine.
 
-    /opt/liftbench/toolchain.json   {"schema_version": 1, "toolchain": {...}, "view": {"trees": [...], "links": {...}}}
+    /opt/liftbench/toolchain.json   {"toolchain": {...}, "view": {"trees": [...], "links": {...}}, ...}
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Final, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
 from harness.builder.cuda_toolkit import CudaToolkit
 from harness.builder.toolchain import Toolchain, find_toolchain
@@ -49,7 +49,7 @@ class Description(Record):
 
     schema_version: Literal[1] = 1
     toolchain: Toolchain
-    view: Annotated[View, Field(default_factory=lambda: View(trees=(), links={}))]
+    view: View
 
 
 def describe_toolchain() -> str:
@@ -98,9 +98,15 @@ def _paths(toolchain: Toolchain) -> Iterator[Path]:
     one = [toolchain.gxx, toolchain.ninja, toolchain.python, toolchain.python_include, toolchain.torch_root]
     yield from (path for path in [*one, toolchain.disassembler, *toolchain.libraries] if path is not None)
     yield from _cuda_paths(toolchain.cuda)
-    for headers in (*toolchain.headers, *toolchain.cutlass):
-        yield headers.root
-        yield from headers.include
+    for root, include in _fetched(toolchain):
+        yield root
+        yield from include
+
+
+def _fetched(toolchain: Toolchain) -> Iterator[tuple[Path, tuple[Path, ...]]]:
+    """(root, include directories) of each set of headers that was fetched."""
+    yield from ((headers.root, headers.include) for headers in toolchain.headers)
+    yield from ((cutlass.root, cutlass.include) for cutlass in toolchain.cutlass)
 
 
 def _cuda_paths(cuda: CudaToolkit | None) -> Iterable[Path]:
@@ -111,7 +117,7 @@ def _cuda_paths(cuda: CudaToolkit | None) -> Iterable[Path]:
 
 
 def _wanted(toolchain: Toolchain) -> Iterator[Tree]:
-    """Headers (whose absence is told apart from a project's mistake) and libraries (whose symbols are read)."""
+    """Headers, whose absence is told apart from a mistake, and libraries, whose symbols are read."""
     torch, cuda = toolchain.torch_root, toolchain.cuda
     if torch is not None:
         yield Tree(path=torch / "version.py")
@@ -127,7 +133,7 @@ def _wanted(toolchain: Toolchain) -> Iterator[Tree]:
         headers += [cuda.include, cuda.math_include]
         if cuda.library is not None:
             yield Tree(path=cuda.library, names=_LIBRARY, deep=False)
-    headers += [place for found in (*toolchain.headers, *toolchain.cutlass) for place in found.include]
+    headers += [place for _, include in _fetched(toolchain) for place in include]
     yield from (Tree(path=place) for place in headers if place is not None)
 
 

@@ -78,3 +78,7 @@ class FakeSandbox:
         )
         self.processes.append(FakeProcess(self._facts, self._files))
         return self.processes[-1]
+
+    def prepare(self, job: Job, count: int = 1) -> None: ...
+
+    def close(self) -> None: ...

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.builder.cuda_toolkit import describe_nvcc
+from harness.builder.cuda_toolkit import describe_nvcc, find_disassembler
 from harness.builder.failure.log import clean
 from harness.builder.flags import compile_argv, system_directories
 from harness.builder.headers.fetched import Manifest, load_headers, torch_set, write_manifest
@@ -89,6 +89,17 @@ def test_wheels_and_toolkits_are_both_understood(libraries, tmp_path):
     assert cuda.cudart == nvcc.parents[1] / libraries / "libcudart.so.13"
 
 
+def test_tools_that_read_kernels_are_found_beside_nvcc_first(tmp_path):
+    """One of the two alone is not enough."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in ("cuobjdump", "nvdisasm"):
+        (folder / name).touch(0o755)
+    assert find_disassembler(tmp_path, {"PATH": ""}) == folder
+    (folder / "cuobjdump").unlink()
+    assert find_disassembler(tmp_path, {"PATH": ""}) != folder
+
+
 def test_a_broken_nvcc_is_passed_over(tmp_path):
     """CUDA_HOME that does not work is no reason to give up."""
     nvcc = tmp_path / "bin/nvcc"
@@ -119,7 +130,7 @@ def test_what_is_missing_is_named_with_the_command(tmp_path):
     assert without.missing("cpu") is None
     assert "pip install 'liftbench[cuda]'" in (without.missing("cuda") or "")
     assert whole.cuda is not None
-    bare = whole.model_copy(update={"cuda": whole.cuda.model_copy(update={"library": None})})
+    bare = whole.model_copy(update={"cuda": whole.cuda.model_copy(update={"cudart": None})})
     assert "no libcudart" in (bare.missing("cuda") or "")
 
 
@@ -131,12 +142,13 @@ def test_torch_and_nvcc_must_agree_on_the_major_version(tmp_path):
 
 def test_nvcc_must_know_the_compiler(tmp_path):
     """nvcc's own header names the newest g++; a newer one is refused before anything is compiled."""
-    toolchain = fake_toolchain(tmp_path)
-    assert toolchain.cuda is not None and toolchain.cuda.include is not None
-    assert toolchain.missing("cuda") is None and toolchain.cuda.newest_gxx is None
-    header = toolchain.cuda.include / "crt/host_config.h"
-    header.parent.mkdir(parents=True)
+    nvcc = fake_nvcc(tmp_path / "toolkit")
+    silent = describe_nvcc(nvcc)
+    assert silent is not None and silent.newest_gxx is None
+    header = tmp_path / "toolkit/include/crt/host_config.h"
+    header.parent.mkdir()
     header.write_text("#error -- unsupported GNU version! gcc versions later than 15 are not supported!")
+    toolchain = fake_toolchain(tmp_path).model_copy(update={"cuda": describe_nvcc(nvcc)})
     for version, fits in (("g++ (Debian 15.2.0-1) 15.2.0", True), ("g++ (GCC) 16.1.0", False)):
         changed = toolchain.model_copy(update={"gxx_version": version})
         assert (changed.missing("cuda") is None) == fits and changed.missing("cpu") is None

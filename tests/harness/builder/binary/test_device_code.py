@@ -12,7 +12,6 @@ import pytest
 from harness.builder.binary.cubins import CLASSES, MAX_KERNELS
 from harness.builder.binary.device_code import (
     NOT_MEASURED,
-    find_disassembler,
     read_device_code,
     with_kernels,
 )
@@ -40,13 +39,7 @@ KERNEL = {
 @pytest.fixture
 def toolchain(tmp_path: Path) -> Toolchain:
     """One with both tools beside its nvcc."""
-    found = fake_toolchain(tmp_path)
-    assert found.cuda is not None
-    for name in ("cuobjdump", "nvdisasm"):
-        tool = found.cuda.root / "bin" / name
-        tool.parent.mkdir(exist_ok=True)
-        tool.touch(0o755)
-    return found
+    return fake_toolchain(tmp_path).model_copy(update={"disassembler": tmp_path / "cuda/bin"})
 
 
 def answering(answer: object) -> FakeSandbox:
@@ -139,16 +132,6 @@ def test_a_cached_build_without_figures_is_read_again(toolchain, tmp_path):
     assert [job.argv[0] for job in second.jobs] == [first.jobs[-1].argv[0]]
 
 
-def test_tools_are_found_beside_nvcc_first(toolchain, tmp_path):
-    """One of the two alone is not enough."""
-    found = find_disassembler(toolchain, {"PATH": ""})
-    assert found is not None and toolchain.cuda is not None
-    assert found.nvdisasm == toolchain.cuda.root / "bin/nvdisasm"
-    found.cuobjdump.unlink()
-    elsewhere = find_disassembler(toolchain, {"PATH": ""})
-    assert elsewhere is None or elsewhere.nvdisasm != found.nvdisasm
-
-
 # --- with nvcc, cuobjdump and nvdisasm -------------------------------------------------------
 
 SOURCE = """
@@ -193,7 +176,7 @@ def test_real_figures_are_those_of_ptxas(tmp_path):
     real = find_toolchain()
     if real.cuda is None or real.gxx is None:
         pytest.skip("no nvcc or no g++ found")
-    if find_disassembler(real) is None:
+    if real.disassembler is None:
         pytest.skip("no cuobjdump and nvdisasm found (pip install 'liftbench[cuda]')")
     (tmp_path / "k.cu").write_text(SOURCE)
     command = [str(real.cuda.nvcc), "-ccbin", str(real.gxx), "-gencode", "arch=compute_90a,code=sm_90a"]
@@ -219,7 +202,7 @@ def test_real_figures_are_those_of_ptxas(tmp_path):
 def test_a_library_without_kernels_has_none(tmp_path):
     """Measured and empty is not the same as not measured; rubbish is not measured."""
     real = find_toolchain()
-    if real.gxx is None or find_disassembler(real) is None:
+    if real.gxx is None or real.disassembler is None:
         pytest.skip("no g++, or no cuobjdump and nvdisasm found (pip install 'liftbench[cuda]')")
     (tmp_path / "x.cpp").write_text("int f() { return 1; }\n")
     subprocess.run([str(real.gxx), "-shared", "-fPIC", "x.cpp", "-o", "x.so"], cwd=tmp_path, check=True)

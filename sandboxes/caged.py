@@ -1,0 +1,122 @@
+"""A backend as a sandbox: every job in a cage of its own, which may have been started ahead.
+
+Owns: handing each cage to one job only, and those that stand by, so that a job that imports torch first
+need not wait for it. Does not own: what a cage is (the backends).
+Invariant: a cage is handed out once and never comes back, and no byte of a student's was in it before.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Hashable
+from contextlib import suppress
+from queue import SimpleQueue
+
+from harness.errors import SandboxError
+from sandboxes.cage import Backend
+from sandboxes.job import Job
+from sandboxes.running import RunningProcess, StandingBy
+
+
+def shape(job: Job) -> Hashable:
+    """What two jobs must have in common to fit the same cage: all but argv, inputs and deadlines."""
+    limits = job.limits
+    return (
+        job.role,
+        (limits.cpu_s, limits.memory_bytes, limits.file_bytes, limits.processes),
+        (limits.scratch_bytes, limits.scratch_files),
+        tuple(job.readable),
+        tuple(sorted(job.environment.items())),
+        job.device,
+        job.cpus,
+        job.preload,
+        job.site,
+    )
+
+
+class CagedSandbox:
+    """See the module docstring."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self.name = backend.name
+        self._lock = threading.Lock()
+        self._ready: dict[Hashable, list[StandingBy]] = {}
+        self._coming: dict[Hashable, int] = {}
+        self._orders: SimpleQueue[Job | None] = SimpleQueue()
+        self._starter: threading.Thread | None = None
+        self._closed = False
+
+    def facts(self) -> dict[str, str]:
+        """The backend's."""
+        return self._backend.facts()
+
+    def start(self, job: Job) -> RunningProcess:
+        """Start a process, in a cage that stands by where there is one. Raises SandboxError."""
+        standing = self._take(shape(job)) or StandingBy(self._backend.cage(job))
+        return RunningProcess(standing, job)
+
+    def prepare(self, job: Job, count: int = 1) -> None:
+        """See that `count` cages for jobs of this shape stand by or are on their way. Returns at once."""
+        key = shape(job)
+        with self._lock:
+            if self._closed:
+                return
+            if self._starter is None:
+                # One that lives as long as we do: what a thread has started dies with it.
+                self._starter = threading.Thread(target=self._make, daemon=True)
+                self._starter.start()
+            missing = count - len(self._ready.get(key, [])) - self._coming.get(key, 0)
+            for _ in range(missing):
+                self._coming[key] = self._coming.get(key, 0) + 1
+                self._orders.put(job)
+
+    def _make(self) -> None:
+        while (job := self._orders.get()) is not None:
+            key, standing = shape(job), None
+            with suppress(SandboxError):  # start() will meet the same trouble and tell it
+                standing = StandingBy(self._backend.cage(job))
+            with self._lock:
+                self._coming[key] -= 1
+                if standing is not None and not self._closed:
+                    self._ready.setdefault(key, []).append(standing)
+                    standing = None
+            if standing is not None:
+                standing.close()
+
+    def _take(self, key: Hashable) -> StandingBy | None:
+        """One that still lives."""
+        while True:
+            with self._lock:
+                waiting = self._ready.get(key)
+                if not waiting:
+                    return None
+                standing = waiting.pop()
+            if _lives(standing):
+                return standing
+            standing.close()
+
+    def close(self) -> None:
+        """End what stands by; nothing is prepared afterwards. Jobs that run are not touched."""
+        with self._lock:
+            self._closed = True
+            left = [standing for waiting in self._ready.values() for standing in waiting]
+            self._ready.clear()
+            starter = self._starter
+        for standing in left:
+            standing.close()
+        if starter is not None:
+            self._orders.put(None)
+            starter.join()
+
+
+def _lives(standing: StandingBy) -> bool:
+    """Nothing was said and nobody hung up: inside.py waits for its order."""
+    try:
+        standing.cage.channel.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False

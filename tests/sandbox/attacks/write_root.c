@@ -1,0 +1,6 @@
+/* writing: no file can be made in / */
+#include "attack.h"
+int main(void) {
+  drop_file("/");
+  return verdict();
+}

@@ -1,0 +1,96 @@
+"""The attacks: their names, families and promises, as their files state them; and how they are linked.
+
+Owns: reading attacks/*.c, and making one static program of them. Does not own: running it (session.py)
+or what is expected (expected.py). Invariant: the first line of a file is its promise.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+FOLDER = Path(__file__).with_name("attacks")
+_FIRST_LINE = re.compile(r"/\* (?P<family>[a-z]+): (?P<promise>.+) \*/")
+_JOBS = 2
+FAMILIES = (
+    "writing",
+    "reading",
+    "descriptors",
+    "network",
+    "devices",
+    "mounts",
+    "namespaces",
+    "processes",
+    "kernel",
+    "privileges",
+    "bombs",
+    "lifetime",
+    "results",
+    "collector",
+)
+"""In the order in which reports list them."""
+
+
+@dataclass(frozen=True)
+class Attack:
+    """One attack."""
+
+    name: str
+    family: str
+    promise: str
+    """What is promised to hold against it."""
+
+    @property
+    def alone(self) -> bool:
+        """Whether it needs a job of its own: it eats resources, ends strangely or is judged by its end."""
+        return self.family in ("bombs", "lifetime", "results", "collector")
+
+
+def all_attacks() -> list[Attack]:
+    """Every attack, by family and name. Raises ValueError where a file does not state its promise."""
+    found = []
+    for path in sorted(FOLDER.glob("*.c")):
+        if path.name == "battery.c":
+            continue
+        stated = _FIRST_LINE.match(path.read_text())
+        if stated is None:
+            raise ValueError(f"{path.name}: the first line must be `/* family: promise */`")
+        if stated["family"] != "none":
+            found.append(Attack(path.stem, stated["family"], stated["promise"]))
+    return sorted(found, key=lambda attack: FAMILIES.index(attack.family))
+
+
+def build_battery(folder: Path) -> Path:
+    """Compile and link all attacks into one static program in `folder`. Raises CalledProcessError."""
+    sources = sorted(FOLDER.glob("*.c"))
+    names = [path.stem for path in sources if path.stem != "battery"]
+    entries = folder / "entries.c"
+    lines = [f"int attack_{name}(int, char **);" for name in names]
+    lines += ["struct entry { const char *name; int (*run)(int, char **); };"]
+    lines += ["const struct entry battery_entries[] = {"]
+    # Most mains take no arguments; calling one with two is harmless on every machine we know.
+    lines += [f'{{"{name}", (int (*)(int, char **))attack_{name}}},' for name in names]
+    lines += ["{(void *)0, (void *)0}};"]
+    entries.write_text("\n".join(lines) + "\n")
+    for start in range(0, len(sources), _JOBS):
+        running = [_compile(path, folder) for path in sources[start : start + _JOBS]]
+        for one in running:
+            if one.wait() != 0:
+                raise subprocess.CalledProcessError(one.returncode, one.args)
+    battery = folder / "battery"
+    objects = [str(folder / f"{path.stem}.o") for path in sources]
+    link = ["gcc", "-pthread", *objects, "-w", str(entries), "-o", str(battery)]
+    static = subprocess.run([*link, "-static"], capture_output=True, check=False)
+    if static.returncode != 0:
+        subprocess.run(link, check=True)
+    return battery
+
+
+def _compile(path: Path, folder: Path) -> subprocess.Popen[bytes]:
+    command = ["gcc", "-O1", "-Wall", "-Wextra", "-Werror", "-c", str(path)]
+    command += ["-o", str(folder / f"{path.stem}.o")]
+    if path.stem != "battery":
+        command += [f'-DATTACK_NAME="{path.stem}"', f"-Dmain=attack_{path.stem}"]
+    return subprocess.Popen(command)

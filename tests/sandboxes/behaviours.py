@@ -1,0 +1,578 @@
+"""What every sandbox does, whatever it is made of: the tests that all backends share.
+
+A backend's test module defines a fixture `backend` (and `python` where jobs run another interpreter than
+ours) and a class that inherits from Behaviours, or from Isolated where the backend isolates.
+"""
+
+from __future__ import annotations
+
+import array
+import json
+import os
+import secrets
+import socket
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.errors import SandboxError
+from sandboxes.cage import Backend
+from sandboxes.job import ExitFacts, Job, Limits, RoleName
+from sandboxes.running import CagedSandbox, RunningProcess
+from tests.fakes.processes import processes_naming
+
+
+class Starter:
+    """Starts Python code in a sandbox."""
+
+    def __init__(self, backend: Backend, python: str) -> None:
+        self.backend = backend
+        self.sandbox = CagedSandbox(backend)
+        self.python = python
+        self._started: list[RunningProcess] = []
+
+    def __call__(
+        self,
+        code: str,
+        *words: str,
+        role: RoleName = "run",
+        argv: Sequence[str] | None = None,
+        inputs: dict[str, Path] | None = None,
+        environment: dict[str, str] | None = None,
+        preload: tuple[str, ...] = (),
+        readable: Sequence[Path] = (),
+        cpus: frozenset[int] | None = None,
+        **limits: Any,
+    ) -> RunningProcess:
+        """`words` become sys.argv[1:]; limits are small unless given."""
+        small = {"wall_s": 30.0, "output_bytes": 1 << 16, "file_bytes": 1 << 20, "scratch_bytes": 64 << 20}
+        job = Job(
+            role=role,
+            argv=argv or [self.python, "-I", "-S", "-c", code, *words],
+            limits=Limits(**{**small, **limits}),
+            inputs=inputs or {},
+            environment=environment or {},
+            preload=preload,
+            readable=readable,
+            cpus=cpus,
+        )
+        self._started.append(self.sandbox.start(job))
+        return self._started[-1]
+
+    def close(self) -> None:
+        """End everything."""
+        for process in self._started:
+            process.close()
+
+
+def end_of(process: RunningProcess) -> ExitFacts:
+    """How it ended; the test fails if it never does."""
+    facts = process.wait(90.0)
+    assert facts is not None
+    return facts
+
+
+def content(process: RunningProcess, name: str) -> str | None:
+    """What a file in its scratch directory holds now; None while it is not there."""
+    with tempfile.TemporaryDirectory() as place:
+        copies = process.collect([name], Path(place))
+        return copies[0].read_text() if copies else None
+
+
+def awaited(process: RunningProcess, name: str) -> str:
+    """The content of a file as soon as it is there."""
+    for _ in range(2000):
+        found = content(process, name)
+        if found is not None:
+            return found
+        assert process.wait(0.01) is None, process.wait(0)
+    raise AssertionError(f"{name} did not appear")
+
+
+def token() -> str:
+    """A word by which a process is found from outside, whatever its pid is inside."""
+    return f"liftbench-test-{secrets.token_hex(8)}"
+
+
+def gone(word: str) -> bool:
+    """Whether no process that holds `word` in its command runs any more, soon."""
+    for _ in range(1000):
+        if not processes_naming(word):
+            return True
+        time.sleep(0.01)
+    return False
+
+
+class Behaviours:
+    """Holds for all backends."""
+
+    # --- what it hides ---------------------------------------------------------------------------
+
+    def test_secrets_of_the_launcher_are_not_visible(
+        self, start: Starter, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A key in our environment is not in a job's; it has a few variables and no others."""
+        monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-planted")
+        code = """
+import glob, os
+print(sorted(os.environ))
+for path in ["/proc/self/environ", f"/proc/{os.getppid()}/environ", *glob.glob("/proc/[0-9]*/environ")]:
+    try:
+        if b"sk-ant-" + b"planted" in open(path, "rb").read():
+            print("LEAK", path)
+    except OSError:
+        pass
+"""
+        output = end_of(start(code)).output
+        if os.geteuid() == 0:
+            assert "LEAK" not in output
+        assert "LEAK /proc/self" not in output
+        assert "['HOME', 'LANG', 'PATH', 'TMPDIR']" in output.replace("'LC_CTYPE', ", "")
+
+    def test_own_environment_is_added(self, start: Starter) -> None:
+        """A job's own variables reach it, with {scratch} filled in."""
+        process = start("import os; print(os.environ['HERE'])", environment={"HERE": "{scratch}/x"})
+        assert end_of(process).output.strip().endswith("scratch/x")
+
+    def test_no_privileges(self, start: Starter) -> None:
+        """No capability, no new ones, no other groups."""
+        code = """
+import os
+status = dict(line.rstrip().split(":\\t", 1) for line in open("/proc/self/status") if ":\\t" in line)
+names = ("CapInh", "CapPrm", "CapEff", "CapAmb", "NoNewPrivs")
+print(*(int(status[name], 16) for name in names), os.getuid() == 0)
+"""
+        output = end_of(start(code)).output.split()
+        assert output[:5] == ["0", "0", "0", "0", "1"]
+        if os.geteuid() == 0:
+            assert output[5] == "False"
+
+    def test_inputs_are_copies(self, start: Starter, tmp_path: Path) -> None:
+        """What a job writes to its inputs does not reach the originals."""
+        (tmp_path / "given").mkdir()
+        (tmp_path / "given/file").write_text("mine")
+        process = start("open('given/file', 'w').write('theirs')", inputs={"given": tmp_path / "given"})
+        facts = end_of(process)
+        assert facts.status == "ok", facts.output
+        assert (tmp_path / "given/file").read_text() == "mine"
+        assert content(process, "given/file") == "theirs"
+
+    def test_readable_directories_can_be_read_and_not_written(self, start: Starter, tmp_path: Path) -> None:
+        """A directory that the job names is there under its own path, below closed ones too."""
+        given = tmp_path / "given"
+        given.mkdir(mode=0o755)
+        (given / "file").write_text("toolkit")
+        code = """
+import sys
+print(open(sys.argv[1] + "/file").read())
+try:
+    open(sys.argv[1] + "/file", "w"); print("WRITTEN")
+except OSError:
+    print("refused")
+"""
+        output = end_of(start(code, str(given), readable=[given])).output.split()
+        assert output[0] == "toolkit"
+        if os.geteuid() == 0:
+            assert output[1] == "refused"
+
+    def test_only_the_channel_is_inherited(self, start: Starter) -> None:
+        """Beside standard input and output a job has one descriptor: its end of the channel."""
+        code = """
+import os, sys
+print([n for n in range(3, 99) if os.path.lexists(f"/proc/self/fd/{n}")
+    and "/fd" not in os.readlink(f"/proc/self/fd/{n}")], sys.argv[1])
+"""
+        with tempfile.TemporaryFile() as ours:
+            os.set_inheritable(ours.fileno(), True)
+            output = end_of(start(code, "{channel}")).output
+        listed, channel = output.rsplit(maxsplit=1)
+        assert listed == f"[{channel}]"
+
+    # --- how it ends -----------------------------------------------------------------------------
+
+    @pytest.mark.parametrize(
+        ("code", "status", "exit_code", "number"),
+        [
+            ("pass", "ok", 0, None),
+            ("raise SystemExit(3)", "nonzero", 3, None),
+            ("raise SystemExit(97)", "nonzero", 97, None),
+            ("import os; os.kill(os.getpid(), 11)", "signal", None, 11),
+            ("import os; os.kill(os.getpid(), 9)", "signal", None, 9),
+            ("import os; os.abort()", "signal", None, 6),
+            ("f = open('big', 'wb'); import signal; signal.signal(25, signal.SIG_DFL); f.write(bytes(4 << 20))",
+             "disk_limit", None, 25),
+        ],
+        ids=["ok", "three", "ninety-seven", "segv", "kill", "abort", "file size"],
+    )  # fmt: skip
+    def test_exit_facts(
+        self, start: Starter, code: str, status: str, exit_code: int | None, number: int | None
+    ) -> None:
+        """Exit codes and signals come through as they were, and no exit code is a sandbox_error."""
+        facts = end_of(start(code))
+        assert (facts.status, facts.code, facts.signal) == (status, exit_code, number), facts.output
+
+    def test_cpu_limit(self, start: Starter) -> None:
+        """A job that burns more CPU time than allowed is stopped for that."""
+        assert end_of(start("while True: pass", cpu_s=0.0)).status == "cpu_timeout"
+
+    def test_wall_clock_kills_the_tree(self, start: Starter) -> None:
+        """At its deadline a job ends with its children, even those that ignore every signal they can."""
+        code = """
+import os, signal, time
+for number in set(range(1, 32)) - {9, 19}:
+    signal.signal(number, signal.SIG_IGN)
+os.fork()
+time.sleep(600)
+"""
+        word = token()
+        assert end_of(start(code, word, wall_s=1.0)).status == "wall_timeout"
+        assert gone(word)
+
+    @pytest.mark.parametrize("role", ["run", "build"])
+    def test_daemon_does_not_survive(self, start: Starter, role: RoleName) -> None:
+        """A child that forked twice and asked for a session of its own dies with its job."""
+        if os.geteuid() != 0 and start.backend.name in ("local", "landlock") and role == "build":
+            pytest.skip("without root a builder's daemon survives there (see local.py)")
+        code = """
+import os, sys, time
+if os.fork() == 0:
+    try:
+        os.setsid()
+    except OSError:
+        pass
+    if os.fork() == 0:
+        open("ready", "w").close()
+        time.sleep(600)
+    os._exit(0)
+while not os.path.exists("ready"):
+    time.sleep(0.01)
+"""
+        word = token()
+        facts = end_of(start(code, word, role=role))
+        assert facts.status == "ok", facts.output
+        assert gone(word)
+
+    def test_freezing_stops_children_and_the_wall_clock(self, start: Starter) -> None:
+        """While frozen, neither a job nor its children run, nor does its clock; afterwards they go on."""
+        code = """
+import os, time
+counter = f"counter{os.fork() > 0}"
+while True:
+    with open("new" + counter, "w") as file:
+        file.write(str(time.monotonic()))
+    os.rename("new" + counter, counter)
+    time.sleep(0.001)
+"""
+        process = start(code, wall_s=4.0)
+        files = [f"counter{parent}" for parent in (True, False)]
+        for name in files:
+            awaited(process, name)
+        process.pause(True)
+        before = [content(process, name) for name in files]
+        assert process.wait(4.5) is None
+        assert [content(process, name) for name in files] == before
+        process.pause(False)
+        for _ in range(500):
+            if all(content(process, name) != old for name, old in zip(files, before, strict=True)):
+                break
+            time.sleep(0.01)
+        else:
+            pytest.fail("it does not go on")
+        assert end_of(process).status == "wall_timeout"
+
+    def test_a_frozen_job_can_be_killed(self, start: Starter) -> None:
+        """kill() ends what stands still, too."""
+        word = token()
+        process = start("import os, time; os.fork(); time.sleep(600)", word)
+        process.pause(True)
+        process.kill()
+        assert (end_of(process).status, end_of(process).signal) == ("signal", 9)
+        assert gone(word)
+
+    def test_memory_limit(self, start: Starter) -> None:
+        """A job that uses more memory than allowed, its children included, ends as out of memory."""
+        code = """
+import os, time
+for _ in range(4):
+    if os.fork() == 0:
+        hoard = bytearray(96 << 20)
+        time.sleep(600)
+os.wait()
+raise SystemExit(1)
+"""
+        facts = end_of(start(code, memory_bytes=192 << 20, scratch_bytes=16 << 20))
+        assert facts.status == "oom"
+        assert facts.peak_memory_bytes is not None
+        assert facts.peak_memory_bytes > 150 << 20
+
+    def test_process_limit(self, start: Starter) -> None:
+        """A job that forks without end gets no further than its limit."""
+        code = """
+import os, time
+for made in range(200):
+    try:
+        if os.fork() == 0:
+            time.sleep(600)
+    except OSError:
+        break
+print(made)
+"""
+        if os.geteuid() != 0 and start.backend.name in ("local", "landlock"):
+            pytest.skip("processes are counted by user, and this user is not the job's alone")
+        # Some are the sandbox's own: an init, a monitor.
+        assert 20 <= int(end_of(start(code, processes=32)).output) <= 32
+
+    def test_output_is_capped(self, start: Starter) -> None:
+        """Of a talkative job the first bytes are kept; one that never stops is killed for it."""
+        facts = end_of(start("print('x' * 5000)", output_bytes=1000))
+        assert (facts.status, len(facts.output)) == ("ok", 1000)
+        facts = end_of(start("while True: print('x' * 5000)", output_bytes=1000))
+        assert (facts.status, len(facts.output)) == ("output_limit", 1000)
+
+    def test_wait_returns_none_while_it_runs(self, start: Starter) -> None:
+        """wait() with a timeout says None for a living job, and the facts once it was killed."""
+        process = start("import time; time.sleep(60)")
+        assert process.wait(0.05) is None
+        process.kill()
+        assert (end_of(process).status, end_of(process).signal) == ("signal", 9)
+
+    def test_cores(self, start: Starter) -> None:
+        """A job may be kept on some cores, and then stays there."""
+        core = min(os.sched_getaffinity(0))
+        code = """
+import os
+try:
+    os.sched_setaffinity(0, range(os.cpu_count()))
+except OSError:
+    pass
+print(*os.sched_getaffinity(0))
+"""
+        assert end_of(start(code, cpus=frozenset({core}))).output.split() == [str(core)]
+
+    # --- the channel -----------------------------------------------------------------------------
+
+    def test_channel_connects(self, start: Starter) -> None:
+        """Messages go both ways, with their boundaries; at the end of the job it is closed."""
+        code = """
+import socket, sys
+channel = socket.socket(fileno=int(sys.argv[1]))
+channel.send(channel.recv(99) + b"!")
+channel.send(b"2")
+"""
+        process = start(code, "{channel}")
+        process.channel.settimeout(20)
+        process.channel.send(b"hello")
+        assert [process.channel.recv(99) for _ in range(3)] == [b"hello!", b"2", b""]
+
+    def test_memory_is_shared_over_the_channel(self, start: Starter) -> None:
+        """A descriptor that the judge sends is the same memory on both sides."""
+        code = """
+import array, os, socket, sys
+channel = socket.socket(fileno=int(sys.argv[1]))
+_, ancillary, _, _ = channel.recvmsg(9, socket.CMSG_SPACE(4))
+os.pwrite(array.array("i", ancillary[0][2])[0], b"written", 0)
+channel.send(b"done")
+"""
+        process = start(code, "{channel}")
+        memory = os.memfd_create("shared")
+        try:
+            rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [memory]))
+            process.channel.sendmsg([b"take"], [rights])
+            process.channel.settimeout(20)
+            assert process.channel.recv(99) == b"done"
+            assert os.pread(memory, 99, 0) == b"written"
+        finally:
+            os.close(memory)
+
+    # --- a warm start ----------------------------------------------------------------------------
+
+    def test_a_preloaded_script_runs_as_main(self, start: Starter, tmp_path: Path) -> None:
+        """With `preload` the interpreter that imported the modules runs the script, as if it were fresh."""
+        script = tmp_path / "script.py"
+        script.write_text(
+            "import sys\nprint('json' in sys.modules, __name__, __file__ == sys.argv[0], sys.argv[1:],"
+            " 'spec' in globals(), sys.modules['__main__'].__dict__ is globals())\nraise SystemExit(7)\n"
+        )
+        argv = [start.python, "-I", "-S", "{scratch}/script.py", "word"]
+        facts = end_of(start("", argv=argv, inputs={"script.py": script}, preload=("json",)))
+        assert (facts.code, facts.output) == (7, "True __main__ True ['word'] False True\n")
+
+    def test_a_preloaded_script_that_raises(self, start: Starter, tmp_path: Path) -> None:
+        """Its traceback is its output and its exit code that of Python: nothing looks like a failed start."""
+        (tmp_path / "script.py").write_text("raise OSError('mine')\n")
+        argv = [start.python, "-I", "-S", "{scratch}/script.py"]
+        inputs = {"script.py": tmp_path / "script.py"}
+        facts = end_of(start("", argv=argv, inputs=inputs, preload=("json",)))
+        assert (facts.status, facts.code) == ("nonzero", 1)
+        assert facts.output.rstrip().endswith("OSError: mine")
+
+    def test_a_module_that_is_missing_is_ours(self, start: Starter) -> None:
+        """A preload that fails raises SandboxError with the reason."""
+        with pytest.raises(SandboxError, match="ModuleNotFoundError.*no_such_module"):
+            start("pass", preload=("no_such_module",))
+
+    # --- what is left ----------------------------------------------------------------------------
+
+    def test_files_are_collected(self, start: Starter, tmp_path: Path) -> None:
+        """After the end, files that were asked for come out of the scratch directory, and no links."""
+        code = """
+import os
+open("wanted.txt", "w").write("yes")
+open("other", "w").close()
+os.symlink("/etc/passwd", "link.txt")
+os.mkfifo("pipe.txt")
+os.mkdir("inner")
+open("inner/more.txt", "w").write("more")
+os.link("other", "hard.txt")
+"""
+        process = start(code)
+        facts = end_of(process)
+        assert facts.status == "ok", facts.output
+        copies = process.collect(["*.txt"], tmp_path)
+        assert [(path.name, path.read_text()) for path in copies] == [("more.txt", "more"), ("wanted.txt", "yes")]
+
+    def test_close_ends_it(self, start: Starter) -> None:
+        """close() kills the job, and leaves no folder; it may be called twice."""
+        before = set(Path(tempfile.gettempdir()).glob("liftbench-*"))
+        word = token()
+        process = start("open('left', 'w').close(); import time; time.sleep(60)", word)
+        awaited(process, "left")
+        process.close()
+        process.close()
+        assert gone(word)
+        assert set(Path(tempfile.gettempdir()).glob("liftbench-*")) <= before
+
+    def test_deep_directories_do_no_harm(self, start: Starter) -> None:
+        """Directories nested deeper than Python's stack do not keep a job from being closed and removed."""
+        before = set(Path(tempfile.gettempdir()).glob("liftbench-*"))
+        process = start("import os\nfor _ in range(3000):\n    os.mkdir('d'); os.chdir('d')")
+        facts = end_of(process)
+        assert facts.status == "ok", facts.output
+        process.close()
+        assert set(Path(tempfile.gettempdir()).glob("liftbench-*")) <= before
+
+    def test_a_program_that_is_missing_is_ours(self, start: Starter) -> None:
+        """A program that cannot be executed is the sandbox's failure, not the job's."""
+        with pytest.raises(SandboxError, match="No such file.*/no/such/program"):
+            start("", argv=["/no/such/program"])
+
+    def test_an_input_that_is_missing_is_ours(self, start: Starter, tmp_path: Path) -> None:
+        """An input that is not there raises SandboxError, and nothing stays."""
+        before = set(Path(tempfile.gettempdir()).glob("liftbench-*"))
+        with pytest.raises(SandboxError):
+            start("pass", inputs={"x": tmp_path / "missing"})
+        assert set(Path(tempfile.gettempdir()).glob("liftbench-*")) <= before
+
+    def test_several_live_at_once(self, start: Starter) -> None:
+        """Two jobs have two scratch directories, and each its own channel."""
+        code = """
+import os, socket, sys
+channel = socket.socket(fileno=int(sys.argv[1]))
+open("name", "w").write(channel.recv(99).decode())
+channel.send(b"written")
+channel.recv(99)
+print(os.listdir("."), open("name").read())
+"""
+        both = [start(code, "{channel}") for _ in range(2)]
+        for process, name in zip(both, ("first", "second"), strict=True):
+            process.channel.settimeout(20)
+            process.channel.send(name.encode())
+            assert process.channel.recv(99) == b"written"
+        for process in both:
+            process.channel.send(b"go")
+        assert [end_of(process).output for process in both] == ["['name'] first\n", "['name'] second\n"]
+
+
+class Isolated(Behaviours):
+    """Holds for backends that isolate with namespaces: bubblewrap and docker."""
+
+    def test_there_is_no_network(self, start: Starter) -> None:
+        """No socket of any network family reaches a listener of the host or the outside."""
+        code = """
+import socket, sys
+port = int(sys.argv[1])
+for family, address in (
+    (socket.AF_INET, ("127.0.0.1", port)), (socket.AF_INET, ("192.0.2.1", 80)),
+    (socket.AF_INET6, ("::1", port)), (40, (2, 1)),
+    (socket.AF_UNIX, "\\0" + sys.argv[2]), (socket.AF_NETLINK, (0, 0)),
+):
+    try:
+        with socket.socket(family, socket.SOCK_STREAM if family != 16 else socket.SOCK_RAW) as tried:
+            tried.settimeout(2)
+            tried.connect(address); print("REACHED", family)
+    except OSError as error:
+        print("refused", family)
+"""
+        name = token()
+        with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket(socket.AF_UNIX) as abstract:
+            abstract.bind("\0" + name)
+            abstract.listen()
+            output = end_of(start(code, str(listener.getsockname()[1]), name)).output
+        assert "REACHED" not in output
+        assert output.count("refused") == 6, output
+
+    def test_the_host_is_not_visible(self, start: Starter, tmp_path: Path) -> None:
+        """Neither our files, nor our source and tasks, nor other processes can be seen."""
+        secret = tmp_path / "secret"
+        secret.write_text("planted")
+        tmp_path.chmod(0o755)
+        root = Path(__file__).resolve().parents[2]
+        code = """
+import glob, json, os, sys
+def seen(path):
+    try:
+        return bool(os.listdir(path) if os.path.isdir(path) else open(path, "rb").read(1))
+    except OSError:
+        return False
+print(json.dumps([[path for path in sys.argv[1:] if seen(path)], len(glob.glob("/proc/[0-9]*"))]))
+"""
+        paths = [str(p) for p in (secret, root / "harness", root / "tasks", root / "sandboxes/job.py")]
+        found, processes = json.loads(end_of(start(code, *paths)).output)
+        assert found == []
+        assert processes <= 4  # itself, and an init or a monitor
+
+    def test_the_root_is_read_only(self, start: Starter) -> None:
+        """Nothing can be written outside the scratch directory but to empty places that vanish with it."""
+        code = """
+import os
+for place in ("/", "/etc", "/usr", "/usr/bin", "/usr/lib", "/bin", "/proc/sys/kernel", "/sys/fs/cgroup", "/opt",
+              "/home", "/root", "/var/tmp", "/liftbench", "/liftbench-channel", "/run", "/var/run"):
+    try:
+        open(place + "/planted", "w").close(); print("WRITTEN", place)
+    except OSError:
+        pass
+"""
+        facts = end_of(start(code))
+        assert (facts.status, facts.output) == ("ok", "")
+
+    def test_scratch_is_limited(self, start: Starter) -> None:
+        """Many files cannot hold more than the scratch directory may."""
+        code = """
+for number in range(1000):
+    with open(f"file{number}", "wb") as file:
+        file.write(bytes(1 << 20))
+"""
+        facts = end_of(start(code, scratch_bytes=8 << 20, file_bytes=2 << 20))
+        assert facts.status == "disk_limit", facts.output
+        assert "No space left" in facts.output
+
+    def test_inodes_are_limited(self, start: Starter) -> None:
+        """Nor can it hold more files than it may."""
+        code = "for number in range(100_000):\n    open(f'file{number}', 'w').close()"
+        facts = end_of(start(code, scratch_files=500))
+        assert facts.status == "disk_limit", facts.output
+
+    def test_what_was_built_runs(self, start: Starter) -> None:
+        """Programs in the scratch directory may be executed: a build needs that."""
+        code = """
+import os, subprocess
+with open("program", "w") as file:
+    file.write("#!/bin/sh\\necho built\\n")
+os.chmod("program", 0o700)
+print(subprocess.run(["./program"], capture_output=True, text=True).stdout)
+"""
+        assert end_of(start(code)).output.strip() == "built"

@@ -1,0 +1,425 @@
+"""What a sandbox hands in for a GPU: device files, libraries, variables; with made-up nodes and files."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import platform
+import shutil
+import stat
+from pathlib import Path
+
+import pytest
+
+from harness.errors import DeviceError, SandboxError
+from sandboxes.cdi import cdi_device, cdi_devices
+from sandboxes.container_toolkit import CDI_FLOOR, FLOOR, Toolkit, Version, find_toolkit, refusal
+from sandboxes.docker_gpu import cdi_of_engine, docker_gpu_arguments
+from sandboxes.gpu import (
+    GpuSlot,
+    checked_environment,
+    device_environment,
+    device_nodes,
+    driver_environment,
+    driver_libraries,
+    find_gpus,
+    slot_named,
+)
+from sandboxes.nvml import Gpu, MigInstance
+from tests.fakes.nvml import SLICED, SLICES, WHOLE, compile_nvml
+
+NVIDIA_MAJOR = 195
+FIRST = Gpu(0, "GPU-a", "Made-up H200", 0, (9, 0), False)
+SECOND = Gpu(1, "GPU-b", "Made-up H200", 5, (9, 0), None)
+CUT = Gpu(
+    2, "GPU-c", "Made-up H100", 2, (9, 0), True, (MigInstance("MIG-x", 9, 0), MigInstance("MIG-y", 11, 1))
+)
+GOOD = Toolkit(Version(1, 17, 8), "nvidia-ctk")
+
+
+def make_node(path: Path, minor: int = 0) -> Path:
+    """A device file of a driver that is not there, as root may make one."""
+    path.parent.mkdir(exist_ok=True)
+    try:
+        os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(NVIDIA_MAJOR, minor))
+    except PermissionError:
+        pytest.skip("making device files needs root")
+    return path
+
+
+@pytest.fixture
+def dev(tmp_path: Path) -> Path:
+    """A /dev with the files of FIRST and of those that all share."""
+    folder = tmp_path / "dev"
+    folder.mkdir()
+    for name, minor in (
+        ("nvidia0", 0),
+        ("nvidia5", 5),
+        ("nvidia2", 2),
+        ("nvidiactl", 255),
+        ("nvidia-uvm", 1),
+    ):
+        make_node(folder / name, minor)
+    return folder
+
+
+# --- which one ---------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
+def test_a_job_names_a_gpu_by_uuid_or_index(tmp_path: Path) -> None:
+    """And a MIG instance by its UUID; a GPU that is cut into instances cannot be had whole."""
+    gpus = find_gpus(str(compile_nvml(tmp_path)))
+    assert slot_named("0", gpus) == slot_named(WHOLE, gpus) == GpuSlot(gpus[0])
+    cut = slot_named(SLICES[1], gpus)
+    assert (cut.gpu, cut.instance, cut.uuid) == (gpus[1], gpus[1].instances[1], SLICES[1])
+    for whole in ("1", SLICED):
+        with pytest.raises(DeviceError, match=f"in MIG mode: name one of its instances .{SLICES[0]}"):
+            slot_named(whole, gpus)
+
+
+def test_an_unknown_gpu_is_refused_with_those_there_are() -> None:
+    """The message lists what could have been meant."""
+    with pytest.raises(DeviceError, match="no GPU '7' on this machine; there are: 0 = GPU-a"):
+        slot_named("7", [FIRST, SECOND])
+    with pytest.raises(DeviceError, match="there is none, or no driver"):
+        slot_named("0", [])
+
+
+# --- device files ------------------------------------------------------------------------------
+
+
+def test_a_gpu_comes_with_its_own_node_and_no_others(dev: Path) -> None:
+    """By minor number, which is not the index; nodes that CUDA can do without come when they exist."""
+    assert device_nodes(GpuSlot(SECOND), dev) == [dev / "nvidia5", dev / "nvidiactl", dev / "nvidia-uvm"]
+    make_node(dev / "nvidia-uvm-tools", 2)
+    assert device_nodes(GpuSlot(FIRST), dev)[0] == dev / "nvidia0"
+    assert device_nodes(GpuSlot(FIRST), dev)[-1] == dev / "nvidia-uvm-tools"
+
+
+def test_the_nodes_reach_the_driver_that_is_not_there(dev: Path) -> None:
+    """Opening one asks the kernel for the driver (ENXIO), so nothing on the way has blocked it."""
+    for node in device_nodes(GpuSlot(FIRST), dev):
+        with pytest.raises(OSError) as caught:
+            os.open(node, os.O_RDWR)
+        if caught.value.errno in (errno.EPERM, errno.EACCES):
+            pytest.skip("this machine does not let anybody open made-up device files here (nodev)")
+        assert caught.value.errno == errno.ENXIO
+
+
+def test_a_missing_node_is_named_with_the_command_that_makes_it(dev: Path) -> None:
+    """A driver that was never used since boot has no nvidia-uvm; CUDA would only say `unknown error`."""
+    (dev / "nvidia-uvm").unlink()
+    (dev / "nvidia-uvm").write_text("a file is no device")
+    with pytest.raises(
+        DeviceError, match=r"nvidia-uvm is not there or is no device: as root: nvidia-modprobe"
+    ):
+        device_nodes(GpuSlot(FIRST), dev)
+
+
+def test_a_mig_instance_comes_with_its_capabilities(dev: Path, tmp_path: Path) -> None:
+    """The driver's files tell which two of nvidia-caps belong to it."""
+    group = tmp_path / "driver/capabilities/gpu2/mig/gi11"
+    (group / "ci1").mkdir(parents=True)
+    (group / "access").write_text("DeviceFileMinor: 102\nDeviceFileMode: 292\n")
+    (group / "ci1/access").write_text("DeviceFileMinor: 104\nDeviceFileMode: 292\n")
+    caps = [make_node(dev / "nvidia-caps" / f"nvidia-cap{n}", n) for n in (102, 104)]
+    slot = GpuSlot(CUT, CUT.instances[1])
+    assert device_nodes(slot, dev, tmp_path / "driver")[:3] == [dev / "nvidia2", *caps]
+    with pytest.raises(DeviceError, match=r"gi9/access: No such file.*may be gone"):
+        device_nodes(GpuSlot(CUT, CUT.instances[0]), dev, tmp_path / "driver")
+
+
+# --- libraries and variables -------------------------------------------------------------------
+
+
+def test_driver_libraries_are_those_of_this_architecture(tmp_path: Path) -> None:
+    """Each with the file that it links to; 32-bit ones and other libraries stay out."""
+    word = {"x86_64": "x86-64", "aarch64": "AArch64"}[platform.machine()]
+    lines = []
+    for name in ("libcuda.so", "libnvidia-ml.so", "libnvidia-gpucomp.so"):
+        (tmp_path / f"{name}.580.95.05").touch()
+    for name, file in (("libcuda.so.1", "libcuda.so"), ("libnvidia-ml.so.1", "libnvidia-ml.so")):
+        (tmp_path / name).symlink_to(f"{file}.580.95.05")
+        lines.append(f"\t{name} (libc6,{word}) => {tmp_path / name}")
+    lines.insert(0, "\tlibcuda.so.1 (libc6) => /usr/lib32/libcuda.so.1")
+    lines += [
+        f"\tlibnvidia-gpucomp.so.580.95.05 (libc6,{word}) => {tmp_path}/libnvidia-gpucomp.so.580.95.05",
+        f"\tlibc.so.6 (libc6,{word}) => /lib/libc.so.6",
+    ]
+    cache = "\n".join(lines)
+    found = driver_libraries(cache, elsewhere=())
+    assert [p.name for p in found] == [
+        "libcuda.so.1",
+        "libcuda.so.580.95.05",
+        "libnvidia-ml.so.1",
+        "libnvidia-ml.so.580.95.05",
+        "libnvidia-gpucomp.so.580.95.05",
+    ]
+    assert driver_environment(found, cache) == {}
+
+
+def test_a_driver_that_the_loader_does_not_know_is_found_and_named(tmp_path: Path) -> None:
+    """GPU operators mount one at a place of their own; a sandbox then gets LD_LIBRARY_PATH from us."""
+    (tmp_path / "libcuda.so.1").touch()
+    found = driver_libraries("", elsewhere=(tmp_path / "absent", tmp_path))
+    assert found == [tmp_path / "libcuda.so.1"]
+    assert driver_environment(found, "") == {"LD_LIBRARY_PATH": str(tmp_path)}
+
+
+def test_without_a_driver_there_is_nothing_to_hand_in() -> None:
+    """A machine without a GPU."""
+    assert driver_libraries("", elsewhere=()) == []
+    assert driver_environment([], "") == {}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "NVIDIA_VISIBLE_DEVICES",
+        "NVIDIA_DRIVER_CAPABILITIES",
+        "LD_PRELOAD",
+        "LD_LIBRARY_PATH",
+        "GLIBC_TUNABLES",
+        "CUDA_VISIBLE_DEVICES",
+        "CUDA_INJECTION64_PATH",
+        "CUDA_MPS_PIPE_DIRECTORY",
+        "CUDA_DEVICE_ORDER",
+    ],
+)
+def test_a_job_cannot_choose_devices_or_load_code_by_a_variable(name: str) -> None:
+    """The hook of the container toolkit, which runs as root, once obeyed such variables."""
+    with pytest.raises(SandboxError, match=f"a job may not set {name}"):
+        checked_environment({"PATH": "/bin", name: "x"})
+
+
+def test_ordinary_variables_pass() -> None:
+    """What our own jobs set."""
+    wanted = {"OMP_NUM_THREADS": "1", "CUDA_CACHE_PATH": "{scratch}/jit/cuda", "TORCHINDUCTOR_CACHE_DIR": "x"}
+    assert checked_environment(wanted) == wanted
+
+
+def test_cuda_is_told_which_gpu_to_see() -> None:
+    """By UUID, also of an instance."""
+    assert device_environment(GpuSlot(SECOND)) == {"CUDA_VISIBLE_DEVICES": "GPU-b"}
+    assert device_environment(GpuSlot(CUT, CUT.instances[0])) == {"CUDA_VISIBLE_DEVICES": "MIG-x"}
+
+
+# --- CDI ---------------------------------------------------------------------------------------
+
+
+def specification(names: dict[str, list[str]]) -> dict[str, object]:
+    """As nvidia-ctk writes one: entries by name with their nodes; what all share stands once."""
+    return {
+        "cdiVersion": "0.5.0",
+        "kind": "nvidia.com/gpu",
+        "devices": [
+            {"name": name, "containerEdits": {"deviceNodes": [{"path": node} for node in nodes]}}
+            for name, nodes in names.items()
+        ],
+        "containerEdits": {
+            "env": ["NVIDIA_VISIBLE_DEVICES=void"],
+            "deviceNodes": [{"path": "/dev/nvidiactl"}, {"path": "/dev/nvidia-uvm"}],
+            "hooks": [{"hookName": "createContainer", "path": "/usr/bin/nvidia-cdi-hook", "args": ["x"]}],
+            "mounts": [
+                {
+                    "hostPath": "/usr/lib/libcuda.so.580.95.05",
+                    "containerPath": "/usr/lib/libcuda.so.580.95.05",
+                },
+                {"hostPath": "/usr/bin/nvidia-smi", "containerPath": "/usr/bin/nvidia-smi"},
+            ],
+        },
+    }
+
+
+SPEC = specification(
+    {
+        "0": ["/dev/nvidia0"],
+        "GPU-b": ["/dev/nvidia5"],
+        "1": ["/dev/nvidia5"],
+        "all": ["/dev/nvidia0", "/dev/nvidia5"],
+    }
+)
+SHARED = [Path("/dev/nvidiactl"), Path("/dev/nvidia-uvm")]
+
+
+def test_a_gpu_is_found_in_a_json_or_yaml_file(tmp_path: Path) -> None:
+    """By its nodes; the driver's libraries come along."""
+    (tmp_path / "nvidia.json").write_text(json.dumps(SPEC))
+    found = cdi_device([Path("/dev/nvidia0"), *SHARED], [tmp_path / "absent", tmp_path])
+    assert found is not None
+    assert found.name == "nvidia.com/gpu=0"
+    assert found.libraries == (Path("/usr/lib/libcuda.so.580.95.05"),)
+    assert set(found.nodes) == {Path("/dev/nvidia0"), *SHARED}
+    (tmp_path / "nvidia.json").unlink()
+    (tmp_path / "nvidia.yaml").write_text(
+        "cdiVersion: 0.5.0\nkind: nvidia.com/gpu\ndevices:\n- name: '0'\n  containerEdits:\n"
+        "    deviceNodes:\n    - path: /dev/nvidia0\n"
+    )
+    assert [d.name for d in cdi_devices([tmp_path])] == ["nvidia.com/gpu=0"]
+
+
+def test_a_stale_file_cannot_hand_out_another_gpu(tmp_path: Path) -> None:
+    """The entry `0` of a file that was made before the cards changed places has the wrong node."""
+    (tmp_path / "nvidia.json").write_text(json.dumps(specification({"0": ["/dev/nvidia5"]})))
+    assert cdi_device([Path("/dev/nvidia0"), *SHARED], [tmp_path]) is None
+
+
+def test_all_is_never_taken_for_one_of_several(tmp_path: Path) -> None:
+    """Only the entry with exactly the node of this GPU is."""
+    (tmp_path / "nvidia.json").write_text(json.dumps(SPEC))
+    found = cdi_device([Path("/dev/nvidia5"), *SHARED], [tmp_path])
+    assert found is not None
+    assert found.name == "nvidia.com/gpu=1"
+
+
+def test_a_mig_instance_is_found_by_its_capabilities(tmp_path: Path) -> None:
+    """Two instances share the GPU's node; the caps nodes tell them apart."""
+    caps = "/dev/nvidia-caps/nvidia-cap"
+    nodes = {
+        "0:0": ["/dev/nvidia0", f"{caps}21", f"{caps}22"],
+        "0:1": ["/dev/nvidia0", f"{caps}30", f"{caps}31"],
+    }
+    (tmp_path / "nvidia.json").write_text(json.dumps(specification(nodes)))
+    found = cdi_device([Path("/dev/nvidia0"), Path(f"{caps}30"), Path(f"{caps}31"), *SHARED], [tmp_path])
+    assert found is not None
+    assert found.name == "nvidia.com/gpu=0:1"
+
+
+@pytest.mark.parametrize(
+    "text", ['{"kind": "nvidia.com/gpu", "devices": [1, {"name": [2]}, {}]}', "{}", "[]", '{"kind": "x/y"}']
+)
+def test_files_of_others_and_odd_shapes_are_no_gpus(tmp_path: Path, text: str) -> None:
+    """Entries that are no devices are passed over."""
+    (tmp_path / "other.json").write_text(text)
+    assert cdi_devices([tmp_path]) == []
+
+
+@pytest.mark.parametrize(("name", "text"), [("a.json", "{"), ("a.yaml", "a: [b"), ("a.json", "[" * 100_000)])
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, name: str, text: str) -> None:
+    """With the command that makes it anew."""
+    (tmp_path / name).write_text(text)
+    with pytest.raises(SandboxError, match=rf"{name} cannot be read as a CDI.*nvidia-ctk cdi generate"):
+        cdi_devices([tmp_path])
+
+
+# --- the container toolkit ---------------------------------------------------------------------
+
+PRINTED = {
+    "nvidia-container-cli": "cli-version: {}\nlib-version: {}\nbuild date: 2025-05-30T13:47+00:00\n",
+    "nvidia-ctk": "NVIDIA Container Toolkit CLI version {}\ncommit: f8daa5e26de9\n",
+    "nvidia-container-runtime": (
+        "NVIDIA Container Runtime version {}\ncommit: f8daa5e\nspec: 1.2.1\n\nrunc version 1.1.5\n"
+    ),
+}
+
+
+def install(folder: Path, versions: dict[str, str]) -> str:
+    """Programs that print what the real ones print; returns the folder as a PATH."""
+    for name, version in versions.items():
+        program = folder / name
+        program.write_text(f"#!/bin/sh\ncat <<'END'\n{PRINTED[name].format(version, version)}END\n")
+        program.chmod(0o755)
+    return str(folder)
+
+
+@pytest.mark.parametrize("name", list(PRINTED))
+def test_each_program_tells_the_version(tmp_path: Path, name: str) -> None:
+    """Whichever of the packages is there; runc's version, printed below, is not taken for it."""
+    found = find_toolkit(install(tmp_path, {name: "1.17.8"}))
+    assert found == Toolkit(Version(1, 17, 8), name)
+    assert refusal(found, cdi=False) is None
+
+
+def test_the_oldest_part_counts(tmp_path: Path) -> None:
+    """The library and the tools are packages of their own and can be of different age."""
+    found = find_toolkit(install(tmp_path, {"nvidia-ctk": "1.18.0", "nvidia-container-cli": "1.17.3"}))
+    assert found == Toolkit(Version(1, 17, 3), "nvidia-container-cli")
+
+
+def test_a_machine_without_the_toolkit_is_refused_with_advice(tmp_path: Path) -> None:
+    """Also where a program is there and says nothing that can be understood."""
+    assert find_toolkit(str(tmp_path)) is None
+    install(tmp_path, {"nvidia-ctk": "unreleased"})
+    assert find_toolkit(str(tmp_path)) is None
+    assert "install it here, or use --sandbox bubblewrap" in (refusal(None, cdi=True) or "")
+
+
+@pytest.mark.parametrize(
+    ("version", "cdi", "holes"),
+    [
+        ("1.16.1", False, ["CVE-2024-0132", "CVE-2025-23359", "CVE-2025-23266", "CVE-2025-23267"]),
+        ("1.17.3", False, ["CVE-2025-23359", "CVE-2025-23266", "CVE-2025-23267"]),
+        ("1.17.7", False, ["CVE-2025-23266", "CVE-2025-23267"]),
+        ("1.17.8-rc.1", False, ["CVE-2025-23266", "CVE-2025-23267"]),
+        ("1.17.4", True, ["CVE-2025-23266", "CVE-2025-23267"]),
+        ("1.17.5", True, []),
+        ("1.17.8", False, []),
+        ("1.18.0", False, []),
+        ("2.0.0", True, []),
+    ],
+)
+def test_a_toolkit_with_known_holes_is_refused_by_their_names(
+    tmp_path: Path, version: str, cdi: bool, holes: list[str]
+) -> None:
+    """1.17.8 is the floor, and 1.17.5 where CDI is used, which never had some of them."""
+    words = refusal(find_toolkit(install(tmp_path, {"nvidia-ctk": version})), cdi=cdi)
+    if not holes:
+        assert words is None
+        return
+    assert words is not None
+    assert [
+        hole
+        for hole in ("CVE-2024-0132", "CVE-2025-23359", "CVE-2025-23266", "CVE-2025-23267")
+        if hole in words
+    ] == holes
+    assert f"At least {CDI_FLOOR if cdi else FLOOR} is needed" in words
+    assert str(FLOOR) == "1.17.8" and str(CDI_FLOOR) == "1.17.5"
+
+
+# --- Docker's arguments ------------------------------------------------------------------------
+
+
+def test_an_engine_with_cdi_is_given_the_cdi_name(dev: Path, tmp_path: Path) -> None:
+    """By the entry in the directories that the engine itself reads."""
+    nodes = {"gpu7": [str(dev / "nvidia0")]}
+    (tmp_path / "nvidia.json").write_text(json.dumps(specification(nodes)))
+    engine = {"ServerVersion": "28.2.2", "CDISpecDirs": [str(tmp_path)]}
+    found = cdi_of_engine(GpuSlot(FIRST), engine, dev)
+    made = docker_gpu_arguments(GpuSlot(FIRST), found, GOOD)
+    (request,) = made["device_requests"]
+    assert (request["Driver"], request["DeviceIDs"]) == ("cdi", ["nvidia.com/gpu=gpu7"])
+    assert made["environment"]["NVIDIA_DRIVER_CAPABILITIES"] == "compute,utility"
+    assert cdi_of_engine(GpuSlot(SECOND), engine, dev) is None
+
+
+@pytest.mark.parametrize(
+    "engine",
+    [
+        {"ServerVersion": "20.10.24+dfsg1"},
+        {"ServerVersion": "24.0.9", "CDISpecDirs": ["{here}"]},
+        {"ServerVersion": "27.5.1", "CDISpecDirs": []},
+        {"ServerVersion": "27.5.1", "CDISpecDirs": None},
+        {},
+    ],
+)
+def test_an_engine_without_cdi_is_asked_the_older_way(
+    dev: Path, tmp_path: Path, engine: dict[str, object]
+) -> None:
+    """Too old, or switched off: the GPU is named by UUID, with no more capabilities than needed."""
+    (tmp_path / "nvidia.json").write_text(json.dumps(specification({"0": [str(dev / "nvidia0")]})))
+    if engine.get("CDISpecDirs"):
+        engine = engine | {"CDISpecDirs": [str(tmp_path)]}
+    assert cdi_of_engine(GpuSlot(FIRST), engine, dev) is None
+    (request,) = docker_gpu_arguments(GpuSlot(FIRST), None, GOOD)["device_requests"]
+    assert request["DeviceIDs"] == ["GPU-a"]
+    assert request["Capabilities"] == [["gpu", "compute", "utility"]]
+
+
+def test_no_gpu_goes_through_a_toolkit_that_is_refused() -> None:
+    """Not even with CDI when it is older than that floor."""
+    with pytest.raises(SandboxError, match="CVE-2025-23266"):
+        docker_gpu_arguments(GpuSlot(FIRST), None, Toolkit(Version(1, 17, 7), "nvidia-ctk"))
+    with pytest.raises(SandboxError, match="no version of the NVIDIA Container Toolkit"):
+        docker_gpu_arguments(GpuSlot(FIRST), None, None)
