@@ -152,6 +152,8 @@ class Grader:
             memory_bytes=self._settings.worker_memory_bytes if self.target == "cpu" else None,
             cpus=self._worker_cpus,
             call_s=self._settings.call_wall_s,
+            python=self._toolchain.python,
+            in_image=self._toolchain.in_image,
         )
 
     def _trusted_workers(self) -> TrustedWorkers:

@@ -1,8 +1,8 @@
 """Control groups, versions 1 and 2: limits that hold for a whole process tree.
 
-Owns: finding where we may make groups, making, reading, freezing, killing and removing them, and
-removing what a dead harness has left. Does not own: who joins a group (outside.py writes its own
-process id into `join_files`), and groups that others have made, which are only read and frozen.
+Owns: making, reading, freezing, killing and removing groups, and removing what a dead harness has left.
+Does not own: where they are (cgroup_places.py), who joins them (outside.py writes its own process id
+into `join_files`), and groups that others have made, which are only read and frozen.
 Invariant: after kill() nothing runs in the group; a limit that was asked for and cannot be set is an
 error. A group's name tells whose it is: liftbench-<pid>-<start time>-<PID namespace>-<name>.
 """
@@ -21,16 +21,14 @@ from pathlib import Path
 from typing import Final
 
 from harness.errors import SandboxError
+from sandboxes.cgroup_places import ALWAYS_IN_V2, membership, places
 
-_NEEDED: Final = frozenset({"memory", "pids", "freezer"})
-_USEFUL: Final = frozenset({"cpu", "cpuacct", "cpuset"})
-_ALWAYS_IN_V2: Final = frozenset({"freezer", "cpuacct"})  # of the core, not controllers
 _NAME: Final = re.compile(r"liftbench-(\d+)-(\d+)-(\d+)-")
 _CPU_PERIOD_US: Final = 100_000  # the kernel's default
 _FREEZE_S: Final = 5.0
 _KILL_S: Final = 10.0
 _POLL_S: Final = 0.0005
-_SELF: Final = Path("/proc/self")
+_PROC: Final = Path("/proc")
 
 
 class _Group:
@@ -126,15 +124,18 @@ class ForeignCgroup(_Group):
     """A group that something else has made, such as a container engine: read and frozen, no more."""
 
     @classmethod
-    def of_process(cls, pid: int, named: str, process: Path | None = None) -> ForeignCgroup | None:
+    def of_process(cls, pid: int, named: str, proc: Path = _PROC) -> ForeignCgroup | None:
         """The group of process `pid` if its path contains `named` (the container's id), else None.
 
-        Works for every engine's naming. `named` guards against a number from another PID namespace.
-        `process`: the folder in /proc, for tests.
+        Holds for every engine's way of naming. `named` guards against a process id of another PID
+        namespace, which means another process here.
         """
-        version, folders = _groups_of(process or Path(f"/proc/{pid}"))
-        found = {k: v for k, v in folders.items() if named in str(v) and v.is_dir()}
-        return cls(version, found) if found else None
+        try:
+            found = membership(pid, proc)
+        except (FileNotFoundError, ProcessLookupError):
+            return None  # it has ended
+        folders = {k: v for k, v in found.folders.items() if named in str(v) and v.is_dir()}
+        return cls(found.version, folders) if folders else None
 
 
 class Cgroup(_Group):
@@ -149,22 +150,26 @@ class Cgroup(_Group):
 
         Raises SandboxError when something does not die (a process in uninterruptible sleep).
         """
+        folder = self._folders["pids"]
         try:
-            self._folders["pids"].joinpath("pids.max").write_text("0")  # no fork outruns us
+            # No fork outruns us; cgroup.kill is of version 2 since Linux 5.14.
+            for file, word in ((folder / "pids.max", "0"), (folder / "cgroup.kill", "1")):
+                if file.exists():
+                    file.write_text(word)
+            ended = _until(self._killed, _KILL_S)
         except FileNotFoundError:
             return  # removed
-        kill_file = self._folders["pids"] / "cgroup.kill"  # version 2 since Linux 5.14
-        if kill_file.exists():
-            kill_file.write_text("1")
-        elif self.version == 1 or self.can_freeze():
-            self._order(False)  # a frozen process does not die
-
-        def ended() -> bool:
-            _kill_all(self.processes)
-            return not self.processes()
-
-        if not _until(ended, _KILL_S):
+        if not ended:
             raise SandboxError(f"processes {self.processes()} of a control group do not die")
+
+    def _killed(self) -> bool:
+        """Kill what there is, and tell whether there was nothing."""
+        if not self.processes():
+            return True
+        _kill_all(self.processes)
+        if self.version == 1:
+            self._order(False)  # there, a frozen process does not die
+        return False
 
     def remove(self) -> None:
         """Remove it once it is empty. Safe to call twice. Raises SandboxError."""
@@ -194,25 +199,15 @@ class Cgroups:
     """By controller: the folder in which ours are made."""
 
     @classmethod
-    def find(cls, process: Path = _SELF) -> Cgroups | None:
-        """The nearest place to our own group where limits can be set; None if there is none.
-
-        In version 2 that is our own group or one above it, since a group that has processes hands no
-        controllers down. `process`: our folder in /proc.
-        """
-        version, own = _groups_of(process)
-        if version == 2:
-            for folder in _upwards(own["freezer"], _unified_mount(process)):
-                enabled = _handed_down(folder)
-                if enabled >= _NEEDED:
-                    return cls(2, dict.fromkeys(sorted(enabled), folder))
-            return None
-        usable = {name: folder for name, folder in own.items() if os.access(folder, os.W_OK)}
-        return cls(1, usable) if usable.keys() >= _NEEDED else None
+    def find(cls, proc: Path = _PROC) -> Cgroups | None:
+        """The nearest place to our own group where memory and processes can be limited; None if none."""
+        own = membership("self", proc)
+        found = places(own)
+        return None if found is None else cls(own.version, found)
 
     def facts(self) -> dict[str, str]:
         """What the groups made here really limit, for the record."""
-        real = sorted(self.folders.keys() - _ALWAYS_IN_V2)
+        real = sorted(self.folders.keys() - (ALWAYS_IN_V2 | {"cpuacct"}))
         return {"cgroups": f"version {self.version}", "cgroup limits": ", ".join(real)}
 
     def create(
@@ -228,16 +223,19 @@ class Cgroups:
 
         Raises SandboxError, and leaves nothing behind, when a limit cannot be set.
         """
+        if not re.fullmatch(r"[\w-]+", name):
+            raise ValueError(f"no name for a control group: {name!r}")
         full = f"liftbench-{os.getpid()}-{_start_time(os.getpid())}-{_pid_namespace()}-{name}"
         wanted = {"cpu": cpus is not None, "cpuset": cpu_set is not None}
         lacking = [controller for controller, asked in wanted.items() if asked] - self.folders.keys()
         if lacking:
             raise SandboxError(f"control groups here have no {' and no '.join(sorted(lacking))} limit")
         used = {k: v / full for k, v in self.folders.items() if wanted.get(k, True)}
-        group = Cgroup(self.version, used)
+        made: dict[str, Path] = {}
         try:
             for path in dict.fromkeys(used.values()):
                 path.mkdir()
+                made[str(path)] = path
             if memory_bytes is not None:
                 self._limit_memory(used["memory"], memory_bytes)
             if processes is not None:
@@ -247,9 +245,9 @@ class Cgroups:
             if cpu_set is not None:
                 self._limit_cores(used["cpuset"], ",".join(str(n) for n in sorted(cpu_set)))
         except OSError as error:
-            group.remove()
+            Cgroup(self.version, made).remove()
             raise SandboxError(f"control group {full} could not be made: {error}") from error
-        return group
+        return Cgroup(self.version, used)
 
     def _limit_memory(self, folder: Path, size_bytes: int) -> None:
         """Swap is no way out. A kernel that does not count it is told not to use it."""
@@ -337,71 +335,3 @@ def _is_left_over(name: str) -> bool:
     if found is None or found[3] != _pid_namespace():
         return False
     return _start_time(int(found[1])) != found[2]
-
-
-# --- where groups are ---------------------------------------------------------------------------
-
-
-def _mounts(process: Path) -> list[tuple[str, str, Path, list[str]]]:
-    """Type, root, place and options of mounted control group hierarchies (proc(5), mountinfo)."""
-    found = []
-    for line in (process / "mountinfo").read_text().splitlines():
-        before, _, after = line.partition(" - ")
-        kind, _, options = after.split(" ", 2)
-        if kind in ("cgroup", "cgroup2"):
-            words = before.split(" ")
-            found.append((kind, words[3], Path(words[4]), options.split(",")))
-    return found
-
-
-def _unified_mount(process: Path) -> Path:
-    return next(place for kind, _, place, _ in _mounts(process) if kind == "cgroup2")
-
-
-def _groups_of(process: Path) -> tuple[int, dict[str, Path]]:
-    """Version, and by controller the folder of a process's group, as our own mounts show it.
-
-    Version 2 where it has the controllers that we need; on a hybrid system version 1 holds them.
-    """
-    paths = {}
-    for line in (process / "cgroup").read_text().splitlines():
-        _, controllers, path = line.split(":", 2)
-        paths |= dict.fromkeys(controllers.split(","), path)
-    old: dict[str, Path] = {}
-    for kind, root, place, options in _mounts(_SELF if process.name.isdigit() else process):
-        names = [""] if kind == "cgroup2" else [o for o in options if o in _NEEDED | _USEFUL]
-        for name in names:
-            path = Path(paths.get(name, "/nowhere"))
-            if not path.is_relative_to(root):
-                continue
-            folder = place / path.relative_to(root)
-            if kind == "cgroup":
-                old.setdefault(name, folder)
-            elif _NEEDED <= _listed(place / "cgroup.controllers") | _ALWAYS_IN_V2:
-                here = _listed(folder / "cgroup.controllers") & (_NEEDED | _USEFUL)
-                return 2, dict.fromkeys(sorted(here | _ALWAYS_IN_V2), folder)
-    return 1, old
-
-
-def _listed(file: Path) -> set[str]:
-    return set(file.read_text().split()) if file.exists() else set()
-
-
-def _upwards(folder: Path, top: Path) -> list[Path]:
-    """`folder` and those above it, up to the hierarchy's top, as far as we may make groups and join them."""
-    found = []
-    for place in [folder, *folder.parents]:
-        if os.access(place, os.W_OK) and os.access(place / "cgroup.procs", os.W_OK):
-            found.append(place)
-        if place == top:
-            break
-    return found
-
-
-def _handed_down(folder: Path) -> set[str]:
-    """Controllers that groups below `folder` have, after asking for those that we can use."""
-    control = folder / "cgroup.subtree_control"
-    for name in sorted((_listed(folder / "cgroup.controllers") & (_NEEDED | _USEFUL)) - _listed(control)):
-        with contextlib.suppress(OSError):  # EBUSY: it has processes; the answer is read below
-            control.write_text(f"+{name}")
-    return (_listed(control) & (_NEEDED | _USEFUL)) | _ALWAYS_IN_V2

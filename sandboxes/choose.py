@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from harness.errors import UsageError
+from sandboxes.caged import CagedSandbox
 from sandboxes.job import Sandbox
 from sandboxes.local import LocalBackend
-from sandboxes.running import CagedSandbox
 
 
 def _local() -> Sandbox:

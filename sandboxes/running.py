@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from harness.errors import SandboxError
-from sandboxes.cage import Backend, Cage, Ended
+from sandboxes.cage import Cage, Ended
 from sandboxes.job import ExitFacts, Job, Status
 from sandboxes.scratch import collect_files, fill
 
@@ -250,22 +250,6 @@ class RunningProcess:
         self.channel.close()
         os.close(self._scratch)
         self._cage.release()
-
-
-class CagedSandbox:
-    """A backend as a sandbox: every job in a fresh cage."""
-
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
-        self.name = backend.name
-
-    def facts(self) -> dict[str, str]:
-        """The backend's."""
-        return self._backend.facts()
-
-    def start(self, job: Job) -> RunningProcess:
-        """Start a process. Raises SandboxError."""
-        return RunningProcess(StandingBy(self._backend.cage(job)), job)
 
 
 def remove_tree(directory: Path) -> None:

@@ -9,8 +9,8 @@ import pytest
 from harness.builder.toolchain import Toolchain, find_toolchain
 from harness.grade import Grader, GradeSettings
 from harness.machine import machine_facts
+from sandboxes.caged import CagedSandbox
 from sandboxes.local import LocalBackend
-from sandboxes.running import CagedSandbox
 from sandboxes.tracking import TrackingSandbox
 
 

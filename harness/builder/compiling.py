@@ -27,8 +27,8 @@ from harness.builder.toolchain import Toolchain
 from harness.errors import HarnessBug
 from harness.outcome import Cause
 from harness.records import Diagnostic, Finding
-from sandboxes.scratch import CollectError
 from sandboxes.job import ExitFacts, Job, Limits, Process, Sandbox
+from sandboxes.scratch import CollectError
 
 _LOG_LIMIT: Final = 1 << 20
 # nixpkgs' value: __DATE__ and __TIME__ must not change the bytes.

@@ -79,9 +79,14 @@ class Toolchain(Record):
     root: Path = _HERE
     """Where these paths can be read: / for this machine's own, the view of an image otherwise."""
 
+    @property
+    def in_image(self) -> bool:
+        """Whether it belongs to an image rather than to this machine."""
+        return self.root != _HERE
+
     def local(self, path: Path) -> Path:
         """Where `path`, as jobs see it, can be read from outside of a sandbox."""
-        return path if self.root == _HERE else self.root / path.relative_to("/")
+        return self.root / path.relative_to("/") if self.in_image else path
 
     @property
     def torch_release(self) -> tuple[int, ...]:
@@ -121,7 +126,7 @@ class Toolchain(Record):
 
         None where the toolchain is an image's: a directory of ours with such a name is another one.
         """
-        if self.root != _HERE:
+        if self.in_image:
             return []
         paths = [self.torch_root, self.python_include, self.ninja]
         if target == "cuda" and self.cuda is not None:
@@ -135,7 +140,7 @@ class Toolchain(Record):
 
     def readable_tools(self) -> list[Path]:
         """As `readable`, for jobs that read compiled kernels."""
-        return [self.disassembler] if self.disassembler is not None and self.root == _HERE else []
+        return [self.disassembler] if self.disassembler is not None and not self.in_image else []
 
     def missing(self, target: Target) -> str | None:
         """What keeps this machine from building for `target`, and what to install; None if nothing."""

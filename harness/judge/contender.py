@@ -89,10 +89,14 @@ class Contender:
         memory_bytes: int | None,
         cpus: frozenset[int] | None = None,
         call_s: float = 30.0,
+        python: Path = Path(sys.executable),
+        in_image: bool = False,
     ) -> None:
         """Starts the worker; call load() next. Raises SandboxError when it cannot be started.
 
-        `wall_s` bounds its whole life, `call_s` one exchange (more where the project compiles in it).
+        `python` runs it and imports from `site_directories`, which are those of an image with `in_image`,
+        else this machine's. `wall_s` bounds its whole life, `call_s` one exchange (more where the project
+        compiles in it).
         """
         self._source = source
         self._call_s = max(call_s, _JIT_CALL_S) if source.jit else call_s
@@ -101,7 +105,7 @@ class Contender:
         inputs = {"worker.py": _WORKER}
         if source.kind == "project" and source.path is not None:
             inputs["project"] = source.path.parent
-        readable = list(site_directories)
+        readable = [] if in_image else list(site_directories)
         if source.kind == "reference" and source.path is not None:
             # The task folders: a reference worker serves one task after another.
             readable.append(source.path.resolve().parents[2])
@@ -109,7 +113,7 @@ class Contender:
             Job(
                 role="run_jit" if source.jit else "run",
                 argv=[
-                    sys.executable,
+                    str(python),
                     "-I",
                     "-S",
                     "{scratch}/worker.py",

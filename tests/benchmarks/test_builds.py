@@ -32,8 +32,8 @@ from harness.builder.layout import Layout, plan_layout
 from harness.builder.toolchain import Toolchain, find_toolchain
 from harness.catalogue import read_project
 from harness.records import Project, ProjectFile, Target
+from sandboxes.caged import CagedSandbox
 from sandboxes.local import LocalBackend
-from sandboxes.running import CagedSandbox
 
 HERE = Path(__file__).resolve().parent
 SOURCES = {

@@ -26,8 +26,8 @@ from harness.judge.problem import Problem
 from harness.machine import machine_facts
 from harness.outcome import Verdict
 from harness.records import Project
+from sandboxes.caged import CagedSandbox
 from sandboxes.local import LocalBackend
-from sandboxes.running import CagedSandbox
 
 ROOT = Path(__file__).resolve().parents[2]
 

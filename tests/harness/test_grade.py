@@ -17,9 +17,9 @@ from harness.grade import Grader, GradeSettings
 from harness.machine import machine_facts
 from harness.outcome import Cause, Stage, Verdict
 from harness.records import Finding, Grade, MachineFacts
+from sandboxes.caged import CagedSandbox
 from sandboxes.job import Job, Process
 from sandboxes.local import LocalBackend
-from sandboxes.running import CagedSandbox
 from sandboxes.tracking import TrackingSandbox
 from tests.fakes import projects
 from tests.fakes.libraries import shared_library

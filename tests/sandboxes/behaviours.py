@@ -21,8 +21,9 @@ import pytest
 
 from harness.errors import SandboxError
 from sandboxes.cage import Backend
+from sandboxes.caged import CagedSandbox
 from sandboxes.job import ExitFacts, Job, Limits, RoleName
-from sandboxes.running import CagedSandbox, RunningProcess
+from sandboxes.running import RunningProcess
 from tests.fakes.processes import processes_naming
 
 
@@ -142,7 +143,7 @@ for path in ["/proc/self/environ", f"/proc/{os.getppid()}/environ", *glob.glob("
         """No capability, no new ones, no other groups."""
         code = """
 import os
-status = dict(line.rstrip().split(":\\t", 1) for line in open("/proc/self/status") if ":\\t" in line)
+status = dict(line.split(":\\t", 1) for line in open("/proc/self/status") if ":\\t" in line)
 names = ("CapInh", "CapPrm", "CapEff", "CapAmb", "NoNewPrivs")
 print(*(int(status[name], 16) for name in names), os.getuid() == 0)
 """

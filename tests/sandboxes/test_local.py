@@ -6,8 +6,9 @@ import os
 
 import pytest
 
+from sandboxes.caged import CagedSandbox
 from sandboxes.local import LocalBackend
-from sandboxes.running import CagedSandbox, RunningProcess
+from sandboxes.running import RunningProcess
 from tests.sandboxes.behaviours import Behaviours, Starter, end_of
 
 ROOT = os.geteuid() == 0

@@ -21,7 +21,7 @@ HARNESS = """
 import sys
 from sandboxes.job import Job, Limits
 from sandboxes.local import LocalBackend
-from sandboxes.running import CagedSandbox
+from sandboxes.caged import CagedSandbox
 token = sys.argv[1]
 script = "import os, time; os.setpgid(0, 0); print(1); time.sleep(300)"
 shell = f'"{sys.executable}" -I -S -c "$1" {token} & wait'

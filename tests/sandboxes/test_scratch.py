@@ -47,7 +47,7 @@ def test_inputs_are_copied_in(scratch: Path, tmp_path: Path) -> None:
     finally:
         os.close(descriptor)
     found = {p.relative_to(scratch).as_posix(): p.stat().st_mode & 0o777 for p in scratch.rglob("*")}
-    assert found == {name: 0o700 for name in ("a", "a/b", "a/b/deep", "a/b/deep/tool", "a/b/link", "a/c.txt")}
+    assert found == dict.fromkeys(("a", "a/b", "a/b/deep", "a/b/deep/tool", "a/b/link", "a/c.txt"), 0o700)
     assert not (scratch / "a/b/link").is_symlink()
 
 

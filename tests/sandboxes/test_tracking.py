@@ -7,9 +7,9 @@ import sys
 import pytest
 
 from harness.errors import SandboxError
+from sandboxes.caged import CagedSandbox
 from sandboxes.job import Job, Limits
 from sandboxes.local import LocalBackend
-from sandboxes.running import CagedSandbox
 from sandboxes.tracking import TrackingSandbox
 from tests.fakes.sandbox import FakeSandbox, exit_facts
 

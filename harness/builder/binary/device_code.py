@@ -18,8 +18,8 @@ from harness.builder.binary.cubins import CLASSES, MAX_KERNELS, MAX_NAME
 from harness.builder.toolchain import CUDA_EXTRA, Toolchain
 from harness.errors import SandboxError
 from harness.records import BuildResult, DeviceKernel, Record
-from sandboxes.scratch import CollectError
 from sandboxes.job import ExitFacts, Job, Limits, Sandbox
+from sandboxes.scratch import CollectError
 
 NOT_MEASURED: Final = "compiled kernels not measured: "
 """How a note begins when there are no figures at all."""

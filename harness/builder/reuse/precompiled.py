@@ -27,8 +27,8 @@ from harness.builder.staging import GENERATED_HEADER
 from harness.builder.toolchain import Toolchain
 from harness.builder.units import Unit
 from harness.records import digest_of
-from sandboxes.scratch import CollectError
 from sandboxes.job import Job, Limits, Sandbox, Status
+from sandboxes.scratch import CollectError
 
 _RECIPE: Final = 1
 _ROOM_BYTES: Final = 4 << 30

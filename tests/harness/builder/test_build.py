@@ -18,8 +18,8 @@ from harness.builder.toolchain import Toolchain, find_toolchain
 from harness.errors import HarnessBug, SandboxError
 from harness.outcome import Cause
 from harness.records import BuildResult, Project, Target
+from sandboxes.caged import CagedSandbox
 from sandboxes.local import LocalBackend
-from sandboxes.running import CagedSandbox
 from tests.fakes.projects import BUILD_TOML, fake_toolchain, project
 from tests.fakes.sandbox import FakeSandbox, exit_facts
 
@@ -449,7 +449,7 @@ from pathlib import Path
 from harness.builder.build import build
 from harness.builder.toolchain import find_toolchain
 from sandboxes.local import LocalBackend
-from sandboxes.running import CagedSandbox
+from sandboxes.caged import CagedSandbox
 from tests.fakes.projects import project
 given = project(toml={'"torch-ext/torch_binding.cpp", ': ""})
 print(build(given, "cpu", sandbox=CagedSandbox(LocalBackend()), toolchain=find_toolchain(),

@@ -11,8 +11,8 @@ from harness.builder.build import build
 from harness.builder.toolchain import Toolchain
 from harness.outcome import Cause
 from harness.records import DiagnosticKind
+from sandboxes.caged import CagedSandbox
 from sandboxes.local import LocalBackend
-from sandboxes.running import CagedSandbox
 from tests.fakes.processes import processes_naming
 from tests.fakes.projects import project
 

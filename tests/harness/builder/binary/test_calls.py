@@ -7,8 +7,8 @@ import pytest
 from harness.builder.binary.calls import binary_calls
 from harness.builder.toolchain import Toolchain
 from harness.records import BinaryCalls
+from sandboxes.caged import CagedSandbox
 from sandboxes.local import LocalBackend
-from sandboxes.running import CagedSandbox
 from tests.fakes.libraries import shared_library
 from tests.fakes.sandbox import FakeSandbox, exit_facts
 

@@ -19,8 +19,8 @@ from harness.builder.build import build
 from harness.builder.failure.log import TREE
 from harness.builder.toolchain import Toolchain, find_toolchain
 from harness.records import BuildResult, DeviceKernel
+from sandboxes.caged import CagedSandbox
 from sandboxes.local import LocalBackend
-from sandboxes.running import CagedSandbox
 from tests.fakes.projects import fake_toolchain, project
 from tests.fakes.sandbox import FakeSandbox, exit_facts
 

@@ -8,8 +8,8 @@ import pytest
 
 from harness.builder.binary.symbol_names import MAX_DEMANGLED, demangled, last_part, qualified
 from harness.builder.toolchain import Toolchain
+from sandboxes.caged import CagedSandbox
 from sandboxes.local import LocalBackend
-from sandboxes.running import CagedSandbox
 from tests.fakes.projects import fake_toolchain
 from tests.fakes.sandbox import FakeSandbox, exit_facts
 

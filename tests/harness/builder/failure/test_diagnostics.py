@@ -16,8 +16,8 @@ from harness.builder.toolchain import Toolchain
 from harness.errors import SandboxError
 from harness.outcome import Cause
 from harness.records import Diagnostic, Project, Target
+from sandboxes.caged import CagedSandbox
 from sandboxes.local import LocalBackend
-from sandboxes.running import CagedSandbox
 from tests.fakes.projects import FILES, fake_toolchain, project
 from tests.fakes.sandbox import FakeSandbox, exit_facts
 

@@ -15,8 +15,8 @@ from harness.builder.reuse.precompiled import PrecompiledHeaders, leading_header
 from harness.builder.toolchain import Toolchain, find_toolchain
 from harness.outcome import Cause
 from harness.records import Project
+from sandboxes.caged import CagedSandbox
 from sandboxes.local import LocalBackend
-from sandboxes.running import CagedSandbox
 from tests.fakes.projects import FILES, fake_toolchain, project, toml_of
 from tests.fakes.sandbox import FakeSandbox, exit_facts
 

@@ -1,0 +1,1 @@
+"""The Docker backend: images, containers, and what is left of them."""

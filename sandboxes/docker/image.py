@@ -1,0 +1,270 @@
+"""The images that Docker jobs run in: which one, made of what, and which of its files we read ourselves.
+
+Owns: finding an image by role, its provenance, and the view (a copy on this machine of the files that
+the image's own description lists). Does not own: making images (Dockerfile.cuda), containers, and what
+a description means (harness/builder/description.py).
+Invariant: a view is whole (it appeared by one rename), holds regular files and links only, and no link
+in it leads out of it.
+
+    <cache>/images/<first 12 digits of the image ID>/usr/lib/...
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import io
+import json
+import os
+import posixpath
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, Final, Literal
+
+import docker
+import docker.errors
+import requests.exceptions
+from filelock import FileLock
+
+from harness.errors import SandboxError
+
+Role = Literal["build", "run", "run_jit"]
+
+DESCRIPTION: Final = "/opt/liftbench/toolchain.json"
+_LABEL: Final = "org.liftbench.image"
+_DESCRIPTION_BYTES: Final = 1 << 20
+# A CPU-only torch makes 12,000 files and 0.7 GB; the libraries of a CUDA torch have 5 GB.
+_VIEW_FILES: Final = 200_000
+_VIEW_BYTES: Final = 32 << 30
+_VIEWS_KEPT: Final = 3
+_PIECE: Final = 1 << 20
+_ENGINE_ERRORS: Final = (docker.errors.DockerException, requests.exceptions.RequestException)
+
+
+def reference(role: Role, version: str, name: str = "liftbench") -> str:
+    """What `make image` calls the image of `role`, such as liftbench/build:0.1.0."""
+    return f"{name}/{role}:{version}"
+
+
+class Image:
+    """One image that is on this machine."""
+
+    def __init__(self, client: docker.DockerClient, reference: str) -> None:
+        """Raises SandboxError where the engine has no such image, or does not answer."""
+        self.reference = reference
+        self._client = client
+        try:
+            self._attributes: dict[str, Any] = client.images.get(reference).attrs
+        except docker.errors.ImageNotFound:
+            raise SandboxError(f"the engine has no image {reference}: make image") from None
+        except _ENGINE_ERRORS as error:
+            raise SandboxError(f"the Docker engine did not say what {reference} is: {error}") from error
+
+    @property
+    def id(self) -> str:
+        """Such as sha256:0123..."""
+        return str(self._attributes["Id"])
+
+    def provenance(self) -> dict[str, str]:
+        """What the image is and is made of, for records."""
+        labels: dict[str, str] = (self._attributes.get("Config") or {}).get("Labels") or {}
+        layers = (self._attributes.get("RootFS") or {}).get("Layers") or []
+        facts = {
+            "image": self.reference,
+            "image_id": self.id,
+            "layers": " ".join(str(layer) for layer in layers),
+            "created": str(self._attributes.get("Created", "")),
+            "version": labels.get(f"{_LABEL}.version", ""),
+            "role": labels.get(f"{_LABEL}.role", ""),
+        }
+        return {name: value for name, value in facts.items() if value}
+
+    def read(self, path: str, limit: int = _DESCRIPTION_BYTES) -> bytes:
+        """One small file. Raises SandboxError."""
+        with self._container() as container, _archive(container, path) as archive:
+            for member in archive:
+                stream = archive.extractfile(member) if member.isreg() else None
+                if stream is not None and member.size <= limit:
+                    return stream.read()
+        raise SandboxError(f"{path} of {self.reference} is no file of at most {limit} bytes: make image")
+
+    def view(self, cache: Path) -> Path:
+        """The directory with the files that its description lists; made once. Raises SandboxError."""
+        place = cache / "images" / self.id.removeprefix("sha256:")[:12]
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(place.with_suffix(".lock")):
+            if not place.is_dir():
+                fresh = Path(tempfile.mkdtemp(prefix=".new-", dir=place.parent))
+                try:
+                    self._fill(fresh)
+                    fresh.chmod(0o755)
+                    fresh.rename(place)
+                except BaseException:
+                    shutil.rmtree(fresh, ignore_errors=True)
+                    raise
+            os.utime(place)
+            _drop_old(place.parent)
+        return place
+
+    def _fill(self, folder: Path) -> None:
+        trees, links = _listed(self.read(DESCRIPTION), self.reference)
+        writer = _Writer(folder)
+        with self._container() as container:
+            for tree in trees:
+                with _archive(container, tree.path) as archive:
+                    for member in archive:
+                        writer.add(member, archive, tree)
+        for path, target in links.items():
+            writer.link(_inside(path), target)
+
+    @contextmanager
+    def _container(self) -> Iterator[Any]:
+        """A container that is never started: files can be taken out of it."""
+        try:
+            container = self._client.containers.create(
+                self.id, command=["/none"], network_disabled=True, labels={"liftbench.view": "1"}
+            )
+            try:
+                yield container
+            finally:
+                container.remove(force=True)
+        except _ENGINE_ERRORS as error:
+            raise SandboxError(f"files of {self.reference} cannot be read: {error}") from error
+
+
+def _drop_old(folder: Path) -> None:
+    """Views of images that were used longest ago; one has 0.7 GB and more."""
+    views = [entry for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith(".")]
+    views.sort(key=lambda entry: entry.stat().st_mtime, reverse=True)
+    for old in views[_VIEWS_KEPT:]:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+# --- what is to be copied --------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Tree:
+    """A directory, or one file, of the image."""
+
+    path: str
+    names: str
+    deep: bool
+
+
+def _listed(description: bytes, name: str) -> tuple[list[_Tree], dict[str, str]]:
+    """Trees and links (path -> what it points at). Raises SandboxError for a description of another kind."""
+    try:
+        view = json.loads(description)["view"]
+        trees = [_Tree(str(t["path"]), str(t["names"]), bool(t["deep"])) for t in view["trees"]]
+        links = {str(path): str(target) for path, target in view["links"].items()}
+        for path in (*(tree.path for tree in trees), *links):
+            _inside(path)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise SandboxError(
+            f"{DESCRIPTION} of {name} is not as it should be ({error!r}): make image"
+        ) from None
+    return trees, links
+
+
+def _inside(path: str) -> tuple[str, ...]:
+    """The parts of an absolute path. Raises ValueError for any that could lead elsewhere."""
+    pure = PurePosixPath(path)
+    if not pure.is_absolute() or ".." in pure.parts or "\0" in path or len(pure.parts) < 2:
+        raise ValueError(f"path {path[:200]!r}")
+    return pure.parts[1:]
+
+
+# --- copying ---------------------------------------------------------------------------------
+
+
+class _Writer:
+    """Puts members of archives below one folder, never through a link."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._directories: set[tuple[str, ...]] = {()}
+        self._files = 0
+        self._bytes = 0
+
+    def add(self, member: tarfile.TarInfo, archive: tarfile.TarFile, tree: _Tree) -> None:
+        """A file or link that `tree` wants. Raises SandboxError for what no image of ours would hold."""
+        below = PurePosixPath(member.name).parts[1:]  # the first part is the tree's own name
+        if ".." in below or PurePosixPath(member.name).is_absolute():
+            raise SandboxError(f"an archive of the image has a member {member.name[:200]!r}")
+        parts = (*_inside(tree.path), *below)
+        if (len(below) > 1 and not tree.deep) or not fnmatch.fnmatchcase(parts[-1], tree.names):
+            return
+        if member.issym():
+            self.link(parts, member.linkname)
+        elif member.isreg():
+            stream = archive.extractfile(member)
+            assert stream is not None  # it is a regular file
+            self._count(member.size)
+            with self._target(parts).open("xb") as sink:
+                shutil.copyfileobj(stream, sink, _PIECE)
+        # Directories are made for their files. Of a hard link the file may be one that was not wanted.
+
+    def link(self, parts: tuple[str, ...], target: str) -> None:
+        """A link that means in this folder what it means in the image; what is there already stays."""
+        # As in a root directory of its own: `..` ends at the top.
+        absolute = posixpath.normpath(posixpath.join("/", *parts[:-1], target)).lstrip("/")
+        place = self._target(parts)
+        if not os.path.lexists(place):
+            self._count(0)
+            place.symlink_to("../" * (len(parts) - 1) + absolute or ".")
+
+    def _target(self, parts: tuple[str, ...]) -> Path:
+        """Where a file goes; its directories are made, and are no links."""
+        for depth in range(1, len(parts)):
+            if parts[:depth] not in self._directories:
+                directory = self._folder.joinpath(*parts[:depth])
+                directory.mkdir(mode=0o755, exist_ok=True)
+                if directory.is_symlink():
+                    raise SandboxError(f"/{'/'.join(parts)} of the image lies behind a link")
+                self._directories.add(parts[:depth])
+        return self._folder.joinpath(*parts)
+
+    def _count(self, size: int) -> None:
+        self._files += 1
+        self._bytes += size
+        if self._files > _VIEW_FILES or self._bytes > _VIEW_BYTES:
+            raise SandboxError(f"the image lists over {_VIEW_FILES} files or {_VIEW_BYTES} bytes to be read")
+
+
+@contextmanager
+def _archive(container: Any, path: str) -> Iterator[tarfile.TarFile]:
+    try:
+        pieces, _ = container.get_archive(path, chunk_size=_PIECE)
+        with tarfile.open(fileobj=io.BufferedReader(_Stream(pieces), _PIECE), mode="r|") as archive:
+            yield archive
+    except (tarfile.TarError, EOFError) as error:
+        raise SandboxError(f"the engine's archive of {path} cannot be read: {error}") from error
+
+
+class _Stream(io.RawIOBase):
+    """Pieces of bytes as a file."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces = pieces
+        self._rest = b""
+
+    def readable(self) -> bool:
+        """Yes."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill `buffer` with what has come; 0 at the end."""
+        while not self._rest:
+            piece = next(self._pieces, None)
+            if piece is None:
+                return 0
+            self._rest = piece
+        size = min(len(buffer), len(self._rest))
+        buffer[:size] = self._rest[:size]
+        self._rest = self._rest[size:]
+        return size
