@@ -17,13 +17,16 @@ import socket
 import threading
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from harness.errors import SandboxError
+from harness.errors import DeviceError, SandboxError
 from sandboxes.cage import Cage, Ended
 from sandboxes.job import ExitFacts, Job, Status
+from sandboxes.nvml import LIBRARY
 from sandboxes.scratch import collect_files, fill
+from sandboxes.xid import XidWatch, faulted, watch_gpu
 
 _WATCH_INTERVAL_S: Final = 0.02
 _OUTPUT_KILL_FACTOR: Final = 16
@@ -84,9 +87,13 @@ class RunningProcess:
 
     channel: socket.socket
 
-    def __init__(self, standing: StandingBy, job: Job) -> None:
-        """Gives `job` to a cage that stands by. Raises SandboxError when it could not be started."""
+    def __init__(self, standing: StandingBy, job: Job, nvml: str = LIBRARY) -> None:
+        """Gives `job` to a cage that stands by. Raises SandboxError when it could not be started.
+
+        `nvml`: the library that tells of faults of the job's GPU.
+        """
         self._job = job
+        self._gpu: XidWatch | None = None
         self._cage = standing.cage
         self._scratch = standing.scratch
         self.channel = standing.cage.channel
@@ -97,17 +104,21 @@ class RunningProcess:
         self._facts: ExitFacts | None = None
         self._done = threading.Event()
         self._closed = False
+        self._faulted = False
         self._frozen_since: float | None = None
         self._frozen_s = 0.0
         self._started = time.monotonic()
         try:
+            if job.device is not None:
+                self._gpu = watch_gpu(job.device, nvml)
             fill(self._scratch, job.inputs)
             self._go()
-        except OSError as error:
+        except BaseException as error:
             standing.close()
-            raise SandboxError(f"a sandbox could not be given its job: {error}") from error
-        except BaseException:
-            standing.close()
+            if self._gpu is not None:
+                self._gpu.close()
+            if isinstance(error, OSError):
+                raise SandboxError(f"a sandbox could not be given its job: {error}") from error
             raise
         for target in (self._watch, self._wait_for_end):
             threading.Thread(target=target, daemon=True).start()
@@ -176,6 +187,7 @@ class RunningProcess:
         wall_s = time.monotonic() - self._started
         self._cage.kill()  # whatever has outlived the first process
         self._reader.join(timeout=2)
+        ended = self._with_faults(ended)
         self._facts = ExitFacts(
             status=self._status(ended),
             code=ended.code,
@@ -187,11 +199,25 @@ class RunningProcess:
         )
         self._done.set()
 
+    def _with_faults(self, ended: Ended) -> Ended:
+        """What the GPU reported while it ran; our own killing counts for nothing, since it causes some."""
+        if self._gpu is None:
+            return ended
+        try:
+            self._faulted = faulted(self._gpu.take(), str(self._job.device)) and self._verdict is None
+        except DeviceError as error:
+            return replace(ended, problem=ended.problem or str(error))
+        finally:
+            self._gpu.close()
+        return ended
+
     def _status(self, ended: Ended) -> Status:
         if self._verdict is not None:
             return self._verdict
         if ended.problem is not None:
             return "sandbox_error"
+        if self._faulted:
+            return "gpu_fault"
         if ended.code == 0:
             return "ok"
         if ended.oom:

@@ -201,14 +201,17 @@ class _Session:
 
 
 def limits(
-    wall_s: float = 20.0, cpu_s: float | None = None, output_bytes: int = _OUTPUT_BYTES
+    wall_s: float = 20.0,
+    cpu_s: float | None = None,
+    output_bytes: int = _OUTPUT_BYTES,
+    file_bytes: int = 64 << 20,
 ) -> Limits:
     """Small ones: the attacks know them."""
     return Limits(
         wall_s=wall_s,
         cpu_s=cpu_s,
         memory_bytes=MEMORY_MIB << 20,
-        file_bytes=64 << 20,
+        file_bytes=file_bytes,
         output_bytes=output_bytes,
         processes=PROCESSES,
         scratch_bytes=SCRATCH_MIB << 20,
@@ -317,6 +320,8 @@ _BOUNDS = {
     "ignore_signals": limits(wall_s=1.0),
     "cpu_spin": limits(cpu_s=1.0),
     "output_flood": limits(output_bytes=1 << 16),
+    # Else the limit on one file would stand in for the one on memory.
+    **dict.fromkeys(("memory_memfd", "memory_dev_shm"), limits(file_bytes=2 << 30)),
 }
 
 

@@ -2,8 +2,8 @@
 
 Owns: planting, looking afterwards, and taking everything away. Does not own: attacks or verdicts
 (session.py). Standard library only: a plain user's Python without our packages runs it too.
-Invariant: a secret's text is in no environment, argument or input of a job, so that its appearance in
-anything a job says proves that it was read.
+Invariant: a secret's text (but for the key's, which attacks must recognise) is in no environment,
+argument or input of a job, so that its appearance in anything a job says proves that it was read.
 """
 
 from __future__ import annotations
@@ -88,6 +88,7 @@ class World:
         (folder / "toolkit/nvcc").chmod(0o755)
         (folder / "given").write_text("ours")
         (folder / "other-trial").write_text(f"other-{self.token}")
+        (folder / "other-trial").chmod(0o600)
         (folder / "signals").touch()
         if os.geteuid() == 0:
             shutil.copyfile(self._battery, folder / "setuid")

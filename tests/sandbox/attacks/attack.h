@@ -60,8 +60,10 @@ static inline void leak(const char *format, ...) {
   leaks_++;
 }
 
-/* It was refused, with errno; another way may follow. */
-static inline void refused(void) { refusal_ = errno; }
+/* It was refused, with errno; another way may follow. "Absent" is told only when nothing else is known. */
+static inline void refused(void) {
+  if (!refusal_ || refusal_ == ENOENT) refusal_ = errno;
+}
 
 /* The end: held unless something leaked. */
 static inline int verdict(void) {

@@ -1,0 +1,76 @@
+"""`python -m harness.gpu_check`: ask a GPU what only a GPU can answer.
+
+Owns: the command line and the exit code: 0 done or out of time, 3 an item failed, 2 no GPU or wrong usage.
+Does not own: the items and their order (items.py, runner.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import harness
+from harness.errors import LiftbenchError
+from harness.gpu_check.item import Bench
+from harness.gpu_check.items import ITEMS
+from harness.gpu_check.ledger import Ledger
+from harness.gpu_check.runner import Outcome, run_items
+from sandboxes.choose import choose_sandbox
+from sandboxes.gpu import slot_named
+from sandboxes.nvml import LIBRARY, open_nvml
+
+
+def main(arguments: Sequence[str] | None = None, library: str = LIBRARY) -> int:
+    """Run; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="gpu-check", description="Measure on a GPU what is owed.")
+    parser.add_argument("--budget-s", type=float, default=480.0, help="stop before the item that would exceed it")
+    parser.add_argument("--out", type=Path, default=Path("results"), help="folder of the record and its table")
+    parser.add_argument("--device", default="0", help="UUID or index of the GPU")
+    parser.add_argument("--again", action="append", default=[], metavar="ITEM", help="measure it anew")
+    chosen = parser.parse_args(arguments)
+    try:
+        outcome = _run(chosen, library)
+    except LiftbenchError as error:
+        _say(f"gpu-check: {error}")
+        return 2
+    if outcome is None:
+        names = ", ".join(item.name for item in ITEMS)
+        _say(
+            f"gpu-check: no NVIDIA driver on this machine ({library} is not there, or no driver is loaded): "
+            f"nothing was measured. Owed on a machine with a GPU: {names}"
+        )
+        return 2
+    if outcome.owed:
+        _say(f"owed, run it again: {', '.join(outcome.owed)}")
+    if outcome.failed:
+        _say(f"failed: {', '.join(outcome.failed)}")
+        return 3
+    return 0
+
+
+def _run(chosen: argparse.Namespace, library: str) -> Outcome | None:
+    """What came of it; None without a driver."""
+    nvml = open_nvml(library)
+    if nvml is None:
+        return None
+    with nvml, tempfile.TemporaryDirectory(prefix="liftbench-gpu-check-") as folder:
+        slot = slot_named(chosen.device, nvml.gpus())
+        day = datetime.now(UTC).strftime("%Y-%m-%d")
+        ledger = Ledger.open(chosen.out, slot.gpu.name, slot.uuid, day, harness.__version__)
+        _say(f"gpu-check: {slot.gpu.name} ({slot.uuid}), into {ledger.path}")
+        bench = Bench(nvml, slot, choose_sandbox, Path(folder))
+        return run_items(ITEMS, bench, ledger, budget_s=chosen.budget_s, again=chosen.again, say=_say)
+
+
+def _say(line: str) -> None:
+    # What a sandbox printed may be in a failure: nothing of it may steer the terminal.
+    sys.stdout.write("".join(c if c.isprintable() else " " for c in line) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,124 @@
+"""The record of what was found on one GPU: a JSON file, and a table made from it.
+
+Owns: both files. Does not own: finding out. Invariant: the JSON file is replaced whole after every item, so
+whatever ends a session leaves all that was finished before.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from pydantic import ValidationError
+
+from harness.atomic import write_atomically
+from harness.errors import UsageError
+from harness.gpu_check.item import Fact, Item
+from harness.records import Record
+
+Status = Literal["passed", "failed", "not_here"]
+_WORDS: dict[Status, str] = {"passed": "passed", "failed": "FAILED", "not_here": "not on this machine"}
+NOT_YET = "not measured yet"
+
+
+class Entry(Record):
+    """What one item found."""
+
+    name: str
+    proves: str
+    status: Status
+    facts: dict[str, Fact]
+    error: str | None
+    """Why it failed, or why it cannot be asked here."""
+    wall_s: float
+    measured_at: str
+    """UTC, to the second."""
+
+    @property
+    def finished(self) -> bool:
+        """Asking again would find the same; a sandbox that was missing may have been installed since."""
+        return self.status != "not_here"
+
+
+class Contents(Record):
+    """The JSON file."""
+
+    schema_version: Literal[1] = 1
+    liftbench: str
+    gpu: str
+    gpu_uuid: str
+    entries: tuple[Entry, ...] = ()
+
+
+class Ledger:
+    """One file per GPU model and day."""
+
+    def __init__(self, path: Path, contents: Contents) -> None:
+        self.path = path
+        self._contents = contents
+
+    @classmethod
+    def open(cls, folder: Path, gpu: str, uuid: str, day: str, version: str) -> Ledger:
+        """Goes on with the file of that GPU and day where there is one. Raises UsageError if it is broken."""
+        path = folder / f"{re.sub(r'[^a-z0-9]+', '-', gpu.lower()).strip('-')}-{day}.json"
+        fresh = Contents(liftbench=version, gpu=gpu, gpu_uuid=uuid)
+        if not path.exists():
+            return cls(path, fresh)
+        try:
+            found = Contents.model_validate_json(path.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, ValidationError) as error:
+            raise UsageError(f"{path} cannot be gone on with: {error}; move it away to begin anew") from error
+        return cls(path, found)
+
+    def entry(self, name: str) -> Entry | None:
+        """What was found last."""
+        return next((entry for entry in self._contents.entries if entry.name == name), None)
+
+    def add(self, entry: Entry, items: Sequence[Item]) -> None:
+        """Write it down, in place of an older answer, and make the table anew."""
+        others = tuple(e for e in self._contents.entries if e.name != entry.name)
+        self._contents = self._contents.model_copy(update={"entries": (*others, entry)})
+        write_atomically(self.path, self._contents.model_dump_json(indent=1) + "\n")
+        self.write_table(items)
+
+    def write_table(self, items: Sequence[Item]) -> None:
+        """Beside the JSON file, with what is owed."""
+        write_atomically(self.path.with_suffix(".md"), self.table(items))
+
+    def table(self, items: Sequence[Item]) -> str:
+        """Markdown: every item, also those that nobody has measured."""
+        head = self._contents
+        lines = [
+            f"# {head.gpu}: what was measured",
+            "",
+            f"GPU {head.gpu_uuid}, liftbench {head.liftbench}. Made by `make gpu-check` from {self.path.name}.",
+            "",
+            "| item | what it proves | result | seen | at (UTC) |",
+            "|---|---|---|---|---|",
+        ]
+        for item in items:
+            entry = self.entry(item.name)
+            if entry is None:
+                cells = [item.name, item.proves, NOT_YET, "", ""]
+            else:
+                seen = [f"{name} {_shown(value)}" for name, value in entry.facts.items()]
+                seen += [entry.error] if entry.error else []
+                cells = [item.name, item.proves, _WORDS[entry.status], "; ".join(seen), entry.measured_at]
+            lines.append("| " + " | ".join(_cell(cell) for cell in cells) + " |")
+        return "\n".join(lines) + "\n"
+
+
+def _shown(value: Fact) -> str:
+    if value is None:
+        return "not measured"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _cell(text: str) -> str:
+    """Errors hold what a sandbox has printed: nothing of it may look like table or markup."""
+    clean = re.sub(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]+", " ", text)
+    return re.sub(r"([|<>`\\\[\]])", r"\\\1", clean)[:600]
