@@ -6,14 +6,17 @@ STAMP := $(VENV)/.liftbench-installed
 # nvcc and the CUDA headers come from PyPI where the machine has no toolkit.
 EXTRAS := $(shell command -v nvcc >/dev/null 2>&1 || test -x "$${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" && echo dev || echo dev,cuda)
 DEMO_WALL_S ?= 280
+BUDGET_S ?= 480
 
-.PHONY: help demo test test-py312 lint bench setup wheel clean
+.PHONY: help demo test test-py312 lint bench image setup wheel clean gpu-check
 
 help:
 	@echo "make demo   a lift report from recorded replies: built, checked and timed here (no GPU, no key)"
 	@echo "make test   all tests"
 	@echo "make lint   ruff and mypy"
+	@echo "make image  the images that Docker jobs run in (docs/images.md)"
 	@echo "make bench  what the harness itself costs"
+	@echo "make gpu-check  on a machine with a GPU: what only a GPU can answer, into results/"
 
 setup: $(STAMP)
 
@@ -45,6 +48,14 @@ lint: setup
 
 bench: setup
 	$(BIN)/python -m pytest tests/benchmarks --benchmark-only --benchmark-columns=median,iqr,rounds -q
+
+# BASE=, RUNTIME_BASE=, WHEELHOUSE=, IMAGE=, DOCKER=: see .ci/images.
+image:
+	@BASE="$(BASE)" RUNTIME_BASE="$(RUNTIME_BASE)" WHEELHOUSE="$(WHEELHOUSE)" IMAGE="$(IMAGE)" DOCKER="$(DOCKER)" .ci/images
+
+# Goes on where the last one stopped. What is measured, and the exit codes of the program: docs/gpu.md.
+gpu-check: setup
+	@$(BIN)/python -m harness.gpu_check --budget-s $(BUDGET_S) --out results
 
 wheel: setup
 	$(BIN)/python -m build --wheel

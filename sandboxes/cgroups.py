@@ -96,6 +96,11 @@ class _Group:
         name = "freezer.state" if self.version == 1 else "cgroup.freeze"
         return folder is not None and os.access(folder / name, os.W_OK)
 
+    def thaw_order(self) -> tuple[Path, str]:
+        """The file and the word by which anybody with our rights thaws it; needs can_freeze()."""
+        folder = self._folders["freezer"]
+        return (folder / "freezer.state", "THAWED") if self.version == 1 else (folder / "cgroup.freeze", "0")
+
     def freeze(self, frozen: bool) -> None:
         """Stop or continue all of it; it stands still when this returns.
 

@@ -10,7 +10,7 @@ Usage: python -I -S inside.py SPEC_JSON, with
   scratch      the private, writable directory
   environment  of the job, all of it
   limits       {cpu_s, file_bytes, address_bytes, processes}, None for none
-  landlock     [[path, "read" | "write"], ...] or None
+  landlock     [[right, directory, [name, ...]], ...] or None; see confine()
   seccomp      base64 of a BPF program, or None
   die_with_parent, preload, site
 Messages: here -> {"ready": true} with a descriptor of the scratch directory;
@@ -27,6 +27,7 @@ import json
 import os
 import resource
 import socket
+import stat
 import struct
 import sys
 import types
@@ -84,11 +85,12 @@ def landlock_version(libc: ctypes.CDLL) -> int:
     return max(0, found)
 
 
-def confine(rules: list[tuple[str, str]], libc: ctypes.CDLL) -> None:
+def confine(rules: list[tuple[str, str, list[str]]], libc: ctypes.CDLL) -> None:
     """Landlock: nothing of the file system but `rules`, no network, no signals to the outside.
 
-    A right is `read` (which includes executing), `write` (everything) or `device`. Needs
-    no_new_privs. Raises OSError where the kernel has no Landlock.
+    A rule is a right for names in a directory ("" for itself) and all that is below them: `read` (which
+    includes executing), `list` (names only), `device` or `write` (everything). Needs no_new_privs.
+    Raises OSError where the kernel has no Landlock.
     """
     version = landlock_version(libc)
     if version < 1:
@@ -99,17 +101,25 @@ def confine(rules: list[tuple[str, str]], libc: ctypes.CDLL) -> None:
     attributes = struct.pack("=QQQ", handled, network, scopes)
     size = 24 if version >= _SCOPES_SINCE else 16 if version >= _NETWORK_SINCE else 8
     ruleset = _check(libc.syscall(_LANDLOCK_CREATE, attributes, ctypes.c_size_t(size), 0), "landlock")
-    for path, right in rules:
-        granted = {"read": _READ, "write": handled, "device": _DEVICE}[right] & handled
-        place = os.open(path, os.O_PATH | os.O_CLOEXEC)
-        if not os.path.isdir(path):  # noqa: PTH112 - pathlib would cost every start 5 ms
+    rights = {"read": _READ, "list": _READ_DIR, "device": _DEVICE, "write": handled}
+    for right, directory, names in rules:
+        for name in names:
+            _allow(libc, ruleset, f"{directory}/{name}", rights[right] & handled)
+    _check(libc.syscall(_LANDLOCK_RESTRICT, ruleset, 0), "landlock_restrict_self")
+    os.close(ruleset)
+
+
+def _allow(libc: ctypes.CDLL, ruleset: int, path: str, granted: int) -> None:
+    """Add one rule; a file can only be given the rights of files."""
+    place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISDIR(os.fstat(place).st_mode):
             granted &= _ONLY_FILES
         rule = struct.pack("=Qi", granted, place)
         added = libc.syscall(_LANDLOCK_ADD, ruleset, _LANDLOCK_PATH_BENEATH, rule, 0)
-        os.close(place)
         _check(added, f"landlock rule for {path}")
-    _check(libc.syscall(_LANDLOCK_RESTRICT, ruleset, 0), "landlock_restrict_self")
-    os.close(ruleset)
+    finally:
+        os.close(place)
 
 
 def install_filter(program: bytes, libc: ctypes.CDLL) -> None:

@@ -14,18 +14,16 @@ end, however it comes (minder.py).
 
 from __future__ import annotations
 
-import base64
-import json
 import os
 import sys
 import sysconfig
-import tempfile
 from pathlib import Path
 
-from harness.errors import SandboxError
 from sandboxes.escapes import refusing
-from sandboxes.host_cage import CHANNEL_NUMBER, INSIDE, HostCage, Start
+from sandboxes.host_cage import INSIDE, HostCage, Start
+from sandboxes.host_job import environment_of, new_folder, refused_escapes, spec_for
 from sandboxes.job import Job
+from sandboxes.running import remove_tree
 from sandboxes.users import FreeUsers
 
 
@@ -34,20 +32,6 @@ def interpreter_directories() -> list[Path]:
     paths = {Path(sys.prefix), Path(sys.base_prefix), Path(sysconfig.get_paths()["purelib"])}
     resolved = {p.resolve() for p in paths}
     return sorted(p for p in resolved if not any(q in p.parents for q in resolved))
-
-
-def environment_of(job: Job, scratch: str) -> dict[str, str]:
-    """A scrubbed environment and the job's own variables; never ours."""
-    base = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": scratch, "TMPDIR": scratch, "LANG": "C.UTF-8"}
-    return base | dict(job.environment)
-
-
-def refused_escapes(job: Job) -> tuple[str, ...]:
-    """System calls by which a process would leave what is killed and frozen as one.
-
-    A session is killed; a process group is frozen. Ninja gives every compiler a group of its own.
-    """
-    return ("setsid",) if job.role == "build" else ("setsid", "setpgid", "sched_setaffinity")
 
 
 class LocalBackend:
@@ -70,40 +54,29 @@ class LocalBackend:
     def cage(self, job: Job) -> HostCage:
         """Raises SandboxError when scratch space or the process cannot be made."""
         uid = self._users.take()
+        folder = new_folder(uid)
+        scratch = str(folder / "scratch")
         try:
-            folder = Path(tempfile.mkdtemp(prefix="liftbench-"))
-            scratch = folder / "scratch"
-            scratch.mkdir(mode=0o700)
-            if uid is not None:
-                folder.chmod(0o711)
-                os.chown(scratch, uid, uid)  # other jobs are other users
-        except OSError as error:
-            raise SandboxError(f"local sandbox: no scratch directory: {error}") from error
-        limits, memory = job.limits, job.limits.memory_bytes
-        spec = {
-            "channel": CHANNEL_NUMBER,
-            "scratch": str(scratch),
-            "environment": environment_of(job, str(scratch)),
-            "limits": {
-                "cpu_s": None if limits.cpu_s is None else int(limits.cpu_s) + 1,
-                "file_bytes": limits.file_bytes,
-                # A backstop: reservations are not use, so the watchdog carries the real limit.
-                "address_bytes": None if memory is None or job.device else 2 * memory + (16 << 30),
-                # Counted per user: only meaningful for a user that nobody else is.
-                "processes": limits.processes if uid is not None else None,
-            },
-            "landlock": None,
-            "seccomp": base64.b64encode(refusing(refused_escapes(job), os.uname().machine)).decode(),
-            "die_with_parent": True,
-            "preload": list(job.preload),
-            "site": [str(path) for path in job.site],
-        }
+            spec = spec_for(
+                job,
+                scratch=scratch,
+                environment=environment_of(job, scratch),
+                seccomp=refusing(refused_escapes(job), os.uname().machine),
+                caps_memory=False,
+                counts_processes=uid is not None,
+            )
+        except BaseException:
+            remove_tree(folder)
+            raise
         return HostCage(
             Start(
-                command=[sys.executable, "-I", "-S", str(INSIDE), json.dumps(spec)],
+                command=[sys.executable, "-I", "-S", str(INSIDE), spec],
                 folder=folder,
                 outside={
-                    "readable": [str(p) for p in [*interpreter_directories(), INSIDE, *job.readable]],
+                    "readable": [
+                        str(p)
+                        for p in [*interpreter_directories(), INSIDE, folder / "scratch", *job.readable]
+                    ],
                     "cpus": sorted(job.cpus) if job.cpus else None,
                 },
                 uid=uid,

@@ -1,8 +1,8 @@
 """Ends what a harness had started when the harness dies without a word (kill -9, out of memory).
 
-Owns: one small process beside ours, which learns of every local job and notices our end by the end of
-a pipe. Does not own: ending jobs while we live (local.py). Standard library only: the file is its own
-program. Invariant: it touches only the sessions, users and folders that it was told of.
+Owns: one small process beside ours, which learns of every job and notices our end by the end of a
+pipe. Does not own: ending jobs while we live (the cages). Standard library only: the file is its own
+program. Invariant: it touches only the sessions, users, containers and folders that it was told of.
 
 The kernel kills a job's first process when we die (prctl PDEATHSIG), but not what that one has started:
 compilers would run on, a template bomb for ever.
@@ -14,6 +14,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import sys
 import threading
 import time
@@ -22,6 +23,8 @@ from pathlib import Path
 
 _SWEEPS = 40
 _PAUSE_S = 0.05
+_ENGINE_TRIES = 5
+_ENGINE_S = 60.0  # a loaded engine took 12 s to remove ten containers
 
 
 class Minder:
@@ -30,23 +33,34 @@ class Minder:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._pipe: int | None = None
-        self._jobs: dict[int, str] = {}
+        self._jobs: dict[int | str, str] = {}
 
     def watch(self, session: int, uid: int | None, folder: Path) -> None:
         """From now on `session`, all that `uid` runs, and `folder` end with us."""
         self._tell(session, json.dumps([session, uid, str(folder)]))
 
-    def forget(self, session: int) -> None:
-        """It has ended."""
-        self._tell(session, None)
+    def watch_container(
+        self, name: str, engine: Path, folder: Path, thaw: tuple[Path, str] | None = None
+    ) -> None:
+        """From now on the container of that name and `folder` end with us.
 
-    def _tell(self, session: int, job: str | None) -> None:
+        `engine`: its socket. `thaw`: file and word that thaw it where the engine does not know that it is
+        frozen, since it cannot remove it then.
+        """
+        place = None if thaw is None else [str(thaw[0]), thaw[1]]
+        self._tell(name, json.dumps([name, str(engine), str(folder), place]))
+
+    def forget(self, job: int | str) -> None:
+        """It has ended: a session, or a container by its name."""
+        self._tell(job, None)
+
+    def _tell(self, key: int | str, job: str | None) -> None:
         with self._lock:
             if job is None:
-                self._jobs.pop(session, None)
+                self._jobs.pop(key, None)
             else:
-                self._jobs[session] = job
-            line = job or json.dumps([session])
+                self._jobs[key] = job
+            line = job or json.dumps([key])
             try:
                 self._write(line)
             except OSError:  # somebody killed it: another one learns of everything
@@ -87,21 +101,51 @@ def _start() -> int:
 
 def main() -> None:
     """Listen until the pipe ends, then end what is left."""
-    jobs: dict[int, tuple[int | None, str]] = {}
+    sessions: dict[int, tuple[int | None, str]] = {}
+    containers: dict[str, tuple[str, str, list[str] | None]] = {}
     for line in sys.stdin:
         if not line.strip():
             continue
-        session, *rest = json.loads(line)
-        jobs.pop(session, None)
+        key, *rest = json.loads(line)
+        if isinstance(key, str):
+            containers.pop(key, None)
+            if rest:
+                containers[key] = (rest[0], rest[1], rest[2])
+            continue
+        sessions.pop(key, None)
         if rest:
-            jobs[session] = (rest[0], rest[1])
+            sessions[key] = (rest[0], rest[1])
     for _ in range(_SWEEPS):
-        users = {uid for uid, _ in jobs.values() if uid is not None}
-        if not sum(_kill(pid) for pid in _belonging(set(jobs), users)):
+        users = {uid for uid, _ in sessions.values() if uid is not None}
+        if not sum(_kill(pid) for pid in _belonging(set(sessions), users)):
             break
         time.sleep(_PAUSE_S)
-    for _, folder in jobs.values():
+    for name, (engine, _, thaw) in containers.items():
+        _remove_container(name, engine, thaw)
+    for folder in [*(f for _, f in sessions.values()), *(f for _, f, _ in containers.values())]:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove_container(name: str, engine: str, thaw: list[str] | None) -> None:
+    """Ask the engine to kill and remove it; what it cannot do now, the next harness asks for again."""
+    request = f"DELETE /containers/{name}?force=1&v=1 HTTP/1.0\r\nHost: engine\r\n\r\n"
+    for _ in range(_ENGINE_TRIES):
+        try:
+            if thaw is not None:
+                Path(thaw[0]).write_text(thaw[1])
+        except OSError:
+            pass  # It is gone.
+        try:
+            with socket.socket(socket.AF_UNIX) as connection:
+                connection.settimeout(_ENGINE_S)
+                connection.connect(engine)
+                connection.sendall(request.encode())
+                answer = connection.recv(1 << 12).split(None, 2)
+        except OSError:
+            answer = []
+        if answer[1:2] in ([b"204"], [b"404"]):
+            return
+        time.sleep(_PAUSE_S)
 
 
 def _belonging(sessions: set[int], users: set[int]) -> Iterator[int]:

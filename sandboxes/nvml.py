@@ -1,7 +1,7 @@
 """What NVIDIA's management library says of the GPUs of this machine.
 
-Owns: the calls into libnvidia-ml.so.1 (by ctypes, trusted side only) and their types. Does not own: what an
-Xid means (xid.py), which device files a GPU has (gpu.py). Names and layouts: NVIDIA's nvml.h of CUDA 13.0.
+Owns: the calls into libnvidia-ml.so.1 (by ctypes, trusted side only) and their types. Does not own: Xid errors
+(xid.py), which device files a GPU has (gpu.py). Names and layouts: NVIDIA's nvml.h of CUDA 13.0.
 Invariant: what a device does not support is None; every other failure is an NvmlError that names the call.
 """
 
@@ -18,7 +18,6 @@ LIBRARY = "libnvidia-ml.so.1"
 _NOT_SUPPORTED, _NO_PERMISSION, _NOT_FOUND, _TOO_SMALL = 3, 4, 6, 7
 _DRIVER_NOT_LOADED, _TIMEOUT, _LIBRARY_NOT_FOUND = 9, 10, 12
 _NO_FUNCTION = 13  # also what we say of a function that this library is too old to have
-_XID_EVENT = 0x8
 _TEXT_BYTES = 96
 _CLOCKS = {"sm": 1, "memory": 2}
 # nvmlClocksEventReasons*: what holds the clocks down. Idle (bit 0) is no reason.
@@ -45,6 +44,11 @@ class NvmlError(DeviceError):
     def unsupported(self) -> bool:
         """The device or the driver cannot do that, or may not do it for us."""
         return self.code in (_NOT_SUPPORTED, _NO_PERMISSION, _NO_FUNCTION)
+
+    @property
+    def timed_out(self) -> bool:
+        """What was waited for did not come."""
+        return self.code == _TIMEOUT
 
 
 @dataclass(frozen=True)
@@ -109,16 +113,6 @@ class _Process(ctypes.Structure):
     _fields_ = [
         ("pid", ctypes.c_uint),
         ("memory", ctypes.c_ulonglong),
-        ("gpu_instance", ctypes.c_uint),
-        ("compute_instance", ctypes.c_uint),
-    ]
-
-
-class _Event(ctypes.Structure):
-    _fields_ = [
-        ("device", ctypes.c_void_p),
-        ("kind", ctypes.c_ulonglong),
-        ("data", ctypes.c_ulonglong),
         ("gpu_instance", ctypes.c_uint),
         ("compute_instance", ctypes.c_uint),
     ]
@@ -201,7 +195,8 @@ class Nvml:
         value = ctypes.c_uint()
         return value.value if self._supported(function, *before, ctypes.byref(value)) else None
 
-    def _device(self, uuid: str) -> ctypes.c_void_p:
+    def device(self, uuid: str) -> ctypes.c_void_p:
+        """The library's handle of the GPU with that UUID. Raises NvmlError."""
         found = ctypes.c_void_p()
         self.call("nvmlDeviceGetHandleByUUID", ctypes.c_char_p(uuid.encode()), ctypes.byref(found))
         return found
@@ -263,12 +258,12 @@ class Nvml:
     def memory(self, uuid: str) -> GpuMemory:
         """How much is there, and in use by anybody."""
         found = _Memory()
-        self.call("nvmlDeviceGetMemoryInfo", self._device(uuid), ctypes.byref(found))
+        self.call("nvmlDeviceGetMemoryInfo", self.device(uuid), ctypes.byref(found))
         return GpuMemory(total_bytes=found.total, used_bytes=found.used)
 
     def processes(self, uuid: str) -> list[GpuProcess]:
         """Those that have a compute context."""
-        device, room = self._device(uuid), 64
+        device, room = self.device(uuid), 64
         while True:
             count, found = ctypes.c_uint(room), (_Process * room)()
             try:
@@ -285,57 +280,9 @@ class Nvml:
 
     def clocks(self, uuid: str) -> GpuClocks:
         """Frequencies now and at most, and what holds them down."""
-        device, mask = self._device(uuid), ctypes.c_ulonglong()
+        device, mask = self.device(uuid), ctypes.c_ulonglong()
         now = {k: self._number("nvmlDeviceGetClockInfo", device, c) for k, c in _CLOCKS.items()}
         most = {k: self._number("nvmlDeviceGetMaxClockInfo", device, c) for k, c in _CLOCKS.items()}
         told = self._supported("nvmlDeviceGetCurrentClocksEventReasons", device, ctypes.byref(mask))
         reasons = tuple(text for bit, text in _REASONS.items() if mask.value & bit)
         return GpuClocks(now["sm"], now["memory"], most["sm"], most["memory"], reasons if told else None)
-
-    def xid_events(self, uuid: str) -> XidEvents:
-        """From now on, collect the Xid errors of one GPU. Raises NvmlError where it reports none."""
-        return XidEvents(self, self._device(uuid))
-
-
-class XidEvents:
-    """The Xid codes that one GPU reports; use as a context manager."""
-
-    def __init__(self, nvml: Nvml, device: ctypes.c_void_p) -> None:
-        self._nvml = nvml
-        self._set = ctypes.c_void_p()
-        nvml.call("nvmlEventSetCreate", ctypes.byref(self._set))
-        try:
-            nvml.call("nvmlDeviceRegisterEvents", device, ctypes.c_ulonglong(_XID_EVENT), self._set)
-        except NvmlError:
-            self.close()
-            raise
-
-    def __enter__(self) -> XidEvents:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def take(self, timeout_s: float = 0.0) -> list[int]:
-        """The codes reported since the last take, waiting up to timeout_s for the first one."""
-        codes: list[int] = []
-        event = _Event()
-        wait_ms = int(timeout_s * 1000)
-        while True:
-            try:
-                self._nvml.call("nvmlEventSetWait_v2", self._set, ctypes.byref(event), ctypes.c_uint(wait_ms))
-            except NvmlError as error:
-                if error.code == _TIMEOUT:
-                    return codes
-                raise
-            if event.kind & _XID_EVENT:
-                codes.append(event.data)
-            wait_ms = 0
-
-    def close(self) -> None:
-        """Stop listening. Safe to call twice."""
-        if self._set:
-            self._nvml.call("nvmlEventSetFree", self._set)
-            self._set = ctypes.c_void_p()

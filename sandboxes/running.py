@@ -120,8 +120,9 @@ class RunningProcess:
             if isinstance(error, OSError):
                 raise SandboxError(f"a sandbox could not be given its job: {error}") from error
             raise
-        for target in (self._watch, self._wait_for_end):
-            threading.Thread(target=target, daemon=True).start()
+        self._watcher = threading.Thread(target=self._watch, daemon=True)
+        self._watcher.start()
+        threading.Thread(target=self._wait_for_end, daemon=True).start()
 
     # --- start ---------------------------------------------------------------------------------
 
@@ -181,6 +182,17 @@ class RunningProcess:
             if limits.cpu_s is not None and (usage.cpu_s or 0.0) > limits.cpu_s + 1.0:
                 self._end("cpu_timeout")
                 return
+            if self._cage.caps_scratch and self._files() > limits.scratch_files:
+                self._end("disk_limit")
+                return
+
+    def _files(self) -> int:
+        """How many there are in a scratch directory that is a file system of its own.
+
+        Not every backend can have the kernel count them.
+        """
+        facts = os.fstatvfs(self._scratch)
+        return facts.f_files - facts.f_ffree
 
     def _wait_for_end(self) -> None:
         ended = self._cage.wait()
@@ -273,6 +285,7 @@ class RunningProcess:
         self._closed = True
         self.kill()
         self._done.wait(_END_S)
+        self._watcher.join(_END_S)  # it looks at the scratch directory
         self.channel.close()
         os.close(self._scratch)
         self._cage.release()

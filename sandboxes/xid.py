@@ -9,6 +9,7 @@ is its own. The kernel log also names the process, where we may read it.
 
 from __future__ import annotations
 
+import ctypes
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,8 +17,10 @@ from types import TracebackType
 from typing import Literal
 
 from harness.errors import DeviceError
-from sandboxes.nvml import LIBRARY, Nvml, NvmlError, XidEvents, open_nvml
+from sandboxes.gpu import slot_named
+from sandboxes.nvml import LIBRARY, Nvml, NvmlError, open_nvml
 
+_XID_EVENT = 0x8
 # From NVIDIA's Xid catalogue: an illegal access or instruction, an MMU fault, a channel reset because
 # of another error, and a context that was torn down while it ran (also what killing a job causes).
 _OF_THE_APPLICATION = {13: "exception in a kernel", 31: "MMU fault", 43: "channel stopped", 45: "preempted"}
@@ -78,6 +81,62 @@ def faulted(xids: Iterable[Xid], device: str) -> bool:
     return bool(seen)
 
 
+class _Event(ctypes.Structure):
+    _fields_ = [
+        ("device", ctypes.c_void_p),
+        ("kind", ctypes.c_ulonglong),
+        ("data", ctypes.c_ulonglong),
+        ("gpu_instance", ctypes.c_uint),
+        ("compute_instance", ctypes.c_uint),
+    ]
+
+
+class XidEvents:
+    """The Xid codes that one GPU reports; use as a context manager."""
+
+    def __init__(self, nvml: Nvml, uuid: str) -> None:
+        """Collects from now on. Raises NvmlError where that GPU reports none, or not to us."""
+        self._nvml = nvml
+        self._set = ctypes.c_void_p()
+        nvml.call("nvmlEventSetCreate", ctypes.byref(self._set))
+        try:
+            device = nvml.device(uuid)
+            nvml.call("nvmlDeviceRegisterEvents", device, ctypes.c_ulonglong(_XID_EVENT), self._set)
+        except NvmlError:
+            self.close()
+            raise
+
+    def __enter__(self) -> XidEvents:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def take(self, timeout_s: float = 0.0) -> list[int]:
+        """The codes reported since the last take, waiting up to timeout_s for the first one."""
+        codes: list[int] = []
+        event = _Event()
+        wait_ms = int(timeout_s * 1000)
+        while True:
+            try:
+                self._nvml.call("nvmlEventSetWait_v2", self._set, ctypes.byref(event), ctypes.c_uint(wait_ms))
+            except NvmlError as error:
+                if error.timed_out:
+                    return codes
+                raise
+            if event.kind & _XID_EVENT:
+                codes.append(event.data)
+            wait_ms = 0
+
+    def close(self) -> None:
+        """Stop listening. Safe to call twice."""
+        if self._set:
+            self._nvml.call("nvmlEventSetFree", self._set)
+            self._set = ctypes.c_void_p()
+
+
 class XidWatch:
     """Collects the Xids of one GPU while a job runs there; a context manager, or close()."""
 
@@ -106,18 +165,18 @@ class XidWatch:
             nvml.close()
 
 
-def watch_gpu(uuid: str, library: str = LIBRARY) -> XidWatch | None:
-    """Watch the GPU of that UUID from now on; None where Xids are not reported, or not to us.
+def watch_gpu(device: str, library: str = LIBRARY) -> XidWatch | None:
+    """Watch the GPU that a Job calls `device` from now on; None where Xids are not reported, or not to us.
 
-    NVML reports for whole GPUs: give the UUID of the GPU that a MIG instance is on.
+    NVML reports for whole GPUs, so a MIG instance is watched by the GPU that it is on. Raises DeviceError.
     """
     nvml = open_nvml(library)
     if nvml is None:
         return None
     try:
-        return XidWatch(nvml, nvml.xid_events(uuid))
-    except NvmlError as error:
+        return XidWatch(nvml, XidEvents(nvml, slot_named(device, nvml.gpus()).gpu.uuid))
+    except DeviceError as error:
         nvml.close()
-        if error.unsupported:
+        if isinstance(error, NvmlError) and error.unsupported:
             return None
         raise

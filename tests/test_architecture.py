@@ -30,7 +30,7 @@ LAYERS: list[set[str]] = [
     {"plan", "store", "executors"},
     {"run"},
     {"report"},
-    {"evaluation"},
+    {"evaluation", "gpu_check"},
     {"cli"},
 ]
 

@@ -17,15 +17,15 @@ from harness.cli.diagnostic_view import CARD_LIMIT, diagnostic_lines
 from harness.cli.kernel_table import kernel_table
 from harness.outcome import Stage, Verdict
 from harness.records import BinaryCalls, BuildResult, CheckResult, Grade, Ratio, TimingResult, WorkloadTiming
+from harness.report.clean import clean
 
 _COLOURS = {Verdict.CORRECT: "green", Verdict.NOT_MEASURED: "yellow", Verdict.INFRA: "yellow"}
 _CALLS_SHOWN = 4
-_SAFE = str.maketrans({chr(c): " " for c in range(32) if c not in (9, 10)} | {chr(127): " "})
 
 
 def untrusted(text: str) -> Text:
-    """Text of a student's, without control characters, never read as markup."""
-    return Text(text.translate(_SAFE))
+    """Text of a student's, without what could drive a terminal, never read as markup."""
+    return Text(clean(text))
 
 
 def ratio_text(ratio: Ratio) -> str:
@@ -114,7 +114,7 @@ def _calls_line(grade: Grade) -> list[RenderableType]:
 def _build_lines(build: BuildResult, everything: bool) -> list[RenderableType]:
     lines: list[RenderableType] = [Text(_build_line(build))]
     lines += diagnostic_lines(build.diagnostics, None if everything else CARD_LIMIT)
-    lines += [Text(f"note: {w}", style="dim") for w in build.warnings]
+    lines += [Text(f"note: {clean(w)}", style="dim") for w in build.warnings]
     return [*lines, *kernel_table(build.kernels or (), everything)]
 
 

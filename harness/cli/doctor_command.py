@@ -1,6 +1,6 @@
 """`liftbench doctor`: what this machine has, and what that allows.
 
-Owns: the findings and their layout. Does not own: looking (toolchain.py, machine.py).
+Owns: the findings and their layout. Does not own: looking (toolchain.py, machine.py, promise_table.py).
 Invariant: keys are said to be present or absent; their values are never read further.
 """
 
@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import shutil
-import subprocess
 from typing import Literal
 
 from rich.console import Console
 from rich.table import Table
 
 from harness.builder.toolchain import CUDA_EXTRA, Toolchain, find_toolchain
+from harness.cli.promise_table import SandboxState, probe_all, promise_table
 from harness.machine import machine_facts
 from harness.records import MachineFacts, Record
 
@@ -26,12 +25,11 @@ _PACKAGES = {
     "ninja": "pip install ninja: not needed where ninja is on PATH",
     "openai": "pip install openai: needed for openai/ models and --base-url",
     "anthropic": "pip install anthropic: needed for anthropic/ models",
-    "docker": "pip install docker: nothing uses it yet",
+    "docker": "pip install docker: needed for --sandbox docker",
     "ray": "pip install ray: nothing uses it yet",
     "kernel_abi_check": "pip install kernel-abi-check: adds a note on the ABI to each build",
 }
 """What is imported where it is needed, and what for."""
-_DOCKER_S = 5.0
 
 
 class Item(Record):
@@ -58,6 +56,7 @@ class Diagnosis(Record):
 
     items: tuple[Item, ...]
     stages: tuple[StageRow, ...]
+    sandboxes: tuple[SandboxState, ...]
 
 
 def _tools(toolchain: Toolchain) -> list[Item]:
@@ -117,31 +116,10 @@ def _packages() -> list[Item]:
     ]
 
 
-def _docker_state() -> str | None:
-    if shutil.which("docker") is None:
-        return None
-    try:
-        done = subprocess.run(
-            ["docker", "version", "--format", "{{.Server.Version}}"],
-            capture_output=True,
-            text=True,
-            timeout=_DOCKER_S,
-            check=False,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return f"engine {done.stdout.strip()}" if done.returncode == 0 and done.stdout.strip() else None
-
-
-def _sandboxes() -> list[Item]:
-    later = "found, but liftbench cannot use it yet"
-    docker, bwrap = _docker_state(), shutil.which("bwrap")
-    root = os.geteuid() == 0
-    local = "an unprivileged user per process" if root else "your own user"
+def _sandboxes(states: tuple[SandboxState, ...]) -> list[Item]:
     return [
-        Item(group="sandboxes", name="docker", found=docker and f"{docker}: {later}", advice="not built yet"),
-        Item(group="sandboxes", name="bubblewrap", found=bwrap and later, advice="not built yet"),
-        Item(group="sandboxes", name="local", found=f"runs as {local}; no isolation"),
+        Item(group="sandboxes", name=one.name, found=one.summary, advice=one.unavailable or "")
+        for one in states
     ]
 
 
@@ -184,8 +162,9 @@ def diagnose() -> Diagnosis:
     """Look around on this machine."""
     toolchain = find_toolchain()
     machine = machine_facts(toolchain)
-    items = [*_tools(toolchain), *_packages(), *_machine(machine), *_sandboxes(), *_keys()]
-    return Diagnosis(items=tuple(items), stages=tuple(_stages(toolchain, machine)))
+    sandboxes = probe_all()
+    items = [*_tools(toolchain), *_packages(), *_machine(machine), *_sandboxes(sandboxes), *_keys()]
+    return Diagnosis(items=tuple(items), stages=tuple(_stages(toolchain, machine)), sandboxes=sandboxes)
 
 
 def run_doctor(json_output: bool) -> None:
@@ -209,5 +188,7 @@ def run_doctor(json_output: bool) -> None:
         stages.add_column(name)
     for row in diagnosis.stages:
         stages.add_row(row.target, row.build, row.check, row.time)
+    console.print("\nwhat sandboxes keep of their promises", style="dim")
+    console.print(promise_table(diagnosis.sandboxes))
     console.print("\nwhat this allows", style="dim")
     console.print(stages)

@@ -68,6 +68,7 @@ def _leave(code: int) -> NoReturn:
 def main() -> None:
     """Run, and turn exceptions into one message and an exit code."""
     from harness.errors import LiftbenchError, UsageError
+    from harness.report.clean import clean
 
     code = 0
     try:
@@ -82,10 +83,11 @@ def main() -> None:
         error.show()
         code = EXIT_USAGE
     except UsageError as error:
-        print(f"liftbench: {error}", file=sys.stderr)
+        print(f"liftbench: {clean(str(error))}", file=sys.stderr)
         code = EXIT_USAGE
     except LiftbenchError as error:
-        print(f"liftbench: {type(error).__name__}: {error}", file=sys.stderr)
+        # It may quote what a program in a sandbox has printed.
+        print(f"liftbench: {type(error).__name__}: {clean(str(error))}", file=sys.stderr)
         code = EXIT_FAILURE
     except OSError as error:
         print(f"liftbench: {error}", file=sys.stderr)

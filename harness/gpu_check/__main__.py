@@ -27,8 +27,12 @@ from sandboxes.nvml import LIBRARY, open_nvml
 def main(arguments: Sequence[str] | None = None, library: str = LIBRARY) -> int:
     """Run; returns the exit code."""
     parser = argparse.ArgumentParser(prog="gpu-check", description="Measure on a GPU what is owed.")
-    parser.add_argument("--budget-s", type=float, default=480.0, help="stop before the item that would exceed it")
-    parser.add_argument("--out", type=Path, default=Path("results"), help="folder of the record and its table")
+    parser.add_argument(
+        "--budget-s", type=float, default=480.0, help="stop before the item that would exceed it"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path("results"), help="folder of the record and its table"
+    )
     parser.add_argument("--device", default="0", help="UUID or index of the GPU")
     parser.add_argument("--again", action="append", default=[], metavar="ITEM", help="measure it anew")
     chosen = parser.parse_args(arguments)
@@ -62,7 +66,7 @@ def _run(chosen: argparse.Namespace, library: str) -> Outcome | None:
         day = datetime.now(UTC).strftime("%Y-%m-%d")
         ledger = Ledger.open(chosen.out, slot.gpu.name, slot.uuid, day, harness.__version__)
         _say(f"gpu-check: {slot.gpu.name} ({slot.uuid}), into {ledger.path}")
-        bench = Bench(nvml, slot, choose_sandbox, Path(folder))
+        bench = Bench(nvml, slot, choose_sandbox, Path(folder), library)
         return run_items(ITEMS, bench, ledger, budget_s=chosen.budget_s, again=chosen.again, say=_say)
 
 

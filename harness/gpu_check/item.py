@@ -15,7 +15,8 @@ from pathlib import Path
 from harness.builder.cuda_toolkit import find_cuda
 from sandboxes.gpu import GpuSlot
 from sandboxes.job import Sandbox
-from sandboxes.nvml import Nvml
+from sandboxes.nvml import LIBRARY, Nvml
+from sandboxes.xid import XidWatch, watch_gpu
 
 Fact = str | int | float | bool | None
 _PROBE = Path(__file__).with_name("probe.cu")
@@ -49,17 +50,32 @@ class Item:
 
 
 class Bench:
-    """What all items share: the GPU, the library that watches it, sandboxes by name, and the probe program."""
+    """What all items share: the GPU, the library that tells of it, sandboxes by name, the probe program."""
 
-    def __init__(self, nvml: Nvml, slot: GpuSlot, sandbox: Callable[[str], Sandbox], folder: Path) -> None:
-        """`sandbox` raises UsageError for one that this machine has not; `folder` is ours to fill."""
+    def __init__(
+        self,
+        nvml: Nvml,
+        slot: GpuSlot,
+        sandbox: Callable[[str], Sandbox],
+        folder: Path,
+        library: str = LIBRARY,
+    ) -> None:
+        """`sandbox` raises UsageError for one that this machine has not; `folder` is ours to fill.
+
+        `library` is the one that `nvml` was opened from.
+        """
         self.nvml = nvml
         self.slot = slot
         self.sandbox = sandbox
         self._folder = folder
+        self._library = library
+
+    def watch_xids(self) -> XidWatch | None:
+        """Watch the GPU from now on; None where it does not report."""
+        return watch_gpu(self.slot.uuid, self._library)
 
     def probe(self) -> Path:
-        """The probe program, compiled for this GPU at the first call. Raises NotHere without a working nvcc."""
+        """The probe program, compiled for this GPU at the first call. Raises NotHere without nvcc."""
         program = self._folder / "probe"
         if not program.exists():
             self._compile(program)
@@ -71,7 +87,13 @@ class Bench:
             raise NotHere("nvcc was not found: set CUDA_HOME or PATH")
         major, minor = self.slot.gpu.capability
         # The program goes into sandboxes whose libraries may be older than this machine's.
-        command = [cuda.nvcc, f"-arch=sm_{major}{minor}", "-O2", "-Xcompiler", "-static-libgcc"]
+        command: list[str | Path] = [
+            cuda.nvcc,
+            f"-arch=sm_{major}{minor}",
+            "-O2",
+            "-Xcompiler",
+            "-static-libgcc",
+        ]
         command += ["-Xcompiler", "-static-libstdc++", "-o", program, _PROBE]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=_COMPILE_S, check=False)

@@ -69,7 +69,13 @@ class Ledger:
         try:
             found = Contents.model_validate_json(path.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, ValidationError) as error:
-            raise UsageError(f"{path} cannot be gone on with: {error}; move it away to begin anew") from error
+            reason = str(error)
+            if isinstance(error, ValidationError):
+                first = error.errors()[0]
+                reason = f"{'.'.join(map(str, first['loc']))} {first['msg']}".strip()
+            raise UsageError(
+                f"{path} cannot be gone on with: {reason}; move it away to begin anew"
+            ) from error
         return cls(path, found)
 
     def entry(self, name: str) -> Entry | None:
@@ -93,7 +99,8 @@ class Ledger:
         lines = [
             f"# {head.gpu}: what was measured",
             "",
-            f"GPU {head.gpu_uuid}, liftbench {head.liftbench}. Made by `make gpu-check` from {self.path.name}.",
+            f"GPU {head.gpu_uuid}, liftbench {head.liftbench}. "
+            f"Made by `make gpu-check` from {self.path.name}.",
             "",
             "| item | what it proves | result | seen | at (UTC) |",
             "|---|---|---|---|---|",

@@ -53,7 +53,9 @@ def run_items(
             continue
         left_s = budget_s - (clock() - began)
         if item.estimate_s > left_s:
-            say(f"{item.name}: needs about {item.estimate_s:.0f} s and {left_s:.0f} s are left: stopping here")
+            say(
+                f"{item.name}: needs about {item.estimate_s:.0f} s and {left_s:.0f} s are left: stopping here"
+            )
             break
         entry = _measured(item, bench, clock)
         ledger.add(entry, items)

@@ -19,6 +19,7 @@ import posixpath
 import shutil
 import tarfile
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,10 +28,12 @@ from typing import Any, Final, Literal
 
 import docker
 import docker.errors
-import requests.exceptions
 from filelock import FileLock
 
 from harness.errors import SandboxError
+from sandboxes.docker.engine import asking
+from sandboxes.docker.reaper import DEADLINE_LABEL, MARK_LABEL, OWNER_LABEL
+from sandboxes.owners import Owner
 
 Role = Literal["build", "run", "run_jit"]
 
@@ -42,7 +45,7 @@ _VIEW_FILES: Final = 200_000
 _VIEW_BYTES: Final = 32 << 30
 _VIEWS_KEPT: Final = 3
 _PIECE: Final = 1 << 20
-_ENGINE_ERRORS: Final = (docker.errors.DockerException, requests.exceptions.RequestException)
+_COPYING_S: Final = 3600  # 7 s for 0.7 GB
 
 
 def reference(role: Role, version: str, name: str = "liftbench") -> str:
@@ -57,12 +60,11 @@ class Image:
         """Raises SandboxError where the engine has no such image, or does not answer."""
         self.reference = reference
         self._client = client
-        try:
-            self._attributes: dict[str, Any] = client.images.get(reference).attrs
-        except docker.errors.ImageNotFound:
-            raise SandboxError(f"the engine has no image {reference}: make image") from None
-        except _ENGINE_ERRORS as error:
-            raise SandboxError(f"the Docker engine did not say what {reference} is: {error}") from error
+        with asking(f"say what {reference} is"):
+            try:
+                self._attributes: dict[str, Any] = client.images.get(reference).attrs
+            except docker.errors.ImageNotFound:
+                raise SandboxError(f"the engine has no image {reference}: make image") from None
 
     @property
     def id(self) -> str:
@@ -103,6 +105,9 @@ class Image:
                     self._fill(fresh)
                     fresh.chmod(0o755)
                     fresh.rename(place)
+                except OSError as error:
+                    shutil.rmtree(fresh, ignore_errors=True)
+                    raise SandboxError(f"no copy of {self.reference} in {place.parent}: {error}") from error
                 except BaseException:
                     shutil.rmtree(fresh, ignore_errors=True)
                     raise
@@ -124,16 +129,19 @@ class Image:
     @contextmanager
     def _container(self) -> Iterator[Any]:
         """A container that is never started: files can be taken out of it."""
-        try:
+        labels = {
+            MARK_LABEL: "view",
+            OWNER_LABEL: str(Owner.ours()),
+            DEADLINE_LABEL: str(int(time.time()) + _COPYING_S),
+        }
+        with asking(f"read files of {self.reference}"):
             container = self._client.containers.create(
-                self.id, command=["/none"], network_disabled=True, labels={"liftbench.view": "1"}
+                self.id, command=["/none"], network_disabled=True, labels=labels
             )
             try:
                 yield container
             finally:
                 container.remove(force=True)
-        except _ENGINE_ERRORS as error:
-            raise SandboxError(f"files of {self.reference} cannot be read: {error}") from error
 
 
 def _drop_old(folder: Path) -> None:
@@ -207,6 +215,7 @@ class _Writer:
             self._count(member.size)
             with self._target(parts).open("xb") as sink:
                 shutil.copyfileobj(stream, sink, _PIECE)
+                os.fchmod(sink.fileno(), 0o444)
         # Directories are made for their files. Of a hard link the file may be one that was not wanted.
 
     def link(self, parts: tuple[str, ...], target: str) -> None:

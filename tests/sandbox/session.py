@@ -22,12 +22,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
+from harness.errors import InfraError, UsageError
 from sandboxes.choose import choose_sandbox
 from sandboxes.job import ExitFacts, Job, Limits, Process, Sandbox
 from sandboxes.scratch import MAX_BYTES, CollectError
 from tests.sandbox.catalogue import Attack, all_attacks
 from tests.sandbox.world import World, remove_segment, segments
 
+UNAVAILABLE = 5
+"""Exit code of this module: the backend cannot be had here."""
 Verdict = Literal["held", "leaked", "unmeasured"]
 PROCESSES = 48
 FILES = 4_000
@@ -76,15 +79,19 @@ class _Session:
         self._sandbox = sandbox
         self._battery = battery
         self._world = world
+        self._mark = f"mark-{world.token}"
 
     def _start(self, words: list[str], limits: Limits, inputs: dict[str, Path]) -> Process:
-        command = 'chmod 700 battery && LB_CHANNEL="$1" && export LB_CHANNEL && shift && exec ./battery "$@"'
         given = {"LB_PROCESSES": PROCESSES, "LB_FILES": FILES, "LB_SCRATCH_MIB": SCRATCH_MIB}
         job = Job(
             role="run",
-            argv=["/bin/sh", "-c", command, "sh", "{channel}", *words],
+            argv=["{scratch}/battery", "{channel}", *words],
             limits=limits,
-            inputs={"battery": self._battery, f"mark-{self._world.token}": self._world.folder / "given", **inputs},
+            inputs={
+                "battery": self._battery,
+                f"mark-{self._world.token}": self._world.folder / "given",
+                **inputs,
+            },
             readable=[self._world.folder / "toolkit"],
             environment=self._world.words() | {k: str(v) for k, v in given.items()},
         )
@@ -95,7 +102,7 @@ class _Session:
     def together(self, attacks: list[Attack]) -> list[Observation]:
         """Harmless attacks, one after another in one job, while another trial runs beside it."""
         world = self._world
-        other = self._start(["sleeper"], limits(wall_s=120), {"other-trial": world.folder / "other-trial"})
+        other = self._start(["alone", "sleeper"], limits(wall_s=120), {"other-trial": world.folder / "other-trial"})
         before = segments()
         process = self._start(
             [a.name for a in attacks], limits(wall_s=120), {"given": world.folder / "given"}
@@ -177,7 +184,7 @@ class _Session:
             if not racing or time.monotonic() > until:
                 break
         process.close()
-        left = list(Path(tempfile.gettempdir()).glob(f"liftbench-*/*/mark-{self._world.token}"))
+        left = list(Path(tempfile.gettempdir()).glob(f"liftbench-*/*/{self._mark}"))
         problem = problem or (f"scratch was not removed: {left[0].parent}" if left else None)
         return Observation(name, "leaked" if problem else "held", (problem or said)[:_SHOWN])
 
@@ -232,12 +239,14 @@ def _end(process: Process) -> ExitFacts:
 def _claimed(name: str, facts: ExitFacts, believed: bool) -> Observation:
     """By what it said, or by what stopped it from saying anything."""
     claims = [(m[2], m[3]) for m in _CLAIM.finditer(facts.output) if m[1] == name]
-    said = {kind: text for kind, text in reversed(claims)}
+    said = dict(reversed(claims))  # the first of each kind
     if "unmeasured" in said:
         return Observation(name, "unmeasured", said["unmeasured"][:_SHOWN])
     if "leaked" in said:
         detail = said["leaked"][:_SHOWN]
-        return Observation(name, "leaked" if believed else "held", detail if believed else f"only inside: {detail}")
+        return Observation(
+            name, "leaked" if believed else "held", detail if believed else f"only inside: {detail}"
+        )
     if "held" in said:
         return Observation(name, "held", said["held"][:_SHOWN])
     if "signal" in said:
@@ -247,9 +256,13 @@ def _claimed(name: str, facts: ExitFacts, believed: bool) -> Observation:
     return Observation(name, "unmeasured", f"no result: {facts.status}: {facts.output[-_SHOWN:]!r}")
 
 
+def _descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
 def _channelled(name: str, process: Process) -> Observation:
     """Read everything as the judge does, and look whether anything changed here."""
-    before = len(os.listdir("/proc/self/fd"))
+    before = _descriptors()
     received, longest = 0, 0
     process.channel.settimeout(10)
     while data := process.channel.recv((1 << 16) + 1):
@@ -257,7 +270,7 @@ def _channelled(name: str, process: Process) -> Observation:
         if name == "channel_handshake" and received == 5:
             break  # the next one is empty, which reads like an end
     facts = _end(process)
-    more = len(os.listdir("/proc/self/fd")) - before
+    more = _descriptors() - before
     detail = f"{received} messages, longest {longest}, {facts.status}, code {facts.code}"
     expected = ("nonzero", 3) if name == "channel_handshake" else ("ok", 0)
     held = (facts.status, facts.code) == expected and more < 20 and received > 0
@@ -337,5 +350,15 @@ def dump_report(report: Report) -> str:
     return json.dumps(asdict(report), indent=1)
 
 
+def main() -> None:
+    """Exits with UNAVAILABLE, and a reason on stderr, where the backend cannot be had."""
+    try:
+        sandbox = choose_sandbox(sys.argv[1])
+    except (UsageError, InfraError) as error:
+        sys.stderr.write(f"{error}\n")
+        sys.exit(UNAVAILABLE)
+    Path(sys.argv[3]).write_text(dump_report(observe(sandbox, Path(sys.argv[2]))))
+
+
 if __name__ == "__main__":
-    Path(sys.argv[3]).write_text(dump_report(observe(choose_sandbox(sys.argv[1]), Path(sys.argv[2]))))
+    main()

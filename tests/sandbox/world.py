@@ -89,6 +89,8 @@ class World:
         (folder / "given").write_text("ours")
         (folder / "other-trial").write_text(f"other-{self.token}")
         (folder / "other-trial").chmod(0o600)
+        (folder / "home/own-file").write_text("ours")
+        (folder / "home/own-file").chmod(0o600)
         (folder / "signals").touch()
         if os.geteuid() == 0:
             shutil.copyfile(self._battery, folder / "setuid")
@@ -163,6 +165,7 @@ class World:
             "LB_SOCKET": str(self.folder / "socket"),
             "LB_SETUID": str(self.folder / "setuid"),
             "LB_HOME": str(self.folder / "home"),
+            "LB_OWN_FILE": str(self.folder / "home/own-file"),
             "LB_HARNESS": str(root / "harness"),
             "LB_SANDBOXES": str(root / "sandboxes"),
             "LB_ABSTRACT": self.token,

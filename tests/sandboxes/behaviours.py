@@ -436,37 +436,34 @@ os.link("other", "hard.txt")
         copies = process.collect(["*.txt"], tmp_path)
         assert [(path.name, path.read_text()) for path in copies] == [("more.txt", "more"), ("wanted.txt", "yes")]
 
-    def test_close_ends_it(self, start: Starter) -> None:
+    def test_close_ends_it(self, temporary: Path, start: Starter) -> None:
         """close() kills the job, and leaves no folder; it may be called twice."""
-        before = set(Path(tempfile.gettempdir()).glob("liftbench-*"))
         word = token()
         process = start("open('left', 'w').close(); import time; time.sleep(60)", word)
         awaited(process, "left")
         process.close()
         process.close()
         assert gone(word)
-        assert set(Path(tempfile.gettempdir()).glob("liftbench-*")) <= before
+        assert list(temporary.iterdir()) == []
 
-    def test_deep_directories_do_no_harm(self, start: Starter) -> None:
+    def test_deep_directories_do_no_harm(self, temporary: Path, start: Starter) -> None:
         """Directories nested deeper than Python's stack do not keep a job from being closed and removed."""
-        before = set(Path(tempfile.gettempdir()).glob("liftbench-*"))
         process = start("import os\nfor _ in range(3000):\n    os.mkdir('d'); os.chdir('d')")
         facts = end_of(process)
         assert facts.status == "ok", facts.output
         process.close()
-        assert set(Path(tempfile.gettempdir()).glob("liftbench-*")) <= before
+        assert list(temporary.iterdir()) == []
 
     def test_a_program_that_is_missing_is_ours(self, start: Starter) -> None:
         """A program that cannot be executed is the sandbox's failure, not the job's."""
         with pytest.raises(SandboxError, match="No such file.*/no/such/program"):
             start("", argv=["/no/such/program"])
 
-    def test_an_input_that_is_missing_is_ours(self, start: Starter, tmp_path: Path) -> None:
+    def test_an_input_that_is_missing_is_ours(self, temporary: Path, start: Starter, tmp_path: Path) -> None:
         """An input that is not there raises SandboxError, and nothing stays."""
-        before = set(Path(tempfile.gettempdir()).glob("liftbench-*"))
         with pytest.raises(SandboxError):
             start("pass", inputs={"x": tmp_path / "missing"})
-        assert set(Path(tempfile.gettempdir()).glob("liftbench-*")) <= before
+        assert list(temporary.iterdir()) == []
 
     def test_several_live_at_once(self, start: Starter) -> None:
         """Two jobs have two scratch directories, and each its own channel."""

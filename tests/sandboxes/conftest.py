@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -26,3 +28,12 @@ def start(backend: Backend, python: str) -> Iterator[Starter]:
     starter = Starter(backend, python)
     yield starter
     starter.close()
+
+
+@pytest.fixture
+def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where temporary files go during the test, empty at first; any user may pass through it."""
+    with tempfile.TemporaryDirectory(prefix="liftbench-test-") as name:
+        Path(name).chmod(0o711)
+        monkeypatch.setattr(tempfile, "tempdir", name)
+        yield Path(name)

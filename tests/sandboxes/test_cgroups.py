@@ -50,7 +50,8 @@ DYING_HARNESS = """
 import os, signal, subprocess, sys
 from sandboxes.cgroups import Cgroups
 group = Cgroups.find().create(sys.argv[1], memory_bytes=64 << 20, processes=8)
-child = subprocess.Popen(["sleep", "300"], start_new_session=True)
+nowhere = subprocess.DEVNULL
+child = subprocess.Popen(["sleep", "300"], stdout=nowhere, stderr=nowhere, start_new_session=True)
 for file in group.join_files():
     file.write_text(str(child.pid))
 print(child.pid, flush=True)
@@ -185,12 +186,12 @@ def test_a_share_of_a_core_is_kept_to(cgroups: Cgroups, make: Make) -> None:
     if "cpu" not in cgroups.folders:
         pytest.skip("the cpu controller is not available here")
     group = make(cpus=0.1)
-    process = joined(group, "import time\nwhile time.process_time() < 0.1: pass")
+    process = joined(group, "import time\nwhile time.process_time() < 0.2: pass")
     assert finish(process) == 0
     stat = (cgroups.folders["cpu"] / group.join_files()[0].parent.name / "cpu.stat").read_text()
     assert int(stat.split("nr_throttled ")[1].split()[0]) > 0
     used = group.cpu_s()
-    assert used is not None and used >= 0.1
+    assert used is not None and used >= 0.1  # less what it took before it joined
 
 
 def test_cores_are_kept_to(cgroups: Cgroups, make: Make) -> None:
@@ -298,6 +299,7 @@ def test_what_a_killed_harness_leaves_is_swept(cgroups: Cgroups, make: Make) -> 
         capture_output=True,
         text=True,
         check=False,
+        timeout=60,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
     assert harness.returncode == -signal.SIGKILL, harness.stderr
@@ -378,21 +380,14 @@ def tree(tmp_path: Path) -> Tree:
     """A session below a user's slice, as systemd makes them."""
     made = Tree(tmp_path, "/user.slice/run.scope")
     made.group("", "cpuset cpu io memory pids", "cpu memory pids")
-    made.group("user.slice", "cpu memory pids", "memory pids")
-    # Its list of controllers cannot be changed: as with processes in it, which is EBUSY.
+    made.group("user.slice", "memory pids", "memory pids")
+    # An ordinary file keeps "+memory" as it is written, so asking changes nothing: as with processes in it.
     made.group("user.slice/run.scope", "memory pids", "")
-    (made.top / "user.slice/run.scope/cgroup.subtree_control").unlink()
-    (made.top / "user.slice/run.scope/cgroup.subtree_control").mkdir()
     return made
 
 
-def test_groups_are_made_beside_a_group_that_has_processes(
-    tree: Tree, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_groups_are_made_beside_a_group_that_has_processes(tree: Tree) -> None:
     """In version 2 a group with processes hands nothing down: the nearest one above that does is taken."""
-    (tree.top / "user.slice/run.scope/cgroup.subtree_control").rmdir()
-    (tree.top / "user.slice/run.scope/cgroup.subtree_control").write_text("")
-    (tree.top / "user.slice/run.scope/cgroup.controllers").write_text("")
     found = Cgroups.find(tree.proc)
     assert found is not None
     assert found.version == 2

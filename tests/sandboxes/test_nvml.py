@@ -11,7 +11,7 @@ import pytest
 
 from harness.errors import DeviceError
 from sandboxes.nvml import GpuMemory, GpuProcess, MigInstance, NvmlError, open_nvml
-from sandboxes.xid import Xid, faulted, watch_gpu, xids_in_log
+from sandboxes.xid import Xid, XidEvents, faulted, watch_gpu, xids_in_log
 from tests.fakes.nvml import OLD, SLICED, SLICES, WHOLE, compile_nvml
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
@@ -94,14 +94,27 @@ def test_what_a_gpu_does_not_support_is_none(library: str, state: Path) -> None:
         clocks = nvml.clocks(OLD)
         assert (clocks.sm_mhz, clocks.held_down_by) == (None, None)
         with pytest.raises(NvmlError, match="Not Supported"):
-            nvml.xid_events(OLD)
+            XidEvents(nvml, OLD)
     assert watch_gpu(OLD, library) is None
 
 
 def test_an_unknown_uuid_is_an_error(library: str, state: Path) -> None:
-    """Watching a GPU that is not there does not look like watching one that is well."""
-    with pytest.raises(NvmlError, match="nvmlDeviceGetHandleByUUID failed: Not Found"):
+    """Asking of a GPU that is not there does not look like asking one that is well."""
+    nvml = open_nvml(library)
+    assert nvml is not None
+    with nvml, pytest.raises(NvmlError, match="nvmlDeviceGetHandleByUUID failed: Not Found"):
+        nvml.memory("GPU-of-another-machine")
+    with pytest.raises(DeviceError, match="no GPU 'GPU-of-another-machine'"):
         watch_gpu("GPU-of-another-machine", library)
+
+
+@pytest.mark.parametrize("name", ["0", WHOLE, SLICES[0]])
+def test_a_gpu_is_watched_by_whatever_a_job_calls_it(library: str, state: Path, name: str) -> None:
+    """By index, by UUID, and by a MIG instance on it."""
+    watch = watch_gpu(name, library)
+    assert watch is not None
+    with watch:
+        assert watch.take() == []
 
 
 def test_a_watch_tells_what_came_after_it_began(library: str, state: Path) -> None:

@@ -1,4 +1,4 @@
-/* Runs attacks by name, each in a process of its own, or (`alone NAME`) one in this process. */
+/* Runs attacks by name: `CHANNEL NAME...`, each in a process of its own, or `CHANNEL alone NAME` in this one. */
 #include "attack.h"
 
 struct entry {
@@ -14,11 +14,13 @@ static const struct entry *find(const char *name) {
 }
 
 int main(int argc, char **argv) {
-  if (argc == 3 && !strcmp(argv[1], "alone")) {
-    const struct entry *one = find(argv[2]);
-    return one ? one->run(1, argv + 2) : 99;
+  if (argc < 2) return 99;
+  setenv("LB_CHANNEL", argv[1], 1);
+  if (argc == 4 && !strcmp(argv[2], "alone")) {
+    const struct entry *one = find(argv[3]);
+    return one ? one->run(1, argv + 3) : 99;
   }
-  for (int i = 1; i < argc; i++) {
+  for (int i = 2; i < argc; i++) {
     const struct entry *one = find(argv[i]);
     if (!one) return 99;
     pid_t child = fork();

@@ -6,7 +6,7 @@ int main(void) {
   if (access(program, X_OK) == 0) {
     pid_t child = fork();
     if (child == 0) {
-      execl(program, program, "alone", "whoami_root", NULL);
+      execl(program, program, "0", "alone", "whoami_root", NULL);
       _exit(0);
     }
     int status = 0;

@@ -4,7 +4,6 @@ int main(void) {
   char path[512];
   drop_file(given("LB_TOOLKIT"));
   snprintf(path, sizeof path, "%s/nvcc", given("LB_TOOLKIT"));
-  if (chmod(path, 0777) == 0) leak("chmod %s", path);
   open_for_writing(path);
   drop_file("/usr/local/cuda/bin");
   return verdict();

@@ -1,0 +1,178 @@
+"""The `docker` backend: every job in a container of its own.
+
+What it gives: an image with nothing of this machine in it, read-only; no network; a user of its own (as
+root) without any privilege; our system call filter; limits on memory, processes, cores, output, and on
+the size and number of files of the scratch directory, which lies in memory; one GPU where one is asked for.
+
+What it does NOT protect: the kernel and the GPU driver are shared with this machine. Who may use the
+engine's socket may do what root may; jobs never see it.
+Invariant: nothing that a student or a job says reaches the engine: not its environment, not its argv.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from docker.types import LogConfig, Mount, Ulimit
+
+from harness.errors import SandboxError
+from sandboxes.container_toolkit import find_toolkit
+from sandboxes.docker.cage import CHANNEL, DockerCage, Plan
+from sandboxes.docker.engine import DockerEngine
+from sandboxes.docker.image import Image, Role, reference
+from sandboxes.docker.reaper import DEADLINE_LABEL, MARK_LABEL, OWNER_LABEL, remove_orphans
+from sandboxes.docker_gpu import cdi_of_engine, docker_gpu_arguments
+from sandboxes.gpu import find_gpus, slot_named
+from sandboxes.host_cage import INSIDE
+from sandboxes.host_job import HostGpu, environment_of
+from sandboxes.job import Job
+from sandboxes.owners import Owner
+from sandboxes.seccomp import profile
+from sandboxes.users import FreeUsers
+
+PYTHON: Final = "/opt/liftbench/venv/bin/python"
+"""The interpreter of every image of ours (Dockerfile.cuda)."""
+SCRATCH: Final = "/scratch"
+_INSIDE: Final = "/liftbench/inside.py"
+_ROLES: Final[tuple[Role, ...]] = ("build", "run", "run_jit")
+_SHM_BYTES: Final = 16 << 20
+_LIFE_S: Final = 24 * 3600  # far beyond any job, frozen or standing by
+# Only what inside.py prints before it becomes the job is logged; a job could still find its way there.
+_LOG: Final = {"max-size": "1m", "max-file": "1"}
+
+
+class DockerBackend:
+    """Starts jobs in containers; see the module docstring for what that means."""
+
+    name = "docker"
+
+    def __init__(self, engine: DockerEngine, images: Mapping[Role, Image]) -> None:
+        """Removes what dead harnesses have left. Raises SandboxError."""
+        self._engine = engine
+        self._images = images
+        self._users = FreeUsers()
+        self._seccomp = json.dumps(profile())
+        remove_orphans(engine)
+
+    @classmethod
+    def open(cls, environment: Mapping[str, str], version: str) -> DockerBackend:
+        """With the images that `make image` made of this version. Raises SandboxError, with advice."""
+        engine = DockerEngine.connect(environment)
+        if isinstance(engine, str):
+            raise SandboxError(engine)
+        try:
+            return cls(engine, {role: Image(engine.client, reference(role, version)) for role in _ROLES})
+        except BaseException:
+            engine.close()
+            raise
+
+    def facts(self) -> dict[str, str]:
+        """What protects, the engine, and what the images are made of: for the record."""
+        facts = {
+            "user": "unprivileged, one per process" if os.geteuid() == 0 else "same as the judge",
+            "network": "none",
+            "files": "an image, read-only",
+            "limits": "cgroups, sized tmpfs, rlimits, wall clock",
+            "system calls": "filtered by our profile",
+            **self._engine.facts(),
+        }
+        for role, image in self._images.items():
+            facts |= {f"{role}_{name}": value for name, value in image.provenance().items()}
+        return facts
+
+    def close(self) -> None:
+        """Let the engine's connections go."""
+        self._engine.close()
+
+    def cage(self, job: Job) -> DockerCage:
+        """Raises SandboxError, and DeviceError for a GPU that is not there."""
+        image = self._images.get(job.role)
+        if image is None:
+            raise SandboxError(f"there is no image for the role {job.role}: make image")
+        own = self._users.take()
+        uid, gid = (os.geteuid(), os.getegid()) if own is None else (own, own)
+        gpu = self._gpu(job)
+        settings = {
+            "image": image.id,
+            "entrypoint": [PYTHON, "-I", "-S", _INSIDE],
+            "command": [json.dumps(_spec(job, gpu.get("environment", {})))],
+            "user": f"{uid}:{gid}",
+            "environment": gpu.get("environment", {}),
+            "working_dir": "/",
+            "hostname": "liftbench",
+            "labels": {
+                MARK_LABEL: job.role,
+                OWNER_LABEL: str(Owner.ours()),
+                DEADLINE_LABEL: str(int(time.time()) + _LIFE_S),
+            },
+        }
+        host = self._restrictions(job, uid, gid) | {"device_requests": gpu.get("device_requests")}
+        return DockerCage(self._engine, Plan(settings, host, uid, job.limits.memory_bytes is not None))
+
+    def _restrictions(self, job: Job, uid: int, gid: int) -> dict[str, Any]:
+        limits, memory = job.limits, job.limits.memory_bytes
+        if memory is not None:
+            memory += limits.scratch_bytes  # its pages are the job's
+        scratch = f"rw,exec,nosuid,nodev,size={limits.scratch_bytes},nr_inodes={limits.scratch_files}"
+        return {
+            "read_only": True,
+            "cap_drop": ["ALL"],
+            "security_opt": ["no-new-privileges", f"seccomp={self._seccomp}"],
+            "network_mode": "none",
+            "ipc_mode": "private",
+            "cgroupns": "private" if self._knows_cgroup_namespaces() else None,
+            "init": True,  # else a job that is process 1 survives its own signals, and ends with code 0
+            "pids_limit": limits.processes,
+            "mem_limit": memory,
+            "memswap_limit": memory,
+            "cpuset_cpus": ",".join(str(n) for n in sorted(job.cpus)) if job.cpus else None,
+            "shm_size": _SHM_BYTES,
+            "ulimits": [Ulimit(name="core", soft=0, hard=0), Ulimit(name="nofile", soft=1024, hard=1024)],
+            "log_config": LogConfig(type=LogConfig.types.JSON, config=_LOG),
+            "tmpfs": {SCRATCH: f"{scratch},uid={uid},gid={gid},mode=0700"},
+            "mounts": [
+                _read_only(INSIDE, _INSIDE),
+                *(_read_only(path, str(path)) for path in job.readable),
+            ],
+        }
+
+    def _knows_cgroup_namespaces(self) -> bool:
+        """Engines do since 20.10 (API 1.41)."""
+        return tuple(int(part) for part in self._engine.api.api_version.split(".")) >= (1, 41)
+
+    def _gpu(self, job: Job) -> dict[str, Any]:
+        """The SDK's arguments `device_requests` and `environment`; none without a GPU."""
+        if job.device is None:
+            return {}
+        slot = slot_named(job.device, find_gpus())
+        return docker_gpu_arguments(slot, cdi_of_engine(slot, self._engine.info), find_toolkit())
+
+
+def _read_only(source: Path, target: str) -> Mount:
+    return Mount(target, str(source), type="bind", read_only=True, propagation="rprivate")
+
+
+def _spec(job: Job, device_environment: Mapping[str, str]) -> dict[str, Any]:
+    """For inside.py."""
+    gpu = HostGpu(environment=tuple(device_environment.items()))
+    return {
+        "channel": CHANNEL,
+        "scratch": SCRATCH,
+        "environment": environment_of(job, SCRATCH, gpu),
+        "limits": {
+            "cpu_s": None if job.limits.cpu_s is None else int(job.limits.cpu_s) + 1,
+            "file_bytes": job.limits.file_bytes,
+            "address_bytes": None,  # the control group holds
+            "processes": None,
+        },
+        "landlock": None,
+        "seccomp": None,  # the engine has installed it
+        "die_with_parent": False,
+        "preload": list(job.preload),
+        "site": [str(path) for path in job.site],
+    }

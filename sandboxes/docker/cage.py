@@ -1,0 +1,302 @@
+"""One container around one job: from its creation to its removal.
+
+Owns: the container's life, the channel into it, killing, freezing and measuring it. Does not own: what
+it is made with (backend.py), containers of dead harnesses (reaper.py).
+Invariant: kill() ends the container's first process, with which the kernel ends all others of its process
+namespace; it needs no engine. Where the engine failed, wait() says `problem`, never an exit code.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import select
+import signal
+import socket
+import struct
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import docker.errors
+import requests.exceptions
+
+from harness.errors import SandboxError
+from sandboxes.cage import Ended, Usage
+from sandboxes.cgroups import ForeignCgroup
+from sandboxes.docker.engine import ENGINE_ERRORS, DockerEngine, asking, explained
+from sandboxes.host_cage import MINDER
+from sandboxes.owners import Owner, owned_prefix
+from sandboxes.running import remove_tree
+
+CHANNEL_DIRECTORY: Final = "/liftbench-channel"
+CHANNEL: Final = f"{CHANNEL_DIRECTORY}/socket"
+_READY_S: Final = 120.0  # as long as running.py waits for what comes next
+_LOOK_S: Final = 0.25
+_ROUND_S: Final = 10.0  # an engine that says nothing for so long after a container's end hangs
+_SECOND_LOOK_S: Final = 0.3  # an engine that stops, or removes a container, is seen to do so after this
+_WORDS_LINES: Final = 40
+_WORDS_CHARACTERS: Final = 1 << 14
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to make a container with."""
+
+    settings: Mapping[str, Any]
+    """Arguments of the SDK's create_container but name, volumes and host_config."""
+    host: Mapping[str, Any]
+    """Arguments of the SDK's create_host_config but the channel's mount."""
+    uid: int
+    """Who will connect to us."""
+    caps_memory: bool
+
+
+class DockerCage:
+    """A container whose first program is inside.py."""
+
+    channel: socket.socket
+    caps_scratch = True
+
+    def __init__(self, engine: DockerEngine, plan: Plan) -> None:
+        """Raises SandboxError; nothing is left then."""
+        self._engine = engine
+        self._plan = plan
+        self.caps_memory = plan.caps_memory
+        self.name = f"liftbench-{Owner.ours()}-{secrets.token_hex(6)}"
+        self._lock = threading.Lock()
+        self._init: int | None = None
+        self._group: ForeignCgroup | None = None
+        self._frozen = False
+        self._killed = False
+        self._released = False
+        self._cpu_s: float | None = None
+        self._peak_bytes: int | None = None
+        self._oom_kills = 0
+        try:
+            self._folder = Path(tempfile.mkdtemp(prefix=owned_prefix("channel")))
+        except OSError as error:
+            raise SandboxError(f"no folder for a container's channel: {error}; is the disk full?") from error
+        MINDER.watch_container(self.name, engine.socket, self._folder)
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+                self._start(listener)
+        except BaseException:
+            self.release()
+            raise
+
+    # --- start -----------------------------------------------------------------------------------
+
+    def _start(self, listener: socket.socket) -> None:
+        """Make and start the container, and wait for inside.py to connect."""
+        place = self._folder / "socket"
+        try:
+            self._folder.chmod(0o711)
+            listener.bind(str(place))
+            place.chmod(0o600)
+            os.chown(place, self._plan.uid, -1)
+            listener.listen(1)
+        except OSError as error:
+            raise SandboxError(f"no channel for a container in {self._folder}: {error}") from error
+        api = self._engine.api
+        channel = docker.types.Mount(CHANNEL_DIRECTORY, str(self._folder), type="bind", read_only=True)
+        host = {**self._plan.host, "mounts": [*self._plan.host["mounts"], channel]}
+        with asking("make a container"):
+            made = api.create_container(
+                name=self.name, host_config=api.create_host_config(**host), **self._plan.settings
+            )
+        with asking("start a container"):
+            api.start(made["Id"])
+        self.channel, pid = self._accepted(listener)
+        place.unlink()
+        self._find(pid, made["Id"])
+
+    def _accepted(self, listener: socket.socket) -> tuple[socket.socket, int]:
+        """The connection of our container's user, and the process id of who connected."""
+        listener.settimeout(_LOOK_S)
+        deadline = time.monotonic() + _READY_S
+        while time.monotonic() < deadline:
+            try:
+                channel, _ = listener.accept()
+            except TimeoutError:
+                if not self._state().get("Running"):
+                    break
+                continue
+            credentials = channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+            pid, uid, _ = struct.unpack("3i", credentials)
+            if uid == self._plan.uid:
+                channel.settimeout(None)
+                return channel, pid
+            channel.close()  # not ours: a user of this machine who guessed the path
+        state = self._state()
+        raise SandboxError(
+            f"a container ended before it was ready (exit code {state.get('ExitCode')}): "
+            f"{state.get('Error') or self.words() or 'it said nothing'}"
+            if not state.get("Running")
+            else f"a container was not ready after {_READY_S:.0f} s: {self.words()}"
+        )
+
+    def _find(self, pid: int, identity: str) -> None:
+        """The container's first process and control group, where we can see them."""
+        if pid <= 0:
+            return  # in another namespace of process ids: all goes through the engine
+        self._group = ForeignCgroup.of_process(pid, identity)
+        try:
+            parent = int(_status(pid)["PPid"])
+            handle = os.pidfd_open(parent)
+        except (OSError, KeyError, ValueError):
+            return  # it ends already; the engine knows
+        # Inside, the first process has number 1. The handle was open before: the number is not a later one's.
+        if _status(parent).get("NSpid", "").split()[1:] == ["1"] and int(_status(pid)["PPid"]) == parent:
+            self._init = handle
+        else:
+            os.close(handle)
+
+    # --- the cage --------------------------------------------------------------------------------
+
+    def wait(self) -> Ended:
+        """Block until the container has stopped."""
+        try:
+            self._wait_for_stop()
+            state = self._state()
+            if state.get("ExitCode") in (128 + signal.SIGKILL, 128 + signal.SIGTERM) and not self._killed:
+                # By itself, or by an engine that stops, or by somebody who removes it?
+                time.sleep(_SECOND_LOOK_S)
+                state = self._state()
+        except SandboxError as error:
+            return Ended(code=None, problem=str(error))
+        if state.get("Status") != "exited":
+            return Ended(code=None, problem="a container was removed by somebody else while it ran")
+        code = int(state["ExitCode"])
+        number = code - 128 if 0 < code - 128 <= signal.NSIG else None  # so reports docker-init
+        return Ended(
+            code=None if number else code,
+            signal=number,
+            oom=bool(state.get("OOMKilled")) or self._oom_kills > 0,
+            peak_memory_bytes=self._peak_bytes,
+            cpu_s=self._cpu_s,
+        )
+
+    def _wait_for_stop(self) -> None:
+        """Raises SandboxError when the engine went away, or hangs, or has no such container."""
+        since: float | None = None
+        while True:
+            try:
+                self._engine.api.wait(self.name, timeout=_ROUND_S)
+                return
+            except docker.errors.NotFound:
+                raise SandboxError("a container was removed by somebody else while it ran") from None
+            except (requests.exceptions.ReadTimeout, requests.exceptions.ConnectionError) as error:
+                if "timed out" not in str(error):
+                    raise SandboxError(f"the Docker engine failed during a job: {explained(error)}") from error
+                if self._ended_for_us():
+                    since = since or time.monotonic()
+                    if time.monotonic() - since > _ROUND_S:
+                        raise SandboxError("the Docker engine does not answer: restart it") from error
+            except ENGINE_ERRORS as error:
+                raise SandboxError(f"the Docker engine failed during a job: {explained(error)}") from error
+
+    def _ended_for_us(self) -> bool:
+        """Whether the container's first process has ended, or we have killed it and cannot see."""
+        if self._init is None:
+            return self._killed
+        return bool(select.select([self._init], [], [], 0)[0])
+
+    def _state(self) -> dict[str, Any]:
+        """What the engine says of it; empty when it has none. Raises SandboxError."""
+        with asking("tell of a container"):
+            try:
+                state: dict[str, Any] = self._engine.api.inspect_container(self.name)["State"]
+            except docker.errors.NotFound:
+                return {}
+        return state
+
+    def kill(self) -> None:
+        """End the container's first process, and with it all others."""
+        with self._lock:
+            if self._released:
+                return
+            self._killed = True
+            self._end_all()
+        if self._init is None:
+            with suppress(*ENGINE_ERRORS):  # it has ended, or wait() tells what is wrong with the engine
+                self._engine.api.kill(self.name)
+
+    def _end_all(self) -> None:
+        if self._init is not None:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._init, signal.SIGKILL)
+        if self._frozen:
+            self._freeze(False)  # a frozen process does not die
+
+    def freeze(self, frozen: bool) -> None:
+        """By the control group where we may (0.1 ms), else by the engine. Raises SandboxError."""
+        with self._lock:
+            if self._released or self._killed:
+                return
+            self._freeze(frozen)
+
+    def _freeze(self, frozen: bool) -> None:
+        if self._group is not None and self._group.can_freeze():
+            if frozen:
+                MINDER.watch_container(
+                    self.name, self._engine.socket, self._folder, self._group.thaw_order()
+                )
+            self._group.freeze(frozen)
+        else:
+            with asking("freeze or thaw a container"), suppress(docker.errors.NotFound):
+                (self._engine.api.pause if frozen else self._engine.api.unpause)(self.name)
+        self._frozen = frozen
+
+    def usage(self) -> Usage:
+        """Of its control group; unknown where that cannot be read."""
+        group = self._group
+        if group is None:
+            return Usage()
+        usage = Usage(group.memory_bytes(), group.cpu_s())
+        # Kept: the group is gone as soon as the container stops.
+        self._cpu_s = usage.cpu_s if usage.cpu_s is not None else self._cpu_s
+        self._peak_bytes = group.peak_memory_bytes() or self._peak_bytes
+        self._oom_kills = group.oom_kills() or self._oom_kills
+        return usage
+
+    def words(self) -> str:
+        """What it printed before it was ready."""
+        try:
+            text: bytes = self._engine.api.logs(self.name, tail=_WORDS_LINES)
+        except ENGINE_ERRORS as error:
+            return f"(its words are lost: {explained(error)})"
+        return text.decode(errors="replace")[-_WORDS_CHARACTERS:].strip()
+
+    def release(self) -> None:
+        """Remove the container and the channel's folder.
+
+        Where the engine cannot do it now, minder.py asks again when we end, and reaper.py at the next start.
+        """
+        with self._lock:
+            if self._released:
+                return
+            self._end_all()
+            self._released = True
+        removed = True
+        try:
+            self._engine.api.remove_container(self.name, force=True, v=True)
+        except docker.errors.NotFound:
+            pass  # It was never made.
+        except ENGINE_ERRORS:
+            removed = False
+        if self._init is not None:
+            os.close(self._init)
+        remove_tree(self._folder)
+        if removed:
+            MINDER.forget(self.name)
+
+
+def _status(pid: int) -> dict[str, str]:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}

@@ -1,0 +1,161 @@
+"""Which of the host's files a job may read, where a backend can choose.
+
+Owns: the list, by role: the system's libraries, the interpreter, what the job names, and what is taken out
+of it again. Does not own: how it is enforced (bubblewrap.py mounts it, landlock.py turns it into rules).
+Invariant: our own source is never in it, and with it the tasks and their references, unless a job of ours
+names a directory of them; a job of the role `run` finds no compiler, assembler or linker.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from harness.errors import SandboxError
+from sandboxes.job import Job
+
+_SYSTEM: Final = Path("/usr")
+_TOP: Final = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
+_ETC: Final = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives")
+# glibc and torch count cores and memory nodes there.
+_MACHINE: Final = ("/sys/devices/system/cpu", "/sys/devices/system/node")
+# Where CUDA looks up the GPU that it has opened, and what it is connected to.
+_MACHINE_WITH_GPU: Final = ("/sys/devices", "/sys/bus/pci", "/sys/module")
+# A shell for what scripts start; everything else in /usr/bin is for people or for builds.
+_TOOLS: Final = ("sh", "env", "uname")
+_LIBRARIES: Final = ("lib", "lib32", "lib64", "libx32")
+_CUDA_LIBRARIES: Final = ("local/cuda*/lib64", "local/cuda*/targets/*/lib")
+# Compilers' own folders below `lib`, and those that wheels bring.
+_COMPILERS: Final = re.compile(r"gcc(-cross)?|llvm.*|clang.*|bfd-plugins|rustlib|go(-.*)?")
+_WHEELS: Final = ("nvidia/*/bin", "nvidia/*/nvvm", "nvidia/cuda_nvcc", "triton/backends/*/bin", "ziglang")
+
+
+@dataclass(frozen=True)
+class View:
+    """What of the host can be read."""
+
+    shown: tuple[Path, ...]
+    """Each with all that is below it, by the name it has inside; parents come first."""
+    hidden: tuple[Path, ...]
+    """Taken out of what is shown; but something shown may lie below it again."""
+    links: tuple[tuple[Path, str], ...]
+    """Links at the top, and where they lead."""
+
+    def in_order(self) -> list[tuple[Path, bool]]:
+        """All of it, outermost first, with whether it is shown."""
+        both = [(path, True) for path in self.shown] + [(path, False) for path in self.hidden]
+        return sorted(both, key=lambda entry: entry[0].parts)
+
+    def granted(self) -> Iterator[tuple[Path, bool]]:
+        """The same without taking anything out: paths, and whether all below them is meant or the names only."""
+        hidden = set(self.hidden)
+        above = {parent for path in hidden for parent in path.parents}
+        for path in self.shown:
+            if path.resolve() == path:
+                yield from _granted(path, hidden, above)
+
+
+def view_for(job: Job, also: Iterable[Path] = ()) -> View:
+    """What `job` may read, and `also` (a driver's libraries). Raises SandboxError for what is not there."""
+    run = job.role == "run"
+    wanted = [*(_system_libraries() if run else [_SYSTEM]), *_interpreter(run)]
+    wanted += [path for name in _ETC if (path := Path("/etc") / name).exists()]
+    machine = (*_MACHINE, *_MACHINE_WITH_GPU) if job.device else _MACHINE
+    wanted += [path for name in machine if (path := Path(name)).exists()]
+    links = []
+    for name in _TOP:
+        path = Path("/") / name
+        if path.is_symlink():
+            links.append((path, str(path.readlink())))
+        elif path.is_dir():
+            wanted.append(path)
+    for path in [*job.readable, *also]:
+        if not path.exists():
+            raise SandboxError(f"a job is to read {path}, which is not there")
+        wanted.append(Path(os.path.abspath(path)))  # noqa: PTH100 - a link stays one
+    real = {path.resolve() for path in wanted}
+    # What a link at the top leads to is there under its own name.
+    aliases = {p: p.resolve() for p in wanted if not any(link in p.parents for link, _ in links)}
+    hidden = {*_ours(), *(_compilers(real) if run else [])}
+    hidden |= {
+        alias / path.relative_to(place)
+        for alias, place in aliases.items()
+        for path in hidden
+        if path.is_relative_to(place)
+    }
+    return _without_repeats({*real, *aliases}, hidden, links)
+
+
+def _system_libraries() -> list[Path]:
+    """What programs need to run, and no program that makes others."""
+    found = [_SYSTEM / part / name for part in (".", "local") for name in _LIBRARIES]
+    found += [path for pattern in _CUDA_LIBRARIES for path in _SYSTEM.glob(pattern)]
+    found += [_SYSTEM / "bin" / name for name in _TOOLS]
+    return [path for path in found if path.exists()]
+
+
+def _interpreter(run: bool) -> list[Path]:
+    """This Python: its prefixes as a whole, or what it needs of them to run."""
+    prefixes = dict.fromkeys(Path(p) for p in (sys.prefix, sys.base_prefix, sys.base_exec_prefix))
+    if not run:
+        return [p for p in prefixes if not p.is_relative_to(_SYSTEM)] + _chain(Path(sys.executable))
+    parts = [p / name for p in prefixes for name in (*_LIBRARIES, "pyvenv.cfg")]
+    return [path for path in parts if path.exists()] + _chain(Path(sys.executable))
+
+
+def _chain(path: Path) -> list[Path]:
+    """A file and all links that lead to it: a virtual environment's python is the third or fourth."""
+    found = [path]
+    while found[-1].is_symlink():
+        found.append(Path(os.path.normpath(found[-1].parent / found[-1].readlink())))
+    return found
+
+
+def _ours() -> list[Path]:
+    """Our own source: a checkout as a whole, else our two packages (and the tasks inside them)."""
+    root = Path(__file__).resolve().parents[1]
+    return [root] if (root / "pyproject.toml").is_file() else [root / "harness", root / "sandboxes"]
+
+
+def _compilers(shown: Iterable[Path]) -> Iterator[Path]:
+    for path in shown:
+        names = os.listdir(path) if path.name in _LIBRARIES else []
+        yield from (path / name for name in names if _COMPILERS.fullmatch(name))
+        sites = [path, *(path / name / "site-packages" for name in names if name.startswith("python3"))]
+        sites += [path / name / "dist-packages" for name in names if name.startswith("python3")]
+        for site in sites:
+            if site.name.endswith("-packages") and site.is_dir():
+                yield from (found for pattern in _WHEELS for found in site.glob(pattern))
+
+
+def _without_repeats(shown: set[Path], hidden: set[Path], links: list[tuple[Path, str]]) -> View:
+    """Only what changes something: shown below nothing shown, or hidden below something shown."""
+    kept: dict[Path, bool] = {}
+    for path in sorted(shown | hidden, key=lambda p: p.parts):
+        nearest = next((parent for parent in path.parents if parent in kept), None)
+        visible = path in shown  # what is named beats what is hidden
+        if visible != (nearest is not None and kept[nearest]) and (visible or path.exists()):
+            kept[path] = visible
+    return View(
+        tuple(path for path, visible in kept.items() if visible),
+        tuple(path for path, visible in kept.items() if not visible),
+        tuple(links),
+    )
+
+
+def _granted(path: Path, hidden: set[Path], above: set[Path]) -> Iterator[tuple[Path, bool]]:
+    if path in hidden:
+        return
+    if path not in above:
+        yield path, True
+        return
+    yield path, False
+    with os.scandir(path) as entries:
+        inner = [path / entry.name for entry in entries if not entry.is_symlink()]
+    for entry_path in inner:
+        yield from _granted(entry_path, hidden, above)

@@ -1,0 +1,148 @@
+"""What a job on this host is given before it runs: a folder of ours, a control group, and inside.py's spec.
+
+Owns: how a Job's limits become rlimits, who may make files where, and which environment there is. Does not
+own: isolation (bubblewrap.py, landlock.py), processes (host_cage.py).
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import secrets
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from harness.errors import SandboxError
+from sandboxes.cgroups import Cgroup, Cgroups
+from sandboxes.gpu import (
+    checked_environment,
+    device_environment,
+    device_nodes,
+    driver_environment,
+    driver_libraries,
+    find_gpus,
+    slot_named,
+)
+from sandboxes.host_cage import CHANNEL_NUMBER
+from sandboxes.job import Job
+from sandboxes.owners import owned_prefix
+from sandboxes.running import remove_tree
+from sandboxes.seccomp import compile_filter, profile
+
+_ADDRESS_SLACK_BYTES: Final = 16 << 30
+
+
+@dataclass(frozen=True)
+class HostGpu:
+    """What a job with a GPU gets of this host; all empty for one without."""
+
+    nodes: tuple[Path, ...] = ()
+    libraries: tuple[Path, ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()
+
+
+def gpu_of(job: Job) -> HostGpu:
+    """The GPU that `job` names. Raises DeviceError when it is not there."""
+    if job.device is None:
+        return HostGpu()
+    slot = slot_named(job.device, find_gpus())
+    libraries = driver_libraries()
+    variables = device_environment(slot) | driver_environment(libraries)
+    return HostGpu(tuple(device_nodes(slot)), tuple(libraries), tuple(sorted(variables.items())))
+
+
+def environment_of(job: Job, scratch: str, gpu: HostGpu | None = None) -> dict[str, str]:
+    """A scrubbed environment and the job's own variables; never ours. Raises SandboxError."""
+    base = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": scratch, "TMPDIR": scratch, "LANG": "C.UTF-8"}
+    return base | checked_environment(job.environment) | dict(gpu.environment if gpu else ())
+
+
+def refused_escapes(job: Job) -> tuple[str, ...]:
+    """System calls by which a process would leave what is killed and frozen as one.
+
+    A session is killed; a process group is frozen. Ninja gives every compiler a group of its own.
+    """
+    return ("setsid",) if job.role == "build" else ("setsid", "setpgid", "sched_setaffinity")
+
+
+def profile_for(job: Job, *, sockets: bool = True) -> bytes:
+    """Our seccomp profile for this machine, without what `job` may not do. Raises SandboxError."""
+    machine = os.uname().machine
+    return compile_filter(profile(), machine, also_refuse=refused_escapes(job), sockets=sockets)
+
+
+def new_folder(uid: int | None, *, scratch: bool = True) -> Path:
+    """A folder for one job, passable for `uid`, with a `scratch` directory of that user's.
+
+    Raises SandboxError.
+    """
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=owned_prefix("job")))
+    except OSError as error:
+        raise SandboxError(f"no folder for a job: {error}; is the disk full?") from error
+    try:
+        if uid is not None:
+            folder.chmod(0o711)
+        if scratch:
+            (folder / "scratch").mkdir(mode=0o700)
+            if uid is not None:
+                os.chown(folder / "scratch", uid, uid)  # other jobs are other users
+    except OSError as error:
+        remove_tree(folder)
+        raise SandboxError(f"no folder for a job: {error}") from error
+    return folder
+
+
+def group_for(job: Job, groups: Cgroups | None, *, scratch_counts: bool) -> Cgroup | None:
+    """A control group with the job's limits; None where there are none. Raises SandboxError.
+
+    `scratch_counts`: the scratch directory lies in memory, and its pages are the job's.
+    """
+    if groups is None:
+        return None
+    limits, memory = job.limits, job.limits.memory_bytes
+    if memory is not None and scratch_counts:
+        memory += limits.scratch_bytes
+    return groups.create(secrets.token_hex(6), memory_bytes=memory, processes=limits.processes)
+
+
+def spec_for(
+    job: Job,
+    *,
+    scratch: str,
+    environment: dict[str, str],
+    seccomp: bytes,
+    caps_memory: bool,
+    counts_processes: bool,
+    die_with_parent: bool = True,
+    landlock: Sequence[Any] | None = None,
+) -> str:
+    """The argument of inside.py.
+
+    `counts_processes`: processes are counted for this job alone, so that their rlimit means something.
+    """
+    limits, memory = job.limits, job.limits.memory_bytes
+    # A backstop for the watchdog. CUDA reserves far more than it uses: 280 GiB for one pool on an H200.
+    backstop = None if memory is None or job.device or caps_memory else 2 * memory + _ADDRESS_SLACK_BYTES
+    return json.dumps(
+        {
+            "channel": CHANNEL_NUMBER,
+            "scratch": scratch,
+            "environment": environment,
+            "limits": {
+                "cpu_s": None if limits.cpu_s is None else int(limits.cpu_s) + 1,
+                "file_bytes": limits.file_bytes,
+                "address_bytes": backstop,
+                "processes": limits.processes if counts_processes else None,
+            },
+            "landlock": landlock,
+            "seccomp": base64.b64encode(seccomp).decode(),
+            "die_with_parent": die_with_parent,
+            "preload": list(job.preload),
+            "site": [str(path) for path in job.site],
+        }
+    )

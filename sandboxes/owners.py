@@ -1,0 +1,70 @@
+"""Which process made something that may outlive it: a folder, a container.
+
+Owns: the word by which a thing names its owner, and whether that owner is dead. Does not own: removing
+things (leftovers.py, docker/reaper.py). Invariant: a living owner, or one that we cannot see, is never
+called dead; the start time tells a process from a later one with the same number.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+_WORD: Final = re.compile(r"(\d{1,10})-(\d{1,20})-(\d{1,20})")
+
+
+@dataclass(frozen=True)
+class Owner:
+    """A process, told apart from all others of this machine."""
+
+    pid: int
+    start: int
+    """Clock ticks from the machine's start to the process's."""
+    namespace: int
+    """Of process ids: in another one the same number is another process."""
+
+    @classmethod
+    def ours(cls) -> Owner:
+        """This process."""
+        start = _start(os.getpid())
+        assert start is not None  # we run
+        return cls(os.getpid(), start, _namespace())
+
+    @classmethod
+    def parse(cls, word: str) -> Owner | None:
+        """What str() made; None for anything else."""
+        found = _WORD.fullmatch(word)
+        return None if found is None else cls(*(int(number) for number in found.groups()))
+
+    def __str__(self) -> str:
+        return f"{self.pid}-{self.start}-{self.namespace}"
+
+    def is_dead(self) -> bool:
+        """False also where we cannot see it: in another namespace of process ids."""
+        return self.namespace == _namespace() and _start(self.pid) != self.start
+
+
+def owned_folder(noun: str) -> tempfile.TemporaryDirectory[str]:
+    """A temporary folder that leftovers.py finds when we die before we can remove it."""
+    return tempfile.TemporaryDirectory(prefix=owned_prefix(noun))
+
+
+def owned_prefix(noun: str) -> str:
+    """How the name of such a folder begins."""
+    return f"liftbench-{Owner.ours()}-{noun}-"
+
+
+def _start(pid: int) -> int | None:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return None if fields[0] in "ZX" else int(fields[19])  # nobody waits for a zombie's things
+
+
+def _namespace() -> int:
+    return int(re.sub(r"\D", "", str(Path("/proc/self/ns/pid").readlink())))

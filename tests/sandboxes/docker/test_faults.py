@@ -1,0 +1,251 @@
+"""What goes wrong with containers is ours: it is said, never scored, and leaves nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.errors import SandboxError
+from sandboxes.caged import CagedSandbox
+from sandboxes.docker.backend import PYTHON, DockerBackend
+from sandboxes.docker.engine import DockerEngine
+from sandboxes.docker.image import Image
+from sandboxes.job import Job, Limits
+from sandboxes.tracking import TrackingSandbox
+from tests.fakes.processes import processes_naming
+from tests.sandboxes.behaviours import Starter, awaited, content, end_of, gone, token
+from tests.sandboxes.docker.conftest import TINY
+from tests.sandboxes.docker.own_engine import OwnEngine
+from tests.sandboxes.docker.tiny_image import make_tiny_image
+
+pytestmark = pytest.mark.docker
+
+ROOT = Path(__file__).resolve().parents[3]
+SLEEP = "open('started', 'w').close(); import time; time.sleep(600)"
+
+
+@pytest.fixture
+def own() -> Iterator[OwnEngine]:
+    """An engine of the test's own."""
+    made = OwnEngine()
+    yield made
+    made.remove()
+
+
+def backend_on(engine: DockerEngine) -> DockerBackend:
+    """With the tiny image, which is made there first."""
+    make_tiny_image(engine.client, TINY)
+    image = Image(engine.client, TINY)
+    return DockerBackend(engine, {"build": image, "run": image, "run_jit": image})
+
+
+def names_of(engine: DockerEngine, pid: int) -> list[str]:
+    """Containers of the harness with that process id."""
+    return [
+        entry["Names"][0]
+        for entry in engine.api.containers(all=True, filters={"name": f"liftbench-{pid}-"})
+    ]
+
+
+def soon(condition: object) -> bool:
+    """Whether it becomes true."""
+    assert callable(condition)
+    for _ in range(600):
+        if condition():
+            return True
+        time.sleep(0.05)
+    return False
+
+
+# --- the engine ----------------------------------------------------------------------------------
+
+
+def test_the_engine_dies(own: OwnEngine) -> None:
+    """A job whose engine was killed is a sandbox_error with advice, and is ended; the next start works."""
+    start = Starter(backend_on(own.engine), PYTHON)
+    word = token()
+    process = start(SLEEP, word)
+    awaited(process, "started")
+    own.kill()
+    facts = end_of(process)
+    assert (facts.status, facts.code, facts.signal) == ("sandbox_error", None, None)
+    assert "engine" in facts.output and "start it again" in facts.output
+    assert gone(word)
+    with pytest.raises(SandboxError, match="start it again"):
+        start("pass")
+    process.close()
+    own.start()
+    assert own.engine.api.containers(all=True)  # the engine could not be told
+    again = Starter(DockerBackend(own.engine, start.backend._images), PYTHON)
+    assert len(own.engine.api.containers(all=True)) <= 1  # by its owner, who lives: the name is ours
+    assert end_of(again("print('works')")).output == "works\n"
+    again.close()
+
+
+def test_the_engine_is_stopped(own: OwnEngine) -> None:
+    """An engine that is stopped ends its containers by signals: that is not the job's doing."""
+    start = Starter(backend_on(own.engine), PYTHON)
+    process = start(SLEEP)
+    awaited(process, "started")
+    own.stop()
+    facts = end_of(process)
+    assert facts.status == "sandbox_error", facts
+    start.close()
+
+
+def test_an_image_vanishes(own: OwnEngine) -> None:
+    """The message names the command that makes images."""
+    start = Starter(backend_on(own.engine), PYTHON)
+    own.engine.client.images.remove(TINY, force=True)
+    with pytest.raises(SandboxError, match=r"No such image.*make image"):
+        start("pass")
+
+
+def test_the_engines_disk_is_full() -> None:
+    """The message says so, and what makes room; jobs that run go on."""
+    own = OwnEngine(data_bytes=256 << 20)
+    try:
+        start = Starter(backend_on(own.engine), PYTHON)
+        running = start("import socket, sys; print(socket.socket(fileno=int(sys.argv[1])).recv(9))", "{channel}")
+        with (own.data / "ballast").open("wb") as ballast, pytest.raises(OSError, match="No space"):
+            while True:
+                ballast.write(bytes(1 << 20))
+                ballast.flush()
+        with pytest.raises(SandboxError, match=r"(?i)no space left.*docker system prune"):
+            start("pass")
+        running.channel.send(b"go")
+        assert end_of(running).output == "b'go'\n"
+        (own.data / "ballast").unlink()
+        assert end_of(start("print('again')")).output == "again\n"
+        start.close()
+    finally:
+        own.remove()
+
+
+# --- the container -------------------------------------------------------------------------------
+
+
+def test_a_container_is_removed_by_somebody(engine: DockerEngine, start: Starter) -> None:
+    """`docker rm -f` while a job runs is no signal of the job's: the trial is repeated."""
+    process = start(SLEEP)
+    awaited(process, "started")
+    engine.api.remove_container(process._cage.name, force=True)
+    facts = end_of(process)
+    assert (facts.status, facts.code, facts.signal) == ("sandbox_error", None, None)
+    assert "removed" in facts.output
+
+
+def test_an_image_without_our_python(engine: DockerEngine) -> None:
+    """What cannot be started is told in the engine's words, and leaves no container."""
+    name = "liftbench-test/empty:1"
+    engine.api.import_image_from_data(bytes(10240), repository="liftbench-test/empty", tag="1")
+    image = Image(engine.client, name)
+    with pytest.raises(SandboxError, match="before it was ready.*python failed: No such file"):
+        Starter(DockerBackend(engine, {"run": image}), PYTHON)("pass")
+    assert names_of(engine, os.getpid()) == []
+
+
+def test_images_that_were_never_made(engine: DockerEngine) -> None:
+    """Opening the backend names the command that makes images."""
+    with pytest.raises(SandboxError, match="make image"):
+        DockerBackend.open(os.environ, "0.0.0-never")
+
+
+def test_no_image_for_a_role(engine: DockerEngine, image: Image) -> None:
+    """A role without an image is refused."""
+    with pytest.raises(SandboxError, match="run_jit: make image"):
+        Starter(DockerBackend(engine, {"run": image}), PYTHON)("pass", role="run_jit")
+
+
+# --- the harness ---------------------------------------------------------------------------------
+
+HARNESS = """
+import os, sys, time
+from sandboxes.caged import CagedSandbox
+from sandboxes.docker.backend import PYTHON, DockerBackend
+from sandboxes.docker.engine import DockerEngine
+from sandboxes.docker.image import Image
+from sandboxes.job import Job, Limits
+engine = DockerEngine.connect(os.environ)
+backend = DockerBackend(engine, {"run": Image(engine.client, sys.argv[1])})
+argv = [PYTHON, "-I", "-S", "-c", "import time; time.sleep(300)", sys.argv[2]]
+process = CagedSandbox(backend).start(Job(role="run", argv=argv, limits=Limits(wall_s=250.0)))
+process.pause(sys.argv[3] == "frozen")
+print(process._cage._folder, flush=True)
+time.sleep(300)
+"""
+
+
+class Harness:
+    """Another process that runs a job."""
+
+    def __init__(self, how: str = "running") -> None:
+        self.word = token()
+        command = [sys.executable, "-c", HARNESS, TINY, self.word, how]
+        self.process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        with self.process.stdout as stdout:
+            self.folder = Path(stdout.readline().strip())
+        assert self.folder.is_dir()
+
+    def kill(self, number: signal.Signals) -> None:
+        """End it by a signal."""
+        self.process.send_signal(number)
+        self.process.wait()
+
+
+@pytest.mark.parametrize("how", ["running", "frozen"])
+def test_nothing_outlives_the_harness(engine: DockerEngine, image: Image, how: str) -> None:
+    """After kill -9 the job, its container and its folder are gone without a next start."""
+    harness = Harness(how)
+    assert processes_naming(harness.word)
+    harness.kill(signal.SIGKILL)
+    assert gone(harness.word)
+    assert soon(lambda: not names_of(engine, harness.process.pid))
+    assert soon(lambda: not harness.folder.exists())
+
+
+def test_the_next_start_removes_what_is_left(engine: DockerEngine, image: Image) -> None:
+    """Where nobody was left to clean up, the next backend does."""
+    harness = Harness()
+    minders = [
+        int(entry.parent.name)
+        for entry in Path("/proc").glob("[0-9]*/stat")
+        if entry.read_text().rpartition(")")[2].split()[1] == str(harness.process.pid)
+    ]
+    for pid in minders:
+        os.kill(pid, signal.SIGKILL)
+    harness.kill(signal.SIGKILL)
+    assert len(names_of(engine, harness.process.pid)) == 1 and processes_naming(harness.word)
+    DockerBackend(engine, {"run": image})
+    assert names_of(engine, harness.process.pid) == []
+    assert gone(harness.word)
+    harness.folder.rmdir()
+
+
+def test_stopping_a_run(backend: DockerBackend, engine: DockerEngine) -> None:
+    """Ctrl-C: what runs ends at once, and what would start does not."""
+    tracking, word = TrackingSandbox(CagedSandbox(backend)), token()
+    job = Job(
+        role="run", argv=[PYTHON, "-I", "-S", "-c", SLEEP, word], limits=Limits(wall_s=300.0)
+    )
+    processes = [tracking.start(job) for _ in range(2)]
+    stopper = threading.Thread(target=tracking.stop)
+    stopper.start()
+    for process in processes:
+        facts = process.wait(60.0)
+        assert facts is not None and (facts.status, facts.signal) == ("signal", 9)
+        process.close()
+    stopper.join()
+    assert gone(word)
+    assert names_of(engine, os.getpid()) == []
+    with pytest.raises(SandboxError, match="stopped"):
+        tracking.start(job)

@@ -1,0 +1,472 @@
+"""The system calls that code in a sandbox can make."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import errno
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.errors import SandboxError
+from sandboxes.seccomp import compile_filter, numbers, profile, restricted
+from tests.sandboxes import bpf
+
+FILTERED = Path(__file__).with_name("filtered.py")
+HEADER = Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h")
+MACHINES = ["x86_64", "aarch64"]
+HERE = os.uname().machine
+MARK = errno.EBADFD
+"""No call used here fails with it by itself, so it shows that the filter has answered."""
+CLONE_NEW = {
+    "user": 1 << 28,
+    "mount": 1 << 17,
+    "cgroup": 1 << 25,
+    "uts": 1 << 26,
+    "ipc": 1 << 27,
+    "pid": 1 << 29,
+    "net": 1 << 30,
+}
+# By reason; each must be refused whatever its arguments are.
+CLOSED = {
+    "queues that a filter does not see into": """io_uring_setup io_uring_enter io_uring_register
+        io_setup io_submit io_getevents io_pgetevents io_destroy io_cancel""",
+    "other processes": """ptrace process_vm_readv process_vm_writev process_madvise pidfd_getfd kcmp
+        move_pages migrate_pages""",
+    "keyrings": "keyctl add_key request_key",
+    "kernel programs and measurements": "bpf perf_event_open userfaultfd lookup_dcookie syslog",
+    "mounts": """mount umount2 pivot_root chroot fsopen fsconfig fsmount fspick open_tree open_tree_attr
+        move_mount mount_setattr statmount listmount""",
+    "namespaces": "unshare setns listns",
+    "handles that pass by permissions": "open_by_handle_at name_to_handle_at fanotify_init fanotify_mark",
+    "secrets from the kernel": "memfd_secret",
+    "the machine": """reboot kexec_load kexec_file_load init_module finit_module delete_module iopl ioperm
+        swapon swapoff quotactl quotactl_fd acct sethostname setdomainname vhangup nfsservctl sync syncfs""",
+    "clocks": "settimeofday clock_settime clock_adjtime adjtimex",
+    "what outlives its processes": "shmget shmat semget semop msgget msgsnd mq_open mq_unlink",
+    "rare, and often in kernel bugs": "vmsplice remap_file_pages modify_ldt uselib",
+}
+REFUSED = [name for names in CLOSED.values() for name in names.split()]
+WORDS = st.one_of(
+    st.integers(0, 64),
+    st.sampled_from([0, 0x5412, 0x541C, 0x5423, 0x7E020000, 0xFFFFFFFF, 1 << 32, bpf.MOST]),
+    st.integers(0, bpf.MOST),
+)
+ARGS = st.tuples(*[WORDS] * 6)
+
+
+def refusal(program: bytes, machine: str, name: str, *args: int) -> int | None:
+    """The error that a call gets; None when it is allowed."""
+    six = [*args, *[0] * (6 - len(args))]
+    answer = bpf.run(program, bpf.AUDIT[machine], numbers(machine)[name], six)
+    return None if answer == bpf.ALLOW else answer - bpf.ERRNO
+
+
+@pytest.fixture(scope="module", params=MACHINES)
+def machine(request: pytest.FixtureRequest) -> str:
+    """Every machine that the profile is for."""
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def program(machine: str) -> bytes:
+    """The whole profile for that machine."""
+    return compile_filter(profile(), machine)
+
+
+# --- what the profile says --------------------------------------------------------------------------
+
+
+def test_every_name_is_a_system_call() -> None:
+    """A misspelt name would silently allow nothing."""
+    known = {name for machine in MACHINES for name in numbers(machine)}
+    assert [n for rule in profile()["syscalls"] for n in rule["names"] if n not in known] == []
+
+
+def test_the_numbers_are_the_kernels() -> None:
+    """Our table agrees with the headers of this machine."""
+    if not HEADER.is_file():
+        pytest.skip(f"{HEADER} is not here (package linux-libc-dev)")
+    theirs = {m[1]: int(m[2]) for m in re.finditer(r"#define __NR_(\w+)\s+(\d+)", HEADER.read_text())}
+    ours = numbers("x86_64")
+    assert len(theirs) > 300
+    assert {name: ours.get(name) for name in theirs} == theirs
+
+
+def test_new_calls_have_the_same_number_everywhere() -> None:
+    """Since Linux 5.1 all machines number alike, which checks the table that no header here can."""
+    one, other = numbers("x86_64"), numbers("aarch64")
+    new = [n for n in one.keys() & other.keys() if max(one[n], other[n]) >= 424]
+    assert len(new) > 40
+    assert all(one[n] == other[n] for n in new)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_closed_is_closed(name: str) -> None:
+    """No rule mentions it, so no argument opens it."""
+    assert not any(name in rule["names"] for rule in profile()["syscalls"])
+    assert any(name in numbers(machine) for machine in MACHINES)
+
+
+def test_sockets_are_unix_sockets(program: bytes, machine: str) -> None:
+    """One family of 46 can be made, also when the ignored upper half of the argument is set."""
+    for call in ("socket", "socketpair"):
+        made = [f for f in range(64) if refusal(program, machine, call, f, 1) is None]
+        assert made == [socket.AF_UNIX]
+        assert refusal(program, machine, call, 1 << 32 | socket.AF_INET) == errno.EPERM
+        assert refusal(program, machine, call, 0xDEAD << 32 | socket.AF_UNIX) is None
+
+
+def test_no_namespace_can_be_made(program: bytes, machine: str) -> None:
+    """Threads and processes can be made, but with no namespace flag; clone3 sends libc back to clone."""
+    thread, fork = 0x3D0F00, 0x1200011
+    assert refusal(program, machine, "clone", thread) is None
+    assert refusal(program, machine, "clone", fork) is None
+    for flag in CLONE_NEW.values():
+        assert refusal(program, machine, "clone", flag) == errno.EPERM
+        assert refusal(program, machine, "clone", fork | flag | 1 << 32) == errno.EPERM
+    assert refusal(program, machine, "clone3", 0, 0) == errno.ENOSYS
+
+
+def test_no_device_can_be_made(program: bytes, machine: str) -> None:
+    """mknod makes files and pipes only."""
+    kinds = {kind: kind << 12 | 0o644 for kind in range(16)}
+    made = [kind for kind, mode in kinds.items() if refusal(program, machine, "mknodat", 0, 0, mode) is None]
+    assert made == [0, 0o01, 0o10]  # nothing said, S_IFIFO, S_IFREG
+
+
+def test_terminals_cannot_be_typed_into(program: bytes, machine: str) -> None:
+    """Three requests of ioctl are refused, with any upper half, and no other of the 65536 is."""
+    rules = [rule["args"] for rule in profile()["syscalls"] if rule["names"] == ["ioctl"]]
+    refused = [n for n in range(1 << 16) if not any(all(bpf.holds(c, [0, n]) for c in r) for r in rules)]
+    assert refused == [0x5412, 0x541C, 0x5423]  # TIOCSTI, TIOCLINUX, TIOCSETD
+    for request in refused:
+        for upper in (0, 1 << 32, 0xFFFFFFFF << 32):
+            assert refusal(program, machine, "ioctl", 0, upper | request) == errno.EPERM
+    # TCGETS, TIOCGWINSZ, FIONREAD, NVIDIA's resource manager, its unified memory, a sign-extended one.
+    for request in (0x5401, 0x5413, 0x541B, 0xC020462A, 0x30000001, 0xFFFFFFFFC020462A):
+        assert refusal(program, machine, "ioctl", 0, request) is None
+
+
+def test_address_space_layout_cannot_be_weakened(program: bytes, machine: str) -> None:
+    """personality answers what it is and takes the ordinary one."""
+    allowed = [
+        n for n in (0, 8, 0x20000, 0x40000, 0xFFFFFFFF) if not refusal(program, machine, "personality", n)
+    ]
+    assert allowed == [0, 0xFFFFFFFF]
+
+
+# --- the compiler -----------------------------------------------------------------------------------
+
+
+def test_a_program_is_well_formed(program: bytes) -> None:
+    """It fits the kernel, all jumps stay inside, and its last instruction is an answer."""
+    code = bpf.decoded(program)
+    assert 6 < len(code) < 4096
+    assert max(bpf.targets(program)) < len(code)
+    assert code[-1][0] == 0x06
+    assert bpf.targets(program) >= set(range(1, len(code)))  # and nothing is there in vain
+
+
+@settings(max_examples=400, deadline=None)
+@given(data=st.data(), args=ARGS)
+def test_a_program_says_what_the_profile_says(data: st.DataObject, args: tuple[int, ...]) -> None:
+    """Compiled and read directly, the profile gives the same answer to any call."""
+    machine = data.draw(st.sampled_from(MACHINES))
+    named = st.sampled_from(sorted(numbers(machine).values()))
+    number = data.draw(st.one_of(named, st.integers(0, 500), st.integers(0, 0xFFFFFFFF)))
+    expected = bpf.answer(profile(), numbers(machine), number, args)
+    assert bpf.run(compile_filter(profile(), machine), bpf.AUDIT[machine], number, args) == expected
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_every_number_is_answered_as_the_profile_says(machine: str) -> None:
+    """Not only drawn ones: each number there is, and some beyond."""
+    wanted, program = profile(), compile_filter(profile(), machine)
+    for number in [*range(600), 0x40000000, 0x40000027, 0x7FFFFFFF, 0xFFFFFFFF]:
+        expected = bpf.answer(wanted, numbers(machine), number, [1, 1, 1, 1, 1, 1])
+        assert bpf.run(program, bpf.AUDIT[machine], number, [1] * 6) == expected, number
+
+
+CONDITIONS = st.builds(
+    lambda op, value, two: {"op": op, "value": value, "valueTwo": two & value},
+    st.sampled_from([f"SCMP_CMP_{op}" for op in ("EQ", "NE", "LT", "LE", "GT", "GE", "MASKED_EQ")]),
+    WORDS,
+    WORDS,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data())
+def test_all_operators_compare_64_bits(data: st.DataObject) -> None:
+    """Any rules with any conditions mean the same compiled, at and around the values they compare with."""
+    rules, interesting = [], {0, 1, bpf.MOST}
+    for _ in range(data.draw(st.integers(1, 3))):
+        drawn = data.draw(st.lists(CONDITIONS, min_size=1, max_size=6))
+        rule = [{"index": index, **condition} for index, condition in enumerate(drawn)]
+        interesting |= {(c["value"] + d) & bpf.MOST for c in rule for d in (-1, 0, 1, 1 << 32)}
+        interesting |= {c["valueTwo"] for c in rule}
+        rules.append({"names": ["read"], "action": "SCMP_ACT_ALLOW", "args": rule})
+    made = {**profile(), "syscalls": [*rules, {"names": ["write"], "action": "SCMP_ACT_ALLOW"}]}
+    args = data.draw(st.tuples(*[st.sampled_from(sorted(interesting))] * 6))
+    for machine in MACHINES:
+        number, known = numbers(machine)["read"], numbers(machine)
+        program = compile_filter(made, machine)
+        assert bpf.run(program, bpf.AUDIT[machine], number, args) == bpf.answer(made, known, number, args)
+
+
+def test_calls_of_another_kind_of_machine_kill(program: bytes, machine: str) -> None:
+    """Their numbers mean other calls: 32-bit code, and the other machine's."""
+    for arch in (0x40000003, *(a for m, a in bpf.AUDIT.items() if m != machine)):
+        assert bpf.run(program, arch, 1, [0] * 6) == bpf.KILL
+
+
+def test_x32_calls_do_not_exist(program: bytes, machine: str) -> None:
+    """Numbers with x32's bit answer ENOSYS, as on a kernel without it."""
+    assert bpf.run(program, bpf.AUDIT[machine], 0x40000000 | 1, [0] * 6) == bpf.ERRNO | errno.ENOSYS
+
+
+def test_calls_of_tomorrow_do_not_exist(program: bytes, machine: str) -> None:
+    """A call newer than the profile answers ENOSYS: programs then fall back, which EPERM would prevent."""
+    assert bpf.run(program, bpf.AUDIT[machine], 600, [0] * 6) == bpf.ERRNO | errno.ENOSYS
+
+
+def test_more_can_be_refused(machine: str) -> None:
+    """A role can lose calls that the profile allows, and nothing else changes."""
+    lost = ["setsid", "setpgid", "sched_setaffinity"]
+    program, less = compile_filter(profile(), machine), compile_filter(profile(), machine, also_refuse=lost)
+    for name in numbers(machine):
+        before, after = refusal(program, machine, name), refusal(less, machine, name)
+        assert after == (errno.EPERM if name in lost else before), name
+
+
+def test_sockets_can_be_refused_completely(machine: str) -> None:
+    """Where nothing mediates unix sockets, none can be made or connected."""
+    program = compile_filter(profile(), machine, sockets=False)
+    for name in ("socket", "socketpair", "connect"):
+        assert refusal(program, machine, name, socket.AF_UNIX) == errno.EPERM
+    assert refusal(program, machine, "recvmsg") is None  # the judge's channel
+
+
+def test_an_engine_gets_the_same_restrictions() -> None:
+    """restricted() leaves a profile from which the compiler makes the same program."""
+    lost = ("setsid", "setpgid")
+    less = restricted(profile(), also_refuse=lost, sockets=False)
+    assert compile_filter(less, HERE) == compile_filter(profile(), HERE, also_refuse=lost, sockets=False)
+    assert "setsid" not in json.dumps(less)
+
+
+def _changed(change: dict[str, Any]) -> dict[str, Any]:
+    """The profile with one more rule for `read`."""
+    made = copy.deepcopy(profile())
+    made["syscalls"].append({"names": ["read"], "action": "SCMP_ACT_ALLOW", **change})
+    return made
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"action": "SCMP_ACT_TRACE"}, "SCMP_ACT_TRACE is not supported"),
+        ({"action": "SCMP_ACT_ERRNO", "errnoRet": 5}, "several answers"),
+        ({"includes": {"caps": ["CAP_SYS_ADMIN"]}}, "includes"),
+        ({"args": [{"index": 0, "op": "SCMP_CMP_ODD", "value": 1}]}, "SCMP_CMP_ODD is not supported"),
+        ({"args": [{"index": 6, "op": "SCMP_CMP_EQ", "value": 1}]}, "no such argument"),
+        ({"args": [{"index": 0, "op": "SCMP_CMP_EQ", "value": -1}]}, "no such argument or value"),
+        ({"args": [{"index": 0, "op": "SCMP_CMP_MASKED_EQ", "value": 1, "valueTwo": 2}]}, "never hold"),
+        ({"args": [{"index": 0, "op": "SCMP_CMP_EQ", "value": v} for v in (1, 2)]}, "two conditions"),
+    ],
+)
+def test_what_cannot_be_expressed_is_refused(change: dict[str, Any], complaint: str) -> None:
+    """The compiler never approximates a rule."""
+    with pytest.raises(ValueError, match=complaint):
+        compile_filter(_changed(change), HERE)
+
+
+def test_an_unknown_machine_or_name_is_refused() -> None:
+    """No filter is better than none only when it is the right one."""
+    with pytest.raises(SandboxError, match="riscv64"):
+        compile_filter(profile(), "riscv64")
+    with pytest.raises(ValueError, match="no system calls: setsidd"):
+        compile_filter(profile(), HERE, also_refuse=["setsidd"])
+    with pytest.raises(ValueError, match="not for aarch64"):
+        compile_filter({**profile(), "archMap": profile()["archMap"][:1]}, "aarch64")
+    x32 = {"architecture": "SCMP_ARCH_X86_64", "subArchitectures": ["SCMP_ARCH_X32"]}
+    with pytest.raises(ValueError, match="second ABI"):
+        compile_filter({**profile(), "archMap": [x32]}, "x86_64")
+
+
+# --- on this machine ----------------------------------------------------------------------------------
+
+
+def marked() -> dict[str, Any]:
+    """The profile, but what it refuses answers MARK: no kernel does that by itself."""
+    return {**profile(), "defaultErrnoRet": MARK}
+
+
+def calls(folder: str) -> tuple[list[list[Any]], list[list[Any]]]:
+    """Calls to be refused and calls to be allowed. `folder`: where files can be made."""
+    number = numbers(HERE)
+    refused: list[list[Any]] = [[n, number[n]] for n in REFUSED if n in number]
+    refused += [[f"clone {kind}", number["clone"], flag] for kind, flag in CLONE_NEW.items()]
+    families = {"inet": 2, "inet6": 10, "netlink": 16, "packet": 17, "alg": 38, "vsock": 40, "xdp": 44}
+    refused += [[f"socket {name}", number["socket"], its, 2] for name, its in families.items()]
+    refused += [[f"ioctl {r:#x}", number["ioctl"], 0, r] for r in (0x5412, 0x541C, 0x5423, 1 << 32 | 0x5412)]
+    refused += [["personality 0x40000", number["personality"], 0x40000]]
+    refused += [
+        [f"mknodat {t}", number["mknodat"], 0, "x", t | 0o600] for t in (0o020000, 0o060000, 0o140000)
+    ]
+    here = 2**64 - 100  # AT_FDCWD
+    allowed: list[list[Any]] = [
+        ["socket", number["socket"], socket.AF_UNIX, 5],
+        ["socketpair dead upper half", number["socketpair"], 7 << 32 | socket.AF_UNIX, 1, 0, "12345678"],
+        ["memfd_create", number["memfd_create"], "name", 2],
+        ["eventfd2", number["eventfd2"]],
+        ["epoll_create1", number["epoll_create1"]],
+        ["inotify_init1", number["inotify_init1"]],
+        ["timerfd_create", number["timerfd_create"]],
+        ["pidfd_open", number["pidfd_open"], os.getpid()],
+        ["membarrier", number["membarrier"]],
+        ["sched_getaffinity", number["sched_getaffinity"], 0, 128, "x" * 128],
+        ["get_mempolicy", number["get_mempolicy"]],
+        ["set_mempolicy", number["set_mempolicy"]],
+        ["mmap", number["mmap"], 0, 4096, 3, 0x22, 2**64 - 1],
+        ["prctl", number["prctl"], 15, "name"],
+        ["getrandom", number["getrandom"], "x" * 16, 16],
+        ["landlock", number["landlock_create_ruleset"], 0, 0, 1],
+        ["personality", number["personality"], 0xFFFFFFFF],
+        ["setsid", number["setsid"]],
+        ["mknodat pipe", number["mknodat"], here, f"{folder}/pipe", 0o010600],
+        ["mknodat file", number["mknodat"], here, f"{folder}/file", 0o100600],
+        ["prlimit64", number["prlimit64"], 0, 7, 0, "x" * 16],
+        ["close_range", number["close_range"], 900, 1000],
+        ["copy_file_range", number["copy_file_range"], 0, 0, 1, 0, 0],
+        ["futex", number["futex"], "\0\0\0\0", 1, 1],
+    ]
+    return refused, allowed
+
+
+def check(answers: dict[str, int], folder: str, highest: int) -> None:
+    """`highest`: the last call that whoever installed the filter knows; those above answer ENOSYS."""
+    refused, allowed = calls(folder)
+    assert len(refused) > 80
+    wanted = {name: errno.ENOSYS if number > highest else MARK for name, number, *_ in refused}
+    assert {name: answers[name] for name in wanted if answers[name] != wanted[name]} == {}
+    assert {n: answers[n] for n, *_ in allowed if answers[n] in (MARK, errno.EPERM, errno.ENOSYS)} == {}
+
+
+def in_filter(program: bytes, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run filtered.py, away from any terminal."""
+    command = [sys.executable, "-I", "-S", str(FILTERED), base64.b64encode(program).decode(), *words]
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=300, stdin=subprocess.DEVNULL
+    )
+
+
+@pytest.fixture(scope="module")
+def here() -> bytes:
+    """The whole profile for this machine."""
+    return compile_filter(profile(), HERE)
+
+
+def test_the_kernel_refuses_what_the_profile_refuses(tmp_path: Path) -> None:
+    """About 90 forbidden calls are refused by the filter itself, and 24 that programs need are not."""
+    refused, allowed = calls(str(tmp_path))
+    done = in_filter(compile_filter(marked(), HERE), "call", json.dumps(refused + allowed))
+    assert done.returncode == 0, done.stderr
+    check(json.loads(done.stdout), str(tmp_path), numbers(HERE)["removexattrat"])
+
+
+def test_the_kernel_kills_32_bit_code(here: bytes) -> None:
+    """The same process cannot switch to another set of numbers."""
+    if HERE != "x86_64":
+        pytest.skip("int 0x80 is of x86")
+    # mov eax, 20 (getpid); int 0x80; ret
+    script = (
+        "import ctypes, mmap; m = mmap.mmap(-1, 4096, prot=7); m.write(bytes.fromhex('b814000000cd80c3'));"
+        "print(ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(m)))())"
+    )
+    plain = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False)
+    done = in_filter(here, "run", sys.executable, "-I", "-S", "-c", script)
+    assert done.returncode == (-signal.SIGSYS if plain.returncode == 0 else plain.returncode)
+    assert done.stdout == ""
+
+
+def test_threads_children_and_sockets_work(here: bytes) -> None:
+    """What Python programs do every day is untouched."""
+    script = (
+        "import threading, subprocess, socket, multiprocessing.shared_memory as m, os, sys, tempfile, shutil\n"
+        "t = threading.Thread(target=lambda: print('thread', flush=True)); t.start(); t.join()\n"
+        "print(subprocess.run(['/bin/sh', '-c', 'ls / | wc -l; exit 3'], capture_output=True).returncode)\n"
+        "a, b = socket.socketpair(); a.send(b'x'); print(b.recv(1))\n"
+        "s = m.SharedMemory(create=True, size=64); s.close(); s.unlink()\n"
+        "d = tempfile.mkdtemp(); shutil.copyfile(sys.executable, d + '/x'); shutil.rmtree(d)\n"
+        "try: socket.socket(socket.AF_INET)\n"
+        "except PermissionError: print('no network')\n"
+    )
+    done = in_filter(here, "run", sys.executable, "-I", "-c", script)
+    assert done.stdout.split("\n") == ["thread", "3", "b'x'", "no network", ""], done.stderr
+
+
+def test_torch_computes(here: bytes) -> None:
+    """Threads of a matrix product, autograd, and a file mapped and shared."""
+    script = (
+        "import torch; torch.set_num_threads(2); x = torch.ones(512, 512, requires_grad=True)\n"
+        "(x @ x).sum().backward(); x.detach().share_memory_(); print(int(x.grad.sum()))\n"
+    )
+    done = in_filter(here, "run", sys.executable, "-c", script)
+    assert done.stdout == f"{512**3 * 2}\n", done.stderr
+
+
+def test_a_compiler_and_ninja_work(here: bytes, tmp_path: Path) -> None:
+    """g++ under ninja makes a program that runs."""
+    ninja = shutil.which("ninja", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    compiler = shutil.which("g++")
+    if ninja is None or compiler is None:
+        pytest.skip("no g++ or ninja here")
+    (tmp_path / "a.cc").write_text("#include <thread>\n#include <cstdio>\nint main() {\n"
+                                   'std::thread t([] { puts("built"); }); t.join(); }\n')  # fmt: skip
+    rule = f"rule cxx\n command = {compiler} -pipe -O2 -pthread $in -o $out\n"
+    (tmp_path / "build.ninja").write_text(f"{rule}build a: cxx a.cc\n")
+    done = in_filter(here, "run", ninja, "-C", str(tmp_path))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert in_filter(here, "run", str(tmp_path / "a")).stdout == "built\n"
+
+
+@pytest.mark.slow
+def test_nvcc_compiles(here: bytes, tmp_path: Path) -> None:
+    """The CUDA compiler and its five programs run with the shell between them."""
+    nvcc = shutil.which("nvcc", path=f"/usr/local/cuda/bin:{os.environ['PATH']}")
+    if nvcc is None:
+        pytest.skip("no nvcc here")
+    (tmp_path / "a.cu").write_text("__global__ void f(float *x) { x[threadIdx.x] *= 2; }\n")
+    done = in_filter(
+        here, "run", nvcc, "-arch=sm_90", "-c", str(tmp_path / "a.cu"), "-o", str(tmp_path / "a.o")
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "a.o").read_bytes()[:4] == b"\x7fELF"
+
+
+@pytest.mark.slow
+def test_torch_compile_works(here: bytes, tmp_path: Path) -> None:
+    """Its workers, compiler and cache run: the reference may use it."""
+    if shutil.which("g++") is None:
+        pytest.skip("no g++ here")
+    script = (
+        "import os; os.environ['TORCHINDUCTOR_CACHE_DIR'] = os.sys.argv[1]\n"
+        "import torch; f = torch.compile(lambda x: (x * 2).sin().sum())\n"
+        "print(round(float(f(torch.zeros(64))), 3))\n"
+    )
+    done = in_filter(here, "run", sys.executable, "-W", "ignore", "-c", script, str(tmp_path))
+    assert done.stdout == "0.0\n", done.stderr
