@@ -8,7 +8,7 @@ EXTRAS := $(shell command -v nvcc >/dev/null 2>&1 || test -x "$${CUDA_HOME:-/usr
 DEMO_WALL_S ?= 280
 BUDGET_S ?= 480
 
-.PHONY: help demo test test-py312 lint bench image setup wheel clean gpu-check
+.PHONY: help demo test test-py312 lint bench image setup wheel clean gpu-check security
 
 help:
 	@echo "make demo   a lift report from recorded replies: built, checked and timed here (no GPU, no key)"
@@ -16,6 +16,7 @@ help:
 	@echo "make lint   ruff and mypy"
 	@echo "make image  the images that Docker jobs run in (docs/images.md)"
 	@echo "make bench  what the harness itself costs"
+	@echo "make security  all attacks on all sandboxes of this machine, into docs/security.md"
 	@echo "make gpu-check  on a machine with a GPU: what only a GPU can answer, into results/"
 
 setup: $(STAMP)
@@ -56,6 +57,9 @@ image:
 # Goes on where the last one stopped. What is measured, and the exit codes of the program: docs/gpu.md.
 gpu-check: setup
 	@$(BIN)/python -m harness.gpu_check --budget-s $(BUDGET_S) --out results
+
+security: setup
+	$(BIN)/python -m tests.sandbox.report
 
 wheel: setup
 	$(BIN)/python -m build --wheel

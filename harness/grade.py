@@ -48,8 +48,9 @@ from harness.records import (
 from sandboxes.job import Sandbox
 
 if TYPE_CHECKING:
-    from harness.judge.contender import Contender, Source
+    from harness.judge.contender import Contender
     from harness.judge.trusted import TrustedWorkers
+    from harness.judge.worker_job import Source, WorkerPlace
 
 GRADER_VERSION = "2"
 """Part of every grading key: raise it when the same project may be graded differently."""
@@ -127,34 +128,48 @@ class Grader:
     def _build(self, project: Project, log: Path | None) -> Built:
         settings = self._settings
         with self._quiet.shared():
-            return build(
-                project,
-                settings.target,
-                sandbox=self._sandbox,
-                toolchain=self._toolchain,
-                cache=settings.cache / "builds",
-                log=log,
-                wall_s=settings.build_wall_s,
-            )
+            if self.target == "cpu":  # for cuda nothing is run yet
+                self._expect_worker()
+            try:
+                return build(
+                    project,
+                    settings.target,
+                    sandbox=self._sandbox,
+                    toolchain=self._toolchain,
+                    cache=settings.cache / "builds",
+                    log=log,
+                    wall_s=settings.build_wall_s,
+                )
+            finally:
+                self._sandbox.settle()  # nothing may start while somebody measures
 
-    def _start(self, source: Source, wall_s: float) -> Contender:
-        from harness.judge.contender import Contender
+    def _place(self) -> WorkerPlace:
+        from harness.judge.worker_job import WorkerPlace
 
         root = self._toolchain.torch_root
         if root is None:
             raise HarnessBug("a worker is wanted without torch")
-        return Contender(
-            source,
-            self._sandbox,
-            [root.parent],
-            wall_s=wall_s,
+        return WorkerPlace(
+            site=(root.parent,),
+            python=self._toolchain.python,
+            in_image=self._toolchain.in_image,
             # A CUDA build of torch maps more than any sensible limit of address space.
             memory_bytes=self._settings.worker_memory_bytes if self.target == "cpu" else None,
             cpus=self._worker_cpus,
-            call_s=self._settings.call_wall_s,
-            python=self._toolchain.python,
-            in_image=self._toolchain.in_image,
         )
+
+    def _start(self, source: Source, wall_s: float) -> Contender:
+        from harness.judge.contender import Contender
+
+        call_s = self._settings.call_wall_s
+        return Contender(source, self._sandbox, self._place(), wall_s=wall_s, call_s=call_s)
+
+    def _expect_worker(self) -> None:
+        """A student's worker will be wanted: it can import torch while compilers run."""
+        from harness.judge.worker_job import Source, worker_job
+
+        source = Source("null")  # as a project's, but for what it loads
+        self._sandbox.prepare(worker_job(source, self._place(), self._settings.worker_wall_s))
 
     def _trusted_workers(self) -> TrustedWorkers:
         """Only called while the machine is held exclusively."""
@@ -339,7 +354,7 @@ class _Grading:
 
 
 def _source(built: Built, task: Task) -> Source:
-    from harness.judge.contender import Source
+    from harness.judge.worker_job import Source
 
     if built.directory is None or built.result.variant is None:
         raise HarnessBug("a build that succeeded left no package")

@@ -2,12 +2,13 @@
 
 What it gives: user, process, network, IPC, host name and mount namespaces; a root file system that is
 read-only and holds what host_files.py lists; a scratch directory in memory with a size; our seccomp
-profile; no capabilities; as root a user of its own for every job. Control groups where they can be made;
-else rlimits and a memory watchdog, and then only root can count the files in the scratch directory.
+profile; no capabilities; as root a user of its own for every job. Control groups where they can be made,
+else rlimits and a memory watchdog.
 
 Owns: bwrap's command line, and whether it can work here. Does not own: what is visible (host_files.py),
-processes (host_cage.py). Invariant: bwrap starts with an empty environment, since its process 1 shows
-the one that it was started with.
+processes (host_cage.py). Invariant: what a job can do with bwrap's process 1, which runs as its own user,
+helps it nowhere: that has an empty environment and the same seccomp profile, and where the kernel has
+Landlock its memory cannot be written.
 """
 
 from __future__ import annotations
@@ -17,19 +18,21 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from harness.errors import SandboxError
-from sandboxes.cgroups import Cgroup, Cgroups
+from sandboxes.cgroups import Cgroups
 from sandboxes.host_cage import INSIDE, HostCage, Start
 from sandboxes.host_files import View, view_for
 from sandboxes.host_job import HostGpu, environment_of, gpu_of, group_for, new_folder, profile_for, spec_for
+from sandboxes.inside import landlock_version
 from sandboxes.job import Job
 from sandboxes.running import remove_tree
-from sandboxes.users import FreeUsers
+from sandboxes.users import CHOWN, KILL, SETGID, SETUID, SYS_ADMIN, FreeUsers, may
 
 _SCRATCH: Final = "/scratch"
 _SCRIPT: Final = "/liftbench/inside.py"
@@ -48,6 +51,9 @@ _NAMESPACES: Final = (
 _NEW_PROC: Final = ("--proc", "/proc")
 _OLD_PROC: Final = ("--ro-bind", "/proc", "/proc")
 _NO_MORE_USERNS: Final = ("--disable-userns",)
+# A process under Landlock cannot trace, nor write the memory of, one that is not; nothing else is taken away.
+_EVERYTHING: Final = (("write", "/", ("",)),)
+_RENAMES_SINCE: Final = 2  # before, Landlock forbids to move files between directories
 _TRIAL_S: Final = 20.0
 _COUNTED_SINCE: Final = (5, 14)  # RLIMIT_NPROC by user namespace, not over the whole machine
 # Where the kernel says whether a plain user may make a user namespace, the value that forbids it, and advice.
@@ -76,6 +82,8 @@ class BubblewrapBackend:
     """See the module docstring."""
 
     name = "bubblewrap"
+    python = Path(sys.executable)
+    image = None
 
     def __init__(self, program: str | None = None, groups: Cgroups | None = None) -> None:
         """`program`: bwrap itself (default: from PATH); `groups`: default is to look for them."""
@@ -101,10 +109,14 @@ class BubblewrapBackend:
             "network": "none",
             "files": "read-only list, scratch in memory",
             "processes": "own" if ways.proc == _NEW_PROC else "own, names of others visible in /proc",
+            "its process 1": "out of reach" if landlock_version() >= _RENAMES_SINCE else "within reach",
             "user namespaces inside": "disabled" if ways.no_more_userns else "refused by seccomp",
             "limits": "control groups" if groups else "rlimits, memory watchdog, wall clock",
         }
         return found | (groups.facts() if groups else {})
+
+    def close(self) -> None:
+        """Nothing is held."""
 
     def cage(self, job: Job) -> HostCage:
         """Raises SandboxError when it cannot work here, or the job's folder cannot be made."""
@@ -112,41 +124,41 @@ class BubblewrapBackend:
         view = view_for(job, gpu.libraries)
         uid = self._users.take()
         folder = new_folder(uid)
-        try:
-            group = group_for(job, self._groups, scratch_counts=True)
+        with ExitStack() as held:
+            held.callback(remove_tree, folder)
+            filter_file = _in_memory(profile_for(job))
+            held.callback(os.close, filter_file)
+            argv = [ways.program, *_NAMESPACES, *ways.no_more_userns, "--seccomp", str(filter_file)]
+            argv += [*_mounts(ways, view, gpu, folder), *_scratch_mount(job, folder, uid)]
+            argv += ["--remount-ro", "/", "--", sys.executable, "-I", "-S", _SCRIPT]
             spec = spec_for(
                 job,
                 scratch=_SCRATCH,
                 environment=environment_of(job, _SCRATCH, gpu),
-                seccomp=profile_for(job),
-                caps_memory=group is not None,
-                counts_processes=uid is not None or _counts_by_namespace(),
+                seccomp=None,  # bwrap's process 1 needs it too
+                caps_memory=self._groups is not None,
+                processes=job.limits.processes if uid is not None or _counts_by_namespace() else None,
                 die_with_parent=False,  # process 1 sees to it, and the kernel to process 1
+                landlock=_EVERYTHING if landlock_version() >= _RENAMES_SINCE else None,
             )
             start = Start(
-                command=[
-                    *_command(ways, view, gpu, folder, job, uid),
-                    sys.executable,
-                    "-I",
-                    "-S",
-                    _SCRIPT,
-                    spec,
-                ],
+                command=[*argv, spec],
                 folder=folder,
                 outside={
                     "readable": [str(path) for path in [*view.shown, INSIDE, folder]],
                     "cpus": sorted(job.cpus) if job.cpus else None,
-                    "scratch": None if uid is None else _scratch(folder, job),
+                    "scratch": None if uid is None else _sized(folder, job),
                 },
                 uid=uid,
-                cgroup=group,
+                cgroup=group_for(job, self._groups, scratch_counts=True),
+                descriptors=[filter_file],
                 inside_signals=False,
                 caps_scratch=True,
             )
-        except BaseException:
-            remove_tree(folder)
-            raise
-        return HostCage(start)
+            cage = HostCage(start)
+            held.pop_all()
+        os.close(filter_file)
+        return cage
 
     # --- whether it works ----------------------------------------------------------------------
 
@@ -157,13 +169,14 @@ class BubblewrapBackend:
         return found
 
     def _ways(self) -> _Ways | str:
-        if self._found is None:
+        if self._found is None and os.geteuid() == 0 and not may(CHOWN, KILL, SETGID, SETUID, SYS_ADMIN):
+            self._found = (
+                "root has not its powers here (a container's): run liftbench as a plain user, or use"
+                " --sandbox landlock"
+            )
+        elif self._found is None:
             self._found = _tried(self._program or shutil.which("bwrap"))
         return self._found
-
-
-def _scratch(folder: Path, job: Job) -> list[str | int]:
-    return [str(folder / "scratch"), job.limits.scratch_bytes, job.limits.scratch_files]
 
 
 def _tried(program: str | None) -> _Ways | str:
@@ -225,14 +238,13 @@ def _counts_by_namespace() -> bool:
 # --- the command line --------------------------------------------------------------------------
 
 
-def _command(ways: _Ways, view: View, gpu: HostGpu, folder: Path, job: Job, uid: int | None) -> Iterator[str]:
-    """All up to the program to start."""
-    yield from (ways.program, *_NAMESPACES, *ways.no_more_userns)
+def _mounts(ways: _Ways, view: View, gpu: HostGpu, folder: Path) -> Iterator[str]:
+    """What the job sees of the host, and the empty places that programs expect."""
     for link, target in view.links:
         yield from ("--symlink", target, str(link))
-    covered = []
     # For programs that know no other place; before what a job may read below it.
     yield from ("--size", str(_TEMPORARY_BYTES), "--perms", "0700", "--tmpfs", "/tmp")
+    covered = []
     for path, shown in view.in_order():
         if shown:
             yield from ("--ro-bind", str(path.resolve()), str(path))
@@ -251,10 +263,24 @@ def _command(ways: _Ways, view: View, gpu: HostGpu, folder: Path, job: Job, uid:
         file.chmod(0o644)
         yield from ("--ro-bind", str(file), f"/etc/{name}")
     yield from ("--ro-bind", str(INSIDE), _SCRIPT)
-    if uid is None:
-        yield from ("--size", str(job.limits.scratch_bytes), "--perms", "0700", "--tmpfs", _SCRATCH)
-    else:
-        yield from ("--bind", str(folder / "scratch"), _SCRATCH)
-    for place in (*covered, "/dev", "/"):
+    for place in (*covered, "/dev"):
         yield from ("--remount-ro", place)
-    yield "--"
+
+
+def _scratch_mount(job: Job, folder: Path, uid: int | None) -> Sequence[str]:
+    """outside.py has mounted it where it can, which takes root: bwrap cannot have files counted."""
+    if uid is not None:
+        return ("--bind", str(folder / "scratch"), _SCRATCH)
+    return ("--size", str(job.limits.scratch_bytes), "--perms", "0700", "--tmpfs", _SCRATCH)
+
+
+def _sized(folder: Path, job: Job) -> list[str | int]:
+    return [str(folder / "scratch"), job.limits.scratch_bytes, job.limits.scratch_files]
+
+
+def _in_memory(data: bytes) -> int:
+    """A descriptor from which `data` can be read."""
+    descriptor = os.memfd_create("seccomp")
+    os.write(descriptor, data)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor

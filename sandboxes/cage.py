@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from sandboxes.job import Job
@@ -65,13 +66,32 @@ class Cage(Protocol):
         """Give back all that it used, after its end. Safe to call twice."""
 
 
+class ImageFiles(Protocol):
+    """The files of the image that jobs see instead of this machine's."""
+
+    def description(self) -> bytes:
+        """What it says of its toolchain (harness/builder/description.py). Raises SandboxError."""
+
+    def view(self, cache: Path) -> Path:
+        """A directory here with those of its files that we read ourselves. Raises SandboxError."""
+
+
 class Backend(Protocol):
     """Makes cages."""
 
     name: str
+    python: Path
+    """The interpreter that jobs use, as they see it."""
+
+    @property
+    def image(self) -> ImageFiles | None:
+        """None where jobs see files of this machine."""
 
     def facts(self) -> dict[str, str]:
         """What protects and what does not, for the record."""
 
     def cage(self, job: Job) -> Cage:
         """A cage that fits `job`, whose argv and inputs come later. Raises SandboxError."""
+
+    def close(self) -> None:
+        """Let go of what it holds. Its cages are not touched."""

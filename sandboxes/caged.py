@@ -41,7 +41,11 @@ class CagedSandbox:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self.name = backend.name
-        self._lock = threading.Lock()
+        self.python = backend.python
+        """The interpreter that jobs use, as they see it."""
+        self.image = backend.image
+        """The files that jobs see; None where those are this machine's."""
+        self._lock = threading.Condition()
         self._ready: dict[Hashable, list[StandingBy]] = {}
         self._coming: dict[Hashable, int] = {}
         self._orders: SimpleQueue[Job | None] = SimpleQueue()
@@ -72,6 +76,11 @@ class CagedSandbox:
                 self._coming[key] = self._coming.get(key, 0) + 1
                 self._orders.put(job)
 
+    def settle(self) -> None:
+        """Return when nothing is being prepared any more."""
+        with self._lock:
+            self._lock.wait_for(lambda: not any(self._coming.values()))
+
     def _make(self) -> None:
         while (job := self._orders.get()) is not None:
             key, standing = shape(job), None
@@ -79,6 +88,7 @@ class CagedSandbox:
                 standing = StandingBy(self._backend.cage(job))
             with self._lock:
                 self._coming[key] -= 1
+                self._lock.notify_all()
                 if standing is not None and not self._closed:
                     self._ready.setdefault(key, []).append(standing)
                     standing = None
@@ -86,13 +96,13 @@ class CagedSandbox:
                 standing.close()
 
     def _take(self, key: Hashable) -> StandingBy | None:
-        """One that still lives."""
+        """One that still lives, or that is on its way."""
         while True:
             with self._lock:
-                waiting = self._ready.get(key)
-                if not waiting:
+                self._lock.wait_for(lambda: self._ready.get(key) or not self._coming.get(key))
+                if not self._ready.get(key):
                     return None
-                standing = waiting.pop()
+                standing = self._ready[key].pop()
             if _lives(standing):
                 return standing
             standing.close()
@@ -109,6 +119,7 @@ class CagedSandbox:
         if starter is not None:
             self._orders.put(None)
             starter.join()
+        self._backend.close()
 
 
 def _lives(standing: StandingBy) -> bool:

@@ -4,7 +4,7 @@ Owns: making, reading, freezing, killing and removing groups, and removing what 
 Does not own: where they are (cgroup_places.py), who joins them (outside.py writes its own process id
 into `join_files`), and groups that others have made, which are only read and frozen.
 Invariant: after kill() nothing runs in the group; a limit that was asked for and cannot be set is an
-error. A group's name tells whose it is: liftbench-<pid>-<start time>-<PID namespace>-<name>.
+error. A group's name tells whose it is: liftbench-<owner>-<name> (owners.py).
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from typing import Final
 
 from harness.errors import SandboxError
 from sandboxes.cgroup_places import ALWAYS_IN_V2, membership, places
+from sandboxes.owners import Owner
 
-_NAME: Final = re.compile(r"liftbench-(\d+)-(\d+)-(\d+)-")
+_NAME: Final = re.compile(r"liftbench-(\d+-\d+-\d+)-")
 _CPU_PERIOD_US: Final = 100_000  # the kernel's default
 _FREEZE_S: Final = 5.0
 _KILL_S: Final = 10.0
@@ -230,7 +231,7 @@ class Cgroups:
         """
         if not re.fullmatch(r"[\w-]+", name):
             raise ValueError(f"no name for a control group: {name!r}")
-        full = f"liftbench-{os.getpid()}-{_start_time(os.getpid())}-{_pid_namespace()}-{name}"
+        full = f"liftbench-{Owner.ours()}-{name}"
         wanted = {"cpu": cpus is not None, "cpuset": cpu_set is not None}
         lacking = [controller for controller, asked in wanted.items() if asked] - self.folders.keys()
         if lacking:
@@ -322,21 +323,7 @@ def _kill_all(members: Callable[[], list[int]]) -> None:
                 signal.pidfd_send_signal(handles[pid], signal.SIGKILL)
 
 
-def _start_time(pid: int) -> str | None:
-    """When a process started, in clock ticks since boot; None if there is no such process."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-
-
-def _pid_namespace() -> str:
-    """Our PID namespace's number: in another one, the same process id means another process."""
-    return re.sub(r"\D", "", str(Path("/proc/self/ns/pid").readlink()))
-
-
 def _is_left_over(name: str) -> bool:
     found = _NAME.match(name)
-    if found is None or found[3] != _pid_namespace():
-        return False
-    return _start_time(int(found[1])) != found[2]
+    owner = Owner.parse(found[1]) if found else None
+    return owner is not None and owner.is_dead()

@@ -1,37 +1,140 @@
-"""Chooses a sandbox by name.
+"""Chooses a sandbox by name, after it has shown that it keeps its promises.
 
-Owns: the names and what `auto` means. Does not own: the backends.
-Until an isolating backend is built, `auto` is `local`, and the user is warned.
+Owns: the names, their order, what `auto` means, and the words for a refusal. Does not own: the backends,
+the attempts (probe.py). Invariant: a sandbox whose probe fails is never handed out; `local` only when it
+was spelled out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 
-from harness.errors import UsageError
+from harness import __version__
+from harness.errors import SandboxError, UsageError
+from sandboxes.cage import Backend
 from sandboxes.caged import CagedSandbox
-from sandboxes.job import Sandbox
-from sandboxes.local import LocalBackend
-
-
-def _local() -> Sandbox:
-    return CagedSandbox(LocalBackend())
-
-
-_BACKENDS: dict[str, Callable[[], Sandbox]] = {"auto": _local, "local": _local}
-_PLANNED = ("docker", "bubblewrap", "landlock")
+from sandboxes.probe import ProbeReport, probe
 
 LOCAL_WARNING = (
     "sandbox `local` does not isolate: projects can use the network and read what you can read. "
-    "Use it for projects you trust."
+    "Use it for projects you trust; its results are kept off leaderboards."
 )
+_ADVICE = (
+    "apt-get install bubblewrap (or docker.io, then `make image`); to run without isolation: --sandbox local"
+)
+# Files that engines leave in their containers, and what Kubernetes tells its pods.
+_IN_CONTAINER = ("/.dockerenv", "/run/.containerenv")
+_IN_POD = "KUBERNETES_SERVICE_HOST"
 
 
-def choose_sandbox(wanted: str) -> Sandbox:
-    """The first of the comma-separated names that can be had. Raises UsageError when none can."""
-    refused = []
-    for name in wanted.split(","):
-        if name in _BACKENDS:
-            return _BACKENDS[name]()
-        refused.append(f"{name} is not built yet" if name in _PLANNED else f"{name!r} is no sandbox")
-    raise UsageError(f"no sandbox to use: {'; '.join(refused)}. To run without isolation: --sandbox local")
+def _docker() -> Backend:
+    from sandboxes.docker.backend import DockerBackend
+
+    return DockerBackend.open(os.environ, __version__)
+
+
+def _bubblewrap() -> Backend:
+    from sandboxes.bubblewrap import BubblewrapBackend
+
+    backend = BubblewrapBackend()
+    return _available(backend, backend.unavailable())
+
+
+def _landlock() -> Backend:
+    from sandboxes.landlock import LandlockBackend
+
+    backend = LandlockBackend()
+    return _available(backend, backend.unavailable())
+
+
+def _local() -> Backend:
+    from sandboxes.local import LocalBackend
+
+    return LocalBackend()
+
+
+def _available(backend: Backend, reason: str | None) -> Backend:
+    if reason is not None:
+        raise SandboxError(reason)
+    return backend
+
+
+Make = Callable[[], Backend]
+BACKENDS: dict[str, Make] = {
+    "docker": _docker,
+    "bubblewrap": _bubblewrap,
+    "landlock": _landlock,
+    "local": _local,
+}
+"""Strongest first. Each raises SandboxError with the reason where it cannot be had."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The sandbox that is used."""
+
+    sandbox: CagedSandbox
+    why: str
+    """Why this one and not a stronger one. For people."""
+    report: ProbeReport | None
+    """None for `local`, which promises next to nothing."""
+
+
+def automatic(environment: Mapping[str, str], root: Path = Path("/")) -> tuple[str, ...]:
+    """What `auto` tries, in this order; never `local`.
+
+    Landlock alone leaves processes and sockets of the machine visible, so it counts only where a container
+    that is thrown away stands around us.
+    """
+    inside = any((root / file.lstrip("/")).exists() for file in _IN_CONTAINER) or _IN_POD in environment
+    return ("docker", "bubblewrap", "landlock") if inside else ("docker", "bubblewrap")
+
+
+def open_sandbox(name: str) -> CagedSandbox:
+    """The sandbox of that name, not probed. Raises SandboxError when it cannot be had, UsageError."""
+    if name not in BACKENDS:
+        raise UsageError(f"{name!r} is no sandbox: there are auto, {', '.join(BACKENDS)}")
+    return CagedSandbox(BACKENDS[name]())
+
+
+def choose_sandbox(
+    wanted: str, backends: Mapping[str, Make] = BACKENDS, environment: Mapping[str, str] = os.environ
+) -> Choice:
+    """The first of the comma-separated names that works and keeps its promises.
+
+    Raises UsageError when none does, with every reason.
+    """
+    refused: list[str] = []
+    for name in (n for word in wanted.split(",") for n in _names(word.strip(), environment)):
+        try:
+            return _tried(name, backends[name], refused)
+        except SandboxError as error:
+            refused.append(f"{name}: {error}")
+    reasons = "".join(f"\n  {reason}" for reason in refused)
+    raise UsageError(f"no sandbox to use{reasons}\n{_ADVICE}")
+
+
+def _names(word: str, environment: Mapping[str, str]) -> tuple[str, ...]:
+    if word == "auto":
+        return automatic(environment)
+    if word not in BACKENDS:
+        raise UsageError(f"{word!r} is no sandbox: there are auto, {', '.join(BACKENDS)}")
+    return (word,)
+
+
+def _tried(name: str, make: Make, refused: list[str]) -> Choice:
+    """Raises SandboxError when it cannot be had, or breaks a promise."""
+    sandbox = CagedSandbox(make())
+    if name == "local":
+        return Choice(sandbox, "; ".join(refused) or "asked for by name", None)
+    report = probe(sandbox, str(sandbox.python))
+    if report.broken:
+        sandbox.close()
+        broken = "; ".join(f"{one.name} ({one.detail})" for one in report.broken)
+        raise SandboxError(f"breaks a promise, so it is not used: {broken}")
+    kept = sum(one.promised for one in report.promises)
+    why = f"keeps its {kept} promises ({report.seconds:.1f} s)"
+    return Choice(sandbox, "; ".join([why, *refused]), report)

@@ -52,7 +52,7 @@ class View:
         return sorted(both, key=lambda entry: entry[0].parts)
 
     def granted(self) -> Iterator[tuple[Path, bool]]:
-        """The same without taking anything out: paths, and whether all below them is meant or the names only."""
+        """The same without taking anything out: paths, and whether all below is meant or only their names."""
         hidden = set(self.hidden)
         above = {parent for path in hidden for parent in path.parents}
         for path in self.shown:
@@ -124,7 +124,7 @@ def _ours() -> list[Path]:
 
 def _compilers(shown: Iterable[Path]) -> Iterator[Path]:
     for path in shown:
-        names = os.listdir(path) if path.name in _LIBRARIES else []
+        names = [entry.name for entry in path.iterdir()] if path.name in _LIBRARIES else []
         yield from (path / name for name in names if _COMPILERS.fullmatch(name))
         sites = [path, *(path / name / "site-packages" for name in names if name.startswith("python3"))]
         sites += [path / name / "dist-packages" for name in names if name.startswith("python3")]

@@ -115,15 +115,15 @@ def spec_for(
     *,
     scratch: str,
     environment: dict[str, str],
-    seccomp: bytes,
+    seccomp: bytes | None,
     caps_memory: bool,
-    counts_processes: bool,
+    processes: int | None,
     die_with_parent: bool = True,
     landlock: Sequence[Any] | None = None,
 ) -> str:
     """The argument of inside.py.
 
-    `counts_processes`: processes are counted for this job alone, so that their rlimit means something.
+    `processes`: the most that the job's user may run, where that says something of the job.
     """
     limits, memory = job.limits, job.limits.memory_bytes
     # A backstop for the watchdog. CUDA reserves far more than it uses: 280 GiB for one pool on an H200.
@@ -137,10 +137,10 @@ def spec_for(
                 "cpu_s": None if limits.cpu_s is None else int(limits.cpu_s) + 1,
                 "file_bytes": limits.file_bytes,
                 "address_bytes": backstop,
-                "processes": limits.processes if counts_processes else None,
+                "processes": processes,
             },
             "landlock": landlock,
-            "seccomp": base64.b64encode(seccomp).decode(),
+            "seccomp": None if seccomp is None else base64.b64encode(seccomp).decode(),
             "die_with_parent": die_with_parent,
             "preload": list(job.preload),
             "site": [str(path) for path in job.site],

@@ -79,8 +79,9 @@ def set_limits(limits: dict[str, int | None]) -> None:
     _limit(resource.RLIMIT_NOFILE, _OPEN_FILES)
 
 
-def landlock_version(libc: ctypes.CDLL) -> int:
+def landlock_version() -> int:
     """The kernel's Landlock interface; 0 where there is none."""
+    libc = ctypes.CDLL(None, use_errno=True)
     found: int = libc.syscall(_LANDLOCK_CREATE, None, ctypes.c_size_t(0), _LANDLOCK_VERSION)
     return max(0, found)
 
@@ -92,7 +93,7 @@ def confine(rules: list[tuple[str, str, list[str]]], libc: ctypes.CDLL) -> None:
     includes executing), `list` (names only), `device` or `write` (everything). Needs no_new_privs.
     Raises OSError where the kernel has no Landlock.
     """
-    version = landlock_version(libc)
+    version = landlock_version()
     if version < 1:
         raise OSError("this kernel has no Landlock")
     handled = sum(rights for since, rights in _ALL_FILES if version >= since)

@@ -125,5 +125,8 @@ class Sandbox(Protocol):
     def prepare(self, job: Job, count: int = 1) -> None:
         """Start ahead what `count` jobs like this one need, where that can be; returns at once."""
 
+    def settle(self) -> None:
+        """Return when nothing is being prepared any more."""
+
     def close(self) -> None:
         """End what was prepared. Running jobs are not touched."""

@@ -17,7 +17,6 @@ the kernel has no Landlock.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import sys
 from collections.abc import Iterator
@@ -32,11 +31,11 @@ from sandboxes.host_job import HostGpu, environment_of, gpu_of, group_for, new_f
 from sandboxes.inside import landlock_version
 from sandboxes.job import Job
 from sandboxes.running import remove_tree
-from sandboxes.users import FreeUsers
+from sandboxes.users import CHOWN, KILL, SETGID, SETUID, FreeUsers, may, threads_of
 
 _SIGNALS_SINCE: Final = 6
 _DEVICES: Final = ("null", "zero", "full", "random", "urandom")
-# The process itself, and what glibc, torch and CUDA ask about the machine. The list of processes is not in it.
+# The process itself, and what glibc, torch and CUDA ask about the machine; not the list of processes.
 _PROC: Final = ("self", "cpuinfo", "meminfo", "stat", "filesystems", "driver/nvidia", "sys/vm")
 
 
@@ -44,6 +43,8 @@ class LandlockBackend:
     """See the module docstring."""
 
     name = "landlock"
+    python = Path(sys.executable)
+    image = None
 
     def __init__(self, groups: Cgroups | None = None) -> None:
         """`groups`: default is to look for them."""
@@ -52,7 +53,7 @@ class LandlockBackend:
 
     def unavailable(self) -> str | None:
         """Why it cannot work here, and what to do; None if it can."""
-        if _version() > 0:
+        if landlock_version() > 0:
             return None
         return (
             "this kernel has no Landlock: it takes Linux 5.13 or newer with `landlock` in the boot option"
@@ -61,7 +62,8 @@ class LandlockBackend:
 
     def facts(self) -> dict[str, str]:
         """What protects and what does not, for the record."""
-        version, root = _version(), os.geteuid() == 0
+        version = landlock_version()
+        root = os.geteuid() == 0 and may(CHOWN, KILL, SETGID, SETUID)
         found = {
             "landlock": f"ABI {version}",
             "user": "unprivileged, one per job" if root else "same as the judge",
@@ -71,6 +73,9 @@ class LandlockBackend:
             "limits": "control groups" if self._groups else "rlimits, memory watchdog, wall clock",
         }
         return found | (self._groups.facts() if self._groups else {})
+
+    def close(self) -> None:
+        """Nothing is held."""
 
     def cage(self, job: Job) -> HostCage:
         """Raises SandboxError when it cannot work here, or the job's folder cannot be made."""
@@ -83,14 +88,14 @@ class LandlockBackend:
         folder = new_folder(uid)
         scratch = str(folder / "scratch")
         try:
-            group = group_for(job, self._groups, scratch_counts=False)
             spec = spec_for(
                 job,
                 scratch=scratch,
                 environment=environment_of(job, scratch, gpu),
                 seccomp=profile_for(job, sockets=bool(gpu.nodes)),
-                caps_memory=group is not None,
-                counts_processes=uid is not None,
+                caps_memory=self._groups is not None,
+                # A user that others are too: what they run now is counted with it.
+                processes=job.limits.processes + (threads_of(os.getuid()) if uid is None else 0),
                 landlock=list(_rules(view, gpu, scratch)),
             )
             start = Start(
@@ -101,16 +106,12 @@ class LandlockBackend:
                     "cpus": sorted(job.cpus) if job.cpus else None,
                 },
                 uid=uid,
-                cgroup=group,
+                cgroup=group_for(job, self._groups, scratch_counts=False),
             )
         except BaseException:
             remove_tree(folder)
             raise
         return HostCage(start)
-
-
-def _version() -> int:
-    return landlock_version(ctypes.CDLL(None, use_errno=True))
 
 
 def _rules(view: View, gpu: HostGpu, scratch: str) -> Iterator[tuple[str, str, list[str]]]:

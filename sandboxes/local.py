@@ -38,6 +38,8 @@ class LocalBackend:
     """Starts jobs as ordinary processes; see the module docstring for what that means."""
 
     name = "local"
+    python = Path(sys.executable)
+    image = None
 
     def __init__(self) -> None:
         self._users = FreeUsers()
@@ -51,6 +53,9 @@ class LocalBackend:
             "limits": "rlimits, memory watchdog, wall clock",
         }
 
+    def close(self) -> None:
+        """Nothing is held."""
+
     def cage(self, job: Job) -> HostCage:
         """Raises SandboxError when scratch space or the process cannot be made."""
         uid = self._users.take()
@@ -63,7 +68,7 @@ class LocalBackend:
                 environment=environment_of(job, scratch),
                 seccomp=refusing(refused_escapes(job), os.uname().machine),
                 caps_memory=False,
-                counts_processes=uid is not None,
+                processes=job.limits.processes if uid is not None else None,
             )
         except BaseException:
             remove_tree(folder)

@@ -127,7 +127,7 @@ def main() -> None:
         os._exit(1)
     # The same interpreter, with the same switches: a second start of it would cost 20 ms.
     sys.argv[:] = argv[3:]
-    exec(code, {"__name__": "__main__"})  # noqa: S102 - inside.py, ours
+    exec(code, {"__name__": "__main__"})
 
 
 if __name__ == "__main__":

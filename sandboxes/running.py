@@ -33,6 +33,7 @@ _OUTPUT_KILL_FACTOR: Final = 16
 _READY_S: Final = 120.0  # torch from a cold disk on a loaded machine took 40 s
 _MESSAGE_BYTES: Final = 1 << 16
 _END_S: Final = 10.0
+_LATE_S: Final = 0.2  # a GPU may tell of a fault after the process that caused it has ended
 
 
 class StandingBy:
@@ -105,6 +106,7 @@ class RunningProcess:
         self._done = threading.Event()
         self._closed = False
         self._faulted = False
+        self._killed = False
         self._frozen_since: float | None = None
         self._frozen_s = 0.0
         self._started = time.monotonic()
@@ -216,7 +218,8 @@ class RunningProcess:
         if self._gpu is None:
             return ended
         try:
-            self._faulted = faulted(self._gpu.take(), str(self._job.device)) and self._verdict is None
+            late_s = 0.0 if ended.code == 0 else _LATE_S
+            self._faulted = faulted(self._gpu.take(late_s), str(self._job.device)) and not self._killed
         except DeviceError as error:
             return replace(ended, problem=ended.problem or str(error))
         finally:
@@ -261,6 +264,7 @@ class RunningProcess:
     def kill(self) -> None:
         """End the whole process tree now."""
         if not self._done.is_set():
+            self._killed = True
             self._cage.kill()
 
     def pause(self, paused: bool) -> None:

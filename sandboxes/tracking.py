@@ -41,6 +41,10 @@ class TrackingSandbox:
         if not self._stopped:
             self._inner.prepare(job, count)
 
+    def settle(self) -> None:
+        """Return when nothing is being prepared any more."""
+        self._inner.settle()
+
     def close(self) -> None:
         """End what was prepared."""
         self._inner.close()

@@ -14,12 +14,14 @@ import random
 import signal
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from harness.errors import SandboxError
 
 _RANGE = range(20_000, 60_000)  # below 65536: a user namespace may map no more
 _SWEEPS = 5
+CHOWN, KILL, SETGID, SETUID, SYS_ADMIN = 0, 5, 6, 7, 21  # linux/capability.h
 
 
 class FreeUsers:
@@ -30,8 +32,8 @@ class FreeUsers:
         self._lock = threading.Lock()
 
     def take(self) -> int | None:
-        """A user that nobody is; None when we are not root and cannot become one."""
-        if os.geteuid() != 0:
+        """A user that nobody is; None when we cannot become one: without root, or root without its powers."""
+        if os.geteuid() != 0 or not may(CHOWN, KILL, SETGID, SETUID):
             return None
         with self._lock:
             busy = {uid for _, uid in _processes()}
@@ -40,6 +42,25 @@ class FreeUsers:
                 if uid not in busy and not _has_account(uid):
                     return uid
         raise SandboxError(f"no user id in {_RANGE} is free")
+
+
+def may(*capabilities: int) -> bool:
+    """Whether we have all of them: a container's root may have none."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("CapEff:"):
+            held = int(line.split()[1], 16)
+            return all(held >> number & 1 for number in capabilities)
+    return False
+
+
+def threads_of(uid: int) -> int:
+    """How many threads `uid` runs now, as the kernel counts them for a limit on processes."""
+    total = 0
+    for pid, owner in _processes():
+        if owner == uid:
+            with suppress(OSError):  # it ended
+                total += int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[17])
+    return total
 
 
 def kill_user(uid: int) -> None:

@@ -4,13 +4,12 @@ Owns: the two lists of codes, and who is to blame. Does not own: the library tha
 Invariant: a code that is in neither list counts as the device's, so it is never held against a student.
 
 NVML tells the code but not the process; one job at a time has a GPU, so what is reported while it runs
-is its own. The kernel log also names the process, where we may read it.
+is its own.
 """
 
 from __future__ import annotations
 
 import ctypes
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from types import TracebackType
@@ -37,8 +36,6 @@ _OF_THE_DEVICE = {
     120: "GSP error",
     154: "the GPU asks for a recovery",
 }
-# "NVRM: Xid (PCI:0000:18:00): 31, pid=1234, name=python3, ..."; older drivers quote the pid.
-_LOG_LINE = re.compile(r"NVRM: Xid \((?P<pci>[^)]{1,40})\): (?P<code>\d{1,5})(?:, pid='?(?P<pid>\d{1,10}))?")
 
 
 @dataclass(frozen=True)
@@ -47,8 +44,6 @@ class Xid:
 
     code: int
     """999 is the library's word for a code that it does not know."""
-    pid: int | None = None
-    """Where the kernel log names it."""
 
     @property
     def blame(self) -> Literal["application", "device"]:
@@ -58,12 +53,6 @@ class Xid:
     def __str__(self) -> str:
         known = _OF_THE_APPLICATION.get(self.code) or _OF_THE_DEVICE.get(self.code)
         return f"Xid {self.code} ({known or 'not in our list'})"
-
-
-def xids_in_log(text: str) -> list[Xid]:
-    """Those that a kernel log tells of."""
-    found = _LOG_LINE.finditer(text)
-    return [Xid(int(m["code"]), int(m["pid"]) if m["pid"] else None) for m in found]
 
 
 def faulted(xids: Iterable[Xid], device: str) -> bool:
@@ -91,59 +80,23 @@ class _Event(ctypes.Structure):
     ]
 
 
-class XidEvents:
-    """The Xid codes that one GPU reports; use as a context manager."""
-
-    def __init__(self, nvml: Nvml, uuid: str) -> None:
-        """Collects from now on. Raises NvmlError where that GPU reports none, or not to us."""
-        self._nvml = nvml
-        self._set = ctypes.c_void_p()
-        nvml.call("nvmlEventSetCreate", ctypes.byref(self._set))
-        try:
-            device = nvml.device(uuid)
-            nvml.call("nvmlDeviceRegisterEvents", device, ctypes.c_ulonglong(_XID_EVENT), self._set)
-        except NvmlError:
-            self.close()
-            raise
-
-    def __enter__(self) -> XidEvents:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def take(self, timeout_s: float = 0.0) -> list[int]:
-        """The codes reported since the last take, waiting up to timeout_s for the first one."""
-        codes: list[int] = []
-        event = _Event()
-        wait_ms = int(timeout_s * 1000)
-        while True:
-            try:
-                self._nvml.call("nvmlEventSetWait_v2", self._set, ctypes.byref(event), ctypes.c_uint(wait_ms))
-            except NvmlError as error:
-                if error.timed_out:
-                    return codes
-                raise
-            if event.kind & _XID_EVENT:
-                codes.append(event.data)
-            wait_ms = 0
-
-    def close(self) -> None:
-        """Stop listening. Safe to call twice."""
-        if self._set:
-            self._nvml.call("nvmlEventSetFree", self._set)
-            self._set = ctypes.c_void_p()
-
-
 class XidWatch:
     """Collects the Xids of one GPU while a job runs there; a context manager, or close()."""
 
-    def __init__(self, nvml: Nvml, events: XidEvents) -> None:
-        """Use watch_gpu()."""
-        self._nvml: Nvml | None = nvml
-        self._events = events
+    def __init__(self, nvml: Nvml, uuid: str) -> None:
+        """Collects from now on, and closes `nvml` when it is closed itself.
+
+        Raises NvmlError where that GPU reports none, or not to us.
+        """
+        self._nvml = nvml
+        self._set = ctypes.c_void_p()
+        device = nvml.device(uuid)
+        nvml.call("nvmlEventSetCreate", ctypes.byref(self._set))
+        try:
+            nvml.call("nvmlDeviceRegisterEvents", device, ctypes.c_ulonglong(_XID_EVENT), self._set)
+        except NvmlError:
+            nvml.call("nvmlEventSetFree", self._set)
+            raise
 
     def __enter__(self) -> XidWatch:
         return self
@@ -155,14 +108,26 @@ class XidWatch:
 
     def take(self, timeout_s: float = 0.0) -> list[Xid]:
         """Those since the last take; waits up to timeout_s for the first. Raises NvmlError."""
-        return [Xid(code) for code in self._events.take(timeout_s)]
+        found: list[Xid] = []
+        event = _Event()
+        wait_ms = int(timeout_s * 1000)
+        while True:
+            try:
+                self._nvml.call("nvmlEventSetWait_v2", self._set, ctypes.byref(event), ctypes.c_uint(wait_ms))
+            except NvmlError as error:
+                if error.timed_out:
+                    return found
+                raise
+            if event.kind & _XID_EVENT:
+                found.append(Xid(event.data))
+            wait_ms = 0
 
     def close(self) -> None:
         """Stop watching. Safe to call twice."""
-        nvml, self._nvml = self._nvml, None
-        if nvml is not None:
-            self._events.close()
-            nvml.close()
+        if self._set:
+            self._nvml.call("nvmlEventSetFree", self._set)
+            self._set = ctypes.c_void_p()
+            self._nvml.close()
 
 
 def watch_gpu(device: str, library: str = LIBRARY) -> XidWatch | None:
@@ -174,7 +139,7 @@ def watch_gpu(device: str, library: str = LIBRARY) -> XidWatch | None:
     if nvml is None:
         return None
     try:
-        return XidWatch(nvml, XidEvents(nvml, slot_named(device, nvml.gpus()).gpu.uuid))
+        return XidWatch(nvml, slot_named(device, nvml.gpus()).gpu.uuid)
     except DeviceError as error:
         nvml.close()
         if isinstance(error, NvmlError) and error.unsupported:

@@ -18,7 +18,7 @@ from harness.cli.setup import (
     SandboxOption,
     TargetOption,
     cache_folder,
-    make_sandbox,
+    make_workshop,
     parse_target,
 )
 
@@ -44,18 +44,17 @@ def build(
     from rich.console import Console
 
     from harness.builder.build import build as build_project
-    from harness.builder.toolchain import find_toolchain
     from harness.catalogue import read_project
     from harness.cli.card import print_build
     from harness.errors import UsageError
 
     chosen = parse_target(target)
     projects = [(directory, read_project(directory)) for directory in directories]
-    toolchain = find_toolchain()
+    workshop = make_workshop(sandbox, cache)
+    tracked, toolchain = workshop.sandbox, workshop.toolchain
     missing = toolchain.missing(chosen)
     if missing is not None:
         raise UsageError(f"cannot build for {chosen}: {missing}")
-    tracked = make_sandbox(sandbox)
     builds = cache_folder(cache) / "builds"
     errors = Console(stderr=True)
     all_built = True

@@ -11,12 +11,12 @@ from typing import Literal
 from rich.table import Table
 from rich.text import Text
 
-from harness.errors import InfraError, UsageError
+from harness.errors import InfraError
 from harness.records import Record
 from harness.report.clean import first_line
+from sandboxes.choose import BACKENDS
 from sandboxes.probe import PROMISES, Probed, probe
 
-BACKENDS = ("docker", "bubblewrap", "landlock", "local")
 State = Literal["held", "held, not promised", "open", "broken"]
 _STYLES: dict[State, str] = {
     "held": "green",
@@ -70,10 +70,14 @@ def probe_all() -> tuple[SandboxState, ...]:
 
 
 def _probed(name: str) -> SandboxState:
-    from sandboxes.choose import choose_sandbox
+    from sandboxes.choose import open_sandbox
 
     try:
-        report = probe(choose_sandbox(name))
+        sandbox = open_sandbox(name)
+        try:
+            report = probe(sandbox, str(sandbox.python))
+        finally:
+            sandbox.close()
     except (UsageError, InfraError) as error:
         return SandboxState(name=name, unavailable=first_line(str(error)))
     states = tuple(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from harness.builder.toolchain import Toolchain
     from harness.grade import Grader
     from harness.records import MachineFacts, Protocol, Target
     from sandboxes.tracking import TrackingSandbox
@@ -72,20 +73,40 @@ class Bench:
     machine: MachineFacts
 
 
-def make_sandbox(name: str) -> TrackingSandbox:
-    """The sandbox of that name; warns on stderr where projects are not isolated."""
+@dataclass(frozen=True)
+class Workshop:
+    """Where projects are built: a sandbox, and the tools that jobs find in it."""
+
+    sandbox: TrackingSandbox
+    toolchain: Toolchain
+
+
+def make_workshop(sandbox: str, cache: Path | None) -> Workshop:
+    """The sandbox of that name; says on stderr which it is and why, and warns where nothing isolates.
+
+    Removes what killed runs have left. Raises UsageError when there is no such sandbox.
+    """
+    from harness.builder.description import toolchain_of_image
+    from harness.builder.toolchain import find_toolchain
     from sandboxes.choose import LOCAL_WARNING, choose_sandbox
+    from sandboxes.leftovers import remove_leftovers
     from sandboxes.tracking import TrackingSandbox
 
-    tracked = TrackingSandbox(choose_sandbox(name))
-    if tracked.name == "local":
+    remove_leftovers()
+    choice = choose_sandbox(sandbox)
+    print(f"sandbox {choice.sandbox.name}: {choice.why}", file=sys.stderr)
+    if choice.sandbox.name == "local":
         print(f"warning: {LOCAL_WARNING}", file=sys.stderr)
-    return tracked
+    image = choice.sandbox.image
+    if image is None:
+        toolchain = find_toolchain()
+    else:
+        toolchain = toolchain_of_image(image.description(), image.view(cache_folder(cache)))
+    return Workshop(TrackingSandbox(choice.sandbox), toolchain)
 
 
 def make_bench(target: str, protocol: str, sandbox: str, cache: Path | None) -> Bench:
-    """A grader for this machine; warns on stderr where projects are not isolated."""
-    from harness.builder.toolchain import find_toolchain
+    """A grader for this machine. Raises UsageError."""
     from harness.grade import Grader, GradeSettings
     from harness.machine import machine_facts
 
@@ -94,7 +115,7 @@ def make_bench(target: str, protocol: str, sandbox: str, cache: Path | None) -> 
         protocol=parse_protocol(protocol),
         cache=cache_folder(cache),
     )
-    tracked = make_sandbox(sandbox)
-    toolchain = find_toolchain()
-    machine = machine_facts(toolchain)
-    return Bench(Grader(settings, tracked, toolchain, machine), tracked, machine)
+    workshop = make_workshop(sandbox, cache)
+    machine = machine_facts(workshop.toolchain)
+    grader = Grader(settings, workshop.sandbox, workshop.toolchain, machine)
+    return Bench(grader, workshop.sandbox, machine)

@@ -93,11 +93,10 @@ def check_skill_command(
 def _builder(sandbox: str, cache: Path | None) -> Callable[[Project, Target], BuildResult]:
     """Builds one project; a target whose toolchain is missing here raises UsageError."""
     from harness.builder.build import build
-    from harness.builder.toolchain import find_toolchain
-    from harness.cli.setup import cache_folder, make_sandbox
+    from harness.cli.setup import cache_folder, make_workshop
 
-    chosen, toolchain = make_sandbox(sandbox), find_toolchain()
+    workshop = make_workshop(sandbox, cache)
     folder = cache_folder(cache) / "builds"
     return lambda project, target: (
-        build(project, target, sandbox=chosen, toolchain=toolchain, cache=folder).result
+        build(project, target, sandbox=workshop.sandbox, toolchain=workshop.toolchain, cache=folder).result
     )

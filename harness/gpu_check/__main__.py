@@ -19,7 +19,7 @@ from harness.gpu_check.item import Bench
 from harness.gpu_check.items import ITEMS
 from harness.gpu_check.ledger import Ledger
 from harness.gpu_check.runner import Outcome, run_items
-from sandboxes.choose import choose_sandbox
+from sandboxes.choose import open_sandbox
 from sandboxes.gpu import slot_named
 from sandboxes.nvml import LIBRARY, open_nvml
 
@@ -66,7 +66,7 @@ def _run(chosen: argparse.Namespace, library: str) -> Outcome | None:
         day = datetime.now(UTC).strftime("%Y-%m-%d")
         ledger = Ledger.open(chosen.out, slot.gpu.name, slot.uuid, day, harness.__version__)
         _say(f"gpu-check: {slot.gpu.name} ({slot.uuid}), into {ledger.path}")
-        bench = Bench(nvml, slot, choose_sandbox, Path(folder), library)
+        bench = Bench(nvml, slot, open_sandbox, Path(folder), library)
         return run_items(ITEMS, bench, ledger, budget_s=chosen.budget_s, again=chosen.again, say=_say)
 
 

@@ -11,34 +11,22 @@ import array
 import json
 import os
 import socket
-import sys
 import time
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from harness.errors import HarnessBug, SandboxError
 from harness.judge.arena import Arena, Layout
+from harness.judge.endings import exit_finding
+from harness.judge.worker_job import Source, WorkerPlace, worker_job
 from harness.outcome import Cause
 from harness.records import Finding
-from sandboxes.job import ExitFacts, Job, Limits, Process, Sandbox
+from sandboxes.job import Process, Sandbox
 
-_WORKER = Path(__file__).parents[1] / "worker.py"
 _MESSAGE_BYTES = 1 << 16
 _LOAD_S = 60.0
-_THREADS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-# Of its own for every worker: nothing that one process compiled is loaded by another.
-_JIT_CACHES = {
-    "TRITON_CACHE_DIR": "{scratch}/jit/triton",
-    "TORCHINDUCTOR_CACHE_DIR": "{scratch}/jit/inductor",
-    "TORCH_EXTENSIONS_DIR": "{scratch}/jit/extensions",
-    "CUDA_CACHE_PATH": "{scratch}/jit/cuda",
-    # Inductor's pool of compilers wants a session of its own, which a worker may not have.
-    "TORCHINDUCTOR_COMPILE_THREADS": "1",
-}
 _SPIN_S = 0.05
 _JIT_CALL_S = 120.0  # torch.compile of one small op took 46 s on a loaded two-core machine
-_OUTPUT_SHOWN = 600  # at either end: an error comes first, and torch's backtrace after it
 
 
 class Failed(Exception):
@@ -47,21 +35,6 @@ class Failed(Exception):
     def __init__(self, finding: Finding) -> None:
         super().__init__(finding.message)
         self.finding = finding
-
-
-@dataclass(frozen=True)
-class Source:
-    """What a worker loads."""
-
-    kind: Literal["project", "reference", "null"]
-    path: Path | None = None
-    """The package's __init__.py, or reference.py."""
-    module: str = ""
-    function: str = ""
-    jit: bool = False
-    """The project compiles when it runs: its worker needs a compiler and a place for what it makes."""
-    namespace: str = ""
-    """Where in torch.ops a project's library registers; empty where there is none."""
 
 
 @dataclass(frozen=True)
@@ -80,53 +53,17 @@ class Contender:
     """A worker that is loaded and can be called."""
 
     def __init__(
-        self,
-        source: Source,
-        sandbox: Sandbox,
-        site_directories: list[Path],
-        *,
-        wall_s: float,
-        memory_bytes: int | None,
-        cpus: frozenset[int] | None = None,
-        call_s: float = 30.0,
-        python: Path = Path(sys.executable),
-        in_image: bool = False,
+        self, source: Source, sandbox: Sandbox, place: WorkerPlace, *, wall_s: float, call_s: float = 30.0
     ) -> None:
         """Starts the worker; call load() next. Raises SandboxError when it cannot be started.
 
-        `python` runs it and imports from `site_directories`, which are those of an image with `in_image`,
-        else this machine's. `wall_s` bounds its whole life, `call_s` one exchange (more where the project
-        compiles in it).
+        `wall_s` bounds its whole life, `call_s` one exchange (more where the project compiles in it).
         """
         self._source = source
         self._call_s = max(call_s, _JIT_CALL_S) if source.jit else call_s
         self.operators: int | None = None
         """How many operators are in the project's namespace, as the worker says; None before load()."""
-        inputs = {"worker.py": _WORKER}
-        if source.kind == "project" and source.path is not None:
-            inputs["project"] = source.path.parent
-        readable = [] if in_image else list(site_directories)
-        if source.kind == "reference" and source.path is not None:
-            # The task folders: a reference worker serves one task after another.
-            readable.append(source.path.resolve().parents[2])
-        self._process: Process = sandbox.start(
-            Job(
-                role="run_jit" if source.jit else "run",
-                argv=[
-                    str(python),
-                    "-I",
-                    "-S",
-                    "{scratch}/worker.py",
-                    "{channel}",
-                    *(str(d) for d in site_directories),
-                ],
-                limits=Limits(wall_s=wall_s, memory_bytes=memory_bytes),
-                inputs=inputs,
-                readable=readable,
-                environment={**_THREADS, **(_JIT_CACHES if source.jit else {})},
-                cpus=cpus,
-            )
-        )
+        self._process: Process = sandbox.start(worker_job(source, place, wall_s))
 
     # --- conversation --------------------------------------------------------------------------
 
@@ -326,47 +263,3 @@ def _raised(text: str, doing: str) -> Finding:
     memory = any(mark in text for mark in ("MemoryError", "bad_alloc", "can't allocate memory"))
     cause = Cause.OUT_OF_MEMORY if memory else Cause.OP_RAISED
     return Finding(cause=cause, message=f"the op raised {doing}: {_last_line_first(text)}")
-
-
-_CAUSES: dict[str, Cause] = {
-    "ok": Cause.EXITED_EARLY,
-    "nonzero": Cause.EXITED_EARLY,
-    "signal": Cause.SIGNAL,
-    "oom": Cause.OUT_OF_MEMORY,
-    "wall_timeout": Cause.WALL_TIMEOUT,
-    "cpu_timeout": Cause.WALL_TIMEOUT,
-    "output_limit": Cause.OUTPUT_LIMIT,
-    "disk_limit": Cause.OUTPUT_LIMIT,
-    "gpu_fault": Cause.SIGNAL,
-}
-
-
-def exit_finding(facts: ExitFacts, doing: str) -> Finding:
-    """What the end of a worker means. Raises SandboxError when the sandbox itself failed."""
-    if facts.status == "sandbox_error":
-        raise SandboxError(f"the sandbox could not start a worker: {facts.output.strip()[-_OUTPUT_SHOWN:]}")
-    how = {
-        "ok": "the process exited by itself (code 0)",
-        "nonzero": f"the process exited by itself (code {facts.code})",
-        "signal": f"the process was killed by {_signal_name(facts.signal)}",
-        "oom": f"the process used more memory than allowed ({facts.peak_memory_bytes} bytes)",
-        "wall_timeout": "the process ran into its wall-clock limit",
-        "cpu_timeout": "the process ran into its CPU limit",
-        "output_limit": "the process printed without end",
-        "disk_limit": "the process wrote more than allowed",
-        "gpu_fault": "the GPU reported a fault of the process",
-    }[facts.status]
-    output = facts.output.strip()
-    if len(output) > 2 * _OUTPUT_SHOWN:
-        output = f"{output[:_OUTPUT_SHOWN]}\n...\n{output[-_OUTPUT_SHOWN:]}"
-    message = f"{how} {doing}".strip() + (f"\nits output (untrusted): {output}" if output else "")
-    return Finding(cause=_CAUSES[facts.status], message=message)
-
-
-def _signal_name(number: int | None) -> str:
-    import signal
-
-    try:
-        return signal.Signals(number or 0).name
-    except ValueError:
-        return f"signal {number}"

@@ -10,8 +10,9 @@ from collections.abc import Callable
 
 from harness.catalogue import LoadedTask
 from harness.errors import InfraError
-from harness.judge.contender import Contender, Source
+from harness.judge.contender import Contender
 from harness.judge.problem import Problem
+from harness.judge.worker_job import Source
 
 Start = Callable[[Source], Contender]
 

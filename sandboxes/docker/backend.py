@@ -6,7 +6,8 @@ the size and number of files of the scratch directory, which lies in memory; one
 
 What it does NOT protect: the kernel and the GPU driver are shared with this machine. Who may use the
 engine's socket may do what root may; jobs never see it.
-Invariant: nothing that a student or a job says reaches the engine: not its environment, not its argv.
+Invariant: nothing that a job says is an option, a variable or a command of its container: inside.py gets
+it as data.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ class DockerBackend:
     """Starts jobs in containers; see the module docstring for what that means."""
 
     name = "docker"
+    python = Path(PYTHON)
 
     def __init__(self, engine: DockerEngine, images: Mapping[Role, Image]) -> None:
         """Removes what dead harnesses have left. Raises SandboxError."""
@@ -84,6 +86,11 @@ class DockerBackend:
         for role, image in self._images.items():
             facts |= {f"{role}_{name}": value for name, value in image.provenance().items()}
         return facts
+
+    @property
+    def image(self) -> Image | None:
+        """That of the compilers; None where this backend was given none."""
+        return self._images.get("build")
 
     def close(self) -> None:
         """Let the engine's connections go."""

@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import docker.errors
-import requests.exceptions
 
 from harness.errors import SandboxError
 from sandboxes.cage import Ended, Usage
@@ -40,6 +39,7 @@ _READY_S: Final = 120.0  # as long as running.py waits for what comes next
 _LOOK_S: Final = 0.25
 _ROUND_S: Final = 10.0  # an engine that says nothing for so long after a container's end hangs
 _SECOND_LOOK_S: Final = 0.3  # an engine that stops, or removes a container, is seen to do so after this
+_REMOVED: Final = "a container was removed by somebody else while it ran"
 _WORDS_LINES: Final = 40
 _WORDS_CHARACTERS: Final = 1 << 14
 
@@ -87,6 +87,8 @@ class DockerCage:
             with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
                 self._start(listener)
         except BaseException:
+            if hasattr(self, "channel"):
+                self.channel.close()
             self.release()
             raise
 
@@ -145,17 +147,18 @@ class DockerCage:
         """The container's first process and control group, where we can see them."""
         if pid <= 0:
             return  # in another namespace of process ids: all goes through the engine
-        self._group = ForeignCgroup.of_process(pid, identity)
         try:
+            self._group = ForeignCgroup.of_process(pid, identity)
             parent = int(_status(pid)["PPid"])
-            handle = os.pidfd_open(parent)
+            self._init = os.pidfd_open(parent)
+            # Inside, the first process has number 1. Asked after the handle was there, so that it is no
+            # later process with that number.
+            right = _status(parent).get("NSpid", "").split()[1:] == ["1"] and identity in _groups(parent)
         except (OSError, KeyError, ValueError):
-            return  # it ends already; the engine knows
-        # Inside, the first process has number 1. The handle was open before: the number is not a later one's.
-        if _status(parent).get("NSpid", "").split()[1:] == ["1"] and int(_status(pid)["PPid"]) == parent:
-            self._init = handle
-        else:
-            os.close(handle)
+            right = False  # it ends already
+        if self._init is not None and not right:
+            os.close(self._init)
+            self._init = None
 
     # --- the cage --------------------------------------------------------------------------------
 
@@ -171,7 +174,7 @@ class DockerCage:
         except SandboxError as error:
             return Ended(code=None, problem=str(error))
         if state.get("Status") != "exited":
-            return Ended(code=None, problem="a container was removed by somebody else while it ran")
+            return Ended(code=None, problem=_REMOVED)
         code = int(state["ExitCode"])
         number = code - 128 if 0 < code - 128 <= signal.NSIG else None  # so reports docker-init
         return Ended(
@@ -190,16 +193,19 @@ class DockerCage:
                 self._engine.api.wait(self.name, timeout=_ROUND_S)
                 return
             except docker.errors.NotFound:
-                raise SandboxError("a container was removed by somebody else while it ran") from None
-            except (requests.exceptions.ReadTimeout, requests.exceptions.ConnectionError) as error:
-                if "timed out" not in str(error):
-                    raise SandboxError(f"the Docker engine failed during a job: {explained(error)}") from error
+                raise SandboxError(_REMOVED) from None
+            except docker.errors.DockerException as error:
+                raise SandboxError(f"the Docker engine failed during a job: {explained(error)}") from error
+            except OSError as error:
+                if "timed out" not in str(error):  # it comes under several names
+                    raise SandboxError(
+                        f"the Docker engine went away during a job ({error}): start it again, "
+                        "the trial will be repeated"
+                    ) from error
                 if self._ended_for_us():
                     since = since or time.monotonic()
                     if time.monotonic() - since > _ROUND_S:
                         raise SandboxError("the Docker engine does not answer: restart it") from error
-            except ENGINE_ERRORS as error:
-                raise SandboxError(f"the Docker engine failed during a job: {explained(error)}") from error
 
     def _ended_for_us(self) -> bool:
         """Whether the container's first process has ended, or we have killed it and cannot see."""
@@ -231,11 +237,12 @@ class DockerCage:
         if self._init is not None:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._init, signal.SIGKILL)
-        if self._frozen:
-            self._freeze(False)  # a frozen process does not die
+        if self._frozen:  # a frozen process does not die
+            with suppress(SandboxError):  # wait() tells what is wrong
+                self._freeze(False)
 
     def freeze(self, frozen: bool) -> None:
-        """By the control group where we may (0.1 ms), else by the engine. Raises SandboxError."""
+        """By the control group where we may (1 ms), else by the engine (30 ms). Raises SandboxError."""
         with self._lock:
             if self._released or self._killed:
                 return
@@ -244,9 +251,7 @@ class DockerCage:
     def _freeze(self, frozen: bool) -> None:
         if self._group is not None and self._group.can_freeze():
             if frozen:
-                MINDER.watch_container(
-                    self.name, self._engine.socket, self._folder, self._group.thaw_order()
-                )
+                MINDER.watch_container(self.name, self._engine.socket, self._folder, self._group.thaw_order())
             self._group.freeze(frozen)
         else:
             with asking("freeze or thaw a container"), suppress(docker.errors.NotFound):
@@ -300,3 +305,7 @@ class DockerCage:
 def _status(pid: int) -> dict[str, str]:
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+def _groups(pid: int) -> str:
+    return Path(f"/proc/{pid}/cgroup").read_text()

@@ -94,6 +94,10 @@ class Image:
                     return stream.read()
         raise SandboxError(f"{path} of {self.reference} is no file of at most {limit} bytes: make image")
 
+    def description(self) -> bytes:
+        """What it says of its toolchain. Raises SandboxError."""
+        return self.read(DESCRIPTION)
+
     def view(self, cache: Path) -> Path:
         """The directory with the files that its description lists; made once. Raises SandboxError."""
         place = cache / "images" / self.id.removeprefix("sha256:")[:12]
@@ -116,7 +120,7 @@ class Image:
         return place
 
     def _fill(self, folder: Path) -> None:
-        trees, links = _listed(self.read(DESCRIPTION), self.reference)
+        trees, links = _listed(self.description(), self.reference)
         writer = _Writer(folder)
         with self._container() as container:
             for tree in trees:

@@ -98,6 +98,12 @@ class ThreadSandbox:
         self.processes.append(ThreadProcess(self._script, self._facts))
         return self.processes[-1]
 
+    def prepare(self, job: Job, count: int = 1) -> None: ...
+
+    def settle(self) -> None: ...
+
+    def close(self) -> None: ...
+
 
 class HonestWorker:
     """A script that does what worker.py does, with `act` for a project, and records what it is told."""

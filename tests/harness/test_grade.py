@@ -105,7 +105,12 @@ def test_stages_are_observed_in_order(grader: Grader) -> None:
 def test_full_protocol_is_refused(toolchain: Toolchain, tmp_path: Path) -> None:
     """The protocol that is not there yet is refused before anything runs."""
     with pytest.raises(UsageError, match="full protocol is not built yet"):
-        Grader(settings(tmp_path, protocol="full"), CagedSandbox(LocalBackend()), toolchain, machine_facts(toolchain))
+        Grader(
+            settings(tmp_path, protocol="full"),
+            CagedSandbox(LocalBackend()),
+            toolchain,
+            machine_facts(toolchain),
+        )
 
 
 def test_missing_compiler_is_refused(toolchain: Toolchain, tmp_path: Path) -> None:

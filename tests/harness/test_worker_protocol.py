@@ -15,8 +15,9 @@ torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 from harness.builder.toolchain import Toolchain
 from harness.judge.arena import Arena, Layout
 from harness.judge.check import Outputs
-from harness.judge.contender import CallTimes, Contender, Failed, Source
+from harness.judge.contender import CallTimes, Contender, Failed
 from harness.judge.problem import Problem, Tensors
+from harness.judge.worker_job import Source, WorkerPlace
 from harness.outcome import Cause
 from harness.records import Workload
 from sandboxes.tracking import TrackingSandbox
@@ -35,7 +36,11 @@ def start(toolchain: Toolchain, sandbox: TrackingSandbox) -> Iterator[Start]:
         assert toolchain.torch_root is not None
         started.append(
             Contender(
-                source, sandbox, [toolchain.torch_root.parent], wall_s=120, memory_bytes=2 << 30, call_s=20
+                source,
+                sandbox,
+                WorkerPlace((toolchain.torch_root.parent,), memory_bytes=2 << 30),
+                wall_s=120,
+                call_s=20,
             )
         )
         started[-1].load()

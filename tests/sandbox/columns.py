@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 from harness.errors import InfraError, UsageError
-from sandboxes.choose import choose_sandbox
+from sandboxes.choose import open_sandbox
 from sandboxes.outside import blocked_ancestor
 from sandboxes.users import FreeUsers
 from tests.sandbox.expected import Column
@@ -36,7 +36,7 @@ def measure(column: Column, battery: Path) -> Report:
     if not as_user and os.geteuid() != 0 and backend != "docker":
         raise Unavailable("needs root")
     try:
-        sandbox = choose_sandbox(backend)
+        sandbox = open_sandbox(backend)
     except (UsageError, InfraError) as error:
         raise Unavailable(str(error)) from error
     return observe(sandbox, battery)

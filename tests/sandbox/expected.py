@@ -50,6 +50,8 @@ _KERNEL: Final = _may("no filter on system calls; the kernel's settings decide")
 _SAME_USER: Final = Hole("the job's user is yours")
 _NO_QUOTA: Final = Hole("scratch is an ordinary directory: only single files are limited")
 _UNSEEN: Final = Hole("the watchdog sees mapped memory only")
+_NO_GROUPS: Final = _may("without control groups a watchdog sees mapped memory only")
+_NOT_MEDIATED: Final = Hole("Landlock does not mediate it, and the job's user is yours")
 
 _LOCAL: Final[dict[str, Hole]] = {
     "write_beside": _FILES,
@@ -97,6 +99,7 @@ _LOCAL: Final[dict[str, Hole]] = {
 }
 _LOCAL_AS_USER: Final[dict[str, Hole]] = {
     "write_home": _SAME_USER,
+    "write_metadata": _SAME_USER,
     "write_toolkit": _SAME_USER,
     "write_harness": _may("the job's user is yours"),
     "write_first_program": _may("the job's user is yours"),
@@ -111,16 +114,30 @@ _LOCAL_AS_USER: Final[dict[str, Hole]] = {
     "process_vm": _may("the job's user is yours"),
     "proc_mem": _may("the job's user is yours"),
     "sched_others": _SAME_USER,
+    "prlimit_others": _SAME_USER,
     "fork_bomb": Hole("a limit per user would count your own processes too"),
     "thread_bomb": Hole("a limit per user would count your own processes too"),
 }
 
+_LANDLOCK: Final[dict[str, Hole]] = {
+    "disk_bomb": _NO_QUOTA,
+    "inode_bomb": _NO_QUOTA,
+    "memory_unmapped": _NO_GROUPS,
+}
+_LANDLOCK_AS_USER: Final[dict[str, Hole]] = {
+    "write_metadata": _NOT_MEDIATED,
+    "sched_others": _NOT_MEDIATED,
+    "prlimit_others": _NOT_MEDIATED,
+    "fork_bomb": _may("a limit per user would count your own processes too"),
+    "thread_bomb": _may("a limit per user would count your own processes too"),
+}
+
 HOLES: Final[dict[Column, dict[str, Hole]]] = {
     "docker": {},
-    "bubblewrap": {},
-    "bubblewrap as user": {},
-    "landlock": {},
-    "landlock as user": {},
+    "bubblewrap": {"memory_unmapped": _NO_GROUPS},
+    "bubblewrap as user": {"memory_unmapped": _NO_GROUPS},
+    "landlock": _LANDLOCK,
+    "landlock as user": _LANDLOCK | _LANDLOCK_AS_USER,
     "local": _LOCAL,
     "local as user": _LOCAL | _LOCAL_AS_USER,
 }

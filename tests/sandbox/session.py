@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Literal
 
 from harness.errors import InfraError, UsageError
-from sandboxes.choose import choose_sandbox
+from sandboxes.choose import open_sandbox
 from sandboxes.job import ExitFacts, Job, Limits, Process, Sandbox
 from sandboxes.scratch import MAX_BYTES, CollectError
 from tests.sandbox.catalogue import Attack, all_attacks
@@ -102,7 +102,9 @@ class _Session:
     def together(self, attacks: list[Attack]) -> list[Observation]:
         """Harmless attacks, one after another in one job, while another trial runs beside it."""
         world = self._world
-        other = self._start(["alone", "sleeper"], limits(wall_s=120), {"other-trial": world.folder / "other-trial"})
+        other = self._start(
+            ["alone", "sleeper"], limits(wall_s=120), {"other-trial": world.folder / "other-trial"}
+        )
         before = segments()
         process = self._start(
             [a.name for a in attacks], limits(wall_s=120), {"given": world.folder / "given"}
@@ -353,7 +355,7 @@ def dump_report(report: Report) -> str:
 def main() -> None:
     """Exits with UNAVAILABLE, and a reason on stderr, where the backend cannot be had."""
     try:
-        sandbox = choose_sandbox(sys.argv[1])
+        sandbox = open_sandbox(sys.argv[1])
     except (UsageError, InfraError) as error:
         sys.stderr.write(f"{error}\n")
         sys.exit(UNAVAILABLE)

@@ -18,7 +18,7 @@ from harness.cli.diagnostic_view import diagnostic_lines
 from harness.outcome import Cause
 from harness.records import BuildResult, Diagnostic, Finding
 from harness.report.clean import message_of
-from sandboxes.choose import choose_sandbox
+from sandboxes.choose import open_sandbox
 from sandboxes.job import Job, Limits
 from tests.fakes.trials import grade
 from tests.sandbox.catalogue import FOLDER
@@ -33,7 +33,7 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> str:
         pytest.skip("no gcc: attacks are compiled here (apt-get install gcc)")
     program = tmp_path_factory.mktemp("escapes") / "program"
     subprocess.run(["gcc", str(FOLDER / "terminal_escapes.c"), "-o", str(program)], check=True)
-    process = choose_sandbox("local").start(
+    process = open_sandbox("local").start(
         Job(
             role="run",
             argv=["{scratch}/program"],

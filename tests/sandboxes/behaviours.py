@@ -204,7 +204,7 @@ print([n for n in range(3, 99) if os.path.lexists(f"/proc/self/fd/{n}")
             ("import os; os.kill(os.getpid(), 11)", "signal", None, 11),
             ("import os; os.kill(os.getpid(), 9)", "signal", None, 9),
             ("import os; os.abort()", "signal", None, 6),
-            ("f = open('big', 'wb'); import signal; signal.signal(25, signal.SIG_DFL); f.write(bytes(4 << 20))",
+            ("import signal; signal.signal(25, signal.SIG_DFL); open('big', 'wb').write(bytes(4 << 20))",
              "disk_limit", None, 25),
         ],
         ids=["ok", "three", "ninety-seven", "segv", "kill", "abort", "file size"],
@@ -413,7 +413,7 @@ channel.send(b"done")
 
     def test_a_module_that_is_missing_is_ours(self, start: Starter) -> None:
         """A preload that fails raises SandboxError with the reason."""
-        with pytest.raises(SandboxError, match="ModuleNotFoundError.*no_such_module"):
+        with pytest.raises(SandboxError, match=r"ModuleNotFoundError.*no_such_module"):
             start("pass", preload=("no_such_module",))
 
     # --- what is left ----------------------------------------------------------------------------
@@ -434,7 +434,10 @@ os.link("other", "hard.txt")
         facts = end_of(process)
         assert facts.status == "ok", facts.output
         copies = process.collect(["*.txt"], tmp_path)
-        assert [(path.name, path.read_text()) for path in copies] == [("more.txt", "more"), ("wanted.txt", "yes")]
+        assert [(path.name, path.read_text()) for path in copies] == [
+            ("more.txt", "more"),
+            ("wanted.txt", "yes"),
+        ]
 
     def test_close_ends_it(self, temporary: Path, start: Starter) -> None:
         """close() kills the job, and leaves no folder; it may be called twice."""
@@ -456,7 +459,7 @@ os.link("other", "hard.txt")
 
     def test_a_program_that_is_missing_is_ours(self, start: Starter) -> None:
         """A program that cannot be executed is the sandbox's failure, not the job's."""
-        with pytest.raises(SandboxError, match="No such file.*/no/such/program"):
+        with pytest.raises(SandboxError, match=r"No such file.*/no/such/program"):
             start("", argv=["/no/such/program"])
 
     def test_an_input_that_is_missing_is_ours(self, temporary: Path, start: Starter, tmp_path: Path) -> None:
@@ -537,8 +540,8 @@ print(json.dumps([[path for path in sys.argv[1:] if seen(path)], len(glob.glob("
         """Nothing can be written outside the scratch directory but to empty places that vanish with it."""
         code = """
 import os
-for place in ("/", "/etc", "/usr", "/usr/bin", "/usr/lib", "/bin", "/proc/sys/kernel", "/sys/fs/cgroup", "/opt",
-              "/home", "/root", "/var/tmp", "/liftbench", "/liftbench-channel", "/run", "/var/run"):
+for place in ("/", "/etc", "/usr", "/usr/bin", "/usr/lib", "/bin", "/proc/sys/kernel", "/sys/fs/cgroup",
+              "/opt", "/home", "/root", "/var/tmp", "/liftbench", "/liftbench-channel", "/run", "/var/run"):
     try:
         open(place + "/planted", "w").close(); print("WRITTEN", place)
     except OSError:

@@ -24,7 +24,7 @@ def python() -> str:
 
 @pytest.fixture
 def start(backend: Backend, python: str) -> Iterator[Starter]:
-    """Starts Python code in a sandbox of `backend`, a fixture of the test's module; ends it after the test."""
+    """Starts Python code in a sandbox of `backend`, a fixture of the test's module; ends it afterwards."""
     starter = Starter(backend, python)
     yield starter
     starter.close()

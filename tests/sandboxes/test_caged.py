@@ -26,6 +26,8 @@ class CountingBackend:
     """The local backend; remembers its cages."""
 
     name = "local"
+    python = Path(sys.executable)
+    image = None
 
     def __init__(self) -> None:
         self._inner = LocalBackend()
@@ -33,6 +35,8 @@ class CountingBackend:
 
     def facts(self) -> dict[str, str]:
         return self._inner.facts()
+
+    def close(self) -> None: ...
 
     def cage(self, job: Job) -> HostCage:
         self.cages.append(self._inner.cage(job))
@@ -203,6 +207,8 @@ class BrokenBackend:
     """Makes broken cages."""
 
     name = "broken"
+    python = Path(sys.executable)
+    image = None
 
     def __init__(self) -> None:
         self.cages: list[BrokenCage] = []
@@ -210,6 +216,8 @@ class BrokenBackend:
 
     def facts(self) -> dict[str, str]:
         return {}
+
+    def close(self) -> None: ...
 
     def cage(self, job: Job) -> Cage:
         self.cages.append(BrokenCage())

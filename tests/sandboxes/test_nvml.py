@@ -11,7 +11,7 @@ import pytest
 
 from harness.errors import DeviceError
 from sandboxes.nvml import GpuMemory, GpuProcess, MigInstance, NvmlError, open_nvml
-from sandboxes.xid import Xid, XidEvents, faulted, watch_gpu, xids_in_log
+from sandboxes.xid import Xid, XidWatch, faulted, watch_gpu
 from tests.fakes.nvml import OLD, SLICED, SLICES, WHOLE, compile_nvml
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
@@ -94,7 +94,7 @@ def test_what_a_gpu_does_not_support_is_none(library: str, state: Path) -> None:
         clocks = nvml.clocks(OLD)
         assert (clocks.sm_mhz, clocks.held_down_by) == (None, None)
         with pytest.raises(NvmlError, match="Not Supported"):
-            XidEvents(nvml, OLD)
+            XidWatch(nvml, OLD)
     assert watch_gpu(OLD, library) is None
 
 
@@ -165,14 +165,3 @@ def test_a_sick_gpu_is_never_held_against_a_job(code: int) -> None:
 def test_no_xid_is_no_fault() -> None:
     """Nothing reported, nothing to blame."""
     assert faulted([], WHOLE) is False
-
-
-def test_the_kernel_log_names_the_process() -> None:
-    """Both spellings of the pid are read, and lines of others are not."""
-    log = (
-        "[1.0] usb 1-1: Xid (nothing): 13, pid=1\n"
-        "[2.0] NVRM: Xid (PCI:0000:18:00): 31, pid=1234, name=python3, Ch 00000008\n"
-        "[3.0] NVRM: Xid (PCI:0000:18:00): 13, pid='77', name=a, Graphics Exception\n"
-        "[4.0] NVRM: Xid (PCI:0000:18:00): 79, GPU has fallen off the bus.\n"
-    )
-    assert xids_in_log(log) == [Xid(31, 1234), Xid(13, 77), Xid(79)]

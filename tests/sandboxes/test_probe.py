@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sandboxes.choose import choose_sandbox
+from sandboxes.choose import open_sandbox
 from sandboxes.job import ExitFacts, Job, Process, Status
 from sandboxes.probe import PROMISES, ProbeReport, probe, promised_by
 from sandboxes.probing import ATTEMPTS
@@ -18,14 +18,15 @@ from sandboxes.probing import ATTEMPTS
 @pytest.fixture(scope="module")
 def local() -> ProbeReport:
     """A probe of the backend that promises next to nothing."""
-    return probe(choose_sandbox("local"))
+    return probe(open_sandbox("local"))
 
 
 def test_every_promise_has_an_attempt() -> None:
     """What is shown to people is what is tried, and backends promise nothing else."""
     assert list(ATTEMPTS) == list(PROMISES)
     for backend in ("docker", "bubblewrap", "landlock", "local"):
-        assert promised_by(backend) <= set(PROMISES)
+        assert promised_by(backend, root=True) <= set(PROMISES)
+        assert promised_by(backend, root=False) <= promised_by(backend, root=True)
 
 
 def test_local_keeps_what_it_promises(local: ProbeReport) -> None:
@@ -48,7 +49,7 @@ class _Answer:
 
     output: str
     status: Status = "ok"
-    name: str = "docker"
+    name: str = "bubblewrap"
 
     def facts(self) -> dict[str, str]:
         return {}

@@ -438,7 +438,9 @@ def test_a_build_that_takes_too_long_is_stopped(real, tmp_path):
     )
     if real.missing("cpu") is not None:
         pytest.skip(str(real.missing("cpu")))
-    built = build(endless, "cpu", sandbox=CagedSandbox(LocalBackend()), toolchain=real, cache=tmp_path, wall_s=1.5)
+    built = build(
+        endless, "cpu", sandbox=CagedSandbox(LocalBackend()), toolchain=real, cache=tmp_path, wall_s=1.5
+    )
     assert built.result.finding is not None
     assert built.result.finding.cause is Cause.BUILD_TIMEOUT
 

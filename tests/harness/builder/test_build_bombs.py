@@ -57,5 +57,11 @@ def test_a_bomb_is_stopped_and_nothing_of_it_stays(name: str, toolchain: Toolcha
     assert result.finding is not None and result.finding.cause is cause, result.finding
     assert [(d.kind, d.file) for d in result.diagnostics] == [(kind, source)], result.diagnostics
     assert processes_naming(Path(source).stem) == []
-    good = build(project(toml=binding), "cpu", sandbox=CagedSandbox(LocalBackend()), toolchain=toolchain, cache=tmp_path)
+    good = build(
+        project(toml=binding),
+        "cpu",
+        sandbox=CagedSandbox(LocalBackend()),
+        toolchain=toolchain,
+        cache=tmp_path,
+    )
     assert good.result.ok, good.result.finding

@@ -19,7 +19,7 @@ from harness.gpu_check.item import Bench, FellShort, Item, NotHere
 from harness.gpu_check.items import ITEMS
 from harness.gpu_check.sandbox_items import BACKENDS, freeze, hang, known, residue
 from harness.gpu_check.sandbox_items import fault as illegal_access
-from sandboxes.choose import choose_sandbox
+from sandboxes.choose import open_sandbox
 from sandboxes.gpu import GpuSlot
 from sandboxes.job import Job, Process, Sandbox
 from sandboxes.nvml import open_nvml
@@ -51,7 +51,7 @@ class WithoutDevice:
 
     def __init__(self, events: Path | None = None, code: int = 0) -> None:
         """`events`: where the made-up GPU reports the Xid `code` as soon as something runs."""
-        self._inner, self._events, self._code = choose_sandbox("local"), events, code
+        self._inner, self._events, self._code = open_sandbox("local"), events, code
 
     def facts(self) -> dict[str, str]:
         """The inner one's."""

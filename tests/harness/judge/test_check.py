@@ -14,7 +14,8 @@ torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 
 from harness.catalogue import LoadedTask
 from harness.judge.check import check, problems, repeatable
-from harness.judge.contender import Contender, Source
+from harness.judge.contender import Contender
+from harness.judge.worker_job import Source, WorkerPlace
 from harness.outcome import Cause
 from harness.records import CheckResult
 from tests.fakes.overlays import throw_away_task
@@ -26,7 +27,7 @@ PROJECT = Source("project", Path(__file__), "scale", "scale")
 def run_check(act: Callable[..., None], loaded: LoadedTask | None = None) -> tuple[CheckResult, HonestWorker]:
     """Check a project that is a Python function on `scale`, or on another task."""
     worker = HonestWorker(act)
-    contender = Contender(PROJECT, ThreadSandbox(worker), [], wall_s=60, memory_bytes=None)
+    contender = Contender(PROJECT, ThreadSandbox(worker), WorkerPlace(()), wall_s=60)
     try:
         contender.load()
         return check(contender, loaded or throw_away_task("scale"), "cpu"), worker

@@ -13,8 +13,10 @@ torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 
 from harness.errors import HarnessBug, SandboxError
 from harness.judge.arena import Arena, Layout
-from harness.judge.contender import CallTimes, Contender, Failed, Source, exit_finding
+from harness.judge.contender import CallTimes, Contender, Failed
+from harness.judge.endings import exit_finding
 from harness.judge.problem import Problem
+from harness.judge.worker_job import Source, WorkerPlace
 from harness.outcome import Cause
 from sandboxes.job import ExitFacts, Status
 from tests.fakes.overlays import throw_away_task
@@ -40,7 +42,7 @@ def contender_of(
 ) -> tuple[Contender, ThreadSandbox]:
     """A contender whose worker is `script`, in a thread."""
     sandbox = ThreadSandbox(script, facts)
-    return Contender(source, sandbox, [], wall_s=60, memory_bytes=None, call_s=call_s), sandbox
+    return Contender(source, sandbox, WorkerPlace(()), wall_s=60, call_s=call_s), sandbox
 
 
 def answering(*answers: bytes) -> Script:
@@ -273,3 +275,15 @@ def test_job_of_a_worker() -> None:
     assert job.argv[1:3] == ["-I", "-S"]
     assert set(job.inputs) == {"worker.py", "project"}
     assert job.environment == {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+
+
+@pytest.mark.parametrize("in_image", [False, True])
+def test_a_worker_in_an_image_runs_the_images_python(in_image: bool) -> None:
+    """It imports from the same paths either way; this machine's are shown to it only where they are meant."""
+    sandbox = ThreadSandbox(HonestWorker(lambda *a: None))
+    site, python = Path("/opt/site"), Path("/opt/venv/bin/python")
+    Contender(PROJECT, sandbox, WorkerPlace((site,), python, in_image), wall_s=60).close()
+    (job,) = sandbox.jobs
+    assert (job.preload, job.site) == (("torch",), (site,))
+    assert job.argv[0] == str(python) and job.argv[-1] == str(site)
+    assert (site in job.readable) == (not in_image)

@@ -13,8 +13,9 @@ torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 
 from harness.errors import HarnessBug
 from harness.judge.check import problems
-from harness.judge.contender import Contender, Source
+from harness.judge.contender import Contender
 from harness.judge.timing import Contenders, _paired, _ratio, pinned, runnable_threads, time_project
+from harness.judge.worker_job import Source, WorkerPlace
 from harness.outcome import Cause
 from harness.records import TimingResult
 from tests.fakes.overlays import throw_away_task
@@ -37,7 +38,7 @@ def slow(out: torch.Tensor, x: torch.Tensor, *, alpha: float) -> None:
 
 def loaded(worker: HonestWorker, source: Source) -> Contender:
     """A contender that is ready."""
-    contender = Contender(source, ThreadSandbox(worker), [], wall_s=600, memory_bytes=None)
+    contender = Contender(source, ThreadSandbox(worker), WorkerPlace(()), wall_s=600)
     contender.load()
     return contender
 
@@ -53,7 +54,7 @@ def run_timing(
         student=loaded(student, PROJECT),
         references={"eager": loaded(HonestWorker(reference), REFERENCE)},
         null=loaded(HonestWorker(lambda *operands, **scalars: None, claim_ns=0), Source("null")),
-        fresh_student=lambda: Contender(PROJECT, ThreadSandbox(fresh()), [], wall_s=600, memory_bytes=None),
+        fresh_student=lambda: Contender(PROJECT, ThreadSandbox(fresh()), WorkerPlace(()), wall_s=600),
     )
     try:
         timed = problems(throw_away_task("scale"), "cpu", timed_only=True)

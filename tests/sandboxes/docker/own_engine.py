@@ -35,7 +35,11 @@ class OwnEngine:
             options = f"size={data_bytes}"
             subprocess.run(["mount", "-t", "tmpfs", "-o", options, "none", self.data], check=True)
         self.environment = {"DOCKER_HOST": f"unix://{self.place}/socket"}
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            self.remove()
+            raise
 
     def start(self) -> None:
         """Start it (again), and wait until it answers."""
@@ -52,8 +56,7 @@ class OwnEngine:
         deadline = time.monotonic() + _START_S
         while isinstance(found := DockerEngine.connect(self.environment), str):
             if self._daemon.poll() is not None or time.monotonic() > deadline:
-                reason = (self.place / "log").read_text()[-300:]
-                self.remove()
+                reason = (self.place / "log").read_text()[-3000:]
                 pytest.skip(f"a second Docker engine does not start here: {reason}")
             time.sleep(0.1)
         self.engine = found
@@ -62,7 +65,8 @@ class OwnEngine:
         """As a crash would; containers run on."""
         self._daemon.kill()
         self._daemon.wait()
-        (self.place / "pid").unlink(missing_ok=True)
+        # Its containerd dies with it. Where process 1 reaps nobody, the next engine would take it for alive.
+        (self.place / "run/containerd/containerd.pid").unlink(missing_ok=True)
 
     def stop(self) -> None:
         """As an update of its package would; it ends its containers."""

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 PLACE = "opt/liftbench/venv"
-_LEFT_OUT = re.compile(r"/(test|tests|idlelib|ensurepip|lib2to3|tkinter|turtledemo|site-packages|config-[^/]*)(/|$)")
+_LEFT_OUT = re.compile(
+    r"/(test|tests|idlelib|ensurepip|lib2to3|tkinter|turtledemo|site-packages|config-[^/]*)(/|$)"
+)
 _EMPTY = ("dev", "etc", "proc", "scratch", "sys", "tmp", "root", "run", "usr/bin", "var/tmp")
 
 

@@ -15,7 +15,9 @@ from tests.fakes.sandbox import FakeSandbox, exit_facts
 
 def calls_of(real: Toolchain, tmp_path, source: str, **how) -> BinaryCalls:
     """The evidence in a library of one C++ file, for the cuda target."""
-    found = binary_calls(shared_library(tmp_path, source, cxx=True, **how), "cuda", real, CagedSandbox(LocalBackend()))
+    found = binary_calls(
+        shared_library(tmp_path, source, cxx=True, **how), "cuda", real, CagedSandbox(LocalBackend())
+    )
     assert found is not None
     return found
 

@@ -1,0 +1,57 @@
+"""What the end of a worker means for whoever was judged in it.
+
+Owns: from exit facts to a cause and words. Does not own: what a worker said while it lived (contender.py).
+Invariant: the sandbox's own failure is never a finding.
+"""
+
+from __future__ import annotations
+
+import signal
+
+from harness.errors import SandboxError
+from harness.outcome import Cause
+from harness.records import Finding
+from sandboxes.job import ExitFacts
+
+_OUTPUT_SHOWN = 600  # at either end: an error comes first, and torch's backtrace after it
+
+_CAUSES: dict[str, Cause] = {
+    "ok": Cause.EXITED_EARLY,
+    "nonzero": Cause.EXITED_EARLY,
+    "signal": Cause.SIGNAL,
+    "oom": Cause.OUT_OF_MEMORY,
+    "wall_timeout": Cause.WALL_TIMEOUT,
+    "cpu_timeout": Cause.WALL_TIMEOUT,
+    "output_limit": Cause.OUTPUT_LIMIT,
+    "disk_limit": Cause.OUTPUT_LIMIT,
+    "gpu_fault": Cause.SIGNAL,
+}
+
+
+def exit_finding(facts: ExitFacts, doing: str) -> Finding:
+    """What the end of a worker means. Raises SandboxError when the sandbox itself failed."""
+    if facts.status == "sandbox_error":
+        raise SandboxError(f"the sandbox could not start a worker: {facts.output.strip()[-_OUTPUT_SHOWN:]}")
+    how = {
+        "ok": "the process exited by itself (code 0)",
+        "nonzero": f"the process exited by itself (code {facts.code})",
+        "signal": f"the process was killed by {_signal_name(facts.signal)}",
+        "oom": f"the process used more memory than allowed ({facts.peak_memory_bytes} bytes)",
+        "wall_timeout": "the process ran into its wall-clock limit",
+        "cpu_timeout": "the process ran into its CPU limit",
+        "output_limit": "the process printed without end",
+        "disk_limit": "the process wrote more than allowed",
+        "gpu_fault": "the GPU reported a fault of the process",
+    }[facts.status]
+    output = facts.output.strip()
+    if len(output) > 2 * _OUTPUT_SHOWN:
+        output = f"{output[:_OUTPUT_SHOWN]}\n...\n{output[-_OUTPUT_SHOWN:]}"
+    message = f"{how} {doing}".strip() + (f"\nits output (untrusted): {output}" if output else "")
+    return Finding(cause=_CAUSES[facts.status], message=message)
+
+
+def _signal_name(number: int | None) -> str:
+    try:
+        return signal.Signals(number or 0).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,79 @@
+"""The sandbox job of one worker.
+
+Owns: what a worker is started with: its role, files, environment and limits. Does not own: talking to it
+(contender.py). Invariant: two workers of the same kind get the same job but for what they load, so that
+one that stands by fits either.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from sandboxes.job import Job, Limits
+
+_WORKER = Path(__file__).parents[1] / "worker.py"
+_PRELOAD = ("torch",)
+_THREADS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+# Of its own for every worker: nothing that one process compiled is loaded by another.
+_JIT_CACHES = {
+    "TRITON_CACHE_DIR": "{scratch}/jit/triton",
+    "TORCHINDUCTOR_CACHE_DIR": "{scratch}/jit/inductor",
+    "TORCH_EXTENSIONS_DIR": "{scratch}/jit/extensions",
+    "CUDA_CACHE_PATH": "{scratch}/jit/cuda",
+    # Inductor's pool of compilers wants a session of its own, which a worker may not have.
+    "TORCHINDUCTOR_COMPILE_THREADS": "1",
+}
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a worker loads."""
+
+    kind: Literal["project", "reference", "null"]
+    path: Path | None = None
+    """The package's __init__.py, or reference.py."""
+    module: str = ""
+    function: str = ""
+    jit: bool = False
+    """The project compiles when it runs: its worker needs a compiler and a place for what it makes."""
+    namespace: str = ""
+    """Where in torch.ops a project's library registers; empty where there is none."""
+
+
+@dataclass(frozen=True)
+class WorkerPlace:
+    """Where workers run, whatever they load."""
+
+    site: tuple[Path, ...]
+    """Directories that torch is imported from."""
+    python: Path = Path(sys.executable)
+    in_image: bool = False
+    """Both are paths in an image, which brings these files; else they are this machine's."""
+    memory_bytes: int | None = None
+    cpus: frozenset[int] | None = None
+
+
+def worker_job(source: Source, place: WorkerPlace, wall_s: float) -> Job:
+    """The job of a worker that will load `source` and live for at most `wall_s`."""
+    inputs = {"worker.py": _WORKER}
+    if source.kind == "project" and source.path is not None:
+        inputs["project"] = source.path.parent
+    readable = () if place.in_image else place.site
+    if source.kind == "reference" and source.path is not None:
+        # The task folders: a reference worker serves one task after another.
+        readable = (*readable, source.path.resolve().parents[2])
+    python = [str(place.python), "-I", "-S"]
+    return Job(
+        role="run_jit" if source.jit else "run",
+        argv=[*python, "{scratch}/worker.py", "{channel}", *(str(d) for d in place.site)],
+        limits=Limits(wall_s=wall_s, memory_bytes=place.memory_bytes),
+        inputs=inputs,
+        readable=readable,
+        environment={**_THREADS, **(_JIT_CACHES if source.jit else {})},
+        cpus=place.cpus,
+        preload=_PRELOAD,
+        site=place.site,
+    )
