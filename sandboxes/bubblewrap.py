@@ -150,6 +150,7 @@ class BubblewrapBackend:
                     "scratch": None if uid is None else _sized(folder, job),
                 },
                 uid=uid,
+                leaves_group=job.role == "build",
                 cgroup=group_for(job, self._groups, scratch_counts=True),
                 descriptors=[filter_file],
                 inside_signals=False,

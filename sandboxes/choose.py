@@ -31,8 +31,10 @@ _IN_POD = "KUBERNETES_SERVICE_HOST"
 
 
 def _docker() -> Backend:
-    from sandboxes.docker.backend import DockerBackend
-
+    try:
+        from sandboxes.docker.backend import DockerBackend
+    except ModuleNotFoundError as error:
+        raise SandboxError(f"the Python package {error.name} is missing: pip install docker") from error
     return DockerBackend.open(os.environ, __version__)
 
 

@@ -57,6 +57,8 @@ class Start:
     inside_signals: bool = True
     """The child's exit status is the job's own; False where a monitor reports 128 + signal."""
     caps_scratch: bool = False
+    leaves_group: bool = False
+    """Its processes may leave its process group: only a control group freezes all of them."""
 
 
 class HostCage:
@@ -150,8 +152,8 @@ class HostCage:
                 kill_user(self._start.uid)
 
     def freeze(self, frozen: bool) -> None:
-        """By cgroup, else by signal to the process group, which a running job cannot leave."""
-        if self._start.cgroup is not None:
+        """By signal to the process group, since that is faster, where no process can leave it."""
+        if self._start.leaves_group and self._start.cgroup is not None:
             self._start.cgroup.freeze(frozen)
         else:
             self._signal_group(signal.SIGSTOP if frozen else signal.SIGCONT)

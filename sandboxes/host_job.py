@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from harness.errors import SandboxError
 from sandboxes.cgroups import Cgroup, Cgroups
+from sandboxes.escapes import refusing_escapes
 from sandboxes.gpu import (
     checked_environment,
     device_environment,
@@ -61,18 +62,10 @@ def environment_of(job: Job, scratch: str, gpu: HostGpu | None = None) -> dict[s
     return base | checked_environment(job.environment) | dict(gpu.environment if gpu else ())
 
 
-def refused_escapes(job: Job) -> tuple[str, ...]:
-    """System calls by which a process would leave what is killed and frozen as one.
-
-    A session is killed; a process group is frozen. Ninja gives every compiler a group of its own.
-    """
-    return ("setsid",) if job.role == "build" else ("setsid", "setpgid", "sched_setaffinity")
-
-
 def profile_for(job: Job, *, sockets: bool = True) -> bytes:
     """Our seccomp profile for this machine, without what `job` may not do. Raises SandboxError."""
     machine = os.uname().machine
-    return compile_filter(profile(), machine, also_refuse=refused_escapes(job), sockets=sockets)
+    return refusing_escapes(job, machine, compile_filter(profile(), machine, sockets=sockets))
 
 
 def new_folder(uid: int | None, *, scratch: bool = True) -> Path:

@@ -19,9 +19,9 @@ import sys
 import sysconfig
 from pathlib import Path
 
-from sandboxes.escapes import refusing
+from sandboxes.escapes import refusing_escapes
 from sandboxes.host_cage import INSIDE, HostCage, Start
-from sandboxes.host_job import environment_of, new_folder, refused_escapes, spec_for
+from sandboxes.host_job import environment_of, new_folder, spec_for
 from sandboxes.job import Job
 from sandboxes.running import remove_tree
 from sandboxes.users import FreeUsers
@@ -66,7 +66,7 @@ class LocalBackend:
                 job,
                 scratch=scratch,
                 environment=environment_of(job, scratch),
-                seccomp=refusing(refused_escapes(job), os.uname().machine),
+                seccomp=refusing_escapes(job, os.uname().machine),
                 caps_memory=False,
                 processes=job.limits.processes if uid is not None else None,
             )
@@ -85,5 +85,6 @@ class LocalBackend:
                     "cpus": sorted(job.cpus) if job.cpus else None,
                 },
                 uid=uid,
+                leaves_group=job.role == "build",
             )
         )

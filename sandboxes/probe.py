@@ -15,7 +15,6 @@ import select
 import shutil
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from dataclasses import dataclass
@@ -102,8 +101,8 @@ class ProbeReport:
         return tuple(one for one in self.promises if one.promised and not one.held)
 
 
-def probe(sandbox: Sandbox, python: str | None = None) -> ProbeReport:
-    """Try every promise in one job. `python`: the interpreter as seen from inside; None for the usual one.
+def probe(sandbox: Sandbox, python: str) -> ProbeReport:
+    """Try every promise in one job. `python`: the sandbox's interpreter, as seen from inside.
 
     Raises SandboxError when the job cannot be started.
     """
@@ -113,7 +112,7 @@ def probe(sandbox: Sandbox, python: str | None = None) -> ProbeReport:
             Job(
                 role="run",
                 argv=[
-                    python or _interpreter(sandbox.name),
+                    python,
                     "-I",
                     "-S",
                     "{scratch}/probing.py",
@@ -138,14 +137,6 @@ def probe(sandbox: Sandbox, python: str | None = None) -> ProbeReport:
     promised = promised_by(sandbox.name, root=os.geteuid() == 0)
     found = tuple(_verdict(name, name in promised, claims, evidence) for name in PROMISES)
     return ProbeReport(sandbox.name, found, time.monotonic() - began)
-
-
-def _interpreter(backend: str) -> str:
-    if backend != "docker":
-        return sys.executable
-    from sandboxes.docker.backend import PYTHON
-
-    return PYTHON
 
 
 def _claims(facts: ExitFacts | None) -> dict[str, tuple[bool, str]]:

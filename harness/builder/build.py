@@ -7,7 +7,6 @@ Invariant: no compiler starts before every check has passed, and none runs outsi
 
 from __future__ import annotations
 
-import tempfile
 import time
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -31,6 +30,7 @@ from harness.builder.units import named_architectures
 from harness.outcome import Cause
 from harness.records import BuildResult, Diagnostic, Finding, Project, Target, digest_of
 from sandboxes.job import Limits, Sandbox
+from sandboxes.owners import owned_folder
 
 RECIPE: Final = 3
 """Part of every key: raise it when the same project would be built, or its failure told, differently."""
@@ -103,7 +103,7 @@ def build(
 
 def _plan(project: Project, target: Target, toolchain: Toolchain) -> Layout | Finding:
     """Everything that needs no compiler."""
-    with tempfile.TemporaryDirectory(prefix="liftbench-toml-") as name:
+    with owned_folder("toml") as name:
         toml = Path(name) / "build.toml"
         for file in project.files:
             if file.path == toml.name:

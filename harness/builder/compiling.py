@@ -8,7 +8,6 @@ Invariant: an object is kept only when ninja saw its compiler succeed and no lim
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
@@ -28,6 +27,7 @@ from harness.errors import HarnessBug
 from harness.outcome import Cause
 from harness.records import Diagnostic, Finding
 from sandboxes.job import ExitFacts, Job, Limits, Process, Sandbox
+from sandboxes.owners import owned_folder
 from sandboxes.scratch import CollectError
 
 _LOG_LIMIT: Final = 1 << 20
@@ -75,7 +75,7 @@ def compile_layout(
         found = ((object_path(unit), headers.directory(unit, layout)) for unit in missing)
         precompiled = {path: place for path, place in found if place is not None}
         plan = _Plan(layout, toolchain, ready, precompiled, jobs)
-        with tempfile.TemporaryDirectory(prefix="liftbench-build-") as name:
+        with owned_folder("build") as name:
             ran = _run(plan, sandbox, limits, Path(name))
         for path, (compiled, log) in ran.objects.items():
             store.store(keys[path], compiled, log)
@@ -229,7 +229,7 @@ def _job(tree: Path, plan: _Plan, limits: Limits) -> Job:
 
 def _sees(header: str, layout: Layout, toolchain: Toolchain, sandbox: Sandbox) -> bool:
     """Whether g++ in `sandbox` finds a header of the toolchain's."""
-    with tempfile.TemporaryDirectory(prefix="liftbench-build-") as name:
+    with owned_folder("build") as name:
         probe = Path(name) / "probe.cpp"
         probe.write_text(f"#if !__has_include(<{header}>)\n#error hidden\n#endif\n")
         words = [word for place in system_directories(layout, toolchain) for word in ("-isystem", place)]

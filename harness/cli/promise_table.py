@@ -14,7 +14,7 @@ from rich.text import Text
 from harness.errors import InfraError
 from harness.records import Record
 from harness.report.clean import first_line
-from sandboxes.choose import BACKENDS
+from sandboxes.choose import BACKENDS, open_sandbox
 from sandboxes.probe import PROMISES, Probed, probe
 
 State = Literal["held", "held, not promised", "open", "broken"]
@@ -70,15 +70,13 @@ def probe_all() -> tuple[SandboxState, ...]:
 
 
 def _probed(name: str) -> SandboxState:
-    from sandboxes.choose import open_sandbox
-
     try:
         sandbox = open_sandbox(name)
         try:
             report = probe(sandbox, str(sandbox.python))
         finally:
             sandbox.close()
-    except (UsageError, InfraError) as error:
+    except InfraError as error:
         return SandboxState(name=name, unavailable=first_line(str(error)))
     states = tuple(
         PromiseState(promise=one.name, state=_state(one), detail=first_line(one.detail))

@@ -8,7 +8,6 @@ which does not parse or build is reported at the line of that code.
 from __future__ import annotations
 
 import ast
-import tempfile
 import textwrap
 import tomllib
 from collections.abc import Callable, Iterator
@@ -22,6 +21,7 @@ from harness.skills.blocks import CodeBlock, ShownProject, code_blocks, shown_pr
 from harness.skills.findings import SkillFinding, error, warning
 from harness.skills.frontmatter import FrontmatterError, decode
 from harness.skills.spec import FILE, estimate_tokens, read_skill, skill_files, validate_skill
+from sandboxes.owners import owned_folder
 
 Build = Callable[[Project, Target], BuildResult]
 
@@ -162,7 +162,7 @@ def _project_report(
 
 
 def _build_toml(block: CodeBlock) -> tuple[build_toml.BuildToml | None, list[SkillFinding]]:
-    with tempfile.TemporaryDirectory(prefix="liftbench-skill-") as scratch:
+    with owned_folder("skill") as scratch:
         data = block.text.encode()
         (Path(scratch) / "build.toml").write_bytes(data)
         validity = build_toml.check(Path(scratch))

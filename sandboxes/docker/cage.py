@@ -75,6 +75,7 @@ class DockerCage:
         self._frozen = False
         self._killed = False
         self._released = False
+        self._engine_hangs = False
         self._cpu_s: float | None = None
         self._peak_bytes: int | None = None
         self._oom_kills = 0
@@ -82,7 +83,7 @@ class DockerCage:
             self._folder = Path(tempfile.mkdtemp(prefix=owned_prefix("channel")))
         except OSError as error:
             raise SandboxError(f"no folder for a container's channel: {error}; is the disk full?") from error
-        MINDER.watch_container(self.name, engine.socket, self._folder)
+        MINDER.watch_container(self.name, engine.address, self._folder)
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
                 self._start(listener)
@@ -205,6 +206,7 @@ class DockerCage:
                 if self._ended_for_us():
                     since = since or time.monotonic()
                     if time.monotonic() - since > _ROUND_S:
+                        self._engine_hangs = True
                         raise SandboxError("the Docker engine does not answer: restart it") from error
 
     def _ended_for_us(self) -> bool:
@@ -251,7 +253,9 @@ class DockerCage:
     def _freeze(self, frozen: bool) -> None:
         if self._group is not None and self._group.can_freeze():
             if frozen:
-                MINDER.watch_container(self.name, self._engine.socket, self._folder, self._group.thaw_order())
+                MINDER.watch_container(
+                    self.name, self._engine.address, self._folder, self._group.thaw_order()
+                )
             self._group.freeze(frozen)
         else:
             with asking("freeze or thaw a container"), suppress(docker.errors.NotFound):
@@ -288,18 +292,22 @@ class DockerCage:
                 return
             self._end_all()
             self._released = True
-        removed = True
-        try:
-            self._engine.api.remove_container(self.name, force=True, v=True)
-        except docker.errors.NotFound:
-            pass  # It was never made.
-        except ENGINE_ERRORS:
-            removed = False
+        removed = not self._engine_hangs and self._remove()
         if self._init is not None:
             os.close(self._init)
         remove_tree(self._folder)
         if removed:
             MINDER.forget(self.name)
+
+    def _remove(self) -> bool:
+        """Whether the engine has no such container any more."""
+        try:
+            self._engine.api.remove_container(self.name, force=True, v=True)
+        except docker.errors.NotFound:
+            return True  # It was never made.
+        except ENGINE_ERRORS:
+            return False
+        return True
 
 
 def _status(pid: int) -> dict[str, str]:

@@ -9,7 +9,7 @@ within one kernel.
 from __future__ import annotations
 
 import os
-import stat
+import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,7 +35,8 @@ class DockerEngine:
     """An engine that answers."""
 
     client: docker.DockerClient
-    socket: Path
+    address: Path
+    """Its socket."""
     info: Mapping[str, Any]
     """What its API says of itself."""
 
@@ -86,21 +87,21 @@ class DockerEngine:
 
 def _unreachable(path: Path) -> str | None:
     try:
-        is_socket = stat.S_ISSOCK(path.stat().st_mode)
+        with socket.socket(socket.AF_UNIX) as tried:
+            tried.settimeout(_CALL_S)
+            tried.connect(str(path))
     except PermissionError:
-        is_socket = True  # a closed directory above it: said below
-    except OSError:
-        is_socket = False
-    if not is_socket:
-        return (
-            f"there is no Docker engine at {path}: apt-get install docker.io and start it, "
-            f"or set DOCKER_HOST to the socket of one"
-        )
-    if not os.access(path, os.R_OK | os.W_OK):
         return (
             f"no permission to use the Docker engine at {path}: add yourself to the group docker "
             f"(sudo usermod -aG docker $USER, then log in again); that group is as powerful as root"
         )
+    except FileNotFoundError:
+        return (
+            f"there is no Docker engine at {path}: apt-get install docker.io and start it, "
+            f"or set DOCKER_HOST to the socket of one"
+        )
+    except OSError as error:
+        return f"the Docker engine at {path} does not answer ({error.strerror or error}): is it running?"
     return None
 
 
@@ -158,5 +159,6 @@ _ADVICE: Final = {
     "could not select device driver": "install the NVIDIA Container Toolkit and restart the engine",
     "docker-init": "its package lacks docker-init (tini); install it beside dockerd",
     "connection aborted": "it is gone; start it again, the trial will be repeated",
+    "timed out": "restart it",
     "connection refused": "it is gone; start it again, the trial will be repeated",
 }

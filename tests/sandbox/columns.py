@@ -15,6 +15,7 @@ from pathlib import Path
 
 from harness.errors import InfraError, UsageError
 from sandboxes.choose import open_sandbox
+from sandboxes.job import RoleName
 from sandboxes.outside import blocked_ancestor
 from sandboxes.users import FreeUsers
 from tests.sandbox.expected import Column
@@ -28,8 +29,8 @@ class Unavailable(Exception):
     """This column cannot be measured on this machine; the message says why."""
 
 
-def measure(column: Column, battery: Path) -> Report:
-    """Run all attacks. Raises Unavailable."""
+def measure(column: Column, battery: Path, role: RoleName = "run") -> Report:
+    """Run all attacks (as a plain user always in the role `run`). Raises Unavailable."""
     backend, _, as_user = column.partition(" as ")
     if as_user and os.geteuid() == 0:
         return _as_plain_user(backend, battery)
@@ -39,7 +40,10 @@ def measure(column: Column, battery: Path) -> Report:
         sandbox = open_sandbox(backend)
     except (UsageError, InfraError) as error:
         raise Unavailable(str(error)) from error
-    return observe(sandbox, battery)
+    try:
+        return observe(sandbox, battery, role)
+    finally:
+        sandbox.close()
 
 
 def _as_plain_user(backend: str, battery: Path) -> Report:

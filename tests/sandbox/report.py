@@ -72,8 +72,9 @@ def _machine() -> str:
     gcc = subprocess.run(["gcc", "-dumpfullversion"], capture_output=True, text=True, check=True).stdout
     groups = "version 2" if Path("/sys/fs/cgroup/cgroup.controllers").exists() else "version 1"
     system = platform.freedesktop_os_release().get("PRETTY_NAME", "Linux")
+    kernel = ".".join(platform.release().split(".")[:2])
     return (
-        f"{system}, Linux {platform.release()} on {platform.machine()}, {os.cpu_count()} cores, "
+        f"{system}, Linux {kernel} on {platform.machine()}, {os.cpu_count()} cores, "
         f"control groups {groups}, no GPU in use, attacks compiled by gcc {gcc.strip()}"
     )
 
@@ -99,12 +100,10 @@ def _holes(run: dict[Column, Report]) -> str:
         if column.startswith("local"):
             continue
         leaked = [one.name for one in report.observations if one.verdict == "leaked"]
-        lines.append(f"- **{column}**: " + ("nothing." if not leaked else ""))
+        lines.append(f"- **{column}**: {'these promises do not hold' if leaked else 'nothing'}")
         for name in leaked:
             hole = HOLES[column].get(name)
-            lines.append(
-                f"  - not so: {promises[name]} (`{name}`: {hole.reason if hole else 'not expected'})"
-            )
+            lines.append(f"  - {promises[name]} (`{name}`: {hole.reason if hole else 'not expected'})")
     return "\n".join(lines)
 
 

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+
 import pytest
 
+from harness.errors import SandboxError
 from sandboxes.bubblewrap import BubblewrapBackend
+from sandboxes.caged import CagedSandbox
+from sandboxes.inside import landlock_version
+from sandboxes.job import Job, Limits
+from sandboxes.users import CHOWN, SYS_ADMIN, may
 from tests.sandboxes.behaviours import Isolated, Starter, end_of
 
 _REASON = BubblewrapBackend().unavailable()
-pytestmark = pytest.mark.skipif(_REASON is not None, reason=str(_REASON))
+works = pytest.mark.skipif(_REASON is not None, reason=str(_REASON))
+JOB = Job(role="run", argv=[sys.executable, "-c", "pass"], limits=Limits(wall_s=5.0))
 
 
 @pytest.fixture
@@ -17,5 +29,161 @@ def backend() -> BubblewrapBackend:
     return BubblewrapBackend()
 
 
+@works
 class TestBubblewrap(Isolated):
     """What all backends do that isolate with namespaces."""
+
+
+@works
+def test_process_one_is_out_of_reach(start: Starter) -> None:
+    """bwrap's own process inside has the same profile, no environment, and memory that cannot be written."""
+    code = """
+import json, os
+def tried(path, flags):
+    try:
+        with open(path, flags) as file:
+            return file.read(64).hex()
+    except OSError:
+        return None
+status = dict(line.split(":\\t", 1) for line in open("/proc/1/status") if ":\\t" in line)
+print(json.dumps([status["Name"], int(status["Seccomp"]), tried("/proc/1/mem", "r+b") is None,
+    tried("/proc/1/environ", "rb") in (None, "")]))
+"""
+    name, filtered, memory_is_closed, environment_is_empty = json.loads(end_of(start(code)).output)
+    assert (name.strip(), filtered, environment_is_empty) == ("bwrap", 2, True)
+    assert memory_is_closed or landlock_version() < 2
+
+
+@works
+def test_files_move_between_directories(start: Starter) -> None:
+    """Landlock is there for process 1 only: renames and links in scratch work as everywhere."""
+    code = "import os; os.mkdir('a'); open('b', 'w').close(); os.rename('b', 'a/b'); os.link('a/b', 'c')"
+    facts = end_of(start(code))
+    assert facts.status == "ok", facts.output
+
+
+@works
+def test_the_host_is_no_part_of_what_is_seen(start: Starter) -> None:
+    """Accounts, host name and network devices are made up."""
+    code = """
+import os, socket
+print(open("/etc/passwd").read().count("\\n"), os.getuid(), socket.gethostname())
+print(open("/proc/net/dev").read().count(":"))
+"""
+    assert end_of(start(code)).output.split() == ["1", "65534", "liftbench", "1"]
+
+
+@works
+@pytest.mark.parametrize(("role", "found"), [("build", True), ("run", False), ("run_jit", True)])
+def test_compilers_are_there_for_builds_only(start: Starter, role: str, found: bool) -> None:
+    """A running project finds no compiler, assembler or linker; one that compiles at run time does."""
+    compilers = [shutil.which(name) for name in ("g++", "as", "ld")]
+    folders = [path for path in ("/usr/lib/gcc", "/usr/local/cuda/bin") if Path(path).is_dir()]
+    wanted = [str(Path(path).resolve()) for path in compilers if path is not None] + folders
+    code = """
+import os, sys
+print(*(int(os.path.isfile(path) or bool(os.path.isdir(path) and os.listdir(path))) for path in sys.argv[1:]))
+"""
+    seen = end_of(start(code, *wanted, role=role)).output.split()
+    assert seen == [str(int(found))] * len(wanted)
+
+
+@works
+def test_small_places_are_limited(start: Starter) -> None:
+    """What can be written beside scratch is in memory, small, and gone afterwards."""
+    code = """
+for place in ("/tmp", "/dev/shm"):
+    try:
+        with open(place + "/filled", "wb") as file:
+            for _ in range(256):
+                file.write(bytes(1 << 20))
+        print("unlimited", place)
+    except OSError as error:
+        print(error.strerror)
+"""
+    output = end_of(start(code, file_bytes=1 << 30)).output
+    assert output == "No space left on device\n" * 2
+
+
+@works
+def test_a_gpu_that_is_not_there(backend: BubblewrapBackend) -> None:
+    """A job with a device that this machine lacks is refused by name."""
+    with pytest.raises(Exception, match="no GPU 'GPU-none'"):
+        backend.cage(Job(role="run", argv=["x"], limits=Limits(wall_s=1.0), device="GPU-none"))
+
+
+@works
+def test_loader_variables_are_refused(backend: BubblewrapBackend) -> None:
+    """No variable of a job's loads code into what runs before it; nothing is left of the attempt."""
+    with pytest.raises(SandboxError, match="LD_PRELOAD"):
+        backend.cage(
+            Job(role="run", argv=["x"], limits=Limits(wall_s=1.0), environment={"LD_PRELOAD": "x.so"})
+        )
+
+
+@works
+def test_facts(backend: BubblewrapBackend) -> None:
+    """The record says how strict this bwrap could be made."""
+    facts = backend.facts()
+    assert facts["network"] == "none"
+    assert facts["processes"].startswith("own")
+
+
+# --- where it cannot work -----------------------------------------------------------------------
+
+
+def program(folder: Path, script: str) -> str:
+    """An executable script in a place that any user can reach."""
+    path = folder / "bwrap"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    for parent in (folder, *folder.parents):
+        facts = parent.stat()
+        if facts.st_uid == os.geteuid() and not facts.st_mode & 0o001:
+            parent.chmod(facts.st_mode | 0o011)
+    return str(path)
+
+
+@pytest.mark.skipif(
+    os.geteuid() == 0 and not may(CHOWN, SYS_ADMIN), reason="this root is refused before bwrap is tried"
+)
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        (
+            "echo 'bwrap: No permissions to create new namespace' >&2; exit 1",
+            "user namespaces|--sandbox landlock",
+        ),
+        ("exec sleep 0; exit 1", None),
+    ],
+    ids=["forbidden", "works"],
+)
+def test_reasons(tmp_path: Path, script: str, reason: str | None) -> None:
+    """Where the kernel refuses, bwrap's words and advice are told, and starting raises them."""
+    backend = BubblewrapBackend(program=program(tmp_path, script))
+    if reason is None:
+        assert backend.unavailable() is None
+        return
+    found = backend.unavailable()
+    assert found is not None
+    assert "No permissions to create new namespace" in found
+    with pytest.raises(SandboxError, match=reason):
+        CagedSandbox(backend).start(JOB)
+
+
+@pytest.mark.skipif(os.geteuid() == 0 and not may(CHOWN, SYS_ADMIN), reason="see above")
+def test_without_a_new_proc(tmp_path: Path) -> None:
+    """Inside a container that masks /proc the container's own is bound, and the record says so."""
+    refusing = 'case " $* " in *" --proc "*) echo no proc >&2; exit 1;; esac; exit 0'
+    facts = BubblewrapBackend(program=program(tmp_path, refusing)).facts()
+    assert "others visible" in facts["processes"]
+    older = 'case " $* " in *" --disable-userns "*) exit 1;; esac; exit 0'
+    facts = BubblewrapBackend(program=program(tmp_path, older)).facts()
+    assert facts["user namespaces inside"] == "refused by seccomp"
+
+
+def test_not_installed(tmp_path: Path) -> None:
+    """A bwrap that is not there is named, with the path."""
+    found = BubblewrapBackend(program=str(tmp_path / "none")).unavailable()
+    assert found is not None
+    assert "none could not be started" in found or "root has not its powers" in found

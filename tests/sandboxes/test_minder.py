@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -85,6 +86,37 @@ def test_a_killed_minder_is_replaced() -> None:
         assert watched.wait(20) == -signal.SIGKILL
     for pid in _children("minder.py"):
         os.waitpid(pid, 0)
+
+
+def test_containers_end_with_the_harness(tmp_path: Path) -> None:
+    """The engine is asked to remove what still runs, again where it refused; what was forgotten is left."""
+    from sandboxes.minder import Minder
+
+    asked = []
+    with socket.socket(socket.AF_UNIX) as engine:
+        engine.bind(str(tmp_path / "engine"))
+        engine.listen()
+        engine.settimeout(20)
+        frozen, folder = tmp_path / "freezer.state", tmp_path / "folder"
+        frozen.write_text("FROZEN")
+        folder.mkdir()
+        minder = Minder()
+        minder.watch_container("ended", tmp_path / "engine", folder)
+        minder.watch_container("frozen", tmp_path / "engine", folder)
+        minder.watch_container("frozen", tmp_path / "engine", folder, (frozen, "THAWED"))
+        minder.forget("ended")
+        assert minder._pipe is not None
+        os.close(minder._pipe)  # as our end would
+        for answer in (b"HTTP/1.0 500 Server Error\r\n\r\n", b"HTTP/1.0 204 No Content\r\n\r\n"):
+            connection, _ = engine.accept()
+            with connection:
+                asked.append(connection.recv(4096).split(b"\r\n")[0])
+                connection.sendall(answer)
+        for pid in _children("minder.py"):
+            os.waitpid(pid, 0)
+    assert asked == [b"DELETE /containers/frozen?force=1&v=1 HTTP/1.0"] * 2
+    assert frozen.read_text() == "THAWED"
+    assert not folder.exists()
 
 
 def _children(name: str) -> set[int]:

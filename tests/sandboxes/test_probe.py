@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from sandboxes.probing import ATTEMPTS
 @pytest.fixture(scope="module")
 def local() -> ProbeReport:
     """A probe of the backend that promises next to nothing."""
-    return probe(open_sandbox("local"))
+    return probe(open_sandbox("local"), sys.executable)
 
 
 def test_every_promise_has_an_attempt() -> None:
@@ -79,24 +80,26 @@ def _lines(leaks: dict[str, str | None]) -> str:
 
 def test_a_sandbox_that_refuses_everything_passes() -> None:
     """Nothing is broken when every attempt was refused."""
-    assert probe(_Answer(_lines(dict.fromkeys(PROMISES)))).broken == ()
+    assert probe(_Answer(_lines(dict.fromkeys(PROMISES))), sys.executable).broken == ()
 
 
 def test_a_broken_promise_is_named() -> None:
     """One leak refuses the backend, by the promise's name and with what got through."""
-    (broken,) = probe(_Answer(_lines(dict.fromkeys(PROMISES) | {"mounts": "fsopen"}))).broken
+    (broken,) = probe(_Answer(_lines(dict.fromkeys(PROMISES) | {"mounts": "fsopen"})), sys.executable).broken
     assert (broken.name, broken.detail) == ("mounts", "fsopen")
 
 
 @pytest.mark.parametrize("output", ["", "garbage\n[]\n{}\n12\nnull", '{"promise": "made up", "leak": null}'])
 def test_silence_is_no_promise_kept(output: str) -> None:
     """A job that says nothing, or nonsense, has kept no promise."""
-    assert {one.name for one in probe(_Answer(output)).broken} == set(PROMISES)
+    assert {one.name for one in probe(_Answer(output), sys.executable).broken} == set(PROMISES)
 
 
 def test_being_killed_for_memory_is_right() -> None:
     """The attempt on memory may end the job; ending in any other attempt shows nothing."""
     tried = {name: None for name in PROMISES if name != "memory limit"}
     output = _lines(tried) + '\n{"trying": "memory limit"}'
-    assert probe(_Answer(output, status="oom")).broken == ()
-    assert [one.name for one in probe(_Answer(output, status="wall_timeout")).broken] == ["memory limit"]
+    assert probe(_Answer(output, status="oom"), sys.executable).broken == ()
+    assert [one.name for one in probe(_Answer(output, status="wall_timeout"), sys.executable).broken] == [
+        "memory limit"
+    ]

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 import copy
 import errno
 import json
-import os
 import re
-import shutil
-import signal
 import socket
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,44 +17,10 @@ from hypothesis import strategies as st
 from harness.errors import SandboxError
 from sandboxes.seccomp import compile_filter, numbers, profile, restricted
 from tests.sandboxes import bpf
+from tests.sandboxes.attempts import CLONE_NEW, HERE, NEWER, REFUSED
 
-FILTERED = Path(__file__).with_name("filtered.py")
 HEADER = Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h")
 MACHINES = ["x86_64", "aarch64"]
-HERE = os.uname().machine
-MARK = errno.EBADFD
-"""No call used here fails with it by itself, so it shows that the filter has answered."""
-NEWER = 467
-"""From here on calls are newer than the profile: ENOSYS."""
-CLONE_NEW = {
-    "user": 1 << 28,
-    "mount": 1 << 17,
-    "cgroup": 1 << 25,
-    "uts": 1 << 26,
-    "ipc": 1 << 27,
-    "pid": 1 << 29,
-    "net": 1 << 30,
-}
-# By reason; each must be refused whatever its arguments are.
-CLOSED = {
-    "queues that a filter does not see into": """io_uring_setup io_uring_enter io_uring_register
-        io_setup io_submit io_getevents io_pgetevents io_destroy io_cancel""",
-    "other processes": """ptrace process_vm_readv process_vm_writev process_madvise pidfd_getfd kcmp
-        move_pages migrate_pages""",
-    "keyrings": "keyctl add_key request_key",
-    "kernel programs and measurements": "bpf perf_event_open userfaultfd lookup_dcookie syslog",
-    "mounts": """mount umount2 pivot_root chroot fsopen fsconfig fsmount fspick open_tree open_tree_attr
-        move_mount mount_setattr statmount listmount""",
-    "namespaces": "unshare setns listns",
-    "handles that pass by permissions": "open_by_handle_at name_to_handle_at fanotify_init fanotify_mark",
-    "secrets from the kernel": "memfd_secret",
-    "the machine": """reboot kexec_load kexec_file_load init_module finit_module delete_module iopl ioperm
-        swapon swapoff quotactl quotactl_fd acct sethostname setdomainname vhangup nfsservctl sync syncfs""",
-    "clocks": "settimeofday clock_settime clock_adjtime adjtimex",
-    "what outlives its processes": "shmget shmat semget semop msgget msgsnd mq_open mq_unlink",
-    "rare, and often in kernel bugs": "vmsplice remap_file_pages modify_ldt uselib",
-}
-REFUSED = [name for names in CLOSED.values() for name in names.split()]
 WORDS = st.one_of(
     st.integers(0, 64),
     st.sampled_from([0, 0x5412, 0x541C, 0x5423, 0x7E020000, 0xFFFFFFFF, 1 << 32, bpf.MOST]),
@@ -242,7 +202,7 @@ def test_x32_calls_do_not_exist(program: bytes, machine: str) -> None:
 
 def test_calls_of_tomorrow_do_not_exist(program: bytes, machine: str) -> None:
     """A call newer than the profile answers ENOSYS: programs then fall back, which EPERM would prevent."""
-    assert bpf.run(program, bpf.AUDIT[machine], 600, [0] * 6) == bpf.ERRNO | errno.ENOSYS
+    assert bpf.run(program, bpf.AUDIT[machine], NEWER, [0] * 6) == bpf.ERRNO | errno.ENOSYS
 
 
 def test_more_can_be_refused(machine: str) -> None:
@@ -307,168 +267,3 @@ def test_an_unknown_machine_or_name_is_refused() -> None:
     x32 = {"architecture": "SCMP_ARCH_X86_64", "subArchitectures": ["SCMP_ARCH_X32"]}
     with pytest.raises(ValueError, match="second ABI"):
         compile_filter({**profile(), "archMap": [x32]}, "x86_64")
-
-
-# --- on this machine ----------------------------------------------------------------------------------
-
-
-def marked() -> dict[str, Any]:
-    """The profile, but what it refuses answers MARK: no kernel does that by itself."""
-    return {**profile(), "defaultErrnoRet": MARK}
-
-
-def calls(folder: str) -> tuple[list[list[Any]], list[list[Any]]]:
-    """Calls to be refused and calls to be allowed. `folder`: where files can be made."""
-    number = numbers(HERE)
-    refused: list[list[Any]] = [[n, number[n]] for n in REFUSED if number.get(n, NEWER) < NEWER]
-    refused += [[f"clone {kind}", number["clone"], flag] for kind, flag in CLONE_NEW.items()]
-    families = {"inet": 2, "inet6": 10, "netlink": 16, "packet": 17, "alg": 38, "vsock": 40, "xdp": 44}
-    refused += [[f"socket {name}", number["socket"], its, 2] for name, its in families.items()]
-    refused += [[f"ioctl {r:#x}", number["ioctl"], 0, r] for r in (0x5412, 0x541C, 0x5423, 1 << 32 | 0x5412)]
-    refused += [["personality 0x40000", number["personality"], 0x40000]]
-    refused += [
-        [f"mknodat {t}", number["mknodat"], 0, "x", t | 0o600] for t in (0o020000, 0o060000, 0o140000)
-    ]
-    here = 2**64 - 100  # AT_FDCWD
-    allowed: list[list[Any]] = [
-        ["socket", number["socket"], socket.AF_UNIX, 5],
-        ["socketpair dead upper half", number["socketpair"], 7 << 32 | socket.AF_UNIX, 1, 0, "12345678"],
-        ["memfd_create", number["memfd_create"], "name", 2],
-        ["eventfd2", number["eventfd2"]],
-        ["epoll_create1", number["epoll_create1"]],
-        ["inotify_init1", number["inotify_init1"]],
-        ["timerfd_create", number["timerfd_create"]],
-        ["pidfd_open", number["pidfd_open"], os.getpid()],
-        ["membarrier", number["membarrier"]],
-        ["sched_getaffinity", number["sched_getaffinity"], 0, 128, "x" * 128],
-        ["get_mempolicy", number["get_mempolicy"]],
-        ["set_mempolicy", number["set_mempolicy"]],
-        ["mmap", number["mmap"], 0, 4096, 3, 0x22, 2**64 - 1],
-        ["prctl", number["prctl"], 15, "name"],
-        ["getrandom", number["getrandom"], "x" * 16, 16],
-        ["landlock", number["landlock_create_ruleset"], 0, 0, 1],
-        ["personality", number["personality"], 0xFFFFFFFF],
-        ["getsid", number["getsid"]],
-        ["mknodat pipe", number["mknodat"], here, f"{folder}/pipe", 0o010600],
-        ["mknodat file", number["mknodat"], here, f"{folder}/file", 0o100600],
-        ["prlimit64", number["prlimit64"], 0, 7, 0, "x" * 16],
-        ["close_range", number["close_range"], 900, 1000],
-        ["copy_file_range", number["copy_file_range"], 0, 0, 1, 0, 0],
-        ["futex", number["futex"], "\0\0\0\0", 1, 1],
-    ]
-    return refused, allowed
-
-
-def check(answers: dict[str, int], folder: str, *refusals: int) -> None:
-    """All that must be refused got one of `refusals`, and nothing that must be allowed looks refused."""
-    refused, allowed = calls(folder)
-    assert len(refused) > 80
-    assert {n: answers[n] for n, *_ in refused if answers[n] not in refusals} == {}
-    unlike = (*refusals, errno.EPERM, errno.ENOSYS)
-    assert {n: answers[n] for n, *_ in allowed if answers[n] in unlike} == {}
-
-
-def in_filter(program: bytes, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run filtered.py, away from any terminal."""
-    command = [sys.executable, "-I", "-S", str(FILTERED), base64.b64encode(program).decode(), *words]
-    return subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=300, stdin=subprocess.DEVNULL
-    )
-
-
-@pytest.fixture(scope="module")
-def here() -> bytes:
-    """The whole profile for this machine."""
-    return compile_filter(profile(), HERE)
-
-
-def test_the_kernel_refuses_what_the_profile_refuses(tmp_path: Path) -> None:
-    """About 90 forbidden calls are refused by the filter itself, and 24 that programs need are not."""
-    refused, allowed = calls(str(tmp_path))
-    done = in_filter(compile_filter(marked(), HERE), "call", json.dumps(refused + allowed))
-    assert done.returncode == 0, done.stderr
-    check(json.loads(done.stdout), str(tmp_path), MARK)
-
-
-def test_the_kernel_kills_32_bit_code(here: bytes) -> None:
-    """The same process cannot switch to another set of numbers."""
-    if HERE != "x86_64":
-        pytest.skip("int 0x80 is of x86")
-    # mov eax, 20 (getpid); int 0x80; ret
-    script = (
-        "import ctypes, mmap; m = mmap.mmap(-1, 4096, prot=7); m.write(bytes.fromhex('b814000000cd80c3'));"
-        "print(ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(m)))())"
-    )
-    plain = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False)
-    done = in_filter(here, "run", sys.executable, "-I", "-S", "-c", script)
-    assert done.returncode == (-signal.SIGSYS if plain.returncode == 0 else plain.returncode)
-    assert done.stdout == ""
-
-
-def test_threads_children_and_sockets_work(here: bytes) -> None:
-    """What Python programs do every day is untouched."""
-    script = (
-        "import threading, subprocess, socket, multiprocessing.shared_memory as m, sys, tempfile, shutil\n"
-        "t = threading.Thread(target=lambda: print('thread', flush=True)); t.start(); t.join()\n"
-        "print(subprocess.run(['/bin/sh', '-c', 'ls / | wc -l; exit 3'], capture_output=True).returncode)\n"
-        "a, b = socket.socketpair(); a.send(b'x'); print(b.recv(1))\n"
-        "s = m.SharedMemory(create=True, size=64); s.close(); s.unlink()\n"
-        "d = tempfile.mkdtemp(); shutil.copyfile(sys.executable, d + '/x'); shutil.rmtree(d)\n"
-        "try: socket.socket(socket.AF_INET)\n"
-        "except PermissionError: print('no network')\n"
-    )
-    done = in_filter(here, "run", sys.executable, "-I", "-c", script)
-    assert done.stdout.split("\n") == ["thread", "3", "b'x'", "no network", ""], done.stderr
-
-
-def test_torch_computes(here: bytes) -> None:
-    """Threads of a matrix product, autograd, and a file mapped and shared."""
-    script = (
-        "import torch; torch.set_num_threads(2); x = torch.ones(512, 512, requires_grad=True)\n"
-        "(x @ x).sum().backward(); x.detach().share_memory_(); print(int(x.grad.sum()))\n"
-    )
-    done = in_filter(here, "run", sys.executable, "-c", script)
-    assert done.stdout == f"{512**3 * 2}\n", done.stderr
-
-
-def test_a_compiler_and_ninja_work(here: bytes, tmp_path: Path) -> None:
-    """g++ under ninja makes a program that runs."""
-    ninja = shutil.which("ninja", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
-    compiler = shutil.which("g++")
-    if ninja is None or compiler is None:
-        pytest.skip("no g++ or ninja here")
-    (tmp_path / "a.cc").write_text("#include <thread>\n#include <cstdio>\nint main() {\n"
-                                   'std::thread t([] { puts("built"); }); t.join(); }\n')  # fmt: skip
-    rule = f"rule cxx\n command = {compiler} -pipe -O2 -pthread $in -o $out\n"
-    (tmp_path / "build.ninja").write_text(f"{rule}build a: cxx a.cc\n")
-    done = in_filter(here, "run", ninja, "-C", str(tmp_path))
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert in_filter(here, "run", str(tmp_path / "a")).stdout == "built\n"
-
-
-@pytest.mark.slow
-def test_nvcc_compiles(here: bytes, tmp_path: Path) -> None:
-    """The CUDA compiler and its five programs run with the shell between them."""
-    nvcc = shutil.which("nvcc", path=f"/usr/local/cuda/bin:{os.environ['PATH']}")
-    if nvcc is None:
-        pytest.skip("no nvcc here")
-    (tmp_path / "a.cu").write_text("__global__ void f(float *x) { x[threadIdx.x] *= 2; }\n")
-    done = in_filter(
-        here, "run", nvcc, "-arch=sm_90", "-c", str(tmp_path / "a.cu"), "-o", str(tmp_path / "a.o")
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert (tmp_path / "a.o").read_bytes()[:4] == b"\x7fELF"
-
-
-@pytest.mark.slow
-def test_torch_compile_works(here: bytes, tmp_path: Path) -> None:
-    """Its workers, compiler and cache run: the reference may use it."""
-    if shutil.which("g++") is None:
-        pytest.skip("no g++ here")
-    script = (
-        "import os; os.environ['TORCHINDUCTOR_CACHE_DIR'] = os.sys.argv[1]\n"
-        "import torch; f = torch.compile(lambda x: (x * 2).sin().sum())\n"
-        "print(round(float(f(torch.zeros(64))), 3))\n"
-    )
-    done = in_filter(here, "run", sys.executable, "-W", "ignore", "-c", script, str(tmp_path))
-    assert done.stdout == "0.0\n", done.stderr

@@ -7,7 +7,6 @@ Invariant: evidence only. Whatever goes wrong here is a note and "not measured",
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final
@@ -19,6 +18,7 @@ from harness.builder.toolchain import CUDA_EXTRA, Toolchain
 from harness.errors import SandboxError
 from harness.records import BuildResult, DeviceKernel, Record
 from sandboxes.job import ExitFacts, Job, Limits, Sandbox
+from sandboxes.owners import owned_folder
 from sandboxes.scratch import CollectError
 
 NOT_MEASURED: Final = "compiled kernels not measured: "
@@ -70,7 +70,7 @@ def _nothing(reason: str) -> DeviceCode:
 
 def _run(library: bytes, toolchain: Toolchain, sandbox: Sandbox) -> tuple[ExitFacts, bytes | None]:
     """How the job ended, and its answer when that is whole."""
-    with tempfile.TemporaryDirectory(prefix="liftbench-kernels-") as name:
+    with owned_folder("kernels") as name:
         source = Path(name) / "library.so"
         source.write_bytes(library)
         process = sandbox.start(_job(source, toolchain))

@@ -9,7 +9,6 @@ serves the wording of messages only and runs in the sandbox, where it may fail o
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -17,6 +16,7 @@ from typing import Final
 from harness.builder.toolchain import Toolchain
 from harness.errors import SandboxError
 from sandboxes.job import Job, Limits, Sandbox
+from sandboxes.owners import owned_folder
 
 _SPECIAL = re.compile(r"T[VTIS]|G[VR]|Th[n\d]+_|Tv[n\d]+_[n\d]+_")  # vtables, type info, guards, thunks
 _STANDARD: Final = {
@@ -88,7 +88,7 @@ def demangled(symbols: Sequence[str], toolchain: Toolchain, sandbox: Sandbox) ->
     if not wanted or toolchain.gxx is None:
         return {}
     search = dict.fromkeys([str(toolchain.gxx.parent), "/usr/bin", "/bin"])
-    with tempfile.TemporaryDirectory(prefix="liftbench-names-") as folder:
+    with owned_folder("names") as folder:
         names = Path(folder) / "names"
         names.write_text("\n".join(wanted) + "\n")
         try:

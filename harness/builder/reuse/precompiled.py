@@ -28,6 +28,7 @@ from harness.builder.toolchain import Toolchain
 from harness.builder.units import Unit
 from harness.records import digest_of
 from sandboxes.job import Job, Limits, Sandbox, Status
+from sandboxes.owners import owned_folder
 from sandboxes.scratch import CollectError
 
 _RECIPE: Final = 1
@@ -177,7 +178,7 @@ class PrecompiledHeaders:
         self, out: Path, headers: tuple[str, ...], registration: str, argv: tuple[str, ...], layout: Layout
     ) -> Status:
         """Leaves the precompiled header in pieces, and what it was made of; how that ended."""
-        with tempfile.TemporaryDirectory(prefix="liftbench-header-") as name:
+        with owned_folder("header") as name:
             (Path(name) / "first.h").write_text("".join(f"#include {header}\n" for header in headers))
             (Path(name) / "registration.h").write_text(registration)
             script = (

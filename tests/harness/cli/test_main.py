@@ -70,7 +70,7 @@ def test_every_command_explains_itself(command: list[str]) -> None:
         (["grade", "kernels_ref/l1/rms_norm", "--task", "nope"], "no task matches 'nope'"),
         (["grade", "kernels_ref/l1/rms_norm", "--task", "l1/*"], "name one"),
         (["grade", "kernels_ref/l1/rms_norm", "--task", "rms_norm", "--target", "tpu"], "cuda and cpu"),
-        (["grade", "kernels_ref/l1/rms_norm", "--task", "rms_norm", "--sandbox", "docker"], "not built yet"),
+        (["grade", "kernels_ref/l1/rms_norm", "--task", "rms_norm", "--sandbox", "podman"], "is no sandbox"),
         (["grade", "kernels_ref/l1/rms_norm", "--task", "rms_norm", "--protocol", "full"], "not built yet"),
         (["eval", "no-such-skill", "-m", "openai/x"], "no skill"),
         (["eval", "cuda-kernel-builder", "-m", "gpt"], "provider/model"),

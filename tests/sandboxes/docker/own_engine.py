@@ -72,6 +72,10 @@ class OwnEngine:
         """As an update of its package would; it ends its containers."""
         self._daemon.terminate()
 
+    def hang(self, hangs: bool = True) -> None:
+        """It answers nothing, or does so again."""
+        self._daemon.send_signal(signal.SIGSTOP if hangs else signal.SIGCONT)
+
     def remove(self) -> None:
         """End it and all that it has started."""
         if hasattr(self, "engine"):

@@ -108,6 +108,22 @@ def test_the_engine_is_stopped(own: OwnEngine) -> None:
         assert (facts.status, facts.signal) == ("sandbox_error", None), facts
 
 
+@pytest.mark.slow
+def test_the_engine_hangs(own: OwnEngine) -> None:
+    """A job can be killed without an engine that answers, and its end is told nevertheless."""
+    word = token()
+    with closing(Starter(backend_on(own.engine), PYTHON)) as start:
+        process = start(SLEEP, word, wall_s=1.0)
+        awaited(process, "started")
+        own.hang()
+        try:
+            assert gone(word)
+            assert end_of(process).status == "wall_timeout"
+            process.close()
+        finally:
+            own.hang(False)
+
+
 def test_an_image_vanishes(own: OwnEngine) -> None:
     """The message names the command that makes images."""
     with closing(Starter(backend_on(own.engine), PYTHON)) as start:
@@ -156,9 +172,12 @@ def test_an_image_without_our_python(engine: DockerEngine) -> None:
     """What cannot be started is told in the engine's words, and leaves no container."""
     name = "liftbench-test/empty:1"
     engine.api.import_image_from_data(bytes(10240), repository="liftbench-test/empty", tag="1")
-    image = Image(engine.client, name)
-    with pytest.raises(SandboxError, match=r"before it was ready.*python failed: No such file"):
-        Starter(DockerBackend(engine, {"run": image}), PYTHON)("pass")
+    try:
+        backend = DockerBackend(engine, {"run": Image(engine.client, name)})
+        with pytest.raises(SandboxError, match=r"before it was ready.*python failed: No such file"):
+            Starter(backend, PYTHON)("pass")
+    finally:
+        engine.client.images.remove(name, force=True)
     assert names_of(engine, os.getpid()) == []
 
 

@@ -246,7 +246,7 @@ def test_the_real_build_image_describes_a_whole_toolchain(engine: DockerEngine, 
         made = Image(engine.client, reference("build", __version__))
     except SandboxError as error:
         pytest.skip(str(error))
-    found = toolchain_of_image(made.read(DESCRIPTION), made.view(tmp_path))
+    found = toolchain_of_image(made.description(), made.view(tmp_path))
     assert found.missing("cpu") is None and found.missing("cuda") is None
     assert found.readable("cuda") == [] and found.disassembler is not None and found.torch_root is not None
     for path in (found.python, found.torch_root / "lib/libtorch_cpu.so"):

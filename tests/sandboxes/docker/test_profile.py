@@ -15,7 +15,7 @@ from sandboxes.docker.backend import PYTHON
 from sandboxes.docker.engine import DockerEngine
 from sandboxes.docker.image import Image
 from sandboxes.seccomp import numbers, profile
-from tests.sandboxes.test_seccomp import FILTERED, HERE, calls, check
+from tests.sandboxes.attempts import FILTERED, HERE, calls, check
 
 pytestmark = pytest.mark.docker
 

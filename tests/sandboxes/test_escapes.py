@@ -1,0 +1,95 @@
+"""What would wake a stopped process, or take it out of its group: refused to jobs that run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from sandboxes.bubblewrap import BubblewrapBackend
+from sandboxes.cage import Backend
+from sandboxes.escapes import refused_escapes, refusing_escapes
+from sandboxes.job import Job, Limits
+from sandboxes.landlock import LandlockBackend
+from sandboxes.local import LocalBackend
+from sandboxes.seccomp import numbers
+from tests.sandboxes.behaviours import Starter, awaited, content, end_of
+
+# A timer that sends SIGCONT every 0.1 s; the same for room in a pipe that the judge empties.
+WAKES_ITSELF = """
+import ctypes, fcntl, os, signal
+signal.signal(signal.SIGCONT, lambda number, frame: None)  # ignored, a timer's would not be sent
+libc = ctypes.CDLL("libc.so.6", use_errno=True)
+event = (ctypes.c_int * 16)(0, 0, 18, 0)
+timer = ctypes.c_void_p()
+every = (ctypes.c_long * 4)(0, 100_000_000, 0, 100_000_000)
+if libc.timer_create(1, event, ctypes.byref(timer)) == 0:
+    libc.timer_settime(timer, 0, every, None)
+try:
+    fcntl.fcntl(1, 10, 18)
+    fcntl.fcntl(1, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(1, fcntl.F_SETFL, fcntl.fcntl(1, fcntl.F_GETFL) | os.O_ASYNC | os.O_NONBLOCK)
+except OSError:
+    pass
+while True:
+    with open("new", "w") as file:
+        file.write(str(os.times().elapsed))
+    os.rename("new", "counter")
+    try:
+        os.write(1, bytes(64))
+    except BlockingIOError:
+        pass
+"""
+
+
+@pytest.fixture(params=[LocalBackend, LandlockBackend, BubblewrapBackend], ids=lambda kind: str(kind.name))
+def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
+    """Each backend that freezes by signal."""
+    made = request.param()
+    reason = made.unavailable() if hasattr(made, "unavailable") else None
+    if reason is not None:
+        pytest.skip(reason)
+    yield made
+
+
+def test_a_frozen_job_cannot_wake_itself(start: Starter) -> None:
+    """Neither a timer nor a pipe that we read sends SIGCONT to a job that stands still."""
+    process = start(WAKES_ITSELF, output_bytes=1 << 30)
+    awaited(process, "counter")
+    process.pause(True)
+    before = content(process, "counter")
+    assert process.wait(0.5) is None
+    assert content(process, "counter") == before
+    process.pause(False)
+
+
+def test_a_build_may_have_process_groups(start: Starter) -> None:
+    """Ninja gives every compiler one; a session of its own is refused there too."""
+    code = """
+import os
+if os.fork() == 0:
+    os.setpgid(0, 0)
+    os._exit(7)
+pid, status = os.wait()
+print(os.waitstatus_to_exitcode(status), flush=True)
+if os.fork() == 0:
+    try:
+        os.setsid()
+    except PermissionError:
+        print("refused")
+    raise SystemExit
+os.wait()
+"""
+    assert end_of(start(code, role="build")).output.split() == ["7", "refused"]
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_programs_are_whole(machine: str) -> None:
+    """Every call is in the program by its number, and what follows comes last."""
+    for role in ("build", "run", "run_jit"):
+        job = Job(role=role, argv=[], limits=Limits(wall_s=1.0))
+        program = refusing_escapes(job, machine, b"12345678")
+        assert len(program) % 8 == 0
+        assert program.endswith(b"12345678")
+        compared = {int.from_bytes(program[i + 4 : i + 8], "little") for i in range(0, len(program), 8)}
+        assert {numbers(machine)[name] for name in refused_escapes(job)} <= compared

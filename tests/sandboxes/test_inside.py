@@ -1,0 +1,248 @@
+"""inside.py as a program: what it refuses, what it says, and that it never runs a job with less."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import resource
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandboxes.host_cage import INSIDE
+from sandboxes.inside import landlock_version
+
+NO_LIMITS = {"cpu_s": None, "file_bytes": None, "address_bytes": None, "processes": None}
+PYTHON = [sys.executable, "-I", "-S"]
+# The interpreter that becomes the job, and what it loads.
+SYSTEM = [["read", "/", ["usr", "lib", "lib64", "etc/ld.so.cache"]], ["read", "/proc", ["self"]]]
+
+
+class Inside:
+    """One run of inside.py, and our end of its channel."""
+
+    def __init__(self, scratch: Path, **changes: Any) -> None:
+        self.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.channel.settimeout(30)
+        spec = {
+            "channel": str(theirs.fileno()),
+            "scratch": str(scratch),
+            "environment": {"HOME": "{scratch}"},
+            "limits": NO_LIMITS,
+            "landlock": None,
+            "seccomp": None,
+            "die_with_parent": False,
+            "preload": [],
+            "site": [],
+        }
+        self.process = subprocess.Popen(
+            [*PYTHON, str(INSIDE), json.dumps({**spec, **changes})],
+            pass_fds=[theirs.fileno()],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        theirs.close()
+
+    def ready(self) -> int:
+        """Its scratch directory's descriptor."""
+        data, descriptors, _, _ = socket.recv_fds(self.channel, 1 << 16, 4)
+        assert json.loads(data) == {"ready": True}
+        (directory,) = descriptors
+        return directory
+
+    def go(self, *argv: str) -> tuple[str, str]:
+        """What it says of a failed start, and what the job prints."""
+        failures, failures_end = os.pipe()
+        output, output_end = os.pipe()
+        message = json.dumps({"argv": argv}).encode()
+        socket.send_fds(self.channel, [message], [failures_end, output_end])
+        os.close(failures_end)
+        os.close(output_end)
+        with os.fdopen(failures) as failed, os.fdopen(output) as printed:
+            return failed.read(), printed.read()
+
+    def words(self) -> str:
+        """What it prints when it does not become ready; it ends by that."""
+        assert self.process.stdout is not None
+        text = self.process.stdout.read().decode()
+        assert self.process.wait(30) != 0
+        return text
+
+    def close(self) -> None:
+        """End it."""
+        self.channel.close()
+        with suppress(ProcessLookupError):
+            self.process.kill()
+        self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Iterator[list[Inside]]:
+    """Those that a test starts."""
+    found: list[Inside] = []
+    yield found
+    for inside in found:
+        inside.close()
+
+
+def start(started: list[Inside], scratch: Path, **changes: Any) -> Inside:
+    """One more."""
+    started.append(Inside(scratch, **changes))
+    return started[-1]
+
+
+def test_ready_then_go(started: list[Inside], tmp_path: Path) -> None:
+    """It hands out its scratch directory, and becomes the job with the words filled in."""
+    inside = start(started, tmp_path)
+    directory = inside.ready()
+    assert os.fstat(directory).st_ino == tmp_path.stat().st_ino
+    os.close(directory)
+    failure, printed = inside.go("/bin/sh", "-c", 'echo "$HOME" "$0" "$(pwd)"', "{scratch}/x")
+    assert (failure, printed.split()) == ("", [str(tmp_path), f"{tmp_path}/x", str(tmp_path)])
+    assert inside.process.wait(30) == 0
+
+
+def test_a_failed_start_is_told_apart(started: list[Inside], tmp_path: Path) -> None:
+    """A program that is missing is told over the descriptor for failures, and printed nowhere."""
+    inside = start(started, tmp_path)
+    os.close(inside.ready())
+    failure, printed = inside.go("/no/such/program")
+    assert "/no/such/program" in failure
+    assert printed == ""
+    assert inside.process.wait(30) == 1
+
+
+def test_a_spare_one_ends_quietly(started: list[Inside], tmp_path: Path) -> None:
+    """When nobody gives an order, it ends without a word and without a fault."""
+    inside = start(started, tmp_path)
+    os.close(inside.ready())
+    inside.channel.close()
+    assert inside.process.wait(30) == 0
+    assert inside.process.stdout is not None
+    assert inside.process.stdout.read() == b""
+
+
+def test_limits(started: list[Inside], tmp_path: Path) -> None:
+    """Limits of the spec are those of the job; core dumps are off, and files few."""
+    limits = {"cpu_s": 5, "file_bytes": 4096, "address_bytes": 8 << 30, "processes": None}
+    inside = start(started, tmp_path, limits=limits)
+    os.close(inside.ready())
+    code = "import resource as r; print(*(r.getrlimit(k)[0] for k in (r.RLIMIT_CPU, r.RLIMIT_FSIZE,"
+    code += " r.RLIMIT_AS, r.RLIMIT_CORE, r.RLIMIT_NOFILE)))"
+    failure, printed = inside.go(*PYTHON, "-c", code)
+    files = min(1024, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+    assert (failure, printed.split()) == ("", ["5", "4096", str(8 << 30), "0", str(files)])
+
+
+def test_a_filter_that_the_kernel_refuses(started: list[Inside], tmp_path: Path) -> None:
+    """Without the filter that was asked for, nothing runs."""
+    inside = start(started, tmp_path, seccomp=base64.b64encode(bytes(8)).decode())
+    assert "seccomp" in inside.words()
+
+
+def test_a_message_without_descriptors(started: list[Inside], tmp_path: Path) -> None:
+    """An order that is incomplete ends it with one line, not with a traceback."""
+    inside = start(started, tmp_path)
+    os.close(inside.ready())
+    inside.channel.send(b'{"argv": ["/bin/true"]}')
+    words = inside.words()
+    assert words.startswith("ValueError")
+    assert words.count("\n") == 1
+
+
+def test_a_spec_that_makes_no_sense(tmp_path: Path) -> None:
+    """A spec that is no JSON ends it with one line."""
+    done = subprocess.run([*PYTHON, str(INSIDE), "{"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+
+
+# --- Landlock -----------------------------------------------------------------------------------
+
+landlocked = pytest.mark.skipif(landlock_version() < 1, reason="this kernel has no Landlock")
+SH = ["/bin/sh", "-c"]
+
+
+def confined(started: list[Inside], scratch: Path, rules: list[Any], script: str) -> list[str]:
+    """What a shell prints under SYSTEM's rules and `rules`."""
+    inside = start(started, scratch, landlock=[*existing(SYSTEM), ["write", str(scratch), [""]], *rules])
+    os.close(inside.ready())
+    failure, printed = inside.go(*SH, script)
+    assert failure == ""
+    return printed.split("\n")[:-1]
+
+
+def existing(rules: list[Any]) -> list[Any]:
+    """Without what this machine lacks."""
+    return [[right, place, [n for n in names if Path(place, n).exists()]] for right, place, names in rules]
+
+
+@landlocked
+def test_only_what_a_rule_names(started: list[Inside], tmp_path: Path) -> None:
+    """Scratch can be written, a rule's directory be read, and nothing else be either."""
+    scratch, given, other = (tmp_path / name for name in ("scratch", "given", "other"))
+    for folder in (scratch, given, other):
+        folder.mkdir()
+        (folder / "file").write_text(f"{folder.name}\n")
+    script = f"cd {tmp_path}; for d in scratch given other; do read x < $d/file && echo r $x; echo > $d/new && echo w $d; done 2> /dev/null; exit 0"  # noqa: E501
+    rules = [["read", str(given), [""]], ["device", "/dev", ["null"]]]
+    assert confined(started, scratch, rules, script) == ["r scratch", "w scratch", "r given"]
+
+
+@landlocked
+def test_a_file_gets_the_rights_of_files(started: list[Inside], tmp_path: Path) -> None:
+    """A rule for one file, even one with every right, lets that file be used and no other beside it."""
+    scratch, given = tmp_path / "scratch", tmp_path / "given"
+    scratch.mkdir()
+    given.mkdir()
+    for name in ("one", "two"):
+        (given / name).write_text(f"{name}\n")
+    script = f"cd {given}; for f in one two; do read x < $f && echo $x; echo changed > $f && echo w $f; done"
+    printed = confined(started, scratch, [["write", str(given), ["one"]]], f"{script}; exit 0")
+    assert [line for line in printed if "denied" not in line] == ["one", "w one"]
+    assert (given / "two").read_text() == "two\n"
+
+
+@landlocked
+def test_names_without_contents(started: list[Inside], tmp_path: Path) -> None:
+    """`list` shows the names in a directory, and no contents."""
+    scratch, given = tmp_path / "scratch", tmp_path / "given"
+    scratch.mkdir()
+    given.mkdir()
+    (given / "name").write_text("content\n")
+    script = f"echo {given}/*; read x < {given}/name || echo closed"
+    printed = confined(started, scratch, [["list", str(given), [""]]], script)
+    assert [line for line in printed if "denied" not in line] == [f"{given}/name", "closed"]
+
+
+@landlocked
+def test_a_device_needs_its_own_right(started: list[Inside], tmp_path: Path) -> None:
+    """A device that is named can be read and written; one that can only be read cannot be written."""
+    rules = [["device", "/dev", ["null"]], ["read", "/dev", ["zero"]]]
+    script = "echo > /dev/null && echo null; echo > /dev/zero && echo zero; exit 0"
+    printed = confined(started, tmp_path, rules, script)
+    assert [line for line in printed if "denied" not in line] == ["null"]
+
+
+@landlocked
+def test_a_rule_for_what_is_not_there(started: list[Inside], tmp_path: Path) -> None:
+    """A path that is missing is named, and nothing runs with a rule less."""
+    inside = start(started, tmp_path, landlock=[["read", str(tmp_path), ["missing"]]])
+    assert f"{tmp_path}/missing" in inside.words()
+
+
+@landlocked
+def test_moving_between_directories(started: list[Inside], tmp_path: Path) -> None:
+    """From ABI 2 on, files in scratch can be moved and linked from one directory to another."""
+    if landlock_version() < 2:
+        pytest.skip("needs Landlock ABI 2")
+    script = "mkdir a; echo x > b; mv b a/b && ln a/b c && rm a/b && echo moved"
+    assert confined(started, tmp_path, [], script) == ["moved"]

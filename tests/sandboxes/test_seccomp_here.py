@@ -1,0 +1,123 @@
+"""The filter in this machine's kernel, around real programs."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sandboxes.seccomp import compile_filter, profile
+from tests.sandboxes.attempts import FILTERED, HERE, MARK, calls, check, marked
+
+
+def in_filter(program: bytes, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run filtered.py, away from any terminal."""
+    command = [sys.executable, "-I", "-S", str(FILTERED), base64.b64encode(program).decode(), *words]
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=300, stdin=subprocess.DEVNULL
+    )
+
+
+@pytest.fixture(scope="module")
+def here() -> bytes:
+    """The whole profile for this machine."""
+    return compile_filter(profile(), HERE)
+
+
+def test_the_kernel_refuses_what_the_profile_refuses(tmp_path: Path) -> None:
+    """About 90 forbidden calls are refused by the filter itself, and 24 that programs need are not."""
+    refused, allowed = calls(str(tmp_path))
+    done = in_filter(compile_filter(marked(), HERE), "call", json.dumps(refused + allowed))
+    assert done.returncode == 0, done.stderr
+    check(json.loads(done.stdout), str(tmp_path), MARK)
+
+
+def test_the_kernel_kills_32_bit_code(here: bytes) -> None:
+    """The same process cannot switch to another set of numbers."""
+    if HERE != "x86_64":
+        pytest.skip("int 0x80 is of x86")
+    # mov eax, 20 (getpid); int 0x80; ret
+    script = (
+        "import ctypes, mmap; m = mmap.mmap(-1, 4096, prot=7); m.write(bytes.fromhex('b814000000cd80c3'));"
+        "print(ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(m)))())"
+    )
+    plain = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False)
+    done = in_filter(here, "run", sys.executable, "-I", "-S", "-c", script)
+    assert done.returncode == (-signal.SIGSYS if plain.returncode == 0 else plain.returncode)
+    assert done.stdout == ""
+
+
+def test_threads_children_and_sockets_work(here: bytes) -> None:
+    """What Python programs do every day is untouched."""
+    script = (
+        "import threading, subprocess, socket, multiprocessing.shared_memory as m, sys, tempfile, shutil\n"
+        "t = threading.Thread(target=lambda: print('thread', flush=True)); t.start(); t.join()\n"
+        "print(subprocess.run(['/bin/sh', '-c', 'ls / | wc -l; exit 3'], capture_output=True).returncode)\n"
+        "a, b = socket.socketpair(); a.send(b'x'); print(b.recv(1))\n"
+        "s = m.SharedMemory(create=True, size=64); s.close(); s.unlink()\n"
+        "d = tempfile.mkdtemp(); shutil.copyfile(sys.executable, d + '/x'); shutil.rmtree(d)\n"
+        "try: socket.socket(socket.AF_INET)\n"
+        "except PermissionError: print('no network')\n"
+    )
+    done = in_filter(here, "run", sys.executable, "-I", "-c", script)
+    assert done.stdout.split("\n") == ["thread", "3", "b'x'", "no network", ""], done.stderr
+
+
+def test_torch_computes(here: bytes) -> None:
+    """Threads of a matrix product, autograd, and a file mapped and shared."""
+    script = (
+        "import torch; torch.set_num_threads(2); x = torch.ones(512, 512, requires_grad=True)\n"
+        "(x @ x).sum().backward(); x.detach().share_memory_(); print(int(x.grad.sum()))\n"
+    )
+    done = in_filter(here, "run", sys.executable, "-c", script)
+    assert done.stdout == f"{512**3 * 2}\n", done.stderr
+
+
+def test_a_compiler_and_ninja_work(here: bytes, tmp_path: Path) -> None:
+    """g++ under ninja makes a program that runs."""
+    ninja = shutil.which("ninja", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    compiler = shutil.which("g++")
+    if ninja is None or compiler is None:
+        pytest.skip("no g++ or ninja here")
+    (tmp_path / "a.cc").write_text("#include <thread>\n#include <cstdio>\nint main() {\n"
+                                   'std::thread t([] { puts("built"); }); t.join(); }\n')  # fmt: skip
+    rule = f"rule cxx\n command = {compiler} -pipe -O2 -pthread $in -o $out\n"
+    (tmp_path / "build.ninja").write_text(f"{rule}build a: cxx a.cc\n")
+    done = in_filter(here, "run", ninja, "-C", str(tmp_path))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert in_filter(here, "run", str(tmp_path / "a")).stdout == "built\n"
+
+
+@pytest.mark.slow
+def test_nvcc_compiles(here: bytes, tmp_path: Path) -> None:
+    """The CUDA compiler and its five programs run with the shell between them."""
+    nvcc = shutil.which("nvcc", path=f"/usr/local/cuda/bin:{os.environ['PATH']}")
+    if nvcc is None:
+        pytest.skip("no nvcc here")
+    (tmp_path / "a.cu").write_text("__global__ void f(float *x) { x[threadIdx.x] *= 2; }\n")
+    done = in_filter(
+        here, "run", nvcc, "-arch=sm_90", "-c", str(tmp_path / "a.cu"), "-o", str(tmp_path / "a.o")
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "a.o").read_bytes()[:4] == b"\x7fELF"
+
+
+@pytest.mark.slow
+def test_torch_compile_works(here: bytes, tmp_path: Path) -> None:
+    """Its workers, compiler and cache run: the reference may use it."""
+    if shutil.which("g++") is None:
+        pytest.skip("no g++ here")
+    script = (
+        "import os; os.environ['TORCHINDUCTOR_CACHE_DIR'] = os.sys.argv[1]\n"
+        "import torch; f = torch.compile(lambda x: (x * 2).sin().sum())\n"
+        "print(round(float(f(torch.zeros(64))), 3))\n"
+    )
+    done = in_filter(here, "run", sys.executable, "-W", "ignore", "-c", script, str(tmp_path))
+    assert done.stdout == "0.0\n", done.stderr
