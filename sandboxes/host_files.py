@@ -74,7 +74,7 @@ def view_for(job: Job, also: Iterable[Path] = ()) -> View:
             links.append((path, str(path.readlink())))
         elif path.is_dir():
             wanted.append(path)
-    for path in [*job.readable, *also]:
+    for path in [*job.readable, *job.site, *also]:
         if not path.exists():
             raise SandboxError(f"a job is to read {path}, which is not there")
         wanted.append(Path(os.path.abspath(path)))  # noqa: PTH100 - a link stays one

@@ -80,7 +80,13 @@ class LocalBackend:
                 outside={
                     "readable": [
                         str(p)
-                        for p in [*interpreter_directories(), INSIDE, folder / "scratch", *job.readable]
+                        for p in [
+                            *interpreter_directories(),
+                            INSIDE,
+                            folder / "scratch",
+                            *job.readable,
+                            *job.site,
+                        ]
                     ],
                     "cpus": sorted(job.cpus) if job.cpus else None,
                 },

@@ -88,10 +88,14 @@ def make_workshop(sandbox: str, cache: Path | None) -> Workshop:
     """
     from harness.builder.description import toolchain_of_image
     from harness.builder.toolchain import find_toolchain
+    from sandboxes.cgroups import Cgroups
     from sandboxes.choose import LOCAL_WARNING, choose_sandbox
     from sandboxes.leftovers import remove_leftovers
     from sandboxes.tracking import TrackingSandbox
 
+    groups = Cgroups.find()
+    if groups is not None:
+        groups.sweep()
     remove_leftovers()
     choice = choose_sandbox(sandbox)
     print(f"sandbox {choice.sandbox.name}: {choice.why}", file=sys.stderr)

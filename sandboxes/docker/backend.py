@@ -23,7 +23,8 @@ from docker.types import LogConfig, Mount, Ulimit
 
 from harness.errors import SandboxError
 from sandboxes.container_toolkit import find_toolkit
-from sandboxes.docker.cage import CHANNEL, DockerCage, Plan
+from sandboxes.docker.cage import DockerCage, Plan
+from sandboxes.docker.door import SOCKET
 from sandboxes.docker.engine import DockerEngine
 from sandboxes.docker.image import Image, Role, reference
 from sandboxes.docker.reaper import DEADLINE_LABEL, MARK_LABEL, OWNER_LABEL, remove_orphans
@@ -168,7 +169,7 @@ def _spec(job: Job, device_environment: Mapping[str, str]) -> dict[str, Any]:
     """For inside.py."""
     gpu = HostGpu(environment=tuple(device_environment.items()))
     return {
-        "channel": CHANNEL,
+        "channel": SOCKET,
         "scratch": SCRATCH,
         "environment": environment_of(job, SCRATCH, gpu),
         "limits": {

@@ -1,7 +1,7 @@
 """One container around one job: from its creation to its removal.
 
-Owns: the container's life, the channel into it, killing, freezing and measuring it. Does not own: what
-it is made with (backend.py), containers of dead harnesses (reaper.py).
+Owns: the container's life, killing, freezing and measuring it. Does not own: what it is made with
+(backend.py), the channel's way into it (door.py), containers of dead harnesses (reaper.py).
 Invariant: kill() ends the container's first process, with which the kernel ends all others of its process
 namespace; it needs no engine. Where the engine failed, wait() says `problem`, never an exit code.
 """
@@ -13,8 +13,6 @@ import secrets
 import select
 import signal
 import socket
-import struct
-import tempfile
 import threading
 import time
 from collections.abc import Mapping
@@ -28,13 +26,11 @@ import docker.errors
 from harness.errors import SandboxError
 from sandboxes.cage import Ended, Usage
 from sandboxes.cgroups import ForeignCgroup
+from sandboxes.docker.door import PLACE, Door
 from sandboxes.docker.engine import ENGINE_ERRORS, DockerEngine, asking, explained
 from sandboxes.host_cage import MINDER
-from sandboxes.owners import Owner, owned_prefix
-from sandboxes.running import remove_tree
+from sandboxes.owners import Owner
 
-CHANNEL_DIRECTORY: Final = "/liftbench-channel"
-CHANNEL: Final = f"{CHANNEL_DIRECTORY}/socket"
 _READY_S: Final = 120.0  # as long as running.py waits for what comes next
 _LOOK_S: Final = 0.25
 _ROUND_S: Final = 10.0  # an engine that says nothing for so long after a container's end hangs
@@ -79,14 +75,10 @@ class DockerCage:
         self._cpu_s: float | None = None
         self._peak_bytes: int | None = None
         self._oom_kills = 0
+        self._door = Door(plan.uid)
+        MINDER.watch_container(self.name, engine.address, self._door.folder)
         try:
-            self._folder = Path(tempfile.mkdtemp(prefix=owned_prefix("channel")))
-        except OSError as error:
-            raise SandboxError(f"no folder for a container's channel: {error}; is the disk full?") from error
-        MINDER.watch_container(self.name, engine.address, self._folder)
-        try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
-                self._start(listener)
+            self._start()
         except BaseException:
             if hasattr(self, "channel"):
                 self.channel.close()
@@ -95,19 +87,10 @@ class DockerCage:
 
     # --- start -----------------------------------------------------------------------------------
 
-    def _start(self, listener: socket.socket) -> None:
+    def _start(self) -> None:
         """Make and start the container, and wait for inside.py to connect."""
-        place = self._folder / "socket"
-        try:
-            self._folder.chmod(0o711)
-            listener.bind(str(place))
-            place.chmod(0o600)
-            os.chown(place, self._plan.uid, -1)
-            listener.listen(1)
-        except OSError as error:
-            raise SandboxError(f"no channel for a container in {self._folder}: {error}") from error
         api = self._engine.api
-        channel = docker.types.Mount(CHANNEL_DIRECTORY, str(self._folder), type="bind", read_only=True)
+        channel = docker.types.Mount(PLACE, str(self._door.folder), type="bind", read_only=True)
         host = {**self._plan.host, "mounts": [*self._plan.host["mounts"], channel]}
         with asking("make a container"):
             made = api.create_container(
@@ -115,34 +98,21 @@ class DockerCage:
             )
         with asking("start a container"):
             api.start(made["Id"])
-        self.channel, pid = self._accepted(listener)
-        place.unlink()
+        self.channel, pid = self._connected()
         self._find(pid, made["Id"])
 
-    def _accepted(self, listener: socket.socket) -> tuple[socket.socket, int]:
-        """The connection of our container's user, and the process id of who connected."""
-        listener.settimeout(_LOOK_S)
+    def _connected(self) -> tuple[socket.socket, int]:
+        """The connection from the container, and the process id at its other end. Raises SandboxError."""
         deadline = time.monotonic() + _READY_S
-        while time.monotonic() < deadline:
-            try:
-                channel, _ = listener.accept()
-            except TimeoutError:
-                if not self._state().get("Running"):
-                    break
-                continue
-            credentials = channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-            pid, uid, _ = struct.unpack("3i", credentials)
-            if uid == self._plan.uid:
-                channel.settimeout(None)
-                return channel, pid
-            channel.close()  # not ours: a user of this machine who guessed the path
-        state = self._state()
-        raise SandboxError(
-            f"a container ended before it was ready (exit code {state.get('ExitCode')}): "
-            f"{state.get('Error') or self.words() or 'it said nothing'}"
-            if not state.get("Running")
-            else f"a container was not ready after {_READY_S:.0f} s: {self.words()}"
-        )
+        while (found := self._door.let_in(_LOOK_S)) is None:
+            state = self._state()
+            if not state.get("Running"):
+                said = state.get("Error") or self.words() or "it said nothing"
+                code = state.get("ExitCode")
+                raise SandboxError(f"a container ended before it was ready (exit code {code}): {said}")
+            if time.monotonic() > deadline:
+                raise SandboxError(f"a container was not ready after {_READY_S:.0f} s: {self.words()}")
+        return found
 
     def _find(self, pid: int, identity: str) -> None:
         """The container's first process and control group, where we can see them."""
@@ -253,9 +223,8 @@ class DockerCage:
     def _freeze(self, frozen: bool) -> None:
         if self._group is not None and self._group.can_freeze():
             if frozen:
-                MINDER.watch_container(
-                    self.name, self._engine.address, self._folder, self._group.thaw_order()
-                )
+                order = self._group.thaw_order()
+                MINDER.watch_container(self.name, self._engine.address, self._door.folder, order)
             self._group.freeze(frozen)
         else:
             with asking("freeze or thaw a container"), suppress(docker.errors.NotFound):
@@ -283,7 +252,7 @@ class DockerCage:
         return text.decode(errors="replace")[-_WORDS_CHARACTERS:].strip()
 
     def release(self) -> None:
-        """Remove the container and the channel's folder.
+        """Remove the container and what leads into it.
 
         Where the engine cannot do it now, minder.py asks again when we end, and reaper.py at the next start.
         """
@@ -295,7 +264,7 @@ class DockerCage:
         removed = not self._engine_hangs and self._remove()
         if self._init is not None:
             os.close(self._init)
-        remove_tree(self._folder)
+        self._door.close()
         if removed:
             MINDER.forget(self.name)
 

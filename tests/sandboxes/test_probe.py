@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,6 +55,12 @@ class _Answer:
     def facts(self) -> dict[str, str]:
         return {}
 
+    def prepare(self, job: Job, count: int = 1) -> None: ...
+
+    def settle(self) -> None: ...
+
+    def close(self) -> None: ...
+
     def start(self, job: Job) -> Process:
         answer = self
 
@@ -74,7 +80,7 @@ class _Answer:
         return Said()  # type: ignore[return-value] # has no channel: the probe uses none
 
 
-def _lines(leaks: dict[str, str | None]) -> str:
+def _lines(leaks: Mapping[str, str | None]) -> str:
     return "\n".join(json.dumps({"promise": name, "leak": leak}) for name, leak in leaks.items())
 
 

@@ -207,7 +207,7 @@ backend = DockerBackend(engine, {"run": Image(engine.client, sys.argv[1])})
 argv = [PYTHON, "-I", "-S", "-c", "import time; time.sleep(300)", sys.argv[2]]
 process = CagedSandbox(backend).start(Job(role="run", argv=argv, limits=Limits(wall_s=250.0)))
 process.pause(sys.argv[3] == "frozen")
-print(process._cage._folder, flush=True)
+print(process._cage._door.folder, flush=True)
 time.sleep(300)
 """
 
