@@ -86,9 +86,11 @@ def expose(paths: list[Path], staging: Path, libc: ctypes.CDLL) -> None:
 def rearrange(spec: dict[str, Any], libc: ctypes.CDLL) -> None:
     """Mounts, in a namespace of our own."""
     readable = [Path(p) for p in spec["readable"]]
-    if spec["scratch"] is None and not any(blocked_ancestor(path) for path in readable):
+    closed = next((place for path in readable if (place := blocked_ancestor(path))), None)
+    if spec["scratch"] is None and closed is None:
         return
-    _check(libc.unshare(_CLONE_NEWNS), "unshare the mount namespace")
+    reason = f", since {closed} is closed to other users" if closed else ""
+    _check(libc.unshare(_CLONE_NEWNS), f"make a mount namespace{reason}")
     _mount(libc, "none", Path("/"), "", _MS_REC | _MS_PRIVATE)
     if spec["scratch"] is not None:
         directory, size, inodes = spec["scratch"]

@@ -23,6 +23,7 @@ from types import TracebackType
 from typing import Final
 
 from sandboxes.job import ExitFacts, Job, Limits, Sandbox
+from sandboxes.owners import owned_prefix
 from sandboxes.probing import ATTEMPTS
 
 _PROBING: Final = Path(__file__).with_name("probing.py")
@@ -178,7 +179,7 @@ class _Outside:
     def __enter__(self) -> _Outside:
         self._key = secrets.token_hex(12)
         # Not the user's own temporary directory, which may be closed to others already.
-        self._folder = Path(tempfile.mkdtemp(prefix="liftbench-probe-"))
+        self._folder = Path(tempfile.mkdtemp(prefix=owned_prefix("probe")))
         try:
             self._folder.chmod(0o755)
             (self._folder / "secret").write_text(f"{secrets.token_hex(12)}\n")

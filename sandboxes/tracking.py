@@ -28,13 +28,14 @@ class TrackingSandbox:
 
     def start(self, job: Job) -> Process:
         """Start a process, unless stopped. Raises SandboxError."""
-        with self._lock:
-            if self._stopped:
-                raise SandboxError("the run was stopped")
-            self._live = [p for p in self._live if p.wait(0) is None]
-            process = self._inner.start(job)
-            self._live.append(process)
-            return process
+        if not self._stopped:
+            process = self._inner.start(job)  # may take seconds: several start at once
+            with self._lock:
+                if not self._stopped:
+                    self._live = [*(p for p in self._live if p.wait(0) is None), process]
+                    return process
+            process.close()
+        raise SandboxError("the run was stopped")
 
     def prepare(self, job: Job, count: int = 1) -> None:
         """Start ahead, unless stopped."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,6 +21,7 @@ from harness.gpu_check.runner import Outcome, run_items
 from sandboxes.choose import open_sandbox
 from sandboxes.gpu import slot_named
 from sandboxes.nvml import LIBRARY, open_nvml
+from sandboxes.owners import owned_folder
 
 
 def main(arguments: Sequence[str] | None = None, library: str = LIBRARY) -> int:
@@ -61,7 +61,7 @@ def _run(chosen: argparse.Namespace, library: str) -> Outcome | None:
     nvml = open_nvml(library)
     if nvml is None:
         return None
-    with nvml, tempfile.TemporaryDirectory(prefix="liftbench-gpu-check-") as folder:
+    with nvml, owned_folder("gpu-check") as folder:
         slot = slot_named(chosen.device, nvml.gpus())
         day = datetime.now(UTC).strftime("%Y-%m-%d")
         ledger = Ledger.open(chosen.out, slot.gpu.name, slot.uuid, day, harness.__version__)

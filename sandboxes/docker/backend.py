@@ -12,6 +12,7 @@ it as data.
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import time
@@ -29,6 +30,7 @@ from sandboxes.docker.engine import DockerEngine
 from sandboxes.docker.image import Image, Role, reference
 from sandboxes.docker.reaper import DEADLINE_LABEL, MARK_LABEL, OWNER_LABEL, remove_orphans
 from sandboxes.docker_gpu import cdi_of_engine, docker_gpu_arguments
+from sandboxes.escapes import refused_escapes, refusing_escapes
 from sandboxes.gpu import find_gpus, slot_named
 from sandboxes.host_cage import INSIDE
 from sandboxes.host_job import HostGpu, environment_of
@@ -120,7 +122,16 @@ class DockerBackend:
             },
         }
         host = self._restrictions(job, uid, gid) | {"device_requests": gpu.get("device_requests")}
-        return DockerCage(self._engine, Plan(settings, host, uid, job.limits.memory_bytes is not None))
+        return DockerCage(
+            self._engine,
+            Plan(
+                settings,
+                host,
+                uid,
+                job.limits.memory_bytes is not None,
+                "setpgid" not in refused_escapes(job),
+            ),
+        )
 
     def _restrictions(self, job: Job, uid: int, gid: int) -> dict[str, Any]:
         limits, memory = job.limits, job.limits.memory_bytes
@@ -179,7 +190,8 @@ def _spec(job: Job, device_environment: Mapping[str, str]) -> dict[str, Any]:
             "processes": None,
         },
         "landlock": None,
-        "seccomp": None,  # the engine has installed it
+        # Beside what the engine has installed, whose own first process needs these calls.
+        "seccomp": base64.b64encode(refusing_escapes(job, os.uname().machine)).decode(),
         "die_with_parent": False,
         "preload": list(job.preload),
         "site": [str(path) for path in job.site],

@@ -51,6 +51,8 @@ class Plan:
     uid: int
     """Who will connect to us."""
     caps_memory: bool
+    leaves_group: bool
+    """Its processes may leave the process group that they begin in."""
 
 
 class DockerCage:
@@ -68,6 +70,7 @@ class DockerCage:
         self._lock = threading.Lock()
         self._init: int | None = None
         self._group: ForeignCgroup | None = None
+        self._process_group: int | None = None
         self._frozen = False
         self._killed = False
         self._released = False
@@ -130,6 +133,8 @@ class DockerCage:
         if self._init is not None and not right:
             os.close(self._init)
             self._init = None
+        if self._init is not None and not self._plan.leaves_group:
+            self._process_group = _group_to_signal(pid)
 
     # --- the cage --------------------------------------------------------------------------------
 
@@ -214,14 +219,21 @@ class DockerCage:
                 self._freeze(False)
 
     def freeze(self, frozen: bool) -> None:
-        """By the control group where we may (1 ms), else by the engine (30 ms). Raises SandboxError."""
+        """As fast as we may: by signal (0.1 ms), control group (1 ms), or engine (30 ms).
+
+        Raises SandboxError.
+        """
         with self._lock:
             if self._released or self._killed:
                 return
             self._freeze(frozen)
 
     def _freeze(self, frozen: bool) -> None:
-        if self._group is not None and self._group.can_freeze():
+        if self._process_group is not None:
+            if not self._ended_for_us():  # else the number may be another's by now
+                with suppress(ProcessLookupError):
+                    os.killpg(self._process_group, signal.SIGSTOP if frozen else signal.SIGCONT)
+        elif self._group is not None and self._group.can_freeze():
             if frozen:
                 order = self._group.thaw_order()
                 MINDER.watch_container(self.name, self._engine.address, self._door.folder, order)
@@ -277,6 +289,16 @@ class DockerCage:
         except ENGINE_ERRORS:
             return False
         return True
+
+
+def _group_to_signal(pid: int) -> int | None:
+    """The process group of `pid`, if we may stop it."""
+    try:
+        group = os.getpgid(pid)
+        os.killpg(group, 0)
+    except (ProcessLookupError, PermissionError):
+        return None
+    return group
 
 
 def _status(pid: int) -> dict[str, str]:

@@ -11,7 +11,7 @@ from sandboxes.caged import CagedSandbox
 from sandboxes.job import Job, Limits
 from sandboxes.local import LocalBackend
 from sandboxes.tracking import TrackingSandbox
-from tests.fakes.sandbox import FakeSandbox, exit_facts
+from tests.fakes.sandbox import FakeProcess, FakeSandbox, exit_facts
 
 SLEEP = Job(
     role="run",
@@ -32,6 +32,23 @@ def test_stop_kills_and_refuses() -> None:
         sandbox.start(SLEEP)
     for process in processes:
         process.close()
+
+
+def test_what_starts_while_everything_is_stopped_is_ended() -> None:
+    """A start that was under way when stop() came leaves nothing that runs, and holds stop() up no longer."""
+    inner = FakeSandbox(exit_facts("ok"))
+    sandbox = TrackingSandbox(inner)
+
+    class Slow(FakeSandbox):
+        def start(self, job: Job) -> FakeProcess:
+            sandbox.stop()  # as another thread would
+            return super().start(job)
+
+    slow = Slow(exit_facts("ok"))
+    sandbox._inner = slow
+    with pytest.raises(SandboxError, match="stopped"):
+        sandbox.start(SLEEP)
+    assert [process.closed for process in slow.processes] == [True]
 
 
 def test_finished_processes_are_forgotten() -> None:

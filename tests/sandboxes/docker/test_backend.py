@@ -188,7 +188,7 @@ print(json.dumps(found))
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="starts an engine, and becomes another user")
 def test_as_a_plain_user() -> None:
-    """Without root the engine's own way to freeze is used, and jobs run as the harness's own user."""
+    """Without root jobs run as the harness's own user, which may stop and kill them."""
     python = shutil.which("python3", path="/usr/bin")
     packages = [p for p in sys.path if p.endswith("site-packages")]
     own = OwnEngine()
