@@ -99,8 +99,8 @@ class Study:
         """The tasks."""
         return {t.task.id: t for t in self.tasks}
 
-    def resolve(self, sandbox: str, machine: MachineFacts) -> tuple[RunConfig, RunLock]:
-        """Configuration and lock for this machine."""
+    def resolve(self, sandbox: str, machine: MachineFacts, image: str | None) -> tuple[RunConfig, RunLock]:
+        """Configuration and lock for this machine. `image`: digest of what jobs see instead of it."""
         config = RunConfig(
             tasks=tuple(t.task.id for t in self.tasks),
             skills=(self.skill.skill.name,),
@@ -121,6 +121,7 @@ class Study:
             skills={self.skill.skill.name: self.skill.skill.digest},
             prompts=prompt_digests(config, self.tasks_by_id, self.skills_by_digest),
             machine=machine,
+            image=image,
         )
         return config, lock
 

@@ -24,6 +24,7 @@ from harness.records import (
     TrialKey,
     digest_of,
 )
+from sandboxes.job import IMAGES_FACT
 
 
 def plan(config: RunConfig) -> list[TrialKey]:
@@ -84,7 +85,8 @@ def grading_key(grade: Grade) -> str | None:
     if grade.project is None:
         return None
     facts = [grade.project, grade.task_digest, grade.target, grade.protocol, GRADER_VERSION]
-    return digest_of([*facts, grade.sandbox, grade.machine])
+    image = grade.sandbox_facts.get(IMAGES_FACT)
+    return digest_of([*facts, grade.sandbox, *([image] if image else []), grade.machine])
 
 
 def run_hash(config: RunConfig, lock: RunLock) -> str:

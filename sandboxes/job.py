@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
+IMAGES_FACT = "images"
+"""In a sandbox's facts: one digest of all images that jobs run in; absent where there are none."""
 RoleName = Literal["build", "run", "run_jit"]
 Status = Literal[
     "ok",

@@ -102,6 +102,7 @@ def evaluate(
     from harness.plan import plan
     from harness.records import Sampling
     from harness.run import Budget, Run
+    from sandboxes.job import IMAGES_FACT
 
     threshold = None if fail_under is None else Threshold.parse(fail_under)
     study = make_study(
@@ -121,7 +122,8 @@ def evaluate(
     models = {spec.name: make_model(spec) for spec in study.models}
     bench = make_bench(target, protocol, sandbox, cache)
     budget = Budget(max_wall_s=max_wall, max_cost_usd=max_cost)
-    store = open_run(study, *study.resolve(bench.sandbox.name, bench.machine), runs_dir, fresh=fresh)
+    image = bench.sandbox.facts().get(IMAGES_FACT)
+    store = open_run(study, *study.resolve(bench.sandbox.name, bench.machine, image), runs_dir, fresh=fresh)
     with store.writer():
         record = store.run()
         runner = Run(

@@ -16,6 +16,8 @@ from sandboxes.job import Job, Limits
 
 _WORKER = Path(__file__).parents[1] / "worker.py"
 _PRELOAD = ("torch",)
+_SCRATCH_BYTES = 256 << 20
+_JIT_SCRATCH_BYTES = 2 << 30
 _THREADS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 # Of its own for every worker: nothing that one process compiled is loaded by another.
 _JIT_CACHES = {
@@ -65,11 +67,13 @@ def worker_job(source: Source, place: WorkerPlace, wall_s: float) -> Job:
     if source.kind == "reference" and source.path is not None:
         # The task folders: a reference worker serves one task after another.
         readable = (*readable, source.path.resolve().parents[2])
+    # Its pages count as memory; only what compiles needs much of it.
+    scratch_bytes = _JIT_SCRATCH_BYTES if source.jit else _SCRATCH_BYTES
     python = [str(place.python), "-I", "-S"]
     return Job(
         role="run_jit" if source.jit else "run",
         argv=[*python, "{scratch}/worker.py", "{channel}", *(str(d) for d in place.site)],
-        limits=Limits(wall_s=wall_s, memory_bytes=place.memory_bytes),
+        limits=Limits(wall_s=wall_s, memory_bytes=place.memory_bytes, scratch_bytes=scratch_bytes),
         inputs=inputs,
         readable=readable,
         environment={**_THREADS, **(_JIT_CACHES if source.jit else {})},

@@ -151,7 +151,7 @@ def detectable(metric: str, n_families: int) -> Detectable:
 
 def _warnings(head: Head, progress: Progress, replies: Replies, grades: Sequence[Grade]) -> Iterable[str]:
     if head.sandbox_weak:
-        yield "sandbox local: student code ran with little isolation; figures are for trusted replies only"
+        yield "sandbox local: student code ran with little isolation; for trusted replies only, never ranked"
     others = {g.sandbox for g in grades} - {head.sandbox}
     if others - {"local"}:
         yield f"some trials were graded in another sandbox: {', '.join(sorted(others))}"

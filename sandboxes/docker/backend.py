@@ -13,6 +13,7 @@ it as data.
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import os
 import time
@@ -34,7 +35,7 @@ from sandboxes.escapes import refused_escapes, refusing_escapes
 from sandboxes.gpu import find_gpus, slot_named
 from sandboxes.host_cage import INSIDE
 from sandboxes.host_job import HostGpu, environment_of
-from sandboxes.job import Job
+from sandboxes.job import IMAGES_FACT, Job
 from sandboxes.owners import Owner
 from sandboxes.seccomp import profile
 from sandboxes.users import FreeUsers
@@ -61,6 +62,7 @@ class DockerBackend:
         self._engine = engine
         self._images = images
         self._users = FreeUsers()
+        self._toolkit = find_toolkit()
         self._seccomp = json.dumps(profile())
         remove_orphans(engine)
 
@@ -85,7 +87,10 @@ class DockerBackend:
             "limits": "cgroups, sized tmpfs, rlimits, wall clock",
             "system calls": "filtered by our profile",
             **self._engine.facts(),
+            "nvidia_toolkit": str(self._toolkit.version) if self._toolkit else "none found",
         }
+        layers = {role: image.layers for role, image in sorted(self._images.items())}
+        facts[IMAGES_FACT] = hashlib.sha256(json.dumps(layers).encode()).hexdigest()
         for role, image in self._images.items():
             facts |= {f"{role}_{name}": value for name, value in image.provenance().items()}
         return facts
@@ -169,7 +174,7 @@ class DockerBackend:
         if job.device is None:
             return {}
         slot = slot_named(job.device, find_gpus())
-        return docker_gpu_arguments(slot, cdi_of_engine(slot, self._engine.info), find_toolkit())
+        return docker_gpu_arguments(slot, cdi_of_engine(slot, self._engine.info), self._toolkit)
 
 
 def _read_only(source: Path, target: str) -> Mount:

@@ -71,14 +71,18 @@ class Image:
         """Such as sha256:0123..."""
         return str(self._attributes["Id"])
 
+    @property
+    def layers(self) -> list[str]:
+        """Digests of what it is made of: the same contents have the same, whenever they were put together."""
+        return [str(layer) for layer in (self._attributes.get("RootFS") or {}).get("Layers") or []]
+
     def provenance(self) -> dict[str, str]:
         """What the image is and is made of, for records."""
         labels: dict[str, str] = (self._attributes.get("Config") or {}).get("Labels") or {}
-        layers = (self._attributes.get("RootFS") or {}).get("Layers") or []
         facts = {
             "image": self.reference,
             "image_id": self.id,
-            "layers": " ".join(str(layer) for layer in layers),
+            "layers": " ".join(self.layers),
             "created": str(self._attributes.get("Created", "")),
             "version": labels.get(f"{_LABEL}.version", ""),
             "role": labels.get(f"{_LABEL}.role", ""),

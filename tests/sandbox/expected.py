@@ -126,8 +126,6 @@ _LANDLOCK: Final[dict[str, Hole]] = {
 }
 _LANDLOCK_AS_USER: Final[dict[str, Hole]] = {
     "write_metadata": _NOT_MEDIATED,
-    "sched_others": _NOT_MEDIATED,
-    "prlimit_others": _NOT_MEDIATED,
     "fork_bomb": _may("a limit per user would count your own processes too"),
     "thread_bomb": _may("a limit per user would count your own processes too"),
 }

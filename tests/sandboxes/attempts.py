@@ -64,6 +64,11 @@ def calls(folder: str) -> tuple[list[list[Any]], list[list[Any]]]:
     families = {"inet": 2, "inet6": 10, "netlink": 16, "packet": 17, "alg": 38, "vsock": 40, "xdp": 44}
     refused += [[f"socket {name}", number["socket"], its, 2] for name, its in families.items()]
     refused += [[f"ioctl {r:#x}", number["ioctl"], 0, r] for r in (0x5412, 0x541C, 0x5423, 1 << 32 | 0x5412)]
+    refused += [["prlimit64 of another", number["prlimit64"], os.getppid(), 7, 0, "x" * 16]]
+    refused += [
+        [f"setpriority {which} {who}", number["setpriority"], which, who, 19]
+        for which, who in ((0, os.getppid()), (1, 0), (2, 0))
+    ]
     refused += [["personality 0x40000", number["personality"], 0x40000]]
     refused += [
         [f"mknodat {t}", number["mknodat"], 0, "x", t | 0o600] for t in (0o020000, 0o060000, 0o140000)
@@ -91,6 +96,7 @@ def calls(folder: str) -> tuple[list[list[Any]], list[list[Any]]]:
         ["mknodat pipe", number["mknodat"], here, f"{folder}/pipe", 0o010600],
         ["mknodat file", number["mknodat"], here, f"{folder}/file", 0o100600],
         ["prlimit64", number["prlimit64"], 0, 7, 0, "x" * 16],
+        ["setpriority", number["setpriority"], 0, 0, 19],
         ["close_range", number["close_range"], 900, 1000],
         ["copy_file_range", number["copy_file_range"], 0, 0, 1, 0, 0],
         ["futex", number["futex"], "\0\0\0\0", 1, 1],
