@@ -43,9 +43,13 @@ class Owner:
     def __str__(self) -> str:
         return f"{self.pid}-{self.start}-{self.namespace}"
 
+    def is_visible(self) -> bool:
+        """Whether we can tell if it lives: it is in our namespace of process ids."""
+        return self.namespace == _namespace()
+
     def is_dead(self) -> bool:
-        """False also where we cannot see it: in another namespace of process ids."""
-        return self.namespace == _namespace() and _start(self.pid) != self.start
+        """False also where we cannot see it."""
+        return self.is_visible() and _start(self.pid) != self.start
 
 
 def owned_folder(noun: str) -> tempfile.TemporaryDirectory[str]:

@@ -44,9 +44,9 @@ def remove_orphans(engine: DockerEngine) -> list[str]:
 
 
 def is_orphan(labels: Mapping[str, str], now_s: float) -> bool:
-    """Whether what carries these labels has outlived its harness or its time."""
+    """Whether what carries these labels has outlived its harness, or its time where that cannot be seen."""
     owner = Owner.parse(labels.get(OWNER_LABEL, ""))
     deadline = labels.get(DEADLINE_LABEL, "")
     if owner is None or not deadline.isdigit():
         return True  # marked as ours, by nobody of ours
-    return owner.is_dead() or now_s > int(deadline)
+    return owner.is_dead() if owner.is_visible() else now_s > int(deadline)

@@ -51,7 +51,17 @@ class FakeProcess:
         self.closed = True
 
 
-class FakeSandbox:
+class NothingAhead:
+    """The half of a sandbox that starts cages ahead: it starts none."""
+
+    def prepare(self, job: Job, count: int = 1) -> None: ...
+
+    def settle(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class FakeSandbox(NothingAhead):
     """Remembers jobs and processes; `files` map names in the scratch directory to contents."""
 
     name = "fake"
@@ -78,9 +88,3 @@ class FakeSandbox:
         )
         self.processes.append(FakeProcess(self._facts, self._files))
         return self.processes[-1]
-
-    def prepare(self, job: Job, count: int = 1) -> None: ...
-
-    def settle(self) -> None: ...
-
-    def close(self) -> None: ...

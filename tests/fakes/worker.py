@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from sandboxes.job import ExitFacts, Job
-from tests.fakes.sandbox import exit_facts
+from tests.fakes.sandbox import NothingAhead, exit_facts
 
 Act = Callable[..., None]
 """What a worker does with one set: `act(*operands, **scalars)`, as a project's function."""
@@ -79,7 +79,7 @@ class ThreadProcess:
         self.channel.close()
 
 
-class ThreadSandbox:
+class ThreadSandbox(NothingAhead):
     """Starts one thread per job, and remembers the processes."""
 
     name = "threads"
@@ -97,12 +97,6 @@ class ThreadSandbox:
         self.jobs.append(job)
         self.processes.append(ThreadProcess(self._script, self._facts))
         return self.processes[-1]
-
-    def prepare(self, job: Job, count: int = 1) -> None: ...
-
-    def settle(self) -> None: ...
-
-    def close(self) -> None: ...
 
 
 class HonestWorker:

@@ -24,7 +24,7 @@ from sandboxes.tracking import TrackingSandbox
 from tests.fakes import projects
 from tests.fakes.libraries import shared_library
 from tests.fakes.overlays import throw_away_task, zoo_project
-from tests.fakes.sandbox import FakeSandbox, exit_facts
+from tests.fakes.sandbox import FakeSandbox, NothingAhead, exit_facts
 from tests.fakes.trials import MACHINE
 from tests.fakes.worker import HonestWorker, ThreadSandbox, send
 
@@ -140,7 +140,7 @@ def test_reply_without_a_project(grader: Grader) -> None:
 # --- how far a CUDA project comes without a GPU --------------------------------------------------
 
 
-class BuiltAndRun:
+class BuiltAndRun(NothingAhead):
     """Builds leave a library; workers are threads that follow a script."""
 
     name = "fake"

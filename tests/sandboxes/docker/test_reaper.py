@@ -16,12 +16,12 @@ UNSEEN = replace(OURS, namespace=OURS.namespace + 1)
 
 @pytest.mark.parametrize(
     ("owner", "now_s", "orphan"),
-    [(OURS, 99.0, False), (OURS, 101.0, True), (DEAD, 99.0, True), (UNSEEN, 99.0, False),
+    [(OURS, 99.0, False), (OURS, 101.0, False), (DEAD, 99.0, True), (UNSEEN, 99.0, False),
      (UNSEEN, 101.0, True)],
     ids=["lives", "late", "dead", "unseen", "unseen and late"],
 )  # fmt: skip
 def test_orphans(owner: Owner, now_s: float, orphan: bool) -> None:
-    """A container outlives neither a harness that is known to be dead, nor its deadline."""
+    """A living harness keeps its containers, a dead one does not; one that cannot be seen has a deadline."""
     assert is_orphan({OWNER_LABEL: str(owner), DEADLINE_LABEL: "100"}, now_s) is orphan
 
 
