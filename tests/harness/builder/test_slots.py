@@ -98,7 +98,9 @@ def test_a_killed_process_holds_nothing(tmp_path):
     holder.wait()
     holder.stdout.close()
     thread.join()
-    assert got == [2]
+    assert got in ([1], [2])  # a process that ends lets go of one after the other
+    with slots(tmp_path, cores=2).taken(2) as count:
+        assert count == 2
 
 
 def test_this_machine_has_memory():

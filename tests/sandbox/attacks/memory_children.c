@@ -2,13 +2,15 @@
 #include "attack.h"
 #include "hoard.h"
 int main(void) {
-  int children = 8, failed = 0;
+  enum { CHILDREN = 8 };
+  int failed = 0;
+  pid_t pids[CHILDREN];
   int go[2];
   if (pipe(go)) return unmeasured("no pipe");
-  for (int i = 0; i < children; i++) {
-    pid_t child = fork();
-    if (child == 0) {
-      size_t size = HOARD_BYTES / 8;
+  for (int i = 0; i < CHILDREN; i++) {
+    pids[i] = fork();
+    if (pids[i] == 0) {
+      size_t size = HOARD_BYTES / CHILDREN;
       char *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
       if (memory == MAP_FAILED) _exit(1);
       memset(memory, 1, size);
@@ -19,10 +21,15 @@ int main(void) {
     }
   }
   close(go[1]);
-  for (int i = 0; i < children; i++) {
+  for (int i = 0; i < CHILDREN; i++) {
     char byte;
     if (read(go[0], &byte, 1) != 1) failed++;
   }
+  struct timespec second = {1, 0};
+  nanosleep(&second, NULL);
+  /* One that was killed for its memory had said so before: all must hold it at the same time. */
+  for (int i = 0; i < CHILDREN; i++)
+    if (pids[i] > 0 && waitpid(pids[i], NULL, WNOHANG) != 0) failed++;
   if (failed) {
     errno = ENOMEM;
     refused();
