@@ -59,6 +59,8 @@ BUILD_WALL_S = 600.0
 WORKER_WALL_S = 300.0
 CALL_WALL_S = 30.0
 WORKER_MEMORY_BYTES = 6 << 30
+CUDA_WORKER_MEMORY_BYTES = 16 << 30
+"""Of host memory: CUDA's pinned buffers count. Of address space it may reserve any amount."""
 _PR_SET_DUMPABLE = 4
 
 StageObserver = Callable[[str], None]
@@ -146,15 +148,14 @@ class Grader:
     def _place(self) -> WorkerPlace:
         from harness.judge.worker_job import WorkerPlace
 
-        root = self._toolchain.torch_root
+        settings, root = self._settings, self._toolchain.torch_root
         if root is None:
             raise HarnessBug("a worker is wanted without torch")
         return WorkerPlace(
             site=(root.parent,),
             python=self._toolchain.python,
             in_image=self._toolchain.in_image,
-            # A CUDA build of torch maps more than any sensible limit of address space.
-            memory_bytes=self._settings.worker_memory_bytes if self.target == "cpu" else None,
+            memory_bytes=settings.worker_memory_bytes if self.target == "cpu" else CUDA_WORKER_MEMORY_BYTES,
             cpus=self._worker_cpus,
         )
 

@@ -13,7 +13,7 @@ from harness.builder.failure.log import TREE
 from harness.builder.toolchain import Toolchain, find_toolchain
 from harness.catalogue import LoadedTask
 from harness.errors import SandboxError, UsageError
-from harness.grade import Grader, GradeSettings
+from harness.grade import CUDA_WORKER_MEMORY_BYTES, Grader, GradeSettings
 from harness.machine import machine_facts
 from harness.outcome import Cause, Stage, Verdict
 from harness.records import Finding, Grade, MachineFacts
@@ -189,7 +189,7 @@ def test_a_cuda_torch_really_imports(tmp_path: Path) -> None:
     assert (grade.verdict, grade.stage) == (Verdict.NOT_MEASURED, Stage.CHECK), grade.finding
     assert "it imports, and its operators are registered" in grade.finding.message
     (job,) = sandbox.workers.jobs
-    assert job.role == "run" and job.limits.memory_bytes is None
+    assert job.role == "run" and job.limits.memory_bytes == CUDA_WORKER_MEMORY_BYTES
     (load,) = worker.messages
     assert load["namespace"] == f"_fill_it_cuda_{projects.project().digest[:7]}"
     assert sandbox.workers.processes[0].killed
