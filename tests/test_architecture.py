@@ -110,6 +110,36 @@ def test_only_cli_and_report_print(path: Path) -> None:
     assert not any(isinstance(c.func, ast.Name) and c.func.id == "print" for c in calls)
 
 
+# Modules that run inside a sandbox, or before it: what they execute is ours, or the job itself.
+_INSIDE = ("harness.worker", "sandboxes.inside", "sandboxes.outside")
+_EXECUTING_FORMATS = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"}
+
+
+@pytest.mark.parametrize("path", _modules(), ids=_name)
+def test_the_trusted_side_executes_nothing_that_it_reads(path: Path) -> None:
+    """No format that can run code is read, nothing is evaluated, only the C library and NVML are loaded."""
+    if _name(path) in _INSIDE:
+        return
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = [a.name for a in node.names] if isinstance(node, (ast.Import, ast.ImportFrom)) else []
+        names += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
+        assert not {name.split(".")[0] for name in names} & _EXECUTING_FORMATS
+        if not isinstance(node, ast.Call):
+            continue
+        called = ast.unparse(node.func)
+        assert called not in (
+            "exec",
+            "eval",
+            "torch.load",
+            "np.load",
+            "numpy.load",
+            "ctypes.cdll.LoadLibrary",
+        )
+        if called.endswith("CDLL"):
+            loaded = ast.unparse(node.args[0])
+            assert loaded == "None" or (_name(path), loaded) == ("sandboxes.nvml", "library")
+
+
 @pytest.mark.parametrize("path", _modules(), ids=_name)
 def test_every_module_says_what_it_owns(path: Path) -> None:
     """A module docstring stands first."""
