@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -12,6 +13,12 @@ from harness.machine import machine_facts
 from sandboxes.caged import CagedSandbox
 from sandboxes.local import LocalBackend
 from sandboxes.tracking import TrackingSandbox
+
+
+def pytest_configure() -> None:
+    """A shell starts what it puts into the background with Ctrl-C ignored, and tests send it to children."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
