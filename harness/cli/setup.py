@@ -88,15 +88,10 @@ def make_workshop(sandbox: str, cache: Path | None) -> Workshop:
     """
     from harness.builder.description import toolchain_of_image
     from harness.builder.toolchain import find_toolchain
-    from sandboxes.cgroups import Cgroups
     from sandboxes.choose import LOCAL_WARNING, choose_sandbox
-    from sandboxes.leftovers import remove_leftovers
     from sandboxes.tracking import TrackingSandbox
 
-    groups = Cgroups.find()
-    if groups is not None:
-        groups.sweep()
-    remove_leftovers()
+    _tidy()
     choice = choose_sandbox(sandbox)
     print(f"sandbox {choice.sandbox.name}: {choice.why}", file=sys.stderr)
     if choice.sandbox.name == "local":
@@ -107,6 +102,21 @@ def make_workshop(sandbox: str, cache: Path | None) -> Workshop:
     else:
         toolchain = toolchain_of_image(image.description(), image.view(cache_folder(cache)))
     return Workshop(TrackingSandbox(choice.sandbox), toolchain)
+
+
+def _tidy() -> None:
+    """Remove what killed runs have left; what cannot be removed is a warning, for it does no harm."""
+    from harness.errors import SandboxError
+    from sandboxes.cgroups import Cgroups
+    from sandboxes.leftovers import remove_leftovers
+
+    groups = Cgroups.find()
+    try:
+        if groups is not None:
+            groups.sweep()
+    except SandboxError as error:
+        print(f"warning: something of an earlier run is left: {error}", file=sys.stderr)
+    remove_leftovers()
 
 
 def make_bench(target: str, protocol: str, sandbox: str, cache: Path | None) -> Bench:

@@ -60,7 +60,7 @@ class Bench:
         folder: Path,
         library: str = LIBRARY,
     ) -> None:
-        """`sandbox` raises UsageError for one that this machine has not; `folder` is ours to fill.
+        """`sandbox` raises SandboxError for one that this machine has not; `folder` is ours to fill.
 
         `library` is the one that `nvml` was opened from.
         """

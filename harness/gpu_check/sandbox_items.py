@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from harness.errors import UsageError
+from harness.errors import SandboxError
 from harness.gpu_check.item import Bench, Fact, FellShort, Item, NotHere
 from sandboxes.job import ExitFacts, Job, Limits, Process
 from sandboxes.xid import Xid
@@ -36,7 +36,7 @@ def _started(bench: Bench, backend: str, *words: str) -> Iterator[Process]:
     """The probe program in a sandbox; nothing of it is left afterwards. Raises NotHere."""
     try:
         sandbox = bench.sandbox(backend)
-    except UsageError as error:
+    except SandboxError as error:
         raise NotHere(str(error)) from error
     mode, *more = words
     job = Job(
@@ -46,11 +46,14 @@ def _started(bench: Bench, backend: str, *words: str) -> Iterator[Process]:
         inputs={"probe": bench.probe()},
         device=bench.slot.uuid,
     )
-    process = sandbox.start(job)
     try:
-        yield process
+        process = sandbox.start(job)
+        try:
+            yield process
+        finally:
+            process.close()
     finally:
-        process.close()
+        sandbox.close()
 
 
 def _end(process: Process) -> ExitFacts:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from harness.builder.cuda_toolkit import find_cuda
-from harness.errors import UsageError
+from harness.errors import SandboxError
 from harness.gpu_check.__main__ import main
 from harness.gpu_check.item import Bench, FellShort, Item, NotHere
 from harness.gpu_check.items import ITEMS
@@ -24,6 +24,7 @@ from sandboxes.gpu import GpuSlot
 from sandboxes.job import Job, Process, Sandbox
 from sandboxes.nvml import open_nvml
 from tests.fakes.nvml import WHOLE, compile_nvml
+from tests.fakes.sandbox import NothingAhead
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
 STAND_IN = Path(__file__).parents[2] / "fakes" / "gpu_probe.c"
@@ -44,7 +45,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-class WithoutDevice:
+class WithoutDevice(NothingAhead):
     """A local sandbox that hands in no GPU, since the one that jobs name is made up."""
 
     name = "local"
@@ -69,7 +70,7 @@ class WithoutDevice:
 def local_only(name: str) -> Sandbox:
     """The one sandbox that every machine has."""
     if name != "local":
-        raise UsageError(f"no sandbox to use: {name} is not on this machine")
+        raise SandboxError(f"no sandbox to use: {name} is not on this machine")
     return WithoutDevice()
 
 
