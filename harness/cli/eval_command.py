@@ -135,7 +135,7 @@ def evaluate(
             bench.grader,
             kill=bench.sandbox.stop,
         )
-        before = store.load()
+        before = [trial for trial in store.load() if not trial.infra]  # those are tried again
         planned = len(plan(record.config))
         print(f"run {store.folder}: {planned} trials, {len(before)} finished before", file=sys.stderr)
         try:

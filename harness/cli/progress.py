@@ -13,10 +13,16 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from harness.records import TrialKey, TrialRecord
+from harness.report.clean import first_line
 
 
 def _short(key: TrialKey) -> str:
     return f"{key.task} {key.arm.partition('-')[0]} #{key.repeat}"
+
+
+def _why(trial: TrialRecord) -> str:
+    """Why a trial was lost to infra: the last reason, in one line."""
+    return f" ({first_line(trial.failures[-1].message)})" if trial.infra else ""
 
 
 class EvalProgress:
@@ -63,7 +69,7 @@ class EvalProgress:
             self._show()
         if not self._live:
             count = f"[{self._finished}/{self._planned}]"
-            line = f"{count} {_short(trial.key)} ({trial.key.model}): {trial.verdict}"
+            line = f"{count} {_short(trial.key)} ({trial.key.model}): {trial.verdict}{_why(trial)}"
             print(line, file=sys.stderr, flush=True)
 
     def _show(self) -> None:
