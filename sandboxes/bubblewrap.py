@@ -150,6 +150,7 @@ class BubblewrapBackend:
                     "scratch": None if uid is None else _sized(folder, job),
                 },
                 uid=uid,
+                memory_bytes=job.limits.memory_bytes,
                 leaves_group=job.role == "build",
                 cgroup=group_for(job, self._groups, scratch_counts=True),
                 descriptors=[filter_file],

@@ -106,6 +106,7 @@ class LandlockBackend:
                     "cpus": sorted(job.cpus) if job.cpus else None,
                 },
                 uid=uid,
+                memory_bytes=job.limits.memory_bytes,
                 leaves_group=job.role == "build",
                 cgroup=group_for(job, self._groups, scratch_counts=False),
             )

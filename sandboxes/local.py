@@ -91,6 +91,7 @@ class LocalBackend:
                     "cpus": sorted(job.cpus) if job.cpus else None,
                 },
                 uid=uid,
+                memory_bytes=job.limits.memory_bytes,
                 leaves_group=job.role == "build",
             )
         )

@@ -87,3 +87,19 @@ def test_facts_say_what_is_not_protected() -> None:
     """The record says that the network is open and files are not isolated."""
     facts = CagedSandbox(LocalBackend()).facts()
     assert (facts["network"], facts["files"]) == ("open", "not isolated")
+
+
+def test_memory_that_children_share_counts_once(start: Starter) -> None:
+    """Six processes with the same 128 MiB are not out of 384 MiB; the watchdog says what they really use."""
+    code = """
+import os, time
+hoard = bytearray(os.urandom(1 << 20)) * 128
+for _ in range(5):
+    if os.fork() == 0:
+        time.sleep(1.0)
+        os._exit(0)
+time.sleep(1.5)
+"""
+    facts = end_of(start(code, memory_bytes=384 << 20))
+    assert facts.status == "ok", facts
+    assert facts.peak_memory_bytes is not None and 128 << 20 < facts.peak_memory_bytes < 384 << 20
