@@ -54,7 +54,7 @@ class Cage(Protocol):
         """End the whole tree now. Safe to call at any time, also twice."""
 
     def freeze(self, frozen: bool) -> None:
-        """Stop or continue the whole tree; it stands still when this returns."""
+        """Stop or continue the whole tree; a stop by signal may take effect microseconds later."""
 
     def usage(self) -> Usage:
         """What the tree uses now."""

@@ -109,8 +109,9 @@ def choose_sandbox(
 
     Raises UsageError when none does, with every reason.
     """
+    names = [name for word in wanted.split(",") for name in _names(word.strip(), environment)]
     refused: list[str] = []
-    for name in (n for word in wanted.split(",") for n in _names(word.strip(), environment)):
+    for name in names:
         try:
             return _tried(name, backends[name], refused)
         except SandboxError as error:

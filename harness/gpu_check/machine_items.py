@@ -37,6 +37,8 @@ def machine(bench: Bench) -> dict[str, Fact]:
         "processes": len(bench.nvml.processes(uuid)),
         "sm_mhz": clocks.sm_mhz,
         "max_sm_mhz": clocks.max_sm_mhz,
+        "memory_mhz": clocks.memory_mhz,
+        "max_memory_mhz": clocks.max_memory_mhz,
         "clocks_held_down_by": None if clocks.held_down_by is None else ", ".join(clocks.held_down_by) or "-",
         "xids_are_reported": watch is not None,
         "device_files": " ".join(map(str, nodes)),

@@ -28,7 +28,7 @@ from sandboxes.cage import Ended, Usage
 from sandboxes.cgroups import ForeignCgroup
 from sandboxes.docker.door import PLACE, Door
 from sandboxes.docker.engine import ENGINE_ERRORS, DockerEngine, asking, explained
-from sandboxes.host_cage import MINDER
+from sandboxes.host_cage import MINDER, stop_threads
 from sandboxes.owners import Owner
 
 _READY_S: Final = 120.0  # as long as running.py waits for what comes next
@@ -233,6 +233,8 @@ class DockerCage:
             if not self._ended_for_us():  # else the number may be another's by now
                 with suppress(ProcessLookupError):
                     os.killpg(self._process_group, signal.SIGSTOP if frozen else signal.SIGCONT)
+                    if frozen and self._group is not None:
+                        stop_threads(self._group.processes(), self._process_group)
         elif self._group is not None and self._group.can_freeze():
             if frozen:
                 order = self._group.thaw_order()

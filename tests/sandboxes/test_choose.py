@@ -66,6 +66,12 @@ def test_an_unknown_name_is_an_error_of_usage(ask: Callable[[str], object]) -> N
         ask("magic")
 
 
+def test_an_unknown_name_is_found_behind_one_that_works() -> None:
+    """A misspelt second choice is told before anything is tried, not on the day on which it is needed."""
+    with pytest.raises(UsageError, match="'magic' is no sandbox"):
+        choose_sandbox("local,magic", BACKENDS, {})
+
+
 def test_landlock_counts_only_within_a_container(tmp_path: Path) -> None:
     """`auto` takes it where a container stands around us: an engine's mark, or a pod's variable."""
     assert automatic({}, tmp_path) == ("docker", "bubblewrap")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -61,6 +63,53 @@ def test_a_frozen_job_cannot_wake_itself(start: Starter) -> None:
     assert process.wait(0.5) is None
     assert content(process, "counter") == before
     process.pause(False)
+
+
+def test_a_frozen_job_stands_still_while_its_first_thread_waits(start: Starter) -> None:
+    """A first thread in vfork(), which no signal but a deadly one ends, does not let the others run on."""
+    clone = numbers(os.uname().machine)["clone"]
+    code = f"""
+import ctypes, os, signal, threading
+libc = ctypes.CDLL("libc.so.6")
+def count():
+    while True:
+        with open("new", "w") as file:
+            file.write(str(os.times().elapsed))
+        os.rename("new", "counter")
+        if open("/proc/self/stat").read().rpartition(")")[2].split()[0] == "D":
+            open("waits", "w").close()  # its copy, as by fork(), stands before Python's lock for ever
+threading.Thread(target=count).start()
+libc.syscall({clone}, ctypes.c_long(0x4000 | signal.SIGCHLD), 0, 0, 0, 0)  # CLONE_VFORK
+"""
+    process = start(code)
+    awaited(process, "waits")
+    process.pause(True)
+    before = content(process, "counter")
+    assert process.wait(0.5) is None
+    assert content(process, "counter") == before
+    process.pause(False)
+
+
+def test_no_process_wakes_another_by_its_end(start: Starter) -> None:
+    """The end of a process sends SIGCONT neither to its parent nor to its children; other signals it may."""
+    known = numbers(os.uname().machine)
+    code = f"""
+import ctypes, os, signal
+libc = ctypes.CDLL("libc.so.6", use_errno=True)
+def tried(*words):
+    ctypes.set_errno(0)
+    found = libc.syscall(*[ctypes.c_long(word) for word in words])
+    if found == 0 and words[0] == {known["clone"]}:
+        os._exit(0)
+    print(ctypes.get_errno(), flush=True)
+tried({known["clone"]}, signal.SIGCONT, 0, 0, 0, 0)
+tried({known["clone3"]}, 0, 0)
+tried({known["prctl"]}, 1, signal.SIGCONT, 0, 0, 0)
+tried({known["clone"]}, signal.SIGCHLD, 0, 0, 0, 0)
+tried({known["prctl"]}, 1, signal.SIGKILL, 0, 0, 0)
+"""
+    words = [str(number) for number in (errno.EPERM, errno.ENOSYS, errno.EPERM, 0, 0)]
+    assert end_of(start(code)).output.split() == words
 
 
 def test_a_build_may_have_process_groups(start: Starter) -> None:
