@@ -66,6 +66,14 @@ class _Group:
                     raise
         return sorted(found)
 
+    def members(self) -> list[int]:
+        """The same as one controller tells it, in a fraction of the time; empty when the group is gone."""
+        try:
+            words = (self._paths()[0] / "cgroup.procs").read_text().split()
+        except OSError:
+            return []
+        return [int(word) for word in words if word != "0"]
+
     def memory_bytes(self) -> int | None:
         """In use now, less file pages that the kernel would give back first; None where unknown."""
         used = self._read("memory", "memory.usage_in_bytes", "memory.current")

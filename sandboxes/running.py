@@ -17,6 +17,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -197,9 +198,12 @@ class RunningProcess:
         return facts.f_files - facts.f_ffree
 
     def _wait_for_end(self) -> None:
-        ended = self._cage.wait()
+        try:
+            ended = self._cage.wait()
+            self._cage.kill()  # whatever has outlived the first process
+        except SandboxError as error:  # else nobody would ever be told of an end
+            ended = Ended(code=None, problem=str(error))
         wall_s = time.monotonic() - self._started
-        self._cage.kill()  # whatever has outlived the first process
         self._reader.join(timeout=2)
         ended = self._with_faults(ended)
         self._facts = ExitFacts(
@@ -252,7 +256,8 @@ class RunningProcess:
 
     def _end(self, verdict: Status) -> None:
         self._verdict = self._verdict or verdict
-        self.kill()
+        with suppress(SandboxError):  # what could not be killed is told by _wait_for_end
+            self.kill()
 
     # --- the seam ------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ MAX_FILES = 128
 MAX_BYTES = 256 << 20
 _MAX_DEPTH = 32
 _CHUNK = 1 << 20
+_LONGEST = 2048  # half of what Linux takes (PATH_MAX): the destination has a path too
 
 
 class CollectError(Exception):
@@ -106,12 +107,17 @@ def collect_files(scratch: int, allow: Iterable[str], destination: Path) -> list
     patterns = list(allow)
     copies: list[Path] = []
     total = 0
-    root = os.open(".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=scratch)
+    try:
+        root = os.open(".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=scratch)
+    except PermissionError as error:  # a job may close its own directory, to a plain user also for us
+        raise CollectError(f"the scratch directory is closed: {error}") from error
     try:
         for relative, descriptor in _regular_files(root, ""):
             with os.fdopen(descriptor, "rb") as source:
                 if not any(fnmatch.fnmatchcase(relative, p) for p in patterns):
                     continue
+                if len(os.fsencode(relative)) > _LONGEST:
+                    raise CollectError(f"a path of more than {_LONGEST} bytes is to be collected")
                 target = destination / relative
                 target.parent.mkdir(parents=True, exist_ok=True)
                 with target.open("wb") as sink:

@@ -234,7 +234,7 @@ class DockerCage:
                 with suppress(ProcessLookupError):
                     os.killpg(self._process_group, signal.SIGSTOP if frozen else signal.SIGCONT)
                     if frozen and self._group is not None:
-                        stop_threads(self._group.processes(), self._process_group)
+                        stop_threads(self._group.members(), self._process_group)
         elif self._group is not None and self._group.can_freeze():
             if frozen:
                 order = self._group.thaw_order()

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from harness.errors import SandboxError
+from sandboxes.host_cage import HostCage
 from sandboxes.job import ExitFacts, Job, Limits
 from sandboxes.local import LocalBackend
 from sandboxes.running import RunningProcess, StandingBy
@@ -78,3 +80,33 @@ def test_without_a_report_nothing_changes(start: Start, tmp_path: Path) -> None:
     """A job on a GPU that reports nothing ends as its exit code says."""
     facts = ended_after(start(f"{TALK}raise SystemExit(3)"), tmp_path / "events", "")
     assert (facts.status, facts.code) == ("nonzero", 3)
+
+
+class FailingCage:
+    """A local cage whose kill() fails once the job has ended, as that of a control group may."""
+
+    def __init__(self, inner: HostCage) -> None:
+        self._inner = inner
+        self.channel = inner.channel
+        self.caps_memory, self.caps_scratch = inner.caps_memory, inner.caps_scratch
+        self.release, self.words, self.usage, self.freeze = (
+            inner.release,
+            inner.words,
+            inner.usage,
+            inner.freeze,
+        )
+        self.wait = inner.wait
+
+    def kill(self) -> None:
+        raise SandboxError("a control group does not die")
+
+
+def test_a_backend_that_fails_at_the_end_is_told() -> None:
+    """Whoever waits gets an answer, which is ours and no student's."""
+    job = Job(role="run", argv=["/bin/true"], limits=Limits(wall_s=20))
+    inner = LocalBackend().cage(job)
+    process = RunningProcess(StandingBy(FailingCage(inner)), job)
+    facts = process.wait(30)
+    assert facts is not None and facts.status == "sandbox_error"
+    assert "does not die" in facts.output
+    process.close()

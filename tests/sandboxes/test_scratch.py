@@ -136,3 +136,17 @@ def test_deep_directories_are_refused(scratch: Path, out: Path) -> None:
     os.close(descriptor)
     with pytest.raises(CollectError, match="nested"):
         collected(scratch, ["*.so"], out)
+
+
+def test_paths_that_are_too_long_are_refused(scratch: Path, out: Path) -> None:
+    """Names that Linux takes one by one, and not as one path, raise what every collector expects."""
+    descriptor = os.open(scratch, os.O_RDONLY)
+    for _ in range(20):
+        os.mkdir("d" * 250, dir_fd=descriptor)
+        below = os.open("d" * 250, os.O_RDONLY, dir_fd=descriptor)
+        os.close(descriptor)
+        descriptor = below
+    os.close(os.open("file", os.O_WRONLY | os.O_CREAT, dir_fd=descriptor))
+    os.close(descriptor)
+    with pytest.raises(CollectError, match="2048 bytes"):
+        collected(scratch, ["*"], out)
