@@ -4,8 +4,8 @@ Owns: which calls those are, and a small seccomp program that refuses them. Does
 everything else (seccomp.py).
 Invariant: what is refused here stays refused whatever program follows.
 
-A session is killed; a process group is frozen by SIGSTOP, which takes 0.02 ms where a control group takes
-2 ms and more: the judge's clock stands on it. So a job that runs may leave neither. Nor may it arrange
+A session is killed; a process group is frozen by SIGSTOP, which takes 0.1 to 0.3 ms where a control group
+takes 2 ms and more: the judge's clock stands on it. So a job that runs may leave neither. Nor may it arrange
 for SIGCONT beforehand, which wakes a stopped process (tried: by timer, by F_SETSIG on a pipe that we
 read, and by the end of a process: one with much memory takes so long to end that it ends while the others
 stand still, and its parent gets the signal that clone() named, its children the one that they asked for).

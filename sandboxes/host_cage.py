@@ -61,8 +61,6 @@ class Start:
     inside_signals: bool = True
     """The child's exit status is the job's own; False where a monitor reports 128 + signal."""
     caps_scratch: bool = False
-    keeps_orphans: bool = False
-    """A process number 1 of its own adopts what has lost its parent: all are descendants of the child."""
     memory_bytes: int | None = None
     """The limit that is watched where no cgroup holds it."""
     leaves_group: bool = False
@@ -169,9 +167,7 @@ class HostCage:
                 group = self._start.cgroup
                 # To look for those of the session takes 1.5 ms, which is in the judge's times: without
                 # a control group, an orphan is told by the signal to its process group only.
-                members = (
-                    group.members() if group and not self._start.keeps_orphans else _tree(self._popen.pid)
-                )
+                members = group.members() if group else _tree(self._popen.pid)
                 stop_threads(members, self._popen.pid)
 
     def _signal_group(self, number: int) -> None:

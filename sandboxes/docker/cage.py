@@ -219,7 +219,7 @@ class DockerCage:
                 self._freeze(False)
 
     def freeze(self, frozen: bool) -> None:
-        """As fast as we may: by signal (0.1 ms), control group (1 ms), or engine (30 ms).
+        """As fast as we may: by signal (0.2 ms), control group (1 ms), or engine (30 ms).
 
         Raises SandboxError.
         """
