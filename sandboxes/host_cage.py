@@ -139,7 +139,8 @@ class HostCage:
             code=None if number else code,
             signal=number,
             oom=bool(group and group.oom_kills()),
-            peak_memory_bytes=usage.ru_maxrss * 1024 if peak is None else peak,
+            # Without a group the watchdog's figure stands: ru_maxrss begins at the size of this process.
+            peak_memory_bytes=peak,
             cpu_s=usage.ru_utime + usage.ru_stime if cpu_s is None else cpu_s,
         )
         return self._ended

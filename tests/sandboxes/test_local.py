@@ -90,7 +90,7 @@ def test_facts_say_what_is_not_protected() -> None:
 
 
 def test_memory_that_children_share_counts_once(start: Starter) -> None:
-    """Six processes with the same 128 MiB are not out of 384 MiB."""
+    """Six processes with the same 128 MiB are not out of 384 MiB; the watchdog says what they really use."""
     code = """
 import os, time
 hoard = bytearray(os.urandom(1 << 20)) * 128
@@ -102,3 +102,4 @@ time.sleep(1.5)
 """
     facts = end_of(start(code, memory_bytes=384 << 20))
     assert facts.status == "ok", facts
+    assert facts.peak_memory_bytes is not None and 128 << 20 < facts.peak_memory_bytes < 384 << 20
