@@ -7,8 +7,9 @@ STAMP := $(VENV)/.liftbench-installed
 EXTRAS := $(shell command -v nvcc >/dev/null 2>&1 || test -x "$${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" && echo dev || echo dev,cuda)
 DEMO_WALL_S ?= 280
 BUDGET_S ?= 480
+RESULTS ?= results
 
-.PHONY: help demo test test-py312 lint bench image setup wheel clean gpu-check security
+.PHONY: help demo test test-py312 lint bench image setup wheel clean gpu-check gpu-wheels status security zoo
 
 help:
 	@echo "make demo   a lift report from recorded replies: built, checked and timed here (no GPU, no key)"
@@ -16,8 +17,11 @@ help:
 	@echo "make lint   ruff and mypy"
 	@echo "make image  the images that Docker jobs run in (docs/images.md)"
 	@echo "make bench  what the harness itself costs"
+	@echo "make status  kernels_ref/STATUS.md from results/"
 	@echo "make security  all attacks on all sandboxes of this machine, into docs/security.md"
+	@echo "make zoo    projects that want to fool the judge, and honest ones, into docs/security.md"
 	@echo "make gpu-check  on a machine with a GPU: what only a GPU can answer, into results/"
+	@echo "make gpu-wheels  what such a machine needs where it has no network, into build/gpu-wheels"
 
 setup: $(STAMP)
 
@@ -55,11 +59,26 @@ image:
 	@BASE="$(BASE)" RUNTIME_BASE="$(RUNTIME_BASE)" WHEELHOUSE="$(WHEELHOUSE)" IMAGE="$(IMAGE)" DOCKER="$(DOCKER)" .ci/images
 
 # Goes on where the last one stopped. What is measured, and the exit codes of the program: docs/gpu.md.
-gpu-check: setup
-	@$(BIN)/python -m harness.gpu_check --budget-s $(BUDGET_S) --out results
+# Where build/gpu-wheels was brought along and nothing is set up, they are used, without network.
+gpu-check:
+	@if [ -e $(STAMP) ] || ! ls build/gpu-wheels/*.whl >/dev/null 2>&1; then \
+	  $(MAKE) --no-print-directory setup && python=$(BIN)/python; \
+	else PYTHON=$(PYTHON) .ci/gpu-setup $(VENV)-gpu && python=$(VENV)-gpu/bin/python; fi && \
+	$$python -m tests.zoo.gpu_check --budget-s $(BUDGET_S) --out $(RESULTS)
+
+gpu-wheels: setup
+	@PYTHON=$(BIN)/python .ci/gpu-wheels
+
+# From results/ and tasks/ADMISSION.json.
+status: setup
+	@$(BIN)/liftbench tasks status
 
 security: setup
 	$(BIN)/python -m tests.sandbox.report
+
+# ZOO=--all: all sandboxes of this machine, not only the automatic one and local. Other options: tests/zoo/report.py.
+zoo: setup
+	$(BIN)/python -m tests.zoo.report $(ZOO)
 
 wheel: setup
 	$(BIN)/python -m build --wheel

@@ -1,4 +1,4 @@
-"""Writes a text file, or a directory, whole or not at all.
+"""Writes a text file, a line of one, or a directory, whole or not at all.
 
 Owns: replacing one so that a crash leaves no part of the new contents in its place. Does not own: what
 is written. Invariant: when it returns, the new contents are in place; nothing temporary is left behind.
@@ -29,6 +29,17 @@ def write_atomically(path: Path, text: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             Path(temporary).unlink()
         raise
+
+
+def append_line(path: Path, line: str) -> None:
+    """Add a line to `path`, on disk when this returns; a torn line before it (a crash) keeps to itself."""
+    with path.open("ab+") as sink:
+        if sink.seek(0, os.SEEK_END):
+            sink.seek(-1, os.SEEK_END)
+            sink.write(b"" if sink.read(1) == b"\n" else b"\n")
+        sink.write(line.encode() + b"\n")
+        sink.flush()
+        os.fsync(sink.fileno())
 
 
 @contextlib.contextmanager

@@ -20,6 +20,7 @@ from pydantic import ValidationError
 
 from harness.errors import UsageError
 from harness.expressions import evaluate
+from harness.kernelbench.checkout import is_pattern
 from harness.records import Project, ProjectFile, Skill, Task
 from harness.skills.spec import read_skill
 
@@ -82,9 +83,15 @@ def load_task(directory: Path) -> LoadedTask:
 
 
 def _check_expressions(task: Task) -> None:
+    if task.hidden is not None:
+        for end in (0, 1):
+            dims = {name: extent[end] for name, extent in task.hidden.dims.items()}
+            for axis in (axis for operand in task.operands for axis in operand.shape):
+                if evaluate(axis, dims) < 0:
+                    raise ValueError(f"hidden.dims: {axis} is below 0 for {dims}")
     for workload in task.workloads:
         for operand in task.operands:
-            for axis in operand.shape:
+            for axis in (*operand.shape, *([] if operand.touched is None else [operand.touched])):
                 evaluate(axis, workload.dims)
         if task.flops is not None:
             evaluate(task.flops, workload.dims)
@@ -100,7 +107,8 @@ def all_tasks(root: Path | None = None) -> list[LoadedTask]:
 
 
 def select_tasks(patterns: Sequence[str], root: Path | None = None) -> list[LoadedTask]:
-    """Tasks whose id or name matches one of the glob patterns; none given takes all.
+    """Tasks whose id or name matches one of the glob patterns, or that `kernelbench:PATH...` names (all that
+    can be converted, admitted or not); none given takes all.
 
     Raises UsageError for a pattern that matches nothing, with the nearest names.
     """
@@ -109,11 +117,23 @@ def select_tasks(patterns: Sequence[str], root: Path | None = None) -> list[Load
         return tasks
     chosen: dict[str, LoadedTask] = {}
     for pattern in patterns:
+        if is_pattern(pattern):
+            chosen.update({t.task.id: t for t in _of_kernelbench(pattern)})
+            continue
         found = [t for t in tasks if _matches(t.task, pattern)]
         if not found:
             raise UsageError(f"no task matches {pattern!r}; known: {', '.join(t.task.id for t in tasks)}")
         chosen.update({t.task.id: t for t in found})
     return [chosen[key] for key in sorted(chosen)]
+
+
+def _of_kernelbench(pattern: str) -> list[LoadedTask]:
+    """Raises UsageError where no problem can be converted."""
+    from harness.kernelbench.conversion import convert_pattern
+
+    converted = convert_pattern(pattern)
+    found = [one.loaded for one in converted if one.loaded is not None]
+    return found or [converted[0].task()]
 
 
 def _matches(task: Task, pattern: str) -> bool:

@@ -1,6 +1,6 @@
 """The conclusion about a skill: helps, hurts or inconclusive.
 
-Owns: the rule that turns a lift into a decision. Does not own: the lift (stats.py) or its wording.
+Owns: the rule that turns a lift into a decision. Does not own: the lift (harness.stats) or its wording.
 Invariant: too few families, a block or an uncomputable interval is always inconclusive.
 """
 
@@ -24,8 +24,8 @@ def _require(condition: bool, message: str) -> None:
         raise ValueError(message)
 
 
-def _direction(lift: Lift, p: float | None, alpha: float, minimum: int) -> tuple[int, str]:
-    """+1, -1 or 0 (undecided) for one comparison, with the reason."""
+def _direction(lift: Lift, p: float | None, alpha: float, minimum: int, said: str = "p") -> tuple[int, str]:
+    """+1, -1 or 0 (undecided) for one comparison, with the reason; said: what p is called in it."""
     _require(
         math.isclose(lift.confidence, 1.0 - alpha, abs_tol=1e-9),
         f"alpha={alpha} needs an interval of confidence {1.0 - alpha}, got {lift.confidence}",
@@ -37,8 +37,8 @@ def _direction(lift: Lift, p: float | None, alpha: float, minimum: int) -> tuple
     if lift.interval.low <= 0.0 <= lift.interval.high:
         return 0, "the interval includes 0"
     if p >= alpha:
-        return 0, f"p = {p:.3g} is not below {alpha:g}"
-    return (1 if lift.interval.low > 0.0 else -1), f"the interval excludes 0, p = {p:.3g}"
+        return 0, f"{said} = {p:.3g} is not below {alpha:g}"
+    return (1 if lift.interval.low > 0.0 else -1), f"the interval excludes 0, {said} = {p:.3g}"
 
 
 def decide(
@@ -64,7 +64,8 @@ def decide(
     if p_adjusted is not None:
         _require((p or 0.0) <= p_adjusted <= 1.0, f"p_adjusted={p_adjusted} must lie in [p, 1]")
         p = p_adjusted
-    side, reason = _direction(lift, p, alpha, minimum_families)
+    said = "p" if p == lift.p_value else "adjusted p"
+    side, reason = _direction(lift, p, alpha, minimum_families, said)
     if blocked is not None and lift.n_families >= minimum_families:
         side, reason = 0, blocked
     if side > 0 and placebo is not None:

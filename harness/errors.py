@@ -2,11 +2,13 @@
 
 LiftbenchError
  |- UsageError        the user's input cannot be used (exit code 2)
+ |- BudgetSpent       a limit on tokens, dollars or calls is reached: stop, and keep what there is
  |- DownloadError     a package index could not be reached, or has not what was asked for
  |- InfraError        something of ours failed: becomes the verdict `infra` at one boundary (run.py)
      |- ProviderError   a model API failed after its retries
      |- SandboxError    a sandbox could not start, or broke a promise
      |- DeviceError     a GPU failed
+     |   |- DeviceLost    it was well before a project ran on it, and is not any more
      |- HarnessBug      we broke an invariant of our own
 
 A bad project is no exception: it is a `Finding` (see records/project.py).
@@ -23,6 +25,10 @@ class LiftbenchError(Exception):
 
 class UsageError(LiftbenchError):
     """The user's input cannot be used; the message says what, where, and what to do next."""
+
+
+class BudgetSpent(LiftbenchError):
+    """A limit that the user set on tokens, dollars or calls is reached; nothing more is asked."""
 
 
 class DownloadError(LiftbenchError):
@@ -51,6 +57,15 @@ class DeviceError(InfraError):
     """A GPU failed, or disappeared."""
 
     cause = Cause.DEVICE
+
+
+class DeviceLost(DeviceError):
+    """A device that was well before a project ran on it is not any more."""
+
+    def __init__(self, message: str, project: str) -> None:
+        """`project`: digest of the one that ran on it."""
+        super().__init__(message)
+        self.project = project
 
 
 class HarnessBug(InfraError):

@@ -7,18 +7,18 @@ Does not own: options (cli/), trials (run.py). Invariant: two equal studies reso
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from harness import __version__
-from harness.catalogue import LoadedSkill, LoadedTask
+from harness.arms import Arms
+from harness.catalogue import LoadedTask
 from harness.errors import UsageError
 from harness.grade import GRADER_VERSION
 from harness.plan import prompt_digests, run_hash
 from harness.records import (
-    Arm,
     MachineFacts,
     ModelSpec,
     Protocol,
@@ -26,12 +26,13 @@ from harness.records import (
     RunLock,
     RunRecord,
     Sampling,
-    Skill,
     Target,
+    digest_of,
 )
 from harness.report.records import Summary
 from harness.report.summary import detectable
 from harness.run import now
+from harness.skills.spec import slug
 from harness.store import RunStore
 
 Metric = Literal["deployed", "correct", "compiles"]
@@ -68,31 +69,41 @@ class Threshold:
 class Study:
     """What is to be measured, before anything is known of this machine."""
 
-    skill: LoadedSkill
+    name: str
+    """The skills' names: what the run's folder is named by."""
     tasks: tuple[LoadedTask, ...]
     models: tuple[ModelSpec, ...]
-    arms: tuple[Arm, ...]
+    arms: Arms
     repeats: int
     target: Target
     protocol: Protocol
     sampling: Sampling
     metric: Metric
+    turns: int = 1
+    alpha: float = 0.05
+    leaked: Mapping[str, str] = field(default_factory=dict)
+    """Task id to where a skill repeats its reference or expert project."""
 
     @property
     def trials(self) -> int:
         """How many trials it has."""
-        return len(self.tasks) * len(self.models) * len(self.arms) * self.repeats
+        return len(self.tasks) * len(self.models) * len(self.arms.arms) * self.repeats
 
     @property
     def detectable(self) -> str:
         """The minimum detectable effect, stated beforehand."""
-        families = len({t.task.family for t in self.tasks})
-        return f"minimum detectable effect: {detectable(self.metric, families).statement}"
+        families = len({t.task.family for t in self.tasks if t.task.id not in self.leaked})
+        return f"minimum detectable effect: {detectable(self.metric, families, self.alpha).statement}"
 
     @property
-    def skills_by_digest(self) -> dict[str, Skill]:
-        """The skills of the arms."""
-        return {self.skill.skill.digest: self.skill.skill}
+    def design(self) -> str:
+        """Digest of everything but the level: with a skill's digest it names a look."""
+        tasks = sorted(t.task.digest for t in self.tasks)
+        models = [spec.model_dump(mode="json") for spec in self.models]
+        how = [self.repeats, self.target, self.protocol, self.metric, self.turns]
+        kinds = [[arm.kind, arm.delivery, len(arm.skills)] for arm in self.arms.arms]
+        # What stands beside a skill makes it another run, whose replies are asked for anew.
+        return digest_of([tasks, models, how, kinds, sorted(self.arms.library), self.sampling.model_dump()])
 
     @property
     def tasks_by_id(self) -> dict[str, LoadedTask]:
@@ -103,31 +114,34 @@ class Study:
         """Configuration and lock for this machine. `image`: digest of what jobs see instead of it."""
         config = RunConfig(
             tasks=tuple(t.task.id for t in self.tasks),
-            skills=(self.skill.skill.name,),
+            skills=self.arms.named,
             models=self.models,
-            arms=self.arms,
+            arms=self.arms.arms,
             repeats=self.repeats,
             target=self.target,
             protocol=self.protocol,
             sandbox=sandbox,
             sampling=self.sampling,
+            turns=self.turns,
             metric=self.metric,
             seed=0,
+            alpha=self.alpha,
         )
         lock = RunLock(
             grader_version=f"{__version__}/{GRADER_VERSION}",
             tasks={t.task.id: t.task.digest for t in self.tasks},
             families={t.task.id: t.task.family for t in self.tasks},
-            skills={self.skill.skill.name: self.skill.skill.digest},
-            prompts=prompt_digests(config, self.tasks_by_id, self.skills_by_digest),
+            skills=self.arms.digests,
+            prompts=prompt_digests(config, self.tasks_by_id, self.arms.library),
             machine=machine,
             image=image,
+            leaked=dict(self.leaked),
         )
         return config, lock
 
 
 def make_study(
-    skill: LoadedSkill,
+    arms: Arms,
     tasks: Sequence[LoadedTask],
     models: tuple[ModelSpec, ...],
     *,
@@ -136,15 +150,30 @@ def make_study(
     protocol: Protocol,
     sampling: Sampling,
     metric: Metric,
+    turns: int = 1,
+    alpha: float = 0.05,
+    leaked: Mapping[str, str] | None = None,
 ) -> Study:
-    """A study of one skill. Raises UsageError when nothing is left to compare."""
+    """A study of these arms. Raises UsageError when nothing is left to compare."""
     if not tasks:
         raise UsageError("no tasks are left to run")
     unfit = [t.task.id for t in tasks if target not in t.task.dtypes]
     if unfit:
         raise UsageError(f"not for target {target}: {', '.join(unfit)}")
-    arms = (Arm(kind="without_skill"), Arm(kind="with_skill", skills=(skill.skill.digest,)))
-    return Study(skill, tuple(tasks), models, arms, repeats, target, protocol, sampling, metric)
+    return Study(
+        name="-".join(arms.named) or "without-skill",
+        tasks=tuple(tasks),
+        models=models,
+        arms=arms,
+        repeats=repeats,
+        target=target,
+        protocol=protocol,
+        sampling=sampling,
+        metric=metric,
+        turns=turns,
+        alpha=alpha,
+        leaked=leaked or {},
+    )
 
 
 def open_run(study: Study, config: RunConfig, lock: RunLock, root: Path, *, fresh: bool) -> RunStore:
@@ -155,6 +184,6 @@ def open_run(study: Study, config: RunConfig, lock: RunLock, root: Path, *, fres
         return RunStore(earlier[-1])
     created = now()
     stamp = created.replace("-", "").replace(":", "")
-    name = f"{stamp}-{study.skill.skill.name}-{digest}"
+    name = f"{stamp}-{slug(study.name)}-{digest}"
     record = RunRecord(run_id=name, created=created, config=config, lock=lock)
     return RunStore.create(root / name, record)

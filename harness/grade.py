@@ -7,10 +7,10 @@ comes out when something of ours failed.
 
 from __future__ import annotations
 
-import ctypes
+import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,16 +19,14 @@ from harness.builder.failure.places import load_failure
 from harness.builder.toolchain import Toolchain
 from harness.catalogue import LoadedTask
 from harness.errors import HarnessBug, UsageError
+from harness.examination import Examination, Seen, flags_beside, unsanitized
+from harness.gpu import device_errors
+from harness.health import DeviceHealth, HealthGuard, HostHealth
+from harness.import_stage import ImportStage
+from harness.judge.physics import board_of
 from harness.load_stage import (
-    call_flags,
-    cannot_run_cuda,
     explained,
     forbidden_calls,
-    no_operators,
-    not_imported,
-    unmeasured,
-    unresolved_symbols,
-    wants_gpu,
     wrong_package,
 )
 from harness.machine import Phases, QuietLock, judge_and_worker_cpus
@@ -38,59 +36,47 @@ from harness.records import (
     CheckResult,
     Finding,
     Grade,
+    KernelBenchScore,
     MachineFacts,
     Project,
-    Protocol,
     Target,
-    Task,
     TimingResult,
 )
+from harness.workers import GradeSettings, Workers, project_source
 from sandboxes.job import Sandbox
 
 if TYPE_CHECKING:
-    from harness.judge.contender import Contender
-    from harness.judge.trusted import TrustedWorkers
-    from harness.judge.worker_job import Source, WorkerPlace
+    import torch
 
-GRADER_VERSION = "2"
+    from harness.gpu import Gpu
+    from harness.judge.conditions import Conditions
+    from harness.judge.contender import Contender
+    from harness.judge.lineup import Contenders
+    from harness.judge.worker_job import Source
+
+GRADER_VERSION = "3"
 """Part of every grading key: raise it when the same project may be graded differently."""
 
-BUILD_WALL_S = 600.0
-WORKER_WALL_S = 300.0
-CALL_WALL_S = 30.0
-WORKER_MEMORY_BYTES = 6 << 30
-CUDA_WORKER_MEMORY_BYTES = 16 << 30
-"""Of host memory: CUDA's pinned buffers count. Of address space it may reserve any amount."""
-_PR_SET_DUMPABLE = 4
-
 StageObserver = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class GradeSettings:
-    """What a grader is told."""
-
-    target: Target
-    protocol: Protocol
-    cache: Path
-    """Builds and locks."""
-    build_wall_s: float = BUILD_WALL_S
-    worker_wall_s: float = WORKER_WALL_S
-    """Of a student's worker, frozen time excluded."""
-    call_wall_s: float = CALL_WALL_S
-    """Of one exchange with a worker."""
-    worker_memory_bytes: int = WORKER_MEMORY_BYTES
 
 
 class Grader:
     """Grades projects; safe to use from several threads. Close it when done."""
 
     def __init__(
-        self, settings: GradeSettings, sandbox: Sandbox, toolchain: Toolchain, machine: MachineFacts
+        self,
+        settings: GradeSettings,
+        sandbox: Sandbox,
+        toolchain: Toolchain,
+        machine: MachineFacts,
+        health: DeviceHealth | None = None,
+        gpu: Gpu | None = None,
     ) -> None:
-        """Raises UsageError when this machine cannot build for the target, or the protocol is not there."""
-        if settings.protocol == "full":
-            raise UsageError("the full protocol is not built yet; use --protocol quick")
+        """`health`: of what projects run on (default: that of `gpu`, or of this host). `gpu`: the one that
+        settings.device names, closed with the grader; without it projects for CUDA are only built.
+
+        Raises UsageError when this machine cannot build for the target.
+        """
         missing = toolchain.missing(settings.target)
         if missing is not None:
             raise UsageError(f"cannot build for {settings.target}: {missing}")
@@ -99,16 +85,35 @@ class Grader:
         self._toolchain = toolchain
         self._machine = machine
         self._phases = Phases()
-        self._quiet = QuietLock(settings.cache / "locks", "cpu")
-        self._judge_cpus, self._worker_cpus = judge_and_worker_cpus()
-        self._trusted: TrustedWorkers | None = None
-        # Nobody may read the judge's memory, where inputs and truth are.
-        ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+        self._quiet = QuietLock(settings.cache / "locks", settings.device or "cpu")
+        self._judge_cpus, worker_cpus = judge_and_worker_cpus()
+        self._gpu = gpu
+        # One project at a time has a GPU: whose fault a lost device was could not be told otherwise.
+        self._turn: AbstractContextManager[object] = nullcontext() if gpu is None else threading.Lock()
+        transport = None if gpu is None else gpu.transport
+        self._workers = Workers(settings, sandbox, toolchain, worker_cpus, transport)
+        self._examination = Examination(settings, self._workers, toolchain)
+        self._importing = ImportStage(
+            self._workers, toolchain, machine, settings.no_device, self._quiet.shared
+        )
+        self._board = board_of(machine.gpu, settings.device)
+        usual = HostHealth(settings.cache) if gpu is None else gpu.health
+        self._guard = HealthGuard(usual if health is None else health)
 
     @property
     def target(self) -> Target:
         """What it grades for."""
         return self._settings.target
+
+    @property
+    def device_bytes(self) -> int | None:
+        """Memory of the GPU that projects run on; None where there is none."""
+        return None if self._gpu is None else self._gpu.memory_bytes
+
+    @property
+    def truth_device(self) -> torch.device | None:
+        """Where inputs and truth are made; None where projects of this target are only built."""
+        return self._workers.transport.device if self._runs else None
 
     # --- stages --------------------------------------------------------------------------------
 
@@ -123,6 +128,10 @@ class Grader:
         """Grade a project. `log` receives the build log. Raises InfraError and its kinds."""
         return _Grading(self, loaded, project, time.monotonic()).run(log, observer)
 
+    def lost_a_device(self, project: str) -> None:
+        """In an earlier session a device was lost under that project (digest): it has had its retry."""
+        self._guard.remember(project)
+
     def no_project(self, finding: Finding, loaded: LoadedTask) -> Grade:
         """The grade of a reply that held no project."""
         return _Grading(self, loaded, None, time.monotonic()).ended(Stage.PROJECT, finding)
@@ -130,8 +139,8 @@ class Grader:
     def _build(self, project: Project, log: Path | None) -> Built:
         settings = self._settings
         with self._quiet.shared():
-            if self.target == "cpu":  # for cuda nothing is run yet
-                self._expect_worker()
+            if self._runs:
+                self._workers.expect()
             try:
                 return build(
                     project,
@@ -145,46 +154,22 @@ class Grader:
             finally:
                 self._sandbox.settle()  # nothing may start while somebody measures
 
-    def _place(self) -> WorkerPlace:
-        from harness.judge.worker_job import WorkerPlace
+    @property
+    def _runs(self) -> bool:
+        """Whether projects of this target are run here, and not only built."""
+        return self.target == "cpu" or self._settings.device is not None
 
-        settings, root = self._settings, self._toolchain.torch_root
-        if root is None:
-            raise HarnessBug("a worker is wanted without torch")
-        return WorkerPlace(
-            site=(root.parent,),
-            python=self._toolchain.python,
-            in_image=self._toolchain.in_image,
-            memory_bytes=settings.worker_memory_bytes if self.target == "cpu" else CUDA_WORKER_MEMORY_BYTES,
-            cpus=self._worker_cpus,
-        )
+    def _conditions(self, contenders: Contenders) -> Conditions:
+        """What a measurement of these looks at."""
+        from harness.judge.conditions import HostConditions
 
-    def _start(self, source: Source, wall_s: float) -> Contender:
-        from harness.judge.contender import Contender
-
-        call_s = self._settings.call_wall_s
-        return Contender(source, self._sandbox, self._place(), wall_s=wall_s, call_s=call_s)
-
-    def _expect_worker(self) -> None:
-        """A student's worker will be wanted: it can import torch while compilers run."""
-        from harness.judge.worker_job import Source, worker_job
-
-        source = Source("null")  # as a project's, but for what it loads
-        self._sandbox.prepare(worker_job(source, self._place(), self._settings.worker_wall_s))
-
-    def _trusted_workers(self) -> TrustedWorkers:
-        """Only called while the machine is held exclusively."""
-        from harness.judge.trusted import TrustedWorkers
-
-        if self._trusted is None:
-            self._trusted = TrustedWorkers(lambda source: self._start(source, 24 * 3600.0))
-        return self._trusted
+        return HostConditions() if self._gpu is None else self._gpu.conditions(len(contenders.resident))
 
     def close(self) -> None:
-        """End the workers that are kept between grades."""
-        if self._trusted is not None:
-            self._trusted.close()
-            self._trusted = None
+        """End the workers that are kept between grades, and let go of the GPU."""
+        self._workers.close()
+        if self._gpu is not None:
+            self._gpu.close()
 
 
 class _Grading:
@@ -197,7 +182,9 @@ class _Grading:
         self._start = start
         self._build: BuildResult | None = None
         self._check: CheckResult | None = None
+        self._seen = Seen()
         self._timing: TimingResult | None = None
+        self._source: Source | None = None
 
     def ended(self, stage: Stage, finding: Finding) -> Grade:
         """The grade as it stands."""
@@ -211,10 +198,12 @@ class _Grading:
             verdict=POLICY[finding.cause].verdict,
             stage=stage,
             finding=finding,
-            flags=() if self._build is None else call_flags(self._build, self._loaded.task),
+            flags=flags_beside(self._build, self._loaded.task, self._seen),
             build=self._diagnosed(stage, finding),
             check=self._check,
             timing=self._timing,
+            evidence=self._seen.evidence,
+            sanitizers=self._seen.sanitizers or unsanitized(settings, finding),
             sandbox=grader._sandbox.name,
             sandbox_facts=grader._sandbox.facts(),
             machine=grader._machine.digest,
@@ -231,11 +220,47 @@ class _Grading:
 
     def run(self, log: Path | None, observer: StageObserver) -> Grade:
         """All stages, until one ends it."""
-        if self._project is None:
+        project = self._project
+        if project is None:
             raise HarnessBug("nothing to build")
+        with self._grader._turn:
+            ended = self._grader._guard.watch(project.digest, lambda: self._stages(project, log, observer))
+        if isinstance(ended, Grade):
+            return ended
+        checked = self._check is not None and self._check.finding is None
+        return self.ended(Stage.TIME if checked else Stage.CHECK, ended)
+
+    def _stages(self, project: Project, log: Path | None, observer: StageObserver) -> Grade:
+        with device_errors():
+            grade = self._own_stages(project, log, observer)
+            if self._source is None or self._loaded.task.also is None or not self._grader._settings.timed:
+                return grade
+            observer("KernelBench's rules")
+            return grade.model_copy(update={"kernelbench": self._by_kernelbench(self._source)})
+
+    def _by_kernelbench(self, source: Source) -> KernelBenchScore:
+        """Whatever our verdict is: theirs may differ, and their rates count every project that was built."""
+        from harness.judge.check import problems
+        from harness.judge.trusted import trusted_sources
+        from harness.kernelbench.rules import score
+
+        grader, workers = self._grader, self._grader._workers
+        (problem,) = problems(self._loaded, grader.target, device=workers.transport.device)
+        eager = trusted_sources(self._loaded, problem, compiled=False)["eager"]
+        with grader._phases.timing(), grader._quiet.exclusive():
+            return score(problem, lambda: workers.start(source), lambda: workers.start(eager))
+
+    def _own_stages(self, project: Project, log: Path | None, observer: StageObserver) -> Grade:
         with self._grader._phases.work():
-            ready = self._prepare(self._project, log, observer)
-        return ready if isinstance(ready, Grade) else self._time(*ready, observer)
+            ready = self._prepare(project, log, observer)
+            if not isinstance(ready, Grade):
+                ready = self._examine(*ready)
+        if isinstance(ready, Grade):
+            return ready
+        if self._grader._settings.timed:
+            return self._time(*ready, observer)
+        ready[0].close()
+        return self.ended(Stage.CHECK, Finding(cause=Cause.PASSED, message="correct; speed not asked for"))
 
     def _prepare(
         self, project: Project, log: Path | None, observer: StageObserver
@@ -250,50 +275,18 @@ class _Grading:
         finding = wrong_package(built.result, task) or forbidden_calls(built.result, task)
         if finding is not None:
             return self.ended(Stage.LOAD, finding)
-        if self._grader.target == "cuda":
-            return self.ended(*self._import_for_cuda(built, observer))
+        if not self._grader._runs:
+            return self.ended(*self._grader._importing.end(built, task, observer))
         observer("check")
-        return self._load_and_check(_source(built, task))
-
-    def _import_for_cuda(self, built: Built, observer: StageObserver) -> tuple[Stage, Finding]:
-        """Where a CUDA project ends on a machine that cannot run it, and why."""
-        grader, result = self._grader, built.result
-        cannot = cannot_run_cuda(grader._machine, result)
-        if result.jit:
-            return Stage.LOAD, cannot
-        failure = unresolved_symbols(result)
-        if failure is None and grader._toolchain.torch_is_cpu_only:
-            return Stage.LOAD, unmeasured(cannot, not_imported(result))
-        if failure is None:
-            observer("load")
-            failure = self._import(_source(built, self._loaded.task))
-        if failure is None:
-            return Stage.CHECK, unmeasured(cannot, "it imports, and its operators are registered")
-        if wants_gpu(failure, grader._machine):
-            return Stage.LOAD, unmeasured(cannot, f"its import asks for one: {failure.message}")
-        return Stage.LOAD, failure
-
-    def _import(self, source: Source) -> Finding | None:
-        """Import the package in a worker that is then ended; why that failed."""
-        from harness.judge.contender import Failed
-
-        grader = self._grader
-        with grader._quiet.shared():
-            worker = grader._start(source, grader._settings.worker_wall_s)
-            try:
-                worker.load()
-            except Failed as failure:
-                return explained(failure.finding, self._build)
-            finally:
-                worker.close()
-        return None if worker.operators else no_operators(source.namespace)
+        self._source = project_source(built, task)
+        return self._load_and_check(self._source)
 
     def _load_and_check(self, source: Source) -> Grade | tuple[Contender, Source]:
         from harness.judge.contender import Failed
 
         grader = self._grader
         with grader._quiet.shared():
-            student = grader._start(source, grader._settings.worker_wall_s)
+            student = grader._workers.start(source)
             try:
                 student.load()
                 self._check = self._run_check(student)
@@ -308,19 +301,41 @@ class _Grading:
             return self.ended(Stage.CHECK, self._check.finding)
         return student, source
 
+    def _examine(self, student: Contender, source: Source) -> Grade | tuple[Contender, Source]:
+        """A traced call and the sanitizers, where they are due: only what a task forbids ends a grade."""
+        with self._grader._quiet.shared():
+            self._seen = self._grader._examination.examine(student, source, self._loaded, self._build)
+        if self._seen.finding is None:
+            return student, source
+        student.close()
+        return self.ended(Stage.CHECK, self._seen.finding)
+
     def _time(self, student: Contender, source: Source, observer: StageObserver) -> Grade:
         observer("time")
+        stays = not self._fresh_processes
+        if not stays:
+            student.close()
         try:
             # Waiting for the machine is not the student's time.
-            student.freeze(True)
+            if stays:
+                student.freeze(True)
             with self._grader._phases.timing(), self._grader._quiet.exclusive():
-                student.freeze(False)
-                self._timing = self._run_timing(student, source)
+                if stays:
+                    student.freeze(False)
+                self._timing = self._run_timing(student if stays else None, source)
         finally:
-            student.close()
+            if stays:
+                student.close()
         if self._timing.finding is not None:
             return self.ended(Stage.TIME, self._timing.finding)
         return self.ended(Stage.TIME, Finding(cause=Cause.PASSED, message="correct on every workload"))
+
+    @property
+    def _fresh_processes(self) -> bool:
+        """Whether the process that was checked ends before anything is timed: the full protocol compares
+        processes, and on a device what a frozen process has started goes on."""
+        grader = self._grader
+        return grader._workers.numbers.fresh_processes or grader._settings.device is not None
 
     def _run_check(self, student: Contender) -> CheckResult:
         import torch
@@ -328,38 +343,29 @@ class _Grading:
         from harness.judge.check import check
 
         torch.set_num_threads(1)
-        return check(student, self._loaded, self._grader._settings.target)
+        settings = self._grader._settings
+        return check(student, self._loaded, settings.target, settings.protocol)
 
-    def _run_timing(self, student: Contender, source: Source) -> TimingResult:
+    def _run_timing(self, student: Contender | None, source: Source) -> TimingResult:
         from harness.judge.check import problems
-        from harness.judge.timing import Contenders, time_project
+        from harness.judge.measurement import Session
+        from harness.judge.timing import time_project
 
         grader = self._grader
-        timed = problems(self._loaded, grader._settings.target, timed_only=True)
-        trusted = grader._trusted_workers()
-        contenders = Contenders(
-            student=student,
-            references=trusted.references(self._loaded, timed[0]),
-            null=trusted.null(),
-            fresh_student=lambda: grader._start(source, grader._settings.worker_wall_s),
-        )
-        finished = False
+        workers, target = grader._workers, grader._settings.target
+        timed = problems(self._loaded, target, timed_only=True, device=workers.transport.device)
+        stay = False
         try:
-            result = time_project(contenders, timed, judge_cpus=grader._judge_cpus)
-            finished = result.finding is None
+            contenders = workers.contenders(source, self._loaded, timed[0], student)
+            conditions = grader._conditions(contenders)
+            session = Session(
+                workers.numbers, workers.transport, conditions, grader._judge_cpus, grader._board
+            )
+            result = time_project(contenders, timed, session)
+            # The next check of a GPU finds nobody on it but the judge.
+            stay = grader._gpu is None
         finally:
-            if not finished:
-                # The measurement broke off in the middle and left workers frozen: start afresh next time.
-                trusted.close()
+            if not stay:
+                # The measurement broke off in the middle: start afresh next time.
+                workers.discard_trusted()
         return result
-
-
-def _source(built: Built, task: Task) -> Source:
-    from harness.judge.worker_job import Source
-
-    if built.directory is None or built.result.variant is None:
-        raise HarnessBug("a build that succeeded left no package")
-    package = built.directory / built.result.variant / "__init__.py"
-    libraries = sorted(package.parent.glob("*.abi3.so"))
-    namespace = libraries[0].name.removesuffix(".abi3.so") if libraries else ""
-    return Source("project", package, task.module, task.op, jit=built.result.jit, namespace=namespace)

@@ -75,13 +75,9 @@ def no_operators(namespace: str) -> Finding:
     )
 
 
-def wants_gpu(finding: Finding, machine: MachineFacts) -> bool:
-    """Whether an import failed for want of a GPU that this machine does not have."""
-    return (
-        machine.gpu is None
-        and finding.cause is Cause.IMPORT_ERROR
-        and _NO_GPU.search(finding.message) is not None
-    )
+def wants_gpu(finding: Finding) -> bool:
+    """Whether an import, in a worker that was given no GPU, failed for want of one."""
+    return finding.cause is Cause.IMPORT_ERROR and _NO_GPU.search(finding.message) is not None
 
 
 def unmeasured(finding: Finding, said: str) -> Finding:
@@ -100,14 +96,14 @@ def not_imported(build: BuildResult) -> str:
     return f"not imported: {count} {noun} unproven, which only a CUDA build of torch could have"
 
 
-def cannot_run_cuda(machine: MachineFacts, build: BuildResult) -> Finding:
-    """Why a CUDA project goes no further on this machine."""
+def cannot_run_cuda(machine: MachineFacts, build: BuildResult, why: str | None = None) -> Finding:
+    """Why a CUDA project goes no further on this machine; `why`: its GPU cannot be used."""
     built = "a universal project, which compiles when it runs" if build.jit else "built for sm_90"
     if machine.gpu is None:
         return Finding(cause=Cause.NO_CUDA_DEVICE, message=f"no CUDA device: {built}, not run")
     return Finding(
         cause=Cause.NO_CUDA_TRANSPORT,
-        message=f"the CUDA transport is not available yet: {built}, not run on {machine.gpu}",
+        message=f"{machine.gpu} cannot be used: {why or 'it was not opened'}; {built}, not run",
     )
 
 

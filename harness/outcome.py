@@ -44,6 +44,8 @@ class Cause(StrEnum):
     REFUSAL = "refusal"
     TRUNCATED = "truncated"
     NO_FILES = "no_files"
+    CONTEXT_OVERFLOW = "context_overflow"
+    TOOL_LOOP = "tool_loop"
     UNSAFE_PATH = "unsafe_path"
     TOO_LARGE = "too_large"
     # build
@@ -73,8 +75,10 @@ class Cause(StrEnum):
     BROKE_PROTOCOL = "broke_protocol"
     WALL_TIMEOUT = "wall_timeout"
     OUTPUT_LIMIT = "output_limit"
+    DEVICE_FAULT = "device_fault"
     # cheats
     CLOCK = "clock"
+    PHYSICS = "physics"
     # the machine cannot go further
     NO_CUDA_DEVICE = "no_cuda_device"
     NO_CUDA_TRANSPORT = "no_cuda_transport"
@@ -110,6 +114,9 @@ POLICY: dict[Cause, Policy] = {
     Cause.REFUSAL: _student(Verdict.NO_PROJECT),
     Cause.TRUNCATED: _student(Verdict.NO_PROJECT),
     Cause.NO_FILES: _student(Verdict.NO_PROJECT),
+    # The prompt, skill included, does not fit into the model's context: asking again would not mend it.
+    Cause.CONTEXT_OVERFLOW: _student(Verdict.NO_PROJECT),
+    Cause.TOOL_LOOP: _student(Verdict.NO_PROJECT),
     Cause.UNSAFE_PATH: _student(Verdict.NO_PROJECT),
     Cause.TOO_LARGE: _student(Verdict.NO_PROJECT),
     Cause.BAD_BUILD_TOML: _student(Verdict.BUILD_FAILED),
@@ -137,7 +144,11 @@ POLICY: dict[Cause, Policy] = {
     Cause.BROKE_PROTOCOL: _student(Verdict.CRASHED),
     Cause.WALL_TIMEOUT: _student(Verdict.TIMED_OUT),
     Cause.OUTPUT_LIMIT: _student(Verdict.CRASHED),
+    # A device that was well went wrong under the same project twice (health.py).
+    Cause.DEVICE_FAULT: _student(Verdict.CRASHED),
     Cause.CLOCK: _student(Verdict.CHEATED),
+    # Faster than the board can be, in 3 of 3 fresh processes (judge/physics.py).
+    Cause.PHYSICS: _student(Verdict.CHEATED),
     Cause.NO_CUDA_DEVICE: _UNMEASURED,
     Cause.NO_CUDA_TRANSPORT: _UNMEASURED,
     Cause.NO_TOOLCHAIN: _UNMEASURED,

@@ -11,6 +11,7 @@ import random
 from collections.abc import Iterator, Mapping
 
 from harness.catalogue import LoadedTask
+from harness.errors import UsageError
 from harness.grade import GRADER_VERSION
 from harness.prompts import make_request
 from harness.records import (
@@ -62,13 +63,16 @@ def request_for(
         [skills[digest] for digest in arm.skills],
         sampling=sampling,
         repeat=key.repeat,
+        turns=config.turns,
     )
 
 
 def prompt_digests(
     config: RunConfig, tasks: Mapping[str, LoadedTask], skills: Mapping[str, Skill]
 ) -> dict[str, str]:
-    """`task/arm` to prompt digest."""
+    """`task/arm` to prompt digest. Raises UsageError where arms would differ in more than their skills."""
+    if len({arm.delivery for arm in config.arms}) > 1:
+        raise UsageError("the arms of one run have one delivery: evaluate `body` and `disclosed` in two runs")
     keys: Iterator[TrialKey] = (
         TrialKey(task=t, model="", arm=a.id, repeat=0) for t in config.tasks for a in config.arms
     )
@@ -76,7 +80,7 @@ def prompt_digests(
 
 
 def generation_key(key: TrialKey, request: Request) -> str:
-    """What was paid for: prompt, model, sampling and repeat."""
+    """What was paid for: prompt (tools included), model, sampling and repeat."""
     return digest_of([request.prompt_digest, key.model, request.sampling.model_dump(), key.repeat])
 
 

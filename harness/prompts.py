@@ -1,22 +1,46 @@
-"""What the student reads: a pure function of task, target and skill texts.
+"""What the student reads first: a pure function of task, target, skill texts, delivery and number of turns.
 
-Owns: the wording, and that arms differ in the skill text alone. Does not own: how it is sent.
+Owns: the wording, and that arms differ in the skill text alone. Does not own: how it is sent, what a
+student is told of a result (feedback.py), the files of a skill (disclosure.py).
 Invariant: nothing of this machine, of the arm's name, or of the clock gets into a prompt, so its
-digest is the same everywhere.
+digest is the same everywhere; with one turn and skills in the prompt it is what it always was.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
+from harness.disclosure import READS_LIMIT, TOOL, catalogue
 from harness.records import Arm, Message, Operand, Request, Sampling, Skill, Target, Task, Workload
-from harness.tolerance import REFERENCE_ERROR_FACTOR, factor
+from harness.terms import terms
 
 SYSTEM = """\
 You are an expert in high-performance kernels. You answer with one complete kernel-builder project: \
 every file whole, ready to build, nothing left out and nothing to be filled in later. You cannot run, \
 look up or save anything: your one message is the answer, and its files are built, checked and timed as \
 they stand."""
+
+_EXPERT = SYSTEM.partition("You cannot")[0]
+
+_NO_HANDS = {
+    "body": "You cannot run, look up or save anything.",
+    "disclosed": "You cannot run or save anything.",
+}
+
+_READING = f"""\
+Before you answer you may read files of skills, where the first message lists any, with the tool \
+`{TOOL.name}`: at most {READS_LIMIT} for one answer. A message that calls the tool is no answer; what stands \
+beside the call is not read."""
+
+_ONE_ANSWER = """\
+You answer once, and the files of your answer are built, checked and timed as they stand."""
+
+_TURNS = """\
+You have up to {turns} answers. The files of each are built, checked and timed as they stand, and you are \
+told what came of it before the next. The project in your last answer counts, even if an earlier one was \
+better. An answer holds the whole project again, or else nothing but the line `KEEP`: then the project \
+before it stands, and you are asked no more."""
 
 _ROLES = {
     "out": "written by you; holds garbage before the call",
@@ -80,15 +104,6 @@ Give every file as one fenced code block whose info string is the language and t
 Paths are relative to the project's root. Text outside the blocks is ignored."""
 
 
-# Only in tasks that forbid: whoever breaks a rule has been told it.
-_OWN_WORK = """
-
-The computation must be your own code. The built library may call PyTorch to allocate, view, copy, cast \
-and fill tensors, but no PyTorch operator that computes, neither directly nor by name, no library such as \
-cuBLAS, cuDNN or MKL, and no function that loads code (dlopen, dlsym): a project whose library does is not \
-loaded."""
-
-
 def operand_dtype(operand: Operand, dtype: str) -> str:
     """The operand's dtype name when the workload's dtype is `dtype`."""
     return dtype if operand.dtype == "$dtype" else operand.dtype
@@ -96,16 +111,17 @@ def operand_dtype(operand: Operand, dtype: str) -> str:
 
 def signature(task: Task) -> str:
     """The Python call, such as `rms_norm(out, x, weight, *, eps)`."""
-    words = [o.name for o in task.operands]
-    if task.scalars:
-        words += ["*", *(s.name for s in task.scalars)]
+    words = [o.name for o in task.operands if not o.keyword]
+    named = [o.name for o in task.operands if o.keyword] + [s.name for s in task.scalars]
+    if named:
+        words += ["*", *named]
     return f"{task.op}({', '.join(words)})"
 
 
 def _operand_rows(task: Task) -> str:
     rows = ["| operand | role | shape | dtype |", "|---|---|---|---|"]
     for o in task.operands:
-        role = _ROLES[o.role].format(mask=o.mask)
+        role = _ROLES[o.role].format(mask=o.mask) + (", keyword argument" if o.keyword else "")
         dtype = "the workload's" if o.dtype == "$dtype" else o.dtype
         rows.append(f"| `{o.name}` | {role} | ({', '.join(o.shape)}) | {dtype} |")
     for s in task.scalars:
@@ -116,41 +132,13 @@ def _operand_rows(task: Task) -> str:
 def _workload_row(workload: Workload) -> str:
     dims = ", ".join(f"{k} = {v}" for k, v in workload.dims.items())
     scalars = ", ".join(f"{k} = {v!r}" for k, v in workload.scalars.items())
-    return f"| {dims} | {scalars or '-'} | {'yes' if workload.timed else 'no'} |"
-
-
-def _judging(task: Task, target: Target) -> str:
-    dtypes = task.dtypes[target]
-    factors = ", ".join(f"{factor(task, d):g} for {d}" for d in dtypes)
-    exact = (
-        "Outputs must be exact."
-        if task.tolerance == "exact"
-        else (
-            f"With `truth` computed in float64 from the same inputs and `s` the root mean square of the "
-            f"truth's row (last axis), an error may be up to f * (|truth| + s), f = {factors}, or up to "
-            f"{REFERENCE_ERROR_FACTOR:g} times the error of PyTorch's own op in that dtype if that is more."
-        )
-    )
-    own = _OWN_WORK if task.library_calls == "forbid" else ""
-    where = "with one thread on both sides" if target == "cpu" else "on the current CUDA stream"
-    return f"""\
-## How it is judged
-
-It is built, then called on buffers that the judge owns: all operands are contiguous and 256-byte aligned, \
-pointers rotate in a pool, and values are drawn afresh for every call. Return nothing; write \
-`{task.outputs[0].name}`. Writing to an operand that is read only, outside an operand, or after the call \
-has returned is a failure, and so is a result that changes from call to call on equal inputs.{own}
-
-{exact} Every element counts.
-
-If it is correct, its speed is measured against the PyTorch reference, {where}. Nothing may be cached \
-between calls that depends on the operands' values."""
+    return f"| {dims or 'as above'} | {scalars or '-'} | {'yes' if workload.timed else 'no'} |"
 
 
 def task_text(task: Task, target: Target) -> str:
     """The task as the student reads it, in Markdown: the same in every arm."""
     dtypes = ", ".join(task.dtypes[target])
-    workloads = "\n".join(_workload_row(w) for w in task.workloads)
+    workloads = "\n".join(_workload_row(w) for w in task.workloads_for(target))
     layout = _LAYOUT.format(
         package=task.package,
         module=task.module,
@@ -183,7 +171,7 @@ Shapes and dtypes it is called with (each shape with every dtype): {dtypes}
 |---|---|---|
 {workloads}
 
-{_judging(task, target)}
+{terms(task, target)}
 
 {layout}
 
@@ -196,6 +184,14 @@ def skill_text(skills: Sequence[Skill]) -> str:
     return "".join(f'<skill name="{s.name}">\n{s.body.strip()}\n</skill>\n\n' for s in skills)
 
 
+def system_text(delivery: Literal["body", "disclosed"], turns: int) -> str:
+    """What every arm of a run is told first: it follows from the run's delivery and number of turns alone."""
+    if delivery == "body" and turns == 1:
+        return SYSTEM
+    parts = [_NO_HANDS[delivery], _READING] if delivery == "disclosed" else [_NO_HANDS[delivery]]
+    return _EXPERT + " ".join([*parts, _ONE_ANSWER if turns == 1 else _TURNS.format(turns=turns)])
+
+
 def make_request(
     task: Task,
     target: Target,
@@ -204,15 +200,19 @@ def make_request(
     *,
     sampling: Sampling,
     repeat: int,
+    turns: int = 1,
 ) -> Request:
     """The first request of a trial. `skills` are those of `arm`, in its order; ValueError otherwise."""
     if tuple(s.digest for s in skills) != arm.skills:
         raise ValueError(f"arm {arm.id} wants skills {arm.skills}")
-    user = skill_text(skills) + task_text(task, target)
+    disclosed = arm.delivery == "disclosed"
+    user = (catalogue(skills) if disclosed else skill_text(skills)) + task_text(task, target)
+    system = system_text(arm.delivery, turns)
     return Request(
-        messages=(Message(role="system", content=SYSTEM), Message(role="user", content=user)),
+        messages=(Message(role="system", content=system), Message(role="user", content=user)),
         sampling=sampling,
         task=task.id,
         arm=arm.id,
         repeat=repeat,
+        tools=(TOOL,) if disclosed else (),
     )

@@ -2,7 +2,7 @@
 
 Owns: retries of our own failures, budgets, and stopping. Does not own: what a trial does inside a
 stage, or what is reported. Invariant: a trial is appended only when it finished by itself; after
-stop() nothing is appended.
+stop() nothing is appended; the last attempt counts, never the best of several.
 """
 
 from __future__ import annotations
@@ -15,27 +15,23 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from harness.catalogue import LoadedTask
-from harness.errors import HarnessBug, InfraError, LiftbenchError
+from harness.conversation import Conversation, Stopped
+from harness.errors import BudgetSpent, DeviceLost, HarnessBug, InfraError
 from harness.executors import Executor
 from harness.grade import Grader
 from harness.models.failure import PermanentProviderError
 from harness.models.protocol import Model
-from harness.plan import generation_key, grading_key, owed, request_for
-from harness.records import (
-    Finding,
-    InfraFailure,
-    Request,
-    RunRecord,
-    Skill,
-    TrialKey,
-    TrialRecord,
-    Turn,
-)
+from harness.plan import arm_by_id, grading_key, owed, request_for
+from harness.records import InfraFailure, RunRecord, Skill, TrialKey, TrialRecord
 from harness.store import RunStore
-from harness.student import Answer, ask, read
 
-ATTEMPTS = 3
-"""Of one trial, when something of ours fails."""
+ATTEMPTS = 2
+"""Of one trial, when something of ours fails: whoever causes such failures is graded once more, not until
+it goes well."""
+
+
+_PAUSE_S = 1.0
+"""Between attempts: a provider or a driver may need a moment."""
 
 
 class Observer(Protocol):
@@ -55,7 +51,7 @@ class Budget:
     """Where to stop; None is no limit."""
 
     max_wall_s: float | None = None
-    max_cost_usd: float | None = None
+    """What is asked of models is limited where it is asked (models/meter.py)."""
 
 
 @dataclass(frozen=True)
@@ -97,13 +93,15 @@ class Run:
         self._kill = kill
         self._lock = threading.Lock()
         self._stopped: str | None = None
-        self._spent_usd = 0.0
+        self._spent: str | None = None
 
     # --- the whole run -------------------------------------------------------------------------
 
     def carry_out(self, executor: Executor, observer: Observer, budget: Budget) -> Outcome:
         """Run what is owed. KeyboardInterrupt comes through after everything was stopped."""
         before = self._store.load()
+        for lost in {f.project for t in before for f in t.failures if f.project is not None}:
+            self._grader.lost_a_device(lost)
         todo = owed(self._record, {t.key for t in before if not t.infra})
         timer = None
         if budget.max_wall_s is not None:
@@ -114,15 +112,13 @@ class Run:
         try:
             for done in executor.map(lambda key: self._finish(key, observer), todo):
                 finished += done
-                if budget.max_cost_usd is not None and self._spent_usd >= budget.max_cost_usd:
-                    self.stop("cost budget", executor)
         except BaseException:
             self.stop("interrupted", executor)
             raise
         finally:
             if timer is not None:
                 timer.cancel()
-        return Outcome(finished, len(todo) - finished, self._stopped)
+        return Outcome(finished, len(todo) - finished, self._stopped or self._spent)
 
     def stop(self, reason: str, executor: Executor) -> None:
         """Stop at once: what runs is killed and stays owed."""
@@ -133,13 +129,20 @@ class Run:
         self._kill()
 
     def _finish(self, key: TrialKey, observer: Observer) -> bool:
-        """Run one trial and append it; False when the run was stopped meanwhile."""
-        trial = self._attempts(key, observer)
+        """Run one trial and append it; False when the run was stopped meanwhile, or its budget is spent."""
+        if self._spent is not None:
+            return False
+        try:
+            trial = self._attempts(key, observer)
+        except BudgetSpent as error:
+            # What else runs may yet finish with what it has been given; nothing new begins.
+            with self._lock:
+                self._spent = self._spent or f"{error}"
+            return False
         with self._lock:
             if self._stopped is not None or trial is None:
                 return False
             self._store.append(trial)
-            self._spent_usd += sum(t.reply.cost_usd or 0.0 for t in trial.turns if not t.reply.recorded)
         observer.finished(trial)
         return True
 
@@ -148,25 +151,37 @@ class Run:
     def _attempts(self, key: TrialKey, observer: Observer) -> TrialRecord | None:
         """A trial, retried when something of ours failed: the one boundary at which that is caught."""
         started = now()
-        request = request_for(key, self._record.config, self._tasks, self._skills)
-        paid = generation_key(key, request)
+        conversation = self._conversation(key, observer)
         failures: list[InfraFailure] = []
         for attempt in range(ATTEMPTS):
             try:
-                return self._attempt(key, request, paid, started, failures, observer)
+                turns = conversation.finish()
+                grade = turns[-1].grade
+                return TrialRecord(
+                    key=key,
+                    generation_key=conversation.generation_key,
+                    grading_key=None if grade is None else grading_key(grade),
+                    turns=turns,
+                    failures=tuple(failures),
+                    started=started,
+                    finished=now(),
+                )
+            except Stopped:
+                return None
             except PermanentProviderError:
                 raise
             except (InfraError, OSError) as error:
                 if self._stopped is not None:
                     return None
                 cause = error.cause if isinstance(error, InfraError) else HarnessBug.cause
-                failures.append(InfraFailure(cause=cause, message=f"{error}", at=now()))
-                time.sleep(attempt)
-            except LiftbenchError:
-                raise
+                project = error.project if isinstance(error, DeviceLost) else None
+                failures.append(InfraFailure(cause=cause, message=f"{error}", at=now(), project=project))
+                self._store.set_aside(key, conversation.turn)
+                if attempt + 1 < ATTEMPTS:
+                    time.sleep(_PAUSE_S)
         return TrialRecord(
             key=key,
-            generation_key=paid,
+            generation_key=conversation.generation_key,
             grading_key=None,
             turns=(),
             failures=tuple(failures),
@@ -175,51 +190,18 @@ class Run:
             finished=now(),
         )
 
-    def _attempt(
-        self,
-        key: TrialKey,
-        request: Request,
-        paid: str,
-        started: str,
-        failures: list[InfraFailure],
-        observer: Observer,
-    ) -> TrialRecord:
-        answer = self._answer(key, request, paid, observer)
-        loaded = self._tasks[key.task]
-        if isinstance(answer.project, Finding):
-            project = None
-            grade = self._grader.no_project(answer.project, loaded)
-        else:
-            project = answer.project
-            self._store.write_project(key, project)
-            log = self._store.trial_folder(key) / "build.log"
-            grade = self._grader.grade(
-                project, loaded, log=log, observer=lambda stage: observer.stage(key, stage)
-            )
-            self._store.write_grade(key, grade)
-        turn = Turn(
-            index=0,
-            prompt_digest=request.prompt_digest,
-            reply=answer.reply,
-            project=None if project is None else project.digest,
-            grade=grade,
+    def _conversation(self, key: TrialKey, observer: Observer) -> Conversation:
+        """The exchange of a trial, from the beginning; what was paid for lies on disk."""
+        config = self._record.config
+        return Conversation(
+            key,
+            request_for(key, config, self._tasks, self._skills),
+            config.turns,
+            loaded=self._tasks[key.task],
+            skills=[self._skills[digest] for digest in arm_by_id(config)[key.arm].skills],
+            model=self._models[key.model],
+            grader=self._grader,
+            store=self._store,
+            stage=lambda stage: observer.stage(key, stage),
+            stopped=lambda: self._stopped is not None,
         )
-        return TrialRecord(
-            key=key,
-            generation_key=paid,
-            grading_key=grading_key(grade),
-            turns=(turn,),
-            failures=tuple(failures),
-            started=started,
-            finished=now(),
-        )
-
-    def _answer(self, key: TrialKey, request: Request, paid: str, observer: Observer) -> Answer:
-        """The reply: kept from an interrupted attempt, or asked for now and kept at once."""
-        kept = self._store.paid_reply(key, paid)
-        if kept is not None:
-            return read(kept)
-        observer.stage(key, "ask")
-        answer = ask(self._models[key.model], request)
-        self._store.write_reply(key, paid, request, answer.reply)
-        return answer

@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
-from harness.atomic import write_atomically
+from harness.atomic import append_line, write_atomically
 from harness.errors import UsageError
 from harness.records import Grade, Project, Record, Reply, Request, RunRecord, TrialKey, TrialRecord
 
 _RUN = "run.json"
 _TRIALS = "trials.jsonl"
+_OF_AN_ATTEMPT = ("build.log", "check.json", "timing.json")
+"""Prompt, reply and project are the same in every attempt."""
 
 
 class RunStore:
@@ -56,28 +58,15 @@ class RunStore:
         except (ValidationError, ValueError, AttributeError) as error:
             raise UsageError(f"{path} is damaged: {error}") from None
 
-    @contextlib.contextmanager
-    def writer(self) -> Iterator[None]:
+    def writer(self) -> AbstractContextManager[None]:
         """Be the one writer. Raises UsageError when another process is."""
-        lock = FileLock(self.folder / ".lock")
-        try:
-            with lock.acquire(timeout=0):
-                yield
-        except Timeout:
-            raise UsageError(f"another liftbench is writing to {self.folder}") from None
+        return sole_writer(self.folder)
 
     # --- trials --------------------------------------------------------------------------------
 
     def append(self, trial: TrialRecord) -> None:
         """Add a finished trial; on disk when this returns."""
-        path = self.folder / _TRIALS
-        with path.open("ab+") as sink:
-            # A torn last line (a crash while writing) would swallow this one.
-            if sink.tell() and not _ends_with_newline(path):
-                sink.write(b"\n")
-            sink.write(trial.model_dump_json().encode() + b"\n")
-            sink.flush()
-            os.fsync(sink.fileno())
+        append_line(self.folder / _TRIALS, trial.model_dump_json())
 
     def load(self) -> list[TrialRecord]:
         """Every whole trial, the last one for a key winning. A line that is no trial is owed again."""
@@ -97,51 +86,81 @@ class RunStore:
         """Where everything of one trial lies."""
         return self.folder / key.folder
 
+    def turn_folder(self, key: TrialKey, turn: int) -> Path:
+        """Where everything of one turn lies: the first turn's in the trial's own folder."""
+        folder = self.trial_folder(key)
+        return folder / f"turn-{turn}" if turn else folder
+
     # --- files of a trial ----------------------------------------------------------------------
+
+    def write_prompt(self, key: TrialKey, request: Request) -> None:
+        """Keep what is about to be asked: a later turn's prompt cannot be made again, since times differ."""
+        path = self._exchange(key, "prompt", request.turn, request.step)
+        write_atomically(path, request.model_dump_json(indent=1) + "\n")
 
     def write_reply(self, key: TrialKey, generation_key: str, request: Request, reply: Reply) -> None:
         """Keep what was paid for, at once."""
-        folder = self.trial_folder(key)
-        write_atomically(folder / "prompt.json", request.model_dump_json(indent=1) + "\n")
         paid = {"generation_key": generation_key, "reply": reply.model_dump(mode="json")}
-        write_atomically(folder / "reply.json", json.dumps(paid, indent=1) + "\n")
+        path = self._exchange(key, "reply", request.turn, request.step)
+        write_atomically(path, json.dumps(paid, indent=1) + "\n")
 
-    def paid_reply(self, key: TrialKey, generation_key: str) -> Reply | None:
+    def paid_reply(self, key: TrialKey, generation_key: str, *, turn: int = 0, step: int = 0) -> Reply | None:
         """The reply that an earlier, interrupted attempt paid for; None if there is none for this prompt."""
-        path = self.trial_folder(key) / "reply.json"
+        path = self._exchange(key, "reply", turn, step)
         try:
             paid = json.loads(path.read_text())
             return Reply.model_validate(paid["reply"]) if paid["generation_key"] == generation_key else None
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
-    def request(self, key: TrialKey) -> Request:
-        """The prompt of a trial. Raises UsageError when it was not kept."""
-        path = self.trial_folder(key) / "prompt.json"
+    def request(self, key: TrialKey, *, turn: int = 0, step: int = 0) -> Request:
+        """A prompt of a trial. Raises UsageError when it was not kept."""
+        path = self._exchange(key, "prompt", turn, step)
         try:
             return Request.model_validate_json(path.read_text())
-        except (OSError, ValidationError):
+        except (OSError, ValueError):
             raise UsageError(f"{path} is missing or damaged") from None
 
-    def write_project(self, key: TrialKey, project: Project) -> None:
+    def _exchange(self, key: TrialKey, what: str, turn: int, step: int) -> Path:
+        name = f"{what}-step-{step}.json" if step else f"{what}.json"
+        return self.turn_folder(key, turn) / name
+
+    def write_project(self, key: TrialKey, project: Project, turn: int = 0) -> None:
         """The project as files; paths were checked when it was parsed."""
-        base = self.trial_folder(key) / "project"
+        base = self.turn_folder(key, turn) / "project"
         for file in project.files:
             write_atomically(base / file.path, file.text)
 
-    def write_grade(self, key: TrialKey, grade: Grade) -> None:
-        """check.json and timing.json, as far as they were reached."""
+    def set_aside(self, key: TrialKey, turn: int = 0) -> None:
+        """Keep what a failed attempt has left, in attempt-N/ (N from 1), out of the way of the next one."""
+        folder = self.turn_folder(key, turn)
+        left = [folder / name for name in _OF_AN_ATTEMPT if (folder / name).exists()]
+        if left:
+            aside = folder / f"attempt-{len(list(folder.glob('attempt-*'))) + 1}"
+            aside.mkdir()
+            for path in left:
+                path.replace(aside / path.name)
+
+    def write_grade(self, key: TrialKey, grade: Grade, turn: int = 0) -> None:
+        """check.json and timing.json, as far as they were reached; an interrupted grade's are replaced."""
         parts: dict[str, Record | None] = {"check.json": grade.check, "timing.json": grade.timing}
         for name, part in parts.items():
-            if part is not None:
-                path = self.trial_folder(key) / name
+            path = self.turn_folder(key, turn) / name
+            if part is None:
+                path.unlink(missing_ok=True)
+            else:
                 write_atomically(path, part.model_dump_json(indent=1) + "\n")
 
 
-def _ends_with_newline(path: Path) -> bool:
-    with path.open("rb") as source:
-        source.seek(-1, os.SEEK_END)
-        return source.read(1) == b"\n"
+@contextlib.contextmanager
+def sole_writer(folder: Path) -> Iterator[None]:
+    """Be the one writer of a folder. Raises UsageError when another process is."""
+    lock = FileLock(folder / ".lock")
+    try:
+        with lock.acquire(timeout=0):
+            yield
+    except Timeout:
+        raise UsageError(f"another liftbench is writing to {folder}") from None
 
 
 def find_run(root: Path, name: str) -> RunStore:

@@ -5,6 +5,7 @@ Invariant: pure; bad input is a ValueError. Source: the regularised incomplete b
 continued fraction (Abramowitz and Stegun 26.5.8, 26.7.1).
 """
 
+import functools
 import math
 
 
@@ -53,6 +54,7 @@ def t_cdf(t: float, df: float) -> float:
     return 1.0 - upper if t > 0 else upper
 
 
+@functools.lru_cache(maxsize=256)
 def t_ppf(p: float, df: float) -> float:
     """The t with P(T <= t) = p: bisection on the tail. ValueError: p outside (0, 1), df < 1."""
     _require(1e-300 <= p < 1.0, f"p must lie strictly between 0 and 1, got {p}")

@@ -1,8 +1,9 @@
 """How much error is allowed: the numbers, without the arithmetic (judge/compare.py has that).
 
-Owns: the factor f per dtype and kind of task. Does not own: truth, comparison, verdict.
-Invariant: tol_ij = f * (|truth_ij| + s_ij), s_ij the RMS of the truth's row; a project passes when
-max |y - truth| / tol <= max(4 * the same figure of the PyTorch reference, 1).
+Owns: the tolerance per dtype, kind of task and precision lane. Does not own: truth, comparison, verdict.
+Invariant: tol_ij = f * (|truth_ij| + s_ij), s_ij the RMS of the truth's row or what the task's own `scale`
+says; a project passes when max |y - truth| / tol <= max(4 * the same figure of the PyTorch reference, 1),
+that product with f never above `cap`.
 
 The factors are this project's own (docs/protocols.md); published harnesses use 1e-4 to 1e-5 for
 fp32 and 1e-2 for 16-bit types. They are calibrated on the CPU target only.
@@ -10,7 +11,10 @@ fp32 and 1e-2 for 16-bit types. They are calibrated on the CPU target only.
 
 from __future__ import annotations
 
-from harness.records import Task
+import math
+from dataclasses import dataclass
+
+from harness.records import Operand, Task
 
 REFERENCE_ERROR_FACTOR = 4.0
 TILE = 64
@@ -19,7 +23,32 @@ TILE_FRACTION = 0.05
 """No tile may have more than this fraction of elements out of tolerance."""
 
 _FLOAT32 = {"elementwise": 1e-5, "reduction": 1e-4, "contraction": 1e-4}
+_TF32 = 1e-3
 _HALF = {"float16": 1e-3, "bfloat16": 8e-3}
+_CAP = {"float16": 1e-2, "bfloat16": 1.6e-2}
+# Half a unit in the last place (2^-4 with 3 bits of mantissa, 2^-3 with 2) and a tenth more, because an
+# honest kernel may round a value that lies between two numbers the other way.
+_FLOAT8 = {"float8_e4m3": 7e-2, "float8_e5m2": 1.4e-1}
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """What an output is held to."""
+
+    f: float
+    """0 means exact equality."""
+    cap: float = math.inf
+    """f times the allowed error never exceeds this, however bad PyTorch's own op is."""
+    matched: float = 1.0
+    """Fraction of elements that must be within the allowed error."""
+    most: float = 1.0
+    """No element may exceed this many times the allowed error."""
+
+    def allowed(self, own_error: float) -> float:
+        """The largest element error that passes, where the PyTorch reference has `own_error`."""
+        if not math.isfinite(own_error) or self.f == 0:
+            return 1.0
+        return max(min(REFERENCE_ERROR_FACTOR * own_error, self.cap / self.f), 1.0)
 
 
 def factor(task: Task, dtype: str) -> float:
@@ -29,5 +58,25 @@ def factor(task: Task, dtype: str) -> float:
     if dtype in _HALF:
         return _HALF[dtype]
     if dtype == "float32":
-        return _FLOAT32[task.tolerance]
+        return _TF32 if task.precision == "tf32" else _FLOAT32[task.tolerance]
+    for name, f in _FLOAT8.items():
+        if dtype.startswith(name):
+            return f
     raise ValueError(f"no tolerance is defined for dtype {dtype}")
+
+
+def tolerance(task: Task, output: Operand, dtype: str) -> Tolerance:
+    """What `output` is held to when the workload's dtype is `dtype`. ValueError for an unknown dtype."""
+    own = dtype if output.dtype == "$dtype" else output.dtype
+    f = factor(task, own)
+    if f == 0:
+        return Tolerance(f)
+    eight_bit = any(
+        (dtype if o.dtype == "$dtype" else o.dtype).startswith("float8")
+        for o in task.operands
+        if o.role != "out"
+    )
+    if eight_bit:
+        # Tensor cores sum fp8 products with fewer bits than fp32: single elements stray, a tile must not.
+        return Tolerance(f, _CAP.get(own, math.inf), matched=0.99, most=5.0)
+    return Tolerance(f, _CAP.get(own, math.inf))

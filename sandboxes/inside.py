@@ -35,6 +35,7 @@ from typing import Any
 
 _PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38
 _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 22, 2
+_PR_SET_CHILD_SUBREAPER = 36
 _SIGKILL = 9
 _MESSAGE_BYTES = 1 << 17
 _OPEN_FILES = 1024
@@ -141,7 +142,9 @@ def restrict(spec: dict[str, Any]) -> None:
     os.umask(0o077)
     if spec["landlock"] is not None:
         confine(spec["landlock"], libc)
-    if spec["seccomp"] is not None:
+    if spec["seccomp"] is not None:  # else bwrap has a filter and an init of its own
+        # Orphans become ours, so that whoever freezes us finds them below us.
+        _check(libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "subreaper")
         install_filter(binascii.a2b_base64(spec["seccomp"]), libc)
 
 

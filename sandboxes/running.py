@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Final
 
 from harness.errors import DeviceError, SandboxError
-from sandboxes.cage import Cage, Ended
+from sandboxes.cage import Cage, Ended, UnstoppableError
 from sandboxes.job import ExitFacts, Job, Status
 from sandboxes.nvml import LIBRARY
 from sandboxes.scratch import collect_files, fill
@@ -273,10 +273,17 @@ class RunningProcess:
             self._cage.kill()
 
     def pause(self, paused: bool) -> None:
-        """Freeze or thaw the tree. Frozen time does not count towards the wall-clock limit."""
+        """Freeze or thaw the tree. Frozen time does not count towards the wall-clock limit.
+
+        When it returns all stand still. A tree that cannot be stopped is ended, as `wall_timeout`.
+        """
         if self._done.is_set():
             return
-        self._cage.freeze(paused)
+        try:
+            self._cage.freeze(paused)
+        except UnstoppableError:
+            self._end("wall_timeout")
+            return
         if paused and self._frozen_since is None:
             self._frozen_since = time.monotonic()
         elif not paused and self._frozen_since is not None:

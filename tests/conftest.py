@@ -8,8 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from harness.builder.toolchain import Toolchain, find_toolchain
-from harness.grade import Grader, GradeSettings
+from harness.grade import Grader
 from harness.machine import machine_facts
+from harness.workers import GradeSettings
 from sandboxes.caged import CagedSandbox
 from sandboxes.local import LocalBackend
 from sandboxes.tracking import TrackingSandbox

@@ -142,7 +142,7 @@ COMMANDS = {
     "skills list": "cuda-kernel-builder",
     "skills check cuda-kernel-builder --no-build": "cuda-kernel-builder: ok",
     "runs": "no runs",
-    "eval cuda-kernel-builder -m openai/x -m anthropic/y --dry-run": "120 trials",
+    "eval cuda-kernel-builder -m openai/x -m anthropic/y --limit 6 --dry-run": "120 trials",
 }
 
 # One process for all commands: starting it is most of what each of them costs.

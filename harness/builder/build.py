@@ -8,6 +8,7 @@ Invariant: no compiler starts before every check has passed, and none runs outsi
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,6 +24,7 @@ from harness.builder.config.build_toml import check, read_build_toml
 from harness.builder.failure.advice import header_advice
 from harness.builder.failure.log import missing_header
 from harness.builder.failure.places import refusal
+from harness.builder.inline import Inlined, compiles_inline, inline_libraries
 from harness.builder.layout import Layout, plan_layout
 from harness.builder.reuse.cache import BuildCache, Entry
 from harness.builder.toolchain import Toolchain
@@ -32,7 +34,7 @@ from harness.records import BuildResult, Diagnostic, Finding, Project, Target, d
 from sandboxes.job import Limits, Sandbox
 from sandboxes.owners import owned_folder
 
-RECIPE: Final = 3
+RECIPE: Final = 4
 """Part of every key: raise it when the same project would be built, or its failure told, differently."""
 _CACHED_FAILURES: Final = frozenset({Cause.COMPILE_ERROR, Cause.LINK_ERROR})
 
@@ -94,9 +96,9 @@ def build(
         entry = store.load(request.key)
         if entry is not None:
             return request.from_cache(entry)
-        if layout.jit:
-            return request.universal(layout, store)
         limits = Limits(wall_s=wall_s, memory_bytes=memory_bytes)
+        if layout.jit:
+            return request.universal(layout, store, limits)
         done = compile_layout(layout, toolchain, sandbox=sandbox, limits=limits, cache=cache)
         return request.compiled(layout, done, store)
 
@@ -178,14 +180,22 @@ class _Request:
         lacking = finding.cause is Cause.NO_TOOLCHAIN  # of this machine: nothing in the project to point at
         return Built(self._result(finding, diagnostics=() if lacking else (refusal(finding, files),)), None)
 
-    def universal(self, layout: Layout, store: BuildCache) -> Built:
-        """The package is the whole build."""
-        result = self._result(None, layout)
+    def universal(self, layout: Layout, store: BuildCache, limits: Limits) -> Built:
+        """The package is the whole build, with the libraries that it compiles when it is imported."""
+        inlined = Inlined({})
+        if compiles_inline(layout):
+            inlined = inline_libraries(layout, self.toolchain, sandbox=self.sandbox, limits=limits)
+        result = self._result(inlined.finding, layout)
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        lines = [f"# universal project, put together {now}, variant {layout.variant}: nothing to compile"]
-        text = "\n".join([*lines, *(f"# warning: {w}" for w in layout.warnings), ""])
-        self._write_log("no compiler needed", text)
-        files = {"build.log": text.encode(), **_variant_files(layout, None)}
+        how = f"{len(inlined.files)} libraries compiled inline" if inlined.output else "nothing to compile"
+        lines = [f"# universal project, put together {now}, variant {layout.variant}: {how}"]
+        text = "\n".join([*lines, *(f"# warning: {w}" for w in layout.warnings), inlined.output])
+        self._write_log(how, text)
+        if inlined.finding is not None and inlined.finding.cause not in _CACHED_FAILURES:
+            return Built(result, None)
+        files = {"build.log": text.encode()}
+        if inlined.finding is None:
+            files |= _variant_files(layout, inlined.files)
         return Built(result, store.store(result, files).directory)
 
     def compiled(self, layout: Layout, done: Compiled, store: BuildCache) -> Built:
@@ -199,7 +209,7 @@ class _Request:
             return Built(result, None)
         files: dict[str, bytes] = {"build.log": text.encode(), "build.ninja": done.ninja.encode()}
         if done.library is not None:
-            files |= _variant_files(layout, done.library)
+            files |= _variant_files(layout, {f"{layout.ops_name}.abi3.so": done.library})
         return Built(result, store.store(result, files).directory)
 
     def _result(
@@ -241,11 +251,9 @@ class _Request:
         )
 
 
-def _variant_files(layout: Layout, library: bytes | None) -> dict[str, bytes]:
+def _variant_files(layout: Layout, libraries: Mapping[str, bytes]) -> dict[str, bytes]:
     """The variant as it lies in the cache, its metadata with the digest over all other files."""
-    files = {file.path: file.text.encode() for file in layout.package}
-    if library is not None:
-        files[f"{layout.ops_name}.abi3.so"] = library
+    files = {file.path: file.text.encode() for file in layout.package} | dict(libraries)
     files[metadata.NAME] = metadata.with_digest(files[metadata.NAME].decode(), files).encode()
     return {f"build/{layout.variant}/{path}": contents for path, contents in files.items()}
 

@@ -190,7 +190,7 @@ class _Planner:
             raise _Refused(
                 Cause.NO_BACKEND,
                 f"no kernel of this project runs on sm_90: cuda-capabilities give {listed}; "
-                f'add "{TARGET}" (or "{TARGET}a" for wgmma, TMA and setmaxnreg)',
+                f'add "{TARGET}" (or "{TARGET}a" for wgmma and setmaxnreg)',
             )
         for name, capabilities in others.items():
             # Compiled all the same: the binding may refer to its symbols.

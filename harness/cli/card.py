@@ -15,9 +15,20 @@ from rich.text import Text
 
 from harness.cli.diagnostic_view import CARD_LIMIT, diagnostic_lines
 from harness.cli.kernel_table import kernel_table
+from harness.cli.score_view import score_lines
 from harness.outcome import Stage, Verdict
-from harness.records import BinaryCalls, BuildResult, CheckResult, Grade, Ratio, TimingResult, WorkloadTiming
+from harness.records import (
+    BinaryCalls,
+    BuildResult,
+    CheckResult,
+    Grade,
+    Ratio,
+    TimingResult,
+    WorkloadCheck,
+    WorkloadTiming,
+)
 from harness.report.clean import clean
+from harness.report.evidence import evidence_lines
 
 _COLOURS = {Verdict.CORRECT: "green", Verdict.NOT_MEASURED: "yellow", Verdict.INFRA: "yellow"}
 _CALLS_SHOWN = 4
@@ -40,11 +51,10 @@ def _build_line(build: BuildResult) -> str:
     compiler = "" if build.compiler_s is None else f", compilers {build.compiler_s:.1f} s"
     cached = "from the cache" if build.cache_hit else f"{build.wall_s:.1f} s"
     where = ", ".join(build.architectures) or build.backend
+    how = "ok" if build.ok else "failed"
     if build.jit:
-        return f"build      ok, jit: universal project, compiles when it runs, {build.backend}, {cached}"
-    return (
-        f"build      {'ok' if build.ok else 'failed'}, {cached}{compiler}, {where}, {build.units or 0} units"
-    )
+        return f"build      {how}, jit: universal project, compiles when it runs, {build.backend}, {cached}"
+    return f"build      {how}, {cached}{compiler}, {where}, {build.units or 0} units"
 
 
 def _check_table(check: CheckResult) -> Table:
@@ -52,6 +62,7 @@ def _check_table(check: CheckResult) -> Table:
     for name, side in (
         ("workload", "left"),
         ("dtype", "left"),
+        ("inputs", "left"),
         ("worst error", "right"),
         ("allowed", "right"),
     ):
@@ -60,11 +71,37 @@ def _check_table(check: CheckResult) -> Table:
     for one in check.workloads:
         worst = "-" if one.worst_error is None else f"{one.worst_error:.3g}"
         allowed = "-" if one.allowed_error is None else f"{one.allowed_error:.3g}"
-        table.add_row(one.workload, one.dtype, worst, allowed, "ok" if one.finding is None else "failed")
+        name = _sizes(one) if one.hidden else one.workload
+        table.add_row(name, one.dtype, _inputs(one), worst, allowed, _outcome(one))
     for label in check.not_run:
-        workload, _, dtype = label.partition(" ")
-        table.add_row(workload, dtype, "-", "-", "not run")
+        workload, _, rest = label.partition(" ")
+        dtype, _, inputs = rest.partition(", ")
+        table.add_row(workload, dtype, inputs, "-", "-", "not run")
     return table
+
+
+def _sizes(one: WorkloadCheck) -> str:
+    """A drawn shape, in place of a name."""
+    return " ".join(f"{name}={size}" for name, size in (one.dims or {}).items())
+
+
+def _inputs(one: WorkloadCheck) -> str:
+    """What a case was made with, where that is not the task's own values, contiguous, of a known shape."""
+    words = ["hidden shape"] if one.hidden else []
+    words += [one.values] if one.values != "task" else []
+    return ", ".join(words + ([one.layout] if one.layout != "contiguous" else []))
+
+
+def _outcome(one: WorkloadCheck) -> str:
+    """How a case ended."""
+    if one.finding is not None:
+        return "failed"
+    return "ok" if one.skipped is None else f"not judged: {one.skipped}"
+
+
+def _check_title(check: CheckResult) -> str:
+    lane = {"strict": ", float32 strict", "tf32": ", TF32 allowed", None: ""}[check.precision]
+    return f"\ncheck: errors as multiples of the tolerance{lane}"
 
 
 def _timing_rows(table: Table, timing: WorkloadTiming) -> None:
@@ -78,7 +115,7 @@ def _timing_rows(table: Table, timing: WorkloadTiming) -> None:
             f"{lane.q3_us - lane.q1_us:.1f}",
             f"{one.scored_lane.outside_us:.1f} +-{one.scored_lane.uncertainty_us:.0f}",
             ratio_text(timing.speedup) if index == 0 else "",
-            (light or "unknown") if index == 0 else "",
+            (light or "not known") if index == 0 else "",
             " ".join(one.flags),
         )
 
@@ -148,7 +185,7 @@ def print_card(grade: Grade, console: Console, title: str, *, all_kernels: bool 
         lines += _calls_line(grade)
     if grade.check is not None:
         lines += [
-            Text("\ncheck: errors as multiples of the tolerance", style="dim"),
+            Text(_check_title(grade.check), style="dim"),
             _check_table(grade.check),
         ]
     if grade.timing is not None and grade.timing.workloads:
@@ -157,6 +194,11 @@ def print_card(grade: Grade, console: Console, title: str, *, all_kernels: bool 
         lines.append(Text(f"speedup over the fastest reference: {ratio_text(grade.timing.speedup)}"))
         if grade.timing.flags:
             lines.append(Text(f"flags: {', '.join(grade.timing.flags)}", style="yellow"))
+        lines += [Text(untrusted(line).plain, style="dim") for line in score_lines(grade.timing)]
+    beside = evidence_lines(grade)
+    if beside:
+        lines.append(Text("\nbeside the verdict", style="dim"))
+        lines += [Text(line) for line in beside]
     lines.append(
         Text(f"\nsandbox {grade.sandbox}, protocol {grade.protocol}, {grade.wall_s:.1f} s", style="dim")
     )

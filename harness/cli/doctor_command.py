@@ -8,6 +8,10 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
 from typing import Literal
 
 from rich.console import Console
@@ -17,6 +21,7 @@ from harness.builder.toolchain import CUDA_EXTRA, Toolchain, find_toolchain
 from harness.cli.promise_table import SandboxState, probe_all, promise_table
 from harness.machine import machine_facts
 from harness.records import MachineFacts, Record
+from harness.records.calibration import Calibration
 
 _KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "LIFTBENCH_API_KEY")
 _PACKAGES = {
@@ -150,12 +155,22 @@ def _stages(toolchain: Toolchain, machine: MachineFacts) -> list[StageRow]:
         return "yes" if missing is None else f"no: {missing}"
 
     cpu = builds(toolchain.missing("cpu"))
-    later = "not measured: no CUDA device" if machine.gpu is None else "not available yet"
+    later = _on_gpu(machine)
     rest = "yes" if cpu == "yes" else "no"
     return [
         StageRow(target="cpu", build=cpu, check=rest, time=rest),
         StageRow(target="cuda", build=builds(toolchain.missing("cuda")), check=later, time=later),
     ]
+
+
+def _on_gpu(machine: MachineFacts) -> str:
+    """Whether CUDA projects are run here; CUDA itself is not started."""
+    from harness.gpu import refused
+
+    if machine.gpu_uuid is None:
+        return "not measured: no CUDA device"
+    why = refused(machine.gpu_uuid)
+    return "yes" if why is None else f"not measured: {why}"
 
 
 def diagnose() -> Diagnosis:
@@ -165,6 +180,60 @@ def diagnose() -> Diagnosis:
     sandboxes = probe_all()
     items = [*_tools(toolchain), *_packages(), *_machine(machine), *_sandboxes(sandboxes), *_keys()]
     return Diagnosis(items=tuple(items), stages=tuple(_stages(toolchain, machine)), sandboxes=sandboxes)
+
+
+def run_timing(target: str, sandbox: str, cache: Path | None, json_output: bool) -> None:
+    """Make an A/A calibration and print what it means. Raises UsageError, InfraError."""
+    from harness.cli.timing_view import timing_view
+
+    calibration = calibrate_here(target, sandbox, cache)
+    if calibration is None:
+        why = "not measured: no CUDA device on this machine; `--target cpu` measures its cores"
+        print(f'{{"not_measured": "{why}"}}' if json_output else why)
+    elif json_output:
+        print(calibration.model_dump_json(indent=1))
+    else:
+        Console().print(timing_view(calibration))
+
+
+def calibrate_here(target: str, sandbox: str, cache: Path | None) -> Calibration | None:
+    """An A/A calibration of this machine; None where it has no device of that target."""
+    from harness.catalogue import select_tasks
+    from harness.cli.setup import cache_folder, make_workshop, parse_target
+    from harness.errors import DeviceError
+    from harness.gpu import refused
+    from harness.judge.calibration import TASK, Setting, calibrate, sizes_of
+    from harness.machine import QuietLock, judge_and_worker_cpus
+    from harness.telemetry import make_telemetry
+    from harness.workers import GradeSettings, Workers
+
+    wanted, folder = parse_target(target), cache_folder(cache)
+    device = machine_facts(find_toolchain()).gpu_uuid if wanted == "cuda" else None
+    if wanted == "cuda" and device is None:
+        return None
+    why = None if device is None else refused(device)
+    if why is not None:
+        raise DeviceError(f"the GPU of this machine cannot be calibrated: {why}")
+    began = time.monotonic()
+    workshop = make_workshop(sandbox, cache)
+    judge_cpus, worker_cpus = judge_and_worker_cpus()
+    settings = GradeSettings(target=wanted, protocol="quick", cache=folder, device=device)
+    workers = Workers(settings, workshop.sandbox, workshop.toolchain, worker_cpus)
+    (loaded,) = select_tasks([TASK])
+    try:
+        with QuietLock(folder / "locks", device or "cpu").exclusive():
+            setting = Setting(workers.transport, make_telemetry(device), workers.numbers, judge_cpus)
+            if device is not None:  # a process for every turn takes seconds each
+                setting = replace(setting, processes=2, blocks=setting.numbers.clean_blocks)
+            timed = sizes_of(loaded, wanted, workers.transport, setting.numbers)
+            print(f"timing {TASK} against itself: about half a minute ...", file=sys.stderr)
+            found = calibrate(workers.start, loaded, timed, setting)
+    finally:
+        workers.close()
+        workshop.sandbox.stop()
+    return found.model_copy(
+        update={"sandbox": workshop.sandbox.name, "wall_s": round(time.monotonic() - began, 1)}
+    )
 
 
 def run_doctor(json_output: bool) -> None:

@@ -6,6 +6,7 @@ Invariant: the same command finds the same run again, and finishes it.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -24,53 +25,24 @@ from harness.cli.setup import (
 )
 
 if TYPE_CHECKING:
-    from harness.evaluation import Metric, Study
-    from harness.records import ModelSpec
-
-
-def _parse_metric(name: str | None) -> Metric:
-    """Raises UsageError for anything but deployed, correct and compiles."""
-    from harness.errors import UsageError
-
-    if name is None or name == "deployed":
-        return "deployed"
-    if name == "correct":
-        return "correct"
-    if name == "compiles":
-        return "compiles"
-    raise UsageError(f"--metric {name}: there are deployed, correct and compiles")
-
-
-def _model_specs(names: list[str], base_url: str | None) -> tuple[ModelSpec, ...]:
-    """Raises UsageError for a name that is none, a repeat, or a base URL that fits no model."""
-    from pydantic import ValidationError
-
-    from harness.errors import UsageError
-    from harness.models import PROVIDERS
-    from harness.records import ModelSpec
-
-    try:
-        specs = [ModelSpec(name=name) for name in names]
-    except ValidationError as error:
-        raise UsageError(str(error.errors()[0]["msg"])) from None
-    if len(set(names)) != len(names):
-        raise UsageError("a model is named twice")
-    if base_url is None:
-        return tuple(specs)
-    # Never send a provider's key to a server that was meant for another model.
-    foreign = [s for s in specs if s.provider not in PROVIDERS]
-    chosen = foreign or (specs if len(specs) == 1 else [])
-    if not chosen:
-        raise UsageError("--base-url fits none of the models; give it with one model at a time")
-    return tuple(s.model_copy(update={"base_url": base_url}) if s in chosen else s for s in specs)
+    from harness.evaluation import Study
 
 
 def evaluate(
-    skill: Annotated[str, typer.Argument(help="A skill's folder, or the name of a shipped one.")],
+    skill: Annotated[list[str], typer.Argument(help="Skills' folders, or names of shipped ones.")],
     model: Annotated[list[str], typer.Option("-m", "--model", help="provider/model; repeatable.")],
     tasks: Annotated[list[str] | None, typer.Option(help="Globs, such as 'l1/*'; repeatable.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first N tasks.")] = None,
     repeats: Annotated[int, typer.Option("--runs", min=1, help="Replies per task, model and arm.")] = 5,
+    arms: Annotated[list[str] | None, typer.Option(help="Further arms: placebo, old=DIR.")] = None,
+    combine: Annotated[bool, typer.Option(help="Every combination of the skills is an arm too.")] = False,
+    delivery: Annotated[str, typer.Option(help="body, or disclosed: read by a tool, file by file.")] = "body",
+    turns: Annotated[
+        int, typer.Option(min=1, max=20, help="Replies a trial, each told what became of it.")
+    ] = 1,
+    cases: Annotated[
+        Path | None, typer.Option(help="Test cases (skill_meta.json, evals.json) to ask beside the tasks.")
+    ] = None,
     target: TargetOption = "cuda",
     protocol: ProtocolOption = "quick",
     sandbox: SandboxOption = "auto",
@@ -81,7 +53,9 @@ def evaluate(
     metric: Annotated[str | None, typer.Option(help="Primary metric: deployed, correct or compiles.")] = None,
     max_connections: Annotated[int, typer.Option(min=1, help="Trials under way at once.")] = 4,
     max_wall: Annotated[float | None, typer.Option(min=1, help="Seconds; what is left stays owed.")] = None,
-    max_cost: Annotated[float | None, typer.Option(min=0, help="Dollars; then nothing new starts.")] = None,
+    max_cost: Annotated[float | None, typer.Option(min=0, help="Dollars; then nothing new is asked.")] = None,
+    max_calls: Annotated[int | None, typer.Option(min=1, help="Calls of models.")] = None,
+    max_total_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens, in and out.")] = None,
     fail_under: Annotated[str | None, typer.Option(help="METRIC=LIFT: exit 3 if less was measured.")] = None,
     dry_run: Annotated[bool, typer.Option(help="Show what would be done, and stop.")] = False,
     fresh: Annotated[bool, typer.Option(help="Begin a new run even if this one exists.")] = False,
@@ -91,71 +65,89 @@ def evaluate(
     cache: CacheOption = None,
 ) -> int:
     """Measure a skill's lift: tasks x arms (without, with) x models x runs."""
-    import sys
-
-    from harness.catalogue import load_skill, select_tasks
-    from harness.cli.progress import EvalProgress
+    from harness.arms import make_arms
+    from harness.catalogue import load_skill
+    from harness.cli.carry_out import Way, carry_out, open_study
+    from harness.cli.cases_command import Asking, ask_beside, read_cases
+    from harness.cli.kernelbench_view import chosen_tasks
+    from harness.cli.looks import counted_look, note_looks
     from harness.cli.reporting import report_run
-    from harness.evaluation import Threshold, make_study, open_run
-    from harness.executors import make_executor
+    from harness.cli.study_options import model_specs, parse_arms, parse_delivery, parse_metric
+    from harness.errors import UsageError
+    from harness.evaluation import Threshold, make_study
+    from harness.exclusions import excluded_tasks
     from harness.models import make_model
-    from harness.plan import plan
+    from harness.models.meter import Limits, Meter
     from harness.records import Sampling
-    from harness.run import Budget, Run
-    from sandboxes.job import IMAGES_FACT
+    from harness.run import Budget
 
     threshold = None if fail_under is None else Threshold.parse(fail_under)
+    with_placebo, old = parse_arms(arms or [])
+    skills = [load_skill(name) for name in skill]
+    if cases is not None:
+        if len(skills) != 1:
+            raise UsageError("--cases are one skill's: give one skill")
+        read_cases(str(cases))  # a file that cannot be read is told before anything is asked
+    chosen = chosen_tasks(tasks or [], tasks_root, target, cache)[:limit]
     study = make_study(
-        load_skill(skill),
-        select_tasks(tasks or [], tasks_root)[:limit],
-        _model_specs(model, base_url),
+        make_arms(
+            [one.skill for one in skills],
+            combine=combine,
+            with_placebo=with_placebo,
+            old=None if old is None else old.skill,
+            delivery=parse_delivery(delivery),
+        ),
+        chosen,
+        model_specs(model, base_url),
         repeats=repeats,
         target=parse_target(target),
         protocol=parse_protocol(protocol),
         sampling=Sampling(max_output_tokens=max_tokens, temperature=temperature, seed=seed),
-        metric=_parse_metric(metric),
+        metric=parse_metric(metric),
+        turns=turns,
+        leaked=excluded_tasks([*skills, *([old] if old is not None else [])], chosen),
     )
+    study, looks = counted_look(study, skills, fresh=fresh)
     if dry_run:
         _print_plan(study)
         return 0
     # Keys and addresses are checked before anything is written or built.
-    models = {spec.name: make_model(spec) for spec in study.models}
+    meter = Meter(Limits(max_tokens=max_total_tokens, max_cost_usd=max_cost, max_calls=max_calls))
+    models = {spec.name: meter.wrap(make_model(spec)) for spec in study.models}
     bench = make_bench(target, protocol, sandbox, cache)
-    budget = Budget(max_wall_s=max_wall, max_cost_usd=max_cost)
-    image = bench.sandbox.facts().get(IMAGES_FACT)
-    store = open_run(study, *study.resolve(bench.sandbox.name, bench.machine, image), runs_dir, fresh=fresh)
-    with store.writer():
-        record = store.run()
-        runner = Run(
-            store,
-            record,
-            study.tasks_by_id,
-            study.skills_by_digest,
-            models,
-            bench.grader,
-            kill=bench.sandbox.stop,
-        )
-        before = [trial for trial in store.load() if not trial.infra]  # those are tried again
-        planned = len(plan(record.config))
-        print(f"run {store.folder}: {planned} trials, {len(before)} finished before", file=sys.stderr)
-        try:
-            with EvalProgress(planned, len(before)) as progress:
-                outcome = runner.carry_out(make_executor("local", max_connections), progress, budget)
-        finally:
-            bench.grader.close()
-            bench.sandbox.stop()
-            summary = report_run(store, json_output=json_output)
-    if outcome.stopped is not None:
-        print(f"stopped: {outcome.stopped}; {outcome.owed} trials are owed", file=sys.stderr)
+    budget = Budget(max_wall_s=max_wall)
+    way = Way(bench, models, runs_dir, budget, max_connections, fresh)
+    store = open_study(study, way)
+    note_looks(looks)
+    try:
+        carry_out(study, store, way)
+    finally:
+        bench.grader.close()
+        bench.sandbox.stop()
+        summary = report_run(store, json_output=json_output)
+    if cases is not None:
+        where = (repeats, sandbox, runs_dir, cache)
+        ask_beside(Asking(skills[0], str(cases), study.models, models, *where), quiet=json_output)
     return 3 if threshold is not None and not threshold.met(summary) else 0
 
 
 def _print_plan(study: Study) -> None:
-    count = (
-        f"{len(study.tasks)} tasks x {len(study.arms)} arms x {len(study.models)} models x {study.repeats}"
+    from harness.report.detectable import MINIMUM_FAMILIES
+    from harness.stats import fewest_families
+
+    arms = study.arms.arms
+    count = f"{len(study.tasks)} tasks x {len(arms)} arms x {len(study.models)} models x {study.repeats}"
+    turns = f", up to {study.turns} turns each" if study.turns > 1 else ""
+    print(f"{study.trials} trials: {count}{turns}")
+    for loaded in study.tasks:
+        print(f"  {loaded.task.id}  ({loaded.task.family})")
+    names = {digest: name for name, digest in study.arms.digests.items()}
+    for arm in arms:
+        print(f"  {arm.kind}  {' + '.join(names[digest] for digest in arm.skills) or '-'}")
+    for task, why in study.leaked.items():
+        print(f"  left out of comparisons: {task}: {why}")
+    counted = {t.task.family for t in study.tasks if t.task.id not in study.leaked}
+    print(
+        f"families: {len(counted)} (a decision needs {max(MINIMUM_FAMILIES, fewest_families(study.alpha))})"
     )
-    print(f"{study.trials} trials: {count}")
-    for task in study.tasks:
-        print(f"  {task.task.id}  ({task.task.family})")
-    print(f"families: {len({t.task.family for t in study.tasks})} (a decision needs 6)")
     print(study.detectable)

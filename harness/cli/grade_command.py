@@ -7,9 +7,10 @@ was produced, whatever it is; `validate` exits 3 when an expert project is not c
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,17 +19,32 @@ from harness.cli.setup import (
     JsonOption,
     ProtocolOption,
     SandboxOption,
+    SanitizeOption,
     TargetOption,
     TasksRootOption,
+    TimedOption,
     make_bench,
 )
 
+if TYPE_CHECKING:
+    from harness.catalogue import LoadedTask
+    from harness.records import Grade, Project
+
 
 def grade(
-    directory: Annotated[Path, typer.Argument(help="A kernel-builder project: a folder with build.toml.")],
-    task: Annotated[str, typer.Option(help="The task, such as l1/rms_norm.")],
+    directory: Annotated[
+        Path,
+        typer.Argument(
+            help="A kernel-builder project (a folder with build.toml), or a KernelBench answer (FILE.py)."
+        ),
+    ],
+    task: Annotated[
+        str, typer.Option(help="The task, such as l1/rms_norm, or kernelbench:PATH/level1/FILE.")
+    ],
     target: TargetOption = "cuda",
     protocol: ProtocolOption = "quick",
+    sanitize: SanitizeOption = False,
+    timed: TimedOption = True,
     sandbox: SandboxOption = "auto",
     json_output: JsonOption = False,
     build_log: Annotated[Path | None, typer.Option(help="Keep the build log in this file.")] = None,
@@ -38,21 +54,34 @@ def grade(
     """Build, check and time one project on one task."""
     from rich.console import Console
 
-    from harness.catalogue import read_project, select_tasks
+    from harness.catalogue import read_project
     from harness.cli.card import print_card
-    from harness.errors import UsageError
+    from harness.cli.kernelbench_view import chosen_tasks
+    from harness.errors import DeviceLost, UsageError
+    from harness.suite.sizes import refuse_too_large
 
-    found = select_tasks([task], tasks_root)
+    found = chosen_tasks([task], tasks_root, target, cache)
     if len(found) != 1:
         raise UsageError(f"--task {task} matches {len(found)} tasks; name one")
-    project = read_project(directory)
-    bench = make_bench(target, protocol, sandbox, cache)
+    project = (
+        _submission(directory, task, found[0], cache) if directory.is_file() else read_project(directory)
+    )
+    bench = make_bench(target, protocol, sandbox, cache, sanitize=sanitize, timed=timed)
     errors = Console(stderr=True)
     try:
+        refuse_too_large(found, bench.grader.target, bench.grader.device_bytes)
         with errors.status("") as status:
-            result = bench.grader.grade(
-                project, found[0], log=build_log, observer=lambda stage: status.update(f"{stage} ...")
-            )
+
+            def attempt() -> Grade:
+                return bench.grader.grade(
+                    project, found[0], log=build_log, observer=lambda stage: status.update(f"{stage} ...")
+                )
+
+            try:
+                result = attempt()
+            except DeviceLost as error:
+                errors.print(f"{error}; once more, and the last attempt counts", markup=False)
+                result = attempt()
     finally:
         bench.grader.close()
         bench.sandbox.stop()
@@ -62,26 +91,56 @@ def grade(
         print_card(result, Console(), f"{directory.name} on {found[0].task.id}, {target}")
 
 
+def _submission(file: Path, pattern: str, loaded: LoadedTask, cache: Path | None) -> Project:
+    """The project that a file with `ModelNew` is wrapped in, as an answer to `loaded`. Raises UsageError."""
+    from harness.errors import UsageError
+    from harness.kernelbench.checkout import is_pattern
+    from harness.kernelbench.conversion import convert_pattern
+    from harness.kernelbench.submission import read_submission, wrapped
+
+    if not is_pattern(pattern):
+        raise UsageError(
+            f"{file} is one file: that is how KernelBench's problems (--task kernelbench:...) are answered"
+        )
+    # The pattern may name others that are not admitted.
+    converted = next(one for one in convert_pattern(pattern, cache) if one.problem.id == loaded.task.id)
+    return wrapped(read_submission(file), converted)
+
+
 def validate(
     pattern: Annotated[list[str] | None, typer.Argument(help="Tasks (default: all).")] = None,
     target: TargetOption = "cuda",
     protocol: ProtocolOption = "quick",
+    sanitize: SanitizeOption = False,
+    timed: TimedOption = False,
+    record: Annotated[
+        Path | None,
+        typer.Option(help="Also keep the experts' figures in this JSON file (see `make status`)."),
+    ] = None,
     sandbox: SandboxOption = "auto",
     json_output: JsonOption = False,
     tasks_root: TasksRootOption = None,
     cache: CacheOption = None,
 ) -> int:
     """Grade our expert projects, and replies that must score 0; exit 3 if one surprises."""
-    from harness.catalogue import select_tasks
+    from harness.cli.kernelbench_view import chosen_tasks
     from harness.cli.validation import print_validation, validate_tasks
+    from harness.executors import make_executor
+    from harness.suite.results import result_of, write_results
+    from harness.suite.sizes import refuse_too_large
 
-    tasks = select_tasks(pattern or [], tasks_root)
-    bench = make_bench(target, protocol, sandbox, cache)
+    tasks = chosen_tasks(pattern or [], tasks_root, target, cache)
+    bench = make_bench(target, protocol, sandbox, cache, sanitize=sanitize, timed=timed)
     try:
-        results = validate_tasks(tasks, bench.grader, progress=sys.stderr)
+        refuse_too_large(tasks, bench.grader.target, bench.grader.device_bytes)
+        executor = make_executor("local", os.cpu_count() or 1)
+        results = validate_tasks(tasks, bench.grader, executor, progress=sys.stderr)
     finally:
         bench.grader.close()
         bench.sandbox.stop()
+    if record is not None:
+        graded = [r.grade for r in results if r.what == "expert" and r.grade is not None]
+        write_results(record, [result_of(grade, bench.machine) for grade in graded])
     if json_output:
         print(json.dumps([r.model_dump(mode="json") for r in results], indent=1))
     else:

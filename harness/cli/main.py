@@ -9,17 +9,22 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import Any, NoReturn
 
 import typer
 
 from harness.cli import (
     build_command,
+    cases_command,
     eval_command,
+    generate_command,
     grade_command,
     headers_command,
+    plan_command,
     runs_command,
     skills_command,
+    suite_command,
     tasks_command,
 )
 
@@ -37,25 +42,40 @@ app = typer.Typer(
     context_settings={"auto_envvar_prefix": "LIFTBENCH", "help_option_names": ["-h", "--help"]},
 )
 app.command("eval")(eval_command.evaluate)
+app.command("generate")(generate_command.generate)
 app.command("build")(build_command.build)
 app.command("grade")(grade_command.grade)
 app.command("validate")(grade_command.validate)
+app.command("plan")(plan_command.plan)
 app.command("runs")(runs_command.runs)
 app.command("show")(runs_command.show)
 app.command("report")(runs_command.report)
 app.command("headers")(headers_command.headers)
+tasks_command.app.command("check")(suite_command.check_tasks)
+tasks_command.app.command("freeze")(suite_command.freeze_tasks)
+tasks_command.app.command("status")(suite_command.write_status)
 app.add_typer(tasks_command.app, name="tasks")
 app.add_typer(skills_command.app, name="skills")
+app.add_typer(cases_command.app, name="cases")
 
 
 @app.command("doctor")
 def doctor(
     json_output: bool = typer.Option(False, "--json", help="Print the findings as JSON."),
+    timing: bool = typer.Option(
+        False, "--timing", help="Time a reference against itself: how far are speedups to be believed here?"
+    ),
+    target: str = typer.Option("cpu", help="With --timing: `cpu`, or `cuda` where there is a GPU."),
+    sandbox: str = typer.Option("auto,local", help="With --timing: where workers run (only code of ours)."),
+    cache: Path | None = typer.Option(None, help="With --timing: folder for locks (default: the user's)."),
 ) -> None:
     """Say what was found on this machine, and which targets and stages that allows."""
-    from harness.cli.doctor_command import run_doctor
+    from harness.cli.doctor_command import run_doctor, run_timing
 
-    run_doctor(json_output)
+    if timing:
+        run_timing(target, sandbox, cache, json_output)
+    else:
+        run_doctor(json_output)
 
 
 def _leave(code: int) -> NoReturn:

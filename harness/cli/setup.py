@@ -1,13 +1,13 @@
 """From options to the objects that do the work: shared by the commands.
 
 Owns: defaults of the command line (folders, sandbox, target). Does not own: any of the objects.
-Invariant: nothing is started here.
+Invariant: nothing is started here; for CUDA the GPU is opened, and why it could not be is kept.
 """
 
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +15,7 @@ import typer
 
 if TYPE_CHECKING:
     from harness.builder.toolchain import Toolchain
+    from harness.gpu import Gpu
     from harness.grade import Grader
     from harness.records import MachineFacts, Protocol, Target
     from sandboxes.tracking import TrackingSandbox
@@ -24,6 +25,11 @@ TargetOption = Annotated[
 ]
 ProtocolOption = Annotated[str, typer.Option(help="`quick`, or `full` for leaderboards.")]
 SandboxOption = Annotated[str, typer.Option(help="auto, docker, bubblewrap, landlock or local.")]
+SanitizeOption = Annotated[
+    bool,
+    typer.Option("--sanitize", help="CUDA only: also run compute-sanitizer's four tools, up to 120 s each."),
+]
+TimedOption = Annotated[bool, typer.Option("--time/--no-time", help="Whether correct projects are timed.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the record as JSON on stdout.")]
 TasksRootOption = Annotated[
     Path | None, typer.Option(help="Folder with tasks of your own (default: those that are shipped).")
@@ -71,6 +77,7 @@ class Bench:
     grader: Grader
     sandbox: TrackingSandbox
     machine: MachineFacts
+    toolchain: Toolchain
 
 
 @dataclass(frozen=True)
@@ -119,17 +126,47 @@ def _tidy() -> None:
     remove_leftovers()
 
 
-def make_bench(target: str, protocol: str, sandbox: str, cache: Path | None) -> Bench:
+def make_bench(
+    target: str,
+    protocol: str,
+    sandbox: str,
+    cache: Path | None,
+    *,
+    sanitize: bool = False,
+    timed: bool = True,
+) -> Bench:
     """A grader for this machine. Raises UsageError."""
-    from harness.grade import Grader, GradeSettings
+    from harness.errors import UsageError
+    from harness.grade import Grader
     from harness.machine import machine_facts
+    from harness.workers import GradeSettings
 
     settings = GradeSettings(
         target=parse_target(target),
         protocol=parse_protocol(protocol),
         cache=cache_folder(cache),
+        sanitize=sanitize,
+        timed=timed,
     )
+    if sanitize and settings.target == "cpu":
+        raise UsageError("--sanitize: compute-sanitizer is for CUDA; use --target cuda")
     workshop = make_workshop(sandbox, cache)
     machine = machine_facts(workshop.toolchain)
-    grader = Grader(settings, workshop.sandbox, workshop.toolchain, machine)
-    return Bench(grader, workshop.sandbox, machine)
+    gpu, why = _gpu(settings.target, machine)
+    settings = replace(settings, device=None if gpu is None else gpu.uuid, no_device=why)
+    grader = Grader(settings, workshop.sandbox, workshop.toolchain, machine, gpu=gpu)
+    return Bench(grader, workshop.sandbox, machine, workshop.toolchain)
+
+
+def _gpu(target: Target, machine: MachineFacts) -> tuple[Gpu | None, str | None]:
+    """The GPU that projects run on, or why the one that is here cannot be used; said on stderr."""
+    if target != "cuda" or machine.gpu_uuid is None:
+        return None, None
+    from harness.gpu import open_gpu
+
+    found = open_gpu(machine)
+    if isinstance(found, str):
+        print(f"GPU {machine.gpu}: not measured on: {found}", file=sys.stderr)
+        return None, found
+    print(f"GPU {machine.gpu}: memory is shared by {found.transport.name}", file=sys.stderr)
+    return found, None

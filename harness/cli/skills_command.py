@@ -1,6 +1,8 @@
-"""`liftbench skills list|check`.
+"""`liftbench skills list|check|install|uninstall`.
 
-Owns: how skills are shown. Does not own: what is right about a skill (harness.skills).
+Owns: their options, and what they print. Does not own: what is right about a skill, how large it is or where
+clients look for it (harness.skills).
+Invariant: `check` ends with 3 when a finding is an error; what is installed is told copy by copy.
 """
 
 from __future__ import annotations
@@ -10,93 +12,168 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli.setup import CacheOption, JsonOption, SandboxOption
+from harness.cli.setup import CacheOption, JsonOption, SandboxOption, cache_folder, make_workshop
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from harness.cli.setup import Workshop
     from harness.records import BuildResult, Project, Target
+    from harness.skills.install import Client, Place
+
+_TOLD_EVERY = 10
+"""Pieces of code between two lines of progress, where stderr is no terminal."""
 
 app = typer.Typer(help="Agent Skills.", no_args_is_help=True)
+
+ClaudeOption = Annotated[bool, typer.Option("--claude", help="Claude Code: .claude/skills.")]
+CodexOption = Annotated[bool, typer.Option("--codex", help="Codex: .codex/skills.")]
+OpencodeOption = Annotated[
+    bool, typer.Option("--opencode", help="opencode: .opencode/skills, ~/.config/opencode/skills.")
+]
+AgentsOption = Annotated[
+    bool, typer.Option("--agents", help="The folder that several clients share: .agents/skills.")
+]
+GlobalOption = Annotated[bool, typer.Option("--global", help="In your home, not in this folder.")]
 
 
 @app.command("list")
 def list_skills_command(
     root: Annotated[Path | None, typer.Argument(help="Folder of skills (default: the shipped ones).")] = None,
+    tree: Annotated[bool, typer.Option("--tree", help="Tokens of every part of each skill.")] = False,
     json_output: JsonOption = False,
 ) -> None:
-    """List skills: name, size, description."""
+    """List skills with their sizes in tokens (estimates), and those installed for your agents."""
     import json
 
     from rich.console import Console
-    from rich.table import Table
 
     from harness.catalogue import data_directory
-    from harness.skills.spec import estimate_tokens, list_skills
+    from harness.cli.skills_view import listed_row, skill_table, skill_tree
+    from harness.errors import UsageError
+    from harness.skills.install import PROJECT_FOLDERS, places
+    from harness.skills.spec import list_skills
 
-    found = list_skills(root or data_directory("skills"))
+    if root is not None and not root.is_dir():
+        raise UsageError(f"{root} is no folder: give a folder that holds skills")
+    own = list_skills(root or data_directory("skills"))
+    clients = list(PROJECT_FOLDERS)
+    where = [*places(clients, user=False), *places(clients, user=True)]
+    installed = [(place, one) for place in where for one in list_skills(place.folder)]
     if json_output:
-        rows = [s.skill.model_dump(mode="json", exclude={"body"}) for s in found if s.skill is not None]
+        rows = [listed_row(one) for one in own] + [listed_row(one, place) for place, one in installed]
         print(json.dumps(rows, indent=1))
         return
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in ("skill", "tokens (estimate)", "files", "description"):
-        table.add_column(name)
-    for one in found:
-        if one.skill is None:
-            table.add_row(one.directory.name, "-", "-", f"unreadable: {one.problem}")
-        else:
-            size = str(estimate_tokens(one.skill.body))
-            table.add_row(one.skill.name, size, str(len(one.skill.files)), one.skill.description)
-    Console().print(table)
+    console = Console()
+    if tree:
+        for one in [*own, *(one for _, one in installed)]:
+            console.print(skill_tree(one), markup=False, highlight=False, soft_wrap=True)
+        return
+    console.print(skill_table([(None, one) for one in own]))
+    if installed:
+        console.print()
+        console.print(skill_table(list(installed)))
 
 
 @app.command("check")
 def check_skill_command(
     directory: Annotated[str, typer.Argument(help="A skill's folder, or the name of a shipped one.")],
-    build: Annotated[bool, typer.Option(help="Build the projects that the skill shows.")] = True,
+    build: Annotated[bool, typer.Option(help="Compile the code that the skill shows.")] = True,
     sandbox: SandboxOption = "auto",
     json_output: JsonOption = False,
     cache: CacheOption = None,
 ) -> int:
-    """Check a skill: the specification, links, sizes, and that the code it shows builds."""
+    """Check a skill: the specification, links, that its code compiles, facts, and what it leaks of tasks."""
+    import sys
+
     from rich.console import Console
 
-    from harness.catalogue import load_skill
+    from harness.catalogue import all_tasks, load_skill
+    from harness.cli.skills_view import report_lines
     from harness.skills.check import check_skill
 
     path = Path(directory)
     if not path.is_dir():
         path = load_skill(directory).directory
-    report = check_skill(path, build=_builder(sandbox, cache) if build else None)
+    name = path.resolve().name
+    workshop = make_workshop(sandbox, cache) if build else None
+    builder = None if workshop is None else _builder(workshop, cache_folder(cache) / "builds")
+    try:
+        with Console(stderr=True).status(f"{name}: check ...") as status:
+
+            def progress(done: int, total: int) -> None:
+                status.update(f"{name}: {done} of {total} pieces of code built ...")
+                if not sys.stderr.isatty() and (done == total or done % _TOLD_EVERY == 0):
+                    print(f"{name}: {done} of {total} pieces of code built", file=sys.stderr)
+
+            report = check_skill(path, build=builder, tasks=all_tasks(), progress=progress)
+    finally:
+        if workshop is not None:
+            workshop.sandbox.stop()
     if json_output:
         print(report.model_dump_json(indent=1))
-        return 0 if report.ok else 3
-    console = Console()
-    for finding in report.findings:
-        console.print(str(finding), markup=False, highlight=False)
-    for project in report.projects:
-        for result in project.builds:
-            console.print(
-                f"builds for {result.backend}: {'yes' if result.ok else 'NO'}", markup=False, highlight=False
-            )
-    body = report.body_tokens_estimate or 0
-    console.print(
-        f"{report.name or path.name}: {'ok' if report.ok else 'has errors'}; body {body} tokens (estimate), "
-        f"{report.body_lines} lines, {report.files} files, {report.code_blocks} code blocks",
-        markup=False,
-        highlight=False,
-    )
+    else:
+        Console().print("\n".join(report_lines(report)), markup=False, highlight=False, soft_wrap=True)
     return 0 if report.ok else 3
 
 
-def _builder(sandbox: str, cache: Path | None) -> Callable[[Project, Target], BuildResult]:
-    """Builds one project; a target whose toolchain is missing here raises UsageError."""
-    from harness.builder.build import build
-    from harness.cli.setup import cache_folder, make_workshop
+@app.command("install")
+def install_command(
+    skill: Annotated[str, typer.Argument(help="A skill's folder, or the name of a shipped one.")],
+    claude: ClaudeOption = False,
+    codex: CodexOption = False,
+    opencode: OpencodeOption = False,
+    agents: AgentsOption = False,
+    user: GlobalOption = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace another skill of that name; take an invalid one.")
+    ] = False,
+) -> None:
+    """Copy a skill to where your agents look for skills, in this folder or (--global) in your home."""
+    from harness.catalogue import data_directory
+    from harness.skills.install import install
 
-    workshop = make_workshop(sandbox, cache)
-    folder = cache_folder(cache) / "builds"
+    path = Path(skill)
+    if not (path / "SKILL.md").is_file() and (data_directory("skills") / skill / "SKILL.md").is_file():
+        path = data_directory("skills") / skill
+    for done in install(path, _places(claude, codex, opencode, agents, user=user), force=force):
+        print(f"{done.place.client}: {done.directory}{'' if done.changed else ' (was there already)'}")
+
+
+@app.command("uninstall")
+def uninstall_command(
+    names: Annotated[list[str], typer.Argument(help="Names of installed skills.")],
+    claude: ClaudeOption = False,
+    codex: CodexOption = False,
+    opencode: OpencodeOption = False,
+    agents: AgentsOption = False,
+    user: GlobalOption = False,
+) -> None:
+    """Remove installed skills, from this folder or (--global) from your home."""
+    from harness.skills.install import uninstall
+
+    wanted = _places(claude, codex, opencode, agents, user=user)
+    for name in names:
+        for directory in uninstall(name, wanted):
+            print(f"removed {directory}")
+
+
+def _places(claude: bool, codex: bool, opencode: bool, agents: bool, *, user: bool) -> list[Place]:
+    """Raises UsageError when no client is named."""
+    from harness.errors import UsageError
+    from harness.skills.install import places
+
+    asked: dict[Client, bool] = {"claude": claude, "codex": codex, "opencode": opencode, "agents": agents}
+    chosen = [client for client, wanted in asked.items() if wanted]
+    if not chosen:
+        raise UsageError("for which agent? Give one or more of --claude, --codex, --opencode, --agents")
+    return places(chosen, user=user)
+
+
+def _builder(workshop: Workshop, builds: Path) -> Callable[[Project, Target], BuildResult]:
+    """Builds one project, a skill's whole one or a piece of code; from several threads at once."""
+    from harness.builder.build import build
+
     return lambda project, target: (
-        build(project, target, sandbox=workshop.sandbox, toolchain=workshop.toolchain, cache=folder).result
+        build(project, target, sandbox=workshop.sandbox, toolchain=workshop.toolchain, cache=builds).result
     )

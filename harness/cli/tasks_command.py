@@ -5,48 +5,109 @@ Owns: how tasks are shown. Does not own: finding them.
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli.setup import JsonOption, TargetOption, TasksRootOption, parse_target
+from harness.cli.setup import CacheOption, JsonOption, TargetOption, TasksRootOption, parse_target
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from harness.records import Target, Task
 
 app = typer.Typer(help="The kernels that students are asked for.", no_args_is_help=True)
 
 
 @app.command("list")
 def list_tasks(
-    pattern: Annotated[list[str] | None, typer.Argument(help="Globs, such as 'l1/*'.")] = None,
+    pattern: Annotated[
+        list[str] | None, typer.Argument(help="Globs, such as 'l1/*', or kernelbench:PATH[/level1][/GLOB].")
+    ] = None,
+    target: TargetOption = "cuda",
+    workloads: Annotated[
+        bool,
+        typer.Option("--workloads", help="A line for every workload: its bytes, and the model it is of."),
+    ] = False,
     json_output: JsonOption = False,
     tasks_root: TasksRootOption = None,
+    cache: CacheOption = None,
 ) -> None:
-    """List tasks: id, family, workloads, dtypes."""
+    """List tasks: id, family, sizes; KernelBench problems: sizes, and whether they are admitted
+    for --target."""
     import json
 
     from rich.console import Console
     from rich.table import Table
 
-    from harness.catalogue import expert_directory, select_tasks
+    from harness.catalogue import select_tasks
+    from harness.errors import UsageError
+    from harness.kernelbench.checkout import is_pattern
 
+    if any(map(is_pattern, pattern or [])):
+        from harness.cli.kernelbench_view import list_problems
+
+        if not all(map(is_pattern, pattern or [])):
+            raise UsageError("tasks list: KernelBench problems and other tasks are listed apart")
+        list_problems(pattern or [], target, cache, json_output=json_output)
+        return
     tasks = [loaded.task for loaded in select_tasks(pattern or [], tasks_root)]
     if json_output:
         print(json.dumps([task.model_dump(mode="json") for task in tasks], indent=1))
         return
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("task", no_wrap=True)
-    for name in ("family", "workloads", "timed", "cuda dtypes", "expert", "title"):
-        table.add_column(name)
+    if workloads:
+        Console().print(_workloads_table(tasks))
+        return
+    table = Table(box=None, pad_edge=False, header_style="dim", expand=True)
+    for name in ("task", "family"):
+        table.add_column(name, no_wrap=True)
+    for name in ("sizes", "timed", "largest cpu", "cuda"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("title", no_wrap=True, overflow="ellipsis", ratio=1, min_width=8)
     for task in tasks:
         table.add_row(
             task.id,
             task.family,
             str(len(task.workloads)),
             str(sum(w.timed for w in task.workloads)),
-            " ".join(task.dtypes.get("cuda", ())),
-            "yes" if expert_directory(task) else "no",
+            _largest(task, "cpu"),
+            _largest(task, "cuda"),
             task.title,
         )
     Console().print(table)
+    print(f"{len(tasks)} tasks in {len({task.family for task in tasks})} families")
+
+
+def _largest(task: Task, target: Target) -> str:
+    """Bytes of the operands of the largest workload."""
+    from harness.suite.sizes import gib, sizes
+
+    found = [size.operands_bytes for size in sizes(task, target)]
+    return gib(max(found)) if found else "-"
+
+
+def _workloads_table(tasks: Sequence[Task]) -> Table:
+    """Every workload in every dtype: what it takes, and the model that its sizes come from."""
+    from rich.table import Table
+
+    from harness.suite.sizes import gib, sizes
+
+    table = Table(box=None, pad_edge=False, header_style="dim", expand=True)
+    for name in ("task", "workload", "target", "timed"):
+        table.add_column(name, no_wrap=True)
+    for name in ("operands", "judged in"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("sizes of", overflow="ellipsis", no_wrap=True, ratio=1, min_width=8)
+    for task in tasks:
+        by_name = {workload.name: workload for workload in task.workloads}
+        for target in task.dtypes:
+            for size in sizes(task, target):
+                workload = by_name[size.workload]
+                took = (gib(size.operands_bytes), gib(size.judged_bytes))
+                timed = "yes" if workload.timed else "no"
+                table.add_row(task.id, size.label, target, timed, *took, workload.source or "")
+    return table
 
 
 @app.command("show")

@@ -6,6 +6,8 @@ Owns: finding it by a part of its name, and the layout. Does not own: its conten
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
+from pathlib import Path
 
 from rich.console import Console
 from rich.rule import Rule
@@ -13,7 +15,7 @@ from rich.rule import Rule
 from harness.catalogue import all_tasks
 from harness.cli.card import print_card, untrusted
 from harness.errors import UsageError
-from harness.records import TrialKey, TrialRecord
+from harness.records import Message, TrialKey, TrialRecord
 from harness.store import RunStore
 
 
@@ -35,23 +37,43 @@ def find_trial(store: RunStore, part: str) -> TrialRecord:
 
 
 def print_trial(store: RunStore, trial: TrialRecord, console: Console) -> None:
-    """Prompt, reply, grade, and the command that grades the project again."""
-    run, folder = store.run(), store.trial_folder(trial.key)
-    for message in store.request(trial.key).messages:
-        console.print(Rule(f"prompt: {message.role}", align="left"))
-        console.print(untrusted(message.content))
+    """Prompts, replies, grades, and the command that grades the last project again."""
+    seen = 0
+    if not trial.turns:
+        _print_prompt(store.request(trial.key).messages, 0, console)
     for turn in trial.turns:
-        console.print(Rule(f"reply {turn.index}: {turn.reply.model_label}, {turn.reply.stop}", align="left"))
-        console.print(untrusted(turn.reply.text))
-        if turn.grade is not None:
+        for step, reply in enumerate(turn.replies):
+            messages = store.request(trial.key, turn=turn.index, step=step).messages
+            # A later prompt repeats what was said before it.
+            _print_prompt([m for m in messages[seen:] if m.role != "assistant"], turn.index, console)
+            seen = len(messages)
+            console.print(Rule(f"reply {turn.index}: {reply.model_label}, {reply.stop}", align="left"))
+            console.print(untrusted(reply.text))
+            for call in reply.tool_calls:
+                console.print(untrusted(f"calls {call.name}({call.arguments})"))
+        if turn.grade is not None and not turn.kept:
             print_card(turn.grade, console, name_of(trial.key), all_kernels=True)
     for failure in trial.failures:
         console.print(untrusted(f"infra failure at {failure.at}: {failure.cause}: {failure.message}"))
-    if (folder / "build.log").is_file():
-        console.print(f"build log: {folder / 'build.log'}", highlight=False)
-    if (folder / "project").is_dir():
-        words = ["liftbench", "grade", str(folder / "project"), "--task", trial.key.task]
-        words += ["--target", run.config.target, "--sandbox", run.config.sandbox]
-        console.print(f"grade it again: {shlex.join(words)}", highlight=False, soft_wrap=True)
-        if run.lock.tasks[trial.key.task] not in {t.task.digest for t in all_tasks()}:
-            console.print("  (this task is not the shipped one: add the run's --tasks-root)", highlight=False)
+    graded = [t.index for t in trial.turns if t.project is not None and not t.kept]
+    last = store.turn_folder(trial.key, graded[-1] if graded else 0)
+    if (last / "build.log").is_file():
+        console.print(f"build log: {last / 'build.log'}", highlight=False)
+    if (last / "project").is_dir():
+        _print_command(store, trial, last / "project", console)
+
+
+def _print_prompt(messages: Sequence[Message], turn: int, console: Console) -> None:
+    for message in messages:
+        console.print(Rule(f"prompt {turn}: {message.role}", align="left"))
+        console.print(untrusted(message.content))
+
+
+def _print_command(store: RunStore, trial: TrialRecord, project: Path, console: Console) -> None:
+    """What grades a project of a trial again."""
+    run = store.run()
+    words = ["liftbench", "grade", str(project), "--task", trial.key.task]
+    words += ["--target", run.config.target, "--sandbox", run.config.sandbox]
+    console.print(f"grade it again: {shlex.join(words)}", highlight=False, soft_wrap=True)
+    if run.lock.tasks[trial.key.task] not in {t.task.digest for t in all_tasks()}:
+        console.print("  (this task is not the shipped one: add the run's --tasks-root)", highlight=False)

@@ -1,25 +1,30 @@
-"""What `liftbench validate` does: the experts must pass, and empty talk must not.
+"""What `liftbench validate` does: the experts must pass, and what took no work must not.
 
-Owns: the self-test of tasks, judge and parser together. Does not own: grading.
-Invariant: a task passes only if its expert project is correct (on a machine without a GPU: builds)
-and an empty reply, an echo of the prompt and a copied prompt each score 0.
+Owns: the self-test of tasks, judge and parser together. Does not own: grading, trivial answers.
+Invariant: a task passes only if its expert project is correct (on a machine without a GPU: builds), trivial
+outputs (zeros, an input, ...) fail the check, and an empty reply, an echo of the prompt and a copied prompt
+each score 0.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from rich.console import Console
 from rich.table import Table
 
 from harness.catalogue import LoadedTask, expert_directory, read_project
 from harness.cli.card import ratio_text, untrusted
+from harness.executors import Executor
 from harness.grade import Grader
 from harness.outcome import Verdict
 from harness.project import parse_reply
 from harness.prompts import SYSTEM, task_text
 from harness.records import Finding, Grade, Record, Reply, Target
+
+if TYPE_CHECKING:
+    import torch
 
 
 class Validation(Record):
@@ -27,9 +32,12 @@ class Validation(Record):
 
     task: str
     what: str
-    """`expert`, `empty reply`, `echo of the prompt` or `copied prompt`."""
-    grade: Grade
+    """`expert`, `trivial outputs`, `empty reply`, `echo of the prompt` or `copied prompt`."""
+    grade: Grade | None
+    """None for trivial outputs: the check has them without any project."""
     as_expected: bool
+    said: str
+    """What surprised, or the verdict's message."""
 
 
 def empty_talk(loaded: LoadedTask, target: Target) -> dict[str, str]:
@@ -47,21 +55,60 @@ def _grade_reply(text: str, loaded: LoadedTask, grader: Grader) -> Grade:
     return grader.grade(found, loaded)
 
 
-def validate_tasks(tasks: Sequence[LoadedTask], grader: Grader, progress: TextIO) -> list[Validation]:
-    """Grade everything. Raises InfraError when something of ours fails."""
-    results: list[Validation] = []
-    for loaded in tasks:
-        print(f"validating {loaded.task.id}", file=progress)
-        directory = expert_directory(loaded.task)
-        if directory is not None:
-            grade = grader.grade(read_project(directory), loaded)
-            fine = grade.verdict in (Verdict.CORRECT, Verdict.NOT_MEASURED)
-            results.append(Validation(task=loaded.task.id, what="expert", grade=grade, as_expected=fine))
-        for what, text in empty_talk(loaded, grader.target).items():
-            grade = _grade_reply(text, loaded, grader)
-            zero = grade.verdict in (Verdict.NO_PROJECT, Verdict.BUILD_FAILED)
-            results.append(Validation(task=loaded.task.id, what=what, grade=grade, as_expected=zero))
+def _expert(loaded: LoadedTask, grader: Grader) -> list[Validation]:
+    directory = expert_directory(loaded.task)
+    if directory is None:
+        return []
+    grade = grader.grade(read_project(directory), loaded)
+    fine = grade.verdict in (Verdict.CORRECT, Verdict.NOT_MEASURED)
+    return [_graded(loaded, "expert", grade, fine)]
+
+
+def _graded(loaded: LoadedTask, what: str, grade: Grade, fine: bool) -> Validation:
+    return Validation(
+        task=loaded.task.id, what=what, grade=grade, as_expected=fine, said=grade.finding.message
+    )
+
+
+def _trivial(loaded: LoadedTask, target: Target, device: torch.device) -> Validation:
+    """On the timed workloads of the target, where inputs and truth are made."""
+    from harness.judge.cases import problems
+    from harness.suite.trivial import passing
+
+    timed = problems(loaded, target, timed_only=True, device=device)
+    passed = [f"{problem.label}: {what} passes" for problem in timed for what in passing(problem)]
+    return Validation(
+        task=loaded.task.id,
+        what="trivial outputs",
+        grade=None,
+        as_expected=not passed,
+        said="; ".join(passed) or "all fail",
+    )
+
+
+def validate_task(loaded: LoadedTask, grader: Grader) -> list[Validation]:
+    """Try everything on one task. Raises InfraError when something of ours fails."""
+    results = _expert(loaded, grader)
+    if grader.truth_device is not None:
+        results.append(_trivial(loaded, grader.target, grader.truth_device))
+    for what, text in empty_talk(loaded, grader.target).items():
+        grade = _grade_reply(text, loaded, grader)
+        zero = grade.verdict in (Verdict.NO_PROJECT, Verdict.BUILD_FAILED)
+        results.append(_graded(loaded, what, grade, zero))
     return results
+
+
+def validate_tasks(
+    tasks: Sequence[LoadedTask], grader: Grader, executor: Executor, progress: TextIO
+) -> list[Validation]:
+    """Try everything on all tasks, some at a time, in the order of tasks. Raises InfraError."""
+    found: dict[str, list[Validation]] = {}
+    for results in executor.map(lambda one: validate_task(one, grader), tasks):
+        task = results[0].task
+        found[task] = results
+        fine = all(one.as_expected for one in results)
+        print(f"{len(found)}/{len(tasks)} {task}{'' if fine else ': UNEXPECTED'}", file=progress, flush=True)
+    return [one for loaded in tasks for one in found[loaded.task.id]]
 
 
 def print_validation(results: Sequence[Validation]) -> None:
@@ -71,28 +118,31 @@ def print_validation(results: Sequence[Validation]) -> None:
     for name in ("what", "verdict", "build s", "worst error", "speedup, 95% CI", ""):
         table.add_column(name)
     for one in results:
-        if one.what != "expert" and one.as_expected:
-            continue
-        grade = one.grade
-        build = (
-            "-" if grade.build is None or grade.build.compiler_s is None else f"{grade.build.compiler_s:.1f}"
-        )
-        errors = (
-            [w.worst_error for w in grade.check.workloads if w.worst_error is not None] if grade.check else []
-        )
-        table.add_row(
-            one.task,
-            one.what,
-            str(grade.verdict),
-            build,
-            f"{max(errors):.3g}" if errors else "-",
-            ratio_text(grade.timing.speedup) if grade.timing and grade.timing.workloads else "not measured",
-            "" if one.as_expected else "UNEXPECTED",
-        )
+        if one.what == "expert" or not one.as_expected:
+            table.add_row(one.task, one.what, *_cells(one.grade), "" if one.as_expected else "UNEXPECTED")
     console = Console()
     console.print(table)
-    talk = [r for r in results if r.what != "expert"]
-    console.print(f"{sum(r.as_expected for r in talk)} of {len(talk)} replies without work scored 0")
+    experts = [r for r in results if r.what == "expert"]
+    trivial = [r for r in results if r.what == "trivial outputs"]
+    talk = [r for r in results if r not in experts and r not in trivial]
+    on_trivial = f"trivial outputs fail on {_count(trivial)} tasks, " if trivial else ""
+    console.print(f"{_count(experts)} experts pass, {on_trivial}{_count(talk)} replies without work score 0")
     for one in results:
         if not one.as_expected:
-            console.print(untrusted(f"{one.task} {one.what}: {one.grade.finding.message}"))
+            console.print(untrusted(f"{one.task} {one.what}: {one.said}"))
+
+
+def _count(results: Sequence[Validation]) -> str:
+    return f"{sum(r.as_expected for r in results)} of {len(results)}"
+
+
+def _cells(grade: Grade | None) -> tuple[str, str, str, str]:
+    """Verdict, build time, worst error, speedup."""
+    if grade is None:
+        return ("-",) * 4
+    build = "-" if grade.build is None or grade.build.compiler_s is None else f"{grade.build.compiler_s:.1f}"
+    checks = grade.check.workloads if grade.check else ()
+    errors = [w.worst_error for w in checks if w.worst_error is not None]
+    timed = grade.timing is not None and bool(grade.timing.workloads)
+    speedup = ratio_text(grade.timing.speedup) if grade.timing is not None and timed else "not measured"
+    return str(grade.verdict), build, f"{max(errors):.3g}" if errors else "-", speedup

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.builder.cuda_toolkit import find_cuda
+from harness.gpu import Gpu, open_gpu
+from harness.records import MachineFacts
 from sandboxes.gpu import GpuSlot
 from sandboxes.job import Sandbox
 from sandboxes.nvml import LIBRARY, Nvml
@@ -59,20 +61,25 @@ class Bench:
         sandbox: Callable[[str], Sandbox],
         folder: Path,
         library: str = LIBRARY,
+        cache: Path | None = None,
+        gpu: Callable[[MachineFacts, str], Gpu | str] = open_gpu,
     ) -> None:
         """`sandbox` raises SandboxError for one that this machine has not; `folder` is ours to fill.
 
-        `library` is the one that `nvml` was opened from.
+        `library` is the one that `nvml` was opened from; builds are kept in `cache` (default: in `folder`);
+        `gpu` opens the GPU of a machine for the judge, or says why it cannot.
         """
         self.nvml = nvml
         self.slot = slot
         self.sandbox = sandbox
+        self.gpu = gpu
+        self.library = library
+        self.cache = folder / "cache" if cache is None else cache
         self._folder = folder
-        self._library = library
 
     def watch_xids(self) -> XidWatch | None:
         """Watch the GPU from now on; None where it does not report."""
-        return watch_gpu(self.slot.uuid, self._library)
+        return watch_gpu(self.slot.uuid, self.library)
 
     def probe(self) -> Path:
         """The probe program, compiled for this GPU at the first call. Raises NotHere without nvcc."""

@@ -7,11 +7,12 @@ whatever ends a session leaves all that was finished before.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from harness.atomic import write_atomically
 from harness.errors import UsageError
@@ -49,6 +50,8 @@ class Contents(Record):
     liftbench: str
     gpu: str
     gpu_uuid: str
+    software: dict[str, str] = Field(default_factory=dict)
+    """Versions of driver, torch and nvcc when an item was last asked."""
     entries: tuple[Entry, ...] = ()
 
 
@@ -60,10 +63,18 @@ class Ledger:
         self._contents = contents
 
     @classmethod
-    def open(cls, folder: Path, gpu: str, uuid: str, day: str, version: str) -> Ledger:
+    def open(
+        cls,
+        folder: Path,
+        gpu: str,
+        uuid: str,
+        day: str,
+        version: str,
+        software: Mapping[str, str] | None = None,
+    ) -> Ledger:
         """Goes on with the file of that GPU and day where there is one. Raises UsageError if it is broken."""
         path = folder / f"{re.sub(r'[^a-z0-9]+', '-', gpu.lower()).strip('-')}-{day}.json"
-        fresh = Contents(liftbench=version, gpu=gpu, gpu_uuid=uuid)
+        fresh = Contents(liftbench=version, gpu=gpu, gpu_uuid=uuid, software=dict(software or {}))
         if not path.exists():
             return cls(path, fresh)
         try:
@@ -76,7 +87,7 @@ class Ledger:
             raise UsageError(
                 f"{path} cannot be gone on with: {reason}; move it away to begin anew"
             ) from error
-        return cls(path, found)
+        return cls(path, found.model_copy(update={"software": {**found.software, **fresh.software}}))
 
     def entry(self, name: str) -> Entry | None:
         """What was found last."""
@@ -93,6 +104,12 @@ class Ledger:
         """Beside the JSON file, with what is owed."""
         write_atomically(self.path.with_suffix(".md"), self.table(items))
 
+    def _reached(self, items: Sequence[Item]) -> str:
+        """How many items ended how."""
+        entries = [self.entry(item.name) for item in items]
+        count = Counter(NOT_YET if entry is None else _WORDS[entry.status] for entry in entries)
+        return ", ".join(f"{count[word]} {word}" for word in (*_WORDS.values(), NOT_YET) if count[word])
+
     def table(self, items: Sequence[Item]) -> str:
         """Markdown: every item, also those that nobody has measured."""
         head = self._contents
@@ -101,6 +118,10 @@ class Ledger:
             "",
             f"GPU {head.gpu_uuid}, liftbench {head.liftbench}. "
             f"Made by `make gpu-check` from {self.path.name}.",
+            "",
+            ", ".join(f"{name} {_cell(value)}" for name, value in head.software.items()) or "-",
+            "",
+            f"Reached: {self._reached(items)}.",
             "",
             "| item | what it proves | result | seen | at (UTC) |",
             "|---|---|---|---|---|",

@@ -1,7 +1,7 @@
-"""Shared memory that the judge owns: one arena holds K sets of a problem's operands.
+"""What lies in shared memory: one arena holds K sets of a problem's operands.
 
 Owns: the layout, poison, guard bands, and the check of what a worker left behind.
-Does not own: when it is handed over (contender.py).
+Does not own: the memory (memory.py), when it is handed over (contender.py).
 Invariant: an arena is filled before a worker can map it, handed over once, and never reused, so
 nothing of a later call's inputs can be seen early. The judge's private copy, not the shared memory,
 is what truth is computed from.
@@ -12,17 +12,18 @@ one page, sets aligned to pages.
 
 from __future__ import annotations
 
-import fcntl
-import mmap
-import os
-import secrets
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
+from harness.judge.memory import Handle, HostMemory
 from harness.judge.problem import Problem, Tensors
+from harness.judge.transport import Transport
+from harness.judge.values import changes
 from harness.records import Operand
+from harness.records.task import Arrangement
 
 GUARD_BYTES = 4096
 _ALIGN = 4096
@@ -42,7 +43,43 @@ class Slot:
     dtype: torch.dtype
     offset: int
     size: int
-    """Bytes."""
+    """Bytes from the first to behind the last element, whatever lies between them."""
+    strides: tuple[int, ...] | None = None
+    """In elements; None is contiguous."""
+
+    def pack(self, value: torch.Tensor) -> torch.Tensor:
+        """The bytes of `value` as they lie in memory, (size,) uint8; gaps are guard bytes."""
+        if self.strides is None:
+            return value.reshape(-1).view(torch.uint8)
+        packed = torch.full((self.size,), _GUARD_BYTE, dtype=torch.uint8, device=value.device)
+        for axis, stride in enumerate(self.strides):
+            value = value.narrow(axis, 0, 1) if stride == 0 else value  # one copy serves all
+        packed.view(self.dtype).as_strided(value.shape, self.strides).copy_(value)
+        return packed
+
+    def unpack(self, data: torch.Tensor) -> torch.Tensor:
+        """The operand in its bytes `data`, (size,) uint8: a view where it is contiguous."""
+        values = data.view(self.dtype)
+        if self.strides is None:
+            return values.reshape(self.shape)
+        return values.as_strided(self.shape, self.strides, values.storage_offset())
+
+
+def _strides(operand: Operand, shape: tuple[int, ...], layout: Arrangement) -> tuple[int, ...] | None:
+    """Strides of an operand in `layout`; None where it is contiguous: what a project writes always is."""
+    if operand.role != "in" or not shape or 0 in shape or layout in ("contiguous", "misaligned"):
+        return None
+    axes = list(range(len(shape)))
+    if layout == "transposed" and len(shape) > 1:
+        axes[-1], axes[-2] = axes[-2], axes[-1]
+    gap = 2 if layout == "stepped" else 1
+    strides, step = [0] * len(shape), gap
+    for axis in reversed(axes):
+        strides[axis] = step
+        step *= shape[axis]
+    if layout == "expanded":
+        strides[0] = 0
+    return tuple(strides)
 
 
 def _all_equal(data: torch.Tensor, byte: int) -> bool:
@@ -52,15 +89,23 @@ def _all_equal(data: torch.Tensor, byte: int) -> bool:
 class Layout:
     """Offsets of a problem's operands; the same for every set, so addresses repeat and values do not."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, arrangement: Arrangement = "contiguous") -> None:
+        """`arrangement`: how operands lie. `transposed` (last two axes), `stepped` (every second element) and
+        `expanded` (stride 0 along the first axis) are for `in` operands that may be changed (values.changes);
+        `misaligned` puts every operand one element behind a page."""
         self.slots: list[Slot] = []
+        free = {o.name for o in changes(problem)} if arrangement == "expanded" else None
         cursor = GUARD_BYTES
         for operand in problem.task.operands:
             shape, dtype = problem.shape(operand), problem.operand_dtype(operand)
-            size = dtype.itemsize
-            for axis in shape:
-                size *= axis
-            self.slots.append(Slot(operand, shape, dtype, cursor, size))
+            strides = _strides(operand, shape, arrangement)
+            if free is not None and operand.name not in free:
+                strides = None
+            size = math.prod(shape) * dtype.itemsize
+            if strides is not None:
+                size = (1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))) * dtype.itemsize
+            cursor += dtype.itemsize if arrangement == "misaligned" else 0
+            self.slots.append(Slot(operand, shape, dtype, cursor, size, strides))
             cursor = _aligned(cursor + size) + GUARD_BYTES
         self.set_bytes = _aligned(cursor)
 
@@ -81,6 +126,8 @@ class Layout:
                 "dtype": str(s.dtype).removeprefix("torch."),
                 "shape": list(s.shape),
                 "offset": s.offset,
+                **({} if s.strides is None else {"strides": list(s.strides)}),
+                **({"keyword": True} if s.operand.keyword else {}),
             }
             for s in self.slots
         ]
@@ -99,23 +146,21 @@ class SetResult:
 
 
 class Arena:
-    """One memfd with K filled sets."""
+    """One allocation with K filled sets."""
 
-    def __init__(self, layout: Layout, sets: Sequence[Tensors], poison: int) -> None:
-        """`sets`: inputs of each set; `poison`: the byte (0xFF is NaN, or 0x00) that fills outputs."""
+    def __init__(
+        self, layout: Layout, sets: Sequence[Tensors], poison: int, transport: Transport | None = None
+    ) -> None:
+        """`sets`: inputs of each set; `poison`: the byte (0xFF is NaN, or 0x00) that fills outputs.
+
+        Host memory where no transport is named. Raises DeviceError or OSError when there is no memory.
+        """
         self.layout = layout
         self._inputs = list(sets)
         self._poison = poison
         self.size = layout.set_bytes * len(sets)
-        # A random name: the worker sees it in /proc/self/maps, and it says nothing.
-        flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
-        self.descriptor = os.memfd_create(secrets.token_hex(4), flags)
-        os.ftruncate(self.descriptor, self.size)
-        # Without these seals a worker could shrink the file and kill the judge with SIGBUS.
-        seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
-        fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, seals)
-        self._map = mmap.mmap(self.descriptor, self.size)
-        self._bytes = torch.frombuffer(self._map, dtype=torch.uint8)
+        self._memory = HostMemory(self.size) if transport is None else transport.allocate(self.size)
+        self._bytes = self._memory.data
         self._fill()
 
     def _fill(self) -> None:
@@ -128,15 +173,19 @@ class Arena:
                 if slot.operand.role == "out":
                     place.fill_(self._poison)
                 else:
-                    place.copy_(inputs[slot.operand.name].reshape(-1).view(torch.uint8))
+                    place.copy_(slot.pack(inputs[slot.operand.name]))
 
     def _place(self, index: int, slot: Slot) -> torch.Tensor:
         start = index * self.layout.set_bytes + slot.offset
         return self._bytes[start : start + slot.size]
 
+    def handle(self) -> Handle:
+        """For the worker."""
+        return self._memory.handle()
+
     def snapshot(self) -> torch.Tensor:
         """A private copy of everything, as bytes: afterwards the worker can change nothing."""
-        return self._bytes.clone()
+        return self._memory.take()
 
     def results(self, snapshot: torch.Tensor) -> list[SetResult]:
         """What each set holds, from a snapshot."""
@@ -149,13 +198,12 @@ class Arena:
             start, end = base + slot.offset, base + slot.offset + slot.size
             data = snapshot[start:end]
             if slot.operand.role == "in":
-                before = self._inputs[index][slot.operand.name].reshape(-1).view(torch.uint8)
-                if not torch.equal(data, before):
+                if not torch.equal(data, slot.pack(self._inputs[index][slot.operand.name])):
                     changed.append(slot.operand.name)
                 continue
             if slot.operand.mask is not None and self._wrote_unmasked(index, slot, data):
                 changed.append(f"{slot.operand.name} where {slot.operand.mask} is false")
-            outputs.append(data.view(slot.dtype).reshape(slot.shape))
+            outputs.append(slot.unpack(data))
         guards = [
             name
             for name, start, end in self.layout.guards()
@@ -171,7 +219,6 @@ class Arena:
         return bool((changed & ~inputs[str(slot.operand.mask)].reshape(-1)).any())
 
     def close(self) -> None:
-        """Release the descriptor and the mapping."""
-        os.close(self.descriptor)
+        """Release the memory."""
         del self._bytes
-        self._map.close()
+        self._memory.close()

@@ -2,106 +2,171 @@
 
 Owns: lanes, the null project's constant, uncertainty, and the rule that turns two figures into one.
 Does not own: the order of contenders and the ratio (timing.py).
-Invariant: outside figures are total time / calls, never a median over calls; a claim is used only
-within u of them, and never below half of their lower quartile.
+Invariant: outside figures are total time / calls, never a median over calls; a claim is used only down to
+a little below what single reveals took; both sides of a ratio are by the same clock.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from harness.judge.contender import CallTimes
+from harness.judge.claims import CallTimes
 from harness.records import ContenderTiming, Lane, Spread
 
 RELATIVE_UNCERTAINTY = 0.10
 MINIMUM_UNCERTAINTY_US = 2.0
-LOWEST_CLAIM = 0.5
-"""Of the outside figure's lower quartile: a lower claim is not used, however large u is. On a noisy host
-u exceeds the figure itself, and a claim of 0 would lie within it (measured: a stopped clock scored
-x139,000). The quartile, because a noisy host stretches the mean several times over, and honest claims
-must not fall; it is safe as a bound, since no call can be answered before its work is done."""
+"""Of one reveal, however many calls it holds."""
+MOST_DOUBT = 0.25
+"""Of a lane's lower quartile: where its doubt is larger, claims are not used."""
+LEAST_SHARE = 0.5
+"""Of a raw outside figure that is scored at least. A student can replace the worker's loop by a cheaper one:
+what is taken off for the null project is then more than its own cost (measured on a noisy host: x100, with
+an interval up to x87,000). Batches are so large that this binds no honest project (bench.py)."""
+MISMATCH = "clock_mismatch"
+MOST_EXCESS = 0.5
+"""Of the score: what single reveals may cost a student more than batches, beyond what they cost the reference
+more [own, not calibrated on a GPU]."""
 LATENCY_FACTOR = 10.0
 """A workload shorter than this many L is scored in the batch lane."""
 
 LaneName = Literal["call", "batch"]
+ClockName = Literal["inside", "outside"]
+ReferenceClock = Literal["inside", "outside", "best"]
+"""`best`: the smaller of both figures, for a reference beside a student whose claims contradict the clock."""
+
+
+@dataclass(frozen=True)
+class Reveal:
+    """One reveal of one contender."""
+
+    block: int
+    sets: int
+    """Calls."""
+    outside_us: float
+    """All of it."""
+    latency_us: float
+    claim_us: float | None
+    """What the worker says of all its calls together."""
+    each_us: tuple[float, ...]
+    """What it says of single ones, if it does."""
+    aside_us: float
+    """What it says it spent on copying results: only believed of our own workers."""
 
 
 @dataclass
 class Samples:
-    """Reveals of one contender in one lane. All lists run in parallel."""
+    """Reveals of one contender in one lane."""
 
-    block: list[int] = field(default_factory=list)
-    sets: list[int] = field(default_factory=list)
-    outside_us: list[float] = field(default_factory=list)
-    """Whole reveal."""
-    inside_us: list[tuple[float, ...]] = field(default_factory=list)
-    latency_us: list[float] = field(default_factory=list)
+    reveals: list[Reveal] = field(default_factory=list)
 
     def add(self, block: int, sets: int, times: CallTimes) -> None:
-        """One reveal."""
-        self.block.append(block)
-        self.sets.append(sets)
-        self.outside_us.append(times.outside_s * 1e6)
-        self.inside_us.append(tuple(ns / 1e3 for ns in times.inside_ns))
-        self.latency_us.append(times.latency_s * 1e6)
+        """One reveal of `sets` calls."""
+        self.reveals.append(
+            Reveal(
+                block=block,
+                sets=sets,
+                outside_us=times.outside_s * 1e6,
+                latency_us=times.latency_s * 1e6,
+                claim_us=None if times.claim_ns is None else times.claim_ns / 1e3,
+                each_us=tuple(ns / 1e3 for ns in times.each_ns),
+                aside_us=times.aside_ns / 1e3,
+            )
+        )
 
     def keep(self, blocks: set[int]) -> Samples:
         """The samples of some blocks."""
-        kept = Samples()
-        for i, block in enumerate(self.block):
-            if block in blocks:
-                kept.block.append(block)
-                kept.sets.append(self.sets[i])
-                kept.outside_us.append(self.outside_us[i])
-                kept.inside_us.append(self.inside_us[i])
-                kept.latency_us.append(self.latency_us[i])
-        return kept
+        return Samples([one for one in self.reveals if one.block in blocks])
+
+    @property
+    def blocks(self) -> list[int]:
+        """In order, each once."""
+        return sorted({one.block for one in self.reveals})
 
     @property
     def calls(self) -> int:
         """Calls in all reveals."""
-        return sum(self.sets)
-
-    @property
-    def per_call_us(self) -> list[float]:
-        """Outside time per call of each reveal."""
-        return [t / k for t, k in zip(self.outside_us, self.sets, strict=True)]
+        return sum(one.sets for one in self.reveals)
 
     @property
     def mean_outside_us(self) -> float:
         """Total time / calls."""
-        return sum(self.outside_us) / self.calls
+        return sum(one.outside_us for one in self.reveals) / self.calls
+
+    def mean_constant_us(self, constant: Constant) -> float:
+        """What these reveals would cost without any work, per call."""
+        return sum(constant.of(one) for one in self.reveals) / self.calls
+
+    @property
+    def mean_aside_us(self) -> float:
+        """Copying of results, per call."""
+        return sum(one.aside_us for one in self.reveals) / self.calls
+
+    @property
+    def mean_latency_us(self) -> float:
+        """Per reveal."""
+        return statistics.fmean(one.latency_us for one in self.reveals)
 
     @property
     def claimed(self) -> bool:
-        """Whether the worker made a well-formed claim for every call."""
-        return all(len(c) == k for c, k in zip(self.inside_us, self.sets, strict=True))
+        """Whether the worker made a well-formed claim for every reveal."""
+        return all(one.claim_us is not None for one in self.reveals)
 
     @property
-    def claims_us(self) -> list[float]:
-        """The worker's claims, call by call."""
-        return [value for reveal in self.inside_us for value in reveal]
+    def mean_claim_us(self) -> float | None:
+        """Total of the claims / calls; None when one is missing: a worker cannot pick which calls count."""
+        claims = [one.claim_us for one in self.reveals if one.claim_us is not None]
+        return sum(claims) / self.calls if len(claims) == len(self.reveals) else None
+
+    @property
+    def single_us(self) -> list[float]:
+        """Claims of single calls; of whole reveals, per call, where there are none."""
+        each = [value for one in self.reveals for value in one.each_us]
+        return each or [(one.claim_us or 0.0) / one.sets for one in self.reveals]
 
 
 @dataclass(frozen=True)
 class Constant:
-    """What a reveal costs without any work, per call: from the null project."""
+    """What a reveal costs without any work: from the null project."""
 
     low_us: float
-    """5th percentile: c05."""
+    """5th percentile, of one reveal: c05."""
     spread_us: float
-    """Mean less the 5th percentile: what an honest worker's mean is too high by."""
+    """Mean less the 5th percentile, of one reveal: what an honest worker's mean is too high by."""
+    rise_us: float = 0.0
+    """Lower quartile less the 5th percentile, of one reveal: what an honest quartile is too high by."""
+    per_set_us: float = 0.0
+    """What each further input set adds (its pages are mapped); part of neither of the others."""
+
+    def of(self, reveal: Reveal) -> float:
+        """Microseconds of one reveal."""
+        return self.low_us + self.per_set_us * reveal.sets
 
 
 def constant_of(samples: Samples) -> Constant:
-    """The null project's constant. Needs at least 2 reveals."""
-    values = sorted(samples.per_call_us)
-    low = statistics.quantiles(values, n=20, method="inclusive")[0]
-    return Constant(low, statistics.fmean(values) - low)
+    """The null project's constant. Needs at least 2 reveals.
+
+    Where reveals differ in size, the cost of a set is the median of the slopes between any two of them
+    (Theil and Sen), which a few stretched ones do not bend.
+    """
+    reveals = samples.reveals
+    slopes: list[float] = []
+    if len({one.sets for one in reveals}) > 1:  # single reveals are many, and their pairs are many more
+        slopes = [
+            (b.outside_us - a.outside_us) / (b.sets - a.sets)
+            for a, b in itertools.combinations(reveals, 2)
+            if a.sets != b.sets
+        ]
+    cheapest = min(one.outside_us / one.sets for one in reveals)
+    slope = min(max(statistics.median(slopes), 0.0), cheapest) if slopes else 0.0
+    rest = [one.outside_us - slope * one.sets for one in reveals]
+    low = statistics.quantiles(rest, n=20, method="inclusive")[0]
+    quartile = statistics.quantiles(rest, n=4, method="inclusive")[0]
+    return Constant(low, statistics.fmean(rest) - low, quartile - low, slope)
 
 
 def spread(values: Sequence[float]) -> Spread:
@@ -117,63 +182,144 @@ def spread(values: Sequence[float]) -> Spread:
 def lane(name: LaneName, samples: Samples, constant: Constant, *, trusted: bool) -> Lane:
     """Both figures of one lane, and whether the claim may be used.
 
-    `trusted`: the worker runs only our code, so its own figure stands (and leaves out the copy of a
-    reference's result into the judge's buffer, which the outside figure includes).
+    `trusted`: the worker runs only our code, so its own figure stands, and the copy of a reference's result
+    into the judge's buffer is taken out of the outside figure.
     """
-    outside = max(samples.mean_outside_us - constant.low_us, 1e-3)
-    per_call = samples.per_call_us
-    own = statistics.stdev(per_call) / math.sqrt(len(per_call)) if len(per_call) > 1 else outside
-    sigma = math.hypot(own, constant.spread_us)
-    uncertainty = max(RELATIVE_UNCERTAINTY * outside, 3 * sigma, MINIMUM_UNCERTAINTY_US)
-    inside = spread(samples.claims_us if samples.claimed else [outside])
-    lowest = LOWEST_CLAIM * (spread(per_call).q1_us - constant.low_us)
-    near = abs(inside.mean_us - outside) <= uncertainty and inside.mean_us >= lowest
+    constant_us = samples.mean_constant_us(constant)
+    aside = samples.mean_aside_us if trusted else 0.0
+    outside = max(samples.mean_outside_us - aside - constant_us, 1e-3)
+    net = [(one.outside_us - constant.of(one)) / one.sets for one in samples.reveals]
+    own = statistics.stdev(net) / math.sqrt(len(net)) if len(net) > 1 else outside
+    per_reveal = len(samples.reveals) / samples.calls
+    sigma = math.hypot(own, constant.spread_us * per_reveal)
+    minimum = MINIMUM_UNCERTAINTY_US * per_reveal
+    uncertainty = max(RELATIVE_UNCERTAINTY * outside, 3 * sigma, minimum)
+    # No call is answered before its work is done, so a claim below what single reveals took is false. A noisy
+    # host stretches some reveals many times over, and with them the mean; the quartile stays.
+    quartile = max(spread(net).q1_us - aside, 0.0)
+    doubt = max(RELATIVE_UNCERTAINTY * quartile, constant.rise_us * per_reveal + minimum)
+    claim = samples.mean_claim_us
+    raw = spread([one.outside_us / one.sets for one in samples.reveals]).q1_us
+    lowest = max(quartile - doubt, LEAST_SHARE * raw)
+    near = claim is not None and lowest <= claim <= outside + uncertainty
+    fine = doubt <= MOST_DOUBT * quartile
     return Lane(
         name=name,
         calls=samples.calls,
-        inside=inside,
+        inside=_claims(samples, outside if claim is None else claim),
         outside_us=outside,
-        constant_us=constant.low_us,
+        constant_us=constant_us,
         uncertainty_us=uncertainty,
-        matched=samples.claimed and (near or trusted),
+        claimed=claim is not None,
+        lowest_us=lowest if fine else None,
+        matched=claim is not None and ((near and fine) or trusted),
     )
 
 
+def _claims(samples: Samples, mean_us: float) -> Spread:
+    singles = spread(samples.single_us if samples.claimed else [mean_us])
+    return singles.model_copy(update={"n": samples.calls, "mean_us": mean_us})
+
+
 def contender_timing(
-    name: str, samples: dict[LaneName, Samples], constants: dict[LaneName, Constant], *, trusted: bool
+    name: str,
+    samples: dict[LaneName, Samples],
+    constants: dict[LaneName, Constant],
+    *,
+    trusted: bool,
+    clock: ReferenceClock = "inside",
+    null_latency_us: float | None = None,
 ) -> ContenderTiming:
-    """The scored figure of one contender."""
+    """The scored figure of one contender.
+
+    `null_latency_us`: L of the null project, which decides the lane: a student could stretch its own to be
+    scored in batches. Without it the contender's own decides. `clock`: which one a reference is scored by.
+    """
     lanes = {n: lane(n, samples[n], constants[n], trusted=trusted) for n in samples}
-    latency = statistics.fmean(samples["call"].latency_us)
-    limited = lanes["call"].outside_us < LATENCY_FACTOR * latency
+    latency = samples["call"].mean_latency_us
+    limited = lanes["call"].outside_us < LATENCY_FACTOR * (null_latency_us or latency)
     chosen: LaneName = "batch" if limited else "call"
     scored = lanes[chosen]
     flags = []
-    if not all(one.matched for one in lanes.values()):
-        flags.append("clock_mismatch")
+    if any(_mismatch(one, trusted) for one in lanes.values()):
+        flags.append(MISMATCH)
+    elif not scored.matched:
+        flags.append("outside_clock")
     if limited:
         flags.append("clock-limited")
-    inside = scored.inside.mean_us
+    if trusted:
+        figures = {"inside": scored.inside.mean_us, "outside": scored.outside_us}
+        score = min(figures.values()) if clock == "best" else figures[clock]
+    else:
+        least = LEAST_SHARE * samples[chosen].mean_outside_us
+        outside = max(scored.inside.mean_us, scored.outside_us, least)
+        score = scored.inside.mean_us if scored.matched else outside
     return ContenderTiming(
         name=name,
         lanes=tuple(lanes.values()),
         lane=chosen,
-        score_us=max(inside if scored.matched else max(inside, scored.outside_us), 1e-3),
+        score_us=max(score, 1e-3),
         latency_us=latency,
         flags=tuple(flags),
     )
 
 
+def _mismatch(one: Lane, trusted: bool) -> bool:
+    """Whether the two clocks contradict each other, or the worker's own is missing."""
+    if trusted or one.matched:
+        return False
+    return not one.claimed or abs(one.inside.mean_us - one.outside_us) > one.uncertainty_us
+
+
 def claims_too_little(timing: ContenderTiming) -> bool:
-    """Whether in some lane the claim lies below the outside figure by more than u."""
-    return any(one.inside.mean_us < one.outside_us - one.uncertainty_us for one in timing.lanes)
+    """Whether in some lane a claim that is not used lies below the outside figure by more than u."""
+    return any(map(claim_too_little, timing.lanes))
 
 
-def block_means(samples: Samples, constant: Constant, *, inside: bool) -> dict[int, float]:
-    """Mean microseconds per call for each block: the claims, or the outside figure."""
+def claim_too_little(one: Lane) -> bool:
+    """The same of one lane."""
+    return not one.matched and one.inside.mean_us < one.outside_us - one.uncertainty_us
+
+
+def reference_clock(student: ContenderTiming) -> ReferenceClock:
+    """Which clock the references beside this student are scored by."""
+    if student.scored_lane.matched:
+        return "inside"
+    # Who contradicts the clock must not be helped by what it does to the other side.
+    return "best" if MISMATCH in student.flags else "outside"
+
+
+def block_means(
+    samples: Samples, constant: Constant, clock: ReferenceClock, *, trusted: bool, lowest_us: float = 0.0
+) -> dict[int, float]:
+    """Mean microseconds per call for each block by one clock. ValueError where claims are missing.
+
+    `lowest_us`: what a student's claims count down to, in each block too: a ratio is a geometric mean over
+    blocks, so claims that are right on average and 0 in all blocks but one would else give any.
+    """
     means: dict[int, float] = {}
-    for block in sorted(set(samples.block)):
+    for block in samples.blocks:
         one = samples.keep({block})
-        value = statistics.fmean(one.claims_us) if inside else one.mean_outside_us - constant.low_us
+        raw = one.mean_outside_us - (one.mean_aside_us if trusted else 0.0)
+        value = max(raw - one.mean_constant_us(constant), LEAST_SHARE * raw)
+        if clock != "outside":
+            claim = one.mean_claim_us
+            if claim is None:
+                raise ValueError("a reveal without a claim")
+            value = max(claim, lowest_us) if clock == "inside" else min(value, claim)
         means[block] = max(value, 1e-3)
     return means
+
+
+def cheaper_in_batches(student: ContenderTiming, reference: ContenderTiming) -> bool:
+    """Whether single reveals cost a student that is scored in batches much more than they cost the reference.
+
+    Work of many sets can be fused: a recurrence of 4,096 steps took 9.5 us a set alone and 2.4 us with
+    four of them side by side. Singles are no score, since u is large beside them; a flag they can be.
+    """
+    if student.lane != "batch":
+        return False
+    ours, theirs = ({one.name: one.outside_us for one in each.lanes} for each in (student, reference))
+    extra, usual = ours["call"] - ours["batch"], max(theirs["call"] - theirs["batch"], 0.0)
+    doubt = next(one.uncertainty_us for one in student.lanes if one.name == "call")
+    return extra - usual > max(doubt, MOST_EXCESS * student.score_us)

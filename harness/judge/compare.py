@@ -1,6 +1,7 @@
 """How far an answer is from the truth.
 
-Owns: the error measure and the tile test. Does not own: the factors (tolerance.py) or the verdict.
+Owns: the error measure, the tile test and the rule that both serve. Does not own: the numbers
+(tolerance.py) or the verdict.
 Invariant: an element that cannot be compared (NaN where the truth is finite, wrong shape) is an
 infinite error, so every doubt counts against the answer.
 """
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 
 import torch
 
-from harness.tolerance import TILE, TILE_FRACTION
+from harness.tolerance import TILE, TILE_FRACTION, Tolerance
 
 
 @dataclass(frozen=True)
@@ -30,40 +31,63 @@ class Error:
     """Index of the worst element where it does not pass, else ()."""
 
 
-def _scale(truth: torch.Tensor) -> torch.Tensor:
+def _row_rms(truth: torch.Tensor) -> torch.Tensor:
     """RMS over the last axis, kept as a broadcastable axis; |truth| itself for a scalar."""
     if truth.dim() == 0:
         return truth.abs()
     return truth.square().mean(dim=-1, keepdim=True).sqrt()
 
 
-def element_errors(actual: torch.Tensor, truth: torch.Tensor, factor: float) -> torch.Tensor:
-    """|actual - truth| / (factor * (|truth| + row RMS)), float64, same shape.
-
-    With factor 0, or for integers, 0 where equal and inf where not. -0.0 equals 0.0. NaN equals NaN
-    and an infinity equals itself; against anything else they are infinite errors.
-    """
-    if factor == 0 or not truth.is_floating_point():
-        return torch.where(_same(actual, truth), 0.0, math.inf).double()
-    scale = _scale(truth)
-    if not math.isfinite(float(scale.sum())):
-        # One infinity must not excuse, nor one NaN condemn, the rest of its row.
-        scale = _scale(truth.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0))
-    error = (actual.double() - truth).abs_()
-    tolerance = truth.abs().add_(scale).mul_(factor)
-    error.div_(tolerance.clamp_(min=torch.finfo(torch.float64).tiny))
-    if not math.isfinite(float(error.sum())):
-        error = torch.where(_same(actual, truth), 0.0, error).nan_to_num_(nan=math.inf, posinf=math.inf)
-    return error
-
-
 def _same(actual: torch.Tensor, truth: torch.Tensor) -> torch.Tensor:
     return (actual == truth) | (actual.isnan() & truth.isnan())
 
 
-def worst_error(actual: torch.Tensor, truth: torch.Tensor, factor: float) -> float:
+def _errors(
+    actual: torch.Tensor, truth: torch.Tensor, factor: float, scale: torch.Tensor | None
+) -> tuple[torch.Tensor, float]:
+    """(element errors, largest absolute difference: inf where there is none)."""
+    if not truth.is_floating_point():
+        difference = (actual.double() - truth.double()).abs_()
+        return torch.where(actual == truth, 0.0, math.inf).double(), _largest(difference)
+    values = actual.double()
+    error = (values - truth).abs_()
+    absolute = _largest(error)
+    if factor == 0:
+        return torch.where(_same(values, truth), 0.0, math.inf).double(), absolute
+    if scale is None:
+        scale = _row_rms(truth)
+        if not math.isfinite(float(scale.sum())):
+            # One infinity must not excuse, nor one NaN condemn, the rest of its row.
+            scale = _row_rms(truth.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0))
+    tolerance = truth.abs().add_(scale).mul_(factor)
+    error.div_(tolerance.clamp_(min=torch.finfo(torch.float64).tiny))
+    if not math.isfinite(float(error.sum())):
+        error = torch.where(_same(values, truth), 0.0, error).nan_to_num_(nan=math.inf, posinf=math.inf)
+    return error, absolute
+
+
+def _largest(values: torch.Tensor) -> float:
+    largest = float(values.max()) if values.numel() else 0.0
+    return math.inf if math.isnan(largest) else largest
+
+
+def element_errors(
+    actual: torch.Tensor, truth: torch.Tensor, factor: float, scale: torch.Tensor | None = None
+) -> torch.Tensor:
+    """|actual - truth| / (factor * (|truth| + scale)), float64, same shape.
+
+    `scale`: float64, >= 0, broadcastable to truth's shape; None takes the RMS of the truth's row.
+    With factor 0, or for integers, 0 where equal and inf where not. -0.0 equals 0.0. NaN equals NaN
+    and an infinity equals itself; against anything else they are infinite errors.
+    """
+    return _errors(actual, truth, factor, scale)[0]
+
+
+def worst_error(
+    actual: torch.Tensor, truth: torch.Tensor, factor: float, scale: torch.Tensor | None = None
+) -> float:
     """Largest element error; 0 for an empty output."""
-    errors = element_errors(actual, truth, factor)
+    errors = element_errors(actual, truth, factor, scale)
     return float(errors.max()) if errors.numel() else 0.0
 
 
@@ -86,20 +110,24 @@ def worst_tile(over: torch.Tensor) -> float:
     return float((sums(mask) / sums(size)).max())
 
 
-def compare(actual: torch.Tensor, truth: torch.Tensor, factor: float, allowed: float) -> Error:
-    """Error of one output. `allowed` is the largest element error that passes."""
-    errors = element_errors(actual, truth, factor)
+def compare(
+    actual: torch.Tensor,
+    truth: torch.Tensor,
+    factor: float,
+    allowed: float,
+    scale: torch.Tensor | None = None,
+) -> Error:
+    """Error of one output. `allowed` is the largest element error that passes; `scale` as above."""
+    errors, absolute = _errors(actual, truth, factor, scale)
     if errors.numel() == 0:
         return Error(0.0, 0.0, 0, 0, 0.0, ())
     worst = float(errors.max())
-    difference = (actual.double() - truth.double()).abs_()
-    absolute = float(difference.max())
     if worst <= allowed:
         return Error(worst, absolute, 0, errors.numel(), 0.0, ())
     over = errors > allowed
     return Error(
         worst=worst,
-        absolute=math.inf if math.isnan(absolute) else absolute,
+        absolute=absolute,
         over=int(over.sum()),
         total=errors.numel(),
         worst_tile=worst_tile(over),
@@ -107,6 +135,17 @@ def compare(actual: torch.Tensor, truth: torch.Tensor, factor: float, allowed: f
     )
 
 
-def passes(error: Error, allowed: float) -> bool:
-    """The rule: nothing above the allowed error, and no tile with too many elements above it."""
-    return error.worst <= allowed and error.worst_tile <= TILE_FRACTION
+def passes(error: Error, allowed: float, rule: Tolerance | None = None) -> bool:
+    """Whether an error is within the rule.
+
+    Without one, or with one that wants every element matched, nothing may be above the allowed error.
+    A rule with `matched` below 1 lets single elements stray up to `most` times the allowed error; then
+    no tile may hold many of them, so that no wrong row or block can hide in a small share of the whole.
+    """
+    if rule is None or rule.matched == 1.0:
+        return error.worst <= allowed
+    return (
+        error.worst <= rule.most * allowed
+        and error.over <= (1.0 - rule.matched) * error.total
+        and error.worst_tile <= TILE_FRACTION
+    )

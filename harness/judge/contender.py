@@ -12,21 +12,30 @@ import json
 import os
 import socket
 import time
-from dataclasses import dataclass
-from typing import Any
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
 
 from harness.errors import HarnessBug, SandboxError
 from harness.judge.arena import Arena, Layout
+from harness.judge.claims import CallTimes, Mode, call_times
 from harness.judge.endings import exit_finding
+from harness.judge.global_flags import changed, claimed
+from harness.judge.transport import HostTransport, Transport
 from harness.judge.worker_job import Source, WorkerPlace, worker_job
 from harness.outcome import Cause
 from harness.records import Finding
-from sandboxes.job import Process, Sandbox
+from sandboxes.job import ExitFacts, Process, Sandbox
 
 _MESSAGE_BYTES = 1 << 16
 _LOAD_S = 60.0
 _SPIN_S = 0.05
-_JIT_CALL_S = 120.0  # torch.compile of one small op took 46 s on a loaded two-core machine
+_JIT_CALL_S = 300.0  # torch.compile's first small op took 20 to 115 s on a loaded two-core machine
+
+Watch = Literal["operators", "copies"]
+"""What a traced call is for: to see what it dispatches, or to run it on memory of the worker's own."""
 
 
 class Failed(Exception):
@@ -37,32 +46,29 @@ class Failed(Exception):
         self.finding = finding
 
 
-@dataclass(frozen=True)
-class CallTimes:
-    """One reveal."""
-
-    outside_s: float
-    """From before the descriptor is handed over until the worker is frozen for the snapshot."""
-    latency_s: float
-    """From `done` until the worker is frozen."""
-    inside_ns: tuple[int, ...]
-    """What the worker says of each call."""
-
-
 class Contender:
     """A worker that is loaded and can be called."""
 
     def __init__(
-        self, source: Source, sandbox: Sandbox, place: WorkerPlace, *, wall_s: float, call_s: float = 30.0
+        self,
+        source: Source,
+        sandbox: Sandbox,
+        place: WorkerPlace,
+        *,
+        wall_s: float,
+        call_s: float = 30.0,
+        transport: Transport | None = None,
     ) -> None:
         """Starts the worker; call load() next. Raises SandboxError when it cannot be started.
 
         `wall_s` bounds its whole life, `call_s` one exchange (more where the project compiles in it).
         """
         self._source = source
+        self.transport: Transport = HostTransport() if transport is None else transport
         self._call_s = max(call_s, _JIT_CALL_S) if source.jit else call_s
         self.operators: int | None = None
         """How many operators are in the project's namespace, as the worker says; None before load()."""
+        self._flags: dict[str, str] = {}
         self._process: Process = sandbox.start(worker_job(source, place, wall_s))
 
     # --- conversation --------------------------------------------------------------------------
@@ -115,13 +121,15 @@ class Contender:
             raise self._fault(self._end_finding(doing))
         return data
 
-    def _receive_json(self, deadline: float, doing: str, key: str, kind: type) -> dict[str, Any]:
-        """The next message, which must have `key` of type `kind` or be an error report."""
+    def _receive_json(
+        self, deadline: float, doing: str, key: str, kind: type, *, or_error: bool = False
+    ) -> dict[str, Any]:
+        """The next message, which must have `key` of type `kind`, or (`or_error`) a text as `error`."""
         data = self._receive(deadline, doing)
         message = _parsed(data)
         if isinstance(message.get("raised"), str):
             raise self._fault(_raised(message["raised"], doing))
-        if isinstance(message.get("error"), str):
+        if or_error and isinstance(message.get("error"), str):
             return message
         if not isinstance(message.get(key), kind):
             self._process.kill()
@@ -149,10 +157,11 @@ class Contender:
         """Wait for the worker and load the source. Raises Failed."""
         deadline = time.monotonic() + _LOAD_S
         try:
-            self._receive_json(deadline, "while starting", "hello", str)
+            hello = self._receive_json(deadline, "while starting", "hello", str)
         except Failed as failure:
             # No student byte has been loaded yet.
             raise SandboxError(f"a worker did not start: {failure.finding.message}") from failure
+        self._flags = claimed(hello.get("flags"))
         self.reload(self._source)
 
     def reload(self, source: Source) -> None:
@@ -168,9 +177,10 @@ class Contender:
                 "module": source.module,
                 "function": source.function,
                 "namespace": source.namespace,
+                "compiled": source.compiled,
             }
         )
-        answer = self._receive_json(time.monotonic() + _LOAD_S, "while loading", "ok", bool)
+        answer = self._receive_json(time.monotonic() + _LOAD_S, "while loading", "ok", bool, or_error=True)
         if "error" in answer:
             missing = answer.get("where") == "function"
             raise self._fault(
@@ -182,6 +192,13 @@ class Contender:
         operators = answer.get("operators")
         self.operators = operators if type(operators) is int else None
 
+    def changed_flags(self) -> list[tuple[str, str, str]]:
+        """(name, before, now) of torch's global settings that are not what they were before the source was
+        loaded, as the worker says. Raises Failed."""
+        self._send({"op": "flags"})
+        answer = self._receive_json(time.monotonic() + self._call_s, "after a call", "flags", dict)
+        return changed(self._flags, claimed(answer["flags"]))
+
     def plan(self, layout: Layout, sets: int, scalars: dict[str, Any]) -> None:
         """Announce a problem: addresses are fixed from here on. Raises Failed."""
         self._send(
@@ -191,36 +208,62 @@ class Contender:
                 "sets": sets,
                 "operands": layout.describe(),
                 "scalars": scalars,
+                "device": self.transport.device.type,
+                "transport": self.transport.name,
             }
         )
         self._receive_json(time.monotonic() + self._call_s, "while preparing", "ok", bool)
 
-    def call(self, arena: Arena, sets: int, doing: str, rounds: int = 1) -> tuple[Any, CallTimes]:
+    def call(
+        self, arena: Arena, sets: int, doing: str, rounds: int = 1, mode: Mode = "eager"
+    ) -> tuple[torch.Tensor, CallTimes]:
         """Reveal an arena, have every set called, freeze the worker, and take the snapshot.
 
         Returns (snapshot bytes, times). Raises Failed.
         """
-        message = {"op": "call", "sets": sets, "size": arena.size, "rounds": rounds}
+        message = {"op": "call", "sets": sets, "size": arena.size, "rounds": rounds, "mode": mode}
         deadline = time.monotonic() + self._call_s
+        self.transport.before_reveal()
         start = time.perf_counter()
-        self._send(message, arena.descriptor)
+        handle = arena.handle()  # after t0: where only a copy reveals, this is it
+        self._send({**message, **handle.fields}, handle.descriptor)
         data = self._receive(deadline, doing, spin=True)
         done = time.perf_counter()
         if data != b"D":
             self._judge_babble(data, doing)
         self._process.pause(True)
-        frozen = time.perf_counter()
-        # Frozen, the worker can change nothing more: the moment of the snapshot is `frozen`, and the
-        # time that copying takes is nobody's (docs/decisions/0004-freeze-before-snapshot.md).
+        taken = time.perf_counter()
+        # Frozen, the worker can change nothing more in host memory: the moment of the snapshot is `taken`,
+        # and the time that copying takes is nobody's (docs/decisions/0004-freeze-before-snapshot.md). What
+        # it started on a device goes on: there the copy has to be complete first.
         snapshot = arena.snapshot()
+        if not self.transport.stops_with_process:
+            taken = time.perf_counter()
         self._process.pause(False)
+        self._send({"op": "hide"})
         answer = self._receive_json(deadline, doing, "ns", list)
-        # A claim longer than the reveal's own deadline is none (and might not even fit a float).
-        most = int(self._call_s * 1e9)
-        inside = tuple(n for n in answer["ns"] if type(n) is int and 0 <= n <= most)
-        if len(inside) != sets * rounds:
-            inside = ()
-        return snapshot, CallTimes(frozen - start, frozen - done, inside)
+        times = call_times(
+            answer,
+            sets * rounds,
+            outside_s=taken - start,
+            latency_s=taken - done,
+            most_s=self._call_s,
+        )
+        return snapshot, times
+
+    def trace(
+        self, arena: Arena, doing: str, watch: Watch = "operators"
+    ) -> tuple[torch.Tensor, dict[str, Any]]:
+        """Have one set called under observation: (snapshot bytes, what the worker says it saw).
+
+        What it says is as untrusted as all else. Raises Failed.
+        """
+        handle = arena.handle()
+        message = {"op": "trace", "size": arena.size, "watch": watch, "namespace": self._source.namespace}
+        message["device"] = self.transport.device.type
+        self._send({**message, **handle.fields}, handle.descriptor)
+        answer = self._receive_json(time.monotonic() + self._call_s, doing, "trace", dict)
+        return arena.snapshot(), answer["trace"]
 
     def _judge_babble(self, data: bytes, doing: str) -> None:
         """An answer that is not `done`: an op that raised, or something that is no answer at all."""
@@ -238,6 +281,16 @@ class Contender:
     def freeze(self, frozen: bool) -> None:
         """Stop the worker's threads while another contender is timed."""
         self._process.pause(frozen)
+
+    def end(self, timeout_s: float) -> ExitFacts | None:
+        """Hang up, and let the worker come to an end of its own; None if it has not within `timeout_s`."""
+        with suppress(OSError):  # it may have hung up itself
+            self._process.channel.shutdown(socket.SHUT_RDWR)
+        return self._process.wait(timeout_s)
+
+    def collect(self, names: list[str], destination: Path) -> list[Path]:
+        """Copy files out of its scratch directory: a student's. Raises CollectError."""
+        return self._process.collect(names, destination)
 
     def close(self) -> None:
         """Kill the worker and remove its scratch directory."""

@@ -1,16 +1,15 @@
 """Random numbers that a student cannot predict.
 
-Owns: the generator that `make_inputs` of a task draws from. Does not own: what is drawn.
-Invariant: every generator has its own fresh 256-bit key from the kernel; two never share a stream,
-and nothing of a key leaves the judge.
+Owns: the generator that `make_inputs` of a task draws from. Does not own: what is drawn, the cipher
+(chacha.py). Invariant: every generator has its own fresh 256-bit key from the kernel; two never share a
+stream, and nothing of a key leaves the judge.
 
-Source: SHAKE-128 (FIPS 202) as an extendable-output function over key || counter; normals by the
-Box-Muller transform from 32-bit uniforms.
+The stream: draw n (from 1) of a key is ChaCha20 with nonce n, as 32-bit words in order; normals by the
+Box-Muller transform from 24-bit uniforms.
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
 import secrets
 from collections.abc import Sequence
@@ -23,26 +22,38 @@ _KEY_BYTES = 32
 
 
 class SecretGenerator:
-    """Draws CPU tensors from a keyed stream."""
+    """Draws tensors from a keyed stream."""
 
-    def __init__(self, key: bytes | None = None) -> None:
-        """`key`: 32 bytes, for tests only; a fresh one is drawn otherwise. ValueError for other sizes."""
+    def __init__(self, key: bytes | None = None, device: torch.device | None = None) -> None:
+        """`key`: 32 bytes, for tests only; a fresh one is drawn otherwise. ValueError for other sizes.
+
+        `device`: where tensors are wanted; the CPU when None. Words are made on the host and copied there,
+        the transforms are computed there.
+        """
         self._key = secrets.token_bytes(_KEY_BYTES) if key is None else key
         if len(self._key) != _KEY_BYTES:
             raise ValueError(f"a key has {_KEY_BYTES} bytes, not {len(self._key)}")
+        self._device = device
         self._draws = 0
+
+    @property
+    def device(self) -> torch.device:
+        """Where tensors are made; what a task makes beside them (an arange, a mask) has to be there too."""
+        import torch
+
+        return torch.device("cpu") if self._device is None else self._device
 
     def _words(self, count: int) -> torch.Tensor:
         """(count,) int32, uniform over all 32-bit patterns."""
-        import torch
+        from harness.judge.chacha import keystream
 
         self._draws += 1
-        stream = hashlib.shake_128(self._key + self._draws.to_bytes(8, "little"))
-        return torch.frombuffer(bytearray(stream.digest(4 * max(count, 1))), dtype=torch.int32)[:count]
+        words = keystream(self._key, self._draws, count)
+        return words if self._device is None else words.to(self._device)
 
     def _unit(self, count: int) -> torch.Tensor:
         """(count,) float32 in (0, 1]: 24 random bits, never 0."""
-        return (self._words(count) & 0xFFFFFF).float().add_(1.0).mul_(2.0**-24)
+        return self._words(count).bitwise_and_(0xFFFFFF).float().add_(1.0).mul_(2.0**-24)
 
     def normal(self, shape: Sequence[int]) -> torch.Tensor:
         """`shape` float32, N(0, 1)."""
@@ -52,7 +63,10 @@ class SecretGenerator:
         half = (count + 1) // 2
         radius = self._unit(half).log_().mul_(-2.0).sqrt_()
         angle = self._unit(half).mul_(2.0 * math.pi)
-        return torch.cat([radius * angle.cos(), radius * angle.sin()])[:count].reshape(tuple(shape))
+        values = torch.empty(2 * half, dtype=torch.float32, device=radius.device)
+        torch.mul(radius, angle.cos(), out=values[:half])
+        torch.mul(radius, angle.sin_(), out=values[half:])
+        return values[:count].reshape(tuple(shape))
 
     def uniform(self, shape: Sequence[int], low: float = 0.0, high: float = 1.0) -> torch.Tensor:
         """`shape` float32, uniform in (low, high]."""

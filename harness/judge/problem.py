@@ -6,8 +6,11 @@ Invariant: truth is computed in float64 from the same quantised inputs that the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from types import ModuleType
 from typing import Any
 
@@ -31,6 +34,28 @@ def torch_dtype(name: str) -> torch.dtype:
     return dtype
 
 
+@contextmanager
+def _strict_arithmetic() -> Iterator[None]:
+    """No TF32 and no 16-bit sums, as the yardstick needs it; what was set before comes back.
+
+    cuDNN's convolutions use TF32 by default. Raises nothing where there is no CUDA: they are plain flags.
+    """
+    switches: tuple[tuple[Any, str], ...] = (
+        (torch.backends.cuda.matmul, "allow_tf32"),
+        (torch.backends.cuda.matmul, "allow_fp16_reduced_precision_reduction"),
+        (torch.backends.cuda.matmul, "allow_bf16_reduced_precision_reduction"),
+        (torch.backends.cudnn, "allow_tf32"),
+    )
+    before = [getattr(holder, name) for holder, name in switches]
+    try:
+        for holder, name in switches:
+            setattr(holder, name, False)
+        yield
+    finally:
+        for (holder, name), value in zip(switches, before, strict=True):
+            setattr(holder, name, value)
+
+
 @dataclass(frozen=True)
 class WorkloadView:
     """What `make_inputs` of a task sees."""
@@ -44,11 +69,31 @@ class WorkloadView:
 class Problem:
     """A task's workload with a dtype, and the functions of its reference.py."""
 
-    def __init__(self, loaded: LoadedTask, workload: Workload, dtype: str) -> None:
+    def __init__(
+        self,
+        loaded: LoadedTask,
+        workload: Workload,
+        dtype: str,
+        *,
+        device: torch.device | None = None,
+        hidden: bool = False,
+    ) -> None:
+        """`device`: where inputs and truth are (None: the CPU); `hidden`: the shape is in no task file."""
         self.task: Task = loaded.task
         self.workload = workload
         self.dtype = dtype
-        self._module: ModuleType = loaded.reference_module()
+        self.device = torch.device("cpu") if device is None else device
+        self.hidden = hidden
+        self._loaded = loaded
+
+    @cached_property
+    def _module(self) -> ModuleType:
+        return self._loaded.reference_module()
+
+    @property
+    def _far(self) -> torch.device | None:
+        """The device of the inputs, where it is not the CPU."""
+        return None if self.device.type == "cpu" else self.device
 
     @property
     def label(self) -> str:
@@ -68,7 +113,7 @@ class Problem:
         view = WorkloadView(
             self.workload.name, self.workload.dims, self.workload.scalars, torch_dtype(self.dtype)
         )
-        inputs: Tensors = self._module.make_inputs(view, SecretGenerator())
+        inputs: Tensors = self._module.make_inputs(view, SecretGenerator(device=self._far))
         for operand in self.task.operands:
             if operand.role == "out":
                 continue
@@ -76,7 +121,7 @@ class Problem:
             expected = (self.shape(operand), self.operand_dtype(operand))
             if value is None or (tuple(value.shape), value.dtype) != expected:
                 raise HarnessBug(f"{self.task.id}: make_inputs gave no {operand.name} of {expected}")
-            inputs[operand.name] = value.contiguous()
+            inputs[operand.name] = value.contiguous().to(self.device)
         return inputs
 
     def _arguments(self, inputs: Tensors, dtype: torch.dtype | None) -> dict[str, Any]:
@@ -92,8 +137,20 @@ class Problem:
         return self._checked(function(self._arguments(inputs, torch.float64)))
 
     def reference(self, inputs: Tensors) -> tuple[torch.Tensor, ...]:
-        """Outputs of PyTorch in the workload's dtype, in the order of Task.outputs."""
-        return self._checked(self._module.reference(self._arguments(inputs, None)))
+        """Outputs of PyTorch in the workload's dtype, in the order of Task.outputs; TF32 is off."""
+        with _strict_arithmetic():
+            return self._checked(self._module.reference(self._arguments(inputs, None)))
+
+    def scales(self, inputs: Tensors) -> tuple[torch.Tensor | None, ...]:
+        """s_ij of every output, float64, where the task has a `scale` function, else None: the row's RMS."""
+        function = getattr(self._module, "scale", None)
+        if function is None:
+            return (None,) * len(self.task.outputs)
+        scales = function(self._arguments(inputs, torch.float64))
+        shapes = [self.shape(o) for o in self.task.outputs]
+        if not isinstance(scales, tuple) or [tuple(s.shape) for s in scales] != shapes:
+            raise HarnessBug(f"{self.task.id}: scale() did not return tensors of shapes {shapes}")
+        return scales
 
     def _checked(self, outputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
         expected = [self.shape(o) for o in self.task.outputs]
@@ -112,13 +169,18 @@ class Problem:
         return hasattr(self._module, "library")
 
     @property
+    def size_bytes(self) -> int:
+        """Bytes of all operands."""
+        return sum(math.prod(self.shape(o)) * self.operand_dtype(o).itemsize for o in self.task.operands)
+
+    @property
     def bytes_moved(self) -> int:
-        """Unique bytes of all operands; `inout` and `partial` ones are read and written."""
+        """Unique bytes that a call touches; `inout` and `partial` operands are read and written."""
         total = 0
         for operand in self.task.operands:
-            count = 1
-            for axis in self.shape(operand):
-                count *= axis
+            count = math.prod(self.shape(operand))
+            if operand.touched is not None:
+                count = min(count, evaluate(operand.touched, self.workload.dims))
             times = 2 if operand.role in ("inout", "partial") else 1
             total += times * count * self.operand_dtype(operand).itemsize
         return total

@@ -1,30 +1,49 @@
 """The workers that run only our code: references and the null project.
 
-Owns: their lives; they are kept from one grade to the next, since nothing of a student ever runs in
-them. Does not own: the student's worker. Invariant: after any trouble they are thrown away.
+Owns: which there are for a task, and their lives; they are kept from one grade to the next where the
+protocol allows it, since nothing of a student ever runs in them. Does not own: the student's worker.
+Invariant: after any trouble they are thrown away.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from harness.catalogue import LoadedTask
-from harness.errors import InfraError
+from harness.errors import HarnessBug, InfraError
 from harness.judge.contender import Contender
+from harness.judge.lineup import COMPILED, NULL, not_compiled
 from harness.judge.problem import Problem
 from harness.judge.worker_job import Source
 
 Start = Callable[[Source], Contender]
 
 
+def trusted_sources(loaded: LoadedTask, problem: Problem, *, compiled: bool) -> dict[str, Source]:
+    """What is timed beside a student: `eager`, `library` where the task names a fused op, `compile` where
+    asked for, and the null project, last."""
+
+    def source(function: str, compiled: bool = False) -> Source:
+        path = loaded.reference_path
+        return Source("reference", path, "liftbench_reference", function, jit=compiled, compiled=compiled)
+
+    found = {"eager": source("reference")}
+    if problem.has_library:
+        found["library"] = source("library")
+    if compiled:
+        found[COMPILED] = source("reference", compiled=True)
+    return {**found, NULL: Source("null")}
+
+
 class TrustedWorkers:
-    """One worker per reference name and one for the null project."""
+    """One worker per name."""
 
     def __init__(self, start: Start) -> None:
         self._start = start
         self._workers: dict[str, Contender] = {}
 
-    def _worker(self, name: str, source: Source) -> Contender:
+    def worker(self, name: str, source: Source) -> Contender:
+        """The worker of that name, loaded with `source`. Raises SandboxError, HarnessBug."""
         worker = self._workers.get(name)
         if worker is not None:
             try:
@@ -37,20 +56,19 @@ class TrustedWorkers:
         worker.load()
         return worker
 
-    def null(self) -> Contender:
-        """The null project: takes the same path and does nothing."""
-        return self._worker("null", Source("null"))
-
-    def references(self, loaded: LoadedTask, problem: Problem) -> dict[str, Contender]:
-        """`eager`, and `library` where the task names a fused op, loaded with this task."""
-
-        def source(function: str) -> Source:
-            return Source("reference", loaded.reference_path, "liftbench_reference", function)
-
-        found = {"eager": self._worker("eager", source("reference"))}
-        if problem.has_library:
-            found["library"] = self._worker("library", source("library"))
-        return found
+    def workers(
+        self, sources: dict[str, Source], names: Iterable[str]
+    ) -> tuple[dict[str, Contender], list[str]]:
+        """(those of `names`, notes about `compile` where this machine cannot have it)."""
+        found, notes = {}, []
+        for name in names:
+            try:
+                found[name] = self.worker(name, sources[name])
+            except HarnessBug as error:
+                if name != COMPILED:
+                    raise
+                notes.append(not_compiled(error))
+        return found, notes
 
     def close(self) -> None:
         """End them all."""

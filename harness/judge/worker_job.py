@@ -15,6 +15,8 @@ from typing import Literal
 from sandboxes.job import Job, Limits
 
 _WORKER = Path(__file__).parents[1] / "worker.py"
+_WATCHING = tuple(_WORKER.with_name(name) for name in ("worker_evidence.py", "worker_loads.py"))
+_ON_DEVICE = tuple(_WORKER.with_name(name) for name in ("worker_device.py", "worker_driver.py"))
 _PRELOAD = ("torch",)
 _SCRATCH_BYTES = 256 << 20
 _JIT_SCRATCH_BYTES = 2 << 30
@@ -41,8 +43,20 @@ class Source:
     function: str = ""
     jit: bool = False
     """The project compiles when it runs: its worker needs a compiler and a place for what it makes."""
+    compiled: bool = False
+    """A reference that is called through torch.compile."""
     namespace: str = ""
     """Where in torch.ops a project's library registers; empty where there is none."""
+
+
+@dataclass(frozen=True)
+class Wrapper:
+    """A program that a worker runs under; such a worker is started afresh."""
+
+    argv: tuple[str, ...]
+    """In front of the worker's own."""
+    readable: tuple[Path, ...]
+    environment: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -56,11 +70,14 @@ class WorkerPlace:
     """Both are paths in an image, which brings these files; else they are this machine's."""
     memory_bytes: int | None = None
     cpus: frozenset[int] | None = None
+    device: str | None = None
+    """UUID of the GPU that they get."""
+    under: Wrapper | None = None
 
 
 def worker_job(source: Source, place: WorkerPlace, wall_s: float) -> Job:
     """The job of a worker that will load `source` and live for at most `wall_s`."""
-    inputs = {"worker.py": _WORKER}
+    inputs = {path.name: path for path in (_WORKER, *_WATCHING, *_ON_DEVICE)}
     if source.kind == "project" and source.path is not None:
         inputs["project"] = source.path.parent
     readable = () if place.in_image else place.site
@@ -70,14 +87,16 @@ def worker_job(source: Source, place: WorkerPlace, wall_s: float) -> Job:
     # Its pages count as memory; only what compiles needs much of it.
     scratch_bytes = _JIT_SCRATCH_BYTES if source.jit else _SCRATCH_BYTES
     python = [str(place.python), "-I", "-S"]
+    under = Wrapper((), (), {}) if place.under is None else place.under
     return Job(
         role="run_jit" if source.jit else "run",
-        argv=[*python, "{scratch}/worker.py", "{channel}", *(str(d) for d in place.site)],
+        argv=[*under.argv, *python, "{scratch}/worker.py", "{channel}", *(str(d) for d in place.site)],
         limits=Limits(wall_s=wall_s, memory_bytes=place.memory_bytes, scratch_bytes=scratch_bytes),
         inputs=inputs,
-        readable=readable,
-        environment={**_THREADS, **(_JIT_CACHES if source.jit else {})},
+        readable=(*readable, *under.readable),
+        environment={**_THREADS, **(_JIT_CACHES if source.jit else {}), **under.environment},
         cpus=place.cpus,
-        preload=_PRELOAD,
+        device=place.device,
+        preload=_PRELOAD if place.under is None else (),
         site=place.site,
     )

@@ -13,22 +13,20 @@ import weakref
 from typing import TYPE_CHECKING, Any, Final
 
 from harness.models.adaptation import Adaptation
+from harness.models.anthropic_messages import Incoming, sent_messages, sent_tools, system_text
 from harness.models.endpoint import Endpoint, checked_url, required_key
-from harness.models.failure import (
-    broken_reply,
-    connection_error,
-    server_message,
-    status_error,
-    timeout_error,
-)
+from harness.models.failure import broken_reply, connection_error, server_message, status_error, timeout_error
 from harness.models.package import require_sdk
-from harness.models.prices import Price, cost_usd, load_prices, user_prices
+from harness.models.patience import long_wait_s, refuse_long_wait
+from harness.models.prices import Price, cost_usd, load_prices, price_of, user_prices
 from harness.models.protocol import ModelOptions
-from harness.models.reply import Stop, build_reply, count
+from harness.models.refused import prompt_too_long, refusal_error
+from harness.models.reply import Stop, build_calls, build_reply, count, overflow_reply
 from harness.records import ModelSpec, Reply, Request, Usage
 
 if TYPE_CHECKING:
-    from anthropic.types import Message
+    from anthropic import Stream
+    from anthropic.types import RawMessageStreamEvent
 
 DEFAULT_URL: Final = "https://api.anthropic.com"
 
@@ -42,6 +40,7 @@ _STOPS: Final[dict[str, Stop]] = {
     "max_tokens": "length",
     "model_context_window_exceeded": "length",
     "refusal": "refusal",
+    "tool_use": "tool",
 }
 
 
@@ -72,7 +71,8 @@ class AnthropicModel:
             base_url=endpoint.url,
             max_retries=endpoint.options.max_retries,
             timeout=anthropic.Timeout(endpoint.options.timeout_s, connect=10.0),
-            http_client=endpoint.options.http_client,
+            http_client=endpoint.options.http_client
+            or anthropic.DefaultHttpxClient(event_hooks={"response": [refuse_long_wait]}),
         )
         if endpoint.options.http_client is None:
             # Connections end with the model, not whenever the SDK's reference cycles are collected.
@@ -83,21 +83,30 @@ class AnthropicModel:
         """Sampling parameters that were asked for and that this model does not take."""
         return self._adaptation.ignored
 
+    @property
+    def price(self) -> Price | None:
+        """List price, or the user's; None where it is unknown, as for a gateway."""
+        return price_of(self.name, self._prices)
+
     def complete(self, request: Request) -> Reply:
         """One reply; see Model."""
         started = time.monotonic()
         message = self._ask(request)
-        usage, written = _usage(message)
+        if message is None:
+            return overflow_reply(self._model, started)
+        usage, written = _usage(message.counts)
         return build_reply(
-            "".join(block.text for block in message.content if block.type == "text"),
-            _STOPS.get(message.stop_reason or "", "other"),
-            label=message.model or self._model,
+            message.text,
+            _STOPS.get(str(message.stop_reason), "other"),
+            label=str(message.model or self._model),
             usage=usage,
             cost_usd=cost_usd(self.name, usage, self._prices, cache_write_tokens=written),
             started=started,
+            tool_calls=build_calls(request, message.calls),
         )
 
-    def _ask(self, request: Request) -> Message:
+    def _ask(self, request: Request) -> Incoming | None:
+        """The whole message, or None where the prompt does not fit into the model's context."""
         import anthropic
         import httpx2
 
@@ -107,9 +116,14 @@ class AnthropicModel:
             try:
                 message = self._stream(request, sent)
             except anthropic.APIStatusError as error:
-                if self._adaptation.learn(error.status_code, server_message(error.body), sent):
+                status, body = error.status_code, error.body
+                refused = refusal_error(self._endpoint, request, status, body)
+                if refused is None and prompt_too_long(status, body):
+                    return None
+                if refused is None and self._adaptation.learn(status, server_message(body), sent):
                     continue
-                raise status_error(self._endpoint, error.status_code, error.body) from None
+                wait_s = long_wait_s(error.response.headers)
+                raise (refused or status_error(self._endpoint, status, body, wait_s=wait_s)) from None
             except anthropic.APITimeoutError:
                 raise timeout_error(self._endpoint) from None
             except anthropic.APIConnectionError as error:
@@ -117,43 +131,42 @@ class AnthropicModel:
             # Faults in the middle of a stream are not wrapped by the SDK.
             except (anthropic.AnthropicError, httpx2.HTTPError, json.JSONDecodeError) as error:
                 raise broken_reply(self._endpoint, str(error) or type(error).__name__) from None
-            if message is None or message.stop_reason is None:
+            if message.stop_reason is None:
                 raise broken_reply(self._endpoint, "the stream ended before the message did")
             return message
 
-    def _stream(self, request: Request, sent: dict[str, float]) -> Message | None:
-        """The message, or None when the stream held none."""
+    def _stream(self, request: Request, sent: dict[str, float]) -> Incoming:
         # Streamed, because the SDK refuses to wait for long replies in one piece.
-        system = "\n\n".join(m.content for m in request.messages if m.role == "system")
-        turns: list[Any] = [
-            {"role": m.role, "content": m.content} for m in request.messages if m.role != "system"
-        ]
         arguments: dict[str, Any] = {"max_tokens": sent["max_tokens"]}
+        system = system_text(request.messages)
         if system:
             arguments["system"] = system
+        if request.tools:
+            arguments["tools"] = sent_tools(request.tools)
         if "temperature" in sent:
             arguments["extra_body"] = {"temperature": sent["temperature"]}
             arguments["extra_headers"] = {"anthropic-version": _VERSION_WITH_TEMPERATURE}
-        with self._client.messages.stream(model=self._model, messages=turns, **arguments) as stream:
-            begun = False
-            for event in stream:
-                begun = begun or event.type == "message_start"
-            # Without a first event, get_final_message fails an assertion of the SDK's.
-            return stream.get_final_message() if begun else None
+        turns: list[Any] = sent_messages(request.messages)
+        events: Stream[RawMessageStreamEvent] = self._client.messages.create(
+            model=self._model, messages=turns, stream=True, **arguments
+        )
+        message = Incoming()
+        with events:
+            for event in events:
+                message.add(event)
+        return message
 
 
-def _usage(message: Message) -> tuple[Usage, int]:
+def _usage(counts: dict[str, object]) -> tuple[Usage, int]:
     """Token counts, and how many input tokens were written to the cache (a part of the input)."""
-    raw = message.usage
-    fresh = count(getattr(raw, "input_tokens", None))
-    read = count(getattr(raw, "cache_read_input_tokens", None))
-    written = count(getattr(raw, "cache_creation_input_tokens", None)) or 0
-    details = getattr(raw, "output_tokens_details", None)
+    fresh = count(counts.get("input_tokens"))
+    read = count(counts.get("cache_read_input_tokens"))
+    written = count(counts.get("cache_creation_input_tokens")) or 0
     usage = Usage(
         # The API's input_tokens excludes what was read from, or written to, the cache.
         input_tokens=None if fresh is None else fresh + (read or 0) + written,
         cached_input_tokens=read,
-        output_tokens=count(getattr(raw, "output_tokens", None)),
-        reasoning_tokens=count(getattr(details, "thinking_tokens", None)),
+        output_tokens=count(counts.get("output_tokens")),
+        reasoning_tokens=count(getattr(counts.get("output_tokens_details"), "thinking_tokens", None)),
     )
     return usage, written

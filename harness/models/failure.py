@@ -35,8 +35,18 @@ def server_message(body: object) -> str:
     return " ".join(str(body).split()) if body else ""
 
 
-def status_error(endpoint: Endpoint, status: int, body: object, code: str | None = None) -> ProviderError:
-    """The error for an answer with an HTTP error status, after the SDK's retries."""
+def status_error(
+    endpoint: Endpoint,
+    status: int,
+    body: object,
+    code: str | None = None,
+    *,
+    wait_s: float | None = None,
+) -> ProviderError:
+    """The error for an answer with an HTTP error status, after the SDK's retries.
+
+    `wait_s`: the server asks for so long a wait that there was no retry.
+    """
     detail = _clipped(endpoint, server_message(body))
     said = f" ({status}): {detail}" if detail else f" ({status})"
     model, variable = endpoint.model, endpoint.key_variable
@@ -52,15 +62,30 @@ def status_error(endpoint: Endpoint, status: int, body: object, code: str | None
         return PermanentProviderError(
             f"{model}: no such model or address{said}. Check the model name and the address {endpoint.url}"
         )
+    tried = _retried(endpoint) if wait_s is None else f"to be tried again in {wait_s:.0f} s"
     if status == 429:
-        return ProviderError(
-            f"{model}: rate limit{said}, {_retried(endpoint)}. Wait, or lower --max-connections"
-        )
+        return ProviderError(f"{model}: rate limit{said}, {tried}. Wait, or lower --max-connections")
     if 400 <= status < 500 and status not in (408, 409):
         return ProviderError(f"{model}: the provider refused the request{said}. Read its reason above")
     if status < 400:
         return ProviderError(f"{model}: the reply broke off{said}. Try again later")
-    return ProviderError(f"{model}: the provider failed{said}, {_retried(endpoint)}. Try again later")
+    return ProviderError(f"{model}: the provider failed{said}, {tried}. Try again later")
+
+
+def tools_error(endpoint: Endpoint, status: int, body: object) -> ProviderError:
+    """The error for a server, or a model, that cannot be given tools."""
+    return PermanentProviderError(
+        f"{endpoint.model}: tools were refused ({status}): {_clipped(endpoint, server_message(body))}. "
+        f"Use --delivery body, which needs none, or a server that has them enabled"
+    )
+
+
+def context_error(endpoint: Endpoint, max_output_tokens: int, context_tokens: int) -> ProviderError:
+    """The error for a limit on the reply that leaves no room for any prompt."""
+    return PermanentProviderError(
+        f"{endpoint.model}: replies of {max_output_tokens:,} tokens leave no room for a prompt in its "
+        f"context of {context_tokens:,} tokens. Lower --max-tokens, or start the server with a longer context"
+    )
 
 
 def timeout_error(endpoint: Endpoint) -> ProviderError:

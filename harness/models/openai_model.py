@@ -16,17 +16,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from harness.models.adaptation import Adaptation
 from harness.models.endpoint import NO_KEY, Endpoint, checked_url, optional_key, required_key
-from harness.models.failure import (
-    broken_reply,
-    connection_error,
-    server_message,
-    status_error,
-    timeout_error,
-)
+from harness.models.failure import broken_reply, connection_error, server_message, status_error, timeout_error
+from harness.models.openai_messages import calls_in, sent_messages, sent_tools, text_of
 from harness.models.package import require_sdk
-from harness.models.prices import Price, cost_usd, load_prices, user_prices
+from harness.models.patience import long_wait_s
+from harness.models.prices import Price, cost_usd, load_prices, price_of, user_prices
 from harness.models.protocol import ModelOptions
-from harness.models.reply import Stop, build_reply, count
+from harness.models.refused import prompt_too_long, refusal_error
+from harness.models.reply import Stop, build_calls, build_reply, count, overflow_reply
 from harness.records import ModelSpec, Reply, Request, Usage
 
 if TYPE_CHECKING:
@@ -43,6 +40,7 @@ _STOPS: Final[dict[str, Stop]] = {
     "stop_sequence": "end",
     "length": "length",
     "content_filter": "refusal",
+    "tool_calls": "tool",
 }
 
 
@@ -115,71 +113,87 @@ class OpenAIModel:
         """Sampling parameters that were asked for and that this model does not take."""
         return self._adaptation.ignored
 
+    @property
+    def price(self) -> Price | None:
+        """List price, or the user's; None where it is unknown, as for a local server."""
+        return price_of(self.name, self._prices)
+
     def complete(self, request: Request) -> Reply:
         """One reply; see Model."""
         started = time.monotonic()
         completion = self._ask(request)
-        choice = self._only_choice(completion)
-        text, refusal = _text(choice.message.content), choice.message.refusal
-        usage, written = _usage(completion, text)
+        choice = None if completion is None else self._only_choice(completion)
+        if completion is None or choice is None:
+            return overflow_reply(self._model, started)
+        text, refusal = text_of(choice.message.content), text_of(getattr(choice.message, "refusal", None))
+        calls = build_calls(request, calls_in(choice.message))
+        usage, written = _usage(completion, bool(text or calls))
         return build_reply(
-            text or refusal or "",
-            "refusal" if refusal else _STOPS.get(choice.finish_reason, "other"),
-            label=completion.model or self._model,
+            text or refusal,
+            "refusal" if refusal else _STOPS.get(str(choice.finish_reason), "other"),
+            label=str(completion.model or self._model),
             usage=usage,
             cost_usd=cost_usd(self.name, usage, self._prices, cache_write_tokens=written),
             started=started,
+            tool_calls=calls,
         )
 
-    def _ask(self, request: Request) -> ChatCompletion:
+    def _ask(self, request: Request) -> ChatCompletion | None:
+        """What the server made of it, or None where the prompt does not fit into the model's context."""
         import httpx2
         import openai
 
-        messages: list[Any] = [{"role": m.role, "content": m.content} for m in request.messages]
         # Raised `from None`: the SDKs' exceptions hold the request, key included.
         while True:
             sent: dict[str, Any] = dict(self._adaptation.parameters(request.sampling))
             try:
-                completion: ChatCompletion = self._client.chat.completions.create(
-                    model=self._model, messages=messages, extra_headers=self._headers, **sent
-                )
+                return self._send(request, sent)
             except openai.APIStatusError as error:
-                message = server_message(error.body)
-                if self._adaptation.learn(error.status_code, message, sent, error.param):
+                status, body = error.status_code, error.body
+                refused = refusal_error(self._endpoint, request, status, body)
+                if refused is None and prompt_too_long(status, body, error.code):
+                    return None
+                if refused is None and self._adaptation.learn(
+                    status, server_message(body), sent, error.param
+                ):
                     continue
-                raise status_error(self._endpoint, error.status_code, error.body, error.code) from None
+                wait_s = long_wait_s(error.response.headers)
+                told = refused or status_error(self._endpoint, status, body, error.code, wait_s=wait_s)
+                raise told from None
             except openai.APITimeoutError:
                 raise timeout_error(self._endpoint) from None
             except openai.APIConnectionError as error:
                 raise connection_error(self._endpoint, error.__cause__ or error) from None
             except (openai.OpenAIError, httpx2.HTTPError, json.JSONDecodeError) as error:
                 raise broken_reply(self._endpoint, str(error) or type(error).__name__) from None
-            return completion
 
-    def _only_choice(self, completion: ChatCompletion) -> Choice:
-        """The choice that we asked for. The SDK validates nothing: a web page arrives here as a string."""
+    def _send(self, request: Request, sent: dict[str, Any]) -> ChatCompletion:
+        messages: list[Any] = sent_messages(request.messages)
+        tools: dict[str, Any] = {"tools": sent_tools(request.tools)} if request.tools else {}
+        completion: ChatCompletion = self._client.chat.completions.create(
+            model=self._model, messages=messages, extra_headers=self._headers, **tools, **sent
+        )
+        return completion
+
+    def _only_choice(self, completion: ChatCompletion) -> Choice | None:
+        """The choice that we asked for, or None where the prompt was too long.
+
+        The SDK validates nothing: a web page arrives here as a string.
+        """
         choices = getattr(completion, "choices", None)
         choice: Choice | None = choices[0] if isinstance(choices, list) and choices else None
         if choice is None or getattr(choice, "message", None) is None:
             # Some gateways answer 200 with an error inside.
-            said = getattr(completion, "error", None) or completion
+            error = getattr(completion, "error", None)
+            if error and prompt_too_long(200, error):
+                return None
+            said = error or completion
             what = said if isinstance(said, str | dict) else "no choices in it"
             raise broken_reply(self._endpoint, server_message(what))
         return choice
 
 
-def _text(content: object) -> str:
-    """The text of a message; some servers send a list of typed parts."""
-    if isinstance(content, list):
-        return "".join(
-            str(part.get("text", ""))
-            for part in content
-            if isinstance(part, dict) and part.get("type") == "text"
-        )
-    return content if isinstance(content, str) else ""
-
-
-def _usage(completion: ChatCompletion, text: str) -> tuple[Usage, int]:
+def _usage(completion: ChatCompletion, said_something: bool) -> tuple[Usage, int]:
     """Token counts, and how many input tokens were written to the cache (a part of the input)."""
     raw = completion.usage
     prompt_details = getattr(raw, "prompt_tokens_details", None)
@@ -189,7 +203,7 @@ def _usage(completion: ChatCompletion, text: str) -> tuple[Usage, int]:
         # No prompt has 0 tokens and no text has 0: servers that do not count send zeros.
         input_tokens=count(getattr(raw, "prompt_tokens", None)) or None,
         cached_input_tokens=count(getattr(prompt_details, "cached_tokens", None)),
-        output_tokens=None if output == 0 and text else output,
+        output_tokens=None if output == 0 and said_something else output,
         reasoning_tokens=count(getattr(output_details, "reasoning_tokens", None)),
     )
     return usage, count(getattr(prompt_details, "cache_write_tokens", None)) or 0

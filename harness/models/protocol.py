@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 
 
 class Model(Protocol):
-    """Something that answers prompts."""
+    """Something that answers prompts.
+
+    Where it has them, three more properties are used: `ignored_parameters` (sampling parameters that it was
+    found not to take), `price` (prices.Price, or None), and `recorded` (True: nothing is asked or paid).
+    """
 
     @property
     def name(self) -> str:

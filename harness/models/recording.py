@@ -1,7 +1,8 @@
 """Recordings: folders of real replies, each with the whole prompt that it answers.
 
     recording.json                             what was recorded, and from which tasks and skills
-    replies/<task, / as __>/<arm>/<k>.json     repeat k; <k>-turn<n>.json for later turns
+    replies/<task, / as __>/<arm>/<k>.json     repeat k; <k>-turn<n>.json for later turns, and
+                                               <k>[-turn<n>]-step<m>.json for later steps of a turn
 
 Owns: the files, and the proof that a prompt is the one that was recorded. Does not own: looking a
 reply up (replay.py). Invariant: a recording that loads has no prompt that differs from its digest.
@@ -20,8 +21,9 @@ from pydantic import ValidationError, model_validator
 
 from harness.atomic import write_atomically
 from harness.errors import UsageError
+from harness.models.prices import Price
 from harness.models.protocol import Model
-from harness.records import Message, Record, Reply, Request, Sampling
+from harness.records import Message, Record, Reply, Request, Sampling, Tool
 
 MANIFEST: Final = "recording.json"
 RECORDING_SCHEMA_VERSION: Final = 1
@@ -29,7 +31,7 @@ USE_FROZEN_COPIES: Final = (
     "Run `liftbench eval` with the recording's own frozen copies of task and skill, or record anew"
 )
 
-_STEM = re.compile(r"(?P<repeat>\d+)(?:-turn(?P<turn>[1-9]\d*))?")
+_STEM = re.compile(r"(?P<repeat>\d+)(?:-turn(?P<turn>[1-9]\d*))?(?:-step(?P<step>[1-9]\d*))?")
 _SAFE_NAME = re.compile(r"\w[\w.+-]*")
 
 _R = TypeVar("_R", bound=Record)
@@ -58,13 +60,18 @@ class RecordedReply(Record):
     """One reply and the prompt that it answers."""
 
     prompt: tuple[Message, ...]
+    tools: tuple[Tool, ...] = ()
+    """That the model could call."""
     prompt_digest: str
+    """Over both."""
     reply: Reply
 
     @model_validator(mode="after")
     def _digest_fits(self) -> Self:
         # Through Request, so that there is one definition of a prompt's digest.
-        request = Request(messages=self.prompt, sampling=Sampling(), task="", arm="", repeat=0)
+        request = Request(
+            messages=self.prompt, sampling=Sampling(), task="", arm="", repeat=0, tools=self.tools
+        )
         if request.prompt_digest != self.prompt_digest:
             raise ValueError("the prompt was changed after it was recorded (its digest differs)")
         return self
@@ -80,6 +87,7 @@ class ReplyKey:
     """Arm kind or Arm.id; only the recorder gives it a meaning."""
     repeat: int
     turn: int
+    step: int = 0
 
 
 @dataclass(frozen=True)
@@ -132,11 +140,9 @@ def load(folder: Path) -> Recording:
     for path in sorted((folder / "replies").glob("*/*/*.json")):
         stem = _STEM.fullmatch(path.stem)
         if stem is None:
-            raise UsageError(f"{path} is no reply: expected <repeat>.json or <repeat>-turn<n>.json")
-        key = ReplyKey(
-            path.parts[-3], path.parts[-2], int(stem["repeat"]), int(stem["turn"]) if stem["turn"] else 0
-        )
-        replies[key] = _read(path, RecordedReply)
+            raise UsageError(f"{path} is no reply: expected <repeat>[-turn<n>][-step<m>].json")
+        numbers = (int(stem[name] or 0) for name in ("repeat", "turn", "step"))
+        replies[ReplyKey(path.parts[-3], path.parts[-2], *numbers)] = _read(path, RecordedReply)
     return Recording(folder, manifest, replies)
 
 
@@ -147,21 +153,23 @@ def task_folder(task: str) -> str:
 
 def reply_path(folder: Path, request: Request, arm: str) -> Path:
     """Where the reply to a request is kept."""
-    later = f"-turn{request.turn}" if request.turn else ""
-    return (
-        folder / "replies" / task_folder(request.task) / _safe(arm, "arm") / f"{request.repeat}{later}.json"
-    )
+    turn = f"-turn{request.turn}" if request.turn else ""
+    step = f"-step{request.step}" if request.step else ""
+    name = f"{request.repeat}{turn}{step}.json"
+    return folder / "replies" / task_folder(request.task) / _safe(arm, "arm") / name
 
 
 def write_reply(folder: Path, request: Request, arm_kind: str, reply: Reply) -> Path:
-    """Store one reply, atomically; an older reply of the same trial and turn is replaced.
+    """Store one reply, atomically; an older reply of the same trial, turn and step is replaced.
 
-    Raises UsageError when a first turn is there already with another prompt: two recordings do not
-    share a folder. (Prompts of later turns hold compiler output and may differ when repeated.)
+    Raises UsageError when a first prompt is there already and differs: two recordings do not share a
+    folder. (Prompts of later turns and steps hold what came before, and may differ when repeated.)
     """
     _refuse_other_prompt(folder, request, arm_kind)
     path = reply_path(folder, request, arm_kind)
-    entry = RecordedReply(prompt=request.messages, prompt_digest=request.prompt_digest, reply=reply)
+    entry = RecordedReply(
+        prompt=request.messages, tools=request.tools, prompt_digest=request.prompt_digest, reply=reply
+    )
     _write(path, entry)
     return path
 
@@ -181,6 +189,16 @@ class RecordingModel:
         """The inner model's."""
         return self._inner.name
 
+    @property
+    def ignored_parameters(self) -> frozenset[str]:
+        """The inner model's."""
+        return getattr(self._inner, "ignored_parameters", frozenset())
+
+    @property
+    def price(self) -> Price | None:
+        """The inner model's."""
+        return getattr(self._inner, "price", None)
+
     def complete(self, request: Request) -> Reply:
         """The inner model's reply, kept before it is handed on."""
         # Before the reply is paid for. The folder is the arm's id: two skills are two arms of one kind.
@@ -192,7 +210,7 @@ class RecordingModel:
 
 def _refuse_other_prompt(folder: Path, request: Request, arm: str) -> None:
     path = reply_path(folder, request, arm)
-    if request.turn > 0 or not path.exists():
+    if request.turn > 0 or request.step > 0 or not path.exists():
         return
     if _read(path, RecordedReply).prompt_digest != request.prompt_digest:
         raise RecordingMismatch(f"{path} holds the reply to another prompt: name a new folder")

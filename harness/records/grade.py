@@ -10,11 +10,13 @@ from pydantic import Field, model_validator
 from harness.outcome import Stage, Verdict
 from harness.records.base import SCHEMA_VERSION, Protocol, Record, Target
 from harness.records.build import BuildResult
+from harness.records.evidence import Evidence, PhysicalLimit, SanitizerRun
 from harness.records.project import Finding
+from harness.records.telemetry import BlockTelemetry
 
 
 class WorkloadCheck(Record):
-    """Correctness on one workload, over all its calls."""
+    """Correctness in one case (a workload, a dtype, a kind of values, a layout), over all its calls."""
 
     workload: str
     dtype: str
@@ -25,16 +27,32 @@ class WorkloadCheck(Record):
     """What worst_error may be: 1, or 4 x the error of the reference where that is more and was needed."""
     worst_absolute: float | None
     finding: Finding | None
+    values: str = "task"
+    """`task`: what the task's make_inputs draws; `integers`: the exact lane; else an adversarial kind."""
+    layout: str = "contiguous"
+    """How operands lay in memory."""
+    hidden: bool = False
+    """The shape was drawn when the project was graded."""
+    dims: dict[str, int] | None = None
+    """Sizes; None in records of before hidden shapes."""
+    where: tuple[int, ...] | None = None
+    """Index of the worst element, where values were out of tolerance."""
+    output: str | None = None
+    """The output that `where` is an index of."""
+    skipped: str | None = None
+    """Why values were not judged, such as a truth that the dtype cannot hold."""
 
 
 class CheckResult(Record):
-    """Correctness over all workloads."""
+    """Correctness over all workloads: one entry per case."""
 
     workloads: tuple[WorkloadCheck, ...]
     finding: Finding | None
     """The first failure; None exactly when everything passed."""
     not_run: tuple[str, ...] = ()
     """Workloads after a failure that ended the worker."""
+    precision: Literal["strict", "tf32"] | None = None
+    """The lane for float32: `strict`, or `tf32` where the task allows it."""
 
 
 class Spread(Record):
@@ -56,14 +74,31 @@ class Lane(Record):
     inside: Spread
     """The worker's own figures: forgeable where the worker runs a student's code."""
     outside_us: float
-    """Judge's total / calls, less the null project's constant."""
+    """Judge's total / calls, less the null project's constant; for references less the copy of the results
+    into the judge's buffers too."""
     constant_us: float
-    """5th percentile of the null project's figure in the same lane."""
+    """What the null project's reveals of the same sizes cost, per call: 5th percentile in the same lane."""
     uncertainty_us: float
-    """u = max(10 %, 3 sigma, 2 us): the most that a forged in-process figure can gain unnoticed."""
+    """u = max(10 %, 3 sigma, 2 us a reveal): a claim further below is false."""
+    lowest_us: float | None = None
+    """The least claim that is used: the lower quartile of the reveals, less max(10 %, the null project's
+    quartile above c05 and 2 us a reveal); None where that is more than a quarter of it. What a forged
+    in-process figure can gain unnoticed."""
+    claimed: bool = True
+    """The worker made a well-formed claim for every reveal; else `inside` repeats the outside figure."""
     matched: bool
-    """The in-process mean is used: it lies within u of the outside figure and not below half of that
-    figure's lower quartile (or the worker runs only our code)."""
+    """The in-process mean is used: it lies between `lowest_us` and the outside figure plus u (or the worker
+    runs only our code)."""
+
+
+class Secondary(Record):
+    """A figure beside the score, claimed by the worker and never ranked."""
+
+    mode: Literal["graph", "queued", "warm"]
+    """CUDA graph replay; launches enqueued behind a held stream; the same operands again."""
+    claimed_us: float
+    """Per call."""
+    calls: int
 
 
 class ContenderTiming(Record):
@@ -75,11 +110,14 @@ class ContenderTiming(Record):
     lane: Literal["call", "batch"]
     """The lane that is scored: `call`, unless the workload is clock-limited."""
     score_us: float
-    """The in-process mean of the scored lane where it is matched, else the larger of the two."""
+    """In the scored lane: the in-process mean where it is matched, else the larger of the two; for a
+    reference the figure of the clock that its student is scored by."""
     latency_us: float
-    """L: mean time from the worker's `done` until it is frozen for the snapshot."""
+    """L: mean time from the worker's `done` until nothing can change the snapshot: it is frozen, or (on a
+    device) the copy is complete."""
     flags: tuple[str, ...] = ()
-    """`clock_mismatch`, `clock-limited`."""
+    """`clock_mismatch`, `outside_clock` (the clock is too coarse for claims to count), `clock-limited`."""
+    secondary: tuple[Secondary, ...] = ()
 
     @property
     def scored_lane(self) -> Lane:
@@ -95,6 +133,8 @@ class Ratio(Record):
     high: float | None
     n: int
     """Independent log ratios behind it (blocks in `quick`, process pairs in `full`)."""
+    unit: Literal["blocks", "process pairs"] = "blocks"
+    """What n counts. An interval over blocks of one process leaves out how processes differ."""
 
     @property
     def distinguishable(self) -> bool:
@@ -113,11 +153,18 @@ class WorkloadTiming(Record):
     references: tuple[ContenderTiming, ...]
     speedup: Ratio
     """Against the fastest reference timed."""
+    clock: Literal["inside", "outside"] = "inside"
+    """Which clock both sides of the ratio are by: `outside` where the student's claims are not used. Where
+    they contradict it (`clock_mismatch`), references have the smaller of their two figures."""
     bytes_moved: int
     """Unique bytes of all operands."""
     flops: int | None = None
     speed_of_light: float | None = None
     """Fraction of the limit reached; None where the limit of this machine is unknown."""
+    physics: PhysicalLimit | None = None
+    """The limit itself; None where speed_of_light is."""
+    telemetry: tuple[BlockTelemetry, ...] = ()
+    """What else the machine did, block by block, dropped ones too."""
 
 
 class TimingResult(Record):
@@ -127,9 +174,43 @@ class TimingResult(Record):
     speedup: Ratio
     """Geometric mean over the timed workloads, paired by block."""
     flags: tuple[str, ...] = ()
-    """`noisy host`, `clock_mismatch`, `clock-limited`."""
+    """`noisy host`, `clock_mismatch`, `outside_clock`, `clock-limited`, `cheaper in batches` (work of many
+    sets may have been fused), `interval not reached`, `above the
+    limit`, `suspiciously fast`."""
+    notes: tuple[str, ...] = ()
+    """What was not measured, and why."""
+    transport: str = "memfd"
+    """How memory is shared with workers: `memfd`, `cuda-vmm` or `cuda-ipc`."""
+    transport_facts: dict[str, str] = Field(default_factory=dict)
     finding: Finding | None = None
     """Set when timing found a cheat or the worker died."""
+
+
+class KernelBenchScore(Record):
+    """A converted KernelBench problem's project by KernelBench's own rules: shown, never ranked by us."""
+
+    trials: int
+    passed: int
+    """Trials whose outputs were allclose to eager PyTorch's."""
+    correct: bool
+    """All trials passed."""
+    tolerance: float
+    """Absolute and relative."""
+    calls: int = 0
+    """How many calls the mean is of: 100 by the rule, fewer where they are slow."""
+    claimed_us: float | None = None
+    """Mean of a call by the worker's own account, which this rule trusts; None: not correct, or no claim."""
+    eager_us: float | None = None
+    """The same of eager PyTorch."""
+    message: str | None = None
+    """How the worker failed, where it did."""
+
+    @property
+    def speedup(self) -> float | None:
+        """Over eager PyTorch; None where it is not correct or was not timed."""
+        if not self.correct or not self.claimed_us or self.eager_us is None:
+            return None
+        return self.eager_us / self.claimed_us
 
 
 class Grade(Record):
@@ -144,13 +225,21 @@ class Grade(Record):
     protocol: Protocol
     verdict: Verdict
     stage: Stage
-    """Where the verdict fell: the failing stage, the first not run, or `time` when correct."""
+    """Where the verdict fell: the failing stage, the first not run, or, when correct, `time` (`check` where
+    timing was not asked for)."""
     finding: Finding
     flags: tuple[str, ...] = ()
-    """Of what the built library calls (BinaryCalls.flags), unless the task allows it; never a verdict."""
+    """Of what the built library calls and the traced call dispatches, unless the task allows it, and of
+    sanitizers that found something; never a verdict."""
     build: BuildResult | None = None
     check: CheckResult | None = None
     timing: TimingResult | None = None
+    evidence: Evidence | None = None
+    """What one traced call dispatched and launched; None when it was not asked for or not reached."""
+    sanitizers: tuple[SanitizerRun, ...] = ()
+    """Empty unless they were asked for."""
+    kernelbench: KernelBenchScore | None = None
+    """By KernelBench's own rules; None for other tasks, without timing, and where nothing could run."""
     sandbox: str
     sandbox_facts: dict[str, str] = Field(default_factory=dict)
     machine: str
@@ -172,9 +261,11 @@ class Grade(Record):
         if self.finding.verdict is not self.verdict:
             raise ValueError(f"cause {self.finding.cause} does not mean {self.verdict}")
         if self.verdict is Verdict.CORRECT and (
-            self.check is None or self.check.finding is not None or self.timing is None
+            self.check is None
+            or self.check.finding is not None
+            or (self.timing is None and self.stage is not Stage.CHECK)
         ):
-            raise ValueError("correct needs a passed check and a timing")
+            raise ValueError("correct needs a passed check, and a timing unless it ended with the check")
         if self.verdict is Verdict.INFRA:
             raise ValueError("infra is a failed attempt, not a grade")
         return self

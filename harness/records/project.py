@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from harness.outcome import POLICY, Cause, Verdict
 from harness.records.base import Record, digest_of
@@ -16,6 +16,12 @@ class Finding(Record):
     cause: Cause
     message: str
     """What happened, where, and what was expected; first line stands alone."""
+
+    @field_validator("message")
+    @classmethod
+    def _writable(cls, message: str) -> str:
+        """It may quote a student, whose lone surrogates are text in Python and in JSON but not in UTF-8."""
+        return message.encode(errors="replace").decode()
 
     @property
     def verdict(self) -> Verdict:

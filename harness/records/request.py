@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, Self
 
-from pydantic import field_validator, model_validator
+from pydantic import Field, JsonValue, field_validator, model_validator
 
 from harness.records.base import Record, digest_of
 
@@ -20,6 +20,8 @@ class Skill(Record):
     """Relative paths of all files, sorted."""
     digest: str
     """Over all files, paths and bytes."""
+    documents: dict[str, str] = Field(default_factory=dict, repr=False)
+    """Text files by path, SKILL.md whole: what a student may ask for where delivery is `disclosed`."""
 
 
 class Arm(Record):
@@ -34,7 +36,7 @@ class Arm(Record):
     def id(self) -> str:
         """Short and stable: the kind, then 8 hex digits where a skill or delivery matters."""
         if self.kind == "without_skill":
-            return "without_skill"
+            return "without_skill" if self.delivery == "body" else "without_skill-disclosed"
         return f"{self.kind}-{digest_of([list(self.skills), self.delivery])[:8]}"
 
     @model_validator(mode="after")
@@ -80,11 +82,41 @@ class ModelSpec(Record):
         return self
 
 
+class Tool(Record):
+    """A function that a model may call instead of answering."""
+
+    name: str
+    description: str
+    parameters: dict[str, JsonValue]
+    """JSON schema of its arguments."""
+
+
+class ToolCall(Record):
+    """A model's call of a tool, as it wrote it."""
+
+    id: str
+    name: str
+    arguments: str
+    """JSON text, unchecked."""
+
+
 class Message(Record):
     """One message of a conversation."""
 
-    role: Literal["system", "user", "assistant"]
+    role: Literal["system", "user", "assistant", "tool"]
     content: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    """Of an assistant."""
+    tool_call_id: str | None = None
+    """Which call a tool's message answers."""
+
+    @model_validator(mode="after")
+    def _fits_role(self) -> Self:
+        if self.tool_calls and self.role != "assistant":
+            raise ValueError("only an assistant calls tools")
+        if (self.tool_call_id is not None) != (self.role == "tool"):
+            raise ValueError("a tool's message, and no other, says which call it answers")
+        return self
 
 
 class Request(Record):
@@ -97,11 +129,18 @@ class Request(Record):
     """Arm.id; never part of the prompt."""
     repeat: int
     turn: int = 0
+    step: int = 0
+    """Within a turn: how many replies before this one only called tools."""
+    tools: tuple[Tool, ...] = ()
 
     @property
     def prompt_digest(self) -> str:
-        """Over the messages only: what the student reads."""
-        return digest_of([[m.role, m.content] for m in self.messages])
+        """Over the messages, and the tools where there are any: what the student reads."""
+        read: list[object] = [[m.role, m.content] for m in self.messages]
+        calls = [[m.tool_call_id, [c.model_dump() for c in m.tool_calls]] for m in self.messages]
+        if self.tools or any(call != [None, []] for call in calls):
+            read = [read, calls, [tool.model_dump(mode="json") for tool in self.tools]]
+        return digest_of(read)
 
 
 class Usage(Record):
@@ -117,7 +156,9 @@ class Reply(Record):
     """What a model answered."""
 
     text: str
-    stop: Literal["end", "length", "refusal", "other"]
+    stop: Literal["end", "length", "refusal", "tool", "overflow", "other"]
+    """`tool`: it waits for the results of its calls; `overflow`: the provider refused the prompt as too long
+    for the model's context, and there is no text."""
     model_label: str
     """The model as the provider (or the recording) names it."""
     created: str
@@ -127,6 +168,7 @@ class Reply(Record):
     latency_s: float | None = None
     recorded: bool = False
     """Replayed from a recording rather than asked now."""
+    tool_calls: tuple[ToolCall, ...] = ()
 
     @field_validator("text")
     @classmethod

@@ -21,11 +21,53 @@ class Operand(Record):
     """A torch dtype name, or `$dtype` for the workload's dtype."""
     mask: str | None = None
     """For `partial`: name of the boolean `in` operand of the same shape."""
+    touched: str | None = None
+    """How many elements a call touches, over dims, where an index chooses them (an embedding table, a paged
+    cache); None: all. For the speed of light alone."""
+    keyword: bool = False
+    """Passed by name: the parameters of a module, of which there may be many."""
+
+    @model_validator(mode="after")
+    def _only_inputs_by_name(self) -> Self:
+        if self.keyword and self.role != "in":
+            raise ValueError(f"operand {self.name}: only an `in` operand can be passed by name")
+        return self
 
     @model_validator(mode="after")
     def _mask_only_for_partial(self) -> Self:
         if (self.role == "partial") != (self.mask is not None):
             raise ValueError(f"operand {self.name}: `mask` is needed by, and only for, role partial")
+        return self
+
+
+Values = Literal[
+    "normal", "tiny", "large", "offset", "outlier", "constant", "sorted", "reversed", "ties",
+    "nan", "inf", "denormal", "negative_zero",
+]  # fmt: skip
+"""Kinds of adversarial values (judge/values.py makes them from what `make_inputs` gives)."""
+ANY_TASK: tuple[Values, ...] = ("sorted", "reversed", "ties")
+"""Kinds that take every value from those that `make_inputs` drew: safe whatever an op asks of its inputs."""
+PROMISED: frozenset[Values] = frozenset({"nan", "inf", "denormal", "negative_zero"})
+"""Kinds that occur only where the task names them, and then stand in the prompt."""
+Arrangement = Literal["contiguous", "transposed", "stepped", "expanded", "misaligned"]
+"""How operands lie in memory."""
+Range = tuple[int, int] | tuple[int, int, int]
+"""Lowest value, highest value (inclusive), step (1 where left out)."""
+
+
+class Hidden(Record):
+    """What shapes may be drawn when a project is graded, from a secret seed."""
+
+    dims: dict[str, Range]
+    """Every dim of the workloads."""
+
+    @model_validator(mode="after")
+    def _ranges_hold_something(self) -> Self:
+        for name, (low, high, *step) in self.dims.items():
+            if low < 0 or high < low or (step and step[0] < 1):
+                raise ValueError(
+                    f"hidden.dims.{name}: [low, high, step] needs 0 <= low <= high and step >= 1"
+                )
         return self
 
 
@@ -44,6 +86,10 @@ class Workload(Record):
     scalars: dict[str, float | int | bool] = Field(default_factory=dict)
     timed: bool = False
     """Whether speed is measured on it; every workload is checked."""
+    target: Target | None = None
+    """Only for this target (sizes of real models for a GPU, small ones for a CPU); None: for both."""
+    source: str | None = None
+    """The model or paper that the sizes come from; not in the prompt."""
 
 
 class Task(Record):
@@ -72,6 +118,22 @@ class Task(Record):
     library_calls: Literal["forbid", "flag", "allow"] = "flag"
     """What it means when a project's library calls PyTorch operators that compute, cuBLAS or the like:
     a failure (the student is told beforehand), a flag beside the result, or nothing."""
+    hidden: Hidden | None = None
+    """Shapes drawn at grading time; scalars are those of one of the workloads. None: no hidden shapes."""
+    values: tuple[Values, ...] = ANY_TASK
+    """Adversarial values that the op takes, beside what `make_inputs` draws."""
+    keep: tuple[str, ...] = ()
+    """Operands whose values are never made adversarial: masks, probabilities, indices."""
+    layouts: tuple[Arrangement, ...] = ("contiguous",)
+    """How operands may lie in memory. Contiguous always occurs; the prompt names the others."""
+    exact: bool = False
+    """Sums of small integers are representable: also checked on inputs from {-1, 0, 1}, for equality."""
+    precision: Literal["strict", "tf32"] = "strict"
+    """`strict`: float32 is float32 throughout; `tf32`: products may be rounded to TF32."""
+    nondeterminism: float = Field(default=0.0, ge=0.0, lt=1.0)
+    """Equal inputs may give outputs that differ by this times (|value| + RMS of its row); 0: equal bytes."""
+    also: Literal["kernelbench"] | None = None
+    """Whose own score is computed beside ours: of a task that was converted from another benchmark."""
     digest: str
     """Over task.toml and reference.py, byte for byte."""
 
@@ -85,6 +147,10 @@ class Task(Record):
         """The Python package that the project must export."""
         return self.package.replace("-", "_")
 
+    def workloads_for(self, target: Target) -> tuple[Workload, ...]:
+        """What it is checked on for `target`, in the order of task.toml."""
+        return tuple(w for w in self.workloads if w.target in (None, target))
+
     @property
     def outputs(self) -> tuple[Operand, ...]:
         """Operands whose contents the judge checks, in call order."""
@@ -95,10 +161,14 @@ class Task(Record):
         roles = [o.role == "out" for o in self.operands]
         if roles != sorted(roles, reverse=True):
             raise ValueError(f"task {self.name}: `out` operands come first")
+        by_keyword = [o.keyword for o in self.operands]
+        if by_keyword != sorted(by_keyword):
+            raise ValueError(f"task {self.name}: operands that are passed by name come last")
         if not any(o.role != "in" for o in self.operands):
             raise ValueError(f"task {self.name}: nothing is written")
-        if not any(w.timed for w in self.workloads):
-            raise ValueError(f"task {self.name}: no workload is timed")
+        for target in self.dtypes:
+            if not any(w.timed for w in self.workloads_for(target)):
+                raise ValueError(f"task {self.name}: no workload is timed for {target}")
         by_name = {o.name: o for o in self.operands}
         for operand in self.operands:
             mask = by_name.get(operand.mask or "")
@@ -108,6 +178,25 @@ class Task(Record):
                 raise ValueError(
                     f"task {self.name}: the mask of {operand.name} must be an `in` operand, bool, same shape"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _check_section(self) -> Self:
+        known = {o.name for o in self.operands}
+        if not set(self.keep) <= known:
+            raise ValueError(
+                f"task {self.name}: `keep` names unknown operands {sorted(set(self.keep) - known)}"
+            )
+        for workload in self.workloads:
+            if self.hidden is not None and set(self.hidden.dims) != set(workload.dims):
+                raise ValueError(
+                    f"task {self.name}: hidden.dims has {sorted(self.hidden.dims)}, "
+                    f"workload {workload.name} has {sorted(workload.dims)}"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> Self:
         names = [o.name for o in self.operands] + [s.name for s in self.scalars]
         if len(set(names)) != len(names):
             raise ValueError(f"task {self.name}: operand and scalar names repeat")

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from typing import Literal, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from harness.outcome import POLICY, Cause, Verdict
 from harness.records.base import SCHEMA_VERSION, Protocol, Record, Target, digest_of
 from harness.records.grade import Grade
 from harness.records.request import Arm, ModelSpec, Reply, Sampling
+
+
+class Step(Record):
+    """A reply that only asked for files, before the reply that ended its turn."""
+
+    prompt_digest: str
+    reply: Reply
+    reads: tuple[str, ...]
+    """What it was given, as `skill/path`, in order; a call that named nothing there is is left out."""
 
 
 class Turn(Record):
@@ -22,6 +31,16 @@ class Turn(Record):
     """Project digest."""
     grade: Grade | None
     """None when grading failed for a reason of ours (TrialRecord.infra says which)."""
+    steps: tuple[Step, ...] = ()
+    """Requests for files before `reply`; charged like it."""
+    kept: bool = False
+    """The project of the turn before stands, and its grade here again: the student kept it, or what it asked
+    for no longer fitted into its context."""
+
+    @property
+    def replies(self) -> tuple[Reply, ...]:
+        """Everything the student said in this turn: what was paid for."""
+        return (*(step.reply for step in self.steps), self.reply)
 
 
 class TrialKey(Record):
@@ -48,6 +67,8 @@ class InfraFailure(Record):
     message: str
     at: str
     """UTC, ISO 8601."""
+    project: str | None = None
+    """Digest of the project that ran on a device that was well before and was not any more."""
 
     @model_validator(mode="after")
     def _is_ours(self) -> Self:
@@ -133,6 +154,8 @@ class RunConfig(Record):
     """The primary metric, fixed before the run."""
     seed: int
     """Of the order of trials; nothing secret is drawn from it."""
+    alpha: float = Field(default=0.05, gt=0.0, le=0.05)
+    """Level of the decision: 0.05 / 2^k where a skill's lineage looks at the same split for the k-th time."""
 
 
 class RunLock(Record):
@@ -150,6 +173,8 @@ class RunLock(Record):
     machine: MachineFacts
     image: str | None = None
     """Sandbox image digest, where there is one."""
+    leaked: dict[str, str] = Field(default_factory=dict)
+    """Task id to where a skill repeats its reference or expert project: left out of every comparison."""
 
 
 class RunRecord(Record):

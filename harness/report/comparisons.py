@@ -15,47 +15,21 @@ from typing import Final
 from harness import stats
 from harness.decision import Decision, decide
 from harness.records import Arm, RunConfig
+from harness.report.clean import clean
+from harness.report.detectable import detected
+from harness.report.error_classes import error_classes
 from harness.report.figures import plural
-from harness.report.metrics import TESTED, Metric, metrics_for
-from harness.report.records import ArmSummary, Comparison, Conclusion, Gap, MetricRow
-from harness.report.rows import fast_points, metric_row
+from harness.report.metrics import TESTED, Metric
+from harness.report.records import ArmSummary, Comparison, Conclusion, MetricRow, TurnPoint
+from harness.report.rows import fast_points, kernelbench_points, metric_row, pass_lifts
 from harness.report.scoring import Score
+from harness.report.spending import spending
+from harness.report.study import Study, look_of
+from harness.report.transitions import transitions
+from harness.report.turns import turn_points
 
-MINIMUM_FAMILIES: Final = 6
 SKEWED_BELOW: Final = 20  # below, the t interval of `deployed` (mass at 0) covers less than it says [own]
 _INFRA_ALPHA: Final = 0.05
-
-
-@dataclass(frozen=True)
-class Study:
-    """What all comparisons of a run share."""
-
-    config: RunConfig
-    scores: Mapping[tuple[str, str], Sequence[Score]]
-    """By model and arm."""
-    summaries: Mapping[tuple[str, str], ArmSummary]
-    build_gap: Gap | None
-    check_gap: Gap | None
-
-    @property
-    def metrics(self) -> tuple[Metric, ...]:
-        """In the order in which they are shown."""
-        return metrics_for(self.config.repeats)
-
-    @property
-    def primary(self) -> Metric:
-        """The metric that the decision rests on."""
-        return next(m for m in self.metrics if m.name == self.config.metric)
-
-    def gap(self, metric: str) -> Gap | None:
-        """Why a metric was not measured."""
-        return self.build_gap if metric == "compiles" else self.check_gap
-
-    def lift(self, metric: Metric, model: str, treatment: Arm, control: Arm) -> stats.Lift | None:
-        """None when the metric was not measured in this run."""
-        if self.gap(metric.name):
-            return None
-        return metric.lift(self.scores[model, treatment.id], self.scores[model, control.id])
 
 
 @dataclass(frozen=True)
@@ -130,13 +104,14 @@ def _conclude(study: Study, contrast: Contrast, p_adjusted: float | None) -> Con
         decision = Decision("inconclusive", why)
     elif not lift.n_families:
         decision = Decision("inconclusive", "no task has a scored trial in both arms")
-    elif lift.n_families < MINIMUM_FAMILIES:
-        why = f"too few families ({lift.n_families} of at least {MINIMUM_FAMILIES})"
+    elif lift.n_families < study.minimum_families:
+        why = f"too few families ({lift.n_families} of at least {study.minimum_families})"
         decision = Decision("inconclusive", why)
     else:
         decision = decide(
             lift,
-            minimum_families=MINIMUM_FAMILIES,
+            minimum_families=study.minimum_families,
+            alpha=study.config.alpha,
             blocked=contrast.blocked,
             placebo=contrast.placebo_lift,
             p_adjusted=p_adjusted,
@@ -144,11 +119,28 @@ def _conclude(study: Study, contrast: Contrast, p_adjusted: float | None) -> Con
     reason = decision.reason
     if study.primary.unit == "ratio":  # decided on logs, where no change is 0; the reader sees ratios
         reason = reason.replace("excludes 0", "excludes x1").replace("includes 0", "includes x1")
-    return Conclusion(decision=decision.decision, metric=metric, reason=reason, p_adjusted=p_adjusted)
+    return Conclusion(
+        decision=decision.decision,
+        metric=metric,
+        reason=reason,
+        p_adjusted=p_adjusted,
+        alpha=study.config.alpha,
+        look=look_of(study.config.alpha),
+    )
 
 
-def _caveats(row: MetricRow, sides: Sequence[ArmSummary]) -> Iterable[str]:
-    if row.metric == "deployed" and MINIMUM_FAMILIES <= row.n_families < SKEWED_BELOW:
+def _caveats(study: Study, row: MetricRow, sides: Sequence[ArmSummary]) -> Iterable[str]:
+    alpha = study.config.alpha
+    if (look := look_of(alpha)) is not None:
+        yield (
+            f"look {look} of this skill's lineage at these tasks: decided at alpha {alpha:g}, "
+            f"so that all looks together stay below 0.05"
+        )
+    if study.leaked:
+        named = ", ".join(f"{clean(task)} ({clean(where)})" for task, where in sorted(study.leaked.items()))
+        count = plural(len(study.leaked), "task")
+        yield f"{count} left out, as a skill repeats the reference: {named}"
+    if row.metric == "deployed" and study.minimum_families <= row.n_families < SKEWED_BELOW:
         yield (
             f"{row.n_families} families: below {SKEWED_BELOW} the deployed score is skewed, "
             "so its interval is approximate"
@@ -163,6 +155,11 @@ def _caveats(row: MetricRow, sides: Sequence[ArmSummary]) -> Iterable[str]:
         yield f"{plural(noisy, 'speedup')} timed on a noisy host: counted here, never ranked"
 
 
+def _controls(controls: Sequence[Arm], treatment: Arm) -> Sequence[Arm]:
+    """Those of the treatment's delivery, where there are any: else the ways of asking differ, too."""
+    return [arm for arm in controls if arm.delivery == treatment.delivery] or controls
+
+
 def _pairs(config: RunConfig) -> Iterable[tuple[str, Arm, Arm, Arm | None]]:
     """Model, treatment, control, placebo; as many placebos as skills go by order, else the first serves."""
     kinds: dict[str, list[Arm]] = defaultdict(list)
@@ -171,13 +168,15 @@ def _pairs(config: RunConfig) -> Iterable[tuple[str, Arm, Arm, Arm | None]]:
     treatments, placebos = kinds["with_skill"], kinds["placebo"]
     by_order = len(placebos) == len(treatments)
     for model in config.models:
-        for control in kinds["without_skill"] + kinds["old_skill"]:
-            for index, treatment in enumerate(treatments):
-                placebo = placebos[index if by_order else 0] if placebos else None
-                yield model.name, treatment, control, placebo
+        for kind in ("without_skill", "old_skill"):
+            for control in kinds[kind]:
+                for index, treatment in enumerate(treatments):
+                    if control in _controls(kinds[kind], treatment):
+                        placebo = placebos[index if by_order else 0] if placebos else None
+                        yield model.name, treatment, control, placebo
 
 
-def _comparison(study: Study, contrast: Contrast, p_adjusted: float | None) -> Comparison:
+def _comparison(study: Study, contrast: Contrast, made: Conclusion) -> Comparison:
     model, primary, placebo = contrast.model, study.config.metric, contrast.placebo
     treatment = study.scores[model, contrast.treatment.id]
     control = study.scores[model, contrast.control.id]
@@ -188,6 +187,8 @@ def _comparison(study: Study, contrast: Contrast, p_adjusted: float | None) -> C
     def row(metric: Metric, lift: stats.Lift | None, other: Sequence[Score]) -> MetricRow:
         p_holm, gap = holm.get(metric.name), study.gap(metric.name)
         return metric_row(metric, lift, treatment, other, primary=primary, p_holm=p_holm, gap=gap)
+
+    main, checked = contrast.lifts[primary], study.check_gap is None
 
     rows = tuple(row(metric, contrast.lifts[metric.name], control) for metric in study.metrics)
     placebo_scores = study.scores[model, placebo.id] if placebo else ()
@@ -200,16 +201,49 @@ def _comparison(study: Study, contrast: Contrast, p_adjusted: float | None) -> C
         label=sides[0].label,
         control_label=sides[1].label,
         rows=rows,
-        fast_p=() if study.check_gap else tuple(fast_points(treatment, control)),
+        fast_p=tuple(fast_points(treatment, control, study.confidence)) if checked else (),
+        kernelbench_fast_p=tuple(kernelbench_points(treatment, control)) if checked else (),
         placebo_row=row(study.primary, contrast.placebo_lift, placebo_scores) if placebo else None,
         infra_p=contrast.infra_p,
-        conclusion=_conclude(study, contrast, p_adjusted),
-        caveats=tuple(_caveats(next(r for r in rows if r.metric == primary), sides)),
+        conclusion=made,
+        spending=spending(treatment, control, contrast.lifts["correct"], study.config.alpha),
+        observed=detected(primary, main, study.config.alpha) if main else None,
+        transitions=transitions(treatment, control),
+        error_classes=error_classes(
+            treatment,
+            control,
+            study.config.alpha,
+            study.minimum_families,
+            built=study.build_gap is None,
+            checked=checked,
+        ),
+        passes=(
+            tuple(pass_lifts(treatment, control, study.config.repeats, study.confidence)) if checked else ()
+        ),
+        turns=_turns(study, contrast),
+        caveats=tuple(_caveats(study, next(r for r in rows if r.metric == primary), sides)),
     )
+
+
+def _turns(study: Study, contrast: Contrast) -> tuple[TurnPoint, ...]:
+    if study.gap(study.config.metric) is not None:
+        return ()
+    treatment = study.by_turn[contrast.model, contrast.treatment.id]
+    control = study.by_turn[contrast.model, contrast.control.id]
+    return tuple(turn_points(study.primary, treatment, control, study.confidence))
+
+
+def _concluded(study: Study) -> list[tuple[Contrast, Conclusion]]:
+    contrasts = [_contrast(study, *pair) for pair in _pairs(study.config)]
+    adjusted = _adjusted(contrasts, study.config.metric)
+    return [(c, _conclude(study, c, p)) for c, p in zip(contrasts, adjusted, strict=True)]
+
+
+def conclusions(study: Study) -> tuple[Conclusion, ...]:
+    """The decisions alone, in the order of `comparisons`."""
+    return tuple(made for _, made in _concluded(study))
 
 
 def comparisons(study: Study) -> tuple[Comparison, ...]:
     """One comparison per model, with_skill arm and control."""
-    contrasts = [_contrast(study, *pair) for pair in _pairs(study.config)]
-    adjusted = _adjusted(contrasts, study.config.metric)
-    return tuple(_comparison(study, c, p) for c, p in zip(contrasts, adjusted, strict=True))
+    return tuple(_comparison(study, contrast, made) for contrast, made in _concluded(study))

@@ -57,13 +57,24 @@ def change(unit: Unit, value: float | None) -> str:
     return signed_points(value) + " pts" if unit == "share" else "x" + ratio(value)
 
 
-def interval(row: MetricRow) -> str:
+def bounds(unit: Unit, low: float | None, high: float | None) -> str:
     """(+17, +35), (x1.11, x1.44) or n/a."""
-    if row.low is None or row.high is None:
+    if low is None or high is None:
         return NOT_AVAILABLE
-    if row.unit == "share":
-        return f"({signed_points(row.low)}, {signed_points(row.high)})"
-    return f"(x{ratio(row.low)}, x{ratio(row.high)})"
+    return f"({change(unit, low).removesuffix(' pts')}, {change(unit, high).removesuffix(' pts')})"
+
+
+def interval(row: MetricRow) -> str:
+    """The bounds of a row's lift."""
+    return bounds(row.unit, row.low, row.high)
+
+
+def per_usd(unit: Unit, value: float | None) -> str:
+    """Points, or per cent of a ratio, for a dollar that the skill costs more."""
+    if value is None:
+        return NOT_AVAILABLE
+    figure = f"{value:+,.0f}" if abs(value) >= 99.5 else f"{value:+.2g}"
+    return f"{figure} pts/$" if unit == "share" else f"{figure}%/$"
 
 
 def p_value(p: float | None) -> str:
@@ -91,6 +102,23 @@ def dollars(amount: float | None) -> str:
     if 0 < amount < 0.0001:
         return "<$0.0001"
     return f"${amount:.2f}" if amount >= 0.1 or amount == 0 else f"${amount:.2g}"
+
+
+def signed_dollars(amount: float) -> str:
+    """0.031 -> +$0.031; less than a hundredth of a cent is none."""
+    return dollars(0.0) if abs(amount) < 0.0001 else f"{'-' if amount < 0 else '+'}{dollars(abs(amount))}"
+
+
+def signed_count(count: float) -> str:
+    """3104.2 -> +3,104; above 9,999 in thousands."""
+    if abs(count) >= 9_999.5:
+        return f"{'-' if count < 0 else '+'}{tokens(abs(count))}"
+    return f"{round(count):+,d}" if round(count) else "0"
+
+
+def confidence(alpha: float) -> str:
+    """0.05 -> 95% CI, 0.025 -> 97.5% CI."""
+    return f"{100 * (1 - alpha):g}% CI"
 
 
 def seconds(duration: float | None) -> str:
@@ -134,7 +162,7 @@ def model_name(summary: Summary, name: str) -> str:
     provider, _, model = name.partition("/")
     labels = summary.replies.model_labels
     if provider == "replay" and len(labels) == 1 and len(summary.head.models) == 1:
-        model = labels[0].partition("/")[2]
+        model = labels[0].partition("/")[2] or labels[0]
     return clean(model or name)
 
 
@@ -158,7 +186,7 @@ def owed_line(owed: int, planned: int) -> str | None:
     """What is still owed; None when nothing is."""
     if not owed:
         return None
-    return f"{owed:,} of {plural(planned, 'planned trial')} not measured (time budget): resume to finish"
+    return f"{owed:,} of {plural(planned, 'planned trial')} not measured yet: resume to finish"
 
 
 def gap_line(summary: Summary) -> str | None:

@@ -23,6 +23,8 @@ from harness.report import figures as f
 from harness.report import kernels as k
 from harness.report import plots
 from harness.report.clean import clean
+from harness.report.curves import fast_curve, turn_curve
+from harness.report.headline import headlines
 from harness.report.records import ArmSummary, Comparison, MetricRow, Summary, TaskCell
 from harness.report.typeset import typeset
 
@@ -70,8 +72,8 @@ def question(summary: Summary) -> list[tuple[str, bool]]:
     return [piece for piece in pieces if piece[0]]
 
 
-def sentence(comparison: Comparison) -> str:
-    """The primary row in words."""
+def sentence(comparison: Comparison, confidence: str) -> str:
+    """The primary row in words; confidence as `95% CI`."""
     row = comparison.row(comparison.conclusion.metric)
     noun = {
         "deployed": "Deployed speed",
@@ -86,7 +88,7 @@ def sentence(comparison: Comparison) -> str:
     interval = "no interval"
     if row.low is not None and row.high is not None:
         low, high = (f.change(row.unit, end).removesuffix(" pts") for end in (row.low, row.high))
-        interval = f"95% CI {low} to {high}"
+        interval = f"{confidence} {low} to {high}"
     p = "" if row.p_value is None else f", p = {f.p_value(row.p_value)}".replace("= <", "< ")
     basis = f"{f.plural(row.n_families, 'family')}, {f.plural(row.n_tasks, 'task')}"
     change = f.change(row.unit, row.lift)
@@ -127,6 +129,18 @@ def _strip(summary: Summary, comparison: Comparison) -> Markup:
     return plots.speed_strip(arms)
 
 
+def _fast_curve(summary: Summary, comparison: Comparison) -> Markup:
+    sides = (("without", "control", comparison.control), ("with", "treatment", comparison.treatment))
+    return fast_curve(
+        [(name, kind, summary.arm(comparison.model, arm).fast_levels) for name, kind, arm in sides]
+    )
+
+
+def shades(share: float) -> str:
+    """The class of a cell of the heat table: the more of the trials, the darker."""
+    return f"heat-{sum(share >= step for step in (0.005, 0.03, 0.08, 0.15, 0.3))}"
+
+
 def _environment(summary: Summary) -> Environment:
     made = Environment(
         loader=FileSystemLoader(_TEMPLATES),
@@ -152,6 +166,10 @@ def _environment(summary: Summary) -> Environment:
         "interval": lambda row: typeset(f.interval(row)),
         "words": lambda value: str(value).replace("_", " "),
         "plural": f.plural,
+        "per_usd": lambda value, row: typeset(f.per_usd(row.unit, value)),
+        "points": lambda value: typeset(f.change("share", value)),
+        "lift": lambda cell, unit: typeset(f.change(unit, cell.lift)),
+        "bounds": lambda one, unit: typeset(f.bounds(unit, one.low, one.high)),
         "model": lambda name: f.model_name(summary, name),
         "when": _when,
         "url": lambda path: quote(path),
@@ -189,7 +207,9 @@ def render_html(summary: Summary) -> str:
             style=Markup((_TEMPLATES / "report.css").read_text(encoding="utf-8")),
             policy=f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'",
             question=question(summary),
-            sentence=sentence,
+            ci=f.confidence(summary.head.alpha),
+            sentence=lambda comparison: sentence(comparison, f.confidence(summary.head.alpha)),
+            headlines=[typeset(text) for text in headlines(summary)],
             adjusted=_adjusted,
             rate=_rate,
             per_correct=f.per_correct,
@@ -202,8 +222,11 @@ def render_html(summary: Summary) -> str:
             codes={verdict.value: code for verdict, code in CODES.items()},
             present={row.verdict.value for row in summary.trials},
             levels=plots.levels,
-            forest=plots.forest,
-            fast_curve=plots.fast_curve,
+            forest=lambda row: plots.forest(row, f.confidence(summary.head.alpha)),
+            fast_curve=lambda comparison: _fast_curve(summary, comparison),
+            arm_curve=lambda arm: fast_curve([("all", "treatment", arm.fast_levels)]),
+            turn_curve=turn_curve,
+            shades=shades,
             strip=lambda comparison: _strip(summary, comparison),
             causes=plots.causes(summary.failures, labels),
         )

@@ -33,13 +33,20 @@ class Metric:
     unit: Unit
     values: Callable[[Sequence[Score]], Iterable[Value]]
 
-    def lift(self, treatment: Sequence[Score], control: Sequence[Score]) -> stats.Lift:
-        """The paired lift of treatment over control."""
+    def lift(
+        self,
+        treatment: Sequence[Score],
+        control: Sequence[Score],
+        confidence: float = 0.95,
+        *,
+        tested: bool = True,
+    ) -> stats.Lift:
+        """The paired lift of treatment over control; a p value only where it is tested."""
         seen: list[stats.Observation] = []
         side: Literal["treatment", "control"]
         for side, scores in (("treatment", treatment), ("control", control)):
             seen += [stats.Observation(f, task, side, value) for f, task, value in self.values(scores)]
-        return stats.paired_lift(seen)
+        return stats.paired_lift(seen, confidence, tested=tested)
 
 
 def out(unit: Unit, value: float) -> float:
@@ -47,7 +54,9 @@ def out(unit: Unit, value: float) -> float:
     return value if unit == "share" else math.exp(value)
 
 
-def _by_trial(get: Callable[[Score], float | None]) -> Callable[[Sequence[Score]], Iterable[Value]]:
+def by_trial(get: Callable[[Score], float | None]) -> Callable[[Sequence[Score]], Iterable[Value]]:
+    """One value per trial that has one."""
+
     def values(scores: Sequence[Score]) -> Iterable[Value]:
         for score in scores:
             value = get(score)
@@ -74,6 +83,27 @@ def _by_task(
     return values
 
 
+def flag_metric(get: Callable[[Score], float | None]) -> Metric:
+    """A share of trials that has no row of its own."""
+    return Metric("correct", "", "share", by_trial(get))
+
+
+def pass_metric(k: int, estimator: Callable[[int, int, int], float]) -> Metric:
+    """pass@k or pass^k for any k."""
+    return Metric("pass_at_k", "", "share", _by_task(k, estimator))
+
+
+def family_means(values: Iterable[Value]) -> list[float]:
+    """Values of one arm, averaged by task and then by family."""
+    tasks: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for family, task, value in values:
+        tasks[family, task].append(value)
+    means: dict[str, list[float]] = defaultdict(list)
+    for (family, _), found in sorted(tasks.items()):
+        means[family].append(math.fsum(found) / len(found))
+    return [math.fsum(found) / len(found) for found in means.values()]
+
+
 def fast_values(threshold: float) -> Callable[[Sequence[Score]], Iterable[Value]]:
     """1 for a trial that is correct and faster than threshold, else 0."""
 
@@ -82,7 +112,7 @@ def fast_values(threshold: float) -> Callable[[Sequence[Score]], Iterable[Value]
             return None
         return float(score.speedup is not None and score.speedup > threshold)
 
-    return _by_trial(fast)
+    return by_trial(fast)
 
 
 def per_task_lifts(metric: Metric, a: Sequence[Score], b: Sequence[Score]) -> Iterable[Value]:
@@ -101,14 +131,14 @@ def per_task_lifts(metric: Metric, a: Sequence[Score], b: Sequence[Score]) -> It
 def metrics_for(repeats: int) -> tuple[Metric, ...]:
     """All metrics of a run, in the order in which they are shown."""
     once = (
-        Metric("compiles", "compiles", "share", _by_trial(lambda s: s.compiled)),
-        Metric("correct", "correct", "share", _by_trial(lambda s: s.correct)),
-        Metric("deployed", "deployed", "ratio", _by_trial(lambda s: s.deployed)),
+        Metric("compiles", "compiles", "share", by_trial(lambda s: s.compiled)),
+        Metric("correct", "correct", "share", by_trial(lambda s: s.correct)),
+        Metric("deployed", "deployed", "ratio", by_trial(lambda s: s.deployed)),
         Metric(
             "speedup_both_correct",
             "speedup where both correct",
             "ratio",
-            _by_trial(lambda s: s.log_speedup),
+            by_trial(lambda s: s.log_speedup),
         ),
         Metric("pass_at_1", "pass@1", "share", _by_task(1, stats.pass_at_k)),
     )

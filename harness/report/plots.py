@@ -1,8 +1,8 @@
-"""The report's figures: levels of both arms, lifts by family, fast_p, single speedups, causes.
+"""The report's figures: levels of both arms, lifts by family, single speedups, causes.
 
-Owns: what each figure shows and how it is laid out. Does not own: SVG details (svg.py), colours (the
-style sheet), numbers (Summary). Invariant: a value that does not exist is said in words, not drawn;
-an interval that leaves the axis is drawn with an open end.
+Owns: what each figure shows and how it is laid out. Does not own: lines per arm (curves.py), SVG details
+(svg.py), colours (the style sheet), numbers (Summary). Invariant: a value that does not exist is said in
+words, not drawn; an interval that leaves the axis is drawn with an open end.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from markupsafe import Markup
 
 from harness.report import figures as f
 from harness.report.clean import shorten
-from harness.report.records import Comparison, FailureGroup, FamilyLift, FastPoint, MetricRow, TrialRow
+from harness.report.records import Comparison, FailureGroup, FamilyLift, MetricRow, TrialRow
 from harness.report.svg import Axis, box, dot, figure, line, path, point_axis, ratio_axis, text
 from harness.report.typeset import typeset
 
 _WIDTH: Final = 460.0
-_LEFT: Final = 112.0
+_LEFT: Final = 126.0
 _RIGHT: Final = _WIDTH - 62.0
 _ROOM: Final = 36.0  # for a figure to the left of a dot at the axis' start
 
@@ -79,7 +79,7 @@ def _pair(row: MetricRow, axis: Axis, y: float) -> list[str]:
     ]
 
 
-def forest(row: MetricRow) -> Markup:
+def forest(row: MetricRow, confidence: str) -> Markup:
     """The lift of every family (dot), its tasks (small), and of all families (diamond)."""
     families = sorted(row.per_family, key=lambda family: -family.lift)
     if row.lift is None or not families:
@@ -96,7 +96,7 @@ def forest(row: MetricRow) -> Markup:
     for index, family in enumerate(families):
         marks += _family(row, family, axis, 24.0 + 22 * index)
     marks += _diamond(row, axis, bottom)
-    interval = "" if row.low is None else f", 95% CI {f.interval(row)}"
+    interval = "" if row.low is None else f", {confidence} {f.interval(row)}"
     label = f"Lift in {row.label} by family: all families {f.change(row.unit, row.lift)}{interval}"
     return figure(_WIDTH, bottom + 40, label, marks)
 
@@ -137,38 +137,6 @@ def _diamond(row: MetricRow, axis: Axis, y: float) -> list[str]:
         path(corners, "diamond", closed=True),
         text(_WIDTH - 4, y + 4, typeset(_bare(row, row.lift)), "figure strong", "end"),
     ]
-
-
-def fast_curve(points: Sequence[FastPoint]) -> Markup:
-    """Share of kernels that are correct and faster than a threshold, for both arms."""
-    if not points:
-        return Markup("")
-    left, right, top, bottom = 44.0, _WIDTH - 84.0, 14.0, 176.0
-    x, y = Axis(0.0, 2.0, left, right), Axis(0.0, 1.0, bottom, top)
-    marks = [line(left, y.at(s), right, y.at(s), "grid") for s in (0.0, 0.25, 0.5, 0.75, 1.0)]
-    marks += [text(left - 8, y.at(s) + 4, f"{100 * s:.0f}%", "tick", "end") for s in (0.0, 0.5, 1.0)]
-    marks.append(line(x.at(1.0), top, x.at(1.0), bottom, "zero"))
-    for point in points:
-        marks.append(
-            text(x.at(point.threshold), bottom + 18, typeset(f"{point.threshold:g}x"), "tick", "middle")
-        )
-    ends: list[tuple[float, str, str]] = []
-    for kind, name in (("control", "without"), ("treatment", "with")):
-        shares = [point.control if kind == "control" else point.treatment for point in points]
-        places = [(x.at(p.threshold), y.at(share)) for p, share in zip(points, shares, strict=True)]
-        marks.append(path(places, f"curve {kind}-line"))
-        for (px, py), share in zip(places, shares, strict=True):
-            marks.append(dot(px, py, 3.6, kind, f.percent(share)))
-        ends.append((places[-1][1], kind, f"{name} {f.percent(shares[-1])}"))
-    ends.sort()
-    gap = max(0.0, 15.0 - (ends[1][0] - ends[0][0])) / 2  # keep the two labels apart
-    for (end, kind, label), shift in zip(ends, (-gap, gap), strict=True):
-        strong = "figure strong" if kind == "treatment" else "figure"
-        marks.append(text(right + 10, end + 4 + shift, label, strong))
-    marks.append(
-        text((left + right) / 2, bottom + 36, "speedup that a correct kernel exceeds", "tick", "middle")
-    )
-    return figure(_WIDTH, bottom + 44, "Share of kernels correct and faster than each threshold", marks)
 
 
 def speed_strip(arms: Sequence[tuple[str, str, Sequence[TrialRow]]]) -> Markup:

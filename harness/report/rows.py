@@ -7,12 +7,12 @@ adjusted together, or the decision (comparisons.py). Invariant: an unmeasured ro
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Literal
 
 from harness import stats
-from harness.report.metrics import TESTED, THRESHOLDS, Metric, fast_values, out, per_task_lifts
-from harness.report.records import FamilyLift, FastPoint, Gap, MetricRow, TaskLift
+from harness.report.metrics import TESTED, THRESHOLDS, Metric, fast_values, out, pass_metric, per_task_lifts
+from harness.report.records import FamilyLift, FastPoint, Gap, KernelBenchPoint, MetricRow, PassLift, TaskLift
 from harness.report.scoring import Score
 
 _INTERVAL_TASKS: Final = 3  # two tasks give an interval of 12.7 standard errors: no use to anyone
@@ -75,10 +75,13 @@ def metric_row(
     )
 
 
-def fast_points(treatment: Sequence[Score], control: Sequence[Score]) -> Iterable[FastPoint]:
+def fast_points(
+    treatment: Sequence[Score], control: Sequence[Score], confidence: float
+) -> Iterable[FastPoint]:
     """The fast_p curve of both arms; nothing without a task in both."""
     for threshold in THRESHOLDS:
-        lift = Metric("correct", "", "share", fast_values(threshold)).lift(treatment, control)
+        metric = Metric("correct", "", "share", fast_values(threshold))
+        lift = metric.lift(treatment, control, confidence, tested=False)
         if lift.lift is None or lift.mean_with is None or lift.mean_without is None:
             return
         yield FastPoint(
@@ -89,3 +92,36 @@ def fast_points(treatment: Sequence[Score], control: Sequence[Score]) -> Iterabl
             low=lift.interval.low if lift.interval else None,
             high=lift.interval.high if lift.interval else None,
         )
+
+
+def kernelbench_points(treatment: Sequence[Score], control: Sequence[Score]) -> Iterable[KernelBenchPoint]:
+    """fast_p of both arms by KernelBench's own rules; nothing where an arm has no problem of theirs."""
+    arms = [[s.kernelbench for s in scores if s.kernelbench is not None] for scores in (control, treatment)]
+    if not all(arms):
+        return
+    shares = [stats.fast_p([speedup or None for speedup in arm], THRESHOLDS) for arm in arms]
+    for threshold, without, with_ in zip(THRESHOLDS, *shares, strict=True):
+        yield KernelBenchPoint(threshold=threshold, control=without, treatment=with_)
+
+
+def pass_lifts(
+    treatment: Sequence[Score], control: Sequence[Score], repeats: int, confidence: float
+) -> Iterable[PassLift]:
+    """pass@k and pass^k of both arms for every k up to repeats that a task in both arms has."""
+    estimators: dict[Literal["pass@k", "pass^k"], Callable[[int, int, int], float]]
+    estimators = {"pass@k": stats.pass_at_k, "pass^k": stats.pass_hat_k}
+    for k in range(1, repeats + 1):
+        for name, estimator in estimators.items():
+            lift = pass_metric(k, estimator).lift(treatment, control, confidence, tested=False)
+            if lift.lift is None or lift.mean_with is None or lift.mean_without is None:
+                return
+            yield PassLift(
+                estimator=name,
+                k=k,
+                control=lift.mean_without,
+                treatment=lift.mean_with,
+                lift=lift.lift,
+                low=lift.interval.low if lift.interval else None,
+                high=lift.interval.high if lift.interval else None,
+                n_tasks=lift.n_tasks,
+            )

@@ -14,10 +14,12 @@ from dataclasses import dataclass
 
 from harness import stats
 from harness.outcome import Cause, Verdict
-from harness.records import Grade, TrialRecord, Turn
+from harness.records import DiagnosticKind, Grade, Reply, TrialRecord, Turn
 from harness.report.clean import first_line
 from harness.report.records import Gap, Usages
 
+KERNELBENCH = "kernelbench_"
+"""How the ids of converted KernelBench problems begin (kernelbench/checkout.py)."""
 _REASONS: dict[Cause, str] = {
     Cause.NO_CUDA_DEVICE: "no CUDA device",
     Cause.NO_CUDA_TRANSPORT: "no CUDA transport",
@@ -43,6 +45,14 @@ class Score:
     distinguishable: bool
     noisy: bool
     usage: Usages
+    """Of every reply, those that only asked for files too."""
+    verdict: Verdict
+    cause: Cause
+    first_error: DiagnosticKind | None = None
+    """Kind of a failed build's first error."""
+    kernelbench: float | None = None
+    """Speedup by KernelBench's own rules, 0 where it is not correct by them; None: no problem of
+    KernelBench's, or not measured."""
 
     @property
     def deployed(self) -> float | None:
@@ -76,14 +86,18 @@ def total(usages: Iterable[Usages]) -> Usages:
 
 
 def usage_of(turns: Iterable[Turn]) -> Usages:
-    """Tokens and dollars of all turns."""
-    return total(
-        Usages(
-            input_tokens=turn.reply.usage.input_tokens,
-            output_tokens=turn.reply.usage.output_tokens,
-            cost_usd=turn.reply.cost_usd,
-        )
-        for turn in turns
+    """Tokens and dollars of every reply of all turns."""
+    return total(usage_of_reply(reply) for turn in turns for reply in turn.replies)
+
+
+def usage_of_reply(reply: Reply) -> Usages:
+    """Tokens and dollars of one reply; a prompt that was refused unread as too long costs nothing."""
+    if reply.stop == "overflow":
+        return Usages(input_tokens=0, output_tokens=0, cost_usd=0.0)
+    return Usages(
+        input_tokens=reply.usage.input_tokens,
+        output_tokens=reply.usage.output_tokens,
+        cost_usd=reply.cost_usd,
     )
 
 
@@ -92,6 +106,20 @@ def score(trial: TrialRecord, families: Mapping[str, str]) -> Score | None:
     grade = trial.grade
     if trial.verdict is Verdict.INFRA or grade is None:
         return None
+    return _score(trial, trial.turns, grade, families)
+
+
+def score_after(trial: TrialRecord, families: Mapping[str, str], turns: int) -> Score | None:
+    """What the trial counts for after so many turns; a trial that ended before stands as it ended."""
+    taken = trial.turns[:turns]
+    grades = [turn.grade for turn in taken if turn.grade is not None]
+    if trial.verdict is Verdict.INFRA or not grades:
+        return None
+    return _score(trial, taken, grades[-1], families)
+
+
+def _score(trial: TrialRecord, turns: Sequence[Turn], grade: Grade, families: Mapping[str, str]) -> Score:
+    build = grade.build if grade.verdict is Verdict.BUILD_FAILED else None
     ratio = grade.timing.speedup if grade.correct and grade.timing else None
     return Score(
         task=trial.key.task,
@@ -103,8 +131,21 @@ def score(trial: TrialRecord, families: Mapping[str, str]) -> Score | None:
         speedup=None if ratio is None else ratio.value,
         distinguishable=ratio is not None and ratio.distinguishable,
         noisy=grade.timing is not None and "noisy host" in grade.timing.flags,
-        usage=usage_of(trial.turns),
+        usage=usage_of(turns),
+        verdict=grade.verdict,
+        cause=grade.finding.cause,
+        first_error=build.diagnostics[0].kind if build and build.diagnostics else None,
+        kernelbench=_by_kernelbench(trial.key.task, grade),
     )
+
+
+def _by_kernelbench(task: str, grade: Grade) -> float | None:
+    """Their rate counts every problem: what could not be built or run is not correct."""
+    if not task.startswith(KERNELBENCH) or grade.correct is None:
+        return None
+    if grade.kernelbench is None:
+        return None if grade.correct else 0.0
+    return grade.kernelbench.speedup or 0.0
 
 
 def _gap(stopped: Sequence[Grade]) -> Gap | None:

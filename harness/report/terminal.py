@@ -7,7 +7,6 @@ than 80 columns; the same text with and without colour.
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable
 from typing import Final
 
@@ -15,20 +14,14 @@ from rich.console import Console
 from rich.text import Text
 
 from harness.report import figures as f
+from harness.report.details import Line, details, whole_run, wrapped
+from harness.report.headline import headline
 from harness.report.records import ArmSummary, Comparison, MetricRow, Summary
 
-Line = tuple[str, str]
-"""Text and rich style."""
 _GAP: Final = "   "
 _LABEL, _CONTROL, _TREATMENT, _LIFT = 14, 7, 9, 10
 _STYLE: Final = {"helps": "bold green", "hurts": "bold red", "inconclusive": "bold yellow"}
 _SHOWN: Final = ("compiles", "correct", "deployed")
-
-
-def _wrapped(text: str, width: int, style: str, indent: str = "") -> Iterable[Line]:
-    """One or more lines of at most width, later ones indented."""
-    for line in textwrap.wrap(text, width, subsequent_indent=indent + "  ", initial_indent=indent) or [""]:
-        yield line, style
 
 
 def _beside(left: str, right: str, width: int, style: str, gap: str = "     ") -> Iterable[Line]:
@@ -37,7 +30,7 @@ def _beside(left: str, right: str, width: int, style: str, gap: str = "     ") -
         yield left + gap + right, style
     else:
         yield left, style
-        yield from _wrapped(right, width, style, "  ")
+        yield from wrapped(right, width, style, "  ")
 
 
 def _columns(label: str, control: str, treatment: str, lift: str, interval: str = "") -> str:
@@ -77,7 +70,7 @@ def _spending(without: ArmSummary, with_skill: ArmSummary) -> Iterable[Line]:
 
 
 def _short_control(comparison: Comparison) -> str:
-    return "without" if comparison.control_label == "without skill" else "old"
+    return "without" if comparison.control_label.startswith("without skill") else "old"
 
 
 def _place(summary: Summary) -> str:
@@ -90,7 +83,7 @@ def _title(summary: Summary, what: str, width: int) -> Iterable[Line]:
     if len(what) + 8 + len(place) <= width:
         yield f"{what}{' ' * 8}{place}", "bold"
         return
-    yield from _wrapped(what, width, "bold")
+    yield from wrapped(what, width, "bold")
     # The parts of the place stay whole; only a part that is too wide alone is broken.
     line = ""
     for part in place.split(_GAP):
@@ -99,15 +92,16 @@ def _title(summary: Summary, what: str, width: int) -> Iterable[Line]:
             line = part
         else:
             line = f"{line}{_GAP}{part}" if line else part
-    yield from _wrapped(line, width, "")
+    yield from wrapped(line, width, "")
 
 
 def _block(summary: Summary, comparison: Comparison, width: int) -> Iterable[Line]:
     with_skill = summary.arm(comparison.model, comparison.treatment)
     without = summary.arm(comparison.model, comparison.control)
+    yield from wrapped(headline(comparison), width, _STYLE[comparison.conclusion.decision])
     yield from _title(summary, f"{f.model_name(summary, comparison.model)} x {comparison.label}", width)
-    control = _short_control(comparison)
-    yield _columns("", control, "with", "lift", "95% CI, by family"), "dim"
+    control, interval = _short_control(comparison), f"{f.confidence(summary.head.alpha)}, by family"
+    yield _columns("", control, "with", "lift", interval), "dim"
     shown: list[Line] = []
     for row in comparison.rows:
         if row.metric in _SHOWN:
@@ -121,6 +115,7 @@ def _block(summary: Summary, comparison: Comparison, width: int) -> Iterable[Lin
     if not deployed.not_measured and not any(f.FOOTNOTE in text for text, _ in shown):
         yield f.FOOTNOTE, "dim"
     yield from _decision(comparison, (without, with_skill), width)
+    yield from details(comparison, width)
 
 
 def _decision(comparison: Comparison, sides: Iterable[ArmSummary], width: int) -> Iterable[Line]:
@@ -131,14 +126,14 @@ def _decision(comparison: Comparison, sides: Iterable[ArmSummary], width: int) -
     verdict = f"decision (on {made.metric}): {made.decision}"
     style = _STYLE[made.decision]
     if made.decision == "inconclusive":
-        yield from _wrapped(f"{verdict}: {made.reason}", width, style)
+        yield from wrapped(f"{verdict}: {made.reason}", width, style)
         if infra:
             yield infra, ""
     else:
         yield from _beside(verdict, infra, width, style, " " * 8) if infra else [(verdict, style)]
-        yield from _wrapped(made.reason, width, "dim", "  ")
+        yield from wrapped(made.reason, width, "dim", "  ")
     for caveat in comparison.caveats:
-        yield from _wrapped(caveat, width, "dim", "  ")
+        yield from wrapped(caveat, width, "dim", "  ")
 
 
 def _rates_only(summary: Summary, width: int) -> Iterable[Line]:
@@ -184,8 +179,9 @@ def summary_lines(summary: Summary, width: int) -> Iterable[Line]:
         yield from _block(summary, comparison, width)
     if not summary.comparisons:
         yield from _rates_only(summary, width)
+    yield from whole_run(summary, width)
     for text, style in _notes(summary):
-        yield from _wrapped(text, width, style)
+        yield from wrapped(text, width, style)
 
 
 def print_summary(summary: Summary, console: Console) -> None:

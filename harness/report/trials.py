@@ -7,12 +7,13 @@ Invariant: every finished, planned trial is exactly one row; text of a student i
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from statistics import median
 
 from harness.outcome import POLICY, Cause, Verdict
-from harness.records import Arm, Diagnostic, DiagnosticKind, Finding, Grade, ModelSpec, TrialRecord
+from harness.records import Arm, Diagnostic, DiagnosticKind, Finding, Grade, RunConfig, TrialRecord
 from harness.report.clean import clean, first_error, first_line, message_of
+from harness.report.evidence import evidence_lines
 from harness.report.records import (
     ArmCount,
     BuildFailureGroup,
@@ -64,6 +65,7 @@ def trial_row(trial: TrialRecord, families: Mapping[str, str]) -> TrialRow:
         jit=build is not None and build.jit,
         calls=_calls(grade),
         kernels=build.kernels if build else None,
+        evidence=tuple(evidence_lines(grade)) if grade else (),
         worst_error=_worst_error(grade),
         speedup=ratio.value if ratio else None,
         speedup_low=ratio.low if ratio else None,
@@ -111,11 +113,10 @@ def _cell(
 
 
 def task_rows(
-    tasks: Sequence[str],
-    models: Sequence[ModelSpec],
-    arms: Sequence[Arm],
+    config: RunConfig,
     families: Mapping[str, str],
     trials: Sequence[tuple[TrialRow, TrialRecord]],
+    leaked: Container[str],
     *,
     built: bool,
     checked: bool,
@@ -130,10 +131,11 @@ def task_rows(
             task=task,
             family=families[task],
             model=model.name,
-            cells=tuple(_cell(a.id, cells[task, model.name, a.id], built, checked) for a in arms),
+            cells=tuple(_cell(a.id, cells[task, model.name, a.id], built, checked) for a in config.arms),
+            leaked=task in leaked,
         )
-        for model in models
-        for task in sorted(tasks, key=lambda t: (families[t], t))
+        for model in config.models
+        for task in sorted(config.tasks, key=lambda t: (families[t], t))
     )
 
 

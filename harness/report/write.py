@@ -11,8 +11,9 @@ from pathlib import Path
 from harness.atomic import write_atomically
 from harness.report.html import render_html
 from harness.report.json_report import report_json
+from harness.report.markdown import report_markdown
 from harness.report.records import Summary
-from harness.report.tables import junit_xml, report_markdown, trials_csv
+from harness.report.tables import junit_xml, trials_csv
 
 
 def write_reports(folder: Path, summary: Summary) -> tuple[Path, ...]:

@@ -1,7 +1,7 @@
 """Takes the code that a skill shows out of its Markdown: fragments, and files that make up projects.
 
-Owns: which block is which file, and which files belong together. Does not own: reading fences
-(project.py), or judging the code (check.py).
+Owns: which block is which file, which files belong together, and which of a skill's own files are code.
+Does not own: reading fences (project.py), or judging the code (parsing.py, compiling.py).
 Invariant: every block keeps the line at which it stands, so that a fault can be shown there.
 """
 
@@ -17,26 +17,43 @@ from harness.project import fenced_blocks, unsafe_path
 from harness.records import Project, ProjectFile
 
 _PATH = re.compile(r"(?:path=)?(?P<path>[\w.+-]+(?:/[\w.+-]+)*\.\w+)")
-_LANGUAGES: Final = {"py": "python", "python3": "python", "c++": "cpp", "cu": "cuda"}
+_LANGUAGES: Final = {
+    "py": "python",
+    "python3": "python",
+    "c": "cpp",
+    "c++": "cpp",
+    "cc": "cpp",
+    "cxx": "cpp",
+    "hpp": "cpp",
+    "h": "cpp",
+    "cu": "cuda",
+    "cuh": "cuda",
+    "yml": "yaml",
+}
+_FILES: Final = ("python", "cpp", "cuda", "toml", "json", "yaml")
+_FRAGMENT: Final = "fragment"
+"""Word of an info string: the code is not whole, and is not to be compiled or parsed."""
 
 
 @dataclass(frozen=True)
 class CodeBlock:
-    """A fenced block of a skill."""
+    """A fenced block of a skill, or a whole file of it."""
 
     file: str
-    """The Markdown file in which it stands."""
+    """The file in which it stands."""
     line: int
-    """1-based line of the opening fence."""
+    """1-based line of the opening fence; 0 for a whole file."""
     language: str
     """As written, in lower case and with aliases resolved; empty without one."""
     path: str | None
     """Path of the complete file that it shows; None for a fragment."""
     text: str
+    fragment: bool = False
+    """The author says that it is not whole."""
 
     @property
     def text_line(self) -> int:
-        """1-based line of the text's first line in the Markdown file."""
+        """1-based line of the text's first line in the file."""
         return self.line + 1
 
 
@@ -60,7 +77,8 @@ class ShownProject:
 
 
 def code_blocks(file: str, markdown: str) -> list[CodeBlock]:
-    """All fenced blocks; the info string `cpp dir/file.cpp` (or `cpp path=...`) names a complete file."""
+    """All fenced blocks; the info string `cpp dir/file.cpp` (or `cpp path=...`) names a complete file,
+    the word `fragment` in it says that the code is not whole."""
     found = []
     for block in fenced_blocks(markdown):
         language, *rest = block.info.split() or [""]
@@ -69,8 +87,16 @@ def code_blocks(file: str, markdown: str) -> list[CodeBlock]:
         if path is not None and unsafe_path(path) is not None:
             path = None
         lowered = language.lower()
-        found.append(CodeBlock(file, block.line, _LANGUAGES.get(lowered, lowered), path, block.text))
+        language = _LANGUAGES.get(lowered, lowered)
+        found.append(CodeBlock(file, block.line, language, path, block.text, _FRAGMENT in rest))
     return found
+
+
+def code_file(name: str, text: str) -> CodeBlock | None:
+    """A file of the skill as one block; None where it is no code that we read."""
+    suffix = PurePosixPath(name).suffix.lower().removeprefix(".")
+    language = _LANGUAGES.get(suffix, suffix)
+    return CodeBlock(name, 0, language, name, text) if language in _FILES else None
 
 
 def shown_projects(blocks: Sequence[CodeBlock]) -> list[ShownProject]:

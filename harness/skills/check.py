@@ -1,44 +1,51 @@
-"""Checks a whole skill: the specification, and that the code which it shows is code.
+"""Checks a whole skill: the specification, that the code which it shows is code, facts, leaks.
 
-Owns: the report on a skill. Does not own: how a project is built (the caller hands in a function).
+Owns: the report on a skill. Does not own: any of the rules (the modules it calls), nor how a project is
+built (the caller hands in a function).
 Invariant: without `build` nothing of the skill is executed or compiled; a skill that teaches code
 which does not parse or build is reported at the line of that code.
 """
 
 from __future__ import annotations
 
-import ast
-import textwrap
-import tomllib
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import get_args
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal
 
-from harness.builder.config import build_toml
+from harness.builder.units import HEADER_SUFFIXES
+from harness.catalogue import LoadedTask
 from harness.errors import UsageError
-from harness.records import BuildResult, Project, Record, Target
-from harness.skills.blocks import CodeBlock, ShownProject, code_blocks, shown_projects
+from harness.records import Record
+from harness.skills.blocks import CodeBlock, ShownProject, code_blocks, code_file, shown_projects
+from harness.skills.compiling import Build, Tried, compile_block
+from harness.skills.facts import fact_findings
 from harness.skills.findings import SkillFinding, error, warning
+from harness.skills.fragments import is_compiled
 from harness.skills.frontmatter import FrontmatterError, decode
-from harness.skills.spec import FILE, estimate_tokens, read_skill, skill_files, validate_skill
-from sandboxes.owners import owned_folder
+from harness.skills.leakage import overlaps
+from harness.skills.parsing import is_parsed, parse_block
+from harness.skills.projects import ShownProjectReport, build_shown
+from harness.skills.spec import DOCUMENT_LIMIT, FILE, estimate_tokens, read_skill, skill_files, validate_skill
 
-Build = Callable[[Project, Target], BuildResult]
+Outcome = Literal["built", "parsed", "not_built", "failed", "unread"]
 
 
-class ShownProjectReport(Record):
-    """A project that the skill shows, and what became of building it."""
+class CodeCounts(Record):
+    """Pieces of code in one language: fenced blocks, and files of the skill."""
 
-    file: str
-    line: int
-    """Of its build.toml block."""
-    name: str | None
-    """`general.name`; None when build.toml is not valid."""
-    paths: tuple[str, ...]
-    targets: tuple[Target, ...]
-    """Of its backends those that we can build."""
-    builds: tuple[BuildResult, ...] = ()
-    """One for each target; empty when building was not asked for."""
+    built: int = 0
+    """Compiled here, alone or in the project that they belong to."""
+    parsed: int = 0
+    not_built: int = 0
+    """Marked `fragment`, or to be compiled where nothing was built."""
+    failed: int = 0
+    """Each has a finding."""
+    unread: int = 0
+    """In languages that are not judged, such as bash: nothing is run."""
 
 
 class SkillReport(Record):
@@ -53,6 +60,9 @@ class SkillReport(Record):
     body_lines: int | None
     files: int
     code_blocks: int
+    """Fenced blocks in its Markdown."""
+    code: dict[str, CodeCounts]
+    """By language; blocks without one are under `text`."""
     projects: tuple[ShownProjectReport, ...]
     findings: tuple[SkillFinding, ...]
 
@@ -62,21 +72,37 @@ class SkillReport(Record):
         return all(f.severity != "error" for f in self.findings)
 
 
-def check_skill(directory: Path, *, build: Build | None = None) -> SkillReport:
-    """Check the skill in `directory`; with `build`, also build the projects it shows, for each target."""
+def check_skill(
+    directory: Path,
+    *,
+    build: Build | None = None,
+    tasks: Sequence[LoadedTask] = (),
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> SkillReport:
+    """Check the skill in `directory`.
+
+    With `build`, its code is compiled: projects for each of their targets, pieces for the one they need;
+    `progress` gets how many of how many are done. With `tasks`, leaks are looked for.
+    """
     findings = validate_skill(directory)
+    code = _Code()
+    texts: dict[str, str] = {}
     files = skill_files(directory) if directory.is_dir() else []
-    projects: list[ShownProjectReport] = []
-    count = 0
-    for file, text in _documents(directory, files):
-        blocks = code_blocks(file, text)
-        count += len(blocks)
-        findings += [f for block in blocks for f in _block_findings(block)]
-        for shown in shown_projects(blocks):
-            report, faults = _project_report(shown, build)
-            projects.append(report)
-            findings += faults
-    findings += [f for name in files if name.endswith(".py") for f in _script_findings(directory, name)]
+    for name in files:
+        data = (directory / name).read_bytes()
+        if len(data) > DOCUMENT_LIMIT:
+            findings.append(warning(name, None, f"is larger than {DOCUMENT_LIMIT >> 10} KiB: not looked at"))
+            continue
+        try:
+            texts[name] = decode(data)
+        except FrontmatterError as undecodable:
+            if name != FILE and code_file(name, "") is not None:
+                findings.append(error(name, undecodable.line, undecodable.message))
+    _collect(texts, code)
+    findings += code.judge(build, progress)
+    for name, text in texts.items():
+        findings += [f for f in fact_findings(name, text) if f.severity == "warning" or not code.failed_at(f)]
+    findings += _leak_findings(texts, tasks)
     try:
         skill = read_skill(directory)
     except UsageError:
@@ -88,85 +114,137 @@ def check_skill(directory: Path, *, build: Build | None = None) -> SkillReport:
         body_tokens_estimate=estimate_tokens(skill.body.strip()) if skill else None,
         body_lines=len(skill.body.strip().split("\n")) if skill else None,
         files=len(files),
-        code_blocks=count,
-        projects=tuple(projects),
+        code_blocks=sum(block.line > 0 for block in code.blocks),
+        code=code.counts(),
+        projects=tuple(code.projects),
         findings=tuple(sorted(findings, key=lambda f: (f.file != FILE, f.file, f.line or 0))),
     )
 
 
-def _documents(directory: Path, files: list[str]) -> Iterator[tuple[str, str]]:
-    """The skill's readable Markdown files; an unreadable SKILL.md is validate_skill's finding."""
-    for name in files:
-        if name.endswith(".md"):
+@dataclass
+class _Code:
+    """All code of a skill, and what became of it."""
+
+    blocks: list[CodeBlock] = field(default_factory=list)
+    shown: list[ShownProject] = field(default_factory=list)
+    companions: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    """For the pieces of each file: the headers that they may include."""
+    outcomes: dict[CodeBlock, Outcome] = field(default_factory=dict)
+    projects: list[ShownProjectReport] = field(default_factory=list)
+
+    def judge(self, build: Build | None, progress: Callable[[int, int], None]) -> list[SkillFinding]:
+        """Parse, then build what there is to build, as many at once as there are cores."""
+        found = list(self._parsed())
+        in_projects = {block for shown in self.shown for block in shown.blocks}
+        pieces = [b for b in self.blocks if is_compiled(b) and b not in in_projects]
+        self.outcomes |= {block: "not_built" for block in self.blocks if is_compiled(block)}
+        tried = [b for b in pieces if not b.fragment] if build is not None else []
+        lacking: list[str] = []
+        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+            whole = [pool.submit(build_shown, shown, build) for shown in self.shown]
+            alone = [pool.submit(self._compiled, block, build) for block in tried if build is not None]
+            every: list[Future[Any]] = [*whole, *alone]
             try:
-                yield name, decode((directory / name).read_bytes())
-            except FrontmatterError:
+                for done, _ in enumerate(as_completed(every), 1):
+                    if build is not None:
+                        progress(done, len(every))
+            except BaseException:  # Ctrl-C: what has not begun does not begin
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+        for shown, project in zip(self.shown, (future.result() for future in whole), strict=True):
+            self.projects.append(project.report)
+            found += project.findings
+            lacking += project.unavailable
+            if project.report.name is None:
+                self.outcomes[shown.build_toml] = "failed"
+            self.outcomes |= dict.fromkeys(project.built, "built")
+            self.outcomes |= dict.fromkeys(project.failed, "failed")
+        for block, attempt in zip(tried, (future.result() for future in alone), strict=True):
+            found += [attempt.finding] if attempt.finding is not None else []
+            lacking += [attempt.unavailable] if attempt.unavailable is not None else []
+            if attempt.unavailable is None:
+                self.outcomes[block] = "built" if attempt.finding is None else "failed"
+        found += [warning(FILE, None, f"not built here: {why}") for why in dict.fromkeys(lacking)]
+        return found
+
+    def _compiled(self, block: CodeBlock, build: Build) -> Tried:
+        return compile_block(block, self.companions.get(block.file, {}), build)
+
+    def _parsed(self) -> Iterator[SkillFinding]:
+        tomls = {shown.build_toml for shown in self.shown}
+        for block in self.blocks:
+            self.outcomes[block] = "unread"
+            if not is_parsed(block):
                 continue
+            self.outcomes[block] = "not_built" if block.fragment else "parsed"
+            found = [] if block.fragment or block in tomls else parse_block(block)
+            if found:
+                self.outcomes[block] = "failed"
+            yield from found
+
+    def failed_at(self, finding: SkillFinding) -> bool:
+        """Whether a piece that failed holds that line: then its own error says enough."""
+        line = finding.line or 1
+        return any(
+            block.file == finding.file and block.line <= line <= block.line + block.text.count("\n")
+            for block, outcome in self.outcomes.items()
+            if outcome == "failed"
+        )
+
+    def counts(self) -> dict[str, CodeCounts]:
+        """By language, in alphabetical order."""
+        found: dict[str, Counter[str]] = {}
+        for block, outcome in self.outcomes.items():
+            found.setdefault(block.language or "text", Counter())[outcome] += 1
+        return {language: CodeCounts.model_validate(dict(found[language])) for language in sorted(found)}
 
 
-def _block_findings(block: CodeBlock) -> Iterator[SkillFinding]:
-    """Python and TOML must parse: an error for a complete file, a warning for a fragment."""
-    report = warning if block.path is None else error
-    if block.language == "python" and not block.text.lstrip().startswith(">>>"):
-        fault = _python_fault(textwrap.dedent(block.text))
-        if fault is not None:
-            yield report(block.file, block.line + fault[0], f"this Python does not parse: {fault[1]}")
-    elif block.language == "toml" and block.path != "build.toml":
-        try:
-            tomllib.loads(block.text)
-        except tomllib.TOMLDecodeError as undecodable:
-            yield report(block.file, block.line, f"this TOML does not parse: {undecodable}")
+def _collect(texts: Mapping[str, str], code: _Code) -> None:
+    """The blocks of the Markdown, the code files, and the projects that both make up."""
+    roots = {str(PurePosixPath(name).parent) for name in texts if PurePosixPath(name).name == "build.toml"}
+    headers = {name: text for name, text in texts.items() if _is_header(name)}
+    for name, text in texts.items():
+        if name.endswith(".md"):
+            blocks = code_blocks(name, text)
+            code.blocks += blocks
+            code.shown += shown_projects(blocks)
+            code.companions[name] = {b.path: b.text for b in blocks if b.path and _is_header(b.path)}
+        elif not any(_inside(name, root) for root in roots):
+            file = code_file(name, text)
+            code.blocks += [file] if file is not None else []
+            code.companions[name] = headers
+    for root in sorted(roots):
+        members = [
+            CodeBlock(name, 0, _language(name), name if root == "." else name.removeprefix(f"{root}/"), text)
+            for name, text in texts.items()
+            if _inside(name, root)
+        ]
+        code.blocks += [block for block in members if is_compiled(block) or is_parsed(block)]
+        code.shown.append(ShownProject(tuple(members)))
 
 
-def _python_fault(source: str) -> tuple[int, str] | None:
-    """1-based line and message of a syntax error, or None."""
-    try:
-        ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as fault:
-        return getattr(fault, "lineno", None) or 1, getattr(fault, "msg", None) or str(fault)
-    return None
+def _is_header(path: str) -> bool:
+    return PurePosixPath(path).suffix in HEADER_SUFFIXES
 
 
-def _script_findings(directory: Path, name: str) -> Iterator[SkillFinding]:
-    try:
-        fault = _python_fault(decode((directory / name).read_bytes()))
-    except FrontmatterError as undecodable:
-        yield error(name, undecodable.line, undecodable.message)
-        return
-    if fault is not None:
-        yield error(name, fault[0], f"does not parse: {fault[1]}")
+def _inside(name: str, root: str) -> bool:
+    return root == "." or name.startswith(f"{root}/")
 
 
-def _project_report(
-    shown: ShownProject, build: Build | None
-) -> tuple[ShownProjectReport, list[SkillFinding]]:
-    block, project = shown.build_toml, shown.project
-    parsed, faults = _build_toml(block)
-    targets: tuple[Target, ...] = ()
-    if parsed is not None:
-        targets = tuple(t for t in get_args(Target) if t in parsed.general.backends)
-    results = tuple(build(project, target) for target in targets) if build is not None else ()
-    for result in results:
-        if result.finding is not None:
-            message = f"the project shown here does not build for {result.backend}: {result.finding.message}"
-            faults.append(error(block.file, block.line, message))
-    report = ShownProjectReport(
-        file=block.file,
-        line=block.line,
-        name=parsed.general.name if parsed is not None else None,
-        paths=tuple(f.path for f in project.files),
-        targets=targets,
-        builds=results,
-    )
-    return report, faults
+def _language(name: str) -> str:
+    block = code_file(name, "")
+    return "" if block is None else block.language
 
 
-def _build_toml(block: CodeBlock) -> tuple[build_toml.BuildToml | None, list[SkillFinding]]:
-    with owned_folder("skill") as scratch:
-        data = block.text.encode()
-        (Path(scratch) / "build.toml").write_bytes(data)
-        validity = build_toml.check(Path(scratch))
-    faults = [warning(block.file, block.line, message) for message in validity.warnings]
-    if validity.finding is not None:
-        return None, [*faults, error(block.file, block.line, validity.finding.message)]
-    return build_toml.read_build_toml(data), faults
+def _leak_findings(texts: Mapping[str, str], tasks: Sequence[LoadedTask]) -> Iterator[SkillFinding]:
+    """The strongest one for each task and file."""
+    told: set[tuple[str, str]] = set()
+    for leak in overlaps(texts, tasks) if tasks else ():
+        if (leak.task, leak.file) not in told:
+            told.add((leak.task, leak.file))
+            where = f"{leak.source_file}:{leak.source_line}"
+            message = (
+                f"the solution of {leak.task} has this too ({where}), {leak.longest} tokens in a row and "
+                f"{leak.count} rows of 13 in all: an evaluation leaves that task out of its primary result"
+            )
+            yield warning(leak.file, leak.line, message)

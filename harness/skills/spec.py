@@ -7,8 +7,10 @@ Invariant: reading is lenient (a skill in the wild can be measured), validating 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import math
+import re
 import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +25,9 @@ from harness.skills.links import link_findings
 
 FILE: Final = "SKILL.md"
 FIELDS: Final = ("name", "description", "license", "compatibility", "metadata", "allowed-tools")
+_MARKS: Final = re.compile(r"^[ \t]+liftbench-[\w-]+:.*\n", re.M)
+"""Our own notes in the metadata (teaching/lineage.py): neither a student nor a teacher reads them."""
+DOCUMENT_LIMIT: Final = 256 << 10
 NAME_LIMIT: Final = 64
 DESCRIPTION_LIMIT: Final = 1024
 COMPATIBILITY_LIMIT: Final = 500
@@ -52,6 +57,8 @@ def skill_files(directory: Path) -> list[str]:
 def read_skill(directory: Path) -> Skill:
     """The skill in `directory`. Raises UsageError, naming file and line, when it has no usable SKILL.md."""
     path = directory / FILE
+    if path.exists() and not path.is_file():  # a pipe would be read forever
+        raise UsageError(f"{path} is no file")
     try:
         parsed = frontmatter.parse(frontmatter.decode(path.read_bytes()))
     except OSError as fault:
@@ -66,7 +73,21 @@ def read_skill(directory: Path) -> Skill:
         body=parsed.body,
         files=tuple(files),
         digest=digest_of(hashes),
+        documents=_documents(directory, files),
     )
+
+
+def _documents(directory: Path, files: list[str]) -> dict[str, str]:
+    """The text files among them; what is no UTF-8, or too large for a prompt, is left out."""
+    found = {}
+    for name in files:
+        data = (directory / name).read_bytes()
+        if len(data) <= DOCUMENT_LIMIT and b"\0" not in data:
+            with contextlib.suppress(FrontmatterError):
+                found[name] = frontmatter.decode(data)
+    if FILE in found:
+        found[FILE] = _MARKS.sub("", found[FILE])
+    return found
 
 
 def _needed(parsed: Frontmatter, name: str, path: Path) -> str:
@@ -103,6 +124,8 @@ def validate_skill(directory: Path) -> list[SkillFinding]:
         return [error(FILE, None, f"{directory} is not a directory")]
     if FILE not in {p.name for p in directory.iterdir()}:  # a case-blind file system would find skill.md
         return [error(FILE, None, "the directory has no SKILL.md (in capitals)")]
+    if not path.is_file():
+        return [error(FILE, None, "SKILL.md is no file")]
     data = path.read_bytes()
     try:
         parsed = frontmatter.parse(frontmatter.decode(data))
@@ -187,3 +210,15 @@ def _body_findings(parsed: Frontmatter) -> Iterator[SkillFinding]:
     if tokens > BODY_TOKENS_ADVISED:
         message = f"the body has about {tokens} tokens (estimated); {BODY_TOKENS_ADVISED} are advised at most"
         yield warning(FILE, parsed.body_line, f"{message}: move details to references/")
+
+
+def slug(text: str) -> str:
+    """A valid skill name out of any words; `generated-skill` where nothing is left."""
+    words = re.findall(r"[a-z0-9]+", text.lower())
+    name = ""
+    for word in words:
+        longer = f"{name}-{word}" if name else word[:NAME_LIMIT]
+        if len(longer) > NAME_LIMIT:
+            break
+        name = longer
+    return name or "generated-skill"

@@ -24,12 +24,13 @@ from typing import Any, Final
 import docker.errors
 
 from harness.errors import SandboxError
-from sandboxes.cage import Ended, Usage
+from sandboxes.cage import STOP_S, Ended, UnstoppableError, Usage
 from sandboxes.cgroups import ForeignCgroup
 from sandboxes.docker.door import PLACE, Door
 from sandboxes.docker.engine import ENGINE_ERRORS, DockerEngine, asking, explained
-from sandboxes.host_cage import MINDER, stop_threads
+from sandboxes.host_cage import MINDER
 from sandboxes.owners import Owner
+from sandboxes.standstill import stand_still
 
 _READY_S: Final = 120.0  # as long as running.py waits for what comes next
 _LOOK_S: Final = 0.25
@@ -221,7 +222,7 @@ class DockerCage:
     def freeze(self, frozen: bool) -> None:
         """As fast as we may: by signal (0.2 ms), control group (1 ms), or engine (30 ms).
 
-        Raises SandboxError.
+        Raises SandboxError, or UnstoppableError.
         """
         with self._lock:
             if self._released or self._killed:
@@ -234,7 +235,7 @@ class DockerCage:
                 with suppress(ProcessLookupError):
                     os.killpg(self._process_group, signal.SIGSTOP if frozen else signal.SIGCONT)
                     if frozen and self._group is not None:
-                        stop_threads(self._group.members(), self._process_group)
+                        self._stand_still(self._group, self._process_group)
         elif self._group is not None and self._group.can_freeze():
             if frozen:
                 order = self._group.thaw_order()
@@ -244,6 +245,11 @@ class DockerCage:
             with asking("freeze or thaw a container"), suppress(docker.errors.NotFound):
                 (self._engine.api.pause if frozen else self._engine.api.unpause)(self.name)
         self._frozen = frozen
+
+    def _stand_still(self, members: ForeignCgroup, group: int) -> None:
+        if not stand_still(members.members, group, STOP_S):
+            self._frozen = True  # some of it is: killing must thaw it
+            raise UnstoppableError(f"some thread did not stop within {STOP_S:.0f} s")
 
     def usage(self) -> Usage:
         """Of its control group; unknown where that cannot be read."""

@@ -5,6 +5,10 @@
  *   used_bytes     memory in use on GPU 0
  *   processes      lines "pid bytes" (bytes -1: not available), of GPU 0
  *   events         lines "code": an Xid of GPU 0; those written after the registration are delivered
+ *   sm_mhz         clock of GPU 0
+ *   reasons        decimal mask of what holds its clocks down
+ *   cells          "pending failed": rows of GPU 0 that wait to be remapped, and whether that failed
+ *   old_driver     if it exists, there is no nvmlDeviceGetTemperatureV
  *
  * GPU 0 can do everything, GPU 1 is in MIG mode with two instances, GPU 2 supports nothing optional.
  */
@@ -14,12 +18,14 @@
 #include <unistd.h>
 
 enum { OK = 0, INVALID = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, TOO_SMALL = 7, NO_DRIVER = 9, TIMEOUT = 10 };
+enum { NO_FUNCTION = 13 };
 
 typedef struct { int index, gi, ci; const char *uuid, *name; unsigned minor; int mig; } Device;
 typedef struct { unsigned long long total, free, used; } Memory;
 typedef struct { unsigned pid; unsigned long long bytes; unsigned gi, ci; } Process;
 typedef struct { void *device; unsigned long long kind, data; unsigned gi, ci; } Event;
 typedef struct { Device *device; long offset; } EventSet;
+typedef struct { unsigned version; int sensor, celsius; } Temperature;
 
 static Device gpus[] = {
     {0, -1, -1, "GPU-00000000-aaaa-0000-0000-000000000000", "Made-up H200", 0, 0},
@@ -38,6 +44,14 @@ static FILE *state(const char *name) {
     if (!folder) return NULL;
     snprintf(path, sizeof path, "%s/%s", folder, name);
     return fopen(path, "r");
+}
+
+static unsigned long long number(const char *name, unsigned long long otherwise) {
+    unsigned long long value = otherwise;
+    FILE *file = state(name);
+    if (file && fscanf(file, "%llu", &value) != 1) value = otherwise;
+    if (file) fclose(file);
+    return value;
 }
 
 static int put(const char *text, char *to, unsigned length) {
@@ -120,7 +134,7 @@ int nvmlDeviceGetComputeRunningProcesses_v3(Device *device, unsigned *count, Pro
 }
 int nvmlDeviceGetClockInfo(Device *device, int kind, unsigned *mhz) {
     if (device->index == 2) return NOT_SUPPORTED;
-    *mhz = kind == 1 ? 345 : 3201;
+    *mhz = kind != 1 ? 3201 : device->index ? 345 : number("sm_mhz", 345);
     return OK;
 }
 int nvmlDeviceGetMaxClockInfo(Device *device, int kind, unsigned *mhz) {
@@ -130,7 +144,41 @@ int nvmlDeviceGetMaxClockInfo(Device *device, int kind, unsigned *mhz) {
 }
 int nvmlDeviceGetCurrentClocksEventReasons(Device *device, unsigned long long *mask) {
     if (device->index == 2) return NOT_SUPPORTED;
-    *mask = 0x1 | 0x4;
+    *mask = device->index ? 0x1 | 0x4 : number("reasons", 0x1 | 0x4);
+    return OK;
+}
+int nvmlDeviceGetPowerUsage(Device *device, unsigned *milliwatts) {
+    if (device->index == 2) return NOT_SUPPORTED;
+    *milliwatts = 123456;
+    return OK;
+}
+int nvmlDeviceGetTemperatureV(Device *device, Temperature *asked) {
+    FILE *file = state("old_driver");
+    if (file) fclose(file);
+    if (file || device->index == 2) return NO_FUNCTION;
+    if (asked->version != (sizeof *asked | 1u << 24) || asked->sensor != 0) return INVALID;
+    asked->celsius = 41;
+    return OK;
+}
+int nvmlDeviceGetTemperature(Device *device, int sensor, unsigned *celsius) {
+    if (sensor != 0) return INVALID;
+    if (device->index == 2) return NOT_SUPPORTED;
+    *celsius = 42;
+    return OK;
+}
+int nvmlDeviceGetRemappedRows(Device *device, unsigned *fixed, unsigned *lost, unsigned *pending, unsigned *failed) {
+    FILE *file = device->index == 0 ? state("cells") : NULL;
+    if (device->index == 2) return NOT_SUPPORTED;
+    *fixed = *lost = *pending = *failed = 0;
+    if (file) {
+        if (fscanf(file, "%u %u", pending, failed) != 2) *pending = *failed = 0;
+        fclose(file);
+    }
+    return OK;
+}
+int nvmlDeviceGetRetiredPagesPendingStatus(Device *device, int *pending) {
+    if (device->index != 2) return NOT_SUPPORTED;
+    *pending = 1;
     return OK;
 }
 

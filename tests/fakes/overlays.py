@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -25,8 +26,9 @@ def overlaid(base: Path, changes: Mapping[str, str]) -> Project:
 
 
 def zoo_project(name: str, token: str = "0") -> Project:
-    """A project of the zoo: base/ with the files of its own folder over it."""
+    """A project of the zoo: the base that zoo.toml names (or `base`) with the files of its own folder."""
     folder = ZOO / name
+    base = tomllib.loads((folder / "zoo.toml").read_text()).get("base", "base")
     own = [p for p in folder.rglob("*") if p.is_file() and p.name != "zoo.toml" and p.suffix != ".pyc"]
     changes = {p.relative_to(folder).as_posix(): p.read_text().replace("@TOKEN@", token) for p in own}
-    return overlaid(ZOO / "base", changes)
+    return overlaid(ZOO / base, changes)

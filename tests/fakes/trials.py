@@ -139,6 +139,11 @@ class FakeGrader:
     def __init__(self, before: Callable[[], None] = lambda: None) -> None:
         self._before = before
         self.graded = 0
+        self.lost: list[str] = []
+
+    def lost_a_device(self, project: str) -> None:
+        """Remembers."""
+        self.lost.append(project)
 
     def grade(
         self,
@@ -149,6 +154,9 @@ class FakeGrader:
         observer: Callable[[str], None] = lambda stage: None,
     ) -> Grade:
         """A build failure."""
+        if log is not None:
+            log.parent.mkdir(parents=True, exist_ok=True)
+            log.write_text("a build log")
         self._before()
         self.graded += 1
         observer("build")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from harness.catalogue import (
+    LoadedTask,
     all_tasks,
     data_directory,
     expert_directory,
@@ -20,18 +23,35 @@ from harness.catalogue import (
 from harness.errors import UsageError
 
 
-def test_the_suite_has_six_tasks_in_five_families_each_with_an_expert() -> None:
-    """The shipped tasks load, and every one has an expert project."""
+def test_the_suite_is_large_enough_to_rank_on() -> None:
+    """48 tasks or more in four levels and twelve families or more, every one with an expert project."""
     tasks = [loaded.task for loaded in all_tasks()]
-    assert len(tasks) == 6
-    assert len({t.family for t in tasks}) == 5
-    assert all(expert_directory(t) for t in tasks)
+    levels = Counter(task.level for task in tasks)
+    assert len(tasks) >= 48
+    assert len({task.family for task in tasks}) >= 12
+    assert set(levels) == {"l1", "l2", "l3", "diffusers"}
+    assert all(
+        levels[level] >= least for level, least in [("l1", 20), ("l2", 14), ("l3", 10), ("diffusers", 4)]
+    )
+    assert [task.id for task in tasks if not expert_directory(task)] == []
+
+
+@pytest.mark.parametrize("loaded", all_tasks(), ids=lambda loaded: loaded.task.name)
+def test_a_shipped_task_is_complete(loaded: LoadedTask) -> None:
+    """Both targets, hidden shapes, and for every timed size the model that it comes from."""
+    task = loaded.task
+    assert set(task.dtypes) == {"cpu", "cuda"}
+    assert task.hidden is not None
+    assert [w.name for w in task.workloads if w.timed and not w.source] == []
+    for target in task.dtypes:
+        assert sum(w.timed for w in task.workloads_for(target)) >= 2
+        assert sum(not w.timed for w in task.workloads_for(target)) >= 3
 
 
 def test_globs_select_by_id_and_by_name() -> None:
-    """`l1/*` and `rms_*` both work; a pattern without a match names what there is."""
+    """`l1/*` and `soft*` both work; a pattern without a match names what there is."""
     assert {t.task.level for t in select_tasks(["l1/*"])} == {"l1"}
-    assert [t.task.id for t in select_tasks(["rms_*"])] == ["l1/rms_norm"]
+    assert [t.task.id for t in select_tasks(["soft*"])] == ["l1/softmax"]
     with pytest.raises(UsageError, match="l1/rms_norm"):
         select_tasks(["no_such"])
 
@@ -56,6 +76,12 @@ def test_the_digest_follows_the_bytes(tmp_path: Path) -> None:
         ("scalars = { eps = 1e-5 }", "scalars = { }", "no value for scalar eps"),
         ('title = "', 'titel = "', "titel"),
         ("version = 1", 'version = 1\nlibrary_calls = "never"', "library_calls"),
+        ("rows = [1, 300], cols", "cols", "hidden.dims has"),
+        ("rows = [1, 300]", "rows = [9, 3]", "needs 0 <= low <= high"),
+        ("rows = [1, 300]", "rows = [1, 300, 0]", "step >= 1"),
+        ('values = ["tiny"', 'values = ["teeny"', "values"),
+        ("version = 1", 'version = 1\nkeep = ["z"]', "unknown operands"),
+        ("version = 1", "version = 1\nnondeterminism = 2.0", "nondeterminism"),
     ],
 )
 def test_a_broken_task_is_refused_with_file_and_reason(tmp_path: Path, old: str, new: str, said: str) -> None:
@@ -63,7 +89,7 @@ def test_a_broken_task_is_refused_with_file_and_reason(tmp_path: Path, old: str,
     copy = tmp_path / "l1" / "rms_norm"
     shutil.copytree(data_directory("tasks") / "l1" / "rms_norm", copy)
     path = copy / "task.toml"
-    path.write_text(path.read_text().replace(old, new))
+    path.write_text(re.sub(r"^version = \d+", "version = 1", path.read_text()).replace(old, new))
     with pytest.raises(UsageError, match=said) as caught:
         load_task(copy)
     assert str(path) in str(caught.value)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-from harness.plan import owed, plan, run_hash
+import pytest
+
+from harness.errors import UsageError
+from harness.plan import owed, plan, prompt_digests, run_hash
 from tests.fakes.trials import config, run_record
 
 
@@ -49,3 +52,10 @@ def test_the_hash_follows_what_is_judged() -> None:
     assert run_hash(run.config, run.lock) == run_hash(run.config, same)
     assert run_hash(run.config, run.lock) != run_hash(run.config, other)
     assert run_hash(run.config, run.lock) != run_hash(config(repeats=3), run.lock)
+
+
+def test_arms_of_two_deliveries_are_no_run() -> None:
+    """They would differ in more than their skills: in what comes first, and in a tool."""
+    arms = (config().arms[0], config().arms[1].model_copy(update={"delivery": "disclosed"}))
+    with pytest.raises(UsageError, match="one delivery"):
+        prompt_digests(config().model_copy(update={"arms": arms}), {}, {})

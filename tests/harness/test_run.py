@@ -9,9 +9,18 @@ from typing import Any
 import pytest
 
 from harness.catalogue import select_tasks
-from harness.errors import HarnessBug, ProviderError, SandboxError, UsageError
+from harness.errors import (
+    BudgetSpent,
+    DeviceError,
+    DeviceLost,
+    HarnessBug,
+    ProviderError,
+    SandboxError,
+    UsageError,
+)
 from harness.executors import make_executor
 from harness.models import PermanentProviderError
+from harness.models.meter import Limits, Meter
 from harness.outcome import Verdict
 from harness.records import Reply, Request, Skill, TrialKey, TrialRecord
 from harness.run import ATTEMPTS, Budget, Run
@@ -117,8 +126,56 @@ def test_a_trial_that_always_fails_for_us_is_infra_and_owed_again(store: RunStor
     assert {t.verdict for t in store.load()} == {Verdict.BUILD_FAILED}
 
 
+def test_an_attempt_that_failed_for_us_is_kept_aside(store: RunStore) -> None:
+    """Its build log lies in attempt-1/, and the last attempt's beside the reply."""
+    graded: list[bool] = []
+
+    def fail_at_first() -> None:
+        graded.append(True)
+        if len(graded) == 1:
+            raise DeviceError("the GPU is gone")
+
+    run, _ = make_run(store, lambda request: reply(PROJECT), FakeGrader(fail_at_first))
+    carry_out(run, workers=1)
+    (retried,) = [t for t in store.load() if t.failures]
+    assert retried.verdict is Verdict.BUILD_FAILED
+    folder = store.trial_folder(retried.key)
+    assert (folder / "attempt-1" / "build.log").is_file()
+    assert (folder / "build.log").is_file()
+
+
+def test_no_third_attempt_can_be_won(store: RunStore) -> None:
+    """Two failures of ours end a trial, whatever a third attempt would have given."""
+    graded: list[bool] = []
+
+    def fail_twice() -> None:
+        graded.append(True)
+        if len(graded) <= 2:
+            raise DeviceError("the GPU is gone")
+
+    run, _ = make_run(store, lambda request: reply(PROJECT), FakeGrader(fail_twice))
+    carry_out(run, workers=1)
+    assert [len(t.failures) for t in store.load() if t.infra] == [2]
+    assert len(graded) == 2 + 7
+
+
+def test_a_project_that_lost_a_device_is_known_to_the_next_session(store: RunStore) -> None:
+    """Interrupting and resuming gives it no further retry."""
+
+    def lose() -> None:
+        raise DeviceLost("it was well before", "f" * 64)
+
+    run, _ = make_run(store, lambda request: reply(PROJECT), FakeGrader(lose))
+    carry_out(run)
+    assert {f.project for t in store.load() for f in t.failures} == {"f" * 64}
+    grader = FakeGrader()
+    run, _ = make_run(store, lambda request: reply(PROJECT), grader)
+    carry_out(run)
+    assert grader.lost == ["f" * 64]
+
+
 def test_an_error_that_waiting_cannot_mend_stops_the_run(store: RunStore) -> None:
-    """A wrong key fails once, not three times per trial."""
+    """A wrong key fails once, not twice per trial."""
 
     def answer(request: Request) -> Reply:
         raise PermanentProviderError("401: the key was refused")
@@ -174,13 +231,31 @@ def test_nothing_is_appended_after_a_stop(store: RunStore) -> None:
     assert store.load() == []
 
 
-def test_a_cost_budget_stops_the_run(store: RunStore) -> None:
-    """Nothing new starts once the dollars are spent; finished trials are kept."""
-    run, _ = make_run(store, lambda request: reply(PROJECT, cost=1.0))
-    outcome = carry_out(run, workers=1, budget=Budget(max_cost_usd=3.0))
-    assert outcome.stopped == "cost budget"
-    assert 3 <= outcome.finished < 8
-    assert len(store.load()) == outcome.finished
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_spent_budget_stops_the_run(store: RunStore, workers: int) -> None:
+    """Once a model refuses to be asked nothing new begins; what was paid for is finished and kept."""
+    run, model = make_run(store, lambda request: reply(PROJECT))
+    meter = Meter(Limits(max_calls=3))
+    run._models = {"fake/one": meter.wrap(model)}
+    outcome = carry_out(run, workers=workers)
+    assert outcome.stopped == "call budget: 3 of 3 calls used"
+    assert (outcome.finished, outcome.owed) == (3, 5)
+    assert {t.verdict for t in store.load()} == {Verdict.BUILD_FAILED}
+    assert len(store.load()) == len(model.asked) == 3
+    run, model = make_run(store, lambda request: reply(PROJECT))
+    assert (carry_out(run).finished, len(model.asked)) == (5, 5)
+
+
+def test_a_spent_budget_is_no_failure_of_ours(store: RunStore) -> None:
+    """A trial that could not be asked is owed, without a record and without a second attempt."""
+
+    def answer(request: Request) -> Reply:
+        raise BudgetSpent("token budget: 10 of 10 tokens used")
+
+    run, model = make_run(store, answer)
+    outcome = carry_out(run, workers=1)
+    assert (outcome.stopped, outcome.owed) == ("token budget: 10 of 10 tokens used", 8)
+    assert (store.load(), len(model.asked)) == ([], 1)
 
 
 def test_a_wall_budget_stops_the_run(store: RunStore) -> None:

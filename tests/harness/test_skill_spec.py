@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -302,6 +304,17 @@ def test_a_broken_skill_does_not_hide_the_others(tmp_path: Path) -> None:
     assert broken.problem is not None
     assert fine.skill is not None
     assert fine.skill.name == "my-skill"
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
+def test_a_skill_md_that_is_no_file_is_named_and_never_read(
+    tmp_path: Path, make: Callable[[Path], None]
+) -> None:
+    """A folder or a pipe of that name: an error of the check, a usage error of the reader."""
+    make(tmp_path / "SKILL.md")
+    assert [str(finding) for finding in validate_skill(tmp_path)] == ["SKILL.md: error: SKILL.md is no file"]
+    with pytest.raises(UsageError, match=r"SKILL\.md is no file"):
+        read_skill(tmp_path)
 
 
 def test_our_own_skills_are_valid_without_a_warning() -> None:

@@ -1,6 +1,6 @@
 """Formulas against published values, hand calculations and edge cases.
 
-Owns: single functions of harness/stats.py. Does not own: long-run behaviour on simulated studies
+Owns: single functions of harness/stats. Does not own: long-run behaviour on simulated studies
 (test_stats_simulation.py). Invariant: every expected number is published or worked out by hand.
 """
 
@@ -549,7 +549,7 @@ def test_interval_and_p_value_must_agree() -> None:
     lift = stats.paired_lift(_study(_CLEAR[:6]))
     assert lift.p_value == 0.03125
     found = decide(lift, p_adjusted=0.0625)
-    assert found == Decision("inconclusive", "p = 0.0625 is not below 0.05")
+    assert found == Decision("inconclusive", "adjusted p = 0.0625 is not below 0.05")
     assert decide(replace(lift, p_value=0.05)).decision == "inconclusive"
 
 
@@ -608,3 +608,16 @@ def test_results_are_frozen() -> None:
     """A result cannot be changed after the fact."""
     with pytest.raises(AttributeError):
         Interval(0.0, 1.0).low = 2.0  # type: ignore[misc]
+
+
+def test_families_without_a_difference_change_no_p_value() -> None:
+    """Thirty families, six of which differ, alike: exact 2/64, though more than 20 families are there."""
+    differences = [0.5] * 6 + [0.0] * 24
+    assert stats.paired_lift(_study(differences)).p_value == 2 / 64
+    assert stats.paired_lift(_study([0.0] * 8)).p_value == 1.0
+
+
+def test_an_untested_lift_has_its_interval_and_no_p_value() -> None:
+    """Descriptive rows need no test; nothing else changes."""
+    tested = stats.paired_lift(_study(_CLEAR))
+    assert stats.paired_lift(_study(_CLEAR), tested=False) == replace(tested, p_value=None)

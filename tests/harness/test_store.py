@@ -12,13 +12,18 @@ import pytest
 
 from harness.atomic import write_atomically
 from harness.errors import UsageError
-from harness.records import TrialKey
+from harness.records import Message, Request, Sampling, TrialKey
 from harness.store import RunStore, all_runs, find_run
 from tests.fakes.trials import grade, reply, run_record, trial
 
 
 def key(repeat: int = 0) -> TrialKey:
     return TrialKey(task="l1/rms_norm", model="fake/a b:c", arm="without_skill", repeat=repeat)
+
+
+def request(turn: int = 0, step: int = 0) -> Request:
+    messages = (Message(role="user", content=f"{turn} {step}"),)
+    return Request(messages=messages, sampling=Sampling(), task="t", arm="a", repeat=0, turn=turn, step=step)
 
 
 @pytest.fixture
@@ -75,16 +80,45 @@ def test_kill_9_loses_no_finished_trial(store: RunStore) -> None:
 
 def test_a_paid_reply_is_found_again_for_the_same_prompt_only(store: RunStore) -> None:
     """An interrupted trial does not pay twice; a changed prompt does."""
-    from harness.records import Message, Request, Sampling
-
-    request = Request(
-        messages=(Message(role="user", content="x"),), sampling=Sampling(), task="t", arm="a", repeat=0
-    )
     assert store.paid_reply(key(), "g1") is None
-    store.write_reply(key(), "g1", request, reply("hello"))
+    store.write_reply(key(), "g1", request(), reply("hello"))
     assert store.paid_reply(key(), "g1") == reply("hello")
     assert store.paid_reply(key(), "g2") is None
-    assert store.request(key()) == request
+
+
+def test_every_exchange_of_a_trial_has_files_of_its_own(store: RunStore) -> None:
+    """The first lies where a one-shot trial's lies; later steps have a number, later turns a folder."""
+    names = {
+        (0, 0): "prompt.json",
+        (0, 2): "prompt-step-2.json",
+        (1, 0): "turn-1/prompt.json",
+        (2, 1): "turn-2/prompt-step-1.json",
+    }
+    for (turn, step), name in names.items():
+        asked = request(turn, step)
+        store.write_prompt(key(), asked)
+        store.write_reply(key(), "g", asked, reply(f"{turn} {step}"))
+        assert (store.trial_folder(key()) / name).is_file()
+        assert (store.trial_folder(key()) / name.replace("prompt", "reply")).is_file()
+    for turn, step in names:
+        assert store.request(key(), turn=turn, step=step) == request(turn, step)
+        kept = store.paid_reply(key(), "g", turn=turn, step=step)
+        assert kept is not None and kept.text == f"{turn} {step}"
+    with pytest.raises(UsageError, match=r"turn-1/prompt-step-1\.json"):
+        store.request(key(), turn=1, step=1)
+
+
+def test_what_a_failed_turn_has_left_is_set_aside_beside_it(store: RunStore) -> None:
+    """Attempts of turn 1 lie in its folder; the first turn's files stay where they are."""
+    for turn in (0, 1, 1):
+        log = store.turn_folder(key(), turn) / "build.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.write_text(f"turn {turn}")
+        if turn:
+            store.set_aside(key(), turn)
+    folder = store.trial_folder(key())
+    assert (folder / "build.log").is_file() and not (folder / "turn-1" / "build.log").exists()
+    assert sorted(p.name for p in (folder / "turn-1").iterdir()) == ["attempt-1", "attempt-2"]
 
 
 def test_one_writer_at_a_time(store: RunStore) -> None:
@@ -132,6 +166,9 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
 
 
 def test_the_parts_of_a_grade_are_kept_as_far_as_they_were_reached(store: RunStore) -> None:
-    """A build failure leaves neither check.json nor timing.json."""
+    """A build failure leaves neither check.json nor timing.json, not even those of an interrupted grade."""
+    stale = store.trial_folder(key()) / "timing.json"
+    stale.parent.mkdir(parents=True)
+    stale.write_text("{}")
     store.write_grade(key(), grade())
-    assert not (store.trial_folder(key()) / "check.json").exists()
+    assert list(stale.parent.iterdir()) == []

@@ -23,6 +23,7 @@ class Case(NamedTuple):
 _SUMS = "def scale_and_sum(out, sums, x, *, alpha):\n    ops.scale(out, x, alpha)\n"
 _ARGMAX = "def argmax(index, x):\n    index.copy_({})\n"
 _AXPY = "def axpy(y, x, *, alpha):\n    {}\n"
+_SCALE = "def scale(out, x, *, alpha):\n    {}\n"
 _MASKED = "def masked_scale(y, x, mask, *, alpha):\n    {}\n"
 
 CASES = {
@@ -47,6 +48,19 @@ CASES = {
     "in place, not at all": Case("axpy", _AXPY.format("pass"), Cause.WRONG_VALUES, "elements of y"),
     "in place, the wrong operand": Case(
         "axpy", _AXPY.format("x.add_(y, alpha=alpha)"), Cause.MUTATED_INPUT, "wrote to x"
+    ),
+    "a global setting is changed": Case(
+        "axpy",
+        _AXPY.format("y.add_(x, alpha=alpha); torch.set_num_threads(2)"),
+        Cause.CHANGED_GLOBALS,
+        "num_threads was 1 and is 2",
+    ),
+    "any promised layout": Case("strided_scale", _SCALE.format("torch.mul(x, alpha, out=out)"), Cause.PASSED),
+    "a layout that the task promises is ignored": Case(
+        "strided_scale",
+        _SCALE.format("ops.scale(out, x, alpha)"),
+        Cause.WRONG_VALUES,
+        "odd float32, transposed: ",
     ),
     "partly written": Case("masked_scale", _MASKED.format("y[mask] = alpha * x[mask]"), Cause.PASSED),
     "written outside of the mask, within tolerance": Case(

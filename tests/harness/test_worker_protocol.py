@@ -15,7 +15,8 @@ torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 from harness.builder.toolchain import Toolchain
 from harness.judge.arena import Arena, Layout
 from harness.judge.check import Outputs
-from harness.judge.contender import CallTimes, Contender, Failed
+from harness.judge.claims import CallTimes
+from harness.judge.contender import Contender, Failed
 from harness.judge.problem import Problem, Tensors
 from harness.judge.worker_job import Source, WorkerPlace
 from harness.outcome import Cause
@@ -115,14 +116,14 @@ def test_reference_worker_is_the_reference(reference: Contender, name: str) -> N
     for given, got in zip(inputs, outputs, strict=True):
         for one, other in zip(got, problem.reference(given), strict=True):
             torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-6)
-    assert len(times.inside_ns) == 2
+    assert times.claim_ns is not None and len(times.each_ns) == 2
 
 
 def test_null_project_claims_nothing(null: Contender) -> None:
     """The null project takes the same path and its own part of it is 0; every round is counted."""
     problem = problem_of("scale")
     _, times = call(null, problem, [problem.make_inputs() for _ in range(3)], rounds=2)
-    assert times.inside_ns == (0,) * 6
+    assert (times.claim_ns, times.each_ns) == (0, (0,) * 6)
     assert times.outside_s > times.latency_s > 0
 
 

@@ -1,43 +1,170 @@
-"""Bad and hostile projects: each gets its verdict, and for the intended reason."""
+"""Hostile, bad, and honest but suspicious projects: each gets its verdict, and for the intended reason."""
 
 from __future__ import annotations
 
-import secrets
-import tomllib
+import re
+from pathlib import Path
 
 import pytest
 
+from harness.builder.build import build
+from harness.builder.toolchain import Toolchain
+from harness.catalogue import LoadedTask
 from harness.grade import Grader
-from tests.fakes.overlays import ZOO, throw_away_task, zoo_project
-from tests.fakes.processes import processes_naming
+from harness.outcome import Cause
+from harness.records import Finding, Grade, Project, Ratio, TimingResult
+from sandboxes.tracking import TrackingSandbox
+from tests.fakes.overlays import ZOO, overlaid, zoo_project
+from tests.fakes.zoo import STRENGTH, HonestScores, Row, Seen, row, row_names, try_row
 
-NAMES = sorted(path.parent.name for path in ZOO.glob("*/zoo.toml"))
+NAMES = row_names()
+_SCALE = {"name": "x", "why": "a reason of some length", "cause": "passed", "message": ""}
 
-TRIES = 3
+
+@pytest.fixture(scope="session")
+def honest(grader: Grader) -> HonestScores:
+    """Scores of the bases, measured once."""
+    return HonestScores(grader)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-def test_project_of_the_zoo(name: str, grader: Grader) -> None:
-    """Verdict and cause are those of zoo.toml, the message names the reason, and no process stays."""
-    expected = tomllib.loads((ZOO / name / "zoo.toml").read_text())
-    token = secrets.token_hex(8)
-    for _ in range(TRIES):
-        grade = grader.grade(zoo_project(name, token), throw_away_task("scale"))
-        # A noisy host widens what a clock may claim: such a grade is flagged and never ranked.
-        noisy = grade.timing is not None and "noisy host" in grade.timing.flags
-        if grade.finding.cause == expected["cause"] or not noisy:
-            break
-    assert (grade.verdict, grade.finding.cause) == (expected["verdict"], expected["cause"]), grade.finding
-    assert expected["message"] in grade.finding.message
-    if "diagnostic" in expected:
-        assert grade.build is not None
-        (said,) = grade.build.diagnostics
-        assert [v for v in (said.kind, said.file, said.line) if v is not None] == expected["diagnostic"]
-    assert processes_naming(f"liftbench-zoo-{token}") == []
+def test_project_of_the_zoo(name: str, grader: Grader, honest: HonestScores) -> None:
+    """Verdict, cause and flags are those of zoo.toml, the message names the reason, and no process stays."""
+    wanted = row(name)
+    if wanted.gpu:
+        pytest.skip("needs an NVIDIA GPU: see make gpu-check")
+    if not wanted.expected_on("local"):
+        pytest.skip(f"need not hold on local, but from {wanted.holds_on} on: see make zoo")
+    seen = try_row(wanted, grader, honest)
+    assert seen.wrong == ()
+    if seen.open:
+        pytest.skip("; ".join(seen.open))
+
+
+@pytest.mark.slow
+def test_rows_that_need_a_gpu_compile(toolchain: Toolchain, sandbox: TrackingSandbox, tmp_path: Path) -> None:
+    """Where they cannot be run, rows for a GPU are at least built for sm_90."""
+    missing = toolchain.missing("cuda")
+    if missing is not None:
+        pytest.skip(f"cannot build for sm_90: {missing}")
+    for name in NAMES:
+        if row(name).gpu:
+            project = zoo_project(name)
+            built = build(project, "cuda", sandbox=sandbox, toolchain=toolchain, cache=tmp_path, wall_s=300.0)
+            assert built.result.finding is None, name
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_row_says_the_truth_about_its_kind(name: str) -> None:
+    """A row has all keys of its kind, a base and a task that are there, and a project beside zoo.toml."""
+    wanted = row(name)
+    assert (ZOO / wanted.base / "build.toml").is_file()
+    task = wanted.loaded_task.task
+    assert (ZOO / wanted.base / "torch-ext" / task.module).is_dir(), f"{wanted.base} is not for {task.id}"
+    files = [p for p in (ZOO / name).rglob("*") if p.is_file() and p.suffix != ".pyc"]
+    assert len(files) > 1 or name == "correct"
 
 
 def test_zoo_is_complete() -> None:
-    """Every folder of the zoo but the base says what is expected of it."""
-    folders = {path.name for path in ZOO.iterdir() if path.is_dir()} - {"base"}
-    assert folders == set(NAMES)
+    """Every folder of the zoo but the bases says what is expected of it."""
+    folders = {path.name for path in ZOO.iterdir() if path.is_dir() and not path.name.startswith("_")}
+    assert {name for name in folders if not re.fullmatch(r"base(_\w+)?", name)} == set(NAMES)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"kind": "honest", "verdict": "wrong_result"}, "does not mean"),
+        ({"kind": "hostile", "verdict": "correct", "flag": "clock_mismatch"}, "exploit"),
+        ({"kind": "honest", "verdict": "correct", "exploit": "A4"}, "exploit"),
+        ({"kind": "hostile", "verdict": "correct", "exploit": "A4"}, "needs `flag` or `most_speedup`"),
+        ({"kind": "bad", "verdict": "correct"}, "neither"),
+        ({"kind": "bad", "verdict": "cheated", "cause": "clock"}, "neither"),
+        ({"kind": "honest", "verdict": "crashed", "cause": "signal"}, "must end `correct`"),
+        ({"kind": "honest", "verdict": "correct", "flag": "noisy host"}, "are for attacks"),
+        ({"kind": "honest", "verdict": "correct", "why": "short"}, "at least 10"),
+        ({"kind": "honest", "verdict": "correct", "base": "elsewhere"}, "pattern"),
+        ({"kind": "hostile", "verdict": "cheated", "cause": "clock", "exploit": "Z9"}, "pattern"),
+        ({"kind": "honest", "verdict": "correct", "speed": 2}, "Extra inputs"),
+    ],
+)
+def test_rows_that_contradict_themselves_are_refused(changes: dict[str, object], said: str) -> None:
+    """A zoo.toml whose keys do not fit its kind is no row."""
+    with pytest.raises(ValueError, match=re.escape(said)):
+        Row.model_validate(_SCALE | changes)
+
+
+def test_a_row_is_expected_from_its_weakest_sandbox_on() -> None:
+    """`holds_on` names the weakest; all stronger ones must hold too."""
+    wanted = Row.model_validate(_SCALE | {"kind": "honest", "verdict": "correct", "holds_on": "bubblewrap"})
+    assert [name for name in STRENGTH if wanted.expected_on(name)] == ["bubblewrap", "docker"]
+
+
+class FakeGrader:
+    """Gives every project of the zoo the same grade, and the bases theirs."""
+
+    def __init__(self, cause: Cause, *flags: str, score: float = 1.0, honest: float = 1.0) -> None:
+        self.graded = 0
+        self._cause, self._flags, self._scores = cause, flags, (score, honest)
+
+    def grade(self, project: Project, loaded: LoadedTask) -> Grade:
+        """As Grader.grade."""
+        self.graded += 1
+        is_base = any(project == overlaid(ZOO / base, {}) for base in ("base", "base_row_sum"))
+        value = self._scores[is_base]
+        timing = TimingResult.model_construct(
+            flags=self._flags, speedup=Ratio(value=value, low=None, high=None, n=1)
+        )
+        finding = Finding(cause=self._cause, message="said")
+        return Grade.model_construct(verdict=finding.verdict, finding=finding, timing=timing, build=None)
+
+
+def tried(wanted: Row, grader: FakeGrader) -> Seen:
+    """That row, on that grader."""
+    return try_row(wanted, grader, HonestScores(grader))  # type: ignore[arg-type]
+
+
+def wants(name: str, **changes: object) -> Row:
+    """A row of the zoo that expects something else."""
+    return Row.model_validate(row(name).model_dump(exclude_none=True) | {"message": ""} | changes)
+
+
+def test_a_false_claim_on_a_noisy_host_is_tried_again_and_not_judged() -> None:
+    """Flagged and noisy it is neither caught nor open; without the flag, or in quiet, it is open."""
+    claims = wants("claims_faster")
+    noisy = FakeGrader(Cause.PASSED, "noisy host", "clock_mismatch")
+    seen = tried(claims, noisy)
+    assert (seen.wrong, len(seen.open), noisy.graded) == ((), 1, 3)
+    assert tried(claims, FakeGrader(Cause.PASSED, "noisy host")).wrong
+    assert tried(claims, FakeGrader(Cause.PASSED, "clock_mismatch")).wrong
+    assert tried(claims, FakeGrader(Cause.CLOCK)).wrong == ()
+
+
+def test_a_verdict_for_another_reason_is_open() -> None:
+    """Cause and message count, not only the verdict."""
+    wanted = row("replays_first_output")
+    assert tried(wanted, FakeGrader(Cause.NONDETERMINISTIC)).wrong
+    assert tried(wanted, FakeGrader(Cause.WRONG_VALUES)).wrong  # its message lacks the reason
+    assert tried(wants("replays_first_output"), FakeGrader(Cause.WRONG_VALUES)).wrong == ()
+
+
+def test_a_score_is_held_against_the_honest_base() -> None:
+    """`most_speedup` bounds the ratio of two scores of one session; noise leaves it open."""
+    bounded = {"verdict": "correct", "cause": "passed", "most_speedup": 1.5}
+    wanted = wants("replays_first_output", **bounded)
+    below = tried(wanted, FakeGrader(Cause.PASSED, score=2.8, honest=2.0))
+    assert (below.wrong, below.open, below.gain) == ((), (), pytest.approx(1.4))
+    assert tried(wanted, FakeGrader(Cause.PASSED, score=3.2, honest=2.0)).wrong
+    loud = tried(wanted, FakeGrader(Cause.PASSED, "noisy host", score=3.2, honest=2.0))
+    assert loud.wrong == () and loud.open
+
+
+def test_an_honest_project_must_not_be_flagged_as_a_cheat() -> None:
+    """`correct` is not enough, unless other work disturbed the clock."""
+    wanted = row("honest_kahan")
+    plain = wanted.model_copy(update={"message": ""})
+    assert tried(plain, FakeGrader(Cause.PASSED, "clock-limited")).wrong == ()
+    assert tried(plain, FakeGrader(Cause.PASSED, "clock_mismatch")).wrong
+    assert tried(plain, FakeGrader(Cause.WRONG_VALUES)).wrong
+    assert tried(plain, FakeGrader(Cause.PASSED, "clock_mismatch", "noisy host")).open

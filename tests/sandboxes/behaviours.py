@@ -285,6 +285,43 @@ while True:
             pytest.fail("it does not go on")
         assert end_of(process).status == "wall_timeout"
 
+    def test_a_system_call_in_progress_has_ended_when_all_stand(self, start: Starter) -> None:
+        """A thread that was in the middle of a long read into shared memory writes nothing after the stop."""
+        code = """
+import array, mmap, os, socket, sys, threading
+channel = socket.socket(fileno=int(sys.argv[1]))
+_, ancillary, _, _ = channel.recvmsg(9, socket.CMSG_SPACE(4))
+size = 64 << 20
+shared = mmap.mmap(array.array("i", ancillary[0][2])[0], size)
+sources = [os.memfd_create(name) for name in "ab"]
+for byte, source in enumerate(sources):
+    os.write(source, bytes([byte]) * size)
+def read():
+    while True:
+        for source in sources:
+            os.preadv(source, [shared], 0)
+threading.Thread(target=read, daemon=True).start()
+channel.send(b"done")
+channel.recv(9)
+"""
+        process = start(code, "{channel}", file_bytes=1 << 30)
+        memory = os.memfd_create("shared")
+        try:
+            os.ftruncate(memory, 64 << 20)
+            rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [memory]))
+            process.channel.sendmsg([b"take"], [rights])
+            process.channel.settimeout(60)
+            assert process.channel.recv(99) == b"done"
+            for _ in range(10):
+                process.pause(True)
+                ends = [os.pread(memory, 1, 0), os.pread(memory, 1, (64 << 20) - 1)]
+                assert process.wait(0.1) is None
+                assert [os.pread(memory, 1, 0), os.pread(memory, 1, (64 << 20) - 1)] == ends
+                process.pause(False)
+                assert process.wait(0.005) is None
+        finally:
+            os.close(memory)
+
     def test_a_frozen_job_can_be_killed(self, start: Starter) -> None:
         """kill() ends what stands still, too."""
         word = token()

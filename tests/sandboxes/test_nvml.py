@@ -11,6 +11,7 @@ import pytest
 
 from harness.errors import DeviceError
 from sandboxes.nvml import GpuMemory, GpuProcess, MigInstance, NvmlError, open_nvml
+from sandboxes.nvml_sensors import GpuMemoryCells, GpuSensors, memory_cells, sensors
 from sandboxes.xid import Xid, XidWatch, faulted, watch_gpu
 from tests.fakes.nvml import OLD, SLICED, SLICES, WHOLE, compile_nvml
 
@@ -96,6 +97,24 @@ def test_what_a_gpu_does_not_support_is_none(library: str, state: Path) -> None:
         with pytest.raises(NvmlError, match="Not Supported"):
             XidWatch(nvml, OLD)
     assert watch_gpu(OLD, library) is None
+
+
+def test_power_temperature_and_memory_cells_of_one_gpu(library: str, state: Path) -> None:
+    """In W and C, by the newer call or by the one that older drivers have."""
+    (state / "cells").write_text("1 0")
+    nvml = open_nvml(library)
+    assert nvml is not None
+    with nvml:
+        assert sensors(nvml, WHOLE) == GpuSensors(power_w=123.456, temperature_c=41)
+        assert memory_cells(nvml, WHOLE) == GpuMemoryCells(
+            pages_pending=None, rows_pending=True, remapping_failed=False
+        )
+        (state / "old_driver").touch()
+        assert sensors(nvml, WHOLE).temperature_c == 42
+        assert sensors(nvml, OLD) == GpuSensors(power_w=None, temperature_c=None)
+        assert memory_cells(nvml, OLD) == GpuMemoryCells(
+            pages_pending=True, rows_pending=None, remapping_failed=None
+        )
 
 
 def test_an_unknown_uuid_is_an_error(library: str, state: Path) -> None:

@@ -123,13 +123,18 @@ def failure_of(step: Step) -> Failure:
     )
 
 
+def without_place(text: str, mark: str) -> str:
+    """Every word that holds `mark` without its part up to there: the folder that something ran in."""
+    # Not by a pattern: what stands before the mark may be a word of a million characters.
+    parts = text.split(mark)
+    kept = [part[: 1 + max(part.rfind(c) for c in " \t\r\n\"'=`")] for part in parts[:-1]]
+    return "".join([*kept, parts[-1]])
+
+
 def clean(text: str, toolchain: Toolchain) -> str:
     """Without the scratch directory, and with short names for torch, Python and CUDA."""
     text = re.sub(rf"^ninja: Entering directory [^\n]*{TREE}[^\n]*\n", "", text, flags=re.M)
-    # Not by a pattern: what stands before the mark may be a word of a million characters.
-    parts = text.split(f"/{TREE}/")
-    kept = [part[: 1 + max(part.rfind(c) for c in " \t\r\n\"'=`")] for part in parts[:-1]]
-    text = "".join([*kept, parts[-1]])
+    text = without_place(text, f"/{TREE}/")
     text = re.sub(rf"(?<![\w./-]){SOURCE}/", "", text)
     names = {"torch": toolchain.torch_root, "python": toolchain.python_include}
     if toolchain.cuda is not None:

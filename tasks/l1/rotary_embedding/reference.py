@@ -23,7 +23,7 @@ def make_inputs(workload: Any, generator: Any) -> dict[str, torch.Tensor]:
     """Random positions up to 8191 and the usual geometric frequencies (base 10000)."""
     tokens, heads, head_dim = (workload.dims[name] for name in ("tokens", "heads", "head_dim"))
     positions = generator.integers((tokens, 1), 1, 8192).to(torch.float64)
-    exponents = torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim
+    exponents = torch.arange(0, head_dim, 2, dtype=torch.float64, device=generator.device) / head_dim
     angles = positions * 10000.0**-exponents
     return {
         "x": generator.normal((tokens, heads, head_dim)).to(workload.dtype),

@@ -100,6 +100,17 @@ def test_items_run_in_order_and_are_written_down(session: Session) -> None:
     assert "| a | a works | passed | seen 1 |" in session.table
 
 
+def test_the_table_says_what_was_reached_and_with_what(session: Session) -> None:
+    """Counts of every ending, and the versions that figures depend on; a later session has the last word."""
+    items = [session.item("a"), session.item("b", fail_with(FellShort("no"))), session.item("c")]
+    session.run(items[:2])
+    software = {"driver": "580.1", "torch": "2.11.0+cu130"}
+    ledger = Ledger.open(session.folder, "NVIDIA H200", "GPU-a", "2026-01-02", "0.1.0", software)
+    ledger.write_table(items)
+    assert "Reached: 1 passed, 1 FAILED, 1 not measured yet." in session.table
+    assert "driver 580.1, torch 2.11.0+cu130" in session.table
+
+
 def test_what_was_finished_is_not_measured_again(session: Session) -> None:
     """A second session asks only what the first one left, unless told to ask anew."""
     items = [session.item("a"), session.item("b")]

@@ -12,7 +12,10 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 
 from harness.judge.arena import GUARD_BYTES, Arena, Layout
+from harness.judge.memory import HostMemory
 from harness.judge.problem import Problem, Tensors
+from harness.judge.values import fit_layout
+from harness.records.task import Arrangement
 from tests.fakes.overlays import throw_away_task
 
 
@@ -32,9 +35,16 @@ def filled() -> Iterator[tuple[Arena, list[Tensors]]]:
     arena.close()
 
 
+def descriptor_of(arena: Arena) -> int:
+    """What is handed to a worker."""
+    descriptor = arena.handle().descriptor
+    assert descriptor is not None
+    return descriptor
+
+
 def worker_view(arena: Arena) -> torch.Tensor:
     """The arena as a worker maps it, as bytes."""
-    return torch.frombuffer(mmap.mmap(arena.descriptor, arena.size), dtype=torch.uint8)
+    return torch.frombuffer(mmap.mmap(descriptor_of(arena), arena.size), dtype=torch.uint8)
 
 
 def place(arena: Arena, index: int, name: str) -> tuple[int, int]:
@@ -154,7 +164,7 @@ def test_outputs_have_the_declared_shape_and_dtype() -> None:
 def test_size_is_sealed(filled: tuple[Arena, list[Tensors]], change: int) -> None:
     """A worker can neither shrink the file under the judge nor grow it."""
     arena, _ = filled
-    theirs = os.open(f"/proc/self/fd/{arena.descriptor}", os.O_RDWR)
+    theirs = os.open(f"/proc/self/fd/{descriptor_of(arena)}", os.O_RDWR)
     with pytest.raises(PermissionError):
         os.ftruncate(theirs, arena.size + change * mmap.PAGESIZE)
     os.close(theirs)
@@ -164,7 +174,21 @@ def test_seals_are_sealed(filled: tuple[Arena, list[Tensors]]) -> None:
     """A worker cannot seal the file against writing by others."""
     arena, _ = filled
     with pytest.raises(PermissionError):
-        fcntl.fcntl(arena.descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE)
+        fcntl.fcntl(descriptor_of(arena), fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE)
+
+
+def test_a_kept_descriptor_holds_no_memory() -> None:
+    """A worker that keeps descriptors cannot make the judge pay for every arena that it ever saw."""
+    memory = HostMemory(1 << 20)
+    memory.data.fill_(1)
+    kept = os.dup(memory.descriptor)
+    try:
+        assert os.fstat(kept).st_blocks * 512 == 1 << 20
+        memory.close()
+        assert os.fstat(kept).st_blocks == 0
+        assert os.fstat(kept).st_size == 1 << 20  # who still maps it reads zeros, and is not killed
+    finally:
+        os.close(kept)
 
 
 def test_every_arena_is_new_memory(filled: tuple[Arena, list[Tensors]]) -> None:
@@ -172,6 +196,54 @@ def test_every_arena_is_new_memory(filled: tuple[Arena, list[Tensors]]) -> None:
     arena, sets = filled
     old = worker_view(arena).clone()
     other = Arena(arena.layout, [{"x": torch.zeros_like(s["x"])} for s in sets], 0x00)
-    assert os.fstat(other.descriptor).st_ino != os.fstat(arena.descriptor).st_ino
+    assert os.fstat(descriptor_of(other)).st_ino != os.fstat(descriptor_of(arena)).st_ino
     assert torch.equal(worker_view(arena), old)
     other.close()
+
+
+@pytest.mark.parametrize("arrangement", ["contiguous", "transposed", "stepped", "expanded", "misaligned"])
+@pytest.mark.parametrize("name", ["scale", "masked_scale", "two_outputs", "axpy", "matmul"])
+def test_layouts_round_trip(name: str, arrangement: Arrangement) -> None:
+    """Whatever the layout, a worker that maps what it is told sees the operands' values, and writes back."""
+    problem = problem_of(name)
+    inputs = fit_layout(problem, problem.make_inputs(), arrangement)
+    arena = Arena(Layout(problem, arrangement), [inputs], 0xFF)
+    data = worker_view(arena)
+    outputs = []
+    for slot, told in zip(arena.layout.slots, arena.layout.describe(), strict=True):
+        flat = data[slot.offset : slot.offset + slot.size].view(slot.dtype)
+        strides = told.get("strides")
+        assert (strides is None) == (slot.strides is None)
+        seen = (
+            flat.reshape(slot.shape) if strides is None else flat.as_strided(slot.shape, slot.strides or ())
+        )
+        if slot.operand.role != "out":
+            assert torch.equal(seen, inputs[slot.operand.name])
+        if slot.operand.role != "in":
+            flat.copy_(torch.arange(flat.numel()).to(flat))
+            outputs.append(seen.clone())
+    result = arena.results(arena.snapshot())[0]
+    assert result.changed_inputs == (() if name != "masked_scale" else ("y where mask is false",))
+    assert result.changed_guards == ()
+    assert all(torch.equal(a, b) for a, b in zip(result.outputs, outputs, strict=True))
+    del data, flat, seen
+    arena.close()
+
+
+def test_misaligned_operands_are_off_by_one_element() -> None:
+    """They lie one element behind a page, so that no 16-byte access fits, and keep their guards."""
+    layout = Layout(problem_of("matmul"), "misaligned")
+    assert [slot.offset % 4096 for slot in layout.slots] == [4, 4, 4]
+    assert all(end - start >= GUARD_BYTES for _, start, end in layout.guards())
+
+
+def test_gaps_of_a_strided_operand_are_guarded() -> None:
+    """Bytes between the elements of a stepped operand may be read only, like the operand itself."""
+    problem = problem_of("scale")
+    arena = Arena(Layout(problem, "stepped"), [problem.make_inputs()], 0xFF)
+    start, _ = place(arena, 0, "x")
+    data = worker_view(arena)
+    data[start + 4] ^= 1  # the first byte of the gap behind the first element
+    assert arena.results(arena.snapshot())[0].changed_inputs == ("x",)
+    del data
+    arena.close()

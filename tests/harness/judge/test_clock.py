@@ -6,31 +6,60 @@ import pytest
 
 pytest.importorskip("torch", reason="needs torch (pip install torch)")
 
+from harness.judge.claims import CallTimes
 from harness.judge.clock import (
     MINIMUM_UNCERTAINTY_US,
+    MOST_DOUBT,
     Constant,
     Samples,
     block_means,
+    cheaper_in_batches,
     claims_too_little,
     constant_of,
     contender_timing,
     lane,
+    reference_clock,
     spread,
 )
-from harness.judge.contender import CallTimes
 from harness.records import ContenderTiming
 
-NULL = Constant(low_us=100.0, spread_us=0.0)
+NULL = Constant(low_us=0.0, spread_us=0.0, per_set_us=100.0)
+"""100 us a call, whatever the size of a reveal."""
+
+
+def times_of(
+    outside_us: float,
+    inside_us: float | None,
+    *,
+    calls: int = 1,
+    latency_us: float = 5.0,
+    aside_us: float = 0.0,
+) -> CallTimes:
+    """A reveal; figures per call, None for no claim."""
+    ns = None if inside_us is None else round(inside_us * 1e3)
+    return CallTimes(
+        outside_us * calls / 1e6,
+        latency_us / 1e6,
+        None if ns is None else ns * calls,
+        () if ns is None else (ns,) * calls,
+        round(aside_us * calls * 1e3),
+    )
 
 
 def samples_of(
-    outside_us: float, inside_us: float | None, *, reveals: int = 20, sets: int = 1, latency_us: float = 5.0
+    outside_us: float,
+    inside_us: float | None,
+    *,
+    reveals: int = 20,
+    sets: int = 1,
+    latency_us: float = 5.0,
+    aside_us: float = 0.0,
 ) -> Samples:
-    """Equal reveals; `outside_us` and `inside_us` per call, None for no claim."""
+    """Equal reveals, four a block; figures per call, None for no claim."""
     samples = Samples()
     for i in range(reveals):
-        claims = () if inside_us is None else (round(inside_us * 1e3),) * sets
-        samples.add(i // 4, sets, CallTimes(outside_us * sets / 1e6, latency_us / 1e6, claims))
+        times = times_of(outside_us, inside_us, calls=sets, latency_us=latency_us, aside_us=aside_us)
+        samples.add(i // 4, sets, times)
     return samples
 
 
@@ -76,7 +105,7 @@ def test_one_malformed_reveal_spoils_all_claims() -> None:
     """Claims are used for all reveals or for none: a worker cannot pick which of its calls count."""
     samples = samples_of(1100.0, 900.0)
     assert samples.claimed
-    samples.add(9, 2, CallTimes(2200e-6, 5e-6, (1,)))
+    samples.add(9, 2, times_of(1100.0, None, calls=2))
     assert not samples.claimed
     assert not lane("call", samples, NULL, trusted=False).matched
 
@@ -89,12 +118,40 @@ def test_trusted_worker_is_believed() -> None:
 
 def test_short_workload_is_clock_limited() -> None:
     """A workload shorter than ten times the latency is scored in the batch lane, and flagged."""
-    call, batch = samples_of(140.0, 40.0), samples_of(135.0, 34.5, sets=4)
-    timing = contender_timing(
-        "student", {"call": call, "batch": batch}, {"call": NULL, "batch": NULL}, trusted=False
-    )
+    call, batch = samples_of(140.0, 40.0), samples_of(45.0, 34.5, sets=4)
+    constants = {"call": NULL, "batch": Constant(0.0, 0.0, per_set_us=10.0)}
+    timing = contender_timing("student", {"call": call, "batch": batch}, constants, trusted=False)  # type: ignore[arg-type]
     assert (timing.lane, timing.flags) == ("batch", ("clock-limited",))
     assert timing.score_us == pytest.approx(34.5)
+
+
+def test_a_student_cannot_stretch_its_way_into_batches() -> None:
+    """The lane follows the null project's latency, not that of the student's own freeze."""
+    both = {"call": samples_of(1100.0, 950.0, latency_us=500.0), "batch": samples_of(1100.0, 950.0, sets=4)}
+    constants = {"call": NULL, "batch": NULL}
+    timing = contender_timing("student", both, constants, trusted=False, null_latency_us=5.0)  # type: ignore[arg-type]
+    assert (timing.lane, timing.latency_us, timing.flags) == ("call", pytest.approx(500.0), ())
+
+
+@pytest.mark.parametrize(
+    ("single_us", "reference_single_us", "flagged"),
+    [(40.0, 60.0, False), (100.0, 60.0, True), (100.0, 170.0, False), (44.0, 60.0, False)],
+)
+def test_who_fuses_a_batch_is_flagged(single_us: float, reference_single_us: float, flagged: bool) -> None:
+    """Batches that are much cheaper than single calls, and for the reference are not, carry a flag."""
+
+    def of(call_us: float, batch_us: float, name: str) -> ContenderTiming:
+        both = {
+            "call": samples_of(100.0 + call_us, call_us),
+            "batch": samples_of(100.0 + batch_us, batch_us, sets=8),
+        }
+        return contender_timing(name, both, {"call": NULL, "batch": NULL}, trusted=name != "student")  # type: ignore[arg-type]
+
+    student, eager = of(single_us, 30.0, "student"), of(reference_single_us, 60.0, "eager")
+    assert student.lane == "batch" or single_us >= 50.0
+    student = student.model_copy(update={"lane": "batch", "score_us": 30.0})
+    assert cheaper_in_batches(student, eager) is flagged
+    assert not cheaper_in_batches(student.model_copy(update={"lane": "call"}), eager)
 
 
 def test_false_claim_in_the_other_lane_is_noticed() -> None:
@@ -109,7 +166,7 @@ def test_false_claim_in_the_other_lane_is_noticed() -> None:
 def test_outside_figure_is_total_over_calls() -> None:
     """Sleeping in one of many calls cannot be hidden by a median."""
     samples = samples_of(200.0, 100.0, reveals=9)
-    samples.add(9, 1, CallTimes(10_200e-6, 5e-6, (100_000,)))
+    samples.add(9, 1, times_of(10_200.0, 100.0))
     assert lane("call", samples, NULL, trusted=False).outside_us == pytest.approx(1100.0)
 
 
@@ -121,30 +178,66 @@ def test_uncertainty_has_a_floor() -> None:
     assert noisy.uncertainty_us == pytest.approx(30.0)
 
 
-@pytest.mark.parametrize(
-    ("claim_us", "score_us", "matched"), [(0.0, 200.0, False), (99.0, 200.0, False), (101.0, 101.0, True)]
-)
-def test_noise_does_not_make_a_low_claim_true(claim_us: float, score_us: float, matched: bool) -> None:
-    """However uncertain the clock is, a claim below half of its figure is not used; nor is it a cheat."""
+def test_floor_of_uncertainty_is_of_a_reveal() -> None:
+    """A batch of many calls shares the 2 us of its one reveal."""
+    batch = lane("batch", samples_of(60.0, 10.0, sets=4), Constant(0.0, 0.0, 0.0, 50.0), trusted=False)
+    assert batch.uncertainty_us == pytest.approx(max(1.0, MINIMUM_UNCERTAINTY_US / 4))
+
+
+@pytest.mark.parametrize("claim_us", [0.0, 60.0, 200.0, 201.0])
+def test_uncertain_clock_believes_no_claim(claim_us: float) -> None:
+    """Where u is above a quarter of the figure, no claim helps: the outside figure is the score, flagged."""
     both = {"call": samples_of(300.0, claim_us), "batch": samples_of(300.0, claim_us)}
-    noisy = Constant(low_us=100.0, spread_us=500.0)
+    noisy = Constant(low_us=100.0, spread_us=500.0, rise_us=300.0)
     timing = contender_timing("student", both, {"call": noisy, "batch": noisy}, trusted=False)  # type: ignore[arg-type]
-    assert timing.scored_lane.uncertainty_us > timing.scored_lane.outside_us
-    assert timing.score_us == pytest.approx(score_us)
-    assert timing.scored_lane.matched is matched
+    assert timing.scored_lane.lowest_us is None
+    assert timing.score_us == pytest.approx(max(200.0, claim_us))
+    assert not timing.scored_lane.matched
+    assert timing.flags == ("outside_clock",)
     assert not claims_too_little(timing)
 
 
-def test_stretched_calls_do_not_refute_an_honest_claim() -> None:
-    """On a host that stretches some calls tenfold, a claim near the other calls' time is still used."""
-    call = samples_of(300.0, 210.0, reveals=10)
-    for i in range(4):
-        call.add(i, 1, CallTimes(2000e-6, 5e-6, (210_000,)))
+@pytest.mark.parametrize("cut", [0.5, 0.7, 0.85, 0.95])
+@pytest.mark.parametrize("spread_us", [0.0, 3.0, 10.0, 20.0, 50.0, 500.0])
+def test_gain_of_a_forger_is_bounded(cut: float, spread_us: float) -> None:
+    """Whatever the noise, a cut claim cannot gain more than a quarter of the outside figure."""
+    constant = Constant(100.0, spread_us, spread_us / 3)
+    both = {"call": samples_of(300.0, 200.0 * cut), "batch": samples_of(300.0, 200.0 * cut)}
+    timing = contender_timing("student", both, {"call": constant, "batch": constant}, trusted=False)  # type: ignore[arg-type]
+    assert timing.score_us >= 200.0 * (1 - MOST_DOUBT)
+
+
+def test_reference_beside_the_outside_clock() -> None:
+    """A reference is scored by the clock of its student; copying its results is not charged by either."""
+    both = {
+        "call": samples_of(1100.0, 700.0, aside_us=300.0),
+        "batch": samples_of(1100.0, 700.0, aside_us=300.0),
+    }
+    constants = {"call": NULL, "batch": NULL}
+    inside = contender_timing("eager", both, constants, trusted=True)  # type: ignore[arg-type]
+    outside = contender_timing("eager", both, constants, trusted=True, clock="outside")  # type: ignore[arg-type]
+    assert (inside.score_us, outside.score_us) == (700.0, pytest.approx(700.0))
+    # A student cannot have its own time taken out as copying.
+    student = contender_timing("student", both, constants, trusted=False)  # type: ignore[arg-type]
+    assert student.scored_lane.outside_us == pytest.approx(1000.0)
+
+
+@pytest.mark.parametrize(("claim_us", "used"), [(205.0, True), (185.0, True), (175.0, False), (20.0, False)])
+def test_stretched_reveals_hide_no_false_claim(claim_us: float, used: bool) -> None:
+    """On a host that stretches half of the reveals tenfold, a claim near the others is used, and one
+    below them is not; neither is called a cheat, since u is large there."""
+    call = samples_of(300.0, claim_us, reveals=10)
+    for i in range(10):
+        call.add(i, 1, times_of(2000.0, claim_us))
     timing = contender_timing(
         "student", {"call": call, "batch": call}, {"call": NULL, "batch": NULL}, trusted=False
     )
-    assert timing.scored_lane.outside_us > 3 * 210.0
-    assert timing.score_us == pytest.approx(210.0)
+    lane = timing.scored_lane
+    assert lane.outside_us > 4 * 200.0
+    assert lane.lowest_us == pytest.approx(180.0)
+    assert lane.matched is used
+    assert timing.score_us == pytest.approx(claim_us if used else lane.outside_us)
+    assert not claims_too_little(timing) or not used
 
 
 def test_nothing_is_below_zero() -> None:
@@ -152,24 +245,97 @@ def test_nothing_is_below_zero() -> None:
     timing = timing_of(50.0, 0.0)
     assert timing.score_us > 0
     assert all(one.outside_us > 0 for one in timing.lanes)
-    assert all(value > 0 for value in block_means(samples_of(50.0, 0.0), NULL, inside=True).values())
+    assert all(
+        value > 0 for value in block_means(samples_of(50.0, 0.0), NULL, "inside", trusted=False).values()
+    )
+
+
+def test_loop_cheaper_than_the_null_projects() -> None:
+    """A student whose reveals cost less than the null project's scores half of them, in each block too."""
+    samples = samples_of(60.0, 0.0, sets=4)
+    timing = contender_timing(
+        "student",
+        {"call": samples_of(60.0, 0.0), "batch": samples},
+        {"call": NULL, "batch": NULL},
+        trusted=False,
+    )
+    assert (timing.lane, timing.score_us) == ("batch", pytest.approx(30.0))
+    means = block_means(samples, NULL, "outside", trusted=False)
+    assert list(means.values()) == [pytest.approx(30.0)] * 5
+
+
+@pytest.mark.parametrize("claim_us", [15.0, 18.0, 25.0])
+def test_no_claim_scores_below_half_of_the_clock(claim_us: float) -> None:
+    """Where a loop cheaper than the null project's leaves little, a claim that fits it is not used either."""
+    both = {"call": samples_of(60.0, claim_us), "batch": samples_of(60.0, claim_us, sets=64)}
+    constant = Constant(0.0, 0.0, per_set_us=42.0)
+    timing = contender_timing("student", both, {"call": constant, "batch": constant}, trusted=False)  # type: ignore[arg-type]
+    assert (timing.scored_lane.matched, timing.score_us) == (False, pytest.approx(30.0))
+
+
+def test_claims_cannot_be_moved_between_blocks() -> None:
+    """Claims that are right on average gain no more by lying in one block than the lowest that is used."""
+    samples = Samples()
+    for block in range(5):
+        claim_us = 3.0 if block < 4 else 5000.0 - 4 * 3.0
+        samples.add(block, 1, times_of(1100.0, claim_us))
+    timing = contender_timing(
+        "student", {"call": samples, "batch": samples}, {"call": NULL, "batch": NULL}, trusted=False
+    )
+    lane = timing.scored_lane
+    assert (lane.matched, lane.lowest_us) == (True, pytest.approx(900.0))
+    means = block_means(samples, NULL, "inside", trusted=False, lowest_us=lane.lowest_us or 0.0)
+    assert list(means.values()) == [pytest.approx(900.0)] * 4 + [pytest.approx(4988.0)]
 
 
 def test_constant_of_the_null_project() -> None:
-    """The constant is the 5th percentile per call, and its spread what the mean is above that."""
+    """The constant is the 5th percentile of a reveal, and its spread what the mean is above that."""
     samples = Samples()
     for i in range(101):
-        samples.add(0, 2, CallTimes((100 + i) * 2e-6, 1e-6, (0, 0)))
+        samples.add(0, 2, times_of(100.0 + i, 0.0, calls=2))
     constant = constant_of(samples)
-    assert (constant.low_us, constant.spread_us) == (pytest.approx(105.0), pytest.approx(45.0))
+    assert (constant.low_us, constant.spread_us) == (pytest.approx(210.0), pytest.approx(90.0))
+
+
+def test_constant_grows_with_the_sets() -> None:
+    """Mapping more sets costs more: that is no uncertainty, and is taken off each reveal by its size."""
+    samples = Samples()
+    for sets in range(2, 40):
+        samples.add(0, sets, times_of((150.0 + 20.0 * sets) / sets, 0.0, calls=sets))
+    constant = constant_of(samples)
+    assert (constant.low_us, constant.per_set_us) == (pytest.approx(150.0), pytest.approx(20.0))
+    assert constant.spread_us == pytest.approx(0.0, abs=1e-6)
+    batch = samples_of((150.0 + 30.0 * 10) / 10, 10.0, sets=10)
+    assert lane("batch", batch, constant, trusted=False).outside_us == pytest.approx(10.0)
+
+
+@pytest.mark.parametrize(
+    ("claim_us", "clock"), [(990.0, "inside"), (100.0, "best"), (None, "best"), (1500.0, "best")]
+)
+def test_who_contradicts_the_clock_does_not_choose_it(claim_us: float | None, clock: str) -> None:
+    """Beside false or missing claims, a reference has the smaller of its two figures."""
+    student = timing_of(1100.0, claim_us)
+    assert reference_clock(student) == clock
+    eager = contender_timing(
+        "eager",
+        {"call": samples_of(1100.0, 700.0), "batch": samples_of(1100.0, 700.0)},
+        {"call": NULL, "batch": NULL},
+        trusted=True,
+        clock="best",
+    )
+    assert eager.score_us == pytest.approx(700.0)
 
 
 def test_keep_blocks() -> None:
     """Keeping some blocks keeps their reveals whole."""
     samples = samples_of(200.0, 100.0, reveals=12)
     kept = samples.keep({0, 2})
-    assert (kept.block, kept.calls, kept.claimed) == ([0] * 4 + [2] * 4, 8, True)
-    assert block_means(kept, NULL, inside=False) == {0: pytest.approx(100.0), 2: pytest.approx(100.0)}
+    assert ([one.block for one in kept.reveals], kept.calls, kept.claimed) == ([0] * 4 + [2] * 4, 8, True)
+    assert kept.blocks == [0, 2]
+    assert block_means(kept, NULL, "outside", trusted=False) == {
+        0: pytest.approx(100.0),
+        2: pytest.approx(100.0),
+    }
 
 
 def test_spread() -> None:

@@ -13,7 +13,8 @@ torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 
 from harness.errors import HarnessBug, SandboxError
 from harness.judge.arena import Arena, Layout
-from harness.judge.contender import CallTimes, Contender, Failed
+from harness.judge.claims import CallTimes
+from harness.judge.contender import Contender, Failed
 from harness.judge.endings import exit_finding
 from harness.judge.problem import Problem
 from harness.judge.worker_job import Source, WorkerPlace
@@ -54,6 +55,8 @@ def answering(*answers: bytes) -> Script:
             message, _ = receive(channel)
             if message is None:
                 return
+            if message["op"] == "hide":
+                continue
             if message["op"] != "call":
                 send(channel, {"ok": True})
                 continue
@@ -116,33 +119,38 @@ def test_babble_after_done(arena: Arena, answer: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "claims",
-    [
-        "[]",
-        "[1, 2]",
-        "[-1]",
-        "[1.5]",
-        "[true]",
-        '["1"]',
-        "[null]",
-        "[[1]]",
-        "[NaN]",
-        "[1e400]",
-        f"[1{'0' * 400}]",
-    ],
+    "claim", ["-1", "1.5", "true", '"1"', "null", "[1]", "NaN", "1e400", f"1{'0' * 400}"]
 )
-def test_malformed_claims_are_no_claims(arena: Arena, claims: str) -> None:
-    """Claims that are not one sensible count of nanoseconds per call are dropped, all of them."""
-    contender, _ = contender_of(answering(b"D", f'{{"ns": {claims}}}'.encode()))
-    assert call(contender, arena).inside_ns == ()
+def test_malformed_claims_are_no_claims(arena: Arena, claim: str) -> None:
+    """A claim that is not one sensible count of nanoseconds is none, and so are single ones beside it."""
+    answer = f'{{"calls": 1, "total_ns": {claim}, "ns": [{claim}], "aside_ns": {claim}}}'
+    contender, _ = contender_of(answering(b"D", answer.encode()))
+    times = call(contender, arena)
+    assert (times.claim_ns, times.each_ns, times.aside_ns) == (None, (), 0)
+    contender.close()
+
+
+@pytest.mark.parametrize("calls", ["0", "2", "null", '"1"', "1.0e9"])
+def test_claim_for_other_calls_is_none(arena: Arena, calls: str) -> None:
+    """A worker cannot choose over how many calls its claim is spread."""
+    contender, _ = contender_of(answering(b"D", f'{{"calls": {calls}, "total_ns": 5, "ns": []}}'.encode()))
+    assert call(contender, arena).claim_ns is None
+    contender.close()
+
+
+def test_more_single_claims_than_calls_are_dropped(arena: Arena) -> None:
+    """Figures of single calls that cannot all be of this reveal are not used."""
+    contender, _ = contender_of(answering(b"D", b'{"calls": 1, "total_ns": 5, "ns": [2, 3]}'))
+    times = call(contender, arena)
+    assert (times.claim_ns, times.each_ns) == (5, ())
     contender.close()
 
 
 def test_claims_are_taken_down(arena: Arena) -> None:
     """A well-formed claim is recorded as it was made, and the judge's own figure does not depend on it."""
-    contender, _ = contender_of(answering(b"D", b'{"ns": [123]}'))
+    contender, _ = contender_of(answering(b"D", b'{"calls": 1, "total_ns": 124, "ns": [123]}'))
     times = call(contender, arena)
-    assert times.inside_ns == (123,)
+    assert (times.claim_ns, times.each_ns) == (124, (123,))
     assert times.outside_s >= times.latency_s > 0
     contender.close()
 
@@ -273,7 +281,8 @@ def test_job_of_a_worker() -> None:
     (job,) = sandbox.jobs
     assert (job.role, job.device, job.limits.wall_s) == ("run", None, 60)
     assert job.argv[1:3] == ["-I", "-S"]
-    assert set(job.inputs) == {"worker.py", "project"}
+    beside = {"worker_evidence.py", "worker_loads.py", "worker_device.py", "worker_driver.py"}
+    assert set(job.inputs) == {"worker.py", "project"} | beside
     assert job.environment == {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from harness.records import Message, Request, Sampling
+from harness.records import Message, Request, Sampling, Tool
 
 if TYPE_CHECKING:
     import httpx2
@@ -77,16 +77,21 @@ def ask() -> Callable[..., Request]:
         arm: str = "without_skill",
         repeat: int = 0,
         turn: int = 0,
+        step: int = 0,
+        tools: tuple[Tool, ...] = (),
+        messages: tuple[Message, ...] | None = None,
         **sampling: float,
     ) -> Request:
         head = () if system is None else (Message(role="system", content=system),)
         return Request(
-            messages=(*head, Message(role="user", content=text)),
+            messages=messages or (*head, Message(role="user", content=text)),
             sampling=Sampling.model_validate(sampling),
             task=task,
             arm=arm,
             repeat=repeat,
             turn=turn,
+            step=step,
+            tools=tools,
         )
 
     return make

@@ -205,7 +205,7 @@ def test_a_passing_failure_is_retried(claude: Any, script: Any, ask: Ask) -> Non
         (401, f"invalid key {KEY}", True, "Check ANTHROPIC_API_KEY"),
         (404, "model: claude-nope", True, "Check the model name"),
         (400, "Your credit balance is too low", True, "Add credit"),
-        (400, "prompt is too long", False, "refused the request (400): prompt is too long"),
+        (400, "messages: at least one", False, "refused the request (400): messages: at least one"),
         (429, "slow down", False, "after 2 retries. Wait, or lower --max-connections"),
         (529, "overloaded", False, "after 2 retries. Try again later"),
     ],

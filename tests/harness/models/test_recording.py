@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import UsageError
+from harness.models.prices import Price
 from harness.models.recording import (
     RecordedReply,
     RecordingManifest,
@@ -20,6 +21,8 @@ from harness.models.recording import (
     write_reply,
 )
 from harness.records import Reply, Request, Usage
+from harness.records.base import digest_of
+from tests.harness.models.answers import READ, assistant, called, result
 
 Ask = Callable[..., Request]
 MANIFEST = RecordingManifest(
@@ -78,16 +81,67 @@ def test_what_is_written_is_read(folder: Path, ask: Ask) -> None:
             prompt=later.messages, prompt_digest=later.prompt_digest, reply=reply("second")
         ),
     }
-    assert set(json.loads(path.read_text())) == {"prompt", "prompt_digest", "reply"}
+    assert set(json.loads(path.read_text())) == {"prompt", "tools", "prompt_digest", "reply"}
 
 
-@pytest.mark.parametrize("what", ["prompt", "prompt_digest"])
+def test_steps_of_a_turn_are_kept_apart_with_their_tools(folder: Path, ask: Ask) -> None:
+    """A reply that calls a tool, and the one that follows, are two files; the tools stand in both."""
+    [call] = called("a.md")
+    first = ask(tools=(READ,))
+    told = (*first.messages, assistant("", call), result(call, "A"))
+    calling = reply("").model_copy(update={"stop": "tool", "tool_calls": (call,)})
+    write_reply(folder, first, "with_skill", calling)
+    names = [
+        write_reply(folder, ask(tools=(READ,), messages=told, turn=turn, step=1), "with_skill", reply()).name
+        for turn in (0, 2)
+    ]
+    assert names == ["0-step1.json", "0-turn2-step1.json"]
+    replies = load(folder).replies
+    assert set(replies) == {
+        ReplyKey("l1__add", "with_skill", 0, turn, step) for turn, step in ((0, 0), (0, 1), (2, 1))
+    }
+    assert replies[ReplyKey("l1__add", "with_skill", 0, 0)].reply == calling
+    assert all(entry.tools == (READ,) for entry in replies.values())
+    assert replies[ReplyKey("l1__add", "with_skill", 0, 0, 1)].prompt == told
+
+
+def test_a_later_step_may_be_recorded_again_with_another_prompt(folder: Path, ask: Ask) -> None:
+    """Its prompt holds the model's own calls, which differ when a trial is repeated."""
+    model = RecordingModel(Fake(), folder)
+    model.complete(ask("read a.md", step=1))
+    assert model.complete(ask("read b.md", step=1)).text == "reply 2"
+
+
+def test_a_recording_without_tools_reads_as_before(folder: Path, ask: Ask) -> None:
+    """Files from before there were tools, and their digests, stand unchanged."""
+    path = write_reply(folder, ask(), "without_skill", reply())
+    stored = json.loads(path.read_text())
+    assert stored.pop("tools") == [] and stored["reply"].pop("tool_calls") == []
+    for message in stored["prompt"]:
+        del message["tool_calls"], message["tool_call_id"]
+    path.write_text(json.dumps(stored))
+    [entry] = load(folder).replies.values()
+    assert entry.prompt == ask().messages and entry.tools == ()
+    plain = [[message["role"], message["content"]] for message in stored["prompt"]]
+    assert stored["prompt_digest"] == digest_of(plain)
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+def test_the_shipped_recordings_load(target: str) -> None:
+    """Every reply of the demo still fits its digest."""
+    replies = load(Path(__file__).parents[3] / "demo" / "recordings" / target).replies
+    assert replies and all(entry.tools == () for entry in replies.values())
+
+
+@pytest.mark.parametrize("what", ["prompt", "prompt_digest", "tools"])
 def test_a_tampered_prompt_is_refused(folder: Path, ask: Ask, what: str) -> None:
     """A prompt or digest that was edited after the fact is found out, and the file is named."""
     path = write_reply(folder, ask(), "without_skill", reply())
     stored = json.loads(path.read_text())
     if what == "prompt":
         stored["prompt"][-1]["content"] += " "
+    elif what == "tools":
+        stored["tools"] = [READ.model_dump(mode="json")]
     else:
         stored["prompt_digest"] = "0" * 64
     path.write_text(json.dumps(stored))
@@ -101,7 +155,9 @@ def test_a_tampered_prompt_is_refused(folder: Path, ask: Ask, what: str) -> None
         ("replies/l1__add/without_skill/0.json", "{", "no JSON object"),
         ("replies/l1__add/without_skill/0.json", "[]", "no JSON object"),
         ("replies/l1__add/without_skill/0.json", '{"prompt": []}', "prompt_digest: Field required"),
-        ("replies/l1__add/without_skill/zero.json", "{}", "expected <repeat>.json"),
+        ("replies/l1__add/without_skill/zero.json", "{}", r"expected <repeat>\["),
+        ("replies/l1__add/without_skill/0-step0.json", "{}", r"expected <repeat>\["),
+        ("replies/l1__add/without_skill/0-step1-turn1.json", "{}", r"expected <repeat>\["),
         ("recording.json", '{"schema_version": 9}', "schema_version 9; this liftbench reads 1"),
         ("recording.json", '{"model_label": "a/b"}', "date: Field required"),
     ],
@@ -166,6 +222,19 @@ def test_two_recordings_do_not_share_a_folder(folder: Path, ask: Ask) -> None:
     with pytest.raises(RecordingMismatch, match="reply to another prompt"):
         model.complete(ask("two"))
     assert inner.calls == 3
+
+
+def test_a_recording_model_is_the_model_to_its_users(folder: Path) -> None:
+    """What the inner model knows of itself is known of the recorded one."""
+
+    class Choosy(Fake):
+        ignored_parameters = frozenset({"seed"})
+        price = Price(input_usd_per_mtok=1.0, output_usd_per_mtok=2.0)
+
+    model = RecordingModel(Choosy(), folder)
+    assert (model.ignored_parameters, model.price) == ({"seed"}, Choosy.price)
+    plain = RecordingModel(Fake(), folder)
+    assert (plain.ignored_parameters, plain.price) == (frozenset(), None)
 
 
 def test_a_recording_model_wants_a_recording_of_its_own_model(folder: Path, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from harness.errors import UsageError
 from harness.models import Model, make_model
 from harness.models.recording import RecordingManifest, RecordingMismatch, create, write_reply
 from harness.records import ModelSpec, Reply, Request
+from tests.harness.models.answers import READ, assistant, called, result
 
 Ask = Callable[..., Request]
 
@@ -94,6 +95,29 @@ def test_what_was_not_recorded_is_told_apart(
     """A missing task, repeat, turn or arm is not blamed on the prompt."""
     with pytest.raises(RecordingMismatch, match=why):
         model.complete(ask("unrecorded", **changes))
+
+
+def test_steps_are_replayed_one_by_one(folder: Path, ask: Ask) -> None:
+    """The reply that calls, then the one that follows; other tools or other results are another prompt."""
+    [call] = called("a.md")
+    first = ask("tools", repeat=5, tools=(READ,))
+    calling = reply("").model_copy(update={"stop": "tool", "tool_calls": (call,)})
+    write_reply(folder, first, "with_skill", calling)
+
+    def after(text: str, step: int = 1) -> Request:
+        told = (*first.messages, assistant("", call), result(call, text))
+        return ask(repeat=5, tools=(READ,), messages=told, step=step, arm="with_skill-0123abcd")
+
+    write_reply(folder, after("A"), "with_skill", reply("done"))
+    model = make_model(ModelSpec(name=f"replay/{folder}"))
+    assert model.complete(first).tool_calls == (call,)
+    assert model.complete(after("A")).text == "done"
+    with pytest.raises(RecordingMismatch, match=r"step 1.*quotes what the tools answered"):
+        model.complete(after("B"))
+    with pytest.raises(RecordingMismatch, match="the tools have changed since"):
+        model.complete(ask("tools", repeat=5, arm="with_skill-0123abcd"))
+    with pytest.raises(RecordingMismatch, match=r"step 2; of that task, turn and step it has none"):
+        model.complete(after("A", step=2))
 
 
 def test_equal_prompts_of_two_arms_keep_their_replies(folder: Path, ask: Ask) -> None:

@@ -14,11 +14,13 @@ import pytest
 
 from harness.outcome import Cause
 from harness.report.json_report import report_json, schema, schema_text
+from harness.report.markdown import report_markdown
 from harness.report.records import Summary
 from harness.report.summary import summarise
-from harness.report.tables import COLUMNS, junit_xml, report_markdown, trials_csv
+from harness.report.tables import COLUMNS, junit_xml, trials_csv
 from harness.report.write import write_reports
 from tests.harness.report import factories as make
+from tests.harness.report import studies
 from tests.harness.report.test_html import hostile_summary
 from tests.harness.report.test_summary import infra_study, small_study, without_gpu
 
@@ -63,6 +65,19 @@ def test_markdown_table_survives_hostile_text() -> None:
     text = report_markdown(summarise(make.run(tasks), trials, tasks))
     assert r"a \| b \<img src=x\> \`c\` \[d\]\(e\)" in text
     assert "| correct | not measured (no CUDA device) |" in text.replace("\\", "")
+
+
+def test_markdown_has_the_decision_on_top_and_the_tables_below() -> None:
+    """Headlines first; a matrix, turns, movements and what was read where there are any."""
+    combined = report_markdown(summarise(*studies.combinations()))
+    assert combined.splitlines()[2].startswith("**claude-haiku-4-5 x cuda-kernel-builder: helps: +55 pts")
+    assert "| model | cuda-kernel-builder | fast-memory | cuda-kernel-builder + fast-memory |" in combined
+    repairs = report_markdown(summarise(*studies.repairs()))
+    assert "| turn | deployed, control | with | lift | 95% CI, by family |" in repairs
+    assert "- wrong\\_result -\\> correct: 21% of trials" in repairs
+    assert "- removed: wrong\\_values, 21% to 0% of trials" in repairs
+    read = report_markdown(summarise(*studies.disclosed()))
+    assert "| cuda-kernel-builder/SKILL.md | 50% of 8 | 4.0k |" in read
 
 
 def test_junit_counts_and_kinds() -> None:
@@ -123,7 +138,7 @@ def _check(value: Any, rule: dict[str, Any], root: dict[str, Any]) -> None:
     assert value == rule.get("const", value)
 
 
-@pytest.mark.parametrize("kind", ["study", "no gpu", "empty"])
+@pytest.mark.parametrize("kind", ["study", "no gpu", "empty", "repairs", "combinations", "disclosed"])
 def test_json_validates_against_the_schema(kind: str) -> None:
     """Every field of every report is described."""
     run, _, tasks = small_study()
@@ -131,6 +146,9 @@ def test_json_validates_against_the_schema(kind: str) -> None:
         "study": lambda: summarise(*make.study()),
         "no gpu": lambda: without_gpu("deployed"),
         "empty": lambda: summarise(run, [], tasks),
+        "repairs": lambda: summarise(*studies.repairs()),
+        "combinations": lambda: summarise(*studies.combinations()),
+        "disclosed": lambda: summarise(*studies.disclosed()),
     }[kind]()
     value = json.loads(report_json(summary))
     if importlib.util.find_spec("jsonschema") is None:

@@ -17,6 +17,7 @@ from harness.report.html import question, render_html
 from harness.report.records import Summary
 from harness.report.summary import summarise
 from tests.harness.report import factories as make
+from tests.harness.report import studies
 from tests.harness.report.test_summary import small_study, without_gpu
 
 HOSTILE = (
@@ -77,10 +78,14 @@ def pages() -> dict[str, Summary]:
         "half": summarise(crowded[0], crowded[1][:700], crowded[2]),
         "no skill": summarise(make.run(tasks, arms=(make.WITHOUT,)), [], tasks),
         "hostile": hostile_summary(),
+        "repairs": summarise(*studies.repairs()),
+        "combinations": summarise(*studies.combinations()),
+        "disclosed": summarise(*studies.disclosed()),
+        "leaked": summarise(*studies.leaked(alpha=0.0125)),
     }
 
 
-NAMES = ("study", "no gpu", "empty", "half", "no skill", "hostile")
+NAMES = tuple(pages())
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -156,8 +161,22 @@ def test_question_fits_the_run() -> None:
     assert asked(pages()["no skill"]) == "How well claude-haiku-4-5 writes GPU kernels"
 
 
+def test_page_has_the_parts_that_a_study_has() -> None:
+    """Headline, heat table, errors, turns, matrix, reading and leaks, each where there is something."""
+    repairs, combined = render_html(pages()["repairs"]), render_html(pages()["combinations"])
+    assert '<ul class="headlines"><li class="helps">helps: ' in repairs
+    assert '<table class="matrix heat" aria-label="Verdicts in both arms">' in repairs
+    assert "Errors that the skill removed or introduced" in repairs
+    assert "<h3>Turn by turn</h3>" in repairs and "Turn by turn" not in combined
+    assert 'id="matrix"' in combined and 'id="matrix"' not in repairs
+    assert "cuda-kernel-builder + fast-memory</th>" in combined
+    assert "<code>cuda-kernel-builder/SKILL.md</code>" in render_html(pages()["disclosed"])
+    leaked = render_html(pages()["leaked"])
+    assert "leaked: counted nowhere" in leaked and "98.75% CI, by family" in leaked
+
+
 @pytest.mark.browser
-@pytest.mark.parametrize("name", ["study", "hostile"])
+@pytest.mark.parametrize("name", ["study", "hostile", "repairs"])
 def test_browser_renders_without_console_message(tmp_path: Path, name: str) -> None:
     """Chromium accepts the policy, runs the sorting script and reports nothing."""
     browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

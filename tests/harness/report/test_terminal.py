@@ -13,6 +13,7 @@ from harness.report.records import Summary
 from harness.report.summary import summarise
 from harness.report.terminal import print_summary
 from tests.harness.report import factories as make
+from tests.harness.report import studies
 from tests.harness.report.test_summary import WRONG, infra_study, small_study, without_gpu
 
 
@@ -26,6 +27,7 @@ def test_first_screen_at_80_columns() -> None:
     """The table of DESIGN.md, folded to 80 columns, without colour when not a terminal."""
     assert screen(summarise(*small_study())) == dedent(
         """\
+        helps: x2.24 deployed (x1.67, x3.02); no extra cost
         claude-haiku-4-5 x cuda-kernel-builder
         6 tasks x 1 run   sm_90 (NVIDIA H200)   sandbox docker
                       without     with      lift   95% CI, by family
@@ -39,6 +41,8 @@ def test_first_screen_at_80_columns() -> None:
           the interval excludes x1, p = 0.0312
           6 families: below 20 the deployed score is skewed, so its interval is
             approximate
+        where lift comes from (net): wrong_result -> correct: 100%
+        errors removed: wrong_values 100% -> 0%
         """
     )
 
@@ -46,16 +50,17 @@ def test_first_screen_at_80_columns() -> None:
 def test_first_screen_on_a_wide_terminal() -> None:
     """Where there is room, head and footnote stand beside what they belong to."""
     lines = screen(summarise(*small_study()), 120).splitlines()
-    assert lines[0] == (
+    assert lines[1] == (
         "claude-haiku-4-5 x cuda-kernel-builder        6 tasks x 1 run   sm_90 (NVIDIA H200)   sandbox docker"
     )
-    assert lines[4].endswith("(x1.67, x3.02)      * failed or slower counts as 1.0x")
+    assert lines[5].endswith("(x1.67, x3.02)      * failed or slower counts as 1.0x")
 
 
 def test_without_a_gpu() -> None:
     """Later stages say not measured, and why; nothing is shown in their place."""
     assert screen(without_gpu("deployed")) == dedent(
         """\
+        inconclusive: deployed was not measured: no CUDA device
         claude-haiku-4-5 x cuda-kernel-builder
         8 tasks x 1 run   sm_90 (no GPU on this machine)   sandbox docker
                       without     with      lift   95% CI, by family
@@ -63,6 +68,8 @@ def test_without_a_gpu() -> None:
         correct       not measured (no CUDA device)
         deployed*     not measured (no CUDA device)
         decision (on deployed): inconclusive: deployed was not measured: no CUDA device
+        where lift comes from (net): no_project -> not_measured: 50%, build_failed ->
+          not_measured: 38%
         correctness and speed not measured in 9 trials (no CUDA device): no CUDA device
           on this machine
         """
@@ -78,7 +85,7 @@ def test_infra_owed_and_local_are_said() -> None:
     )
     run, trials, tasks = small_study(sandbox="local")
     text = screen(summarise(run, trials[:-2], tasks))
-    assert "2 of 12 planned trials not measured (time budget): resume to finish" in text
+    assert "2 of 12 planned trials not measured yet: resume to finish" in text
     assert "sandbox local: student code ran with little isolation" in text
 
 
@@ -151,3 +158,32 @@ def test_hostile_text_neither_drives_the_terminal_nor_is_markup() -> None:
     assert "\x1b" not in text
     assert "\x00" not in text
     assert "(no CUDA device): [bold]no" in text
+
+
+def test_turns_matrix_and_reading_have_their_lines() -> None:
+    """Repairs show a row per turn, several skills a matrix, a disclosed skill what was read."""
+    lines = screen(summarise(*studies.repairs())).splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("deployed, turn by turn"))
+    assert [line.split()[0] for line in lines[start + 2 : start + 5]] == ["1", "2", "3"]
+    text = screen(summarise(*studies.combinations()), 120)
+    assert "claude-haiku-4-5         helps +55 pts" in text
+    narrow = screen(summarise(*studies.combinations()))
+    assert "gpt-5-mini x cuda-kernel-builder + fast-memory: inconclusive +50 pts" in narrow
+    assert "cuda-kernel-builder/SKILL.md: 50% of 8 trials, about 4.0k tokens" in screen(
+        summarise(*studies.disclosed())
+    )
+
+
+def test_the_label_says_the_level() -> None:
+    """At alpha 0.0125 the column is a 98.75% interval, and the look is named."""
+    text = screen(summarise(*studies.leaked(alpha=0.0125)))
+    assert "98.75% CI, by family" in text
+    assert "look 2 of this skill's lineage" in text
+    assert "1 task left out, as a skill repeats the reference: l1/f0t0" in text
+
+
+@pytest.mark.parametrize("kind", ["repairs", "combinations", "disclosed", "leaked"])
+def test_no_line_of_any_study_is_wider_than_80(kind: str) -> None:
+    """Tables under the decision fold, too."""
+    text = screen(summarise(*getattr(studies, kind)()))
+    assert max(map(len, text.splitlines())) <= 80

@@ -40,7 +40,7 @@ INLINE void normalise_rows(float* out, const float* x, const float* weight, int6
     }
     sum0 = (sum0 + sum1) + (sum2 + sum3);
     float part[4] = {};  // four short chains of adds, not one long one: short rows wait for this
-    for (int lane = 0; lane < W; ++lane) part[lane % 4] += sum0[lane];
+    for (int lane = 0; lane < W; ++lane) part[lane % 4] += sum0[lane];  // no mutate: past a vector's end is undefined, and dropped
     float total = (part[0] + part[1]) + (part[2] + part[3]);
     for (; j < cols; ++j) total += x[j] * x[j];
 

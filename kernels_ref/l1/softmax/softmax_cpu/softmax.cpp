@@ -68,7 +68,7 @@ INLINE Lanes<W> power_of_two(const Lanes<W>& x) {
 template <int W>
 INLINE float sum_lanes(const Lanes<W>& v) {
   float part[4] = {v[0], v[1], v[2], v[3]};
-  for (int lane = 4; lane < W; ++lane) part[lane % 4] += v[lane];
+  for (int lane = 4; lane < W; ++lane) part[lane % 4] += v[lane];  // no mutate: past a vector's end is undefined, and dropped
   return (part[0] + part[1]) + (part[2] + part[3]);
 }
 
@@ -77,7 +77,7 @@ constexpr float kLog2E = 1.44269504f;
 // Asks for the 64-byte lines of `Count` floats: the next row comes in while this one is being computed.
 template <int Count>
 INLINE void prefetch(const float* p) {
-  for (int i = 0; i < Count; i += 16) __builtin_prefetch(p + i);
+  for (int i = 0; i < Count; i += 16) __builtin_prefetch(p + i);  // no mutate: only a hint
 }
 
 template <int W>
@@ -96,8 +96,8 @@ INLINE float largest(const float* x, int64_t cols) {
   max2 = max3 > max2 ? max3 : max2;
   max0 = max2 > max0 ? max2 : max0;
   float result = max0[0];
-  for (int lane = 1; lane < W; ++lane) result = max0[lane] > result ? max0[lane] : result;
-  for (; j < cols; ++j) result = x[j] > result ? x[j] : result;
+  for (int lane = 1; lane < W; ++lane) result = max0[lane] > result ? max0[lane] : result;  // no mutate: past a vector's end is undefined, and dropped
+  for (; j < cols; ++j) result = x[j] > result ? x[j] : result;  // no mutate: it only keeps exp in range
   return result;
 }
 

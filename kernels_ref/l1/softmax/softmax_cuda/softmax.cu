@@ -119,9 +119,7 @@ __global__ void __launch_bounds__(1024) softmax_online(T* __restrict__ out, cons
 
   // The sum is relative to this thread's own maximum so far, and is rescaled when the maximum grows.
   float own_max = -INFINITY, sum = 0.0f;
-#pragma unroll 2
-  for (int64_t i = threadIdx.x; i < vectors; i += blockDim.x) {
-    const Vec v = x_row[i];
+  const auto look_at = [&](const Vec& v) {
     float vector_max = own_max;
 #pragma unroll
     for (int n = 0; n < N; ++n) vector_max = fmaxf(vector_max, to_float(v.v[n]));
@@ -129,17 +127,41 @@ __global__ void __launch_bounds__(1024) softmax_online(T* __restrict__ out, cons
     own_max = vector_max;
 #pragma unroll
     for (int n = 0; n < N; ++n) sum += __expf(to_float(v.v[n]) - own_max);
+  };
+  // Without a test in front of them the loads all start before the first is waited for.
+  constexpr int FLIGHT = 4;
+  int64_t i = threadIdx.x;
+  for (; i + (FLIGHT - 1) * blockDim.x < vectors; i += FLIGHT * blockDim.x) {
+    Vec v[FLIGHT];
+#pragma unroll
+    for (int k = 0; k < FLIGHT; ++k) v[k] = x_row[i + k * blockDim.x];
+#pragma unroll
+    for (int k = 0; k < FLIGHT; ++k) look_at(v[k]);
+  }
+  for (; i < vectors; i += blockDim.x) {
+    const Vec v = x_row[i];
+    look_at(v);
   }
   const float max = row_reduce(own_max, -INFINITY, partial_max, Max{});
   sum *= __expf(own_max - max);  // 0 * 0 for a thread without elements
   const float scale = 1.0f / row_reduce(sum, 0.0f, partial_sum, Add{});
 
-#pragma unroll 2
-  for (int64_t i = threadIdx.x; i < vectors; i += blockDim.x) {
-    Vec v = x_row[i];
+  const auto replace = [&](Vec v, int64_t at) {
 #pragma unroll
     for (int n = 0; n < N; ++n) v.v[n] = from_float<T>(__expf(to_float(v.v[n]) - max) * scale);
-    out_row[i] = v;
+    out_row[at] = v;
+  };
+  i = threadIdx.x;
+  for (; i + (FLIGHT - 1) * blockDim.x < vectors; i += FLIGHT * blockDim.x) {
+    Vec v[FLIGHT];
+#pragma unroll
+    for (int k = 0; k < FLIGHT; ++k) v[k] = x_row[i + k * blockDim.x];
+#pragma unroll
+    for (int k = 0; k < FLIGHT; ++k) replace(v[k], i + k * blockDim.x);
+  }
+  for (; i < vectors; i += blockDim.x) {
+    const Vec v = x_row[i];
+    replace(v, i);
   }
 }
 

@@ -85,7 +85,7 @@ INLINE Lanes<W> gelu(const Lanes<W>& x) {
 template <int W>
 INLINE float sum_lanes(const Lanes<W>& v) {
   float part[4] = {v[0], v[1], v[2], v[3]};
-  for (int lane = 4; lane < W; ++lane) part[lane % 4] += v[lane];
+  for (int lane = 4; lane < W; ++lane) part[lane % 4] += v[lane];  // no mutate: past a vector's end is undefined, and dropped
   return (part[0] + part[1]) + (part[2] + part[3]);
 }
 

@@ -1,0 +1,90 @@
+"""The arms of a study: which texts are compared, all else being equal.
+
+Owns: from skills to arms, combinations, placebos, the old version. Does not own: how a text reaches a
+student (prompts.py), or what is concluded (report/). Invariant: every arm but without_skill has its
+texts in the library; two arms never have the same texts, for then nothing could differ.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from harness.errors import UsageError
+from harness.records import Arm, Skill
+from harness.skills.placebo import placebo
+
+Delivery = Literal["body", "disclosed"]
+MOST_COMBINED: Final = 4
+"""Skills of which every combination is an arm: 15 arms, and as many times the cost."""
+
+
+@dataclass(frozen=True)
+class Arms:
+    """The arms, and the skill texts that they name by digest."""
+
+    arms: tuple[Arm, ...]
+    library: Mapping[str, Skill]
+    named: tuple[str, ...]
+    """The skills under test, as the user named them."""
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """Name to digest of every text; `NAME@DIGEST` for a further one of the same name."""
+        found: dict[str, str] = {}
+        for digest, text in self.library.items():
+            found[f"{text.name}@{digest[:8]}" if text.name in found else text.name] = digest
+        return found
+
+
+def make_arms(
+    skills: Sequence[Skill],
+    *,
+    combine: bool = False,
+    with_placebo: bool = False,
+    old: Skill | None = None,
+    delivery: Delivery = "body",
+    control: bool = True,
+) -> Arms:
+    """without_skill (unless not `control`), old_skill, each skill (and each combination), a placebo for each.
+
+    Raises UsageError for skills that cannot be told apart, too many to combine, or an `old` beside several.
+    """
+    _refuse_twins(skills, old)
+    if combine and not 2 <= len(skills) <= MOST_COMBINED:
+        raise UsageError(f"--combine takes 2 to {MOST_COMBINED} skills, here are {len(skills)}")
+    if old is not None and len(skills) != 1:
+        raise UsageError("--arms old=DIR: an old version is compared with one skill; give one skill only")
+    sets: list[tuple[Skill, ...]] = [(skill,) for skill in skills]
+    if combine:
+        for size in range(2, len(skills) + 1):
+            sets += itertools.combinations(skills, size)
+    arms = [Arm(kind="without_skill", delivery=delivery)] if control else []
+    library = {skill.digest: skill for skill in skills}
+    if old is not None:
+        library[old.digest] = old
+        arms.append(Arm(kind="old_skill", skills=(old.digest,), delivery=delivery))
+    arms += [_arm("with_skill", chosen, delivery) for chosen in sets]
+    if with_placebo:
+        substitutes = {skill.digest: placebo(skill, index) for index, skill in enumerate(skills)}
+        library |= {text.digest: text for text in substitutes.values()}
+        arms += [
+            _arm("placebo", [substitutes[skill.digest] for skill in chosen], delivery) for chosen in sets
+        ]
+    return Arms(tuple(arms), library, tuple(skill.name for skill in skills))
+
+
+def _arm(kind: Literal["with_skill", "placebo"], skills: Sequence[Skill], delivery: Delivery) -> Arm:
+    return Arm(kind=kind, skills=tuple(skill.digest for skill in skills), delivery=delivery)
+
+
+def _refuse_twins(skills: Sequence[Skill], old: Skill | None) -> None:
+    named = [*skills, *([old] if old is not None else [])]
+    for first, second in itertools.combinations(named, 2):
+        if first.digest == second.digest:
+            raise UsageError(f"{first.name} and {second.name} are the same skill: no lift could be measured")
+    names = [skill.name for skill in skills]
+    if len(set(names)) != len(names):
+        raise UsageError(f"two skills have one name: {', '.join(names)}")

@@ -1,0 +1,134 @@
+"""Libraries that a universal package compiles when it is imported (torch's load_inline and load).
+
+Owns: importing it once in the build role, where there is a compiler and no GPU, and taking the libraries.
+Does not own: the package's layout, how a worker finds them (the package's own code does).
+Invariant: a package that does not name cpp_extension is not run here; whatever is collected is bytes that
+only a worker loads.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.builder.failure.log import without_place
+from harness.builder.layout import Layout
+from harness.builder.toolchain import Toolchain
+from harness.errors import HarnessBug
+from harness.outcome import Cause
+from harness.records import Finding
+from sandboxes.job import Job, Limits, Sandbox
+from sandboxes.owners import owned_folder
+from sandboxes.scratch import CollectError
+
+FOLDER = "_inline"
+"""Where the libraries lie in the package."""
+_ASKS = re.compile(r"\bload_inline\b|\bcpp_extension\b")
+_SCRIPT = Path(__file__).with_name("inline_import.py")
+_OUT = "libraries"
+_SAID_CHARS = 2000
+_SCRATCH = "/scratch/extensions/"
+_ERROR = re.compile(r"\berror\b", re.IGNORECASE)
+_ARCHITECTURES = "9.0 9.0a"
+
+
+@dataclass(frozen=True)
+class Inlined:
+    """What importing has left."""
+
+    files: dict[str, bytes]
+    """Path in the package -> library."""
+    finding: Finding | None = None
+    output: str = ""
+
+
+def compiles_inline(layout: Layout) -> bool:
+    """Whether one of its Python files names what compiles."""
+    return any(file.path.endswith(".py") and _ASKS.search(file.text) for file in layout.package)
+
+
+def inline_libraries(layout: Layout, toolchain: Toolchain, *, sandbox: Sandbox, limits: Limits) -> Inlined:
+    """Import the package once, and collect what that compiled. Raises SandboxError, HarnessBug.
+
+    For CUDA this needs a torch that has CUDA: a CPU-only one has nothing to link with.
+    """
+    if layout.target == "cuda" and toolchain.torch_is_cpu_only:
+        return Inlined(
+            {},
+            Finding(
+                cause=Cause.NO_TOOLCHAIN,
+                message=f"load_inline builds against torch {toolchain.torch_version}, which is CPU-only: "
+                "install a CUDA build of torch to compile CUDA sources inline",
+            ),
+        )
+    missing = toolchain.missing(layout.target)
+    if missing is not None or toolchain.torch_root is None:
+        return Inlined({}, Finding(cause=Cause.NO_TOOLCHAIN, message=missing or "no torch found"))
+    with owned_folder("inline") as name:
+        folder = Path(name)
+        for file in layout.package:
+            path = folder / "package" / layout.module / file.path
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(file.text)
+        process = sandbox.start(_job(folder / "package", layout, toolchain, limits))
+        try:
+            facts = process.wait()
+            if facts is None:
+                raise HarnessBug("a sandbox's wait() without timeout returned before the end")
+            if facts.status != "ok":
+                return Inlined({}, _finding(facts.status, facts.output), facts.output)
+            try:
+                found = process.collect([f"{_OUT}/*.so"], folder / "out")
+            except CollectError as error:
+                return Inlined({}, Finding(cause=Cause.BUILD_LIMIT, message=str(error)), facts.output)
+            files = {f"{FOLDER}/{path.name}": path.read_bytes() for path in found}
+            return Inlined(files, None, facts.output)
+        finally:
+            process.close()
+
+
+def _finding(status: str, output: str) -> Finding:
+    if status in ("wall_timeout", "cpu_timeout"):
+        return Finding(
+            cause=Cause.BUILD_TIMEOUT, message="importing it, which compiles inline, took too long"
+        )
+    if status != "nonzero":
+        return Finding(cause=Cause.BUILD_LIMIT, message=f"importing it, which compiles inline: {status}")
+    return Finding(cause=Cause.COMPILE_ERROR, message=f"compiled inline: {_errors(output)[:_SAID_CHARS]}")
+
+
+def _errors(output: str) -> str:
+    """From the compilers' first error to the end of what they say, without the folder that they ran in."""
+    lines = without_place(output, _SCRATCH).splitlines()
+    first = next((i for i, line in enumerate(lines) if _ERROR.search(line)), None)
+    if first is None:
+        return lines[-1] if lines else "it failed and printed nothing"
+    last = next((i for i, line in enumerate(lines[first:], first) if line.startswith("ninja:")), len(lines))
+    return "\n".join(lines[first:last])
+
+
+def _job(package: Path, layout: Layout, toolchain: Toolchain, limits: Limits) -> Job:
+    assert toolchain.torch_root is not None and toolchain.ninja is not None and toolchain.gxx is not None
+    site = toolchain.torch_root.parent
+    search = [str(toolchain.ninja.parent), str(toolchain.gxx.parent), "/usr/bin", "/bin"]
+    environment = {
+        "LC_ALL": "C",
+        "CXX": str(toolchain.gxx),
+        "TORCH_EXTENSIONS_DIR": "{scratch}/extensions",
+        "TORCH_CUDA_ARCH_LIST": _ARCHITECTURES,
+        "MAX_JOBS": "2",
+        "OMP_NUM_THREADS": "1",
+    }
+    if layout.target == "cuda" and toolchain.cuda is not None:
+        environment["CUDA_HOME"] = str(toolchain.cuda.root)
+        search.insert(0, str(toolchain.cuda.nvcc.parent))
+    words = ["{scratch}/package", layout.module, f"{{scratch}}/{_OUT}", str(site)]
+    return Job(
+        role="build",
+        argv=[str(toolchain.python), "-I", "-S", "{scratch}/import.py", *words],
+        limits=limits,
+        inputs={"package": package, "import.py": _SCRIPT},
+        readable=[*toolchain.readable(layout.target), *([] if toolchain.in_image else [site])],
+        environment={**environment, "PATH": ":".join(dict.fromkeys(search))},
+    )

@@ -1,0 +1,237 @@
+"""Is the machine fit for the next project, and who is to blame when it is not?
+
+Owns: the checks of host and GPU, and the rule that turns a device that fails twice under one project into
+`crashed: device_fault`. Does not own: killing what ran (the sandbox), retries (run.py), Xid codes (xid.py).
+Invariant: a project is blamed only for a device that was well directly before it ran, and not the first
+time; whatever it does to a device, it is graded at most once more.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, Protocol
+
+from harness.errors import DeviceError, DeviceLost, SandboxError
+from harness.outcome import Cause, Verdict
+from harness.records import Finding, Grade
+from sandboxes.nvml import LIBRARY, Nvml, NvmlError, open_nvml
+from sandboxes.nvml_sensors import memory_cells
+from sandboxes.xid import XidWatch, faulted, watch_gpu
+
+FREE_MEMORY_BYTES: Final = 1 << 30
+"""A worker that has imported torch and its arenas take 0.5 to 0.8 GiB [own]."""
+FREE_DISK_BYTES: Final = 1 << 30
+"""A worker's scratch directory may hold 256 MiB, a build a few hundred [own]."""
+SLOWEST: Final = 1.5
+"""Of the known kernel's first time in this session [own]: boost explains 10 to 30 % (protocols.md)."""
+LEAVING_S: Final = 5.0
+"""How long a driver may take to tear down the context of a killed process [own]."""
+_POLL_S = 0.1
+RESET: Final = "reset it (nvidia-smi --gpu-reset) or reboot before grading goes on"
+_SUSPICIOUS: Final = {Verdict.CRASHED, Verdict.TIMED_OUT}
+
+
+class DeviceHealth(Protocol):
+    """Says whether a project could be judged fairly now."""
+
+    def check(self) -> None:
+        """Raises an InfraError that says what is wrong and what to do; DeviceError when it is the device."""
+        ...
+
+
+class KnownRun(Protocol):
+    """What one run of the known kernel showed."""
+
+    @property
+    def ok(self) -> bool:
+        """The result was right."""
+        ...
+
+    @property
+    def microseconds(self) -> float:
+        """What it took."""
+        ...
+
+
+class KnownKernel(Protocol):
+    """A kernel of ours whose result is known: the control project."""
+
+    def run(self) -> KnownRun:
+        """Raises DeviceError where it cannot be run, or does not end."""
+        ...
+
+
+class DeviceBusy(DeviceError):
+    """Somebody else uses the GPU; nobody can be blamed for it by what NVML tells."""
+
+
+class HostHealth:
+    """The CPU target: room for a worker. Other trials share it, so a lack of room is never a project's."""
+
+    def __init__(self, folder: Path, proc: Path = Path("/proc")) -> None:
+        """`folder`: where builds lie."""
+        self._folder = folder
+        self._proc = proc
+
+    def check(self) -> None:
+        """Raises SandboxError when memory or disk are short."""
+        available = _available_bytes(self._proc / "meminfo")
+        if available is not None and available < FREE_MEMORY_BYTES:
+            raise SandboxError(
+                f"only {available >> 20} MiB of memory are available, and a worker needs "
+                f"{FREE_MEMORY_BYTES >> 20}: end other programs, or run fewer trials at once"
+            )
+        free = shutil.disk_usage(self._folder).free
+        if free < FREE_DISK_BYTES:
+            raise SandboxError(
+                f"only {free >> 20} MiB are free where builds lie ({self._folder}), and one may need "
+                f"{FREE_DISK_BYTES >> 20}: make room, or name another folder with --cache"
+            )
+
+
+def _available_bytes(meminfo: Path) -> int | None:
+    """What may be used without swapping; None where the kernel does not say."""
+    try:
+        lines = meminfo.read_text().splitlines()
+    except OSError:
+        return None
+    values = [int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
+    return values[0] * 1024 if values else None
+
+
+class GpuHealth:
+    """The CUDA target: NVML, then the known kernel. Close it when done.
+
+    One grade at a time has a GPU, and at most the judge has a context when this checks.
+    """
+
+    def __init__(
+        self,
+        uuid: str,
+        known: KnownKernel,
+        library: str = LIBRARY,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """Watches from now on. Raises DeviceError when NVML is missing or does not know that GPU."""
+        nvml = open_nvml(library)
+        if nvml is None:
+            raise DeviceError(
+                f"GPU {uuid} cannot be checked: {library} is missing or no driver is loaded; install the "
+                "driver's management library (in a container: the capability `utility`)"
+            )
+        self._uuid = uuid
+        self._known = known
+        self._nvml: Nvml = nvml
+        self._clock = clock
+        self._sleep = sleep
+        self._first_us: float | None = None
+        self._before: frozenset[int] | None = None
+        try:
+            self._xids: XidWatch | None = watch_gpu(uuid, library)
+        except DeviceError:
+            nvml.close()
+            raise
+
+    def check(self) -> None:
+        """Xids, memory cells, processes that were left, and the known kernel. Raises DeviceError."""
+        try:
+            if self._xids is not None:
+                faulted(self._xids.take(), self._uuid)
+            self._check_memory()
+            self._check_known()
+            self._check_processes()
+        except NvmlError as error:
+            raise DeviceError(f"GPU {self._uuid} does not answer: {error}; {RESET}") from error
+
+    def _check_memory(self) -> None:
+        cells = memory_cells(self._nvml, self._uuid)
+        if cells.remapping_failed:
+            raise DeviceError(f"GPU {self._uuid} has no spare memory rows left: have the board replaced")
+        if cells.rows_pending or cells.pages_pending:
+            raise DeviceError(f"GPU {self._uuid} has failed memory that a reset takes out of use: {RESET}")
+
+    def _check_known(self) -> None:
+        run = self._known.run()
+        if not run.ok:
+            raise DeviceError(f"GPU {self._uuid} computed a known kernel wrongly: {RESET}")
+        if self._first_us is None:
+            self._first_us = run.microseconds
+        if run.microseconds > SLOWEST * self._first_us:
+            held = ", ".join(self._nvml.clocks(self._uuid).held_down_by or ()) or "nothing"
+            raise DeviceError(
+                f"GPU {self._uuid} takes {run.microseconds:.1f} us for a known kernel that took "
+                f"{self._first_us:.1f} us at first (clocks held down by: {held}): let it cool, see who "
+                f"else uses it, or {RESET}"
+            )
+
+    def _check_processes(self) -> None:
+        """After the known kernel, so that at the first check the judge's own context is there."""
+        now = self._pids()
+        if self._before is None:
+            self._before = now
+        give_up = self._clock() + LEAVING_S
+        while (more := now - self._before) and self._clock() < give_up:
+            self._sleep(_POLL_S)
+            now = self._pids()
+        if more:
+            raise DeviceBusy(
+                f"GPU {self._uuid} is used by process {', '.join(map(str, sorted(more)))} (in the host's "
+                "numbering): end it, or wait for it, and grade again"
+            )
+
+    def _pids(self) -> frozenset[int]:
+        return frozenset(process.pid for process in self._nvml.processes(self._uuid))
+
+    def close(self) -> None:
+        """Release NVML."""
+        if self._xids is not None:
+            self._xids.close()
+            self._xids = None
+        self._nvml.close()
+
+
+class HealthGuard:
+    """Checks around every project, and remembers which of them lost a device. Safe for several threads."""
+
+    def __init__(self, health: DeviceHealth) -> None:
+        self._health = health
+        self._lost: set[str] = set()
+        self._lock = threading.Lock()
+
+    def remember(self, project: str) -> None:
+        """A device was lost under that project (digest) in an earlier session."""
+        with self._lock:
+            self._lost.add(project)
+
+    def watch(self, project: str, work: Callable[[], Grade]) -> Grade | Finding:
+        """Run `work`, which grades `project` (digest) and kills what it started before it returns or raises.
+
+        The device is checked before, and again after a crash or a hang. Returns the grade, or the finding
+        that ends it: the device was lost under this project for the second time. Raises DeviceLost the
+        first time, and what check() raises when the device was not well before.
+        """
+        self._health.check()
+        try:
+            grade = work()
+            if grade.verdict in _SUSPICIOUS:
+                self._health.check()
+        except DeviceBusy:
+            raise
+        except DeviceError as error:
+            return self._lost_under(project, error)
+        return grade
+
+    def _lost_under(self, project: str, error: DeviceError) -> Finding:
+        with self._lock:
+            again = project in self._lost
+            self._lost.add(project)
+        if not again:
+            raise DeviceLost(f"a device that was well before failed under a project: {error}", project)
+        message = f"twice the device was well before the project ran and not after: {error}"
+        return Finding(cause=Cause.DEVICE_FAULT, message=message)

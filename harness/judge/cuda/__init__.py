@@ -1,0 +1,1 @@
+"""Device memory that judge and worker share, by calls into NVIDIA's driver. Never loads student code."""

@@ -1,0 +1,86 @@
+"""Memory that judge and worker share: the seam, and its form on the host.
+
+Owns: what one allocation can do, and the sealed memfd. Does not own: what lies in it (arena.py), when it is
+handed over (contender.py), device memory (cuda/).
+Invariant: one allocation serves one reveal; the judge fills it before a worker can map it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import secrets
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+
+
+@dataclass(frozen=True)
+class Handle:
+    """What a worker needs to map an allocation."""
+
+    fields: dict[str, Any] = field(default_factory=dict)
+    """Goes into the `call` message."""
+    descriptor: int | None = None
+    """Travels beside it. Stays the memory's: whoever sends it does not close it."""
+
+
+class Memory(Protocol):
+    """One allocation."""
+
+    @property
+    def data(self) -> torch.Tensor:
+        """(size,) uint8, on the judge's side."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        ...
+
+    def handle(self) -> Handle:
+        """For the worker."""
+        ...
+
+    def take(self) -> torch.Tensor:
+        """A private copy of everything, (size,) uint8, complete when this returns."""
+        ...
+
+    def close(self) -> None:
+        """Release the judge's hold."""
+        ...
+
+
+class HostMemory:
+    """A memfd that can be neither resized nor sealed further."""
+
+    def __init__(self, size: int) -> None:
+        """`size`: bytes, above 0. Raises OSError when there is no memory."""
+        self.size = size
+        # A random name: the worker sees it in /proc/self/maps, and it says nothing.
+        flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
+        self.descriptor = os.memfd_create(secrets.token_hex(4), flags)
+        os.ftruncate(self.descriptor, size)
+        # Without these seals a worker could shrink the file and kill the judge with SIGBUS.
+        seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+        fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, seals)
+        self._map = mmap.mmap(self.descriptor, size)
+        self.data = torch.frombuffer(self._map, dtype=torch.uint8)
+
+    def handle(self) -> Handle:
+        """The descriptor says all."""
+        return Handle(descriptor=self.descriptor)
+
+    def take(self) -> torch.Tensor:
+        """A private copy."""
+        return self.data.clone()
+
+    def close(self) -> None:
+        """Release the descriptor and the mapping, and all pages: a worker may have kept its descriptor, and
+        what it holds would be charged to the judge."""
+        os.close(self.descriptor)
+        del self.data
+        self._map.madvise(mmap.MADV_REMOVE)
+        self._map.close()

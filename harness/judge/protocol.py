@@ -1,0 +1,88 @@
+"""How much is measured: the numbers of `quick` and `full`.
+
+Owns: sizes of samples, of blocks, and who is measured. Does not own: the measuring (bench.py, timing.py).
+Sources: docs/protocols.md; 10 calls and 0.5 s of warm-up, 50 samples, 0.5 s, 0.5 % and 15 s are published
+practice (nvbench, SOL-ExecBench), the rest is this project's own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from harness.records import Protocol
+
+RatioUnit = Literal["blocks", "process pairs"]
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Of one protocol."""
+
+    clean_blocks: int
+    """Blocks that nothing disturbed, after which it may stop."""
+    most_blocks: int
+    fresh_processes: bool
+    """Each turn is in a process of its own, so that a block compares process pairs."""
+    compiled: bool
+    """torch.compile is an opponent."""
+    least_samples: int = 0
+    """Calls of each contender, in both lanes together, before the interval may stop it."""
+    least_measured_s: float = 0.0
+    """Of each contender's time in calls."""
+    half_width: float | None = None
+    """Relative half-width of the 95 % interval of the median at which it may stop; None: blocks decide."""
+    most_s: float = 0.0
+    """Time spent on one contender and workload, after which it stops anyhow and is flagged."""
+    warm_up_s: float = 0.5
+    warm_up_calls: int = 10
+    batch_sets: tuple[int, int] = (2, 64)
+    """Fewest and most input sets revealed at once; the workload's time decides (bench.py), and memory."""
+    constant_us: float = 150.0
+    """About what a reveal costs without any work (measured: 100 to 200 on a 2-core VM)."""
+    calls_per_visit: tuple[int, int] = (1, 3)
+    """Single reveals beside each batch: their number is secret."""
+    secondary: bool = False
+    """On a device: queued, graph and warm figures too."""
+    flush: bool = False
+    """On the host: other memory is written before each reveal. (A device's transport flushes its cache.)"""
+
+    @property
+    def unit(self) -> RatioUnit:
+        """What one log ratio is of."""
+        return "process pairs" if self.fresh_processes else "blocks"
+
+
+_NUMBERS: dict[Protocol, Numbers] = {
+    "quick": Numbers(clean_blocks=5, most_blocks=7, fresh_processes=False, compiled=False),
+    "full": Numbers(
+        clean_blocks=5,
+        most_blocks=10,
+        fresh_processes=True,
+        compiled=True,
+        least_samples=50,
+        least_measured_s=0.5,
+        half_width=0.005,
+        most_s=15.0,
+        batch_sets=(8, 256),
+        secondary=True,
+        flush=True,
+    ),
+}
+
+# A kernel of 10 us beside a reveal of some 100 us: only large batches make the constant small. Not calibrated
+# on a GPU yet; memory and the drawing of inputs bound them.
+_ON_DEVICE: dict[Protocol, dict[str, Any]] = {
+    "quick": {"clean_blocks": 3, "most_blocks": 5, "batch_sets": (2, 256), "constant_us": 500.0},
+    "full": {"batch_sets": (8, 1024), "constant_us": 500.0, "flush": False},
+}
+
+
+def numbers_of(protocol: Protocol, *, on_device: bool) -> Numbers:
+    """The numbers of a protocol on the host, or on a device."""
+    numbers = _NUMBERS[protocol]
+    return replace(numbers, **_ON_DEVICE[protocol]) if on_device else numbers
+
+
+CONFIRMATIONS = 2
+"""Fresh processes that must repeat a false claim before it is called a cheat (3 in all)."""

@@ -1,0 +1,193 @@
+"""The verdict on the outputs of calls on one problem.
+
+Owns: comparison with the truth, what a call may have written, and whether equal inputs gave equal outputs.
+Does not own: which calls are made (check.py, bench.py), error arithmetic (compare.py), the numbers
+(tolerance.py). Invariant: truth is computed after the outputs were taken; PyTorch's own error can raise
+what is allowed, never lower it.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from harness.judge.arena import SetResult
+from harness.judge.cases import Case
+from harness.judge.compare import Error, compare, element_errors, passes, worst_error
+from harness.judge.problem import Problem, Tensors
+from harness.judge.values import INTEGERS, OWN, unfit
+from harness.outcome import Cause
+from harness.records import Finding, WorkloadCheck
+from harness.tolerance import Tolerance, tolerance
+
+Outputs = tuple[torch.Tensor, ...]
+_NOT_FINITE = ("nan", "inf")
+
+
+class Verifier:
+    """Compares the outputs of calls on one problem with the truth."""
+
+    def __init__(self, problem: Problem, case: Case | None = None) -> None:
+        """`case`: what the calls are made with; None is the task's own values, contiguous."""
+        self._problem = problem
+        self._case = Case(problem) if case is None else case
+        self.calls = 0
+        self.worst: float | None = None
+        self.allowed: float | None = None
+        self.worst_absolute: float | None = None
+        self._where: tuple[str, tuple[int, ...]] | None = None
+        self._skipped: str | None = None
+
+    def integrity(self, result: SetResult) -> Finding | None:
+        """Whether a call stayed within what it may write."""
+        label = self._case.label
+        if result.changed_inputs:
+            names = ", ".join(result.changed_inputs)
+            return Finding(
+                cause=Cause.MUTATED_INPUT, message=f"{label}: wrote to {names}, which is read only"
+            )
+        if result.changed_guards:
+            names = ", ".join(result.changed_guards)
+            return Finding(cause=Cause.WROTE_OUTSIDE, message=f"{label}: wrote outside of {names}")
+        return None
+
+    def values(self, inputs: Tensors, outputs: Outputs) -> Finding | None:
+        """Whether the outputs are right. Truth is computed here, after the outputs are in."""
+        self.calls += 1
+        problem, kind = self._problem, self._case.values
+        truths = problem.truth(inputs)
+        if kind not in (OWN, *_NOT_FINITE):
+            self._skipped = unfit(problem, truths)
+            if self._skipped is not None:
+                return None
+        if kind == INTEGERS:
+            return self._exact(outputs, truths)
+        if problem.custom_compare is not None:
+            return self._custom(inputs, outputs, truths)
+        scales = problem.scales(inputs)
+        for index, (operand, actual, truth) in enumerate(
+            zip(problem.task.outputs, outputs, truths, strict=True)
+        ):
+            rule = tolerance(problem.task, operand, problem.dtype)
+            allowed, scale = 1.0, scales[index]
+            error = compare(actual, truth, rule.f, allowed, scale)
+            if error.over:
+                # Only now the reference's own error matters.
+                own = worst_error(problem.reference(inputs)[index], truth, rule.f, scale)
+                allowed = rule.allowed(own)
+                error = compare(actual, truth, rule.f, allowed, scale)
+            self._remember(error, allowed)
+            if not passes(error, allowed, rule):
+                return self._wrong(operand.name, error, allowed, rule)
+        return None
+
+    def _exact(self, outputs: Outputs, truths: Outputs) -> Finding | None:
+        """The exact lane: all sums are representable, so rounding once is all that may have happened."""
+        for operand, actual, truth in zip(self._problem.task.outputs, outputs, truths, strict=True):
+            expected = truth.to(self._problem.operand_dtype(operand))
+            error = compare(actual, expected.double() if truth.is_floating_point() else expected, 0.0, 1.0)
+            self._remember(error, 1.0)
+            if not passes(error, 1.0):
+                return self._wrong(operand.name, error, 1.0, Tolerance(0.0))
+        return None
+
+    def _custom(self, inputs: Tensors, outputs: Outputs, truths: Outputs) -> Finding | None:
+        try:
+            worst = float(self._problem.custom_compare(outputs, truths, inputs))
+        except (IndexError, RuntimeError, ValueError) as error:
+            # Outputs are a student's: an index out of range must not become our failure.
+            message = f"{self._case.label}: the task's own measure cannot use the outputs: {error}"
+            return Finding(cause=Cause.WRONG_VALUES, message=message)
+        worst = math.inf if math.isnan(worst) else worst
+        self._remember(Error(worst, 0.0, 0, 0, 0.0, ()), 1.0)
+        if worst <= 1.0:
+            return None
+        return Finding(
+            cause=Cause.WRONG_VALUES,
+            message=f"{self._case.label}: {worst:.3g} times the allowed error, by the task's own measure",
+        )
+
+    def _remember(self, error: Error, allowed: float) -> None:
+        if math.isfinite(error.worst):
+            self.worst = max(self.worst or 0.0, error.worst)
+            self.allowed = max(self.allowed or 0.0, allowed)
+        if math.isfinite(error.absolute):
+            self.worst_absolute = max(self.worst_absolute or 0.0, error.absolute)
+
+    def _wrong(self, name: str, error: Error, allowed: float, rule: Tolerance) -> Finding:
+        self._where = (name, error.where)
+        where = ", ".join(str(i) for i in error.where)
+        if rule.f == 0:
+            wrong, size = "are not equal to the truth", "the first"
+            end = f"{size}, at [{where}]"
+        else:
+            wrong = "are out of tolerance"
+            size = (
+                "is no number"
+                if math.isinf(error.worst)
+                else f"is {error.worst / allowed:.3g} times the allowed error"
+            )
+            end = f"the worst, at [{where}], {size}"
+        return Finding(
+            cause=Cause.WRONG_VALUES,
+            message=f"{self._case.label}: {error.over} of {error.total} elements of {name} {wrong}; {end}",
+        )
+
+    def repeatable(self, first: Outputs, second: Outputs, *, unwritten: bool = True) -> Finding | None:
+        """Whether equal inputs gave equal outputs; see the function of that name."""
+        return repeatable(
+            self._case.label, first, second, self._problem.task.nondeterminism, unwritten=unwritten
+        )
+
+    def record(self, finding: Finding | None) -> WorkloadCheck:
+        """What was found in this case."""
+        case, workload = self._case, self._problem.workload
+        return WorkloadCheck(
+            workload=workload.name,
+            dtype=self._problem.dtype,
+            calls=self.calls,
+            worst_error=self.worst,
+            allowed_error=self.allowed,
+            worst_absolute=self.worst_absolute,
+            finding=finding,
+            values=case.values,
+            layout=case.layout,
+            hidden=self._problem.hidden,
+            dims=dict(workload.dims),
+            output=None if self._where is None else self._where[0],
+            where=None if self._where is None else self._where[1],
+            skipped=self._skipped,
+        )
+
+
+def repeatable(
+    label: str, first: Outputs, second: Outputs, bound: float = 0.0, *, unwritten: bool = True
+) -> Finding | None:
+    """Whether equal inputs gave equal bytes, or values within `bound` * (|value| + RMS of its row).
+
+    `unwritten`: the first lay over 0xFF and the second over 0x00, so that what differs in just that way was
+    never written.
+    """
+    for one, two in zip(first, second, strict=True):
+        width = one.dtype.itemsize
+        a = one.contiguous().reshape(-1).view(torch.uint8)
+        b = two.contiguous().reshape(-1).view(torch.uint8)
+        if torch.equal(a, b):
+            continue
+        a, b = a.reshape(-1, width), b.reshape(-1, width)
+        missing = int(((a == 0xFF).all(dim=1) & (b == 0x00).all(dim=1)).sum()) if unwritten else 0
+        if missing:
+            return Finding(
+                cause=Cause.UNWRITTEN_OUTPUT, message=f"{label}: {missing} elements were never written"
+            )
+        differing = int((a != b).any(dim=1).sum())
+        if bound > 0 and one.is_floating_point():
+            differing = int((element_errors(two, one.double(), bound) > 1.0).sum())
+        if differing:
+            more = f" by more than the task's bound of {bound:g}" if bound > 0 else ""
+            return Finding(
+                cause=Cause.NONDETERMINISTIC,
+                message=f"{label}: {differing} elements differ between two calls on equal inputs{more}",
+            )
+    return None

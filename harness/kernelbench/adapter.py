@@ -1,0 +1,242 @@
+"""What a converted KernelBench problem runs: `make_inputs`, `reference` and `truth` over its source.
+
+Owns: drawing a problem's inputs and parameters from the judge's generator, and calling its Model.
+Does not own: what the names below are filled with (conversion.py). A copy of this file, filled in, is the
+`reference.py` of a converted task: it imports torch and the standard library only.
+Invariant: no value comes from torch's own generators: whatever would draw from one is replaced or refused.
+"""
+
+from __future__ import annotations
+
+import functools
+import linecache
+import sys
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+# --- filled in by the conversion -------------------------------------------------------------
+_SOURCE = ""
+_DIGEST = ""
+_ARGUMENTS: tuple[str, ...] = ()
+_STATE: dict[str, str] = {}
+# --- end -------------------------------------------------------------------------------------
+# _ARGUMENTS: the operand or scalar that is passed as each argument of `forward`.
+# _STATE: operand -> the name in the module's state of the parameter or buffer that it holds.
+
+_NAME = f"kernelbench_problem_{_DIGEST[:16]}"
+
+Place = tuple[dict[str, Any], str, str, Any]
+"""A dict of a module, a key of it, the operand that goes there, and what was there."""
+
+
+def load_problem(source: str, name: str) -> types.ModuleType:
+    """The problem as a module of its own: its names and ours cannot meet, and tracebacks show its lines."""
+    module = types.ModuleType(name)
+    linecache.cache[f"<{name}>"] = (len(source), None, source.splitlines(keepends=True), f"<{name}>")
+    sys.modules[name] = module  # the compiler of torch.compile looks it up
+    exec(compile(source, f"<{name}>", "exec"), module.__dict__)
+    return module
+
+
+@functools.cache
+def _problem() -> types.ModuleType:
+    return load_problem(_SOURCE, _NAME)
+
+
+class Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Everything that draws, draws from `generator`.
+
+    Below the Python functions: those of nn.init and the constructors of modules come through here as well.
+    """
+
+    def __init__(self, generator: Any, rows: tuple[int, int] | None = None) -> None:
+        """`rows`: draws whose first axis has rows[0] elements get rows[1] (for a look at a part)."""
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.generator = generator
+        self._rows = rows
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Replace what draws; RuntimeError for what draws and is not known."""
+        given = kwargs or {}
+        make = _MAKERS.get(func._schema.name)
+        if make is not None:
+            named = dict(zip((a.name for a in func._schema.arguments), args, strict=False))
+            return make(self, {**named, **given})
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            raise RuntimeError(f"{func._schema.name} draws random numbers in a way that cannot be replaced")
+        return func(*args, **given)
+
+    def size(self, given: dict[str, Any]) -> tuple[int, ...]:
+        """The shape of what is drawn."""
+        size = tuple(given["size"] if "size" in given else given["self"].shape)
+        if self._rows is not None and size and size[0] == self._rows[0]:
+            return (self._rows[1], *size[1:])
+        return size
+
+    def uniform(self, given: dict[str, Any], low: float = 0.0, high: float = 1.0) -> torch.Tensor:
+        """Float32 of the shape that is asked for."""
+        drawn: torch.Tensor = self.generator.uniform(self.size(given), low, high)
+        return drawn
+
+    def normal(self, given: dict[str, Any]) -> torch.Tensor:
+        """Float32 of the shape that is asked for."""
+        drawn: torch.Tensor = self.generator.normal(self.size(given))
+        return drawn
+
+
+def _as_asked(values: torch.Tensor, given: dict[str, Any], default: torch.dtype) -> torch.Tensor:
+    """In the dtype and where the call wants it."""
+    like = given.get("self")
+    dtype = given.get("dtype") or (like.dtype if like is not None else default)
+    device = given.get("device") or (like.device if like is not None else values.device)
+    return values.to(dtype=dtype, device=device)
+
+
+def _rand(draws: Draws, given: dict[str, Any]) -> torch.Tensor:
+    return _as_asked(draws.uniform(given), given, torch.get_default_dtype())
+
+
+def _randn(draws: Draws, given: dict[str, Any]) -> torch.Tensor:
+    return _as_asked(draws.normal(given), given, torch.get_default_dtype())
+
+
+def _randint(draws: Draws, given: dict[str, Any]) -> torch.Tensor:
+    drawn = draws.generator.integers(draws.size(given), int(given.get("low", 0)), int(given["high"]))
+    return _as_asked(drawn, given, torch.int64)
+
+
+def _randperm(draws: Draws, given: dict[str, Any]) -> torch.Tensor:
+    return _as_asked(draws.generator.uniform((given["n"],)).argsort(), given, torch.int64)
+
+
+def _bernoulli(draws: Draws, given: dict[str, Any]) -> torch.Tensor:
+    chance = given.get("p")
+    return _as_asked(
+        draws.uniform(given) <= (given["self"] if chance is None else chance), given, torch.float32
+    )
+
+
+def _uniform_(draws: Draws, given: dict[str, Any]) -> torch.Tensor:
+    made: torch.Tensor = given["self"]
+    return made.copy_(draws.uniform(given, float(given.get("from", 0.0)), float(given.get("to", 1.0))))
+
+
+def _normal_(draws: Draws, given: dict[str, Any]) -> torch.Tensor:
+    made: torch.Tensor = given["self"]
+    return made.copy_(draws.normal(given) * float(given.get("std", 1.0)) + float(given.get("mean", 0.0)))
+
+
+def _bernoulli_(draws: Draws, given: dict[str, Any]) -> torch.Tensor:
+    made: torch.Tensor = given["self"]
+    return made.copy_(draws.uniform(given) <= given.get("p", 0.5))
+
+
+def _exponential_(draws: Draws, given: dict[str, Any]) -> torch.Tensor:
+    made: torch.Tensor = given["self"]
+    return made.copy_(-draws.uniform(given).log() / float(given.get("lambd", 1.0)))
+
+
+_MAKERS: dict[str, Callable[[Draws, dict[str, Any]], torch.Tensor]] = {
+    "aten::rand": _rand,
+    "aten::rand_like": _rand,
+    "aten::randn": _randn,
+    "aten::randn_like": _randn,
+    "aten::randint": _randint,
+    "aten::randint_like": _randint,
+    "aten::randperm": _randperm,
+    "aten::bernoulli": _bernoulli,
+    "aten::uniform_": _uniform_,
+    "aten::normal_": _normal_,
+    "aten::bernoulli_": _bernoulli_,
+    "aten::exponential_": _exponential_,
+}
+
+
+def state_of(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Parameters and buffers by name, each once."""
+    return {**dict(model.named_parameters()), **dict(model.named_buffers())}
+
+
+def draw(generator: Any, dtype: torch.dtype, rows: tuple[int, int] | None = None) -> dict[str, torch.Tensor]:
+    """All tensor operands: `get_inputs()`, and the state of a new `Model(*get_init_inputs())`."""
+    problem = _problem()
+    with torch.no_grad(), torch.device(generator.device):
+        with Draws(generator, rows):
+            values = list(problem.get_inputs())
+        with Draws(generator):
+            state = state_of(problem.Model(*problem.get_init_inputs()))
+    made = {n: v for n, v in zip(_ARGUMENTS, values, strict=True) if isinstance(v, torch.Tensor)}
+    made |= {operand: state[name].detach() for operand, name in _STATE.items()}
+    return {n: v.to(dtype) if v.is_floating_point() else v for n, v in made.items()}
+
+
+def make_inputs(workload: Any, generator: Any) -> dict[str, torch.Tensor]:
+    """Fresh inputs and fresh parameters, from the judge's generator."""
+    return draw(generator, workload.dtype)
+
+
+class _Bound:
+    """A module whose state is put in place for each call: a few dict entries, where functional_call costs
+    more than some of the kernels that it would be timed with."""
+
+    def __init__(self, dtype: torch.dtype, device: torch.device) -> None:
+        problem = _problem()
+        with torch.device(device):
+            self.model: torch.nn.Module = problem.Model(*problem.get_init_inputs())
+        self.model.to(dtype=dtype, device=device).requires_grad_(False)
+        state = state_of(self.model)
+        operand_of = {id(state[name]): operand for operand, name in _STATE.items()}
+        self.places: list[Place] = [
+            (holder, key, operand_of[id(tensor)], tensor)
+            for module in self.model.modules()
+            for holder in (module._parameters, module._buffers)
+            for key, tensor in holder.items()
+            if id(tensor) in operand_of
+        ]
+
+    def __call__(self, inputs: dict[str, Any]) -> Any:
+        arguments = tuple(inputs[name] for name in _ARGUMENTS)
+        if torch.compiler.is_compiling():
+            state = {name: inputs[operand] for operand, name in _STATE.items()}
+            return torch.func.functional_call(self.model, state, arguments)
+        try:
+            for holder, key, operand, _ in self.places:
+                holder[key] = inputs[operand]
+            return self.model(*arguments)
+        finally:
+            for holder, key, _, before in self.places:
+                holder[key] = before
+
+
+_bound: dict[tuple[torch.dtype, torch.device], _Bound] = {}
+
+
+def _call(inputs: dict[str, Any]) -> tuple[torch.Tensor, ...]:
+    floats = (v for v in inputs.values() if isinstance(v, torch.Tensor) and v.is_floating_point())
+    first = next(floats, None)
+    key = (torch.float32, torch.device("cpu")) if first is None else (first.dtype, first.device)
+    if key not in _bound:
+        _bound[key] = _Bound(*key)
+    outputs = _bound[key](inputs)
+    return (outputs,) if isinstance(outputs, torch.Tensor) else tuple(outputs)
+
+
+def reference(inputs: dict[str, Any]) -> tuple[torch.Tensor, ...]:
+    """`Model.forward` in the mode that its constructor leaves it in (training), on the operands."""
+    return _call(inputs)
+
+
+def truth(inputs: dict[str, Any]) -> tuple[torch.Tensor, ...]:
+    """The same in float64: also for the tensors that `forward` makes itself."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        return _call(inputs)
+    finally:
+        torch.set_default_dtype(before)

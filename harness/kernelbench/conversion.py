@@ -1,0 +1,249 @@
+"""From a problem file to an ordinary task: `task.toml` and `reference.py` in the cache.
+
+Owns: what a converted task says. Does not own: what is known of the problem (inspection.py), whether it makes
+a fair task (admission.py).
+Invariant: the folder is a task like any other, complete when it appears; the same file, converter and PyTorch
+give the same bytes, so the task's digest covers the problem's source.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.atomic import directory_atomically
+from harness.catalogue import LoadedTask, load_task
+from harness.errors import UsageError
+from harness.kernelbench.checkout import ProblemFile, find_problems
+from harness.kernelbench.facts import ProblemFacts, TensorFacts
+from harness.kernelbench.isolation import Isolation, Refused, in_parallel
+from harness.records import Task
+
+OP = "forward"
+WORKLOAD = "kernelbench"
+_VERSION = "1"
+"""Part of every cache key: raise it when the same file may be converted differently."""
+_FACTS = "facts.json"
+_MOST_PLAN_BYTES = 60_000
+"""Of the message that announces a plan to a worker, which takes 64 KiB: about 100 for each operand, and more
+for long names."""
+_PLAN_ENTRY_BYTES = 130
+
+
+@dataclass(frozen=True)
+class Converted:
+    """A problem, and the task that came of it; or why none did."""
+
+    problem: ProblemFile
+    loaded: LoadedTask | None = None
+    facts: ProblemFacts | None = None
+    refusal: str | None = None
+
+    def task(self) -> LoadedTask:
+        """The task. Raises UsageError where there is none."""
+        if self.loaded is None:
+            raise UsageError(f"{self.problem.path} cannot be a task: {self.refusal}")
+        return self.loaded
+
+
+def default_cache() -> Path:
+    """The user's cache folder, as the command line's."""
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("liftbench"))
+
+
+def convert_pattern(pattern: str, cache: Path | None = None) -> list[Converted]:
+    """Everything that `kernelbench:PATH[/level1][/glob]` names. Raises UsageError where that is nothing."""
+    return convert_all(find_problems(pattern), default_cache() if cache is None else cache)
+
+
+def convert_all(
+    problems: Sequence[ProblemFile], cache: Path, observer: Callable[[Converted], None] = lambda one: None
+) -> list[Converted]:
+    """Every problem, over the cores; what was converted before comes from the cache."""
+    found: dict[Path, Converted] = {}
+    owed: list[ProblemFile] = []
+    for problem in problems:
+        known = _cached(problem, cache)
+        if known is None:
+            owed.append(problem)
+        else:
+            found[problem.path] = known
+            observer(known)
+
+    def work(problem: ProblemFile, isolation: Isolation) -> Converted:
+        made = convert(problem, cache, isolation)
+        observer(made)
+        return made
+
+    found |= {one.problem.path: one for one in in_parallel(owed, work)}
+    return [found[problem.path] for problem in problems]
+
+
+def convert(problem: ProblemFile, cache: Path, isolation: Isolation) -> Converted:
+    """One problem: inspected, converted and kept. Raises UsageError for a file that cannot be read."""
+    source = _source(problem)
+    try:
+        facts = ProblemFacts.model_validate(isolation.ask("inspect", path=str(problem.path.resolve())))
+        _check_plan(facts)
+    except Refused as refused:
+        return Converted(problem, refusal=str(refused))
+    return Converted(problem, _write(problem, source, facts, _folder(problem, source, cache)), facts)
+
+
+def state_names(task: Task, facts: ProblemFacts) -> dict[str, str]:
+    """Operand -> name in the module's state_dict, of every operand that is passed by name."""
+    by_name = {t.name: t.state for t in facts.parameters}
+    return {o.name: by_name[o.name] or o.name for o in task.operands if o.keyword}
+
+
+def _check_plan(facts: ProblemFacts) -> None:
+    tensors = (*facts.inputs, *facts.parameters, *facts.outputs)
+    size = sum(_PLAN_ENTRY_BYTES + len(t.name) for t in tensors)
+    if size > _MOST_PLAN_BYTES:
+        raise Refused(f"its {len(tensors)} operands are more than one plan message holds")
+
+
+# --- the cache -------------------------------------------------------------------------------
+
+
+def _source(problem: ProblemFile) -> str:
+    try:
+        return problem.path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{problem.path} cannot be read: {error}") from error
+
+
+def _adapter() -> str:
+    return Path(__file__).with_name("adapter.py").read_text()
+
+
+def _folder(problem: ProblemFile, source: str, cache: Path) -> Path:
+    """Where the conversion is kept: named by everything that it depends on."""
+    parts = (_VERSION, importlib.metadata.version("torch"), _adapter(), problem.id, source)
+    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+    return cache / "kernelbench" / key
+
+
+def _cached(problem: ProblemFile, cache: Path) -> Converted | None:
+    folder = _folder(problem, _source(problem), cache)
+    if not (folder / _FACTS).is_file():
+        return None
+    facts = ProblemFacts.model_validate_json((folder / _FACTS).read_text())
+    return Converted(problem, load_task(folder / problem.id), facts)
+
+
+def _write(problem: ProblemFile, source: str, facts: ProblemFacts, folder: Path) -> LoadedTask:
+    """The folder appears whole, or not at all."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with directory_atomically(folder) as scratch:
+            scratch.chmod(0o755)  # a reference runs as another user
+            task = scratch / problem.id
+            task.mkdir(parents=True)
+            (task / "task.toml").write_text(task_toml(problem, source, facts))
+            (task / "reference.py").write_text(reference_py(source, facts))
+            (scratch / _FACTS).write_text(facts.model_dump_json())
+            load_task(task)  # a fault of ours is told before anything is kept
+    except OSError:
+        if not (folder / _FACTS).is_file():  # else somebody else was first
+            raise
+    return load_task(folder / problem.id)
+
+
+# --- the files -------------------------------------------------------------------------------
+
+
+def reference_py(source: str, facts: ProblemFacts) -> str:
+    """adapter.py, filled in."""
+    head, _, rest = _adapter().partition("# --- filled in by the conversion")
+    _, _, body = rest.partition("# --- end")
+    filled = (
+        f"_SOURCE = {source!r}\n"
+        f"_DIGEST = {hashlib.sha256(source.encode()).hexdigest()!r}\n"
+        f"_ARGUMENTS: tuple[str, ...] = {facts.arguments!r}\n"
+        f"_STATE: dict[str, str] = { {t.name: t.state for t in facts.parameters}!r}\n"
+    )
+    return f"{head}# --- filled in by the conversion{'-' * 61}\n{filled}# --- end{body}"
+
+
+def _operand(tensor: TensorFacts, role: str, *, by_name: bool = False) -> str:
+    dtype = "" if tensor.dtype == "float32" else f'dtype = "{tensor.dtype}"\n'
+    shape = json.dumps([str(axis) for axis in tensor.shape])
+    named = "keyword = true\n" if by_name else ""
+    return f'[[operand]]\nname = "{tensor.name}"\nrole = "{role}"\nshape = {shape}\n{dtype}{named}'
+
+
+def _family(problem: ProblemFile, facts: ProblemFacts) -> str:
+    """Problems of a level that lean on the same kind of work are related."""
+    return f"{problem.level}_{'convolution' if facts.convolves else facts.kind}"
+
+
+def task_toml(problem: ProblemFile, source: str, facts: ProblemFacts) -> str:
+    """The task's description."""
+    number, _, words = problem.path.stem.partition("_")
+    title = f"KernelBench {problem.level.partition('_')[2]} {number}: {words.replace('_', ' ').strip()}"
+    texts = {
+        "family": _family(problem, facts),
+        "title": title,
+        "op": OP,
+        "package": f"kernelbench-{problem.name.replace('_', '-')}",
+        "tolerance": facts.kind,
+        # PyTorch's convolutions round to TF32 on a GPU unless told otherwise, and the reference is PyTorch.
+        "precision": "tf32" if facts.convolves else "strict",
+        "also": "kernelbench",
+        "semantics": semantics(source, facts),
+    }
+    head = "".join(f"{key} = {_text(value)}\n" for key, value in texts.items())
+    # Values are the problem's own: rearranged, a triangular matrix or a mask would be none.
+    head += "version = 1\nvalues = []\n" + (f'flops = "{facts.flops}"\n' if facts.flops else "")
+    dtypes = '[dtypes]\ncpu = ["float32"]\ncuda = ["float32"]\n'
+    operands = [_operand(t, "out") for t in facts.outputs] + [_operand(t, "in") for t in facts.inputs]
+    operands += [_operand(t, "in", by_name=True) for t in facts.parameters]
+    scalars = [f'[[scalar]]\nname = "{s.name}"\ntype = "{s.type}"\n' for s in facts.scalars]
+    given = ", ".join(f"{s.name} = {json.dumps(s.value)}" for s in facts.scalars)
+    workload = f'[[workload]]\nname = "{WORKLOAD}"\ndims = {{}}\nscalars = {{ {given} }}\ntimed = true\n'
+    return "\n".join([head, dtypes, *operands, *scalars, workload])
+
+
+def _text(value: str) -> str:
+    """A basic string of TOML; JSON leaves one control character as it is."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def semantics(source: str, facts: ProblemFacts) -> str:
+    """What the student reads: the module, how it is made, and what its operands are."""
+    fence = "`" * max(3, 1 + max((len(run) for run in _ticks(source)), default=0))
+    outputs = " and ".join(f"`{t.name}`" for t in facts.outputs)
+    arguments = ", ".join(facts.arguments)
+    lines = [
+        f"{outputs}: what `Model(*{facts.init})({arguments})` of the module below returns. It is in training "
+        "mode, as its constructor leaves it; no gradient is wanted. Inputs are drawn as `get_inputs` draws "
+        "them, the parameters as the constructor initialises them, both afresh for every call.",
+    ]
+    if facts.parameters:
+        renamed = [f"`{t.name}` is `{t.state}`" for t in facts.parameters if t.name.startswith("param__")]
+        lines.append(
+            "Its parameters and buffers are keyword arguments, with `__` for the dots in their names"
+            + (f"; {', '.join(renamed)}" if renamed else "")
+            + "."
+        )
+    if facts.batch_statistics:
+        lines.append(
+            "Batch normalisation is over the batch at hand. The running statistics that the module would "
+            "update are neither passed nor wanted."
+        )
+    return "\n\n".join([*lines, f"{fence}python\n{source.strip()}\n{fence}"])
+
+
+def _ticks(text: str) -> list[str]:
+    """Runs of backticks."""
+    return [run for run in "".join(c if c == "`" else " " for c in text).split() if run]
+
+
+__all__ = ["Converted", "convert", "convert_all", "convert_pattern", "default_cache", "state_names"]

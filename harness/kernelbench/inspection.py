@@ -1,0 +1,248 @@
+"""Looks at a problem file without values: shapes and operators, on PyTorch's `meta` device.
+
+Owns: what a problem is found to take, give and do. Does not own: where this runs (isolation.py: the file is
+executed), what is made of it (conversion.py, admission.py).
+Invariant: no tensor of an input's size is allocated, however large; parameters are only where a constructor
+cannot do without values.
+"""
+
+from __future__ import annotations
+
+import inspect
+import keyword
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
+
+from harness.kernelbench.adapter import load_problem, state_of
+from harness.kernelbench.facts import ProblemFacts, ScalarFacts, TensorFacts
+
+_BATCH_NORMS = ("native_batch_norm", "cudnn_batch_norm", "batch_norm_with_update")
+# Neither reads all of a row nor multiplies: what it costs an error is that of single elements.
+_MOVES = {
+    "view", "_unsafe_view", "reshape", "permute", "transpose", "t", "expand", "slice", "select",
+    "squeeze", "unsqueeze", "clone", "copy_", "_to_copy", "detach", "alias", "as_strided", "cat",
+    "stack", "split", "chunk", "unbind", "empty", "empty_like", "zeros", "ones", "full", "zeros_like",
+    "ones_like", "full_like", "arange", "scalar_tensor", "lift_fresh", "fill_", "zero_", "index_select",
+    "gather", "flip", "_reshape_alias", "tril", "triu", "new_empty", "new_zeros", "new_ones",
+    "new_full", "split_with_sizes", "linspace", "eye",
+}  # fmt: skip
+
+
+class Unfit(Exception):
+    """A problem that cannot be a task; the message says why."""
+
+
+@dataclass(frozen=True)
+class _Operator:
+    """What is asked of an operator's schema, once: recurrent networks dispatch a million calls."""
+
+    name: str
+    arguments: tuple[str, ...]
+    written: tuple[str, ...]
+    draws: bool
+    reduces: bool
+    batch_norm: bool
+    flops: Callable[..., int] | None
+
+
+def _operator(func: Any) -> _Operator:
+    schema = func._schema
+    name = schema.name.partition("::")[2]
+    written = [a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
+    return _Operator(
+        name=name,
+        arguments=tuple(argument.name for argument in schema.arguments),
+        written=tuple(written),
+        draws=torch.Tag.nondeterministic_seeded in func.tags,
+        reduces=torch.Tag.pointwise not in func.tags and name not in _MOVES,
+        batch_norm=any(mark in name for mark in _BATCH_NORMS),
+        flops=flop_registry.get(func._overloadpacket),
+    )
+
+
+class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """What a call dispatches, writes and keeps alive."""
+
+    def __init__(self, watched: dict[str, torch.Tensor]) -> None:
+        """`watched`: tensors, by name, of which it is wanted whether they are written."""
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._names = {t.untyped_storage()._cdata: name for name, t in watched.items()}
+        self._known: dict[Any, _Operator] = {}
+        self._users: dict[int, int] = {}
+        self._live = 0
+        self.writes: set[str] = set()
+        self.batch_statistics = False
+        self.flops = 0
+        self.peak_bytes = 0
+
+    @property
+    def operators(self) -> list[_Operator]:
+        """All that were dispatched, each once."""
+        return list(self._known.values())
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Note it, and go on."""
+        kwargs = kwargs or {}
+        operator = self._known.get(func)
+        if operator is None:
+            operator = self._known[func] = _operator(func)
+        if operator.written or operator.batch_norm:
+            self._note_writes(operator, {**dict(zip(operator.arguments, args, strict=False)), **kwargs})
+        result = func(*args, **kwargs)
+        if operator.flops is not None:
+            self.flops += operator.flops(*args, **kwargs, out_val=result)
+        for tensor in result if isinstance(result, (tuple, list)) else (result,):
+            if isinstance(tensor, torch.Tensor):
+                self._keep(tensor)
+        return result
+
+    def _note_writes(self, operator: _Operator, given: dict[str, Any]) -> None:
+        written = operator.written
+        if operator.batch_norm and given.get("training", given.get("train")):
+            # Their schemas do not say so.
+            self.batch_statistics = True
+            written = (*written, "running_mean", "running_var")
+        for argument in written:
+            value = given.get(argument)
+            if isinstance(value, torch.Tensor):
+                self.writes |= {self._names.get(value.untyped_storage()._cdata, "")} - {""}
+
+    def _keep(self, tensor: torch.Tensor) -> None:
+        storage = tensor.untyped_storage()
+        key, size = storage._cdata, storage.nbytes()
+        if key in self._names:
+            return
+        if key not in self._users:
+            self._users[key] = 0
+            self._live += size
+            self.peak_bytes = max(self.peak_bytes, self._live)
+        self._users[key] += 1
+        weakref.finalize(tensor, self._drop, key, size)
+
+    def _drop(self, key: int, size: int) -> None:
+        self._users[key] -= 1
+        if self._users[key] == 0:
+            del self._users[key]
+            self._live -= size
+
+
+def inspect_problem(source: str) -> ProblemFacts:
+    """The facts of a problem's source. Executes it. Raises Unfit, or whatever the source raises."""
+    problem = load_problem(source, "kernelbench_problem_inspected")
+    for wanted in ("Model", "get_inputs", "get_init_inputs"):
+        if not callable(getattr(problem, wanted, None)):
+            raise Unfit(f"it has no {wanted}")
+    with torch.no_grad(), torch.device("meta"):
+        values = list(problem.get_inputs())
+        init = list(problem.get_init_inputs())
+        model = _construct(problem.Model, init)
+        names = _input_names(model, len(values))
+        inputs, scalars = _split(names, values)
+        state = state_of(model)
+        watched = {**inputs, **{f"state {name}": tensor for name, tensor in state.items()}}
+        with Recorder(watched) as recorder:
+            outputs = model(*values)
+    written = {name.removeprefix("state ") for name in recorder.writes if name.startswith("state ")}
+    buffers = dict(model.named_buffers())
+    results = _results(outputs)
+    taken = {*names, *(t.name for t in results)}
+    parameters = tuple(
+        _tensor(_operand_name(name, taken), tensor, name)
+        for name, tensor in state.items()
+        if not (name in buffers and name in written)
+    )
+    reduces = any(operator.reduces for operator in recorder.operators)
+    return ProblemFacts(
+        arguments=tuple(names),
+        inputs=tuple(_tensor(name, tensor) for name, tensor in inputs.items()),
+        scalars=tuple(scalars),
+        parameters=parameters,
+        written_state=tuple(sorted(written & set(buffers))),
+        outputs=results,
+        init=repr(init),
+        flops=recorder.flops,
+        kind="contraction" if recorder.flops else ("reduction" if reduces else "elementwise"),
+        convolves=any("convolution" in operator.name for operator in recorder.operators),
+        draws=tuple(sorted({operator.name for operator in recorder.operators if operator.draws})),
+        writes=tuple(sorted((recorder.writes & set(inputs)) | (written - set(buffers)))),
+        batch_statistics=recorder.batch_statistics,
+        peak_bytes=recorder.peak_bytes,
+    )
+
+
+def _construct(cls: Any, init: list[Any]) -> torch.nn.Module:
+    """On `meta`; with values where the constructor asks for some."""
+    try:
+        model = cls(*init)
+    except (RuntimeError, NotImplementedError):
+        with torch.device("cpu"):
+            model = cls(*init).to("meta")
+    if not isinstance(model, torch.nn.Module):
+        raise Unfit("Model is no nn.Module")
+    _no_hidden_tensors(model)
+    return model
+
+
+def _no_hidden_tensors(model: torch.nn.Module) -> None:
+    """A tensor that is neither parameter nor buffer is none of the operands, and nothing draws it anew."""
+    for path, module in model.named_modules():
+        for key, value in vars(module).items():
+            if isinstance(value, torch.Tensor):
+                raise Unfit(f"its module keeps the tensor {f'{path}.{key}'.lstrip('.')} as a plain attribute")
+
+
+def _input_names(model: torch.nn.Module, count: int) -> list[str]:
+    """Of forward's arguments: its own names, `input_2` for what it takes as *args."""
+    names = []
+    for parameter in inspect.signature(model.forward).parameters.values():
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+            names.append("out_" if parameter.name == "out" else parameter.name)
+    return (names + [f"input_{index + 1}" for index in range(len(names), count)])[:count]
+
+
+def _split(names: list[str], values: list[Any]) -> tuple[dict[str, torch.Tensor], list[ScalarFacts]]:
+    tensors, scalars = {}, []
+    for name, value in zip(names, values, strict=True):
+        if isinstance(value, torch.Tensor):
+            tensors[name] = value
+        elif isinstance(value, (bool, int, float)):
+            scalars.append(ScalarFacts(name=name, value=value))
+        else:
+            raise Unfit(f"its input {name} is a {type(value).__name__}, neither a tensor nor a number")
+    if not tensors:
+        raise Unfit("none of its inputs is a tensor")
+    return tensors, scalars
+
+
+def _results(outputs: Any) -> tuple[TensorFacts, ...]:
+    several = list(outputs) if isinstance(outputs, (tuple, list)) else [outputs]
+    if not several or not all(isinstance(one, torch.Tensor) for one in several):
+        kinds = ", ".join(type(one).__name__ for one in several)
+        raise Unfit(f"its outputs are no tensors: {kinds}")
+    names = ["out"] if len(several) == 1 else [f"out_{index + 1}" for index in range(len(several))]
+    return tuple(_tensor(name, one) for name, one in zip(names, several, strict=True))
+
+
+def _operand_name(state: str, taken: set[str]) -> str:
+    """`bn.weight` is `bn__weight`."""
+    name = state.replace(".", "__")
+    return (
+        name
+        if name.isidentifier() and not keyword.iskeyword(name) and name not in taken
+        else f"param__{name}"
+    )
+
+
+def _tensor(name: str, tensor: torch.Tensor, state: str | None = None) -> TensorFacts:
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    return TensorFacts(
+        name=name, shape=tuple(tensor.shape), dtype=dtype, itemsize=tensor.dtype.itemsize, state=state
+    )

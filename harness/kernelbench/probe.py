@@ -1,0 +1,116 @@
+"""What a converted task is worth: answers that take no work, run against the judge's own comparison.
+
+Owns: the answers tried, and whether outputs are a function of the operands. Does not own: limits and the
+decision (admission.py), where this runs (isolation.py).
+Invariant: what passes here would pass the judge: same inputs, same truth, same tolerance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from harness.catalogue import load_task
+from harness.judge.compare import compare, passes, worst_error
+from harness.judge.keystream import SecretGenerator
+from harness.judge.problem import Problem, Tensors
+from harness.tolerance import tolerance
+
+Outputs = tuple[torch.Tensor, ...]
+
+
+class _Values:
+    """One draw of the operands, the truth, and what PyTorch makes of it."""
+
+    def __init__(self, problem: Problem, module: Any, rows: tuple[int, int] | None) -> None:
+        generator = SecretGenerator(device=None if problem.device.type == "cpu" else problem.device)
+        self.inputs: Tensors = module.draw(generator, torch.float32, rows)
+        self._scalars = dict(problem.workload.scalars)
+        self._module = module
+        self.truth = self._call(module.truth, torch.float64)
+
+    def _call(self, function: Any, dtype: torch.dtype) -> Outputs:
+        cast = {n: v.to(dtype) if v.is_floating_point() else v.clone() for n, v in self.inputs.items()}
+        outputs: Outputs = function({**cast, **self._scalars})
+        return outputs
+
+    def reference(self) -> Outputs:
+        """In float32."""
+        return self._call(self._module.reference, torch.float32)
+
+
+def probe_task(folder: str, device: str = "cpu", rows: list[int] | None = None) -> dict[str, Any]:
+    """`reasons` why the task is no fair one, of those that need values.
+
+    `rows`: [all, some]: inputs whose first axis has `all` elements are drawn with `some`, and outputs must
+    follow; `followed` is false where they do not, and then nothing else is said.
+    """
+    loaded = load_task(Path(folder))
+    problem = Problem(loaded, loaded.task.workloads[0], "float32", device=torch.device(device))
+    module = loaded.reference_module()
+    part = None if rows is None else (rows[0], rows[1])
+    with torch.no_grad():
+        one = _Values(problem, module, part)
+        wanted = [_shape(problem.shape(o), part) for o in loaded.task.outputs]
+        if [tuple(t.shape) for t in one.truth] != wanted:
+            return {"followed": False, "reasons": []}
+        return {"followed": True, "reasons": list(_reasons(problem, one, _Values(problem, module, part)))}
+
+
+def _shape(shape: tuple[int, ...], rows: tuple[int, int] | None) -> tuple[int, ...]:
+    """What an output's shape becomes; one that does not have the rows follows nothing."""
+    if rows is None:
+        return shape
+    return (rows[1], *shape[1:]) if shape and shape[0] == rows[0] else (-1,)
+
+
+def _reasons(problem: Problem, one: _Values, other: _Values) -> Iterator[str]:
+    first = one.reference()
+    if not all(bool(t.isfinite().all()) for t in (*one.truth, *first) if t.is_floating_point()):
+        yield "its outputs are not all finite"
+        return
+    other.reference()
+    if not _answers(problem, one, first, one.reference()):
+        yield "two calls on equal operands differ"
+        return
+    if not _answers(problem, one, first, first):
+        yield "PyTorch in float32 does not pass its own tolerance"
+    if all(t.numel() > 1 and bool((t == t.reshape(-1)[0]).all()) for t in one.truth) and _answers(
+        problem, one, first, tuple(t.float() for t in other.truth)
+    ):
+        yield "its output is constant"
+        return
+    passed = [name for name, answer in _trivial(problem, one, other) if _answers(problem, one, first, answer)]
+    if passed:
+        yield f"an answer without work passes: {', '.join(passed)}"
+
+
+def _trivial(problem: Problem, one: _Values, other: _Values) -> Iterator[tuple[str, Outputs]]:
+    """Answers of the right shape, by name."""
+    dtypes = [problem.operand_dtype(o) for o in problem.task.outputs]
+
+    def cast(answer: Any) -> Outputs:
+        return tuple(answer(t).to(d).contiguous() for t, d in zip(one.truth, dtypes, strict=True))
+
+    yield "zeros", cast(torch.zeros_like)
+    yield "ones", cast(torch.ones_like)
+    for name, value in one.inputs.items():
+        if all(t.shape == value.shape for t in one.truth):
+            yield f"the operand {name}", cast(lambda t, value=value: value)
+    means = iter([t.double().mean() for t in other.truth])
+    yield "the mean of another output", cast(lambda t: torch.full_like(t, float(next(means))))
+    theirs = iter(other.truth)
+    yield "the output of other inputs", cast(lambda t: next(theirs))
+
+
+def _answers(problem: Problem, values: _Values, own: Outputs, answer: Outputs) -> bool:
+    """Whether the judge would take `answer` for the outputs; `own` is PyTorch's."""
+    for operand, truth, theirs, ours in zip(problem.task.outputs, values.truth, answer, own, strict=True):
+        rule = tolerance(problem.task, operand, "float32")
+        allowed = rule.allowed(worst_error(ours, truth, rule.f, None))
+        if not passes(compare(theirs, truth, rule.f, allowed, None), allowed, rule):
+            return False
+    return True

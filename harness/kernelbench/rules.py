@@ -1,0 +1,109 @@
+"""A project by KernelBench's own rules, beside ours.
+
+Owns: those rules as far as they can be kept. Does not own: our verdict and speed, which nothing here touches.
+KernelBench's rules (HEAD of March 2026): 5 trials of get_inputs, outputs of the right shape and allclose to
+eager PyTorch's at 1e-4 (float32) or 1e-2 (16-bit types) both absolute and relative; speed is the mean of 100
+calls on the same inputs after 3 warm-ups, by events of the process itself, against eager PyTorch.
+What differs: inputs and parameters are secret and fresh in every trial, outputs are the judge's, compared in
+another process, and the cache is not flushed between the 100 calls.
+Invariant: whether it is correct rests on outputs that the judge owns; times are the worker's claims, in which
+this rule trusts, and are labelled so.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import torch
+
+from harness.judge.arena import Arena, Layout
+from harness.judge.claims import CallTimes
+from harness.judge.contender import Contender, Failed
+from harness.judge.problem import Problem, Tensors
+from harness.records import KernelBenchScore
+
+TRIALS, WARM_UPS, CALLS = 5, 3, 100
+_TOLERANCES = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 1e-2}
+_ENOUGH_S = 30.0
+"""Own: calls so slow that 100 take longer (on a CPU) are fewer, which the record says."""
+_CHUNK = 10
+"""Calls of one reveal, which has a deadline."""
+
+Start = Callable[[], Contender]
+"""Starts a worker that is not loaded yet."""
+
+
+def score(problem: Problem, student: Start, eager: Start) -> KernelBenchScore:
+    """Both, one after the other: on a device one worker lives at a time. Raises HarnessBug for ours."""
+    tolerance = _TOLERANCES[problem.dtype]
+    passed = 0
+    try:
+        contender = student()
+        try:
+            contender.load()
+            contender.plan(Layout(problem), 1, dict(problem.workload.scalars))
+            for _ in range(TRIALS):
+                passed += _trial(contender, problem, tolerance)
+            mean_us, calls = _mean_us(contender, problem) if passed == TRIALS else (None, 0)
+        finally:
+            contender.close()
+    except Failed as failure:
+        return KernelBenchScore(
+            trials=TRIALS, passed=passed, correct=False, tolerance=tolerance, message=failure.finding.message
+        )
+    eager_us = _eager_us(eager(), problem) if mean_us is not None else None
+    return KernelBenchScore(
+        trials=TRIALS,
+        passed=passed,
+        correct=passed == TRIALS,
+        tolerance=tolerance,
+        calls=calls,
+        claimed_us=mean_us,
+        eager_us=eager_us,
+    )
+
+
+def _eager_us(contender: Contender, problem: Problem) -> float | None:
+    try:
+        contender.load()
+        contender.plan(Layout(problem), 1, dict(problem.workload.scalars))
+        return _mean_us(contender, problem)[0]
+    finally:
+        contender.close()
+
+
+def _shown(
+    contender: Contender, problem: Problem, inputs: Tensors, rounds: int = 1
+) -> tuple[tuple[torch.Tensor, ...], CallTimes]:
+    """(outputs, times) of `rounds` calls on the same inputs. Raises Failed."""
+    arena = Arena(Layout(problem), [inputs], 0xFF, contender.transport)
+    try:
+        snapshot, times = contender.call(arena, 1, "by KernelBench's rules", rounds=rounds)
+        return arena.results(snapshot)[0].outputs, times
+    finally:
+        arena.close()
+
+
+def _trial(contender: Contender, problem: Problem, tolerance: float) -> bool:
+    inputs = problem.make_inputs()
+    outputs, _ = _shown(contender, problem, inputs)
+    expected = problem.reference(inputs)
+    return all(
+        torch.allclose(ours.to(theirs.dtype), theirs, rtol=tolerance, atol=tolerance)
+        for ours, theirs in zip(outputs, expected, strict=True)
+    )
+
+
+def _mean_us(contender: Contender, problem: Problem) -> tuple[float | None, int]:
+    """(mean of the calls by the worker's own account, how many); None where it made no claim."""
+    inputs = problem.make_inputs()
+    _shown(contender, problem, inputs, rounds=WARM_UPS)
+    began, calls, total_ns = time.monotonic(), 0, 0
+    while calls < CALLS and (calls == 0 or time.monotonic() - began < _ENOUGH_S):
+        _, times = _shown(contender, problem, inputs, rounds=_CHUNK)
+        if times.claim_ns is None:
+            return None, calls
+        calls += _CHUNK
+        total_ns += times.claim_ns
+    return total_ns / calls / 1e3, calls

@@ -1,0 +1,141 @@
+"""Our records as Anthropic's Messages API has them, and its streamed events as a message.
+
+Owns: the two formats. Does not own: sending. Invariant: the results of one message's calls go back in
+one user message, before its text; the arguments of a call are kept as they were written, valid or not.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from harness.models.conversation import arguments_object, joined
+from harness.records import Message, Tool
+
+_COUNTS: Final = (
+    "input_tokens",
+    "cache_read_input_tokens",
+    "cache_creation_input_tokens",
+    "output_tokens",
+    "output_tokens_details",
+)
+
+
+def system_text(messages: Iterable[Message]) -> str:
+    """The system text, which goes apart from the messages."""
+    return "\n\n".join(m.content for m in messages if m.role == "system")
+
+
+def sent_messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
+    """All but the system text, as the API takes it."""
+    sent: list[dict[str, Any]] = []
+    for message in joined(m for m in messages if m.role != "system"):
+        role = "assistant" if message.role == "assistant" else "user"
+        if not sent or sent[-1]["role"] != role:
+            sent.append({"role": role, "content": []})
+        sent[-1]["content"] += _blocks(message)
+    for one in sent:
+        blocks = one["content"]
+        # The API refuses a text before a result. (The sort is stable.)
+        blocks.sort(key=lambda block: block["type"] != "tool_result")
+        if len(blocks) == 1 and blocks[0]["type"] == "text":
+            one["content"] = blocks[0]["text"]
+    return sent
+
+
+def sent_tools(tools: Iterable[Tool]) -> list[dict[str, Any]]:
+    """Tools as the API takes them."""
+    return [{"name": t.name, "description": t.description, "input_schema": t.parameters} for t in tools]
+
+
+def _blocks(message: Message) -> list[dict[str, Any]]:
+    if message.role == "tool":
+        result = {"type": "tool_result", "tool_use_id": message.tool_call_id}
+        return [result | ({"content": message.content} if message.content else {})]
+    # The API refuses empty text.
+    text = [{"type": "text", "text": message.content}] if message.content.strip() else []
+    calls = [
+        {"type": "tool_use", "id": c.id, "name": c.name, "input": arguments_object(c.arguments)}
+        for c in message.tool_calls
+    ]
+    return text + calls
+
+
+@dataclass
+class _Call:
+    id: object
+    name: object
+    input: object
+    """What came at once; the pieces, where there are any, replace it."""
+    pieces: list[str] = field(default_factory=list)
+
+    @property
+    def arguments(self) -> str:
+        at_once = self.input if isinstance(self.input, dict) else {}
+        return "".join(self.pieces) or json.dumps(at_once, ensure_ascii=False)
+
+
+class Incoming:
+    """A message as far as its events have arrived.
+
+    Not the SDK's own accumulator: that one raises ValueError where a call's arguments are broken JSON,
+    and the reply would be lost with it.
+    """
+
+    def __init__(self) -> None:
+        self.begun = False
+        self.model: str | None = None
+        self.stop_reason: str | None = None
+        self.counts: dict[str, object] = {}
+        """Of tokens; a later event's replaces an earlier one's."""
+        self._texts: list[str] = []
+        self._calls: dict[object, _Call] = {}
+
+    @property
+    def text(self) -> str:
+        """Without thinking."""
+        return "".join(self._texts)
+
+    @property
+    def calls(self) -> Sequence[tuple[object, object, str]]:
+        """Id, name and arguments of each call, in order."""
+        return [(call.id, call.name, call.arguments) for call in self._calls.values()]
+
+    def add(self, event: Any) -> None:
+        """Take one event. The SDK validates none, and new kinds may come: what is unknown is passed over."""
+        kind = getattr(event, "type", None)
+        if kind == "message_start":
+            message = getattr(event, "message", None)
+            self.begun = True
+            self.model = getattr(message, "model", None)
+            self._count(message)
+        elif kind == "message_delta":
+            reason = getattr(getattr(event, "delta", None), "stop_reason", None)
+            self.stop_reason = reason or self.stop_reason
+            self._count(event)
+        elif kind == "content_block_start":
+            self._start(getattr(event, "index", None), getattr(event, "content_block", None))
+        elif kind == "content_block_delta":
+            self._extend(getattr(event, "index", None), getattr(event, "delta", None))
+
+    def _count(self, holder: object) -> None:
+        usage = getattr(holder, "usage", None)
+        found = {name: getattr(usage, name, None) for name in _COUNTS}
+        self.counts |= {name: value for name, value in found.items() if value is not None}
+
+    def _start(self, index: object, block: Any) -> None:
+        kind = getattr(block, "type", None)
+        if kind == "text":
+            self._texts.append(getattr(block, "text", None) or "")
+        elif kind == "tool_use":
+            call_id, name = getattr(block, "id", None), getattr(block, "name", None)
+            self._calls[index] = _Call(call_id, name, getattr(block, "input", None))
+
+    def _extend(self, index: object, delta: Any) -> None:
+        kind = getattr(delta, "type", None)
+        if kind == "text_delta":
+            self._texts.append(getattr(delta, "text", None) or "")
+        elif kind == "input_json_delta" and index in self._calls:
+            self._calls[index].pieces.append(getattr(delta, "partial_json", None) or "")

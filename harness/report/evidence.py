@@ -1,0 +1,108 @@
+"""Traces, sanitizers and physical limits in words, for the card and the page alike.
+
+Owns: how they are worded. Does not own: any figure of them. Invariant: what a process says of itself is said
+to be that; what was not measured says so.
+"""
+
+from __future__ import annotations
+
+from harness.records import Evidence, Grade, KernelBenchScore, SanitizerRun, WorkloadTiming
+from harness.report.clean import clean, shorten
+from harness.report.figures import percent
+from harness.report.kernels import short_name
+
+_NAMED = 4
+_LINE_CHARS = 120
+
+
+def evidence_lines(grade: Grade) -> list[str]:
+    """Everything that stands beside a grade's verdict, one line each, cleaned; empty where there is none."""
+    lines = [] if grade.evidence is None else _trace(grade.evidence)
+    lines += _sanitizers(grade.sanitizers)
+    lines += [] if grade.kernelbench is None else [_kernelbench(grade.kernelbench)]
+    timings = () if grade.timing is None else grade.timing.workloads
+    return [clean(line) for line in (*lines, *filter(None, map(limit_line, timings)))]
+
+
+def _kernelbench(found: KernelBenchScore) -> str:
+    """One line, with what it rests on."""
+    said = f"by KernelBench's own rules: {found.passed} of {found.trials} trials at {found.tolerance:g}"
+    if found.message is not None:
+        return f"{said}: {shorten(found.message, _LINE_CHARS)}"
+    if found.speedup is None or found.claimed_us is None or found.eager_us is None:
+        return f"{said}, {'correct, not timed' if found.correct else 'not correct'}"
+    return (
+        f"{said}, {found.speedup:.2f}x eager as the process says "
+        f"(mean of {found.calls} calls: {found.claimed_us:.1f} us, eager {found.eager_us:.1f} us)"
+    )
+
+
+def _some(names: list[str]) -> str:
+    more = f", and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
+
+
+def _times(name: str, count: int) -> str:
+    return name if count == 1 else f"{count} x {name}"
+
+
+def _trace(evidence: Evidence) -> list[str]:
+    label = f"{evidence.workload} {evidence.dtype}"
+    if evidence.operators is None:
+        return [f"one call on {label}: not traced: {shorten(evidence.trouble or '', _LINE_CHARS)}"]
+    lines = []
+    for kind, words in (("own", "own operators"), ("compute", "PyTorch operators that compute")):
+        found = [_times(o.name, o.calls) for o in evidence.operators if o.kind == kind]
+        lines.append(f"{words} {_some(found)}" if found else f"no {words}")
+    rest = sum(o.calls for o in evidence.operators if o.kind == "harmless")
+    lines += [f"{rest} harmless ones"] if rest else []
+    said = [f"one call on {label}, as the process says: {'; '.join(lines)}"]
+    if evidence.traced_right is False:
+        said.append("the traced call's outputs were wrong, though those of the check were right")
+    if evidence.loads:
+        said.append(f"its Python loads code at run time: {_some(list(evidence.loads))}")
+    return [*said, *_kernels(evidence), *evidence.notes]
+
+
+def _kernels(evidence: Evidence) -> list[str]:
+    if evidence.kernels is None:
+        return []
+    others = [short_name(k.name) for k in evidence.kernels if k.own is False]
+    share = evidence.own_share
+    words = "share in its own kernels not known" if share is None else f"{percent(share)} in its own kernels"
+    copies = sum(k.launches for k in evidence.kernels if k.copy_or_fill)
+    line = f"device time: {words}; {evidence.launches} launches a call, {copies} copies and fills"
+    return [f"{line}; not its own: {_some(others)}" if others else line]
+
+
+def _sanitizers(runs: tuple[SanitizerRun, ...]) -> list[str]:
+    """Tools that all came to the same stand in one line."""
+    by_outcome: dict[str, list[str]] = {}
+    for run in runs:
+        by_outcome.setdefault(_outcome(run), []).append(run.tool)
+    return [f"{', '.join(tools)}: {outcome}" for outcome, tools in by_outcome.items()]
+
+
+def _outcome(run: SanitizerRun) -> str:
+    status = run.status.replace("_", " ")
+    if run.findings:
+        first = run.findings[0]
+        where = f" in {short_name(first.kernel)}" if first.kernel else ""
+        count = run.total if run.total is not None else sum(f.count for f in run.findings)
+        return f"{status}: {count}, first: {shorten(first.message, _LINE_CHARS)}{where}"
+    return status + (f": {shorten(run.message, _LINE_CHARS)}" if run.message else "")
+
+
+def limit_line(timing: WorkloadTiming) -> str | None:
+    """Such as `square float32: 93% of the limit (memory, H200 SXM), S 0.92`; None where none is known."""
+    limit = timing.physics
+    if limit is None:
+        return None
+    label = f"{timing.workload} {timing.dtype}"
+    words = [f"{label}: {percent(limit.fraction)} of the limit ({limit.bound_by}, {limit.board})"]
+    if limit.measured_limit_us is not None:
+        words.append(
+            f"{percent(limit.measured_limit_us / limit.time_us)} of what this board was measured to do"
+        )
+    words += [] if limit.score is None else [f"S {limit.score:.2f}"]
+    return ", ".join((*words, *limit.flags))

@@ -1,0 +1,143 @@
+"""Copies a skill to where the agents look for skills, and takes it away again.
+
+Owns: those folders, and when a copy may replace another. Does not own: what makes a skill valid (spec.py).
+Invariant: a skill is there whole or not at all, byte for byte; a different skill of that name, and anything
+that is no skill, is never replaced or removed without being told to.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final, Literal, NamedTuple
+
+from harness.atomic import directory_atomically
+from harness.errors import UsageError
+from harness.skills.spec import FILE, skill_files, validate_skill
+
+Client = Literal["claude", "codex", "opencode", "agents"]
+
+PROJECT_FOLDERS: Final[Mapping[Client, tuple[str, ...]]] = {
+    "claude": (".claude", "skills"),
+    "codex": (".codex", "skills"),
+    "opencode": (".opencode", "skills"),
+    "agents": (".agents", "skills"),
+}
+"""Below the project's folder; `agents` is the folder that several clients share."""
+USER_FOLDERS: Final[Mapping[Client, tuple[str, ...]]] = {
+    **PROJECT_FOLDERS,
+    "opencode": (".config", "opencode", "skills"),
+}
+"""Below the user's home; opencode's as its documentation has it (opencode.ai/docs/skills)."""
+
+
+class Place(NamedTuple):
+    """A folder in which a client looks for skills."""
+
+    client: Client
+    scope: Literal["project", "user"]
+    folder: Path
+
+
+class Installed(NamedTuple):
+    """What became of one copy."""
+
+    place: Place
+    directory: Path
+    changed: bool
+    """False where it was there already, byte for byte."""
+
+
+def places(
+    clients: Sequence[Client], *, user: bool, project: Path | None = None, home: Path | None = None
+) -> list[Place]:
+    """Where these clients look: below `project` (default: here), or below `home` with `user`."""
+    if user:
+        base = home or Path.home()
+        return [Place(c, "user", base.joinpath(*USER_FOLDERS[c])) for c in dict.fromkeys(clients)]
+    base = project or Path.cwd()
+    return [Place(c, "project", base.joinpath(*PROJECT_FOLDERS[c])) for c in dict.fromkeys(clients)]
+
+
+def install(skill: Path, wanted: Sequence[Place], *, force: bool = False) -> list[Installed]:
+    """Copy the skill in the folder `skill` to every place. Raises UsageError before anything is copied.
+
+    Without `force`, an invalid skill and a different one of that name in some place are refused.
+    """
+    source = skill.resolve()
+    if not (source / FILE).is_file():
+        raise UsageError(f"{skill} is no skill: it has no {FILE}")
+    errors = [f for f in validate_skill(source) if f.severity == "error"]
+    if errors and not force:
+        more = "" if len(errors) == 1 else f" (and {len(errors) - 1} more errors)"
+        raise UsageError(f"{skill} is not a valid skill: {errors[0]}{more}; --force installs it all the same")
+    contents = _contents(source)
+    targets = [(place, place.folder / source.name) for place in wanted]
+    for _, target in targets:
+        _check_target(source, target, contents, force=force)
+    return [Installed(place, target, _copy(contents, target)) for place, target in targets]
+
+
+def uninstall(name: str, wanted: Sequence[Place]) -> list[Path]:
+    """Remove the skill `name` from every place that has it; what was removed. Raises UsageError.
+
+    A folder without SKILL.md is no skill and stays; of a link only the link is removed.
+    """
+    if name in ("", ".", "..") or "/" in name or "\\" in name or ":" in name:
+        raise UsageError(f"{name!r} is no skill's name: give the name alone, not a path")
+    found = [place.folder / name for place in wanted if (place.folder / name / FILE).is_file()]
+    if not found:
+        looked = ", ".join(str(place.folder) for place in wanted)
+        raise UsageError(f"no skill {name!r} is installed in {looked}")
+    for directory in found:
+        if directory.is_symlink():
+            directory.unlink()
+        else:
+            # Out of the clients' sight by one rename, then file by file.
+            hidden = directory.with_name(f".removed-{name}")
+            shutil.rmtree(hidden, ignore_errors=True)
+            directory.rename(hidden)
+            shutil.rmtree(hidden)
+    return found
+
+
+def _contents(directory: Path) -> dict[str, tuple[bytes, bool]]:
+    """The skill's files: relative path -> bytes, and whether it can be executed."""
+    found = {}
+    for name in skill_files(directory):
+        path = directory / name
+        found[name] = path.read_bytes(), bool(path.stat().st_mode & 0o100)
+    return found
+
+
+def _check_target(
+    source: Path, target: Path, contents: Mapping[str, tuple[bytes, bool]], *, force: bool
+) -> None:
+    if target.resolve() == source:
+        raise UsageError(f"{target} is the skill itself: it is installed there already")
+    if not target.exists() and not target.is_symlink():
+        above = next(parent for parent in target.parents if os.path.lexists(parent))
+        if not above.is_dir():
+            raise UsageError(f"{above} is no folder, so no skill can be put there: move it away")
+        return
+    if target.is_symlink() or not (target / FILE).is_file():
+        raise UsageError(f"{target} is there, and is no skill's folder: move it away")
+    if _contents(target) != contents and not force:
+        raise UsageError(f"{target} has a different skill of that name: --force replaces it")
+
+
+def _copy(contents: Mapping[str, tuple[bytes, bool]], target: Path) -> bool:
+    """Put the files there; False where they are there already."""
+    if target.is_dir() and _contents(target) == contents:
+        return False
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with directory_atomically(target) as fresh:
+        fresh.chmod(0o755)
+        for name, (data, executable) in contents.items():
+            path = fresh.joinpath(*name.split("/"))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+            path.chmod(0o755 if executable else 0o644)
+    return True

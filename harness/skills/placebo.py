@@ -1,0 +1,212 @@
+"""A placebo for a skill: the same length and format, about something else.
+
+Owns: the irrelevant text. Does not own: which arm it stands in (arms.py). Invariant: a function of the
+skill alone; headings, lists, tables, code blocks and lengths in bytes stay (within a few bytes a
+paragraph), and no word of the skill does.
+
+Why: a longer prompt alone changes what a model writes. A skill helps only when it beats text that is as
+long and looks the same (protocols.md, Lift study).
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from pathlib import PurePosixPath
+from typing import Final
+
+from harness.records import Skill, digest_of
+
+VERSION: Final = 1
+"""Of the text: part of a placebo's digest, so that recordings and runs tell one from another."""
+_NAMES: Final = ("sourdough-baking", "rye-bread", "flatbreads", "laminated-dough")
+_DOUGHS: Final = ("wheat dough", "rye dough", "spelt dough", "starter", "leaven", "poolish", "brioche dough")
+_STEPS: Final = ("rests", "is folded", "ferments", "proves", "is shaped", "cools", "is kneaded", "relaxes")
+_PLACES: Final = ("in a bowl", "in a basket", "on linen", "under a cloth", "in a tin", "on the bench")
+_EFFECTS: Final = (
+    "the crumb turns open",
+    "the crust stays thin",
+    "acids form slowly",
+    "the loaf keeps its shape",
+    "the taste turns milder",
+    "the surface does not tear",
+)
+_WHEN: Final = (
+    "In the morning",
+    "After mixing",
+    "On warm days",
+    "With old flour",
+    "Before baking",
+    "At dusk",
+)
+_TOPICS: Final = (
+    "Flour",
+    "Water",
+    "Salt",
+    "Leaven",
+    "Shaping",
+    "Steam",
+    "Storage",
+    "Oven",
+    "Basket",
+    "Scoring",
+)
+_LONGER: Final = 4
+"""Bytes by which a line of code may grow to make up for shorter ones before it."""
+_FILLERS: Final = {
+    1 + len(word): f" {word}"
+    for word in ("so", "now", "then", "again", "evenly", "quietly", "together", "carefully", "thereafter")
+}
+"""What closes a gap, by its size."""
+
+_FENCE = re.compile(r"^(?P<indent>\s*)(?P<marks>`{3,}|~{3,})(?P<info>.*)$")
+_FRAME = re.compile(r"^(?P<lead>\s*(?:#{1,6}\s+|[-*+]\s+(?:\[.\]\s+)?|\d+[.)]\s+|>\s*)?)(?P<text>.*)$")
+
+
+def placebo(skill: Skill, index: int = 0) -> Skill:
+    """The placebo of `skill`; `index` tells several placebos of one prompt apart by name."""
+    draw = random.Random(f"{VERSION} {index} {skill.digest}")
+    return Skill(
+        name=_NAMES[index % len(_NAMES)],
+        description=_prose(draw, len(skill.description.encode())),
+        body=_document(draw, skill.body),
+        files=skill.files,
+        digest=digest_of(["placebo", VERSION, index, skill.digest]),
+        documents={
+            _path(path, number): _document(draw, text)
+            for number, (path, text) in enumerate(sorted(skill.documents.items()))
+        },
+    )
+
+
+def _path(path: str, number: int) -> str:
+    """A name that tells nothing of the skill; SKILL.md stays, for that is where a reader begins."""
+    if path == "SKILL.md":
+        return path
+    folder, _, name = path.rpartition("/")
+    renamed = f"bread-{number}{PurePosixPath(name).suffix}"
+    return f"{folder}/{renamed}" if folder in ("references", "scripts", "assets") else renamed
+
+
+def _document(draw: random.Random, markdown: str) -> str:
+    """Line by line: what frames a line stays, its words are others."""
+    made: list[str] = []
+    paragraph: list[str] = []
+    fence, read = "", 0
+
+    def short() -> int:
+        """By how many bytes what was made falls short of what was read, the paragraph aside."""
+        waiting = sum(len(line.encode()) + 1 for line in paragraph)
+        return max(0, read - waiting - sum(len(line) + 1 for line in made))
+
+    def end_paragraph() -> None:
+        if paragraph:
+            made.extend(_paragraph(draw, paragraph, short()))
+            paragraph.clear()
+
+    for line in markdown.split("\n"):
+        opening = _FENCE.match(line)
+        if fence:
+            closes = line.strip() and set(line.strip()) == {fence[0]} and len(line.strip()) >= len(fence)
+            made.append(line if closes else _schedule(draw, line, min(short(), _LONGER)))
+            fence = "" if closes else fence
+        elif opening is not None:
+            end_paragraph()
+            fence = opening["marks"]
+            made.append(f"{opening['indent']}{fence}{'text' if opening['info'].strip() else ''}")
+        elif not line.strip():
+            end_paragraph()
+            made.append(line)
+        elif line.lstrip().startswith("|"):
+            end_paragraph()
+            made.append(_row(draw, line))
+        else:
+            framed = _FRAME.match(line)
+            if framed is None or framed["lead"].strip():
+                end_paragraph()
+            paragraph.append(line)
+            if framed is not None and framed["lead"].lstrip().startswith("#"):
+                end_paragraph()
+        read += len(line.encode()) + 1
+    end_paragraph()
+    return "\n".join(made)
+
+
+def _paragraph(draw: random.Random, lines: list[str], more: int) -> list[str]:
+    """A heading, list item or paragraph: new words, `more` bytes of them, broken where the old ones were."""
+    framed = _FRAME.match(lines[0])
+    lead = framed["lead"] if framed else ""
+    text = [lines[0][len(lead) :], *lines[1:]]
+    if lead.lstrip().startswith("#"):
+        return [lead + _heading(draw, len(text[0].encode()))]
+    words = _prose(draw, sum(len(line.strip().encode()) + 1 for line in text) - 1 + more).split(" ")
+    made: list[str] = []
+    for position, line in enumerate(text):
+        indent = line[: len(line) - len(line.lstrip())]
+        last = position == len(text) - 1
+        taken: list[str] = []
+        while words and (last or len(" ".join([*taken, words[0]])) <= max(len(line.strip()), len(words[0]))):
+            taken.append(words.pop(0))
+        made.append((lead if position == 0 else "") + indent + " ".join(taken))
+    return made
+
+
+def _row(draw: random.Random, line: str) -> str:
+    """A table row: the same cells, other contents; a rule stays."""
+    if not line.strip().strip("|-: "):
+        return line
+    cells = line.split("|")
+    return "|".join(f" {_words(draw, len(c.strip().encode()))} " if c.strip() else c for c in cells)
+
+
+def _schedule(draw: random.Random, line: str, more: int) -> str:
+    """A line in a code block: a baking schedule, `more` bytes longer and as deeply indented."""
+    if not line.strip():
+        return line
+    indent = line[: len(line) - len(line.lstrip())]
+    entry = f"{draw.randrange(24):02}:{draw.randrange(60):02} "
+    return indent + _fitted(entry + _words(draw, len(line) + more), len(line.strip().encode()) + more)
+
+
+def _heading(draw: random.Random, size: int) -> str:
+    return _fitted(f"{draw.choice(_TOPICS)} and {_words(draw, size)}", size)
+
+
+def _words(draw: random.Random, size: int) -> str:
+    """Words without a sentence, such as stand in a table's cell."""
+    text = draw.choice(_DOUGHS)
+    while len(text) < size:
+        text += f" {draw.choice(_STEPS)} {draw.randrange(5, 90)} min {draw.choice(_PLACES)}"
+    return _fitted(text, size)
+
+
+def _prose(draw: random.Random, size: int) -> str:
+    """Sentences, `size` bytes long in all."""
+    text = ""
+    while len(text) < size:
+        text += (" " if text else "") + _sentence(draw)
+    return _fitted(text, size, ".")
+
+
+def _sentence(draw: random.Random) -> str:
+    dough, step, place = draw.choice(_DOUGHS), draw.choice(_STEPS), draw.choice(_PLACES)
+    minutes, degrees = draw.randrange(10, 240, 5), draw.randrange(4, 31)
+    when, effect = draw.choice(_WHEN), draw.choice(_EFFECTS)
+    return draw.choice(
+        (
+            f"{when} a {dough} {step} for {minutes} minutes {place}, and {effect}.",
+            f"A {dough} that {step} {place} at {degrees} degrees is ready after {minutes} minutes.",
+            f"When {effect}, the {dough} {step} {place} for {minutes} minutes more.",
+            f"Weigh {draw.randrange(50, 900, 10)} g for a {dough}; below {degrees} degrees {effect}.",
+        )
+    )
+
+
+def _fitted(text: str, size: int, end: str = "") -> str:
+    """`text` (ASCII) cut to `size` bytes: at the end of a word, and a word added that fills the gap."""
+    cut = text[: max(0, size - len(end))]
+    whole = cut if text[len(cut) : len(cut) + 1] in ("", " ") else cut.rpartition(" ")[0]
+    whole = whole.rstrip(" ,;")
+    if not whole:
+        return cut.rstrip()
+    return whole + _FILLERS.get(size - len(end) - len(whole), "") + end

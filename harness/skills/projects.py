@@ -1,0 +1,94 @@
+"""Builds the whole projects that a skill shows, in a document or as a folder.
+
+Owns: what is said of them, at the place in the skill where the fault stands. Does not own: the build (the
+caller hands in a function), pieces of code (compiling.py).
+Invariant: a project whose build.toml is not valid is never handed to the builder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple, get_args
+
+from harness.outcome import Cause
+from harness.records import BuildResult, Record, Target
+from harness.skills.blocks import CodeBlock, ShownProject
+from harness.skills.compiling import Build
+from harness.skills.findings import SkillFinding, error
+from harness.skills.fragments import is_compiled
+from harness.skills.parsing import whole_build_toml
+
+
+class ShownProjectReport(Record):
+    """A project that the skill shows, and what became of building it."""
+
+    file: str
+    line: int
+    """Of its build.toml block; 1 for a file."""
+    name: str | None
+    """`general.name`; None when build.toml is not valid."""
+    paths: tuple[str, ...]
+    targets: tuple[Target, ...]
+    """Of its backends those that we can build."""
+    builds: tuple[BuildResult, ...] = ()
+    """One for each target; empty when building was not asked for."""
+
+
+class BuiltProject(NamedTuple):
+    """The report, its findings, and the blocks by what became of them."""
+
+    report: ShownProjectReport
+    findings: list[SkillFinding]
+    built: frozenset[CodeBlock]
+    failed: frozenset[CodeBlock]
+    unavailable: tuple[str, ...]
+    """What this machine lacks to build it."""
+
+
+def build_shown(shown: ShownProject, build: Build | None) -> BuiltProject:
+    """Build the project for each target that it has; without `build`, say what would be built."""
+    block = shown.build_toml
+    parsed, findings = whole_build_toml(block)
+    targets: tuple[Target, ...] = ()
+    if parsed is not None:
+        targets = tuple(t for t in get_args(Target) if t in parsed.general.backends)
+    results = tuple(build(shown.project, target) for target in targets) if build is not None else ()
+    sources = frozenset(b for b in shown.blocks if is_compiled(b))
+    failed: set[CodeBlock] = set()
+    for result in results:
+        for where, finding in _faults(shown, result):
+            findings.append(finding)
+            failed |= sources if where is None else {where}
+    unavailable = tuple(r.finding.message for r in results if r.finding and r.finding.cause in _OURS)
+    whole = bool(results) and not unavailable and not failed
+    report = ShownProjectReport(
+        file=block.file,
+        line=block.line or 1,
+        name=parsed.general.name if parsed is not None else None,
+        paths=tuple(f.path for f in shown.project.files),
+        targets=targets,
+        builds=results,
+    )
+    return BuiltProject(
+        report, findings, sources if whole else frozenset(), frozenset(failed) & sources, unavailable
+    )
+
+
+_OURS = frozenset({Cause.NO_TOOLCHAIN})
+
+
+def _faults(shown: ShownProject, result: BuildResult) -> Iterator[tuple[CodeBlock | None, SkillFinding]]:
+    """The first error of each file at its line of the skill; else the whole failure at build.toml."""
+    if result.finding is None or result.finding.cause in _OURS:
+        return
+    what = f"the project shown here does not build for {result.backend}"
+    placed = False
+    for one in result.diagnostics:
+        block = next((b for b in reversed(shown.blocks) if b.path == one.file), None)
+        if block is not None and one.line is not None:
+            advice = "" if one.advice is None else f": {one.advice}"
+            yield block, error(block.file, block.line + one.line, f"{what}: {one.message}{advice}")
+            placed = True
+    if not placed:
+        toml = shown.build_toml
+        yield None, error(toml.file, toml.line or 1, f"{what}: {result.finding.message}")

@@ -1,0 +1,135 @@
+"""Means and medians with their intervals, on plain numbers.
+
+Owns: Student's t interval, ratios from logs, quartiles. Does not own: pairing and families (lift.py).
+Invariant: zero spread or one value gives no interval, never one of zero width.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from harness.student_t import t_ppf, t_upper
+
+# Differences below this share of the largest input are rounding dust, so they count as ties.
+DUST: Final = 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A two-sided confidence interval in the units of the estimate; low < high."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A mean of n values; p_value tests mean = 0; both are None for n < 2 or zero spread."""
+
+    mean: float
+    interval: Interval | None
+    p_value: float | None
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
+class RatioEstimate:
+    """A geometric mean ratio (1 = no change) of n log ratios and its multiplicative interval."""
+
+    ratio: float
+    interval: Interval | None
+    n: int
+
+
+def require(condition: bool, message: str) -> None:
+    """ValueError(message) unless condition."""
+    if not condition:
+        raise ValueError(message)
+
+
+def share(value: float, name: str) -> float:
+    """value, which lies strictly between 0 and 1, else ValueError."""
+    require(0.0 < value < 1.0, f"{name} must lie strictly between 0 and 1, got {value}")
+    return value
+
+
+def finite(values: Iterable[float], name: str) -> list[float]:
+    """values: (n,), n >= 1 and every one finite, else ValueError."""
+    checked = [float(value) for value in values]
+    require(bool(checked), f"{name}: at least one value is needed")
+    require(all(map(math.isfinite, checked)), f"{name}: every value must be finite")
+    return checked
+
+
+def mean_of(values: Sequence[float]) -> float:
+    """The mean of values: (n,), n >= 1."""
+    return math.fsum(values) / len(values)  # fsum: the result does not depend on the order
+
+
+def interval_of(values: Sequence[float], confidence: float, scale: float) -> Estimate:
+    """`mean_interval`, where a spread of up to DUST * scale is no spread."""
+    n, mean = len(values), mean_of(values)
+    quantile = 0.5 + share(confidence, "confidence") / 2.0
+    if n < 2 or max(values) - min(values) <= DUST * scale:
+        return Estimate(mean, None, None, n)
+    squares = math.fsum(((value - mean) / scale) ** 2 for value in values)  # no over- or underflow
+    error = scale * math.sqrt(squares / (n - 1) / n)
+    half = t_ppf(quantile, n - 1) * error
+    p_value = min(1.0, 2.0 * t_upper(abs(mean) / error, n - 1))
+    return Estimate(mean, Interval(mean - half, mean + half), p_value, n)
+
+
+def mean_interval(values: Sequence[float], confidence: float = 0.95) -> Estimate:
+    """Mean of values: (n,), any unit, with Student's t interval and test of 0, n - 1 df.
+
+    Student (1908), Biometrika 6, 1-25. ValueError: empty or non-finite values, bad confidence.
+    """
+    checked = finite(values, "mean_interval")
+    return interval_of(checked, confidence, max(map(abs, checked)))
+
+
+def geometric_mean(values: Sequence[float]) -> float:
+    """exp(mean(ln values)) of values: (n,), each > 0. ValueError: empty, not finite, not > 0."""
+    checked = finite(values, "geometric_mean")
+    require(min(checked) > 0.0, "geometric_mean: every value must be above 0")
+    return math.exp(mean_of([math.log(value) for value in checked]))
+
+
+def log_ratio_interval(log_ratios: Sequence[float], confidence: float = 0.95) -> RatioEstimate:
+    """Ratio with interval from log_ratios: (n,), natural logs, one per independent unit.
+
+    The t interval of the logs, exponentiated (protocols.md, Timing: compare, one log ratio per
+    process pair). ValueError: empty or non-finite values, bad confidence.
+    """
+    logs = mean_interval(log_ratios, confidence)
+    low_high = logs.interval
+    ratio = None if low_high is None else Interval(math.exp(low_high.low), math.exp(low_high.high))
+    return RatioEstimate(math.exp(logs.mean), ratio, logs.n)
+
+
+def median_iqr(values: Sequence[float]) -> tuple[float, float, float]:
+    """(median, first quartile, third quartile) of values: (n,), any unit; n >= 1.
+
+    Linear interpolation, Hyndman and Fan (1996) type 7. ValueError: empty, not finite.
+    """
+    first, median, third = np.quantile(finite(values, "median_iqr"), (0.25, 0.5, 0.75))
+    return float(median), float(first), float(third)
+
+
+def median_half_width(values: Sequence[float]) -> float | None:
+    """Half-width of the 95 % interval of the median of values: (n,), any unit; None for n < 6.
+
+    By order statistics (the normal approximation of the binomial ranks, Conover 1999, section 3.2), so it
+    assumes no distribution; below 6 values no pair of them covers 95 %.
+    """
+    checked = sorted(finite(values, "median_half_width")) if values else []
+    count = len(checked)
+    if count < 6:
+        return None
+    reach = 1.96 * math.sqrt(count) / 2
+    low = max(0, math.floor(count / 2 - reach) - 1)
+    high = min(count - 1, math.ceil(count / 2 + reach))
+    return (checked[high] - checked[low]) / 2

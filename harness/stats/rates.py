@@ -1,0 +1,93 @@
+"""Shares of trials: intervals, pass@k, fast_p, exact tests of counts, and adjustment for many tests.
+
+Owns: what is computed from counts. Does not own: inference by family (lift.py). Invariant: a bound at
+0 or n successes is exactly 0 or 1; an empty sample is None, not 0.
+"""
+
+import math
+from collections.abc import Sequence
+from statistics import NormalDist
+
+from harness.stats.means import Interval, require, share
+
+
+def wilson(successes: int, n: int, confidence: float = 0.95) -> Interval | None:
+    """Score interval of a rate, in [0, 1]; None for n == 0. Wilson (1927), JASA 22, 209-212.
+
+    ValueError: not 0 <= successes <= n, or confidence outside (0, 1).
+    """
+    require(0 <= successes <= n, f"need 0 <= successes <= n, got {successes} of {n}")
+    z = NormalDist().inv_cdf(0.5 + share(confidence, "confidence") / 2.0)
+    if n == 0:
+        return None
+    rate, shrink = successes / n, 1.0 + z * z / n
+    centre = (rate + z * z / (2 * n)) / shrink
+    half = z * math.sqrt(rate * (1.0 - rate) / n + z * z / (4.0 * n * n)) / shrink
+    # The bound at 0 or n successes is exactly 0 or 1; rounding must not say otherwise.
+    low = 0.0 if successes == 0 else centre - half
+    return Interval(low, 1.0 if successes == n else centre + half)
+
+
+def pass_at_k(n: int, c: int, k: int) -> float:
+    """Chance that k draws (no replacement) from n replies, c of them correct, hold a correct one.
+
+    Chen et al. (2021), arXiv:2107.03374, eq. 1, product form. ValueError: c not in 0..n, k not in
+    1..n.
+    """
+    require(0 <= c <= n and 1 <= k <= n, f"need 0 <= c <= n and 1 <= k <= n: {n=}, {c=}, {k=}")
+    return 1.0 - math.prod(max(0.0, 1.0 - k / i) for i in range(n - c + 1, n + 1))
+
+
+def pass_hat_k(n: int, c: int, k: int) -> float:
+    """Chance that all of k draws (no replacement) are correct: C(c, k) / C(n, k).
+
+    Yao et al. (2024), tau-bench, arXiv:2406.12045. ValueError: c not in 0..n, k not in 1..n.
+    """
+    require(0 <= c <= n and 1 <= k <= n, f"need 0 <= c <= n and 1 <= k <= n: {n=}, {c=}, {k=}")
+    return math.comb(c, k) / math.comb(n, k)
+
+
+def fisher_exact(a: int, b: int, c: int, d: int) -> float:
+    """Two-sided p of the table [[a, b], [c, d]] (rows: arms; columns: event, no event).
+
+    Sum of the tables with these margins that are no likelier than the observed one (Fisher 1922;
+    Agresti, Categorical Data Analysis, 3.5). Integers throughout, so ties are exact. 1.0 where a
+    margin is 0. ValueError: a negative count.
+    """
+    require(min(a, b, c, d) >= 0, "fisher_exact: counts must not be negative")
+    row, other, column = a + b, c + d, a + c
+    lowest, highest = max(0, column - other), min(row, column)
+    ways = [math.comb(row, lowest) * math.comb(other, column - lowest)]
+    for x in range(lowest, highest):
+        ways.append(ways[-1] * (row - x) * (column - x) // ((x + 1) * (other - column + x + 1)))
+    observed = ways[a - lowest]
+    return sum(way for way in ways if way <= observed) / sum(ways)
+
+
+def holm(p_values: Sequence[float | None]) -> tuple[float | None, ...]:
+    """Step-down adjusted p values, in the given order. Holm (1979), Scand. J. Stat. 6, 65-70.
+
+    A None (not computable) stays None but still counts as a planned test, as if its p were 1.
+    ValueError: a p value outside [0, 1].
+    """
+    known = sorted((p, index) for index, p in enumerate(p_values) if p is not None)
+    require(all(0.0 <= p <= 1.0 for p, _ in known), "holm: p values must lie in [0, 1]")
+    adjusted: list[float | None] = [None] * len(p_values)
+    running = 0.0
+    for rank, (p, index) in enumerate(known):
+        running = max(running, min(1.0, (len(p_values) - rank) * p))
+        adjusted[index] = running
+    return tuple(adjusted)
+
+
+def fast_p(speedups: Sequence[float | None], thresholds: Sequence[float]) -> tuple[float, ...]:
+    """Share of all trials that are correct with speedup > p, for each p of thresholds.
+
+    speedups: (n_trials,), t_reference / t_student; None = not correct. KernelBench (2025),
+    arXiv:2502.10517. ValueError: no trials, a speedup not finite and > 0, a threshold < 0.
+    """
+    require(bool(speedups), "fast_p: at least one trial is needed")
+    correct = [speedup for speedup in speedups if speedup is not None]
+    require(all(0.0 < s < math.inf for s in correct), "fast_p: speedups must be finite and > 0")
+    require(all(0.0 <= p < math.inf for p in thresholds), "fast_p: thresholds must be >= 0")
+    return tuple(sum(s > p for s in correct) / len(speedups) for p in thresholds)

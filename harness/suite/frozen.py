@@ -1,0 +1,77 @@
+"""The frozen suite: which version of each task has which digest.
+
+Owns: the file `tasks/VERSION`. Does not own: the tasks. Invariant: one version of a task has one digest for
+ever: a changed task is frozen only under a higher version, and every freeze that changes anything has a new
+suite number.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from harness.errors import UsageError
+from harness.records import Task
+
+FILE_NAME = "VERSION"
+_HEAD = (
+    "# The suite's number, then every task with its version and the digest of its files.\n"
+    "# `liftbench tasks freeze` writes this; a changed task needs a new version first.\n"
+)
+_LINE = re.compile(r"([\w-]+/[\w-]+) (\d+) ([0-9a-f]{64})")
+
+
+@dataclass(frozen=True)
+class Frozen:
+    """The file's contents."""
+
+    suite: int = 0
+    tasks: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+    """Id -> (version, digest)."""
+
+    @classmethod
+    def parse(cls, text: str) -> Frozen:
+        """Raises UsageError for a line that is none of ours."""
+        lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+        first = re.fullmatch(r"suite (\d+)", lines[0]) if lines else None
+        if first is None:
+            raise UsageError("tasks/VERSION must begin with `suite N`; make it anew: liftbench tasks freeze")
+        tasks = {}
+        for line in lines[1:]:
+            found = _LINE.fullmatch(line)
+            if found is None:
+                raise UsageError(f"tasks/VERSION: {line[:100]!r} is no `level/name version digest`")
+            tasks[found[1]] = (int(found[2]), found[3])
+        return cls(int(first[1]), tasks)
+
+    def text(self) -> str:
+        """The file."""
+        lines = [f"{name} {version} {digest}\n" for name, (version, digest) in sorted(self.tasks.items())]
+        return f"{_HEAD}suite {self.suite}\n{''.join(lines)}"
+
+    def differences(self, tasks: Sequence[Task]) -> list[str]:
+        """What is not as it was frozen, a sentence each."""
+        now = {task.id: task for task in tasks}
+        found = [f"{name} is frozen and not there" for name in self.tasks if name not in now]
+        for name, task in now.items():
+            if name not in self.tasks:
+                found.append(f"{name} is not frozen")
+            elif self.tasks[name] != (task.version, task.digest):
+                found.append(f"{name} is not what version {self.tasks[name][0]} was")
+        return found
+
+    def with_tasks(self, tasks: Sequence[Task]) -> Frozen:
+        """The next suite. Raises UsageError for a task that changed under the same version."""
+        changed = [
+            f"{task.id} (version {task.version})"
+            for task in tasks
+            if task.id in self.tasks
+            and self.tasks[task.id][1] != task.digest
+            and task.version <= self.tasks[task.id][0]
+        ]
+        if changed:
+            raise UsageError(f"changed without a new version: {', '.join(changed)}; raise `version` first")
+        if not self.differences(tasks):
+            return self
+        return Frozen(self.suite + 1, {task.id: (task.version, task.digest) for task in tasks})

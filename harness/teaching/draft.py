@@ -1,0 +1,121 @@
+"""From a teacher's reply to a skill folder.
+
+Owns: reading the files out of a reply, and what makes a reply unusable. Does not own: writing folders
+(skills/package.py) or judging a skill (skills/check.py). Invariant: a reply never raises; nothing outside
+of the new folder is written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from harness.errors import UsageError
+from harness.project import unsafe_path
+from harness.records import Reply
+from harness.skills import frontmatter
+from harness.skills.package import SkillDraft, derive, write_skill
+from harness.skills.spec import FILE, slug
+from harness.teaching.lineage import Lineage
+
+MAX_FILES: Final = 40
+MAX_BYTES: Final = 1 << 20
+_FILE = re.compile(r'^<file path="(?P<path>[^"\n]+)">[ \t]*\n(?P<text>.*?)^</file>[ \t]*$', re.M | re.S)
+_DELETE = re.compile(r'^<delete path="(?P<path>[^"\n]+)"\s*/>[ \t]*$', re.M)
+_UNUSABLE: Final = {
+    "length": "the reply was cut at the output limit: write less",
+    "refusal": "the model refused",
+    "overflow": "the brief does not fit into the model's context",
+}
+
+
+@dataclass(frozen=True)
+class Changes:
+    """The files that a reply gives whole, and those that it removes."""
+
+    files: Mapping[str, str]
+    removed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Unusable:
+    """Why a reply is no skill, in words that its writer can act on."""
+
+    faults: tuple[str, ...]
+
+
+def read_changes(reply: Reply) -> Changes | Unusable:
+    """What a teacher's reply changes. A reply that is itself a SKILL.md is taken for one."""
+    if reply.stop in _UNUSABLE:
+        return Unusable((_UNUSABLE[reply.stop],))
+    text = reply.text.replace("\r\n", "\n")
+    files = {found["path"].strip(): found["text"] for found in _FILE.finditer(text)}
+    removed = tuple(found["path"].strip() for found in _DELETE.finditer(_FILE.sub("", text)))
+    if not files and text.lstrip().startswith("---\n"):
+        files = {FILE: text.lstrip()}
+    faults = [
+        f"the path {path!r} {reason}"
+        for path in (*files, *removed)
+        if (reason := unsafe_path(path)) is not None
+    ]
+    if not files:
+        faults.append('no file was given: write <file path="SKILL.md">, its lines, then </file>')
+    if FILE in removed:
+        faults.append(f"{FILE} cannot be removed")
+    size = sum(len(content.encode()) for content in files.values())
+    if len(files) > MAX_FILES or size > MAX_BYTES:
+        faults.append(f"{len(files)} files of {size} bytes: at most {MAX_FILES} and {MAX_BYTES} are taken")
+    return Unusable(tuple(faults)) if faults else Changes(files, removed)
+
+
+def write_new(changes: Changes, parent: Path, lineage: Lineage, name: str | None) -> Path | Unusable:
+    """Write a first version below `parent`; its folder is named as the skill is."""
+    if FILE not in changes.files:
+        return Unusable((f"{FILE} is missing",))
+    try:
+        parsed = frontmatter.parse(changes.files[FILE])
+    except frontmatter.FrontmatterError as fault:
+        return Unusable((f"{FILE} {fault.message}",))
+    texts = {field: (entry.text or "").strip() for field, entry in parsed.fields.items()}
+    if not texts.get("description"):
+        return Unusable((f"{FILE} has no description in its frontmatter",))
+    draft = SkillDraft(
+        name=name or slug(texts.get("name", "")),
+        description=texts["description"],
+        body=parsed.body,
+        metadata=lineage.metadata,
+        files={path: text.encode() for path, text in changes.files.items() if path != FILE},
+    )
+    try:
+        return write_skill(draft, parent / draft.name)
+    except UsageError as fault:
+        return Unusable((str(fault),))
+
+
+def write_next(changes: Changes, base: Path, out: Path, lineage: Lineage) -> Path | Unusable:
+    """Write a next version of the skill in `base` to `out`: what was not given stays byte for byte."""
+    body: str | None = None
+    description: str | None = None
+    if FILE in changes.files:
+        try:
+            parsed = frontmatter.parse(changes.files[FILE])
+        except frontmatter.FrontmatterError as fault:
+            return Unusable((f"{FILE} {fault.message}",))
+        body = parsed.body
+        entry = parsed.fields.get("description")
+        description = entry.text.strip() if entry is not None and entry.text else None
+    try:
+        return derive(
+            base,
+            out,
+            body=body,
+            changed={path: text for path, text in changes.files.items() if path != FILE},
+            removed=changes.removed,
+            metadata_updates=lineage.metadata,
+            description=description,
+        )
+    except UsageError as fault:
+        return Unusable((str(fault),))

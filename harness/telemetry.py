@@ -1,0 +1,194 @@
+"""What else the machine did while a contender had its turn.
+
+Owns: looking (kernel files, NVML), and the rule that calls a turn disturbed. Does not own: the order of
+turns or what is dropped (judge/timing.py), the calls into NVML (sandboxes/).
+Invariant: what the timed process does by itself does not make its turn disturbed, or a project could have
+its slow turns dropped (but for heat, and too many drops are flagged); what is not known disturbs nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Final, Protocol
+
+from harness.records.telemetry import BlockTelemetry, Extent, GpuSample, TelemetrySample
+from sandboxes.nvml import LIBRARY, Nvml, open_nvml
+from sandboxes.nvml_sensors import sensors
+
+MOST_DROPPED: Final = 0.10
+"""Share of blocks; beyond it the workload is measured once more, then published flagged (protocols.md)."""
+MOST_STEAL: Final = 0.05
+"""Of one core during a turn [own]: the margin within which an outside and an inside figure agree is 0.10."""
+STEAL_TICKS: Final = 2
+"""The kernel counts steal in ticks of 10 ms: one alone says nothing of a short turn."""
+LOWEST_CLOCK: Final = 0.90
+"""Of the SM clock before the turn: boost varies by 10 to 30 % (protocols.md)."""
+GPU_PROCESSES: Final = 2
+"""Judge and one worker: at most one worker with a context lives while timing."""
+# NVML's reasons that something is wrong; a power cap is what heavy kernels run into by themselves.
+_SLOWED: Final = {
+    "hardware slowdown",
+    "software thermal slowdown",
+    "hardware thermal slowdown",
+    "power brake",
+}
+Turn = tuple[TelemetrySample, TelemetrySample]
+"""Before it, and after it when the contender stands still again."""
+
+
+class Telemetry(Protocol):
+    """Looks at the machine. Only between turns: a look took 0.1 ms on a 2-core host (NVML: not measured)."""
+
+    def sample(self) -> TelemetrySample:
+        """How it is now. Raises DeviceError when the GPU is gone."""
+        ...
+
+
+class HostTelemetry:
+    """What the kernel says; the CPU target."""
+
+    def __init__(self, proc: Path = Path("/proc"), clock: Callable[[], float] = time.monotonic) -> None:
+        """`proc`, `clock`: where the kernel's files are, and seconds."""
+        self._proc = proc
+        self._clock = clock
+        self._ticks_per_s = os.sysconf("SC_CLK_TCK")
+
+    def sample(self) -> TelemetrySample:
+        """Load, steal, waiting and frequency."""
+        loads = self._text("loadavg").split()
+        runnable = loads[3].partition("/")[0] if len(loads) > 3 else ""
+        return TelemetrySample(
+            at_s=self._clock(),
+            cores=os.cpu_count() or 1,
+            runnable=int(runnable) if runnable.isdecimal() else None,
+            load_1m=float(loads[0]) if loads else None,
+            cpu_mhz=self._cpu_mhz(),
+            steal_s=self._steal_s(),
+            cpu_wait_s=self._cpu_wait_s(),
+        )
+
+    def _text(self, name: str) -> str:
+        """A kernel file; empty where this kernel has none."""
+        try:
+            return (self._proc / name).read_text()
+        except OSError:
+            return ""
+
+    def _cpu_mhz(self) -> float | None:
+        lines = self._text("cpuinfo").splitlines()
+        values = [float(line.partition(":")[2]) for line in lines if line.startswith("cpu MHz")]
+        return sum(values) / len(values) if values else None
+
+    def _steal_s(self) -> float | None:
+        fields = self._text("stat").partition("\n")[0].split()
+        return int(fields[8]) / self._ticks_per_s if len(fields) > 8 and fields[0] == "cpu" else None
+
+    def _cpu_wait_s(self) -> float | None:
+        first = self._text("pressure/cpu").partition("\n")[0]
+        total = first.rpartition("total=")[2]
+        return int(total) / 1e6 if first.startswith("some") and total.isdecimal() else None
+
+
+class GpuTelemetry:
+    """What the kernel says, and what NVML says of one GPU; close it when done."""
+
+    def __init__(self, uuid: str, nvml: Nvml, host: Telemetry) -> None:
+        """Closes `nvml` when it is closed itself."""
+        self._uuid = uuid
+        self._nvml = nvml
+        self._host = host
+
+    def sample(self) -> TelemetrySample:
+        """The GPU first: its clocks fall soon after its work is done."""
+        clocks = self._nvml.clocks(self._uuid)
+        told = sensors(self._nvml, self._uuid)
+        gpu = GpuSample(
+            sm_mhz=clocks.sm_mhz,
+            memory_mhz=clocks.memory_mhz,
+            power_w=told.power_w,
+            temperature_c=told.temperature_c,
+            held_down_by=clocks.held_down_by,
+            processes=len(self._nvml.processes(self._uuid)),
+        )
+        return self._host.sample().model_copy(update={"gpu": gpu})
+
+    def close(self) -> None:
+        """Release NVML."""
+        self._nvml.close()
+
+
+def make_telemetry(gpu_uuid: str | None, library: str = LIBRARY) -> HostTelemetry | GpuTelemetry:
+    """For the GPU with that UUID where NVML is there, else for the host alone. Raises NvmlError."""
+    nvml = None if gpu_uuid is None else open_nvml(library)
+    if gpu_uuid is None or nvml is None:
+        return HostTelemetry()
+    return GpuTelemetry(gpu_uuid, nvml, HostTelemetry())
+
+
+def disturbed(before: TelemetrySample, after: TelemetrySample, kept_processes: int = 0) -> str | None:
+    """Why a turn between two looks does not count; None where nothing speaks against it.
+
+    `kept_processes`: of ours, that are on the GPU beside judge and worker and stand frozen.
+
+    The contender stands still when it is looked at, so that its own threads are not among the runnable.
+    """
+    for sample in (before, after):
+        if sample.runnable is not None and sample.runnable > sample.cores:
+            return f"{sample.runnable} threads want {sample.cores} cores"
+    elapsed_s = after.at_s - before.at_s
+    stolen_s = _difference(before.steal_s, after.steal_s) or 0.0
+    tick_s = 1 / os.sysconf("SC_CLK_TCK")
+    if stolen_s >= STEAL_TICKS * tick_s and stolen_s > MOST_STEAL * elapsed_s:
+        return f"the hypervisor took {stolen_s:.2f} of {elapsed_s:.2f} s"
+    if before.gpu is None or after.gpu is None:
+        return None
+    return _gpu_disturbed(before.gpu, after.gpu, kept_processes)
+
+
+def _gpu_disturbed(before: GpuSample, after: GpuSample, kept_processes: int) -> str | None:
+    for sample in (before, after):
+        slowed = [reason for reason in sample.held_down_by or () if reason in _SLOWED]
+        if slowed:
+            return f"the GPU's clocks are held down by: {', '.join(slowed)}"
+        if sample.processes is not None and sample.processes > GPU_PROCESSES + kept_processes:
+            return f"{sample.processes} processes use the GPU"
+    capped = "power cap" in (after.held_down_by or ())  # a kernel that draws much power lowers its own clock
+    if not before.sm_mhz or after.sm_mhz is None or capped:
+        return None
+    if after.sm_mhz < LOWEST_CLOCK * before.sm_mhz:
+        return f"the SM clock fell from {before.sm_mhz} to {after.sm_mhz} MHz"
+    return None
+
+
+def block_telemetry(block: int, turns: Sequence[Turn], reasons: Sequence[str]) -> BlockTelemetry:
+    """One block's record: why it was disturbed, and how far the figures went. Needs a turn."""
+    samples = [sample for turn in turns for sample in turn]
+    gpus = [sample.gpu for sample in samples if sample.gpu is not None]
+    runnable = [sample.runnable for sample in samples if sample.runnable is not None]
+    held = [reason for gpu in gpus for reason in gpu.held_down_by or ()]
+    told = any(gpu.held_down_by is not None for gpu in gpus)
+    return BlockTelemetry(
+        block=block,
+        disturbed=tuple(dict.fromkeys(reasons)),
+        runnable_most=max(runnable, default=None),
+        steal_s=_difference(samples[0].steal_s, samples[-1].steal_s),
+        cpu_wait_s=_difference(samples[0].cpu_wait_s, samples[-1].cpu_wait_s),
+        cpu_mhz=_extent(sample.cpu_mhz for sample in samples),
+        sm_mhz=_extent(gpu.sm_mhz for gpu in gpus),
+        memory_mhz=_extent(gpu.memory_mhz for gpu in gpus),
+        power_w=_extent(gpu.power_w for gpu in gpus),
+        temperature_c=_extent(gpu.temperature_c for gpu in gpus),
+        held_down_by=tuple(dict.fromkeys(held)) if told else None,
+    )
+
+
+def _difference(before: float | None, after: float | None) -> float | None:
+    return None if before is None or after is None else max(0.0, after - before)
+
+
+def _extent(values: Iterable[float | None]) -> Extent | None:
+    known = [value for value in values if value is not None]
+    return Extent(low=min(known), high=max(known)) if known else None

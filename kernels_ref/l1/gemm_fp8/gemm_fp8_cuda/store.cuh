@@ -1,0 +1,58 @@
+// From sums in tensor core fragments to rows of `out` in 16-byte stores.
+//
+// mma.sync and wgmma leave their sums alike: for strips of 8 neighbouring columns, lane 4 * g + q holds columns 2q and
+// 2q + 1 of row g. Stored as they lie, that is 4 bytes from a lane; after an exchange among the 4 lanes of a row it is
+// 16.
+
+#pragma once
+
+#include <cuda_bf16.h>
+
+#include <cstdint>
+#include <cstring>
+
+namespace fragments {
+
+// Two neighbouring elements of `out`, the first in the low half.
+__device__ __forceinline__ uint32_t pair_of(float first, float second) {
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(first, second);
+  uint32_t word;
+  memcpy(&word, &pair, sizeof(word));
+  return word;
+}
+
+// Before: words[j] of lane q is pair q of strip j. After: words[p] of lane q is pair p of strip q. All 32 lanes call.
+__device__ __forceinline__ void transpose_quad(uint32_t (&words)[4]) {
+  constexpr uint32_t kAll = 0xffffffffu;
+  const bool odd = threadIdx.x & 1, upper = threadIdx.x & 2;
+  // 2 x 2 blocks among neighbours, then the blocks themselves.
+  const uint32_t a = __shfl_xor_sync(kAll, odd ? words[0] : words[1], 1);
+  const uint32_t b = __shfl_xor_sync(kAll, odd ? words[2] : words[3], 1);
+  const uint32_t w0 = odd ? a : words[0], w1 = odd ? words[1] : a;
+  const uint32_t w2 = odd ? b : words[2], w3 = odd ? words[3] : b;
+  const uint32_t c = __shfl_xor_sync(kAll, upper ? w0 : w2, 2);
+  const uint32_t d = __shfl_xor_sync(kAll, upper ? w1 : w3, 2);
+  words[0] = upper ? c : w0;
+  words[1] = upper ? d : w1;
+  words[2] = upper ? w2 : c;
+  words[3] = upper ? w3 : d;
+}
+
+// Eight elements from column `col` on, as far as there are columns. `vectors`: every multiple of 8 is aligned.
+template <typename T>
+__device__ __forceinline__ void store_strip(T* row, int64_t col, int64_t cols, const uint32_t (&words)[4],
+                                            bool vectors) {
+  if (vectors && col + 8 <= cols) {
+    // One store: nvcc splits the assignment of words that an exchange has assembled into 4-byte ones.
+    __stcg(reinterpret_cast<uint4*>(row + col), make_uint4(words[0], words[1], words[2], words[3]));
+    return;
+  }
+  T parts[8];
+  memcpy(parts, words, sizeof(parts));
+#pragma unroll
+  for (int e = 0; e < 8; ++e) {
+    if (col + e < cols) row[col + e] = parts[e];
+  }
+}
+
+}  // namespace fragments

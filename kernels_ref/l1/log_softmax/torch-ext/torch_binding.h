@@ -1,0 +1,6 @@
+#pragma once
+
+#include <torch/csrc/stable/tensor.h>
+
+// out: (rows, cols), x: (rows, cols), contiguous, one dtype.
+void log_softmax(const torch::stable::Tensor& out, const torch::stable::Tensor& x);

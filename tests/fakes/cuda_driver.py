@@ -1,0 +1,85 @@
+"""The compiled stand-in for NVIDIA's driver (cuda_driver.c), and sandboxes whose workers load it."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+from pathlib import Path
+
+from harness.judge.cuda.driver import Driver
+from sandboxes.job import Job, Process, Sandbox
+
+NAME = "libcuda.so.1"
+UUID = "GPU-00112233-4455-6677-8899-aabbccddeeff"
+
+
+def compile_driver(folder: Path) -> Path:
+    """Build the library in `folder`."""
+    library = folder / NAME
+    source = Path(__file__).with_name("cuda_driver.c")
+    # -ffp-contract: fmaf() is exact either way, but g * 2^-20 must not be fused into it.
+    flags = ["-O2", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
+    command = ["gcc", *flags, "-o", library, source, "-lm", "-lpthread"]
+    subprocess.run(command, check=True, capture_output=True, text=True)
+    return library
+
+
+class FakeDriver(Driver):
+    """The stand-in, with what it counts."""
+
+    def calls(self, name: str) -> int:
+        """How often a function was called in this process."""
+        return int(self._library.fake_cuda_calls(name.encode()))
+
+    def heal(self) -> None:
+        """Forget a sticky error: a new process would."""
+        self._library.fake_cuda_heal()
+
+    @property
+    def live(self) -> int:
+        """Reservations, mappings, allocations, handles and contexts that nobody gave back."""
+        return int(self._library.fake_cuda_live())
+
+
+def fresh(library: Path) -> FakeDriver:
+    """A stand-in with a state of its own: the loader knows libraries by file, so each is a copy."""
+    copy = library.with_name(f"{NAME}.{len(list(library.parent.iterdir()))}")
+    copy.write_bytes(library.read_bytes())
+    return FakeDriver(str(copy))
+
+
+@dataclasses.dataclass
+class WithDriver:
+    """A sandbox whose jobs find the stand-in where a loader finds NVIDIA's."""
+
+    inner: Sandbox
+    library: Path
+    environment: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return self.inner.name
+
+    def facts(self) -> dict[str, str]:
+        return self.inner.facts()
+
+    def start(self, job: Job) -> Process:
+        return self.inner.start(
+            dataclasses.replace(
+                job,
+                # A job may not set LD_LIBRARY_PATH, which is the backend's where a GPU is handed in.
+                argv=["/usr/bin/env", "LD_LIBRARY_PATH={scratch}", *job.argv],
+                inputs={**job.inputs, NAME: self.library},
+                environment={**job.environment, **self.environment},
+                preload=(),
+            )
+        )
+
+    def prepare(self, job: Job, count: int = 1) -> None:
+        """Nothing is prepared: what waits would lack the library."""
+
+    def settle(self) -> None:
+        """Nothing is being prepared."""
+
+    def close(self) -> None:
+        self.inner.close()

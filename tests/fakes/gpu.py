@@ -1,0 +1,65 @@
+"""A made-up GPU to grade on: NVML and CUDA are the compiled stand-ins, memory is the host's."""
+
+from __future__ import annotations
+
+import dataclasses
+from contextlib import ExitStack
+from pathlib import Path
+
+import torch
+
+from harness.gpu import Gpu, KnownSpeed
+from harness.health import GpuHealth
+from harness.judge.cuda.known import KnownKernel
+from harness.judge.cuda.transport import CudaTransport
+from harness.telemetry import GpuTelemetry, HostTelemetry
+from sandboxes.job import Job, Process, Sandbox
+from sandboxes.nvml import open_nvml
+from tests.fakes.cuda_driver import FakeDriver
+from tests.fakes.nvml import WHOLE
+from tests.fakes.sandbox import NothingAhead
+
+_THREADS = 1 << 12
+
+
+def made_up_gpu(driver: FakeDriver, nvml_library: str) -> Gpu:
+    """Open, as harness.gpu.open_gpu would; the caller closes it."""
+    with ExitStack() as opened:
+        transport = CudaTransport(driver=driver, tensors=torch.device("cpu"))
+        opened.callback(transport.close)
+        kernel = opened.enter_context(KnownKernel(transport.gpu, count=_THREADS))
+        speed = KnownSpeed(kernel)
+        health = GpuHealth(WHOLE, speed, nvml_library)
+        opened.callback(health.close)
+        nvml = open_nvml(nvml_library)
+        assert nvml is not None
+        telemetry = GpuTelemetry(WHOLE, nvml, HostTelemetry())
+        opened.callback(telemetry.close)
+        return Gpu(WHOLE, transport, health, telemetry, speed, 1 << 33, opened.pop_all())
+
+
+class WithoutDevice(NothingAhead):
+    """A sandbox that hands in no GPU, since the one that jobs name is made up."""
+
+    def __init__(self, inner: Sandbox, events: Path | None = None, code: int = 0) -> None:
+        """`events`: where the made-up GPU reports the Xid `code` as soon as something runs."""
+        self.inner, self._events, self._code = inner, events, code
+        self.devices: list[str | None] = []
+        """What each job asked for."""
+
+    @property
+    def name(self) -> str:
+        """The inner one's."""
+        return self.inner.name
+
+    def facts(self) -> dict[str, str]:
+        """The inner one's."""
+        return self.inner.facts()
+
+    def start(self, job: Job) -> Process:
+        """Report, then start."""
+        self.devices.append(job.device)
+        if self._events is not None:
+            with self._events.open("a") as log:
+                log.write(f"{self._code}\n")
+        return self.inner.start(dataclasses.replace(job, device=None))

@@ -1,0 +1,219 @@
+"""The rows of the zoo: what zoo.toml says of a project, and whether a grade agrees with it.
+
+Owns: the keys of zoo.toml, and what it means that a row holds. Does not own: the projects
+(tests/zoo/), grading. Invariant: a row holds only for the reason that it names; what a noisy host
+leaves open is told apart from what holds.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from harness.catalogue import LoadedTask
+from harness.grade import Grader
+from harness.judge.physics import ABOVE, SUSPICIOUS
+from harness.outcome import POLICY, Cause, Verdict
+from harness.records import Grade
+from tests.fakes.overlays import ZOO, overlaid, throw_away_task, zoo_project
+from tests.fakes.processes import processes_naming
+
+SandboxName = Literal["local", "landlock", "bubblewrap", "docker"]
+STRENGTH: tuple[SandboxName, ...] = ("local", "landlock", "bubblewrap", "docker")
+"""Weakest first."""
+CHEAT_FLAGS = frozenset({"clock_mismatch", ABOVE, SUSPICIOUS})
+"""Flags of a timing that cast doubt on the project; `noisy host` and `clock-limited` are the machine's."""
+NOISY = "noisy host"
+TRIES = 3
+"""A noisy host widens what a clock may claim; such a grade is flagged and never ranked, and tried again."""
+_EXPLOITS = r"([ABCD]\d{1,2}|other)(, ([ABCD]\d{1,2}))*"
+
+
+class Row(BaseModel):
+    """One zoo.toml."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    """Of the folder."""
+    kind: Literal["hostile", "honest", "bad"]
+    """`bad` is an honest mistake."""
+    exploit: Annotated[str, Field(pattern=rf"^{_EXPLOITS}$")] | None = None
+    """Rows of the catalogue of known exploits, or `other`; hostile projects only."""
+    holds_on: SandboxName = "local"
+    """The weakest sandbox on which it must hold."""
+    why: Annotated[str, Field(min_length=10, max_length=160, pattern=r"^[^|\n]+$")]
+    """What it tries, or why it looks suspicious."""
+    task: Annotated[str, Field(pattern=r"^t/\w+$")] = "t/scale"
+    base: Annotated[str, Field(pattern=r"^base(_\w+)?$")] = "base"
+    gpu: bool = False
+    """It can only be tried on a machine with a GPU."""
+    verdict: Verdict
+    cause: Cause
+    message: str
+    """A fragment of the finding's message: the intended reason."""
+    flag: str | None = None
+    """A flag that the timing must have."""
+    most_speedup: Annotated[float, Field(gt=1.0)] | None = None
+    """How many times the score of its honest base it may reach."""
+    diagnostic: tuple[str | int, ...] | None = None
+    """Kind and, where they matter, file and line of the build's only diagnostic."""
+
+    @model_validator(mode="after")
+    def _true_to_its_kind(self) -> Self:
+        if POLICY[self.cause].verdict is not self.verdict:
+            raise ValueError(f"{self.name}: cause {self.cause} does not mean {self.verdict}")
+        if (self.kind == "hostile") != (self.exploit is not None):
+            raise ValueError(f"{self.name}: `exploit` is needed by, and only for, hostile projects")
+        pointless = self.flag is not None or self.most_speedup is not None
+        passes = self.verdict is Verdict.CORRECT
+        if pointless and not (passes and self.kind == "hostile"):
+            raise ValueError(f"{self.name}: `flag` and `most_speedup` are for attacks that end `correct`")
+        if self.kind == "honest" and not passes:
+            raise ValueError(f"{self.name}: an honest project must end `correct`")
+        if self.kind == "hostile" and passes and not pointless:
+            raise ValueError(f"{self.name}: an attack that ends `correct` needs `flag` or `most_speedup`")
+        if self.kind == "bad" and self.verdict in (Verdict.CORRECT, Verdict.CHEATED):
+            raise ValueError(f"{self.name}: a mistake is neither `correct` nor `cheated`")
+        return self
+
+    def expected_on(self, sandbox: str) -> bool:
+        """Whether it must hold on that sandbox."""
+        return STRENGTH.index(sandbox) >= STRENGTH.index(self.holds_on)  # type: ignore[arg-type]
+
+    @property
+    def loaded_task(self) -> LoadedTask:
+        """The task that it is graded on."""
+        return throw_away_task(self.task.removeprefix("t/"))
+
+
+def row_names() -> list[str]:
+    """Folders of the zoo with a zoo.toml."""
+    return sorted(path.parent.name for path in ZOO.glob("*/zoo.toml"))
+
+
+@cache
+def row(name: str) -> Row:
+    """What zoo.toml of that folder says. Raises pydantic's ValidationError."""
+    return Row.model_validate({"name": name} | tomllib.loads((ZOO / name / "zoo.toml").read_text()))
+
+
+class HonestScores:
+    """Speedups of the bases themselves, each measured once per session."""
+
+    def __init__(self, grader: Grader) -> None:
+        self._grader = grader
+        self._known: dict[tuple[str, str], Grade] = {}
+
+    def of(self, wanted: Row) -> Grade:
+        """The grade of the row's base on the row's task; the quietest of a few."""
+        key = (wanted.base, wanted.task)
+        for _ in range(TRIES):
+            if key not in self._known or noisy(self._known[key]):
+                self._known[key] = self._grader.grade(overlaid(ZOO / wanted.base, {}), wanted.loaded_task)
+        return self._known[key]
+
+
+def noisy(grade: Grade) -> bool:
+    """Whether other work disturbed its timing."""
+    return grade.timing is not None and NOISY in grade.timing.flags
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One row, tried."""
+
+    row: Row
+    grade: Grade
+    seconds: float
+    wrong: tuple[str, ...]
+    """What is not as zoo.toml says; empty where the row holds."""
+    open: tuple[str, ...]
+    """What a noisy host left unjudged."""
+    gain: float | None
+    """Its score over that of its honest base, where that is limited."""
+
+
+def try_row(wanted: Row, grader: Grader, honest: HonestScores) -> Seen:
+    """Grade a project of the zoo and compare with its zoo.toml. Raises InfraError and its kinds."""
+    start = time.monotonic()
+    for _ in range(TRIES):
+        seen = _try_once(wanted, grader, honest, start)
+        if not (seen.wrong and noisy(seen.grade)) and not seen.open:
+            break
+    return seen
+
+
+def _try_once(wanted: Row, grader: Grader, honest: HonestScores, start: float) -> Seen:
+    token = secrets.token_hex(8)
+    grade = grader.grade(zoo_project(wanted.name, token), wanted.loaded_task)
+    unproven = _unproven_claim(wanted, grade)
+    wrong = [] if unproven else _differences(wanted, grade)
+    left = processes_naming(f"liftbench-zoo-{token}")
+    wrong += [f"a process is left: {command}" for command in left]
+    doubts, gain = unproven or ([] if wrong else _doubts(wanted, grade)), None
+    quiet = not noisy(grade)
+    if not wrong and wanted.most_speedup is not None and grade.verdict is Verdict.CORRECT:
+        reference = honest.of(wanted)
+        gain = _score(grade) / _score(reference)
+        quiet = quiet and not noisy(reference)
+        if gain > wanted.most_speedup:
+            doubts.append(f"scores {gain:.2f} times its honest base, allowed are {wanted.most_speedup:g}")
+    return Seen(
+        row=wanted,
+        grade=grade,
+        seconds=time.monotonic() - start,
+        wrong=tuple(wrong + doubts) if quiet else tuple(wrong),
+        open=() if quiet else tuple(f"{NOISY}: {doubt}" for doubt in doubts),
+        gain=gain,
+    )
+
+
+def _score(grade: Grade) -> float:
+    if grade.timing is None:
+        raise AssertionError(f"not timed: {grade.finding}")
+    return grade.timing.speedup.value
+
+
+def _differences(wanted: Row, grade: Grade) -> list[str]:
+    """In verdict, cause, message and diagnostics: noise is no excuse for these."""
+    found: list[str] = []
+    if wanted.most_speedup is not None and grade.finding.cause is Cause.CLOCK:
+        return []  # condemned where it need only be pointless: it gains nothing either way
+    if (grade.verdict, grade.finding.cause) != (wanted.verdict, wanted.cause):
+        found.append(
+            f"{grade.verdict} ({grade.finding.cause}: {grade.finding.message}), expected {wanted.cause}"
+        )
+    elif wanted.message not in grade.finding.message:
+        found.append(f"another reason: {grade.finding.message!r} lacks {wanted.message!r}")
+    if wanted.diagnostic is not None:
+        said = () if grade.build is None else grade.build.diagnostics
+        listed = [tuple(v for v in (one.kind, one.file, one.line) if v is not None) for one in said]
+        if listed != [wanted.diagnostic]:
+            found.append(f"diagnostics {listed}, expected {wanted.diagnostic}")
+    return found
+
+
+def _unproven_claim(wanted: Row, grade: Grade) -> list[str]:
+    """A false claim that was flagged, on a host too noisy to prove it: the result is kept off rankings."""
+    timing = grade.timing
+    if wanted.cause is not Cause.CLOCK or timing is None or grade.finding.cause is not Cause.PASSED:
+        return []
+    flagged = {NOISY, "clock_mismatch"} <= set(timing.flags)
+    return ["its false claim is flagged, and not proven"] if flagged else []
+
+
+def _doubts(wanted: Row, grade: Grade) -> list[str]:
+    """In flags, which mean little on a noisy host."""
+    flags = set() if grade.timing is None else set(grade.timing.flags)
+    if wanted.kind == "honest":
+        return [f"flagged {flag}" for flag in sorted(flags & CHEAT_FLAGS)]
+    if wanted.flag is not None and wanted.flag not in flags:
+        return [f"not flagged {wanted.flag}"]
+    return []

@@ -1,0 +1,197 @@
+"""What a board can do at most: the table, the speed of light, the floor, flags and the finding."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.judge.check import problems
+from harness.judge.physics import (
+    ABOVE,
+    BOARDS,
+    SUSPICIOUS,
+    Board,
+    Ceilings,
+    Work,
+    board_of,
+    floor_us,
+    impossible,
+    judge_physics,
+    sol_score,
+    speed_of_light,
+    work_of,
+)
+from harness.outcome import Cause
+from harness.records import PhysicalLimit
+from tests.fakes.overlays import throw_away_task
+
+H200: Final = BOARDS["NVIDIA H200"]
+DTYPES: Final = (
+    "float64",
+    "float32",
+    "tf32",
+    "float16",
+    "bfloat16",
+    "float8_e4m3fn",
+    "int8",
+    "int64",
+    "bool",
+)
+boards = st.sampled_from(list(BOARDS.values()))
+sizes = st.integers(0, 1 << 40)
+times = st.floats(1e-2, 1e7)
+
+
+@st.composite
+def works(draw: st.DrawFn) -> Work:
+    """Anything a task can ask for: reads are part of all bytes."""
+    unique = draw(sizes)
+    flops = draw(st.none() | st.integers(0, 10**15))
+    return Work(draw(st.sampled_from(DTYPES)), flops, unique, draw(st.integers(0, unique)))
+
+
+@given(work=works(), board=boards)
+def test_floor_is_never_above_the_speed_of_light(work: Work, board: Board) -> None:
+    """What condemns leaves out everything that an honest kernel might avoid."""
+    assert floor_us(work, board) <= max(speed_of_light(work, board).values()) * (1 + 1e-12)
+
+
+@given(work=works(), board=boards, time_us=times, reference_us=times)
+def test_limit_fraction_and_flags_agree(
+    work: Work, board: Board, time_us: float, reference_us: float
+) -> None:
+    """The fraction is above 1 exactly where the flag says so, and an impossible figure is above the limit."""
+    limit = judge_physics(time_us, reference_us, work, board)
+    if limit is None:
+        assert max(speed_of_light(work, board).values()) == 0
+        return
+    assert (limit.fraction > 1) == (ABOVE in limit.flags) or limit.fraction == pytest.approx(1)
+    assert (SUSPICIOUS in limit.flags) == (reference_us / time_us > 10)
+    assert not limit.impossible or ABOVE in limit.flags
+    assert limit.score is None or 0 <= limit.score <= 1
+
+
+@given(work=works(), more=st.integers(1, 1 << 40), board=boards)
+def test_more_work_never_takes_less(work: Work, more: int, board: Board) -> None:
+    """Neither limit falls when bytes or operations are added."""
+    larger = replace(
+        work,
+        unique_bytes=work.unique_bytes + more,
+        cold_read_bytes=work.cold_read_bytes + more,
+        flops=(work.flops or 0) + more,
+    )
+    assert floor_us(larger, board) >= floor_us(work, board)
+    assert max(speed_of_light(larger, board).values()) >= max(speed_of_light(work, board).values())
+
+
+@given(limit=st.floats(1e-2, 1e4), room=st.floats(1e-2, 1e4), extra=st.floats(0, 1e6))
+def test_sol_score_is_one_at_the_limit_and_half_at_the_reference(
+    limit: float, room: float, extra: float
+) -> None:
+    """S falls from 1 at the limit through 0.5 at the reference; beyond the limit nothing is gained."""
+    reference = limit + room
+    assert sol_score(limit, reference, limit) == 1
+    assert sol_score(reference, reference, limit) == pytest.approx(0.5, abs=1e-6)
+    assert sol_score(limit / 2, reference, limit) == 1
+    slower = sol_score(reference + extra, reference, limit)
+    assert slower is not None
+    assert 0 < slower <= 0.5 + 1e-6
+    assert sol_score(limit, limit, limit) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "device", "board"),
+    [
+        ("NVIDIA H200", "GPU-1", "H200 SXM"),
+        (" NVIDIA H100 80GB HBM3\n", "GPU-1", "H100 SXM"),
+        ("NVIDIA H100 PCIe", "GPU-1", "H100 PCIe"),
+        ("NVIDIA H200 NVL", "GPU-1", None),
+        ("NVIDIA H100 NVL", "GPU-1", None),
+        ("NVIDIA A100-SXM4-80GB", "GPU-1", None),
+        ("NVIDIA H200", "MIG-1", None),
+        ("NVIDIA H200", None, None),
+        (None, None, None),
+    ],
+)
+def test_only_whole_boards_of_the_table_have_a_limit(
+    name: str | None, device: str | None, board: str | None
+) -> None:
+    """A sibling of a known board, a part of one and no GPU give no limit: it is not guessed."""
+    found = board_of(name, device)
+    assert (None if found is None else found.name) == board
+    assert judge_physics(1.0, 1.0, Work("float32", 10**9, 10**9, 10**9), None) is None
+
+
+def test_memory_bound_limit_by_hand() -> None:
+    """4.8 GB at 4,800 GB/s take 1 ms; of 2.4 GB of reads all but the L2's 60 MiB are unavoidable."""
+    work = Work("bfloat16", None, 4_800_000_000, 2_400_000_000)
+    limit = judge_physics(1250.0, 2000.0, work, H200)
+    assert limit is not None
+    assert (limit.bound_by, limit.limit_us, limit.fraction) == (
+        "memory",
+        pytest.approx(1000),
+        pytest.approx(0.8),
+    )
+    assert limit.floor_us == pytest.approx((2_400_000_000 - (60 << 20)) / 4.8e6)
+    assert limit.score == pytest.approx(0.8)
+    assert limit.flags == ()
+
+
+def test_compute_floor_knows_boost_and_tensor_cores() -> None:
+    """Clocks may boost to 1,980 MHz; fp32 may be emulated on tensor cores, but T_sol is fp32's own."""
+    half = Work("float16", 989_500_000_000_000, 0, 0)
+    assert max(speed_of_light(half, H200).values()) == pytest.approx(1e6)
+    assert floor_us(half, H200) == pytest.approx(1e6 * 1830 / 1980)
+    single = Work("float32", 67_000_000_000_000, 0, 0)
+    assert max(speed_of_light(single, H200).values()) == pytest.approx(1e6)
+    assert floor_us(single, H200) == pytest.approx(1e6 * 67 / 494.7 * 1830 / 1980)
+
+
+def test_measured_ceilings_stand_beside_the_datasheet() -> None:
+    """Both denominators are given, and a launch floor only where it was measured."""
+    work = Work("bfloat16", 1000, 4_300_000, 0)
+    ceilings = Ceilings(copy_gb_s=4300.0, matmul_tflops={"bfloat16": 790.0}, null_kernel_us=2.5)
+    limit = judge_physics(5.0, 10.0, work, H200, ceilings)
+    assert limit is not None
+    assert (limit.bound_by, limit.limit_us, limit.measured_limit_us) == ("launch", 2.5, 2.5)
+    without = judge_physics(5.0, 10.0, work, H200)
+    assert without is not None
+    assert (without.bound_by, without.measured_limit_us) == ("memory", None)
+
+
+def _seen(*times_us: float) -> list[PhysicalLimit]:
+    work = Work("bfloat16", None, 4_800_000_000, 2_400_000_000)  # floor 486.9 us
+    found = [judge_physics(t, 2000.0, work, H200) for t in times_us]
+    return [one for one in found if one is not None]
+
+
+def test_impossible_figures_are_a_cheat_only_in_three_of_three() -> None:
+    """Below the floor in every one of at least 3 fresh processes; one that is not, or too few, is none."""
+    finding = impossible("big bfloat16", _seen(100.0, 120.0, 90.0))
+    assert finding is not None
+    assert finding.cause is Cause.PHYSICS
+    assert "90.00 us" in finding.message
+    assert "486.89" in finding.message
+    assert impossible("big bfloat16", _seen(100.0, 120.0)) is None
+    assert impossible("big bfloat16", _seen(100.0, 600.0, 90.0)) is None
+    assert impossible("big bfloat16", []) is None
+
+
+def test_reads_are_unavoidable_only_where_a_task_counts_its_work() -> None:
+    """A task without `flops`, or with an operand that selects, has no floor from its reads."""
+    loaded = throw_away_task("scale")
+    problem = problems(loaded, "cpu")[0]
+    problem.task = loaded.task.model_copy(update={"flops": None})
+    assert work_of(problem).cold_read_bytes == 0
+    counted = loaded.task.model_copy(update={"flops": "1"})
+    problem.task = counted
+    inputs = sum(o.role == "in" for o in counted.operands)
+    assert inputs > 0
+    assert 0 < work_of(problem).cold_read_bytes < work_of(problem).unique_bytes
+    chosen = [o.model_copy(update={"dtype": "int64"}) if o.role == "in" else o for o in counted.operands]
+    problem.task = counted.model_copy(update={"operands": tuple(chosen)})
+    assert work_of(problem).cold_read_bytes == 0

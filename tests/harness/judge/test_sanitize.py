@@ -1,0 +1,198 @@
+"""compute-sanitizer: where it is found, and a worker under a stand-in of it in a real sandbox."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from harness.builder.toolchain import Toolchain
+from harness.judge.check import problems
+from harness.judge.contender import Contender
+from harness.judge.sanitize import LEAST_ELEMENTS, Sanitizer, find_sanitizer, run_tool, smallest
+from harness.judge.sanitize import sanitize as sanitize_all
+from harness.judge.worker_job import Source, WorkerPlace, Wrapper
+from harness.records import SanitizerRun
+from sandboxes.caged import CagedSandbox
+from sandboxes.local import LocalBackend
+from sandboxes.tracking import TrackingSandbox
+from tests.fakes.overlays import TESTS, throw_away_task
+
+LOADED: Final = throw_away_task("scale")
+_INIT = "def scale(out, x, *, alpha):\n    {body}\n"
+INVALID_WRITE: Final = """\
+========= Invalid __global__ write of size 4 bytes
+=========     at scale_kernel(float *, float const *, long, float)+0x160 in scale.cu:6
+=========     by thread (0,0,0) in block (0,0,0)
+=========
+========= ERROR SUMMARY: 1 error
+"""
+
+
+def program(folder: Path, *, launcher: bool = True) -> Path:
+    """Something executable by that name."""
+    folder.mkdir(parents=True)
+    made = folder / "compute-sanitizer"
+    made.write_text("#!/bin/sh\n")
+    made.chmod(0o755)
+    if launcher:
+        (folder / "TreeLauncherSubreaper").touch()
+    return made
+
+
+def test_program_is_found_in_a_toolkit(tmp_path: Path) -> None:
+    """In CUDA_HOME or the toolkit that builds; a script in bin/ stands for the program that it runs."""
+    assert isinstance(find_sanitizer(tmp_path, {}), str)
+    made = program(tmp_path / "cuda" / "compute-sanitizer")
+    found = find_sanitizer(tmp_path / "cuda", {})
+    assert found == Sanitizer(made, made.parent)
+    assert find_sanitizer(None, {"CUDA_HOME": str(tmp_path / "cuda")}) == found
+    program(tmp_path / "cuda" / "bin", launcher=False)
+    assert find_sanitizer(None, {"PATH": str(tmp_path / "cuda" / "bin")}) == found
+
+
+def test_program_without_its_launcher_is_no_program(tmp_path: Path) -> None:
+    """The pip wheels of CUDA 12.9 and 13.0 cannot start anything: that is said."""
+    program(tmp_path / "bin", launcher=False)
+    found = find_sanitizer(None, {"PATH": str(tmp_path / "bin")})
+    assert isinstance(found, str)
+    assert "TreeLauncherSubreaper" in found
+
+
+def test_smallest_workload_that_is_not_trivial() -> None:
+    """A workload of a few elements races with nothing; where all are that small, the largest serves."""
+    every = problems(LOADED, "cpu")
+    chosen = smallest(every)
+    sizes = sorted(p.size_bytes // 4 for p in every)
+    assert chosen.size_bytes // 4 == min((s for s in sizes if s >= LEAST_ELEMENTS), default=sizes[-1])
+    trivial = [p for p in every if p.size_bytes // 4 < LEAST_ELEMENTS]
+    assert not trivial or smallest(trivial).size_bytes == max(p.size_bytes for p in trivial)
+
+
+# --- under the stand-in ----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def sandbox_here() -> Iterator[TrackingSandbox]:
+    """A local sandbox of this module's own."""
+    tracking = TrackingSandbox(CagedSandbox(LocalBackend()))
+    yield tracking
+    tracking.stop()
+
+
+class Bench:
+    """Runs a one-line project under the stand-in."""
+
+    def __init__(self, folder: Path, sandbox: TrackingSandbox, toolchain: Toolchain) -> None:
+        self._folder, self._sandbox, self._toolchain = folder, sandbox, toolchain
+        self._tool = folder / "tool"
+        self._tool.mkdir()
+        shutil.copy(TESTS / "fakes" / "compute_sanitizer.py", self._tool)
+        shim = self._tool / "compute-sanitizer"
+        shim.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "${{0%/*}}/compute_sanitizer.py" "$@"\n')
+        shim.chmod(0o755)
+        self.sanitizer = Sanitizer(shim, self._tool)
+        self.reports({})
+        self._tool.chmod(0o755)
+        folder.chmod(0o755)
+
+    def reports(self, by_tool: dict[str, str]) -> None:
+        """What the stand-in will write."""
+        (self._tool / "REPORT").write_text(json.dumps(by_tool))
+
+    def fails(self, text: str) -> None:
+        """The stand-in will not start the program."""
+        (self._tool / "FAIL").write_text(text)
+
+    def start(self, body: str, wall_s: float | None = None) -> object:
+        """Starts workers under it with a project that does `body`."""
+        package = self._folder / "package"
+        package.mkdir(exist_ok=True)
+        (package / "__init__.py").write_text(_INIT.format(body=body))
+        source = Source("project", package / "__init__.py", LOADED.task.module, LOADED.task.op)
+        root = self._toolchain.torch_root
+        assert root is not None
+        place = WorkerPlace(site=(root.parent,), python=self._toolchain.python)
+
+        def starting(under: Wrapper, limit_s: float) -> Contender:
+            wall = limit_s if wall_s is None else wall_s
+            job_place = replace(place, under=under)
+            return Contender(source, self._sandbox, job_place, wall_s=wall, call_s=limit_s)
+
+        return starting
+
+    def run(self, body: str, wall_s: float | None = None) -> SanitizerRun:
+        """memcheck on the project."""
+        starting = self.start(body, wall_s)
+        return run_tool(starting, self.sanitizer, "memcheck", problems(LOADED, "cpu")[0])  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def bench(tmp_path: Path, sandbox_here: TrackingSandbox, toolchain: Toolchain) -> Bench:
+    return Bench(tmp_path, sandbox_here, toolchain)
+
+
+_SCALE = "out.copy_(x * alpha)"
+
+
+@pytest.mark.slow
+def test_every_tool_is_a_run_of_its_own(bench: Bench) -> None:
+    """A real worker is called once under each tool; what one finds is its own, the rest is clean."""
+    bench.reports({"memcheck": INVALID_WRITE})
+    starting = bench.start(_SCALE)
+    runs = sanitize_all(starting, bench.sanitizer, problems(LOADED, "cpu")[0])  # type: ignore[arg-type]
+    assert [(r.tool, r.status, r.total) for r in runs] == [
+        ("memcheck", "findings", 1),
+        ("racecheck", "clean", 0),
+        ("initcheck", "clean", 0),
+        ("synccheck", "clean", 0),
+    ]
+    assert runs[0].findings[0].kernel == "scale_kernel(float *, float const *, long, float)"
+    assert all(r.workload == problems(LOADED, "cpu")[0].label for r in runs)
+
+
+@pytest.mark.slow
+def test_a_call_that_raises_is_not_clean(bench: Bench) -> None:
+    """The tool found nothing, but the op did not do its work: not measured, with its reason."""
+    run = bench.run("raise RuntimeError('not under a tool')")
+    assert (run.status, run.total) == ("not_measured", 0)
+    assert run.message is not None
+    assert "not under a tool" in run.message
+
+
+@pytest.mark.slow
+def test_findings_count_though_the_worker_died(bench: Bench) -> None:
+    """What a tool reported before a crash stands."""
+    bench.reports({"memcheck": INVALID_WRITE})
+    run = bench.run("import os; os._exit(3)")
+    assert (run.status, len(run.findings)) == ("findings", 1)
+
+
+@pytest.mark.slow
+def test_a_hang_is_timed_out(bench: Bench) -> None:
+    """A process that its deadline ends is timed out, whatever it wrote."""
+    run = bench.run("import time; time.sleep(600)", wall_s=8.0)
+    assert run.status == "timed_out"
+
+
+@pytest.mark.slow
+def test_a_tool_that_starts_nothing_is_not_measured(bench: Bench) -> None:
+    """The real program's words without a GPU: our worker does not come up, and that is no failure of ours."""
+    bench.fails("========= Error: Target application terminated before first instrumented API call\n")
+    run = bench.run(_SCALE)
+    assert run.status == "not_measured"
+    assert run.message == "Error: Target application terminated before first instrumented API call"
+
+
+@pytest.mark.slow
+def test_a_log_that_the_project_wrote_itself_is_only_a_claim(bench: Bench) -> None:
+    """Whatever a project writes where the log lies: without a summary there is nothing clean in it."""
+    bench.reports({"memcheck": "nothing that a tool would say\n"})
+    run = bench.run(_SCALE)
+    assert (run.status, run.message) == ("not_measured", "the tool wrote no summary")

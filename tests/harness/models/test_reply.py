@@ -1,0 +1,87 @@
+"""Replies as they are built from whatever a server sent."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import get_args
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import JsonValue
+
+from harness.models.openai_messages import calls_in
+from harness.models.reply import Stop, build_calls, build_reply, overflow_reply
+from harness.records import Message, Reply, Request, Sampling, ToolCall, Usage
+
+Ask = Callable[..., Request]
+REQUEST = Request(
+    messages=(Message(role="user", content="go"),), sampling=Sampling(), task="l1/add", arm="a", repeat=0
+)
+CALL = ToolCall(id="t1", name="read_file", arguments="{}")
+
+
+@pytest.mark.parametrize(
+    ("said", "calls", "stop"),
+    [
+        ("end", (), "end"),
+        ("end", (CALL,), "tool"),
+        ("other", (CALL,), "tool"),
+        ("tool", (CALL,), "tool"),
+        ("tool", (), "other"),
+        ("length", (CALL,), "length"),
+        ("refusal", (CALL,), "refusal"),
+    ],
+)
+def test_a_model_waits_exactly_where_it_called(said: Stop, calls: tuple[ToolCall, ...], stop: str) -> None:
+    """Whatever the server gave as its reason, `tool` means that results are waited for."""
+    reply = build_reply(
+        "", said, label="m", usage=Usage(), cost_usd=None, started=time.monotonic(), tool_calls=calls
+    )
+    assert reply.stop == stop and reply.tool_calls == calls
+
+
+def test_every_stop_can_be_stored() -> None:
+    """The reasons here are those of the record."""
+    assert set(get_args(Stop)) == set(get_args(Reply.model_fields["stop"].annotation))
+    reply = overflow_reply("m", time.monotonic())
+    assert Reply.model_validate_json(reply.model_dump_json()) == reply and reply.stop == "overflow"
+
+
+def test_ids_are_given_apart(ask: Ask) -> None:
+    """Calls without ids, of all steps and turns of a trial, have different ones."""
+    found = [
+        call.id
+        for turn in range(3)
+        for step in range(3)
+        for call in build_calls(ask(turn=turn, step=step), [(None, "f", ""), (None, "f", "")])
+    ]
+    assert len(set(found)) == len(found) == 18
+
+
+_TEXT = st.text(st.characters(exclude_categories=[]), max_size=8)
+_JSON: st.SearchStrategy[JsonValue] = st.recursive(
+    st.none() | st.booleans() | st.integers() | _TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_TEXT, inner, max_size=3),
+    max_leaves=6,
+)
+_CALL = st.fixed_dictionaries(
+    {},
+    optional={
+        "id": _JSON,
+        "function": st.fixed_dictionaries({}, optional={"name": _JSON, "arguments": _JSON}) | _JSON,
+    },
+)
+
+
+@given(st.lists(_CALL | _JSON, max_size=4) | _JSON)
+@settings(max_examples=100, deadline=None)
+def test_any_json_gives_calls_that_can_be_stored(sent: JsonValue) -> None:
+    """Whatever a server puts where calls belong, what comes of it is records with ids of their own."""
+    calls = build_calls(REQUEST, calls_in({"tool_calls": sent}))
+    assert len({call.id for call in calls}) == len(calls)
+    for call in calls:
+        assert call.arguments and ToolCall.model_validate_json(call.model_dump_json()) == call
+        assert json.dumps(call.model_dump(), ensure_ascii=False).encode()

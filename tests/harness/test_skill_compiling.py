@@ -1,0 +1,398 @@
+"""Compiling the pieces of code that a skill shows: the ways to try, and where an error stands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.builder.build import build
+from harness.builder.toolchain import Toolchain
+from harness.outcome import Cause
+from harness.records import BuildResult, Diagnostic, Finding, Project, Target
+from harness.skills.blocks import CodeBlock, code_blocks, code_file
+from harness.skills.check import CodeCounts, SkillReport, check_skill
+from harness.skills.compiling import compile_block
+from harness.skills.fragments import attempts, target_of
+from sandboxes.tracking import TrackingSandbox
+
+
+def result(target: Target, finding: Finding | None = None, *diagnostics: Diagnostic) -> BuildResult:
+    return BuildResult(
+        ok=finding is None,
+        finding=finding,
+        backend=target,
+        key="0",
+        cache_hit=False,
+        wall_s=0.0,
+        compiler_s=None,
+        diagnostics=diagnostics,
+    )
+
+
+def piece(text: str, language: str = "cuda") -> CodeBlock:
+    """A piece whose opening fence stands on line 10."""
+    return CodeBlock("SKILL.md", 10, language, None, text)
+
+
+class Compiler:
+    """Fails where a file holds one of the bad words, at that word's line; knows only what is included."""
+
+    def __init__(self, *bad: str, cause: Cause = Cause.COMPILE_ERROR) -> None:
+        self.bad = bad
+        self.cause = cause
+        self.seen: list[tuple[str, str]] = []
+
+    def __call__(self, project: Project, target: Target) -> BuildResult:
+        (path, text), *_ = [
+            (f.path, f.text)
+            for f in project.files
+            if f.path not in ("build.toml", "torch-ext/fragment/__init__.py")
+        ]
+        self.seen.append((path, text))
+        for number, line in enumerate(text.split("\n"), 1):
+            for word in self.bad:
+                if word in line:
+                    told = Diagnostic(kind="syntax", message=f"bad {word}", file=path, line=number)
+                    return result(target, Finding(cause=self.cause, message="no"), told)
+        return result(target)
+
+
+def test_a_piece_with_includes_is_tried_as_it_stands_first() -> None:
+    """What compiles is not tried again."""
+    compiler = Compiler()
+    text = "#include <cuda_fp16.h>\n__global__ void f() {}\n"
+    assert compile_block(piece(text), {}, compiler) == (None, None)
+    assert compiler.seen == [("torch-ext/fragment.cu", text)]
+
+
+def test_an_error_is_shown_at_its_line_of_the_skill() -> None:
+    """The lines that we put above a piece are taken off; the error that stands furthest down is told."""
+    text = "#include <a.h>\n__global__ void f() {\n  oops;\n}\n"
+    finding = compile_block(piece(text), {}, Compiler("a.h", "oops")).finding
+    assert finding is not None
+    assert str(finding) == "SKILL.md:11: error: this code does not compile for sm_90: bad a.h"
+    finding = compile_block(piece(text), {}, Compiler("oops")).finding
+    assert finding is not None
+    assert (finding.line, finding.severity) == (13, "error")
+
+
+def test_statements_are_put_into_a_function() -> None:
+    """Code that only a body can hold is tried as one: of a kernel, or where it launches one of the host."""
+    (kernel, whole) = attempts(piece("float v = x[threadIdx.x];\n"), {})
+    texts = [next(f.text for f in a.project.files if f.path == a.path) for a in (kernel, whole)]
+    assert "__global__ void statements_of_the_skill() {\nfloat v = x[threadIdx.x];\n}" in texts[0]
+    assert texts[1].endswith("\nfloat v = x[threadIdx.x];\n")
+    (host, _) = attempts(piece("f<<<1, 32>>>(x);\n"), {})
+    text = next(f.text for f in host.project.files if f.path == host.path)
+    assert "\nvoid statements_of_the_skill() {\nf<<<1, 32>>>(x);\n}" in text
+    assert text.split("\n")[host.before] == "f<<<1, 32>>>(x);"
+
+
+@pytest.mark.parametrize(
+    ("text", "ways"),
+    [
+        ("float f(const float* x,\n        int n) {\n  return x[n];\n}\n", 1),
+        ("namespace a {\nint x;\n}\n", 1),
+        ("template <int N> struct A {};\n", 1),
+        ("if (x) {\n} else if(y) {\n}\n", 2),
+        ("for (int i = 0; i < 4; ++i) {\n  f(i);\n}\n", 2),
+        ("constexpr int kThreads = 256;\n", 2),
+    ],
+)
+def test_definitions_are_not_tried_as_statements(text: str, ways: int) -> None:
+    """What no function can hold costs no compiler run."""
+    assert len(list(attempts(piece(text, "cpp"), {}))) == ways
+
+
+def test_long_lines_cost_no_time() -> None:
+    """A hostile skill's text is read in time that grows with its size: this would take hours otherwise."""
+    for text in ("a " * 60_000, "f(\n" * 40_000, "namespace " * 20_000, "x" * 120_000):
+        list(attempts(piece(text, "cpp"), {}))
+
+
+def test_a_whole_file_is_tried_as_it_stands_only() -> None:
+    """A file that lacks an include is wrong, however usual the header."""
+    (attempt,) = attempts(CodeBlock("SKILL.md", 1, "cuda", "kernels/a.cu", "__half h;\n"), {})
+    assert (attempt.path, attempt.before, attempt.target) == ("kernels/a.cu", 0, "cuda")
+    file = code_file("references/a.cuh", "#pragma once\n")
+    assert file is not None
+    assert file.text_line == 1
+    (attempt,) = attempts(file, {})
+    assert attempt.path == "references/a.cuh.cu"
+
+
+def test_headers_beside_a_piece_are_found_where_they_are_included() -> None:
+    """Quoted includes are resolved as a compiler does; what nobody includes stays out."""
+    companions = {"torch-ext/a.h": '#include "sub/b.h"\n', "torch-ext/sub/b.h": "\n", "other/c.h": "\n"}
+    text = '#include "../torch-ext/a.h"\n#include "../../outside.h"\n'
+    attempt = next(attempts(piece(text), companions))
+    paths = {f.path for f in attempt.project.files}
+    assert {"torch-ext/a.h", "torch-ext/sub/b.h"} <= paths
+    assert "other/c.h" not in paths
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "target"),
+    [
+        ("cuda", "int x;", "cuda"),
+        ("cpp", "__global__ void f() {}", "cuda"),
+        ("cpp", "cudaStream_t s;", "cuda"),
+        ("cpp", "float f(float x) { return x; }", "cpu"),
+    ],
+)
+def test_the_target_follows_from_the_code(language: str, text: str, target: Target) -> None:
+    """CUDA code under the name of C++ is compiled as CUDA."""
+    assert target_of(piece(text, language)) == target
+
+
+def test_a_link_error_is_not_held_against_a_piece() -> None:
+    """It compiled; what it calls may be defined elsewhere."""
+    assert compile_block(piece("oops;\n"), {}, Compiler("oops", cause=Cause.LINK_ERROR)) == (None, None)
+
+
+def test_what_this_machine_lacks_is_not_the_skills_fault() -> None:
+    """Without nvcc nothing is called wrong."""
+    tried = compile_block(piece("oops;\n"), {}, Compiler("oops", cause=Cause.NO_TOOLCHAIN))
+    assert (tried.finding, tried.unavailable) == (None, "no")
+
+
+def test_headers_that_never_build_are_refused_without_a_compiler() -> None:
+    """torch/extension.h costs minutes and fails: it is known beforehand."""
+    compiler = Compiler()
+    tried = compile_block(piece("\n#include <torch/extension.h>\n", "cpp"), {}, compiler)
+    assert tried.finding is not None
+    assert tried.finding.line == 12
+    assert compiler.seen == []
+
+
+# --- the whole report ------------------------------------------------------------------------
+
+
+def make_skill(root: Path, body: str, files: dict[str, str] | None = None) -> Path:
+    directory = root / "my-skill"
+    for name, text in {
+        "SKILL.md": f"---\nname: my-skill\ndescription: d\n---\n{body}",
+        **(files or {}),
+    }.items():
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (directory / name).write_text(text)
+    return directory
+
+
+BODY = """\
+```cuda
+__global__ void good() {}
+```
+```cuda
+__global__ void oops() {}
+```
+```cuda fragment
+oops ...
+```
+```python fragment
+def f(...
+```
+```yaml
+a: [1
+```
+```bash
+rm -rf /
+```
+```json
+{}
+```
+```
+plain
+```
+"""
+
+
+def test_the_report_counts_by_language_and_outcome(tmp_path: Path) -> None:
+    """Built, parsed, not built, failed and not read; fragments are neither compiled nor parsed."""
+    files = {"scripts/a.cu": "int x;\n", "references/b.cpp": "oops\n"}
+    seen: list[tuple[int, int]] = []
+    report = check_skill(
+        make_skill(tmp_path, BODY, files), build=Compiler("oops"), progress=lambda *of: seen.append(of)
+    )
+    assert report.code == {
+        "bash": CodeCounts(unread=1),
+        "cpp": CodeCounts(failed=1),
+        "cuda": CodeCounts(built=2, not_built=1, failed=1),
+        "json": CodeCounts(parsed=1),
+        "python": CodeCounts(not_built=1),
+        "text": CodeCounts(unread=1),
+        "yaml": CodeCounts(failed=1),
+    }
+    assert [(f.file, f.line, f.severity) for f in report.findings] == [
+        ("SKILL.md", 9, "error"),
+        ("SKILL.md", 18, "warning"),
+        ("references/b.cpp", 1, "error"),
+    ]
+    assert seen[-1] == (4, 4)
+    assert SkillReport.model_validate_json(report.model_dump_json()) == report
+
+
+def test_without_a_build_function_pieces_are_counted_as_not_built(tmp_path: Path) -> None:
+    """Nothing is said of code that nobody compiled."""
+    report = check_skill(make_skill(tmp_path, "```cuda\noops\n```\n"))
+    assert (report.code, report.ok) == ({"cuda": CodeCounts(not_built=1)}, True)
+
+
+def test_a_file_that_is_too_large_is_named_and_left_out(tmp_path: Path) -> None:
+    """Nobody reads a quarter of a megabyte."""
+    report = check_skill(make_skill(tmp_path, "Body.\n", {"scripts/a.py": "(" * 300_000}))
+    (found,) = report.findings
+    assert (found.file, found.severity) == ("scripts/a.py", "warning")
+
+
+def test_a_missing_toolchain_is_told_once(tmp_path: Path) -> None:
+    """One warning for all pieces, and none of them counts as built."""
+    body = "```cuda\noops\n```\n" * 3
+    report = check_skill(make_skill(tmp_path, body), build=Compiler("oops", cause=Cause.NO_TOOLCHAIN))
+    assert report.code == {"cuda": CodeCounts(not_built=3)}
+    assert [str(f) for f in report.findings] == ["SKILL.md: warning: not built here: no"]
+
+
+@pytest.mark.parametrize(
+    ("toml", "line", "said"),
+    [
+        ('[general.cuda]\ncapabilities = ["9.0"]\n', 7, "under [kernel.NAME]"),
+        ("[kernel.a]\ncuda-capabilities = [9.0]\n", 7, 'strings: "9.0"'),
+        ('[torch]\nsrcs = ["a.cpp"]\n', 7, "did you mean `src`"),
+        ('[kernel.a]\nbackend = "cpu"\ncuda-flags = ["-O3"]\n', 8, 'backend = "cuda" only'),
+    ],
+)
+def test_part_of_a_build_toml_is_judged_for_what_it_says(
+    tmp_path: Path, toml: str, line: int, said: str
+) -> None:
+    """The schema's refusal stands at the key; the keys that are left out are not asked for."""
+    (found,) = check_skill(make_skill(tmp_path, f"```toml\n{toml}```\n")).findings
+    assert (found.line, found.severity) == (line, "error")
+    assert said in found.message
+
+
+@pytest.mark.parametrize(
+    "toml",
+    [
+        '[kernel.a]\ncuda-capabilities = ["9.0a"]\n',
+        '[kernel.a]\nbackend = "cpu"\ncxx-flags = ["-mavx2"]\n',
+        '[torch]\nstable-abi = "2.10"\n',
+        '[general]\nname = "my-op"\n',
+        "[tool.ruff]\nline-length = 100\n",
+    ],
+)
+def test_a_right_part_of_a_build_toml_has_no_finding(tmp_path: Path, toml: str) -> None:
+    """What is left out is no fault, and other TOML is none of ours."""
+    assert check_skill(make_skill(tmp_path, f"```toml\n{toml}```\n")).findings == ()
+
+
+def test_a_folder_with_a_build_toml_is_a_project(tmp_path: Path) -> None:
+    """Its files are built together and not one by one, and an error stands in the file that has it."""
+    toml = (
+        '[general]\nname = "my-op"\nversion = 1\nedition = 5\nlicense = "MIT"\nbackends = ["cuda"]\n'
+        '[torch]\nsrc = []\n[kernel.a]\nbackend = "cuda"\ndepends = ["torch"]\nsrc = ["a.cu"]\n'
+    )
+    files = {
+        "assets/t/build.toml": toml,
+        "assets/t/a.cu": "\noops\n",
+        "assets/t/torch-ext/my_op/__init__.py": "",
+    }
+    calls: list[tuple[str, ...]] = []
+
+    def builder(project: Project, target: Target) -> BuildResult:
+        calls.append(tuple(f.path for f in project.files))
+        told = Diagnostic(kind="syntax", message="bad", file="a.cu", line=2)
+        return result(target, Finding(cause=Cause.COMPILE_ERROR, message="no"), told)
+
+    report = check_skill(make_skill(tmp_path, "Body.\n", files), build=builder)
+    assert calls == [("a.cu", "build.toml", "torch-ext/my_op/__init__.py")]
+    assert [(f.file, f.line) for f in report.findings if f.severity == "error"] == [("assets/t/a.cu", 2)]
+    assert report.code["cuda"] == CodeCounts(failed=1)
+    assert (report.projects[0].file, report.projects[0].name) == ("assets/t/build.toml", "my-op")
+
+
+def test_an_error_in_a_shown_project_stands_at_its_line(tmp_path: Path) -> None:
+    """A named block's error is not reported at build.toml."""
+    toml = (
+        '[general]\nname = "my-op"\nversion = 1\nedition = 5\nlicense = "MIT"\nbackends = ["cuda"]\n'
+        '[torch]\nsrc = []\n[kernel.a]\nbackend = "cuda"\ndepends = ["torch"]\nsrc = ["a.cu"]\n'
+    )
+
+    def builder(project: Project, target: Target) -> BuildResult:
+        told = Diagnostic(kind="syntax", message="bad", file="a.cu", line=2)
+        return result(target, Finding(cause=Cause.COMPILE_ERROR, message="no"), told)
+
+    body = f"```cuda a.cu\n\noops\n```\n```toml build.toml\n{toml}```\n"
+    report = check_skill(make_skill(tmp_path, body), build=builder)
+    (found,) = [f for f in report.findings if f.severity == "error"]
+    assert str(found) == "SKILL.md:7: error: the project shown here does not build for cuda: bad"
+
+
+def test_the_word_fragment_is_no_path() -> None:
+    """It may stand beside a path, in any order after the language."""
+    blocks = code_blocks("a.md", "```cuda fragment\n```\n```cpp a/b.cpp fragment\n```\n```cpp\n```\n")
+    assert [(b.fragment, b.path) for b in blocks] == [(True, None), (True, "a/b.cpp"), (False, None)]
+
+
+# --- with compilers --------------------------------------------------------------------------
+
+TEMPLATES = """\
+```cuda
+template <typename T, int kBlock>
+__global__ void tiled(const T* x, T* out) {
+  __shared__ T tile[kBlock / 64];
+  tile[0] = x[threadIdx.x];
+  out[threadIdx.x] = tile[0];
+}
+void run(const float* x, float* out, cudaStream_t s) { tiled<float, 32><<<1, 32, 0, s>>>(x, out); }
+```
+```cuda
+__device__ float warp_sum(float v, int width) { return v + width; }
+__global__ void norm(const __nv_bfloat16* x, float* out) {
+  out[threadIdx.x] = warp_sum(__bfloat162float(x[threadIdx.x]));
+}
+```
+```cuda
+asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+float v = __shfl_xor_sync(0xffffffffu, 1.0f, 16);
+```
+"""
+
+
+@pytest.mark.slow
+def test_wrong_templates_fail_where_they_are_wrong(
+    tmp_path: Path, toolchain: Toolchain, sandbox: TrackingSandbox
+) -> None:
+    """nvcc's own errors: an array without elements, a call with too few arguments; sm_90a code compiles."""
+    missing = toolchain.missing("cuda")
+    if missing is not None:
+        pytest.skip(missing)
+    cache = tmp_path / "cache"
+    report = check_skill(
+        make_skill(tmp_path, TEMPLATES),
+        build=lambda p, t: build(p, t, sandbox=sandbox, toolchain=toolchain, cache=cache).result,
+    )
+    assert [f.line for f in report.findings] == [8, 17]
+    assert "zero-sized variable" in report.findings[0].message
+    assert "too few arguments" in report.findings[1].message
+    assert report.code == {"cuda": CodeCounts(built=1, failed=2)}
+
+
+@pytest.mark.slow
+def test_vector_code_compiles_for_the_cpu(
+    tmp_path: Path, toolchain: Toolchain, sandbox: TrackingSandbox
+) -> None:
+    """Intrinsics get their flags, standard names their headers; an unknown name is found at its line."""
+    body = (
+        "```cpp\nfloat sum(const float* x) {\n  float out[8];\n  _mm256_storeu_ps(out, _mm256_loadu_ps(x));\n"
+        "  return std::accumulate(out, out + 8, 0.0f);\n}\n```\n"
+        "```cpp\nint f() {\n  return nothing;\n}\n```\n"
+    )
+    cache = tmp_path / "cache"
+    report = check_skill(
+        make_skill(tmp_path, body),
+        build=lambda p, t: build(p, t, sandbox=sandbox, toolchain=toolchain, cache=cache).result,
+    )
+    assert [f.line for f in report.findings] == [14]
+    assert report.code == {"cpp": CodeCounts(built=1, failed=1)}

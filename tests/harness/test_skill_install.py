@@ -1,0 +1,144 @@
+"""Installing skills where agents look for them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.errors import UsageError
+from harness.skills.install import Client, Place, install, places, uninstall
+
+CLIENTS: tuple[Client, ...] = ("claude", "codex", "opencode", "agents")
+
+
+def make_skill(root: Path, body: str = "Body.\n", name: str = "my-skill") -> Path:
+    """A valid skill with a script and a file that is no text."""
+    directory = root / name
+    (directory / "scripts").mkdir(parents=True)
+    (directory / "SKILL.md").write_bytes(f"---\r\nname: {name}\r\ndescription: d\r\n---\r\n{body}".encode())
+    (directory / "scripts" / "run.sh").write_bytes(b"#!/bin/sh\n")
+    (directory / "scripts" / "run.sh").chmod(0o755)
+    (directory / "blob.bin").write_bytes(bytes(range(256)))
+    (directory / ".hidden").write_text("not part of it")
+    return directory
+
+
+def tree(directory: Path) -> dict[str, bytes]:
+    return {p.relative_to(directory).as_posix(): p.read_bytes() for p in directory.rglob("*") if p.is_file()}
+
+
+@pytest.fixture
+def wanted(tmp_path: Path) -> list[Place]:
+    """All clients' folders of a project."""
+    return places(CLIENTS, user=False, project=tmp_path / "project")
+
+
+def test_the_folders_are_those_of_the_clients(tmp_path: Path) -> None:
+    """Project and user folders, as the clients' documents name them; opencode's user folder differs."""
+    project = [
+        p.folder.relative_to(tmp_path).as_posix() for p in places(CLIENTS, user=False, project=tmp_path)
+    ]
+    user = [p.folder.relative_to(tmp_path).as_posix() for p in places(CLIENTS, user=True, home=tmp_path)]
+    assert project == [".claude/skills", ".codex/skills", ".opencode/skills", ".agents/skills"]
+    assert user == [".claude/skills", ".codex/skills", ".config/opencode/skills", ".agents/skills"]
+
+
+def test_a_skill_is_copied_byte_for_byte_to_every_place(tmp_path: Path, wanted: list[Place]) -> None:
+    """Line ends, binary files and the execute bit survive; hidden files stay behind; nothing else appears."""
+    skill = make_skill(tmp_path)
+    done = install(skill, wanted)
+    assert [one.changed for one in done] == [True] * 4
+    expected = {name: data for name, data in tree(skill).items() if name != ".hidden"}
+    for place in wanted:
+        assert tree(place.folder / "my-skill") == expected
+        assert [p.name for p in place.folder.iterdir()] == ["my-skill"]
+        assert (place.folder / "my-skill" / "scripts" / "run.sh").stat().st_mode & 0o111
+
+
+def test_the_same_skill_again_changes_nothing(tmp_path: Path, wanted: list[Place]) -> None:
+    """Installing twice needs no --force."""
+    skill = make_skill(tmp_path)
+    install(skill, wanted)
+    before = (wanted[0].folder / "my-skill").stat().st_ino
+    assert [one.changed for one in install(skill, wanted)] == [False] * 4
+    assert (wanted[0].folder / "my-skill").stat().st_ino == before
+
+
+def test_a_different_skill_is_replaced_only_with_force(tmp_path: Path, wanted: list[Place]) -> None:
+    """A refusal in one place leaves all places as they were; --force leaves no file of the old one."""
+    old = make_skill(tmp_path / "old", "Old.\n")
+    (old / "extra.md").write_text("old\n")
+    install(old, wanted[1:2])
+    new = make_skill(tmp_path / "new")
+    with pytest.raises(UsageError, match="--force replaces it"):
+        install(new, wanted)
+    assert not wanted[0].folder.exists()
+    assert "extra.md" in tree(wanted[1].folder / "my-skill")
+    install(new, wanted, force=True)
+    assert "extra.md" not in tree(wanted[1].folder / "my-skill")
+
+
+def test_an_invalid_skill_is_installed_only_with_force(tmp_path: Path, wanted: list[Place]) -> None:
+    """The first error is named."""
+    skill = make_skill(tmp_path)
+    (skill / "SKILL.md").write_text("---\nname: other\ndescription: d\n---\nBody.\n")
+    with pytest.raises(UsageError, match="'other' differs from the directory's name"):
+        install(skill, wanted)
+    assert install(skill, wanted[:1], force=True)[0].changed
+
+
+def test_what_is_no_skill_is_never_replaced(tmp_path: Path, wanted: list[Place]) -> None:
+    """Neither a folder without SKILL.md nor a link, whatever is asked; and no skill is copied onto itself."""
+    skill = make_skill(tmp_path)
+    mine = wanted[0].folder / "my-skill"
+    mine.mkdir(parents=True)
+    (mine / "precious.txt").write_text("x")
+    with pytest.raises(UsageError, match="no skill's folder"):
+        install(skill, wanted[:1], force=True)
+    wanted[1].folder.mkdir(parents=True)
+    (wanted[1].folder / "my-skill").symlink_to(mine)
+    with pytest.raises(UsageError, match="no skill's folder"):
+        install(skill, wanted[1:2], force=True)
+    assert (mine / "precious.txt").read_text() == "x"
+    with pytest.raises(UsageError, match="the skill itself"):
+        install(skill, [Place("claude", "project", tmp_path)])
+    with pytest.raises(UsageError, match=r"has no SKILL\.md"):
+        install(tmp_path / "nowhere", wanted)
+
+
+@pytest.mark.parametrize("link", [False, True])
+def test_a_place_that_is_no_folder_is_refused(tmp_path: Path, wanted: list[Place], link: bool) -> None:
+    """A file, or a link to nothing, where the client's folder would be: nothing is copied anywhere."""
+    above = wanted[1].folder.parent
+    above.parent.mkdir(parents=True)
+    if link:
+        above.symlink_to(tmp_path / "nowhere")
+    else:
+        above.write_text("x")
+    with pytest.raises(UsageError, match="is no folder, so no skill can be put there"):
+        install(make_skill(tmp_path), wanted[:2], force=True)
+    assert not wanted[0].folder.exists()
+
+
+def test_uninstall_removes_the_skill_alone(tmp_path: Path, wanted: list[Place]) -> None:
+    """Of the places that have it; other skills stay, and a name that is a path is refused."""
+    install(make_skill(tmp_path), wanted[:2])
+    install(make_skill(tmp_path, name="other"), wanted[:1])
+    assert uninstall("my-skill", wanted) == [place.folder / "my-skill" for place in wanted[:2]]
+    assert [p.name for p in wanted[0].folder.iterdir()] == ["other"]
+    with pytest.raises(UsageError, match="no skill 'my-skill' is installed"):
+        uninstall("my-skill", wanted)
+    for name in ("..", "../skills", "a/b", "C:\\x", ""):
+        with pytest.raises(UsageError, match="not a path"):
+            uninstall(name, wanted)
+
+
+def test_uninstalling_a_link_leaves_what_it_points_at(tmp_path: Path, wanted: list[Place]) -> None:
+    """Someone else's folder is not emptied."""
+    skill = make_skill(tmp_path)
+    wanted[0].folder.mkdir(parents=True)
+    (wanted[0].folder / "my-skill").symlink_to(skill)
+    uninstall("my-skill", wanted)
+    assert (skill / "SKILL.md").is_file()
+    assert list(wanted[0].folder.iterdir()) == []

@@ -1,0 +1,332 @@
+"""Writing skill folders, and deriving the next version of one."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.errors import UsageError
+from harness.skills import frontmatter
+from harness.skills.edit import folded, replaced
+from harness.skills.package import SkillDraft, derive, write_skill
+from harness.skills.spec import read_skill, validate_skill
+
+FAST = settings(max_examples=40, deadline=None)
+TEXT = st.text(max_size=300).filter(lambda t: folded(t))
+ODD = "Says: \"a\", 'b' # no comment – für {x}, [y] & *z |\n\tand yes\u2028more"
+
+
+def draft(**given: object) -> SkillDraft:
+    """A small draft with these fields."""
+    fields: dict[str, object] = {"name": "my-skill", "description": "Does a thing.", "body": "# Body\n"}
+    return SkillDraft(**{**fields, **given})  # type: ignore[arg-type]
+
+
+def tree(folder: Path) -> dict[str, tuple[object, ...]]:
+    """Everything in a folder: contents or link target, and permissions."""
+    found: dict[str, tuple[object, ...]] = {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.is_symlink():
+            found[name] = ("link", str(path.readlink()))
+        elif path.is_file():
+            found[name] = (path.read_bytes(), stat.S_IMODE(path.stat().st_mode))
+        else:
+            found[name] = ("folder",)
+    return found
+
+
+def skill_at(root: Path, text: bytes) -> Path:
+    """A skill folder with this SKILL.md."""
+    folder = root / "my-skill"
+    folder.mkdir(parents=True)
+    (folder / "SKILL.md").write_bytes(text)
+    return folder
+
+
+def metadata_of(folder: Path) -> dict[str, str | None]:
+    """The entries of `metadata`."""
+    fields = frontmatter.parse(frontmatter.decode((folder / "SKILL.md").read_bytes())).fields
+    return {key: entry.text for key, entry in (fields["metadata"].entries or {}).items()}
+
+
+# --- writing -----------------------------------------------------------------------------------
+
+
+def test_a_draft_becomes_a_valid_skill(tmp_path: Path) -> None:
+    """Every field, the body and the files come out as they went in."""
+    written = write_skill(
+        draft(
+            description=ODD,
+            license="MIT",
+            compatibility="CUDA 13: yes",
+            metadata={"version": "1.0", "on": "yes"},
+            files={"references/a b.md": b"x", "assets/raw.bin": b"\xff\0"},
+        ),
+        tmp_path / "new" / "my-skill",
+    )
+    assert written == tmp_path / "new" / "my-skill"
+    assert validate_skill(written) == []
+    skill = read_skill(written)
+    assert skill.description == folded(ODD)
+    assert skill.body.strip() == "# Body"
+    assert metadata_of(written) == {"version": "1.0", "on": "yes"}
+    assert (written / "assets/raw.bin").read_bytes() == b"\xff\0"
+    assert sorted(p.name for p in written.parent.iterdir()) == ["my-skill"]
+
+
+@FAST
+@given(description=TEXT, value=TEXT)
+def test_any_text_is_written_as_yaml_that_says_it(
+    tmp_path_factory: pytest.TempPathFactory, description: str, value: str
+) -> None:
+    """Whatever characters a description or a metadata value has, YAML gives them back on one line."""
+    out = tmp_path_factory.mktemp("any") / "my-skill"
+    write_skill(draft(description=description, metadata={"k": value}), out)
+    fields = yaml.safe_load((out / "SKILL.md").read_text(encoding="utf-8").split("---\n")[1])
+    assert fields == {
+        "name": "my-skill",
+        "description": folded(description),
+        "metadata": {"k": folded(value)},
+    }
+    assert [f for f in validate_skill(out) if f.severity == "error"] == []
+
+
+@pytest.mark.parametrize(
+    ("given_", "said"),
+    [
+        ({"description": " \n"}, "description"),
+        ({"description": "x" * 1025}, "1025 characters"),
+        ({"compatibility": "x" * 501}, "501 characters"),
+        ({"files": {"../x": b""}}, "leaves"),
+        ({"files": {"/x": b""}}, "absolute"),
+        ({"files": {"SKILL.md": b""}}, "written by itself"),
+        ({"files": {"a//b": b""}}, "no plain path"),
+        ({"files": {"a": b"", "a/b": b""}}, "cannot be written"),
+    ],
+)
+def test_a_draft_that_would_be_invalid_is_refused(
+    tmp_path: Path, given_: dict[str, object], said: str
+) -> None:
+    """The message names the fault, and nothing is left on disk."""
+    with pytest.raises(UsageError, match=said):
+        write_skill(draft(**given_), tmp_path / "my-skill")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_of_another_name_is_refused(tmp_path: Path) -> None:
+    """The specification wants the folder to be named as the skill is."""
+    with pytest.raises(UsageError, match="must have its name"):
+        write_skill(draft(), tmp_path / "other")
+
+
+def test_what_exists_is_replaced_only_on_request(tmp_path: Path) -> None:
+    """Without `replace` the old folder stays; with it nothing of the old one does."""
+    out = tmp_path / "my-skill"
+    write_skill(draft(files={"old.txt": b"1"}), out)
+    before = tree(out)
+    with pytest.raises(UsageError, match="exists"):
+        write_skill(draft(description="Other."), out)
+    assert tree(out) == before
+    write_skill(draft(description="Other."), out, replace=True)
+    assert list(tree(out)) == ["SKILL.md"]
+    assert [p.name for p in tmp_path.iterdir()] == ["my-skill"]
+
+
+def test_a_failed_replacement_leaves_the_old_folder(tmp_path: Path) -> None:
+    """A draft that is refused takes nothing away."""
+    out = tmp_path / "my-skill"
+    write_skill(draft(), out)
+    before = tree(out)
+    with pytest.raises(UsageError):
+        write_skill(draft(description=""), out, replace=True)
+    assert tree(out) == before
+
+
+# --- deriving ------------------------------------------------------------------------------------
+
+OLD = b"""\xef\xbb\xbf---\r
+# a comment\r
+name: my-skill\r
+description: >-  # folded\r
+  Folded over\r
+  two lines: with a colon\r
+\r
+license: MIT # whose\r
+made-by: "somebody" \r
+metadata:\r
+    version: '1.0'   # kept\r
+    author: "A"\r
+# after\r
+disable-model-invocation: false\r
+---\r
+\r
+# Body\r
+\r
+text\r
+"""
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    """A skill as they are found in the wild."""
+    folder = skill_at(tmp_path / "old", OLD)
+    (folder / "scripts").mkdir()
+    (folder / "scripts" / "run.sh").write_bytes(b"#!/bin/sh\r\necho \xff\r\n")
+    (folder / "scripts" / "run.sh").chmod(0o755)
+    (folder / "LICENSE").symlink_to("../LICENSE")
+    (folder / ".hidden").write_bytes(b"\0\xfe")
+    (folder / "references").mkdir()
+    (folder / "references" / "a.md").write_bytes(b"\xef\xbb\xbfone\r\ntwo\r\n")
+    return folder
+
+
+def test_an_unchanged_skill_is_the_same_byte_for_byte(old: Path, tmp_path: Path) -> None:
+    """Contents, permissions and links, of hidden files too."""
+    out = derive(old, tmp_path / "new" / "my-skill")
+    assert tree(out) == tree(old)
+    again = derive(old, tmp_path / "again" / "my-skill", body=read_skill(old).body)
+    assert tree(again) == tree(old)
+
+
+def test_only_the_touched_lines_change(old: Path, tmp_path: Path) -> None:
+    """Comments, unknown fields, CRLF and the byte order mark stay where they are."""
+    out = derive(
+        old,
+        tmp_path / "new" / "my-skill",
+        body="# New\n\nbody: x",
+        description="Now: this.",
+        metadata_updates={"version": "1.1", "looks": "2"},
+    )
+    assert (out / "SKILL.md").read_bytes() == (
+        OLD.replace(b">-  # folded\r\n  Folded over\r\n  two lines: with a colon\r\n", b"'Now: this.'\r\n")
+        .replace(b"'1.0'   # kept", b"'1.1'   # kept")
+        .replace(b'author: "A"\r\n', b"author: \"A\"\r\n    looks: '2'\r\n")
+        .replace(b"# Body\r\n\r\ntext\r\n", b"# New\r\n\r\nbody: x\r\n")
+    )
+    rest = {name: entry for name, entry in tree(old).items() if name != "SKILL.md"}
+    assert {name: entry for name, entry in tree(out).items() if name != "SKILL.md"} == rest
+
+
+def test_files_are_changed_added_and_removed(old: Path, tmp_path: Path) -> None:
+    """A changed file keeps its line ends, mark and permissions; an empty folder goes with its last file."""
+    out = derive(
+        old,
+        tmp_path / "my-skill",
+        changed={"references/a.md": "three\nfour\n", "scripts/run.sh": "#!/bin/sh\n", "new/b.txt": "5\n"},
+        removed=["LICENSE"],
+    )
+    assert (out / "references/a.md").read_bytes() == b"\xef\xbb\xbfthree\r\nfour\r\n"
+    assert stat.S_IMODE((out / "scripts/run.sh").stat().st_mode) == 0o755
+    assert (out / "new/b.txt").read_bytes() == b"5\n"
+    assert not os.path.lexists(out / "LICENSE")
+    bare = derive(old, tmp_path / "bare" / "my-skill", removed=["references/a.md"])
+    assert not (bare / "references").exists()
+    assert tree(old)["LICENSE"] == ("link", "../LICENSE")
+
+
+@pytest.mark.parametrize(
+    ("changed", "removed", "said"),
+    [
+        ({"../x": ""}, [], "leaves"),
+        ({"SKILL.md": ""}, [], "written by itself"),
+        ({"LICENSE": "x"}, [], "symbolic link"),
+        ({}, ["none.md"], "cannot be removed"),
+        ({}, ["references"], "is a folder"),
+        ({"references": "x"}, [], "cannot be written"),
+        ({"a": "x"}, ["a"], "changed and removed"),
+    ],
+)
+def test_changes_that_cannot_be_made_are_refused(
+    old: Path, tmp_path: Path, changed: dict[str, str], removed: list[str], said: str
+) -> None:
+    """The message says why, the old skill stays, and no new folder appears."""
+    before = tree(old)
+    with pytest.raises(UsageError, match=said):
+        derive(old, tmp_path / "new" / "my-skill", changed=changed, removed=removed)
+    assert tree(old) == before
+    assert list((tmp_path / "new").iterdir() if (tmp_path / "new").exists() else []) == []
+
+
+def test_a_skill_can_be_replaced_by_its_own_next_version(old: Path) -> None:
+    """With `replace`, `out` may be the old folder."""
+    derive(old, old, body="# Next\n", replace=True)
+    assert read_skill(old).body.strip() == "# Next"
+    assert (old / ".hidden").read_bytes() == b"\0\xfe"
+
+
+HEADERS = {
+    "none": "name: my-skill\ndescription: D.\n",
+    "empty": "name: my-skill\nmetadata:\ndescription: D.\n",
+    "null": "name: my-skill\nmetadata: ~  # none\ndescription: D.\n",
+    "block": "name: my-skill\ndescription: D.\nmetadata:\n  a: b\n\n",
+    "last": "description: D.\nname: my-skill\nmetadata:\n        a:   'b'  # c",
+    "folded": "name: my-skill\ndescription: D.\nmetadata:\n  a: >-\n    b\n    c\nlicense: MIT\n",
+    "flow": "name: my-skill\ndescription: D.\nmetadata: {a: b, c: 'd}'}\n",
+    "empty flow": "name: my-skill\ndescription: D.\nmetadata: {}\n",
+}
+
+
+def fields_of(data: bytes) -> dict[str, object]:
+    """The frontmatter's fields, as text."""
+    fields = frontmatter.parse(frontmatter.decode(data)).fields
+    return {
+        name: {k: v.text for k, v in entry.entries.items()} if entry.entries is not None else entry.text
+        for name, entry in fields.items()
+    }
+
+
+@pytest.mark.parametrize("header", HEADERS.values(), ids=HEADERS)
+@FAST
+@given(value=TEXT, key=st.sampled_from(["a", "looks", "yes", "1", "a b"]))
+def test_metadata_takes_any_value_in_any_form(header: str, key: str, value: str) -> None:
+    """The entry says what was asked, the other entries and fields what they said before."""
+    old = f"---\n{header.rstrip(chr(10))}\n---\n# B\n".encode()
+    new = replaced(old, "SKILL.md", body=None, description=None, metadata_updates={key: value})
+    before = fields_of(old)
+    entries = before.get("metadata")
+    kept = entries if isinstance(entries, dict) else {}
+    assert fields_of(new) == {**before, "metadata": {**kept, key: folded(value)}}
+    assert new.endswith(b"---\n# B\n")
+
+
+@FAST
+@given(text=TEXT, body=st.text(max_size=200), newline=st.sampled_from(["\n", "\r\n"]))
+def test_a_description_and_a_body_of_any_text_round_trip(text: str, body: str, newline: str) -> None:
+    """What was written is read back, and the lines around it are untouched."""
+    lines = ["---", "name: my-skill", "description: |", "  Old", "  one", "x: 'y'  # z", "---", "", "B", ""]
+    old = newline.join(lines).encode()
+    new = replaced(old, "SKILL.md", body=body, description=text, metadata_updates={})
+    assert fields_of(new) == {"name": "my-skill", "description": folded(text), "x": "y"}
+    written = frontmatter.parse(frontmatter.decode(new)).body
+    wanted = body.encode("utf-8", "replace").decode().replace("\r\n", "\n").replace("\r", "\n")
+    assert written.strip("\n") == wanted.strip("\n")
+    assert f"{newline}x: 'y'  # z{newline}---{newline}{newline}".encode() in new
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "name: &n my-skill\ndescription: D.\nmetadata: &m\n  a: b\nother: *m\n",
+        "name: my-skill\ndescription: D.\nmetadata: text\n",
+    ],
+)
+def test_frontmatter_that_cannot_be_edited_is_refused(tmp_path: Path, header: str) -> None:
+    """An edit that would change more than was asked is a usage error that says what to do."""
+    old = skill_at(tmp_path, f"---\n{header}---\nB\n".encode())
+    with pytest.raises(UsageError, match=r"metadata|in place"):
+        derive(old, tmp_path / "new" / "my-skill", metadata_updates={"a": "c"})
+
+
+def test_a_skill_without_frontmatter_is_refused_by_name(tmp_path: Path) -> None:
+    """The message names the file."""
+    with pytest.raises(UsageError, match=r"SKILL\.md:1 has no frontmatter"):
+        derive(skill_at(tmp_path, b"# Body\n"), tmp_path / "new" / "my-skill")
+    with pytest.raises(UsageError, match="cannot be read"):
+        derive(tmp_path / "nothing", tmp_path / "new" / "my-skill")

@@ -1,0 +1,259 @@
+"""Whatever bytes come from a worker, there is a verdict: no hang, no traceback, no descriptor kept."""
+
+from __future__ import annotations
+
+import array
+import json
+import os
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.errors import SandboxError
+from harness.judge.arena import Arena, Layout
+from harness.judge.claims import CallTimes
+from harness.judge.contender import Contender, Failed
+from harness.judge.problem import Problem
+from harness.judge.worker_job import Source, WorkerPlace
+from harness.outcome import Cause
+from harness.records import Finding
+from tests.fakes.overlays import throw_away_task
+from tests.fakes.worker import ThreadSandbox, receive
+
+PROJECT = Source("project", Path(__file__), "scale", "scale")
+CALL_S = 0.3
+"""The deadline of an exchange: a worker that says nothing costs a test so much."""
+HELLO = b'{"hello": "2.13.0", "pid": 1, "flags": {"threads": "1"}}'
+ANSWERS = {
+    "hide": (),  # what it has to say is said with the answer to `call`
+    "load": (b'{"ok": true, "operators": 1}',),
+    "flags": (b'{"flags": {"threads": "1"}}',),
+    "plan": (b'{"ok": true}',),
+    "call": (b"D", b'{"calls": 1, "total_ns": 5, "ns": [5], "aside_ns": 0}'),
+}
+"""What an honest worker says to each order."""
+KEYS = (
+    "hello",
+    "ok",
+    "operators",
+    "error",
+    "where",
+    "raised",
+    "calls",
+    "total_ns",
+    "ns",
+    "aside_ns",
+    "flags",
+)
+Said = tuple[bytes, int]
+"""A message, and with how many descriptors it comes."""
+
+
+@dataclass(frozen=True)
+class Script:
+    """A worker that says what it is given: to the order `op` these messages, to all others honest ones."""
+
+    op: str
+    said: tuple[Said, ...]
+    hangs_up: bool
+
+    def __call__(self, channel: socket.socket) -> None:
+        try:
+            self._talk(channel)
+        except OSError:
+            return  # the judge has hung up
+
+    def _talk(self, channel: socket.socket) -> None:
+        if self._say(channel, "hello", (HELLO,)):
+            return
+        while True:
+            message, descriptor = receive(channel)
+            if descriptor >= 0:
+                os.close(descriptor)
+            if message is None or self._say(channel, message["op"], ANSWERS[message["op"]]):
+                return
+
+    def _say(self, channel: socket.socket, op: str, honest: tuple[bytes, ...]) -> bool:
+        """Answer an order; whether that was the last word."""
+        if op != self.op:
+            for answer in honest:
+                channel.send(answer)
+            return False
+        for data, descriptors in self.said:
+            with Path(os.devnull).open() as file:
+                number = array.array("i", [file.fileno()] * descriptors)
+                rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, number)] if descriptors else []
+                channel.sendmsg([data], rights)
+        return self.hangs_up
+
+
+def open_files() -> int:
+    """How many descriptors this process has."""
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+def conversation(script: Script, arena: Arena) -> Finding | CallTimes:
+    """All that is ever asked of a worker, and what came of it: a finding, or the times of a call."""
+    contender = Contender(PROJECT, ThreadSandbox(script), WorkerPlace(()), wall_s=60, call_s=CALL_S)
+    try:
+        contender.load()
+        contender.plan(arena.layout, 1, {"alpha": 2.0})
+        times = contender.call(arena, 1, "on a test")[1]
+        changed = contender.changed_flags()
+        return Finding(cause=Cause.CHANGED_GLOBALS, message=str(changed[0][2])) if changed else times
+    except Failed as failure:
+        return failure.finding
+    finally:
+        contender.close()
+
+
+@pytest.fixture(scope="module")
+def arena() -> Any:
+    """One set of a small problem. What the worker does to it is not the question here."""
+    loaded = throw_away_task("scale")
+    problem = Problem(loaded, loaded.task.workloads[1], "float32")
+    made = Arena(Layout(problem), [problem.make_inputs()], 0xFF)
+    yield made
+    made.close()
+
+
+def is_a_verdict(outcome: Finding | CallTimes) -> None:
+    """A finding that a record can hold, or times in which nothing is what a worker should not be believed."""
+    if isinstance(outcome, Finding):
+        assert Finding.model_validate_json(outcome.model_dump_json()).cause is outcome.cause
+        assert outcome.verdict != "infra"
+        return
+    most = int(CALL_S * 1e9)
+    claims = (outcome.claim_ns or 0, outcome.aside_ns, *outcome.each_ns)
+    assert all(type(claim) is int and 0 <= claim <= most for claim in claims)
+    assert len(outcome.each_ns) <= 1
+    assert outcome.outside_s >= outcome.latency_s > 0
+
+
+numbers = st.one_of(
+    st.integers(),
+    st.integers(min_value=10**30, max_value=10**300),
+    st.floats(),
+    st.booleans(),
+    st.none(),
+)
+texts = st.text(st.characters(exclude_categories=()), max_size=40)  # lone surrogates, too
+values = st.recursive(
+    st.one_of(numbers, texts),
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(texts, inner, max_size=3),
+)
+objects = st.dictionaries(st.sampled_from(KEYS), values, max_size=5).map(lambda o: json.dumps(o).encode())
+honest = st.sampled_from([HELLO, *(answer for answers in ANSWERS.values() for answer in answers)])
+torn = st.tuples(st.one_of(honest, objects), st.integers(0, 60)).map(lambda pair: pair[0][: pair[1]])
+deep = st.tuples(st.sampled_from([b"[", b'{"ok":', b'{"ns": [']), st.integers(1, 7_000)).map(
+    lambda pair: pair[0] * pair[1]
+)
+huge = st.sampled_from(
+    [b"9" * 60_000, b'{"ns": [1' + b"0" * 5_000 + b"]}", b"x" * 70_000, b" " * 65_536 + b"D"]
+)
+odd = st.sampled_from(
+    [
+        b"",
+        b"D",
+        b"DD",
+        b"\xff\xfeD\x00",
+        b"\xef\xbb\xbf{}",
+        b'{"raised": "\\ud800"}',
+        b'{"error": "\\udcff\\u0000"}',
+        b'{"ok": NaN}',
+        b'{"calls": 1, "total_ns": Infinity, "ns": [NaN]}',
+        b'{"flags": {"a": 1e999, "\\ud800": "\\udc00"}}',
+        b'{"flags": {"threads": "\\udc00"}}',
+        b'{"ns": {}}',
+        b'{"calls": true, "total_ns": true, "ns": [true]}',
+    ]
+)
+messages = st.one_of(st.binary(max_size=80), objects, honest, torn, deep, huge, odd)
+said = st.lists(st.tuples(messages, st.sampled_from([0, 0, 0, 1, 3, 250])), max_size=4).map(tuple)
+
+
+@pytest.mark.parametrize("op", ["load", "plan", "call", "flags"])
+@given(said=said)
+@settings(max_examples=120, deadline=None)
+def test_any_answer_leads_to_a_verdict(arena: Arena, op: str, said: tuple[Said, ...]) -> None:
+    """Whatever a worker answers to an order before it hangs up, the outcome is a finding or sane times."""
+    is_a_verdict(conversation(Script(op, said, hangs_up=True), arena))
+
+
+@pytest.mark.parametrize("op", ["plan", "call"])
+@given(said=said)
+@settings(max_examples=15, deadline=None)
+def test_a_worker_that_goes_on_gets_a_verdict_too(arena: Arena, op: str, said: tuple[Said, ...]) -> None:
+    """The same where it stays, and answers what comes next as if nothing had been."""
+    is_a_verdict(conversation(Script(op, said, hangs_up=False), arena))
+
+
+@given(said=said)
+@settings(max_examples=60, deadline=None)
+def test_a_worker_that_cannot_start_is_ours(arena: Arena, said: tuple[Said, ...]) -> None:
+    """Before any student's byte is loaded a bad greeting is a failure of the sandbox, not a verdict."""
+    try:
+        is_a_verdict(conversation(Script("hello", said, hangs_up=True), arena))
+    except SandboxError as error:
+        assert "a worker did not start" in str(error)
+
+
+def test_descriptors_from_a_worker_are_not_kept(arena: Arena) -> None:
+    """Thousands of open files that come with answers leave the judge with as many as before."""
+    before = open_files()
+    flood = tuple((b"D", 250) for _ in range(4))
+    contender = Contender(
+        PROJECT,
+        ThreadSandbox(Script("call", flood, hangs_up=False)),
+        WorkerPlace(()),
+        wall_s=60,
+        call_s=CALL_S,
+    )
+    contender.load()
+    contender.plan(arena.layout, 1, {"alpha": 2.0})
+    with pytest.raises(Failed) as failed:
+        contender.call(arena, 1, "on a test")
+    assert failed.value.finding.cause is Cause.BROKE_PROTOCOL
+    contender.close()
+    assert open_files() == before
+
+
+def test_a_worker_that_never_reads_does_not_block_the_judge(arena: Arena) -> None:
+    """One that answers ahead and reads nothing fills its channel; the judge does not wait for room."""
+
+    def answers_ahead(channel: socket.socket) -> None:
+        channel.send(HELLO)
+        for answer in ANSWERS["load"]:
+            channel.send(answer)
+        try:
+            while True:
+                channel.send(ANSWERS["plan"][0])
+        except OSError:
+            return
+
+    contender = Contender(PROJECT, ThreadSandbox(answers_ahead), WorkerPlace(()), wall_s=60, call_s=CALL_S)
+    contender.load()
+    with pytest.raises(Failed) as failed:
+        for _ in range(10_000):
+            contender.plan(arena.layout, 1, {"alpha": 2.0})
+    assert failed.value.finding.cause is Cause.BROKE_PROTOCOL
+    contender.close()
+
+
+@pytest.mark.parametrize("text", ["\ud800", "a\udcffb", "\x00", "\U0010ffff", "\u202e"])
+@pytest.mark.parametrize(("op", "key"), [("load", "error"), ("load", "raised"), ("call", "raised")])
+def test_no_text_of_a_worker_spoils_a_record(arena: Arena, op: str, key: str, text: str) -> None:
+    """Text that is no Unicode is in a record as a replacement, with what stands beside it."""
+    message = json.dumps({key: f"before {text} after"}).encode()
+    outcome = conversation(Script(op, ((message, 0),), hangs_up=True), arena)
+    is_a_verdict(outcome)
+    assert isinstance(outcome, Finding)
+    assert "before" in outcome.message and "after" in outcome.message

@@ -1,0 +1,79 @@
+"""Recorded studies: what is published can be replayed, and is what the plan says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from harness.arms import make_arms
+from harness.catalogue import LoadedTask, load_skill, select_tasks
+from harness.exclusions import excluded_tasks
+from harness.models.recording import RecordingMismatch, load
+from harness.models.replay import ReplayModel
+from harness.prompts import make_request
+from harness.records import ModelSpec, Sampling
+from harness.report.records import Summary
+
+ROOT = Path(__file__).resolve().parent.parent
+STUDIES = sorted(path.parent for path in (ROOT / "studies").glob("*/PLAN.md"))
+
+
+def test_there_is_a_study() -> None:
+    """The list below is not empty."""
+    assert STUDIES
+
+
+def whole_tasks(study: Path) -> list[LoadedTask]:
+    """The tasks that have a reply in every arm: lost.json names the others."""
+    lost = json.loads((study / "lost.json").read_text())
+    return [t for t in select_tasks([], study / "tasks") if t.task.id not in lost]
+
+
+@pytest.mark.parametrize("study", STUDIES, ids=lambda path: path.name)
+def test_every_prompt_of_the_plan_has_its_reply_or_is_named_as_lost(study: Path) -> None:
+    """Frozen tasks, skill and arms give the recorded prompts: none is left over, none lost unsaid."""
+    tasks = select_tasks([], study / "tasks")
+    [directory] = (study / "skills").iterdir()
+    skill = load_skill(str(directory)).skill
+    arms = make_arms([skill], with_placebo=True)
+    recording = load(study / "recording")
+    recording.check({t.task.id: t.task.digest for t in tasks}, arms.digests)
+    model = ReplayModel(ModelSpec(name=f"replay/{study / 'recording'}"))
+    lost: dict[str, list[str]] = {}
+    answered = 0
+    for loaded in tasks:
+        for arm in arms.arms:
+            skills = [arms.library[digest] for digest in arm.skills]
+            request = make_request(loaded.task, "cpu", arm, skills, sampling=Sampling(), repeat=0)
+            try:
+                assert model.complete(request).text
+                answered += 1
+            except RecordingMismatch:
+                lost.setdefault(loaded.task.id, []).append(arm.kind)
+    assert answered == len(recording.replies)
+    assert lost == json.loads((study / "lost.json").read_text())
+
+
+@pytest.mark.parametrize("study", STUDIES, ids=lambda path: path.name)
+def test_a_study_is_large_enough_and_does_not_leak(study: Path) -> None:
+    """At least twelve tasks of as many families, and none whose solution the skill holds."""
+    tasks = whole_tasks(study)
+    assert len({t.task.family for t in tasks}) == len(tasks) >= 12
+    [directory] = (study / "skills").iterdir()
+    assert excluded_tasks([load_skill(str(directory))], tasks) == {}
+
+
+@pytest.mark.parametrize("study", STUDIES, ids=lambda path: path.name)
+def test_the_report_is_of_this_recording_and_its_figures_stand_in_the_text(study: Path) -> None:
+    """report.json counts every recorded reply, and README.md says its decision in the report's words."""
+    summary = Summary.model_validate(json.loads((study / "report.json").read_text()))
+    tasks = whole_tasks(study)
+    assert summary.progress.planned == summary.progress.finished == 3 * len(tasks)
+    assert summary.replies.recorded == summary.progress.planned
+    assert {task.name for task in summary.head.tasks} == {t.task.id for t in tasks}
+    text = " ".join((study / "README.md").read_text().split())
+    for comparison in summary.comparisons:
+        assert comparison.conclusion.reason in text
+        assert comparison.conclusion.decision in text

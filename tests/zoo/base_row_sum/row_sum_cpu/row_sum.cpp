@@ -1,0 +1,15 @@
+#include "row_sum.h"
+
+void sum_rows(float* out, const float* x, int64_t rows, int64_t cols) {
+  for (int64_t i = 0; i < rows; ++i) {
+    float lanes[8] = {0};
+    const float* row = x + i * cols;
+    int64_t j = 0;
+    for (; j + 8 <= cols; j += 8)
+      for (int k = 0; k < 8; ++k) lanes[k] += row[j + k];
+    float sum = 0;
+    for (; j < cols; ++j) sum += row[j];
+    for (int k = 0; k < 8; ++k) sum += lanes[k];
+    out[i] = sum;
+  }
+}

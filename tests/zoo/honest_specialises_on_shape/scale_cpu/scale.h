@@ -1,0 +1,5 @@
+#pragma once
+#include <cstdint>
+
+void scale_floats(float* out, const float* x, int64_t n, float alpha);
+void scale_65536_floats(float* out, const float* x, float alpha);

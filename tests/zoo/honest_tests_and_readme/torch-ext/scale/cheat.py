@@ -1,0 +1,3 @@
+"""A cheat sheet: names of the operators in this package."""
+
+NAMES = ("scale",)

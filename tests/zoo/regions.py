@@ -1,0 +1,45 @@
+"""Marked regions of a document that several programs write.
+
+Owns: finding, replacing and carrying over what stands between two marks. Does not own: any text.
+Invariant: what stands outside of a region is not touched; a document without the marks is refused.
+"""
+
+from __future__ import annotations
+
+import re
+
+REGIONS = ("zoo", "gain")
+"""Of docs/security.md: written by tests/zoo/report.py, in a frame that tests/sandbox/report.py writes."""
+
+
+def _marks(name: str) -> tuple[str, str]:
+    return f"<!-- {name}: begin, written by make zoo -->", f"<!-- {name}: end -->"
+
+
+def region(text: str, name: str) -> str:
+    """What stands between the marks. Raises ValueError unless both are there, once."""
+    begin, end = _marks(name)
+    found = re.findall(rf"{re.escape(begin)}\n(.*?){re.escape(end)}", text, re.DOTALL)
+    if len(found) != 1:
+        raise ValueError(
+            f"the document has {len(found)} regions `{name}`, not one: its marks are {begin} {end}"
+        )
+    return str(found[0])
+
+
+def with_region(text: str, name: str, body: str) -> str:
+    """The document with `body` between the marks. Raises ValueError unless both are there, once."""
+    begin, end = _marks(name)
+    old = region(text, name)
+    return text.replace(f"{begin}\n{old}{end}", f"{begin}\n{body.rstrip()}\n{end}", 1)
+
+
+def carried_over(new: str, old: str) -> str:
+    """`new` with the regions of `old`: for the program that writes the frame.
+
+    A region that `old` does not have yet stays as it is in `new`; one that `new` lacks raises ValueError.
+    """
+    for name in REGIONS:
+        if _marks(name)[0] in old:
+            new = with_region(new, name, region(old, name))
+    return new
