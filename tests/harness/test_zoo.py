@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from pathlib import Path
 
@@ -104,15 +105,18 @@ def test_a_row_is_expected_from_its_weakest_sandbox_on() -> None:
 class FakeGrader:
     """Gives every project of the zoo the same grade, and the bases theirs."""
 
-    def __init__(self, cause: Cause, *flags: str, score: float = 1.0, honest: float = 1.0) -> None:
+    def __init__(
+        self, cause: Cause, *flags: str, score: float | tuple[float, ...] = 1.0, honest: float = 1.0
+    ) -> None:
         self.graded = 0
-        self._cause, self._flags, self._scores = cause, flags, (score, honest)
+        self._cause, self._flags, self._honest = cause, flags, honest
+        self._scores = itertools.cycle(score if isinstance(score, tuple) else (score,))
 
     def grade(self, project: Project, loaded: LoadedTask) -> Grade:
         """As Grader.grade."""
         self.graded += 1
         is_base = any(project == overlaid(ZOO / base, {}) for base in ("base", "base_row_sum"))
-        value = self._scores[is_base]
+        value = self._honest if is_base else next(self._scores)
         timing = TimingResult.model_construct(
             flags=self._flags, speedup=Ratio(value=value, low=None, high=None, n=1)
         )
@@ -155,9 +159,25 @@ def test_a_score_is_held_against_the_honest_base() -> None:
     wanted = wants("replays_first_output", **bounded)
     below = tried(wanted, FakeGrader(Cause.PASSED, score=2.8, honest=2.0))
     assert (below.wrong, below.open, below.gain) == ((), (), pytest.approx(1.4))
-    assert tried(wanted, FakeGrader(Cause.PASSED, score=3.2, honest=2.0)).wrong
+    high = FakeGrader(Cause.PASSED, score=3.2, honest=2.0)
+    assert (tried(wanted, high).wrong, high.graded) == (
+        ("scores 1.60 times its honest base, allowed are 1.5",),
+        6,
+    )
     loud = tried(wanted, FakeGrader(Cause.PASSED, "noisy host", score=3.2, honest=2.0))
     assert loud.wrong == () and loud.open
+
+
+@pytest.mark.parametrize(
+    ("scores", "gain", "holds"),
+    [((3.2, 2.0, 2.2), 1.1, True), ((3.2, 3.4, 2.0), 1.6, False), ((3.2, 2.0, 3.0), 1.5, True)],
+)
+def test_a_score_in_doubt_is_the_median_of_three(scores: tuple[float, ...], gain: float, holds: bool) -> None:
+    """One disturbed measurement neither condemns nor acquits."""
+    wanted = wants("replays_first_output", verdict="correct", cause="passed", most_speedup=1.5)
+    grader = FakeGrader(Cause.PASSED, score=scores, honest=2.0)
+    seen = tried(wanted, grader)
+    assert (seen.gain, not seen.wrong, grader.graded) == (pytest.approx(gain), holds, 6)
 
 
 def test_an_honest_project_must_not_be_flagged_as_a_cheat() -> None:
