@@ -7,6 +7,8 @@ STAMP := $(VENV)/.liftbench-installed
 EXTRAS := $(shell command -v nvcc >/dev/null 2>&1 || test -x "$${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" && echo dev || echo dev,cuda)
 DEMO_WALL_S ?= 280
 BUDGET_S ?= 480
+# Tests at a time; each takes up to 3 GB of memory.
+JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n > 4 ? 4 : n)))
 RESULTS ?= results
 
 .PHONY: help demo test test-py312 lint bench image setup wheel clean gpu-check gpu-wheels status security zoo
@@ -38,8 +40,10 @@ demo: setup
 	@$(BIN)/python demo/run_demo.py --max-wall $(DEMO_WALL_S)
 
 test: setup
-	@echo "== tests on $$($(BIN)/python -V)"
-	@$(BIN)/python -m pytest
+	@echo "== tests on $$($(BIN)/python -V), $(JOBS) at a time"
+	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not alone"
+	@echo "== tests that measure, one at a time"
+	@$(BIN)/python -m pytest -m alone
 
 # In a .venv of its own: `make test PYTHON=python3.12` uses the .venv that is there, whatever made it.
 test-py312:

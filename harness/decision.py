@@ -5,10 +5,11 @@ Invariant: too few families, a block or an uncomputable interval is always incon
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.stats import Lift
+from harness.stats import Lift, holm
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,25 @@ class Decision:
 
     decision: Literal["helps", "hurts", "inconclusive"]
     reason: str
+
+
+def adjusted_together(tested: Sequence[tuple[Lift | None, Lift | None]]) -> list[float | None]:
+    """Holm over decisions that are made together, each a lift and its placebo lift; None where only one is.
+
+    A lift that was not measured counts as a planned test.
+    """
+    if len(tested) < 2:
+        return [None] * len(tested)
+    return list(holm([_decision_p(lift, placebo) for lift, placebo in tested]))
+
+
+def _decision_p(lift: Lift | None, placebo: Lift | None) -> float | None:
+    """The p value that stands for the whole decision: with a placebo, `helps` needs both tests."""
+    if lift is None or lift.p_value is None:
+        return None
+    if placebo is None or (lift.lift or 0.0) <= 0.0:
+        return lift.p_value
+    return None if placebo.p_value is None else max(lift.p_value, placebo.p_value)
 
 
 def _require(condition: bool, message: str) -> None:

@@ -16,7 +16,7 @@ from harness.catalogue import LoadedTask
 from harness.errors import HarnessBug
 from harness.judge.own_work import forbidden_work, sanitizer_flags, trace_flags
 from harness.load_stage import call_flags
-from harness.records import BuildResult, Evidence, Finding, SanitizerRun, Task
+from harness.records import BuildResult, Evidence, Finding, Provenance, SanitizerRun, Task
 from harness.records.evidence import SANITIZER_TOOLS
 from harness.workers import GradeSettings, Workers
 
@@ -38,12 +38,15 @@ class Seen:
     """The traced call does what the task forbids."""
 
 
-def flags_beside(build: BuildResult | None, task: Task, seen: Seen) -> tuple[str, ...]:
-    """What stands beside a verdict: of the library's calls, of the trace, of the sanitizers."""
+def flags_beside(
+    build: BuildResult | None, task: Task, seen: Seen, source: Provenance | None
+) -> tuple[str, ...]:
+    """What stands beside a verdict: of the library's calls, of the trace, sanitizers and the source."""
     calls = () if build is None else call_flags(build, task)
+    copied = () if source is None else source.flags
     # The library's calls and the trace share a flag.
     return tuple(
-        dict.fromkeys((*calls, *trace_flags(seen.evidence, task), *sanitizer_flags(seen.sanitizers)))
+        dict.fromkeys((*calls, *trace_flags(seen.evidence, task), *sanitizer_flags(seen.sanitizers), *copied))
     )
 
 

@@ -93,10 +93,13 @@ def _details(grade: Grade, task: Task, target: Target) -> list[str]:
     if grade.verdict is Verdict.BUILD_FAILED:
         return _build(grade, task)
     told = [check_lines(grade.check)] if grade.check is not None else []
+    binding = _binding(grade, task)
+    told += binding
     if grade.verdict is Verdict.CORRECT:
         return [*told, *_speed(grade.timing), *_kernels(grade, target), _flags(grade)]
     if grade.verdict is Verdict.NOT_MEASURED:
         return [
+            *binding,
             quotation([own_trace(message, task.module)], QUOTED_TOKENS),
             *_kernels(grade, target),
             _flags(grade),
@@ -143,6 +146,17 @@ def _diagnostic(one: Diagnostic, task: Task) -> str:
     if one.advice is not None:
         text += f"\n    help: {without_places(one_line(one.advice), task.module)}"
     return text
+
+
+def _binding(grade: Grade, task: Task) -> list[str]:
+    """What compiles, but gives the operator other numbers than were passed: of the source alone."""
+    found = grade.build.binding_warnings if grade.build is not None else ()
+    if not found:
+        return []
+    lines = [without_places(one_line(one), task.module) for one in found]
+    return [
+        "The binding compiles, but gives the operator other numbers:\n\n" + quotation(lines, QUOTED_TOKENS)
+    ]
 
 
 # --- speed ---------------------------------------------------------------------------------------
@@ -222,4 +236,6 @@ def _compiled(kernel: DeviceKernel) -> str:
 
 
 def _flags(grade: Grade) -> str:
-    return f"Noted beside the result: {', '.join(grade.flags)}." if grade.flags else ""
+    """Not where its source stands: a student that is told would rename, and have copied all the same."""
+    flags = grade.flags_of_work
+    return f"Noted beside the result: {', '.join(flags)}." if flags else ""

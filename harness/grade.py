@@ -31,6 +31,7 @@ from harness.load_stage import (
 )
 from harness.machine import Phases, QuietLock, judge_and_worker_cpus
 from harness.outcome import POLICY, Cause, Stage, Verdict
+from harness.provenance import provenance
 from harness.records import (
     BuildResult,
     CheckResult,
@@ -39,6 +40,7 @@ from harness.records import (
     KernelBenchScore,
     MachineFacts,
     Project,
+    Provenance,
     Target,
     TimingResult,
 )
@@ -54,7 +56,7 @@ if TYPE_CHECKING:
     from harness.judge.lineup import Contenders
     from harness.judge.worker_job import Source
 
-GRADER_VERSION = "3"
+GRADER_VERSION = "4"
 """Part of every grading key: raise it when the same project may be graded differently."""
 
 StageObserver = Callable[[str], None]
@@ -183,6 +185,7 @@ class _Grading:
         self._build: BuildResult | None = None
         self._check: CheckResult | None = None
         self._seen = Seen()
+        self._provenance: Provenance | None = None
         self._timing: TimingResult | None = None
         self._source: Source | None = None
 
@@ -198,11 +201,12 @@ class _Grading:
             verdict=POLICY[finding.cause].verdict,
             stage=stage,
             finding=finding,
-            flags=flags_beside(self._build, self._loaded.task, self._seen),
+            flags=flags_beside(self._build, self._loaded.task, self._seen, self._provenance),
             build=self._diagnosed(stage, finding),
             check=self._check,
             timing=self._timing,
             evidence=self._seen.evidence,
+            provenance=self._provenance,
             sanitizers=self._seen.sanitizers or unsanitized(settings, finding),
             sandbox=grader._sandbox.name,
             sandbox_facts=grader._sandbox.facts(),
@@ -267,6 +271,8 @@ class _Grading:
     ) -> Grade | tuple[Contender, Source]:
         """Build, load and check: a grade, or a student that is ready to be timed."""
         observer("build")
+        with self._grader._quiet.shared():
+            self._provenance = provenance(project, self._loaded)
         built = self._grader._build(project, log)
         self._build = built.result
         if built.result.finding is not None:

@@ -38,6 +38,10 @@ class Block:
     text: str
     line: int
     above: str
+    closed: bool = True
+    """False: no closing fence, so it runs to the end of the text."""
+    inner: int | None = None
+    """1-based line of the first fence inside it that begins a block: the closing one is missing above."""
 
 
 def fenced_blocks(markdown: str) -> Iterator[Block]:
@@ -52,14 +56,26 @@ def fenced_blocks(markdown: str) -> Iterator[Block]:
             continue
         marks, indent, start = opening["marks"], len(opening["indent"]), index
         body: list[str] = []
+        inner: int | None = None
         index += 1
         while index < len(lines) and not _closes(lines[index], marks):
             line = lines[index]
             body.append(line[indent:] if line[:indent].isspace() else line)
             index += 1
+            if inner is None and _opens(line, marks):
+                inner = index
+        closed = index < len(lines)
         index += 1
-        yield Block(opening["info"].strip(), "\n".join(body) + "\n", start + 1, above)
+        yield Block(opening["info"].strip(), "\n".join(body) + "\n", start + 1, above, closed, inner)
         above = ""
+
+
+def _opens(line: str, marks: str) -> bool:
+    """Whether a line inside a block of such marks would begin one, and close none: it has an info string."""
+    found = _FENCE.match(line)
+    if found is None or not found["marks"].startswith(marks):
+        return False
+    return found["info"].strip() != "" and "`" not in found["info"]
 
 
 def _closes(line: str, marks: str) -> bool:

@@ -90,4 +90,8 @@ def answer(request: Request, skills: Sequence[Skill], ask: Ask) -> Answer:
 def _said(reply: Reply, *, calls: bool) -> Message:
     """The reply as a message of the exchange."""
     content = reply.text if reply.text.strip() or calls else _NO_WORDS
-    return Message(role="assistant", content=content, tool_calls=reply.tool_calls if calls else ())
+    made = reply.tool_calls if calls else ()
+    # Thinking that was cut off has no signature, and is not taken back; what a call follows was not cut off.
+    whole = reply.stop in ("end", "tool")
+    thinking = tuple(part for part in reply.thinking if whole or part.after_calls < len(made))
+    return Message(role="assistant", content=content, tool_calls=made, thinking=thinking)

@@ -22,6 +22,8 @@ LAYERS: list[set[str]] = [
     {"catalogue", "kernelbench", "tolerance"},
     {"terms", "prompts", "disclosure", "quoting", "judged_cases", "feedback"},
     {"suite.sizes", "suite.frozen", "suite.mutants"},
+    {"token_rows"},
+    {"provenance"},
     {"models"},
     {"project"},
     {"student"},

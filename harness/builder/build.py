@@ -19,6 +19,7 @@ from harness.builder.architectures import code_names
 from harness.builder.binary.abi import abi_verdict
 from harness.builder.binary.calls import binary_calls
 from harness.builder.binary.device_code import with_kernels
+from harness.builder.binding.boxed import boxed_warnings
 from harness.builder.compiling import Compiled, compile_layout
 from harness.builder.config.build_toml import check, read_build_toml
 from harness.builder.failure.advice import header_advice
@@ -164,7 +165,13 @@ class _Request:
         self._write_log("cache hit", entry.log.read_text())
         result = self._measured(entry.result, entry.library if self.target == "cuda" else None)
         result = result.model_copy(update={"cache_hit": True, "wall_s": self._wall_s()})
-        return Built(result, entry.directory)
+        return Built(self._warned(result), entry.directory)
+
+    def _warned(self, result: BuildResult) -> BuildResult:
+        """With what the source says of its binding. Not kept in the cache: it needs no compiler."""
+        files = {file.path: file.text for file in self.project.files}
+        found = boxed_warnings(files) if result.ok else ()
+        return result.model_copy(update={"warnings": (*result.warnings, *found)}) if found else result
 
     def _measured(self, result: BuildResult, library: bytes | None) -> BuildResult:
         """With the figures of the kernels, where they are not there yet (no tool, a busy machine)."""
@@ -210,7 +217,7 @@ class _Request:
         files: dict[str, bytes] = {"build.log": text.encode(), "build.ninja": done.ninja.encode()}
         if done.library is not None:
             files |= _variant_files(layout, {f"{layout.ops_name}.abi3.so": done.library})
-        return Built(result, store.store(result, files).directory)
+        return Built(self._warned(result), store.store(result, files).directory)
 
     def _result(
         self,

@@ -18,6 +18,7 @@ from harness.cli.kernel_table import kernel_table
 from harness.cli.score_view import score_lines
 from harness.outcome import Stage, Verdict
 from harness.records import (
+    BINDING_WARNING,
     BinaryCalls,
     BuildResult,
     CheckResult,
@@ -143,7 +144,7 @@ def _calls_line(grade: Grade) -> list[RenderableType]:
     calls = grade.build.calls if grade.build is not None else None
     if not grade.flags:
         return []
-    shown = "" if calls is None else _borrowed(calls)
+    shown = _borrowed(calls) if calls is not None and grade.flags_of_work else ""
     text = f"flags: {', '.join(grade.flags)}" + (f" ({shown})" if shown else "")
     return [Text(untrusted(text).plain, style="yellow")]
 
@@ -151,7 +152,9 @@ def _calls_line(grade: Grade) -> list[RenderableType]:
 def _build_lines(build: BuildResult, everything: bool) -> list[RenderableType]:
     lines: list[RenderableType] = [Text(_build_line(build))]
     lines += diagnostic_lines(build.diagnostics, None if everything else CARD_LIMIT)
-    lines += [Text(f"note: {clean(w)}", style="dim") for w in build.warnings]
+    lines += [Text(f"warning: {clean(w)}", style="yellow") for w in build.binding_warnings]
+    notes = [w for w in build.warnings if not w.startswith(BINDING_WARNING)]
+    lines += [Text(f"note: {clean(w)}", style="dim") for w in notes]
     return [*lines, *kernel_table(build.kernels or (), everything)]
 
 

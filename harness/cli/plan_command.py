@@ -1,7 +1,7 @@
 """`liftbench plan`: how large a study must be to find an effect, before anything is paid for.
 
-Owns: its options and the wording of the answer. Does not own: the figures (report/sizing.py). Invariant:
-what is assumed is said to be; nothing is run.
+Owns: its options. Does not own: the figures (report/sizing.py) or their wording (plan_view.py). Invariant:
+what is assumed is said to be; no model is asked and no project is graded.
 """
 
 from __future__ import annotations
@@ -17,12 +17,16 @@ from harness.cli.setup import JsonOption, TasksRootOption
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from harness.report.sizing import SizePlan, SizeRow, Sizing
+    from harness.evaluation import Metric
+    from harness.models.prices import Price
+    from harness.report.simulation import Design
+    from harness.report.spread import Spread, Usage
 
 
 _EFFECT_PERCENT = (1, 10_000)
 _MOST_SD = 10.0
 """Of a log ratio: families that differ by a factor of 20,000."""
+_MOST_SKILLS, _MOST_MODELS, _MOST_LOOKS = 15, 10, 10
 
 
 def plan(
@@ -34,26 +38,67 @@ def plan(
     families: Annotated[int | None, typer.Option(min=2, help="Families at hand: what can they find?")] = None,
     repeats: Annotated[int, typer.Option("--runs", min=1, help="Replies per task, model and arm.")] = 5,
     sd: Annotated[float | None, typer.Option(help="Between families; of the log ratio for deployed.")] = None,
-    alpha: Annotated[float, typer.Option(help="Level of the decision.")] = 0.05,
+    alpha: Annotated[float | None, typer.Option(help="Level of the decision (0.05).")] = None,
+    look: Annotated[
+        int | None, typer.Option(min=1, help="K-th look of a refined skill at the same tasks: 0.05 / 2^K.")
+    ] = None,
+    skills: Annotated[
+        int, typer.Option(min=1, help="Arms with a skill: 3 skills, or 7 with all their combinations.")
+    ] = 1,
+    arms: Annotated[list[str] | None, typer.Option(help="placebo: helps must beat that, too.")] = None,
     earlier: Annotated[
         str | None, typer.Option("--from", help="An earlier run: its spread, tokens and dollars.")
     ] = None,
-    model: Annotated[str | None, typer.Option("-m", "--model", help="provider/model, for its price.")] = None,
+    model: Annotated[
+        list[str] | None, typer.Option("-m", "--model", help="provider/model, for its price; repeatable.")
+    ] = None,
     runs_dir: RunsOption = DEFAULT_RUNS,
     tasks_root: TasksRootOption = None,
     json_output: JsonOption = False,
 ) -> None:
     """Say how many families, tasks and replies an effect takes, and about what they cost."""
-    wanted = None if effect is None else _parse_effect(effect)
-    sizing = _sizing(wanted, metric, power, repeats, sd, alpha, earlier, model, runs_dir, tasks_root)
-    made = sizing.plan(families)
+    from harness.catalogue import all_tasks
+    from harness.cli.plan_view import print_plan, showing
+    from harness.cli.study_options import parse_metric
+    from harness.errors import UsageError
+    from harness.report.sizing import Sizing
+
+    chosen, models = parse_metric(metric), tuple(model or ())
+    wanted = None if effect is None else _parse_effect(effect, chosen)
+    level = _level(alpha, look)
+    if level >= power > 0.0:
+        raise UsageError(
+            f"--power {power:g}: give a number above --alpha ({level:g}), chance alone finds as often"
+        )
+    spread, usage = _grounds(chosen, sd, earlier, runs_dir)
+    prices = _prices(models)
+    tasks = all_tasks(tasks_root)
+    if not tasks:
+        raise UsageError(f"no tasks below {tasks_root}")
+    sizing = Sizing(
+        metric=chosen,
+        effect=wanted,
+        power=_share(power, "--power", 1.0),
+        alpha=level,
+        look=look,
+        runs=repeats,
+        design=_design(skills, models, arms or []),
+        spread=spread,
+        usage=usage,
+        prices=prices,
+        suite_families=len({t.task.family for t in tasks}),
+        suite_tasks=len(tasks),
+    )
+    with showing(simulated=not sizing.design.plain) as progress:
+        made = sizing.plan(families, progress)
     if json_output:
         print(made.model_dump_json(indent=1))
         return
-    _print(made, model)
+    priced = dict(zip(models, prices, strict=False))
+    print_plan(made, priced)
 
 
-def _parse_effect(text: str) -> float:
+def _parse_effect(text: str, metric: str) -> float:
     """`15%` -> 0.15. Raises UsageError, below 1% too: tables show two digits."""
     from harness.errors import UsageError
 
@@ -61,6 +106,8 @@ def _parse_effect(text: str) -> float:
     if found is None or not _EFFECT_PERCENT[0] <= float(found[1]) <= _EFFECT_PERCENT[1]:
         least, most = _EFFECT_PERCENT
         raise UsageError(f"--effect {text}: write a percentage from {least}% to {most}%, such as 15%")
+    if metric != "deployed" and float(found[1]) > 100.0:
+        raise UsageError(f"--effect {text}: a share has 100 points")
     return float(found[1]) / 100
 
 
@@ -73,138 +120,58 @@ def _share(value: float, option: str, most: float) -> float:
     return value
 
 
-def _sizing(
-    effect: float | None,
-    metric: str,
-    power: float,
-    repeats: int,
-    sd: float | None,
-    alpha: float,
-    earlier: str | None,
-    model: str | None,
-    runs_dir: Path,
-    tasks_root: Path | None,
-) -> Sizing:
-    """Raises UsageError for what cannot be."""
-    from harness.catalogue import all_tasks
-    from harness.cli.study_options import parse_metric
+def _level(alpha: float | None, look: int | None) -> float:
+    """The level of the decision. Raises UsageError for both options, or for one that is out of range."""
     from harness.errors import UsageError
-    from harness.models.prices import load_prices, price_of
-    from harness.report.sizing import (
-        ASSUMED_USAGE,
-        Sizing,
-        Spread,
-        assumed_spread,
-        spread_of,
-        usage_of_run,
-    )
+
+    if alpha is not None and look is not None:
+        raise UsageError("--alpha and --look: give one of them; a look sets its own level, 0.05 / 2^K")
+    if look is not None and look > _MOST_LOOKS:
+        raise UsageError(
+            f"--look {look}: give at most {_MOST_LOOKS}, then take tasks that were not looked at"
+        )
+    return 0.05 / 2**look if look is not None else _share(0.05 if alpha is None else alpha, "--alpha", 0.05)
+
+
+def _design(skills: int, models: tuple[str, ...], arms: list[str]) -> Design:
+    """Raises UsageError for what cannot be planned."""
+    from harness.cli.study_options import model_specs
+    from harness.errors import UsageError
+    from harness.report.simulation import Design
+
+    words = [word.strip() for text in arms for word in text.split(",")]
+    other = [word for word in words if word != "placebo"]
+    if other:
+        raise UsageError(
+            f"--arms {other[0]}: write placebo; an old version is planned as no skill is: give no --arms"
+        )
+    if skills > _MOST_SKILLS:
+        raise UsageError(f"--skills {skills}: give at most {_MOST_SKILLS}, what --combine makes of 4 skills")
+    if len(models) > _MOST_MODELS:
+        raise UsageError(f"-m: {len(models)} models; plan at most {_MOST_MODELS} at once")
+    model_specs(list(models), None)  # no name twice
+    return Design(skills=skills, models=max(1, len(models)), placebo=bool(words))
+
+
+def _grounds(metric: Metric, sd: float | None, earlier: str | None, runs_dir: Path) -> tuple[Spread, Usage]:
+    """Spread and tokens: as given, else of the earlier run, else assumed. Raises UsageError."""
+    from harness.errors import UsageError
+    from harness.report.spread import ASSUMED_USAGE, Spread, assumed_spread, spread_of, usage_of_run
     from harness.store import find_run
 
-    chosen = parse_metric(metric)
-    if chosen != "deployed" and effect is not None and effect > 1.0:
-        raise UsageError(f"--effect {100 * effect:g}%: a share has 100 points")
     if sd is not None and not 0.0 < sd <= _MOST_SD:
         raise UsageError(f"--sd {sd:g}: give a number above 0 and up to {_MOST_SD:g}")
-    if alpha >= power > 0.0:
-        raise UsageError(
-            f"--power {power:g}: give a number above --alpha ({alpha:g}), chance alone finds as often"
-        )
-    spread, usage = assumed_spread(chosen), ASSUMED_USAGE
-    if earlier is not None:
-        store = find_run(runs_dir, earlier)
-        run, trials = store.run(), store.load()
-        usage = usage_of_run(run, trials)
-        spread = spread if sd is not None else spread_of(run, trials, chosen)
-    if sd is not None:
-        spread = Spread(sd, "as given")
-    price = None if model is None else price_of(model, load_prices())
-    if model is not None and price is None:
-        raise UsageError(f"-m {model}: no price is known; name it in a table of yours (LIFTBENCH_PRICES)")
-    tasks = all_tasks(tasks_root)
-    if not tasks:
-        raise UsageError(f"no tasks below {tasks_root}")
-    return Sizing(
-        metric=chosen,
-        effect=effect,
-        power=_share(power, "--power", 1.0),
-        alpha=_share(alpha, "--alpha", 0.05),
-        runs=repeats,
-        spread=spread,
-        usage=usage,
-        price=price,
-        suite_families=len({t.task.family for t in tasks}),
-        suite_tasks=len(tasks),
-    )
+    given = None if sd is None else Spread(sd, "as given")
+    if earlier is None:
+        return given or assumed_spread(metric), ASSUMED_USAGE
+    store = find_run(runs_dir, earlier)
+    run, trials = store.run(), store.load()
+    return given or spread_of(run, trials, metric), usage_of_run(run, trials)
 
 
-def _effect(made: SizePlan, effect: float | None) -> str:
-    if effect is None:
-        return "nothing"  # too few families for any p below alpha
-    return f"x{1 + effect:.2f}" if made.metric == "deployed" else f"+{100 * effect:.0f} pts"
+def _prices(models: tuple[str, ...]) -> tuple[Price | None, ...]:
+    """Of every model, None where unknown; one None without a model: as an earlier run paid, if any."""
+    from harness.models.prices import load_prices, price_of
 
-
-def _or_more(made: SizePlan, row: SizeRow) -> str:
-    more = "" if row.smallest_effect is None else " or more"
-    return f"{_effect(made, row.smallest_effect)}{more}"
-
-
-def _size(row: SizeRow) -> str:
-    from harness.report import figures as f
-
-    cost = f"about {f.tokens(row.tokens)} tokens" if row.tokens is not None else "tokens unknown"
-    dollars = "" if row.cost_usd is None else f", about {f.dollars(row.cost_usd)}"
-    counts = f"{f.plural(row.families, 'family')}, about {f.plural(row.tasks, 'task')}"
-    return f"{counts}, {row.replies:,} replies ({cost}{dollars})"
-
-
-def _print(made: SizePlan, model: str | None) -> None:
-    from rich.console import Console
-
-    from harness.report import figures as f
-
-    unit = "log ratio" if made.metric == "deployed" else "share"
-    print(
-        f"{made.metric}, {f.percent(made.power)} power, alpha {made.alpha:g}, two arms, "
-        f"{f.plural(made.runs, 'run')} per task"
-    )
-    if made.needed is not None:
-        print(f"to find {_effect(made, made.effect)}: {_size(made.needed)}")
-    if made.asked is not None:
-        print(f"{_size(made.asked)}: find {_or_more(made, made.asked)}")
-    print(_suite(made))
-    print(f"sd between families {made.sd:.2g} of the {unit}: {made.sd_source}")
-    if not made.runs_count:
-        print("what more runs per task would gain is not counted: a run knows it (--from)")
-    print(f"tokens: {made.usage_source}{'' if model is None else f'; price of {model}, nothing cached'}")
-    print("t approximation; below 15 families the exact test finds up to 5 points less often than said here")
-    print()
-    Console().print(_table(made))
-
-
-def _suite(made: SizePlan) -> str:
-    has = f"the tasks here: {made.suite_tasks} in {made.suite_families} families"
-    finds = f"they find {_or_more(made, made.suite)}"
-    if made.needed is None:
-        return f"{has}; {finds}"
-    if made.needed.families <= made.suite_families:
-        return f"{has}: enough; {finds}"
-    return f"{has}: not enough; {finds}"
-
-
-def _table(made: SizePlan) -> object:
-    from rich.table import Table
-
-    from harness.report import figures as f
-
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    priced = made.suite.cost_usd is not None
-    names = ["families", "tasks", "replies", "tokens", *(["cost"] if priced else []), "finds"]
-    if made.effect is not None:
-        names.append(f"chance to find {_effect(made, made.effect)}")
-    for name in names:
-        table.add_column(name, justify="right")
-    for row in made.rows:
-        cells = [str(row.families), str(row.tasks), f"{row.replies:,}", f.tokens(row.tokens)]
-        cells += [*([f.dollars(row.cost_usd)] if priced else []), _effect(made, row.smallest_effect)]
-        table.add_row(*cells, *([] if row.power is None else [f.percent(row.power)]))
-    return table
+    table = load_prices()
+    return tuple(price_of(name, table) for name in models) or (None,)

@@ -1,7 +1,8 @@
 """Our records as Anthropic's Messages API has them, and its streamed events as a message.
 
 Owns: the two formats. Does not own: sending. Invariant: the results of one message's calls go back in
-one user message, before its text; the arguments of a call are kept as they were written, valid or not.
+one user message, before its text; the arguments of a call are kept as they were written, valid or not;
+thinking goes back as it came, signature and place included.
 """
 
 from __future__ import annotations
@@ -12,7 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from harness.models.conversation import arguments_object, joined
-from harness.records import Message, Tool
+from harness.models.reply import clean_text
+from harness.models.thinking import part_of
+from harness.records import Message, Thinking, Tool
+
+_THINKING: Final = ("thinking", "redacted_thinking")
 
 _COUNTS: Final = (
     "input_tokens",
@@ -54,13 +59,25 @@ def _blocks(message: Message) -> list[dict[str, Any]]:
     if message.role == "tool":
         result = {"type": "tool_result", "tool_use_id": message.tool_call_id}
         return [result | ({"content": message.content} if message.content else {})]
+    blocks: list[dict[str, Any]] = []
+    text, calls = 0, 0
+    for part in message.thinking:
+        if part.block.get("type") in _THINKING:
+            blocks += _between(message, slice(text, part.after_text), slice(calls, part.after_calls))
+            blocks.append(dict(part.block))
+            text, calls = part.after_text, part.after_calls
+    return blocks + _between(message, slice(text, None), slice(calls, None))
+
+
+def _between(message: Message, text: slice, calls: slice) -> list[dict[str, Any]]:
+    """A part of what was said, then of what was called."""
+    words = message.content[text]
     # The API refuses empty text.
-    text = [{"type": "text", "text": message.content}] if message.content.strip() else []
-    calls = [
+    said: list[dict[str, Any]] = [{"type": "text", "text": words}] if words.strip() else []
+    return said + [
         {"type": "tool_use", "id": c.id, "name": c.name, "input": arguments_object(c.arguments)}
-        for c in message.tool_calls
+        for c in message.tool_calls[calls]
     ]
-    return text + calls
 
 
 @dataclass
@@ -75,6 +92,14 @@ class _Call:
     def arguments(self) -> str:
         at_once = self.input if isinstance(self.input, dict) else {}
         return "".join(self.pieces) or json.dumps(at_once, ensure_ascii=False)
+
+
+@dataclass
+class _Thought:
+    block: dict[str, Any]
+    texts: int
+    """Pieces of text before it."""
+    calls: int
 
 
 class Incoming:
@@ -92,11 +117,20 @@ class Incoming:
         """Of tokens; a later event's replaces an earlier one's."""
         self._texts: list[str] = []
         self._calls: dict[object, _Call] = {}
+        self._thoughts: dict[object, _Thought] = {}
 
     @property
     def text(self) -> str:
         """Without thinking."""
         return "".join(self._texts)
+
+    @property
+    def thinking(self) -> tuple[Thinking, ...]:
+        """All of it, whole, with its place in the reply."""
+        return tuple(
+            part_of(one.block, len(clean_text("".join(self._texts[: one.texts]))), one.calls)
+            for one in self._thoughts.values()
+        )
 
     @property
     def calls(self) -> Sequence[tuple[object, object, str]]:
@@ -132,6 +166,10 @@ class Incoming:
         elif kind == "tool_use":
             call_id, name = getattr(block, "id", None), getattr(block, "name", None)
             self._calls[index] = _Call(call_id, name, getattr(block, "input", None))
+        elif kind in _THINKING:
+            # As it was sent, fields that the SDK does not know included.
+            whole = block.to_dict(mode="python") if hasattr(block, "to_dict") else {"type": kind}
+            self._thoughts[index] = _Thought(whole, len(self._texts), len(self._calls))
 
     def _extend(self, index: object, delta: Any) -> None:
         kind = getattr(delta, "type", None)
@@ -139,3 +177,6 @@ class Incoming:
             self._texts.append(getattr(delta, "text", None) or "")
         elif kind == "input_json_delta" and index in self._calls:
             self._calls[index].pieces.append(getattr(delta, "partial_json", None) or "")
+        elif kind in ("thinking_delta", "signature_delta") and index in self._thoughts:
+            block, name = self._thoughts[index].block, kind.removesuffix("_delta")
+            block[name] = (block.get(name) or "") + (getattr(delta, name, None) or "")

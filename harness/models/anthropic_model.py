@@ -103,6 +103,7 @@ class AnthropicModel:
             cost_usd=cost_usd(self.name, usage, self._prices, cache_write_tokens=written),
             started=started,
             tool_calls=build_calls(request, message.calls),
+            thinking=message.thinking if request.tools else (),
         )
 
     def _ask(self, request: Request) -> Incoming | None:

@@ -32,7 +32,7 @@ def joined(messages: Iterable[Message]) -> list[Message]:
             continue
         last = found[-1] if found else None
         alike = last is not None and last.role == message.role and message.role != "tool"
-        if last is not None and alike and not last.tool_calls:
+        if last is not None and alike and not (last.tool_calls or last.thinking or message.thinking):
             parts = [text for text in (last.content, message.content) if text.strip()]
             found[-1] = message.model_copy(update={"content": "\n\n".join(parts)})
         else:

@@ -223,6 +223,7 @@ class MeteredModel:
 def _prompt_tokens(request: Request) -> int:
     """About how many tokens a prompt has."""
     told = [m.content + "".join(call.arguments for call in m.tool_calls) for m in request.messages]
+    told += [json.dumps(part.block, ensure_ascii=False) for m in request.messages for part in m.thinking]
     tools = [json.dumps(tool.model_dump(mode="json")) for tool in request.tools]
     return estimate_tokens("".join(told + tools))
 

@@ -7,16 +7,19 @@ type, is taken as far as it means something and is never an error.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from typing import Any
 
 from harness.models.conversation import INVALID, arguments_object, joined
-from harness.records import Message, Tool, ToolCall
+from harness.models.thinking import FIELDS, part_of
+from harness.records import Message, Thinking, Tool, ToolCall
 
 
-def sent_messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
-    """The messages as the API takes them."""
-    return [_sent(message) for message in joined(messages)]
+def sent_messages(
+    messages: Iterable[Message], thinking: Set[str] = frozenset(FIELDS)
+) -> list[dict[str, Any]]:
+    """The messages as the API takes them; of what the model thought, the fields that are in `thinking`."""
+    return [_sent(message) | _thought(message, thinking) for message in joined(messages)]
 
 
 def sent_tools(tools: Iterable[Tool]) -> list[dict[str, Any]]:
@@ -34,6 +37,17 @@ def _sent(message: Message) -> dict[str, Any]:
         for c in message.tool_calls
     ]
     return {"role": "assistant", "content": message.content or None, "tool_calls": calls}
+
+
+def _thought(message: Message, names: Set[str]) -> dict[str, Any]:
+    """Under the names that the server itself gave it."""
+    return {name: v for part in message.thinking for name, v in part.block.items() if name in names}
+
+
+def thinking_in(message: object) -> tuple[Thinking, ...]:
+    """What the model thought: fields beside the text that no standard knows, kept even where empty."""
+    found = {name: value for name in FIELDS if isinstance(value := _part(message, name), str | list)}
+    return (part_of(found),) if found else ()
 
 
 def _arguments(call: ToolCall) -> str:

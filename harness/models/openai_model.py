@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any, Final
 from harness.models.adaptation import Adaptation
 from harness.models.endpoint import NO_KEY, Endpoint, checked_url, optional_key, required_key
 from harness.models.failure import broken_reply, connection_error, server_message, status_error, timeout_error
-from harness.models.openai_messages import calls_in, sent_messages, sent_tools, text_of
+from harness.models.openai_messages import calls_in, sent_messages, sent_tools, text_of, thinking_in
 from harness.models.package import require_sdk
 from harness.models.patience import long_wait_s
 from harness.models.prices import Price, cost_usd, load_prices, price_of, user_prices
 from harness.models.protocol import ModelOptions
 from harness.models.refused import prompt_too_long, refusal_error
 from harness.models.reply import Stop, build_calls, build_reply, count, overflow_reply
+from harness.models.thinking import TakenBack, fields_in
 from harness.records import ModelSpec, Reply, Request, Usage
 
 if TYPE_CHECKING:
@@ -95,6 +96,7 @@ class OpenAIModel:
         self._prices = prices
         self._headers = headers
         self._adaptation = Adaptation(spec.name, limit_names, ["temperature", "seed"])
+        self._taken_back = TakenBack(spec.name)
         self._client = openai.OpenAI(
             api_key=endpoint.key,
             # Not None: the SDK would then read OPENAI_ADMIN_KEY.
@@ -136,6 +138,7 @@ class OpenAIModel:
             cost_usd=cost_usd(self.name, usage, self._prices, cache_write_tokens=written),
             started=started,
             tool_calls=calls,
+            thinking=thinking_in(choice.message) if request.tools else (),
         )
 
     def _ask(self, request: Request) -> ChatCompletion | None:
@@ -146,10 +149,13 @@ class OpenAIModel:
         # Raised `from None`: the SDKs' exceptions hold the request, key included.
         while True:
             sent: dict[str, Any] = dict(self._adaptation.parameters(request.sampling))
+            thought = fields_in(request.messages) & self._taken_back.names
             try:
-                return self._send(request, sent)
+                return self._send(request, sent, thought)
             except openai.APIStatusError as error:
                 status, body = error.status_code, error.body
+                if self._taken_back.learn(status, server_message(body), thought):
+                    continue
                 refused = refusal_error(self._endpoint, request, status, body)
                 if refused is None and prompt_too_long(status, body, error.code):
                     return None
@@ -167,8 +173,8 @@ class OpenAIModel:
             except (openai.OpenAIError, httpx2.HTTPError, json.JSONDecodeError) as error:
                 raise broken_reply(self._endpoint, str(error) or type(error).__name__) from None
 
-    def _send(self, request: Request, sent: dict[str, Any]) -> ChatCompletion:
-        messages: list[Any] = sent_messages(request.messages)
+    def _send(self, request: Request, sent: dict[str, Any], thought: frozenset[str]) -> ChatCompletion:
+        messages: list[Any] = sent_messages(request.messages, thought)
         tools: dict[str, Any] = {"tools": sent_tools(request.tools)} if request.tools else {}
         completion: ChatCompletion = self._client.chat.completions.create(
             model=self._model, messages=messages, extra_headers=self._headers, **tools, **sent

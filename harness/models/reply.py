@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Literal
 
-from harness.records import Reply, Request, ToolCall, Usage
+from harness.records import Reply, Request, Thinking, ToolCall, Usage
 
 Stop = Literal["end", "length", "refusal", "tool", "overflow", "other"]
 
@@ -25,6 +25,7 @@ def build_reply(
     cost_usd: float | None,
     started: float,
     tool_calls: Sequence[ToolCall] = (),
+    thinking: Sequence[Thinking] = (),
 ) -> Reply:
     """A reply that has just arrived; `started` is the `time.monotonic()` at which it was asked for.
 
@@ -39,6 +40,7 @@ def build_reply(
         cost_usd=cost_usd,
         latency_s=time.monotonic() - started,
         tool_calls=tuple(tool_calls),
+        thinking=tuple(thinking),
     )
 
 

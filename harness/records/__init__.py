@@ -7,7 +7,14 @@ Invariant: a record that exists is legal; "not reached" is None, unknown is None
 from __future__ import annotations
 
 from harness.records.base import SCHEMA_VERSION, Protocol, Record, Role, Target, digest_of
-from harness.records.build import BinaryCalls, BuildResult, DeviceKernel, Diagnostic, DiagnosticKind
+from harness.records.build import (
+    BINDING_WARNING,
+    BinaryCalls,
+    BuildResult,
+    DeviceKernel,
+    Diagnostic,
+    DiagnosticKind,
+)
 from harness.records.evidence import (
     Evidence,
     OperatorCalls,
@@ -30,6 +37,7 @@ from harness.records.grade import (
     WorkloadTiming,
 )
 from harness.records.project import Finding, Project, ProjectFile
+from harness.records.provenance import Origin, Provenance
 from harness.records.request import (
     Arm,
     Message,
@@ -38,6 +46,7 @@ from harness.records.request import (
     Request,
     Sampling,
     Skill,
+    Thinking,
     Tool,
     ToolCall,
     Usage,
@@ -56,6 +65,7 @@ from harness.records.trial import (
 )
 
 __all__ = [
+    "BINDING_WARNING",
     "SCHEMA_VERSION",
     "Arm",
     "BinaryCalls",
@@ -77,10 +87,12 @@ __all__ = [
     "ModelSpec",
     "Operand",
     "OperatorCalls",
+    "Origin",
     "PhysicalLimit",
     "Project",
     "ProjectFile",
     "Protocol",
+    "Provenance",
     "Ratio",
     "Record",
     "Reply",
@@ -99,6 +111,7 @@ __all__ = [
     "Step",
     "Target",
     "Task",
+    "Thinking",
     "TimingResult",
     "Tool",
     "ToolCall",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Final, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -22,6 +22,10 @@ DiagnosticKind = Literal[
     "out_of_memory",
     "other",
 ]
+
+
+BINDING_WARNING: Final = "binding: "
+"""So begin warnings of a function that receives other numbers than were passed; `file:line: ` follows."""
 
 
 class Diagnostic(Record):
@@ -143,6 +147,12 @@ class BuildResult(Record):
     """The longest programs first; None on cpu, and where `warnings` says why they were not measured."""
     calls: BinaryCalls | None = None
     """None when nothing was linked."""
+
+    @property
+    def binding_warnings(self) -> tuple[str, ...]:
+        """Of `warnings`, what compiles but gives an operator other numbers: `file:line: ...`."""
+        found = (w for w in self.warnings if w.startswith(BINDING_WARNING))
+        return tuple(w.removeprefix(BINDING_WARNING) for w in found)
 
     @model_validator(mode="after")
     def _finding_iff_failed(self) -> Self:

@@ -12,6 +12,7 @@ from harness.records.base import SCHEMA_VERSION, Protocol, Record, Target
 from harness.records.build import BuildResult
 from harness.records.evidence import Evidence, PhysicalLimit, SanitizerRun
 from harness.records.project import Finding
+from harness.records.provenance import COPIED, Provenance
 from harness.records.telemetry import BlockTelemetry
 
 
@@ -229,13 +230,15 @@ class Grade(Record):
     timing was not asked for)."""
     finding: Finding
     flags: tuple[str, ...] = ()
-    """Of what the built library calls and the traced call dispatches, unless the task allows it, and of
-    sanitizers that found something; never a verdict."""
+    """Of what the built library calls and the traced call dispatches, unless the task allows it, of
+    sanitizers that found something, and of where the source stands already; never a verdict."""
     build: BuildResult | None = None
     check: CheckResult | None = None
     timing: TimingResult | None = None
     evidence: Evidence | None = None
     """What one traced call dispatched and launched; None when it was not asked for or not reached."""
+    provenance: Provenance | None = None
+    """What its source has in common with kernels_ref; None without a project, and in records of before it."""
     sanitizers: tuple[SanitizerRun, ...] = ()
     """Empty unless they were asked for."""
     kernelbench: KernelBenchScore | None = None
@@ -255,6 +258,16 @@ class Grade(Record):
     def correct(self) -> bool | None:
         """None when correctness was not measured."""
         return None if self.verdict is Verdict.NOT_MEASURED else self.verdict is Verdict.CORRECT
+
+    @property
+    def copied(self) -> bool:
+        """Whether so much of its source stands in kernels_ref that it is flagged."""
+        return COPIED in self.flags
+
+    @property
+    def flags_of_work(self) -> tuple[str, ...]:
+        """Flags of what the project does, without that of where its source stands."""
+        return tuple(flag for flag in self.flags if flag != COPIED)
 
     @model_validator(mode="after")
     def _legal(self) -> Self:

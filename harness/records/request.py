@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
-from pydantic import Field, JsonValue, field_validator, model_validator
+from pydantic import (
+    Field,
+    JsonValue,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from harness.records.base import Record, digest_of
 
@@ -100,7 +107,32 @@ class ToolCall(Record):
     """JSON text, unchecked."""
 
 
-class Message(Record):
+class Thinking(Record):
+    """A part of a reply that is no answer: opaque, read by nobody here, and sent back as it came."""
+
+    block: dict[str, JsonValue]
+    """The provider's JSON: a block of Anthropic's with its signature, or fields of a chat completion."""
+    after_text: int = 0
+    """Characters of the reply's text that came before it."""
+    after_calls: int = 0
+    """Calls of tools that came before it."""
+
+
+class _Thoughtful(Record):
+    """What may hold thinking; without any it is written as if there were no such thing."""
+
+    thinking: tuple[Thinking, ...] = ()
+    """In order; only where the model could call tools."""
+
+    @model_serializer(mode="wrap")
+    def _without_none(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = handler(self)
+        if not self.thinking:
+            fields.pop("thinking", None)
+        return fields
+
+
+class Message(_Thoughtful):
     """One message of a conversation."""
 
     role: Literal["system", "user", "assistant", "tool"]
@@ -114,6 +146,8 @@ class Message(Record):
     def _fits_role(self) -> Self:
         if self.tool_calls and self.role != "assistant":
             raise ValueError("only an assistant calls tools")
+        if self.thinking and self.role != "assistant":
+            raise ValueError("only an assistant thinks")
         if (self.tool_call_id is not None) != (self.role == "tool"):
             raise ValueError("a tool's message, and no other, says which call it answers")
         return self
@@ -135,11 +169,13 @@ class Request(Record):
 
     @property
     def prompt_digest(self) -> str:
-        """Over the messages, and the tools where there are any: what the student reads."""
+        """Over the messages, and tools and thinking where there are any: what the student reads."""
         read: list[object] = [[m.role, m.content] for m in self.messages]
         calls = [[m.tool_call_id, [c.model_dump() for c in m.tool_calls]] for m in self.messages]
         if self.tools or any(call != [None, []] for call in calls):
             read = [read, calls, [tool.model_dump(mode="json") for tool in self.tools]]
+        if any(m.thinking for m in self.messages):
+            read.append([[part.model_dump(mode="json") for part in m.thinking] for m in self.messages])
         return digest_of(read)
 
 
@@ -152,7 +188,7 @@ class Usage(Record):
     reasoning_tokens: int | None = None
 
 
-class Reply(Record):
+class Reply(_Thoughtful):
     """What a model answered."""
 
     text: str

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from harness import stats
-from harness.decision import Decision, decide
+from harness.decision import Decision, adjusted_together, decide
 from harness.records import Arm, RunConfig
 from harness.report.clean import clean
 from harness.report.detectable import detected
@@ -71,17 +71,6 @@ def _contrast(study: Study, model: str, treatment: Arm, control: Arm, placebo: A
     )
 
 
-def _decision_p(contrast: Contrast, primary: str) -> float | None:
-    """The p value that stands for the whole decision: with a placebo, `helps` needs both tests."""
-    lift = contrast.lifts[primary]
-    if lift is None or lift.p_value is None:
-        return None
-    if contrast.placebo_lift is None or (lift.lift or 0.0) <= 0.0:
-        return lift.p_value
-    placebo = contrast.placebo_lift.p_value
-    return None if placebo is None else max(lift.p_value, placebo)
-
-
 def _adjusted(contrasts: Sequence[Contrast], primary: str) -> list[float | None]:
     """Holm over the decisions with the same kind of control; None where there is only one."""
     result: list[float | None] = [None] * len(contrasts)
@@ -89,10 +78,9 @@ def _adjusted(contrasts: Sequence[Contrast], primary: str) -> list[float | None]
     for index, contrast in enumerate(contrasts):
         by_kind[contrast.control.kind].append(index)
     for indices in by_kind.values():
-        if len(indices) > 1:
-            holm = stats.holm([_decision_p(contrasts[i], primary) for i in indices])
-            for index, p in zip(indices, holm, strict=True):
-                result[index] = p
+        tested = [(contrasts[i].lifts[primary], contrasts[i].placebo_lift) for i in indices]
+        for index, p in zip(indices, adjusted_together(tested), strict=True):
+            result[index] = p
     return result
 
 
@@ -202,7 +190,9 @@ def _comparison(study: Study, contrast: Contrast, made: Conclusion) -> Compariso
         control_label=sides[1].label,
         rows=rows,
         fast_p=tuple(fast_points(treatment, control, study.confidence)) if checked else (),
-        kernelbench_fast_p=tuple(kernelbench_points(treatment, control)) if checked else (),
+        kernelbench_fast_p=(
+            tuple(kernelbench_points(treatment, control, study.confidence)) if checked else ()
+        ),
         placebo_row=row(study.primary, contrast.placebo_lift, placebo_scores) if placebo else None,
         infra_p=contrast.infra_p,
         conclusion=made,

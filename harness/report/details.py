@@ -11,7 +11,16 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from harness.report import figures as f
-from harness.report.records import Comparison, ErrorClass, Matrix, Reading, Summary, TurnPoint
+from harness.report.matrix import matrix_leads
+from harness.report.records import (
+    Comparison,
+    ErrorClass,
+    KernelBenchPoint,
+    Matrix,
+    Reading,
+    Summary,
+    TurnPoint,
+)
 
 Line = tuple[str, str]
 """Text and rich style."""
@@ -37,6 +46,24 @@ def details(comparison: Comparison, width: int) -> Iterable[Line]:
             yield from wrapped(f"errors {change}: {'; '.join(map(_class, clear))}", width, "")
     if comparison.turns:
         yield from _turns(comparison, comparison.turns)
+    if comparison.kernelbench_fast_p:
+        yield from _kernelbench(comparison.kernelbench_fast_p)
+
+
+def _kernelbench(points: Sequence[KernelBenchPoint]) -> Iterable[Line]:
+    """Both scores side by side, over the same trials of KernelBench's problems."""
+    yield "KernelBench's problems, fast_p: correct and faster than the reference by", "dim"
+    rows = [["over", "ours: without", "with", "lift", "CI", "theirs: without", "with"]]
+    for point in points:
+        ours = point.ours
+        cells = [f.NOT_AVAILABLE] * 4
+        if ours is not None:
+            cells = [f.percent(ours.control), f.percent(ours.treatment), f.change("share", ours.lift)]
+            cells.append(f.bounds("share", ours.low, ours.high))
+        rows.append([f"{point.threshold:g}x", *cells, f.percent(point.control), f.percent(point.treatment)])
+    for line in _table(rows):
+        yield line, ""
+    yield "  ours: by family, the judge's clock; theirs: over kernels, times as claimed", "dim"
 
 
 def _class(one: ErrorClass) -> str:
@@ -74,11 +101,19 @@ def _turns(comparison: Comparison, points: Sequence[TurnPoint]) -> Iterable[Line
         yield line, ""
 
 
+def decisions(summary: Summary, width: int) -> Iterable[Line]:
+    """Every matrix of the run, an empty line between two."""
+    for index, matrix in enumerate(summary.matrices):
+        if index:
+            yield "", ""
+        yield from _matrix(summary, matrix, width)
+
+
 def whole_run(summary: Summary, width: int) -> Iterable[Line]:
     """What stands under all decisions."""
-    for matrix in summary.matrices:
+    if summary.matrices and not matrix_leads(summary):
         yield "", ""
-        yield from _matrix(summary, matrix, width)
+        yield from decisions(summary, width)
     for reading in summary.readings:
         yield "", ""
         yield from _reading(summary, reading, width)

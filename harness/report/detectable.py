@@ -21,6 +21,11 @@ ASSUMED_SD: Final = {"deployed": 0.5, "correct": 0.3, "compiles": 0.3}
 MINIMUM_FAMILIES: Final = 6
 
 
+def least_families(alpha: float) -> int:
+    """Below, a decision is inconclusive: too few to infer, or too few for any p to fall below alpha."""
+    return max(MINIMUM_FAMILIES, stats.fewest_families(alpha))
+
+
 def detectable(metric: str, n_families: int, alpha: float = 0.05) -> Detectable:
     """What a study of so many families can detect on its primary metric, from its plan alone."""
     return _detectable(metric, n_families, alpha, ASSUMED_SD[metric], "assumed")
@@ -39,7 +44,7 @@ def _detectable(metric: str, n_families: int, alpha: float, sd: float, whose: st
     spread = f"{whose} sd {sd:.2g} of the {'log ratio' if ratio_unit else 'share'}"
     plan = f"{plural(n_families, 'family')} ({spread})"
     lead = "With" if whose == "assumed" else "After the fact: with"
-    least = max(MINIMUM_FAMILIES, stats.fewest_families(alpha))
+    least = least_families(alpha)
     effect = stats.smallest_effect(sd, n_families, alpha=alpha) if n_families >= least else None
     if effect is None:
         statement = f"{lead} {plan} nothing can be decided: at least {least} families are needed."

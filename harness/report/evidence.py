@@ -1,4 +1,4 @@
-"""Traces, sanitizers and physical limits in words, for the card and the page alike.
+"""Traces, sanitizers, provenance and physical limits in words, for the card and the page alike.
 
 Owns: how they are worded. Does not own: any figure of them. Invariant: what a process says of itself is said
 to be that; what was not measured says so.
@@ -6,7 +6,7 @@ to be that; what was not measured says so.
 
 from __future__ import annotations
 
-from harness.records import Evidence, Grade, KernelBenchScore, SanitizerRun, WorkloadTiming
+from harness.records import Evidence, Grade, KernelBenchScore, Provenance, SanitizerRun, WorkloadTiming
 from harness.report.clean import clean, shorten
 from harness.report.figures import percent
 from harness.report.kernels import short_name
@@ -19,9 +19,22 @@ def evidence_lines(grade: Grade) -> list[str]:
     """Everything that stands beside a grade's verdict, one line each, cleaned; empty where there is none."""
     lines = [] if grade.evidence is None else _trace(grade.evidence)
     lines += _sanitizers(grade.sanitizers)
+    lines += [] if grade.provenance is None else _provenance(grade.provenance)
     lines += [] if grade.kernelbench is None else [_kernelbench(grade.kernelbench)]
     timings = () if grade.timing is None else grade.timing.workloads
     return [clean(line) for line in (*lines, *filter(None, map(limit_line, timings)))]
+
+
+def _provenance(found: Provenance) -> list[str]:
+    """Where it stands; nothing where it is an idiom at most."""
+    origin = found.origin
+    if origin is None or not found.evident:
+        return []
+    return [
+        f"{found.common} of its {found.rows} own rows of tokens ({percent(found.share)}) stand in "
+        f"kernels_ref, {origin.rows} in {origin.task}/{origin.file}; longest stretch {origin.longest} "
+        f"tokens, from {origin.project_file}:{origin.project_line}, there line {origin.source_line}"
+    ]
 
 
 def _kernelbench(found: KernelBenchScore) -> str:

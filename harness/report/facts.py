@@ -12,7 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from harness import stats
+from harness.outcome import Verdict
 from harness.records import Grade, RunRecord, TrialRecord
+from harness.records.provenance import COPIED
+from harness.report.arms import arm_labels
 from harness.report.clean import clean
 from harness.report.figures import plural
 from harness.report.records import Head, Leak, NamedDigest, Progress, Quartiles, Replies, Timings
@@ -124,8 +127,20 @@ def warnings_of(head: Head, progress: Progress, replies: Replies, grades: Sequen
         yield f"{plural(replies.recorded, 'recorded reply')} of {whose} ({dates}): replayed, not asked now"
     if progress.unplanned:
         yield f"{plural(progress.unplanned, 'trial')} not in this run's plan left out"
-    if borrowing := sum(bool(g.flags) for g in grades):
+    if borrowing := sum(bool(g.flags_of_work) for g in grades):
         yield f"{plural(borrowing, 'trial')} flagged for what the built library calls"
     flagged = [flag for g in grades if g.timing for flag in g.timing.flags]
     if mismatched := flagged.count("clock_mismatch"):
         yield f"{plural(mismatched, 'trial')} with clock_mismatch: scored by the slower clock"
+
+
+def copied_warning(run: RunRecord, trials: Iterable[TrialRecord]) -> Iterable[str]:
+    """How many correct projects of each arm stand in kernels_ref already; nothing where none does."""
+    correct: dict[str, list[bool]] = {arm.id: [] for arm in run.config.arms}
+    for trial in trials:
+        if trial.grade is not None and trial.verdict is Verdict.CORRECT:
+            correct[trial.key.arm].append(trial.grade.copied)
+    if any(map(any, correct.values())):
+        labels = arm_labels(run)
+        told = (f"{labels[arm]} {sum(found)} of {len(found)}" for arm, found in correct.items())
+        yield f"{COPIED}, of the correct trials: {', '.join(told)}"

@@ -64,6 +64,14 @@ def bounds(unit: Unit, low: float | None, high: float | None) -> str:
     return f"({change(unit, low).removesuffix(' pts')}, {change(unit, high).removesuffix(' pts')})"
 
 
+def lifted(unit: Unit, value: float | None, low: float | None, high: float | None) -> str:
+    """+26 pts (+17, +35), +26 pts (no interval), or n/a once."""
+    if value is None:
+        return NOT_AVAILABLE
+    ends = "(no interval)" if low is None or high is None else bounds(unit, low, high)
+    return f"{change(unit, value)} {ends}"
+
+
 def interval(row: MetricRow) -> str:
     """The bounds of a row's lift."""
     return bounds(row.unit, row.low, row.high)
@@ -88,6 +96,8 @@ def tokens(count: float | None) -> str:
     """21300 -> 21k."""
     if count is None:
         return UNKNOWN
+    if count < 0:
+        return f"-{tokens(-count)}"
     if count < 999.5:
         return f"{count:.0f}"
     if count < 999_500:
@@ -99,6 +109,8 @@ def dollars(amount: float | None) -> str:
     """0.0314 -> $0.031."""
     if amount is None:
         return UNKNOWN
+    if amount < 0:
+        return f"-{dollars(-amount)}"
     if 0 < amount < 0.0001:
         return "<$0.0001"
     return f"${amount:.2f}" if amount >= 0.1 or amount == 0 else f"${amount:.2g}"

@@ -6,7 +6,7 @@ same words in terminal, HTML and Markdown; unknown is said, and no price where n
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from harness.report import figures as f
@@ -68,10 +68,23 @@ def _per_correct(spending: Spending) -> str | None:
         return None
     if gained <= 0.0:
         return "no additional correct kernel"
-    sure = "" if spending.extra_correct_sure else " (a gain that is not certain)"
     dollars, tokens = spending.cost_usd_per_extra_correct, spending.tokens_per_extra_correct
     if dollars is not None:
-        return f"{f.dollars(dollars)} per extra correct kernel{sure}" if dollars >= _LEAST_USD else None
+        ends = spending.cost_usd_per_extra_correct_low, spending.cost_usd_per_extra_correct_high
+        said = _ends(spending, ends, f.dollars)
+        return f"{f.dollars(dollars)} per extra correct kernel ({said})" if dollars >= _LEAST_USD else None
     if tokens is not None and tokens > 0.0:
-        return f"{f.tokens(tokens)} tokens per extra correct kernel{sure}"
+        ends = spending.tokens_per_extra_correct_low, spending.tokens_per_extra_correct_high
+        return f"{f.tokens(tokens)} tokens per extra correct kernel ({_ends(spending, ends, f.tokens)})"
     return None
+
+
+def _ends(spending: Spending, ends: tuple[float | None, float | None], worded: Callable[[float], str]) -> str:
+    """What stands in brackets behind a price: its interval, why it has none, and whether the gain is sure."""
+    low, high = ends
+    said = "no interval"
+    if spending.per_extra_correct_unbounded:
+        said = "interval not finite"
+    elif low is not None and high is not None:
+        said = f"{worded(low)}, {worded(high)}"
+    return said if spending.extra_correct_sure else f"{said}: a gain that is not certain"

@@ -25,6 +25,7 @@ from harness.report import plots
 from harness.report.clean import clean
 from harness.report.curves import fast_curve, turn_curve
 from harness.report.headline import headlines
+from harness.report.matrix import matrix_leads
 from harness.report.records import ArmSummary, Comparison, MetricRow, Summary, TaskCell
 from harness.report.typeset import typeset
 
@@ -209,6 +210,7 @@ def render_html(summary: Summary) -> str:
             question=question(summary),
             ci=f.confidence(summary.head.alpha),
             sentence=lambda comparison: sentence(comparison, f.confidence(summary.head.alpha)),
+            matrix_leads=matrix_leads(summary),
             headlines=[typeset(text) for text in headlines(summary)],
             adjusted=_adjusted,
             rate=_rate,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from harness.report import figures as f
 from harness.report.clean import clean
 from harness.report.headline import headlines
+from harness.report.matrix import matrix_leads
 from harness.report.records import Comparison, Matrix, Reading, Summary
 
 
@@ -45,7 +46,28 @@ def _comparison(summary: Summary, comparison: Comparison) -> list[str]:
         cells = [_markdown(row.label), *levels, f.interval(row), tested, holm, str(row.n_families)]
         lines.append("| " + " | ".join(cells) + " |")
     lines += ["", *(f"- {_markdown(caveat)}" for caveat in comparison.caveats), ""]
-    return [*lines, *_origin(comparison), *_turns(comparison, interval)]
+    return [*lines, *_origin(comparison), *_turns(comparison, interval), *_kernelbench(comparison, interval)]
+
+
+def _kernelbench(comparison: Comparison, interval: str) -> list[str]:
+    """Both scores side by side, over the same trials of KernelBench's problems."""
+    if not comparison.kernelbench_fast_p:
+        return []
+    lines = [
+        "fast\\_p on KernelBench's problems: ours by family on the judge's clock; theirs by its own "
+        "rules, plain means over kernels, over eager, times as the processes claim them.",
+        "",
+        f"| correct and faster than | ours, control | with | lift | {interval} | theirs, control | with |",
+        "|--:|--:|--:|--:|--:|--:|--:|",
+    ]
+    for point in comparison.kernelbench_fast_p:
+        ours, cells = point.ours, [f.NOT_AVAILABLE] * 4
+        if ours is not None:
+            cells = [f.percent(ours.control), f.percent(ours.treatment), f.change("share", ours.lift)]
+            cells.append(f.bounds("share", ours.low, ours.high))
+        cells += [f.percent(point.control), f.percent(point.treatment)]
+        lines.append("| " + " | ".join([f"{point.threshold:g}x", *cells]) + " |")
+    return [*lines, ""]
 
 
 def _origin(comparison: Comparison) -> list[str]:
@@ -88,10 +110,7 @@ def _matrix(summary: Summary, matrix: Matrix) -> list[str]:
         "|---" * (1 + len(matrix.columns)) + "|",
     ]
     for row in matrix.rows:
-        cells = [
-            f"**{c.decision}** {f.change(matrix.unit, c.lift)} {f.bounds(matrix.unit, c.low, c.high)}"
-            for c in row.cells
-        ]
+        cells = [f"**{c.decision}** {f.lifted(matrix.unit, c.lift, c.low, c.high)}" for c in row.cells]
         lines.append("| " + " | ".join([_markdown(row.model), *cells]) + " |")
     return [*lines, ""]
 
@@ -114,9 +133,11 @@ def _reading(reading: Reading) -> list[str]:
 def report_markdown(summary: Summary) -> str:
     """A short report for a pull request or an issue."""
     head, progress = summary.head, summary.progress
+    leading = summary.matrices if matrix_leads(summary) else ()
     lines = [
         f"# liftbench: {_markdown(head.run_id)}",
         "",
+        *(line for matrix in leading for line in _matrix(summary, matrix)),
         *(f"**{_markdown(text)}**  " for text in headlines(summary)),
         *([""] if summary.comparisons else []),
         f"{f.plan_line(summary)}, {_markdown(head.device)}, sandbox {_markdown(head.sandbox)}, "
@@ -130,7 +151,7 @@ def report_markdown(summary: Summary) -> str:
         *summary.warnings,
     ]
     lines += [f"- {_markdown(note)}" for note in notes if note]
-    for matrix in summary.matrices:
+    for matrix in () if leading else summary.matrices:
         lines += ["", *_matrix(summary, matrix)]
     for comparison in summary.comparisons:
         lines += ["", *_comparison(summary, comparison)]

@@ -7,8 +7,17 @@ matrix exists only where there is more than one model or more than one skill or 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
-from harness.report.records import Comparison, Matrix, MatrixCell, MatrixRow
+from harness.report.records import Comparison, Matrix, MatrixCell, MatrixRow, Summary
+
+LEADS_ABOVE: Final = 3
+"""Comparisons: with more of them nobody reads a sentence for each before the table of them all."""
+
+
+def matrix_leads(summary: Summary) -> bool:
+    """Whether the matrix stands before the headlines."""
+    return bool(summary.matrices) and len(summary.comparisons) > LEADS_ABOVE
 
 
 def _cell(comparison: Comparison) -> MatrixCell:

@@ -94,14 +94,22 @@ def fast_points(
         )
 
 
-def kernelbench_points(treatment: Sequence[Score], control: Sequence[Score]) -> Iterable[KernelBenchPoint]:
-    """fast_p of both arms by KernelBench's own rules; nothing where an arm has no problem of theirs."""
-    arms = [[s.kernelbench for s in scores if s.kernelbench is not None] for scores in (control, treatment)]
+def kernelbench_points(
+    treatment: Sequence[Score], control: Sequence[Score], confidence: float
+) -> Iterable[KernelBenchPoint]:
+    """fast_p of both arms by KernelBench's own rules, and by ours over the same trials.
+
+    Nothing where an arm has no problem of theirs.
+    """
+    arms = [[s for s in scores if s.kernelbench is not None] for scores in (control, treatment)]
     if not all(arms):
         return
-    shares = [stats.fast_p([speedup or None for speedup in arm], THRESHOLDS) for arm in arms]
+    shares = [stats.fast_p([s.kernelbench or None for s in arm], THRESHOLDS) for arm in arms]
+    ours = {point.threshold: point for point in fast_points(arms[1], arms[0], confidence)}
     for threshold, without, with_ in zip(THRESHOLDS, *shares, strict=True):
-        yield KernelBenchPoint(threshold=threshold, control=without, treatment=with_)
+        yield KernelBenchPoint(
+            threshold=threshold, control=without, treatment=with_, ours=ours.get(threshold)
+        )
 
 
 def pass_lifts(

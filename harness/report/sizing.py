@@ -1,89 +1,26 @@
-"""How large a study must be: families, tasks, replies, tokens and dollars for an effect to be found.
+"""How large a study must be: families, tasks, trials, tokens and dollars for an effect to be found.
 
-Owns: the spread that a plan rests on, and the table over families. Does not own: the formula
-(harness.stats) or options (cli/plan_command.py). Invariant: what is assumed says so; tokens and dollars
-that are unknown are None.
+Owns: the table over families. Does not own: what a plan rests on (spread.py), the formula for one comparison
+(harness.stats), simulated studies for the rest (simulation.py) or options (cli/plan_command.py). Invariant:
+what is assumed says so; tokens and dollars that are unknown are None.
 """
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from statistics import variance
+from functools import cached_property
 from typing import Final, Literal
 
 from harness import stats
-from harness.errors import UsageError
 from harness.models.prices import Price
-from harness.records import Record, RunRecord, TrialRecord
-from harness.report.detectable import ASSUMED_SD, MINIMUM_FAMILIES
-from harness.report.facts import leaked_tasks
-from harness.report.metrics import Metric, metrics_for
-from harness.report.scoring import Score, score
+from harness.records import Record
+from harness.report.detectable import least_families
+from harness.report.simulation import MOST_FAMILIES, Design, Simulation
+from harness.report.spread import Spread, Usage
 
 FAMILIES: Final = (6, 8, 10, 12, 15, 20, 25, 30, 40, 50)
-# Tokens without a run to learn them from: the mean prompt of the shipped suite, the shipped CUDA skill, and
-# the replies recorded in demo/, at 4 characters a token.
-_PROMPT_TOKENS, _SKILL_TOKENS, _REPLY_TOKENS = 1_600, 3_600, 4_500
-
-
-@dataclass(frozen=True)
-class Spread:
-    """The sd between families that a plan rests on, for tasks of so many runs."""
-
-    sd: float
-    source: str
-    noise_variance: float | None = None
-    """How much of sd^2 is chance between the runs of a task; None: unknown, so more runs change nothing."""
-    repeats: int = 1
-
-    def at(self, repeats: int) -> float:
-        """sd with another number of runs per task: only the chance between runs shrinks."""
-        if self.noise_variance is None:
-            return self.sd
-        rest = max(0.0, self.sd**2 - self.noise_variance)
-        return math.sqrt(rest + self.noise_variance * self.repeats / repeats)
-
-
-@dataclass(frozen=True)
-class Usage:
-    """Mean tokens of a trial in each arm; cost of both arms' trials together where a run knew it."""
-
-    input_tokens: tuple[float, float] | None
-    output_tokens: tuple[float, float] | None
-    pair_usd: float | None
-    source: str
-
-    @property
-    def pair_tokens(self) -> float | None:
-        """One trial in each arm."""
-        if self.input_tokens is None or self.output_tokens is None:
-            return None
-        return sum(self.input_tokens) + sum(self.output_tokens)
-
-    def priced(self, price: Price | None) -> float | None:
-        """Dollars of one trial in each arm; nothing is taken to come from a cache."""
-        if price is None:
-            return self.pair_usd
-        if self.input_tokens is None or self.output_tokens is None:
-            return None
-        fresh = sum(self.input_tokens) * price.input_usd_per_mtok
-        return (fresh + sum(self.output_tokens) * price.output_usd_per_mtok) / 1e6
-
-
-ASSUMED_USAGE: Final = Usage(
-    (_PROMPT_TOKENS, _PROMPT_TOKENS + _SKILL_TOKENS),
-    (_REPLY_TOKENS, _REPLY_TOKENS),
-    None,
-    "assumed: 1.6k of prompt, 3.6k of skill, 4.5k of reply (the demo's)",
-)
-
-
-def assumed_spread(metric: str) -> Spread:
-    """Where there is no earlier run."""
-    return Spread(ASSUMED_SD[metric], "assumed, see docs/statistics.md")
 
 
 class SizeRow(Record):
@@ -91,13 +28,17 @@ class SizeRow(Record):
 
     families: int
     tasks: int
-    replies: int
+    trials: int
+    """Of all models and arms; each is one call of a student, where it takes one turn."""
     tokens: float | None
     cost_usd: float | None
     smallest_effect: float | None
-    """Ratio - 1 or a difference of shares; None where nothing is detected."""
+    """Ratio - 1 or a difference of shares; None where nothing is detected, or where it was not looked for."""
     power: float | None
-    """For the effect that was asked for."""
+    """For the effect that was asked for, in one comparison: no other has any."""
+    power_each: float | None = None
+    power_all: float | None = None
+    """Where every comparison has the effect: one of them is found, and all are."""
 
 
 class SizePlan(Record):
@@ -108,7 +49,16 @@ class SizePlan(Record):
     """As asked: 0.15 is x1.15 in deployed, 15 points of a share."""
     power: float
     alpha: float
+    look: int | None
+    """k where alpha is 0.05 / 2^k."""
     runs: int
+    skills: int
+    models: int
+    placebo: bool
+    simulated_studies: int | None
+    """Per figure; None: the t approximation, which one comparison without a placebo has."""
+    monte_carlo_error: float | None
+    """Standard error of a simulated share at `power`."""
     sd: float
     sd_source: str
     runs_count: bool
@@ -118,7 +68,9 @@ class SizePlan(Record):
     suite_families: int
     suite_tasks: int
     needed: SizeRow | None
-    """The fewest families for the effect; None where no effect was asked for."""
+    """The families for the effect; None where no effect was asked for, or where needed_above says more."""
+    needed_above: int | None
+    """So many families are not enough, and more are not simulated."""
     asked: SizeRow | None
     """The families that were asked for."""
     suite: SizeRow
@@ -145,10 +97,13 @@ class Sizing:
     effect: float | None
     power: float
     alpha: float
+    look: int | None
     runs: int
+    design: Design
     spread: Spread
     usage: Usage
-    price: Price | None
+    prices: tuple[Price | None, ...]
+    """One per model; None: unknown, or as the earlier run paid."""
     suite_families: int
     suite_tasks: int
 
@@ -157,43 +112,93 @@ class Sizing:
         return self.spread.at(self.runs)
 
     @property
-    def _least(self) -> int:
-        return max(MINIMUM_FAMILIES, stats.fewest_families(self.alpha))
+    def _wanted(self) -> float:
+        """The effect in units of the sd; only where one was asked for."""
+        return scale(self.metric, self.effect or 0.0) / self._sd
 
-    def row(self, families: int) -> SizeRow:
-        """A study of so many families; its tasks in the shipped suite's proportion."""
+    @cached_property
+    def _simulation(self) -> Simulation:
+        return Simulation(self.design, self.alpha)
+
+    def _power(self, families: int) -> float | None:
+        if self.effect is None:
+            return None
+        if families < least_families(self.alpha):
+            return 0.0
+        if self.design.plain:
+            return stats.power_to_detect(self._wanted, 1.0, families, self.alpha)
+        return self._simulation.power(self._wanted, families)
+
+    def _smallest(self, families: int) -> float | None:
+        if families < least_families(self.alpha):
+            return None
+        if self.design.plain:
+            return stats.smallest_effect(self._sd, families, self.power, self.alpha)
+        found = self._simulation.smallest_effect(families, self.power)
+        return None if found is None else self._sd * found
+
+    def _needed(self) -> int | None:
+        """Raises nothing; None where more than MOST_FAMILIES are needed."""
+        if self.design.plain:
+            count = stats.units_needed(self._wanted, 1.0, self.power, self.alpha)
+            return max(least_families(self.alpha), count)
+        return self._simulation.families_needed(self._wanted, self.power)
+
+    def row(self, families: int, *, finds: bool = True, everywhere: bool = False) -> SizeRow:
+        """A study of so many families; its tasks in the shipped suite's proportion.
+
+        finds: look for the smallest effect; everywhere: the chances where every comparison has the effect.
+        """
         tasks = round(families * self.suite_tasks / self.suite_families)
-        pairs = tasks * self.runs
-        tokens, dollars = self.usage.pair_tokens, self.usage.priced(self.price)
-        enough = families >= self._least
-        smallest = stats.smallest_effect(self._sd, families, self.power, self.alpha) if enough else None
-        power = None
-        if self.effect is not None:
-            wanted = scale(self.metric, self.effect)
-            power = stats.power_to_detect(wanted, self._sd, families, self.alpha) if enough else 0.0
+        without = tasks * self.runs
+        with_ = without * self.design.skills * (2 if self.design.placebo else 1)
+        tokens = self.usage.tokens(without, with_)
+        dollars = [self.usage.dollars(without, with_, price) for price in self.prices]
+        known = [amount for amount in dollars if amount is not None]
+        both = None
+        if everywhere and self.effect is not None and self.design.comparisons > 1:
+            both = self._simulation.everywhere(self._wanted, families)
         return SizeRow(
             families=families,
             tasks=tasks,
-            replies=2 * pairs,
-            tokens=None if tokens is None else pairs * tokens,
-            cost_usd=None if dollars is None else pairs * dollars,
-            smallest_effect=shown(self.metric, smallest),
-            power=power,
+            trials=(without + with_) * self.design.models,
+            tokens=None if tokens is None else tokens * self.design.models,
+            cost_usd=math.fsum(known) if len(known) == len(dollars) else None,
+            smallest_effect=shown(self.metric, self._smallest(families)) if finds else None,
+            power=self._power(families),
+            power_each=None if both is None else both.each,
+            power_all=None if both is None else both.all,
         )
 
-    def plan(self, families: int | None) -> SizePlan:
-        """The whole plan; families: how many are at hand, where the user said."""
+    def plan(self, families: int | None, progress: Callable[[str], None] = lambda _: None) -> SizePlan:
+        """The whole plan; families: how many are at hand, where the user said; progress: what is next."""
+        plain = self.design.plain
         needed = None
         if self.effect is not None:
-            wanted = scale(self.metric, self.effect)
-            count = stats.units_needed(wanted, self._sd, self.power, self.alpha)
-            needed = self.row(max(self._least, count))
+            progress("families needed")
+            needed = self._needed()
+        progress(f"{self.suite_families} families, the tasks here")
+        suite = self.row(self.suite_families, everywhere=True)
+        asked = None
+        if families is not None:
+            progress(f"{families} families, as asked")
+            asked = self.row(families, everywhere=True)
+        rows = []
+        for count in FAMILIES:
+            progress(f"{count} families")
+            rows.append(self.row(count, finds=plain or self.effect is None))
         return SizePlan(
             metric=self.metric,
             effect=self.effect,
             power=self.power,
             alpha=self.alpha,
+            look=self.look,
             runs=self.runs,
+            skills=self.design.skills,
+            models=self.design.models,
+            placebo=self.design.placebo,
+            simulated_studies=None if plain else self._simulation.studies,
+            monte_carlo_error=None if plain else self._simulation.error(self.power),
             sd=self._sd,
             sd_source=self.spread.source,
             runs_count=self.spread.noise_variance is not None,
@@ -201,96 +206,9 @@ class Sizing:
             tasks_per_family=self.suite_tasks / self.suite_families,
             suite_families=self.suite_families,
             suite_tasks=self.suite_tasks,
-            needed=needed,
-            asked=None if families is None else self.row(families),
-            suite=self.row(self.suite_families),
-            rows=tuple(self.row(count) for count in FAMILIES),
+            needed=None if needed is None else self.row(needed, finds=plain, everywhere=True),
+            needed_above=MOST_FAMILIES if self.effect is not None and needed is None else None,
+            asked=asked,
+            suite=suite,
+            rows=tuple(rows),
         )
-
-
-def _scores(run: RunRecord, trials: Sequence[TrialRecord]) -> dict[tuple[str, str], list[Score]]:
-    leaked = leaked_tasks(run)
-    found: dict[tuple[str, str], list[Score]] = defaultdict(list)
-    for trial in trials:
-        known = trial.key.task in run.lock.families and trial.key.task not in leaked
-        if known and (made := score(trial, run.lock.families)):
-            found[made.model, made.arm].append(made)
-    return found
-
-
-def _contrasts(
-    run: RunRecord, scores: Mapping[tuple[str, str], list[Score]]
-) -> Iterable[tuple[list[Score], list[Score]]]:
-    """Treatment and control scores, by model and skill."""
-    for model in run.config.models:
-        for treatment in run.config.arms:
-            for control in run.config.arms:
-                if (treatment.kind, control.kind) == ("with_skill", "without_skill"):
-                    yield scores.get((model.name, treatment.id), []), scores.get((model.name, control.id), [])
-
-
-def spread_of(run: RunRecord, trials: Sequence[TrialRecord], metric: str) -> Spread:
-    """The sd between families that a run showed, pooled over models and skills.
-
-    Raises UsageError where it shows none.
-    """
-    chosen = next(m for m in metrics_for(1) if m.name == metric)
-    variances: list[float] = []
-    noises: list[float | None] = []
-    for treatment, control in _contrasts(run, _scores(run, trials)):
-        lift = chosen.lift(treatment, control, tested=False)
-        if lift.interval is not None:
-            variances.append(variance(difference for _, difference in lift.per_family))
-            noises.append(_noise(chosen, treatment, control))
-    if not variances:
-        raise UsageError(
-            f"run {run.run_id} shows no spread of {metric} between families: it needs two families or more, "
-            f"measured with and without a skill; name another run, or give --sd"
-        )
-    known = [noise for noise in noises if noise is not None]
-    noise = math.fsum(known) / len(known) if len(known) == len(noises) else None
-    sd = math.sqrt(math.fsum(variances) / len(variances))
-    return Spread(sd, f"seen between the families of {run.run_id}", noise, run.config.repeats)
-
-
-def _noise(metric: Metric, treatment: Sequence[Score], control: Sequence[Score]) -> float | None:
-    """Variance of a family's difference that comes from chance between runs; None with single runs."""
-    tasks: dict[tuple[str, str], list[list[float]]] = defaultdict(lambda: [[], []])
-    for side, scores in enumerate((treatment, control)):
-        for family, task, value in metric.values(scores):
-            tasks[family, task][side].append(value)
-    families: dict[str, list[float]] = defaultdict(list)
-    for (family, _), sides in tasks.items():
-        if not all(sides):
-            continue
-        if any(len(values) < 2 for values in sides):
-            return None
-        families[family].append(sum(variance(values) / len(values) for values in sides))
-    if not families:
-        return None
-    return math.fsum(math.fsum(v) / len(v) ** 2 for v in families.values()) / len(families)
-
-
-def usage_of_run(run: RunRecord, trials: Sequence[TrialRecord]) -> Usage:
-    """Mean tokens and dollars of a trial without and with a skill, as a run spent them."""
-    kinds = {arm.id: arm.kind for arm in run.config.arms}
-    sides: list[list[Score]] = [[], []]
-    for (_, arm), scores in _scores(run, trials).items():
-        if kinds.get(arm) in ("without_skill", "with_skill"):
-            sides[kinds[arm] == "with_skill"] += scores
-
-    def mean(values: Sequence[float | None]) -> float | None:
-        known = [value for value in values if value is not None]
-        return math.fsum(known) / len(known) if values and len(known) == len(values) else None
-
-    def both(values: Sequence[float | None]) -> tuple[float, float] | None:
-        first, second = values
-        return None if first is None or second is None else (first, second)
-
-    dollars = both([mean([s.usage.cost_usd for s in side]) for side in sides])
-    return Usage(
-        both([mean([s.usage.input_tokens for s in side]) for side in sides]),
-        both([mean([s.usage.output_tokens for s in side]) for side in sides]),
-        None if dollars is None else sum(dollars),
-        f"as in {run.run_id}",
-    )

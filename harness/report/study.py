@@ -13,7 +13,7 @@ from typing import Final
 
 from harness import stats
 from harness.records import Arm, RunConfig
-from harness.report.detectable import MINIMUM_FAMILIES
+from harness.report.detectable import least_families
 from harness.report.metrics import Metric, metrics_for
 from harness.report.records import ArmSummary, Gap
 from harness.report.scoring import Score
@@ -50,7 +50,7 @@ class Study:
     @property
     def minimum_families(self) -> int:
         """Below, the decision is inconclusive: too few to infer, or too few for p to fall below alpha."""
-        return max(MINIMUM_FAMILIES, stats.fewest_families(self.config.alpha))
+        return least_families(self.config.alpha)
 
     @property
     def metrics(self) -> tuple[Metric, ...]:

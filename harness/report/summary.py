@@ -16,7 +16,14 @@ from harness.records import Grade, RunRecord, TrialRecord
 from harness.report.arms import arm_labels, arm_summary
 from harness.report.comparisons import comparisons
 from harness.report.detectable import detectable as detectable
-from harness.report.facts import head_of, leaked_tasks, replies_of, timings_of, warnings_of
+from harness.report.facts import (
+    copied_warning,
+    head_of,
+    leaked_tasks,
+    replies_of,
+    timings_of,
+    warnings_of,
+)
 from harness.report.matrix import matrices
 from harness.report.reading import reading
 from harness.report.records import ArmSummary, Gap, Progress, Reading, Summary
@@ -143,7 +150,7 @@ def summarise(run: RunRecord, trials: Sequence[TrialRecord], families: Mapping[s
         detectable=detectable(
             config.metric, len({families[t] for t in config.tasks if t not in leaked}), config.alpha
         ),
-        warnings=tuple(warnings_of(head, progress, replies, grades)),
+        warnings=(*warnings_of(head, progress, replies, grades), *copied_warning(run, finished)),
         arms=tuple(study.summaries.values()),
         comparisons=compared,
         matrices=tuple(matrices(compared)),

@@ -14,8 +14,9 @@ from rich.console import Console
 from rich.text import Text
 
 from harness.report import figures as f
-from harness.report.details import Line, details, whole_run, wrapped
+from harness.report.details import Line, decisions, details, whole_run, wrapped
 from harness.report.headline import headline
+from harness.report.matrix import matrix_leads
 from harness.report.records import ArmSummary, Comparison, MetricRow, Summary
 
 _GAP: Final = "   "
@@ -173,8 +174,11 @@ def _notes(summary: Summary) -> Iterable[Line]:
 
 def summary_lines(summary: Summary, width: int) -> Iterable[Line]:
     """The text report as lines with styles, wrapped to width columns."""
+    leads = matrix_leads(summary)
+    if leads:
+        yield from decisions(summary, width)
     for index, comparison in enumerate(summary.comparisons):
-        if index:
+        if index or leads:
             yield "", ""
         yield from _block(summary, comparison, width)
     if not summary.comparisons:

@@ -78,14 +78,14 @@ def trial_row(trial: TrialRecord, families: Mapping[str, str]) -> TrialRow:
 
 
 def _flags(grade: Grade | None) -> tuple[str, ...]:
-    """What stands beside a result: of the library's calls, then of the clock."""
+    """What stands beside a result: of its work and its source, then of the clock."""
     if grade is None:
         return ()
     return tuple(clean(flag) for flag in (*grade.flags, *(grade.timing.flags if grade.timing else ())))
 
 
 def _calls(grade: Grade | None) -> tuple[str, ...]:
-    if grade is None or not grade.flags or grade.build is None or grade.build.calls is None:
+    if grade is None or not grade.flags_of_work or grade.build is None or grade.build.calls is None:
         return ()
     return tuple(clean(name) for name in grade.build.calls.borrowed)
 

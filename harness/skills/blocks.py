@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
 
-from harness.project import fenced_blocks, unsafe_path
+from harness.project import Block, fenced_blocks, unsafe_path
 from harness.records import Project, ProjectFile
 
 _PATH = re.compile(r"(?:path=)?(?P<path>[\w.+-]+(?:/[\w.+-]+)*\.\w+)")
@@ -50,6 +50,8 @@ class CodeBlock:
     text: str
     fragment: bool = False
     """The author says that it is not whole."""
+    unclosed: str | None = None
+    """How it shows that a fence is missing; None where it is closed."""
 
     @property
     def text_line(self) -> int:
@@ -88,8 +90,15 @@ def code_blocks(file: str, markdown: str) -> list[CodeBlock]:
             path = None
         lowered = language.lower()
         language = _LANGUAGES.get(lowered, lowered)
-        found.append(CodeBlock(file, block.line, language, path, block.text, _FRAGMENT in rest))
+        unclosed = _unclosed(block)
+        found.append(CodeBlock(file, block.line, language, path, block.text, _FRAGMENT in rest, unclosed))
     return found
+
+
+def _unclosed(block: Block) -> str | None:
+    if block.inner is not None:
+        return f"another one begins in line {block.inner}"
+    return None if block.closed else "it runs to the end of the file"
 
 
 def code_file(name: str, text: str) -> CodeBlock | None:

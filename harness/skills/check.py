@@ -134,7 +134,7 @@ class _Code:
 
     def judge(self, build: Build | None, progress: Callable[[int, int], None]) -> list[SkillFinding]:
         """Parse, then build what there is to build, as many at once as there are cores."""
-        found = list(self._parsed())
+        found = [*self._unclosed(), *self._parsed()]
         in_projects = {block for shown in self.shown for block in shown.blocks}
         pieces = [b for b in self.blocks if is_compiled(b) and b not in in_projects]
         self.outcomes |= {block: "not_built" for block in self.blocks if is_compiled(block)}
@@ -169,6 +169,16 @@ class _Code:
 
     def _compiled(self, block: CodeBlock, build: Build) -> Tried:
         return compile_block(block, self.companions.get(block.file, {}), build)
+
+    def _unclosed(self) -> Iterator[SkillFinding]:
+        """A fence that is not closed takes what follows for code, whatever its language."""
+        for block in self.blocks:
+            if block.unclosed is not None:
+                message = (
+                    f"this code block is not closed ({block.unclosed}), so what follows is code to a reader: "
+                    "end it with a line of as many marks (``` or ~~~) as it begins with"
+                )
+                yield error(block.file, block.line, message)
 
     def _parsed(self) -> Iterator[SkillFinding]:
         tomls = {shown.build_toml for shown in self.shown}

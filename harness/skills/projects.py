@@ -14,7 +14,7 @@ from harness.outcome import Cause
 from harness.records import BuildResult, Record, Target
 from harness.skills.blocks import CodeBlock, ShownProject
 from harness.skills.compiling import Build
-from harness.skills.findings import SkillFinding, error
+from harness.skills.findings import SkillFinding, error, warning
 from harness.skills.fragments import is_compiled
 from harness.skills.parsing import whole_build_toml
 
@@ -59,6 +59,7 @@ def build_shown(shown: ShownProject, build: Build | None) -> BuiltProject:
         for where, finding in _faults(shown, result):
             findings.append(finding)
             failed |= sources if where is None else {where}
+    findings += dict.fromkeys(one for result in results for one in _binding(shown, result))
     unavailable = tuple(r.finding.message for r in results if r.finding and r.finding.cause in _OURS)
     whole = bool(results) and not unavailable and not failed
     report = ShownProjectReport(
@@ -72,6 +73,15 @@ def build_shown(shown: ShownProject, build: Build | None) -> BuiltProject:
     return BuiltProject(
         report, findings, sources if whole else frozenset(), frozenset(failed) & sources, unavailable
     )
+
+
+def _binding(shown: ShownProject, result: BuildResult) -> Iterator[SkillFinding]:
+    """What compiles but gives an operator other numbers, at its line of the skill."""
+    for one in result.binding_warnings:
+        for block in shown.blocks:
+            line, _, message = one.removeprefix(f"{block.path}:").partition(": ")
+            if block.path is not None and one.startswith(f"{block.path}:") and line.isdecimal():
+                yield warning(block.file, block.line + int(line), message)
 
 
 _OURS = frozenset({Cause.NO_TOOLCHAIN})

@@ -5,6 +5,7 @@ of tables. Invariant: pure and deterministic; a result that cannot be computed i
 and never a zero-width interval; bad input is a ValueError.
 """
 
+from harness.stats.fieller import PairedRatio, paired_ratio
 from harness.stats.lift import Lift, Observation, deployed, paired_lift
 from harness.stats.means import (
     Estimate,
@@ -24,12 +25,14 @@ from harness.stats.power import (
     units_needed,
 )
 from harness.stats.rates import fast_p, fisher_exact, holm, pass_at_k, pass_hat_k, wilson
+from harness.stats.studies import lifts_of_studies
 
 __all__ = [
     "Estimate",
     "Interval",
     "Lift",
     "Observation",
+    "PairedRatio",
     "RatioEstimate",
     "deployed",
     "fast_p",
@@ -37,12 +40,14 @@ __all__ = [
     "fisher_exact",
     "geometric_mean",
     "holm",
+    "lifts_of_studies",
     "log_ratio_interval",
     "mean_interval",
     "median_half_width",
     "median_iqr",
     "minimum_detectable_ratio",
     "paired_lift",
+    "paired_ratio",
     "pass_at_k",
     "pass_hat_k",
     "power_to_detect",

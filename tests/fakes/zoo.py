@@ -19,8 +19,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from harness.catalogue import LoadedTask
 from harness.grade import Grader
 from harness.judge.physics import ABOVE, SUSPICIOUS
-from harness.outcome import POLICY, Cause, Verdict
+from harness.outcome import POLICY, Cause, Stage, Verdict
 from harness.records import Grade
+from harness.records.provenance import COPIED
 from tests.fakes.overlays import ZOO, overlaid, throw_away_task, zoo_project
 from tests.fakes.processes import processes_naming
 
@@ -58,8 +59,10 @@ class Row(BaseModel):
     cause: Cause
     message: str
     """A fragment of the finding's message: the intended reason."""
+    stage: Stage | None = None
+    """Where the verdict must fall, where that is part of the reason."""
     flag: str | None = None
-    """A flag that the timing must have."""
+    """A flag that the timing must have, or `copied from kernels_ref` of the grade itself."""
     most_speedup: Annotated[float, Field(gt=1.0)] | None = None
     """How many times the score of its honest base it may reach."""
     diagnostic: tuple[str | int, ...] | None = None
@@ -86,6 +89,11 @@ class Row(BaseModel):
     def expected_on(self, sandbox: str) -> bool:
         """Whether it must hold on that sandbox."""
         return STRENGTH.index(sandbox) >= STRENGTH.index(self.holds_on)  # type: ignore[arg-type]
+
+    @property
+    def timed(self) -> bool:
+        """Whether it is judged by what a clock says: other work would disturb it."""
+        return not self.gpu and (self.verdict is Verdict.CORRECT or self.cause is Cause.CLOCK)
 
     @property
     def loaded_task(self) -> LoadedTask:
@@ -197,7 +205,7 @@ def _score(grade: Grade) -> float:
 
 
 def _differences(wanted: Row, grade: Grade) -> list[str]:
-    """In verdict, cause, message and diagnostics: noise is no excuse for these."""
+    """In verdict, cause, message, diagnostics and provenance: noise is no excuse for these."""
     found: list[str] = []
     if wanted.most_speedup is not None and grade.finding.cause is Cause.CLOCK:
         return []  # condemned where it need only be pointless: it gains nothing either way
@@ -207,11 +215,16 @@ def _differences(wanted: Row, grade: Grade) -> list[str]:
         )
     elif wanted.message not in grade.finding.message:
         found.append(f"another reason: {grade.finding.message!r} lacks {wanted.message!r}")
+    elif wanted.stage is not None and grade.stage is not wanted.stage:
+        found.append(f"at the stage {grade.stage} ({grade.finding.message}), expected {wanted.stage}")
     if wanted.diagnostic is not None:
         said = () if grade.build is None else grade.build.diagnostics
         listed = [tuple(v for v in (one.kind, one.file, one.line) if v is not None) for one in said]
         if listed != [wanted.diagnostic]:
             found.append(f"diagnostics {listed}, expected {wanted.diagnostic}")
+    copied = wanted.flag == COPIED
+    if grade.copied != copied:
+        found.append(f"{'not flagged' if copied else 'flagged'} {COPIED}")
     return found
 
 
@@ -229,6 +242,6 @@ def _doubts(wanted: Row, grade: Grade) -> list[str]:
     flags = set() if grade.timing is None else set(grade.timing.flags)
     if wanted.kind == "honest":
         return [f"flagged {flag}" for flag in sorted(flags & CHEAT_FLAGS)]
-    if wanted.flag is not None and wanted.flag not in flags:
+    if wanted.flag not in {None, COPIED, *flags}:
         return [f"not flagged {wanted.flag}"]
     return []

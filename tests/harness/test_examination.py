@@ -63,8 +63,11 @@ def test_flags_of_all_kinds_stand_together() -> None:
     )
     clean = SanitizerRun(tool="memcheck", status="clean", total=0)
     seen = Seen(evidence, (clean, found))
-    assert flags_beside(None, SCALE.task, seen) == ("dispatches PyTorch operators", "racecheck findings")
-    assert flags_beside(None, SCALE.task, Seen()) == ()
+    assert flags_beside(None, SCALE.task, seen, None) == (
+        "dispatches PyTorch operators",
+        "racecheck findings",
+    )
+    assert flags_beside(None, SCALE.task, Seen(), None) == ()
 
 
 def test_a_flag_of_the_library_and_of_the_trace_stands_there_once() -> None:
@@ -80,7 +83,7 @@ def test_a_flag_of_the_library_and_of_the_trace_stands_there_once() -> None:
         calls=BinaryCalls(system=("dlopen",)),
     )
     seen = Seen(Evidence(workload="w", dtype="float32", operators=(), loads=("ctypes: libm.so.6",)))
-    assert flags_beside(build, SCALE.task, seen) == ("loads code at run time",)
+    assert flags_beside(build, SCALE.task, seen, None) == ("loads code at run time",)
 
 
 def test_tools_that_were_not_reached_say_so() -> None:

@@ -25,6 +25,7 @@ from harness.records import (
     WorkloadCheck,
     WorkloadTiming,
 )
+from harness.records.provenance import COPIED
 from harness.skills.spec import estimate_tokens
 
 TASK = select_tasks(["l1/softmax"])[0].task
@@ -341,3 +342,38 @@ def test_flags_are_told() -> None:
         update={"flags": ("calls a library",)}
     )
     assert "Noted beside the result: calls a library." in told(given)
+
+
+def test_where_its_source_stands_is_not_told() -> None:
+    """A flag that a student could rename away is for readers of the result."""
+    ratio = Ratio(value=1.2, low=1.1, high=1.3, n=9)
+    copied = correct(ratio).model_copy(update={"flags": (COPIED,)})
+    assert told(copied) == told(correct(ratio))
+    both = correct(ratio).model_copy(update={"flags": ("calls a library", COPIED)})
+    assert "Noted beside the result: calls a library." in told(both) and COPIED not in told(both)
+
+
+WARNED = "torch-ext/torch_binding.cpp:7: parameter 2 of `f`, `float` in the schema, is `float a`: garbage"
+
+
+@pytest.mark.parametrize(
+    "cause", [Cause.WRONG_VALUES, Cause.PASSED, Cause.NO_CUDA_DEVICE, Cause.OP_RAISED, Cause.CLOCK]
+)
+def test_a_binding_that_changes_numbers_is_told_with_every_verdict(cause: Cause) -> None:
+    """At its line, and nothing else changes; other warnings are not told, and a cheat is told nothing."""
+    notes = build(warnings=("torch is CPU-only",))
+    warned = build(warnings=("torch is CPU-only", f"binding: {WARNED}"))
+    check = CheckResult(workloads=(case(),), finding=None) if cause is Cause.PASSED else None
+    before, same, told = (
+        feedback(grade(cause, check=check, build=made), TASK, "cpu", 0, 2)
+        for made in (build(), notes, warned)
+    )
+    assert same == before
+    if cause is Cause.CLOCK:
+        assert told == before
+    else:
+        assert f"The binding compiles, but gives the operator other numbers:\n\n> {WARNED}\n" in told
+        assert (
+            told.replace(f"The binding compiles, but gives the operator other numbers:\n\n> {WARNED}\n\n", "")
+            == before
+        )

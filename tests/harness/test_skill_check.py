@@ -201,3 +201,27 @@ def test_the_shipped_skill_advises_only_flags_that_we_pass_on() -> None:
     named = set(re.findall(r"(?<![\w-])-[fm][a-z][a-z0-9-]+", text)) - {"-march"}
     assert named == advised
     assert allow_cxx(sorted(named)).refused is None
+
+
+@pytest.mark.parametrize(
+    ("body", "line", "said"),
+    [
+        ("```bash\nmake\n", 5, "it runs to the end of the file"),
+        ("text\n~~~~\nx\n~~~\n", 6, "it runs to the end of the file"),
+        ("```bash\nmake\n\nProse.\n```text\ny\n```\n", 5, "another one begins in line 9"),
+    ],
+)
+def test_a_fence_that_is_not_closed_is_an_error_at_its_line(
+    tmp_path: Path, body: str, line: int, said: str
+) -> None:
+    """Also where a later block's end closes it, and in languages that nobody reads."""
+    report = check_skill(make_skill(tmp_path, body))
+    assert [(f.file, f.line, f.severity) for f in report.findings] == [("SKILL.md", line, "error")]
+    assert "not closed" in report.findings[0].message and said in report.findings[0].message
+    assert not report.ok
+
+
+def test_a_longer_fence_may_show_a_whole_block(tmp_path: Path) -> None:
+    """Four marks around three: nothing is missing."""
+    report = check_skill(make_skill(tmp_path, "````markdown\n```python\nx = 1\n```\n````\n"))
+    assert faults(report) == []

@@ -329,6 +329,25 @@ def test_an_error_in_a_shown_project_stands_at_its_line(tmp_path: Path) -> None:
     assert str(found) == "SKILL.md:7: error: the project shown here does not build for cuda: bad"
 
 
+def test_a_binding_that_changes_numbers_is_a_warning_at_its_line(tmp_path: Path) -> None:
+    """Once, though both targets say it; the code counts as built."""
+    toml = (
+        '[general]\nname = "my-op"\nversion = 1\nedition = 5\nlicense = "MIT"\nbackends = ["cpu", "cuda"]\n'
+        '[torch]\nsrc = ["b.cpp"]\n[kernel.a]\nbackend = "cuda"\ndepends = ["torch"]\nsrc = ["a.cu"]\n'
+    )
+
+    def builder(project: Project, target: Target) -> BuildResult:
+        return result(target).model_copy(
+            update={"warnings": ("a note", "binding: b.cpp:2: parameter 2 is wrong")}
+        )
+
+    body = f"```cpp b.cpp\n\nvoid f(float a);\n```\n```toml build.toml\n{toml}```\n"
+    report = check_skill(make_skill(tmp_path, body), build=builder)
+    (found,) = report.findings
+    assert str(found) == "SKILL.md:7: warning: parameter 2 is wrong"
+    assert report.code["cpp"] == CodeCounts(built=1)
+
+
 def test_the_word_fragment_is_no_path() -> None:
     """It may stand beside a path, in any order after the language."""
     blocks = code_blocks("a.md", "```cuda fragment\n```\n```cpp a/b.cpp fragment\n```\n```cpp\n```\n")

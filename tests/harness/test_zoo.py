@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import itertools
 import re
+import socket
 from pathlib import Path
 
 import pytest
+from _pytest.mark.structures import ParameterSet
 
 from harness.builder.build import build
 from harness.builder.toolchain import Toolchain
 from harness.catalogue import LoadedTask
 from harness.grade import Grader
-from harness.outcome import Cause
+from harness.outcome import Cause, Stage
 from harness.records import Finding, Grade, Project, Ratio, TimingResult
+from harness.records.provenance import COPIED
 from sandboxes.tracking import TrackingSandbox
 from tests.fakes.overlays import ZOO, overlaid, zoo_project
 from tests.fakes.zoo import STRENGTH, HonestScores, Row, Seen, row, row_names, try_row
+from tests.zoo.exploits import UNTRIED, contradictions, numbers
 
 NAMES = row_names()
 _SCALE = {"name": "x", "why": "a reason of some length", "cause": "passed", "message": ""}
@@ -28,8 +32,13 @@ def honest(grader: Grader) -> HonestScores:
     return HonestScores(grader)
 
 
+def graded(name: str) -> ParameterSet:
+    """The row; where its timing is judged too, nothing else may run."""
+    return pytest.param(name, marks=pytest.mark.alone if row(name).timed else ())
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [graded(name) for name in NAMES])
 def test_project_of_the_zoo(name: str, grader: Grader, honest: HonestScores) -> None:
     """Verdict, cause and flags are those of zoo.toml, the message names the reason, and no process stays."""
     wanted = row(name)
@@ -73,6 +82,49 @@ def test_zoo_is_complete() -> None:
     assert {name for name in folders if not re.fullmatch(r"base(_\w+)?", name)} == set(NAMES)
 
 
+def test_every_known_exploit_has_a_project_or_a_reason() -> None:
+    """The catalogue's numbers, the rows' `exploit` keys and the reasons for gaps fit together."""
+    assert contradictions(map(row, NAMES)) == []
+
+
+def test_gaps_in_the_catalogue_are_told() -> None:
+    """A number without a project, one that has both project and reason, and numbers that do not exist."""
+    rows = list(map(row, NAMES))
+    without = [one for one in rows if "B9" not in numbers(one)]
+    assert contradictions(without) == ["B9: no project tries it: add one, or a reason to UNTRIED"]
+    (said,) = contradictions(rows, {**UNTRIED, "B9": "a reason"})
+    assert said.startswith("B9: ") and "tries it now" in said
+    (said,) = contradictions(rows, {**UNTRIED, "B15": "a reason"})
+    assert said.startswith("B15: a reason is given")
+    (said,) = contradictions([*rows, wants("fetches_answers", exploit="C6, C10")])
+    assert said == "C10: fetches_answers names it, and the catalogue has no such number"
+
+
+def test_no_project_names_a_real_host() -> None:
+    """The only address is of TEST-NET-1, where only a route is asked for, and there are no URLs."""
+    named = {
+        found.group()
+        for name in NAMES
+        for file in zoo_project(name).files
+        for found in re.finditer(r"\b\d{1,3}(\.\d{1,3}){3}\b|https?://\S+", file.text)
+    }
+    assert named == {"192.0.2.80"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["fetches_answers", "fetches_at_import", "fetches_while_building"])
+def test_nothing_but_the_network_stops_those_who_fetch(name: str, grader: Grader) -> None:
+    """On `local`, where the network is the host's, they find the way that other sandboxes close."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asks:
+        try:
+            asks.connect(("192.0.2.80", 443))  # sends nothing
+        except OSError as error:
+            pytest.skip(f"this machine has no network of its own: {error}")
+    finding = grader.grade(zoo_project(name), row(name).loaded_task).finding
+    assert finding.cause is row(name).cause
+    assert "OPEN: there is a way to 192.0.2.80" in finding.message
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -106,9 +158,15 @@ class FakeGrader:
     """Gives every project of the zoo the same grade, and the bases theirs."""
 
     def __init__(
-        self, cause: Cause, *flags: str, score: float | tuple[float, ...] = 1.0, honest: float = 1.0
+        self,
+        cause: Cause,
+        *flags: str,
+        score: float | tuple[float, ...] = 1.0,
+        honest: float = 1.0,
+        stage: Stage = Stage.TIME,
+        beside: tuple[str, ...] = (),
     ) -> None:
-        self.graded = 0
+        self.graded, self._stage, self._beside = 0, stage, beside
         self._cause, self._flags, self._honest = cause, flags, honest
         self._scores = itertools.cycle(score if isinstance(score, tuple) else (score,))
 
@@ -121,7 +179,14 @@ class FakeGrader:
             flags=self._flags, speedup=Ratio(value=value, low=None, high=None, n=1)
         )
         finding = Finding(cause=self._cause, message="said")
-        return Grade.model_construct(verdict=finding.verdict, finding=finding, timing=timing, build=None)
+        return Grade.model_construct(
+            verdict=finding.verdict,
+            finding=finding,
+            timing=timing,
+            build=None,
+            stage=self._stage,
+            flags=self._beside,
+        )
 
 
 def tried(wanted: Row, grader: FakeGrader) -> Seen:
@@ -151,6 +216,23 @@ def test_a_verdict_for_another_reason_is_open() -> None:
     assert tried(wanted, FakeGrader(Cause.NONDETERMINISTIC)).wrong
     assert tried(wanted, FakeGrader(Cause.WRONG_VALUES)).wrong  # its message lacks the reason
     assert tried(wants("replays_first_output"), FakeGrader(Cause.WRONG_VALUES)).wrong == ()
+
+
+def test_a_verdict_at_another_stage_is_open() -> None:
+    """Where a row says at which stage it must fall, an earlier one is another reason."""
+    wanted = wants("cheap_at_sizes_called_often")
+    assert tried(wanted, FakeGrader(Cause.WRONG_VALUES, stage=Stage.TIME)).wrong == ()
+    (said,) = tried(wanted, FakeGrader(Cause.WRONG_VALUES, stage=Stage.CHECK)).wrong
+    assert said == "at the stage check (said), expected time"
+
+
+def test_a_copy_is_flagged_and_nothing_else_is() -> None:
+    """That flag is the grade's own, and the judge's clock has no part in it: noise is no excuse."""
+    wanted = wants("pastes_an_expert")
+    assert tried(wanted, FakeGrader(Cause.PASSED, beside=(COPIED,))).wrong == ()
+    assert tried(wanted, FakeGrader(Cause.PASSED, "noisy host")).wrong == (f"not flagged {COPIED}",)
+    honest = wants("honest_kahan")
+    assert tried(honest, FakeGrader(Cause.PASSED, beside=(COPIED,))).wrong == (f"flagged {COPIED}",)
 
 
 def test_a_score_is_held_against_the_honest_base() -> None:

@@ -8,6 +8,7 @@ from harness.outcome import Stage
 from harness.records import Finding, Grade
 from tests.fakes.zoo import Row, Seen, row, row_names
 from tests.sandbox.report import DOCUMENT
+from tests.zoo.exploits import EXPLOITS, UNTRIED
 from tests.zoo.regions import REGIONS, carried_over, region, with_region
 from tests.zoo.tables import Column, Failed, disagreements, tables
 
@@ -86,6 +87,21 @@ def test_rows_that_did_not_hold_are_open() -> None:
     assert [line.split(":")[0] for line in disagreements(shown, rows)] == ["caught", "honest"]
 
 
+def test_every_known_exploit_is_shown() -> None:
+    """With the number of its projects, or with the reason why there are none."""
+    shown = text(column())
+    assert f"| A4 | {EXPLOITS['A4']} | 1 |" in shown
+    assert f"| A9 | {EXPLOITS['A9']} | 1 (1 for a GPU) |" in shown
+    assert all(f"| {number} | {EXPLOITS[number]} | none: {why} |" in shown for number, why in UNTRIED.items())
+
+
+def test_an_exploit_that_changed_is_told() -> None:
+    """A document whose table of exploits was written for other projects."""
+    rows = [made(name) for name in ROWS]
+    (said,) = disagreements(text(column()).replace(f"| {EXPLOITS['A4']} | 1 |", "| older | 1 |"), rows)
+    assert said == "known exploits: projects or reasons have changed since: run `make zoo`"
+
+
 def test_what_a_noisy_host_left_open_is_neither_held_nor_open() -> None:
     """It stands apart, in the count and in its row."""
     shown = text(column(bounded=seen("bounded", gain=1.9, unjudged=("noisy host: scores 1.9",))))
@@ -95,7 +111,7 @@ def test_what_a_noisy_host_left_open_is_neither_held_nor_open() -> None:
 
 def test_nothing_that_a_project_said_gets_into_the_document() -> None:
     """Messages may hold markup; only verdicts and causes are shown."""
-    assert "script" not in text(column(caught=seen("caught", "<script>")))
+    assert "<script>" not in text(column(caught=seen("caught", "<script>")))
 
 
 def test_a_sandbox_that_is_not_there_is_not_measured() -> None:
@@ -109,9 +125,9 @@ def test_a_row_that_changed_or_is_missing_is_told() -> None:
     rows = [made(name) for name in ROWS]
     assert disagreements(text(column()), rows) == []
     changed = rows[0].model_copy(update={"why": "another reason altogether"})
-    (said,) = disagreements(text(column()), [changed])
-    assert "has changed" in said
-    (said,) = disagreements(text(column()), [rows[0].model_copy(update={"name": "new"})])
+    (said,) = disagreements(text(column()), [changed, *rows[1:]])
+    assert "its zoo.toml has changed" in said
+    (said,) = disagreements(text(column()), [rows[0].model_copy(update={"name": "new"}), *rows[1:]])
     assert "not in the document" in said
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from tests.fakes.zoo import Row, Seen
+from tests.zoo.exploits import exploit_table
 
 HELD, OPEN, UNJUDGED, FAILED = "held", "**open**", "not judged", "**failed**"
 NOT_MEASURED, NOT_PROMISED = "not measured", "not promised"
@@ -22,6 +23,7 @@ _KINDS: tuple[tuple[Literal["hostile", "bad", "honest"], str, str], ...] = (
     ("honest", "Honest projects that look suspicious", "why it looks suspicious"),
     ("bad", "Honest mistakes", "what is wrong with it"),
 )
+_EXPLOITS = "### Known exploits, and who tries them"
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,7 @@ def tables(rows: list[Row], columns: list[Column]) -> str:
     lines = [f"- Date of the run: {datetime.datetime.now(datetime.UTC).date().isoformat()}"]
     lines += [f"- Machine: {os.cpu_count()} cores, {platform.machine()}, no GPU in use", ""]
     lines += _counts(rows, columns)
+    lines += ["", _EXPLOITS, "", *exploit_table(rows)]
     for kind, title, reason in _KINDS:
         lines += ["", f"### {title}", ""]
         lines += _table([one for one in rows if one.kind == kind], columns, kind, reason)
@@ -143,6 +146,7 @@ def _end(wanted: Row) -> str:
     """What zoo.toml asks for."""
     parts = [f"{wanted.verdict}: {wanted.cause}"]
     parts += [f"flagged {wanted.flag}"] if wanted.flag else []
+    parts += [f"at the stage {wanted.stage}"] if wanted.stage else []
     parts += [f"at most x{wanted.most_speedup:g}"] if wanted.most_speedup else []
     parts += [f"from {wanted.holds_on} on"] if wanted.holds_on != "local" else []
     return ", ".join(parts)
@@ -154,7 +158,7 @@ def _seconds(wanted: Row, columns: list[Column]) -> str:
 
 
 def disagreements(text: str, rows: list[Row]) -> list[str]:
-    """Where the published tables and the zoo differ: rows of only one of them, and rows that did not hold."""
+    """Where the published tables and the zoo differ: in rows, in exploits, and rows that did not hold."""
     shown = {
         line.strip("| ").split("|")[0].strip(): line for line in text.splitlines() if line.startswith("| ")
     }
@@ -167,4 +171,7 @@ def disagreements(text: str, rows: list[Row]) -> list[str]:
             found.append(f"{one.name}: did not hold: {line}")
         elif one.why not in line or _end(one) not in line:
             found.append(f"{one.name}: its zoo.toml has changed since: run `make zoo`")
+    lines = set(text.splitlines())
+    if any(line not in lines for line in exploit_table(rows)):
+        found.append("known exploits: projects or reasons have changed since: run `make zoo`")
     return found

@@ -46,6 +46,14 @@ class Spending(Record):
     cost_usd_per_extra_correct: float | None
     tokens_per_extra_correct: float | None
     """None where unknown, and where there is no additional correct kernel."""
+    cost_usd_per_extra_correct_low: float | None = None
+    cost_usd_per_extra_correct_high: float | None = None
+    tokens_per_extra_correct_low: float | None = None
+    tokens_per_extra_correct_high: float | None = None
+    """Fieller's interval by family that holds 1 - alpha; None without a price, without spread, or without an
+    end."""
+    per_extra_correct_unbounded: bool = False
+    """There is a price, and the interval of `extra_correct` includes 0: no finite interval holds it."""
 
     @property
     def tokens(self) -> float | None:

@@ -77,6 +77,8 @@ class KernelBenchPoint(Record):
     threshold: float
     control: float
     treatment: float
+    ours: FastPoint | None = None
+    """By our rules over the same trials; None without a problem that has trials in both arms."""
 
 
 class PassLift(Record):

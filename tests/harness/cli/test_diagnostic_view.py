@@ -6,7 +6,7 @@ import io
 
 from rich.console import Console
 
-from harness.cli.card import print_card
+from harness.cli.card import print_build, print_card
 from harness.cli.diagnostic_view import diagnostic_lines
 from harness.outcome import Cause, Stage, Verdict
 from harness.records import BuildResult, Diagnostic, Finding, Grade
@@ -71,6 +71,25 @@ def _card(**options: bool) -> str:
     out = io.StringIO()
     print_card(grade, Console(file=out, width=120), "t", **options)
     return out.getvalue()
+
+
+def test_warnings_of_the_binding_stand_before_notes() -> None:
+    """Each once; a student's text is neither markup nor control codes."""
+    build = BuildResult(
+        ok=True,
+        finding=None,
+        backend="cpu",
+        key="k",
+        cache_hit=False,
+        wall_s=1.0,
+        compiler_s=1.0,
+        warnings=("a note", "binding: b.cpp:7: [red]`float`\x1b is wrong"),
+    )
+    out = io.StringIO()
+    print_build(build, Console(file=out, width=120), "t", None)
+    text = out.getvalue()
+    assert text.index("warning: b.cpp:7: [red]`float`") < text.index("note: a note")
+    assert text.count("b.cpp:7") == 1 and "\x1b" not in text
 
 
 def test_the_card_shows_errors_file_by_file() -> None:

@@ -23,7 +23,7 @@ def test_plan_says_whether_the_suite_is_enough() -> None:
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[1].startswith(
-        "to find x1.15: 103 families, about 222 tasks, 2,220 replies (about 17.5M tokens)"
+        "to find x1.15: 103 families, about 222 tasks, 2,220 trials of one call each (about 17.5M tokens)"
     )
     assert lines[2] == "the tasks here: 54 in 25 families: not enough; they find x1.34 or more"
     assert "assumed" in done.stdout
@@ -32,7 +32,7 @@ def test_plan_says_whether_the_suite_is_enough() -> None:
 
 def test_plan_knows_points_prices_and_families(capsys: pytest.CaptureFixture[str]) -> None:
     """20 points of correct take 20 families; a priced model gives dollars; --families what they find."""
-    plan(effect="20%", metric="correct", model="anthropic/claude-haiku-4-5", families=12, json_output=True)
+    plan(effect="20%", metric="correct", model=["anthropic/claude-haiku-4-5"], families=12, json_output=True)
     made = json.loads(capsys.readouterr().out)
     assert made["needed"]["families"] == 20
     assert made["needed"]["cost_usd"] == pytest.approx(215 * (6_800 * 1.0 + 9_000 * 5.0) / 1e6)
@@ -59,6 +59,28 @@ def test_plan_learns_from_an_earlier_run(tmp_path: Path, capsys: pytest.CaptureF
     assert more["suite"]["cost_usd"] > 0
 
 
+def test_plan_knows_placebos_skills_models_and_looks(capsys: pytest.CaptureFixture[str]) -> None:
+    """Everything that `eval` runs is in the words and the figures, with the error of the simulation."""
+    plan(effect="60%", skills=2, arms=["placebo"], model=["anthropic/claude-haiku-4-5", "x/y"], look=1)
+    said, told = capsys.readouterr()
+    assert told.splitlines()[:2] == ["simulating: families needed", "simulating: 25 families, the tasks here"]
+    lines = said.splitlines()
+    assert lines[0] == (
+        "deployed, 80% power, alpha 0.025 (look 1), 2 skills x 2 models, each against a placebo too "
+        "(4 decisions, Holm), 5 runs per task"
+    )
+    needed = re.match(
+        r"to find x1.60: (\d+) families, about \d+ tasks, ([\d,]+) trials of one call", lines[1]
+    )
+    assert needed is not None
+    assert int(needed[2].replace(",", "")) == round(int(needed[1]) * 54 / 25) * 5 * 5 * 2
+    assert lines[2].startswith("  where all 4 have x1.60: each is found in ")
+    assert "no price is known of x/y, so no dollars" in said
+    assert (
+        "simulated: 750 studies a figure, decided as a report decides; Monte-Carlo error 1.5 points" in said
+    )
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -72,7 +94,13 @@ def test_plan_learns_from_an_earlier_run(tmp_path: Path, capsys: pytest.CaptureF
         ({"sd": 1e9}, "--sd 1e+09: give a number above 0 and up to 10"),
         ({"effect": f"{'9' * 400}%"}, "write a percentage from 1%"),
         ({"power": 0.05}, "--power 0.05: give a number above --alpha"),
-        ({"model": "nobody/nothing"}, "no price is known"),
+        ({"look": 2, "alpha": 0.01}, "--alpha and --look: give one of them"),
+        ({"look": 11}, "--look 11: give at most 10"),
+        ({"arms": ["old=x"]}, "--arms old=x: write placebo"),
+        ({"skills": 16}, "--skills 16: give at most 15"),
+        ({"model": ["a/b", "a/b"]}, "a model is named twice"),
+        ({"model": [f"a/{i}" for i in range(11)]}, "11 models; plan at most 10 at once"),
+        ({"model": ["nothing"]}, "provider"),
         ({"earlier": "never"}, "no run 'never'"),
     ],
 )

@@ -9,7 +9,7 @@ import random
 from collections.abc import Sequence
 
 from harness.outcome import POLICY, Cause, Verdict
-from harness.records import Arm, ModelSpec, RunRecord, Step, TrialKey, TrialRecord, Turn
+from harness.records import Arm, KernelBenchScore, ModelSpec, RunRecord, Step, TrialKey, TrialRecord, Turn
 from tests.harness.report import factories as make
 
 OTHER_SKILL = "6" * 64
@@ -141,3 +141,26 @@ def leaked(which: Sequence[str] = ("l1/f0t0",), **changes: object) -> Study:
     record = make.run(tasks, **changes)
     where = dict.fromkeys(which, "cuda-kernel-builder/references/all.md")
     return record.model_copy(update={"lock": record.lock.model_copy(update={"leaked": where})}), trials, tasks
+
+
+def kernelbench() -> Study:
+    """Six of KernelBench's problems: the skill solves five, at 1.3x by our clock and 2.5x as they claim."""
+    tasks = {f"kernelbench_level1/{i}_x": f"f{i}" for i in range(6)}
+    claimed = KernelBenchScore(
+        correct=True, claimed_us=10.0, eager_us=25.0, calls=100, passed=5, trials=5, tolerance=1e-4
+    )
+    trials = []
+    for index, task in enumerate(tasks):
+        trials.append(make.trial(task, make.WITHOUT, Cause.COMPILE_ERROR, "x.cu(1): error: no"))
+        cause = GOOD if index else Cause.COMPILE_ERROR
+        score = {"kernelbench": claimed} if index else {}
+        trials.append(make.trial(task, make.WITH, cause, "x.cu(1): error: no", speedup=1.3, **score))
+    return make.run(tasks), trials, tasks
+
+
+def two_skills() -> Study:
+    """One model and two skills: the first solves all of six tasks, of the second nothing came."""
+    tasks = make.families(6)
+    arms = (make.WITHOUT, make.WITH, ONLY_OTHER)
+    trials = [make.trial(task, arm, speedup=2.0) for task in tasks for arm in arms[:2]]
+    return make.run(tasks, arms=arms, lock_skills=SKILLS), trials, tasks

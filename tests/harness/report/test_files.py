@@ -68,9 +68,10 @@ def test_markdown_table_survives_hostile_text() -> None:
 
 
 def test_markdown_has_the_decision_on_top_and_the_tables_below() -> None:
-    """Headlines first; a matrix, turns, movements and what was read where there are any."""
+    """Headlines first (a matrix before many of them); turns, movements and reads where there are any."""
     combined = report_markdown(summarise(*studies.combinations()))
-    assert combined.splitlines()[2].startswith("**claude-haiku-4-5 x cuda-kernel-builder: helps: +55 pts")
+    assert "\n**claude-haiku-4-5 x cuda-kernel-builder: helps: +55 pts" in combined
+    assert report_markdown(summarise(*studies.repairs())).splitlines()[2].startswith("**helps: ")
     assert "| model | cuda-kernel-builder | fast-memory | cuda-kernel-builder + fast-memory |" in combined
     repairs = report_markdown(summarise(*studies.repairs()))
     assert "| turn | deployed, control | with | lift | 95% CI, by family |" in repairs
@@ -177,3 +178,12 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=r"report\.html"):
         write_reports(tmp_path, hostile_summary())
     assert [p.name for p in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_markdown_leads_with_the_matrix_where_there_are_many_comparisons() -> None:
+    """Six comparisons: before the headlines; two: after them. A cell says once that there is nothing."""
+    many, few = (report_markdown(summarise(*make())) for make in (studies.combinations, studies.two_skills))
+    assert many.index("## Decisions on") < many.index("**claude-haiku-4-5 x") < many.index("10 tasks x 2 r")
+    assert few.index("**claude-haiku-4-5 x") < few.index("## Decisions on")
+    assert [text.count("## Decisions on") for text in (many, few)] == [1, 1]
+    assert "| **inconclusive** x1.00 (no interval) | **inconclusive** n/a |" in few

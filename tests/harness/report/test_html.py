@@ -175,6 +175,23 @@ def test_page_has_the_parts_that_a_study_has() -> None:
     assert "leaked: counted nowhere" in leaked and "98.75% CI, by family" in leaked
 
 
+def test_the_matrix_leads_where_there_are_many_comparisons() -> None:
+    """Six comparisons: before the headlines, once; two: after them, in the page's body."""
+    many = render_html(pages()["combinations"])
+    assert many.index('id="matrix"') < many.index('<ul class="headlines">') < many.index("<main>")
+    few = render_html(summarise(*studies.two_skills()))
+    assert few.index('<ul class="headlines">') < few.index("<main>") < few.index('id="matrix"')
+    assert many.count('id="matrix"') == few.count('id="matrix"') == 1
+
+
+def test_a_cell_of_the_matrix_says_once_that_there_is_nothing() -> None:
+    """No trial: n/a alone; a lift without spread: the lift, and that it has no interval."""
+    text = render_html(summarise(*studies.two_skills()))
+    row = text[text.index('<table class="matrix decisions">') :].partition("</table>")[0]
+    assert "<b>inconclusive</b> \u00d71.00<small>no interval</small></td>" in row
+    assert "<b>inconclusive</b> n/a</td>" in row
+
+
 @pytest.mark.browser
 @pytest.mark.parametrize("name", ["study", "hostile", "repairs"])
 def test_browser_renders_without_console_message(tmp_path: Path, name: str) -> None:

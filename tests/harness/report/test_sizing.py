@@ -10,7 +10,9 @@ import pytest
 from harness.errors import UsageError
 from harness.models.prices import Price
 from harness.outcome import Cause
-from harness.report.sizing import ASSUMED_USAGE, Sizing, Spread, assumed_spread, spread_of, usage_of_run
+from harness.report.simulation import Design
+from harness.report.sizing import Sizing
+from harness.report.spread import ASSUMED_USAGE, Spread, assumed_spread, spread_of, usage_of_run
 from tests.harness.report import factories as make
 from tests.harness.report import studies
 from tests.harness.report.test_summary import WRONG, small_study
@@ -24,10 +26,12 @@ def sizing(**changes: Any) -> Sizing:
         "effect": 0.15,
         "power": 0.8,
         "alpha": 0.05,
+        "look": None,
         "runs": 5,
+        "design": Design(),
         "spread": assumed_spread("deployed"),
         "usage": ASSUMED_USAGE,
-        "price": PRICE,
+        "prices": (PRICE,),
         "suite_families": 25,
         "suite_tasks": 50,
     }
@@ -37,7 +41,7 @@ def sizing(**changes: Any) -> Sizing:
 def test_a_row_by_hand() -> None:
     """12 families of two tasks x 5 runs x 2 arms: 240 replies, 15.8k tokens and $0.0518 a pair, x1.56."""
     row = sizing().row(12)
-    assert (row.families, row.tasks, row.replies) == (12, 24, 240)
+    assert (row.families, row.tasks, row.trials) == (12, 24, 240)
     assert row.tokens == 120 * (1_600 + 5_200 + 2 * 4_500)
     assert row.cost_usd == pytest.approx(120 * (6_800 * 1.0 + 9_000 * 5.0) / 1e6)
     assert row.smallest_effect == pytest.approx(0.56, abs=0.005)
@@ -123,8 +127,26 @@ def test_usage_comes_from_the_run_and_unknown_stays_unknown() -> None:
     """1,000 + 3,000 tokens and $0.02 a trial; one reply without a cost makes dollars unknown."""
     run, trials, _ = small_study()
     found = usage_of_run(run, trials)
-    assert (found.pair_tokens, found.priced(None)) == (8_000.0, pytest.approx(0.04))
-    assert found.priced(PRICE) == pytest.approx((2_000 + 6_000 * 5) / 1e6)
+    assert (found.tokens(1, 1), found.dollars(1, 1, None)) == (8_000.0, pytest.approx(0.04))
+    assert (found.tokens(1, 4), found.dollars(1, 4, None)) == (20_000.0, pytest.approx(0.1))
+    assert found.dollars(1, 1, PRICE) == pytest.approx((2_000 + 6_000 * 5) / 1e6)
     trials[0] = make.trial("l1/f0t0", make.WITHOUT, *WRONG, answer=make.reply(None, None))
     blind = usage_of_run(run, trials)
-    assert (blind.pair_tokens, blind.priced(None), blind.priced(PRICE)) == (None, None, None)
+    assert [blind.tokens(1, 1), blind.dollars(1, 1, None), blind.dollars(1, 1, PRICE)] == [None] * 3
+
+
+def test_every_arm_and_model_is_counted() -> None:
+    """3 skills with a placebo each are 7 arms; 2 models: 14 trials a task and run, 6 of 7 with a text."""
+    row = sizing(design=Design(skills=3, models=2, placebo=True), prices=(PRICE, PRICE), effect=None).row(12)
+    assert (row.tasks, row.trials) == (24, 24 * 5 * 14)
+    assert row.tokens == 2 * 120 * ((1_600 + 4_500) + 6 * (5_200 + 4_500))
+    assert row.cost_usd == pytest.approx(2 * 120 * ((1_600 + 6 * 5_200) + 7 * 4_500 * 5.0) / 1e6)
+    unknown = sizing(design=Design(models=2), prices=(PRICE, None), effect=None).row(12)
+    assert unknown.cost_usd is None and unknown.tokens is not None
+
+
+def test_more_than_can_be_simulated_is_said() -> None:
+    """x1.05 against a placebo takes far more than 400 families: no row, and the bound."""
+    plan = sizing(design=Design(placebo=True), effect=0.05).plan(None)
+    assert (plan.needed, plan.needed_above) == (None, 400)
+    assert sizing(effect=0.05).plan(None).needed_above is None

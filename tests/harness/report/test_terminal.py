@@ -174,6 +174,22 @@ def test_turns_matrix_and_reading_have_their_lines() -> None:
     )
 
 
+def test_the_matrix_leads_where_there_are_many_comparisons() -> None:
+    """Six comparisons: the matrix is the first thing, each decision follows; one is not led by any."""
+    lines = screen(summarise(*studies.combinations()), 120).splitlines()
+    assert lines[0] == "decision and lift in correct, against without skill"
+    first = next(i for i, line in enumerate(lines) if line.startswith("helps: +55 pts correct"))
+    assert lines[first - 1] == "" and first < 8
+    assert sum(line.startswith("decision and lift") for line in lines) == 1
+
+
+def test_few_comparisons_come_before_their_matrix() -> None:
+    """Two skills, one model: two decisions, then the table of both."""
+    lines = screen(summarise(*studies.two_skills())).splitlines()
+    places = [i for i, line in enumerate(lines) if line.startswith(("decision (on", "decision and lift"))]
+    assert [lines[i][:12] for i in places] == ["decision (on", "decision (on", "decision and"]
+
+
 def test_the_label_says_the_level() -> None:
     """At alpha 0.0125 the column is a 98.75% interval, and the look is named."""
     text = screen(summarise(*studies.leaked(alpha=0.0125)))

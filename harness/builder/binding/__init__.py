@@ -1,0 +1,1 @@
+"""How a binding hands an operator's arguments to C++."""
