@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _EFFECT_PERCENT = (1, 10_000)
 _MOST_SD = 10.0
 """Of a log ratio: families that differ by a factor of 20,000."""
-_MOST_SKILLS, _MOST_MODELS, _MOST_LOOKS = 15, 10, 10
+_MOST_SKILLS, _MOST_LOOKS, _MOST_DECISIONS = 15, 10, 30
 
 
 def plan(
@@ -147,8 +147,11 @@ def _design(skills: int, models: tuple[str, ...], arms: list[str]) -> Design:
         )
     if skills > _MOST_SKILLS:
         raise UsageError(f"--skills {skills}: give at most {_MOST_SKILLS}, what --combine makes of 4 skills")
-    if len(models) > _MOST_MODELS:
-        raise UsageError(f"-m: {len(models)} models; plan at most {_MOST_MODELS} at once")
+    if skills * len(models) > _MOST_DECISIONS:
+        raise UsageError(
+            f"--skills {skills} with {len(models)} models: {skills * len(models)} decisions, and Holm leaves "
+            f"next to nothing to each; plan at most {_MOST_DECISIONS} at once"
+        )
     model_specs(list(models), None)  # no name twice
     return Design(skills=skills, models=max(1, len(models)), placebo=bool(words))
 

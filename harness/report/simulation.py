@@ -27,7 +27,7 @@ MOST_FAMILIES: Final = 400
 """Larger studies are not simulated: no one plans one."""
 _SEED: Final = 20_261_122
 _LIFTS: Final = 6_000
-_STUDIES: Final = (300, 1_000)
+_STUDIES: Final = (200, 1_000)
 _STEPS: Final = 6
 _CLOSE: Final = 0.008
 """Of a share: less than the error of any number of studies here."""

@@ -99,7 +99,7 @@ def test_plan_knows_placebos_skills_models_and_looks(capsys: pytest.CaptureFixtu
         ({"arms": ["old=x"]}, "--arms old=x: write placebo"),
         ({"skills": 16}, "--skills 16: give at most 15"),
         ({"model": ["a/b", "a/b"]}, "a model is named twice"),
-        ({"model": [f"a/{i}" for i in range(11)]}, "11 models; plan at most 10 at once"),
+        ({"model": [f"a/{i}" for i in range(11)], "skills": 3}, "33 decisions, and Holm leaves next to"),
         ({"model": ["nothing"]}, "provider"),
         ({"earlier": "never"}, "no run 'never'"),
     ],

@@ -1,5 +1,6 @@
 /* bombs: the number of files in scratch is limited */
 #include "attack.h"
+#include "hoard.h"
 int main(void) {
   int most = atoi(given("LB_FILES")), made = 0;
   char path[64];
@@ -12,6 +13,9 @@ int main(void) {
     made++;
   }
   refused();
-  if (made >= 2 * most) leak("%d files", made);
+  if (made >= 2 * most) {
+    wait_for_watchdog();
+    leak("%d files", made);
+  }
   return verdict();
 }
