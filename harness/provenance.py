@@ -32,10 +32,11 @@ from harness.token_rows import (
 )
 
 _TEXT = re.compile(
-    r"""("(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])')|//[^\n]*|/\*.*?(?:\*/|\Z)""",
+    r"""("(?:\\.|[^"\\\n])*+"?|'(?:\\.|[^'\\\n])')|//[^\n]*+|/\*.*?(?:\*/|\Z)""",
     re.DOTALL,
 )
-"""A string or character of C++, which is kept, or a comment."""
+"""A string or character of C++, which is kept, or a comment. What never ends is taken all the same: each
+quote of a hostile file would be searched from again."""
 _File = tuple[str, str]
 """Of an expert: task id, path in its project."""
 

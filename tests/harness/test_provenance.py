@@ -176,6 +176,24 @@ def test_a_row_that_is_repeated_counts_once() -> None:
     assert (often.rows, often.common) == (once.rows, once.common)
 
 
+@pytest.mark.parametrize(
+    "text", ['"' + '\\"' * 200_000, "/*" * 200_000, "'" * 400_000, "\\" * 400_000, '"\\\n' * 100_000]
+)
+def test_text_that_never_closes_what_it_opens_is_read_once(text: str) -> None:
+    """A search that starts anew at each mark would take hours."""
+    found = provenance(project(build_dot_toml="", a_dot_cpp=text), SCAN)
+    assert (found.common, found.flags) == (0, ())
+
+
+def test_an_expert_said_a_hundred_times_is_one_expert() -> None:
+    """Each stretch in common is followed once."""
+    once = provenance(project(build_dot_toml="", a_dot_cpp=scan()), SCAN)
+    often = provenance(project(build_dot_toml="", a_dot_cpp=scan() * 100), SCAN)
+    assert once.origin is not None and often.origin is not None
+    assert (often.origin.file, often.origin.longest) == (once.origin.file, once.origin.longest)
+    assert 0 <= often.rows - once.rows < 26  # across the seam
+
+
 @pytest.mark.parametrize("base", sorted(p.name for p in ZOO.glob("base*")))
 def test_our_small_projects_have_an_idiom_at_most(base: str) -> None:
     """The zoo's bases, which honest and hostile rows stand on, are nobody's copies."""

@@ -83,6 +83,10 @@ class _Sources:
             for function in found.functions:
                 self._named[path].setdefault(function.path[-1], []).append(function)
         self._seen: dict[str, list[str]] = {}
+        self._by_name: dict[str, list[str]] = {}
+        """Paths by their last part."""
+        for path in files:
+            self._by_name.setdefault(posixpath.basename(path), []).append(path)
 
     @cached_property
     def _schemas(self) -> dict[str, Schema | None]:
@@ -133,7 +137,7 @@ class _Sources:
             for name in included(self._files[place]):
                 near = posixpath.normpath(posixpath.join(posixpath.dirname(place), name))
                 bare = posixpath.normpath(name).lstrip("./")
-                for other in self._files:
+                for other in self._by_name.get(posixpath.basename(bare), ()):
                     if (other in (near, bare) or other.endswith(f"/{bare}")) and other not in seen:
                         seen.append(other)
             if len(seen) > _HEADERS:
