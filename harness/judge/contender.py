@@ -14,7 +14,7 @@ import socket
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 
@@ -36,6 +36,23 @@ _JIT_CALL_S = 300.0  # torch.compile's first small op took 20 to 115 s on a load
 
 Watch = Literal["operators", "copies"]
 """What a traced call is for: to see what it dispatches, or to run it on memory of the worker's own."""
+
+
+class _Deadline(NamedTuple):
+    """Of an exchange."""
+
+    at: float
+    """By the monotonic clock."""
+    limit_s: float
+    """What the worker has in all."""
+
+    def later(self, seconds: float) -> _Deadline:
+        """Without the time in which it had to stand still."""
+        return self._replace(at=self.at + seconds)
+
+
+def _within(seconds: float) -> _Deadline:
+    return _Deadline(time.monotonic() + seconds, seconds)
 
 
 class Failed(Exception):
@@ -103,17 +120,16 @@ class Contender:
                 continue
         return None
 
-    def _receive(self, deadline: float, doing: str, *, spin: bool = False) -> bytes:
+    def _receive(self, deadline: _Deadline, doing: str, *, spin: bool = False) -> bytes:
         channel = self._process.channel
-        started = time.monotonic()
         try:
             data = self._poll() if spin else None
             if data is None:
-                channel.settimeout(max(0.001, deadline - time.monotonic()))
+                channel.settimeout(max(0.001, deadline.at - time.monotonic()))
                 data = channel.recv(_MESSAGE_BYTES + 1)
         except TimeoutError:
             self._process.kill()
-            waited = f"no answer within {deadline - started:.3g} s {doing}"
+            waited = f"no answer within {deadline.limit_s:.3g} s {doing}"
             raise self._fault(Finding(cause=Cause.WALL_TIMEOUT, message=waited)) from None
         except OSError:
             data = b""
@@ -122,7 +138,7 @@ class Contender:
         return data
 
     def _receive_json(
-        self, deadline: float, doing: str, key: str, kind: type, *, or_error: bool = False
+        self, deadline: _Deadline, doing: str, key: str, kind: type, *, or_error: bool = False
     ) -> dict[str, Any]:
         """The next message, which must have `key` of type `kind`, or (`or_error`) a text as `error`."""
         data = self._receive(deadline, doing)
@@ -155,7 +171,7 @@ class Contender:
 
     def load(self) -> None:
         """Wait for the worker and load the source. Raises Failed."""
-        deadline = time.monotonic() + _LOAD_S
+        deadline = _within(_LOAD_S)
         try:
             hello = self._receive_json(deadline, "while starting", "hello", str)
         except Failed as failure:
@@ -180,7 +196,7 @@ class Contender:
                 "compiled": source.compiled,
             }
         )
-        answer = self._receive_json(time.monotonic() + _LOAD_S, "while loading", "ok", bool, or_error=True)
+        answer = self._receive_json(_within(_LOAD_S), "while loading", "ok", bool, or_error=True)
         if "error" in answer:
             missing = answer.get("where") == "function"
             raise self._fault(
@@ -196,7 +212,7 @@ class Contender:
         """(name, before, now) of torch's global settings that are not what they were before the source was
         loaded, as the worker says. Raises Failed."""
         self._send({"op": "flags"})
-        answer = self._receive_json(time.monotonic() + self._call_s, "after a call", "flags", dict)
+        answer = self._receive_json(_within(self._call_s), "after a call", "flags", dict)
         return changed(self._flags, claimed(answer["flags"]))
 
     def plan(self, layout: Layout, sets: int, scalars: dict[str, Any]) -> None:
@@ -212,7 +228,7 @@ class Contender:
                 "transport": self.transport.name,
             }
         )
-        self._receive_json(time.monotonic() + self._call_s, "while preparing", "ok", bool)
+        self._receive_json(_within(self._call_s), "while preparing", "ok", bool)
 
     def call(
         self, arena: Arena, sets: int, doing: str, rounds: int = 1, mode: Mode = "eager"
@@ -222,7 +238,7 @@ class Contender:
         Returns (snapshot bytes, times). Raises Failed.
         """
         message = {"op": "call", "sets": sets, "size": arena.size, "rounds": rounds, "mode": mode}
-        deadline = time.monotonic() + self._call_s
+        deadline = _within(self._call_s)
         self.transport.before_reveal()
         start = time.perf_counter()
         handle = arena.handle()  # after t0: where only a copy reveals, this is it
@@ -240,8 +256,9 @@ class Contender:
         if not self.transport.stops_with_process:
             taken = time.perf_counter()
         self._process.pause(False)
+        stood_s = time.perf_counter() - done
         self._send({"op": "hide"})
-        answer = self._receive_json(deadline, doing, "ns", list)
+        answer = self._receive_json(deadline.later(stood_s), doing, "ns", list)
         times = call_times(
             answer,
             sets * rounds,
@@ -262,7 +279,7 @@ class Contender:
         message = {"op": "trace", "size": arena.size, "watch": watch, "namespace": self._source.namespace}
         message["device"] = self.transport.device.type
         self._send({**message, **handle.fields}, handle.descriptor)
-        answer = self._receive_json(time.monotonic() + self._call_s, doing, "trace", dict)
+        answer = self._receive_json(_within(self._call_s), doing, "trace", dict)
         return arena.snapshot(), answer["trace"]
 
     def _judge_babble(self, data: bytes, doing: str) -> None:

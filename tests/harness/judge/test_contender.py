@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -178,6 +179,31 @@ def test_silence_has_a_deadline(arena: Arena) -> None:
 def test_done_without_the_rest_has_a_deadline(arena: Arena) -> None:
     """Saying `done` does not buy more time."""
     assert finding_of(answering(b"D"), arena, call_s=0.2).finding.cause is Cause.WALL_TIMEOUT
+
+
+def test_the_judges_own_work_is_not_the_workers_time(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the snapshot is taken the worker stands still: it is charged to nobody."""
+    whole = arena.snapshot
+
+    def slow() -> torch.Tensor:
+        time.sleep(0.6)
+        return whole()
+
+    def script(channel: socket.socket) -> None:
+        send(channel, {"hello": ""})
+        while message := receive(channel)[0]:
+            if message["op"] == "call":
+                channel.send(b"D")
+            elif message["op"] == "hide":
+                time.sleep(0.05)
+                send(channel, {"calls": 1, "total_ns": 5, "ns": [5]})
+            else:
+                send(channel, {"ok": True})
+
+    monkeypatch.setattr(arena, "snapshot", slow)
+    contender, _ = contender_of(script, call_s=0.5)
+    assert call(contender, arena).claim_ns == 5
+    contender.close()
 
 
 def test_end_in_the_middle_of_a_call(arena: Arena) -> None:
