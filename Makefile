@@ -41,9 +41,9 @@ demo: setup
 
 test: setup
 	@echo "== tests on $$($(BIN)/python -V), $(JOBS) at a time"
-	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not alone"
-	@echo "== tests that measure, one at a time"
-	@$(BIN)/python -m pytest -m alone
+	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not alone"; side_by_side=$$?; \
+	echo "== tests that measure, one at a time"; \
+	$(BIN)/python -m pytest -m alone && exit $$side_by_side
 
 # In a .venv of its own: `make test PYTHON=python3.12` uses the .venv that is there, whatever made it.
 test-py312:
