@@ -132,8 +132,7 @@ def evaluate(
 
 
 def _print_plan(study: Study) -> None:
-    from harness.report.detectable import MINIMUM_FAMILIES
-    from harness.stats import fewest_families
+    from harness.report.detectable import least_families
 
     arms = study.arms.arms
     count = f"{len(study.tasks)} tasks x {len(arms)} arms x {len(study.models)} models x {study.repeats}"
@@ -147,7 +146,5 @@ def _print_plan(study: Study) -> None:
     for task, why in study.leaked.items():
         print(f"  left out of comparisons: {task}: {why}")
     counted = {t.task.family for t in study.tasks if t.task.id not in study.leaked}
-    print(
-        f"families: {len(counted)} (a decision needs {max(MINIMUM_FAMILIES, fewest_families(study.alpha))})"
-    )
+    print(f"families: {len(counted)} (a decision needs {least_families(study.alpha)})")
     print(study.detectable)

@@ -54,13 +54,7 @@ def _kernelbench(points: Sequence[KernelBenchPoint]) -> Iterable[Line]:
     """Both scores side by side, over the same trials of KernelBench's problems."""
     yield "KernelBench's problems, fast_p: correct and faster than the reference by", "dim"
     rows = [["over", "ours: without", "with", "lift", "CI", "theirs: without", "with"]]
-    for point in points:
-        ours = point.ours
-        cells = [f.NOT_AVAILABLE] * 4
-        if ours is not None:
-            cells = [f.percent(ours.control), f.percent(ours.treatment), f.change("share", ours.lift)]
-            cells.append(f.bounds("share", ours.low, ours.high))
-        rows.append([f"{point.threshold:g}x", *cells, f.percent(point.control), f.percent(point.treatment)])
+    rows += [f.fast_p_cells(point) for point in points]
     for line in _table(rows):
         yield line, ""
     yield "  ours: by family, the judge's clock; theirs: over kernels, times as claimed", "dim"

@@ -8,7 +8,7 @@ never as 0 %.
 from __future__ import annotations
 
 from harness.report.clean import clean
-from harness.report.records import ArmSummary, MetricRow, Summary, Unit
+from harness.report.records import ArmSummary, KernelBenchPoint, MetricRow, Summary, Unit
 
 NOT_AVAILABLE = "n/a"
 UNKNOWN = "unknown"
@@ -70,6 +70,15 @@ def lifted(unit: Unit, value: float | None, low: float | None, high: float | Non
         return NOT_AVAILABLE
     ends = "(no interval)" if low is None or high is None else bounds(unit, low, high)
     return f"{change(unit, value)} {ends}"
+
+
+def fast_p_cells(point: KernelBenchPoint) -> list[str]:
+    """A row of both rules: threshold; ours without, with, lift and bounds; theirs without and with."""
+    cells = [NOT_AVAILABLE] * 4
+    if (ours := point.ours) is not None:
+        cells = [percent(ours.control), percent(ours.treatment), change("share", ours.lift)]
+        cells.append(bounds("share", ours.low, ours.high))
+    return [f"{point.threshold:g}x", *cells, percent(point.control), percent(point.treatment)]
 
 
 def interval(row: MetricRow) -> str:

@@ -61,12 +61,7 @@ def _kernelbench(comparison: Comparison, interval: str) -> list[str]:
         "|--:|--:|--:|--:|--:|--:|--:|",
     ]
     for point in comparison.kernelbench_fast_p:
-        ours, cells = point.ours, [f.NOT_AVAILABLE] * 4
-        if ours is not None:
-            cells = [f.percent(ours.control), f.percent(ours.treatment), f.change("share", ours.lift)]
-            cells.append(f.bounds("share", ours.low, ours.high))
-        cells += [f.percent(point.control), f.percent(point.treatment)]
-        lines.append("| " + " | ".join([f"{point.threshold:g}x", *cells]) + " |")
+        lines.append("| " + " | ".join(f.fast_p_cells(point)) + " |")
     return [*lines, ""]
 
 
