@@ -1,4 +1,7 @@
-"""A made-up GPU to grade on: NVML and CUDA are the compiled stand-ins, memory is the host's."""
+"""A made-up GPU to grade on: NVML and CUDA are the compiled stand-ins, memory is the host's.
+
+Invariant: how busy the machine is does not show as the GPU's speed.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import torch
 
 from harness.gpu import Gpu, KnownSpeed
 from harness.health import GpuHealth
-from harness.judge.cuda.known import KnownKernel
+from harness.judge.cuda.known import KnownKernel, KnownRun
 from harness.judge.cuda.transport import CudaTransport
 from harness.telemetry import GpuTelemetry, HostTelemetry
 from sandboxes.job import Job, Process, Sandbox
@@ -20,6 +23,18 @@ from tests.fakes.nvml import WHOLE
 from tests.fakes.sandbox import NothingAhead
 
 _THREADS = 1 << 12
+_RUN_US = 1000.0
+
+
+class Steady:
+    """The known kernel, really run, at the steady speed that a host's core does not have."""
+
+    def __init__(self, kernel: KnownKernel) -> None:
+        self._kernel = kernel
+
+    def run(self) -> KnownRun:
+        """Its result, and a time that is always the same. Raises DeviceError."""
+        return dataclasses.replace(self._kernel.run(), microseconds=_RUN_US)
 
 
 def made_up_gpu(driver: FakeDriver, nvml_library: str) -> Gpu:
@@ -28,7 +43,7 @@ def made_up_gpu(driver: FakeDriver, nvml_library: str) -> Gpu:
         transport = CudaTransport(driver=driver, tensors=torch.device("cpu"))
         opened.callback(transport.close)
         kernel = opened.enter_context(KnownKernel(transport.gpu, count=_THREADS))
-        speed = KnownSpeed(kernel)
+        speed = KnownSpeed(Steady(kernel))
         health = GpuHealth(WHOLE, speed, nvml_library)
         opened.callback(health.close)
         nvml = open_nvml(nvml_library)
