@@ -23,7 +23,8 @@ def found(pattern: str, text: str) -> list[str]:
 def test_caught_projects_are_those_of_the_zoo() -> None:
     """Counts of `make zoo`, on both sandboxes."""
     said = found(
-        r"(\d+) of (\d+) hostile caught in bubblewrap, (\d+) of (\d+) on local, no false positive among (\d+)",
+        r"(\d+) of (\d+) hostile caught in bubblewrap, (\d+) of (\d+) on local, "
+        r"no false positive among (\d+)",
         README,
     )
     row = r"\| {} \| (\d+) / (\d+) \| \d+ / \d+ \| (\d+) / (\d+) \|"
