@@ -1,11 +1,14 @@
 // Position of the largest element of every row on the CPU, float32.
 //
 // Every lane keeps the largest value that it has seen and where; two vectors go side by side, so that comparisons do
-// not wait for each other. At the end the lanes are compared, the smaller position first among equals. A NaN is larger than
-// anything and stays. Written once for W lanes, compiled for AVX-512, AVX2 and the baseline; cpuid picks.
+// not wait for each other, and at the end the lanes are compared. Comparisons stand in conditions of `?:` only, where
+// AVX-512 has a masked move for them; as values they would be made lane by lane. A NaN is not larger than anything, so
+// lanes only note that there was one, and such a row is looked through again. Written once for W lanes, compiled for
+// AVX-512, AVX2 and the baseline; cpuid picks.
 
-#include <cmath>
 #include <cstdint>
+#include <cstring>
+#include <limits>
 
 #include <torch/headeronly/core/ScalarType.h>
 
@@ -30,49 +33,60 @@ template <int W>
 INLINE Lanes<W> load(const float* p) {
   return *reinterpret_cast<const typename Unaligned<W>::type*>(p);
 }
+
+// What the lanes have seen: the largest value, where it lies, and whether there was a NaN (-1) or not (0).
 template <int W>
-INLINE void store(float* p, const Lanes<W>& v) {
-  *reinterpret_cast<typename Unaligned<W>::type*>(p) = v;
+struct Seen {
+  Lanes<W> best = Lanes<W>{} - std::numeric_limits<float>::infinity();
+  Ints<W> at = {}, nan = {};
+
+  INLINE void take(const Lanes<W>& v, const Ints<W>& here) {
+    nan = v == v ? nan : Ints<W>{} - 1;
+    at = v > best ? here : at;  // no mutate: of equal ones any will do
+    best = v > best ? v : best;  // no mutate: equal values
+  }
+};
+
+template <int W>
+INLINE bool any(const Ints<W>& flags) {
+  uint64_t words[W / 2], all = 0;
+  std::memcpy(words, &flags, sizeof(words));
+  for (const uint64_t word : words) all |= word;
+  return all != 0;
 }
 
-// Whether a comes before b: the larger value, a NaN above all, and the smaller position among equals.
-INLINE bool before(float a, int64_t a_at, float b, int64_t b_at) {
-  const bool a_nan = a != a, b_nan = b != b;
-  if (a_nan != b_nan) return a_nan;
-  if (!a_nan && a != b) return a > b;  // no mutate: they differ
-  return a_at < b_at;  // no mutate: two positions are never equal
-}
-
-// Lanes `at` and `best` take what is larger in v, which lies at `here`; a NaN in `best` stays.
-template <int W>
-INLINE void take(Lanes<W>& best, Ints<W>& at, const Lanes<W>& v, const Ints<W>& here) {
-  const Ints<W> larger = ~(v <= best) & (best == best);
-  best = larger ? v : best;
-  at = larger ? here : at;
+// Of a row with a NaN.
+inline int64_t first_nan(const float* x) {
+  int64_t j = 0;
+  while (x[j] == x[j]) ++j;
+  return j;
 }
 
 template <int W>
 INLINE int64_t largest_at(const float* x, int64_t cols) {
-  int64_t position = 0, j = 0;
-  float largest = x[0];
-  if (cols >= 2 * W) {  // no mutate: the loop over single elements is enough
-    Ints<W> here0{};
-    for (int lane = 0; lane < W; ++lane) here0[lane] = lane;  // no mutate: lane 0 is 0
-    Ints<W> here1 = here0 + W, at0 = here0, at1 = here1;
-    Lanes<W> best0 = load<W>(x), best1 = load<W>(x + W);
-    for (j = 2 * W; j + 2 * W <= cols; j += 2 * W) {  // no mutate: the loop over single elements finishes the rest
-      here0 += 2 * W;
-      here1 += 2 * W;
-      take<W>(best0, at0, load<W>(x + j), here0);
-      take<W>(best1, at1, load<W>(x + j + W), here1);
-    }
-    for (int lane = 0; lane < W; ++lane) {
-      if (before(best0[lane], at0[lane], largest, position)) largest = best0[lane], position = at0[lane];
-      if (before(best1[lane], at1[lane], largest, position)) largest = best1[lane], position = at1[lane];
-    }
+  Seen<W> even, odd;
+  Ints<W> here{};
+  for (int lane = 0; lane < W; ++lane) here[lane] = lane;
+  int64_t j = 0;
+  for (; j + 2 * W <= cols; j += 2 * W, here += 2 * W) {  // no mutate: the loop over single elements does the rest
+    even.take(load<W>(x + j), here);
+    odd.take(load<W>(x + j + W), here + W);
   }
-  for (; j < cols; ++j)
-    if (before(x[j], j, largest, position)) largest = x[j], position = j;
+  if (any<W>(even.nan | odd.nan)) return first_nan(x);
+  even.at = odd.best > even.best ? odd.at : even.at;  // no mutate: of equal ones any will do
+  even.best = odd.best > even.best ? odd.best : even.best;  // no mutate: equal values
+  float best[W], largest = -std::numeric_limits<float>::infinity();
+  int32_t at[W];
+  std::memcpy(best, &even.best, sizeof(best));
+  std::memcpy(at, &even.at, sizeof(at));
+  int64_t position = 0;
+  for (int lane = 0; lane < W; ++lane) {
+    if (best[lane] > largest) largest = best[lane], position = at[lane];  // no mutate: of equal ones any will do
+  }
+  for (; j < cols; ++j) {
+    if (x[j] != x[j]) return j;
+    if (x[j] > largest) largest = x[j], position = j;  // no mutate: of equal ones any will do
+  }
   return position;
 }
 

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 #include <torch/headeronly/core/ScalarType.h>
 
@@ -47,13 +48,19 @@ INLINE void store_some(float* p, const Lanes<W>& v, int64_t count) {
   std::memcpy(p, &v, static_cast<size_t>(count) * sizeof(float));
 }
 
+// v[l] + v[l - DISTANCE] in every lane l, v[l] in the first ones. The order is a constant: filled in by a loop it would
+// be built lane by lane each time.
+template <int W, int DISTANCE, int... LANE>
+INLINE Lanes<W> add_shifted(Lanes<W> v, std::integer_sequence<int, LANE...>) {
+  constexpr Ints<W> from{(LANE < DISTANCE ? W : LANE - DISTANCE)...};  // lane W is a zero of the second operand
+  return v + __builtin_shuffle(v, Lanes<W>{}, from);
+}
+
 // v[0], v[0] + v[1], ...
-template <int W>
+template <int W, int DISTANCE = 1>
 INLINE Lanes<W> running_sums(Lanes<W> v) {
-  for (int distance = 1; distance < W; distance *= 2) {
-    Ints<W> from;  // lanes W and up are those of the second operand, zeros
-    for (int lane = 0; lane < W; ++lane) from[lane] = lane < distance ? W : lane - distance;
-    v += __builtin_shuffle(v, Lanes<W>{}, from);
+  if constexpr (DISTANCE < W) {
+    v = running_sums<W, 2 * DISTANCE>(add_shifted<W, DISTANCE>(v, std::make_integer_sequence<int, W>()));
   }
   return v;
 }

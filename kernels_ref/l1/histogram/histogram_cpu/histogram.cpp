@@ -43,8 +43,8 @@ INLINE Ints<W> place(const Lanes<W>& v, const Bins& b) {
   Lanes<W> at = (v - b.low) * b.scale;
   at = at > 0.0f ? at : Lanes<W>{};  // no mutate: lanes below 0 are outside, whatever they are clamped to
   at = at < last ? at : last;        // no mutate: equal to the last is the last
-  const Ints<W> inside = (v >= b.low) & (v <= b.high);
-  return inside ? __builtin_convertvector(at, Ints<W>) : b.bins - Ints<W>{};
+  const Ints<W> inside = __builtin_convertvector(at, Ints<W>), outside = b.bins - Ints<W>{};
+  return v >= b.low ? (v <= b.high ? inside : outside) : outside;
 }
 
 template <int W>

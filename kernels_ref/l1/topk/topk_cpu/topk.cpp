@@ -1,7 +1,7 @@
 // The k largest elements of every row on the CPU, float32.
 //
 // The winners so far stay sorted in the output itself. Nearly all of a long row is below the smallest of them, so
-// vectors are only compared with it, four at a time; where one has something larger, its elements are inserted one by
+// only the largest of four vectors is compared with it; where something is larger, the lanes that are get inserted one by
 // one. Of equal elements the first stays in front. Written once for W lanes, compiled for AVX-512, AVX2 and the
 // baseline; cpuid picks.
 
@@ -32,16 +32,29 @@ INLINE Lanes<W> load(const float* p) {
   return *reinterpret_cast<const typename Unaligned<W>::type*>(p);
 }
 template <int W>
-INLINE void store(float* p, const Lanes<W>& v) {
-  *reinterpret_cast<typename Unaligned<W>::type*>(p) = v;
+INLINE Lanes<W> larger(const Lanes<W>& a, const Lanes<W>& b) {
+  return a > b ? a : b;  // no mutate: equal values
 }
 
+// The bits of all lanes, or-ed together.
 template <int W>
-INLINE bool any(const Ints<W>& mask) {
-  uint64_t words[W / 2], all = 0;
-  std::memcpy(words, &mask, sizeof(words));
-  for (int i = 0; i < W / 2; ++i) all |= words[i];
-  return all != 0;
+INLINE uint32_t or_lanes(const Ints<W>& v) {
+  if constexpr (W == 4) {
+    return static_cast<uint32_t>((v[0] | v[1]) | (v[2] | v[3]));
+  } else {
+    Ints<W / 2> halves[2];
+    std::memcpy(halves, &v, sizeof(v));
+    return or_lanes<W / 2>(halves[0] | halves[1]);
+  }
+}
+
+// Bit i is set where lane i is above `least`.
+template <int W>
+INLINE uint32_t lanes_above(const Lanes<W>& v, float least) {
+  Ints<W> bits;
+#pragma GCC unroll 16
+  for (int lane = 0; lane < W; ++lane) bits[lane] = 1 << lane;
+  return or_lanes<W>(v > least ? bits : Ints<W>{});
 }
 
 // The best of a row so far, `count` of at most `k`, in descending order.
@@ -69,20 +82,19 @@ INLINE void topk_row(Winners best, const float* x, int64_t cols) {
     best.insert(x[j], j);
     ++j;
   }
-  while (j < cols) {
-    if (j + 4 * W <= cols) {  // no mutate: looking at single elements is as good
-      const float least = best.values[best.k - 1];
-      const Ints<W> above = (load<W>(x + j) > least) | (load<W>(x + j + W) > least) |
-                            (load<W>(x + j + 2 * W) > least) | (load<W>(x + j + 3 * W) > least);
-      if (!any<W>(above)) {
-        j += 4 * W;
-        continue;
+  for (; j + 4 * W <= cols; j += 4 * W) {  // no mutate: looking at single elements is as good
+    const Lanes<W> v[4] = {load<W>(x + j), load<W>(x + j + W), load<W>(x + j + 2 * W), load<W>(x + j + 3 * W)};
+    const float least = best.values[best.k - 1];
+    if (!lanes_above<W>(larger<W>(larger<W>(v[0], v[1]), larger<W>(v[2], v[3])), least)) continue;
+    for (int part = 0; part < 4; ++part) {
+      for (uint32_t above = lanes_above<W>(v[part], least); above != 0; above &= above - 1) {
+        const int64_t place = j + part * W + __builtin_ctz(above);
+        if (best.enters(x[place])) best.insert(x[place], place);
       }
     }
-    const int64_t end = j + 4 * W <= cols ? j + 4 * W : cols;  // no mutate: how many go together does not matter
-    for (; j < end; ++j)
-      if (best.enters(x[j])) best.insert(x[j], j);
   }
+  for (; j < cols; ++j)
+    if (best.enters(x[j])) best.insert(x[j], j);
 }
 
 template <int W>

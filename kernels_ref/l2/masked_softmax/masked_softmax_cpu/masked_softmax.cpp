@@ -5,6 +5,7 @@
 // between, and a row that is nothing else gets a factor of 0. The scale is positive, so it can wait until the maximum
 // has been subtracted. Written once for W lanes, compiled for AVX-512, AVX2 and the baseline; cpuid picks.
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -64,49 +65,62 @@ INLINE Lanes<W> power_of_two(const Lanes<W>& x) {
   return (Lanes<W>)((Ints<W>)p + ((Ints<W>)shifted << 23));
 }
 
-// Four short chains of adds, not one long one: short rows wait for this.
+// Halves are added to each other: short rows wait for this.
 template <int W>
 INLINE float sum_lanes(const Lanes<W>& v) {
-  float part[4] = {v[0], v[1], v[2], v[3]};
-  for (int lane = 4; lane < W; ++lane) part[lane % 4] += v[lane];
-  return (part[0] + part[1]) + (part[2] + part[3]);
+  if constexpr (W == 4) {
+    return (v[0] + v[1]) + (v[2] + v[3]);
+  } else {
+    Lanes<W / 2> halves[2];
+    std::memcpy(halves, &v, sizeof(v));
+    return sum_lanes<W / 2>(halves[0] + halves[1]);
+  }
+}
+
+template <int W>
+INLINE Lanes<W> larger(const Lanes<W>& a, const Lanes<W>& b) {
+  return a > b ? a : b;  // no mutate: equal values
+}
+template <int W>
+INLINE float max_lanes(const Lanes<W>& v) {
+  if constexpr (W == 4) {
+    return std::max(std::max(v[0], v[1]), std::max(v[2], v[3]));
+  } else {
+    Lanes<W / 2> halves[2];
+    std::memcpy(halves, &v, sizeof(v));
+    return max_lanes<W / 2>(larger<W / 2>(halves[0], halves[1]));
+  }
 }
 
 constexpr float kLog2E = 1.44269504f;
 
-// Scores where the mask is true, else -infinity; of the first `count` of W elements.
+// Scores where the mask is true, else -infinity. A loop, since __builtin_convertvector would widen bytes one by one.
 template <int W>
-INLINE Lanes<W> masked(const float* x, const uint8_t* mask, int64_t count) {
-  typedef uint8_t Bytes __attribute__((vector_size(W)));
-  Bytes bytes{};
-  Lanes<W> v{};
-  if (count >= W) {  // no mutate: the other branch takes whole vectors too
-    std::memcpy(&bytes, mask, W);
-    v = load<W>(x);
-  } else {
-    std::memcpy(&bytes, mask, static_cast<size_t>(count));
-    v = load_some<W>(x, count);
-  }
-  return __builtin_convertvector(bytes, Ints<W>) != 0 ? v : Lanes<W>{} - INFINITY;
+INLINE Lanes<W> masked(const Lanes<W>& v, const uint8_t* mask) {
+  Ints<W> wide;
+#pragma GCC unroll 16
+  for (int lane = 0; lane < W; ++lane) wide[lane] = mask[lane];
+  return wide != 0 ? v : Lanes<W>{} - INFINITY;
 }
 
 template <int W>
 INLINE void softmax_row(float* out, const float* x, const uint8_t* mask, int64_t keys, float scale) {
-  Lanes<W> max_lanes = Lanes<W>{} - INFINITY;
+  Lanes<W> largest = Lanes<W>{} - INFINITY;
   int64_t j = 0;
   for (; j + W <= keys; j += W) {  // no mutate: what follows takes a whole vector too
-    const Lanes<W> v = masked<W>(x + j, mask + j, W);
+    const Lanes<W> v = masked<W>(load<W>(x + j), mask + j);
     store<W>(out + j, v);
-    max_lanes = v > max_lanes ? v : max_lanes;  // no mutate: equal values
+    largest = larger<W>(v, largest);
   }
   const int64_t rest = keys - j;
   if (rest > 0) {  // no mutate: none of 0 elements
-    const Lanes<W> v = masked<W>(x + j, mask + j, rest);
+    uint8_t allowed[W]{};
+    std::memcpy(allowed, mask + j, static_cast<size_t>(rest));
+    const Lanes<W> v = masked<W>(load_some<W>(x + j, rest), allowed);
     store_some<W>(out + j, v, rest);
-    max_lanes = v > max_lanes ? v : max_lanes;  // no mutate: equal values
+    largest = larger<W>(v, largest);
   }
-  float max = max_lanes[0];
-  for (int lane = 1; lane < W; ++lane) max = max_lanes[lane] > max ? max_lanes[lane] : max;  // no mutate: equal values
+  const float max = max_lanes<W>(largest);
 
   const float factor = scale * kLog2E;
   Lanes<W> sum{};

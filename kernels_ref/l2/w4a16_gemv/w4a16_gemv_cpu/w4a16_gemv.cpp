@@ -33,16 +33,28 @@ INLINE Lanes<W> load(const float* p) {
 
 template <int W>
 using Ints __attribute__((vector_size(W * 4))) = int32_t;
-template <int W>
-using Bytes __attribute__((vector_size(W))) = uint8_t;
 
 constexpr int64_t kGroup = 128;
 
+// Halves are added to each other.
 template <int W>
 INLINE float sum_lanes(const Lanes<W>& v) {
-  float total = 0.0f;
-  for (int lane = 0; lane < W; ++lane) total += v[lane];
-  return total;
+  if constexpr (W == 4) {
+    return (v[0] + v[1]) + (v[2] + v[3]);
+  } else {
+    Lanes<W / 2> halves[2];
+    std::memcpy(halves, &v, sizeof(v));
+    return sum_lanes<W / 2>(halves[0] + halves[1]);
+  }
+}
+
+// A loop, since __builtin_convertvector would widen bytes one by one.
+template <int W>
+INLINE Ints<W> widen(const uint8_t* bytes) {
+  Ints<W> v;
+#pragma GCC unroll 16
+  for (int lane = 0; lane < W; ++lane) v[lane] = bytes[lane];
+  return v;
 }
 
 // out[b * stride + r] for R rows and B vectors. `x` has, for every vector, the k / 2 even columns, then the odd ones.
@@ -55,9 +67,7 @@ INLINE void multiply(float* out, int64_t stride, const float* x, const uint8_t* 
     Lanes<W> sum[R][B]{};
     for (int64_t j = g * kGroup / 2; j < (g + 1) * kGroup / 2; j += W) {
       for (int r = 0; r < R; ++r) {
-        Bytes<W> bytes;
-        std::memcpy(&bytes, packed + r * half + j, W);
-        const Ints<W> pairs = __builtin_convertvector(bytes, Ints<W>);
+        const Ints<W> pairs = widen<W>(packed + r * half + j);
         const Lanes<W> even = __builtin_convertvector((pairs & 15) - 8, Lanes<W>);
         const Lanes<W> odd = __builtin_convertvector((pairs >> 4) - 8, Lanes<W>);
         for (int b = 0; b < B; ++b) {

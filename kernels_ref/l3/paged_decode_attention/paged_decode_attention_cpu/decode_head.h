@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 #define INLINE inline __attribute__((always_inline))
@@ -59,16 +60,16 @@ INLINE Lanes<W> power_of_two(const Lanes<W>& x) {
   return (Lanes<W>)((Ints<W>)p + ((Ints<W>)shifted << 23));
 }
 
+// Halves are added to each other, until four lanes are left.
 template <int W>
-INLINE float sum_lanes(Lanes<W> v) {
-#pragma GCC unroll 4
-  for (int step = W / 2; step > 0; step /= 2) {
-    Ints<W> partner;
-#pragma GCC unroll 16
-    for (int lane = 0; lane < W; ++lane) partner[lane] = lane ^ step;
-    v += __builtin_shuffle(v, partner);
+INLINE float sum_lanes(const Lanes<W>& v) {
+  if constexpr (W == 4) {
+    return (v[0] + v[1]) + (v[2] + v[3]);
+  } else {
+    Lanes<W / 2> halves[2];
+    std::memcpy(halves, &v, sizeof(v));
+    return sum_lanes<W / 2>(halves[0] + halves[1]);
   }
-  return v[0];
 }
 
 // scores[r][key] = q[r] * k(key), for kRows rows.
