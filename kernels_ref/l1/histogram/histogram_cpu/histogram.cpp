@@ -6,6 +6,7 @@
 // The body is written once for W lanes and compiled for AVX-512, AVX2 and the baseline; cpuid picks one.
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <vector>
 
@@ -40,11 +41,13 @@ struct Bins {
 template <int W>
 INLINE Ints<W> place(const Lanes<W>& v, const Bins& b) {
   const Lanes<W> last = static_cast<float>(b.bins - 1) - Lanes<W>{};
-  Lanes<W> at = (v - b.low) * b.scale;
+  const Lanes<W> above = v - b.low, below = b.high - v;
+  Lanes<W> at = above * b.scale;
   at = at > 0.0f ? at : Lanes<W>{};  // no mutate: lanes below 0 are outside, whatever they are clamped to
   at = at < last ? at : last;        // no mutate: equal to the last is the last
-  const Ints<W> inside = __builtin_convertvector(at, Ints<W>), outside = b.bins - Ints<W>{};
-  return v >= b.low ? (v <= b.high ? inside : outside) : outside;
+  // The distance to the nearer bound, negative outside. Two comparisons joined by & would be done lane by lane.
+  const Lanes<W> depth = above < below ? above : below;
+  return depth >= 0.0f ? __builtin_convertvector(at, Ints<W>) : b.bins - Ints<W>{};
 }
 
 template <int W>
@@ -56,17 +59,21 @@ INLINE void count_all(int32_t* counts, const float* x, int64_t count, const Bins
   int32_t places[kBlock];
   for (int64_t start = 0; start < count; start += kBlock) {  // no mutate: an empty block counts nothing
     const int64_t block = std::min(kBlock, count - start), whole = block / W * W;
+    int64_t placed = whole;
     for (int64_t i = 0; i < whole; i += W) {  // no mutate: one less ends at the same vector
       const Lanes<W> v = *reinterpret_cast<const typename Unaligned<W>::type*>(x + start + i);
       *reinterpret_cast<typename Unaligned<W>::integers*>(places + i) = place<W>(v, b);
     }
-    if (whole < block) {  // no mutate: with nothing left the block below writes what is not read
+    if (whole < block) {
+      std::fill(padded, padded + W, INFINITY);  // in no bin
       std::copy(x + start + whole, x + start + block, padded);
       const Lanes<W> v = *reinterpret_cast<const typename Unaligned<W>::type*>(padded);
-      const Ints<W> last = place<W>(v, b);
-      for (int64_t i = whole; i < block; ++i) places[i] = last[i - whole];  // no mutate: one more is not counted
+      *reinterpret_cast<typename Unaligned<W>::integers*>(places + whole) = place<W>(v, b);
+      placed += W;
     }
-    for (int64_t i = 0; i < block; ++i) ++tables[static_cast<size_t>(i % kTables * width + places[i])];
+    for (int64_t i = 0; i < placed; i += kTables) {  // no mutate: one less ends at the same four
+      for (int64_t t = 0; t < kTables; ++t) ++tables[static_cast<size_t>(t * width + places[i + t])];
+    }
   }
   const int32_t* table = tables.data();
   for (int64_t bin = 0; bin < b.bins; ++bin, ++table) {

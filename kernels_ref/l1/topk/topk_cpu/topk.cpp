@@ -1,9 +1,9 @@
 // The k largest elements of every row on the CPU, float32.
 //
-// The winners so far stay sorted in the output itself. Nearly all of a long row is below the smallest of them, so
-// only the largest of four vectors is compared with it; where something is larger, the lanes that are get inserted one by
-// one. Of equal elements the first stays in front. Written once for W lanes, compiled for AVX-512, AVX2 and the
-// baseline; cpuid picks.
+// The winners so far stay sorted in the output itself. Nearly all of a long row is below the smallest of them, so four
+// vectors are compared with it by their maximum; where that is larger, the lanes above it are inserted one by one. Of
+// equal elements the first stays in front. Written once for W lanes, compiled for AVX-512, AVX2 and the baseline; cpuid
+// picks.
 
 #include <cstdint>
 #include <cstring>
@@ -33,7 +33,7 @@ INLINE Lanes<W> load(const float* p) {
 }
 template <int W>
 INLINE Lanes<W> larger(const Lanes<W>& a, const Lanes<W>& b) {
-  return a > b ? a : b;  // no mutate: equal values
+  return a > b ? a : b;
 }
 
 // The bits of all lanes, or-ed together.
@@ -51,7 +51,7 @@ INLINE uint32_t or_lanes(const Ints<W>& v) {
 // Bit i is set where lane i is above `least`.
 template <int W>
 INLINE uint32_t lanes_above(const Lanes<W>& v, float least) {
-  Ints<W> bits;
+  Ints<W> bits{};
 #pragma GCC unroll 16
   for (int lane = 0; lane < W; ++lane) bits[lane] = 1 << lane;
   return or_lanes<W>(v > least ? bits : Ints<W>{});
@@ -66,7 +66,7 @@ struct Winners {
   bool enters(float v) const { return count < k || v > values[k - 1]; }
   void insert(float v, int64_t index) {
     int64_t place = count < k ? count++ : k - 1;
-    for (; place > 0 && values[place - 1] < v; --place) {
+    for (; place > 0 && values[place - 1] < v; --place) {  // no mutate: equal ones may stand in either order
       values[place] = values[place - 1];
       indices[place] = indices[place - 1];
     }
@@ -82,14 +82,18 @@ INLINE void topk_row(Winners best, const float* x, int64_t cols) {
     best.insert(x[j], j);
     ++j;
   }
-  for (; j + 4 * W <= cols; j += 4 * W) {  // no mutate: looking at single elements is as good
+  const int64_t whole = j + (cols - j) / (4 * W) * (4 * W);
+  for (; j < whole; j += 4 * W) {  // no mutate: one less ends at the same vectors
     const Lanes<W> v[4] = {load<W>(x + j), load<W>(x + j + W), load<W>(x + j + 2 * W), load<W>(x + j + 3 * W)};
     const float least = best.values[best.k - 1];
     if (!lanes_above<W>(larger<W>(larger<W>(v[0], v[1]), larger<W>(v[2], v[3])), least)) continue;
     for (int part = 0; part < 4; ++part) {
-      for (uint32_t above = lanes_above<W>(v[part], least); above != 0; above &= above - 1) {
-        const int64_t place = j + part * W + __builtin_ctz(above);
+      uint32_t above = lanes_above<W>(v[part], least);
+      while (above != 0) {
+        const int lane = __builtin_ctz(above);
+        const int64_t place = j + part * W + lane;
         if (best.enters(x[place])) best.insert(x[place], place);
+        above ^= 1u << lane;
       }
     }
   }

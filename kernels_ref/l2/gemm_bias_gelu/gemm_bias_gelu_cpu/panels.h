@@ -1,29 +1,34 @@
 // Products of rows with rows in float32: out[i, j] = finish(sum_k a[i, k] * b[j, k]).
 //
-// A panel, 2 * W rows of `b` and as much of k as the L1 cache holds, is transposed once, so that vectors lie along j;
-// then it passes by all rows of `a`, ROWS at a time: ROWS x 2 vectors of sums stay in registers, every element of `a`
-// is broadcast to two of them, and nothing has to be added across lanes.
-// Panels and tiles at the edges hold rows twice, or old ones: computed like the others, only not stored.
+// As much of k as the L1 cache holds is done at a time. Of that part all rows of `a` are packed, kPack at a time, so
+// that what a tile needs for one k lies side by side. Then panels, 2 * W rows of `b`, are packed in the same way, and
+// each of them passes by all packed rows: ROWS x 2 vectors of sums, which lie along j, stay in registers, every element
+// of `a` is broadcast to two of them, and nothing has to be added across lanes.
+// Tiles at the edges hold rows twice: they are computed like the others, but not all of them is stored.
 
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
+#include <memory>
 
 #define INLINE inline __attribute__((always_inline))
 #pragma GCC diagnostic ignored "-Wpsabi"  // wide vectors never cross a call: every helper is inlined
 
 namespace panels {
 
+constexpr int64_t kPack = 12;    // a multiple of every ROWS and of 4
+constexpr int64_t kDepth = 256;  // a panel is 32 KiB with AVX-512
+
 // W float lanes; Unaligned is the same for an address that is only 4-byte aligned.
 template <int W>
 using Lanes __attribute__((vector_size(W * 4))) = float;
 template <int W>
+using Order __attribute__((vector_size(W * 4))) = int32_t;
+template <int W>
 struct Unaligned {
   typedef float type __attribute__((vector_size(W * 4), aligned(4), may_alias));
 };
-typedef int32_t Order __attribute__((vector_size(16)));
 
 template <int W>
 INLINE Lanes<W> load(const float* p) {
@@ -34,76 +39,123 @@ INLINE void store(float* p, const Lanes<W>& v) {
   *reinterpret_cast<typename Unaligned<W>::type*>(p) = v;
 }
 
-// panel[p, c] = b[c, p] for four rows of b from c on; `width` floats from p to p + 1.
-INLINE void transpose_four(float* panel, int64_t width, const float* const (&b)[4], int64_t depth) {
-  int64_t p = 0;
-  for (; p + 4 <= depth; p += 4) {  // no mutate: the loop below does what is left
-    const Lanes<4> r0 = load<4>(b[0] + p), r1 = load<4>(b[1] + p), r2 = load<4>(b[2] + p), r3 = load<4>(b[3] + p);
-    const Order low{0, 4, 1, 5}, high{2, 6, 3, 7}, first{0, 1, 4, 5}, second{2, 3, 6, 7};
-    const Lanes<4> low01 = __builtin_shuffle(r0, r1, low), low23 = __builtin_shuffle(r2, r3, low);
-    const Lanes<4> high01 = __builtin_shuffle(r0, r1, high), high23 = __builtin_shuffle(r2, r3, high);
-    store<4>(panel + p * width, __builtin_shuffle(low01, low23, first));
-    store<4>(panel + (p + 1) * width, __builtin_shuffle(low01, low23, second));
-    store<4>(panel + (p + 2) * width, __builtin_shuffle(high01, high23, first));
-    store<4>(panel + (p + 3) * width, __builtin_shuffle(high01, high23, second));
-  }
-  for (; p < depth; ++p) {
-    for (int c = 0; c < 4; ++c) panel[p * width + c] = b[c][p];
+// Four floats from p on of each of W / 4 rows: of rows[0], rows[4] and so on.
+template <int W>
+INLINE Lanes<W> load_fours(const float* const* rows, int64_t p) {
+  if constexpr (W == 4) {
+    return load<4>(rows[0] + p);
+  } else if constexpr (W == 8) {
+    return __builtin_shufflevector(load_fours<4>(rows, p), load_fours<4>(rows + 4, p), 0, 1, 2, 3, 4, 5, 6, 7);
+  } else {
+    return __builtin_shufflevector(load_fours<8>(rows, p), load_fours<8>(rows + 8, p),  //
+                                   0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
   }
 }
 
-// tile[r] += the products of row a[r] with the 2 * W rows of a panel that is `depth` long.
-template <int W, int ROWS>
-INLINE void multiply(Lanes<W> (&tile)[ROWS][2], const float* const (&a)[ROWS], const float* panel, int64_t depth) {
-  Lanes<W> sums[ROWS][2];
-#pragma GCC unroll 16
-  for (int r = 0; r < ROWS; ++r) {  // no mutate: beyond the registers is undefined
-    sums[r][0] = tile[r][0];
-    sums[r][1] = tile[r][1];
+// In every four lanes: a and b of x, then c and d of y. The loop has to be unrolled, or the order is no constant.
+template <int W>
+INLINE Lanes<W> shuffle(const Lanes<W>& x, const Lanes<W>& y, int a, int b, int c, int d) {
+  Order<W> order{};
+#pragma GCC unroll 4
+  for (int i = 0; i < W; i += 4) {  // no mutate: beyond the lanes is undefined
+    order[i] = i + a, order[i + 1] = i + b, order[i + 2] = W + i + c, order[i + 3] = W + i + d;
   }
-  for (int64_t p = 0; p < depth; ++p, panel += 2 * W) {
+  return __builtin_shuffle(x, y, order);
+}
+
+// packed[p, r] = x[first + r, p] for W of the `count` rows of x, `stride` apart; rows beyond the last one repeat it.
+template <int W>
+INLINE void pack(float* packed, int64_t width, const float* x, int64_t stride, int64_t first, int64_t count,
+                 int64_t depth) {
+  const float* rows[W];
+  for (int64_t r = 0; r < W; ++r) {
+    rows[r] = x + std::min(first + r, count - 1) * stride;  // no mutate: what is beyond is not stored
+  }
+  int64_t p = 0;
+  for (; p + 4 <= depth; p += 4) {  // no mutate: the loop below does what is left
+    const Lanes<W> r0 = load_fours<W>(rows, p), r1 = load_fours<W>(rows + 1, p);
+    const Lanes<W> r2 = load_fours<W>(rows + 2, p), r3 = load_fours<W>(rows + 3, p);
+    const Lanes<W> low01 = shuffle<W>(r0, r1, 0, 1, 0, 1), low23 = shuffle<W>(r2, r3, 0, 1, 0, 1);
+    const Lanes<W> high01 = shuffle<W>(r0, r1, 2, 3, 2, 3), high23 = shuffle<W>(r2, r3, 2, 3, 2, 3);
+    store<W>(packed + p * width, shuffle<W>(low01, low23, 0, 2, 0, 2));
+    store<W>(packed + (p + 1) * width, shuffle<W>(low01, low23, 1, 3, 1, 3));
+    store<W>(packed + (p + 2) * width, shuffle<W>(high01, high23, 0, 2, 0, 2));
+    store<W>(packed + (p + 3) * width, shuffle<W>(high01, high23, 1, 3, 1, 3));
+  }
+  for (; p < depth; ++p) {
+    for (int r = 0; r < W; ++r) packed[p * width + r] = rows[r][p];
+  }
+}
+
+// out[r] (+)= the products of packed row r with the 2 * W rows of a panel that is `depth` long; rows of `out` are
+// `stride` apart.
+template <int W, int ROWS>
+INLINE void multiply(float* out, int64_t stride, const float* a, const float* panel, int64_t depth, bool add) {
+  Lanes<W> sums[ROWS][2] = {};
+  for (int64_t p = 0; p < depth; ++p, a += kPack, panel += 2 * W) {
     const Lanes<W> left = load<W>(panel), right = load<W>(panel + W);
 #pragma GCC unroll 16
     for (int r = 0; r < ROWS; ++r) {  // no mutate: beyond the registers is undefined
-      sums[r][0] += a[r][p] * left;
-      sums[r][1] += a[r][p] * right;
+      sums[r][0] += a[r] * left;
+      sums[r][1] += a[r] * right;
     }
   }
 #pragma GCC unroll 16
+  for (int r = 0; r < ROWS && add; ++r) {  // no mutate: beyond the registers is undefined
+    sums[r][0] += load<W>(out + r * stride);
+    sums[r][1] += load<W>(out + r * stride + W);
+  }
+#pragma GCC unroll 16
   for (int r = 0; r < ROWS; ++r) {  // no mutate: beyond the registers is undefined
-    tile[r][0] = sums[r][0];
-    tile[r][1] = sums[r][1];
+    store<W>(out + r * stride, sums[r][0]);
+    store<W>(out + r * stride + W, sums[r][1]);
   }
 }
 
-// out (m, n), a (m, k), b (n, k), row major. `finish(sums, j)` is called once for every two vectors of sums, of columns
-// j to j + 2 * W - 1 of one row; there may be fewer than that.
+// The same where `out` has only `height` rows and `width` columns left: if that is less than a tile, in a copy.
+// `finish(row)` is called for every row of the tile before it is left.
+template <int W, int ROWS, typename Finish>
+INLINE void multiply_tile(float* out, int64_t stride, int64_t height, int64_t width, const float* a, const float* panel,
+                          int64_t depth, bool add, const Finish& finish) {
+  const bool whole = height >= ROWS && width >= 2 * W;
+  const int64_t rows = whole ? 0 : std::min<int64_t>(height, ROWS), columns = std::min<int64_t>(width, 2 * W);
+  float copy[ROWS * 2 * W];
+  float* tile = whole ? out : copy;
+  const int64_t step = whole ? stride : 2 * W;
+  for (int64_t r = 0; r < rows && add; ++r) {  // no mutate: beyond the copy is undefined
+    std::copy_n(out + r * stride, columns, copy + r * 2 * W);
+  }
+  multiply<W, ROWS>(tile, step, a, panel, depth, add);
+  for (int64_t r = 0; r < ROWS; ++r) finish(tile + r * step);
+  for (int64_t r = 0; r < rows; ++r) std::copy_n(copy + r * 2 * W, columns, out + r * stride);
+}
+
+// out (m, n), a (m, k), b (n, k), row major. `finish(row, j)` is called once for every 2 * W sums of a row, from column
+// j on; the last of them may be beyond the last column.
 template <int W, int ROWS, typename Finish>
 INLINE void product(float* out, const float* a, const float* b, int64_t m, int64_t n, int64_t k, const Finish& finish) {
-  constexpr int64_t kWidth = 2 * W, kDepth = 256;  // a panel is 32 KiB with AVX-512  // no mutate: speed only
-  alignas(64) float panel[kWidth * kDepth] = {};
-  for (int64_t j = 0; j < n; j += kWidth) {  // no mutate: a panel without columns stores nothing
-    const int64_t columns = std::min(n - j, kWidth);
-    for (int64_t p = 0; p < k; p += kDepth) {
-      const int64_t depth = std::min(k - p, kDepth);
-      for (int64_t c = 0; c < columns; c += 4) {
-        const float* rows[4];  // those beyond the last one repeat it
-        for (int64_t r = 0; r < 4; ++r) rows[r] = b + std::min(j + c + r, n - 1) * k + p;  // no mutate: not stored
-        transpose_four(panel + c, kWidth, rows, depth);
+  constexpr int64_t kWidth = 2 * W, kFew = ROWS / 3;
+  alignas(64) float panel[kWidth * kDepth];
+  const int64_t parts = (k + kDepth - 1) / kDepth;  // no mutate: one more is only slower
+  const int64_t most = (k + parts - 1) / parts;     // no mutate: parts of other sizes do as well
+  const std::unique_ptr<float[]> packed(new float[(m + kPack) * most]);
+  for (int64_t p = 0; p < k; p += most) {  // no mutate: a last part of one is there for k = 1 only
+    const int64_t depth = std::min(k - p, most);
+    const auto row = [&](int64_t i) { return packed.get() + i / kPack * kPack * depth + i % kPack; };
+    for (int64_t i = 0; i < m; i += 4) pack<4>(row(i), kPack, a + p, k, i, m, depth);
+    for (int64_t j = 0; j < n; j += kWidth) {
+      for (int64_t c = 0; c < kWidth; c += W) {  // no mutate: there are two
+        pack<W>(panel + c, kWidth, b + p, k, j + c, n, depth);
       }
-      for (int64_t i = 0; i < m; i += ROWS) {  // no mutate: a tile without rows stores nothing
-        const int64_t count = std::min<int64_t>(m - i, ROWS);
-        const auto bytes = static_cast<size_t>(columns) * sizeof(float);
-        float* corner = out + i * n + j;
-        const float* rows[ROWS];
-        for (int64_t r = 0; r < ROWS; ++r) rows[r] = a + std::min(i + r, m - 1) * k + p;  // no mutate: not stored
-        Lanes<W> tile[ROWS][2] = {};
-        for (int64_t r = 0; r < count && p > 0; ++r) std::memcpy(tile[r], corner + r * n, bytes);
-        multiply<W, ROWS>(tile, rows, panel, depth);
-        for (int64_t r = 0; r < count; ++r) {
-          if (p + depth == k) finish(tile[r], j);
-          std::memcpy(corner + r * n, tile[r], bytes);
-        }
+      const auto finish_row = [&](float* row) __attribute__((always_inline)) {
+        if (p + depth == k) finish(row, j);
+      };
+      int64_t i = 0;
+      for (; i + ROWS <= m; i += ROWS) {  // no mutate: the loop below does what is left
+        multiply_tile<W, ROWS>(out + i * n + j, n, m - i, n - j, row(i), panel, depth, p > 0, finish_row);
+      }
+      for (; i < m; i += kFew) {
+        multiply_tile<W, kFew>(out + i * n + j, n, m - i, n - j, row(i), panel, depth, p > 0, finish_row);
       }
     }
   }

@@ -79,7 +79,7 @@ INLINE float sum_lanes(const Lanes<W>& v) {
 
 template <int W>
 INLINE Lanes<W> larger(const Lanes<W>& a, const Lanes<W>& b) {
-  return a > b ? a : b;  // no mutate: equal values
+  return a > b ? a : b;
 }
 template <int W>
 INLINE float max_lanes(const Lanes<W>& v) {
@@ -97,10 +97,11 @@ constexpr float kLog2E = 1.44269504f;
 // Scores where the mask is true, else -infinity. A loop, since __builtin_convertvector would widen bytes one by one.
 template <int W>
 INLINE Lanes<W> masked(const Lanes<W>& v, const uint8_t* mask) {
-  Ints<W> wide;
-#pragma GCC unroll 16
+  int32_t wide[W]{};
   for (int lane = 0; lane < W; ++lane) wide[lane] = mask[lane];
-  return wide != 0 ? v : Lanes<W>{} - INFINITY;
+  Ints<W> allowed;
+  std::memcpy(&allowed, wide, sizeof(allowed));
+  return allowed != 0 ? v : Lanes<W>{} - INFINITY;
 }
 
 template <int W>

@@ -1,8 +1,8 @@
 // A few vectors times packed 4-bit weights on the CPU, float32.
 //
-// No dequantised matrix is ever written: W bytes are widened to W integers, whose low and high halves are the weights
-// of W even and W odd columns. The columns of x are sorted into even and odd ones first, once for a call, so that both
-// halves meet whole vectors. A group of 128 weights is summed without its scale, which is then multiplied in once.
+// No dequantised matrix is ever written: four bytes are one integer of eight digits, so digit d of W of them is the
+// weights of W columns that are 8 apart. The columns of x are sorted by their remainder by 8 first, once for a call, so
+// that every digit meets whole vectors. A group of 128 weights is summed without its scale, multiplied in at its end.
 // Two rows share the loads of x. Written once for W lanes, compiled for AVX-512, AVX2 and the baseline; cpuid picks.
 
 #include <cstdint>
@@ -34,7 +34,7 @@ INLINE Lanes<W> load(const float* p) {
 template <int W>
 using Ints __attribute__((vector_size(W * 4))) = int32_t;
 
-constexpr int64_t kGroup = 128;
+constexpr int64_t kGroup = 128, kDigits = 8;
 
 // Halves are added to each other.
 template <int W>
@@ -48,31 +48,33 @@ INLINE float sum_lanes(const Lanes<W>& v) {
   }
 }
 
-// A loop, since __builtin_convertvector would widen bytes one by one.
+// Digit d of every lane, less the zero point of 8. A shuffle uses as many bits of an index as 16 lanes have: one digit.
 template <int W>
-INLINE Ints<W> widen(const uint8_t* bytes) {
-  Ints<W> v;
-#pragma GCC unroll 16
-  for (int lane = 0; lane < W; ++lane) v[lane] = bytes[lane];
-  return v;
+INLINE Lanes<W> weights(const Ints<W>& words, int d) {
+  if constexpr (W == 16) {
+    const Lanes<16> values = {-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7};
+    return __builtin_shuffle(values, words >> 4 * d);
+  } else {
+    return __builtin_convertvector((words >> 4 * d & 15) - 8, Lanes<W>);
+  }
 }
 
-// out[b * stride + r] for R rows and B vectors. `x` has, for every vector, the k / 2 even columns, then the odd ones.
+// out[b * stride + r] for R rows and B vectors. `x` has, for every vector, the columns 0, 8, 16 .., then 1, 9, 17 ..
 template <int W, int R, int B>
 INLINE void multiply(float* out, int64_t stride, const float* x, const uint8_t* packed, const float* scales,
                      int64_t groups) {
-  const int64_t half = groups * kGroup / 2;
+  const int64_t words = groups * kGroup / kDigits;
   Lanes<W> total[R][B]{};
   for (int64_t g = 0; g < groups; ++g) {
     Lanes<W> sum[R][B]{};
-    for (int64_t j = g * kGroup / 2; j < (g + 1) * kGroup / 2; j += W) {
+    for (int64_t j = g * kGroup / kDigits; j < (g + 1) * kGroup / kDigits; j += W) {
       for (int r = 0; r < R; ++r) {
-        const Ints<W> pairs = widen<W>(packed + r * half + j);
-        const Lanes<W> even = __builtin_convertvector((pairs & 15) - 8, Lanes<W>);
-        const Lanes<W> odd = __builtin_convertvector((pairs >> 4) - 8, Lanes<W>);
-        for (int b = 0; b < B; ++b) {
-          sum[r][b] += even * load<W>(x + 2 * b * half + j);
-          sum[r][b] += odd * load<W>(x + (2 * b + 1) * half + j);
+        Ints<W> word;
+        std::memcpy(&word, packed + 4 * (r * words + j), sizeof(word));
+#pragma GCC unroll 8
+        for (int d = 0; d < kDigits; ++d) {
+          const Lanes<W> weight = weights<W>(word, d);
+          for (int b = 0; b < B; ++b) sum[r][b] += weight * load<W>(x + (b * kDigits + d) * words + j);
         }
       }
     }
@@ -146,12 +148,14 @@ void w4a16_gemv(const torch::stable::Tensor& out, const torch::stable::Tensor& x
   for (const auto* t : {&out, &x, &packed, &scales}) {
     STD_TORCH_CHECK(t->is_contiguous() && t->is_cpu(), "w4a16_gemv: expected contiguous CPU tensors");
   }
-  const std::unique_ptr<float[]> sorted(new float[batch * k]);
+  const std::unique_ptr<float[]> memory(new float[batch * k + 16]);
+  // Vectors do not straddle cache lines.
+  float* const sorted = reinterpret_cast<float*>((reinterpret_cast<uintptr_t>(memory.get()) + 63) / 64 * 64);
   const float* values = static_cast<const float*>(x.const_data_ptr());
   for (int64_t b = 0; b < batch; ++b) {
-    for (int64_t j = 0; j < k; ++j) sorted[b * k + j % 2 * (k / 2) + j / 2] = values[b * k + j];
+    for (int64_t j = 0; j < k; ++j) sorted[b * k + j % kDigits * (k / kDigits) + j / kDigits] = values[b * k + j];
   }
   static const Gemv run = pick_gemv();
-  run(static_cast<float*>(out.mutable_data_ptr()), sorted.get(), static_cast<const uint8_t*>(packed.const_data_ptr()),
+  run(static_cast<float*>(out.mutable_data_ptr()), sorted, static_cast<const uint8_t*>(packed.const_data_ptr()),
       static_cast<const float*>(scales.const_data_ptr()), batch, n, groups);
 }

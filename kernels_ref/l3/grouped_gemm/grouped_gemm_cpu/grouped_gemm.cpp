@@ -40,7 +40,8 @@ void grouped_gemm(const torch::stable::Tensor& out, const torch::stable::Tensor&
   STD_TORCH_CHECK(out.dim() == 2 && x.dim() == 2 && weights.dim() == 3 && offsets.dim() == 1,
                   "grouped_gemm: expected (tokens, n), (tokens, k), (experts, n, k) and (experts + 1,)");
   const int64_t tokens = x.size(0), experts = weights.size(0), n = weights.size(1), k = x.size(1);
-  STD_TORCH_CHECK(weights.size(2) == k && offsets.size(0) == experts + 1 && out.size(0) == tokens && out.size(1) == n,
+  STD_TORCH_CHECK(weights.size(2) == k && offsets.size(0) == experts + 1 && out.size(0) == tokens &&
+                      out.size(1) == n && k > 0,
                   "grouped_gemm: shapes differ");
   STD_TORCH_CHECK(offsets.scalar_type() == ScalarType::Long, "grouped_gemm: expected int64 offsets");
   for (const auto* t : {&out, &x, &weights}) {

@@ -5,7 +5,6 @@
 // Compiled for AVX-512 (12 x 2 vectors of sums in 24 of 32 registers), AVX2 (6 x 2 in 12 of 16) and the baseline; cpuid
 // picks one.
 
-#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <vector>
@@ -37,17 +36,22 @@ INLINE Lanes<W> power_of_two(const Lanes<W>& x) {
   return (Lanes<W>)((Ints<W>)p + ((Ints<W>)shifted << 23));
 }
 
-// gate = silu(gate) * up, `count` elements.
+// gate = silu(gate) * up; what is left of `count` elements after whole vectors takes a copy.
 template <int W>
 INLINE void apply_gate(float* gate, const float* up, int64_t count) {
-  for (int64_t i = 0; i < count; i += W) {
-    const auto bytes = static_cast<size_t>(std::min<int64_t>(count - i, W)) * sizeof(float);
-    Lanes<W> g{}, u{};
-    std::memcpy(&g, gate + i, bytes);
-    std::memcpy(&u, up + i, bytes);
-    g = g / (1.0f + power_of_two<W>(g * -1.44269504f)) * u;  // 1 / ln 2
-    std::memcpy(gate + i, &g, bytes);
+  const auto gated = [](const Lanes<W>& g, const Lanes<W>& u) __attribute__((always_inline)) {
+    return g / (1.0f + power_of_two<W>(g * -1.44269504f)) * u;  // 1 / ln 2
+  };
+  int64_t i = 0;
+  for (; i + W <= count; i += W) {  // no mutate: the copy does what is left
+    panels::store<W>(gate + i, gated(panels::load<W>(gate + i), panels::load<W>(up + i)));
   }
+  Lanes<W> g{}, u{};
+  const auto bytes = static_cast<size_t>(count - i) * sizeof(float);
+  std::memcpy(&g, gate + i, bytes);
+  std::memcpy(&u, up + i, bytes);
+  g = gated(g, u);
+  std::memcpy(gate + i, &g, bytes);
 }
 
 struct Sizes {

@@ -60,16 +60,26 @@ INLINE Lanes<W> power_of_two(const Lanes<W>& x) {
   return (Lanes<W>)((Ints<W>)p + ((Ints<W>)shifted << 23));
 }
 
-// Halves are added to each other, until four lanes are left.
+// Four lanes with the sum of all: halves are added to each other.
 template <int W>
-INLINE float sum_lanes(const Lanes<W>& v) {
+INLINE Lanes<4> fold(const Lanes<W>& v) {
   if constexpr (W == 4) {
-    return (v[0] + v[1]) + (v[2] + v[3]);
+    return v;
   } else {
     Lanes<W / 2> halves[2];
     std::memcpy(halves, &v, sizeof(v));
-    return sum_lanes<W / 2>(halves[0] + halves[1]);
+    return fold<W / 2>(halves[0] + halves[1]);
   }
+}
+
+// The sums of the lanes of four vectors.
+template <int W>
+INLINE Lanes<4> sum_lanes(const Lanes<W> (&v)[4]) {
+  const Lanes<4> a = fold<W>(v[0]), b = fold<W>(v[1]), c = fold<W>(v[2]), d = fold<W>(v[3]);
+  const Ints<4> low = {0, 4, 1, 5}, high = {2, 6, 3, 7}, left = {0, 1, 4, 5}, right = {2, 3, 6, 7};
+  const Lanes<4> ab = __builtin_shuffle(a, b, low) + __builtin_shuffle(a, b, high);
+  const Lanes<4> cd = __builtin_shuffle(c, d, low) + __builtin_shuffle(c, d, high);
+  return __builtin_shuffle(ab, cd, left) + __builtin_shuffle(ab, cd, right);
 }
 
 // scores[r][key] = q[r] * k(key), for kRows rows.
@@ -83,8 +93,9 @@ INLINE void score(float* scores, int64_t stride, const float* q, const Head& hea
 #pragma GCC unroll 4
       for (int r = 0; r < kRows; ++r) sum[r] += v * load<W>(q + r * head.dim + d);
     }
+    const Lanes<4> totals = sum_lanes<W>(sum);
 #pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) scores[r * stride + key] = sum_lanes<W>(sum[r]);
+    for (int r = 0; r < kRows; ++r) scores[r * stride + key] = totals[r];
   }
 }
 
