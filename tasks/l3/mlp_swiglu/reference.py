@@ -19,10 +19,13 @@ def reference(inputs: dict[str, Any]) -> tuple[torch.Tensor, ...]:
 
 
 def scale(inputs: dict[str, Any]) -> tuple[torch.Tensor, ...]:
-    """What the last product is like when signs are random, were every gate open: shape (tokens, hidden)."""
+    """What the last product is like when signs are random, were every gate open: shape (tokens, hidden).
+
+    Twice that: PyTorch rounds g, u, the gate and h, and four errors are twice as large as one.
+    """
     x, w_down = inputs["x"], inputs["w_down"].abs()
     open_gates = (F.linear(x, inputs["w_gate"]) * F.linear(x, inputs["w_up"])).abs()
-    return (F.linear(open_gates, w_down) / w_down.shape[-1] ** 0.5,)
+    return (2.0 * F.linear(open_gates, w_down) / w_down.shape[-1] ** 0.5,)
 
 
 def make_inputs(workload: Any, generator: Any) -> dict[str, torch.Tensor]:

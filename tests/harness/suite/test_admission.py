@@ -11,9 +11,11 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 
 from harness.catalogue import LoadedTask, load_task, select_tasks
+from harness.judge.problem import Problem
 from harness.outcome import Cause, Stage
 from harness.records import Grade, Project, Target, TrialKey
 from harness.records.admission import Admission, Rule
+from harness.suite import admission
 from harness.suite.admission import admit, sizes_rule
 from tests.harness.report import factories as make
 
@@ -113,6 +115,21 @@ def test_a_reference_that_fails_its_own_check_is_found(tmp_path: Path) -> None:
     found = admitted(softmax(changes, tmp_path), FakeGrader())
     assert found["reference"].status == "fails"
     assert "out of tolerance" in found["reference"].said
+
+
+def test_a_reference_that_fails_on_some_inputs_only_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Timed workloads are tried on several draws, the others on one."""
+    seen: dict[str, int] = {}
+
+    def sometimes(problem: Problem) -> str | None:
+        seen[problem.label] = seen.get(problem.label, 0) + 1
+        return "just over" if seen[problem.label] == 5 else None
+
+    monkeypatch.setattr(admission, "reference_fails", sometimes)
+    rule = admitted(softmax(), FakeGrader())["reference"]
+    assert rule.status == "fails"
+    assert rule.said.startswith("just over")
+    assert set(seen.values()) == {1, 5}
 
 
 def test_an_expert_that_is_wrong_keeps_its_task_out() -> None:
