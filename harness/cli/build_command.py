@@ -40,7 +40,10 @@ def build(
     json_output: JsonOption = False,
     cache: CacheOption = None,
 ) -> int:
-    """Build projects as kernel-builder does; exit 3 if one does not build."""
+    """Build projects as kernel-builder does.
+
+    Exit code 3 if one does not build.
+    """
     from rich.console import Console
 
     from harness.builder.build import build as build_project

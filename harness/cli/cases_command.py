@@ -43,7 +43,10 @@ def check_command(
     json_output: JsonOption = False,
     cache: CacheOption = None,
 ) -> int:
-    """Read test cases and try each on answers that solve nothing: what they pass proves nothing."""
+    """Read test cases, and try each on answers that solve nothing.
+
+    A case that such an answer passes proves nothing.
+    """
     import json
 
     from harness.testcases.worth import sentence, worth_of
@@ -77,7 +80,10 @@ def run_command(
     json_output: JsonOption = False,
     cache: CacheOption = None,
 ) -> int:
-    """Ask models a skill's test cases without the skill and with it; the same command resumes."""
+    """Ask models a skill's test cases, without the skill and with it.
+
+    The same command resumes.
+    """
     from harness.catalogue import load_skill
     from harness.cli.study_options import model_specs
     from harness.models import make_model

@@ -64,7 +64,7 @@ def evaluate(
     tasks_root: TasksRootOption = None,
     cache: CacheOption = None,
 ) -> int:
-    """Measure a skill's lift: tasks x arms (without, with) x models x runs."""
+    """Measure a skill's lift: tasks x arms x models x runs."""
     from harness.arms import make_arms
     from harness.catalogue import load_skill
     from harness.cli.carry_out import Way, carry_out, open_study

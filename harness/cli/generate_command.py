@@ -73,7 +73,10 @@ def generate(
     tasks_root: TasksRootOption = None,
     cache: CacheOption = None,
 ) -> int:
-    """Write a skill, refine it by what students' projects really do, and test it on unseen families."""
+    """Write a skill, refine it, and test it on unseen families.
+
+    It is refined by what students' projects really do.
+    """
     from harness.cli.generation_grounds import Grounds
     from harness.cli.generation_run import carry_out_generation
     from harness.cli.study_options import model_specs, parse_arms, parse_delivery, parse_metric

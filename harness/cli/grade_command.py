@@ -122,7 +122,10 @@ def validate(
     tasks_root: TasksRootOption = None,
     cache: CacheOption = None,
 ) -> int:
-    """Grade our expert projects, and replies that must score 0; exit 3 if one surprises."""
+    """Grade our expert projects, and replies that must score 0.
+
+    Exit code 3 if one surprises.
+    """
     from harness.cli.kernelbench_view import chosen_tasks
     from harness.cli.validation import print_validation, validate_tasks
     from harness.executors import make_executor

@@ -20,8 +20,9 @@ def headers(
     what: Annotated[list[str] | None, typer.Argument(help=f"{WHATS} (default: cuda).")] = None,
     json_output: JsonOption = False,
 ) -> None:
-    """Fetch header files from PyPI wheels, and nothing else of them, into the user's data folder.
+    """Fetch header files that CUDA builds need and this machine lacks.
 
+    They come from PyPI wheels, and nothing else of the wheels is kept in the user's data folder.
     `cuda`: headers of cuBLAS, cuSPARSE and others for the nvcc in use, and those of torch that a
     CPU-only torch lacks. `cutlass_3_6` and the like: for projects whose build.toml depends on it.
     Another folder: LIFTBENCH_HEADERS. Another index: PIP_INDEX_URL.

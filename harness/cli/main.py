@@ -1,19 +1,22 @@
-"""The `liftbench` command: its subcommands, and what an error means for the exit code.
+"""The `liftbench` command: its subcommands, their environment variables, and what an error means for the exit
+code.
 
-Owns: exit codes (0 done, 1 our failure, 2 usage, 3 threshold missed, 130 Ctrl-C) and the one place
-where exceptions become messages. Does not own: what a command does (its own module).
-Invariant: importing this imports no torch, no SDK and no docker, so that --help is fast.
+Importing this imports no torch, no SDK and no docker, so that --help is fast.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+import select
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
+from harness import __version__
 from harness.cli import (
     build_command,
     cases_command,
@@ -29,6 +32,9 @@ from harness.cli import (
 )
 
 EXIT_FAILURE, EXIT_USAGE, EXIT_THRESHOLD, EXIT_INTERRUPTED = 1, 2, 3, 130
+EXIT_PIPE = 141
+"""What a shell reports of a program that ended because nobody read its output."""
+PREFIX = "LIFTBENCH"
 
 # Newer typers carry a click of their own, so the class is taken from what typer exports.
 _CLICK_ERROR: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
@@ -36,11 +42,32 @@ _CLICK_ERROR: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == 
 app = typer.Typer(
     name="liftbench",
     help="Does this agent skill make this model write better GPU kernels?",
+    epilog="Every flag is also an environment variable of the same name: `eval --runs 5` is "
+    f"{PREFIX}_EVAL_RUNS=5. Repeatable flags take words separated by spaces, flags without a value 1 or 0. "
+    "Exit codes: 0 done, 1 our failure, 2 usage, 3 a threshold missed or a fault found, 130 Ctrl-C.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    context_settings={"auto_envvar_prefix": "LIFTBENCH", "help_option_names": ["-h", "--help"]},
+    rich_markup_mode=None,  # help is plain text: brackets are no markup, and 80 columns are enough
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"liftbench {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None:
+    pass
+
+
 app.command("eval")(eval_command.evaluate)
 app.command("generate")(generate_command.generate)
 app.command("build")(build_command.build)
@@ -69,7 +96,7 @@ def doctor(
     sandbox: str = typer.Option("auto,local", help="With --timing: where workers run (only code of ours)."),
     cache: Path | None = typer.Option(None, help="With --timing: folder for locks (default: the user's)."),
 ) -> None:
-    """Say what was found on this machine, and which targets and stages that allows."""
+    """Say what was found on this machine, and what that allows."""
     from harness.cli.doctor_command import run_doctor, run_timing
 
     if timing:
@@ -78,47 +105,115 @@ def doctor(
         run_doctor(json_output)
 
 
+def command_tree() -> Any:
+    """The click command, every flag of which is also an environment variable of the same name."""
+    root = typer.main.get_command(app)
+    for path, command in commands_below(root):
+        for option in command.params:
+            if option.param_type_name == "option" and "--help" not in option.opts:
+                option.envvar = "_".join([PREFIX, *path, max(option.opts, key=len).lstrip("-")])
+                option.envvar = option.envvar.replace("-", "_").upper()
+                option.show_envvar = False
+    return root
+
+
+def commands_below(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command that is no group, with its words, such as `("tasks", "list")`."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands_below(command, (*path, name))
+        else:
+            yield (*path, name), command
+
+
+# --- the end ----------------------------------------------------------------------------------------
+
+
+class _Outputs:
+    """Standard output and error as they were at the start (rich replaces a broken one by /dev/null)."""
+
+    def __init__(self) -> None:
+        self._files = []
+        for number in (1, 2):
+            with contextlib.suppress(OSError):  # closed by the caller
+                self._files.append(os.dup(number))
+
+    def unread(self) -> bool:
+        """Whether the reader of one has gone, as `head` does."""
+        poll = select.poll()
+        for file in self._files:
+            poll.register(file, select.POLLERR)
+        return any(event & select.POLLERR for _, event in poll.poll(0))
+
+
+def _say(text: str) -> None:
+    """A line on stderr, if anyone reads it."""
+    with contextlib.suppress(BrokenPipeError):
+        print(text, file=sys.stderr)
+
+
+def _say_click_error(error: Any) -> None:
+    """Click's message, and the environment variable that the wrong value came from."""
+    with contextlib.suppress(BrokenPipeError):
+        error.show()
+    variable = getattr(getattr(error, "param", None), "envvar", None)
+    if variable is not None and variable in os.environ:
+        _say(f"{variable} is set in the environment")
+
+
 def _leave(code: int) -> NoReturn:
     """Exit without waiting for threads that hang in a model's API."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    try:
+        for stream in filter(None, (sys.stdout, sys.stderr)):
+            stream.flush()
+    except BrokenPipeError:
+        code = code or EXIT_PIPE
+    except OSError as error:
+        os.write(2, f"liftbench: the output could not be written: {error.strerror}\n".encode())
+        code = code or EXIT_FAILURE
     os._exit(code)
 
 
 def main() -> None:
     """Run, and turn exceptions into one message and an exit code."""
+    code = _run(_Outputs())
+    if code == EXIT_INTERRUPTED:
+        _say("interrupted; finished trials are kept, the same command resumes")
+    _leave(code)
+
+
+def _run(outputs: _Outputs) -> int:
     from harness.errors import LiftbenchError, UsageError
     from harness.report.clean import clean
 
-    code = 0
     try:
-        result = app(standalone_mode=False)
-        code = result if isinstance(result, int) else 0
+        result = command_tree()(standalone_mode=False)
+        return result if isinstance(result, int) else 0  # typer answers Ctrl-C with 130
     except (KeyboardInterrupt, typer.Abort):
-        print("interrupted; finished trials are kept, the same command resumes", file=sys.stderr)
-        code = EXIT_INTERRUPTED
+        return EXIT_INTERRUPTED
     except typer.Exit as done:
-        code = done.exit_code
+        return int(done.exit_code)
     except _CLICK_ERROR as error:
-        error.show()
-        code = EXIT_USAGE
+        _say_click_error(error)
+        return EXIT_USAGE
     except UsageError as error:
-        print(f"liftbench: {clean(str(error))}", file=sys.stderr)
-        code = EXIT_USAGE
+        _say(f"liftbench: {clean(str(error))}")
+        return EXIT_USAGE
     except LiftbenchError as error:
         # It may quote what a program in a sandbox has printed.
-        print(f"liftbench: {type(error).__name__}: {clean(str(error))}", file=sys.stderr)
-        code = EXIT_FAILURE
-    except OSError as error:
-        print(f"liftbench: {error}", file=sys.stderr)
-        code = EXIT_FAILURE
+        _say(f"liftbench: {type(error).__name__}: {clean(str(error))}")
+        return EXIT_FAILURE
+    except (OSError, SystemExit) as error:  # rich and typer turn a broken pipe into SystemExit
+        broken = error.__context__ if isinstance(error, SystemExit) else error
+        if isinstance(broken, BrokenPipeError) and outputs.unread():
+            return EXIT_PIPE
+        _say(f"liftbench: {broken or error}")
+        return EXIT_FAILURE
     except Exception:  # noqa: BLE001 - the last boundary: a bug of ours, with its traceback
         import traceback
 
-        traceback.print_exc()
-        print("liftbench: this is a bug; please report it with the lines above", file=sys.stderr)
-        code = EXIT_FAILURE
-    _leave(code)
+        _say(traceback.format_exc() + "liftbench: this is a bug; please report it with the lines above")
+        return EXIT_FAILURE
 
 
 if __name__ == "__main__":

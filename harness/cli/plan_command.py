@@ -56,7 +56,10 @@ def plan(
     tasks_root: TasksRootOption = None,
     json_output: JsonOption = False,
 ) -> None:
-    """Say how many families, tasks and replies an effect takes, and about what they cost."""
+    """Say how large a study must be to find an effect.
+
+    In families, tasks and replies, and about what they cost.
+    """
     from harness.catalogue import all_tasks
     from harness.cli.plan_view import print_plan, showing
     from harness.cli.study_options import parse_metric

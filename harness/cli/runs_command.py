@@ -67,7 +67,10 @@ def show(
     runs_dir: RunsOption = DEFAULT_RUNS,
     json_output: JsonOption = False,
 ) -> None:
-    """Print one trial: prompt, reply, first error, and how to grade just its project again."""
+    """Print one trial, or list those that match.
+
+    Of one: prompt, reply, first error, and how to grade just its project again.
+    """
     from rich.console import Console
 
     from harness.cli.trial_view import find_trial, print_trial
@@ -86,7 +89,10 @@ def report(
     runs_dir: RunsOption = DEFAULT_RUNS,
     json_output: JsonOption = False,
 ) -> None:
-    """Make a run's reports again: report.html, report.json, trials.csv and the table."""
+    """Make a run's reports again.
+
+    These are report.html, report.json, trials.csv and the table.
+    """
     from harness.cli.reporting import report_run
     from harness.store import find_run
 

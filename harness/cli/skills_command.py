@@ -43,7 +43,10 @@ def list_skills_command(
     tree: Annotated[bool, typer.Option("--tree", help="Tokens of every part of each skill.")] = False,
     json_output: JsonOption = False,
 ) -> None:
-    """List skills with their sizes in tokens (estimates), and those installed for your agents."""
+    """List shipped and installed skills with their sizes.
+
+    Sizes are in tokens (estimates).
+    """
     import json
 
     from rich.console import Console
@@ -83,7 +86,10 @@ def check_skill_command(
     json_output: JsonOption = False,
     cache: CacheOption = None,
 ) -> int:
-    """Check a skill: the specification, links, that its code compiles, facts, and what it leaks of tasks."""
+    """Check a skill: specification, links, code, facts, leaks.
+
+    Its code must compile, and it must not repeat what solves a task.
+    """
     import sys
 
     from rich.console import Console
@@ -129,7 +135,10 @@ def install_command(
         bool, typer.Option("--force", help="Replace another skill of that name; take an invalid one.")
     ] = False,
 ) -> None:
-    """Copy a skill to where your agents look for skills, in this folder or (--global) in your home."""
+    """Copy a skill to where your agents look for skills.
+
+    In this folder, or (--global) in your home.
+    """
     from harness.catalogue import data_directory
     from harness.skills.install import install
 
@@ -149,7 +158,10 @@ def uninstall_command(
     agents: AgentsOption = False,
     user: GlobalOption = False,
 ) -> None:
-    """Remove installed skills, from this folder or (--global) from your home."""
+    """Remove installed skills.
+
+    From this folder, or (--global) from your home.
+    """
     from harness.skills.install import uninstall
 
     wanted = _places(claude, codex, opencode, agents, user=user)

@@ -44,7 +44,10 @@ def check_tasks(
     tasks_root: TasksRootOption = None,
     cache: CacheOption = None,
 ) -> int:
-    """Try every rule of admission on tasks; exit 3 if one is broken."""
+    """Try every rule of admission on tasks.
+
+    Exit code 3 if one is broken.
+    """
     # References are tried in 16 bits on the CPU too, in this process: on virtual machines whose AMX is listed
     # and traps, oneDNN would end it (SIGILL, seen with torch 2.13).
     os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
@@ -111,7 +114,10 @@ def _print(entries: list[Admission]) -> None:
 
 
 def freeze_tasks() -> None:
-    """Write tasks/VERSION anew: the suite's number, and the digest of every task's version."""
+    """Write tasks/VERSION anew.
+
+    It holds the suite's number, and the digest of every task's version.
+    """
     from harness.atomic import write_atomically
     from harness.catalogue import all_tasks, data_directory
     from harness.suite.frozen import FILE_NAME, Frozen
@@ -145,7 +151,10 @@ def write_status(
         Path | None, typer.Option(help="Folder with results (default: results/ of the checkout).")
     ] = None,
 ) -> None:
-    """Write kernels_ref/STATUS.md anew: what is measured of every expert kernel, and where."""
+    """Write kernels_ref/STATUS.md anew.
+
+    It says what is measured of every expert kernel, and where.
+    """
     from harness.atomic import write_atomically
     from harness.catalogue import data_directory
 

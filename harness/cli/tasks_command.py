@@ -34,8 +34,10 @@ def list_tasks(
     tasks_root: TasksRootOption = None,
     cache: CacheOption = None,
 ) -> None:
-    """List tasks: id, family, sizes; KernelBench problems: sizes, and whether they are admitted
-    for --target."""
+    """List tasks: id, family, sizes.
+
+    KernelBench problems: sizes, and whether they are admitted for --target.
+    """
     import json
 
     from rich.console import Console

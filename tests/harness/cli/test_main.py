@@ -28,40 +28,16 @@ def liftbench(*words: str | Path, cwd: Path = ROOT, **environment: str) -> subpr
 
 
 def test_help_loads_nothing_heavy() -> None:
-    """--help stays fast because torch, pydantic, the SDKs and docker are not imported for it."""
+    """--help stays fast because torch, pydantic, rich, the SDKs and docker are not imported for it."""
     code = (
-        "import sys; sys.argv = ['liftbench', '--help']\n"
-        "import harness.cli.main\n"
-        "heavy = {'torch', 'numpy', 'pydantic', 'openai', 'anthropic', 'docker', 'kernels', 'jinja2'}\n"
+        "import sys\n"
+        "from harness.cli.main import command_tree\n"
+        "command_tree().main(['--help'], standalone_mode=False)\n"
+        "heavy = {'torch', 'numpy', 'pydantic', 'openai', 'anthropic', 'docker', 'kernels', 'jinja2', 'rich'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        ["eval"],
-        ["build"],
-        ["headers"],
-        ["grade"],
-        ["validate"],
-        ["runs"],
-        ["show"],
-        ["plan"],
-        ["report"],
-        ["doctor"],
-        ["tasks"],
-        ["skills"],
-    ],
-    ids=" ".join,
-)
-def test_every_command_explains_itself(command: list[str]) -> None:
-    """COMMAND --help ends with 0 and prints its usage."""
-    done = liftbench(*command, "--help")
-    assert done.returncode == 0
-    assert "Usage: liftbench" in done.stdout.replace("python -m harness.cli.main", "liftbench")
+    assert done.stdout.splitlines()[-1] == "[]"
 
 
 @pytest.mark.parametrize(
@@ -116,12 +92,6 @@ def test_a_base_url_never_gets_another_providers_key(tmp_path: Path) -> None:
     )
     assert done.returncode == 2
     assert "--base-url" in done.stderr
-
-
-def test_options_may_come_from_the_environment() -> None:
-    """Every flag also is a variable."""
-    done = liftbench("tasks", "list", LIFTBENCH_TASKS_LIST_JSON_OUTPUT="1")
-    assert len(json.loads(done.stdout)) == len(all_tasks())
 
 
 def test_tasks_are_listed_and_shown() -> None:
