@@ -50,6 +50,7 @@ _NAMESPACES: Final = (
 )
 _NEW_PROC: Final = ("--proc", "/proc")
 _OLD_PROC: Final = ("--ro-bind", "/proc", "/proc")
+_PRESSURE: Final = "/proc/pressure"  # any user may set triggers, which a kernel thread works on
 _NO_MORE_USERNS: Final = ("--disable-userns",)
 # A process under Landlock cannot trace, nor write the memory of, one that is not; nothing else is taken away.
 _EVERYTHING: Final = (("write", "/", ("",)),)
@@ -255,7 +256,11 @@ def _mounts(ways: _Ways, view: View, gpu: HostGpu, folder: Path) -> Iterator[str
             covered.append(str(path))
         else:
             yield from ("--ro-bind", "/dev/null", str(path))
-    yield from (*ways.proc, "--dev", "/dev")
+    yield from ways.proc
+    if ways.proc == _NEW_PROC and Path(_PRESSURE).exists():
+        yield from ("--tmpfs", _PRESSURE)
+        covered.append(_PRESSURE)
+    yield from ("--dev", "/dev")
     for node in gpu.nodes:
         yield from ("--dev-bind", str(node), str(node))
     yield from ("--size", str(_SHARED_BYTES), "--perms", "0700", "--tmpfs", "/dev/shm")

@@ -1,17 +1,21 @@
-"""The system calls by which a process would leave what is killed and frozen as one.
+"""The system calls by which a job would get away from being frozen, killed or undisturbing.
 
-Owns: which calls those are, and a small seccomp program that refuses them. Does not own: the profile for
-everything else (seccomp.py).
-Invariant: what is refused here stays refused whatever program follows.
+A small seccomp program refuses them on every backend, ahead of the profile (seccomp.py). What it refuses
+stays refused whatever program follows.
 
-A session is killed; a process group is frozen by SIGSTOP, which takes 0.1 to 0.3 ms where a control group
-takes 2 ms and more: the judge's clock stands on it. So a job that runs may leave neither. Nor may it arrange
-for SIGCONT beforehand, which wakes a stopped process (tried: by timer, by F_SETSIG on a pipe that we
-read, and by the end of a process: one with much memory takes so long to end that it ends while the others
-stand still, and its parent gets the signal that clone() named, its children the one that they asked for).
-Nor may it send SIGCONT: two processes that wake each other in turn could each look stopped. And it stays
-its own orphans' parent (inside.py makes it that), by which those are found in time.
-In a build ninja gives every compiler a process group of its own.
+Leaving what is frozen. A session is killed; a process group is frozen by SIGSTOP, which takes 0.1 to
+0.3 ms where a control group takes 2 ms and more, and the judge's clock depends on it. A job that runs may
+leave neither. It may not arrange for SIGCONT (by F_SETSIG on a pipe that we read, by a child's end through
+clone() or PR_SET_PDEATHSIG), nor send it: two processes that wake each other in turn could each look
+stopped. It stays the parent of its own orphans (inside.py makes it that), by which those are found. In a
+build, ninja gives every compiler a process group of its own.
+
+Working while frozen. SIGSTOP stops threads, not the kernel: an expired timer runs its callback in interrupt
+context on the core of whoever is measured then, and wakes every epoll that watches it. So a job that runs
+gets no timers that outlive a system call. Sleeps and timeouts need no rule: a thread that stops leaves its
+system call, and its timer is canceled. Watches (inotify, fanotify, F_NOTIFY) make other processes pay for
+each access to a shared file. A core-scheduling cookie slows the scheduler for all. The answer is ENOSYS, as
+from a kernel that is built without the call: libraries fall back on it.
 """
 
 from __future__ import annotations
@@ -26,8 +30,9 @@ from sandboxes.seccomp import numbers
 
 _AUDIT: Final = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}  # linux/audit.h
 _X32: Final = 0x40000000
-_F_SETSIG: Final = 10
+_F_SETSIG, _F_NOTIFY = 10, 1026
 _PR_SET_PDEATHSIG: Final = 1
+_PR_SCHED_CORE: Final = 62
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _EXIT_SIGNAL: Final = 0xFF  # CSIGNAL in linux/sched.h: the part of clone()'s flags that is a signal
 _LOAD, _AND, _EQUAL, _AT_LEAST, _ANSWER = 0x20, 0x54, 0x15, 0x35, 0x06
@@ -45,12 +50,19 @@ _SENDING: Final = {
     "pidfd_send_signal": _SECOND_AT,
 }
 """Where each way to send a signal has its number."""
+_LEAVING: Final = ("setsid", "setpgid", "sched_setaffinity")
+_DEFERRED: Final = (
+    *("timer_create", "timerfd_create", "timerfd_settime", "setitimer", "alarm"),
+    *("inotify_init", "inotify_init1", "fanotify_init"),
+)
+"""Work that the kernel does later, or for others. Not every machine has all of these calls."""
+_Instruction = tuple[int, int, int, int]
 _NOTHING_ELSE: Final = struct.pack("=HBBI", _ANSWER, 0, 0, _ALLOW)
 
 
 def refused_escapes(job: Job) -> tuple[str, ...]:
-    """Calls that `job` may not make."""
-    return ("setsid",) if job.role == "build" else ("setsid", "setpgid", "sched_setaffinity", "timer_create")
+    """Calls that `job` may not make, whatever their arguments."""
+    return ("setsid",) if job.role == "build" else (*_LEAVING, *_DEFERRED)
 
 
 def refusing_escapes(job: Job, machine: str, then: bytes = _NOTHING_ELSE) -> bytes:
@@ -68,25 +80,38 @@ def refusing_escapes(job: Job, machine: str, then: bytes = _NOTHING_ELSE) -> byt
         (_ANSWER, 0, 0, _KILL),
     ]
     for name in refused_escapes(job):
-        program += [(_EQUAL, 0, 1, known[name]), (_ANSWER, 0, 0, _REFUSE)]
+        if name in known:
+            answer = _UNKNOWN if name in _DEFERRED else _REFUSE
+            program += [(_EQUAL, 0, 1, known[name]), (_ANSWER, 0, 0, answer)]
     if job.role != "build":
-        is_setsig = [(_LOAD, 0, 0, _SECOND_AT), (_EQUAL, 0, 1, _F_SETSIG)]
-        wakes_parent = [(_LOAD, 0, 0, _FIRST_AT), (_AND, 0, 0, _EXIT_SIGNAL), (_EQUAL, 0, 1, signal.SIGCONT)]
-        wakes_child = [(_LOAD, 0, 0, _FIRST_AT), (_EQUAL, 0, 3, _PR_SET_PDEATHSIG)]
-        wakes_child += [(_LOAD, 0, 0, _SECOND_AT), (_EQUAL, 0, 1, signal.SIGCONT)]
-        program += _refused_when(known["fcntl"], is_setsig)
-        program += _refused_when(known["clone"], wakes_parent)
-        program += _refused_when(known["prctl"], wakes_child)
-        no_reaper = [(_LOAD, 0, 0, _FIRST_AT), (_EQUAL, 0, 1, _PR_SET_CHILD_SUBREAPER)]
-        program += _refused_when(known["prctl"], no_reaper)
-        for name, at in _SENDING.items():
-            program += _refused_when(known[name], [(_LOAD, 0, 0, at), (_EQUAL, 0, 1, signal.SIGCONT)])
-        # Its flags lie in memory, where no filter sees them; C libraries then take clone().
-        program += [(_EQUAL, 0, 1, known["clone3"]), (_ANSWER, 0, 0, _UNKNOWN)]
+        program += _running_rules(known)
     return b"".join(struct.pack("=HBBI", *instruction) for instruction in program) + then
 
 
-def _refused_when(number: int, test: list[tuple[int, int, int, int]]) -> list[tuple[int, int, int, int]]:
+def _running_rules(known: dict[str, int]) -> list[_Instruction]:
+    """What a job that runs may not ask of calls that it may make."""
+    wakes_parent = [(_LOAD, 0, 0, _FIRST_AT), (_AND, 0, 0, _EXIT_SIGNAL), (_EQUAL, 0, 1, signal.SIGCONT)]
+    wakes_child = [*_argument(_FIRST_AT, _PR_SET_PDEATHSIG, 3), *_argument(_SECOND_AT, signal.SIGCONT)]
+    rules = [
+        ("fcntl", _argument(_SECOND_AT, _F_SETSIG)),
+        ("fcntl", _argument(_SECOND_AT, _F_NOTIFY)),
+        ("clone", wakes_parent),
+        ("prctl", wakes_child),
+        ("prctl", _argument(_FIRST_AT, _PR_SET_CHILD_SUBREAPER)),
+        ("prctl", _argument(_FIRST_AT, _PR_SCHED_CORE)),
+        *((name, _argument(at, signal.SIGCONT)) for name, at in _SENDING.items()),
+    ]
+    program = [one for name, test in rules for one in _refused_when(known[name], test)]
+    # Its flags lie in memory, where no filter sees them; C libraries then take clone().
+    return [*program, (_EQUAL, 0, 1, known["clone3"]), (_ANSWER, 0, 0, _UNKNOWN)]
+
+
+def _argument(at: int, value: int, otherwise: int = 1) -> list[_Instruction]:
+    """Falls through when the argument is `value`, else skips `otherwise` instructions."""
+    return [(_LOAD, 0, 0, at), (_EQUAL, 0, otherwise, value)]
+
+
+def _refused_when(number: int, test: list[_Instruction]) -> list[_Instruction]:
     """Refuses a call when `test` falls through, which else jumps to just behind its end's next instruction.
 
     The number is loaded before and after.

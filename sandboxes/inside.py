@@ -78,6 +78,8 @@ def set_limits(limits: dict[str, int | None]) -> None:
     _limit(resource.RLIMIT_NPROC, limits["processes"])
     _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_NOFILE, _OPEN_FILES)
+    _limit(resource.RLIMIT_RTPRIO, 0)
+    _limit(resource.RLIMIT_NICE, 0)
 
 
 def landlock_version() -> int:

@@ -36,6 +36,11 @@ _READY_S: Final = 120.0  # as long as running.py waits for what comes next
 _LOOK_S: Final = 0.25
 _ROUND_S: Final = 10.0  # an engine that says nothing for so long after a container's end hangs
 _SECOND_LOOK_S: Final = 0.3  # an engine that stops, or removes a container, is seen to do so after this
+# The engine's own list, and the files by which any user may give a kernel thread work (pressure triggers).
+_READ_ONLY_PATHS: Final = [
+    *("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"),
+    "/proc/pressure",
+]
 _REMOVED: Final = "a container was removed by somebody else while it ran"
 _WORDS_LINES: Final = 40
 _WORDS_CHARACTERS: Final = 1 << 14
@@ -96,10 +101,9 @@ class DockerCage:
         api = self._engine.api
         channel = docker.types.Mount(PLACE, str(self._door.folder), type="bind", read_only=True)
         host = {**self._plan.host, "mounts": [*self._plan.host["mounts"], channel]}
+        config = api.create_host_config(**host) | {"ReadonlyPaths": _READ_ONLY_PATHS}
         with asking("make a container"):
-            made = api.create_container(
-                name=self.name, host_config=api.create_host_config(**host), **self._plan.settings
-            )
+            made = api.create_container(name=self.name, host_config=config, **self._plan.settings)
         with asking("start a container"):
             api.start(made["Id"])
         self.channel, pid = self._connected()

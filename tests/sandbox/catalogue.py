@@ -25,6 +25,7 @@ FAMILIES = (
     "processes",
     "kernel",
     "privileges",
+    "deferral",
     "bombs",
     "lifetime",
     "results",

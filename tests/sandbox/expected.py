@@ -91,6 +91,7 @@ _LOCAL: Final[dict[str, Hole]] = {
     "bpf": _KERNEL,
     "personality": Hole("no filter on system calls"),
     "userfaultfd": _KERNEL,
+    "pressure": _KERNEL,
     "disk_bomb": _NO_QUOTA,
     "disk_elsewhere": _may("the file system is the host's"),
     "inode_bomb": _NO_QUOTA,
