@@ -18,7 +18,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from harness.errors import UsageError
+from harness.errors import UsageError, did_you_mean, refuse_url
 from harness.expressions import evaluate
 from harness.kernelbench.checkout import is_pattern
 from harness.records import Project, ProjectFile, Skill, Task
@@ -101,8 +101,11 @@ def _check_expressions(task: Task) -> None:
 
 
 def all_tasks(root: Path | None = None) -> list[LoadedTask]:
-    """All tasks below `root` (default: the shipped ones), sorted by id."""
+    """All tasks below `root` (default: the shipped ones), sorted by id. Raises UsageError for no folder."""
     base = data_directory("tasks") if root is None else root
+    if not base.is_dir():
+        refuse_url(str(base))
+        raise UsageError(f"{base} is no folder: give one with tasks, as LEVEL/NAME/task.toml")
     return [load_task(path.parent) for path in sorted(base.glob("*/*/task.toml"))]
 
 
@@ -122,7 +125,8 @@ def select_tasks(patterns: Sequence[str], root: Path | None = None) -> list[Load
             continue
         found = [t for t in tasks if _matches(t.task, pattern)]
         if not found:
-            raise UsageError(f"no task matches {pattern!r}; known: {', '.join(t.task.id for t in tasks)}")
+            meant = did_you_mean(pattern, [t.task.id for t in tasks])
+            raise UsageError(f"no task matches {pattern!r} (`liftbench tasks list` has all){meant}")
         chosen.update({t.task.id: t for t in found})
     return [chosen[key] for key in sorted(chosen)]
 
@@ -150,6 +154,7 @@ class LoadedSkill:
 
 def load_skill(name_or_path: str) -> LoadedSkill:
     """A skill by folder, or by the name of a shipped one. Raises UsageError when there is none."""
+    refuse_url(name_or_path)
     path = Path(name_or_path)
     if not (path / "SKILL.md").is_file():
         shipped = data_directory("skills")
@@ -158,6 +163,7 @@ def load_skill(name_or_path: str) -> LoadedSkill:
             names = sorted(p.parent.name for p in shipped.glob("*/SKILL.md"))
             raise UsageError(
                 f"no skill {name_or_path!r}: neither a folder with SKILL.md nor one of {', '.join(names)}"
+                f"{did_you_mean(name_or_path, names)}"
             )
     return LoadedSkill(read_skill(path), path)
 
@@ -181,6 +187,7 @@ def read_project(directory: Path) -> Project:
     lists them can be told. Raises UsageError when there is no build.toml, a file cannot be read, or
     the text is above 32 MiB in all.
     """
+    refuse_url(str(directory))
     if not (directory / "build.toml").is_file():
         raise UsageError(f"{directory} is no kernel-builder project: it has no build.toml")
     texts: dict[str, str] = {}

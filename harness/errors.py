@@ -16,7 +16,15 @@ A bad project is no exception: it is a `Finding` (see records/project.py).
 
 from __future__ import annotations
 
+import difflib
+import re
+from collections.abc import Iterable
+
 from harness.outcome import Cause
+
+_NEAR = 0.7
+_COMPARED_CHARS = 80  # difflib is quadratic
+_URL = re.compile(r"(https?|git|ssh|hf|file):/+|git@[\w.-]+:")
 
 
 class LiftbenchError(Exception):
@@ -72,3 +80,32 @@ class HarnessBug(InfraError):
     """An invariant of our own was broken."""
 
     cause = Cause.HARNESS_BUG
+
+
+def did_you_mean(word: str, known: Iterable[str], most: int = 3) -> str:
+    """`; did you mean a or b?` with the nearest of the known names, for the end of a message; or nothing.
+
+    Case, dashes and underscores do not count, nor does the part before a name's last slash.
+    """
+    names: dict[str, str] = {}
+    for name in known:
+        names.setdefault(_loose(name), name)
+        names.setdefault(_loose(name.rpartition("/")[2]), name)
+    near = difflib.get_close_matches(_loose(word[:_COMPARED_CHARS]), names, n=2 * most, cutoff=_NEAR)
+    meant = list(dict.fromkeys(names[one] for one in near))[:most]
+    return f"; did you mean {' or '.join(meant)}?" if meant else ""
+
+
+def _loose(name: str) -> str:
+    return name.lower().translate({ord(sign): None for sign in "-_ *"})
+
+
+def refuse_url(name_or_path: str) -> None:
+    """Raises UsageError for a URL where a folder or a file is wanted."""
+    found = _URL.match(name_or_path)
+    if found is not None:
+        # pathlib has made one slash of two.
+        url = f"{found[1]}://{name_or_path[found.end() :]}" if found[1] else name_or_path
+        raise UsageError(
+            f"{url} is a URL, and nothing is fetched from URLs: download it (git clone), then name the folder"
+        )

@@ -170,7 +170,10 @@ def find_run(root: Path, name: str) -> RunStore:
         return RunStore(direct)
     found = sorted(p.parent for p in root.glob(f"*/{_RUN}") if p.parent.name.endswith(name) or name == "last")
     if not found:
-        raise UsageError(f"no run {name!r}: neither a folder with {_RUN} nor one below {root}")
+        raise UsageError(
+            f"no run {name!r}: neither a folder with {_RUN} nor one below {root} "
+            "(--runs-dir names another folder; the demo's is runs/demo)"
+        )
     return RunStore(found[-1])
 
 

@@ -6,6 +6,7 @@ Invariant: the same command finds the same run again, and finishes it.
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -128,7 +129,10 @@ def evaluate(
     if cases is not None:
         where = (repeats, sandbox, runs_dir, cache)
         ask_beside(Asking(skills[0], str(cases), study.models, models, *where), quiet=json_output)
-    return 3 if threshold is not None and not threshold.met(summary) else 0
+    missed = () if threshold is None else threshold.missed(summary)
+    for line in missed:
+        print(f"threshold missed: {line}", file=sys.stderr)
+    return 3 if missed else 0
 
 
 def _print_plan(study: Study) -> None:

@@ -80,12 +80,13 @@ def generate(
     from harness.cli.generation_grounds import Grounds
     from harness.cli.generation_run import carry_out_generation
     from harness.cli.study_options import model_specs, parse_arms, parse_delivery, parse_metric
-    from harness.errors import UsageError
+    from harness.errors import UsageError, refuse_url
     from harness.models import make_model
     from harness.models.meter import Limits, Meter
     from harness.records import Sampling
     from harness.run import Budget
 
+    refuse_url(str(source or ""))
     with_placebo, old = parse_arms(arms or [])
     if old is not None:
         raise UsageError("--arms old=...: the old version is the skill that --from names")

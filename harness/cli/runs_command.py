@@ -63,7 +63,7 @@ def runs(runs_dir: RunsOption = DEFAULT_RUNS, json_output: JsonOption = False) -
 
 def show(
     run: Annotated[str, typer.Argument(help="A run's folder, its name or the end of it, or `last`.")],
-    trial: Annotated[str, typer.Argument(help="task/model/arm/repeat, or a part of it that fits one trial.")],
+    trial: Annotated[str, typer.Argument(help="task/model/arm/repeat, or a part of it, such as the task.")],
     runs_dir: RunsOption = DEFAULT_RUNS,
     json_output: JsonOption = False,
 ) -> None:
@@ -73,15 +73,23 @@ def show(
     """
     from rich.console import Console
 
-    from harness.cli.trial_view import find_trial, print_trial
+    from harness.cli.trial_view import find_trials, print_matches, print_trial
+    from harness.errors import UsageError
     from harness.store import find_run
 
     store = find_run(runs_dir, run)
-    found = find_trial(store, trial)
+    found = find_trials(store, trial)
     if json_output:
-        print(found.model_dump_json(indent=1))
+        if len(found) != 1:
+            raise UsageError(
+                f"{len(found)} trials match {trial!r}, and --json prints one; without --json they are listed"
+            )
+        print(found[0].model_dump_json(indent=1))
+    elif len(found) == 1:
+        print_trial(store, found[0], Console())
     else:
-        print_trial(store, found, Console())
+        where = [] if runs_dir == DEFAULT_RUNS else ["--runs-dir", str(runs_dir)]
+        print_matches(found, ["liftbench", "show", *where, run], Console())
 
 
 def report(

@@ -53,11 +53,12 @@ def list_skills_command(
 
     from harness.catalogue import data_directory
     from harness.cli.skills_view import listed_row, skill_table, skill_tree
-    from harness.errors import UsageError
+    from harness.errors import UsageError, refuse_url
     from harness.skills.install import PROJECT_FOLDERS, places
     from harness.skills.spec import list_skills
 
     if root is not None and not root.is_dir():
+        refuse_url(str(root))
         raise UsageError(f"{root} is no folder: give a folder that holds skills")
     own = list_skills(root or data_directory("skills"))
     clients = list(PROJECT_FOLDERS)

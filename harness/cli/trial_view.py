@@ -1,7 +1,4 @@
-"""Shows one trial.
-
-Owns: finding it by a part of its name, and the layout. Does not own: its contents.
-"""
+"""Shows one trial of a run, or lists those that a part of a name matches."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from rich.rule import Rule
 
 from harness.catalogue import all_tasks
 from harness.cli.card import print_card, untrusted
-from harness.errors import UsageError
+from harness.errors import UsageError, did_you_mean
 from harness.records import Message, TrialKey, TrialRecord
 from harness.store import RunStore
 
@@ -24,16 +21,26 @@ def name_of(key: TrialKey) -> str:
     return f"{key.task}/{key.model}/{key.arm}/{key.repeat}"
 
 
-def find_trial(store: RunStore, part: str) -> TrialRecord:
-    """The only trial whose name contains `part`. Raises UsageError with the candidates."""
+def find_trials(store: RunStore, part: str) -> list[TrialRecord]:
+    """The trial of that name, else all whose name contains `part`. Raises UsageError where there is none."""
     trials = store.load()
     exact = [t for t in trials if name_of(t.key) == part]
     found = exact or [t for t in trials if part in name_of(t.key)]
-    if len(found) == 1:
-        return found[0]
-    names = "\n  ".join(name_of(t.key) for t in found or trials)
-    how_many = "no trial" if not found else f"{len(found)} trials"
-    raise UsageError(f"{how_many} of {store.folder.name} match {part!r}; there are:\n  {names}")
+    if not found:
+        meant = did_you_mean(part, [t.key.task for t in trials])
+        raise UsageError(f"no trial of {store.folder.name} matches {part!r} (/ matches all){meant}")
+    return found
+
+
+def print_matches(trials: Sequence[TrialRecord], command: Sequence[str], console: Console) -> None:
+    """Verdict, speedup and the command that shows it, of each trial; `command` lacks the trial's name."""
+    console.print(f"{len(trials)} trials match. To see one:", highlight=False)
+    for trial in sorted(trials, key=lambda one: name_of(one.key)):
+        grade = trial.grade
+        timing = grade.timing if grade is not None and grade.correct else None
+        speed = "" if timing is None else f"{timing.speedup.value:.2f}x"
+        line = f"{trial.verdict:<12} {speed:>6}  {shlex.join([*command, name_of(trial.key)])}"
+        console.print(untrusted(line), soft_wrap=True)
 
 
 def print_trial(store: RunStore, trial: TrialRecord, console: Console) -> None:

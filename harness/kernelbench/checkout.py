@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.errors import UsageError
+from harness.errors import UsageError, refuse_url
 
 PREFIX = "kernelbench:"
 _LEVEL = re.compile(r"level\d+")
@@ -58,6 +58,7 @@ def find_problems(pattern: str) -> list[ProblemFile]:
     PATH is a checkout, a folder of levels, a level, or one file. Globs match file names with or without
     `.py`. Raises UsageError where there is no such checkout, or nothing matches.
     """
+    refuse_url(pattern.removeprefix(PREFIX))
     path, rest = _existing(pattern.removeprefix(PREFIX))
     if path.is_file():
         return [ProblemFile(path)]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from harness.atomic import directory_atomically
-from harness.errors import UsageError
+from harness.errors import UsageError, refuse_url
 from harness.skills.spec import FILE, skill_files, validate_skill
 
 Client = Literal["claude", "codex", "opencode", "agents"]
@@ -66,6 +66,7 @@ def install(skill: Path, wanted: Sequence[Place], *, force: bool = False) -> lis
 
     Without `force`, an invalid skill and a different one of that name in some place are refused.
     """
+    refuse_url(str(skill))
     source = skill.resolve()
     if not (source / FILE).is_file():
         raise UsageError(f"{skill} is no skill: it has no {FILE}")

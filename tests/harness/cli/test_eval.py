@@ -199,8 +199,9 @@ def test_an_eval_against_a_local_server_is_real_from_prompt_to_report(
     )  # fmt: skip
     assert "Multiply." in shown.stdout
     assert "liftbench grade" in shown.stdout
-    missed = place.run(*words, "--fail-under", "correct=1.5")
-    assert missed[0] == 3
+    code, _, err = place.run(*words, "--fail-under", "correct=1.5")
+    assert code == 3
+    assert "threshold missed: --fail-under wanted a lift of correct=1.5, local/tiny-llama x" in err
 
 
 def test_several_skills_with_placebos_and_combinations_are_arms_of_one_run(

@@ -33,7 +33,7 @@ def test_help_loads_nothing_heavy() -> None:
         "import sys\n"
         "from harness.cli.main import command_tree\n"
         "command_tree().main(['--help'], standalone_mode=False)\n"
-        "heavy = {'torch', 'numpy', 'pydantic', 'openai', 'anthropic', 'docker', 'kernels', 'jinja2', 'rich'}\n"
+        "heavy = {'torch', 'numpy', 'pydantic', 'openai', 'anthropic', 'docker', 'jinja2', 'rich'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
@@ -59,6 +59,16 @@ def test_help_loads_nothing_heavy() -> None:
         (["eval", "cuda-kernel-builder", "-m", "openai/x", "--fail-under", "joy=3"], "--fail-under"),
         (["eval", "cuda-kernel-builder", "-m", "openai/x", "--metric", "joy"], "--metric"),
         (["show", "nope", "x"], "no run"),
+        (["eval", "https://hf.co/a", "-m", "openai/x"], "https://hf.co/a is a URL"),
+        (["eval", "some", "-m", "openai/x", "--arms", "old=https://hf.co/a"], "https://hf.co/a is a URL"),
+        (["skills", "install", "https://hf.co/a", "--claude"], "https://hf.co/a is a URL"),
+        (["skills", "list", "https://hf.co/a"], "https://hf.co/a is a URL"),
+        (["cases", "check", "https://hf.co/a"], "https://hf.co/a is a URL"),
+        (["build", "https://hf.co/a"], "https://hf.co/a is a URL"),
+        (["generate", "x", "--teacher", "openai/x", "--from", "https://hf.co/a"], "https://hf.co/a is a URL"),
+        (["tasks", "list", "kernelbench:https://hf.co/a"], "https://hf.co/a is a URL"),
+        (["tasks", "list", "--tasks-root", "https://hf.co/a"], "https://hf.co/a is a URL"),
+        (["tasks", "list", "--tasks-root", "nowhere"], "nowhere is no folder"),
         (["eval", "cuda-kernel-builder"], "--model"),
         (["frobnicate"], "No such command"),
     ],
