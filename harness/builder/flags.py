@@ -17,7 +17,6 @@ from typing import Final
 
 from harness.builder.architectures import gencode
 from harness.builder.layout import SOURCE, STUBS, Layout
-from harness.builder.reuse.reachable import NAME_MACRO, reachable
 from harness.builder.toolchain import Toolchain
 from harness.builder.units import Unit
 
@@ -81,12 +80,9 @@ def _cuda_libraries(layout: Layout, toolchain: Toolchain) -> tuple[str, ...]:
 # --- parts of a compile command --------------------------------------------------------------
 
 
-def _definitions(unit: Unit | None, layout: Layout, toolchain: Toolchain) -> tuple[str, ...]:
+def _definitions(layout: Layout, toolchain: Toolchain) -> tuple[str, ...]:
     names = ["Py_LIMITED_API=3", *toolchain.torch_definitions]
-    if unit is not None and reachable(unit, layout).named:
-        # Upstream gives them to every file; where nothing mentions them the object is the same, and
-        # without the project's own name in the command other projects can share it.
-        names += [f"{NAME_MACRO}={layout.ops_name}", f"{layout.ops_name}_EXPORTS"]
+    names += [f"TORCH_EXTENSION_NAME={layout.ops_name}", f"{layout.ops_name}_EXPORTS"]
     names += ["CUDA_KERNEL", "USE_CUDA=1"] if layout.target == "cuda" else ["CPU_KERNEL"]
     if layout.stable_abi is not None:
         major, minor = layout.stable_abi
@@ -94,13 +90,10 @@ def _definitions(unit: Unit | None, layout: Layout, toolchain: Toolchain) -> tup
     return tuple(f"-D{name}" for name in sorted(names))
 
 
-def _includes(unit: Unit, layout: Layout, toolchain: Toolchain) -> tuple[str, ...]:
+def _includes(unit: Unit, layout: Layout, toolchain: Toolchain) -> Iterator[str]:
     """The component's directories first, then csrc: CMake's order for source properties."""
-    own = [str(PurePosixPath(SOURCE) / d) for d in (*unit.include, "csrc")]
-    return (*(f"-I{directory}" for directory in own), *_system_includes(layout, toolchain))
-
-
-def _system_includes(layout: Layout, toolchain: Toolchain) -> Iterator[str]:
+    for directory in (*unit.include, "csrc"):
+        yield f"-I{PurePosixPath(SOURCE) / directory}"
     for directory in system_directories(layout, toolchain):
         yield from ("-isystem", directory)
 
@@ -134,29 +127,13 @@ def _standard(toolchain: Toolchain) -> str:
     return "++20" if toolchain.torch_release >= _CXX20_SINCE else "++17"
 
 
-def header_argv(layout: Layout, toolchain: Toolchain) -> tuple[str, ...]:
-    """What every g++ unit of `layout` has in common: a header must be precompiled with just that."""
-    return (
-        str(toolchain.gxx),
-        *_definitions(None, layout, toolchain),
-        *_system_includes(layout, toolchain),
-        *_gxx_options(layout, toolchain),
-    )
-
-
-def _gxx_options(layout: Layout, toolchain: Toolchain) -> tuple[str, ...]:
-    return (
-        *("-O3", "-DNDEBUG", f"-std=gnu{_standard(toolchain)}", "-fPIC", "-fno-gnu-unique"),
-        *_prefix_maps(layout, toolchain),
-    )
-
-
 def _gxx_argv(unit: Unit, layout: Layout, toolchain: Toolchain) -> tuple[str, ...]:
     return (
         str(toolchain.gxx),
-        *_definitions(unit, layout, toolchain),
+        *_definitions(layout, toolchain),
         *_includes(unit, layout, toolchain),
-        *_gxx_options(layout, toolchain),
+        *("-O3", "-DNDEBUG", f"-std=gnu{_standard(toolchain)}", "-fPIC", "-fno-gnu-unique"),
+        *_prefix_maps(layout, toolchain),
         *unit.flags,
         *("-o", object_path(unit), "-c", f"{SOURCE}/{unit.source}"),
     )
@@ -169,7 +146,7 @@ def _nvcc_argv(unit: Unit, layout: Layout, toolchain: Toolchain) -> tuple[str, .
         str(toolchain.cuda.nvcc),
         "-forward-unknown-to-host-compiler",
         *("-ccbin", str(toolchain.gxx)),
-        *_definitions(unit, layout, toolchain),
+        *_definitions(layout, toolchain),
         *_includes(unit, layout, toolchain),
         "-DONNX_NAMESPACE=onnx_c2",
         *("-Xcudafe", ",".join(f"--diag_suppress={name}" for name in _SUPPRESSED)),

@@ -7,9 +7,7 @@ Does not own: the commands (flags.py). Pure. Invariant: the same layout gives th
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
-from types import MappingProxyType
+from collections.abc import Sequence
 from typing import Final
 
 from harness.builder.flags import compile_argv, library_path, link_argv, object_path
@@ -21,7 +19,7 @@ _HEADER: Final = """\
 ninja_required_version = 1.8
 
 rule compile
-  command = $argv "-ffile-prefix-map=$$PWD=." > $out.log 2>&1; code=$$?; cat $out.log; exit $$code
+  command = $argv "-ffile-prefix-map=$$PWD=."
   description = $what $in
 
 rule link
@@ -30,28 +28,12 @@ rule link
 """
 
 
-def ninja_file(
-    layout: Layout,
-    toolchain: Toolchain,
-    *,
-    ready: Collection[str] = (),
-    precompiled: Mapping[str, Path] = MappingProxyType({}),
-    driver: Sequence[str] = (),
-) -> str:
-    """The text of build.ninja, to be run in the build tree.
-
-    `ready`: objects that lie in the tree already. `precompiled`: object -> directory of headers that g++
-    is to look at first. `driver`: words before every nvcc command.
-    """
+def ninja_file(layout: Layout, toolchain: Toolchain, *, driver: Sequence[str] = ()) -> str:
+    """The text of build.ninja, to be run in the build tree; `driver`: words before every nvcc command."""
     edges = [_HEADER]
     objects = [object_path(unit) for unit in layout.units.units]
     for unit, output in zip(layout.units.units, objects, strict=True):
-        if output in ready:
-            continue
         argv = compile_argv(unit, layout, toolchain)
-        if output in precompiled:
-            first = argv.index("-isystem")
-            argv = (*argv[:first], "-isystem", str(precompiled[output]), *argv[first:])
         if unit.language == "cuda":
             argv = (*driver, *argv)
         what = "nvcc" if unit.language == "cuda" else "g++"

@@ -2,9 +2,7 @@
 
 Every figure of a case comes from one run on one machine, with the same sources and the same flags of
 the project's own. CPU seconds of the compilers stand beside the wall clock: other load stretches mostly
-the latter. `cold` is an empty cache; `second` and `third` are projects with another kernel, as a
-student's next attempt is, `binding` one with another binding; the floor is the compiler alone on a file
-with the kernel's includes and nothing else.
+the latter. The floor is the compiler alone on a file with the kernel's includes and nothing else.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ from harness.builder.flags import compile_argv
 from harness.builder.layout import Layout, plan_layout
 from harness.builder.toolchain import Toolchain, find_toolchain
 from harness.catalogue import read_project
-from harness.records import Project, ProjectFile, Target
+from harness.records import Project, Target
 from sandboxes.caged import CagedSandbox
 from sandboxes.local import LocalBackend
 
@@ -41,10 +39,8 @@ SOURCES = {
     "torch/all.h": HERE / "published",
 }
 CASES: list[tuple[str, Target]] = [(name, target) for name in SOURCES for target in ("cpu", "cuda")]
-Step = Literal["cold", "second", "third", "binding", "repeated"]
-STEPS: list[Step] = ["cold", "second", "third", "binding", "repeated"]
-VERSIONS = {"cold": (0, 0), "second": (1, 0), "third": (2, 0), "binding": (2, 1), "repeated": (2, 1)}
-"""(kernel, binding)"""
+Step = Literal["built", "repeated"]
+STEPS: list[Step] = ["built", "repeated"]
 
 # Compiles and links for real. Loading is not part of it: for sm_90 it needs a CUDA build of torch.
 _EXTENSION = """
@@ -69,7 +65,7 @@ def only_when_asked(request: pytest.FixtureRequest) -> None:
 
 
 class Lab:
-    """One case: its project in several versions, one cache, and what was measured."""
+    """One case: its project, one cache, and what was measured."""
 
     def __init__(self, name: str, target: Target, toolchain: Toolchain, folder: Path) -> None:
         self.target: Target = target
@@ -86,22 +82,6 @@ class Lab:
         layout = plan_layout(project, read_build_toml(toml.encode()), self.target, self.toolchain)
         assert isinstance(layout, Layout), layout
         return layout
-
-    @property
-    def kernel(self) -> str:
-        """Path of the kernel's source."""
-        return self.layout.units.units[-1].source
-
-    def version(self, kernel: int, binding: int) -> Project:
-        """The project with another kernel and another binding; 0 leaves them as they are."""
-        units = self.layout.units.units
-        numbers = {units[-1].source: kernel, units[0].source: binding}
-        files = [
-            ProjectFile(path=f.path, text=f"{f.text}\n// attempt {number}\n") if number else f
-            for f in self.project.files
-            for number in [numbers.get(f.path, 0)]
-        ]
-        return Project(files=tuple(files))
 
     def measured(self, what: str, job: Callable[[], tuple[float, float] | None]) -> None:
         """Run `job` and note what it took; a job may say itself what counts."""
@@ -120,7 +100,7 @@ class Lab:
         def job() -> None:
             cache = self.folder / "cache"
             built = build(
-                self.version(*VERSIONS[step]),
+                self.project,
                 self.target,
                 sandbox=CagedSandbox(LocalBackend()),
                 toolchain=self.toolchain,
@@ -229,7 +209,7 @@ def test_cpp_extension(benchmark: Any, lab: Lab) -> None:
 
 @pytest.mark.parametrize("step", STEPS)
 def test_ours(benchmark: Any, lab: Lab, step: Step) -> None:
-    """From nothing; two with other kernels (headers are precompiled in one); another binding; the same."""
+    """From nothing, then the same project again."""
     once(benchmark, lab, step, lambda: lab.build(step))
 
 

@@ -53,8 +53,6 @@ class Run:
     toolchain: Toolchain
     sees: Callable[[str], bool]
     """Whether a compiler in the sandbox finds a header of the toolchain's."""
-    ready: frozenset[str] = frozenset()
-    """Objects that were there before it started."""
 
     def finding(self) -> Finding | None:
         """Why it failed, as the project's fault; None when it did not. Raises SandboxError for ours."""
@@ -104,7 +102,7 @@ class Run:
     @cached_property
     def _unfinished(self) -> tuple[str, ...]:
         failed = [step for step in self._failed if not failure_of(step).limit]
-        return unfinished_sources(self._sources, self.ready | finished_outputs(self.ninja_log), failed)
+        return unfinished_sources(self._sources, finished_outputs(self.ninja_log), failed)
 
     def _limit_message(self) -> str:
         text = _LIMITS[self.facts.status][2].format(wall=self.facts.wall_s)

@@ -1,1 +1,1 @@
-"""What is not done twice: builds, objects and precompiled headers on disk."""
+"""What is not done twice: finished builds on disk."""

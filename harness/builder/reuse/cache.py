@@ -1,8 +1,7 @@
-"""Builds on disk, by content.
+"""Finished builds on disk, found by everything that decided them: the whole project, target and toolchain.
 
-Owns: the folder of one build, its integrity, the lock that makes identical builds wait, and how much
-builds and objects may take. Does not own: what is worth caching (build.py), objects (objects.py).
-Invariant: an entry appears whole, by one rename, and is never changed afterwards.
+An entry appears whole, by one rename, and is never changed afterwards. Nothing smaller than a build is
+shared: the text of one file does not tell which files its object depends on.
 
     <cache>/<key[:2]>/<key>/
       result.json  manifest.json  build.log  build.ninja
@@ -30,12 +29,12 @@ from harness.records import BuildResult
 
 ROOM_VARIABLE: Final = "LIFTBENCH_CACHE_GIB"
 _ROOM_GIB: Final = 10
-"""A build is 0.1 to 12 MB with its objects: thousands of projects."""
+"""A build is 0.1 to 12 MB: thousands of projects."""
 _SHARD: Final = "[0-9a-f][0-9a-f]"
 
 
 def room_bytes() -> int:
-    """What builds and objects together may take. Raises UsageError where the variable is no number."""
+    """What all builds together may take. Raises UsageError where the variable is no number."""
     text = os.environ.get(ROOM_VARIABLE, str(_ROOM_GIB))
     if not text.isdecimal():
         raise UsageError(f"{ROOM_VARIABLE}={text!r}: give a whole number of GiB, such as {_ROOM_GIB}")
@@ -110,8 +109,7 @@ class BuildCache:
             (fresh / "result.json").write_text(result.model_dump_json(indent=1) + "\n")
             (fresh / "manifest.json").write_text(json.dumps(_manifest(fresh), indent=1) + "\n")
             fresh.chmod(0o755)
-        entries = [*self._root.glob(f"{_SHARD}/*"), *self._root.glob(f"objects/{_SHARD}/*")]
-        make_room([entry for entry in entries if entry.is_dir()], room_bytes())
+        make_room((entry for entry in self._root.glob(f"{_SHARD}/*") if entry.is_dir()), room_bytes())
         return Entry(result, final)
 
 

@@ -25,6 +25,8 @@ from tests.fakes.sandbox import FakeSandbox, exit_facts
 
 FAILED = "[0/3] g++ source/a.cpp\nFAILED: [code=1] obj/kernels/fill.cpp/unit.o \n/usr/bin/g++ -c x\n"
 
+SOURCES = ("torch-ext/torch_binding.cpp", "kernels/fill.cpp")
+
 
 @pytest.fixture
 def toolchain(tmp_path: Path) -> Toolchain:
@@ -53,8 +55,10 @@ def run(
 def successful(toolchain: Toolchain, given: Project | None = None) -> FakeSandbox:
     """A sandbox in which ninja left a library."""
     name = f"_fill_it_cpu_{(given or project()).digest[:7]}"
-    log = "# ninja log v7\n0\t1500\t1\tobj/a\tff\n1500\t2000\t1\tlib/b\tff\nrubbish\n"
+    objects = [f"obj/{source}/unit.o" for source in SOURCES]
+    log = "# ninja log v7\n" + "".join(f"0\t1000\t1\t{path}\tff\n" for path in objects) + "rubbish\n"
     files = {f"{TREE}/lib/{name}.abi3.so": b"\x7fELF...", f"{TREE}/.ninja_log": log.encode()}
+    files |= {f"{TREE}/{path}{end}": b"object" for path in objects for end in ("", ".log")}
     return FakeSandbox(exit_facts("ok", "[1/3] g++ source/torch-ext/torch_binding.cpp\n", 0), files)
 
 
@@ -114,6 +118,18 @@ def test_the_second_request_is_a_cache_hit(toolchain, tmp_path):
         build_key(project(), "cpu", fake_toolchain(tmp_path / "t", torch="2.12.0+cpu")),
     }
     assert len(keys) == 4
+
+
+def test_every_file_of_another_project_is_compiled_again(toolchain, tmp_path):
+    """No object of an earlier build is in the tree of a project that shares files with it."""
+    run(successful(toolchain), toolchain, tmp_path)
+    second = project({"kernels/fill.cu": "// another\n"})
+    sandbox = successful(toolchain, second)
+    assert run(sandbox, toolchain, tmp_path, second).result.ok
+    staged = next(i for j, i in zip(sandbox.jobs, sandbox.inputs, strict=True) if "ninja" in j.argv[0])
+    assert not [path for path in staged if path.endswith(".o")]
+    ninja = staged[f"{TREE}/build.ninja"]
+    assert all(f"build obj/{source}/unit.o: compile" in ninja for source in SOURCES)
 
 
 def test_a_damaged_entry_is_built_again(toolchain, tmp_path):
@@ -385,6 +401,34 @@ def test_a_cuda_build_is_the_same_every_time(real, tmp_path):
     assert libraries[0] == libraries[1]
     assert_no_paths(libraries[0], real)
     assert b"libcudart.so" in libraries[0] and b"fill_kernel" in libraries[0]
+
+
+# Ways to read a file that reading the text of an including file does not tell.
+_HIDDEN_READS = {
+    "comment mark in a string": 'const char* a =\n"/*";\n/**/#include "hidden.h"\n',
+    "raw string for the assembler": 'asm(R"(.data\n.inc)" R"(bin "source/kernels/hidden.h")");\n',
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", _HIDDEN_READS)
+def test_a_project_gets_a_binary_of_its_own_sources(how, real, tmp_path):
+    """A project that hides what it includes leaves nothing for a later one whose included file is clean."""
+    source = 'src = ["kernels/fill.cpp"'
+    toml = {'"torch-ext/torch_binding.cpp", ': "", source: f'{source}, "kernels/hidden.h"'}
+    libraries = []
+    for what in ("cheat", "clean"):
+        files = {
+            "kernels/fill.cpp": _HIDDEN_READS[how],
+            "kernels/hidden.h": f'const char* which_one() {{ return "it is the {what} file"; }}\n',
+        }
+        built = really(project(files, toml=toml), "cpu", real, tmp_path)
+        assert built.result.ok, built.result.finding
+        assert built.package is not None
+        libraries.append(next(built.package.glob("*.abi3.so")).read_bytes())
+    cheat, clean_one = libraries
+    assert b"it is the cheat file" in cheat and b"it is the cheat file" not in clean_one
+    assert b"it is the clean file" in clean_one
 
 
 WGMMA = '__global__ void k() { asm volatile("wgmma.fence.sync.aligned;"); }\n'

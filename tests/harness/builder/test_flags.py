@@ -60,8 +60,7 @@ def nvcc_line(std: str, system: str = "") -> str:
     """The nvcc command of kernels/fill.cu."""
     return (
         "ROOT/cuda/bin/nvcc -forward-unknown-to-host-compiler -ccbin /usr/bin/g++ "
-        "-DCUDA_KERNEL -DPy_LIMITED_API=3 -DTORCH_TARGET_VERSION=0x20a000000000000 -DUSE_CUDA=1 -DUSE_RPC "
-        f"{COMMON} -isystem ROOT/cuda/include{system} "
+        f"{CUDA_DEFINES} {COMMON} -isystem ROOT/cuda/include{system} "
         f"-DONNX_NAMESPACE=onnx_c2 -Xcudafe {QUIET} --expt-relaxed-constexpr --expt-extended-lambda "
         f"-O3 -DNDEBUG -std={std} -Xcompiler=-fPIC --expt-relaxed-constexpr -DENABLE_FP8 {CUDA_MAPS} "
         "--keep --keep-dir obj/kernels/fill.cu -Xcudafe --orig_src_path_name "
@@ -80,7 +79,6 @@ def gxx_line(defines: str, system: str, maps: str, std: str, source: str) -> str
 
 NAMES = "-DPy_LIMITED_API=3 -DTORCH_EXTENSION_NAME=OPS -DTORCH_TARGET_VERSION=0x20a000000000000"
 CPU = f"-DCPU_KERNEL {NAMES} -DUSE_RPC -DOPS_EXPORTS"
-NAMELESS = "-DCPU_KERNEL -DPy_LIMITED_API=3 -DTORCH_TARGET_VERSION=0x20a000000000000 -DUSE_RPC"
 CUDA_DEFINES = f"-DCUDA_KERNEL {NAMES} -DUSE_CUDA=1 -DUSE_RPC -DOPS_EXPORTS"
 BINDING = "torch-ext/torch_binding.cpp"
 LINES = {
@@ -90,7 +88,7 @@ LINES = {
             "", MAPS, "gnu++20", BINDING,
         ),
         gxx_line(
-            NAMELESS,
+            CPU,
             "", MAPS, "gnu++20", "kernels/fill.cpp",
         ),
         "/usr/bin/g++ -fPIC -O3 -DNDEBUG -shared -o lib/OPS.abi3.so "
@@ -199,7 +197,7 @@ def test_a_changed_recipe_needs_a_new_number(tmp_path):
         layout = layout_of(target, toolchain)
         texts.append(ninja_file(layout, toolchain).replace(str(tmp_path), "ROOT"))
         texts += [f.text for f in (*layout.tree, *layout.package)]
-    assert (RECIPE, digest_of(texts)[:12]) == (4, "2701848ed5bf")
+    assert (RECIPE, digest_of(texts)[:12]) == (5, "1a2dc418c0de")
 
 
 # --- student flags ---------------------------------------------------------------------------
