@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -21,6 +22,7 @@ from harness.executors import Executor
 from harness.grade import Grader
 from harness.models.failure import PermanentProviderError
 from harness.models.protocol import Model
+from harness.outcome import Cause
 from harness.plan import arm_by_id, grading_key, owed, request_for
 from harness.records import InfraFailure, RunRecord, Skill, TrialKey, TrialRecord
 from harness.store import RunStore
@@ -29,6 +31,8 @@ ATTEMPTS = 2
 """Of one trial, when something of ours fails: whoever causes such failures is graded once more, not until
 it goes well."""
 
+LOST_IN_A_ROW = 10
+"""Trials of one model, lost to its provider with no reply between them, after which the run stops."""
 
 _PAUSE_S = 1.0
 """Between attempts: a provider or a driver may need a moment."""
@@ -94,6 +98,7 @@ class Run:
         self._lock = threading.Lock()
         self._stopped: str | None = None
         self._spent: str | None = None
+        self._lost_in_a_row: Counter[str] = Counter()
 
     # --- the whole run -------------------------------------------------------------------------
 
@@ -144,7 +149,18 @@ class Run:
                 return False
             self._store.append(trial)
         observer.finished(trial)
+        self._stop_if_hopeless(trial)
         return True
+
+    def _stop_if_hopeless(self, trial: TrialRecord) -> None:
+        """Raises PermanentProviderError where a provider has failed so often that the rest would be lost."""
+        model = trial.key.model
+        with self._lock:
+            lost = trial.infra and trial.failures[-1].cause is Cause.PROVIDER
+            row = self._lost_in_a_row[model] = self._lost_in_a_row[model] + 1 if lost else 0
+        if row >= LOST_IN_A_ROW:
+            said = trial.failures[-1].message
+            raise PermanentProviderError(f"{row} trials in a row were lost to the provider: {said}")
 
     # --- one trial -----------------------------------------------------------------------------
 

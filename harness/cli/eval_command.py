@@ -126,6 +126,8 @@ def evaluate(
         bench.grader.close()
         bench.sandbox.stop()
         summary = report_run(store, json_output=json_output)
+    if not summary.progress.scored:
+        return 1
     if cases is not None:
         where = (repeats, sandbox, runs_dir, cache)
         ask_beside(Asking(skills[0], str(cases), study.models, models, *where), quiet=json_output)

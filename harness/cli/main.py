@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,9 +33,13 @@ from harness.cli import (
 )
 
 EXIT_FAILURE, EXIT_USAGE, EXIT_THRESHOLD, EXIT_INTERRUPTED = 1, 2, 3, 130
+EXIT_SIGNALED = 128
+"""Plus the signal's number: 143 for SIGTERM, 129 for SIGHUP."""
 EXIT_PIPE = 141
 """What a shell reports of a program that ended because nobody read its output."""
 PREFIX = "LIFTBENCH"
+
+_RESUMES = "finished trials are kept, the same command resumes"
 
 # Newer typers carry a click of their own, so the class is taken from what typer exports.
 _CLICK_ERROR: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
@@ -44,7 +49,7 @@ app = typer.Typer(
     help="Does this agent skill make this model write better GPU kernels?",
     epilog="Every flag is also an environment variable of the same name: `eval --runs 5` is "
     f"{PREFIX}_EVAL_RUNS=5. Repeatable flags take words separated by spaces, flags without a value 1 or 0. "
-    "Exit codes: 0 done, 1 our failure, 2 usage, 3 a threshold missed or a fault found, 130 Ctrl-C.",
+    "Exit codes: 0 done, 1 our failure, 2 usage, 3 a threshold missed or a fault found, 130 Ctrl-C, 143 SIGTERM.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -161,6 +166,23 @@ def _say_click_error(error: Any) -> None:
         _say(f"{variable} is set in the environment")
 
 
+def _end_on_signals() -> list[signal.Signals]:
+    """SIGTERM and SIGHUP end a command as Ctrl-C does; the list returned holds what has come of the three.
+
+    One that our parent has ignored (nohup) stays ignored.
+    """
+    came: list[signal.Signals] = []
+
+    def end(number: int, frame: object) -> NoReturn:
+        came.append(signal.Signals(number))
+        raise KeyboardInterrupt
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, end)
+    return came
+
+
 def _leave(code: int) -> NoReturn:
     """Exit without waiting for threads that hang in a model's API."""
     try:
@@ -176,14 +198,17 @@ def _leave(code: int) -> NoReturn:
 
 def main() -> None:
     """Run, and turn exceptions into one message and an exit code."""
+    came = _end_on_signals()
     code = _run(_Outputs())
     if code == EXIT_INTERRUPTED:
-        _say("interrupted; finished trials are kept, the same command resumes")
+        ended = came[0] if came else signal.SIGINT
+        _say(f"ended by {'Ctrl-C' if ended == signal.SIGINT else ended.name}; {_RESUMES}")
+        code = EXIT_SIGNALED + ended
     _leave(code)
 
 
 def _run(outputs: _Outputs) -> int:
-    from harness.errors import LiftbenchError, UsageError
+    from harness.errors import LiftbenchError, ProviderError, UsageError
     from harness.report.clean import clean
 
     try:
@@ -199,6 +224,9 @@ def _run(outputs: _Outputs) -> int:
     except UsageError as error:
         _say(f"liftbench: {clean(str(error))}")
         return EXIT_USAGE
+    except ProviderError as error:
+        _say(f"liftbench: {clean(str(error))}\n{_RESUMES}")
+        return EXIT_FAILURE
     except LiftbenchError as error:
         # It may quote what a program in a sandbox has printed.
         _say(f"liftbench: {type(error).__name__}: {clean(str(error))}")

@@ -31,13 +31,16 @@ def runs(runs_dir: RunsOption = DEFAULT_RUNS, json_output: JsonOption = False) -
     for store in all_runs(runs_dir):
         record = store.run()
         config = record.config
+        trials = store.load()
+        lost = sum(trial.infra for trial in trials)
         rows.append(
             {
                 "run": store.folder.name,
                 "skills": list(config.skills),
                 "models": [m.name for m in config.models],
                 "target": config.target,
-                "trials": len(store.load()),
+                "scored": len(trials) - lost,
+                "lost": lost,
                 "planned": len(plan(config)),
             }
         )
@@ -46,7 +49,7 @@ def runs(runs_dir: RunsOption = DEFAULT_RUNS, json_output: JsonOption = False) -
         return
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("run", no_wrap=True)
-    for name in ("skills", "models", "target", "trials"):
+    for name in ("skills", "models", "target", "scored"):
         table.add_column(name, overflow="fold")
     for row in rows:
         table.add_row(
@@ -54,7 +57,7 @@ def runs(runs_dir: RunsOption = DEFAULT_RUNS, json_output: JsonOption = False) -
             ", ".join(row["skills"]),  # type: ignore[arg-type]
             ", ".join(row["models"]),  # type: ignore[arg-type]
             str(row["target"]),
-            f"{row['trials']}/{row['planned']}",
+            f"{row['scored']}/{row['planned']}" + (f", {row['lost']} lost" if row["lost"] else ""),
         )
     Console().print(table)
     if not rows:

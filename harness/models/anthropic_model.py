@@ -20,6 +20,7 @@ from harness.models.package import require_sdk
 from harness.models.patience import long_wait_s, refuse_long_wait
 from harness.models.prices import Price, cost_usd, load_prices, price_of, user_prices
 from harness.models.protocol import ModelOptions
+from harness.models.reach import Reach
 from harness.models.refused import prompt_too_long, refusal_error
 from harness.models.reply import Stop, build_calls, build_reply, count, overflow_reply
 from harness.records import ModelSpec, Reply, Request, Usage
@@ -65,6 +66,7 @@ class AnthropicModel:
         self._model = spec.model
         self._endpoint = endpoint
         self._prices = prices
+        self._reach = Reach(endpoint)
         self._adaptation = Adaptation(spec.name, ["max_tokens"], ["temperature"])
         self._client = anthropic.Anthropic(
             api_key=endpoint.key,
@@ -90,6 +92,7 @@ class AnthropicModel:
 
     def complete(self, request: Request) -> Reply:
         """One reply; see Model."""
+        self._reach.check()
         started = time.monotonic()
         message = self._ask(request)
         if message is None:

@@ -15,7 +15,7 @@ _LONGEST_DETAIL = 400
 
 
 class PermanentProviderError(ProviderError):
-    """A failure that asking again cannot mend: a bad key, no credit, no such model."""
+    """A failure that asking again cannot mend: no server, a bad key, no credit, no such model."""
 
 
 def server_message(body: object) -> str:
@@ -101,6 +101,13 @@ def connection_error(endpoint: Endpoint, reason: object) -> ProviderError:
     return ProviderError(
         f"{endpoint.model}: {endpoint.url} cannot be reached ({_clipped(endpoint, str(reason))}), "
         f"{_retried(endpoint)}. Is the server running at that address, and this machine online?"
+    )
+
+
+def unreachable_error(endpoint: Endpoint, reason: str, advice: str) -> ProviderError:
+    """The error for a server that has never answered: no later request will reach it either."""
+    return PermanentProviderError(
+        f"{endpoint.model}: {endpoint.url} cannot be reached ({_clipped(endpoint, reason)}). {advice}"
     )
 
 

@@ -22,6 +22,7 @@ from harness.models.package import require_sdk
 from harness.models.patience import long_wait_s
 from harness.models.prices import Price, cost_usd, load_prices, price_of, user_prices
 from harness.models.protocol import ModelOptions
+from harness.models.reach import Reach
 from harness.models.refused import prompt_too_long, refusal_error
 from harness.models.reply import Stop, build_calls, build_reply, count, overflow_reply
 from harness.models.thinking import TakenBack, fields_in
@@ -94,6 +95,7 @@ class OpenAIModel:
         self._model = spec.model
         self._endpoint = endpoint
         self._prices = prices
+        self._reach = Reach(endpoint)
         self._headers = headers
         self._adaptation = Adaptation(spec.name, limit_names, ["temperature", "seed"])
         self._taken_back = TakenBack(spec.name)
@@ -122,6 +124,7 @@ class OpenAIModel:
 
     def complete(self, request: Request) -> Reply:
         """One reply; see Model."""
+        self._reach.check()
         started = time.monotonic()
         completion = self._ask(request)
         choice = None if completion is None else self._only_choice(completion)

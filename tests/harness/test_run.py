@@ -187,6 +187,28 @@ def test_an_error_that_waiting_cannot_mend_stops_the_run(store: RunStore) -> Non
     assert store.load() == []
 
 
+def test_a_provider_that_fails_again_and_again_stops_the_run(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So many trials lost in a row, and no more are tried; a reply between them starts the count anew."""
+    monkeypatch.setattr("harness.run.LOST_IN_A_ROW", 3)
+    asked: list[Request] = []
+
+    def answer(request: Request) -> Reply:
+        asked.append(request)
+        if len(asked) == 2 * ATTEMPTS + 1:  # the third trial, after two that were lost
+            return reply(PROJECT)
+        raise ProviderError("the server is busy")
+
+    run, _ = make_run(store, answer)
+    with pytest.raises(
+        PermanentProviderError, match="3 trials in a row were lost .*: the server is busy"
+    ):
+        carry_out(run, workers=1)
+    assert len(asked) == 5 * ATTEMPTS + 1
+    assert [t.infra for t in store.load()] == [True, True, False, True, True, True]
+
+
 def test_a_mismatched_recording_stops_the_run(store: RunStore) -> None:
     """A usage error is not retried."""
 

@@ -74,19 +74,31 @@ def _wait_for(place: Place, trials: int, process: subprocess.Popen[str]) -> None
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize(("how", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])
+@pytest.mark.parametrize(
+    ("how", "code"),
+    [
+        (signal.SIGINT, 130),
+        (signal.SIGTERM, 143),
+        (signal.SIGHUP, 129),
+        (signal.SIGKILL, -signal.SIGKILL),
+    ],
+)
 def test_an_interrupted_eval_is_finished_by_the_same_command(
     tmp_path: Path, how: signal.Signals, code: int
 ) -> None:
-    """Ctrl-C and kill -9 lose no finished trial; the same command does the rest, and only the rest."""
+    """Nothing that ends it loses a finished trial; what can be handled gives a summary and says how to resume."""
     place = Place(tmp_path, ("one", "two", "three"))
     recording = record(tmp_path, place.tasks, place.skill, 8, "```toml build.toml\nbroken\n```\n")
     words = ["-m", f"replay/{recording}", "--runs", "8", "--max-connections", "1"]
     process = place.start(*words)
     _wait_for(place, 3, process)
     os.kill(process.pid, how)
-    _, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=60)
     assert process.returncode == code, err
+    if code > 0:
+        name = "Ctrl-C" if how == signal.SIGINT else how.name
+        assert f"ended by {name}; finished trials are kept, the same command resumes" in err
+        assert "resume to finish" in " ".join(out.split())
     before = place.finished
     assert 3 <= len(before) < 48
     done, out, err = place.run(*words)
