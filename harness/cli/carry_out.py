@@ -70,7 +70,7 @@ def carry_out(study: Study, store: RunStore, way: Way) -> Outcome:
         before = [trial for trial in store.load() if not trial.infra]  # those are tried again
         planned = len(plan(record.config))
         print(f"run {store.folder}: {planned} trials, {len(before)} finished before", file=sys.stderr)
-        with EvalProgress(planned, len(before)) as progress:
+        with EvalProgress(planned, len(before), len(way.models)) as progress:
             outcome = runner.carry_out(make_executor("local", way.connections), progress, way.budget)
     if outcome.stopped is not None:
         print(f"stopped: {outcome.stopped}; {outcome.owed} trials are owed", file=sys.stderr)

@@ -1,49 +1,66 @@
-"""Progress of an eval, on stderr: one live line set in a terminal, plain lines elsewhere.
-
-Owns: what is shown while a run is on. Does not own: the run. Invariant: stdout is never touched.
-"""
+"""Progress of an eval, on stderr: a line for each finished trial, and in a terminal a bar below them."""
 
 from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections import Counter
+from collections.abc import Callable
+from typing import Final
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Column
+from rich.text import Text
 
+from harness.outcome import Verdict
 from harness.records import TrialKey, TrialRecord
 from harness.report.clean import first_line
 
+EVIDENCE: Final = 3
+"""Trials that must have finished in this session before the rest is estimated from them."""
 
-def _short(key: TrialKey) -> str:
-    return f"{key.task} {key.arm.partition('-')[0]} #{key.repeat}"
+
+def clock_text(seconds: float) -> str:
+    """Such as 0:07, 12:31 or 1:04:10."""
+    minutes, second = divmod(int(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
 
 
-def _why(trial: TrialRecord) -> str:
-    """Why a trial was lost to infra: the last reason, in one line."""
-    return f" ({first_line(trial.failures[-1].message)})" if trial.infra else ""
+def _result(trial: TrialRecord) -> str:
+    """The verdict, with the speedup where there is one."""
+    timing = trial.grade.timing if trial.grade is not None else None
+    if trial.verdict is not Verdict.CORRECT or timing is None or not timing.workloads:
+        return str(trial.verdict)
+    return f"{trial.verdict} {timing.speedup.value:.2f}x"
 
 
 class EvalProgress:
     """An Observer that shows what happens; use it as a context manager."""
 
-    def __init__(self, planned: int, finished: int) -> None:
+    def __init__(
+        self, planned: int, finished: int, models: int = 1, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`finished` before; with several `models` each line names its own."""
         self._console = Console(file=sys.stderr)
-        self._live = self._console.is_terminal
         self._lock = threading.Lock()
+        self._clock = clock
+        self._start = clock()
         self._stages: dict[TrialKey, str] = {}
         self._verdicts: Counter[str] = Counter()
-        self._planned, self._finished = planned, finished
+        self._reasons: Counter[str] = Counter()
+        self._planned, self._before, self._finished = planned, finished, finished
+        self._several_models = models > 1
         self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
+            BarColumn(bar_width=None, table_column=Column(ratio=1, min_width=5, max_width=40)),
             MofNCompleteColumn(),
-            TimeElapsedColumn(),
             TextColumn("{task.fields[doing]}"),
             console=self._console,
-            disable=not self._live,
+            disable=not self._console.is_terminal,
             transient=True,
+            expand=True,
         )
         self._bar = self._progress.add_task("trials", total=planned, completed=finished, doing="")
 
@@ -67,13 +84,35 @@ class EvalProgress:
             self._finished += 1
             self._verdicts[str(trial.verdict)] += 1
             self._show()
-        if not self._live:
-            count = f"[{self._finished}/{self._planned}]"
-            line = f"{count} {_short(trial.key)} ({trial.key.model}): {trial.verdict}{_why(trial)}"
-            print(line, file=sys.stderr, flush=True)
+            # No wrapping of ours: a file keeps one line per trial, a terminal breaks what is too long.
+            self._console.print(Text(self._line(trial)), soft_wrap=True)
+
+    def _line(self, trial: TrialRecord) -> str:
+        key = trial.key
+        model = f" {key.model}" if self._several_models else ""
+        head = f"[{self._finished}/{self._planned}] {key.task} {key.arm.partition('-')[0]} #{key.repeat}{model}"
+        return f"{head}: {_result(trial)}, {self._times()}{self._why(trial)}"
+
+    def _times(self) -> str:
+        """Time since the session began, and how long the rest may take once there is evidence for it."""
+        elapsed = self._clock() - self._start
+        done, left = self._finished - self._before, self._planned - self._finished
+        if done < EVIDENCE or not left:
+            return clock_text(elapsed)
+        return f"{clock_text(elapsed)}, ETA ~{clock_text(elapsed / done * left)}"
+
+    def _why(self, trial: TrialRecord) -> str:
+        """Why a trial was lost: the last reason in one line, and only where it is new."""
+        if not trial.infra:
+            return ""
+        reason = first_line(trial.failures[-1].message)
+        self._reasons[reason] += 1
+        count = self._reasons[reason]
+        return f" (for the same reason: {count})" if count > 1 else f" ({reason})"
 
     def _show(self) -> None:
         doing = Counter(self._stages.values())
         now = ", ".join(f"{stage} {count}" for stage, count in sorted(doing.items()))
         seen = ", ".join(f"{count} {verdict}" for verdict, count in self._verdicts.most_common())
-        self._progress.update(self._bar, completed=self._finished, doing=f"{now}   {seen}")
+        said = "   ".join(filter(None, (self._times(), now, seen)))
+        self._progress.update(self._bar, completed=self._finished, doing=said)

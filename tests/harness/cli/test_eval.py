@@ -75,13 +75,7 @@ def _wait_for(place: Place, trials: int, process: subprocess.Popen[str]) -> None
 
 
 @pytest.mark.parametrize(
-    ("how", "code"),
-    [
-        (signal.SIGINT, 130),
-        (signal.SIGTERM, 143),
-        (signal.SIGHUP, 129),
-        (signal.SIGKILL, -signal.SIGKILL),
-    ],
+    ("how", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)]
 )
 def test_an_interrupted_eval_is_finished_by_the_same_command(
     tmp_path: Path, how: signal.Signals, code: int

@@ -27,6 +27,23 @@ def liftbench(*words: str | Path, cwd: Path = ROOT, **environment: str) -> subpr
     )
 
 
+def test_signals_end_a_command_as_ctrl_c_does_unless_they_are_ignored() -> None:
+    """SIGTERM raises KeyboardInterrupt and is remembered; SIGHUP, ignored as under nohup, stays ignored."""
+    code = (
+        "import signal\n"
+        "from harness.cli.main import _end_on_signals\n"
+        "signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+        "came = _end_on_signals()\n"
+        "signal.raise_signal(signal.SIGHUP)\n"
+        "try:\n"
+        "    signal.raise_signal(signal.SIGTERM)\n"
+        "except KeyboardInterrupt:\n"
+        "    print(*(one.name for one in came))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "SIGTERM"
+
+
 def test_help_loads_nothing_heavy() -> None:
     """--help stays fast because torch, pydantic, rich, the SDKs and docker are not imported for it."""
     code = (
