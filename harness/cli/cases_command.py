@@ -7,6 +7,7 @@ Owns: how cases, their worth and their tallies are shown. Does not own: reading,
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -153,8 +154,8 @@ def _ask(asking: Asking) -> tuple[CasesTally, tuple[str, ...]]:
                 store, asking.models, make_executor("local", 4), commands=commands, observer=_say_what_came
             )
             result = tally(store.run(), store.load(), worths)
-    for problem in problems:
-        print(f"owed: {_clean(problem)}", file=sys.stderr)
+    for problem, count in Counter(map(_clean, problems)).items():
+        print(f"{count} answers owed: {problem}", file=sys.stderr)
     return result, tuple(problems)
 
 
@@ -230,7 +231,6 @@ def _print_cases(cases: Sequence[TestCase], worths: Sequence[Worth]) -> None:
 
 def _checks(case: TestCase) -> str:
     """`contains 2, command 1, not checkable 3`."""
-    from collections import Counter
 
     counts = Counter(check.kind for check in case.checks)
     said = [f"{kind} {count}" for kind, count in counts.items()]

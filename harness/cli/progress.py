@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Column
 from rich.text import Text
 
@@ -32,7 +32,7 @@ def clock_text(seconds: float) -> str:
 def _result(trial: TrialRecord) -> str:
     """The verdict, with the speedup where there is one."""
     timing = trial.grade.timing if trial.grade is not None else None
-    if trial.verdict is not Verdict.CORRECT or timing is None or not timing.workloads:
+    if trial.verdict is not Verdict.CORRECT or timing is None:
         return str(trial.verdict)
     return f"{trial.verdict} {timing.speedup.value:.2f}x"
 
@@ -56,6 +56,7 @@ class EvalProgress:
         self._progress = Progress(
             BarColumn(bar_width=None, table_column=Column(ratio=1, min_width=5, max_width=40)),
             MofNCompleteColumn(),
+            TimeElapsedColumn(),
             TextColumn("{task.fields[doing]}"),
             console=self._console,
             disable=not self._console.is_terminal,
@@ -90,16 +91,18 @@ class EvalProgress:
     def _line(self, trial: TrialRecord) -> str:
         key = trial.key
         model = f" {key.model}" if self._several_models else ""
-        head = f"[{self._finished}/{self._planned}] {key.task} {key.arm.partition('-')[0]} #{key.repeat}{model}"
-        return f"{head}: {_result(trial)}, {self._times()}{self._why(trial)}"
+        head = (
+            f"[{self._finished}/{self._planned}] {key.task} {key.arm.partition('-')[0]} #{key.repeat}{model}"
+        )
+        times = ", ".join(filter(None, (clock_text(self._clock() - self._start), self._eta())))
+        return f"{head}: {_result(trial)}, {times}{self._why(trial)}"
 
-    def _times(self) -> str:
-        """Time since the session began, and how long the rest may take once there is evidence for it."""
-        elapsed = self._clock() - self._start
+    def _eta(self) -> str:
+        """How long the rest may take by what has finished in this session; empty without evidence for it."""
         done, left = self._finished - self._before, self._planned - self._finished
         if done < EVIDENCE or not left:
-            return clock_text(elapsed)
-        return f"{clock_text(elapsed)}, ETA ~{clock_text(elapsed / done * left)}"
+            return ""
+        return f"ETA ~{clock_text((self._clock() - self._start) / done * left)}"
 
     def _why(self, trial: TrialRecord) -> str:
         """Why a trial was lost: the last reason in one line, and only where it is new."""
@@ -114,5 +117,5 @@ class EvalProgress:
         doing = Counter(self._stages.values())
         now = ", ".join(f"{stage} {count}" for stage, count in sorted(doing.items()))
         seen = ", ".join(f"{count} {verdict}" for verdict, count in self._verdicts.most_common())
-        said = "   ".join(filter(None, (self._times(), now, seen)))
+        said = "   ".join(filter(None, (self._eta(), now, seen)))
         self._progress.update(self._bar, completed=self._finished, doing=said)

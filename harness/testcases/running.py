@@ -107,7 +107,7 @@ class _Asker:
         except PermanentProviderError:
             raise
         except InfraError as error:
-            return f"{key.case}, {key.arm}, {key.model}: {error}"
+            return f"{error}"
         self.observer(answer)
         return None
 
