@@ -231,7 +231,6 @@ def _print_cases(cases: Sequence[TestCase], worths: Sequence[Worth]) -> None:
 
 def _checks(case: TestCase) -> str:
     """`contains 2, command 1, not checkable 3`."""
-
     counts = Counter(check.kind for check in case.checks)
     said = [f"{kind} {count}" for kind, count in counts.items()]
     if case.not_checkable:

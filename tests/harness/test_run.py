@@ -201,7 +201,7 @@ def test_a_provider_that_fails_again_and_again_stops_the_run(
         raise ProviderError("the server is busy")
 
     run, _ = make_run(store, answer)
-    with pytest.raises(PermanentProviderError, match="3 trials in a row were lost .*: the server is busy"):
+    with pytest.raises(PermanentProviderError, match=r"3 trials in a row were lost .*: the server is busy"):
         carry_out(run, workers=1)
     assert len(asked) == 5 * ATTEMPTS + 1
     assert [t.infra for t in store.load()] == [True, True, False, True, True, True]

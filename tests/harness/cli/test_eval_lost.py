@@ -60,7 +60,7 @@ def listed(place: Place) -> dict[str, Any]:
 
 
 def test_an_unreachable_server_ends_an_eval_at_once_and_the_same_command_resumes(tmp_path: Path) -> None:
-    """No trial is counted, one message says which URL and why, exit 1; with the server there it is finished."""
+    """No trial is counted, one message says which URL and why, exit 1; with the server it is finished."""
     place = Place(tmp_path, ("one",))
     with socket.socket() as held:  # bound and not listening: refused
         held.bind(("127.0.0.1", 0))
