@@ -91,11 +91,9 @@ class EvalProgress:
     def _line(self, trial: TrialRecord) -> str:
         key = trial.key
         model = f" {key.model}" if self._several_models else ""
-        head = (
-            f"[{self._finished}/{self._planned}] {key.task} {key.arm.partition('-')[0]} #{key.repeat}{model}"
-        )
+        which = f"{key.task} {key.arm.partition('-')[0]} #{key.repeat}{model}"
         times = ", ".join(filter(None, (clock_text(self._clock() - self._start), self._eta())))
-        return f"{head}: {_result(trial)}, {times}{self._why(trial)}"
+        return f"[{self._finished}/{self._planned}] {which}: {_result(trial)}, {times}{self._why(trial)}"
 
     def _eta(self) -> str:
         """How long the rest may take by what has finished in this session; empty without evidence for it."""

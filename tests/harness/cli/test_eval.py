@@ -80,7 +80,7 @@ def _wait_for(place: Place, trials: int, process: subprocess.Popen[str]) -> None
 def test_an_interrupted_eval_is_finished_by_the_same_command(
     tmp_path: Path, how: signal.Signals, code: int
 ) -> None:
-    """Nothing that ends it loses a finished trial; Ctrl-C and SIGTERM give a summary and say how to resume."""
+    """No end loses a finished trial; Ctrl-C and SIGTERM give a summary and the way to resume."""
     place = Place(tmp_path, ("one", "two", "three"))
     recording = record(tmp_path, place.tasks, place.skill, 8, "```toml build.toml\nbroken\n```\n")
     words = ["-m", f"replay/{recording}", "--runs", "8", "--max-connections", "1"]
