@@ -49,7 +49,8 @@ app = typer.Typer(
     help="Does this agent skill make this model write better GPU kernels?",
     epilog="Every flag is also an environment variable of the same name: `eval --runs 5` is "
     f"{PREFIX}_EVAL_RUNS=5. Repeatable flags take words separated by spaces, flags without a value 1 or 0. "
-    "Exit codes: 0 done, 1 our failure, 2 usage, 3 a threshold missed or a fault found, 130 Ctrl-C, 143 SIGTERM.",
+    "Exit codes: 0 done, 1 our failure, 2 usage, 3 a threshold missed or a fault found, 130 Ctrl-C, "
+    "143 SIGTERM.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
