@@ -80,7 +80,7 @@ class Choice:
 
     sandbox: CagedSandbox
     why: str
-    """Why this one and not a stronger one. For people."""
+    """Why this one, and why not another that was asked for. For people."""
     report: ProbeReport | None
     """None for `local`, which promises next to nothing."""
 
@@ -109,13 +109,18 @@ def choose_sandbox(
 
     Raises UsageError when none does, with every reason.
     """
-    names = [name for word in wanted.split(",") for name in _names(word.strip(), environment)]
+    words = [word.strip() for word in wanted.split(",")]
+    names = [(name, word != "auto") for word in words for name in _names(word, environment)]
     refused: list[str] = []
-    for name in names:
+    told: list[str] = []
+    for name, asked in names:
         try:
-            return _tried(name, backends[name], refused)
+            return _tried(name, backends[name], refused if name == "local" else told)
         except SandboxError as error:
             refused.append(f"{name}: {error}")
+            # That `auto` did not find one matters only where nothing that isolates is left; `doctor` lists all.
+            if asked or isinstance(error, _BrokenPromise):
+                told.append(refused[-1])
     reasons = "".join(f"\n  {reason}" for reason in refused)
     raise UsageError(f"no sandbox to use{reasons}\n{_ADVICE}")
 
@@ -128,16 +133,20 @@ def _names(word: str, environment: Mapping[str, str]) -> tuple[str, ...]:
     return (word,)
 
 
-def _tried(name: str, make: Make, refused: list[str]) -> Choice:
-    """Raises SandboxError when it cannot be had, or breaks a promise."""
+class _BrokenPromise(SandboxError):
+    """It is there, and does not hold."""
+
+
+def _tried(name: str, make: Make, others: list[str]) -> Choice:
+    """`others`: why it is none of those tried before. Raises SandboxError for one absent, or broken."""
     sandbox = CagedSandbox(make())
     if name == "local":
-        return Choice(sandbox, "; ".join(refused) or "asked for by name", None)
+        return Choice(sandbox, "; ".join(others) or "asked for by name", None)
     report = probe(sandbox, str(sandbox.python))
     if report.broken:
         sandbox.close()
         broken = "; ".join(f"{one.name} ({one.detail})" for one in report.broken)
-        raise SandboxError(f"breaks a promise, so it is not used: {broken}")
+        raise _BrokenPromise(f"breaks a promise, so it is not used: {broken}")
     kept = sum(one.promised for one in report.promises)
     why = f"keeps its {kept} promises ({report.seconds:.1f} s)"
-    return Choice(sandbox, "; ".join([why, *refused]), report)
+    return Choice(sandbox, "; ".join([why, *others]), report)

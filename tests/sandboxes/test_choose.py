@@ -44,6 +44,16 @@ def test_local_is_taken_when_spelled_out() -> None:
     assert choose_sandbox("local", BACKENDS, {}).why == "asked for by name"
 
 
+def test_what_auto_does_not_find_is_not_told() -> None:
+    """With a sandbox at hand there is nothing to do; one that was asked for, or is broken, is told."""
+    backends = BACKENDS | {"bubblewrap": LocalBackend}
+    quiet = choose_sandbox("auto", backends, {})
+    assert "promises" in quiet.why and "docker" not in quiet.why
+    assert "docker: it is not installed" in choose_sandbox("docker,bubblewrap", backends, {}).why
+    broken = choose_sandbox("auto", backends | {"docker": lambda: Named("docker")}, {})
+    assert "docker: breaks a promise" in broken.why
+
+
 def test_one_that_breaks_a_promise_is_refused() -> None:
     """A backend whose probe shows a hole is not used, and the hole is named."""
     with pytest.raises(UsageError, match=r"bubblewrap: breaks a promise.*network") as error:
