@@ -118,7 +118,7 @@ def choose_sandbox(
             return _tried(name, backends[name], refused if name == "local" else told)
         except SandboxError as error:
             refused.append(f"{name}: {error}")
-            # That `auto` did not find one matters only where nothing that isolates is left; `doctor` lists all.
+            # What `auto` did not find matters only where nothing that isolates is left; `doctor` lists all.
             if asked or isinstance(error, _BrokenPromise):
                 told.append(refused[-1])
     reasons = "".join(f"\n  {reason}" for reason in refused)

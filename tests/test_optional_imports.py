@@ -207,7 +207,7 @@ def test_a_whole_eval_works_without(toolchain: Toolchain, without: Without, tmp_
     assert "2/2" in machine.run("runs", *runs).stdout
     assert "inconclusive" in machine.run("report", "last", *runs).stdout
     shown = machine.run("show", "last", "with_skill", *runs)
-    assert "build.toml is not valid" in shown.stdout, shown.stderr
+    assert "build_toml  build.toml:1" in shown.stdout, shown.stderr
 
 
 @pytest.mark.parametrize(

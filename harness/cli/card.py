@@ -6,6 +6,7 @@ not known says so; nothing is rounded but here.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console, Group, RenderableType
@@ -16,12 +17,14 @@ from rich.text import Text
 from harness.cli.diagnostic_view import CARD_LIMIT, diagnostic_lines
 from harness.cli.kernel_table import kernel_table
 from harness.cli.score_view import score_lines
-from harness.outcome import Stage, Verdict
+from harness.outcome import Cause, Stage, Verdict
 from harness.records import (
     BINDING_WARNING,
     BinaryCalls,
     BuildResult,
     CheckResult,
+    Diagnostic,
+    Finding,
     Grade,
     Ratio,
     TimingResult,
@@ -158,12 +161,22 @@ def _build_lines(build: BuildResult, everything: bool) -> list[RenderableType]:
     return [*lines, *kernel_table(build.kernels or (), everything)]
 
 
+def _said(finding: Finding, diagnostics: Sequence[Diagnostic]) -> tuple[str, str]:
+    """What to print of a failed build above its diagnostics, and below: what these say is not repeated."""
+    if not diagnostics:
+        return finding.message, ""
+    first, _, rest = finding.message.partition("\n")
+    above = "" if diagnostics[0].message in first else first
+    return above, rest if finding.cause is Cause.BAD_BUILD_TOML else ""
+
+
 def print_build(build: BuildResult, console: Console, title: str, package: Path | None) -> None:
     """Print the card of a build without a grade; `package` is where its variant lies."""
     lines = _build_lines(build, everything=False)
     if build.finding is not None:
-        first = build.finding.message.partition("\n")[0] if build.diagnostics else build.finding.message
-        lines.insert(0, Text.assemble((str(build.finding.cause), "bold red"), "  ", untrusted(first)))
+        above, below = _said(build.finding, build.diagnostics)
+        lines.insert(0, Text.assemble((str(build.finding.cause), "bold red"), "  ", untrusted(above)))
+        lines += [untrusted(below)] if below else []
     if build.abi is not None:
         lines.append(Text(f"ABI        {build.abi}"))
     if build.calls is not None and build.calls.borrowed:
@@ -178,13 +191,12 @@ def print_card(grade: Grade, console: Console, title: str, *, all_kernels: bool 
     head = Text.assemble(
         (str(grade.verdict), f"bold {_COLOURS.get(grade.verdict, 'red')}"), f"  at stage {grade.stage}"
     )
-    said = grade.build.diagnostics if grade.build is not None else ()
-    message = grade.finding.message
-    if said and grade.stage is Stage.BUILD:
-        message = message.partition("\n")[0]  # the rest stands below, file by file
-    lines: list[RenderableType] = [head, untrusted(message)]
+    said = grade.build.diagnostics if grade.build is not None and grade.stage is Stage.BUILD else ()
+    above, below = _said(grade.finding, said)
+    lines: list[RenderableType] = [head, *([untrusted(above)] if above else [])]
     if grade.build is not None:
         lines += _build_lines(grade.build, all_kernels)
+        lines += [untrusted(below)] if below else []
         lines += _calls_line(grade)
     if grade.check is not None:
         lines += [

@@ -28,6 +28,8 @@ VALIDATOR_TIMEOUT_S: Final = 20.0
 MAX_BYTES: Final = 4 << 20
 """Of a build.toml: the largest published one, of kernels-community, has 539 KiB."""
 ABSENT: Final = "validity by our records: the kernels package is absent"
+_AT_LINE: Final = re.compile(r"at line \d+, column \d+")
+_UPSTREAM_SAYS: Final = "kernel-builder says: "
 _MESSAGE_LIMIT: Final = 2_000  # upstream quotes whole source lines; a student may write long ones
 
 
@@ -114,7 +116,7 @@ def check(directory: Path, *, upstream: Callable[[Path], dict[str, str]] | None 
     if "absent" in answer:
         return Validity(_judge_ourselves(data, text), (ABSENT,))
     if "error" in answer:
-        return Validity(_finding(_cleaned(answer["error"], directory), text))
+        return Validity(_finding(_cleaned(answer["error"], directory), text, _UPSTREAM_SAYS))
     return Validity(None)
 
 
@@ -161,9 +163,25 @@ def _cleaned(message: str, directory: Path) -> str:
     return message.replace(f"{directory}/", "").replace(str(directory), "the project").strip()
 
 
-def _finding(message: str, text: str | None = None) -> Finding:
-    """`text` is what to give advice on."""
-    if len(message) > _MESSAGE_LIMIT:
-        message = message[:_MESSAGE_LIMIT] + " ..."
-    lines = [f"build.toml is not valid: {message}", *([] if text is None else hints(text))]
-    return Finding(cause=Cause.BAD_BUILD_TOML, message="\n".join(lines))
+def _finding(message: str, text: str | None = None, says: str = "") -> Finding:
+    """Advice on `text` first, then the message whole, after `says`; without advice the reason first."""
+    whole = message if len(message) <= _MESSAGE_LIMIT else f"{message[:_MESSAGE_LIMIT]} ..."
+    lines = [] if text is None else hints(text)
+    if not lines:
+        reason, drawn = _reason(message)
+        lines = [reason, whole] if drawn else [reason]
+    elif not any(message in line for line in lines):
+        lines.append(f"{says}{whole}")
+    return Finding(cause=Cause.BAD_BUILD_TOML, message="build.toml is not valid: " + "\n".join(lines))
+
+
+def _reason(message: str) -> tuple[str, bool]:
+    """A message in one line, and whether it drew the place: upstream's parser then gives its reason last."""
+    lines = [line.strip() for line in message.split("\n")]
+    drawn = [index for index, line in enumerate(lines) if re.match(r"(?:\d+ )?\|", line)]
+    at = _AT_LINE.search(lines[0])
+    reason = ", ".join(filter(None, lines[drawn[-1] + 1 :])) if drawn else ""
+    if reason and at is not None:
+        return f"{reason} ({at[0]})", True
+    joined = " ".join(lines)
+    return joined if len(joined) <= _MESSAGE_LIMIT else f"{joined[:_MESSAGE_LIMIT]} ...", False

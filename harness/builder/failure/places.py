@@ -24,7 +24,7 @@ _KINDS: Final[dict[Cause, DiagnosticKind]] = {
 }
 _TOML: Final = "build.toml"
 _AT = re.compile(r"at line (\d{1,7})(?:, column (\d{1,7}))?")
-_ADVICE = re.compile(r"^line (\d{1,7}): ", re.M)
+_ADVICE = re.compile(r"line (\d{1,7}): ")
 _FILE_LINE = re.compile(r"([\w.+@,=/-]+):(\d{1,7})(?:: | (?=includes ))", re.A)
 _PREAMBLE: Final = "build.toml is not valid: "
 _UNKNOWN_KEY = re.compile(r"[Uu]nknown field [`'\"]?([\w-]+)")
@@ -46,20 +46,14 @@ def refusal(finding: Finding, files: Mapping[str, str]) -> Diagnostic:
         kind = "wrong_arch"
     if _TOML not in files:
         return Diagnostic(kind=kind, message=one_line(message))
-    at = _AT.search(finding.message)
+    advised, at = _ADVICE.match(message), _AT.search(message)
+    if advised is not None:
+        return _diagnostic(kind, message[advised.end() :], files, _TOML, int(advised[1]))
     if at is not None:
-        return _diagnostic(kind, _reason(finding.message), files, _TOML, int(at[1]), at[2])
-    advised = _ADVICE.search(finding.message)
-    line = int(advised[1]) if advised is not None else _line_of(message, files[_TOML])
-    return _diagnostic(kind, message, files, _TOML, line)
-
-
-def _reason(message: str) -> str:
-    """Upstream's parser says where, draws the line, and gives its reason last."""
-    lines = [line.strip() for line in message.split("\n")]
-    drawn = [index for index, line in enumerate(lines) if re.match(r"(?:\d+ )?\|", line)]
-    after = lines[drawn[-1] + 1 :] if drawn else []
-    return next((line for line in after if line), lines[0])
+        return _diagnostic(
+            kind, message[: at.start()].rstrip(" (") or message, files, _TOML, int(at[1]), at[2]
+        )
+    return _diagnostic(kind, message, files, _TOML, _line_of(message, files[_TOML]))
 
 
 def _diagnostic(

@@ -73,6 +73,35 @@ def _card(**options: bool) -> str:
     return out.getvalue()
 
 
+def test_a_refused_build_toml_brings_the_useful_line_first() -> None:
+    """Once, with its place; kernel-builder's own message stands whole below, list and all."""
+    says = "kernel-builder says: Invalid kernel name `A`. Name must:\n- Start with a lowercase letter"
+    finding = Finding(
+        cause=Cause.BAD_BUILD_TOML, message=f"build.toml is not valid: line 2: write it small\n{says}"
+    )
+    one = Diagnostic(
+        kind="build_toml", message="write it small", file="build.toml", line=2, source='name = "A"'
+    )
+    build = BuildResult(
+        ok=False,
+        finding=finding,
+        backend="cpu",
+        key="k",
+        cache_hit=False,
+        wall_s=0.1,
+        compiler_s=None,
+        diagnostics=(one,),
+    )
+    out = io.StringIO()
+    print_build(build, Console(file=out, width=80), "t", None)
+    text = out.getvalue()
+    assert text.count("write it small") == 1
+    order = [
+        text.index(part) for part in ("bad_build_toml", "build.toml:2: write", "Name must:", "- Start with")
+    ]
+    assert order == sorted(order)
+
+
 def test_warnings_of_the_binding_stand_before_notes() -> None:
     """Each once; a student's text is neither markup nor control codes."""
     build = BuildResult(

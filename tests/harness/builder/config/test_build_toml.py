@@ -296,7 +296,8 @@ def test_every_invalid_file_is_explained(answers) -> None:
         if name in WRONG:
             key, line = WRONG[name]
             assert any(
-                row.startswith(f"line {line}: ") and key in row for row in finding.message.splitlines()
+                row.removeprefix("build.toml is not valid: ").startswith(f"line {line}: ") and key in row
+                for row in finding.message.splitlines()
             ), f"{name}, line {line}: {finding.message}"
         for part in ADVICE.get(name, []):
             assert part in finding.message, f"{name}: {part!r} is not in\n{finding.message}"
@@ -396,7 +397,7 @@ ADVICE = {
 
 @pytest.mark.parametrize("name", ["blog form", "underscore", "v3"])
 def test_the_verdict_is_upstreams_own_message_with_advice(name, put):
-    """The child's message reaches the student, with hints and without our paths."""
+    """Advice first, then the child's whole message, without our paths."""
     pytest.importorskip("kernels._rust", reason="the kernels package is absent")
     directory = put(CASES[name])
     finding = validate(directory)
@@ -404,7 +405,24 @@ def test_the_verdict_is_upstreams_own_message_with_advice(name, put):
     for part in ADVICE[name]:
         assert part in finding.message
     assert str(directory) not in finding.message
-    assert finding.message.startswith("build.toml is not valid: ")
+    first, _, rest = finding.message.partition("\n")
+    assert first.startswith("build.toml is not valid: line ")
+    assert "kernel-builder says: " in rest
+
+
+def test_a_reason_that_ends_in_a_list_is_not_cut(tmp_path):
+    """Without advice the first line is the whole message, or the reason that stands below a drawing."""
+    (tmp_path / "build.toml").write_text(KERNEL)
+    said = {
+        "Name must:\n- Start well\n- End well": "Name must: - Start well - End well",
+        "TOML parse error at line 8, column 9\n  |\n8 | src = [\n  |   ^\ninvalid array\nexpected `]`": (
+            "invalid array, expected `]` (at line 8, column 9)"
+        ),
+    }
+    for message, first in said.items():
+        finding = check(tmp_path, upstream=lambda _, message=message: {"error": message}).finding
+        assert finding is not None
+        assert finding.message.partition("\n")[0] == f"build.toml is not valid: {first}"
 
 
 def test_a_relative_directory_is_the_same(put, monkeypatch):

@@ -30,7 +30,8 @@ src = ["b.cu"]
 """
 FILES_OF = {"build.toml": TOML, "b.cu": '\n#include "b.h"\n', "torch-ext/x/__init__.py": "def f(:\n"}
 UPSTREAM = """\
-build.toml is not valid: TOML parse error at line 3, column 11
+build.toml is not valid: invalid string, expected `"`, `'` (at line 3, column 11)
+TOML parse error at line 3, column 11
   |
 3 | versoin = 1
   |           ^
@@ -113,16 +114,16 @@ def test_refusals_point_into_the_project(name):
 
 
 def test_the_reason_of_upstreams_parser_is_the_message():
-    """Not its first line, which only says where."""
+    """Without the place, which stands before it."""
     one = refusal(Finding(cause=Cause.BAD_BUILD_TOML, message=UPSTREAM), FILES_OF)
-    assert (one.message, one.column) == ("invalid string", 11)
+    assert (one.message, one.column) == ("invalid string, expected `\"`, `'`", 11)
 
 
 def test_the_line_of_our_advice_is_the_place():
-    """Where our advice names a line of build.toml, that is where to look."""
-    message = "build.toml is not valid: did not match v4\nline 2: write `edition = 5`"
+    """The advice is the message, and the line that it names is where to look."""
+    message = "build.toml is not valid: line 2: write `edition = 5`\nkernel-builder says: did not match v4"
     one = refusal(Finding(cause=Cause.BAD_BUILD_TOML, message=message), FILES_OF)
-    assert (one.file, one.line) == ("build.toml", 2)
+    assert (one.file, one.line, one.message) == ("build.toml", 2, "write `edition = 5`")
 
 
 def test_a_project_without_build_toml_has_no_place():
