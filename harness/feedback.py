@@ -61,6 +61,8 @@ def feedback(grade: Grade, task: Task, target: Target, turn: int, turns: int) ->
 
 
 def _verdict(grade: Grade, target: Target) -> str:
+    if grade.finding.cause is Cause.BUILD_TIMEOUT:
+        return "The project does not build in the time that it has."
     if grade.verdict is not Verdict.NOT_MEASURED:
         return _VERDICTS[grade.verdict]
     if not grade.compiled:
@@ -90,7 +92,7 @@ def _details(grade: Grade, task: Task, target: Target) -> list[str]:
         return [_TELL_NO_MORE[cause]]
     if grade.verdict is Verdict.NO_PROJECT:
         return [quotation([message], QUOTED_TOKENS)]
-    if grade.verdict is Verdict.BUILD_FAILED:
+    if grade.not_built:
         return _build(grade, task)
     told = [check_lines(grade.check)] if grade.check is not None else []
     binding = _binding(grade, task)

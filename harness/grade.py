@@ -188,6 +188,8 @@ class _Grading:
         self._provenance: Provenance | None = None
         self._timing: TimingResult | None = None
         self._source: Source | None = None
+        self._built: Built | None = None
+        self._repeated = False
 
     def ended(self, stage: Stage, finding: Finding) -> Grade:
         """The grade as it stands."""
@@ -236,11 +238,23 @@ class _Grading:
 
     def _stages(self, project: Project, log: Path | None, observer: StageObserver) -> Grade:
         with device_errors():
-            grade = self._own_stages(project, log, observer)
+            grade = self._once_more(lambda: self._own_stages(project, log, observer))
             if self._source is None or self._loaded.task.also is None or not self._grader._settings.timed:
                 return grade
             observer("KernelBench's rules")
-            return grade.model_copy(update={"kernelbench": self._by_kernelbench(self._source)})
+            score = self._once_more(lambda: self._by_kernelbench(self._source))
+            return grade.model_copy(update={"kernelbench": score})
+
+    def _once_more(self, work: Callable[[], T]) -> T:
+        """Work, repeated where a worker was perhaps killed from outside: once in a grade."""
+        from harness.judge.contender import Killed
+
+        try:
+            return work()
+        except Killed:
+            self._repeated = True
+            self._check, self._timing, self._seen = None, None, Seen()
+            return work()
 
     def _by_kernelbench(self, source: Source) -> KernelBenchScore:
         """Whatever our verdict is: theirs may differ, and their rates count every project that was built."""

@@ -125,7 +125,7 @@ POLICY: dict[Cause, Policy] = {
     Cause.REFUSED_FLAG: _student(Verdict.BUILD_FAILED),
     Cause.COMPILE_ERROR: _student(Verdict.BUILD_FAILED),
     Cause.LINK_ERROR: _student(Verdict.BUILD_FAILED),
-    Cause.BUILD_TIMEOUT: _student(Verdict.BUILD_FAILED),
+    Cause.BUILD_TIMEOUT: _student(Verdict.TIMED_OUT),
     Cause.BUILD_LIMIT: _student(Verdict.BUILD_FAILED),
     Cause.IMPORT_ERROR: _student(Verdict.LOAD_FAILED),
     Cause.MISSING_FUNCTION: _student(Verdict.LOAD_FAILED),

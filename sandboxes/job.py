@@ -89,6 +89,9 @@ class ExitFacts:
     peak_memory_bytes: int | None
     output: str
     """stdout and stderr, capped. Untrusted text."""
+    starved_s: float | None = None
+    """Seconds in which its tasks could have run and processes outside its control group had the cores; None
+    where that was not watched."""
 
 
 class Process(Protocol):

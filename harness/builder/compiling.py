@@ -11,14 +11,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from harness.builder.control import CONTROL_LIMITS, control_layout
 from harness.builder.failure.blame import Run
-from harness.builder.failure.log import TREE, clean, compiler_seconds
-from harness.builder.flags import library_path, system_directories
+from harness.builder.failure.log import TREE, clean, compiler_seconds, failed_steps
+from harness.builder.flags import library_path
 from harness.builder.layout import Layout
 from harness.builder.ninja_file import ninja_file
 from harness.builder.slots import COMPILER_BYTES, CompileSlots
 from harness.builder.toolchain import Toolchain
 from harness.errors import HarnessBug
+from harness.exits import from_outside
 from harness.outcome import Cause
 from harness.records import Diagnostic, Finding
 from sandboxes.job import ExitFacts, Job, Limits, Sandbox
@@ -28,7 +30,7 @@ from sandboxes.scratch import CollectError
 _LOG_LIMIT: Final = 1 << 20
 # nixpkgs' value: __DATE__ and __TIME__ must not change the bytes.
 _EPOCH: Final = "315532800"
-_PROBE_WALL_S: Final = 30.0
+_TROUBLE_SHOWN: Final = 600
 _NVCC_STEPS: Final = "nvcc_steps.py"
 """Name of that module, beside this one and in the build tree."""
 
@@ -60,9 +62,11 @@ def compile_layout(
     units = layout.units.units
     # nvcc's two halves run side by side.
     useful = len(units) + any(unit.language == "cuda" for unit in units)
-    with CompileSlots(cache / "locks").taken(useful) as jobs, owned_folder("build") as name:
+    with CompileSlots(cache / "locks").taken(useful) as jobs:
         plan = _Plan(layout, toolchain, jobs)
-        ran = _run(plan, sandbox, limits, Path(name))
+        ran = _run(plan, sandbox, limits)
+        if _perhaps_killed(ran.facts, toolchain):
+            ran = _run(plan, sandbox, limits)
     return _judged(plan, ran, sandbox)
 
 
@@ -91,7 +95,19 @@ class _Ran:
     problem: Finding | None
 
 
-def _run(plan: _Plan, sandbox: Sandbox, limits: Limits, folder: Path) -> _Ran:
+def _perhaps_killed(facts: ExitFacts, toolchain: Toolchain) -> bool:
+    """Whether ninja or a compiler may have been killed from outside: then it is run once more."""
+    if facts.status == "nonzero":
+        return any(step.killed for step in failed_steps(facts.output, toolchain))
+    return from_outside(facts)
+
+
+def _run(plan: _Plan, sandbox: Sandbox, limits: Limits) -> _Ran:
+    with owned_folder("build") as name:
+        return _run_in(Path(name), plan, sandbox, limits)
+
+
+def _run_in(folder: Path, plan: _Plan, sandbox: Sandbox, limits: Limits) -> _Ran:
     tree = folder / TREE
     _write_tree(tree, plan)
     process = sandbox.start(_job(tree, plan, limits))
@@ -116,8 +132,8 @@ def _judged(plan: _Plan, ran: _Ran, sandbox: Sandbox) -> Compiled:
     layout, toolchain = plan.layout, plan.toolchain
     library = ran.files.get(Path(library_path(layout)).name)
     log = _text(ran.files.get(".ninja_log", b""))
-    run = Run(ran.facts, log, layout, toolchain, lambda header: _sees(header, layout, toolchain, sandbox))
-    finding = ran.problem or run.finding()
+    run = Run(ran.facts, log, layout, toolchain, lambda: machine_trouble(layout, toolchain, sandbox))
+    finding = run.finding() or ran.problem
     if finding is None and library is None:
         finding = Finding(cause=Cause.LINK_ERROR, message="the build left no shared library")
     return Compiled(
@@ -128,6 +144,14 @@ def _judged(plan: _Plan, ran: _Ran, sandbox: Sandbox) -> Compiled:
         compiler_s=compiler_seconds(log),
         ninja=plan.ninja,
     )
+
+
+def machine_trouble(layout: Layout, toolchain: Toolchain, sandbox: Sandbox) -> str | None:
+    """Why the control fails, which holds nothing of the project; None where it is built."""
+    facts = _run(_Plan(control_layout(layout, toolchain), toolchain, 1), sandbox, CONTROL_LIMITS).facts
+    if facts.status == "ok":
+        return None
+    return f"it ended with {facts.status}: {clean(facts.output, toolchain).strip()[-_TROUBLE_SHOWN:]}"
 
 
 def _text(log: bytes) -> str:
@@ -146,6 +170,8 @@ def _write_tree(tree: Path, plan: _Plan) -> None:
 def _job(tree: Path, plan: _Plan, limits: Limits) -> Job:
     layout, toolchain, jobs = plan.layout, plan.toolchain, plan.jobs
     assert toolchain.ninja is not None and toolchain.gxx is not None
+    if limits.cpu_s is None:  # what runs beside that many compilers is the project's own doing
+        limits = replace(limits, cpu_s=jobs * limits.wall_s)
     if limits.memory_bytes is not None:
         limits = replace(limits, memory_bytes=limits.memory_bytes + (jobs - 1) * COMPILER_BYTES)
     # It keeps going: the first error of every file is wanted.
@@ -164,29 +190,3 @@ def _job(tree: Path, plan: _Plan, limits: Limits) -> Job:
             "SOURCE_DATE_EPOCH": _EPOCH,
         },
     )
-
-
-# --- asked when a header was not found --------------------------------------------------------
-
-
-def _sees(header: str, layout: Layout, toolchain: Toolchain, sandbox: Sandbox) -> bool:
-    """Whether g++ in `sandbox` finds a header of the toolchain's."""
-    with owned_folder("build") as name:
-        probe = Path(name) / "probe.cpp"
-        probe.write_text(f"#if !__has_include(<{header}>)\n#error hidden\n#endif\n")
-        words = [word for place in system_directories(layout, toolchain) for word in ("-isystem", place)]
-        process = sandbox.start(
-            Job(
-                role="build",
-                argv=[str(toolchain.gxx), "-E", *words, "{scratch}/probe.cpp", "-o", "/dev/null"],
-                limits=Limits(wall_s=_PROBE_WALL_S, memory_bytes=1 << 30),
-                inputs={"probe.cpp": probe},
-                readable=toolchain.readable(layout.target),
-                environment={"LC_ALL": "C"},
-            )
-        )
-        try:
-            facts = process.wait()
-        finally:
-            process.close()
-    return facts is not None and facts.status == "ok"

@@ -9,16 +9,21 @@ only a worker loads.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
+from harness.builder.compiling import machine_trouble
+from harness.builder.control import CONTROL_LIMITS
 from harness.builder.failure.log import without_place
 from harness.builder.layout import Layout
 from harness.builder.toolchain import Toolchain
-from harness.errors import HarnessBug
+from harness.errors import HarnessBug, SandboxError
+from harness.exits import from_outside, refuse_ours
 from harness.outcome import Cause
 from harness.records import Finding
-from sandboxes.job import Job, Limits, Sandbox
+from sandboxes.job import ExitFacts, Job, Limits, Sandbox
 from sandboxes.owners import owned_folder
 from sandboxes.scratch import CollectError
 
@@ -29,6 +34,8 @@ _SCRIPT = Path(__file__).with_name("inline_import.py")
 _OUT = "libraries"
 _SAID_CHARS = 2000
 _SCRATCH = "/scratch/extensions/"
+_CONTROL = "liftbench_control"
+_JOBS: Final = 2
 _ERROR = re.compile(r"\berror\b", re.IGNORECASE)
 _ARCHITECTURES = "9.0 9.0a"
 
@@ -65,25 +72,53 @@ def inline_libraries(layout: Layout, toolchain: Toolchain, *, sandbox: Sandbox, 
     missing = toolchain.missing(layout.target)
     if missing is not None or toolchain.torch_root is None:
         return Inlined({}, Finding(cause=Cause.NO_TOOLCHAIN, message=missing or "no torch found"))
+    package = {f"{layout.module}/{file.path}": file.text for file in layout.package}
+    facts, inlined = _imported(package, layout, toolchain, sandbox, limits)
+    if from_outside(facts):
+        facts, inlined = _imported(package, layout, toolchain, sandbox, limits)
+    refuse_ours(facts, "importing a package that compiles inline")
+    if facts.status == "nonzero":
+        _refuse_if_broken(layout, toolchain, sandbox)
+    return inlined
+
+
+def _refuse_if_broken(layout: Layout, toolchain: Toolchain, sandbox: Sandbox) -> None:
+    """Raise SandboxError where this machine cannot do it for a package of ours either."""
+    trouble = machine_trouble(layout, toolchain, sandbox)
+    if trouble is None:
+        ours = layout.model_copy(update={"module": _CONTROL})
+        facts, _ = _imported({f"{_CONTROL}/__init__.py": ""}, ours, toolchain, sandbox, CONTROL_LIMITS)
+        trouble = (
+            None if facts.status == "ok" else f"an empty package cannot be imported: {facts.output[-500:]}"
+        )
+    if trouble is not None:
+        raise SandboxError(f"this machine does not build a project of our own either: {trouble}")
+
+
+def _imported(
+    package: Mapping[str, str], layout: Layout, toolchain: Toolchain, sandbox: Sandbox, limits: Limits
+) -> tuple[ExitFacts, Inlined]:
+    """Import once: how that ended, and what it left."""
     with owned_folder("inline") as name:
         folder = Path(name)
-        for file in layout.package:
-            path = folder / "package" / layout.module / file.path
+        for file, text in package.items():
+            path = folder / "package" / file
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(file.text)
+            path.write_text(text)
         process = sandbox.start(_job(folder / "package", layout, toolchain, limits))
         try:
             facts = process.wait()
             if facts is None:
                 raise HarnessBug("a sandbox's wait() without timeout returned before the end")
             if facts.status != "ok":
-                return Inlined({}, _finding(facts.status, facts.output), facts.output)
+                return facts, Inlined({}, _finding(facts.status, facts.output), facts.output)
             try:
                 found = process.collect([f"{_OUT}/*.so"], folder / "out")
             except CollectError as error:
-                return Inlined({}, Finding(cause=Cause.BUILD_LIMIT, message=str(error)), facts.output)
+                finding = Finding(cause=Cause.BUILD_LIMIT, message=str(error))
+                return facts, Inlined({}, finding, facts.output)
             files = {f"{FOLDER}/{path.name}": path.read_bytes() for path in found}
-            return Inlined(files, None, facts.output)
+            return facts, Inlined(files, None, facts.output)
         finally:
             process.close()
 
@@ -117,13 +152,15 @@ def _job(package: Path, layout: Layout, toolchain: Toolchain, limits: Limits) ->
         "CXX": str(toolchain.gxx),
         "TORCH_EXTENSIONS_DIR": "{scratch}/extensions",
         "TORCH_CUDA_ARCH_LIST": _ARCHITECTURES,
-        "MAX_JOBS": "2",
+        "MAX_JOBS": str(_JOBS),
         "OMP_NUM_THREADS": "1",
     }
     if layout.target == "cuda" and toolchain.cuda is not None:
         environment["CUDA_HOME"] = str(toolchain.cuda.root)
         search.insert(0, str(toolchain.cuda.nvcc.parent))
     words = ["{scratch}/package", layout.module, f"{{scratch}}/{_OUT}", str(site)]
+    if limits.cpu_s is None:
+        limits = replace(limits, cpu_s=_JOBS * limits.wall_s)
     return Job(
         role="build",
         argv=[str(toolchain.python), "-I", "-S", "{scratch}/import.py", *words],

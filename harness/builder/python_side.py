@@ -8,13 +8,10 @@ Invariant: student text is parsed in a child process only, and never run.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from typing import Final
 
-from harness.errors import HarnessBug, SandboxError
+from harness.builder.parsing import Question, Unparsable, ask
 
-_TIMEOUT_S: Final = 20.0
 _CHECK: Final = """
 import ast, json, sys, warnings
 warnings.simplefilter("ignore")
@@ -46,22 +43,9 @@ print(json.dumps(problems[:20]))
 
 def python_problems(files: dict[str, str]) -> list[str]:
     """Syntax errors and unprefixed registrations; in a child, since hostile text can end a parser."""
+    question = Question(stdin=json.dumps(files).encode())
     try:
-        done = subprocess.run(
-            [sys.executable, "-I", "-S", "-c", _CHECK],
-            env={"LANG": "C.UTF-8"},
-            cwd="/",
-            input=json.dumps(files).encode(),
-            capture_output=True,
-            timeout=_TIMEOUT_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise SandboxError(f"the Python check gave no answer in {error.timeout} s") from error
-    if done.returncode < 0:
-        return [f"the Python files end Python's own parser (signal {-done.returncode})"]
-    try:
-        problems: list[str] = json.loads(done.stdout)
-    except ValueError as error:
-        raise HarnessBug(f"the Python check did not answer: {done.stderr[-300:]!r}") from error
+        problems: list[str] = ask(_CHECK, question, lambda: Question(stdin=b"{}"), ("-S",))
+    except Unparsable as error:
+        return [f"the Python files cannot be read: {error}"]
     return problems

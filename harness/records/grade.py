@@ -7,7 +7,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from harness.outcome import Stage, Verdict
+from harness.outcome import Cause, Stage, Verdict
 from harness.records.base import SCHEMA_VERSION, Protocol, Record, Target
 from harness.records.build import BuildResult
 from harness.records.evidence import Evidence, PhysicalLimit, SanitizerRun
@@ -214,6 +214,10 @@ class KernelBenchScore(Record):
         return self.eager_us / self.claimed_us
 
 
+_EARLIER = frozenset({(Cause.BUILD_TIMEOUT, Verdict.BUILD_FAILED)})
+"""What a cause meant in records of grader version 4 and before."""
+
+
 class Grade(Record):
     """The judged outcome of one project on one task."""
 
@@ -255,6 +259,11 @@ class Grade(Record):
         return self.build is not None and self.build.ok
 
     @property
+    def not_built(self) -> bool:
+        """Whether the build stage ended it, by the project's own fault."""
+        return self.stage is Stage.BUILD and self.verdict is not Verdict.NOT_MEASURED
+
+    @property
     def correct(self) -> bool | None:
         """None when correctness was not measured."""
         return None if self.verdict is Verdict.NOT_MEASURED else self.verdict is Verdict.CORRECT
@@ -271,7 +280,7 @@ class Grade(Record):
 
     @model_validator(mode="after")
     def _legal(self) -> Self:
-        if self.finding.verdict is not self.verdict:
+        if self.finding.verdict is not self.verdict and (self.finding.cause, self.verdict) not in _EARLIER:
             raise ValueError(f"cause {self.finding.cause} does not mean {self.verdict}")
         if self.verdict is Verdict.CORRECT and (
             self.check is None

@@ -20,7 +20,11 @@ from harness.report.scoring import Score
 
 Group = Literal["cause", "first build error"]
 Change = Literal["removed", "introduced", "fewer", "more", "as many"]
-_BEFORE_LOADING = (Verdict.NO_PROJECT, Verdict.BUILD_FAILED)
+_BEFORE_LOADING = frozenset(
+    cause
+    for cause, policy in POLICY.items()
+    if policy.verdict in (Verdict.NO_PROJECT, Verdict.BUILD_FAILED) or cause is Cause.BUILD_TIMEOUT
+)
 
 
 def _is_cause(cause: Cause) -> Callable[[Score], bool]:
@@ -39,7 +43,7 @@ def _classes(
         verdict = POLICY[cause].verdict
         if verdict in (Verdict.CORRECT, Verdict.NOT_MEASURED):
             continue
-        if checked or (built and verdict in _BEFORE_LOADING) or verdict is Verdict.NO_PROJECT:
+        if checked or (built and cause in _BEFORE_LOADING) or verdict is Verdict.NO_PROJECT:
             yield "cause", cause.value, _is_cause(cause)
     kinds = {score.first_error for score in scores if score.first_error is not None}
     for kind in sorted(kinds) if built else ():

@@ -119,7 +119,7 @@ def score_after(trial: TrialRecord, families: Mapping[str, str], turns: int) -> 
 
 
 def _score(trial: TrialRecord, turns: Sequence[Turn], grade: Grade, families: Mapping[str, str]) -> Score:
-    build = grade.build if grade.verdict is Verdict.BUILD_FAILED else None
+    build = grade.build if grade.not_built else None
     ratio = grade.timing.speedup if grade.correct and grade.timing else None
     return Score(
         task=trial.key.task,

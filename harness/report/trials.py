@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Container, Mapping, Sequence
 from statistics import median
 
-from harness.outcome import POLICY, Cause, Verdict
+from harness.outcome import POLICY, Cause, Stage, Verdict
 from harness.records import Arm, Diagnostic, DiagnosticKind, Finding, Grade, RunConfig, TrialRecord
 from harness.report.clean import clean, first_error, first_line, message_of
 from harness.report.evidence import evidence_lines
@@ -165,7 +165,7 @@ def build_failure_groups(rows: Sequence[TrialRow], arms: Sequence[Arm]) -> tuple
     """Why builds failed: by the kind of each build's first error, most frequent first."""
     groups: dict[DiagnosticKind, list[TrialRow]] = defaultdict(list)
     for row in rows:
-        if row.verdict is Verdict.BUILD_FAILED and row.diagnostics:
+        if row.stage is Stage.BUILD and row.verdict is not Verdict.NOT_MEASURED and row.diagnostics:
             groups[row.diagnostics[0].kind].append(row)
     made = []
     for kind, members in groups.items():

@@ -163,9 +163,9 @@ def _mutants(
     caught: list[str] = []
     survived: list[str] = []
     for mutant in sample(every, most, loaded.task.digest):
-        verdict = grader.grade(mutant.project, loaded).verdict
-        if verdict is not Verdict.BUILD_FAILED:
-            (survived if verdict is Verdict.CORRECT else caught).append(mutant.label)
+        tried_grade = grader.grade(mutant.project, loaded)
+        if tried_grade.compiled:
+            (survived if tried_grade.verdict is Verdict.CORRECT else caught).append(mutant.label)
     tried = len(caught) + len(survived)
     if tried == 0:
         return _not_measured("mutants", f"none of {len(every)} mutants could be built")

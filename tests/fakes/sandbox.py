@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from sandboxes.job import ExitFacts, Job, Status
 
 
-def exit_facts(status: Status, output: str = "", code: int | None = None) -> ExitFacts:
+def exit_facts(
+    status: Status, output: str = "", code: int | None = None, *, signal: int | None = None
+) -> ExitFacts:
     """Exit facts with unremarkable numbers."""
     return ExitFacts(
         status=status,
         code=code,
-        signal=None,
+        signal=signal,
         wall_s=1.0,
         cpu_s=1.0,
         peak_memory_bytes=1 << 20,
@@ -62,13 +64,23 @@ class NothingAhead:
 
 
 class FakeSandbox(NothingAhead):
-    """Remembers jobs and processes; `files` map names in the scratch directory to contents."""
+    """Remembers jobs and processes; `files` map names in the scratch directory to contents.
+
+    The control of a failed build, a project of ours, ends as `control` says.
+    """
 
     name = "fake"
 
-    def __init__(self, facts: ExitFacts, files: Mapping[str, bytes] | None = None) -> None:
-        self._facts = facts
+    def __init__(
+        self,
+        facts: ExitFacts | Sequence[ExitFacts],
+        files: Mapping[str, bytes] | None = None,
+        control: ExitFacts | None = None,
+    ) -> None:
+        """`facts`: of one job after the other, the last one of all that follow."""
+        self._facts = list(facts) if isinstance(facts, Sequence) else [facts]
         self._files = files or {}
+        self._control = exit_facts("ok", "", 0) if control is None else control
         self.jobs: list[Job] = []
         self.inputs: list[dict[str, str]] = []
         self.processes: list[FakeProcess] = []
@@ -86,5 +98,9 @@ class FakeSandbox(NothingAhead):
                 if path.is_file()
             }
         )
-        self.processes.append(FakeProcess(self._facts, self._files))
+        ours = any("liftbench_control" in name for name in self.inputs[-1])
+        facts = self._control if ours else self._facts[0]
+        if not ours and len(self._facts) > 1:
+            self._facts.pop(0)
+        self.processes.append(FakeProcess(facts, self._files))
         return self.processes[-1]

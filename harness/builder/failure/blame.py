@@ -1,8 +1,8 @@
-"""Whose fault a failed run of ninja is, and what it says.
+"""What a failed run of ninja means: its Finding and its Diagnostics.
 
-Owns: the Finding and the Diagnostics of one run. Does not own: running (compiling.py), formats and
-kinds (log.py, diagnostics.py). Invariant: a Finding is the project's fault, or this machine's for lack
-of a tool (NO_TOOLCHAIN); what is ours is raised. An error in a file outweighs a limit met later.
+Whose failure it is follows from harness/exits.py alone. What the tools printed is the project's own text
+as soon as it wants it to be, so it decides only which of the student's causes is told, and which words.
+An error in a file outweighs a limit met later.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Final
 
 from harness.builder.failure.diagnostics import diagnose, stopped, unfinished_sources, unfinished_text
@@ -22,10 +23,11 @@ from harness.builder.failure.log import (
     missing_header,
     toolkit_gap,
 )
-from harness.builder.flags import library_path, object_path
+from harness.builder.flags import library_path, object_path, system_directories
 from harness.builder.layout import SOURCE, Layout
 from harness.builder.toolchain import Toolchain
 from harness.errors import SandboxError
+from harness.exits import refuse_ours
 from harness.outcome import Cause
 from harness.records import Diagnostic, DiagnosticKind, Finding
 from sandboxes.job import ExitFacts
@@ -35,10 +37,11 @@ _GENERATED: Final = "torch-ext/registration.h"
 """Ours: an error in its macros belongs to whoever used them."""
 _LIMITS: Final[dict[str, tuple[Cause, DiagnosticKind, str]]] = {
     "wall_timeout": (Cause.BUILD_TIMEOUT, "timeout", "the build was stopped after {wall:.0f} s"),
-    "cpu_timeout": (Cause.BUILD_TIMEOUT, "timeout", "the build was stopped after {wall:.0f} s"),
+    "cpu_timeout": (Cause.BUILD_TIMEOUT, "timeout", "the build used up its CPU time in {wall:.0f} s"),
     "oom": (Cause.BUILD_LIMIT, "out_of_memory", "the build went over its memory limit"),
     "disk_limit": (Cause.BUILD_LIMIT, "other", "the build went over its disk limit"),
     "output_limit": (Cause.BUILD_LIMIT, "other", "the build went over its output limit"),
+    "signal": (Cause.BUILD_LIMIT, "other", "the build was killed by signal {signal}"),
 }
 
 
@@ -51,25 +54,28 @@ class Run:
     """Untrusted, as is the output in `facts`."""
     layout: Layout
     toolchain: Toolchain
-    sees: Callable[[str], bool]
-    """Whether a compiler in the sandbox finds a header of the toolchain's."""
+    trouble: Callable[[], str | None]
+    """Why a build of our own fails too, in the same sandbox; None where it does not."""
 
     def finding(self) -> Finding | None:
         """Why it failed, as the project's fault; None when it did not. Raises SandboxError for ours."""
         facts, limit = self.facts, _LIMITS.get(self.facts.status)
         if facts.status == "ok":
             return None
-        if limit is None and facts.status != "nonzero":
-            tail = facts.output[-500:].strip()
-            raise SandboxError(f"the build ended with {facts.status} (signal {facts.signal}): {tail}")
+        refuse_ours(facts, "building")
         failures = [failure_of(step) for step in self._failed]
         # A file that does not compile is the project's fault whatever became of the others.
-        real = next((f for f in failures if not f.limit and not f.message.startswith(_NO_ERROR_LINE)), None)
-        if limit is not None and real is None:
+        real = [f for f in failures if not f.limit and not f.message.startswith(_NO_ERROR_LINE)]
+        if limit is not None and not real:
             return Finding(cause=limit[0], message=self._limit_message())
+        trouble = self.trouble()
+        if trouble is not None:
+            raise SandboxError(f"this machine does not build a project of our own either: {trouble}")
         if not failures:
-            raise SandboxError(f"ninja failed before any step: {facts.output[-500:].strip()}")
-        return self._tool_failure(real or failures[0])
+            # Warnings of other files can fill all of the output that is kept.
+            said = f"{_NO_ERROR_LINE}\n{facts.output[-500:].strip()}"
+            return Finding(cause=Cause.COMPILE_ERROR, message=said)
+        return self._lacking(failures) or self._tool_failure((real or failures)[0])
 
     def diagnostics(self, finding: Finding | None) -> tuple[Diagnostic, ...]:
         """The first error of each file, and what a limit cut off; `finding` is this run's."""
@@ -105,34 +111,31 @@ class Run:
         return unfinished_sources(self._sources, finished_outputs(self.ninja_log), failed)
 
     def _limit_message(self) -> str:
-        text = _LIMITS[self.facts.status][2].format(wall=self.facts.wall_s)
+        facts = self.facts
+        text = _LIMITS[facts.status][2].format(wall=facts.wall_s, signal=facts.signal)
         return f"{text}; {unfinished_text(self._unfinished)}"
 
-    def _tool_failure(self, failure: Failure) -> Finding:
-        # The exit code too, since a message of the project's may imitate ninja's line.
-        not_started = failure.not_started and self.facts.code in {126, 127}
-        if not_started or self._hidden(failure):
-            raise SandboxError(f"the sandbox hides part of the toolchain: {failure.message[:500]}")
+    def _lacking(self, failures: list[Failure]) -> Finding | None:
+        """What every failed step needs and this machine has not; None where one failed for another reason."""
+        gaps = [self._gap(failure.message) for failure in failures]
+        if not all(gaps):
+            return None
+        message = f"this machine cannot build it: {gaps[0]}\n{failures[0].message}"
+        return Finding(cause=Cause.NO_TOOLCHAIN, message=message)
+
+    def _gap(self, message: str) -> str | None:
+        tools, header = self.toolchain, missing_header(message)
+        gap = toolkit_gap(message, tools) if self.layout.target == "cuda" else None
+        if gap is None or header is None:
+            return gap
+        # Asked of the machine: a message may imitate any line.
+        places = [Path(place) for place in system_directories(self.layout, tools)]
+        there = any((tools.local(p) / header).is_file() for p in places if p.is_absolute())
+        return None if there else gap
+
+    @staticmethod
+    def _tool_failure(failure: Failure) -> Finding:
         if failure.limit:
             return Finding(cause=Cause.BUILD_LIMIT, message=failure.message)
-        gap = toolkit_gap(failure.message, self.toolchain) if self.layout.target == "cuda" else None
-        header = missing_header(failure.message)
-        # Asked again here too: a header that is there is no gap, whatever a message says.
-        if gap is not None and (header is None or not self.sees(header)):
-            message = f"this machine cannot build it: {gap}\n{failure.message}"
-            return Finding(cause=Cause.NO_TOOLCHAIN, message=message)
         cause = Cause.LINK_ERROR if failure.linking else Cause.COMPILE_ERROR
         return Finding(cause=cause, message=failure.message)
-
-    def _hidden(self, failure: Failure) -> bool:
-        """A header of the toolchain's was not found, though it is there and should be seen."""
-        header, tools = missing_header(failure.message), self.toolchain
-        if header is None or ".." in header or tools.torch_root is None:
-            return False
-        places = [tools.torch_root / "include", tools.python_include]
-        if self.layout.target == "cuda" and tools.cuda is not None:
-            places.append(tools.cuda.include)
-        places += [place for found in tools.headers for place in found.include]
-        there = any((tools.local(place) / header).is_file() for place in places if place is not None)
-        # Asked again without the project: #line can make any text look like this error.
-        return there and not self.sees(header)

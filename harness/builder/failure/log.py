@@ -31,6 +31,10 @@ _LIMIT: Final = re.compile(
     rf"{_MEMORY}|File size limit exceeded|File too large|No space left on device|Disk quota exceeded"
     r"|Resource temporarily unavailable"
 )
+_KILLED: Final = re.compile(
+    r"\bKilled signal terminated program\b|\bdied due to signal (?:9|15)\b|^Killed$", re.M
+)
+_KILLED_CODES: Final = frozenset({128 + 9, 128 + 15})
 _NO_HEADER = re.compile(
     r"(?:[^\s:][^:\n]*:\d+(?::\d+)?: fatal error: )?([\w./+-]+): No such file or directory\s*$"
 )
@@ -65,9 +69,9 @@ class Step(NamedTuple):
         return self.output.startswith("lib/")
 
     @property
-    def not_started(self) -> bool:
-        """The shell could not run the tool."""
-        return self.code in {126, 127}
+    def killed(self) -> bool:
+        """A tool seems to have been killed. It may say so without having been: good for a second try only."""
+        return self.code in _KILLED_CODES or _KILLED.search(self.text) is not None
 
 
 class Failure(NamedTuple):
@@ -78,8 +82,6 @@ class Failure(NamedTuple):
     """Cleaned; the first line is the error."""
     limit: bool
     """A tool was stopped by a limit of the sandbox."""
-    not_started: bool
-    """The shell could not run the tool: no fault of the project."""
 
 
 def failed_steps(output: str, toolchain: Toolchain, order: Sequence[str] = ()) -> list[Step]:
@@ -119,7 +121,6 @@ def failure_of(step: Step) -> Failure:
         linking=step.linking,
         message=_shortened(message),
         limit=any(e.tool in {"driver", "crash", "linker"} and _LIMIT.search(e.text) for e in errors),
-        not_started=step.not_started,
     )
 
 

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -169,6 +170,7 @@ def test_a_compile_error_is_a_finding_and_is_cached(toolchain, tmp_path):
 @pytest.mark.parametrize(
     ("facts", "cause"),
     [
+        (exit_facts("signal", signal=11), Cause.BUILD_LIMIT),
         (exit_facts("wall_timeout"), Cause.BUILD_TIMEOUT),
         (exit_facts("cpu_timeout"), Cause.BUILD_TIMEOUT),
         (exit_facts("oom"), Cause.BUILD_LIMIT),
@@ -190,32 +192,51 @@ def test_limits_are_findings_that_are_not_cached(facts, cause, toolchain, tmp_pa
 
 
 @pytest.mark.parametrize(
-    "facts",
+    ("facts", "control", "said"),
     [
-        exit_facts("sandbox_error", "launcher: no"),
-        exit_facts("signal"),
-        exit_facts("nonzero", "ninja: error: loading 'build.ninja'\n"),
-        exit_facts(
-            "nonzero", FAILED.replace("code=1", "code=127") + "/bin/sh: 1: /usr/bin/g++: not found\n", 127
+        (exit_facts("sandbox_error", "launcher: no"), None, "launcher: no"),
+        (
+            exit_facts("nonzero", COMPILE_ERROR, 1),
+            exit_facts("nonzero", "g++: not found", 127),
+            "g\\+\\+: not found",
         ),
+        (exit_facts("nonzero", COMPILE_ERROR, 1), exit_facts("wall_timeout"), "ended with wall_timeout"),
     ],
 )
-def test_our_failures_are_raised(facts, toolchain, tmp_path):
-    """A compiler that could not be started is no fault of the student's."""
-    with pytest.raises(SandboxError):
-        run(FakeSandbox(facts), toolchain, tmp_path)
+def test_our_failures_are_raised(facts, control, said, toolchain, tmp_path):
+    """The sandbox says that it failed, or a project of ours is not built either."""
+    with pytest.raises(SandboxError, match=said):
+        run(FakeSandbox(facts, control=control), toolchain, tmp_path)
     assert run(successful(toolchain), toolchain, tmp_path).result.ok
 
 
-def test_a_hidden_toolchain_is_ours(toolchain, tmp_path):
-    """A torch header that exists but was not found: the sandbox did not show it."""
+def test_a_starved_build_is_ours_and_a_slow_one_is_not(toolchain, tmp_path):
+    """Over half of the limit others must have had the cores; less, or nobody knows: the student's."""
+    late = replace(exit_facts("wall_timeout"), wall_s=100.0)
+    for starved_s in (None, 0.0, 50.0):
+        built = run(FakeSandbox(replace(late, starved_s=starved_s)), toolchain, tmp_path)
+        assert built.result.finding is not None and built.result.finding.cause is Cause.BUILD_TIMEOUT
+    with pytest.raises(SandboxError, match=r"51 s of it other processes.*run fewer trials"):
+        run(FakeSandbox(replace(late, starved_s=51.0)), toolchain, tmp_path)
+
+
+def test_the_control_sees_every_folder_of_the_toolchain(toolchain, tmp_path):
+    """It asks for a header of each, and holds nothing of the project."""
     assert toolchain.torch_root is not None
-    header = toolchain.torch_root / "include/torch/all.h"
-    header.parent.mkdir(parents=True)
-    header.touch()
-    output = FAILED + "source/x.cpp:1:10: fatal error: torch/all.h: No such file or directory\n"
-    with pytest.raises(SandboxError, match="hides part of the toolchain"):
-        run(FakeSandbox(exit_facts("nonzero", output)), toolchain, tmp_path)
+    for header in ("torch/all.h", "ATen/b.h", "ATen/a.h", "odd name/x.h"):
+        (toolchain.torch_root / "include" / header).parent.mkdir(parents=True, exist_ok=True)
+        (toolchain.torch_root / "include" / header).touch()
+    sandbox = FakeSandbox(exit_facts("nonzero", COMPILE_ERROR, 1))
+    run(sandbox, toolchain, tmp_path)
+    control = sandbox.inputs[-1]
+    text = control[f"{TREE}/source/liftbench_control.cpp"]
+    assert [line for line in text.splitlines() if line.startswith("#if")] == [
+        "#if !__has_include(<ATen/a.h>)",
+        "#if !__has_include(<torch/all.h>)",
+    ]
+    assert not any(
+        "fill" in name or "fill" in contents for name, contents in control.items() if "nvcc" not in name
+    )
 
 
 def test_a_poor_toolkit_is_not_the_students_fault(toolchain, tmp_path):

@@ -159,11 +159,12 @@ def grade(
 ) -> Grade:
     finding = Finding(cause=cause, message=message)
     verdict = POLICY[cause].verdict
-    built = verdict not in (Verdict.NO_PROJECT, Verdict.BUILD_FAILED) and cause is not Cause.NO_TOOLCHAIN
+    unbuilt = verdict is Verdict.BUILD_FAILED or cause is Cause.BUILD_TIMEOUT
+    built = verdict is not Verdict.NO_PROJECT and not unbuilt and cause is not Cause.NO_TOOLCHAIN
     values: dict[str, Any] = {}
     if built:
         values["build"] = build()
-    elif verdict is Verdict.BUILD_FAILED:
+    elif unbuilt:
         values["build"] = build(False, finding, diagnostics=(diagnostic(finding),))
     if verdict in (Verdict.CORRECT, Verdict.WRONG_RESULT):
         failed = None if verdict is Verdict.CORRECT else finding
@@ -181,7 +182,7 @@ def grade(
         "target": "cuda",
         "protocol": "quick",
         "verdict": verdict,
-        "stage": _STAGE.get(verdict, Stage.CHECK),
+        "stage": Stage.BUILD if unbuilt else _STAGE.get(verdict, Stage.CHECK),
         "finding": finding,
         "sandbox": "docker",
         "sandbox_facts": {"network": "none", "user": "65534"},

@@ -497,8 +497,12 @@ x = 3
     assert (found[("c", "d.e", 0)], found[("c", "d.e", 0, "x")]) == (9, 10)
 
 
-def test_what_upstream_accepts_must_fit_the_records():
-    """A file that only we refuse is a bug of ours, not the student's fault."""
+def test_what_upstream_accepts_must_fit_the_records(tmp_path):
+    """A file that only we refuse is refused as such: no project can end as a failure of ours by it."""
+    (tmp_path / "build.toml").write_text("[general]\nname = 5\n")
+    finding = check(tmp_path, upstream=lambda directory: {}).finding
+    assert finding is not None and finding.cause is Cause.BAD_BUILD_TOML
+    assert "kernel-builder accepts it, but liftbench cannot build it" in finding.message
     with pytest.raises(HarnessBug, match="does not fit our records"):
         read_build_toml(b"[general]\nname = 5\n")
 

@@ -13,7 +13,6 @@ from harness.builder.failure.advice import header_advice
 from harness.builder.failure.diagnostics import DIAGNOSTICS_LIMIT, diagnose
 from harness.builder.failure.log import TREE, Step, clean, failed_steps, failure_of, finished_outputs
 from harness.builder.toolchain import Toolchain
-from harness.errors import SandboxError
 from harness.outcome import Cause
 from harness.records import Diagnostic, Project, Target
 from sandboxes.caged import CagedSandbox
@@ -409,40 +408,6 @@ def test_advice_is_looked_up(tmp_path):
 
 
 # --- hostile text ----------------------------------------------------------------------------------
-
-
-def test_an_imitated_missing_header_is_not_our_fault(toolchain_like, tmp_path):
-    """#line can print any line; a header that the sandbox does show is the project's error."""
-    assert toolchain_like.torch_root is not None
-    header = toolchain_like.torch_root / "include/torch/all.h"
-    header.parent.mkdir(parents=True)
-    header.touch()
-
-    class Showing(FakeSandbox):
-        """ninja fails, and the compiler that is asked afterwards finds the header."""
-
-        def start(self, job):  # type: ignore[no-untyped-def]
-            if "-E" in job.argv:
-                self._facts = exit_facts("ok", "", 0)
-            return super().start(job)
-
-    text = block(
-        "kernels/fill.cpp", "x:1:1: fatal error: torch/all.h: No such file or directory\nfoo:5:9: error"
-    )
-    facts = exit_facts("nonzero", text, 1)
-    common = {"toolchain": toolchain_like, "cache": tmp_path / "cache"}
-    result = build(TWO_FILES, "cpu", sandbox=Showing(facts), **common).result  # type: ignore[arg-type]
-    assert result.finding is not None and result.finding.cause is Cause.COMPILE_ERROR
-    with pytest.raises(SandboxError, match="hides part"):
-        built(facts, toolchain_like, tmp_path / "b")
-
-
-def test_an_imitated_ninja_line_is_not_our_fault(toolchain_like, tmp_path):
-    """A static_assert may print `FAILED: [code=127]`; ninja's own exit code is what counts."""
-    text = "source/kernels/fill.cpp:6:15: error: static assertion failed: bla\n"
-    text += "FAILED: [code=127] obj/kernels/two.cpp/unit.o \nx\n/bin/sh: 1: g++: not found\n"
-    result = built(exit_facts("nonzero", block("kernels/fill.cpp", text), 1), toolchain_like, tmp_path).result
-    assert result.finding is not None and result.finding.cause is Cause.COMPILE_ERROR
 
 
 PIECES = [
