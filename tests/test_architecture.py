@@ -17,6 +17,7 @@ LAYERS: list[set[str]] = [
     {"outcome", "atomic", "report.clean", "student_t", "stats", "decision", "expressions"},
     {"errors", "records"},
     {"sandboxes"},
+    {"exits"},
     {"skills.spec", "skills.frontmatter", "skills.findings", "skills.links", "skills.placebo"},
     {"arms"},
     {"catalogue", "kernelbench", "tolerance"},

@@ -19,6 +19,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 
 from harness.errors import HarnessBug, SandboxError
+from harness.exits import from_outside
 from harness.judge.arena import Arena, Layout
 from harness.judge.claims import CallTimes, Mode, call_times
 from harness.judge.endings import exit_finding
@@ -61,6 +62,11 @@ class Failed(Exception):
     def __init__(self, finding: Finding) -> None:
         super().__init__(finding.message)
         self.finding = finding
+
+
+class Killed(Exception):
+    """A student's worker has died by a signal that may have come from outside. Caught in grade.py, which
+    grades once more in fresh processes; from then on such a death is the student's (exits.py)."""
 
 
 class Contender:
@@ -158,14 +164,18 @@ class Contender:
         return message
 
     def _end_finding(self, doing: str = "") -> Finding:
-        """Why the worker is gone. Raises SandboxError when it was our doing."""
+        """Why the worker is gone. Raises SandboxError when it was our doing, Killed when it may have been
+        somebody else's."""
         facts = self._process.wait(timeout_s=5.0)
         if facts is None:
             self._process.kill()
             return Finding(
                 cause=Cause.BROKE_PROTOCOL, message=f"the worker closed the judge's channel {doing}"
             )
-        return exit_finding(facts, doing)
+        finding = exit_finding(facts, doing)
+        if self._source.repeatable and from_outside(facts):
+            raise Killed(finding.message)
+        return finding
 
     # --- what can be asked ---------------------------------------------------------------------
 

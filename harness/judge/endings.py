@@ -1,14 +1,10 @@
-"""What the end of a worker means for whoever was judged in it.
-
-Owns: from exit facts to a cause and words. Does not own: what a worker said while it lived (contender.py).
-Invariant: the sandbox's own failure is never a finding.
-"""
+"""What the end of a worker means for whoever was judged in it: from exit facts to a cause and words."""
 
 from __future__ import annotations
 
 import signal
 
-from harness.errors import SandboxError
+from harness.exits import refuse_ours
 from harness.outcome import Cause
 from harness.records import Finding
 from sandboxes.job import ExitFacts
@@ -29,9 +25,8 @@ _CAUSES: dict[str, Cause] = {
 
 
 def exit_finding(facts: ExitFacts, doing: str) -> Finding:
-    """What the end of a worker means. Raises SandboxError when the sandbox itself failed."""
-    if facts.status == "sandbox_error":
-        raise SandboxError(f"the sandbox could not start a worker: {facts.output.strip()[-_OUTPUT_SHOWN:]}")
+    """What the end of a worker means. Raises SandboxError where it is ours."""
+    refuse_ours(facts, "a worker ran")
     how = {
         "ok": "the process exited by itself (code 0)",
         "nonzero": f"the process exited by itself (code {facts.code})",

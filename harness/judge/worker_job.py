@@ -47,6 +47,8 @@ class Source:
     """A reference that is called through torch.compile."""
     namespace: str = ""
     """Where in torch.ops a project's library registers; empty where there is none."""
+    repeatable: bool = False
+    """A death that may have come from outside is raised as Killed: whoever grades starts again."""
 
 
 @dataclass(frozen=True)
