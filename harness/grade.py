@@ -11,8 +11,9 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from harness.builder.build import Built, build
 from harness.builder.failure.places import load_failure
@@ -60,6 +61,9 @@ GRADER_VERSION = "4"
 """Part of every grading key: raise it when the same project may be graded differently."""
 
 StageObserver = Callable[[str], None]
+T = TypeVar("T")
+REPEATED = "repeated after a kill"
+"""Flag: a worker died by a signal that may have come from outside, and the grade was begun again."""
 
 
 class Grader:
@@ -203,7 +207,10 @@ class _Grading:
             verdict=POLICY[finding.cause].verdict,
             stage=stage,
             finding=finding,
-            flags=flags_beside(self._build, self._loaded.task, self._seen, self._provenance),
+            flags=(
+                *flags_beside(self._build, self._loaded.task, self._seen, self._provenance),
+                *((REPEATED,) if self._repeated else ()),
+            ),
             build=self._diagnosed(stage, finding),
             check=self._check,
             timing=self._timing,
@@ -239,10 +246,13 @@ class _Grading:
     def _stages(self, project: Project, log: Path | None, observer: StageObserver) -> Grade:
         with device_errors():
             grade = self._once_more(lambda: self._own_stages(project, log, observer))
-            if self._source is None or self._loaded.task.also is None or not self._grader._settings.timed:
+            source = self._source
+            if source is None or self._loaded.task.also is None or not self._grader._settings.timed:
                 return grade
             observer("KernelBench's rules")
-            score = self._once_more(lambda: self._by_kernelbench(self._source))
+            score = self._once_more(
+                lambda: self._by_kernelbench(replace(source, repeatable=not self._repeated))
+            )
             return grade.model_copy(update={"kernelbench": score})
 
     def _once_more(self, work: Callable[[], T]) -> T:
@@ -287,8 +297,8 @@ class _Grading:
         observer("build")
         with self._grader._quiet.shared():
             self._provenance = provenance(project, self._loaded)
-        built = self._grader._build(project, log)
-        self._build = built.result
+        built = self._built or self._grader._build(project, log)
+        self._built, self._build = built, built.result
         if built.result.finding is not None:
             return self.ended(Stage.BUILD, built.result.finding)
         task = self._loaded.task
@@ -296,9 +306,10 @@ class _Grading:
         if finding is not None:
             return self.ended(Stage.LOAD, finding)
         if not self._grader._runs:
-            return self.ended(*self._grader._importing.end(built, task, observer))
+            repeatable = not self._repeated
+            return self.ended(*self._grader._importing.end(built, task, observer, repeatable))
         observer("check")
-        self._source = project_source(built, task)
+        self._source = replace(project_source(built, task), repeatable=not self._repeated)
         return self._load_and_check(self._source)
 
     def _load_and_check(self, source: Source) -> Grade | tuple[Contender, Source]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from harness.builder.build import Built
 from harness.builder.toolchain import Toolchain
@@ -39,8 +39,11 @@ class ImportStage:
     working: Callable[[], AbstractContextManager[None]]
     """Held while a worker runs."""
 
-    def end(self, built: Built, task: Task, observer: Callable[[str], None]) -> tuple[Stage, Finding]:
-        """Where a project ends here, and why. Raises InfraError and its kinds."""
+    def end(
+        self, built: Built, task: Task, observer: Callable[[str], None], repeatable: bool = False
+    ) -> tuple[Stage, Finding]:
+        """Where a project ends here, and why. Raises InfraError and its kinds, and Killed where that is
+        `repeatable`."""
         result = built.result
         cannot = cannot_run_cuda(self.machine, result, self.no_device)
         if result.jit:
@@ -50,18 +53,18 @@ class ImportStage:
             return Stage.LOAD, unmeasured(cannot, not_imported(result))
         if failure is None:
             observer("load")
-            failure = self._import(built, task)
+            failure = self._import(built, task, repeatable)
         if failure is None:
             return Stage.CHECK, unmeasured(cannot, "it imports, and its operators are registered")
         if wants_gpu(failure):
             return Stage.LOAD, unmeasured(cannot, f"its import asks for one: {failure.message}")
         return Stage.LOAD, failure
 
-    def _import(self, built: Built, task: Task) -> Finding | None:
+    def _import(self, built: Built, task: Task, repeatable: bool) -> Finding | None:
         """Import the package in a worker that is then ended; why that failed."""
         from harness.judge.contender import Failed
 
-        source = project_source(built, task)
+        source = replace(project_source(built, task), repeatable=repeatable)
         with self.working():
             worker = self.workers.start(source)
             try:

@@ -29,7 +29,7 @@ class Ended:
     """Exit code; None when a signal ended it, or nobody knows."""
     signal: int | None = None
     oom: bool = False
-    """The kernel killed something of it for want of memory."""
+    """The kernel killed something of it because it went over its own limit of memory."""
     peak_memory_bytes: int | None = None
     cpu_s: float | None = None
     problem: str | None = None

@@ -99,6 +99,18 @@ class _Group:
         """How many processes the kernel killed for want of memory; None where unknown."""
         return _named(self._read("memory", "memory.oom_control", "memory.events"), "oom_kill")
 
+    def reached_its_limit(self) -> bool:
+        """Whether it ever asked for more memory than it may have; True also where nobody knows.
+
+        A process of it can be killed for want of memory without that: the machine, or what stands around
+        the group, has run out of it.
+        """
+        if self.version == 1:
+            reached = self._read("memory", "memory.failcnt", "")
+            return reached is None or int(reached) > 0
+        events = self._read("memory", "", "memory.events")
+        return (_named(events, "oom") or 0) > 0 or _named(events, "oom") is None
+
     def can_freeze(self) -> bool:
         """Whether freeze() is in our power."""
         folder = self._folders.get("freezer")

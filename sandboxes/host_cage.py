@@ -135,7 +135,7 @@ class HostCage:
         self._ended = Ended(
             code=None if number else code,
             signal=number,
-            oom=bool(group and group.oom_kills()),
+            oom=bool(group and group.oom_kills() and group.reached_its_limit()),
             # Without a group the watchdog's figure stands: ru_maxrss begins at the size of this process.
             peak_memory_bytes=peak,
             cpu_s=usage.ru_utime + usage.ru_stime if cpu_s is None else cpu_s,

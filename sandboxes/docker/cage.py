@@ -83,7 +83,7 @@ class DockerCage:
         self._engine_hangs = False
         self._cpu_s: float | None = None
         self._peak_bytes: int | None = None
-        self._oom_kills = 0
+        self._own_oom: bool | None = None
         self._door = Door(plan.uid)
         MINDER.watch_container(self.name, engine.address, self._door.folder)
         try:
@@ -161,7 +161,7 @@ class DockerCage:
         return Ended(
             code=None if number else code,
             signal=number,
-            oom=bool(state.get("OOMKilled")) or self._oom_kills > 0,
+            oom=bool(state.get("OOMKilled")) if self._own_oom is None else self._own_oom,
             peak_memory_bytes=self._peak_bytes,
             cpu_s=self._cpu_s,
         )
@@ -264,7 +264,8 @@ class DockerCage:
         # Kept: the group is gone as soon as the container stops.
         self._cpu_s = usage.cpu_s if usage.cpu_s is not None else self._cpu_s
         self._peak_bytes = group.peak_memory_bytes() or self._peak_bytes
-        self._oom_kills = group.oom_kills() or self._oom_kills
+        if group.oom_kills():
+            self._own_oom = group.reached_its_limit()
         return usage
 
     def words(self) -> str:

@@ -16,3 +16,10 @@ def processes_naming(word: str) -> list[str]:
         if word.encode() in command:
             found.append(command.decode(errors="replace"))
     return found
+
+
+def children(name: str) -> list[int]:
+    """Process ids of our own children in whose command line `name` stands."""
+    tasks = Path("/proc/self/task").iterdir()
+    pids = [int(word) for task in tasks for word in (task / "children").read_text().split()]
+    return [pid for pid in pids if name.encode() in Path(f"/proc/{pid}/cmdline").read_bytes()]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,18 +15,19 @@ from harness.builder.failure.log import TREE
 from harness.builder.toolchain import Toolchain, find_toolchain
 from harness.catalogue import LoadedTask
 from harness.errors import SandboxError, UsageError
-from harness.grade import Grader
+from harness.grade import REPEATED, Grader
 from harness.machine import machine_facts
 from harness.outcome import Cause, Stage, Verdict
 from harness.records import Finding, Grade, MachineFacts
 from harness.workers import CUDA_WORKER_MEMORY_BYTES, GradeSettings
 from sandboxes.caged import CagedSandbox
-from sandboxes.job import Job, Process
+from sandboxes.job import ExitFacts, Job, Process, Sandbox
 from sandboxes.local import LocalBackend
 from sandboxes.tracking import TrackingSandbox
 from tests.fakes import projects
 from tests.fakes.libraries import shared_library
 from tests.fakes.overlays import throw_away_task, zoo_project
+from tests.fakes.processes import children
 from tests.fakes.sandbox import FakeSandbox, NothingAhead, exit_facts
 from tests.fakes.trials import MACHINE
 from tests.fakes.worker import HonestWorker, ThreadSandbox, send
@@ -135,12 +138,13 @@ class BuiltAndRun(NothingAhead):
 
     name = "fake"
 
-    def __init__(self, library: bytes, script: Callable[..., None]) -> None:
+    def __init__(self, library: bytes, script: Callable[..., None], facts: ExitFacts | None = None) -> None:
+        """`facts`: how workers end that hang up."""
         name = f"_fill_it_cuda_{projects.project().digest[:7]}.abi3.so"
         log = "# ninja log v7\n0\t1500\t1\tlib/b\tff\n"
         files = {f"{TREE}/lib/{name}": library, f"{TREE}/.ninja_log": log.encode()}
         self.builds = FakeSandbox(exit_facts("ok", "", 0), files)
-        self.workers = ThreadSandbox(script)
+        self.workers = ThreadSandbox(script, facts)
 
     def facts(self) -> dict[str, str]:
         return {}
@@ -157,14 +161,85 @@ def cuda_grade(
     library: bytes = b"",
     task: LoadedTask = FILL,
     machine: MachineFacts = MACHINE,
+    facts: ExitFacts | None = None,
 ) -> tuple[Grade, BuiltAndRun]:
     """Grade the tiny project for CUDA with nothing real but the grader (and the library, if given)."""
-    sandbox = BuiltAndRun(library, script)
+    sandbox = BuiltAndRun(library, script, facts)
     toolchain = projects.fake_toolchain(folder / "tools", torch=torch)
     grader = Grader(settings(folder / "cache", target="cuda"), sandbox, toolchain, machine)
     grade = grader.grade(projects.project(), task)
     grader.close()
     return grade, sandbox
+
+
+class Dying:
+    """A worker that is killed while it loads, the first `deaths` times; then an honest one."""
+
+    def __init__(self, deaths: int) -> None:
+        self._deaths = deaths
+
+    def __call__(self, channel: socket.socket) -> None:
+        self._deaths -= 1
+        if self._deaths < 0:
+            HonestWorker(untouched)(channel)
+            return
+        send(channel, {"hello": "2.13.0", "pid": 0})
+        channel.recv(1 << 16)
+
+
+@pytest.mark.parametrize(
+    ("number", "deaths", "workers", "verdict"),
+    [
+        (9, 1, 2, Verdict.NOT_MEASURED),
+        (9, 2, 2, Verdict.CRASHED),
+        (11, 1, 1, Verdict.CRASHED),
+    ],
+)
+def test_a_worker_killed_from_outside_is_started_once_more(
+    number: int, deaths: int, workers: int, verdict: Verdict, tmp_path: Path
+) -> None:
+    """One kill is nobody's fault, a second one is the project's, and so is a fault of its own at once."""
+    script = Dying(deaths)
+    grade, sandbox = cuda_grade(tmp_path, script, facts=exit_facts("signal", signal=number))
+    assert (grade.verdict, len(sandbox.workers.jobs)) == (verdict, workers), grade.finding
+    assert (REPEATED in grade.flags) == (workers == 2)
+    assert len(sandbox.builds.jobs) == 1, "what was built is not built again"
+
+
+class Killing(NothingAhead):
+    """A sandbox on a machine on which somebody kills workers: the first `times` of a project."""
+
+    name = "local"
+
+    def __init__(self, inner: Sandbox, times: int) -> None:
+        self._inner = inner
+        self._times = times
+
+    def facts(self) -> dict[str, str]:
+        return self._inner.facts()
+
+    def start(self, job: Job) -> Process:
+        process = self._inner.start(job)
+        if job.role == "run" and "project" in job.inputs and self._times > 0:
+            self._times -= 1
+            for pid in children("inside.py"):
+                os.kill(pid, signal.SIGKILL)
+        return process
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("times", [1, 2])
+def test_kill_9_by_the_host(
+    times: int, toolchain: Toolchain, sandbox: TrackingSandbox, tmp_path: Path
+) -> None:
+    """A correct project stays correct when its worker is killed once; what dies every time has crashed."""
+    killing = Killing(sandbox, times)
+    grader = Grader(settings(tmp_path, timed=False), killing, toolchain, machine_facts(toolchain))
+    grade = grader.grade(zoo_project("correct"), SCALE)
+    grader.close()
+    verdict, cause = (Verdict.CORRECT, Cause.PASSED) if times == 1 else (Verdict.CRASHED, Cause.SIGNAL)
+    assert (grade.verdict, grade.finding.cause) == (verdict, cause), grade.finding
+    assert REPEATED in grade.flags
 
 
 def untouched(*operands: object, **scalars: object) -> None:

@@ -84,6 +84,9 @@ def test_readings_of_version_2(tree: Tree) -> None:
     assert group.memory_bytes() == 3000
     assert group.peak_memory_bytes() == 9000
     assert group.oom_kills() == 3
+    assert group.reached_its_limit()
+    (folder / "memory.events").write_text("low 0\nhigh 0\nmax 0\noom 0\noom_kill 1\n")
+    assert (group.oom_kills(), group.reached_its_limit()) == (1, False)  # the machine's memory was short
     assert group.cpu_s() == 2.5
     assert group.processes() == [7, 12]  # 0 is a process that we cannot see
 

@@ -6,6 +6,7 @@ import json
 import socket
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 from harness.errors import HarnessBug, SandboxError
 from harness.judge.arena import Arena, Layout
 from harness.judge.claims import CallTimes
-from harness.judge.contender import Contender, Failed
+from harness.judge.contender import Contender, Failed, Killed
 from harness.judge.endings import exit_finding
 from harness.judge.problem import Problem
 from harness.judge.worker_job import Source, WorkerPlace
@@ -250,8 +251,28 @@ def test_both_ends_of_a_long_output_are_quoted() -> None:
 
 def test_sandbox_failure_is_ours() -> None:
     """An end that the sandbox caused is raised, not graded."""
-    with pytest.raises(SandboxError, match="could not start a worker: launcher: no"):
+    with pytest.raises(SandboxError, match="failed while a worker ran: launcher: no"):
         exit_finding(exit_facts("sandbox_error", "launcher: no"), "on a test")
+
+
+@pytest.mark.parametrize(
+    ("number", "again"),
+    [(9, True), (15, True), (1, True), (None, True), (11, False), (6, False), (7, False), (31, False)],
+)
+def test_a_death_that_may_come_from_outside_is_told_apart(number: int | None, again: bool) -> None:
+    """SIGKILL and its like are raised where the grade can be repeated; a fault of its own is a finding."""
+
+    def script(channel: socket.socket) -> None:
+        send(channel, {"hello": "2.10", "pid": 1})
+        receive(channel)
+
+    facts = exit_facts("signal", signal=number)
+    for repeatable in (True, False):
+        source = replace(PROJECT, repeatable=repeatable)
+        contender, _ = contender_of(script, source=source, facts=facts)
+        with pytest.raises(Killed if repeatable and again else Failed):
+            contender.load()
+        contender.close()
 
 
 def test_worker_that_never_says_hello() -> None:
