@@ -1,7 +1,7 @@
 """The conclusion about a skill: helps, hurts or inconclusive.
 
-Owns: the rule that turns a lift into a decision. Does not own: the lift (harness.stats) or its wording.
-Invariant: too few families, a block or an uncomputable interval is always inconclusive.
+The decision is the sign-flip test: p of at most alpha, in enough families. The interval inverts that test,
+so it excludes no change exactly where the unadjusted p is at most alpha.
 """
 
 import math
@@ -44,6 +44,13 @@ def _require(condition: bool, message: str) -> None:
         raise ValueError(message)
 
 
+def _differ(lift: Lift) -> str:
+    """How many families differ, and the least p that they leave possible where some do not."""
+    said, least = f"{lift.n_different} of {lift.n_families} families differ", 2.0 ** (1 - lift.n_different)
+    known = lift.n_different < lift.n_families and least >= 0.001
+    return f"{said}, so p is at least {least:.2g}" if known else said
+
+
 def _direction(lift: Lift, p: float | None, alpha: float, minimum: int, said: str = "p") -> tuple[int, str]:
     """+1, -1 or 0 (undecided) for one comparison, with the reason; said: what p is called in it."""
     _require(
@@ -52,13 +59,16 @@ def _direction(lift: Lift, p: float | None, alpha: float, minimum: int, said: st
     )
     if lift.n_families < minimum:
         return 0, "too few families"
-    if lift.interval is None or p is None:
-        return 0, "no interval: every family shows the same difference"
-    if lift.interval.low <= 0.0 <= lift.interval.high:
-        return 0, "the interval includes 0"
-    if p >= alpha:
-        return 0, f"{said} = {p:.3g} is not below {alpha:g}"
-    return (1 if lift.interval.low > 0.0 else -1), f"the interval excludes 0, {said} = {p:.3g}"
+    if not lift.n_different:
+        return 0, "no difference seen"
+    if p is None or lift.p_value is None:
+        raise ValueError("a lift that was not tested decides nothing")
+    differ = _differ(lift)
+    if lift.p_value > alpha:
+        return 0, f"the interval includes 0, p = {lift.p_value:.3g}; {differ}"
+    if p > alpha:
+        return 0, f"{said} = {p:.3g} is above {alpha:g}; {differ}"
+    return (1 if (lift.lift or 0.0) > 0.0 else -1), f"the interval excludes 0, {said} = {p:.3g}; {differ}"
 
 
 def decide(
@@ -75,8 +85,8 @@ def decide(
     lift: with_skill minus without_skill; placebo: with_skill minus placebo, which `helps` must
     beat too (both tests must pass, so the pair needs no correction; under Holm, adjust the larger
     of the two p values). p_adjusted replaces lift.p_value. blocked: a reason why no decision may
-    be made. ValueError: an interval whose confidence is not 1 - alpha, p_adjusted outside [0, 1]
-    or below the raw p, minimum_families < 2.
+    be made. ValueError: an interval whose confidence is not 1 - alpha, a lift without a p value, p_adjusted
+    outside [0, 1] or below the raw p, minimum_families < 2.
     """
     _require(0.0 < alpha < 1.0, f"alpha must be between 0 and 1, got {alpha}")
     _require(minimum_families >= 2, f"minimum_families must be at least 2, got {minimum_families}")

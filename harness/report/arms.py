@@ -60,9 +60,9 @@ def _fast_levels(scores: Sequence[Score]) -> Iterable[FastLevel]:
         means = family_means(fast_values(threshold)(scores))
         if not means:
             return
-        made = stats.mean_interval(means)
-        low, high = (made.interval.low, made.interval.high) if made.interval else (None, None)
-        yield FastLevel(threshold=threshold, share=made.mean, low=low, high=high)
+        made = stats.share_interval(means)
+        low, high = (made.low, made.high) if made else (None, None)
+        yield FastLevel(threshold=threshold, share=math.fsum(means) / len(means), low=low, high=high)
 
 
 def _passes(scores: Sequence[Score], repeats: int) -> Iterable[PassPoint]:

@@ -28,7 +28,7 @@ from harness.report.study import Study, look_of
 from harness.report.transitions import transitions
 from harness.report.turns import turn_points
 
-SKEWED_BELOW: Final = 20  # below, the t interval of `deployed` (mass at 0) covers less than it says [own]
+SKEWED_BELOW: Final = 20  # below, the interval of `deployed` (mass at 0) covers less than it says [own]
 _INFRA_ALPHA: Final = 0.05
 
 
@@ -128,6 +128,7 @@ def _caveats(study: Study, row: MetricRow, sides: Sequence[ArmSummary]) -> Itera
         named = ", ".join(f"{clean(task)} ({clean(where)})" for task, where in sorted(study.leaked.items()))
         count = plural(len(study.leaked), "task")
         yield f"{count} left out, as a skill repeats the reference: {named}"
+    yield from _families(row, study)
     if row.metric == "deployed" and study.minimum_families <= row.n_families < SKEWED_BELOW:
         yield (
             f"{row.n_families} families: below {SKEWED_BELOW} the deployed score is skewed, "
@@ -141,6 +142,13 @@ def _caveats(study: Study, row: MetricRow, sides: Sequence[ArmSummary]) -> Itera
     noisy = sum(side.noisy for side in sides)
     if noisy:
         yield f"{plural(noisy, 'speedup')} timed on a noisy host: counted here, never ranked"
+
+
+def _families(row: MetricRow, study: Study) -> Iterable[str]:
+    """Whether the number of families leaves room for one that does not agree."""
+    alpha, n = study.config.alpha, row.n_families
+    if n >= study.minimum_families and 2.0 ** (2 - n) > alpha:
+        yield f"{n} families: p can be at most {alpha:g} only where all {n} differ in the same direction"
 
 
 def _controls(controls: Sequence[Arm], treatment: Arm) -> Sequence[Arm]:

@@ -16,14 +16,12 @@ from harness.report.records import Detectable
 
 ASSUMED_SD: Final = {"deployed": 0.5, "correct": 0.3, "compiles": 0.3}
 """Between families: 0.5 of the log ratio (protocols.md, Lift study); 0.3 of a share [own]."""
-
-
-MINIMUM_FAMILIES: Final = 6
+_NO_SPREAD: Final = 1e-9  # rounding
 
 
 def least_families(alpha: float) -> int:
-    """Below, a decision is inconclusive: too few to infer, or too few for any p to fall below alpha."""
-    return max(MINIMUM_FAMILIES, stats.fewest_families(alpha))
+    """Below, a decision is inconclusive: too few to infer, or too few for any p to be at most alpha."""
+    return max(stats.LEAST_FAMILIES, stats.fewest_families(alpha))
 
 
 def detectable(metric: str, n_families: int, alpha: float = 0.05) -> Detectable:
@@ -33,9 +31,11 @@ def detectable(metric: str, n_families: int, alpha: float = 0.05) -> Detectable:
 
 def detected(metric: str, lift: stats.Lift, alpha: float) -> Detectable | None:
     """The same after the fact, with the spread between families that was seen; None where there is none."""
-    if lift.interval is None:
+    if lift.n_families < 2:
         return None
     sd = stdev(difference for _, difference in lift.per_family)
+    if sd <= _NO_SPREAD:
+        return None
     return _detectable(metric, lift.n_families, alpha, sd, "observed")
 
 

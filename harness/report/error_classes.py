@@ -2,7 +2,7 @@
 
 Owns: one test per class of error, adjusted together, and the words for it. Does not own: the formulas
 (harness.stats) or examples of failures (trials.py). Invariant: a class is called removed or introduced
-only where its adjusted p value is below the run's alpha; which classes are tested does not depend on the
+only where its adjusted p value is at most the run's alpha; which classes are tested does not depend on the
 arm they occur in.
 """
 
@@ -75,7 +75,7 @@ def error_classes(
     made = []
     for (group, name, hit), lift, p_holm in zip(classes, lifts, adjusted, strict=True):
         rates = [rate_of([hit(s) for s in scores]) for scores in (with_, without)]
-        clear = p_holm is not None and p_holm < alpha and lift.n_families >= minimum_families
+        clear = p_holm is not None and p_holm <= alpha and lift.n_families >= minimum_families
         one = ErrorClass(
             group=group,
             name=name,

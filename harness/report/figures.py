@@ -86,6 +86,12 @@ def interval(row: MetricRow) -> str:
     return bounds(row.unit, row.low, row.high)
 
 
+def families(row: MetricRow) -> str:
+    """6, or 6 (4 differ) where the others show no difference."""
+    differ = "" if row.n_different == row.n_families else f" ({row.n_different} differ)"
+    return f"{row.n_families}{differ}"
+
+
 def per_usd(unit: Unit, value: float | None) -> str:
     """Points, or per cent of a ratio, for a dollar that the skill costs more."""
     if value is None:

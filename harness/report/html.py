@@ -165,6 +165,7 @@ def _environment(summary: Summary) -> Environment:
         "level": lambda value, row: typeset(f.level(row.unit, value)),
         "change": lambda value, row: typeset(f.change(row.unit, value)),
         "interval": lambda row: typeset(f.interval(row)),
+        "families": f.families,
         "words": lambda value: str(value).replace("_", " "),
         "plural": f.plural,
         "per_usd": lambda value, row: typeset(f.per_usd(row.unit, value)),

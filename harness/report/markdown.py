@@ -43,7 +43,7 @@ def _comparison(summary: Summary, comparison: Comparison) -> list[str]:
         ]
         tested = f.p_value(row.p_value) if row.role != "descriptive" else ""
         holm = f.p_value(row.p_holm) if row.role == "secondary" else row.role
-        cells = [_markdown(row.label), *levels, f.interval(row), tested, holm, str(row.n_families)]
+        cells = [_markdown(row.label), *levels, f.interval(row), tested, holm, f.families(row)]
         lines.append("| " + " | ".join(cells) + " |")
     lines += ["", *(f"- {_markdown(caveat)}" for caveat in comparison.caveats), ""]
     return [*lines, *_origin(comparison), *_turns(comparison, interval), *_kernelbench(comparison, interval)]

@@ -42,11 +42,19 @@ class Metric:
         tested: bool = True,
     ) -> stats.Lift:
         """The paired lift of treatment over control; a p value only where it is tested."""
-        seen: list[stats.Observation] = []
-        side: Literal["treatment", "control"]
-        for side, scores in (("treatment", treatment), ("control", control)):
-            seen += [stats.Observation(f, task, side, value) for f, task, value in self.values(scores)]
-        return stats.paired_lift(seen, confidence, tested=tested)
+        seen = observations(self.values, treatment, control)
+        return stats.paired_lift(seen, confidence, shares=self.unit == "share", tested=tested)
+
+
+def observations(
+    values: Callable[[Sequence[Score]], Iterable[Value]], treatment: Sequence[Score], control: Sequence[Score]
+) -> list[stats.Observation]:
+    """The values of both arms."""
+    seen: list[stats.Observation] = []
+    side: Literal["treatment", "control"]
+    for side, scores in (("treatment", treatment), ("control", control)):
+        seen += [stats.Observation(family, task, side, value) for family, task, value in values(scores)]
+    return seen
 
 
 def out(unit: Unit, value: float) -> float:

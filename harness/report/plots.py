@@ -2,7 +2,7 @@
 
 Owns: what each figure shows and how it is laid out. Does not own: lines per arm (curves.py), SVG details
 (svg.py), colours (the style sheet), numbers (Summary). Invariant: a value that does not exist is said in
-words, not drawn; an interval that leaves the axis is drawn with an open end.
+words, not drawn.
 """
 
 from __future__ import annotations
@@ -103,14 +103,6 @@ def forest(row: MetricRow, confidence: str) -> Markup:
 
 def _family(row: MetricRow, family: FamilyLift, axis: Axis, y: float) -> list[str]:
     marks = [text(_LEFT - 14, y + 4, shorten(family.family, 16), "name", "end")]
-    if family.low is not None and family.high is not None:
-        marks.append(line(axis.at(family.low), y, axis.at(family.high), y, "whisker"))
-        for end, side in ((family.low, -1), (family.high, 1)):
-            x = axis.at(end)
-            if axis.holds(end):
-                marks.append(line(x, y - 3, x, y + 3, "whisker"))
-            else:
-                marks.append(path([(x - 4 * side, y - 3.5), (x, y), (x - 4 * side, y + 3.5)], "whisker"))
     if len(family.tasks) > 1:
         marks += [
             dot(axis.at(task.lift), y, 2.4, "task", f"{task.task}: {f.change(row.unit, task.lift)}")

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, Literal
+from typing import Literal
 
 from harness import stats
 from harness.report.metrics import TESTED, THRESHOLDS, Metric, fast_values, out, pass_metric, per_task_lifts
 from harness.report.records import FamilyLift, FastPoint, Gap, KernelBenchPoint, MetricRow, PassLift, TaskLift
 from harness.report.scoring import Score
-
-_INTERVAL_TASKS: Final = 3  # two tasks give an interval of 12.7 standard errors: no use to anyone
 
 
 def _families(
@@ -25,13 +23,9 @@ def _families(
     for family, task, difference in per_task_lifts(metric, treatment, control):
         tasks[family].append((task, difference))
     for family, difference in lift.per_family:
-        values = [value for _, value in tasks[family]]
-        interval = stats.mean_interval(values).interval if len(values) >= _INTERVAL_TASKS else None
         yield FamilyLift(
             family=family,
             lift=out(metric.unit, difference),
-            low=None if interval is None else out(metric.unit, interval.low),
-            high=None if interval is None else out(metric.unit, interval.high),
             tasks=tuple(TaskLift(task=t, lift=out(metric.unit, v)) for t, v in tasks[family]),
         )
 
@@ -68,6 +62,7 @@ def metric_row(
         p_value=None if role == "descriptive" else lift.p_value,
         p_holm=p_holm,
         n_families=lift.n_families,
+        n_different=lift.n_different,
         n_tasks=lift.n_tasks,
         n_dropped_tasks=lift.n_dropped_tasks,
         per_family=tuple(_families(metric, lift, treatment, control)) if lift.n_families else (),

@@ -1,8 +1,7 @@
 """What a skill costs: extra tokens and dollars per trial, and per additional correct kernel.
 
-Owns: these figures. Does not own: tokens and dollars of one arm (arms.py) or wording (headline.py).
-Invariant: unknown stays unknown; where there is no additional correct kernel there is no price of one, and
-where that gain may be none the price has no finite interval.
+Unknown stays unknown; where there is no additional correct kernel there is no price of one, and where that
+gain may be none the price has no finite interval.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from harness import stats
-from harness.report.metrics import flag_metric
+from harness.report.metrics import by_trial, observations
 from harness.report.records import Spending
 from harness.report.scoring import Score
 
@@ -23,7 +22,7 @@ def _lift(
     counted = [s for s in (*treatment, *control) if s.task in shared]
     if not counted or any(get(score) is None for score in counted):
         return None
-    return flag_metric(get).lift(treatment, control, tested=False)
+    return stats.paired_lift(observations(by_trial(get), treatment, control), tested=False)
 
 
 def levels(
@@ -67,7 +66,7 @@ def spending(
         output_tokens=None if outputs is None else outputs.lift,
         cost_usd=None if cost is None else cost.lift,
         extra_correct=gained,
-        extra_correct_sure=p_value is not None and p_value < alpha and (gained or 0.0) > 0.0,
+        extra_correct_sure=p_value is not None and p_value <= alpha and (gained or 0.0) > 0.0,
         cost_usd_per_extra_correct=None if dollars is None else dollars.ratio,
         tokens_per_extra_correct=None if tokens is None else tokens.ratio,
         cost_usd_per_extra_correct_low=None if ends[0] is None else ends[0].low,

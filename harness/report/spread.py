@@ -117,8 +117,9 @@ def spread_of(run: RunRecord, trials: Sequence[TrialRecord], metric: str) -> Spr
     noises: list[float | None] = []
     for treatment, control in _contrasts(run, _scores(run, trials)):
         lift = chosen.lift(treatment, control, tested=False)
-        if lift.interval is not None:
-            variances.append(variance(difference for _, difference in lift.per_family))
+        seen = variance(difference for _, difference in lift.per_family) if lift.n_families > 1 else 0.0
+        if seen > 1e-18:  # rounding
+            variances.append(seen)
             noises.append(_noise(chosen, treatment, control))
     if not variances:
         raise UsageError(

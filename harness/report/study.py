@@ -49,7 +49,7 @@ class Study:
 
     @property
     def minimum_families(self) -> int:
-        """Below, the decision is inconclusive: too few to infer, or too few for p to fall below alpha."""
+        """Below, the decision is inconclusive: too few to infer, or too few for p to be at most alpha."""
         return least_families(self.config.alpha)
 
     @property

@@ -1,11 +1,9 @@
-"""Point estimates, intervals and tests on plain numbers.
+"""Point estimates, intervals and tests on plain numbers, pure and deterministic.
 
-Owns: every formula behind a reported figure. Does not own: which trials count, rounding, wording
-of tables. Invariant: pure and deterministic; a result that cannot be computed is None, never NaN
-and never a zero-width interval; bad input is a ValueError.
+A result that cannot be computed is None, never NaN and never a zero-width interval; bad input is a
+ValueError.
 """
 
-from harness.stats.fieller import PairedRatio, paired_ratio
 from harness.stats.lift import Lift, Observation, deployed, paired_lift
 from harness.stats.means import (
     Estimate,
@@ -24,16 +22,27 @@ from harness.stats.power import (
     smallest_effect,
     units_needed,
 )
-from harness.stats.rates import fast_p, fisher_exact, holm, pass_at_k, pass_hat_k, wilson
+from harness.stats.rates import clopper_pearson_low, fast_p, fisher_exact, holm, pass_at_k, pass_hat_k, wilson
+from harness.stats.signflip import (
+    LEAST_FAMILIES,
+    PairedRatio,
+    SignFlip,
+    paired_ratio,
+    share_interval,
+    sign_flip,
+)
 from harness.stats.studies import lifts_of_studies
 
 __all__ = [
+    "LEAST_FAMILIES",
     "Estimate",
     "Interval",
     "Lift",
     "Observation",
     "PairedRatio",
     "RatioEstimate",
+    "SignFlip",
+    "clopper_pearson_low",
     "deployed",
     "fast_p",
     "fewest_families",
@@ -51,6 +60,8 @@ __all__ = [
     "pass_at_k",
     "pass_hat_k",
     "power_to_detect",
+    "share_interval",
+    "sign_flip",
     "smallest_effect",
     "units_needed",
     "wilson",

@@ -1,22 +1,15 @@
 """The paired lift: treatment minus control by task, inferred by family, and the deployed score.
 
-Owns: averaging, pairing, the sign-flip test. Does not own: which trials count, or the decision
-(decision.py). Invariant: the result does not depend on the order of the observations.
+The result does not depend on the order of the observations.
 """
 
-import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Literal
 
-import numpy as np
-import numpy.typing as npt
-
-from harness.stats.means import DUST, Interval, interval_of, mean_of, require, share
-
-_FLIPS: Final = 100_000
-_FLIP_SEED: Final = 20_240_229  # fixed, so that a report can be reproduced to the last digit
+from harness.stats.means import Interval, mean_of, require, share
+from harness.stats.signflip import sign_flip
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +26,8 @@ class Observation:
 class Lift:
     """Treatment minus control, in the units of the values; means are None without any pair.
 
-    per_family: (family, difference) by family name. n_dropped_tasks: tasks lacking one arm.
+    per_family: (family, difference) by family name. n_dropped_tasks: tasks lacking one arm. n_different:
+    families whose difference is not 0: the p value is at least 2^(1 - n_different).
     """
 
     mean_with: float | None
@@ -46,35 +40,7 @@ class Lift:
     n_dropped_tasks: int
     per_family: tuple[tuple[str, float], ...]
     confidence: float = 0.95
-
-
-@functools.cache
-def _signs(n: int) -> npt.NDArray[np.int8]:
-    """(_FLIPS, n) fair signs, the same ones in every call."""
-    generator, chunk = np.random.Generator(np.random.PCG64(_FLIP_SEED)), 10_000
-    drawn = [generator.integers(0, 2, size=(chunk, n), dtype=np.int8) for _ in range(_FLIPS // chunk)]
-    return np.concatenate(drawn) * np.int8(2) - np.int8(1)
-
-
-def _sign_flip(differences: Sequence[float], scale: float, exact_limit: int) -> float:
-    """Two-sided p of sum = 0 when each sign is a fair coin; independent of order and labels.
-
-    Exact up to exact_limit values that are not 0, else _FLIPS random draws with the observed one
-    counted in (Phipson and Smyth 2010), so that p is never 0.
-    """
-    # A value of 0 adds nothing whatever its sign, so leaving it out changes no p value.
-    sizes = np.array(sorted(abs(d) for d in differences if d != 0.0), dtype=np.float64)
-    if not len(sizes):
-        return 1.0
-    # A tie with the observed sum counts as extreme, also where rounding splits the tie.
-    bound = abs(math.fsum(differences)) - DUST * scale * len(differences)
-    if len(sizes) <= exact_limit:
-        sums: npt.NDArray[np.float64] = sizes[:1]  # the other half is the mirror image
-        for size in sizes[1:]:
-            sums = np.concatenate((sums + size, sums - size))
-        return int(np.count_nonzero(np.abs(sums) >= bound)) / len(sums)
-    extreme = int(np.count_nonzero(np.abs(_signs(len(sizes)) @ sizes) >= bound))
-    return (1 + extreme) / (_FLIPS + 1)
+    n_different: int = 0
 
 
 def _task_means(
@@ -104,20 +70,22 @@ def _task_means(
 def paired_lift(
     observations: Sequence[Observation],
     confidence: float = 0.95,
-    exact_limit: int = 20,
     *,
+    shares: bool = False,
     tested: bool = True,
 ) -> Lift:
-    """Lift paired by task and inferred by family (DESIGN.md, Statistics); n_families - 1 df.
+    """Lift paired by task, with the sign-flip test by family and the interval that inverts it.
 
-    Repeats are averaged in a task and arm, tasks in a family; every family has equal weight. The
-    p value is the sign-flip test by family (Fisher 1935), exact up to exact_limit families; it
-    assumes differences symmetric about 0 under the null. Interval None: n_families < 2 or zero
-    spread; p None: n_families < 2 or not tested. ValueError: a value is not finite, an unknown arm, a task in
-    two families, confidence outside (0, 1), exact_limit outside 1..24 (2^23 sums are 64 MiB).
+    Repeats are averaged in a task and arm, tasks in a family; every family has equal weight. shares: values
+    lie in 0..1, so no limit lies beyond 1. Interval None: fewer than 6 families, too few for this
+    confidence, or every difference is 0; p None: n_families < 2 or not tested. ValueError: a value that is
+    not finite or not a share, an unknown arm, a task in two families, confidence outside (0.5, 1).
     """
     share(confidence, "confidence")
-    require(1 <= exact_limit <= 24, f"exact_limit must lie in 1..24, got {exact_limit}")
+    require(
+        not shares or all(0.0 <= seen.value <= 1.0 for seen in observations),
+        "paired_lift: shares lie in 0..1",
+    )
     by_family, dropped = _task_means(observations)
     n, n_tasks = len(by_family), sum(map(len, by_family.values()))
     if n == 0:
@@ -126,18 +94,19 @@ def paired_lift(
     without_means = [mean_of([pair[1] for pair in pairs]) for pairs in by_family.values()]
     differences = [a - b for a, b in zip(with_means, without_means, strict=True)]
     scale = max(map(abs, with_means + without_means))
-    estimate = interval_of(differences, confidence, scale)
+    made = sign_flip(differences, confidence, scale=scale, bound=1.0 if shares else None)
     return Lift(
         mean_with=mean_of(with_means),
         mean_without=mean_of(without_means),
-        lift=estimate.mean,
-        interval=estimate.interval,
-        p_value=_sign_flip(differences, scale, exact_limit) if tested and n > 1 else None,
+        lift=mean_of(differences),
+        interval=made.interval,
+        p_value=made.p_value if tested and n > 1 else None,
         n_families=n,
         n_tasks=n_tasks,
         n_dropped_tasks=dropped,
         per_family=tuple(zip(by_family, differences, strict=True)),
         confidence=confidence,
+        n_different=made.n_different,
     )
 
 

@@ -1,7 +1,6 @@
-"""Means and medians with their intervals, on plain numbers.
+"""Means and medians with their t intervals, on plain numbers.
 
-Owns: Student's t interval, ratios from logs, quartiles. Does not own: pairing and families (lift.py).
-Invariant: zero spread or one value gives no interval, never one of zero width.
+Zero spread or one value gives no interval, never one of zero width.
 """
 
 import math
@@ -11,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from harness.student_t import t_ppf, t_upper
+from harness.student_t import t_ppf
 
 # Differences below this share of the largest input are rounding dust, so they count as ties.
 DUST: Final = 1e-12
@@ -27,11 +26,10 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A mean of n values; p_value tests mean = 0; both are None for n < 2 or zero spread."""
+    """A mean of n values; no interval for n < 2 or zero spread."""
 
     mean: float
     interval: Interval | None
-    p_value: float | None
     n: int
 
 
@@ -69,26 +67,19 @@ def mean_of(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)  # fsum: the result does not depend on the order
 
 
-def interval_of(values: Sequence[float], confidence: float, scale: float) -> Estimate:
-    """`mean_interval`, where a spread of up to DUST * scale is no spread."""
-    n, mean = len(values), mean_of(values)
-    quantile = 0.5 + share(confidence, "confidence") / 2.0
-    if n < 2 or max(values) - min(values) <= DUST * scale:
-        return Estimate(mean, None, None, n)
-    squares = math.fsum(((value - mean) / scale) ** 2 for value in values)  # no over- or underflow
-    error = scale * math.sqrt(squares / (n - 1) / n)
-    half = t_ppf(quantile, n - 1) * error
-    p_value = min(1.0, 2.0 * t_upper(abs(mean) / error, n - 1))
-    return Estimate(mean, Interval(mean - half, mean + half), p_value, n)
-
-
 def mean_interval(values: Sequence[float], confidence: float = 0.95) -> Estimate:
-    """Mean of values: (n,), any unit, with Student's t interval and test of 0, n - 1 df.
+    """Mean of values: (n,), any unit, with Student's t interval, n - 1 df.
 
     Student (1908), Biometrika 6, 1-25. ValueError: empty or non-finite values, bad confidence.
     """
     checked = finite(values, "mean_interval")
-    return interval_of(checked, confidence, max(map(abs, checked)))
+    n, mean, scale = len(checked), mean_of(checked), max(map(abs, checked))
+    quantile = 0.5 + share(confidence, "confidence") / 2.0
+    if n < 2 or max(checked) - min(checked) <= DUST * scale:
+        return Estimate(mean, None, n)
+    squares = math.fsum(((value - mean) / scale) ** 2 for value in checked)  # no over- or underflow
+    half = t_ppf(quantile, n - 1) * scale * math.sqrt(squares / (n - 1) / n)
+    return Estimate(mean, Interval(mean - half, mean + half), n)
 
 
 def geometric_mean(values: Sequence[float]) -> float:

@@ -26,12 +26,12 @@ def minimum_detectable_ratio(sd: float, n_units: int, power: float = 0.8, alpha:
 
 
 def fewest_families(alpha: float = 0.05) -> int:
-    """Families below which no result can be significant: the smallest sign-flip p is 2 / 2^n."""
-    return math.floor(math.log2(2.0 / share(alpha, "alpha"))) + 1
+    """Families below which no result can be significant: the smallest p, 2 / 2^n, is above alpha."""
+    return math.ceil(math.log2(2.0 / share(alpha, "alpha")))
 
 
 def _all_must_agree(n_units: int, alpha: float) -> bool:
-    """Whether a sign-flip p below alpha takes the same sign in every unit: so with the fewest units."""
+    """Whether a sign-flip p of at most alpha takes the same sign in every unit: so with the fewest units."""
     return n_units == fewest_families(alpha)
 
 

@@ -4,6 +4,7 @@ Owns: what is computed from counts. Does not own: inference by family (lift.py).
 0 or n successes is exactly 0 or 1; an empty sample is None, not 0.
 """
 
+import functools
 import math
 from collections.abc import Sequence
 from statistics import NormalDist
@@ -26,6 +27,25 @@ def wilson(successes: int, n: int, confidence: float = 0.95) -> Interval | None:
     # The bound at 0 or n successes is exactly 0 or 1; rounding must not say otherwise.
     low = 0.0 if successes == 0 else centre - half
     return Interval(low, 1.0 if successes == n else centre + half)
+
+
+@functools.lru_cache(maxsize=1024)
+def clopper_pearson_low(successes: int, n: int, alpha: float) -> float:
+    """The rate at which so many successes or more of n have the chance alpha / 2; 0 without a success.
+
+    Clopper and Pearson (1934), Biometrika 26, 404-413, by bisection. ValueError: not 0 <= successes <= n, n
+    < 1, alpha outside (0, 1).
+    """
+    require(0 <= successes <= n and n >= 1, f"need 0 <= successes <= n, got {successes} of {n}")
+    share(alpha, "alpha")
+    if successes in (0, n):
+        return (alpha / 2.0) ** (1.0 / n) if successes else 0.0
+    low, high = 0.0, successes / n
+    for _ in range(60):
+        rate = 0.5 * (low + high)
+        tail = math.fsum(math.comb(n, k) * rate**k * (1.0 - rate) ** (n - k) for k in range(successes, n + 1))
+        low, high = (rate, high) if tail < alpha / 2.0 else (low, rate)
+    return low
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:

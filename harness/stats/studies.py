@@ -1,8 +1,7 @@
-"""Lifts of many simulated studies at once, as `paired_lift` gives them one by one.
+"""Lifts of many simulated studies at once, as `paired_lift` gives them one by one, for planning.
 
-Owns: the same interval and sign-flip p on whole arrays, for planning. Does not own: the estimator of a real
-study (lift.py), which tests hold these to. Invariant: deterministic; p is exact up to _EXACT families, else
-from random flips, enough of them for the smallest level that is asked about.
+Deterministic; p is exact up to _EXACT families, else from random flips, enough of them for the smallest
+level that is asked about.
 """
 
 import functools
@@ -13,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.stats.lift import Lift
-from harness.stats.means import Interval, require, share
-from harness.student_t import t_ppf
+from harness.stats.means import require, share
 
 Floats = npt.NDArray[np.float64]
 _EXACT: Final = 12
@@ -68,9 +66,9 @@ def _sign_flip(differences: Floats, level: float) -> Floats:
 def lifts_of_studies(differences: Floats, confidence: float, level: float) -> list[Lift]:
     """One Lift per row of differences: (studies, families), each family's with - without.
 
-    level: the smallest p that a decision asks about, such as alpha over the number of decisions. Only what a
-    decision needs is filled in: no means of the arms, no families by name. ValueError: fewer than 2 families,
-    no study, a study without spread, confidence or level outside (0, 1).
+    level: the smallest p that a decision asks about, such as alpha over the number of decisions. Only what
+    a decision needs is filled in: no interval, no means of the arms, no families by name. ValueError: fewer
+    than 2 families, no study, confidence or level outside (0, 1).
     """
     share(confidence, "confidence")
     share(level, "level")
@@ -79,11 +77,9 @@ def lifts_of_studies(differences: Floats, confidence: float, level: float) -> li
     )
     n = differences.shape[1]
     require(n >= 2, f"lifts_of_studies: need 2 families, got {n}")
-    means = differences.mean(axis=1)
-    errors = differences.std(axis=1, ddof=1) / math.sqrt(n)
-    require(bool(np.all(errors > 0.0)), "lifts_of_studies: every study needs spread")
-    halves, ps = t_ppf(0.5 + confidence / 2.0, n - 1) * errors, _sign_flip(differences, level)
+    means, ps = differences.mean(axis=1), _sign_flip(differences, level)
+    different = np.count_nonzero(differences, axis=1)
     return [
-        Lift(None, None, mean, Interval(mean - half, mean + half), p, n, n, 0, (), confidence)
-        for mean, half, p in zip(means.tolist(), halves.tolist(), ps.tolist(), strict=True)
+        Lift(None, None, mean, None, p, n, n, 0, (), confidence, m)
+        for mean, p, m in zip(means.tolist(), ps.tolist(), different.tolist(), strict=True)
     ]

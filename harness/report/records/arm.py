@@ -26,7 +26,7 @@ class FastLevel(Record):
     share: float
     low: float | None
     high: float | None
-    """95 % t interval by family; None below 2 families or without spread."""
+    """95 % interval by family, the inverted sign-flip test; None below 6 families."""
 
 
 class PassPoint(Record):

@@ -42,7 +42,7 @@ class Spending(Record):
     extra_correct: float | None
     """Additional correct kernels per trial; None where correctness was not measured."""
     extra_correct_sure: bool
-    """The sign-flip test of `extra_correct` by family is below the run's alpha."""
+    """The sign-flip test of `extra_correct` by family is at most the run's alpha."""
     cost_usd_per_extra_correct: float | None
     tokens_per_extra_correct: float | None
     """None where unknown, and where there is no additional correct kernel."""
@@ -50,8 +50,8 @@ class Spending(Record):
     cost_usd_per_extra_correct_high: float | None = None
     tokens_per_extra_correct_low: float | None = None
     tokens_per_extra_correct_high: float | None = None
-    """Fieller's interval by family that holds 1 - alpha; None without a price, without spread, or without an
-    end."""
+    """Inverted sign-flip test by family, holds 1 - alpha; None without a price, below 6 families, where every
+    family has one price, or without an end."""
     per_extra_correct_unbounded: bool = False
     """There is a price, and the interval of `extra_correct` includes 0: no finite interval holds it."""
 
@@ -125,7 +125,7 @@ class ErrorClass(Record):
     p_holm: float | None
     n_families: int
     change: Literal["removed", "introduced", "fewer", "more", "as many"]
-    """Removed or introduced only where p_holm is below alpha."""
+    """Removed or introduced only where p_holm is at most alpha."""
 
 
 class Comparison(Record):

@@ -20,12 +20,10 @@ class TaskLift(Record):
 
 
 class FamilyLift(Record):
-    """One family's difference; its interval (from 3 tasks up) takes tasks as independent: descriptive."""
+    """One family's difference."""
 
     family: str
     lift: float
-    low: float | None
-    high: float | None
     tasks: tuple[TaskLift, ...]
 
 
@@ -46,12 +44,15 @@ class MetricRow(Record):
     lift: float | None
     low: float | None
     high: float | None
-    """t interval by family that holds 1 - alpha of the run."""
+    """The inverted sign-flip test by family, holds 1 - alpha of the run; None below 6 families, and where
+    no family differs."""
     p_value: float | None
     """Sign-flip test by family."""
     p_holm: float | None
     """Of secondary rows; None for the primary one, which is not adjusted."""
     n_families: int
+    n_different: int
+    """Families whose difference is not 0: the p value is at least 2^(1 - n_different)."""
     n_tasks: int
     n_dropped_tasks: int
     """Tasks without a value in both arms."""

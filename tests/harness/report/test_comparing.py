@@ -22,13 +22,13 @@ def first(summary: Summary) -> Comparison:
     return summary.comparisons[0]
 
 
-def spent(with_: Any, without: Any, solved: int = 3) -> Comparison:
-    """Six families: none correct without; with the skill the first `solved` are, at SPEEDS."""
-    tasks = make.families(6)
+def spent(with_: Any, without: Any, solved: int = 3, families: int = 6) -> Comparison:
+    """None correct without; with the skill the first `solved` families are, at SPEEDS."""
+    tasks = make.families(families)
     trials = [make.trial(task, make.WITHOUT, *WRONG, answer=without) for task in tasks]
     for index, task in enumerate(tasks):
         cause = (GOOD, "passed") if index < solved else WRONG
-        trials.append(make.trial(task, make.WITH, *cause, speedup=SPEEDS[index], answer=with_))
+        trials.append(make.trial(task, make.WITH, *cause, speedup=[*SPEEDS, 2.0, 2.0][index], answer=with_))
     return first(summarise(make.run(tasks), trials, tasks))
 
 
@@ -45,30 +45,27 @@ def test_extra_cost_per_extra_correct_kernel_by_hand() -> None:
     assert found.cost_usd_per_extra_correct == pytest.approx(0.02)
     assert found.tokens_per_extra_correct == pytest.approx(4_200.0)
     assert headline(comparison) == (
-        "inconclusive: x1.41 deployed (x0.95, x2.11); $0.02 per extra correct kernel (interval not finite: a "
+        "inconclusive: x1.41 deployed (x1.00, x2.00); $0.02 per extra correct kernel (interval not finite: a "
         "gain that is not certain), +$0.01, +2,000 input and +100 output tokens a trial"
     )
 
 
 def test_a_price_has_the_interval_of_its_families() -> None:
-    """Five of six correct, $0.01 more in each: the ends are $0.01 over those of the lift in `correct`."""
-    comparison = spent(make.reply(cost=0.03), make.reply(cost=0.02), solved=5)
-    found, row = comparison.spending, comparison.row("correct")
-    assert found is not None and row.low is not None and row.high is not None
-    assert found.cost_usd_per_extra_correct_low == pytest.approx(0.01 / row.high)
-    assert found.cost_usd_per_extra_correct_high == pytest.approx(0.01 / row.low)
-    assert not found.per_extra_correct_unbounded
-    # All six agree only with p = 0.031; five of six are p = 0.0625, so the gain is not certain.
-    assert "$0.012 per extra correct kernel ($0.0079, $0.025: a gain that is not certain)" in headline(
-        comparison
-    )
-    unsure = spent(make.reply(cost=0.03), make.reply(cost=0.02)).spending
+    """Six of eight correct, $0.01 more in each: the ends are prices of subsets of the families."""
+    comparison = spent(make.reply(cost=0.03), make.reply(cost=0.02), solved=6, families=8)
+    found = comparison.spending
+    assert found is not None and found.extra_correct_sure and not found.per_extra_correct_unbounded
+    # K = 6 of 255: three subsets have no gain, so the third largest price, of 1 in 3 families, is the end.
+    assert found.cost_usd_per_extra_correct_low == pytest.approx(0.01)
+    assert found.cost_usd_per_extra_correct_high == pytest.approx(0.03)
+    assert "$0.013 per extra correct kernel ($0.01, $0.03)" in headline(comparison)
+    unsure = spent(make.reply(cost=0.03), make.reply(cost=0.02), solved=5).spending
     assert unsure is not None and unsure.per_extra_correct_unbounded
     assert (unsure.cost_usd_per_extra_correct_low, unsure.cost_usd_per_extra_correct_high) == (None, None)
 
 
-def test_a_price_without_spread_in_the_gain_has_no_interval() -> None:
-    """All from 0 to 100%: the lift has no interval, so its price has none."""
+def test_a_price_that_is_the_same_everywhere_has_no_interval() -> None:
+    """All from 0 to 100% at the same cost: every subset of families has the same price."""
     comparison = spent(make.reply(cost=0.03), make.reply(cost=0.02), solved=6)
     assert "$0.01 per extra correct kernel (no interval)" in headline(comparison)
 

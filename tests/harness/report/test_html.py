@@ -135,7 +135,7 @@ def test_page_says_what_the_numbers_are() -> None:
     """Decision in words, the row, the place, and the limits."""
     text = render_html(summarise(*small_study()))
     assert "<h2>Helps</h2>" in text
-    assert "Deployed speed goes from 1.00× to 2.24×, ×2.24 (95% CI ×1.67 to ×3.02, p = 0.031; 6 fam" in text
+    assert "Deployed speed goes from 1.00× to 2.24×, ×2.24 (95% CI ×2.00 to ×4.00, p = 0.031; 6 fam" in text
     assert "sm_90 (NVIDIA H200)" in text
     assert "fewer than 6 families" in text
 

@@ -25,7 +25,7 @@ _EMPTY = Usages(input_tokens=None, output_tokens=None, cost_usd=None)
 
 @pytest.mark.parametrize("families", [7, 12, 16, 30])
 def test_lifts_of_many_studies_are_those_of_one(families: int) -> None:
-    """The same mean, interval and p as `paired_lift`: p exactly up to 12 families, else within its error."""
+    """The same mean and p as `paired_lift`: p exactly up to 12 families, else within its error."""
     rows = np.random.default_rng(1).normal(0.45, 1.0, (12, families))
     for row, made in zip(rows, stats.lifts_of_studies(rows, 0.95, 0.01), strict=True):
         seen = []
@@ -34,8 +34,7 @@ def test_lifts_of_many_studies_are_those_of_one(families: int) -> None:
             seen += [stats.Observation(*names, "treatment", value), stats.Observation(*names, "control", 0.0)]
         one = stats.paired_lift(seen)
         assert made.lift == pytest.approx(one.lift)
-        assert made.interval is not None and one.interval is not None and one.p_value is not None
-        assert (made.interval.low, made.interval.high) == pytest.approx((one.interval.low, one.interval.high))
+        assert one.p_value is not None and made.n_different == one.n_different
         if families <= 12:
             assert made.p_value == one.p_value
         else:
@@ -56,8 +55,6 @@ def test_too_little_is_refused(shape: tuple[int, int]) -> None:
     """No study, or one family."""
     with pytest.raises(ValueError, match="lifts_of_studies"):
         stats.lifts_of_studies(np.ones(shape), 0.95, 0.05)
-    with pytest.raises(ValueError, match="needs spread"):
-        stats.lifts_of_studies(np.ones((2, 5)), 0.95, 0.05)
 
 
 @pytest.mark.parametrize("families", [15, 30])

@@ -10,6 +10,9 @@ import pytest
 from harness.errors import UsageError
 from harness.outcome import Cause, Verdict
 from harness.records import ModelSpec, RunRecord, TrialRecord
+from harness.report.headline import headline
+from harness.report.html import render_html
+from harness.report.markdown import report_markdown
 from harness.report.records import Summary
 from harness.report.summary import summarise
 from tests.harness.report import factories as make
@@ -27,29 +30,77 @@ def small_study(**changes: Any) -> tuple[RunRecord, list[TrialRecord], dict[str,
 
 
 def test_deployed_lift_by_hand() -> None:
-    """Logs are (1,1,1,1,1,2) ln 2: mean 7/6, sd 1/sqrt 6, se 1/6, t(5) = 2.570582, sign-flip p 2/64."""
+    """Logs are (1,1,1,1,1,2) ln 2: mean 7/6, sign-flip p 2/64, limits the least and the largest of six."""
     row = summarise(*small_study()).comparisons[0].row("deployed")
     assert row.control == pytest.approx(1.0)
     assert row.lift == row.treatment == pytest.approx(2 ** (7 / 6))
-    assert row.low == pytest.approx(2 ** (7 / 6 - 2.570582 / 6), rel=1e-6)
-    assert row.high == pytest.approx(2 ** (7 / 6 + 2.570582 / 6), rel=1e-6)
+    assert (row.low, row.high) == pytest.approx((2.0, 4.0))
     assert (row.p_value, row.p_holm, row.n_families, row.n_tasks) == (2 / 64, None, 6, 6)
+    assert row.n_different == 6
 
 
-def test_equal_differences_have_no_interval() -> None:
-    """0 to 100 % in every family has zero spread: the interval is None, the decision on it inconclusive."""
-    comparison = summarise(*small_study(metric="correct")).comparisons[0]
+@pytest.mark.parametrize("n", [6, 7, 25])
+def test_from_nothing_to_everything_helps(n: int) -> None:
+    """0 to 100 % in every family: helps, in the decision and in every report, with an interval."""
+    tasks = make.families(n)
+    trials = [make.trial(task, make.WITHOUT, *WRONG) for task in tasks]
+    trials += [make.trial(task, make.WITH) for task in tasks]
+    summary = summarise(make.run(tasks, metric="correct"), trials, tasks)
+    comparison = summary.comparisons[0]
     row = comparison.row("correct")
-    assert (row.control, row.treatment, row.lift, row.low, row.high) == (0.0, 1.0, 1.0, None, None)
-    assert comparison.conclusion.decision == "inconclusive"
-    assert "no interval" in comparison.conclusion.reason
+    assert comparison.conclusion.decision == "helps"
+    assert comparison.conclusion.reason.endswith(f"; {n} of {n} families differ")
+    assert (row.control, row.treatment, row.lift, row.high) == (0.0, 1.0, 1.0, 1.0)
+    assert row.low == pytest.approx(0.025 ** (1 / n))
+    bounds = {6: "(+54, +100)", 7: "(+59, +100)", 25: "(+86, +100)"}[n]
+    said = f"helps: +100 pts correct {bounds}"
+    assert headline(comparison).startswith(said)
+    assert said in report_markdown(summary).replace("\\", "") and "<h2>Helps</h2>" in render_html(summary)
+
+
+def families_said(before: int, after: int) -> tuple[list[str], str]:
+    """Caveats and reason of a study in which so many families become right, and so many were before."""
+    tasks = make.families(before + after)
+    trials = [make.trial(task, make.WITH) for task in tasks]
+    for index, task in enumerate(tasks):
+        cause = WRONG if index < before else (Cause.PASSED, "passed")
+        trials.append(make.trial(task, make.WITHOUT, *cause))
+    summary = summarise(make.run(tasks, metric="correct"), trials, tasks)
+    made = summary.comparisons[0]
+    caveats = [caveat for caveat in made.caveats if "differ" in caveat]
+    assert all(caveat in render_html(summary) and caveat in report_markdown(summary) for caveat in caveats)
+    return caveats, made.conclusion.reason.rpartition("; ")[2]
+
+
+def test_reports_say_what_the_families_leave_possible() -> None:
+    """Six families must all agree; where some do not differ, the least p that the others can have."""
+    six = "6 families: p can be at most 0.05 only where all 6 differ in the same direction"
+    assert families_said(6, 0) == ([six], "6 of 6 families differ")
+    assert families_said(4, 2) == ([six], "4 of 6 families differ, so p is at least 0.12")
+    assert families_said(7, 0) == ([], "7 of 7 families differ")
+    assert families_said(6, 1) == ([], "6 of 7 families differ, so p is at least 0.031")
+    assert families_said(0, 7) == ([], "no difference seen")
+
+
+def test_no_difference_is_said_in_words() -> None:
+    """All right in both arms: no interval, no test, and the reason says so."""
+    tasks = make.families(7)
+    trials = [make.trial(task, arm) for task in tasks for arm in (make.WITHOUT, make.WITH)]
+    (made,) = summarise(make.run(tasks, metric="correct"), trials, tasks).comparisons
+    row = made.row("correct")
+    assert (row.lift, row.low, row.high, row.p_value, row.n_different) == (0.0, None, None, 1.0, 0)
+    assert made.conclusion.reason == "no difference seen"
+    assert (
+        headline(made)
+        == "inconclusive: 0 pts correct (no interval); no additional correct kernel, no extra cost"
+    )
 
 
 def test_decision_helps_on_the_primary_metric() -> None:
     """The decision is made on the metric fixed before the run and worded for ratios."""
     made = summarise(*small_study()).comparisons[0].conclusion
     assert (made.decision, made.metric, made.p_adjusted) == ("helps", "deployed", None)
-    assert made.reason == "the interval excludes x1, p = 0.0312"
+    assert made.reason == "the interval excludes x1, p = 0.0312; 6 of 6 families differ"
 
 
 def test_secondaries_are_holm_adjusted_together() -> None:
@@ -154,7 +205,10 @@ def test_unmeasured_primary_metric_is_inconclusive() -> None:
 def test_compiles_can_be_decided_without_a_gpu() -> None:
     """With --metric compiles the build-only run has a decision."""
     made = without_gpu("compiles").comparisons[0].conclusion
-    assert (made.decision, made.reason) == ("helps", "the interval excludes 0, p = 0.0156")
+    assert (made.decision, made.reason) == (
+        "helps",
+        "the interval excludes 0, p = 0.0156; 7 of 8 families differ, so p is at least 0.016",
+    )
 
 
 def test_without_a_toolchain_even_compiles_is_not_measured() -> None:
@@ -214,7 +268,7 @@ def test_too_few_families_is_always_inconclusive() -> None:
 
 
 def test_two_models_share_the_error_rate() -> None:
-    """Two decisions at p = 2/64 each become 4/64 under Holm: no longer below 0.05."""
+    """Two decisions at p = 2/64 each become 4/64 under Holm: above 0.05."""
     models = (ModelSpec(name=make.MODEL), ModelSpec(name=make.OTHER))
     run, trials, tasks = small_study(models=models)
     trials += [make.trial(task, make.WITHOUT, *WRONG, model=make.OTHER) for task in tasks]

@@ -27,18 +27,20 @@ def test_first_screen_at_80_columns() -> None:
     """The table of DESIGN.md, folded to 80 columns, without colour when not a terminal."""
     assert screen(summarise(*small_study())) == dedent(
         """\
-        helps: x2.24 deployed (x1.67, x3.02); no extra cost
+        helps: x2.24 deployed (x2.00, x4.00); no extra cost
         claude-haiku-4-5 x cuda-kernel-builder
         6 tasks x 1 run   sm_90 (NVIDIA H200)   sandbox docker
                       without     with      lift   95% CI, by family
         compiles         100%     100%     0 pts   n/a
-        correct            0%     100%  +100 pts   n/a
-        deployed*       1.00x    2.24x     x2.24   (x1.67, x3.02)
+        correct            0%     100%  +100 pts   (+54, +100)
+        deployed*       1.00x    2.24x     x2.24   (x2.00, x4.00)
         tokens/correct    n/a     4.0k       n/a
         $/correct         n/a    $0.02       n/a
         * failed or slower counts as 1.0x
         decision (on deployed): helps
-          the interval excludes x1, p = 0.0312
+          the interval excludes x1, p = 0.0312; 6 of 6 families differ
+          6 families: p can be at most 0.05 only where all 6 differ in the same
+            direction
           6 families: below 20 the deployed score is skewed, so its interval is
             approximate
         where lift comes from (net): wrong_result -> correct: 100%
@@ -53,7 +55,7 @@ def test_first_screen_on_a_wide_terminal() -> None:
     assert lines[1] == (
         "claude-haiku-4-5 x cuda-kernel-builder        6 tasks x 1 run   sm_90 (NVIDIA H200)   sandbox docker"
     )
-    assert lines[5].endswith("(x1.67, x3.02)      * failed or slower counts as 1.0x")
+    assert lines[5].endswith("(x2.00, x4.00)      * failed or slower counts as 1.0x")
 
 
 def test_without_a_gpu() -> None:
@@ -64,7 +66,7 @@ def test_without_a_gpu() -> None:
         claude-haiku-4-5 x cuda-kernel-builder
         8 tasks x 1 run   sm_90 (no GPU on this machine)   sandbox docker
                       without     with      lift   95% CI, by family
-        compiles          12%     100%   +88 pts   (+58, +117)
+        compiles          12%     100%   +88 pts   (+47, +100)
         correct       not measured (no CUDA device)
         deployed*     not measured (no CUDA device)
         decision (on deployed): inconclusive: deployed was not measured: no CUDA device
