@@ -13,9 +13,14 @@ build, ninja gives every compiler a process group of its own.
 Working while frozen. SIGSTOP stops threads, not the kernel: an expired timer runs its callback in interrupt
 context on the core of whoever is measured then, and wakes every epoll that watches it. So a job that runs
 gets no timers that outlive a system call. Sleeps and timeouts need no rule: a thread that stops leaves its
-system call, and its timer is canceled. Watches (inotify, fanotify, F_NOTIFY) make other processes pay for
-each access to a shared file. A core-scheduling cookie slows the scheduler for all. The answer is ENOSYS, as
-from a kernel that is built without the call: libraries fall back on it.
+system call, and its timer is canceled. A core-scheduling cookie slows the scheduler for all.
+
+Holding what others use. A file that a job may only read is still the host's inode: a watch (inotify,
+fanotify, F_NOTIFY) makes other processes pay for each access and uses up the user's instances; a lock or
+lease keeps others out. Nobody gets those, but for locks where compilers run in the job (`run_jit`): torch
+guards its cache with them.
+
+The answer is ENOSYS for what a kernel may lack, and ENOLCK for a lock: libraries fall back on both.
 """
 
 from __future__ import annotations
@@ -30,7 +35,8 @@ from sandboxes.seccomp import numbers
 
 _AUDIT: Final = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}  # linux/audit.h
 _X32: Final = 0x40000000
-_F_SETSIG, _F_NOTIFY = 10, 1026
+_F_SETSIG, _F_SETLEASE, _F_NOTIFY = 10, 1024, 1026
+_F_LOCKS: Final = (6, 7, 37, 38)  # F_SETLK, F_SETLKW, and the same for open file descriptions
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SCHED_CORE: Final = 62
 _PR_SET_CHILD_SUBREAPER: Final = 36
@@ -38,6 +44,7 @@ _EXIT_SIGNAL: Final = 0xFF  # CSIGNAL in linux/sched.h: the part of clone()'s fl
 _LOAD, _AND, _EQUAL, _AT_LEAST, _ANSWER = 0x20, 0x54, 0x15, 0x35, 0x06
 _KILL, _REFUSE, _ALLOW = 0x80000000, 0x00050000 | errno.EPERM, 0x7FFF0000
 _UNKNOWN: Final = 0x00050000 | errno.ENOSYS
+_NO_LOCK: Final = 0x00050000 | errno.ENOLCK
 _NUMBER_AT, _ARCH_AT = 0, 4  # in struct seccomp_data
 # The lower halves of arguments: the kernel reads no more of these.
 _FIRST_AT, _SECOND_AT, _THIRD_AT = 16, 24, 32
@@ -50,19 +57,20 @@ _SENDING: Final = {
     "pidfd_send_signal": _SECOND_AT,
 }
 """Where each way to send a signal has its number."""
-_LEAVING: Final = ("setsid", "setpgid", "sched_setaffinity")
-_DEFERRED: Final = (
-    *("timer_create", "timerfd_create", "timerfd_settime", "setitimer", "alarm"),
-    *("inotify_init", "inotify_init1", "fanotify_init"),
-)
-"""Work that the kernel does later, or for others. Not every machine has all of these calls."""
+_LEAVING: Final = ("setpgid", "sched_setaffinity")
+_TIMERS: Final = ("timer_create", "timerfd_create", "timerfd_settime", "setitimer", "alarm")
+_WATCHES: Final = ("inotify_init", "inotify_init1", "fanotify_init")
+_ANSWERS: Final = {**dict.fromkeys(_TIMERS + _WATCHES, _UNKNOWN), "flock": _NO_LOCK}
+"""Of calls that are refused otherwise than by EPERM. Not every machine has all of them."""
 _Instruction = tuple[int, int, int, int]
 _NOTHING_ELSE: Final = struct.pack("=HBBI", _ANSWER, 0, 0, _ALLOW)
 
 
 def refused_escapes(job: Job) -> tuple[str, ...]:
     """Calls that `job` may not make, whatever their arguments."""
-    return ("setsid",) if job.role == "build" else (*_LEAVING, *_DEFERRED)
+    running = () if job.role == "build" else (*_LEAVING, *_TIMERS)
+    locks = () if job.role == "run_jit" else ("flock",)
+    return ("setsid", *running, *_WATCHES, *locks)
 
 
 def refusing_escapes(job: Job, machine: str, then: bytes = _NOTHING_ELSE) -> bytes:
@@ -81,8 +89,12 @@ def refusing_escapes(job: Job, machine: str, then: bytes = _NOTHING_ELSE) -> byt
     ]
     for name in refused_escapes(job):
         if name in known:
-            answer = _UNKNOWN if name in _DEFERRED else _REFUSE
-            program += [(_EQUAL, 0, 1, known[name]), (_ANSWER, 0, 0, answer)]
+            program += [(_EQUAL, 0, 1, known[name]), (_ANSWER, 0, 0, _ANSWERS.get(name, _REFUSE))]
+    for command in (_F_SETLEASE, _F_NOTIFY):
+        program += _refused_when(known["fcntl"], _argument(_SECOND_AT, command))
+    if job.role != "run_jit":
+        for command in _F_LOCKS:
+            program += _refused_when(known["fcntl"], _argument(_SECOND_AT, command), _NO_LOCK)
     if job.role != "build":
         program += _running_rules(known)
     return b"".join(struct.pack("=HBBI", *instruction) for instruction in program) + then
@@ -94,7 +106,6 @@ def _running_rules(known: dict[str, int]) -> list[_Instruction]:
     wakes_child = [*_argument(_FIRST_AT, _PR_SET_PDEATHSIG, 3), *_argument(_SECOND_AT, signal.SIGCONT)]
     rules = [
         ("fcntl", _argument(_SECOND_AT, _F_SETSIG)),
-        ("fcntl", _argument(_SECOND_AT, _F_NOTIFY)),
         ("clone", wakes_parent),
         ("prctl", wakes_child),
         ("prctl", _argument(_FIRST_AT, _PR_SET_CHILD_SUBREAPER)),
@@ -111,9 +122,9 @@ def _argument(at: int, value: int, otherwise: int = 1) -> list[_Instruction]:
     return [(_LOAD, 0, 0, at), (_EQUAL, 0, otherwise, value)]
 
 
-def _refused_when(number: int, test: list[_Instruction]) -> list[_Instruction]:
+def _refused_when(number: int, test: list[_Instruction], answer: int = _REFUSE) -> list[_Instruction]:
     """Refuses a call when `test` falls through, which else jumps to just behind its end's next instruction.
 
     The number is loaded before and after.
     """
-    return [(_EQUAL, 0, len(test) + 2, number), *test, (_ANSWER, 0, 0, _REFUSE), (_LOAD, 0, 0, _NUMBER_AT)]
+    return [(_EQUAL, 0, len(test) + 2, number), *test, (_ANSWER, 0, 0, answer), (_LOAD, 0, 0, _NUMBER_AT)]

@@ -1,8 +1,7 @@
-"""Removes temporary folders whose harness is dead.
+"""Ends and removes what a dead harness has left: its temporary folders, and processes of their jobs.
 
-Owns: which folders of the temporary directory are ours and orphaned. Does not own: making them
-(`owned_folder`), control groups and containers of dead harnesses (cgroups.py, docker/reaper.py).
-Invariant: only folders that name an owner who is dead, and that belong to our user, are removed.
+Only folders that name an owner who is dead, and that belong to our user, are touched. A process is a job's
+when its home is the folder's scratch directory, which no process but a job's has.
 """
 
 from __future__ import annotations
@@ -15,18 +14,20 @@ from typing import Final
 
 from sandboxes.owners import Owner
 from sandboxes.running import remove_tree
+from sandboxes.users import kill_home
 
 _NAME: Final = re.compile(r"liftbench-(\d+-\d+-\d+)-.+")
 
 
 def remove_leftovers(directory: Path | None = None) -> list[Path]:
-    """Those that were removed. `directory`: where to look (default: where temporary files go)."""
+    """The folders that were removed. `directory`: where to look (default: where temporary files go)."""
     removed = []
     for folder in (directory or Path(tempfile.gettempdir())).glob("liftbench-*"):
         found = _NAME.fullmatch(folder.name)
         owner = None if found is None else Owner.parse(found[1])
         if owner is None or not owner.is_dead() or not _is_our_folder(folder):
             continue
+        kill_home(folder / "scratch")  # minder.py does it, unless it died together with its harness
         remove_tree(folder)
         removed.append(folder)
     return sorted(removed)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import socket
 import sys
@@ -21,6 +20,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+_RM = "/bin/rm"
 _SWEEPS = 40
 _PAUSE_S = 0.05
 _ENGINE_TRIES = 5
@@ -123,7 +123,7 @@ def main() -> None:
     for name, (engine, _, thaw) in containers.items():
         _remove_container(name, engine, thaw)
     for folder in [*(f for _, f in sessions.values()), *(f for _, f, _ in containers.values())]:
-        shutil.rmtree(folder, ignore_errors=True)
+        os.spawnve(os.P_WAIT, _RM, ["rm", "-rf", "--", folder], {})  # of any depth
 
 
 def _remove_container(name: str, engine: str, thaw: list[str] | None) -> None:

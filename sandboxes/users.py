@@ -77,6 +77,28 @@ def kill_session(session: int) -> None:
             return
 
 
+def kill_home(home: Path) -> None:
+    """Kill every process whose home is the directory of one job.
+
+    As root, with all others of its user, who is that job's alone.
+    """
+    for _ in range(_SWEEPS):
+        found = dict(_living_in(home))
+        for uid in set(found.values()) - {os.geteuid()}:
+            kill_user(uid)
+        if not sum(_kill(pid) for pid in found):
+            return
+
+
+def _living_in(home: Path) -> Iterator[tuple[int, int]]:
+    """The processes that were started with this home, and their users."""
+    wanted = b"\0HOME=" + os.fsencode(home) + b"\0"
+    for pid, uid in _processes():
+        with suppress(OSError):  # it ended, or is somebody else's
+            if wanted in b"\0" + Path(f"/proc/{pid}/environ").read_bytes():
+                yield pid, uid
+
+
 def _session(pid: int) -> int | None:
     try:
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[3])

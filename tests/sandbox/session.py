@@ -38,6 +38,7 @@ SCRATCH_MIB = 48
 MEMORY_MIB = 512
 _CLAIM = re.compile(r"^@ (\w+) (held|leaked|unmeasured|signal|end): (.*)$", re.MULTILINE)
 _SHOWN = 90
+_REMOVED_S = 60.0
 _OUTPUT_BYTES = 1 << 18
 
 
@@ -192,9 +193,18 @@ class _Session:
             if not racing or time.monotonic() > until:
                 break
         process.close()
-        left = list(Path(tempfile.gettempdir()).glob(f"liftbench-*/*/{self._mark}"))
+        left = self._left_after(_REMOVED_S)
         problem = problem or (f"scratch was not removed: {left[0].parent}" if left else None)
         return Observation(name, "leaked" if problem else "held", (problem or said)[:_SHOWN])
+
+    def _left_after(self, within_s: float) -> list[Path]:
+        """What is left of scratch directories; much, or what is nested deep, is removed beside us."""
+        deadline = time.monotonic() + within_s
+        while True:
+            left = list(Path(tempfile.gettempdir()).glob(f"liftbench-*/*/{self._mark}"))
+            if not left or time.monotonic() > deadline:
+                return left
+            time.sleep(0.1)
 
     def _harm(self, name: str, folder: Path) -> str | None:
         total = 0

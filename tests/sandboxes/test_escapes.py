@@ -140,6 +140,24 @@ print(threading.Event().wait(0.01))
     assert end_of(start(code, role=role)).output.split() == [*lacking, "EPERM", "EPERM", "False"]
 
 
+@pytest.mark.parametrize(("role", "locks"), [("build", False), ("run", False), ("run_jit", True)])
+def test_only_jobs_that_compile_as_they_run_lock(start: Starter, role: RoleName, locks: bool) -> None:
+    """A lock on a file that is only read keeps others out of it; torch guards its cache by locks."""
+    code = """
+import errno, fcntl
+file = open("file", "w")
+for attempt in (lambda: fcntl.flock(file, fcntl.LOCK_EX), lambda: fcntl.lockf(file, fcntl.LOCK_EX),
+                lambda: fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)):
+    try:
+        attempt()
+        print("held")
+    except OSError as error:
+        print(errno.errorcode[error.errno])
+"""
+    lock = "held" if locks else "ENOLCK"
+    assert end_of(start(code, role=role)).output.split() == [lock, lock, "EPERM"]
+
+
 def test_a_build_may_have_process_groups(start: Starter) -> None:
     """Ninja gives every compiler one; a session of its own is refused there too."""
     code = """

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from sandboxes.leftovers import remove_leftovers
 from tests.fakes.processes import processes_naming
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -63,6 +64,32 @@ def test_nothing_outlives_the_harness(number: signal.Signals) -> None:
     while scratch.exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not scratch.exists()
+
+
+def test_the_next_start_ends_what_outlived_harness_and_minder(temporary: Path) -> None:
+    """A build goes on when both are killed together; the next harness ends it, and removes its folder."""
+    token = f"liftbench-minder-{secrets.token_hex(8)}"
+    harness = subprocess.Popen(
+        [sys.executable, "-c", HARNESS, token],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(temporary)},
+    )
+    assert harness.stdout is not None
+    with harness.stdout:
+        scratch = Path(harness.stdout.readline().strip())
+    deadline = time.monotonic() + 20
+    while len(processes_naming(token)) < 3 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    for pid in [*_children("minder.py", harness.pid), harness.pid]:
+        os.kill(pid, signal.SIGSTOP)  # neither may see the other's end
+    for pid in [*_children("minder.py", harness.pid), harness.pid]:
+        os.kill(pid, signal.SIGKILL)
+    harness.wait(20)
+    assert processes_naming(token) and scratch.is_dir()
+    assert remove_leftovers(temporary) == [scratch.parent]
+    assert gone(token)
 
 
 def test_a_killed_minder_is_replaced() -> None:
@@ -119,8 +146,8 @@ def test_containers_end_with_the_harness(tmp_path: Path) -> None:
     assert not folder.exists()
 
 
-def _children(name: str) -> set[int]:
-    """Living children of ours whose command holds `name`."""
+def _children(name: str, of: int | None = None) -> set[int]:
+    """Living children of a process (default: ours) whose command holds `name`."""
     found = set()
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -128,6 +155,6 @@ def _children(name: str) -> set[int]:
             command = (entry / "cmdline").read_bytes()
         except OSError:
             continue  # It ended.
-        if parent == os.getpid() and name.encode() in command:
+        if parent == (of or os.getpid()) and name.encode() in command:
             found.add(int(entry.name))
     return found

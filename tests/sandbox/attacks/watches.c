@@ -1,4 +1,4 @@
-/* deferral: no watch on files, which makes whoever else uses them pay */
+/* kernel: no watch on files, for which whoever else uses them pays, and of which a user has few */
 #include "attack.h"
 #include <sys/inotify.h>
 int main(void) {
