@@ -40,7 +40,8 @@ class SignFlip:
     p_value: float
     interval: Interval | None
     n_different: int
-    """Values that are not 0: p_value is at least 2^(1 - n_different)."""
+    """Values that are not 0: p_value is at least 2^(1 - n_different), above EXACT_FAMILIES within the error
+    of the draw."""
 
 
 @dataclass(frozen=True, slots=True)

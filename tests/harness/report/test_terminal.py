@@ -9,6 +9,8 @@ import pytest
 from rich.console import Console
 
 from harness.outcome import Cause
+from harness.report.html import render_html
+from harness.report.markdown import report_markdown
 from harness.report.records import Summary
 from harness.report.summary import summarise
 from harness.report.terminal import print_summary
@@ -56,6 +58,23 @@ def test_first_screen_on_a_wide_terminal() -> None:
         "claude-haiku-4-5 x cuda-kernel-builder        6 tasks x 1 run   sm_90 (NVIDIA H200)   sandbox docker"
     )
     assert lines[5].endswith("(x2.00, x4.00)      * failed or slower counts as 1.0x")
+
+
+@pytest.mark.parametrize("n", [2, 5])
+def test_few_families_show_no_interval_anywhere(n: int) -> None:
+    """Half a share or a ratio of two families has no interval: n/a and words in every report, no figure."""
+    tasks = make.families(n)
+    trials = [make.trial(task, make.WITHOUT, *WRONG) for task in tasks]
+    trials += [make.trial(task, make.WITH, speedup=2.0 + i) for i, task in enumerate(list(tasks)[1:])]
+    trials.append(make.trial(next(iter(tasks)), make.WITH, *WRONG))
+    summary = summarise(make.run(tasks), trials, tasks)
+    (made,) = summary.comparisons
+    points = (*made.rows, *made.fast_p, *made.error_classes, *made.passes)
+    assert all(point.low is None and point.high is None for point in points)
+    text = screen(summary)
+    assert "deployed (no interval)" in text and "too few families" in text
+    assert [line[-3:] for line in text.splitlines() if line.startswith("correct")] == ["n/a"]
+    assert "| n/a |" in report_markdown(summary) and "(no interval, p" in render_html(summary)
 
 
 def test_without_a_gpu() -> None:
