@@ -69,6 +69,9 @@ class Cage(Protocol):
     def usage(self) -> Usage:
         """What the tree uses now."""
 
+    def members(self) -> list[int]:
+        """Its processes now, as far as we can see them."""
+
     def words(self) -> str:
         """What was printed before it was ready: for an error message."""
 

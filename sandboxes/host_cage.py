@@ -192,6 +192,11 @@ class HostCage:
             return Usage(resident)
         return Usage(sum(_proportional_bytes(pid) for pid in tree))
 
+    def members(self) -> list[int]:
+        """Its processes now."""
+        group = self._start.cgroup
+        return list(_tree(self._popen.pid)) if group is None else group.members()
+
     def words(self) -> str:
         """What it printed before it was ready."""
         if self._released or not select.select([self._words], [], [], 1.0)[0]:

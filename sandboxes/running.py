@@ -28,9 +28,11 @@ from sandboxes.cage import Cage, Ended, UnstoppableError
 from sandboxes.job import ExitFacts, Job, Status
 from sandboxes.nvml import LIBRARY
 from sandboxes.scratch import collect_files, fill
+from sandboxes.starvation import Starvation
 from sandboxes.xid import XidWatch, faulted, watch_gpu
 
 _WATCH_INTERVAL_S: Final = 0.02
+_LOOK_INTERVAL_S: Final = 1.0
 _OUTPUT_KILL_FACTOR: Final = 16
 _READY_S: Final = 120.0  # torch from a cold disk on a loaded machine took 40 s
 _MESSAGE_BYTES: Final = 1 << 16
@@ -113,6 +115,7 @@ class RunningProcess:
         self._faulted = False
         self._killed = False
         self._frozen_since: float | None = None
+        self._starvation = Starvation(job.cpus) if job.role == "build" else None
         self._frozen_s = 0.0
         self._started = time.monotonic()
         try:
@@ -176,11 +179,15 @@ class RunningProcess:
 
     def _watch(self) -> None:
         limits = self._job.limits
+        looked_at = 0.0
         while not self._done.wait(_WATCH_INTERVAL_S):
             if self._thawed_s() > limits.wall_s:
                 self._end("wall_timeout")
                 return
             usage = self._cage.usage()
+            if self._starvation is not None and time.monotonic() - looked_at > _LOOK_INTERVAL_S:
+                self._starvation.look(self._cage.members(), usage.cpu_s)
+                looked_at = time.monotonic()
             self._peak = max(self._peak, usage.memory_bytes or 0)
             most = None if self._cage.caps_memory else limits.memory_bytes
             if most is not None and self._peak > most:
@@ -218,6 +225,7 @@ class RunningProcess:
             cpu_s=ended.cpu_s,
             peak_memory_bytes=max(self._peak, ended.peak_memory_bytes or 0) or None,
             output=ended.problem or self._output.decode(errors="replace"),
+            starved_s=None if self._starvation is None else self._starvation.seconds,
         )
         self._done.set()
 

@@ -268,6 +268,10 @@ class DockerCage:
             self._own_oom = group.reached_its_limit()
         return usage
 
+    def members(self) -> list[int]:
+        """Its processes now; none where its control group cannot be read."""
+        return [] if self._group is None else self._group.members()
+
     def words(self) -> str:
         """What it printed before it was ready."""
         try:

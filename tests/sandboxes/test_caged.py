@@ -196,6 +196,9 @@ class BrokenCage:
     def usage(self) -> Usage:
         return Usage()
 
+    def members(self) -> list[int]:
+        return []
+
     def words(self) -> str:
         return "no such interpreter"
 

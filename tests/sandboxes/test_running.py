@@ -95,7 +95,7 @@ class FailingCage:
             inner.usage,
             inner.freeze,
         )
-        self.wait = inner.wait
+        self.wait, self.members = inner.wait, inner.members
 
     def kill(self) -> None:
         raise SandboxError("a control group does not die")
