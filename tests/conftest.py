@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,7 @@ from harness.workers import GradeSettings
 from sandboxes.caged import CagedSandbox
 from sandboxes.local import LocalBackend
 from sandboxes.tracking import TrackingSandbox
+from tests.fakes.zoo import HURRIED_S
 
 
 def pytest_configure() -> None:
@@ -40,19 +42,35 @@ def sandbox() -> Iterator[TrackingSandbox]:
     tracking.stop()
 
 
+def tiny(cache: Path, **more: float) -> GradeSettings:
+    """Deadlines and memory fit for tiny projects on the CPU."""
+    return GradeSettings(
+        target="cpu",
+        protocol="quick",
+        cache=cache,
+        worker_wall_s=60.0,
+        call_wall_s=3.0,
+        worker_memory_bytes=3 << 29,
+        **more,  # type: ignore[arg-type]
+    )
+
+
+@pytest.fixture(scope="session")
+def hurried(
+    toolchain: Toolchain, sandbox: TrackingSandbox, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Grader]:
+    """As `grader`, for projects that use up the time of a build."""
+    settings = tiny(tmp_path_factory.mktemp("hurried"), build_wall_s=HURRIED_S)
+    made = Grader(settings, sandbox, toolchain, machine_facts(toolchain))
+    yield made
+    made.close()
+
+
 @pytest.fixture(scope="session")
 def grader(
     toolchain: Toolchain, sandbox: TrackingSandbox, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Grader]:
-    """Grades on the CPU, with deadlines and memory fit for tiny projects."""
-    settings = GradeSettings(
-        target="cpu",
-        protocol="quick",
-        cache=tmp_path_factory.mktemp("cache"),
-        worker_wall_s=60.0,
-        call_wall_s=3.0,
-        worker_memory_bytes=3 << 29,
-    )
-    made = Grader(settings, sandbox, toolchain, machine_facts(toolchain))
+    """Grades on the CPU."""
+    made = Grader(tiny(tmp_path_factory.mktemp("cache")), sandbox, toolchain, machine_facts(toolchain))
     yield made
     made.close()

@@ -39,14 +39,14 @@ def graded(name: str) -> ParameterSet:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [graded(name) for name in NAMES])
-def test_project_of_the_zoo(name: str, grader: Grader, honest: HonestScores) -> None:
+def test_project_of_the_zoo(name: str, grader: Grader, hurried: Grader, honest: HonestScores) -> None:
     """Verdict, cause and flags are those of zoo.toml, the message names the reason, and no process stays."""
     wanted = row(name)
     if wanted.gpu:
         pytest.skip("needs an NVIDIA GPU: see make gpu-check")
     if not wanted.expected_on("local"):
         pytest.skip(f"need not hold on local, but from {wanted.holds_on} on: see make zoo")
-    seen = try_row(wanted, grader, honest)
+    seen = try_row(wanted, grader, honest, hurried)
     assert seen.wrong == ()
     if seen.open:
         pytest.skip("; ".join(seen.open))
