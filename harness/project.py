@@ -1,26 +1,24 @@
 """Turns a student's reply into a project, or into the reason why it is none.
 
-Owns: reading fenced files out of Markdown, path safety and size caps.
-Does not own: whether the project builds. Invariant: every path of a returned project is relative,
-free of `..`, and unique; a reply never raises.
+Every path of a returned project is relative, free of `..`, and unique; a reply never raises.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+from harness.fences import Block, fenced_blocks
 from harness.outcome import Cause
 from harness.records import Finding, Project, ProjectFile, Reply
 
 MAX_FILES = 64
 MAX_BYTES = 1 << 20
+MAX_REPLY_CHARS = 2 * MAX_BYTES
+"""Files and all text around them: reading Markdown takes up to 4 CPU-seconds a MiB."""
 _NAMING_LIMIT = 1_000
 """Longer lines name no file; the patterns below take quadratic time on them."""
 
-_FENCE = re.compile(r"^(?P<indent> {0,3})(?P<marks>`{3,}|~{3,})(?P<info>[^\n]*)$")
 # A path has a suffix or is one of the known bare names; directories and words are no paths.
 _PATH = r"[\w.+@~\\/-]*[\w+-]\.(?:toml|cpp|cc|cxx|c|cu|cuh|h|hpp|hxx|py|pyi|md|txt|nix|lock|inl)"
 _PATH_WORD = re.compile(rf"(?<![\w./\\-])({_PATH})(?![\w/\\-])")
@@ -28,59 +26,6 @@ _COMMENT = re.compile(
     rf"^\s*(?://|\#|/\*|--|<!--)\s*(?:file(?:name)?\s*[:=]\s*)?`?({_PATH})`?\s*(?:\*/|-->)?\s*$", re.I
 )
 _HEADING = re.compile(r"^\s*(?:#{1,6}\s+|\*\*|`|-\s+|\d+[.)]\s+|file(?:name)?\s*:)", re.I)
-
-
-@dataclass(frozen=True)
-class Block:
-    """A fenced block: info string, contents, 1-based line of the fence, and the line of text above."""
-
-    info: str
-    text: str
-    line: int
-    above: str
-    closed: bool = True
-    """False: no closing fence, so it runs to the end of the text."""
-    inner: int | None = None
-    """1-based line of the first fence inside it that begins a block: the closing one is missing above."""
-
-
-def fenced_blocks(markdown: str) -> Iterator[Block]:
-    """All fenced code blocks, in order; a block that is never closed runs to the end."""
-    lines = markdown.splitlines()
-    index, above = 0, ""
-    while index < len(lines):
-        opening = _FENCE.match(lines[index])
-        if opening is None:
-            above = lines[index] if lines[index].strip() else above
-            index += 1
-            continue
-        marks, indent, start = opening["marks"], len(opening["indent"]), index
-        body: list[str] = []
-        inner: int | None = None
-        index += 1
-        while index < len(lines) and not _closes(lines[index], marks):
-            line = lines[index]
-            body.append(line[indent:] if line[:indent].isspace() else line)
-            index += 1
-            if inner is None and _opens(line, marks):
-                inner = index
-        closed = index < len(lines)
-        index += 1
-        yield Block(opening["info"].strip(), "\n".join(body) + "\n", start + 1, above, closed, inner)
-        above = ""
-
-
-def _opens(line: str, marks: str) -> bool:
-    """Whether a line inside a block of such marks would begin one, and close none: it has an info string."""
-    found = _FENCE.match(line)
-    if found is None or not found["marks"].startswith(marks):
-        return False
-    return found["info"].strip() != "" and "`" not in found["info"]
-
-
-def _closes(line: str, marks: str) -> bool:
-    stripped = line.strip()
-    return len(stripped) >= len(marks) and set(stripped) == {marks[0]}
 
 
 def _path_of(block: Block) -> tuple[str, str] | None:
@@ -131,6 +76,10 @@ def _no_files(reply: Reply) -> Finding:
 
 def parse_reply(reply: Reply) -> Project | Finding:
     """The project in a reply; a later block with the same path replaces an earlier one."""
+    if len(reply.text) > MAX_REPLY_CHARS:
+        return _refused(
+            Cause.TOO_LARGE, f"{len(reply.text)} characters of text; at most {MAX_REPLY_CHARS} are read"
+        )
     found: dict[str, str] = {}
     for block in fenced_blocks(reply.text):
         named = _path_of(block)

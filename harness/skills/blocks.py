@@ -1,7 +1,7 @@
 """Takes the code that a skill shows out of its Markdown: fragments, and files that make up projects.
 
 Owns: which block is which file, which files belong together, and which of a skill's own files are code.
-Does not own: reading fences (project.py), or judging the code (parsing.py, compiling.py).
+Does not own: judging the code (parsing.py, compiling.py).
 Invariant: every block keeps the line at which it stands, so that a fault can be shown there.
 """
 
@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
 
-from harness.project import Block, fenced_blocks, unsafe_path
+from harness.fences import Block, fenced_blocks
+from harness.project import unsafe_path
 from harness.records import Project, ProjectFile
 
 _PATH = re.compile(r"(?:path=)?(?P<path>[\w.+-]+(?:/[\w.+-]+)*\.\w+)")

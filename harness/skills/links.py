@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
+from harness.fences import fenced_blocks
 from harness.skills.findings import SkillFinding, error, warning
 
-_FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})")
 _CODE = re.compile(r"(`+)(?!`)(.+?)(?<!`)\1(?!`)")
 _LINK = re.compile(r"\]\(\s*(?:<([^>]*)>|([^\s()]*(?:\([^\s()]*\)[^\s()]*)*))(?:\s+[\"'(][^)]*)?\s*\)")
 _DEFINITION = re.compile(r"^ {0,3}\[[^\]]+\]:\s*<?([^\s>]+)>?")
@@ -47,16 +47,8 @@ def _in_document(file: str, text: str, present: set[str]) -> Iterator[SkillFindi
 
 def _prose(text: str) -> Iterator[tuple[int, str]]:
     """Lines outside fenced code, with their 1-based numbers."""
-    fence = ""
-    for number, line in enumerate(text.split("\n"), 1):
-        opening = _FENCE.match(line)
-        if not fence and opening is not None:
-            fence = opening[1]
-        elif fence:
-            closing = line.strip()
-            fence = "" if len(closing) >= len(fence) and set(closing) == {fence[0]} else fence
-        else:
-            yield number, line
+    code = {number for block in fenced_blocks(text) for number in range(block.line, block.end)}
+    return ((number, line) for number, line in enumerate(text.split("\n"), 1) if number not in code)
 
 
 def _targets(prose: str) -> Iterator[str]:

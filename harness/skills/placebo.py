@@ -12,9 +12,12 @@ from __future__ import annotations
 
 import random
 import re
+from collections import deque
+from collections.abc import Iterable
 from pathlib import PurePosixPath
 from typing import Final
 
+from harness.fences import Block, fenced_blocks
 from harness.records import Skill, digest_of
 
 VERSION: Final = 1
@@ -59,7 +62,6 @@ _FILLERS: Final = {
 }
 """What closes a gap, by its size."""
 
-_FENCE = re.compile(r"^(?P<indent>\s*)(?P<marks>`{3,}|~{3,})(?P<info>.*)$")
 _FRAME = re.compile(r"^(?P<lead>\s*(?:#{1,6}\s+|[-*+]\s+(?:\[.\]\s+)?|\d+[.)]\s+|>\s*)?)(?P<text>.*)$")
 
 
@@ -90,30 +92,24 @@ def _path(path: str, number: int) -> str:
 
 def _document(draw: random.Random, markdown: str) -> str:
     """Line by line: what frames a line stays, its words are others."""
-    made: list[str] = []
+    made = _Made()
     paragraph: list[str] = []
-    fence, read = "", 0
-
-    def short() -> int:
-        """By how many bytes what was made falls short of what was read, the paragraph aside."""
-        waiting = sum(len(line.encode()) + 1 for line in paragraph)
-        return max(0, read - waiting - sum(len(line) + 1 for line in made))
+    blocks = {block.line: block for block in fenced_blocks(markdown)}
+    code, last = range(0), 0
 
     def end_paragraph() -> None:
         if paragraph:
-            made.extend(_paragraph(draw, paragraph, short()))
+            made.extend(_paragraph(draw, paragraph, made.short(paragraph)))
             paragraph.clear()
 
-    for line in markdown.split("\n"):
-        opening = _FENCE.match(line)
-        if fence:
-            closes = line.strip() and set(line.strip()) == {fence[0]} and len(line.strip()) >= len(fence)
-            made.append(line if closes else _schedule(draw, line, min(short(), _LONGER)))
-            fence = "" if closes else fence
-        elif opening is not None:
+    for number, line in enumerate(markdown.split("\n"), 1):
+        block = blocks.get(number)
+        if number in code:
+            made.append(line if number == last else _schedule(draw, line, min(made.short(()), _LONGER)))
+        elif block is not None:
+            code, last = range(block.line + 1, block.end), block.end - 1 if block.closed else 0
             end_paragraph()
-            fence = opening["marks"]
-            made.append(f"{opening['indent']}{fence}{'text' if opening['info'].strip() else ''}")
+            made.append(_opening(line, block))
         elif not line.strip():
             end_paragraph()
             made.append(line)
@@ -127,9 +123,37 @@ def _document(draw: random.Random, markdown: str) -> str:
             paragraph.append(line)
             if framed is not None and framed["lead"].lstrip().startswith("#"):
                 end_paragraph()
-        read += len(line.encode()) + 1
+        made.read_bytes += len(line.encode()) + 1
     end_paragraph()
-    return "\n".join(made)
+    return "\n".join(made.lines)
+
+
+class _Made:
+    """The lines so far, and by how much they are shorter than what they replace."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.read_bytes = 0
+        self._made_bytes = 0
+
+    def append(self, line: str) -> None:
+        self.lines.append(line)
+        self._made_bytes += len(line) + 1
+
+    def extend(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.append(line)
+
+    def short(self, waiting: Iterable[str]) -> int:
+        """By how many bytes they fall short of what was read; `waiting` was read and is not replaced yet."""
+        waiting_bytes = sum(len(line.encode()) + 1 for line in waiting)
+        return max(0, self.read_bytes - waiting_bytes - self._made_bytes)
+
+
+def _opening(line: str, block: Block) -> str:
+    """The opening fence with what frames it; of the info string only that there is one."""
+    kept = line.rstrip().removesuffix(block.info).rstrip()
+    return f"{kept}{'text' if block.info else ''}"
 
 
 def _paragraph(draw: random.Random, lines: list[str], more: int) -> list[str]:
@@ -139,14 +163,16 @@ def _paragraph(draw: random.Random, lines: list[str], more: int) -> list[str]:
     text = [lines[0][len(lead) :], *lines[1:]]
     if lead.lstrip().startswith("#"):
         return [lead + _heading(draw, len(text[0].encode()))]
-    words = _prose(draw, sum(len(line.strip().encode()) + 1 for line in text) - 1 + more).split(" ")
+    size = sum(len(line.strip().encode()) + 1 for line in text) - 1 + more
+    words = deque(_prose(draw, size).split(" "))
     made: list[str] = []
     for position, line in enumerate(text):
         indent = line[: len(line) - len(line.lstrip())]
         last = position == len(text) - 1
-        taken: list[str] = []
-        while words and (last or len(" ".join([*taken, words[0]])) <= max(len(line.strip()), len(words[0]))):
-            taken.append(words.pop(0))
+        room, taken = len(line.strip()), list[str]()
+        while words and (last or not taken or len(words[0]) <= room):
+            taken.append(words.popleft())
+            room -= len(taken[-1]) + 1
         made.append((lead if position == 0 else "") + indent + " ".join(taken))
     return made
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from harness.project import MAX_BYTES, MAX_FILES, Block, fenced_blocks, unsafe_path
+from harness.fences import Block, fenced_blocks
+from harness.project import MAX_BYTES, MAX_FILES, MAX_REPLY_CHARS, unsafe_path
 
 _NAMING_LIMIT: Final = 1_000
 _NAME_BYTES: Final = 255  # NAME_MAX of Linux
@@ -42,7 +43,7 @@ def reply_files(text: str, wanted: Iterable[str] = ()) -> ReplyFiles:
     files: dict[str, str] = {}
     left_out: dict[str, str] = {}
     size = 0
-    for block in fenced_blocks(text):
+    for block in fenced_blocks(text[:MAX_REPLY_CHARS]):
         path, contents = _named(block, word)
         if path is None:
             continue

@@ -1,6 +1,6 @@
 """Reads transcripts written as Markdown or as a terminal showed them, and plain logs.
 
-Owns: who speaks (headings, `**User:**`, `Human:`, Claude Code's marks), and what a fenced block is.
+Owns: who speaks (headings, `**User:**`, `Human:`, Claude Code's marks), and what a fenced block stands for.
 Does not own: fences themselves (fences.py), errors (faults.py).
 Invariant: every line that is not blank is in one event, or is a marker of who speaks.
 """
@@ -11,9 +11,10 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
+from harness.fences import Block, fenced_blocks
 from harness.traces.collector import Collector
 from harness.traces.event import Kind, Role
-from harness.traces.fences import FENCE, closes, code_path
+from harness.traces.fences import code_path
 
 _SHELL: Final = frozenset(("bash", "sh", "shell", "zsh", "console", "terminal", "powershell", "cmd"))
 _OUTPUT: Final = frozenset(
@@ -91,10 +92,7 @@ class MarkdownReader:
         self._lines: list[str] = []
         self._start = 1
         self._size = 0
-        self._marks = ""
-        self._info = ""
         self._above = ""
-        self._fence_line = 0
         self.spoken = False
         """Whether any line said who speaks."""
         self.fenced = False
@@ -102,25 +100,21 @@ class MarkdownReader:
 
     def read(self, lines: Iterable[str]) -> None:
         """All lines, without their ends."""
-        for number, line in enumerate(lines, 1):
-            if self._marks:
-                if closes(line, self._marks):
-                    self._end_block()
-                    self._start = number + 1
-                else:
-                    self._lines.append(line)
+        held = list(lines)
+        blocks = {block.line: block for block in fenced_blocks("\n".join(held))}
+        end = 0
+        for number, line in enumerate(held, 1):
+            if number < end:
                 continue
-            opening = FENCE.match(line) if len(line) <= _MARKER_LIMIT else None
-            if opening is not None:
+            block = blocks.get(number)
+            if block is not None:
                 self._above = next((x for x in reversed(self._lines) if x.strip()), self._above)
                 self._flush()
-                self._marks, self._info = opening["marks"], opening["info"].strip()
-                self._start = self._fence_line = number + 1
+                self._block(block)
+                self._start = end = block.end
                 self.fenced = True
             elif not self._marker(line, number):
                 self._take(line, number)
-        if self._marks:
-            self._end_block()
         self._flush()
 
     def _take(self, line: str, number: int) -> None:
@@ -190,11 +184,10 @@ class MarkdownReader:
         place = f"line {line}"
         self._out.add(self._role, kind, text, place, tool=tool, arguments=arguments, line=line)
 
-    def _end_block(self) -> None:
+    def _block(self, block: Block) -> None:
         """A fenced block: a command, what came back, or code, by its language and by who speaks."""
-        text, line, place = "\n".join(self._lines), self._fence_line, f"line {self._fence_line}"
-        language = (self._info.split() or [""])[0].lower()
-        self._lines, self._size, self._marks = [], 0, ""
+        text, line, place = block.text.removesuffix("\n"), block.line + 1, f"line {block.line + 1}"
+        language = (block.info.split() or [""])[0].lower()
         if self._role == "user" or self._kind == "thinking":
             self._out.add(self._role, self._kind, text, place, line=line)
         elif self._kind == "tool_result" or language in _OUTPUT:
@@ -203,7 +196,7 @@ class MarkdownReader:
         elif self._kind == "tool_call" or language in _SHELL:
             self._commands(text, line)
         else:
-            path = code_path(self._info, self._above)
+            path = code_path(block.info, self._above)
             arguments = {"path": path} if path else {}
             self._out.add("assistant", "code", text, place, arguments=arguments, line=line)
         self._above = ""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from harness.fences import fenced_blocks
 from harness.outcome import Cause, Verdict
-from harness.project import MAX_BYTES, MAX_FILES, fenced_blocks, parse_reply
+from harness.project import MAX_BYTES, MAX_FILES, parse_reply
 from harness.records import Finding, Project, Reply
 
 TOML = '[general]\nname = "x"\n'

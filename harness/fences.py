@@ -1,0 +1,105 @@
+"""Fenced code blocks of a Markdown text, in lists and quotations too."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from markdown_it import MarkdownIt
+from markdown_it.rules_block import StateBlock
+from markdown_it.rules_block.fence import fence
+from markdown_it.token import Token
+
+_INNER: Final = re.compile(r" {0,3}(?P<marks>`{3,}(?=[^`]*$)|~{3,})[ \t]*+[^ \t].*")
+_INDENTED_CODE: Final = 4
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: info string, contents, and where it stands."""
+
+    info: str
+    text: str
+    """Without the fence's own indentation; ends with a line break."""
+    line: int
+    """1-based line of the opening fence."""
+    end: int
+    """1-based line that follows the block."""
+    above: str
+    """The last line of text above it, after the block before."""
+    closed: bool = True
+    """False: no closing fence, so it runs to the end of the text or quotation."""
+    inner: int | None = None
+    """1-based line of the first fence inside it that begins a block: the closing one is missing above."""
+
+
+def fenced_blocks(markdown: str) -> list[Block]:
+    """All fenced code blocks, in order; `\\r\\n` is read as `\\n`."""
+    if "```" not in markdown and "~~~" not in markdown:
+        return []
+    source = markdown.replace("\r\n", "\n")
+    source += "" if source.endswith("\n") else "\n"
+    state = _State(source, _PARSER, {}, [])
+    _PARSER.block.tokenize(state, state.line, state.lineMax)
+    return list(_blocks(state.tokens, source.split("\n")))
+
+
+class _State(StateBlock):
+    """Keeps no token but fences: those of a list of 1 MiB would take a gigabyte."""
+
+    def push(self, ttype: str, tag: str, nesting: Literal[-1, 0, 1]) -> Token:
+        token = super().push(ttype, tag, nesting)
+        if ttype != "fence":
+            self.tokens.pop()
+        return token
+
+
+def _fence(state: StateBlock, first: int, last: int, silent: bool) -> bool:
+    """As in CommonMark, but for text in a list that is indented less than the list: it is still the block's.
+
+    Models often indent the fences alone.
+    """
+    indent = state.blkIndent
+    if state.sCount[first] - indent >= _INDENTED_CODE:
+        return False
+    state.blkIndent = 0
+    try:
+        return fence(state, first, last, silent)
+    finally:
+        state.blkIndent = indent
+
+
+def _parser() -> MarkdownIt:
+    parser = MarkdownIt("zero").enable(["fence", "list", "blockquote"])
+    parser.block.ruler.at("fence", _fence, {"alt": ["paragraph", "reference", "blockquote", "list"]})
+    return parser
+
+
+_PARSER: Final = _parser()
+
+
+def _blocks(fences: Sequence[Token], lines: Sequence[str]) -> Iterator[Block]:
+    end = 0
+    for token in fences:
+        assert token.map is not None
+        first, (start, end) = end, token.map
+        text = token.content or "\n"
+        body = token.content.split("\n")[:-1]
+        above = next((lines[n] for n in range(start - 1, first - 1, -1) if lines[n].strip()), "")
+        yield Block(
+            info=token.info.strip(),
+            text=text,
+            line=start + 1,
+            end=end + 1,
+            above=above.lstrip(" >") if above.lstrip().startswith(">") else above,
+            closed=end - start - 1 > len(body),
+            inner=next((start + 2 + n for n, line in enumerate(body) if _begins(line, token.markup)), None),
+        )
+
+
+def _begins(line: str, marks: str) -> bool:
+    """Whether a line inside a block of such marks would begin one, and close none: it has an info string."""
+    found = _INNER.fullmatch(line)
+    return found is not None and found["marks"].startswith(marks)
