@@ -1,7 +1,6 @@
 """What students asked for where a skill was disclosed rather than given.
 
-Owns: how often skills were triggered and files read, and about what that cost. Does not own: how files
-are handed out (student.py). Invariant: shares are of scored trials; a file that nobody read is absent.
+Shares are of scored trials; a file that nobody read is absent.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import math
 from collections.abc import Iterable, Sequence
 from statistics import median
 
-from harness.records import Reply, TrialRecord, Turn
+from harness.records import Reply, RunRecord, TrialRecord, Turn
 from harness.report.arms import rate_of
 from harness.report.clean import clean
 from harness.report.records import ReadFile, Reading
@@ -56,6 +55,27 @@ def reading(model: str, arm: str, label: str, trials: Sequence[TrialRecord]) -> 
         files=tuple(_counted(read, added)),
         tokens=math.fsum(known) / len(known) if len(known) == len(spent) else None,
     )
+
+
+def unread_warnings(run: RunRecord, readings: Iterable[Reading]) -> Iterable[str]:
+    """Disclosed skills that no trial of a model, or fewer than half of them, ever read."""
+    names = {digest: clean(name) for name, digest in run.lock.skills.items()}
+    arms = {arm.id: arm for arm in run.config.arms if arm.kind in ("with_skill", "old_skill")}
+    for one in readings:
+        for digest in arms[one.arm].skills if one.arm in arms else ():
+            name = names.get(digest, f"skill {digest[:8]}")
+            rates = [skill.trials for skill in one.skills if skill.file == name]
+            old = "the old " if arms[one.arm].kind == "old_skill" else ""
+            if not rates:
+                yield (
+                    f"{old}{name} was never read in any trial of {clean(one.model)} (disclosed): "
+                    "its lift says nothing of its content"
+                )
+            elif 2 * rates[0].count < rates[0].n:
+                yield (
+                    f"{old}{name} was read in {rates[0].count} of {rates[0].n} trials of {clean(one.model)} "
+                    "(disclosed): the others knew its description alone"
+                )
 
 
 def _counted(read: Sequence[set[str]], added: dict[str, list[int]]) -> list[ReadFile]:

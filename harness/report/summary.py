@@ -25,7 +25,7 @@ from harness.report.facts import (
     warnings_of,
 )
 from harness.report.matrix import matrices
-from harness.report.reading import reading
+from harness.report.reading import reading, unread_warnings
 from harness.report.records import ArmSummary, Gap, Progress, Reading, Summary
 from harness.report.scoring import Score, gaps, score, score_after, usage_of
 from harness.report.study import Study
@@ -137,6 +137,7 @@ def summarise(run: RunRecord, trials: Sequence[TrialRecord], families: Mapping[s
     compared = comparisons(study)
     head = head_of(run, families, grades)
     progress, replies = _progress(run, finished, unplanned), replies_of(finished)
+    readings = tuple(_readings(run, by_arm))
     rows = [trial_row(trial, families) for trial in finished]
     pairs = list(zip(rows, finished, strict=True))
     return Summary(
@@ -150,11 +151,15 @@ def summarise(run: RunRecord, trials: Sequence[TrialRecord], families: Mapping[s
         detectable=detectable(
             config.metric, len({families[t] for t in config.tasks if t not in leaked}), config.alpha
         ),
-        warnings=(*warnings_of(head, progress, replies, grades), *copied_warning(run, finished)),
+        warnings=(
+            *warnings_of(head, progress, replies, grades),
+            *copied_warning(run, finished),
+            *unread_warnings(run, readings),
+        ),
         arms=tuple(study.summaries.values()),
         comparisons=compared,
         matrices=tuple(matrices(compared)),
-        readings=tuple(_readings(run, by_arm)),
+        readings=readings,
         tasks=task_rows(config, families, pairs, leaked, built=not gap[0], checked=not gap[1]),
         failures=failure_groups(rows, config.arms),
         build_failures=build_failure_groups(rows, config.arms),

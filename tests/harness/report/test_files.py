@@ -13,11 +13,13 @@ from typing import Any
 import pytest
 
 from harness.outcome import Cause
+from harness.report.html import render_html
 from harness.report.json_report import report_json, schema, schema_text
 from harness.report.markdown import report_markdown
 from harness.report.records import Summary
 from harness.report.summary import summarise
 from harness.report.tables import COLUMNS, junit_xml, trials_csv
+from harness.report.terminal import summary_lines
 from harness.report.write import write_reports
 from tests.harness.report import factories as make
 from tests.harness.report import studies
@@ -79,6 +81,27 @@ def test_markdown_has_the_decision_on_top_and_the_tables_below() -> None:
     assert "- removed: wrong\\_values, 21% to 0% of trials" in repairs
     read = report_markdown(summarise(*studies.disclosed()))
     assert "| cuda-kernel-builder/SKILL.md | 50% of 8 | 4.0k |" in read
+
+
+def test_a_disclosed_skill_that_was_never_read_is_warned_of_everywhere() -> None:
+    """Terminal, Markdown and HTML say that such a lift says nothing of the skill's content."""
+    record, trials, tasks = studies.disclosed()
+    told = "its lift says nothing of its content"
+    ways = {
+        "terminal": lambda s: " ".join(line for line, _ in summary_lines(s, 400)),
+        "markdown": report_markdown,
+        "html": render_html,
+    }
+    bare = [
+        t.model_copy(update={"turns": tuple(u.model_copy(update={"steps": ()}) for u in t.turns)})
+        for t in trials
+    ]
+    for way in ways.values():
+        assert told in way(summarise(record, bare, tasks))
+        assert told not in way(summarise(record, trials, tasks))
+    rare = [one if i < 4 else other for i, (one, other) in enumerate(zip(trials, bare, strict=True))]
+    [warning] = [w for w in summarise(record, rare, tasks).warnings if "was read in" in w]
+    assert "cuda-kernel-builder was read in 1 of 8 trials" in warning
 
 
 def test_junit_counts_and_kinds() -> None:
