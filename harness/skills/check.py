@@ -1,36 +1,39 @@
 """Checks a whole skill: the specification, that the code which it shows is code, facts, leaks.
 
-Owns: the report on a skill. Does not own: any of the rules (the modules it calls), nor how a project is
-built (the caller hands in a function).
-Invariant: without `build` nothing of the skill is executed or compiled; a skill that teaches code
-which does not parse or build is reported at the line of that code.
+Nothing of the skill is executed, and without `build` nothing is compiled. An error is certain; what may be
+right in a place that the skill does not show is a warning or a note.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from harness.builder.units import HEADER_SUFFIXES
 from harness.catalogue import LoadedTask
 from harness.errors import UsageError
 from harness.records import Record
 from harness.skills.blocks import CodeBlock, ShownProject, code_blocks, code_file, shown_projects
+from harness.skills.certainty import shown_as_wrong
 from harness.skills.compiling import Build, Tried, compile_block
 from harness.skills.facts import fact_findings
 from harness.skills.findings import SkillFinding, error, warning
 from harness.skills.fragments import is_compiled
 from harness.skills.frontmatter import FrontmatterError, decode
+from harness.skills.hardware import hardware_findings
 from harness.skills.leakage import overlaps
 from harness.skills.parsing import is_parsed, parse_block
 from harness.skills.projects import ShownProjectReport, build_shown
 from harness.skills.spec import DOCUMENT_LIMIT, FILE, estimate_tokens, read_skill, skill_files, validate_skill
 
+_BUILDER: Final = re.compile(r"kernel-builder|build\.toml|cuda-capabilities")
+_OTHER_BUILD: Final = re.compile(r"cpp_extension|load_inline|CUDAExtension")
 Outcome = Literal["built", "parsed", "not_built", "failed", "unread"]
 
 
@@ -41,7 +44,7 @@ class CodeCounts(Record):
     """Compiled here, alone or in the project that they belong to."""
     parsed: int = 0
     not_built: int = 0
-    """Marked `fragment`, or to be compiled where nothing was built."""
+    """Marked `fragment`, in need of what is not shown, or to be compiled where nothing was built."""
     failed: int = 0
     """Each has a finding."""
     unread: int = 0
@@ -97,11 +100,16 @@ def check_skill(
             texts[name] = decode(data)
         except FrontmatterError as undecodable:
             if name != FILE and code_file(name, "") is not None:
-                findings.append(error(name, undecodable.line, undecodable.message))
+                findings.append(warning(name, undecodable.line, f"{undecodable.message}: not looked at"))
     _collect(texts, code)
+    code.for_builder = _for_builder(texts)
     findings += code.judge(build, progress)
+    figures = [one for name, text in texts.items() for one in hardware_findings(name, text)]
+    told = {(one.file, one.line) for one in figures}
     for name, text in texts.items():
-        findings += [f for f in fact_findings(name, text) if f.severity == "warning" or not code.failed_at(f)]
+        facts = fact_findings(name, text, kernel_builder=name in code.for_builder)
+        findings += [f for f in facts if not code.failed_at(f) and (f.file, f.line) not in told]
+    findings = [_softened(finding, code.blocks, texts) for finding in (*findings, *figures)]
     findings += _leak_findings(texts, tasks)
     try:
         skill = read_skill(directory)
@@ -129,6 +137,8 @@ class _Code:
     shown: list[ShownProject] = field(default_factory=list)
     companions: dict[str, Mapping[str, str]] = field(default_factory=dict)
     """For the pieces of each file: the headers that they may include."""
+    for_builder: frozenset[str] = frozenset()
+    """The files whose code is to be built with kernel-builder."""
     outcomes: dict[CodeBlock, Outcome] = field(default_factory=dict)
     projects: list[ShownProjectReport] = field(default_factory=list)
 
@@ -163,12 +173,13 @@ class _Code:
             found += [attempt.finding] if attempt.finding is not None else []
             lacking += [attempt.unavailable] if attempt.unavailable is not None else []
             if attempt.unavailable is None:
-                self.outcomes[block] = "built" if attempt.finding is None else "failed"
+                self.outcomes[block] = _outcome(attempt)
         found += [warning(FILE, None, f"not built here: {why}") for why in dict.fromkeys(lacking)]
         return found
 
     def _compiled(self, block: CodeBlock, build: Build) -> Tried:
-        return compile_block(block, self.companions.get(block.file, {}), build)
+        companions = self.companions.get(block.file, {})
+        return compile_block(block, companions, build, kernel_builder=block.file in self.for_builder)
 
     def _unclosed(self) -> Iterator[SkillFinding]:
         """A fence that is not closed takes what follows for code, whatever its language."""
@@ -207,6 +218,33 @@ class _Code:
         for block, outcome in self.outcomes.items():
             found.setdefault(block.language or "text", Counter())[outcome] += 1
         return {language: CodeCounts.model_validate(dict(found[language])) for language in sorted(found)}
+
+
+def _outcome(attempt: Tried) -> Outcome:
+    if attempt.finding is None:
+        return "built"
+    return "not_built" if attempt.finding.severity == "note" else "failed"
+
+
+def _softened(finding: SkillFinding, blocks: Sequence[CodeBlock], texts: Mapping[str, str]) -> SkillFinding:
+    """An error in code that the skill shows as wrong is none."""
+    line = finding.line or 0
+    if finding.severity != "error" or not line:
+        return finding
+    for block in blocks:
+        inside = block.line < line <= block.line + block.text.count("\n") + 1 or line == block.line
+        shown = block.file == finding.file and block.line and inside and block.unclosed is None
+        if shown and shown_as_wrong(block, texts[block.file]):
+            message = f"{finding.message} (shown as wrong, it seems: mark such code with the word `fragment`)"
+            return finding.model_copy(update={"severity": "note", "message": message})
+    return finding
+
+
+def _for_builder(texts: Mapping[str, str]) -> frozenset[str]:
+    """All files of a skill on kernel-builder, but for those on PyTorch's own way to build extensions."""
+    if not any(_BUILDER.search(text) for text in texts.values()):
+        return frozenset()
+    return frozenset(name for name, text in texts.items() if not _OTHER_BUILD.search(text))
 
 
 def _collect(texts: Mapping[str, str], code: _Code) -> None:

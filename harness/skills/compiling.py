@@ -1,8 +1,6 @@
 """Compiles the pieces of C++ and CUDA that a skill shows, in the sandbox's build role.
 
-Owns: which way of compiling a piece counts, and where in the skill its first error stands. Does not own: the
-ways (fragments.py), or the compiler: the caller hands in a function that builds a project.
-Invariant: code is called wrong only when every way to compile it failed by the code's own fault.
+Code is only judged when every way to compile it failed by the code's own fault.
 """
 
 from __future__ import annotations
@@ -13,8 +11,9 @@ from typing import Final, NamedTuple
 from harness.outcome import Cause
 from harness.records import BuildResult, Project, Target
 from harness.skills.blocks import CodeBlock
-from harness.skills.facts import fact_findings
-from harness.skills.findings import SkillFinding, error
+from harness.skills.certainty import compiler_severity
+from harness.skills.facts import unbuildable
+from harness.skills.findings import Severity, SkillFinding
 from harness.skills.fragments import Attempt, attempts
 
 Build = Callable[[Project, Target], BuildResult]
@@ -39,17 +38,20 @@ class _Failure(NamedTuple):
     line: int
     helped: bool
     """With the usual headers: what is wrong without them is mostly that one is missing."""
+    severity: Severity
     message: str
 
 
-def compile_block(block: CodeBlock, companions: Mapping[str, str], build: Build) -> Tried:
+def compile_block(
+    block: CodeBlock, companions: Mapping[str, str], build: Build, *, kernel_builder: bool = True
+) -> Tried:
     """Try the ways to compile `block` until one succeeds. Raises SandboxError and HarnessBug.
 
     What is known not to build is not tried: torch/extension.h alone costs minutes.
     """
-    known = next((f for f in fact_findings(block.file, block.text) if f.severity == "error"), None)
+    known = next(iter(unbuildable(block.file, block.text, kernel_builder=kernel_builder)), None)
     if known is not None:
-        return Tried(finding=error(block.file, block.line + (known.line or 1), known.message))
+        return Tried(finding=known.model_copy(update={"line": block.line + (known.line or 1)}))
     failures: list[_Failure] = []
     for attempt in attempts(block, companions):
         result = build(attempt.project, attempt.target)
@@ -59,8 +61,15 @@ def compile_block(block: CodeBlock, companions: Mapping[str, str], build: Build)
             return Tried(unavailable=result.finding.message)
         failures.append(_failure(block, attempt, result))
     worst = max(failures, key=lambda failure: (failure.line, failure.helped))
-    what = "this code does not compile for sm_90" if attempt.target == "cuda" else "this C++ does not compile"
-    return Tried(finding=error(block.file, worst.line, f"{what}: {worst.message}"))
+    what = "does not compile for sm_90" if attempt.target == "cuda" else "does not compile as C++"
+    told = f"this code {what}: {worst.message}"
+    if worst.severity == "note":
+        told = f"not judged, as it needs what is not shown: {worst.message}"
+    elif worst.severity == "warning":
+        told = f"{told} (mark a piece that is not whole with the word `fragment`)"
+    return Tried(
+        finding=SkillFinding(file=block.file, line=worst.line, severity=worst.severity, message=told)
+    )
 
 
 def _failure(block: CodeBlock, attempt: Attempt, result: BuildResult) -> _Failure:
@@ -70,11 +79,14 @@ def _failure(block: CodeBlock, attempt: Attempt, result: BuildResult) -> _Failur
     own = [d for d in result.diagnostics if d.file == attempt.path and d.line is not None]
     first = next(iter(own or result.diagnostics), None)
     if first is None:
-        return _Failure(block.text_line, helped, result.finding.message.partition("\n")[0])
-    message = first.message if first.advice is None else f"{first.message}: {first.advice}"
+        return _Failure(block.text_line, helped, "warning", result.finding.message.partition("\n")[0])
+    severity = compiler_severity(block, first)
+    message = (
+        first.message if first.advice is None or severity == "note" else f"{first.message}: {first.advice}"
+    )
     if first.file != attempt.path or first.line is None:
         where = "" if first.file is None else f"{first.file}:{first.line or 1}: "
-        return _Failure(block.text_line, helped, where + message)
+        return _Failure(block.text_line, helped, severity, where + message)
     inside = first.line - attempt.before
     last = block.text.rstrip("\n").count("\n") + 1
-    return _Failure(block.text_line - 1 + min(max(inside, 1), last), helped, message)
+    return _Failure(block.text_line - 1 + min(max(inside, 1), last), helped, severity, message)

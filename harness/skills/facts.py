@@ -1,7 +1,6 @@
-"""Finds claims in a skill that contradict what is known of the hardware and of kernel-builder.
+"""Finds claims in a skill that contradict what is known of programming Hopper and of kernel-builder.
 
-Owns: reading facts.toml, and when a match is a claim. Does not own: the facts (facts.toml).
-Invariant: a line that denies something ("not", "wrong", "refused") is never taken for a claim.
+A line that denies something ("not", "wrong", "refused") is never taken for a claim.
 """
 
 from __future__ import annotations
@@ -9,6 +8,7 @@ from __future__ import annotations
 import functools
 import re
 import tomllib
+from collections.abc import Iterable
 from importlib import resources
 from typing import Final
 
@@ -40,7 +40,7 @@ class Fact(Record):
     unless: str | None = None
     """Must not be found there."""
     breaks_the_build: bool = False
-    """Code that follows the claim does not build: an error, not a warning."""
+    """Code that follows the claim does not build with kernel-builder."""
 
 
 @functools.cache
@@ -50,11 +50,23 @@ def known_facts() -> tuple[Fact, ...]:
     return tuple(Fact.model_validate(fields) for fields in tomllib.loads(text)["fact"])
 
 
-def fact_findings(file: str, text: str) -> list[SkillFinding]:
-    """Each line of `text` that claims what is known to be otherwise, once for each fact."""
+def fact_findings(file: str, text: str, *, kernel_builder: bool = True) -> list[SkillFinding]:
+    """Each line of `text` that claims what is known to be otherwise, once for each fact.
+
+    What does not build is an error where the text is about kernel-builder, else a warning.
+    """
+    return _findings(known_facts(), file, text, kernel_builder)
+
+
+def unbuildable(file: str, text: str, *, kernel_builder: bool = True) -> list[SkillFinding]:
+    """Of these findings the ones that say that code does not build."""
+    return _findings([f for f in known_facts() if f.breaks_the_build], file, text, kernel_builder)
+
+
+def _findings(facts: Iterable[Fact], file: str, text: str, kernel_builder: bool) -> list[SkillFinding]:
     found: dict[tuple[str, int], SkillFinding] = {}
-    for fact in known_facts():
-        report = error if fact.breaks_the_build else warning
+    for fact in facts:
+        report = error if fact.breaks_the_build and kernel_builder else warning
         for pattern in fact.wrong:
             for match in re.finditer(_SPACE.sub(r"\\s", pattern), text, _FLAGS):
                 start = match.start() + len(match[0]) - len(match[0].lstrip())

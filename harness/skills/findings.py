@@ -1,7 +1,6 @@
 """What is wrong with a skill, one record for each fault.
 
-Owns: the shape of a fault. Does not own: the rules.
-Invariant: errors make a skill invalid, warnings never do.
+Only errors make a skill invalid, so an error is certain: its author would agree.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from typing import Literal
 
 from harness.records import Record
 
-Severity = Literal["error", "warning"]
+Severity = Literal["error", "warning", "note"]
 
 
 class SkillFinding(Record):
@@ -21,7 +20,7 @@ class SkillFinding(Record):
     line: int | None
     """1-based; None when the fault is the whole file's."""
     severity: Severity
-    """An error breaks the specification or a promise of the skill; a warning is advice."""
+    """An error is certain; a warning is likely, or advice; a note says what could not be judged."""
     message: str
 
     def __str__(self) -> str:
@@ -38,3 +37,8 @@ def error(file: str, line: int | None, message: str) -> SkillFinding:
 def warning(file: str, line: int | None, message: str) -> SkillFinding:
     """A finding that is advice."""
     return SkillFinding(file=file, line=line, severity="warning", message=message)
+
+
+def note(file: str, line: int | None, message: str) -> SkillFinding:
+    """What could not be judged, and why."""
+    return SkillFinding(file=file, line=line, severity="note", message=message)

@@ -1,79 +1,102 @@
 """Finds references from a skill's Markdown to files that it does not have.
 
-Owns: what counts as a reference. Does not own: links to the web (never fetched).
-Invariant: text inside fenced code is no reference.
+A path may be relative to its file or to the skill's root, as the specification writes them. Links to the web
+are never fetched; what Markdown does not take for a link (code, HTML comments) is none.
 """
 
 from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path, PurePosixPath
 from typing import Final
 from urllib.parse import unquote
 
-from harness.fences import fenced_blocks
+from markdown_it import MarkdownIt
+
 from harness.skills.findings import SkillFinding, error, warning
 
-_CODE = re.compile(r"(`+)(?!`)(.+?)(?<!`)\1(?!`)")
-_LINK = re.compile(r"\]\(\s*(?:<([^>]*)>|([^\s()]*(?:\([^\s()]*\)[^\s()]*)*))(?:\s+[\"'(][^)]*)?\s*\)")
-_DEFINITION = re.compile(r"^ {0,3}\[[^\]]+\]:\s*<?([^\s>]+)>?")
 _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*:")
 _BUNDLED: Final = ("references/", "scripts/", "assets/")
-_PLACEHOLDER = re.compile(r"[*<>{}$|\s]|\.\.\.")
+_PLACEHOLDER = re.compile(r"[*<>{}$|]|\.\.\.|\bpath/to\b", re.IGNORECASE)
+_FRONTMATTER = re.compile(r"\A---\n.*?^---$", re.S | re.M)
+_MARKDOWN: Final = MarkdownIt("commonmark").enable("table")
 
 
 def link_findings(directory: Path, files: Sequence[str]) -> list[SkillFinding]:
     """Dead, absolute and escaping links in all of a skill's Markdown; `files` are the skill's, relative."""
-    present = set(files)
-    present.update(posixpath.dirname(f) for f in files)
+    present = {str(path) for name in files for path in (PurePosixPath(name), *PurePosixPath(name).parents)}
     found: list[SkillFinding] = []
     for name in files:
         if name.endswith(".md"):
-            text = (directory / name).read_bytes().decode("utf-8", errors="replace")
-            found += _in_document(name, text.replace("\r\n", "\n"), present)
+            text = (directory / name).read_bytes().decode("utf-8", errors="replace").replace("\r\n", "\n")
+            spans = list(_spans(text))
+            for line, target in sorted({(line, target) for line, kind, target in spans if kind == "link"}):
+                found += _judged(directory, name, line, target, present)
+            for line, code in [(line, code) for line, kind, code in spans if kind == "code"]:
+                if code.startswith(_BUNDLED) and " " not in code and not _PLACEHOLDER.search(code):
+                    found += _named(name, line, code, present)
     return found
 
 
-def _in_document(file: str, text: str, present: set[str]) -> Iterator[SkillFinding]:
-    for line, prose in _prose(text):
-        for target in _targets(_CODE.sub("", prose)):
-            yield from _judged(file, line, target, present)
-        for _, code in _CODE.findall(prose):
-            if code.startswith(_BUNDLED) and not _PLACEHOLDER.search(code) and not _known(code, present):
-                yield warning(file, line, f"`{code}` is named here, but the skill has no such file")
+def _spans(text: str) -> Iterator[tuple[int, str, str]]:
+    """Links, images and code spans: 1-based line, kind of token, target or code."""
+    env: dict[str, dict[str, dict[str, object]]] = {}
+    blank = _FRONTMATTER.sub(lambda match: "\n" * match[0].count("\n"), text)
+    line = 1
+    for block in _MARKDOWN.parse(blank, env):
+        line = block.map[0] + 1 if block.map else line
+        at = line
+        for token in block.children or ():
+            match token.type:
+                case "softbreak" | "hardbreak":
+                    at += 1
+                case "link_open":
+                    yield at, "link", str(token.attrs["href"])
+                case "image":
+                    yield at, "link", str(token.attrs["src"])
+                case "code_inline":
+                    yield at, "code", token.content
+    for definition in env.get("references", {}).values():
+        lines = definition["map"]
+        assert isinstance(lines, list)
+        yield lines[0] + 1, "link", str(definition["href"])
 
 
-def _prose(text: str) -> Iterator[tuple[int, str]]:
-    """Lines outside fenced code, with their 1-based numbers."""
-    code = {number for block in fenced_blocks(text) for number in range(block.line, block.end)}
-    return ((number, line) for number, line in enumerate(text.split("\n"), 1) if number not in code)
-
-
-def _targets(prose: str) -> Iterator[str]:
-    for bracketed, bare in _LINK.findall(prose):
-        yield bracketed or bare
-    definition = _DEFINITION.match(prose)
-    if definition is not None and not definition[0].lstrip().startswith("[^"):
-        yield definition[1]
-
-
-def _judged(file: str, line: int, target: str, present: set[str]) -> Iterator[SkillFinding]:
+def _judged(
+    directory: Path, file: str, line: int, target: str, present: Collection[str]
+) -> Iterator[SkillFinding]:
     path = unquote(target.partition("#")[0].partition("?")[0])
-    if not path or _SCHEME.match(target) or target.startswith("//"):
+    if not path or _SCHEME.match(target) or target.startswith("//") or _PLACEHOLDER.search(path):
         return
     if path.startswith(("/", "~")):
-        yield error(file, line, f"the link {target!r} is absolute: use a path relative to this file")
+        yield warning(file, line, f"the link {target!r} is absolute: use a path relative to this file")
         return
-    resolved = posixpath.normpath(posixpath.join(posixpath.dirname(file), path))
-    if resolved.startswith(".."):
-        yield error(file, line, f"the link {target!r} leaves the skill's directory")
-    elif resolved not in present and resolved != ".":
-        yield error(file, line, f"the link {target!r} points at nothing in the skill")
-    elif resolved.count("/") > 1:
-        yield warning(file, line, f"the link {target!r} is more than one level deep")
+    beside = posixpath.normpath(posixpath.join(posixpath.dirname(file), path))
+    below_root = posixpath.normpath(path)
+    resolved = next((place for place in (beside, below_root) if place in present), None)
+    if resolved is not None:
+        if resolved.count("/") > 1:
+            yield warning(file, line, f"the link {target!r} is more than one level deep")
+    elif beside.startswith(".."):
+        yield warning(
+            file, line, f"the link {target!r} leaves the skill's directory: the skill alone lacks it"
+        )
+    elif any((directory / place).exists() for place in (beside, below_root) if not place.startswith("..")):
+        message = f"the link {target!r} points at a hidden file or a symbolic link: they are not installed"
+        yield warning(file, line, message)
+    else:
+        yield error(file, line, f"the link {target!r} points at nothing in the skill{_meant(path, present)}")
 
 
-def _known(path: str, present: set[str]) -> bool:
-    return posixpath.normpath(path) in present
+def _meant(path: str, present: Collection[str]) -> str:
+    """The only file of that name, as advice."""
+    same = [name for name in present if posixpath.basename(name) == posixpath.basename(path)]
+    return f": did you mean {same[0]}?" if len(same) == 1 else ""
+
+
+def _named(file: str, line: int, code: str, present: Collection[str]) -> Iterator[SkillFinding]:
+    places = (posixpath.normpath(code), posixpath.normpath(posixpath.join(posixpath.dirname(file), code)))
+    if not any(place in present for place in places):
+        yield warning(file, line, f"`{code}` is named here, but the skill has no such file")

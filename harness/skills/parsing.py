@@ -1,8 +1,6 @@
-"""Parses the code of a skill that is not compiled: Python, TOML, JSON, YAML.
+"""Parses the code of a skill that is not compiled: Python, TOML, JSON, YAML. Nothing is executed.
 
-Owns: what such code must satisfy, build.toml's schema included. Does not own: C++ and CUDA (compiling.py),
-whole projects (projects.py). Nothing is executed.
-Invariant: part of a build.toml is not blamed for what it leaves out, only for what it says.
+Part of a build.toml is not blamed for what it leaves out, only for what it says.
 """
 
 from __future__ import annotations
@@ -11,6 +9,7 @@ import ast
 import copy
 import json
 import re
+import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -19,17 +18,41 @@ from typing import Any, Final
 import yaml
 
 from harness.builder.config import build_toml
-from harness.builder.config.faults import faults
+from harness.builder.config.faults import faults, nearest
 from harness.builder.config.hints import hints
 from harness.builder.config.lines import positions
 from harness.builder.config.toml_text import NoToml, plain, toml_fields
 from harness.skills.blocks import CodeBlock
+from harness.skills.certainty import is_template
 from harness.skills.findings import SkillFinding, error, warning
 from sandboxes.owners import owned_folder
 
 _TABLES: Final = {"general", "kernel", "torch", "torch-noarch", "tvm-ffi"}
+_NEWER: Final = re.compile(r"f-string|\bt[\"']|\b(?:def|class|type) \w+\s*\[|\btype \w+\s*=|except [\w.]+,")
+"""Syntax that a later Python may have."""
+_COMMENTED: Final = re.compile(r"^\s*(?://|/\*)", re.M)
 _HINT = re.compile(r"line (\d+): (.*)", re.S)
 _FRAMEWORKS: Final = {"torch", "torch-noarch", "tvm-ffi"}
+_KEYS: Final = (
+    "backends",
+    "edition",
+    "universal",
+    "cuda",
+    "hub",
+    "src",
+    "backend",
+    "depends",
+    "language",
+    "include",
+    "cuda-capabilities",
+    "cuda-flags",
+    "cxx-flags",
+    "cuda-minver",
+    "rocm-archs",
+    "pyext",
+    "stable-abi",
+    "capabilities",
+)
 
 
 def is_parsed(block: CodeBlock) -> bool:
@@ -38,8 +61,7 @@ def is_parsed(block: CodeBlock) -> bool:
 
 
 def parse_block(block: CodeBlock) -> list[SkillFinding]:
-    """What is wrong with it: an error where nothing could use the code, a warning where it is a piece of
-    something that does not parse by itself."""
+    """What is wrong with it: an error in a whole file, a warning in a piece or in a template."""
     return _PARSERS[block.language](block)
 
 
@@ -51,12 +73,13 @@ def whole_build_toml(block: CodeBlock) -> tuple[build_toml.BuildToml | None, lis
         validity = build_toml.check(Path(scratch))
     found = [warning(block.file, block.text_line, message) for message in validity.warnings]
     if validity.finding is not None:
-        return None, [*found, error(block.file, block.line or 1, validity.finding.message)]
+        report = warning if is_template(block.text) else error
+        return None, [*found, report(block.file, block.line or 1, validity.finding.message)]
     return build_toml.read_build_toml(data), found
 
 
 def _report(block: CodeBlock) -> Callable[[str, int | None, str], SkillFinding]:
-    return warning if block.path is None else error
+    return warning if block.path is None or is_template(block.text) else error
 
 
 def _at(block: CodeBlock, line: int) -> int:
@@ -72,7 +95,10 @@ def _python(block: CodeBlock) -> list[SkillFinding]:
     except (SyntaxError, ValueError, RecursionError, MemoryError) as fault:
         line = getattr(fault, "lineno", None) or 1
         message = getattr(fault, "msg", None) or str(fault)
-        return [_report(block)(block.file, _at(block, line), f"this Python does not parse: {message}")]
+        version = f"{sys.version_info.major}.{sys.version_info.minor}"
+        newer = _NEWER.search(f"{block.text.splitlines()[line - 1 : line]} {message}") is not None
+        report = warning if newer else _report(block)
+        return [report(block.file, _at(block, line), f"this Python does not parse ({version}): {message}")]
     return []
 
 
@@ -82,9 +108,23 @@ def _toml(block: CodeBlock) -> list[SkillFinding]:
     except NoToml as fault:
         return [_report(block)(block.file, block.line or 1, f"this TOML does not parse: {fault}")]
     tables = _TABLES & {name for name, value in fields.items() if isinstance(value, dict)}
+    if not _is_build_toml(block, fields):
+        return []
     if {"general", "kernel"} <= tables and _FRAMEWORKS & tables:
         return whole_build_toml(block)[1]
-    return _partial_build_toml(block, fields) if tables else []
+    return _partial_build_toml(block, fields)
+
+
+def _is_build_toml(block: CodeBlock, fields: dict[str, Any]) -> bool:
+    """By its name, or by a key that is kernel-builder's own or nearly so: other tools have [general], too."""
+    if block.path is not None and Path(block.path).name == "build.toml":
+        return True
+    general, kernels = fields.get("general"), fields.get("kernel")
+    tables = [fields.get(name) for name in _FRAMEWORKS] + [general]
+    tables += list(kernels.values()) if isinstance(kernels, dict) else []
+    written = {str(key) for table in tables if isinstance(table, dict) for key in table}
+    shared = {"name", "version", "license"}  # any project has these
+    return any(nearest(key, _KEYS) is not None for key in written - shared)
 
 
 def _partial_build_toml(block: CodeBlock, fields: dict[str, Any]) -> list[SkillFinding]:
@@ -96,7 +136,8 @@ def _partial_build_toml(block: CodeBlock, fields: dict[str, Any]) -> list[SkillF
         ends = (fault.path[:end] for end in range(len(fault.path), 0, -1))
         line = next((lines[path] for path in ends if path in lines), 1)
         said = advice.get(str(line), fault.advice)
-        found.append(error(block.file, block.line + line, f"kernel-builder refuses this: {said}"))
+        report = warning if is_template(block.text) else error
+        found.append(report(block.file, block.line + line, f"kernel-builder refuses this: {said}"))
     return found
 
 
@@ -123,7 +164,8 @@ def _json(block: CodeBlock) -> list[SkillFinding]:
     except (ValueError, RecursionError) as fault:
         line = getattr(fault, "lineno", 1)
         message = f"this JSON does not parse: {getattr(fault, 'msg', fault)}"
-        return [_report(block)(block.file, _at(block, line), message)]
+        report = warning if _COMMENTED.search(block.text) else _report(block)
+        return [report(block.file, _at(block, line), message)]
     return []
 
 

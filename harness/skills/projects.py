@@ -1,18 +1,18 @@
 """Builds the whole projects that a skill shows, in a document or as a folder.
 
-Owns: what is said of them, at the place in the skill where the fault stands. Does not own: the build (the
-caller hands in a function), pieces of code (compiling.py).
-Invariant: a project whose build.toml is not valid is never handed to the builder.
+A project whose build.toml is not valid, or whose sources are not all shown, is not built.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import NamedTuple, get_args
 
+from harness.builder.config.schema import BuildToml
 from harness.outcome import Cause
 from harness.records import BuildResult, Record, Target
 from harness.skills.blocks import CodeBlock, ShownProject
+from harness.skills.certainty import is_elided
 from harness.skills.compiling import Build
 from harness.skills.findings import SkillFinding, error, warning
 from harness.skills.fragments import is_compiled
@@ -52,7 +52,12 @@ def build_shown(shown: ShownProject, build: Build | None) -> BuiltProject:
     targets: tuple[Target, ...] = ()
     if parsed is not None:
         targets = tuple(t for t in get_args(Target) if t in parsed.general.backends)
-    results = tuple(build(shown.project, target) for target in targets) if build is not None else ()
+    hidden = _hidden_sources(shown, parsed, targets)
+    if hidden:
+        message = f"this build.toml names what is not shown ({', '.join(hidden)}): the project is not built"
+        findings.append(warning(block.file, block.line or 1, message))
+    wanted = targets if build is not None and not hidden else ()
+    results = tuple(build(shown.project, target) for target in wanted) if build is not None else ()
     sources = frozenset(b for b in shown.blocks if is_compiled(b))
     failed: set[CodeBlock] = set()
     for result in results:
@@ -84,7 +89,21 @@ def _binding(shown: ShownProject, result: BuildResult) -> Iterator[SkillFinding]
                 yield warning(block.file, block.line + int(line), message)
 
 
+def _hidden_sources(shown: ShownProject, parsed: BuildToml | None, targets: Collection[str]) -> list[str]:
+    """Sources that build.toml names and the skill does not show; patterns are the builder's to judge."""
+    if parsed is None:
+        return []
+    named = [*(parsed.torch.src if parsed.torch is not None else ())]
+    for kernel in parsed.kernel.values():
+        named += kernel.src if kernel.backend in targets else ()
+    paths = {file.path for file in shown.project.files}
+    return [name for name in named if name not in paths and not set(name) & set("*?[")]
+
+
 _OURS = frozenset({Cause.NO_TOOLCHAIN})
+_CERTAIN = frozenset({Cause.COMPILE_ERROR, Cause.LINK_ERROR})
+"""The other causes are limits of liftbench, or a layout that the skill does not show whole."""
+_ELSEWHERE = frozenset({"missing_header", "wrong_arch"})
 
 
 def _faults(shown: ShownProject, result: BuildResult) -> Iterator[tuple[CodeBlock | None, SkillFinding]]:
@@ -97,8 +116,13 @@ def _faults(shown: ShownProject, result: BuildResult) -> Iterator[tuple[CodeBloc
         block = next((b for b in reversed(shown.blocks) if b.path == one.file), None)
         if block is not None and one.line is not None:
             advice = "" if one.advice is None else f": {one.advice}"
-            yield block, error(block.file, block.line + one.line, f"{what}: {one.message}{advice}")
+            certain = (
+                result.finding.cause in _CERTAIN and one.kind not in _ELSEWHERE and not is_elided(block.text)
+            )
+            report = error if certain else warning
+            yield block, report(block.file, block.line + one.line, f"{what}: {one.message}{advice}")
             placed = True
     if not placed:
         toml = shown.build_toml
-        yield None, error(toml.file, toml.line or 1, f"{what}: {result.finding.message}")
+        report = error if result.finding.cause in _CERTAIN else warning
+        yield None, report(toml.file, toml.line or 1, f"{what}: {result.finding.message}")

@@ -1,8 +1,6 @@
 """Reads Agent Skills and judges them by the specification.
 
-Owns: which frontmatter fields there are, the limits, the digest, the token estimate.
-Does not own: YAML (frontmatter.py), links (links.py), the code that a skill shows (check.py).
-Invariant: reading is lenient (a skill in the wild can be measured), validating is strict.
+Reading is lenient (a skill in the wild can be measured), validating is strict.
 """
 
 from __future__ import annotations
@@ -25,6 +23,21 @@ from harness.skills.links import link_findings
 
 FILE: Final = "SKILL.md"
 FIELDS: Final = ("name", "description", "license", "compatibility", "metadata", "allowed-tools")
+CLIENT_FIELDS: Final = (
+    "when_to_use",
+    "argument-hint",
+    "arguments",
+    "disable-model-invocation",
+    "user-invocable",
+    "model",
+    "effort",
+    "context",
+    "agent",
+    "hooks",
+    "paths",
+    "shell",
+)
+"""Not in the specification, but documented by a client."""
 _MARKS: Final = re.compile(r"^[ \t]+liftbench-[\w-]+:.*\n", re.M)
 """Our own notes in the metadata (teaching/lineage.py): neither a student nor a teacher reads them."""
 DOCUMENT_LIMIT: Final = 256 << 10
@@ -142,7 +155,11 @@ def validate_skill(directory: Path) -> list[SkillFinding]:
 
 def _field_findings(fields: dict[str, Field], folder: str) -> Iterator[SkillFinding]:
     for name, entry in fields.items():
-        if name not in FIELDS:
+        if name in CLIENT_FIELDS:
+            yield warning(
+                FILE, entry.line, f"{name} is a field of Claude Code's: other clients ignore or refuse it"
+            )
+        elif name not in FIELDS:
             yield error(FILE, entry.line, f"unknown field {name!r}; there are only {', '.join(FIELDS)}")
         elif name != "metadata" and entry.text is None:
             yield error(FILE, entry.line, f"{name} must be text, not a list or map")

@@ -141,7 +141,7 @@ class Workshop:
                     findings = self._check(made)
                     errors = [str(one) for one in findings if one.severity == "error"]
                     if not errors:
-                        warnings = len(findings) - len(errors)
+                        warnings = sum(one.severity == "warning" for one in findings)
                         origin = parent.index if parent else None
                         return Version(index, origin, made, read_skill(made), warnings)
                     faults = tuple(errors[:_FAULTS_TOLD])
