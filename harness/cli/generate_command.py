@@ -156,27 +156,22 @@ def parse_example(text: str) -> Example:
 
 
 def show(record: GenerationRecord, *, json_output: bool) -> None:
-    """The versions with their scores, what was kept and why, and what it took."""
-    import math
-
+    """The versions with their scores, what was kept and why, what it is worth, and what it took."""
     from rich.console import Console
     from rich.table import Table
+
+    from harness.teaching.record import score_text
 
     if json_output:
         print(record.model_dump_json(indent=1))
         return
     console = Console()
 
-    def scored(value: float | None) -> str:
-        if value is None:
-            return "not measured"
-        return f"{math.exp(value):.2f}x" if record.metric == "deployed" else f"{100 * value:.0f}%"
-
     table = Table(box=None, pad_edge=False, header_style="dim")
     for name in ("version", "made from", "tokens (estimate)", f"{record.metric} on selection", "development"):
         table.add_column(name)
     if record.families:
-        table.add_row("no skill", "", "", scored(record.without_skill), "")
+        table.add_row("no skill", "", "", score_text(record.metric, record.without_skill), "")
     for one in record.candidates:
         verdicts = ", ".join(
             f"{count} {verdict}" for verdict, count in sorted((one.development or {}).items())
@@ -184,7 +179,11 @@ def show(record: GenerationRecord, *, json_output: bool) -> None:
         kept = " *" if one.index == record.chosen else ""
         origin = "-" if one.parent is None else str(one.parent)
         table.add_row(
-            f"{one.index}{kept}", origin, str(one.body_tokens_estimate), scored(one.selection), verdicts
+            f"{one.index}{kept}",
+            origin,
+            str(one.body_tokens_estimate),
+            score_text(record.metric, one.selection),
+            verdicts,
         )
     console.print(table)
     lines = [f"* {record.why}" if record.why else "", f"written: {record.written or 'nothing'}"]
@@ -200,3 +199,5 @@ def show(record: GenerationRecord, *, json_output: bool) -> None:
         lines.append(f"stopped early: {record.stopped}; the same command goes on")
     for line in filter(None, lines):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
+    for line in record.shortfalls:
+        console.print(f"warning: {line}", style="yellow", markup=False, highlight=False, soft_wrap=True)

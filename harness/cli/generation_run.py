@@ -7,11 +7,12 @@ goes on where it was.
 
 from __future__ import annotations
 
+import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from filelock import FileLock, Timeout
 
@@ -27,6 +28,7 @@ from harness.cli.generation_grounds import (
     output_folder,
     refuse_unmeasured,
 )
+from harness.cli.progress import waiting
 from harness.cli.reporting import report_run
 from harness.cli.setup import cache_folder
 from harness.errors import UsageError
@@ -41,6 +43,7 @@ from harness.records import (
     Target,
     TrialRecord,
 )
+from harness.report.records import Summary
 from harness.report.summary import summarise
 from harness.report.write import write_reports
 from harness.skills.check import check_skill
@@ -50,7 +53,7 @@ from harness.store import RunStore
 from harness.teaching.brief import TRACE_TOKENS, Order
 from harness.teaching.generation import Generation, Job, Measured
 from harness.teaching.lineage import Lineage, LookLog, lineage_of, looks_file
-from harness.teaching.record import GenerationRecord
+from harness.teaching.record import GenerationRecord, MeasuredLift
 from harness.teaching.splits import Split, Splits, split_tasks
 from harness.teaching.teacher import Teacher
 from harness.teaching.workshop import Evaluated, Workshop
@@ -116,7 +119,8 @@ def _carry_out(
         out=out,
         replace=grounds.replace,
     )
-    teacher = Teacher(grounds.teacher, Sampling(max_output_tokens=TEACHER_TOKENS), folder / "teacher")
+    sampling = Sampling(max_output_tokens=TEACHER_TOKENS)
+    teacher = Teacher(grounds.teacher, sampling, folder / "teacher", waiting)
     workshop = Workshop(teacher, _checker(bench, grounds), folder / "versions", lineage)
     generation = Generation(job, workshop, lambda: grounds.meter.spent_by_role, _tell)
     _tell(f"generation {folder}")
@@ -153,15 +157,17 @@ class Grading:
         try:
             outcome = carry_out(study, store, self._way)
         finally:
-            self._report(store)
-        return Measured(str(store.folder), outcome.stopped)
+            summary = self._report(store)
+        lifts = () if outcome.stopped is not None else tuple(tested_lifts(summary, self._grounds.metric))
+        return Measured(str(store.folder), outcome.stopped, lifts)
 
-    def _report(self, store: RunStore) -> None:
-        if self._grounds.json_output:  # stdout is the record's
-            run = store.run()
-            write_reports(store.folder, summarise(run, store.load(), run.lock.families))
-        else:
-            report_run(store, json_output=False)
+    def _report(self, store: RunStore) -> Summary:
+        if not self._grounds.json_output:
+            return report_run(store, json_output=False)
+        run = store.run()  # stdout is the record's
+        summary = summarise(run, store.load(), run.lock.families)
+        write_reports(store.folder, summary)
+        return summary
 
     def _study(
         self, split: Split, arms: Arms, repeats: int, alpha: float, skills: Sequence[LoadedSkill] = ()
@@ -181,6 +187,27 @@ class Grading:
             alpha=alpha,
             leaked=excluded_tasks(skills, tasks),
         )
+
+
+def tested_lifts(
+    summary: Summary, metric: Literal["deployed", "correct", "compiles"]
+) -> Iterator[MeasuredLift]:
+    """The new skill against no skill, by student."""
+    controls = {arm.arm for arm in summary.arms if arm.kind == "without_skill"}
+    treatments = {arm.arm for arm in summary.arms if arm.kind == "with_skill"}
+    for one in summary.comparisons:
+        if one.control in controls and one.treatment in treatments:
+            row = one.row(metric)
+            levels = [
+                math.log(level) if level and row.unit == "ratio" else level
+                for level in (row.control, row.treatment)
+            ]
+            yield MeasuredLift(
+                model=one.model,
+                without_skill=levels[0],
+                with_skill=levels[1],
+                decision=one.conclusion.decision,
+            )
 
 
 def _sources(store: RunStore, trials: Sequence[TrialRecord]) -> dict[tuple[str, str], str]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from rich.console import Console
@@ -18,6 +19,8 @@ from harness.outcome import Verdict
 from harness.records import TrialKey, TrialRecord
 from harness.report.clean import first_line
 
+_TOLD_EVERY_S: Final = 10.0
+"""Between two lines on one wait, where stderr is no terminal."""
 EVIDENCE: Final = 3
 """Trials that must have finished in this session before the rest is estimated from them."""
 
@@ -27,6 +30,34 @@ def clock_text(seconds: float) -> str:
     minutes, second = divmod(int(seconds), 60)
     hours, minute = divmod(minutes, 60)
     return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
+
+
+@contextlib.contextmanager
+def waiting(what: str, every_s: float = _TOLD_EVERY_S) -> Iterator[None]:
+    """Says on stderr what is waited for, and for how long already."""
+    console = Console(file=sys.stderr)
+    start, over = time.monotonic(), threading.Event()
+
+    def tell() -> None:
+        while not over.wait(every_s):
+            line = f"{what} ... {clock_text(time.monotonic() - start)}"
+            print(line, file=sys.stderr, flush=True)
+
+    if console.is_terminal:
+        columns = (TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+        with Progress(*columns, console=console, transient=True) as live:
+            live.add_task(what, total=None)
+            yield
+    else:
+        print(f"{what} ...", file=sys.stderr, flush=True)
+        teller = threading.Thread(target=tell, daemon=True)
+        teller.start()
+        try:
+            yield
+        finally:
+            over.set()
+            teller.join()
+    print(f"{what}: {clock_text(time.monotonic() - start)}", file=sys.stderr, flush=True)
 
 
 def _result(trial: TrialRecord) -> str:

@@ -1,8 +1,7 @@
 """One generation, from an order to a written skill and its test.
 
-Owns: the order of the parts, generation.json, and the look at the test split. Does not own: the loop
-(refine.py), grading and testing (the caller's). Invariant: the test split is looked at once, after the last
-choice was made; the look is on record before anything of it can be known.
+The test split is looked at once, after the last choice was made; the look is on record before anything of it
+can be known.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from harness.skills.package import derive
 from harness.skills.spec import read_skill
 from harness.stats import fewest_families
 from harness.teaching.brief import Order
-from harness.teaching.lineage import Lineage, Look, LookLog, look_at
-from harness.teaching.record import GenerationRecord
+from harness.teaching.lineage import SHORT_KEY, Lineage, Look, LookLog, look_at
+from harness.teaching.record import GenerationRecord, MeasuredLift
 from harness.teaching.refine import Evaluate, Search, search
 from harness.teaching.splits import Splits
 from harness.teaching.workshop import Version, Workshop
@@ -47,6 +46,7 @@ class Measured:
     folder: str
     stopped: str | None
     """Why trials of it are owed."""
+    lifts: tuple[MeasuredLift, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ class Generation:
         tested = LoadedSkill(read_skill(final), final)
         arms = make_arms([tested.skill], with_placebo=job.with_placebo, old=old, delivery=job.delivery)
         done = test(arms, look.alpha, tested)
-        self._keep(test_run=done.folder, stopped=done.stopped)
+        self._keep(test_run=done.folder, stopped=done.stopped, tested=done.lifts)
         return self.record
 
     def _warn_of_few_families(self, look: Look) -> None:
@@ -181,6 +181,8 @@ class Generation:
         place = job.folder / "final"
         if place.exists():
             shutil.rmtree(place)
+        said = [line for line in self.record.shortfalls[:1] if version.index == self.record.chosen]
+        marks |= dict.fromkeys([SHORT_KEY] if said else [], "".join(said))
         return derive(version.folder, place / version.folder.name, metadata_updates=marks)
 
     def _deliver(self, folder: Path) -> None:

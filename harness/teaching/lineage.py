@@ -27,6 +27,8 @@ ALPHA: Final = 0.05
 ID_KEY: Final = "liftbench-lineage"
 SEEN_KEY: Final = "liftbench-refined-on"
 LOOKS_KEY: Final = "liftbench-looks"
+SHORT_KEY: Final = "liftbench-not-better"
+"""Says that the skill did not beat no skill when it was chosen."""
 _MOST_LOOKS: Final = 30
 
 

@@ -1,11 +1,11 @@
 """generation.json: how a skill came about, for whoever wants to know or to check.
 
-Owns: its shape. Does not own: the loop. Invariant: a score that was not measured is None; the chosen
-candidate has the best selection score of all that have one.
+A score that was not measured is None; the chosen candidate has the best selection score of all that have one.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 from pydantic import Field
@@ -32,6 +32,23 @@ class CandidateRecord(Record):
     """Verdicts of the development trials; None where they were not needed or not reached."""
     selection: float | None = None
     """Mean over families of the primary metric on the selection split: a share, or ln of a ratio."""
+
+
+class MeasuredLift(Record):
+    """One student on the test split."""
+
+    model: str
+    without_skill: float | None
+    with_skill: float | None
+    """Of the primary metric: a share, or ln of a ratio."""
+    decision: Literal["helps", "hurts", "inconclusive"]
+
+
+def score_text(metric: str, value: float | None) -> str:
+    """Such as 40% or 1.25x."""
+    if value is None:
+        return "not measured"
+    return f"{math.exp(value):.2f}x" if metric == "deployed" else f"{100 * value:.0f}%"
 
 
 class GenerationRecord(Record):
@@ -62,7 +79,34 @@ class GenerationRecord(Record):
     look: Look | None = None
     """At the test split; None where it was not looked at."""
     test_run: str | None = None
+    tested: tuple[MeasuredLift, ...] = ()
+    """By student; empty where the test did not end."""
     stopped: str | None = None
     """Why it ended early; None when everything was done."""
     spent: dict[str, Spent] = Field(default_factory=dict)
     """By role (teacher, student), in all calls that worked on it."""
+
+    @property
+    def shortfalls(self) -> tuple[str, ...]:
+        """Where the chosen version was not shown to beat no skill, with the figures."""
+        chosen = next((one for one in self.candidates if one.index == self.chosen), None)
+        found = []
+        if chosen is not None and (line := self._against(chosen.selection, self.without_skill)):
+            found.append(f"on the selection split the best version did not beat no skill: {line}")
+        for one in self.tested:
+            where = f"({one.model}, {one.decision}): {self._figures(one.with_skill, one.without_skill)}"
+            if self._against(one.with_skill, one.without_skill) is not None:
+                found.append(f"on the test split it did not beat no skill {where}")
+            elif one.decision != "helps":
+                found.append(f"the test did not show that it beats no skill {where}")
+        return tuple(found)
+
+    def _against(self, with_skill: float | None, without: float | None) -> str | None:
+        """The figures, where the skill is not ahead."""
+        if with_skill is None or without is None or with_skill > without:
+            return None
+        return self._figures(with_skill, without)
+
+    def _figures(self, with_skill: float | None, without: float | None) -> str:
+        told = score_text(self.metric, with_skill), score_text(self.metric, without)
+        return f"{self.metric} {told[0]} with it, {told[1]} without"

@@ -1,13 +1,13 @@
 """The teacher: a model that is asked for skills, and whose replies are kept.
 
-Owns: asking, and keeping what was paid for. Does not own: briefs, or what a reply is worth. Invariant: the
-same brief is paid for once; a reply is on disk before it is used.
+The same brief is paid for once; a reply is on disk before it is used.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -20,8 +20,16 @@ from harness.records import Message, Reply, Request, Sampling
 class Teacher:
     """One model with a folder for its replies."""
 
-    def __init__(self, model: Model, sampling: Sampling, folder: Path) -> None:
+    def __init__(
+        self,
+        model: Model,
+        sampling: Sampling,
+        folder: Path,
+        waiting: Callable[[str], AbstractContextManager[None]] = lambda what: nullcontext(),
+    ) -> None:
+        """`waiting` is entered, with a sentence, while the model writes."""
         self._model = model
+        self._waiting = waiting
         self._sampling = sampling
         self._folder = folder
         self._asked = 0
@@ -42,7 +50,8 @@ class Teacher:
             return Reply.model_validate(json.loads(path.read_text(encoding="utf-8"))["reply"])
         except (OSError, ValueError, KeyError, TypeError, ValidationError):
             pass
-        reply = self._model.complete(request)
+        with self._waiting(f"teacher {self.name} writes"):
+            reply = self._model.complete(request)
         kept = {"prompt": [m.model_dump() for m in brief], "reply": reply.model_dump(mode="json")}
         write_atomically(path, json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
         return reply

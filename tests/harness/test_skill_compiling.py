@@ -11,6 +11,7 @@ from harness.builder.toolchain import Toolchain
 from harness.outcome import Cause
 from harness.records import BuildResult, Diagnostic, Finding, Project, Target
 from harness.skills.blocks import CodeBlock, code_blocks, code_file
+from harness.skills.certainty import compiler_severity
 from harness.skills.check import CodeCounts, SkillReport, check_skill
 from harness.skills.compiling import compile_block
 from harness.skills.fragments import attempts, target_of
@@ -53,7 +54,8 @@ class Compiler:
         for number, line in enumerate(text.split("\n"), 1):
             for word in self.bad:
                 if word in line:
-                    told = Diagnostic(kind="syntax", message=f"bad {word}", file=path, line=number)
+                    message = f"too few arguments in call of {word}"
+                    told = Diagnostic(kind="syntax", message=message, file=path, line=number)
                     return result(target, Finding(cause=self.cause, message="no"), told)
         return result(target)
 
@@ -71,7 +73,10 @@ def test_an_error_is_shown_at_its_line_of_the_skill() -> None:
     text = "#include <a.h>\n__global__ void f() {\n  oops;\n}\n"
     finding = compile_block(piece(text), {}, Compiler("a.h", "oops")).finding
     assert finding is not None
-    assert str(finding) == "SKILL.md:11: error: this code does not compile for sm_90: bad a.h"
+    assert (
+        str(finding)
+        == "SKILL.md:11: error: this code does not compile for sm_90: too few arguments in call of a.h"
+    )
     finding = compile_block(piece(text), {}, Compiler("oops")).finding
     assert finding is not None
     assert (finding.line, finding.severity) == (13, "error")
@@ -341,7 +346,7 @@ def test_a_binding_that_changes_numbers_is_a_warning_at_its_line(tmp_path: Path)
             update={"warnings": ("a note", "binding: b.cpp:2: parameter 2 is wrong")}
         )
 
-    body = f"```cpp b.cpp\n\nvoid f(float a);\n```\n```toml build.toml\n{toml}```\n"
+    body = f"```cpp b.cpp\n\nvoid f(float a);\n```\n```cuda a.cu\n```\n```toml build.toml\n{toml}```\n"
     report = check_skill(make_skill(tmp_path, body), build=builder)
     (found,) = report.findings
     assert str(found) == "SKILL.md:7: warning: parameter 2 is wrong"
@@ -352,6 +357,113 @@ def test_the_word_fragment_is_no_path() -> None:
     """It may stand beside a path, in any order after the language."""
     blocks = code_blocks("a.md", "```cuda fragment\n```\n```cpp a/b.cpp fragment\n```\n```cpp\n```\n")
     assert [(b.fragment, b.path) for b in blocks] == [(True, None), (True, "a/b.cpp"), (False, None)]
+
+
+# --- how certain an error is -----------------------------------------------------------------
+
+SURE = "too few arguments in function call"
+UNKNOWN = 'identifier "tile" is undefined'
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "message", "severity"),
+    [
+        (None, "f(tile);", UNKNOWN, "note"),
+        (None, "f(tile);", "'tile' was not declared in this scope", "note"),
+        (None, "at::f();", "'f' is not a member of 'at'", "note"),
+        (None, "float x;\nfloat x;", '"x" has already been declared in the current scope', "note"),
+        (None, "for each block:", 'expected a "("', "warning"),
+        (None, "// ...\nfor each block:", 'expected a "("', "note"),
+        (None, "f(1);", SURE, "error"),
+        (None, "f(1 /* ... */);", SURE, "note"),
+        (None, "index = 1;", 'a value of type "int" cannot be assigned to an entity of type "x"', "warning"),
+        ("a.cu", "f(tile);", UNKNOWN, "error"),
+        ("a.cu", "f(TILE);", 'identifier "TILE" is undefined', "note"),
+        ("a.cuh", "f(tile);", UNKNOWN, "note"),
+        ("a.cuh", "f(1);", SURE, "error"),
+        ("a.cu", "float x", 'expected a ";"', "error"),
+        ("a.cu", "// ...\nf(tile);", UNKNOWN, "note"),
+    ],
+)
+def test_an_error_is_what_no_hidden_line_could_settle(
+    path: str | None, text: str, message: str, severity: str
+) -> None:
+    """Unknown names and syntax are sure in a whole source file alone, types and counts anywhere."""
+    told = Diagnostic(kind="syntax", message=message, source=text.split("\n")[-1])
+    assert compiler_severity(CodeBlock("SKILL.md", 10, "cuda", path, text), told) == severity
+
+
+def test_a_header_that_is_not_shown_is_a_note() -> None:
+    """The author has it."""
+    told = Diagnostic(kind="missing_header", message="mine.h: No such file or directory")
+    for path in (None, "a.cu"):
+        assert compiler_severity(CodeBlock("SKILL.md", 10, "cuda", path, '#include "mine.h"'), told) == "note"
+
+
+@pytest.mark.parametrize(
+    ("lead", "code", "severity"),
+    [
+        ("Call it:", "oops", "error"),
+        ("This does not compile:", "oops", "note"),
+        ("❌ Never write:", "oops", "note"),
+        ("The old form:", "oops", "note"),
+        ("So:", "// WRONG: too few\noops", "note"),
+    ],
+)
+def test_code_that_is_shown_as_wrong_is_no_error(tmp_path: Path, lead: str, code: str, severity: str) -> None:
+    """The line above it, or a comment, says so."""
+    report = check_skill(make_skill(tmp_path, f"{lead}\n\n```cuda\n{code}\n```\n"), build=Compiler("oops"))
+    assert [f.severity for f in report.findings] == [severity]
+
+
+def test_torchs_own_extensions_are_no_error_where_they_are_meant(tmp_path: Path) -> None:
+    """A header that kernel-builder refuses is wrong in a skill about kernel-builder alone."""
+    code = "```cpp\n#include <torch/extension.h>\n```\n"
+    for root, words, severity in (
+        ("a", "Build with kernel-builder.", "error"),
+        ("b", "Load with `load_inline`; later use kernel-builder.", "warning"),
+        ("c", "Build an extension.", "warning"),
+    ):
+        (tmp_path / root).mkdir()
+        report = check_skill(make_skill(tmp_path / root, f"{words}\n\n{code}"), build=Compiler())
+        assert {f.severity for f in report.findings} == {severity}
+
+
+def test_a_project_that_is_not_shown_whole_is_not_built(tmp_path: Path) -> None:
+    """A document may show the build.toml and one of its sources."""
+    toml = (
+        '[general]\nname = "my-op"\nversion = 1\nedition = 5\nlicense = "MIT"\nbackends = ["cuda"]\n'
+        '[torch]\nsrc = ["torch-ext/b.cpp"]\n[kernel.a]\nbackend = "cuda"\ndepends = ["torch"]\n'
+        'src = ["a.cu"]\n'
+    )
+    body = f"```cuda a.cu\nint x;\n```\n```toml build.toml\n{toml}```\n"
+
+    def builder(project: Project, target: Target) -> BuildResult:
+        raise AssertionError("must not be built")
+
+    (found,) = check_skill(make_skill(tmp_path, body), build=builder).findings
+    assert found.severity == "warning"
+    assert "torch-ext/b.cpp" in found.message
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "severity"),
+    [
+        ("scripts/a.py", "x = = 1\n", "error"),
+        ("scripts/a.py", "def f[T](x: T): pass\n", "warning"),
+        ("scripts/a.py", "import {{ package }}\n", "warning"),
+        ("assets/a.json", "{'a': 1}", "error"),
+        ("assets/a.json", '// a comment\n{"a": 1}', "warning"),
+        ("assets/a.yaml", "a: [1\n", "error"),
+        ("assets/a.yaml", "a: {{ b }}: [\n", "warning"),
+        ("assets/build.toml", '[general]\nname = "<NAME>"\nbackends = ["cuda"]\n', "warning"),
+        ("assets/app.toml", "[general]\nlog_level = 'debug'\n", None),
+    ],
+)
+def test_files_and_templates(tmp_path: Path, name: str, text: str, severity: str | None) -> None:
+    """A file that nothing can parse is wrong; a template or newer Python may be right."""
+    found = check_skill(make_skill(tmp_path, "Body.\n", {name: text})).findings
+    assert [f.severity for f in found] == ([] if severity is None else [severity])
 
 
 # --- with compilers --------------------------------------------------------------------------
@@ -414,4 +526,5 @@ def test_vector_code_compiles_for_the_cpu(
         build=lambda p, t: build(p, t, sandbox=sandbox, toolchain=toolchain, cache=cache).result,
     )
     assert [f.line for f in report.findings] == [14]
-    assert report.code == {"cpp": CodeCounts(built=1, failed=1)}
+    assert [f.severity for f in report.findings] == ["note"]  # what may stand above it is not shown
+    assert report.code == {"cpp": CodeCounts(built=1, not_built=1)}

@@ -257,7 +257,7 @@ def test_the_token_estimate_is_bytes_over_3_6_rounded_up() -> None:
 
 
 def test_links_are_followed_inside_the_skill_only(tmp_path: Path) -> None:
-    """Dead, absolute and escaping links are errors with lines; web links, anchors and code are left alone."""
+    """A dead link is an error, whether meant from its file or from the root; web links and code are none."""
     body = "\n".join(
         [
             "[fine](references/a.md) [part](references/a.md#part) [folder](references) [web](https://x.y/z)",
@@ -265,30 +265,43 @@ def test_links_are_followed_inside_the_skill_only(tmp_path: Path) -> None:
             "[dead](references/b.md)",
             "[up](../other/SKILL.md)",
             "[root](/etc/passwd)",
+            "",
             "[ref]: references/c.md",
             "See `references/d.md`, not `references/*.md`.",
             "```md",
             "[in a fence](nowhere.md)",
             "```",
-            "[deep](references/deep/x.md)",
+            "[deep](references/deep/x.md) [holder](assets/tree) [sample](references/<name>.md)",
+            "",
+            "    [in indented code](nowhere.md)",
+            "<!-- [in a comment](nowhere.md) -->",
         ]
     )
     directory = make_skill(tmp_path, with_fields("name: my-skill", "description: d", body=body))
     (directory / "assets").mkdir()
     (directory / "assets" / "p 1.png").write_bytes(b"")
     (directory / "references" / "deep").mkdir(parents=True)
-    (directory / "references" / "a.md").write_text("[back](../SKILL.md) [dead](z.md)\n")
+    (directory / "assets" / "tree" / "leaf").mkdir(parents=True)
+    (directory / "assets" / "tree" / "leaf" / "x.txt").write_text("x")
+    (directory / ".hidden.md").write_text("x")
+    (directory / "references" / "a.md").write_text(
+        "[back](../SKILL.md) [from the root](references/a.md) [dead](z.md)\n\n"
+        "[x.md](x.md) [h](../.hidden.md)\n"
+    )
     (directory / "references" / "deep" / "x.md").write_text("x\n")
     found = [(f.file, f.line, f.severity, f.message.split("'")[1::2][:1]) for f in validate_skill(directory)]
     assert found == [
         ("SKILL.md", 8, "error", ["references/b.md"]),
-        ("SKILL.md", 9, "error", ["../other/SKILL.md"]),
-        ("SKILL.md", 10, "error", ["/etc/passwd"]),
-        ("SKILL.md", 11, "error", ["references/c.md"]),
-        ("SKILL.md", 12, "warning", []),
-        ("SKILL.md", 16, "warning", ["references/deep/x.md"]),
+        ("SKILL.md", 9, "warning", ["../other/SKILL.md"]),
+        ("SKILL.md", 10, "warning", ["/etc/passwd"]),
+        ("SKILL.md", 12, "error", ["references/c.md"]),
+        ("SKILL.md", 13, "warning", []),
+        ("SKILL.md", 17, "warning", ["references/deep/x.md"]),
         ("references/a.md", 1, "error", ["z.md"]),
+        ("references/a.md", 3, "warning", ["../.hidden.md"]),
+        ("references/a.md", 3, "error", ["x.md"]),
     ]
+    assert any("did you mean references/deep/x.md?" in str(f) for f in validate_skill(directory))
 
 
 # --- listing ---------------------------------------------------------------------------------
@@ -324,3 +337,11 @@ def test_our_own_skills_are_valid_without_a_warning() -> None:
     for entry in listed:
         assert entry.problem is None
         assert validate_skill(entry.directory) == []
+
+
+def test_fields_of_a_client_are_no_error(tmp_path: Path) -> None:
+    """Claude Code documents fields of its own; a field that nobody knows is an error."""
+    text = with_fields("name: my-skill", "description: d", "user-invocable: false", "argument-hint: x")
+    directory = make_skill(tmp_path, text)
+    assert messages(directory) == []
+    assert len(messages(directory, "warning")) == 2

@@ -128,6 +128,8 @@ def test_a_skill_is_written_refined_and_tested_for_real(
     assert "Write a whole project." in (skill / "SKILL.md").read_text()
     assert "x doubling" in out
     assert "inconclusive" in out  # three families are too few
+    assert "warning: the test did not show that it beats no skill" in out
+    assert err.count("teacher local/teacher writes: 0:") == 1  # the first reply was kept
     assert record.test_run is not None
     assert (Path(tmp_path / record.test_run) / "report.html").is_file()
     teachers = [body for body in seen if body["model"] == "teacher"]

@@ -109,13 +109,13 @@ def test_check_reports_code_facts_and_leaks(tmp_path: Path, skill: Path) -> None
 @pytest.mark.slow
 def test_check_compiles_what_a_skill_shows(tmp_path: Path, skill: Path) -> None:
     """With a sandbox: progress on stderr, counts and the failure in the record."""
-    body = "```cpp\nint f() { return 1; }\n```\n```cpp\nint g() { return nothing; }\n```\n"
+    body = "```cpp\nint f() { return 1; }\n```\n```cpp\nint f(int);\nint g() { return f(); }\n```\n"
     (skill / "SKILL.md").write_text(GOOD.replace("Body.\n", body))
     done = skills("check", skill, "--sandbox", "local", "--cache", tmp_path / "cache", "--json", cwd=tmp_path)
     report = json.loads(done.stdout)
     assert done.returncode == 3
     assert (report["code"]["cpp"]["built"], report["code"]["cpp"]["failed"]) == (1, 1)
-    assert report["findings"][0]["line"] == 9
+    assert report["findings"][0]["line"] == 10
     assert "my-skill: 2 of 2 pieces of code built" in done.stderr
 
 

@@ -14,7 +14,7 @@ from harness.models.meter import Spent
 from harness.skills.spec import read_skill, validate_skill
 from harness.teaching.generation import Generation, Job, Measured
 from harness.teaching.lineage import Lineage, LookLog, lineage_of
-from harness.teaching.record import GenerationRecord
+from harness.teaching.record import GenerationRecord, MeasuredLift
 from harness.teaching.refine import Evaluate
 from harness.teaching.splits import Split, Splits
 from harness.teaching.workshop import Evaluated
@@ -30,13 +30,14 @@ def splits() -> Splits:
 class Probe:
     """A test split that remembers what it was asked."""
 
-    def __init__(self, stopped: str | None = None) -> None:
+    def __init__(self, stopped: str | None = None, lifts: tuple[MeasuredLift, ...] = ()) -> None:
         self.runs: list[tuple[Arms, float]] = []
         self.stopped = stopped
+        self.lifts = lifts
 
     def __call__(self, arms: Arms, alpha: float, skill: LoadedSkill) -> Measured:
         self.runs.append((arms, alpha))
-        return Measured("runs/test", self.stopped)
+        return Measured("runs/test", self.stopped, self.lifts)
 
 
 class OnSplits(FakeGrading):
@@ -161,6 +162,37 @@ def test_where_nothing_is_better_nothing_is_written_or_looked_at(tmp_path: Path)
     assert record.written is None
     assert tested.runs == []
     assert not (tmp_path / "looks.jsonl").exists()
+
+
+def test_a_skill_that_did_not_beat_no_skill_says_so_in_record_and_metadata(tmp_path: Path) -> None:
+    """With the figures of both splits; the mark in its metadata is no student's to read."""
+    generation, job = make(tmp_path, FakeTeacher([given(skill_text("worth 1"))]), 0)
+    lift = MeasuredLift(model="m/s", without_skill=0.5, with_skill=0.4, decision="inconclusive")
+    record = carry_out(generation, job, Probe(lifts=(lift,)))
+    assert record.without_skill == 0.1
+    assert record.shortfalls == (
+        "on the selection split the best version did not beat no skill: correct 10% with it, 10% without",
+        "on the test split it did not beat no skill (m/s, inconclusive): correct 40% with it, 50% without",
+    )
+    text = (tmp_path / "skills" / "rows" / "SKILL.md").read_text()
+    assert "liftbench-not-better:" in text
+    assert "did not beat no skill: correct 10% with it, 10% without" in text
+    assert "not-better" not in read_skill(tmp_path / "skills" / "rows").documents["SKILL.md"]
+
+
+def test_a_skill_that_beat_no_skill_has_no_such_mark(tmp_path: Path) -> None:
+    """Ahead on selection: no mark; ahead on the test without a decision: that is said, and no more."""
+    generation, job = make(tmp_path, FakeTeacher([given(skill_text("worth 8"))]), 0)
+    ahead = {"without_skill": 0.5, "with_skill": 0.9}
+    lifts = (
+        MeasuredLift(model="m/a", decision="helps", **ahead),
+        MeasuredLift(model="m/b", decision="inconclusive", **ahead),
+    )
+    record = carry_out(generation, job, Probe(lifts=lifts))
+    assert record.shortfalls == (
+        "the test did not show that it beats no skill (m/b, inconclusive): correct 90% with it, 50% without",
+    )
+    assert "not-better" not in (tmp_path / "skills" / "rows" / "SKILL.md").read_text()
 
 
 def test_without_evaluation_a_skill_is_written_and_nothing_claimed(tmp_path: Path) -> None:
