@@ -22,6 +22,7 @@ from harness.errors import UsageError, did_you_mean, refuse_url
 from harness.expressions import evaluate
 from harness.kernelbench.checkout import is_pattern
 from harness.records import Project, ProjectFile, Skill, Task
+from harness.records.reasons import reason_of
 from harness.skills.spec import read_skill
 
 _PROJECT_LIMIT = 32 << 20
@@ -75,10 +76,12 @@ def load_task(directory: Path) -> LoadedTask:
         fields["operands"] = fields.pop("operand", [])
         fields["scalars"] = fields.pop("scalar", [])
         fields["workloads"] = fields.pop("workload", [])
+        for key in {"name", "level", "digest"} & fields.keys():
+            raise ValueError(f"{key}: is not written here: the folder gives it")
         task = Task(name=directory.name, level=directory.parent.name, digest=digest, **fields)
         _check_expressions(task)
     except (ValidationError, ValueError, TypeError) as error:
-        raise UsageError(f"{path}: {error}") from error
+        raise UsageError(f"{path}: {reason_of(error)}") from error
     return LoadedTask(task, directory)
 
 

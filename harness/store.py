@@ -19,6 +19,7 @@ from pydantic import ValidationError
 from harness.atomic import append_line, write_atomically
 from harness.errors import UsageError
 from harness.records import Grade, Project, Record, Reply, Request, RunRecord, TrialKey, TrialRecord
+from harness.records.reasons import reason_of
 
 _RUN = "run.json"
 _TRIALS = "trials.jsonl"
@@ -51,12 +52,15 @@ class RunStore:
                 f"{self.folder} is no run: {path.name} cannot be read ({error.strerror})"
             ) from None
         try:
-            version = json.loads(text).get("schema_version")
+            head = json.loads(text)
+            if not isinstance(head, dict):
+                raise ValueError("it holds no JSON object")
+            version = head.get("schema_version")
             if version != 1:
                 raise UsageError(f"{path} has schema version {version}; this liftbench reads version 1")
             return RunRecord.model_validate_json(text)
-        except (ValidationError, ValueError, AttributeError) as error:
-            raise UsageError(f"{path} is damaged: {error}") from None
+        except ValueError as error:
+            raise UsageError(f"{path} is damaged: {reason_of(error)}") from None
 
     def writer(self) -> AbstractContextManager[None]:
         """Be the one writer. Raises UsageError when another process is."""

@@ -36,11 +36,12 @@ def model_specs(names: list[str], base_url: str | None) -> tuple[ModelSpec, ...]
     from harness.errors import UsageError
     from harness.models import PROVIDERS
     from harness.records import ModelSpec
+    from harness.records.reasons import reason_of
 
     try:
         specs = [ModelSpec(name=name) for name in names]
     except ValidationError as error:
-        raise UsageError(str(error.errors()[0]["msg"])) from None
+        raise UsageError(reason_of(error)) from None
     if len(set(names)) != len(names):
         raise UsageError("a model is named twice")
     if base_url is None:

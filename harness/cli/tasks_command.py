@@ -62,20 +62,18 @@ def list_tasks(
         Console().print(_workloads_table(tasks))
         return
     table = Table(box=None, pad_edge=False, header_style="dim", expand=True)
-    for name in ("task", "family"):
-        table.add_column(name, no_wrap=True)
-    for name in ("sizes", "timed", "largest cpu", "cuda"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("title", no_wrap=True, overflow="ellipsis", ratio=1, min_width=8)
+    table.add_column("task", no_wrap=True, min_width=max((len(task.id) for task in tasks), default=0))
+    for name, width in (("sizes", 5), ("timed", 5), ("largest cpu", 11), ("cuda", 8)):
+        table.add_column(name, justify="right", no_wrap=True, min_width=width)
+    table.add_column("family: title", no_wrap=True, overflow="ellipsis", ratio=1, min_width=12)
     for task in tasks:
         table.add_row(
             task.id,
-            task.family,
             str(len(task.workloads)),
             str(sum(w.timed for w in task.workloads)),
             _largest(task, "cpu"),
             _largest(task, "cuda"),
-            task.title,
+            f"{task.family}: {task.title}",
         )
     Console().print(table)
     print(f"{len(tasks)} tasks in {len({task.family for task in tasks})} families")

@@ -18,6 +18,7 @@ from harness.atomic import write_atomically
 from harness.errors import UsageError
 from harness.gpu_check.item import Fact, Item
 from harness.records import Record
+from harness.records.reasons import reason_of
 
 Status = Literal["passed", "failed", "not_here"]
 _WORDS: dict[Status, str] = {"passed": "passed", "failed": "FAILED", "not_here": "not on this machine"}
@@ -80,12 +81,8 @@ class Ledger:
         try:
             found = Contents.model_validate_json(path.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, ValidationError) as error:
-            reason = str(error)
-            if isinstance(error, ValidationError):
-                first = error.errors()[0]
-                reason = f"{'.'.join(map(str, first['loc']))} {first['msg']}".strip()
             raise UsageError(
-                f"{path} cannot be gone on with: {reason}; move it away to begin anew"
+                f"{path} cannot be gone on with: {reason_of(error)}; move it away to begin anew"
             ) from error
         return cls(path, found.model_copy(update={"software": {**found.software, **fresh.software}}))
 

@@ -25,6 +25,7 @@ from pydantic import ValidationError
 
 from harness.errors import UsageError
 from harness.records import Record, Usage
+from harness.records.reasons import reason_of
 
 PRICES_AS_OF: Final = "2026-10-24"
 PRICES_SOURCES: Final = (
@@ -98,9 +99,7 @@ def user_prices() -> dict[str, Price]:
         try:
             prices[name] = Price.model_validate(fields)
         except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"])
-            raise UsageError(f"{path}, section [{name!r}]: {where}: {first['msg']}") from error
+            raise UsageError(f"{path}, section [{name!r}]: {reason_of(error)}") from error
     return prices
 
 

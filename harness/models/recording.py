@@ -24,6 +24,7 @@ from harness.errors import UsageError
 from harness.models.prices import Price
 from harness.models.protocol import Model
 from harness.records import Message, Record, Reply, Request, Sampling, Tool
+from harness.records.reasons import reason_of
 
 MANIFEST: Final = "recording.json"
 RECORDING_SCHEMA_VERSION: Final = 1
@@ -226,7 +227,10 @@ def _read(path: Path, kind: type[_R]) -> _R:
     """One record from a file. Raises UsageError that names the file."""
     try:
         text = path.read_text(encoding="utf-8")
-        version = json.loads(text).get("schema_version", RECORDING_SCHEMA_VERSION)
+        head = json.loads(text)
+        if not isinstance(head, dict):
+            raise ValueError("it holds something else")
+        version = head.get("schema_version", RECORDING_SCHEMA_VERSION)
         if version != RECORDING_SCHEMA_VERSION:
             raise UsageError(
                 f"{path}: schema_version {version}; this liftbench reads {RECORDING_SCHEMA_VERSION}"
@@ -235,10 +239,8 @@ def _read(path: Path, kind: type[_R]) -> _R:
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise UsageError(f"{path}: {where + ': ' if where else ''}{first['msg']}") from error
-    except (ValueError, AttributeError) as error:
+        raise UsageError(f"{path}: {reason_of(error)}") from error
+    except ValueError as error:
         raise UsageError(f"{path} is no JSON object: {error}") from error
 
 

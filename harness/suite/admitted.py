@@ -17,6 +17,7 @@ from harness.atomic import write_atomically
 from harness.errors import UsageError
 from harness.records import Project, Record, Task
 from harness.records.admission import Admission, Rule, RuleName
+from harness.records.reasons import reason_of
 
 FILE_NAME = "ADMISSION.json"
 RULES: tuple[RuleName, ...] = get_args(RuleName)
@@ -46,7 +47,7 @@ class Admitted:
             return cls(path, Contents.model_validate_json(path.read_text(encoding="utf-8")))
         except (OSError, UnicodeDecodeError, ValidationError) as error:
             raise UsageError(
-                f"{path} is no record of admissions: {str(error).splitlines()[0]}; move it away"
+                f"{path} is no record of admissions: {reason_of(error)}; move it away"
             ) from error
 
     @property

@@ -20,6 +20,7 @@ from harness.errors import UsageError
 from harness.gpu_check.ledger import Contents, Entry
 from harness.judge.physics import BOARDS
 from harness.records import Grade, MachineFacts, Record
+from harness.records.reasons import reason_of
 
 
 class Result(Record):
@@ -113,9 +114,7 @@ def _read(path: Path) -> Results | Contents:
     try:
         return _FILE.validate_json(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, ValidationError) as error:
-        raise UsageError(
-            f"{path} is no file of results: {str(error).splitlines()[0]}; move it away"
-        ) from error
+        raise UsageError(f"{path} is no file of results: {reason_of(error)}; move it away") from error
 
 
 def read_results(folder: Path) -> list[Result]:

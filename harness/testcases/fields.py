@@ -15,6 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from harness.errors import UsageError
+from harness.records.reasons import reason_of
 from harness.testcases.records import COMMAND_WALL_S, Check, CheckKind
 
 
@@ -79,8 +80,7 @@ class Entry:
         try:
             return Check(kind=kind, text=text, path=path, wall_s=wall_s)
         except ValidationError as error:
-            message = error.errors()[0]["msg"].removeprefix("Value error, ")
-            raise self.fault(field, f"cannot be checked: {message}") from None
+            raise self.fault(field, f"cannot be checked: {reason_of(error)}") from None
 
     def number(self, field: str, default: float) -> float:
         """A number."""

@@ -14,6 +14,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from harness.errors import UsageError
+from harness.records.reasons import field_of, words_of
 from harness.testcases import evals_format, upskill_format
 from harness.testcases.fields import Entry, entries
 from harness.testcases.records import TestCase
@@ -67,8 +68,7 @@ def _read(found: list[Entry], case_of: Callable[[Entry, int], TestCase]) -> list
             cases.append(case_of(entry, number))
         except ValidationError as error:
             fault = error.errors()[0]
-            field = ".".join(map(str, fault["loc"]))
-            raise entry.fault(field, fault["msg"].removeprefix("Value error, ")) from None
+            raise entry.fault(field_of(fault), words_of(fault)) from None
     return cases
 
 

@@ -18,6 +18,7 @@ from harness import __version__
 from harness.atomic import append_line, write_atomically
 from harness.errors import UsageError
 from harness.records import digest_of
+from harness.records.reasons import reason_of
 from harness.store import sole_writer
 from harness.testcases.records import AnswerKey, CaseAnswer, CasesConfig, CasesRun
 
@@ -53,7 +54,7 @@ class CasesStore:
         try:
             return CasesRun.model_validate_json(path.read_text())
         except (OSError, ValidationError) as error:
-            raise UsageError(f"{path} is missing or damaged: {error}") from None
+            raise UsageError(f"{path} is missing or damaged: {reason_of(error)}") from None
 
     def writer(self) -> AbstractContextManager[None]:
         """Be the one writer. Raises UsageError when another process is."""

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ValidationError
 from harness.builder.config import schema
 from harness.builder.config.lines import Path
 from harness.builder.config.schema import BuildToml
+from harness.records.reasons import words_of
 
 _CONSIDERED: Final = 50  # a hostile file has a hundred thousand faults
 _COMPARED: Final = 60  # longer words are not compared: difflib is quadratic
@@ -121,11 +122,11 @@ def _fault(error: Any, fields: dict[str, Any]) -> Fault:
         case "literal_error":
             return Fault(path, _choice("stable-abi" if "stable-abi" in path else key, value))
         case "value_error":
-            return Fault(path, f"`{key[:80]}`: {error['msg'].removeprefix('Value error, ')}"[:300])
+            return Fault(path, f"`{key[:80]}`: {words_of(error)}"[:300])
         case "string_type" | "int_type" | "tuple_type" | "dict_type" | "model_type" | "model_attributes_type":
             return Fault(path, _wrong_type(kind, path, key, value))
         case _:
-            return Fault(path, f"`{key[:80]}`: {error['msg']}"[:300])
+            return Fault(path, f"`{key[:80]}` {words_of(error)}"[:300])
 
 
 def _choice(key: str, value: Any) -> str:

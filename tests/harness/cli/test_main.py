@@ -122,9 +122,10 @@ def test_a_base_url_never_gets_another_providers_key(tmp_path: Path) -> None:
 
 
 def test_tasks_are_listed_and_shown() -> None:
-    """`tasks list` names them all; `tasks show` prints what the student reads."""
-    listed = liftbench("tasks", "list")
-    assert all(t.task.id in listed.stdout for t in all_tasks())
+    """`tasks list` names them all, ids and figures whole; `tasks show` prints what the student reads."""
+    listed = liftbench("tasks", "list", COLUMNS="80").stdout
+    assert all(f"{t.task.id} " in listed for t in all_tasks())
+    assert all("…" not in line[:66] for line in listed.splitlines())
     shown = liftbench("tasks", "show", "l1/rms_norm", "--target", "cpu")
     assert shown.stdout.startswith("# Task: RMS norm")
 

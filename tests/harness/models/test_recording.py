@@ -154,12 +154,12 @@ def test_a_tampered_prompt_is_refused(folder: Path, ask: Ask, what: str) -> None
     [
         ("replies/l1__add/without_skill/0.json", "{", "no JSON object"),
         ("replies/l1__add/without_skill/0.json", "[]", "no JSON object"),
-        ("replies/l1__add/without_skill/0.json", '{"prompt": []}', "prompt_digest: Field required"),
+        ("replies/l1__add/without_skill/0.json", '{"prompt": []}', "prompt_digest: is missing"),
         ("replies/l1__add/without_skill/zero.json", "{}", r"expected <repeat>\["),
         ("replies/l1__add/without_skill/0-step0.json", "{}", r"expected <repeat>\["),
         ("replies/l1__add/without_skill/0-step1-turn1.json", "{}", r"expected <repeat>\["),
         ("recording.json", '{"schema_version": 9}', "schema_version 9; this liftbench reads 1"),
-        ("recording.json", '{"model_label": "a/b"}', "date: Field required"),
+        ("recording.json", '{"model_label": "a/b"}', "date: is missing"),
     ],
 )
 def test_a_damaged_recording_is_refused_by_file(folder: Path, name: str, text: str, why: str) -> None:

@@ -327,7 +327,7 @@ ADVICE = {
     "no license": ["Missing field license", 'line 1: [general] needs `license = "Apache-2.0"`'],
     "no version": ["line 1: [general] needs `version = 1`"],
     "no backends": ['line 1: [general] needs `backends = ["cuda"]`'],
-    "negative version": ["line 3: `version`: Input should be greater than or equal to 0"],
+    "negative version": ["line 3: `version` must be greater than or equal to 0, not -1"],
     "version as string": ["line 3: `version` is an integer, without quotes"],
     "unknown backend": ["Unknown variant triton", "line 6: triton is no backend"],
     "edition as string": ["line 4: write `edition = 5` (an integer"],
