@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from harness.builder.toolchain import Toolchain
+from harness.locks import flock
 from harness.records import MachineFacts
 
 _NVIDIA_SMI_S = 10.0
@@ -77,6 +78,7 @@ class QuietLock:
     def __init__(self, directory: Path, device: str) -> None:
         """`device` names what is timed: a GPU's UUID, or `cpu`."""
         directory.mkdir(parents=True, exist_ok=True)
+        self._what = "the CPU" if device == "cpu" else f"device {device}"
         self._gate = directory / f"{device}.gate"
         self._lock = directory / f"{device}.lock"
 
@@ -97,8 +99,8 @@ class QuietLock:
         with self._lock.open("w") as lock:
             # Whoever waits for the lock holds the gate, so that a writer is not starved by readers.
             with self._gate.open("w") as gate:
-                fcntl.flock(gate, fcntl.LOCK_EX)
-                fcntl.flock(lock, kind)
+                flock(gate, fcntl.LOCK_EX, self._what, self._lock, self._gate)
+                flock(lock, kind, self._what, self._lock)
             yield
 
 

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from harness.atomic import append_line, write_atomically
 from harness.errors import UsageError
+from harness.locks import held_by
 from harness.records import Grade, Project, Record, Reply, Request, RunRecord, TrialKey, TrialRecord
 from harness.records.reasons import reason_of
 
@@ -164,7 +165,10 @@ def sole_writer(folder: Path) -> Iterator[None]:
         with lock.acquire(timeout=0):
             yield
     except Timeout:
-        raise UsageError(f"another liftbench is writing to {folder}") from None
+        who = held_by(folder / ".lock")
+        raise UsageError(
+            f"another liftbench is at work in {folder}: {who}. Wait until it has ended"
+        ) from None
 
 
 def find_run(root: Path, name: str) -> RunStore:

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # Lowest first. A module may import from its own group and from lower ones.
 LAYERS: list[set[str]] = [
-    {"outcome", "atomic", "fences", "report.clean", "student_t", "stats", "decision", "expressions"},
+    {"outcome", "atomic", "fences", "report.clean", "student_t", "stats", "decision", "expressions", "locks"},
     {"errors", "records"},
     {"sandboxes"},
     {"exits"},

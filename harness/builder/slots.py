@@ -16,10 +16,13 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Final
 
+from harness.locks import announced, flock
+
 COMPILER_BYTES: Final = 5 << 30
 """Of nvcc on a file with all of torch's headers: cudafe++ and cicc run at once, with peaks of 2.1 and
 2.7 GB (docs/building.md); g++ takes 1.4 GB."""
 _POLL_S: Final = 0.1
+_WHAT: Final = "a compiler slot of this machine"
 _MEMINFO: Final = Path("/proc/meminfo")
 _CGROUP: Final = Path("/sys/fs/cgroup")
 
@@ -60,18 +63,25 @@ class CompileSlots:
         self._directory.mkdir(parents=True, exist_ok=True)
         with ExitStack() as held:
             # One waits at a time, the others behind it: nobody is overtaken for ever.
+            slots = [self._slot(number) for number in range(max(1, self._cores()))]
             with (self._directory / "slots.gate").open("w") as gate:
-                fcntl.flock(gate, fcntl.LOCK_EX)
-                while not (count := self._take(max(1, most), held)):
-                    time.sleep(_POLL_S)
+                flock(gate, fcntl.LOCK_EX, _WHAT, *slots)
+                count = self._take(max(1, most), held)
+                if not count:
+                    with announced(_WHAT, *slots):
+                        while not (count := self._take(max(1, most), held)):
+                            time.sleep(_POLL_S)
             yield count
+
+    def _slot(self, number: int) -> Path:
+        return self._directory / f"slot-{number}"
 
     def _take(self, most: int, held: ExitStack) -> int:
         """Take what may be taken now. Whoever holds the gate is alone here."""
         free: list[TextIOWrapper] = []
         cores = max(1, self._cores())
         for number in range(cores):
-            file = (self._directory / f"slot-{number}").open("w")
+            file = self._slot(number).open("w")
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

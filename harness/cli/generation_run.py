@@ -14,8 +14,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from filelock import FileLock, Timeout
-
 from harness.arms import Arms
 from harness.builder.build import build
 from harness.catalogue import LoadedSkill
@@ -31,7 +29,6 @@ from harness.cli.generation_grounds import (
 from harness.cli.progress import waiting
 from harness.cli.reporting import report_run
 from harness.cli.setup import cache_folder
-from harness.errors import UsageError
 from harness.evaluation import Study, make_study
 from harness.exclusions import excluded_tasks
 from harness.outcome import Verdict
@@ -49,7 +46,7 @@ from harness.report.write import write_reports
 from harness.skills.check import check_skill
 from harness.skills.findings import SkillFinding
 from harness.skills.spec import read_skill, slug
-from harness.store import RunStore
+from harness.store import RunStore, sole_writer
 from harness.teaching.brief import TRACE_TOKENS, Order
 from harness.teaching.generation import Generation, Job, Measured
 from harness.teaching.lineage import Lineage, LookLog, lineage_of, looks_file
@@ -77,11 +74,8 @@ def carry_out_generation(grounds: Grounds, bench: Bench) -> GenerationRecord:
     folder = grounds.runs / f"generate-{slug(grounds.description)[:40]}-{generation_digest(grounds)[:8]}"
     out = output_folder(grounds, folder)
     folder.mkdir(parents=True, exist_ok=True)
-    try:
-        with FileLock(folder / ".lock").acquire(timeout=0):
-            return _carry_out(grounds, bench, lineage, splits, folder, out)
-    except Timeout:
-        raise UsageError(f"another liftbench is at work in {folder}: wait until it has ended") from None
+    with sole_writer(folder):
+        return _carry_out(grounds, bench, lineage, splits, folder, out)
 
 
 def _carry_out(

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from filelock import FileLock
 from pydantic import ValidationError
 
 from harness.atomic import append_line
 from harness.errors import UsageError
+from harness.locks import locked
 from harness.records import Record, digest_of
 from harness.skills import frontmatter
 from harness.skills.spec import FILE
@@ -106,7 +106,7 @@ class LookLog:
     def add(self, look: Look) -> None:
         """Note a look before it is made; one that is gone on with is noted once."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(f"{self._path}.lock"):
+        with locked(Path(f"{self._path}.lock"), "the log of looks"):
             noted = {(known.lineage, known.run, known.number) for known in self._all()}
             if (look.lineage, look.run, look.number) not in noted:
                 append_line(self._path, look.model_dump_json())

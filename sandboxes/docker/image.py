@@ -28,9 +28,9 @@ from typing import Any, Final, Literal
 
 import docker
 import docker.errors
-from filelock import FileLock
 
 from harness.errors import SandboxError
+from harness.locks import locked
 from sandboxes.docker.engine import asking
 from sandboxes.docker.reaper import DEADLINE_LABEL, MARK_LABEL, OWNER_LABEL
 from sandboxes.owners import Owner
@@ -106,7 +106,7 @@ class Image:
         """The directory with the files that its description lists; made once. Raises SandboxError."""
         place = cache / "images" / self.id.removeprefix("sha256:")[:12]
         place.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(place.with_suffix(".lock")):
+        with locked(place.with_suffix(".lock"), f"the copy of files from image {self.reference}"):
             if not place.is_dir():
                 fresh = Path(tempfile.mkdtemp(prefix=".new-", dir=place.parent))
                 try:

@@ -15,16 +15,17 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from filelock import FileLock
 from pydantic import ValidationError
 
 from harness.atomic import directory_atomically
 from harness.builder.reuse.room import make_room, touch
 from harness.errors import UsageError
+from harness.locks import locked
 from harness.records import BuildResult
 
 ROOM_VARIABLE: Final = "LIFTBENCH_CACHE_GIB"
@@ -74,11 +75,11 @@ class BuildCache:
     def _path(self, key: str) -> Path:
         return self._root / key[:2] / key
 
-    def lock(self, key: str) -> FileLock:
+    def lock(self, key: str) -> AbstractContextManager[None]:
         """Held while `key` is built; whoever waits for it finds the entry afterwards."""
         path = self._path(key)
         path.parent.mkdir(parents=True, exist_ok=True)
-        return FileLock(path.with_suffix(".lock"))
+        return locked(path.with_suffix(".lock"), "the same build by another process")
 
     def load(self, key: str) -> Entry | None:
         """The entry, or None when there is none or its bytes are not those that were stored."""

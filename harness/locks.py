@@ -1,0 +1,170 @@
+"""Locks between processes. Whoever has to wait for one says for whom: pid and command.
+
+The kernel knows who holds a file lock, so nothing is written down and no note can be stale.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from io import TextIOWrapper
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from filelock import FileLock, Timeout
+
+from harness.report.clean import clean, shorten
+
+_logger = logging.getLogger(__name__)
+
+_SOON_S: Final = 1.0
+"""A shorter wait is not worth a word."""
+_AGAIN_S: Final = 60.0
+_UNSEEN: Final = 5
+"""Looks in a row without a holder before that is told: the lock may be changing hands."""
+_COMMAND_CHARS: Final = 80
+_SHOWN: Final = 3
+
+_telling = threading.Lock()
+_told: set[str] = set()
+"""What a thread of this process already says that it waits for."""
+
+
+class Holder(NamedTuple):
+    """A process that holds a lock."""
+
+    pid: int
+    command: str
+
+    def __str__(self) -> str:
+        return f"pid {self.pid} ({self.command})"
+
+
+def holders(*paths: Path) -> tuple[Holder, ...]:
+    """Who holds any of these locks, this process included; empty where the kernel does not say."""
+    found: set[int] = set()
+    with suppress(OSError):  # no /proc/locks (gVisor)
+        table = Path("/proc/locks").read_text()
+        for path in paths:
+            with suppress(FileNotFoundError):
+                found |= _pids(table, path.stat())
+    return tuple(Holder(pid, _command(pid)) for pid in sorted(found))
+
+
+def held_by(path: Path) -> str:
+    """Such as `pid 12 (liftbench eval my-skill)`, for a message."""
+    return _said(holders(path))
+
+
+@contextmanager
+def locked(path: Path, what: str) -> Iterator[None]:
+    """Hold the lock file `path`; `what` it guards is named where that takes a wait."""
+    lock = FileLock(path)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        with announced(what, path):
+            lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def flock(file: TextIOWrapper, kind: int, what: str, *paths: Path) -> None:
+    """fcntl.flock, which tells of a wait for the holders of `paths`."""
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        with announced(what, *paths):
+            fcntl.flock(file, kind)
+
+
+@contextmanager
+def announced(what: str, *paths: Path) -> Iterator[None]:
+    """Around a wait for the holders of `paths`: says for whom, every minute, and when it is over.
+
+    Waits for this very process are not told: its threads take turns.
+    """
+    over = threading.Event()
+    teller = threading.Thread(target=_tell, args=(what, paths, over), daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        over.set()
+        teller.join()
+
+
+def _tell(what: str, paths: tuple[Path, ...], over: threading.Event) -> None:
+    start = time.monotonic()
+    mine, unseen = False, 0
+    while not over.wait(_AGAIN_S if mine else _SOON_S):
+        found, waited = holders(*paths), time.monotonic() - start
+        others = tuple(one for one in found if one.pid != os.getpid())
+        unseen = 0 if found else unseen + 1
+        if not others and unseen < _UNSEEN:
+            continue
+        with _telling:
+            if not mine and what in _told:
+                continue
+            _told.add(what)
+        since = f", for {waited:.0f} s now" if mine else ""
+        _logger.warning("waiting for %s%s: held by %s", what, since, _said(others))
+        mine = True
+    if mine:
+        _told.discard(what)
+        _logger.warning("waited %.0f s for %s; going on", time.monotonic() - start, what)
+
+
+def _said(found: tuple[Holder, ...]) -> str:
+    if not found:
+        return "a process that cannot be seen from here"
+    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    return ", ".join(map(str, found[:_SHOWN])) + more
+
+
+def _pids(table: str, file: os.stat_result) -> set[int]:
+    """The holders of a file by /proc/locks, such as `1: FLOCK  ADVISORY  WRITE 123 fe:00:16040025 0 EOF`."""
+    found = set()
+    for line in table.splitlines():
+        words = line.split()
+        if len(words) < 6 or words[1] != "FLOCK":  # `->`: one that waits
+            continue
+        pid, (device, _, inode) = int(words[4]), words[5].rpartition(":")
+        if int(inode) == file.st_ino and _same_file(pid, device, file):
+            found.add(pid)
+    return found
+
+
+def _same_file(pid: int, device: str, file: os.stat_result) -> bool:
+    """Whether it is that file and no other with its inode number: by the open files of its holder.
+
+    The table's device is not the one that stat gives on btrfs and overlayfs; it decides only where the
+    holder is another user's, or has ended and left the lock to a child.
+    """
+    try:
+        descriptors = list(Path(f"/proc/{pid}/fd").iterdir())
+    except OSError:
+        return device == f"{os.major(file.st_dev):02x}:{os.minor(file.st_dev):02x}"
+    for descriptor in descriptors:
+        with suppress(OSError):  # closed meanwhile
+            if os.path.samestat(descriptor.stat(), file):
+                return True
+    return False
+
+
+def _command(pid: int) -> str:
+    """Its command line without the interpreter and folders, cleaned and cut."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").rstrip("\0").split("\0")
+    except OSError:
+        return "ended; what it has started still holds it"
+    if len(words) > 1 and Path(words[0]).name.startswith("python") and not words[1].startswith("-"):
+        words = words[1:]
+    return shorten(clean(" ".join([Path(words[0]).name, *words[1:]])).replace("\n", " "), _COMMAND_CHARS)
