@@ -29,6 +29,7 @@ from harness.cli.generation_grounds import (
 from harness.cli.progress import waiting
 from harness.cli.reporting import report_run
 from harness.cli.setup import cache_folder
+from harness.errors import InfraError
 from harness.evaluation import Study, make_study
 from harness.exclusions import excluded_tasks
 from harness.outcome import Verdict
@@ -138,7 +139,7 @@ class Grading:
         store = open_study(study, self._way)
         _tell(f"{split} split: {', '.join(arms.named) or 'without skill'}")
         outcome = carry_out(study, store, self._way)
-        trials = tuple(store.load())
+        trials = _not_all_lost(store, split)
         return Evaluated(trials, outcome.stopped, _sources(store, trials))
 
     def test(self, arms: Arms, alpha: float, skill: LoadedSkill) -> Measured:
@@ -152,6 +153,7 @@ class Grading:
             outcome = carry_out(study, store, self._way)
         finally:
             summary = self._report(store)
+        _not_all_lost(store, "test")
         lifts = () if outcome.stopped is not None else tuple(tested_lifts(summary, self._grounds.metric))
         return Measured(str(store.folder), outcome.stopped, lifts)
 
@@ -202,6 +204,18 @@ def tested_lifts(
                 with_skill=levels[1],
                 decision=one.conclusion.decision,
             )
+
+
+def _not_all_lost(store: RunStore, split: Split) -> tuple[TrialRecord, ...]:
+    """The trials so far. Raises InfraError where all are lost: there is nothing to choose or teach by."""
+    trials = tuple(store.load())
+    if trials and all(trial.infra for trial in trials):
+        why = trials[-1].failures[-1].message
+        raise InfraError(
+            f"nothing is scored: all {len(trials)} trials of the {split} split are lost, the last to: {why}. "
+            f"The same command tries them again"
+        )
+    return trials
 
 
 def _sources(store: RunStore, trials: Sequence[TrialRecord]) -> dict[tuple[str, str], str]:

@@ -46,6 +46,7 @@ class _Server(BaseHTTPRequestHandler):
         else:
             text = "```toml build.toml\nbroken\n```\n"
         message = {"role": "assistant", "content": text}
+        refused = body["model"] == "refused"
         answer = {
             "id": "x",
             "object": "chat.completion",
@@ -54,8 +55,8 @@ class _Server(BaseHTTPRequestHandler):
             "choices": [{"index": 0, "finish_reason": "stop", "message": message}],
             "usage": {"prompt_tokens": 1000, "completion_tokens": 200, "total_tokens": 1200},
         }
-        data = json.dumps(answer).encode()
-        self.send_response(200)
+        data = json.dumps({"error": {"message": "no thanks"}} if refused else answer).encode()
+        self.send_response(400 if refused else 200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
@@ -200,6 +201,21 @@ def test_what_cannot_be_done_is_said_before_anything_is_asked(
     code, _, err = generate(tmp_path, "http://localhost:1/v1", *words)
     assert code == 2, err
     assert message in " ".join(err.split())
+
+
+def test_a_generation_of_which_all_trials_are_lost_fails(
+    tmp_path: Path, server: tuple[str, list[dict[str, Any]]]
+) -> None:
+    """No version is chosen by nothing: exit 1 after the first split, and no skill is written."""
+    url, seen = server
+    write_tasks(tmp_path, NAMES)
+    words = ["-m", "local/refused", "--base-url", url, "--refine", "1", "--runs", "1", "--metric", "compiles"]
+    code, out, err = generate(tmp_path, url, *words)
+    assert code == 1
+    assert "nothing is scored: all" in err and "no thanks. Read its reason" in err
+    assert "written" not in out
+    assert not (tmp_path / "skills").exists()
+    assert [body["model"] for body in seen].count("teacher") == 1
 
 
 def test_one_generation_is_worked_on_by_one_command(
