@@ -44,6 +44,7 @@ _VERDICTS: Final[dict[Verdict, str]] = {
 }
 _TELL_NO_MORE: Final = {
     # Figures would say how far a false claim may go.
+    Cause.INTERFERENCE: "What the process leaves behind, such as timers, slows down what runs after it.",
     Cause.CLOCK: "What the process says of its own times contradicts the judge's clock.",
     Cause.PHYSICS: "It is faster than any correct answer can be on this device.",
     Cause.DEVICE_FAULT: "The device was well before it ran and not after, twice.",

@@ -78,6 +78,7 @@ class Cause(StrEnum):
     DEVICE_FAULT = "device_fault"
     # cheats
     CLOCK = "clock"
+    INTERFERENCE = "interference"
     PHYSICS = "physics"
     # the machine cannot go further
     NO_CUDA_DEVICE = "no_cuda_device"
@@ -147,6 +148,8 @@ POLICY: dict[Cause, Policy] = {
     # A device that was well went wrong under the same project twice (health.py).
     Cause.DEVICE_FAULT: _student(Verdict.CRASHED),
     Cause.CLOCK: _student(Verdict.CHEATED),
+    # References are slower while its process stands frozen, by the kernel's work for it, in 3 of 3 processes.
+    Cause.INTERFERENCE: _student(Verdict.CHEATED),
     # Faster than the board can be, in 3 of 3 fresh processes (judge/physics.py).
     Cause.PHYSICS: _student(Verdict.CHEATED),
     Cause.NO_CUDA_DEVICE: _UNMEASURED,

@@ -58,7 +58,7 @@ class HostTelemetry:
 
     def sample(self) -> TelemetrySample:
         """Load, steal, waiting and frequency."""
-        loads = self._text("loadavg").split()
+        loads, stat = self._text("loadavg").split(), self._text("stat")
         runnable = loads[3].partition("/")[0] if len(loads) > 3 else ""
         return TelemetrySample(
             at_s=self._clock(),
@@ -66,8 +66,10 @@ class HostTelemetry:
             runnable=int(runnable) if runnable.isdecimal() else None,
             load_1m=float(loads[0]) if loads else None,
             cpu_mhz=self._cpu_mhz(),
-            steal_s=self._steal_s(),
+            steal_s=self._steal_s(stat),
             cpu_wait_s=self._cpu_wait_s(),
+            interrupts=_counter(stat, "intr"),
+            softirqs=_counter(stat, "softirq"),
         )
 
     def _text(self, name: str) -> str:
@@ -82,14 +84,20 @@ class HostTelemetry:
         values = [float(line.partition(":")[2]) for line in lines if line.startswith("cpu MHz")]
         return sum(values) / len(values) if values else None
 
-    def _steal_s(self) -> float | None:
-        fields = self._text("stat").partition("\n")[0].split()
+    def _steal_s(self, stat: str) -> float | None:
+        fields = stat.partition("\n")[0].split()
         return int(fields[8]) / self._ticks_per_s if len(fields) > 8 and fields[0] == "cpu" else None
 
     def _cpu_wait_s(self) -> float | None:
         first = self._text("pressure/cpu").partition("\n")[0]
         total = first.rpartition("total=")[2]
         return int(total) / 1e6 if first.startswith("some") and total.isdecimal() else None
+
+
+def _counter(stat: str, name: str) -> int | None:
+    """The first number of a line of /proc/stat: the total since boot."""
+    line = next((line for line in stat.splitlines() if line.startswith(f"{name} ")), "")
+    return int(line.split()[1]) if line else None
 
 
 class GpuTelemetry:

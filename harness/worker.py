@@ -2,13 +2,15 @@
 
 Owns: nothing that matters. Imports only the standard library and torch, nothing of ours. It holds no
 secret and reports no verdict: its figures are claims, which the judge compares with its own clock.
-Invariant: inputs are mapped only while a call runs, always at the same addresses.
+Invariant: inputs are mapped only while a call runs, always at the same addresses; memory that stays mapped is
+only written by the judge while this process is frozen.
 
 Started as: python -I -S worker.py CHANNEL_FD SITE_DIRECTORY...
 Messages (SEQPACKET): JSON from the judge; JSON or the single byte b"D" (done) from here.
   load  {kind: project|reference|null, ...}         -> {ok, operators} or {error, where}
-  plan  {set_bytes, sets, operands, scalars, device, transport} -> {ok}
-  call  {sets, rounds, size, mode} with an arena's descriptor
+  plan  {set_bytes, sets, operands, scalars, device, transport}, with a descriptor where the memory of all
+        sets stays mapped                           -> {ok}
+  call  {sets, rounds, size, mode}, with an arena's descriptor unless its memory stays mapped
                                                     -> b"D"; after `hide` {calls, total_ns, ns: [first
                                                        ones], aside_ns} once unmapped; or {raised: text}
   hide  {}                                          (only after b"D")
@@ -63,6 +65,9 @@ def _map(address: int | None, size: int, protection: int, flags: int, descriptor
 
 class Pool:
     """A range of addresses that is empty but for the moments in which an arena is mapped there."""
+
+    resident = False
+    """The memory of all sets stays mapped."""
 
     def __init__(self, plan: dict[str, Any]) -> None:
         self.size = plan["set_bytes"] * plan["sets"]
@@ -193,7 +198,8 @@ def _receive(channel: socket.socket) -> tuple[dict[str, Any] | None, int]:
 
 
 def _call(channel: socket.socket, contender: Contender, pool: Pool, message: dict[str, Any], fd: int) -> None:
-    pool.show(fd, message)
+    if not pool.resident:
+        pool.show(fd, message)
     try:
         answer = pool.measure(contender, message)
     except Exception:  # noqa: BLE001 - whatever a student's op raises is what we report
@@ -204,7 +210,8 @@ def _call(channel: socket.socket, contender: Contender, pool: Pool, message: dic
         channel.send(b"D")
         # Frozen here, waiting: unmapping takes a millisecond, in which no thread can be stopped.
         channel.recv(_MESSAGE_BYTES)
-    pool.hide()
+    if not pool.resident:
+        pool.hide()
     if fd >= 0:
         os.close(fd)
     if answer is not None:
@@ -302,6 +309,10 @@ def main() -> None:
             if pool is not None:
                 pool.release()
             pool = _pool(message)
+            if descriptor >= 0:
+                pool.show(descriptor, {"size": message["set_bytes"] * message["sets"]})
+                pool.resident = True
+                os.close(descriptor)
             _send(channel, {"ok": True})
         elif message["op"] == "flags":
             _send(channel, {"flags": _flags()})

@@ -85,6 +85,9 @@ class _DeviceClock:
 class DevicePool:
     """What worker.Pool is for host memory: the sets of a plan, at addresses that stay."""
 
+    resident = False
+    """What a frozen process has started on a device goes on: its memory is mapped for each reveal."""
+
     def __init__(self, plan: dict[str, Any], driver: Any) -> None:
         """`driver`: the module worker_driver. RuntimeError when NVIDIA's refuses, OSError without one."""
         self._plan = plan

@@ -1,10 +1,8 @@
 """What lies in shared memory: one arena holds K sets of a problem's operands.
 
-Owns: the layout, poison, guard bands, and the check of what a worker left behind.
-Does not own: the memory (memory.py), when it is handed over (contender.py).
-Invariant: an arena is filled before a worker can map it, handed over once, and never reused, so
-nothing of a later call's inputs can be seen early. The judge's private copy, not the shared memory,
-is what truth is computed from.
+An arena is filled before a worker can map it, or, in memory that stays mapped, while the worker is frozen: so
+nothing of a later call's inputs can be seen early. The judge's private copy, not the shared memory, is what
+truth is computed from.
 
 Layout of a set: guard | operand | guard | operand | ... | guard, operands aligned to 256 bytes plus
 one page, sets aligned to pages.
@@ -18,7 +16,7 @@ from dataclasses import dataclass
 
 import torch
 
-from harness.judge.memory import Handle, HostMemory
+from harness.judge.memory import Handle, HostMemory, Memory
 from harness.judge.problem import Problem, Tensors
 from harness.judge.transport import Transport
 from harness.judge.values import changes
@@ -149,18 +147,29 @@ class Arena:
     """One allocation with K filled sets."""
 
     def __init__(
-        self, layout: Layout, sets: Sequence[Tensors], poison: int, transport: Transport | None = None
+        self,
+        layout: Layout,
+        sets: Sequence[Tensors],
+        poison: int,
+        transport: Transport | None = None,
+        resident: Memory | None = None,
     ) -> None:
         """`sets`: inputs of each set; `poison`: the byte (0xFF is NaN, or 0x00) that fills outputs.
 
-        Host memory where no transport is named. Raises DeviceError or OSError when there is no memory.
+        `resident`: memory that stays mapped in the worker, which must be frozen now; without it the arena
+        allocates its own, host memory where no transport is named. Raises DeviceError or OSError when there
+        is no memory.
         """
         self.layout = layout
         self._inputs = list(sets)
         self._poison = poison
         self.size = layout.set_bytes * len(sets)
-        self._memory = HostMemory(self.size) if transport is None else transport.allocate(self.size)
-        self._bytes = self._memory.data
+        self.resident = resident is not None
+        if resident is not None:
+            self._memory = resident
+        else:
+            self._memory = HostMemory(self.size) if transport is None else transport.allocate(self.size)
+        self._bytes = self._memory.data[: self.size]
         self._fill()
 
     def _fill(self) -> None:
@@ -180,12 +189,12 @@ class Arena:
         return self._bytes[start : start + slot.size]
 
     def handle(self) -> Handle:
-        """For the worker."""
-        return self._memory.handle()
+        """For the worker; empty where it has the memory mapped already."""
+        return Handle() if self.resident else self._memory.handle()
 
     def snapshot(self) -> torch.Tensor:
         """A private copy of everything, as bytes: afterwards the worker can change nothing."""
-        return self._memory.take()
+        return self._bytes.clone() if self.resident else self._memory.take()
 
     def results(self, snapshot: torch.Tensor) -> list[SetResult]:
         """What each set holds, from a snapshot."""
@@ -219,6 +228,7 @@ class Arena:
         return bool((changed & ~inputs[str(slot.operand.mask)].reshape(-1)).any())
 
     def close(self) -> None:
-        """Release the memory."""
+        """Release the memory, unless it is resident."""
         del self._bytes
-        self._memory.close()
+        if not self.resident:
+            self._memory.close()

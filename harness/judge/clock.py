@@ -1,9 +1,7 @@
 """The outside clock: what one contender takes, as the judge sees it and as the worker claims it.
 
-Owns: lanes, the null project's constant, uncertainty, and the rule that turns two figures into one.
-Does not own: the order of contenders and the ratio (timing.py).
-Invariant: outside figures are total time / calls, never a median over calls; a claim is used only down to
-a little below what single reveals took; both sides of a ratio are by the same clock.
+Outside figures are total time / calls, never a median over calls. A claim can lower a score by at most u, and
+both sides of a ratio are by the same clock.
 """
 
 from __future__ import annotations
@@ -18,21 +16,16 @@ from typing import Literal
 from harness.judge.claims import CallTimes
 from harness.records import ContenderTiming, Lane, Spread
 
-RELATIVE_UNCERTAINTY = 0.10
 MINIMUM_UNCERTAINTY_US = 2.0
 """Of one reveal, however many calls it holds."""
-MOST_DOUBT = 0.25
-"""Of a lane's lower quartile: where its doubt is larger, claims are not used."""
+MOST_DOUBT = 0.05
+"""Of the outside figure: where u is larger, claims are not used (DESIGN.md, the outside clock)."""
 LEAST_SHARE = 0.5
-"""Of a raw outside figure that is scored at least. A student can replace the worker's loop by a cheaper one:
-what is taken off for the null project is then more than its own cost (measured on a noisy host: x100, with
-an interval up to x87,000). Batches are so large that this binds no honest project (bench.py)."""
+"""Of a raw outside figure that is scored at least: where a reveal's constant is most of a batch, what is
+taken off for it could otherwise be more than all of a hostile worker's own cost."""
 MISMATCH = "clock_mismatch"
-MOST_EXCESS = 0.5
-"""Of the score: what single reveals may cost a student more than batches, beyond what they cost the reference
-more [own, not calibrated on a GPU]."""
-LATENCY_FACTOR = 10.0
-"""A workload shorter than this many L is scored in the batch lane."""
+UNUSED = "outside_clock"
+CHEAPER_IN_BATCHES = "cheaper_in_batches"
 
 LaneName = Literal["call", "batch"]
 ClockName = Literal["inside", "outside"]
@@ -140,7 +133,7 @@ class Constant:
     rise_us: float = 0.0
     """Lower quartile less the 5th percentile, of one reveal: what an honest quartile is too high by."""
     per_set_us: float = 0.0
-    """What each further input set adds (its pages are mapped); part of neither of the others."""
+    """What each further input set adds to the worker's loop; part of neither of the others."""
 
     def of(self, reveal: Reveal) -> float:
         """Microseconds of one reveal."""
@@ -182,36 +175,33 @@ def spread(values: Sequence[float]) -> Spread:
 def lane(name: LaneName, samples: Samples, constant: Constant, *, trusted: bool) -> Lane:
     """Both figures of one lane, and whether the claim may be used.
 
+    u = max(3 sigma, a, 2 us a reveal), where `a` is the whole constant: a worker that avoids all of it
+    answers sooner by at most that. A claim counts down to outside - (u - a), so that both together gain at
+    most u.
+
     `trusted`: the worker runs only our code, so its own figure stands, and the copy of a reference's result
     into the judge's buffer is taken out of the outside figure.
     """
-    constant_us = samples.mean_constant_us(constant)
+    avoidable = samples.mean_constant_us(constant)
     aside = samples.mean_aside_us if trusted else 0.0
-    outside = max(samples.mean_outside_us - aside - constant_us, 1e-3)
+    outside = max(samples.mean_outside_us - aside - avoidable, 1e-3)
     net = [(one.outside_us - constant.of(one)) / one.sets for one in samples.reveals]
     own = statistics.stdev(net) / math.sqrt(len(net)) if len(net) > 1 else outside
     per_reveal = len(samples.reveals) / samples.calls
     sigma = math.hypot(own, constant.spread_us * per_reveal)
-    minimum = MINIMUM_UNCERTAINTY_US * per_reveal
-    uncertainty = max(RELATIVE_UNCERTAINTY * outside, 3 * sigma, minimum)
-    # No call is answered before its work is done, so a claim below what single reveals took is false. A noisy
-    # host stretches some reveals many times over, and with them the mean; the quartile stays.
-    quartile = max(spread(net).q1_us - aside, 0.0)
-    doubt = max(RELATIVE_UNCERTAINTY * quartile, constant.rise_us * per_reveal + minimum)
+    uncertainty = max(3 * sigma, avoidable, MINIMUM_UNCERTAINTY_US * per_reveal)
     claim = samples.mean_claim_us
-    raw = spread([one.outside_us / one.sets for one in samples.reveals]).q1_us
-    lowest = max(quartile - doubt, LEAST_SHARE * raw)
-    near = claim is not None and lowest <= claim <= outside + uncertainty
-    fine = doubt <= MOST_DOUBT * quartile
+    near = claim is not None and abs(claim - outside) <= uncertainty
+    fine = uncertainty <= MOST_DOUBT * outside
     return Lane(
         name=name,
         calls=samples.calls,
         inside=_claims(samples, outside if claim is None else claim),
         outside_us=outside,
-        constant_us=constant_us,
+        constant_us=avoidable,
         uncertainty_us=uncertainty,
         claimed=claim is not None,
-        lowest_us=lowest if fine else None,
+        lowest_us=outside - (uncertainty - avoidable) if fine else None,
         matched=claim is not None and ((near and fine) or trusted),
     )
 
@@ -228,40 +218,40 @@ def contender_timing(
     *,
     trusted: bool,
     clock: ReferenceClock = "inside",
-    null_latency_us: float | None = None,
 ) -> ContenderTiming:
-    """The scored figure of one contender.
+    """The scored figure of one contender: that of its batches.
 
-    `null_latency_us`: L of the null project, which decides the lane: a student could stretch its own to be
-    scored in batches. Without it the contender's own decides. `clock`: which one a reference is scored by.
+    `clock`: which one a reference is scored by.
     """
     lanes = {n: lane(n, samples[n], constants[n], trusted=trusted) for n in samples}
-    latency = samples["call"].mean_latency_us
-    limited = lanes["call"].outside_us < LATENCY_FACTOR * (null_latency_us or latency)
-    chosen: LaneName = "batch" if limited else "call"
-    scored = lanes[chosen]
+    scored = lanes["batch"]
     flags = []
     if any(_mismatch(one, trusted) for one in lanes.values()):
         flags.append(MISMATCH)
     elif not scored.matched:
-        flags.append("outside_clock")
-    if limited:
-        flags.append("clock-limited")
+        flags.append(UNUSED)
     if trusted:
         figures = {"inside": scored.inside.mean_us, "outside": scored.outside_us}
         score = min(figures.values()) if clock == "best" else figures[clock]
     else:
-        least = LEAST_SHARE * samples[chosen].mean_outside_us
-        outside = max(scored.inside.mean_us, scored.outside_us, least)
-        score = scored.inside.mean_us if scored.matched else outside
+        score = _student_us(scored, LEAST_SHARE * samples["batch"].mean_outside_us)
     return ContenderTiming(
         name=name,
         lanes=tuple(lanes.values()),
-        lane=chosen,
+        lane="batch",
         score_us=max(score, 1e-3),
-        latency_us=latency,
+        latency_us=samples["call"].mean_latency_us,
         flags=tuple(flags),
     )
+
+
+def _student_us(scored: Lane, least_us: float) -> float:
+    """The score of a student's batches: the claim where it counts, else the outside figure or, where the two
+    contradict each other, the larger."""
+    if scored.matched and scored.lowest_us is not None:
+        return max(scored.inside.mean_us, scored.lowest_us)
+    outside = max(scored.outside_us, least_us)
+    return max(scored.inside.mean_us, outside) if _mismatch(scored, trusted=False) else outside
 
 
 def _mismatch(one: Lane, trusted: bool) -> bool:
@@ -311,15 +301,17 @@ def block_means(
     return means
 
 
-def cheaper_in_batches(student: ContenderTiming, reference: ContenderTiming) -> bool:
-    """Whether single reveals cost a student that is scored in batches much more than they cost the reference.
+def single_score_us(student: ContenderTiming, reference: ContenderTiming) -> float | None:
+    """What a student is scored by whose single reveals cost more than its batches, by more than u and by more
+    than the reference's do; None where they do not.
 
     Work of many sets can be fused: a recurrence of 4,096 steps took 9.5 us a set alone and 2.4 us with
-    four of them side by side. Singles are no score, since u is large beside them; a flag they can be.
+    four of them side by side.
     """
-    if student.lane != "batch":
-        return False
-    ours, theirs = ({one.name: one.outside_us for one in each.lanes} for each in (student, reference))
-    extra, usual = ours["call"] - ours["batch"], max(theirs["call"] - theirs["batch"], 0.0)
-    doubt = next(one.uncertainty_us for one in student.lanes if one.name == "call")
-    return extra - usual > max(doubt, MOST_EXCESS * student.score_us)
+    ours, theirs = ({one.name: one for one in each.lanes} for each in (student, reference))
+    single, doubt = ours["call"].outside_us, ours["call"].uncertainty_us
+    usual = max(theirs["call"].outside_us - theirs["batch"].outside_us, 0.0)
+    if single - ours["batch"].outside_us <= doubt + usual:
+        return None
+    lowered = single - usual - doubt
+    return lowered if lowered > student.score_us else None

@@ -24,6 +24,7 @@ from harness.judge.arena import Arena, Layout
 from harness.judge.claims import CallTimes, Mode, call_times
 from harness.judge.endings import exit_finding
 from harness.judge.global_flags import changed, claimed
+from harness.judge.memory import Memory
 from harness.judge.transport import HostTransport, Transport
 from harness.judge.worker_job import Source, WorkerPlace, worker_job
 from harness.outcome import Cause
@@ -91,6 +92,8 @@ class Contender:
         self._call_s = max(call_s, _JIT_CALL_S) if source.jit else call_s
         self.operators: int | None = None
         """How many operators are in the project's namespace, as the worker says; None before load()."""
+        self.memory: Memory | None = None
+        """What stays mapped in the worker since the last plan; None where each reveal maps its own."""
         self._flags: dict[str, str] = {}
         self._process: Process = sandbox.start(worker_job(source, place, wall_s))
 
@@ -225,8 +228,12 @@ class Contender:
         answer = self._receive_json(_within(self._call_s), "after a call", "flags", dict)
         return changed(self._flags, claimed(answer["flags"]))
 
-    def plan(self, layout: Layout, sets: int, scalars: dict[str, Any]) -> None:
-        """Announce a problem: addresses are fixed from here on. Raises Failed."""
+    def plan(self, layout: Layout, sets: int, scalars: dict[str, Any], memory: Memory | None = None) -> None:
+        """Announce a problem: addresses are fixed from here on. Raises Failed.
+
+        `memory`: stays mapped in the worker, for all sets; without it each reveal maps its arena.
+        """
+        self.memory = memory
         self._send(
             {
                 "op": "plan",
@@ -236,7 +243,8 @@ class Contender:
                 "scalars": scalars,
                 "device": self.transport.device.type,
                 "transport": self.transport.name,
-            }
+            },
+            None if memory is None else memory.handle().descriptor,
         )
         self._receive_json(_within(self._call_s), "while preparing", "ok", bool)
 
@@ -245,7 +253,8 @@ class Contender:
     ) -> tuple[torch.Tensor, CallTimes]:
         """Reveal an arena, have every set called, freeze the worker, and take the snapshot.
 
-        Returns (snapshot bytes, times). Raises Failed.
+        A worker in which the arena's memory stays mapped must be frozen when this is called; it is thawed
+        after t0. Returns (snapshot bytes, times). Raises Failed.
         """
         message = {"op": "call", "sets": sets, "size": arena.size, "rounds": rounds, "mode": mode}
         deadline = _within(self._call_s)
@@ -253,6 +262,8 @@ class Contender:
         start = time.perf_counter()
         handle = arena.handle()  # after t0: where only a copy reveals, this is it
         self._send({**message, **handle.fields}, handle.descriptor)
+        if arena.resident:
+            self._process.pause(False)
         data = self._receive(deadline, doing, spin=True)
         done = time.perf_counter()
         if data != b"D":

@@ -1,9 +1,8 @@
 """Who is measured, and which of them live at a time.
 
-Owns: the lives of contenders during a measurement: resident ones are loaded once and stand frozen between
-their turns; the others are started for a turn and killed after it. Does not own: what a turn does.
-Invariant: during a turn only that contender's threads run, and no other process of a student's lives
-unless it is frozen in host memory.
+Resident contenders are loaded once and stand frozen between their turns; the others are started for a turn
+and killed after it. During a turn only that contender's threads run, and no other process of a student's
+lives unless it is frozen in host memory.
 """
 
 from __future__ import annotations
@@ -26,14 +25,20 @@ Start = Callable[[], Contender]
 
 @dataclass(frozen=True)
 class Contenders:
-    """Student, references and the null project."""
+    """Student, references and the null project. Close it when done."""
 
     start: dict[str, Start]
     """How each is started: a worker that is not loaded yet. `student` first, `null` last."""
     resident: dict[str, Contender]
-    """Those of them that are loaded already and live through the whole measurement."""
+    """Those of them that are loaded already. The student may be dismissed and brought back."""
     notes: tuple[str, ...] = ()
     """Who cannot take part, and why."""
+
+    def dismiss(self) -> None:
+        """End the student's process, where one is resident."""
+        student = self.resident.pop(STUDENT, None)
+        if student is not None:
+            student.close()
 
 
 def not_compiled(error: HarnessBug) -> str:
@@ -46,8 +51,8 @@ class Lineup:
 
     def __init__(self, bench: Bench, contenders: Contenders) -> None:
         self._bench = bench
-        self._start = dict(contenders.start)
-        self._resident = dict(contenders.resident)
+        self._start = contenders.start
+        self._resident = contenders.resident
         self.notes = list(contenders.notes)
         """Who could not take part, and why."""
         self.pace_us: dict[str, float] = {}
@@ -58,11 +63,11 @@ class Lineup:
         """All that take part, the student first and the null project last."""
         return list(self._start)
 
-    def prepare(self) -> None:
+    def prepare(self, warm_up_s: float | None = None) -> None:
         """Warm up the residents, then freeze them. Raises Failed, or HarnessBug for one of ours."""
         for name, contender in list(self._resident.items()):
             try:
-                self._ready(name, contender)
+                self._ready(name, contender, warm_up_s)
             except HarnessBug as error:
                 if name != COMPILED:
                     raise
@@ -72,9 +77,17 @@ class Lineup:
                 continue
             contender.freeze(True)
 
-    def _ready(self, name: str, contender: Contender) -> None:
-        self._bench.plan(contender)
-        seconds = 0.0 if name == NULL else self._bench.numbers.warm_up_s
+    def bring_student(self) -> None:
+        """Start a process of the student's that stays, warm it up and freeze it. Raises Failed."""
+        contender = self._resident[STUDENT] = self._start[STUDENT]()
+        contender.load()
+        self._ready(STUDENT, contender)
+        contender.freeze(True)
+
+    def _ready(self, name: str, contender: Contender, warm_up_s: float | None = None) -> None:
+        self._bench.plan(contender, trusted=name != STUDENT)
+        usual_s = self._bench.numbers.warm_up_s if warm_up_s is None else warm_up_s
+        seconds = 0.0 if name == NULL else usual_s
         self.seen(name, self._bench.warm_up(contender, seconds))
 
     def seen(self, name: str, pace_us: float) -> None:

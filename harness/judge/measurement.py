@@ -1,10 +1,7 @@
 """One problem, measured: blocks of turns, when to stop, and the ratio.
 
-Owns: ABBA blocks, disturbed ones, the ratio and its interval, and when a claim is a cheat.
-Does not own: reveals (bench.py), lives of workers (lineup.py), the clock's rule (clock.py), several workloads
-(timing.py).
-Invariant: every output of a student's timed call is verified; one log ratio per block; both sides of a ratio
-are by the same clock and in the same lane.
+Every output of a student's timed call is verified. There is one log ratio per block, and both sides of it are
+by the same clock and in the same lane.
 """
 
 from __future__ import annotations
@@ -14,26 +11,30 @@ import random
 import statistics
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from harness import stats
+from harness.judge import interference
 from harness.judge.bench import Bench, Lanes, Visit, lanes
 from harness.judge.claims import SecondaryMode
 from harness.judge.clock import (
+    CHEAPER_IN_BATCHES,
     Constant,
     LaneName,
     ReferenceClock,
+    Samples,
     block_means,
-    cheaper_in_batches,
     claim_too_little,
     claims_too_little,
     constant_of,
     contender_timing,
     reference_clock,
+    single_score_us,
 )
-from harness.judge.conditions import Conditions
+from harness.judge.conditions import Conditions, Watched
 from harness.judge.contender import Contender, Failed
+from harness.judge.interference import ReferenceTurn, State
 from harness.judge.lineup import NULL, STUDENT, Contenders, Lineup
 from harness.judge.physics import Board, impossible, judge_physics, work_of
 from harness.judge.problem import Problem
@@ -43,6 +44,7 @@ from harness.outcome import Cause
 from harness.records import (
     ContenderTiming,
     Finding,
+    Interference,
     Lane,
     PhysicalLimit,
     Ratio,
@@ -54,7 +56,12 @@ from harness.telemetry import Turn, block_telemetry
 
 NOISY = "noisy host"
 UNFINISHED = "interval not reached"
-CHEAPER_IN_BATCHES = "cheaper in batches"
+_GONE_TURNS = 4
+"""Of each reference, with the student's process gone; as many beside the null project where that is
+needed."""
+_LIFE_BLOCKS = 2
+"""Of a further process of the student's that is looked at for interference."""
+_SHORT_WARM_UP_S = 0.05
 
 
 @dataclass(frozen=True)
@@ -102,6 +109,8 @@ class Measurement:
         self._conditions = session.conditions
         self._board = session.board
         self._bench = Bench(problem, session.numbers, session.transport)
+        self._contenders = contenders
+        self._student_stays = STUDENT in contenders.resident
         self._lineup = Lineup(self._bench, contenders)
         self._random = random.SystemRandom()
         self.samples: dict[str, Lanes] = {}
@@ -109,13 +118,13 @@ class Measurement:
         self._spent_s: dict[str, float] = {}
         self._disturbed: dict[int, list[str]] = {}
         self._looks: dict[int, list[Turn]] = {}
+        self._visited: Visit = []
+        """The last visit of the student's, which references are shown too."""
+        self._turns: list[ReferenceTurn] = []
+        self._gone: dict[str, Lanes] = {}
+        """Samples with the student's process gone."""
         self._flags: set[str] = set()
         self._secondary: dict[str, tuple[Secondary, ...]] = {}
-
-    def run(self) -> Measured:
-        """Measure, verify and judge. Raises Failed."""
-        self.measure()
-        return self._result()
 
     def measure(self) -> None:
         """Measure until the protocol is satisfied, or the blocks are used up.
@@ -126,10 +135,12 @@ class Measurement:
             self._measure()
         finally:
             self._lineup.release()
+            self._bench.close()
 
     def _measure(self) -> None:
         self._lineup.prepare()
         self.samples = {name: lanes() for name in self._lineup.names}
+        self._gone = {name: lanes() for name in self.samples if name != STUDENT}
         self._spent_s = dict.fromkeys(self.samples, 0.0)
         for block in range(self._numbers.most_blocks):
             self._block(block)
@@ -156,37 +167,45 @@ class Measurement:
         """ABBA: every contender twice, in mirrored order; what is first changes from block to block."""
         names = list(self.samples)
         self._random.shuffle(names)
-        for name in [*names, *reversed(names)]:
-            self._turn(name, block)
+        for half in (names, names[::-1]):
+            self._visited = self._bench.visit(self._lineup.pace_us.get(STUDENT, 0.0))
+            for name in half:
+                watched = self._turn(name, block, self.samples, "frozen")
+                if watched.reason is not None:
+                    self._disturbed.setdefault(block, []).append(watched.reason)
+                if watched.looks is not None:
+                    self._looks.setdefault(block, []).append(watched.looks)
 
-    def _turn(self, name: str, block: int) -> None:
-        visit = self._visit(name)
+    def _turn(self, name: str, block: int, samples: dict[str, Lanes], state: State, life: int = 0) -> Watched:
+        batches = samples[name]["batch"].reveals
+        before = len(batches)
         if self._conditions.around_lives:
             with self._conditions.watched() as watched, self._lineup.turn(name) as contender:
-                self._visits(contender, name, visit, block)
+                self._visits(contender, name, block, samples)
         else:
             with self._lineup.turn(name) as contender, self._conditions.watched() as watched:
-                self._visits(contender, name, visit, block)
-        if watched.reason is not None:
-            self._disturbed.setdefault(block, []).append(watched.reason)
-        if watched.looks is not None:
-            self._looks.setdefault(block, []).append(watched.looks)
+                self._visits(contender, name, block, samples)
         if name == STUDENT:
             self._bench.verify()
+        elif name != NULL:
+            us = Samples(batches[before:]).mean_outside_us
+            self._turns.append(ReferenceTurn(name, state, life, us, *interference.rates(watched.looks)))
+        return watched
 
-    def _visits(self, contender: Contender, name: str, visit: Visit, block: int) -> None:
+    def _visits(self, contender: Contender, name: str, block: int, samples: dict[str, Lanes]) -> None:
         """One visit, and more until the turn's time is over."""
-        began, keep = time.monotonic(), name == STUDENT
+        began, student = time.monotonic(), name == STUDENT
+        visit = self._visited
         while True:
-            pace_us = self._bench.reveal(contender, visit, self.samples[name], block, keep=keep)
+            # A student's inputs are fresh; what is ours may be shown the same ones again.
+            shown = visit if student else self._bench.again(visit, self._lineup.pace_us.get(name, 0.0))
+            pace_us = self._bench.reveal(contender, shown, samples[name], block, keep=student)
             self._lineup.seen(name, pace_us)
             if time.monotonic() - began >= self._turn_s:
                 break
-            visit = self._visit(name)
+            if student:
+                visit = self._visited = self._bench.visit(self._lineup.pace_us.get(name, 0.0))
         self._spent_s[name] += time.monotonic() - began
-
-    def _visit(self, name: str) -> Visit:
-        return self._bench.visit(self._lineup.pace_us.get(name, 0.0))
 
     @property
     def _turn_s(self) -> float:
@@ -226,12 +245,83 @@ class Measurement:
             for name, both in self.samples.items()
         }
 
+    # --- interference --------------------------------------------------------------------------
+
+    def finish(self) -> Measured:
+        """Look for interference where a student's process stood frozen beside the references, and judge. The
+        caller has ended that process. Raises Failed."""
+        if self._student_stays:
+            try:
+                self._lineup.prepare(_SHORT_WARM_UP_S)
+                self._with_student_gone(0)
+                found = interference.judge_interference(self._turns)
+                if found is not None and found.seen:
+                    for life in range(1, interference.LIVES):
+                        self._further_life(life)
+            finally:
+                self._contenders.dismiss()
+                self._lineup.release()
+        try:
+            return self._result()
+        finally:
+            self._bench.close()
+
+    def _with_student_gone(self, life: int, stand_in: Contender | None = None) -> None:
+        """Turns of references and the null project; with a `stand_in` it takes the student's place."""
+        names = [name for name in self.samples if name != STUDENT]
+        for _ in range(_GONE_TURNS):
+            self._random.shuffle(names)
+            for name in names:
+                if stand_in is not None:
+                    self._bench.reveal(
+                        stand_in, self._bench.again(self._visited, 0.0), lanes(), 0, keep=False
+                    )
+                    stand_in.freeze(True)
+                state: State = "gone" if stand_in is None else "control"
+                self._turn(name, life, self._gone if stand_in is None else self._lost(), state, life)
+
+    def _further_life(self, life: int) -> None:
+        """Another process of the student's: frozen, gone, and the null project in its place. Raises
+        Failed."""
+        self._lineup.bring_student()
+        samples, names = self._lost(), list(self.samples)
+        for _ in range(_LIFE_BLOCKS):
+            self._random.shuffle(names)
+            for name in [*names, *reversed(names)]:
+                if name == STUDENT:
+                    self._visited = self._bench.visit(self._lineup.pace_us.get(STUDENT, 0.0))
+                self._turn(name, 0, samples, "frozen", life)
+        self._contenders.dismiss()
+        with self._lineup.fresh(NULL) as stand_in:
+            self._with_student_gone(life, stand_in)
+        self._with_student_gone(life)
+
+    def _lost(self) -> dict[str, Lanes]:
+        """For samples that are not scored."""
+        return {name: lanes() for name in self.samples}
+
+    def _score_undisturbed(self) -> None:
+        """Have references and the null project scored by what they took with the student's process gone."""
+        for name, gone in self._gone.items():
+            blocks = self.samples[name]["batch"].blocks
+            for lane, samples in gone.items():
+                again = [replace(one, block=block) for block in blocks for one in samples.reveals]
+                self.samples[name][lane] = Samples(again)
+
     # --- the result ----------------------------------------------------------------------------
 
     @cached_property
     def constants(self) -> dict[LaneName, Constant]:
-        """Of the null project, once all is measured: it goes over all pairs of reveals."""
-        return {lane: constant_of(samples) for lane, samples in self.samples[NULL].items()}
+        """Of the null project, once all is measured: it goes over all pairs of reveals.
+
+        The lower one of those with the student's process frozen and gone: what it slows down must not be
+        taken off its own time."""
+        found: dict[LaneName, Constant] = {}
+        for lane, samples in self.samples[NULL].items():
+            both = [samples, self._gone[NULL][lane]]
+            constants = [constant_of(one) for one in both if len(one.reveals) > 1]
+            found[lane] = min(constants, key=lambda one: one.low_us)
+        return found
 
     @property
     def telemetry(self) -> tuple[BlockTelemetry, ...]:
@@ -251,7 +341,6 @@ class Measurement:
             self.constants,
             trusted=name != STUDENT,
             clock=clock,
-            null_latency_us=self.samples[NULL]["call"].mean_latency_us,
         )
 
     def block_scores(self, name: str, lane: LaneName, clock: ReferenceClock) -> dict[int, float]:
@@ -271,19 +360,23 @@ class Measurement:
 
     def _result(self) -> Measured:
         problem = self._bench.problem
+        found = self._interference()
         student = self.timing(STUDENT)
-        if claims_too_little(student) and all(map(claims_too_little, self._confirmations())):
+        if self._claims_are_false(student):
             raise Failed(_false_claim(problem, student))
         clock = reference_clock(student)
         references = [self.timing(n, clock) for n in self.samples if n not in (STUDENT, NULL)]
         fastest = min(references, key=lambda one: one.score_us)
-        limit = self._physics(student.score_us, fastest.score_us)
         ours = self.block_scores(STUDENT, student.lane, clock)
         # In the student's lane, so that like is compared with like.
         theirs = self.block_scores(fastest.name, student.lane, clock)
-        logs = [math.log(theirs[b] / ours[b]) for b in sorted(ours)]
-        if cheaper_in_batches(student, fastest):
+        single_us = single_score_us(student, fastest)
+        if single_us is not None:
             self._flags.add(CHEAPER_IN_BATCHES)
+            ours = {block: us * single_us / student.score_us for block, us in ours.items()}
+            student = student.model_copy(update={"score_us": single_us})
+        limit = self._physics(student.score_us, fastest.score_us)
+        logs = [math.log(theirs[b] / ours[b]) for b in sorted(ours)]
         timing = WorkloadTiming(
             workload=problem.workload.name,
             dtype=problem.dtype,
@@ -296,10 +389,32 @@ class Measurement:
             speed_of_light=None if limit is None else limit.fraction,
             physics=limit,
             telemetry=self.telemetry,
+            interference=found,
         )
         reasons = sorted({reason for reasons in self._disturbed.values() for reason in reasons})
         notes = [f"{problem.label}: blocks disturbed: {', '.join(reasons)}"] if reasons else []
         return Measured(timing, logs, tuple(sorted(self._flags)), (*self._lineup.notes, *notes))
+
+    def _interference(self) -> Interference | None:
+        """What the student's frozen process did to references, which are then scored without it. Raises
+        Failed where that is a cheat."""
+        found = interference.judge_interference(self._turns)
+        if found is None or not found.seen:
+            return found
+        message = f"{self._bench.problem.label}: {interference.words(found)}"
+        if interference.is_cheat(found):
+            raise Failed(Finding(cause=Cause.INTERFERENCE, message=f"{message}, in 3 of 3 processes"))
+        self._flags.add(interference.FLAG)
+        self._lineup.notes.append(message)
+        self._score_undisturbed()
+        return found
+
+    def _claims_are_false(self, student: ContenderTiming) -> bool:
+        """Whether claims lie below the outside figure in 3 of 3 processes. On a device that stays a flag: its
+        clock has not been calibrated on hardware."""
+        if not self._bench.transport.stops_with_process or not claims_too_little(student):
+            return False
+        return all(map(claims_too_little, self._confirmations()))
 
     def _physics(self, score_us: float, reference_us: float) -> PhysicalLimit | None:
         """How the score compares with what the board can do. Raises Failed where it is impossible."""
@@ -319,7 +434,9 @@ class Measurement:
             samples = lanes()
             with self._lineup.fresh(STUDENT) as contender:
                 for block in range(self._numbers.clean_blocks):
-                    self._bench.reveal(contender, self._visit(STUDENT), samples, block, keep=True)
+                    self._bench.reveal(
+                        contender, self._bench.visit(self._lineup.pace_us[STUDENT]), samples, block, keep=True
+                    )
             self._bench.verify()
             yield self._timing_of(STUDENT, samples)
 

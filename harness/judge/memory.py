@@ -1,8 +1,7 @@
 """Memory that judge and worker share: the seam, and its form on the host.
 
-Owns: what one allocation can do, and the sealed memfd. Does not own: what lies in it (arena.py), when it is
-handed over (contender.py), device memory (cuda/).
-Invariant: one allocation serves one reveal; the judge fills it before a worker can map it.
+An allocation is either handed over filled and serves one reveal, or (host memory, while a project is timed)
+it stays mapped in one worker and is only written while that worker is frozen.
 """
 
 from __future__ import annotations
@@ -68,6 +67,10 @@ class HostMemory:
         fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, seals)
         self._map = mmap.mmap(self.descriptor, size)
         self.data = torch.frombuffer(self._map, dtype=torch.uint8)
+
+    def populate(self) -> None:
+        """Touch every page, so that none is charged to a worker that maps it."""
+        self.data.zero_()
 
     def handle(self) -> Handle:
         """The descriptor says all."""

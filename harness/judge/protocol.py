@@ -36,10 +36,10 @@ class Numbers:
     """Time spent on one contender and workload, after which it stops anyhow and is flagged."""
     warm_up_s: float = 0.5
     warm_up_calls: int = 10
-    batch_sets: tuple[int, int] = (2, 64)
+    batch_sets: tuple[int, int] = (2, 128)
     """Fewest and most input sets revealed at once; the workload's time decides (bench.py), and memory."""
-    constant_us: float = 150.0
-    """About what a reveal costs without any work (measured: 100 to 200 on a 2-core VM)."""
+    constant_us: float = 200.0
+    """About what a reveal costs without any work (measured: 150 to 250 on a 2-core VM)."""
     calls_per_visit: tuple[int, int] = (1, 3)
     """Single reveals beside each batch: their number is secret."""
     secondary: bool = False

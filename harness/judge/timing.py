@@ -1,8 +1,6 @@
 """The time stage: how fast is a correct project against its references, over all timed workloads?
 
-Owns: the order of workloads, and what comes of them together. Does not own: one workload (measurement.py), or
-the lock that keeps the machine quiet (grade.py).
-Invariant: the first failure ends it, and then there is no speedup.
+The first failure ends it, and then there is no speedup.
 """
 
 from __future__ import annotations
@@ -16,21 +14,26 @@ from harness.records import Finding, Ratio, TimingResult, WorkloadTiming
 
 
 def time_project(contenders: Contenders, timed: list[Problem], session: Session) -> TimingResult:
-    """Time every timed workload; the caller holds the machine's lock."""
+    """Time every timed workload; the caller holds the machine's lock. Ends the student's process."""
     results: list[WorkloadTiming] = []
     ratios: list[list[float]] = []
     flags: set[str] = set()
     notes: list[str] = []
     settle_judge()
     finding: Finding | None = None
+    measurements: list[Measurement] = []
     with pinned(session.judge_cpus):
-        for problem in timed:
-            measurement = Measurement(problem, contenders, session)
-            try:
-                measured = measurement.run()
-            except Failed as failure:
-                finding = failure.finding
-                break
+        try:
+            for problem in timed:
+                measurements.append(Measurement(problem, contenders, session))
+                measurements[-1].measure()
+            contenders.dismiss()
+            all_measured = [measurement.finish() for measurement in measurements]
+        except Failed as failure:
+            finding, all_measured = failure.finding, []
+        finally:
+            contenders.dismiss()
+        for measured in all_measured:
             results.append(measured.timing)
             ratios.append(measured.logs)
             flags |= {*measured.flags, *measured.timing.student.flags}

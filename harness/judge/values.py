@@ -48,7 +48,7 @@ def changes(problem: Problem) -> list[Operand]:
 
 def make(problem: Problem, kind: str) -> Tensors:
     """Fresh inputs of `problem`, made hard by `kind`. Raises HarnessBug as Problem.make_inputs does."""
-    inputs = problem.make_inputs()
+    inputs = dict(problem.make_inputs())
     if kind == OWN:
         return inputs
     function, generator = _KINDS[kind], SecretGenerator()

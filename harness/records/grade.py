@@ -78,18 +78,18 @@ class Lane(Record):
     """Judge's total / calls, less the null project's constant; for references less the copy of the results
     into the judge's buffers too."""
     constant_us: float
-    """What the null project's reveals of the same sizes cost, per call: 5th percentile in the same lane."""
+    """What the null project's reveals of the same sizes cost, per call: 5th percentile in the same lane. Also
+    `a`: what a worker that avoids all of it could gain."""
     uncertainty_us: float
-    """u = max(10 %, 3 sigma, 2 us a reveal): a claim further below is false."""
+    """u = max(3 sigma, a, 2 us a reveal), per call: a claim further below is false."""
     lowest_us: float | None = None
-    """The least claim that is used: the lower quartile of the reveals, less max(10 %, the null project's
-    quartile above c05 and 2 us a reveal); None where that is more than a quarter of it. What a forged
-    in-process figure can gain unnoticed."""
+    """What a claim counts down to: the outside figure less (u - a); None where u is more than 5 % of it, and
+    no claim is used."""
     claimed: bool = True
     """The worker made a well-formed claim for every reveal; else `inside` repeats the outside figure."""
     matched: bool
-    """The in-process mean is used: it lies between `lowest_us` and the outside figure plus u (or the worker
-    runs only our code)."""
+    """The in-process mean is used: it lies within u of the outside figure (or the worker runs only our
+    code)."""
 
 
 class Secondary(Record):
@@ -109,15 +109,15 @@ class ContenderTiming(Record):
     """`student`, `eager`, `compile` or `library`."""
     lanes: tuple[Lane, ...]
     lane: Literal["call", "batch"]
-    """The lane that is scored: `call`, unless the workload is clock-limited."""
+    """The lane that is scored: `batch`; `call` in records of grader versions up to 4."""
     score_us: float
-    """In the scored lane: the in-process mean where it is matched, else the larger of the two; for a
-    reference the figure of the clock that its student is scored by."""
+    """In the scored lane: the in-process mean where it is matched, else the outside figure or, where the two
+    contradict each other, the larger; for a reference the figure of its student's clock."""
     latency_us: float
     """L: mean time from the worker's `done` until nothing can change the snapshot: it is frozen, or (on a
     device) the copy is complete."""
     flags: tuple[str, ...] = ()
-    """`clock_mismatch`, `outside_clock` (the clock is too coarse for claims to count), `clock-limited`."""
+    """`clock_mismatch`, `outside_clock` (u is more than 5 %, so no claim is used)."""
     secondary: tuple[Secondary, ...] = ()
 
     @property
@@ -145,6 +145,27 @@ class Ratio(Record):
         return (self.low > 1 or self.high < 1) and abs(math.log(self.value)) >= math.log(1.02)
 
 
+class Interference(Record):
+    """What a student's frozen process did to the references it is compared with. Shares: 0.1 is 10 %
+    slower."""
+
+    excess: float
+    """References with the scored process frozen, over the same with it gone, less 1."""
+    control: float | None
+    """The same with the null project in its place; None where nothing made that necessary."""
+    uncertainty: float | None
+    """3 sigma of the excess; None where it is not known."""
+    seen: bool
+    """The excess is above the control's by more than 5 % and more than 3 sigma: references are scored by what
+    they took with the process gone."""
+    lives: int
+    """Processes of the student that were looked at."""
+    lives_slowed: int
+    """Of those, how many show it."""
+    cause: str | None = None
+    """What the kernel did meanwhile, where that was seen."""
+
+
 class WorkloadTiming(Record):
     """Speed on one workload."""
 
@@ -166,6 +187,8 @@ class WorkloadTiming(Record):
     """The limit itself; None where speed_of_light is."""
     telemetry: tuple[BlockTelemetry, ...] = ()
     """What else the machine did, block by block, dropped ones too."""
+    interference: Interference | None = None
+    """None where no process of the student's lives while references are measured."""
 
 
 class TimingResult(Record):
@@ -175,8 +198,8 @@ class TimingResult(Record):
     speedup: Ratio
     """Geometric mean over the timed workloads, paired by block."""
     flags: tuple[str, ...] = ()
-    """`noisy host`, `clock_mismatch`, `outside_clock`, `clock-limited`, `cheaper in batches` (work of many
-    sets may have been fused), `interval not reached`, `above the
+    """`noisy host`, `clock_mismatch`, `outside_clock`, `interference`, `cheaper_in_batches` (work of
+    many sets may have been fused), `interval not reached`, `above the
     limit`, `suspiciously fast`."""
     notes: tuple[str, ...] = ()
     """What was not measured, and why."""

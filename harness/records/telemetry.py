@@ -37,6 +37,10 @@ class TelemetrySample(Record):
     """Since boot, all cores: time in which the hypervisor ran something else."""
     cpu_wait_s: float | None
     """Since boot: time in which some thread waited for a core (pressure stall information)."""
+    interrupts: int | None = None
+    """Since boot, all cores, local timers included."""
+    softirqs: int | None = None
+    """Since boot, all cores."""
     gpu: GpuSample | None = None
     """None on the CPU target, and without NVML."""
 

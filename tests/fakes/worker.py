@@ -115,27 +115,34 @@ class HonestWorker:
     def __call__(self, channel: socket.socket) -> None:
         send(channel, {"hello": torch.__version__, "pid": 0, "flags": self._flags()})
         plan: dict[str, Any] = {}
+        kept: mmap.mmap | None = None
         while True:
             message, descriptor = receive(channel)
             if message is None:
                 return
             self.messages.append(message)
             if message["op"] == "plan":
-                plan = message
+                plan, kept = message, None
+                if descriptor >= 0:
+                    kept = mmap.mmap(descriptor, message["set_bytes"] * message["sets"])
+                    self.arenas.append(os.fstat(descriptor).st_ino)
+                    os.close(descriptor)
             if message["op"] == "flags":
                 send(channel, {"flags": self._flags()})
                 continue
             if message["op"] != "call":
                 send(channel, {"ok": True, "operators": self._operators})
                 continue
-            self.arenas.append(os.fstat(descriptor).st_ino)
-            shared = mmap.mmap(descriptor, message["size"])
+            if descriptor >= 0:
+                self.arenas.append(os.fstat(descriptor).st_ino)
+            shared = mmap.mmap(descriptor, message["size"]) if kept is None else kept
             claims = [
                 self._one(torch.frombuffer(shared, dtype=torch.uint8), plan, index)
                 for _ in range(message["rounds"])
                 for index in range(message["sets"])
             ]
-            os.close(descriptor)
+            if descriptor >= 0:
+                os.close(descriptor)
             channel.send(b"D")
             self.messages.append(receive(channel)[0] or {})
             send(channel, {"calls": len(claims), "total_ns": sum(claims), "ns": claims[:512]})

@@ -1,0 +1,141 @@
+"""Whether a student's frozen process slows down the references that it is compared with.
+
+SIGSTOP stops threads, not what the kernel does for a process: timers, wake-ups, deferred frees. So references
+are measured with the student frozen and with its process gone, and with the null project in its place as
+control.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from harness.records import Interference
+from harness.telemetry import Turn
+
+State = Literal["frozen", "gone", "control"]
+"""Of the student's process while a reference has its turn; `control`: an idle null project stands frozen."""
+FLAG: Final = "interference"
+MARGIN: Final = 0.05
+"""Excess below which nothing is called interference [own]: what an attack can gain unnoticed is this, or 3
+sigma where that is more."""
+LIVES: Final = 3
+"""Processes of the student that must all interfere before it is called a cheat."""
+CAUSE_FACTOR: Final = 2.0
+CAUSE_PER_S: Final = 300.0
+"""Interrupts or softirqs per second: this much and this many times more, frozen than gone, is a cause seen
+[own]. A quiet 2-core machine has 300 to 1,000 of each."""
+
+
+@dataclass(frozen=True)
+class ReferenceTurn:
+    """One turn of a reference."""
+
+    name: str
+    state: State
+    life: int
+    """Which process of the student's: 0 is the one that is scored."""
+    us: float
+    """Mean of its batches, per call, from outside."""
+    interrupts_per_s: float | None = None
+    softirqs_per_s: float | None = None
+
+
+def rates(looks: Turn | None) -> tuple[float | None, float | None]:
+    """(interrupts, softirqs) per second between two looks at the machine; None where it does not tell."""
+    if looks is None:
+        return None, None
+    before, after = looks
+    elapsed_s = max(after.at_s - before.at_s, 1e-6)
+
+    def rate(first: int | None, last: int | None) -> float | None:
+        return None if first is None or last is None else (last - first) / elapsed_s
+
+    return rate(before.interrupts, after.interrupts), rate(before.softirqs, after.softirqs)
+
+
+def _groups(turns: Iterable[ReferenceTurn]) -> dict[tuple[str, State], list[float]]:
+    found: dict[tuple[str, State], list[float]] = defaultdict(list)
+    for turn in turns:
+        found[turn.name, turn.state].append(math.log(turn.us))
+    return found
+
+
+def _excess(turns: Sequence[ReferenceTurn], state: State) -> tuple[float, float] | None:
+    """(mean log ratio of `state` to `gone` over references, its standard error); None where turns lack.
+
+    The variance is pooled over references and states.
+    """
+    groups = _groups(turns)
+    names = [n for n in {turn.name for turn in turns} if groups[n, state] and groups[n, "gone"]]
+    if not names:
+        return None
+    pairs = [(groups[name, state], groups[name, "gone"]) for name in names]
+    values = [group for pair in pairs for group in pair]
+    freedom = sum(len(group) - 1 for group in values)
+    squares = sum((x - statistics.fmean(group)) ** 2 for group in values for x in group)
+    variance = squares / freedom if freedom else math.inf
+    mean = statistics.fmean(statistics.fmean(a) - statistics.fmean(b) for a, b in pairs)
+    error = math.sqrt(sum(variance * (1 / len(a) + 1 / len(b)) for a, b in pairs)) / len(pairs)
+    return mean, error
+
+
+def judge_interference(turns: Sequence[ReferenceTurn]) -> Interference | None:
+    """What the turns of all lives show; None where a state is lacking.
+
+    The scored process alone decides whether there was interference, less what the control shows.
+    """
+    scored = _excess([turn for turn in turns if turn.life == 0], "frozen")
+    if scored is None:
+        return None
+    control = _excess([turn for turn in turns if turn.state != "frozen"], "control")
+    usual = 0.0 if control is None else max(0.0, control[0])
+    lives = sorted({turn.life for turn in turns})
+    return Interference(
+        excess=math.expm1(scored[0]),
+        control=None if control is None else math.expm1(control[0]),
+        uncertainty=math.expm1(3 * scored[1]) if math.isfinite(scored[1]) else None,
+        seen=_seen(scored, usual),
+        lives=len(lives),
+        lives_slowed=sum(_life_seen(turns, life, usual) for life in lives),
+        cause=_cause(turns),
+    )
+
+
+def _seen(excess: tuple[float, float], usual: float) -> bool:
+    return excess[0] - usual > max(math.log1p(MARGIN), 3 * excess[1])
+
+
+def _life_seen(turns: Sequence[ReferenceTurn], life: int, usual: float) -> bool:
+    excess = _excess([turn for turn in turns if turn.life == life], "frozen")
+    return excess is not None and _seen(excess, usual)
+
+
+def _cause(turns: Sequence[ReferenceTurn]) -> str | None:
+    """What the kernel did more of while the student stood frozen, in words; None where nothing was seen."""
+    for what, field in (("interrupts", "interrupts_per_s"), ("softirqs", "softirqs_per_s")):
+        rate: dict[State, float] = {}
+        for state in ("frozen", "gone"):
+            values = [v for t in turns if t.state == state and (v := getattr(t, field)) is not None]
+            if values:
+                rate[state] = statistics.fmean(values)
+        if len(rate) == 2 and rate["frozen"] > CAUSE_FACTOR * rate["gone"] + CAUSE_PER_S:
+            frozen, gone = rate["frozen"], rate["gone"]
+            return f"{frozen:,.0f} {what} per second while it stood frozen, {gone:,.0f} without it"
+    return None
+
+
+def words(found: Interference) -> str:
+    """For notes and findings."""
+    control = "" if found.control is None else f" (control {100 * found.control:+.0f} %)"
+    cause = "" if found.cause is None else f": {found.cause}"
+    return f"references took {100 * found.excess:+.0f} %{control} while its process stood frozen{cause}"
+
+
+def is_cheat(found: Interference) -> bool:
+    """Whether every one of LIVES processes interfered, and the kernel's work for it was seen."""
+    return found.seen and found.cause is not None and found.lives >= LIVES == found.lives_slowed

@@ -1,0 +1,109 @@
+"""Whether a frozen process slowed down the references, from turns made by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.judge.interference import (
+    MARGIN,
+    ReferenceTurn,
+    State,
+    is_cheat,
+    judge_interference,
+    rates,
+)
+from harness.records.telemetry import TelemetrySample
+
+
+def turns(
+    state: State,
+    factor: float,
+    *,
+    life: int = 0,
+    name: str = "eager",
+    per_s: float | None = None,
+    noise: float = 0.01,
+) -> list[ReferenceTurn]:
+    """Four turns around 100 us times `factor`, one in a hundred up and down."""
+    return [
+        ReferenceTurn(name, state, life, 100.0 * factor * (1 + sign * noise), per_s, per_s)
+        for sign in (-1, 1, -1, 1)
+    ]
+
+
+def test_nothing_to_compare_with() -> None:
+    """Without turns in which the process was gone, nothing is said."""
+    assert judge_interference(turns("frozen", 1.0)) is None
+    assert judge_interference([]) is None
+
+
+@pytest.mark.parametrize(
+    ("factor", "seen"), [(1.0, False), (1 + MARGIN, False), (1.2, True), (10.0, True), (0.8, False)]
+)
+def test_slower_references_are_seen(factor: float, seen: bool) -> None:
+    """References that take longer beside the frozen process, by more than the margin and 3 sigma."""
+    found = judge_interference([*turns("frozen", factor), *turns("gone", 1.0)])
+    assert found is not None
+    assert (found.seen, found.control) == (seen, None)
+    assert found.excess == pytest.approx(factor - 1)
+
+
+def test_noise_is_not_interference() -> None:
+    """A difference within 3 sigma is none, however large."""
+    found = judge_interference([*turns("frozen", 1.3, noise=0.4), *turns("gone", 1.0, noise=0.4)])
+    assert found is not None
+    assert not found.seen
+
+
+def test_what_an_idle_process_does_too_is_not_held_against_a_student() -> None:
+    """The null project in the student's place slows references as much: that is the machine."""
+    both = [
+        *turns("frozen", 1.3),
+        *turns("gone", 1.0),
+        *turns("control", 1.28, life=1),
+        *turns("gone", 1.0, life=1),
+    ]
+    found = judge_interference(both)
+    assert found is not None
+    assert found.control == pytest.approx(0.28)
+    assert not found.seen
+
+
+def test_one_slowed_reference_of_two_counts_half() -> None:
+    """The excess is the mean of the references' log ratios."""
+    both = [*turns("frozen", 1.44), *turns("gone", 1.0)]
+    both += [*turns("frozen", 1.0, name="library"), *turns("gone", 1.0, name="library")]
+    found = judge_interference(both)
+    assert found is not None
+    assert found.excess == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize(
+    ("slowed", "per_s", "cheat"),
+    [(3, 9_000.0, True), (2, 9_000.0, False), (3, 1_100.0, False), (3, None, False)],
+)
+def test_a_cheat_needs_three_processes_and_a_cause(slowed: int, per_s: float | None, cheat: bool) -> None:
+    """All of three processes slow references down, and the kernel is seen to work more meanwhile."""
+    every: list[ReferenceTurn] = []
+    for life in range(3):
+        every += turns("frozen", 1.5 if life < slowed else 1.0, life=life, per_s=per_s)
+        every += turns("gone", 1.0, life=life, per_s=None if per_s is None else 1_000.0)
+        every += turns("control", 1.0, life=life) if life else []
+    found = judge_interference(every)
+    assert found is not None
+    assert (found.seen, found.lives, found.lives_slowed) == (True, 3, slowed)
+    assert is_cheat(found) is cheat
+
+
+def test_rates_are_per_second() -> None:
+    """Counters of two looks, over the time between them; unknown where the kernel does not tell."""
+
+    def look(at_s: float, interrupts: int | None) -> TelemetrySample:
+        return TelemetrySample(
+            at_s=at_s, cores=2, runnable=1, load_1m=0.0, cpu_mhz=None, steal_s=None, cpu_wait_s=None,
+            interrupts=interrupts, softirqs=7,
+        )  # fmt: skip
+
+    assert rates((look(1.0, 100), look(3.0, 500))) == (200.0, 0.0)
+    assert rates((look(1.0, None), look(3.0, 500))) == (None, 0.0)
+    assert rates(None) == (None, None)
