@@ -67,6 +67,9 @@ class Row(BaseModel):
     """A flag that the timing must have, or `copied from kernels_ref` of the grade itself."""
     most_speedup: Annotated[float, Field(gt=1.0)] | None = None
     """How many times the score of its honest base it may reach."""
+    or_cause: Cause | None = None
+    """What it may be condemned for instead, where it need only be pointless; by the clock or for interference it
+    always may."""
     diagnostic: tuple[str | int, ...] | None = None
     """Kind and, where they matter, file and line of the build's only diagnostic."""
 
@@ -213,7 +216,8 @@ def _score(grade: Grade) -> float:
 def _differences(wanted: Row, grade: Grade) -> list[str]:
     """In verdict, cause, message, diagnostics and provenance: noise is no excuse for these."""
     found: list[str] = []
-    if wanted.most_speedup is not None and grade.finding.cause is Cause.CLOCK:
+    condemned = {Cause.CLOCK, Cause.INTERFERENCE, wanted.or_cause}
+    if wanted.most_speedup is not None and grade.finding.cause in condemned:
         return []  # condemned where it need only be pointless: it gains nothing either way
     if (grade.verdict, grade.finding.cause) != (wanted.verdict, wanted.cause):
         found.append(

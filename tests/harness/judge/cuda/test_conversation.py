@@ -301,7 +301,7 @@ def test_timed_reveals_are_verified(start: Start, transport: CudaTransport) -> N
     """The bench warms up, reveals and verifies over this transport; every reveal has outside and claim."""
     numbers = Numbers(clean_blocks=1, most_blocks=1, fresh_processes=False, compiled=False, batch_sets=(2, 4))
     bench, contender = Bench(problem_of(), numbers, transport), start(SCALE)
-    bench.plan(contender)
+    bench.plan(contender, trusted=False)
     bench.warm_up(contender, 0.0)
     samples = lanes()
     bench.reveal(contender, bench.visit(), samples, 0, keep=True)
@@ -325,8 +325,8 @@ def test_a_cheaper_path_when_timed_is_found(start: Start, transport: CudaTranspo
             torch.mul(x, alpha, out=out) if len(calls) % 2 else out.zero_()
     """)
     bench = Bench(problem_of(), numbers, transport)
-    bench.plan(contender)
-    bench.reveal(contender, [bench.draw(2)], lanes(), 0, keep=True)
+    bench.plan(contender, trusted=False)
+    bench.reveal(contender, [bench._draw(2)], lanes(), 0, keep=True)
     with pytest.raises(Failed) as caught:
         bench.verify()
     assert caught.value.finding.cause is Cause.WRONG_VALUES

@@ -6,9 +6,14 @@ void scale_floats(float* out, const float* x, int64_t n, float alpha) {
   for (int64_t i = 0; i < n; ++i) out[i] = alpha * x[i];
 }
 
-// Maps nothing: reads and writes the shared file piece by piece.
 #define EXPORTED extern "C" __attribute__((visibility("default")))
-EXPORTED void all_sets(int file, long sets, long distance, long out, long x, long n, float alpha) {
+EXPORTED void mapped_sets(long sets, long distance, long out, long x, long n, float alpha) {
+  for (long at = 0; at < sets * distance; at += distance)
+    scale_floats(reinterpret_cast<float*>(out + at), reinterpret_cast<const float*>(x + at), n, alpha);
+}
+
+// Maps nothing: reads and writes the shared file piece by piece.
+EXPORTED void shared_sets(int file, long sets, long distance, long out, long x, long n, float alpha) {
   static float piece[8192];
   for (long set = 0; set < sets; ++set)
     for (long done = 0; done < n; done += 8192) {
