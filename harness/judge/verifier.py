@@ -93,6 +93,9 @@ class Verifier:
         return None
 
     def _custom(self, inputs: Tensors, outputs: Outputs, truths: Outputs) -> Finding | None:
+        finding = self._not_finite(outputs, truths)
+        if finding is not None:
+            return finding
         try:
             worst = float(self._problem.custom_compare(outputs, truths, inputs))
         except (IndexError, RuntimeError, ValueError) as error:
@@ -114,6 +117,20 @@ class Verifier:
             self.allowed = max(self.allowed or 0.0, allowed)
         if math.isfinite(error.absolute):
             self.worst_absolute = max(self.worst_absolute or 0.0, error.absolute)
+
+    def _not_finite(self, outputs: Outputs, truths: Outputs) -> Finding | None:
+        """NaN and infinities where the truth is finite, which no task's own measure is asked about."""
+        for operand, actual, truth in zip(self._problem.task.outputs, outputs, truths, strict=True):
+            wrong = truth.isfinite() & ~actual.double().isfinite()  # float8 knows no isfinite
+            if bool(wrong.any()):
+                at = tuple(int(i) for i in wrong.nonzero()[0])
+                self._where = (operand.name, at)
+                return Finding(
+                    cause=Cause.WRONG_VALUES,
+                    message=f"{self._case.label}: {int(wrong.sum())} elements of {operand.name} are NaN or "
+                    f"infinite where the truth is finite; the first, at [{', '.join(map(str, at))}]",
+                )
+        return None
 
     def _wrong(self, name: str, error: Error, allowed: float, rule: Tolerance) -> Finding:
         self._where = (name, error.where)

@@ -1,14 +1,13 @@
 """Answers that take no work, and whether a task's check lets one pass.
 
-Owns: the answers, and the verdict of the judge's own comparison on them. Does not own: comparison
-(judge/verifier.py), projects. Invariant: an answer is judged as a project's outputs are, on fresh inputs,
-with the truth computed from those.
-
-One reference is computed for each answer that needs one; nothing is built and no worker starts.
+An answer is judged as a project's outputs are, on fresh inputs, with the truth computed from those. One
+reference is computed for each answer that needs one; nothing is built and no worker starts.
 """
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -53,7 +52,9 @@ def answers(problem: Problem, inputs: Tensors, right: Outputs) -> Iterator[Answe
     yield Answer("ones", tuple(torch.ones_like(one) for one in right))
     yield Answer("mean", tuple(_mean(one) for one in right))
     other = problem.make_inputs()
-    yield Answer("other inputs", own_outputs(problem, other))
+    others = own_outputs(problem, other)
+    yield Answer("other inputs", others)
+    yield from _partly_bad(problem, right, others)
     for name, value in inputs.items():
         if all(value.numel() == one.numel() for one in right):
             as_is = tuple(value.reshape(one.shape).to(one.dtype) for one in right)
@@ -67,6 +68,35 @@ def answers(problem: Problem, inputs: Tensors, right: Outputs) -> Iterator[Answe
         # Only operands of the workload's dtype: a float32 table beside bfloat16 values may well be rounded.
         coarse = {n: v.to(lower).to(own) if v.dtype == own else v for n, v in inputs.items()}
         yield Answer(f"inputs in {str(lower).removeprefix('torch.')}", own_outputs(problem, coarse))
+
+
+def _partly_bad(problem: Problem, right: Outputs, others: Outputs) -> Iterator[Answer]:
+    """Every combination of good and bad outputs, for each way in which an output can be bad."""
+    names = [operand.name for operand in problem.task.outputs]
+    bad = [_bad(value, other) for value, other in zip(right, others, strict=True)]
+    for kind in sorted({kind for one in bad for kind in one}):
+        for mask in itertools.product((False, True), repeat=len(right)):
+            chosen = [i for i, is_bad in enumerate(mask) if is_bad and kind in bad[i]]
+            if chosen and len(chosen) == sum(mask):
+                outputs = tuple(bad[i][kind] if i in chosen else one for i, one in enumerate(right))
+                yield Answer(f"{kind} for {' and '.join(names[i] for i in chosen)}", outputs)
+
+
+def _bad(value: torch.Tensor, other: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Ways in which one output can be bad, without those that it happens to be anyway."""
+    found = {"zeros": torch.zeros_like(value), "values of other inputs": other}
+    if value.is_floating_point() and value.numel():
+        one = value.clone()
+        one.view(-1)[int(torch.randint(value.numel(), ()))] = math.nan
+        found |= {"NaN": torch.full_like(value, math.nan), "one NaN": one}
+        if value.dtype != torch.float8_e4m3fn:  # which has no infinity
+            found["infinities"] = torch.full_like(value, math.inf)
+    return {kind: made for kind, made in found.items() if not _same(made, value)}
+
+
+def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Bytes, but for the order of NaN."""
+    return torch.equal(one.contiguous().view(torch.uint8), other.contiguous().view(torch.uint8))
 
 
 def _mean(values: torch.Tensor) -> torch.Tensor:

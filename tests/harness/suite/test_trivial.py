@@ -18,13 +18,26 @@ def first(name: str) -> Problem:
 
 
 def test_every_kind_of_answer_is_tried() -> None:
-    """Constants, an input as it is, each input ignored, other inputs, and coarse ones."""
+    """Constants, bad outputs, an input as it is, each input ignored, other inputs, and coarse ones."""
     problem = first("scale")
     inputs = problem.make_inputs()
     tried = [answer.what for answer in answers(problem, inputs, own_outputs(problem, inputs))]
     assert tried == [
-        "zeros", "ones", "mean", "other inputs", "x as it is", "ignores x", "inputs in bfloat16",
+        "zeros", "ones", "mean", "other inputs",
+        "NaN for out", "infinities for out", "one NaN for out", "values of other inputs for out", "zeros for out",
+        "x as it is", "ignores x", "inputs in bfloat16",
     ]  # fmt: skip
+
+
+def test_every_combination_of_good_and_bad_outputs_is_tried() -> None:
+    """Each output bad alone, and all of them: a measure may forget one."""
+    problem = first("two_outputs")
+    inputs = problem.make_inputs()
+    tried = [answer.what for answer in answers(problem, inputs, own_outputs(problem, inputs))]
+    first_name, second_name = (operand.name for operand in problem.task.outputs)
+    for kind in ("NaN", "one NaN", "infinities", "zeros", "values of other inputs"):
+        for which in (first_name, second_name, f"{first_name} and {second_name}"):
+            assert f"{kind} for {which}" in tried
 
 
 @pytest.mark.parametrize("name", ["scale", "two_outputs", "axpy", "matmul"])
@@ -45,9 +58,9 @@ class Unsound(Problem):
 
 def test_a_task_that_zeros_answer_is_found() -> None:
     """0 * x is zero whatever x is: every answer made without x passes."""
-    assert {"zeros", "mean", "other inputs", "ignores x", "inputs in bfloat16"} <= set(
-        passing(Unsound("scale", 0.0))
-    )
+    passed = set(passing(Unsound("scale", 0.0)))
+    assert {"zeros", "mean", "other inputs", "ignores x", "inputs in bfloat16"} <= passed
+    assert not any("NaN" in what or "infinities" in what for what in passed)
 
 
 def test_a_task_that_its_input_answers_is_found() -> None:
