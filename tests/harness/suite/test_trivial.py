@@ -24,7 +24,8 @@ def test_every_kind_of_answer_is_tried() -> None:
     tried = [answer.what for answer in answers(problem, inputs, own_outputs(problem, inputs))]
     assert tried == [
         "zeros", "ones", "mean", "other inputs",
-        "NaN for out", "infinities for out", "one NaN for out", "values of other inputs for out", "zeros for out",
+        "NaN for out", "infinities for out", "one NaN for out",
+        "values of other inputs for out", "zeros for out",
         "x as it is", "ignores x", "inputs in bfloat16",
     ]  # fmt: skip
 
