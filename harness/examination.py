@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from harness.builder.python_side import python_facts
 from harness.builder.toolchain import Toolchain
 from harness.catalogue import LoadedTask
 from harness.errors import HarnessBug
 from harness.judge.own_work import forbidden_work, sanitizer_flags, trace_flags
 from harness.load_stage import call_flags
-from harness.records import BuildResult, Evidence, Finding, Provenance, SanitizerRun, Task
+from harness.records import BuildResult, Evidence, Finding, Project, Provenance, SanitizerRun, Task
 from harness.records.evidence import SANITIZER_TOOLS
 from harness.workers import GradeSettings, Workers
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from harness.judge.problem import Problem
     from harness.judge.worker_job import Source
 
+IMPORTS_NUMPY = "imports NumPy"
+"""Which no trace of PyTorch's operators sees."""
 _REASON_CHARS = 300
 
 
@@ -36,6 +39,8 @@ class Seen:
     sanitizers: tuple[SanitizerRun, ...] = ()
     finding: Finding | None = None
     """The traced call does what the task forbids."""
+    imports: tuple[str, ...] = ()
+    """Modules that the package's Python imports; empty where it only passes calls on."""
 
 
 def flags_beside(
@@ -44,10 +49,10 @@ def flags_beside(
     """What stands beside a verdict: of the library's calls, of the trace, sanitizers and the source."""
     calls = () if build is None else call_flags(build, task)
     copied = () if source is None else source.flags
+    numpy = (IMPORTS_NUMPY,) if "numpy" in seen.imports and task.library_calls != "allow" else ()
+    traced = trace_flags(seen.evidence, task)
     # The library's calls and the trace share a flag.
-    return tuple(
-        dict.fromkeys((*calls, *trace_flags(seen.evidence, task), *sanitizer_flags(seen.sanitizers), *copied))
-    )
+    return tuple(dict.fromkeys((*calls, *traced, *numpy, *sanitizer_flags(seen.sanitizers), *copied)))
 
 
 def unsanitized(settings: GradeSettings, ended: Finding) -> tuple[SanitizerRun, ...]:
@@ -67,7 +72,12 @@ class Examination:
         self._toolchain = toolchain
 
     def examine(
-        self, student: Contender, source: Source, loaded: LoadedTask, build: BuildResult | None
+        self,
+        student: Contender,
+        source: Source,
+        loaded: LoadedTask,
+        build: BuildResult | None,
+        project: Project,
     ) -> Seen:
         """Everything that is due. `student` waits, frozen: its wall limit does not run. Raises InfraError,
         and has closed it then.
@@ -76,21 +86,24 @@ class Examination:
             raise HarnessBug("a project without a build was checked")
         try:
             student.freeze(True)
-            evidence = self.trace(source, loaded, build)
+            python = python_facts({f.path: f.text for f in project.files if f.path.endswith(".py")})
+            evidence = self.trace(source, loaded, build, thin=python.thin)
             finding = forbidden_work(evidence, loaded.task)
             runs = self.sanitize(source, loaded) if finding is None else ()
             student.freeze(False)
         except BaseException:
             student.close()
             raise
-        return Seen(evidence, runs, finding)
+        return Seen(evidence, runs, finding, () if python.thin else python.imports)
 
-    def trace(self, source: Source, loaded: LoadedTask, build: BuildResult) -> Evidence | None:
+    def trace(self, source: Source, loaded: LoadedTask, build: BuildResult, *, thin: bool) -> Evidence | None:
         """Trace one call on the smallest timed workload, where that is due. Raises InfraError.
 
-        In `quick` only for a task that forbids library calls: it costs another worker and a call.
+        It costs another worker and a call. `quick` saves them where the package's Python is `thin` and so
+        cannot do the work itself, unless the task forbids library calls, and where the task allows them.
         """
-        if self._settings.protocol == "quick" and loaded.task.library_calls != "forbid":
+        calls = loaded.task.library_calls
+        if self._settings.protocol == "quick" and (calls == "allow" or (thin and calls != "forbid")):
             return None
         from harness.judge.contender import Failed
         from harness.judge.evidence import gather, untraced

@@ -45,6 +45,7 @@ from harness.records import (
     Target,
     TimingResult,
 )
+from harness.records.grade import REPEATED
 from harness.workers import GradeSettings, Workers, project_source
 from sandboxes.job import Sandbox
 
@@ -57,13 +58,11 @@ if TYPE_CHECKING:
     from harness.judge.lineup import Contenders
     from harness.judge.worker_job import Source
 
-GRADER_VERSION = "4"
+GRADER_VERSION = "5"
 """Part of every grading key: raise it when the same project may be graded differently."""
 
 StageObserver = Callable[[str], None]
 T = TypeVar("T")
-REPEATED = "repeated after a kill"
-"""Flag: a worker died by a signal that may have come from outside, and the grade was begun again."""
 
 
 class Grader:
@@ -207,10 +206,7 @@ class _Grading:
             verdict=POLICY[finding.cause].verdict,
             stage=stage,
             finding=finding,
-            flags=(
-                *flags_beside(self._build, self._loaded.task, self._seen, self._provenance),
-                *((REPEATED,) if self._repeated else ()),
-            ),
+            flags=self._flags(),
             build=self._diagnosed(stage, finding),
             check=self._check,
             timing=self._timing,
@@ -222,6 +218,12 @@ class _Grading:
             machine=grader._machine.digest,
             wall_s=time.monotonic() - self._start,
         )
+
+    def _flags(self) -> tuple[str, ...]:
+        """Of all stages, each once."""
+        timing = () if self._timing is None else self._timing.flags
+        beside = flags_beside(self._build, self._loaded.task, self._seen, self._provenance)
+        return tuple(dict.fromkeys((*beside, *timing, *((REPEATED,) if self._repeated else ()))))
 
     def _diagnosed(self, stage: Stage, finding: Finding) -> BuildResult | None:
         """The build; where its library could not be loaded, with what that says of the binding."""
@@ -335,7 +337,10 @@ class _Grading:
     def _examine(self, student: Contender, source: Source) -> Grade | tuple[Contender, Source]:
         """A traced call and the sanitizers, where they are due: only what a task forbids ends a grade."""
         with self._grader._quiet.shared():
-            self._seen = self._grader._examination.examine(student, source, self._loaded, self._build)
+            if self._project is None:
+                raise HarnessBug("nothing to examine")
+            examine = self._grader._examination.examine
+            self._seen = examine(student, source, self._loaded, self._build, self._project)
         if self._seen.finding is None:
             return student, source
         student.close()

@@ -136,6 +136,7 @@ class Contender:
     operators = 0
     aside_ns = 0
     loads: Any = None
+    function: Any = None
 
     def load(self, message: dict[str, Any]) -> None:
         self.kind = message["kind"]

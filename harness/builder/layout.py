@@ -17,7 +17,7 @@ from harness.builder import metadata
 from harness.builder.config.schema import BuildToml, Torch, TorchNoarch, version_parts
 from harness.builder.depends import check_python_depends, not_installed
 from harness.builder.includes import unlisted_include
-from harness.builder.python_side import python_problems
+from harness.builder.python_side import python_facts
 from harness.builder.refusal import Refused
 from harness.builder.staging import (
     GENERATED_HEADER,
@@ -270,7 +270,7 @@ class _Planner:
     def _check_python(staged: Staged) -> None:
         """Everything that is copied, tests included, as upstream's hook does."""
         copied = staged.files | staged.tests
-        problems = python_problems({p: t for p, t in copied.items() if p.endswith(".py")})
+        problems = python_facts({p: t for p, t in copied.items() if p.endswith(".py")}).problems
         if problems:
             raise Refused("\n".join(problems))
 

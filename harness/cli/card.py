@@ -207,8 +207,6 @@ def print_card(grade: Grade, console: Console, title: str, *, all_kernels: bool 
         lines += [Text("\ntime: in-process figures, and the judge's outside clock", style="dim")]
         lines.append(_timing_table(grade.timing))
         lines.append(Text(f"speedup over the fastest reference: {ratio_text(grade.timing.speedup)}"))
-        if grade.timing.flags:
-            lines.append(Text(f"flags: {', '.join(grade.timing.flags)}", style="yellow"))
         lines += [Text(untrusted(line).plain, style="dim") for line in score_lines(grade.timing)]
     beside = evidence_lines(grade)
     if beside:

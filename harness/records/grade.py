@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Literal, Self
+from typing import Final, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -14,6 +14,9 @@ from harness.records.evidence import Evidence, PhysicalLimit, SanitizerRun
 from harness.records.project import Finding
 from harness.records.provenance import COPIED, Provenance
 from harness.records.telemetry import BlockTelemetry
+
+REPEATED: Final = "repeated after a kill"
+"""Flag: a worker died by a signal that may have come from outside, and the grade was begun again."""
 
 
 class WorkloadCheck(Record):
@@ -257,8 +260,8 @@ class Grade(Record):
     timing was not asked for)."""
     finding: Finding
     flags: tuple[str, ...] = ()
-    """Of what the built library calls and the traced call dispatches, unless the task allows it, of
-    sanitizers that found something, and of where the source stands already; never a verdict."""
+    """All: of what the built library calls and the traced call dispatches, unless the task allows it, of
+    sanitizers that found something, of where the source stands already, and of timing; never a verdict."""
     build: BuildResult | None = None
     check: CheckResult | None = None
     timing: TimingResult | None = None
@@ -298,8 +301,9 @@ class Grade(Record):
 
     @property
     def flags_of_work(self) -> tuple[str, ...]:
-        """Flags of what the project does, without that of where its source stands."""
-        return tuple(flag for flag in self.flags if flag != COPIED)
+        """Flags of what the project does, without those of its source, of timing and of a repetition."""
+        others = {COPIED, REPEATED, *(() if self.timing is None else self.timing.flags)}
+        return tuple(flag for flag in self.flags if flag not in others)
 
     @model_validator(mode="after")
     def _legal(self) -> Self:

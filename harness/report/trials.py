@@ -81,7 +81,8 @@ def _flags(grade: Grade | None) -> tuple[str, ...]:
     """What stands beside a result: of its work and its source, then of the clock."""
     if grade is None:
         return ()
-    return tuple(clean(flag) for flag in (*grade.flags, *(grade.timing.flags if grade.timing else ())))
+    timing = grade.timing.flags if grade.timing else ()  # not among the grade's in records of before
+    return tuple(clean(flag) for flag in dict.fromkeys((*grade.flags, *timing)))
 
 
 def _calls(grade: Grade | None) -> tuple[str, ...]:

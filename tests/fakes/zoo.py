@@ -68,7 +68,7 @@ class Row(BaseModel):
     most_speedup: Annotated[float, Field(gt=1.0)] | None = None
     """How many times the score of its honest base it may reach."""
     or_cause: Cause | None = None
-    """What it may be condemned for instead, where it need only be pointless (beside clock and interference)."""
+    """What it may be condemned for instead, where it need only be pointless (always: clock, interference)."""
     diagnostic: tuple[str | int, ...] | None = None
     """Kind and, where they matter, file and line of the build's only diagnostic."""
 

@@ -20,7 +20,7 @@ from harness.records import (
     SanitizerRun,
 )
 from harness.workers import GradeSettings
-from tests.fakes.overlays import throw_away_task, zoo_project
+from tests.fakes.overlays import ZOO, overlaid, throw_away_task, zoo_project
 
 SCALE = throw_away_task("scale")
 FORBIDS = replace(SCALE, task=SCALE.task.model_copy(update={"library_calls": "forbid"}))
@@ -95,9 +95,32 @@ def test_tools_that_were_not_reached_say_so() -> None:
     assert unsanitized(_settings("quick"), ended) == ()
 
 
-def test_quick_traces_only_what_a_task_forbids(grader: Grader) -> None:
-    """Another worker for every trial is what `quick` does not pay: nothing is started, nothing is claimed."""
+def test_quick_does_not_trace_python_that_only_passes_calls_on(grader: Grader) -> None:
+    """Such a package cannot do the work itself: nothing is started, nothing is claimed."""
     from harness.judge.worker_job import Source
 
     examination: Examination = grader._examination
-    assert examination.trace(Source("null"), SCALE, None) is None  # type: ignore[arg-type]
+    assert examination.trace(Source("null"), SCALE, None, thin=True) is None  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+def test_quick_traces_python_that_could_do_the_work(grader: Grader) -> None:
+    """Work of PyTorch or NumPy that Python calls is flagged, in one list with timing's flags."""
+    grade = grader.grade(zoo_project("torch_in_python"), SCALE)
+    assert grade.verdict is Verdict.CORRECT
+    assert "dispatches PyTorch operators" in grade.flags_of_work
+    assert grade.timing is not None
+    assert set(grade.timing.flags) <= set(grade.flags)
+    numpy = {"torch-ext/scale/__init__.py": NUMPY}
+    grade = grader.grade(overlaid(ZOO / "base", numpy), SCALE)
+    assert (grade.verdict, grade.flags_of_work) == (Verdict.CORRECT, ("imports NumPy",))
+
+
+NUMPY = """from ._ops import ops
+
+import numpy
+
+
+def scale(out, x, *, alpha):
+    numpy.multiply(x.numpy(), numpy.float32(alpha), out=out.numpy())
+"""
