@@ -47,7 +47,7 @@ def test_own_work_passes_where_the_task_forbids_calls(grader: Grader) -> None:
     assert grade.verdict is Verdict.CORRECT, grade.finding
     assert grade.evidence is not None
     assert [o.kind for o in grade.evidence.operators or ()] == ["own"]
-    assert (grade.evidence.traced_right, grade.evidence.computing, grade.flags) == (True, (), ())
+    assert (grade.evidence.traced_right, grade.evidence.computing, grade.flags_of_work) == (True, (), ())
 
 
 def _settings(protocol: str, *, sanitize: bool = False) -> GradeSettings:

@@ -222,6 +222,8 @@ class Killing(NothingAhead):
         process = self._inner.start(job)
         if job.role == "run" and "project" in job.inputs and self._times > 0:
             self._times -= 1
+            process.channel.settimeout(60.0)
+            process.channel.recv(1, socket.MSG_PEEK)  # it has started: what dies before that is ours
             for pid in children("inside.py"):
                 os.kill(pid, signal.SIGKILL)
         return process
