@@ -11,6 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from harness.judge.clock import MOST_DOUBT
 from harness.records import Ratio
 from harness.records.calibration import Calibration, FalseAlarms, SizeFigures
 
@@ -101,10 +102,10 @@ def _meaning(calibration: Calibration) -> Iterator[str]:
         )
     else:
         yield f'"Faster" is a false alarm in at most {100 * worst.rate_with_gate:.1f} % (5 % are allowed).'
-    limited = [one for one in calibration.sizes if one.lane == "batch"]
-    if limited:
-        largest = max(one.bytes_moved for one in limited)
-        yield f"Calls below 10 L are scored in batches (`clock-limited`): here up to {_bytes(largest)}."
+    coarse = [one for one in calibration.sizes if one.uncertainty_us > MOST_DOUBT * one.outside_us]
+    if coarse:
+        largest = max(one.bytes_moved for one in coarse)
+        yield f"u is above 5 % of calls that move up to {_bytes(largest)}: no claim is used there."
 
 
 def timing_view(calibration: Calibration) -> RenderableType:
