@@ -30,20 +30,20 @@ def graded(score_us: float, speedup: float, cause: Cause = Cause.PASSED) -> Grad
         verdict=finding.verdict,
         finding=finding,
         stage=Stage.TIME,
-        timing=TimingResult(workloads=(workload,), speedup=ratio, flags=("clock-limited",)),
+        timing=TimingResult(workloads=(workload,), speedup=ratio, flags=("outside_clock",)),
     )
 
 
 def test_gain_is_the_ratio_of_scores() -> None:
-    """A line shows the forged score, u, L, and the gain over the honest project's speedup."""
+    """A line shows the forged score, a and u as shares, the gain over the honest project, and its bound."""
     shown = line(Size(8, 4), "claims x0.5", graded(20.0, 3.0), graded(40.0, 2.0))
-    assert shown == "| 8 x 4 | claims x0.5 | correct | 20.0 | 2.5 | 90 | x1.50 | clock-limited |"
+    assert shown == "| 8 x 4 | claims x0.5 | correct | 20.0 | 5.0 | 12 | x1.50 | x1.12 | outside_clock |"
 
 
 def test_condemned_attack_gains_nothing() -> None:
     """A grade that is not correct has no score in the table, whatever its timing says."""
     shown = line(Size(8, 4), "claims x0", graded(1e-3, 1e6, Cause.CLOCK), graded(40.0, 2.0))
-    assert shown == "| 8 x 4 | claims x0 | cheated: clock | | | | none | |"
+    assert shown == "| 8 x 4 | claims x0 | cheated: clock | | | | none | | |"
 
 
 def test_attacks_change_files_that_the_bases_have() -> None:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from harness.builder.toolchain import find_toolchain
 from harness.catalogue import LoadedTask
 from harness.cli.setup import make_workshop
 from harness.grade import Grader
@@ -32,8 +33,14 @@ PACKAGE: Final = "torch-ext/scale/__init__.py"
 KERNEL: Final = "scale_cpu/scale.cpp"
 _HALF: Final = "0.5)"  # how often it occurs in the row, and nothing else there
 _HEAD: Final = (
-    "| work | attack | verdict | score, us | u, us | L, us | gain | flags |",
-    "|---|---|---|---:|---:|---:|---:|---|",
+    "| work | attack | verdict | score, us | a, % | u, % | gain | bound | flags |",
+    "|---|---|---|---:|---:|---:|---:|---:|---|",
+)
+
+
+_BOUND: Final = (
+    "The bound is of each grade: what a worker does to its own side can make its score less than the truth by u at "
+    "most, of which `a` could be avoided; `gain` compares two grades and has the noise of both."
 )
 
 
@@ -93,6 +100,7 @@ def attacks() -> tuple[Attack, ...]:
         _of_row("finishes late", "late_thread_races", KERNEL),
         _of_row("all sets in the first call", "fuses_batch", KERNEL),
         _of_row("a cheaper loop, claims 0", "replaces_runner", PACKAGE, KERNEL),
+        _of_row("done before the work", "done_before_the_work", PACKAGE, KERNEL),
     )
 
 
@@ -105,12 +113,15 @@ def _score(grade: Grade) -> float:
 def line(size: Size, attack: str, grade: Grade, honest: Grade | None) -> str:
     """A row of the table; `honest` is None where the grade is the honest project's own."""
     if grade.timing is None or grade.verdict is not Verdict.CORRECT:
-        return f"| {size.label} | {attack} | {grade.verdict}: {grade.finding.cause} | | | | none | |"
+        return f"| {size.label} | {attack} | {grade.verdict}: {grade.finding.cause} | | | | none | | |"
     timed = grade.timing.workloads[0].student
+    lane = timed.scored_lane
     gain = "" if honest is None else f"x{_score(grade) / _score(honest):.2f}"
-    figures = f"{timed.score_us:.1f} | {timed.scored_lane.uncertainty_us:.1f} | {timed.latency_us:.0f}"
+    share = lane.uncertainty_us / timed.score_us
+    figures = f"{timed.score_us:.1f} | {100 * lane.constant_us / timed.score_us:.1f} | {100 * share:.0f}"
+    bound = f"x{1 + share:.2f}"  # the score can be lower than the truth by u at most
     flags = ", ".join(grade.timing.flags)
-    return f"| {size.label} | {attack} | {grade.verdict} | {figures} | {gain} | {flags} |"
+    return f"| {size.label} | {attack} | {grade.verdict} | {figures} | {gain} | {bound} | {flags} |"
 
 
 def skipping(calls: int) -> str:
@@ -153,11 +164,12 @@ def gain_table(sizes: tuple[Size, ...] = SIZES) -> str:
                 noisy += grade.timing is not None and NOISY in grade.timing.flags
             if honest.timing is not None and honest.timing.workloads:
                 calls.append(sum(lane.calls for lane in honest.timing.workloads[0].student.lanes))
-    said = f"Sandbox `{sandbox}`, protocol `quick`, on a quiet host."
+    device = f"{machine_facts(find_toolchain()).cpu}, target `cpu`, sandbox `{sandbox}`, protocol `quick`"
+    said = f"{device}, on a quiet host. {_BOUND}"
     if noisy:
         said = (
-            f"Sandbox `{sandbox}`, protocol `quick`. Other work disturbed {noisy} of "
-            f"{len(lines) - 2} grades: they carry `noisy host` and are never ranked."
+            f"{device}. Other work disturbed {noisy} of {len(lines) - 2} grades: they carry `noisy host` and "
+            f"are never ranked. {_BOUND}"
         )
     return "\n".join([said, "", *lines, "", skipping(min(calls, default=0)), ""])
 
