@@ -111,7 +111,7 @@ def _plan(project: Project, target: Target, toolchain: Toolchain) -> Layout | Fi
         for file in project.files:
             if file.path == toml.name:
                 toml.write_text(file.text)
-        validity = check(toml.parent)
+        validity = check(toml.parent, target)
         if validity.finding is not None:
             return validity.finding
         records = read_build_toml(toml.read_bytes())

@@ -33,6 +33,15 @@ from harness.skills.projects import ShownProjectReport, build_shown
 from harness.skills.spec import DOCUMENT_LIMIT, FILE, estimate_tokens, read_skill, skill_files, validate_skill
 
 _BUILDER: Final = re.compile(r"kernel-builder|build\.toml|cuda-capabilities")
+_BACKENDS: Final = {
+    "cuda": re.compile(r"cuda|nvidia|[ah]100|h200|hopper", re.IGNORECASE),
+    "rocm": re.compile(r"rocm|\bamd\b|\bhip\b|mi\d{3}", re.IGNORECASE),
+    "xpu": re.compile(r"xpu|sycl|\bintel gpu", re.IGNORECASE),
+    "metal": re.compile(r"metal|\bmps\b|apple", re.IGNORECASE),
+    "cpu": re.compile(r"\bcpu\b|avx", re.IGNORECASE),
+}
+_HEAD: Final = 2_000
+"""Characters of SKILL.md that say what it is about."""
 _OTHER_BUILD: Final = re.compile(r"cpp_extension|load_inline|CUDAExtension")
 Outcome = Literal["built", "parsed", "not_built", "failed", "unread"]
 
@@ -102,7 +111,7 @@ def check_skill(
             if name != FILE and code_file(name, "") is not None:
                 findings.append(warning(name, undecodable.line, f"{undecodable.message}: not looked at"))
     _collect(texts, code)
-    code.for_builder = _for_builder(texts)
+    code.for_builder, code.backend = _for_builder(texts), _backend_of(texts.get(FILE, ""))
     findings += code.judge(build, progress)
     figures = [one for name, text in texts.items() for one in hardware_findings(name, text)]
     told = {(one.file, one.line) for one in figures}
@@ -139,6 +148,8 @@ class _Code:
     """For the pieces of each file: the headers that they may include."""
     for_builder: frozenset[str] = frozenset()
     """The files whose code is to be built with kernel-builder."""
+    backend: str = "cuda"
+    """What the skill is about: advice is for it."""
     outcomes: dict[CodeBlock, Outcome] = field(default_factory=dict)
     projects: list[ShownProjectReport] = field(default_factory=list)
 
@@ -151,7 +162,7 @@ class _Code:
         tried = [b for b in pieces if not b.fragment] if build is not None else []
         lacking: list[str] = []
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-            whole = [pool.submit(build_shown, shown, build) for shown in self.shown]
+            whole = [pool.submit(build_shown, shown, build, self.backend) for shown in self.shown]
             alone = [pool.submit(self._compiled, block, build) for block in tried if build is not None]
             every: list[Future[Any]] = [*whole, *alone]
             try:
@@ -198,7 +209,7 @@ class _Code:
             if not is_parsed(block):
                 continue
             self.outcomes[block] = "not_built" if block.fragment else "parsed"
-            found = [] if block.fragment or block in tomls else parse_block(block)
+            found = [] if block.fragment or block in tomls else parse_block(block, self.backend)
             if found:
                 self.outcomes[block] = "failed"
             yield from found
@@ -238,6 +249,12 @@ def _softened(finding: SkillFinding, blocks: Sequence[CodeBlock], texts: Mapping
             message = f"{finding.message} (shown as wrong, it seems: mark such code with the word `fragment`)"
             return finding.model_copy(update={"severity": "note", "message": message})
     return finding
+
+
+def _backend_of(text: str) -> str:
+    """The backend that the beginning of SKILL.md names most often; the first, cuda, where none stands out."""
+    counts = {name: len(pattern.findall(text[:_HEAD])) for name, pattern in _BACKENDS.items()}
+    return max(counts, key=lambda name: counts[name])
 
 
 def _for_builder(texts: Mapping[str, str]) -> frozenset[str]:

@@ -57,20 +57,25 @@ _KEYS: Final = (
 
 def is_parsed(block: CodeBlock) -> bool:
     """Whether it is in a language that is parsed."""
-    return block.language in _PARSERS
+    return block.language == "toml" or block.language in _PARSERS
 
 
-def parse_block(block: CodeBlock) -> list[SkillFinding]:
-    """What is wrong with it: an error in a whole file, a warning in a piece or in a template."""
-    return _PARSERS[block.language](block)
+def parse_block(block: CodeBlock, backend: str = "cuda") -> list[SkillFinding]:
+    """What is wrong with it: an error in a whole file, a warning in a piece or in a template.
+
+    Advice on a build.toml is for `backend`.
+    """
+    return _toml(block, backend) if block.language == "toml" else _PARSERS[block.language](block)
 
 
-def whole_build_toml(block: CodeBlock) -> tuple[build_toml.BuildToml | None, list[SkillFinding]]:
+def whole_build_toml(
+    block: CodeBlock, backend: str
+) -> tuple[build_toml.BuildToml | None, list[SkillFinding]]:
     """A build.toml by upstream's own parser: the records, or None and why."""
     with owned_folder("skill") as scratch:
         data = block.text.encode()
         (Path(scratch) / "build.toml").write_bytes(data)
-        validity = build_toml.check(Path(scratch))
+        validity = build_toml.check(Path(scratch), backend)
     found = [warning(block.file, block.text_line, message) for message in validity.warnings]
     if validity.finding is not None:
         report = warning if is_template(block.text) else error
@@ -102,7 +107,7 @@ def _python(block: CodeBlock) -> list[SkillFinding]:
     return []
 
 
-def _toml(block: CodeBlock) -> list[SkillFinding]:
+def _toml(block: CodeBlock, backend: str) -> list[SkillFinding]:
     try:
         fields = toml_fields(block.text)
     except NoToml as fault:
@@ -111,8 +116,8 @@ def _toml(block: CodeBlock) -> list[SkillFinding]:
     if not _is_build_toml(block, fields):
         return []
     if {"general", "kernel"} <= tables and _FRAMEWORKS & tables:
-        return whole_build_toml(block)[1]
-    return _partial_build_toml(block, fields)
+        return whole_build_toml(block, backend)[1]
+    return _partial_build_toml(block, fields, backend)
 
 
 def _is_build_toml(block: CodeBlock, fields: dict[str, Any]) -> bool:
@@ -127,12 +132,12 @@ def _is_build_toml(block: CodeBlock, fields: dict[str, Any]) -> bool:
     return any(nearest(key, _KEYS) is not None for key in written - shared)
 
 
-def _partial_build_toml(block: CodeBlock, fields: dict[str, Any]) -> list[SkillFinding]:
+def _partial_build_toml(block: CodeBlock, fields: dict[str, Any], backend: str) -> list[SkillFinding]:
     """The schema's faults in what is there, at their lines."""
     lines = positions(plain(block.text))
-    advice = {m[1]: m[2] for m in map(_HINT.match, hints(block.text)) if m is not None}
+    advice = {m[1]: m[2] for m in map(_HINT.match, hints(block.text, backend)) if m is not None}
     found = []
-    for fault in faults(_completed(fields)):
+    for fault in faults(_completed(fields), backend):
         ends = (fault.path[:end] for end in range(len(fault.path), 0, -1))
         line = next((lines[path] for path in ends if path in lines), 1)
         said = advice.get(str(line), fault.advice)
@@ -184,7 +189,6 @@ def _yaml(block: CodeBlock) -> list[SkillFinding]:
 
 _PARSERS: Final[dict[str, Callable[[CodeBlock], list[SkillFinding]]]] = {
     "python": _python,
-    "toml": _toml,
     "json": _json,
     "yaml": _yaml,
 }

@@ -45,10 +45,13 @@ class BuiltProject(NamedTuple):
     """What this machine lacks to build it."""
 
 
-def build_shown(shown: ShownProject, build: Build | None) -> BuiltProject:
-    """Build the project for each target that it has; without `build`, say what would be built."""
+def build_shown(shown: ShownProject, build: Build | None, backend: str) -> BuiltProject:
+    """Build the project for each target that it has; without `build`, say what would be built.
+
+    Advice on its build.toml is for `backend`.
+    """
     block = shown.build_toml
-    parsed, findings = whole_build_toml(block)
+    parsed, findings = whole_build_toml(block, backend)
     targets: tuple[Target, ...] = ()
     if parsed is not None:
         targets = tuple(t for t in get_args(Target) if t in parsed.general.backends)

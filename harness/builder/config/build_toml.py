@@ -93,9 +93,15 @@ def validate(directory: Path) -> Finding | None:
     return check(directory).finding
 
 
-def check(directory: Path, *, upstream: Callable[[Path], dict[str, str]] | None = None) -> Validity:
+def check(
+    directory: Path,
+    backend: str = "cuda",
+    *,
+    upstream: Callable[[Path], dict[str, str]] | None = None,
+) -> Validity:
     """Ask upstream's parser, or our records where the kernels package cannot be imported.
 
+    Advice is for `backend`.
     `upstream` answers {} (valid), {"error": message} or {"absent": why}; the default is the child.
     """
     directory = directory.absolute()  # the child stands elsewhere
@@ -113,9 +119,9 @@ def check(directory: Path, *, upstream: Callable[[Path], dict[str, str]] | None 
         return Validity(_finding(f"line {line} is not UTF-8 text"))
     answer = (upstream or ask_upstream)(directory)
     if "absent" in answer:
-        return Validity(_judge_ourselves(data, text), (ABSENT,))
+        return Validity(_judge_ourselves(data, text, backend), (ABSENT,))
     if "error" in answer:
-        return Validity(_finding(_cleaned(answer["error"], directory), text, _UPSTREAM_SAYS))
+        return Validity(_finding(_cleaned(answer["error"], directory), text, _UPSTREAM_SAYS, backend))
     try:
         _parse(data)
     except ValueError as error:
@@ -134,14 +140,14 @@ def ask_upstream(directory: Path) -> dict[str, str]:
     return answer
 
 
-def _judge_ourselves(data: bytes, text: str) -> Finding | None:
+def _judge_ourselves(data: bytes, text: str, backend: str) -> Finding | None:
     try:
         fields = _fields(data)
         _check_edition(fields)
     except ValueError as error:
-        return _finding(str(error), text)
-    wrong = faults(fields)
-    return _finding(wrong[0].advice, text) if wrong else None
+        return _finding(str(error), text, backend=backend)
+    wrong = faults(fields, backend)
+    return _finding(wrong[0].advice, text, backend=backend) if wrong else None
 
 
 def _cleaned(message: str, directory: Path) -> str:
@@ -152,10 +158,10 @@ def _cleaned(message: str, directory: Path) -> str:
     return message.replace(f"{directory}/", "").replace(str(directory), "the project").strip()
 
 
-def _finding(message: str, text: str | None = None, says: str = "") -> Finding:
+def _finding(message: str, text: str | None = None, says: str = "", backend: str = "cuda") -> Finding:
     """Advice on `text` first, then the message whole, after `says`; without advice the reason first."""
     whole = message if len(message) <= _MESSAGE_LIMIT else f"{message[:_MESSAGE_LIMIT]} ..."
-    lines = [] if text is None else hints(text)
+    lines = [] if text is None else hints(text, backend)
     if not lines:
         reason, drawn = _reason(message)
         lines = [reason, whole] if drawn else [reason]

@@ -25,10 +25,7 @@ _EXAMPLES: Final = {
     "name": '"my-kernel"',
     "version": "1",
     "license": '"Apache-2.0"',
-    "backends": '["cuda"]',
-    "backend": '"cuda"',
     "depends": '["torch"]',
-    "src": '["kernels/kernel.cu"]',
     "repo-id": '"org/name"',
 }
 _KERNELS: Final[dict[str, type[BaseModel]]] = {
@@ -66,12 +63,12 @@ class Fault(NamedTuple):
     advice: str
 
 
-def faults(fields: dict[str, Any]) -> list[Fault]:
-    """The first fifty faults of a parsed build.toml, in the order of the schema."""
+def faults(fields: dict[str, Any], backend: str = "cuda") -> list[Fault]:
+    """The first fifty faults of a parsed build.toml, in the order of the schema; advice is for `backend`."""
     try:
         BuildToml.model_validate(fields)
     except ValidationError as error:
-        found = [_fault(one, fields) for one in error.errors(include_url=False)[:_CONSIDERED]]
+        found = [_fault(one, fields, backend) for one in error.errors(include_url=False)[:_CONSIDERED]]
         # A value with two allowed types fails twice: what is said of its parts is more to the point.
         whole = {f.path[:end] for f in found for end in range(len(f.path))}
         return [f for i, f in enumerate(found) if f.path not in whole | {g.path for g in found[:i]}]
@@ -101,7 +98,13 @@ def _path(location: tuple[int | str, ...]) -> Path:
     return tuple(p for p in parts if not (isinstance(p, str) and p.endswith("]") and "[" in p))
 
 
-def _fault(error: Any, fields: dict[str, Any]) -> Fault:
+def _example(name: str, backend: str) -> str:
+    suffix = {"cuda": "cu", "rocm": "cu", "metal": "metal"}.get(backend, "cpp")
+    fitting = {"backends": f'["{backend}"]', "backend": f'"{backend}"', "src": f'["kernels/kernel.{suffix}"]'}
+    return {**_EXAMPLES, **fitting}.get(name, "...")
+
+
+def _fault(error: Any, fields: dict[str, Any], backend: str) -> Fault:
     path = _path(error["loc"])
     kind, value = error["type"], error["input"]
     # Of a list's element, the list's key is the one to name.
@@ -111,12 +114,12 @@ def _fault(error: Any, fields: dict[str, Any]) -> Fault:
             table, name = path[:-1], str(path[-1])
             if not table:
                 return Fault(path, f"a [{name}] table is needed")
-            return Fault(path, f"{table_name(table)} needs `{name} = {_EXAMPLES.get(name, '...')}`")
+            return Fault(path, f"{table_name(table)} needs `{name} = {_example(name, backend)}`")
         case "union_tag_not_found":
-            return Fault((*path, "backend"), f'{table_name(path)} needs `backend = "cuda"` (or cpu)')
+            return Fault((*path, "backend"), f'{table_name(path)} needs `backend = "{backend}"`')
         case "union_tag_invalid":
-            backend = value.get("backend") if isinstance(value, dict) else None
-            return Fault((*path, "backend"), _choice("backend", backend))
+            given = value.get("backend") if isinstance(value, dict) else None
+            return Fault((*path, "backend"), _choice("backend", given))
         case "extra_forbidden":
             return Fault(path, _unknown_key(path, fields))
         case "literal_error":

@@ -1,8 +1,6 @@
 """What the author of a refused build.toml most likely meant, with the line where it stands.
 
-Owns: advice on the mistakes that students make (old blog posts and upstream's own documents teach
-several of them). Does not own: whether a file is valid; hints are only asked for when it is not.
-Invariant: any text gives at most eight hints, and never an exception.
+Any text gives at most eight hints, and never an exception.
 """
 
 from __future__ import annotations
@@ -10,11 +8,11 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from harness.builder.config.faults import Fault, faults, nearest
 from harness.builder.config.lines import Path, positions
-from harness.builder.config.schema import FRAMEWORKS
+from harness.builder.config.schema import FRAMEWORKS, Backend
 from harness.builder.config.toml_text import NoToml, plain, toml_fields
 
 _LIMIT: Final = 8  # more hints than that hide the one that matters
@@ -22,8 +20,8 @@ _CONSIDERED: Final = 100  # a hostile file has a hundred thousand mistakes
 _AT_LINE = re.compile(r"at line (\d+)")
 
 
-def hints(text: str) -> list[str]:
-    """Lines such as `line 9: capabilities are strings: "9.0"`, at most eight."""
+def hints(text: str, backend: str = "cuda") -> list[str]:
+    """Lines such as `line 9: capabilities are strings: "9.0"`, at most eight; advice is for `backend`."""
     text = plain(text)
     try:
         data = toml_fields(text)
@@ -31,8 +29,8 @@ def hints(text: str) -> list[str]:
         return list(_syntax_hints(text, str(error)))
     lines = _first_lines(text)
     advised: dict[Path, str] = {}
-    mistakes = itertools.islice(_known_mistakes(data), _CONSIDERED)
-    for path, advice in (*mistakes, *faults(data)):
+    mistakes = itertools.islice(_known_mistakes(data, backend), _CONSIDERED)
+    for path, advice in (*mistakes, *faults(data, backend)):
         if not _covered(path, advised):
             advised[path] = advice
     ordered = sorted(advised.items(), key=lambda item: _line(lines, item[0]) or 0)
@@ -89,12 +87,12 @@ def _syntax_hints(text: str, error: str) -> Iterator[str]:
 # --- forms that were once right, or are often written ------------------------------------------
 
 
-def _known_mistakes(data: dict[str, Any]) -> Iterator[Fault]:
-    yield from _general(data)
+def _known_mistakes(data: dict[str, Any], backend: str) -> Iterator[Fault]:
+    yield from _general(data, backend)
     yield from _framework(data)
     for name, kernel in _table(data, "kernel").items():
         if isinstance(kernel, dict):
-            yield from _kernel(("kernel", name), kernel)
+            yield from _kernel(("kernel", name), kernel, _triton(data, backend), backend)
 
 
 def _table(data: Any, *path: str) -> dict[str, Any]:
@@ -103,13 +101,19 @@ def _table(data: Any, *path: str) -> dict[str, Any]:
     return data if isinstance(data, dict) else {}
 
 
-_TRITON: Final = (
-    'triton is no backend: a Triton project has backends = ["cuda"] and a [torch-noarch] table, '
-    "and no [kernel] tables"
-)
+def _triton(data: dict[str, Any], backend: str) -> str:
+    """Advice for the backends that the file names, else for the one that is asked for."""
+    listed = _table(data, "general").get("backends")
+    known = [one for one in listed if one in get_args(Backend)] if isinstance(listed, list) else []
+    wanted = known or [backend]
+    if wanted == ["cpu"]:
+        return 'triton is no backend, and has none for a CPU: write C++ with backend = "cpu"'
+    quoted = ", ".join(f'"{one}"' for one in wanted)
+    project = f"a Triton project has backends = [{quoted}] and a [torch-noarch] table"
+    return f"triton is no backend: {project}, and no [kernel] tables"
 
 
-def _general(data: dict[str, Any]) -> Iterator[Fault]:
+def _general(data: dict[str, Any], backend: str) -> Iterator[Fault]:
     general, here = _table(data, "general"), ("general",)
     name = general.get("name")
     if isinstance(name, str) and re.fullmatch(r"[a-z][-a-z0-9]*[a-z0-9]", name) is None:
@@ -127,7 +131,7 @@ def _general(data: dict[str, Any]) -> Iterator[Fault]:
         yield Fault((*here, "edition"), f"write `edition = 5` ({why})")
     backends = general.get("backends")
     if isinstance(backends, (list, str)) and "triton" in backends:
-        yield Fault((*here, "backends"), _TRITON)
+        yield Fault((*here, "backends"), _triton(data, backend))
     if "universal" in general:
         yield Fault((*here, "universal"), "`universal` is gone: use [torch-noarch] and `backends`")
     for key in ("cuda-minver", "cuda-maxver"):
@@ -169,11 +173,12 @@ def _framework(data: dict[str, Any]) -> Iterator[Fault]:
     yield from _versions(("torch",), torch, ("minver", "maxver", "stable-abi"))
 
 
-def _kernel(table: Path, kernel: dict[str, Any]) -> Iterator[Fault]:
+def _kernel(table: Path, kernel: dict[str, Any], triton: str, backend: str) -> Iterator[Fault]:
     if kernel.get("backend") == "triton":
-        yield Fault((*table, "backend"), _TRITON)
+        yield Fault((*table, "backend"), triton)
     if "language" in kernel:
-        yield Fault((*table, "language"), 'write `backend = "cuda"` and `depends = ["torch"]` for `language`')
+        told = f'write `backend = "{backend}"` and `depends = ["torch"]` for `language`'
+        yield Fault((*table, "language"), told)
     if "capabilities" in kernel:
         yield Fault((*table, "capabilities"), "the key is `cuda-capabilities`")
     for key in ("cuda-capabilities", "capabilities"):

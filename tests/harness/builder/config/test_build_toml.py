@@ -337,7 +337,7 @@ ADVICE = {
     "edition 4": ["line 4: write `edition = 5` (the formats before"],
     "edition 6": ["line 4: write `edition = 5` (an integer, and the newest there is)"],
     "no depends": ["Missing field depends", "line 8: [kernel.a] needs `depends"],
-    "no backend": ["Missing field backend", 'line 8: [kernel.a] needs `backend = "cuda"` (or cpu)'],
+    "no backend": ["Missing field backend", 'line 8: [kernel.a] needs `backend = "cuda"`'],
     "no src": ["line 8: [kernel.a] needs `src = "],
     "kernel backend triton": ["line 9: triton is no backend"],
     "snake case": ["Unknown field cuda_capabilities", "line 12: keys have dashes here: `cuda-capabilities`"],
@@ -531,3 +531,16 @@ def test_the_validator_needs_no_environment(monkeypatch):
     with tempfile.TemporaryDirectory() as name:
         (Path(name) / "build.toml").write_text(KERNEL)
         assert validate(Path(name)) is None
+
+
+@pytest.mark.parametrize("backend", ["cpu", "rocm", "xpu", "cuda"])
+def test_advice_is_for_the_target(tmp_path: Path, backend: str) -> None:
+    """What is missing is named for the target that is built, not for a GPU that the task does not have."""
+    (tmp_path / "build.toml").write_text('[general]\nname = "a-b"\n[torch]\n[kernel.a]\ndepends = []\n')
+    finding = check(tmp_path, backend).finding
+    assert finding is not None
+    assert f'needs `backends = ["{backend}"]`' in finding.message
+    assert f'needs `backend = "{backend}"`' in finding.message
+    assert backend == "cuda" or "cuda" not in finding.message
+    triton = '[general]\nname = "a-b"\nbackends = ["cuda", "rocm"]\n[torch]\n[kernel.a]\nbackend = "triton"\n'
+    assert any('has backends = ["cuda", "rocm"]' in line for line in hints(triton, backend))
