@@ -26,6 +26,7 @@ from typing import Final
 
 from harness.errors import SandboxError
 from sandboxes.cgroups import Cgroups
+from sandboxes.escapes import refusing_rulesets
 from sandboxes.host_cage import INSIDE, HostCage, Start
 from sandboxes.host_files import View, view_for
 from sandboxes.host_job import HostGpu, environment_of, gpu_of, group_for, new_folder, profile_for, spec_for
@@ -51,6 +52,9 @@ _NAMESPACES: Final = (
 _NEW_PROC: Final = ("--proc", "/proc")
 _OLD_PROC: Final = ("--ro-bind", "/proc", "/proc")
 _PRESSURE: Final = "/proc/pressure"  # any user may set triggers, which a kernel thread works on
+_IN_MEMORY: Final = ("/tmp", "/dev/shm")  # bwrap cannot limit the number of files there
+# A shared mapping of /dev/zero is memory that no watchdog sees. /dev/full reads alike, and cannot be mapped.
+_NO_ZERO: Final = ("--dev-bind", "/dev/full", "/dev/zero")
 _NO_MORE_USERNS: Final = ("--disable-userns",)
 # A process under Landlock cannot trace, nor write the memory of, one that is not; nothing else is taken away.
 _EVERYTHING: Final = (("write", "/", ("",)),)
@@ -127,17 +131,23 @@ class BubblewrapBackend:
         folder = new_folder(uid)
         with ExitStack() as held:
             held.callback(remove_tree, folder)
-            filter_file = _in_memory(profile_for(job))
+            counted = self._groups is not None
+            sockets = counted or bool(gpu.nodes)
+            filter_file = _in_memory(profile_for(job, sockets=sockets, counted=counted, rulesets=True))
             held.callback(os.close, filter_file)
             argv = [ways.program, *_NAMESPACES, *ways.no_more_userns, "--seccomp", str(filter_file)]
             argv += [*_mounts(ways, view, gpu, folder), *_scratch_mount(job, folder, uid)]
+            argv += () if sockets else _NO_ZERO
             argv += ["--remount-ro", "/", "--", sys.executable, "-I", "-S", _SCRIPT]
             spec = spec_for(
                 job,
                 scratch=_SCRATCH,
                 environment=environment_of(job, _SCRATCH, gpu),
-                seccomp=None,  # bwrap's process 1 needs it too
-                caps_memory=self._groups is not None,
+                # bwrap installs the rest, which its process 1 needs too.
+                seccomp=refusing_rulesets(os.uname().machine),
+                reaps=False,
+                caps_memory=counted,
+                counted=_IN_MEMORY,
                 processes=job.limits.processes if uid is not None or _counts_by_namespace() else None,
                 die_with_parent=False,  # process 1 sees to it, and the kernel to process 1
                 landlock=_EVERYTHING if landlock_version() >= _RENAMES_SINCE else None,

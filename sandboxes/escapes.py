@@ -79,6 +79,29 @@ def refusing_escapes(job: Job, machine: str, then: bytes = _NOTHING_ELSE) -> byt
     Raises SandboxError for an unknown machine.
     """
     known = numbers(machine)
+    program = _refused_by_name(machine, refused_escapes(job))
+    for command in (_F_SETLEASE, _F_NOTIFY):
+        program += _refused_when(known["fcntl"], _argument(_SECOND_AT, command))
+    if job.role != "run_jit":
+        for command in _F_LOCKS:
+            program += _refused_when(known["fcntl"], _argument(_SECOND_AT, command), _NO_LOCK)
+    if job.role != "build":
+        program += _running_rules(known)
+    return _packed(program) + then
+
+
+def refusing_rulesets(machine: str) -> bytes:
+    """A program that refuses nothing but further rules of Landlock."""
+    return _packed(_refused_by_name(machine, ("landlock_create_ruleset",))) + _NOTHING_ELSE
+
+
+def _packed(program: list[_Instruction]) -> bytes:
+    return b"".join(struct.pack("=HBBI", *instruction) for instruction in program)
+
+
+def _refused_by_name(machine: str, names: tuple[str, ...]) -> list[_Instruction]:
+    """Refuses calls; the number is loaded afterwards."""
+    known = numbers(machine)
     program = [
         (_LOAD, 0, 0, _ARCH_AT),  # calls of another ABI have other numbers
         (_EQUAL, 1, 0, _AUDIT[machine]),
@@ -87,17 +110,10 @@ def refusing_escapes(job: Job, machine: str, then: bytes = _NOTHING_ELSE) -> byt
         (_AT_LEAST, 0, 1, _X32),
         (_ANSWER, 0, 0, _KILL),
     ]
-    for name in refused_escapes(job):
+    for name in names:
         if name in known:
             program += [(_EQUAL, 0, 1, known[name]), (_ANSWER, 0, 0, _ANSWERS.get(name, _REFUSE))]
-    for command in (_F_SETLEASE, _F_NOTIFY):
-        program += _refused_when(known["fcntl"], _argument(_SECOND_AT, command))
-    if job.role != "run_jit":
-        for command in _F_LOCKS:
-            program += _refused_when(known["fcntl"], _argument(_SECOND_AT, command), _NO_LOCK)
-    if job.role != "build":
-        program += _running_rules(known)
-    return b"".join(struct.pack("=HBBI", *instruction) for instruction in program) + then
+    return program
 
 
 def _running_rules(known: dict[str, int]) -> list[_Instruction]:

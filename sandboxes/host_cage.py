@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 _OUTSIDE: Final = Path(__file__).with_name("outside.py")
 INSIDE: Final = Path(__file__).with_name("inside.py")
 _WORDS_BYTES: Final = 1 << 14
+_OWN: Final = ("VmPTE:", "HugetlbPages:")
 CHANNEL_NUMBER: Final = "{channel-number}"
 """In the command: becomes the number of the inherited socket."""
 MINDER: Final = Minder()
@@ -178,7 +179,7 @@ class HostCage:
             return  # Already gone.
 
     def usage(self) -> Usage:
-        """Of the cgroup, else the resident memory of the tree.
+        """Of the cgroup, else what the tree has in memory and swap, page tables included.
 
         That counts a page for every process that has it. Only where it is over the limit is each page
         divided among those that share it, which takes a hundred times as long.
@@ -239,15 +240,21 @@ def _tree(root: int) -> Iterator[int]:
 
 def _proportional_bytes(pid: int) -> int:
     """As /proc tells it (Pss), or the resident bytes where it does not."""
-    try:
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    except OSError:
+    shared = _bytes_of(pid, "smaps_rollup", "Pss:", "SwapPss:")
+    if shared is None:
         return _resident_bytes(pid)
-    return sum(int(line.split()[1]) << 10 for line in lines if line.startswith("Pss:"))
+    return shared + (_bytes_of(pid, "status", *_OWN) or 0)
 
 
 def _resident_bytes(pid: int) -> int:
+    """What it has in memory, in swap, and in page tables (which cost as much as pages that are only read)."""
+    return _bytes_of(pid, "status", "VmRSS:", "VmSwap:", *_OWN) or 0
+
+
+def _bytes_of(pid: int, file: str, *names: str) -> int | None:
+    """The sum of what a file of /proc tells in kB; None where it cannot be read."""
     try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, IndexError):
-        return 0
+        lines = Path(f"/proc/{pid}/{file}").read_text().splitlines()
+    except OSError:
+        return None
+    return sum(int(line.split()[1]) << 10 for line in lines if line.startswith(names))

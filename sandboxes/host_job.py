@@ -33,7 +33,7 @@ from sandboxes.host_cage import CHANNEL_NUMBER
 from sandboxes.job import Job
 from sandboxes.owners import owned_prefix
 from sandboxes.running import remove_tree
-from sandboxes.seccomp import compile_filter, profile
+from sandboxes.seccomp import compile_filter, profile, without_hidden_memory
 
 _ADDRESS_SLACK_BYTES: Final = 16 << 30
 
@@ -63,16 +63,22 @@ def environment_of(job: Job, scratch: str, gpu: HostGpu | None = None) -> dict[s
     return base | checked_environment(job.environment) | dict(gpu.environment if gpu else ())
 
 
-def profile_for(job: Job, *, sockets: bool = True) -> bytes:
-    """Our seccomp profile for this machine, without what `job` may not do. Raises SandboxError."""
-    machine = os.uname().machine
-    return refusing_escapes(job, machine, _program(machine, sockets))
+def profile_for(job: Job, *, sockets: bool, counted: bool, rulesets: bool = False) -> bytes:
+    """Our seccomp profile for this machine, without what `job` may not do. Raises SandboxError.
+
+    `counted`: a control group counts all memory that it takes. CUDA needs what else would be refused.
+    `rulesets`: Landlock's are still to be made behind it.
+    """
+    machine, hidden = os.uname().machine, counted or job.device is not None
+    return refusing_escapes(job, machine, _program(machine, sockets, hidden, rulesets))
 
 
 @cache
-def _program(machine: str, sockets: bool) -> bytes:
-    """Of two files of ours; compiling takes 2 ms."""
-    return compile_filter(profile(), machine, sockets=sockets)
+def _program(machine: str, sockets: bool, hidden: bool, rulesets: bool) -> bytes:
+    """Of two files of ours; compiling takes 2 ms. `hidden`: with memory that no watchdog sees."""
+    found = profile() if hidden else without_hidden_memory(profile())
+    gone = () if rulesets else ("landlock_create_ruleset",)
+    return compile_filter(found, machine, sockets=sockets, also_refuse=gone)
 
 
 def new_folder(uid: int | None, *, scratch: bool = True) -> Path:
@@ -120,9 +126,13 @@ def spec_for(
     processes: int | None,
     die_with_parent: bool = True,
     landlock: Sequence[Any] | None = None,
+    counted: Sequence[str] = (),
+    reaps: bool = True,
 ) -> str:
     """The argument of inside.py.
 
+    `counted`: other places in memory where it can make files, which count as those in scratch.
+    `reaps`: orphans become its children, by which those that are to be frozen are found.
     `processes`: the most that the job's user may run, where that says something of the job.
     """
     limits, memory = job.limits, job.limits.memory_bytes
@@ -140,7 +150,9 @@ def spec_for(
                 "processes": processes,
             },
             "landlock": landlock,
+            "counted": list(counted),
             "seccomp": None if seccomp is None else base64.b64encode(seccomp).decode(),
+            "reaps": reaps,
             "die_with_parent": die_with_parent,
             "preload": list(job.preload),
             "site": [str(path) for path in job.site],

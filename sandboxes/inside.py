@@ -8,12 +8,14 @@ restrictions than asked for. Until `go` no byte of a student's is there.
 Usage: python -I -S inside.py SPEC_JSON, with
   channel      number of an inherited SEQPACKET socket, or the path of one to connect to
   scratch      the private, writable directory
+  counted      other writable file systems in memory
   environment  of the job, all of it
   limits       {cpu_s, file_bytes, address_bytes, processes}, None for none
   landlock     [[right, directory, [name, ...]], ...] or None; see confine()
   seccomp      base64 of a BPF program, or None
+  reaps        whether orphans become its children
   die_with_parent, preload, site
-Messages: here -> {"ready": true} with a descriptor of the scratch directory;
+Messages: here -> {"ready": true} with descriptors of the scratch directory and of `counted`;
   -> here {"argv": [...]} with two descriptors: one on which only a failure to start is told, and the
   one that becomes stdout and stderr.
 """
@@ -144,9 +146,9 @@ def restrict(spec: dict[str, Any]) -> None:
     os.umask(0o077)
     if spec["landlock"] is not None:
         confine(spec["landlock"], libc)
-    if spec["seccomp"] is not None:  # else bwrap has a filter and an init of its own
-        # Orphans become ours, so that whoever freezes us finds them below us.
+    if spec["reaps"]:  # so that whoever freezes us finds orphans below us; else bwrap has an init of its own
         _check(libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "subreaper")
+    if spec["seccomp"] is not None:
         install_filter(binascii.a2b_base64(spec["seccomp"]), libc)
 
 
@@ -159,12 +161,13 @@ def connected(channel: str) -> socket.socket:
     return found
 
 
-def make_ready(channel: socket.socket, scratch: str) -> None:
-    """Say so, and hand out the scratch directory, which outlives us by that."""
-    directory = os.open(scratch, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [directory]))
-    channel.sendmsg([b'{"ready": true}'], [rights])
-    os.close(directory)
+def make_ready(channel: socket.socket, scratch: str, counted: list[str]) -> None:
+    """Say so, and hand out the directories: scratch outlives us by that, in all of them files are counted."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+    directories = array.array("i", [os.open(path, flags) for path in (scratch, *counted)])
+    channel.sendmsg([b'{"ready": true}'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, directories)])
+    for directory in directories:
+        os.close(directory)
 
 
 def wait_for_go(channel: socket.socket) -> tuple[dict[str, Any], int, int]:
@@ -217,7 +220,7 @@ def main() -> None:
     try:
         spec = json.loads(sys.argv[1])
         channel = prepared(spec)
-        make_ready(channel, spec["scratch"])
+        make_ready(channel, spec["scratch"], spec["counted"])
         order, failures, output = wait_for_go(channel)
         os.dup2(output, 1)
         os.dup2(output, 2)

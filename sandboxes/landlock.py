@@ -34,7 +34,7 @@ from sandboxes.running import remove_tree
 from sandboxes.users import CHOWN, KILL, SETGID, SETUID, FreeUsers, may, threads_of
 
 _SIGNALS_SINCE: Final = 6
-_DEVICES: Final = ("null", "zero", "full", "random", "urandom")
+_DEVICES: Final = ("null", "full", "random", "urandom")
 # The process itself, and what glibc, torch and CUDA ask about the machine; not the list of processes.
 _PROC: Final = ("self", "cpuinfo", "meminfo", "stat", "filesystems", "driver/nvidia", "sys/vm")
 
@@ -92,11 +92,11 @@ class LandlockBackend:
                 job,
                 scratch=scratch,
                 environment=environment_of(job, scratch, gpu),
-                seccomp=profile_for(job, sockets=bool(gpu.nodes)),
+                seccomp=profile_for(job, sockets=bool(gpu.nodes), counted=self._groups is not None),
                 caps_memory=self._groups is not None,
                 # A user that others are too: what they run now is counted with it.
                 processes=job.limits.processes + (threads_of(os.getuid()) if uid is None else 0),
-                landlock=list(_rules(view, gpu, scratch)),
+                landlock=list(_rules(view, gpu, scratch, zero=self._groups is not None)),
             )
             start = Start(
                 command=[sys.executable, "-I", "-S", str(INSIDE), spec],
@@ -116,8 +116,11 @@ class LandlockBackend:
         return HostCage(start)
 
 
-def _rules(view: View, gpu: HostGpu, scratch: str) -> Iterator[tuple[str, str, list[str]]]:
-    """For inside.py: a right, a directory, and the names in it that have the right."""
+def _rules(view: View, gpu: HostGpu, scratch: str, zero: bool) -> Iterator[tuple[str, str, list[str]]]:
+    """For inside.py: a right, a directory, and the names in it that have the right.
+
+    `zero`: /dev/zero, a shared mapping of which is memory that no watchdog sees.
+    """
     names: dict[str, list[str]] = {}
     for path, whole in view.granted():
         if whole:
@@ -128,7 +131,7 @@ def _rules(view: View, gpu: HostGpu, scratch: str) -> Iterator[tuple[str, str, l
         yield "read", directory, inner
     yield "read", "/proc", [name for name in _PROC if name == "self" or Path("/proc", name).exists()]
     yield "write", scratch, [""]
-    yield "device", "/dev", list(_DEVICES)
+    yield "device", "/dev", [*_DEVICES, *(["zero"] if zero or gpu.nodes else [])]
     if gpu.nodes:
         yield "device", "/", [str(node).lstrip("/") for node in gpu.nodes]
         yield "device", "/proc/self", ["task"]  # cuInit names its threads there

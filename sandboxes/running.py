@@ -36,6 +36,7 @@ _LOOK_INTERVAL_S: Final = 1.0
 _OUTPUT_KILL_FACTOR: Final = 16
 _READY_S: Final = 120.0  # torch from a cold disk on a loaded machine took 40 s
 _MESSAGE_BYTES: Final = 1 << 16
+_MOST_PLACES: Final = 8
 _END_S: Final = 10.0
 _REMOVAL_S: Final = 1.0
 # A plain user cannot remove what is in a directory that the job has closed; links are never followed.
@@ -50,33 +51,34 @@ class StandingBy:
         """Waits until it is ready. Raises SandboxError, and releases the cage then."""
         self.cage = cage
         try:
-            self.scratch = self._ready()
+            self.scratch, *self.counted = self._ready()
         except BaseException:
             discard(cage)
             raise
 
-    def _ready(self) -> int:
-        """The descriptor of the scratch directory."""
+    def _ready(self) -> array.array[int]:
+        """Descriptors of the scratch directory, and of other places whose files count."""
         channel, width = self.cage.channel, array.array("i").itemsize
         channel.settimeout(_READY_S)
         descriptors = array.array("i")
         try:
             data, ancillary, _, _ = channel.recvmsg(
-                _MESSAGE_BYTES, socket.CMSG_SPACE(width), socket.MSG_CMSG_CLOEXEC
+                _MESSAGE_BYTES, socket.CMSG_SPACE(_MOST_PLACES * width), socket.MSG_CMSG_CLOEXEC
             )
         except OSError as error:
             raise SandboxError(f"a sandbox did not start: {error}: {self.cage.words()}") from error
         for level, kind, payload in ancillary:
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
                 descriptors.frombytes(payload[: len(payload) - len(payload) % width])
-        if not data or len(descriptors) != 1:
+        if not data or not descriptors:
             raise SandboxError(f"a sandbox did not start: {self.cage.words() or 'it ended at once'}")
         channel.settimeout(None)
-        return descriptors[0]
+        return descriptors
 
     def close(self) -> None:
         """End it without ever having given it a job."""
-        os.close(self.scratch)
+        for place in (self.scratch, *self.counted):
+            os.close(place)
         discard(self.cage)
 
 
@@ -104,6 +106,7 @@ class RunningProcess:
         self._gpu: XidWatch | None = None
         self._cage = standing.cage
         self._scratch = standing.scratch
+        self._places = (standing.scratch, *standing.counted)
         self.channel = standing.cage.channel
         self._verdict: Status | None = None
         self._output = bytearray()
@@ -201,12 +204,11 @@ class RunningProcess:
                 return
 
     def _files(self) -> int:
-        """How many there are in a scratch directory that is a file system of its own.
+        """How many there are in scratch and other places, where these are file systems of their own.
 
-        Not every backend can have the kernel count them.
+        Not every backend can have the kernel limit them.
         """
-        facts = os.fstatvfs(self._scratch)
-        return facts.f_files - facts.f_ffree
+        return sum(facts.f_files - facts.f_ffree for facts in map(os.fstatvfs, self._places))
 
     def _wait_for_end(self) -> None:
         try:
@@ -315,7 +317,8 @@ class RunningProcess:
         self._done.wait(_END_S)
         self._watcher.join(_END_S)  # it looks at the scratch directory
         self.channel.close()
-        os.close(self._scratch)
+        for place in self._places:
+            os.close(place)
         self._cage.release()
 
 

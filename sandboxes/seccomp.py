@@ -85,6 +85,25 @@ def restricted(
     return {**profile, "syscalls": [rule for rule in rules if rule["names"]]}
 
 
+def without_hidden_memory(profile: dict[str, Any]) -> dict[str, Any]:
+    """A profile without the calls by which a process takes memory that no watchdog sees.
+
+    That is memory in memfds and in anonymous shared mappings (it stays after MADV_DONTNEED). Sockets and
+    Landlock's rules, which take such memory too, are up to the caller.
+    """
+    hidden = restricted(profile, also_refuse=("memfd_create", "mmap"))
+    anonymous, shared = 0x20, 0x01  # sys/mman.h; MAP_SHARED_VALIDATE has the bit of MAP_SHARED
+    mappings = [
+        {
+            "names": ["mmap"],
+            "action": "SCMP_ACT_ALLOW",
+            "args": [{"index": 3, "value": bit, "valueTwo": 0, "op": "SCMP_CMP_MASKED_EQ"}],
+        }
+        for bit in (anonymous, shared)
+    ]
+    return {**hidden, "syscalls": [*hidden["syscalls"], *mappings]}
+
+
 def compile_filter(
     profile: dict[str, Any], machine: str, *, also_refuse: Sequence[str] = (), sockets: bool = True
 ) -> bytes:

@@ -45,6 +45,7 @@ PYTHON: Final = "/opt/liftbench/venv/bin/python"
 SCRATCH: Final = "/scratch"
 _INSIDE: Final = "/liftbench/inside.py"
 _ROLES: Final[tuple[Role, ...]] = ("build", "run", "run_jit")
+_SHARED: Final = "/dev/shm"
 _SHM_BYTES: Final = 16 << 20
 _LIFE_S: Final = 24 * 3600  # far beyond any job, frozen or standing by
 # Only what inside.py prints before it becomes the job is logged; a job could still find its way there.
@@ -195,8 +196,10 @@ def _spec(job: Job, device_environment: Mapping[str, str]) -> dict[str, Any]:
             "processes": None,
         },
         "landlock": None,
+        "counted": [_SHARED],
         # Beside what the engine has installed, whose own first process needs these calls.
         "seccomp": base64.b64encode(refusing_escapes(job, os.uname().machine)).decode(),
+        "reaps": True,
         "die_with_parent": False,
         "preload": list(job.preload),
         "site": [str(path) for path in job.site],

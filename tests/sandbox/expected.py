@@ -50,7 +50,6 @@ _KERNEL: Final = _may("no filter on system calls; the kernel's settings decide")
 _SAME_USER: Final = Hole("the job's user is yours")
 _NO_QUOTA: Final = Hole("scratch is an ordinary directory: only single files are limited")
 _UNSEEN: Final = Hole("the watchdog sees mapped memory only")
-_NO_GROUPS: Final = _may("without control groups a watchdog sees mapped memory only")
 _NOT_MEDIATED: Final = Hole("Landlock does not mediate it, and the job's user is yours")
 
 _LOCAL: Final[dict[str, Hole]] = {
@@ -95,7 +94,10 @@ _LOCAL: Final[dict[str, Hole]] = {
     "disk_bomb": _NO_QUOTA,
     "disk_elsewhere": _may("the file system is the host's"),
     "inode_bomb": _NO_QUOTA,
+    "inodes_elsewhere": _may("the file system is the host's"),
     "memory_unmapped": _UNSEEN,
+    "memory_shared_unmapped": _UNSEEN,
+    "memory_sockets": _UNSEEN,
     "memory_dev_shm": _may("/dev/shm is the host's"),
 }
 _LOCAL_AS_USER: Final[dict[str, Hole]] = {
@@ -123,7 +125,6 @@ _LOCAL_AS_USER: Final[dict[str, Hole]] = {
 _LANDLOCK: Final[dict[str, Hole]] = {
     "disk_bomb": _NO_QUOTA,
     "inode_bomb": _NO_QUOTA,
-    "memory_unmapped": _NO_GROUPS,
 }
 _LANDLOCK_AS_USER: Final[dict[str, Hole]] = {
     "write_metadata": _NOT_MEDIATED,
@@ -133,8 +134,8 @@ _LANDLOCK_AS_USER: Final[dict[str, Hole]] = {
 
 HOLES: Final[dict[Column, dict[str, Hole]]] = {
     "docker": {},
-    "bubblewrap": {"memory_unmapped": _NO_GROUPS},
-    "bubblewrap as user": {"memory_unmapped": _NO_GROUPS},
+    "bubblewrap": {},
+    "bubblewrap as user": {},
     "landlock": _LANDLOCK,
     "landlock as user": _LANDLOCK | _LANDLOCK_AS_USER,
     "local": _LOCAL,

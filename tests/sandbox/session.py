@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -201,7 +202,7 @@ class _Session:
         """What is left of scratch directories; much, or what is nested deep, is removed beside us."""
         deadline = time.monotonic() + within_s
         while True:
-            left = list(Path(tempfile.gettempdir()).glob(f"liftbench-*/*/{self._mark}"))
+            left = [path for path in _job_folders() if (path / self._mark).exists()]
             if not left or time.monotonic() > deadline:
                 return left
             time.sleep(0.1)
@@ -223,6 +224,15 @@ class _Session:
             if name == "plant_hardlink" and path.name in ("first", "second", "secret"):
                 return f"{path.name!r} has a second name"
         return None if total <= MAX_BYTES else f"{total} bytes were taken"
+
+
+def _job_folders() -> list[Path]:
+    """What lies in folders of jobs; others go away while we look."""
+    found: list[Path] = []
+    for folder in Path(tempfile.gettempdir()).glob("liftbench-*"):
+        with suppress(OSError):
+            found += folder.iterdir()
+    return found
 
 
 def limits(
