@@ -293,7 +293,7 @@ channel = socket.socket(fileno=int(sys.argv[1]))
 _, ancillary, _, _ = channel.recvmsg(9, socket.CMSG_SPACE(4))
 size = 64 << 20
 shared = mmap.mmap(array.array("i", ancillary[0][2])[0], size)
-sources = [os.memfd_create(name) for name in "ab"]
+sources = [os.open(name, os.O_RDWR | os.O_CREAT) for name in "ab"]
 for byte, source in enumerate(sources):
     os.write(source, bytes([byte]) * size)
 def read():
@@ -304,7 +304,7 @@ threading.Thread(target=read, daemon=True).start()
 channel.send(b"done")
 channel.recv(9)
 """
-        process = start(code, "{channel}", file_bytes=1 << 30)
+        process = start(code, "{channel}", file_bytes=1 << 30, scratch_bytes=256 << 20)
         memory = os.memfd_create("shared")
         try:
             os.ftruncate(memory, 64 << 20)
