@@ -129,6 +129,14 @@ class Bench:
                 self._shared = memory
         contender.plan(self.layout, self.max_sets, dict(self.problem.workload.scalars), memory)
 
+    def release(self, contender: Contender) -> None:
+        """The memory of a student's process that has ended."""
+        for memory in self._memory:
+            if memory is contender.memory and memory is not self._shared:
+                self._memory.remove(memory)
+                memory.close()
+                return
+
     def close(self) -> None:
         """Release what takes much memory. Planning again brings it back, but for inputs of the warm-up beside
         the first."""

@@ -117,6 +117,7 @@ class Lineup:
             yield contender
         finally:
             contender.close()
+            self._bench.release(contender)
 
     def release(self) -> None:
         """Thaw the residents."""

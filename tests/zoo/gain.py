@@ -39,8 +39,8 @@ _HEAD: Final = (
 
 
 _BOUND: Final = (
-    "The bound is of each grade: what a worker does to its own side makes its score less than the truth by u at "
-    "most; `a` is what it could avoid. `gain` compares two grades and has the noise of both."
+    "The bound is of each grade: what a worker does to its own side makes its score less than the truth by u "
+    "at most; `a` is what it could avoid. `gain` compares two grades and has the noise of both."
 )
 
 
