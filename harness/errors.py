@@ -7,6 +7,7 @@ LiftbenchError
  |- InfraError        something of ours failed: becomes the verdict `infra` at one boundary (run.py)
      |- ProviderError   a model API failed after its retries
      |- SandboxError    a sandbox could not start, or broke a promise
+     |- StorageError    a folder of ours is full, gone, or read-only
      |- DeviceError     a GPU failed
      |   |- DeviceLost    it was well before a project ran on it, and is not any more
      |- HarnessBug      we broke an invariant of our own
@@ -59,6 +60,12 @@ class SandboxError(InfraError):
     """A sandbox could not start a process or keep a promise."""
 
     cause = Cause.SANDBOX
+
+
+class StorageError(InfraError):
+    """A folder of ours is full, gone, or read-only: trying again is vain before that is mended."""
+
+    cause = Cause.STORAGE
 
 
 class DeviceError(InfraError):

@@ -46,6 +46,7 @@ from harness.records import (
     TimingResult,
 )
 from harness.records.grade import REPEATED
+from harness.storage import builds, temporary_files, watching
 from harness.workers import GradeSettings, Workers, project_source
 from sandboxes.job import Sandbox
 
@@ -131,7 +132,8 @@ class Grader:
         observer: StageObserver = lambda stage: None,
     ) -> Grade:
         """Grade a project. `log` receives the build log. Raises InfraError and its kinds."""
-        return _Grading(self, loaded, project, time.monotonic()).run(log, observer)
+        with watching(temporary_files(), builds(self._settings.cache)):
+            return _Grading(self, loaded, project, time.monotonic()).run(log, observer)
 
     def lost_a_device(self, project: str) -> None:
         """In an earlier session a device was lost under that project (digest): it has had its retry."""

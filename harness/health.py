@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Protocol
 
-from harness.errors import DeviceError, DeviceLost, SandboxError
+from harness.errors import DeviceError, DeviceLost, SandboxError, StorageError
 from harness.outcome import Cause, Verdict
 from harness.records import Finding, Grade
 from sandboxes.nvml import LIBRARY, Nvml, NvmlError, open_nvml
@@ -78,7 +78,7 @@ class HostHealth:
         self._proc = proc
 
     def check(self) -> None:
-        """Raises SandboxError when memory or disk are short."""
+        """Raises SandboxError when memory is short, StorageError when the disk is."""
         available = _available_bytes(self._proc / "meminfo")
         if available is not None and available < FREE_MEMORY_BYTES:
             raise SandboxError(
@@ -87,7 +87,7 @@ class HostHealth:
             )
         free = shutil.disk_usage(self._folder).free
         if free < FREE_DISK_BYTES:
-            raise SandboxError(
+            raise StorageError(
                 f"only {free >> 20} MiB are free where builds lie ({self._folder}), and one may need "
                 f"{FREE_DISK_BYTES >> 20}: make room, or name another folder with --cache"
             )

@@ -88,6 +88,7 @@ class Cause(StrEnum):
     # ours
     PROVIDER = "provider"
     SANDBOX = "sandbox"
+    STORAGE = "storage"
     DEVICE = "device"
     HARNESS_BUG = "harness_bug"
     # all well
@@ -158,6 +159,7 @@ POLICY: dict[Cause, Policy] = {
     Cause.BUILD_ONLY: _UNMEASURED,
     Cause.PROVIDER: _INFRA,
     Cause.SANDBOX: _INFRA,
+    Cause.STORAGE: _INFRA,
     Cause.DEVICE: _INFRA,
     Cause.HARNESS_BUG: _INFRA,
     Cause.PASSED: _student(Verdict.CORRECT),

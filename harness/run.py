@@ -17,7 +17,7 @@ from typing import Protocol
 
 from harness.catalogue import LoadedTask
 from harness.conversation import Conversation, Stopped
-from harness.errors import BudgetSpent, DeviceLost, HarnessBug, InfraError
+from harness.errors import BudgetSpent, DeviceLost, HarnessBug, InfraError, StorageError
 from harness.executors import Executor
 from harness.grade import Grader
 from harness.models.failure import PermanentProviderError
@@ -25,6 +25,7 @@ from harness.models.protocol import Model
 from harness.outcome import Cause
 from harness.plan import arm_by_id, grading_key, owed, request_for
 from harness.records import InfraFailure, RunRecord, Skill, TrialKey, TrialRecord
+from harness.storage import finished_trials, is_storage, storage_error, temporary_files, watching
 from harness.store import RunStore
 
 ATTEMPTS = 2
@@ -99,6 +100,7 @@ class Run:
         self._stopped: str | None = None
         self._spent: str | None = None
         self._lost_in_a_row: Counter[str] = Counter()
+        self._places = (temporary_files(), finished_trials(store.folder))
 
     # --- the whole run -------------------------------------------------------------------------
 
@@ -147,13 +149,17 @@ class Run:
         with self._lock:
             if self._stopped is not None or trial is None:
                 return False
-            self._store.append(trial)
+            with watching(*self._places):
+                self._store.append(trial)
         observer.finished(trial)
         self._stop_if_hopeless(trial)
         return True
 
     def _stop_if_hopeless(self, trial: TrialRecord) -> None:
-        """Raises PermanentProviderError where a provider has failed so often that the rest would be lost."""
+        """Raises PermanentProviderError where a provider has failed so often that the rest would be lost, and
+        StorageError where there is nowhere to write to."""
+        if trial.infra and trial.failures[-1].cause is Cause.STORAGE:
+            raise StorageError(trial.failures[-1].message)
         model = trial.key.model
         with self._lock:
             lost = trial.infra and trial.failures[-1].cause is Cause.PROVIDER
@@ -189,9 +195,10 @@ class Run:
             except (InfraError, OSError) as error:
                 if self._stopped is not None:
                     return None
-                cause = error.cause if isinstance(error, InfraError) else HarnessBug.cause
-                project = error.project if isinstance(error, DeviceLost) else None
-                failures.append(InfraFailure(cause=cause, message=f"{error}", at=now(), project=project))
+                told = storage_error(error, self._places) or error
+                failures.append(_failure(told))
+                if isinstance(told, StorageError):
+                    break  # vain before somebody has mended it
                 self._store.set_aside(key, conversation.turn)
                 if attempt + 1 < ATTEMPTS:
                     time.sleep(_PAUSE_S)
@@ -221,3 +228,12 @@ class Run:
             stage=lambda stage: observer.stage(key, stage),
             stopped=lambda: self._stopped is not None,
         )
+
+
+def _failure(error: InfraError | OSError) -> InfraFailure:
+    """The failed attempt, for the record."""
+    cause = error.cause if isinstance(error, InfraError) else HarnessBug.cause
+    if is_storage(error):  # full for a moment, and not any more
+        cause = Cause.STORAGE
+    project = error.project if isinstance(error, DeviceLost) else None
+    return InfraFailure(cause=cause, message=f"{error}", at=now(), project=project)

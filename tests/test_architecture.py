@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LAYERS: list[set[str]] = [
     {"outcome", "atomic", "fences", "report.clean", "student_t", "stats", "decision", "expressions", "locks"},
     {"errors", "records"},
+    {"storage"},
     {"sandboxes"},
     {"exits"},
     {"skills.spec", "skills.frontmatter", "skills.findings", "skills.links", "skills.placebo"},

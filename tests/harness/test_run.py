@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,13 @@ from harness.errors import (
     HarnessBug,
     ProviderError,
     SandboxError,
+    StorageError,
     UsageError,
 )
 from harness.executors import make_executor
 from harness.models import PermanentProviderError
 from harness.models.meter import Limits, Meter
-from harness.outcome import Verdict
+from harness.outcome import Cause, Verdict
 from harness.records import Reply, Request, Skill, TrialKey, TrialRecord
 from harness.run import ATTEMPTS, Budget, Run
 from harness.store import RunStore
@@ -124,6 +126,58 @@ def test_a_trial_that_always_fails_for_us_is_infra_and_owed_again(store: RunStor
     assert carry_out(run).finished == 8
     assert model.asked == []
     assert {t.verdict for t in store.load()} == {Verdict.BUILD_FAILED}
+
+
+def test_a_full_disk_stops_the_run_at_once(store: RunStore) -> None:
+    """Nothing is tried again in vain: one infra trial says where and what to do, and the rest stays owed."""
+    graded: list[bool] = []
+
+    def explode() -> None:
+        graded.append(True)
+        if len(graded) > 2:
+            raise StorageError("/tmp (temporary files) is full: make room there, or set TMPDIR")
+
+    run, _ = make_run(store, lambda request: reply(PROJECT), FakeGrader(explode))
+    with pytest.raises(StorageError, match="set TMPDIR"):
+        carry_out(run, workers=1)
+    trials = store.load()
+    assert [t.verdict for t in trials] == [Verdict.BUILD_FAILED, Verdict.BUILD_FAILED, Verdict.INFRA]
+    assert [(f.cause, f.message) for f in trials[-1].failures] == [
+        (Cause.STORAGE, "/tmp (temporary files) is full: make room there, or set TMPDIR")
+    ]
+    run, _ = make_run(store, lambda request: reply(PROJECT))
+    assert carry_out(run).finished == 6
+    assert {t.verdict for t in store.load()} == {Verdict.BUILD_FAILED}
+
+
+def test_a_disk_that_was_full_for_a_moment_is_no_bug(store: RunStore) -> None:
+    """Every folder can be written to again, so the trial is: the failure is told as what it was."""
+    graded: list[bool] = []
+
+    def explode() -> None:
+        graded.append(True)
+        if len(graded) == 1:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    run, _ = make_run(store, lambda request: reply(PROJECT), FakeGrader(explode))
+    carry_out(run, workers=1)
+    assert [f.cause for t in store.load() for f in t.failures] == [Cause.STORAGE]
+
+
+def test_a_run_folder_that_is_gone_is_told_and_loses_nothing_else(store: RunStore) -> None:
+    """A record that cannot be kept ends the run with the folder's name; what was there is not touched."""
+    graded: list[bool] = []
+
+    def vanish() -> None:
+        graded.append(True)
+        if len(graded) == 3:
+            store.folder.rename(store.folder.with_name("elsewhere"))
+
+    run, _ = make_run(store, lambda request: reply(PROJECT), FakeGrader(vanish))
+    with pytest.raises(StorageError, match=r"run \(the run\) is not there any more"):
+        carry_out(run, workers=1)
+    kept = RunStore(store.folder.with_name("elsewhere"))
+    assert len(kept.load()) == 2
 
 
 def test_an_attempt_that_failed_for_us_is_kept_aside(store: RunStore) -> None:
