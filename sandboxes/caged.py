@@ -58,8 +58,15 @@ class CagedSandbox:
 
     def start(self, job: Job) -> RunningProcess:
         """Start a process, in a cage that stands by where there is one. Raises SandboxError."""
-        standing = self._take(shape(job)) or StandingBy(self._backend.cage(job))
+        standing = self._take(shape(job)) or self._made(job)
         return RunningProcess(standing, job)
+
+    def _made(self, job: Job) -> StandingBy:
+        """Raises SandboxError, for a full disk too."""
+        try:
+            return StandingBy(self._backend.cage(job))
+        except OSError as error:
+            raise SandboxError(f"a sandbox could not be made: {error}") from error
 
     def prepare(self, job: Job, count: int = 1) -> None:
         """See that `count` cages for jobs of this shape stand by or are on their way. Returns at once."""
@@ -85,7 +92,7 @@ class CagedSandbox:
         while (job := self._orders.get()) is not None:
             key, standing = shape(job), None
             with suppress(SandboxError):  # start() will meet the same trouble and tell it
-                standing = StandingBy(self._backend.cage(job))
+                standing = self._made(job)
             with self._lock:
                 self._coming[key] -= 1
                 self._lock.notify_all()

@@ -377,3 +377,10 @@ def test_a_binding_that_changes_numbers_is_told_with_every_verdict(cause: Cause)
             told.replace(f"The binding compiles, but gives the operator other numbers:\n\n> {WARNED}\n\n", "")
             == before
         )
+
+
+def test_a_build_out_of_time_is_told_as_a_build() -> None:
+    """It did not get as far as to answer anything."""
+    late = grade(Cause.BUILD_TIMEOUT, "the build was stopped after 600 s", Stage.BUILD, build=build())
+    text = feedback(late, TASK, "cpu", 0, 2)
+    assert "The project does not build in the time that it has." in text and "stopped after 600 s" in text

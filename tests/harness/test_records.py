@@ -153,3 +153,13 @@ def test_correctness_is_absent_where_it_was_not_measured() -> None:
     unmeasured = _grade_with(verdict=Verdict.NOT_MEASURED, stage=Stage.LOAD, finding=finding.model_dump())
     assert unmeasured.correct is None
     assert grade().correct is False
+
+
+def test_a_build_out_of_time_was_once_build_failed() -> None:
+    """Records of before are read as they are; no other cause may have another verdict than its own."""
+    now = grade(Cause.BUILD_TIMEOUT)
+    assert now.verdict is Verdict.TIMED_OUT
+    earlier = now.model_dump(mode="json") | {"verdict": "build_failed"}
+    assert Grade.model_validate(earlier).verdict is Verdict.BUILD_FAILED
+    with pytest.raises(ValidationError, match="does not mean"):
+        Grade.model_validate(earlier | {"verdict": "crashed"})

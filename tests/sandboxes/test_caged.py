@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import socket
@@ -244,3 +245,21 @@ def test_a_preparation_that_fails_is_only_lost(tmp_path: Path) -> None:
     assert backend.made.wait(20)
     sandbox.close()
     assert [cage.released for cage in backend.cages] == [True] and not sandbox._ready
+
+
+class FullBackend(BrokenBackend):
+    """Has no room for a cage's files."""
+
+    def cage(self, job: Job) -> Cage:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_full_disk_neither_hangs_nor_hides(tmp_path: Path) -> None:
+    """Whoever waits for what is being prepared goes on, and the job is told why it cannot start."""
+    sandbox = CagedSandbox(FullBackend())
+    for _ in range(2):
+        sandbox.prepare(script_job(tmp_path, ""))
+        sandbox.settle()
+    with pytest.raises(SandboxError, match="No space left on device"):
+        sandbox.start(script_job(tmp_path, ""))
+    sandbox.close()
