@@ -11,7 +11,10 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
+from typing import Final
 
+_MOST_LOOKUPS: Final = 20_000
+"""Of a file; one with more (thousands of includes in thousands of directories) is left to the compiler."""
 _INCLUDE = re.compile(r"\s*#\s*include\s*([\"<])([^\">\n]+)[\">]")
 _DIRECTIVE = re.compile(r"\s*#\s*(if|ifdef|ifndef|else|elif|endif|define)\b\s*(\w*)")
 # A comment that never ends runs to the end of the file: matched as one, or each `/*` of a hostile
@@ -56,8 +59,12 @@ def unlisted_include(
     directories: Sequence[str],
 ) -> tuple[int, str] | None:
     """(line, project path) of the first include in `path` that finds a file outside `staged`."""
+    left = _MOST_LOOKUPS
     for line, name, quoted in unconditional_includes(files[path]):
         beside = [posixpath.dirname(path)] if quoted else []
+        left -= len(directories)
+        if left < 0:
+            return None
         for directory in [*beside, *directories, "csrc"]:
             found = posixpath.normpath(posixpath.join(directory, name))
             if found in staged:

@@ -21,7 +21,7 @@ _TOO_LONG_CODES: Final = ("context_length_exceeded", "exceed_context_size_error"
 
 _TOO_LONG: Final = re.compile(
     r"prompt (?:is )?too long"  # Anthropic; Ollama
-    r"|exceed\w*\b[^.]{0,60}\bcontext"  # llama.cpp, llama-cpp-python, SGLang, Anthropic with max_tokens
+    r"|exceed\w{0,20}\b[^.]{0,60}\bcontext"  # llama.cpp, llama-cpp-python, SGLang, Anthropic with max_tokens
     r"|maximum context length|context length (?:is|of) only"  # OpenAI, vLLM, Mistral; LM Studio
     r"|longer than the model'?s? (?:maximum )?context"  # SGLang
     r"|too long to fit into the model"  # vLLM

@@ -32,6 +32,7 @@ _NEWER: Final = re.compile(r"f-string|\bt[\"']|\b(?:def|class|type) \w+\s*\[|\bt
 """Syntax that a later Python may have."""
 _COMMENTED: Final = re.compile(r"^\s*(?://|/\*)", re.M)
 _HINT = re.compile(r"line (\d+): (.*)", re.S)
+_YAML_DEPTH: Final = 100
 _FRAMEWORKS: Final = {"torch", "torch-noarch", "tvm-ffi"}
 _KEYS: Final = (
     "backends",
@@ -176,8 +177,12 @@ def _json(block: CodeBlock) -> list[SkillFinding]:
 
 def _yaml(block: CodeBlock) -> list[SkillFinding]:
     try:
-        for _ in yaml.parse(block.text, Loader=yaml.SafeLoader):
-            pass
+        depth = 0
+        for event in yaml.parse(block.text, Loader=yaml.SafeLoader):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > _YAML_DEPTH:  # its parser takes quadratic time on these
+                message = f"this YAML is nested more than {_YAML_DEPTH} deep"
+                return [_report(block)(block.file, block.text_line, message)]
     except yaml.MarkedYAMLError as fault:
         line = 1 if fault.problem_mark is None else fault.problem_mark.line + 1
         message = f"this YAML does not parse: {fault.problem or fault.context}"

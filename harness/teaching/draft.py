@@ -8,7 +8,8 @@ of the new folder is written.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -23,8 +24,9 @@ from harness.teaching.lineage import Lineage
 
 MAX_FILES: Final = 40
 MAX_BYTES: Final = 1 << 20
-_FILE = re.compile(r'^<file path="(?P<path>[^"\n]+)">[ \t]*\n(?P<text>.*?)^</file>[ \t]*$', re.M | re.S)
-_DELETE = re.compile(r'^<delete path="(?P<path>[^"\n]+)"\s*/>[ \t]*$', re.M)
+_FILE = re.compile(r'<file path="(?P<path>[^"]+)">[ \t]*')
+_FILE_END = re.compile(r"</file>[ \t]*")
+_DELETE = re.compile(r'<delete path="(?P<path>[^"]+)"\s*/>[ \t]*')
 _UNUSABLE: Final = {
     "length": "the reply was cut at the output limit: write less",
     "refusal": "the model refused",
@@ -52,8 +54,7 @@ def read_changes(reply: Reply) -> Changes | Unusable:
     if reply.stop in _UNUSABLE:
         return Unusable((_UNUSABLE[reply.stop],))
     text = reply.text.replace("\r\n", "\n")
-    files = {found["path"].strip(): found["text"] for found in _FILE.finditer(text)}
-    removed = tuple(found["path"].strip() for found in _DELETE.finditer(_FILE.sub("", text)))
+    files, removed = _marked(text.split("\n"))
     if not files and text.lstrip().startswith("---\n"):
         files = {FILE: text.lstrip()}
     faults = [
@@ -69,6 +70,24 @@ def read_changes(reply: Reply) -> Changes | Unusable:
     if len(files) > MAX_FILES or size > MAX_BYTES:
         faults.append(f"{len(files)} files of {size} bytes: at most {MAX_FILES} and {MAX_BYTES} are taken")
     return Unusable(tuple(faults)) if faults else Changes(files, removed)
+
+
+def _marked(lines: Sequence[str]) -> tuple[dict[str, str], tuple[str, ...]]:
+    """The files between their marks, and the paths to delete outside of those."""
+    ends = [number for number, line in enumerate(lines) if _FILE_END.fullmatch(line)]
+    files: dict[str, str] = {}
+    removed: list[str] = []
+    after = 0
+    for number, line in enumerate(lines):
+        if number < after:
+            continue
+        end = bisect_right(ends, number)
+        if (opening := _FILE.fullmatch(line)) is not None and end < len(ends):
+            after = ends[end] + 1
+            files[opening["path"].strip()] = "".join(f"{text}\n" for text in lines[number + 1 : ends[end]])
+        elif (deletion := _DELETE.fullmatch(line)) is not None:
+            removed.append(deletion["path"].strip())
+    return files, tuple(removed)
 
 
 def write_new(changes: Changes, parent: Path, lineage: Lineage, name: str | None) -> Path | Unusable:

@@ -21,6 +21,8 @@ DIAGNOSTICS_LIMIT: Final = 24
 _MESSAGE_LIMIT: Final = 400
 _SOURCE_LIMIT: Final = 200
 _NAMES_SHOWN: Final = 6
+_TOML_LINES: Final = 1_000
+"""Of build.toml, in which a flag is looked for: once for each error of a compiler's driver."""
 
 _MISSING = re.compile(r": No such file or directory$|cannot open source file")
 _ARCHITECTURE = re.compile(
@@ -102,7 +104,7 @@ class _Reading:
     def _of_flag(self) -> int | None:
         """The line of build.toml that holds all that a compiler's driver quotes."""
         words = _QUOTED.findall(self._error.text)
-        lines = self._files.get("build.toml", "").split("\n") if words else []
+        lines = self._files.get("build.toml", "").split("\n", _TOML_LINES)[:_TOML_LINES] if words else []
         return next((n for n, line in enumerate(lines, 1) if all(w in line for w in words)), None)
 
     def _of_instruction(self, unit: str | None) -> _Place:

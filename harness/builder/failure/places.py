@@ -115,7 +115,8 @@ def _table(toml: str, name: str | None) -> Iterator[tuple[int, str]]:
 
 _UNDEFINED = re.compile(r"undefined symbol: ([^\s(]{1,500})")
 _SCHEMA = re.compile(
-    r"doesn't match the expected function schema|<--- HERE|aoti_torch_library_\w+\([^)\n]*\) API call failed"
+    r"doesn't match the expected function schema|<--- HERE"
+    r"|\baoti_torch_library_\w+\([^)\n]{0,400}\) API call failed"
     r"|Tried to register (?:an operator|multiple)"
 )
 _REGISTERED_AT = re.compile(r"registered at (?:source/)?([\w.+@,=/-]{1,300}):(\d{1,7})", re.A)
