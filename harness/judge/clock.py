@@ -23,6 +23,8 @@ MOST_DOUBT = 0.05
 LEAST_SHARE = 0.5
 """Of a raw outside figure that is scored at least: where a reveal's constant is most of a batch, what is
 taken off for it could otherwise be more than all of a hostile worker's own cost."""
+FALSE_SHARE = 0.8
+"""Of the lower quartile of reveals: a claim above that is never called false [own]."""
 MISMATCH = "clock_mismatch"
 UNUSED = "outside_clock"
 CHEAPER_IN_BATCHES = "cheaper_in_batches"
@@ -191,6 +193,7 @@ def lane(name: LaneName, samples: Samples, constant: Constant, *, trusted: bool)
     sigma = math.hypot(own, constant.spread_us * per_reveal)
     uncertainty = max(3 * sigma, avoidable, MINIMUM_UNCERTAINTY_US * per_reveal)
     claim = samples.mean_claim_us
+    quartile = max(spread(net).q1_us - aside, 0.0)
     near = claim is not None and abs(claim - outside) <= uncertainty
     fine = uncertainty <= MOST_DOUBT * outside
     return Lane(
@@ -200,6 +203,7 @@ def lane(name: LaneName, samples: Samples, constant: Constant, *, trusted: bool)
         outside_us=outside,
         constant_us=avoidable,
         uncertainty_us=uncertainty,
+        quartile_us=quartile,
         claimed=claim is not None,
         lowest_us=outside - (uncertainty - avoidable) if fine else None,
         matched=claim is not None and ((near and fine) or trusted),
@@ -267,8 +271,10 @@ def claims_too_little(timing: ContenderTiming) -> bool:
 
 
 def claim_too_little(one: Lane) -> bool:
-    """The same of one lane."""
-    return not one.matched and one.inside.mean_us < one.outside_us - one.uncertainty_us
+    """The same of one lane. A noisy host stretches some reveals many times over, and with them the mean: the
+    claim must lie well below three quarters of the reveals too."""
+    claim, quartile = one.inside.mean_us, one.outside_us if one.quartile_us is None else one.quartile_us
+    return not one.matched and claim < one.outside_us - one.uncertainty_us and claim < FALSE_SHARE * quartile
 
 
 def reference_clock(student: ContenderTiming) -> ReferenceClock:

@@ -410,11 +410,14 @@ class Measurement:
         return found
 
     def _claims_are_false(self, student: ContenderTiming) -> bool:
-        """Whether claims lie below the outside figure in 3 of 3 processes. On a device that stays a flag: its
-        clock has not been calibrated on hardware."""
-        if not self._bench.transport.stops_with_process or not claims_too_little(student):
+        """Whether claims lie below the outside figure in 3 of 3 undisturbed processes. On a device that stays
+        a flag: its clock has not been calibrated on hardware."""
+        device = not self._bench.transport.stops_with_process
+        if device or NOISY in self._flags or not claims_too_little(student):
             return False
-        return all(map(claims_too_little, self._confirmations()))
+        if not all(map(claims_too_little, self._confirmations())):
+            return False
+        return NOISY not in self._flags
 
     def _physics(self, score_us: float, reference_us: float) -> PhysicalLimit | None:
         """How the score compares with what the board can do. Raises Failed where it is impossible."""
@@ -432,11 +435,12 @@ class Measurement:
         """What fresh processes of the student come to, one by one."""
         for _ in range(CONFIRMATIONS):
             samples = lanes()
-            with self._lineup.fresh(STUDENT) as contender:
+            with self._conditions.watched() as watched, self._lineup.fresh(STUDENT) as contender:
                 for block in range(self._numbers.clean_blocks):
-                    self._bench.reveal(
-                        contender, self._bench.visit(self._lineup.pace_us[STUDENT]), samples, block, keep=True
-                    )
+                    visit = self._bench.visit(self._lineup.pace_us[STUDENT])
+                    self._bench.reveal(contender, visit, samples, block, keep=True)
+            if watched.reason is not None:
+                self._flags.add(NOISY)
             self._bench.verify()
             yield self._timing_of(STUDENT, samples)
 

@@ -85,6 +85,8 @@ class Lane(Record):
     `a`: what a worker that avoids all of it could gain."""
     uncertainty_us: float
     """u = max(3 sigma, a, 2 us a reveal), per call: a claim further below is false."""
+    quartile_us: float | None = None
+    """Lower quartile of single reveals' outside figures; None in records of grader versions up to 4."""
     lowest_us: float | None = None
     """What a claim counts down to: the outside figure less (u - a); None where u is more than 5 % of it, and
     no claim is used."""

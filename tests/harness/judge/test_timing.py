@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -92,6 +93,16 @@ def run_timing(
             contender.close()
 
 
+class Quiet:
+    """A machine on which nothing else happens."""
+
+    around_lives = True
+
+    @contextmanager
+    def watched(self) -> Iterator[Watched]:
+        yield Watched()
+
+
 @pytest.mark.slow
 def test_timed_outputs_are_verified() -> None:
     """A project that is right until it is timed is wrong, whatever its speed."""
@@ -122,10 +133,73 @@ def test_failing_reference_is_our_bug() -> None:
 @pytest.mark.slow
 def test_false_claims_in_every_process_are_a_cheat() -> None:
     """Claims far below the outside figure, repeated by fresh processes, are `cheated: clock`."""
-    result = run_timing(HonestWorker(slow, claim_ns=1000), fresh=lambda: HonestWorker(slow, claim_ns=1000))
+
+    def liar() -> HonestWorker:
+        return HonestWorker(slow, claim_ns=1000)
+
+    result = run_timing(liar(), fresh=liar, conditions=Quiet())
     assert result.finding is not None
     assert result.finding.cause is Cause.CLOCK
     assert "in 3 of 3 fresh processes" in result.finding.message
+
+
+@pytest.mark.slow
+def test_a_noisy_host_proves_no_false_claim() -> None:
+    """Where other work disturbs a turn, claims that contradict the clock are only flagged."""
+
+    def liar() -> HonestWorker:
+        return HonestWorker(slow, claim_ns=1000)
+
+    class Noisy:
+        """Disturbed in every turn."""
+
+        around_lives = True
+
+        @contextmanager
+        def watched(self) -> Iterator[Watched]:
+            yield Watched(reason="a neighbour")
+
+    result = run_timing(liar(), fresh=liar, conditions=Noisy())
+    assert result.finding is None
+    assert {"clock_mismatch", "noisy host"} <= set(result.flags)
+
+
+@pytest.mark.slow
+def test_references_are_scored_without_a_process_that_slows_them() -> None:
+    """A reference that takes far longer while the student's process lives is measured when it is gone."""
+    living: list[HonestWorker] = []
+
+    class Student(HonestWorker):
+        """Knows whether its process lives."""
+
+        def __call__(self, channel: socket.socket) -> None:
+            living.append(self)
+            try:
+                super().__call__(channel)
+            finally:
+                living.remove(self)
+
+    def reference(out: torch.Tensor, x: torch.Tensor, *, alpha: float) -> None:
+        right(out, x, alpha=alpha)
+        time.sleep(0.03 if living else 0.002)
+
+    def student(out: torch.Tensor, x: torch.Tensor, *, alpha: float) -> None:
+        right(out, x, alpha=alpha)
+        time.sleep(0.002)
+
+    def fresh() -> HonestWorker:
+        return Student(student)
+
+    result = run_timing(fresh(), fresh=fresh, reference=reference, conditions=Quiet())
+    assert result.finding is None
+    (workload,) = result.workloads
+    found = workload.interference
+    assert found is not None
+    assert (found.seen, found.lives) == (True, 3)
+    assert "interference" in result.flags
+    assert any("while its process stood frozen" in note for note in result.notes)
+    (eager,) = workload.references
+    assert eager.score_us < 20_000
 
 
 @pytest.mark.slow
