@@ -45,7 +45,7 @@ from harness.records import (
     Target,
     TimingResult,
 )
-from harness.records.grade import REPEATED
+from harness.records.grade import REPEATED, SCALED
 from harness.storage import builds, temporary_files, watching
 from harness.workers import GradeSettings, Workers, project_source
 from sandboxes.job import Sandbox
@@ -225,7 +225,9 @@ class _Grading:
         """Of all stages, each once."""
         timing = () if self._timing is None else self._timing.flags
         beside = flags_beside(self._build, self._loaded.task, self._seen, self._provenance)
-        return tuple(dict.fromkeys((*beside, *timing, *((REPEATED,) if self._repeated else ()))))
+        repeated = (REPEATED,) if self._repeated else ()
+        scaled = (SCALED,) if self._loaded.task.scaled(self._grader.target) else ()
+        return tuple(dict.fromkeys((*beside, *timing, *repeated, *scaled)))
 
     def _diagnosed(self, stage: Stage, finding: Finding) -> BuildResult | None:
         """The build; where its library could not be loaded, with what that says of the binding."""
@@ -250,8 +252,9 @@ class _Grading:
     def _stages(self, project: Project, log: Path | None, observer: StageObserver) -> Grade:
         with device_errors():
             grade = self._once_more(lambda: self._own_stages(project, log, observer))
-            source = self._source
-            if source is None or self._loaded.task.also is None or not self._grader._settings.timed:
+            source, task, settings = self._source, self._loaded.task, self._grader._settings
+            theirs = task.also is not None and not task.scaled(settings.target)
+            if source is None or not theirs or not settings.timed:
                 return grade
             observer("KernelBench's rules")
             score = self._once_more(

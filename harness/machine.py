@@ -34,15 +34,27 @@ def cpu_name() -> str:
     return platform.processor() or "unknown"
 
 
-def _gpu() -> tuple[str | None, str | None, str | None]:
-    """(name, UUID, driver version) of the first GPU, by nvidia-smi; Nones without one."""
-    query = ["nvidia-smi", "--query-gpu=name,uuid,driver_version", "--format=csv,noheader"]
+def _asked(*names: str) -> list[str] | None:
+    """What nvidia-smi says of the first GPU; None without one."""
+    query = ["nvidia-smi", f"--query-gpu={','.join(names)}", "--format=csv,noheader,nounits"]
     try:
         done = subprocess.run(query, capture_output=True, text=True, timeout=_NVIDIA_SMI_S, check=True)
     except (OSError, subprocess.SubprocessError):
-        return None, None, None
+        return None
     fields = [word.strip() for word in done.stdout.splitlines()[:1] for word in word.split(",")]
-    return (fields[0], fields[1], fields[2]) if len(fields) == 3 else (None, None, None)
+    return fields if len(fields) == len(names) else None
+
+
+def _gpu() -> tuple[str | None, str | None, str | None]:
+    """(name, UUID, driver version) of the first GPU; Nones without one."""
+    name, uuid, driver = _asked("name", "uuid", "driver_version") or (None, None, None)
+    return name, uuid, driver
+
+
+def gpu_memory_bytes() -> int | None:
+    """Of the first GPU; None without one, or where it does not say."""
+    (mebibytes,) = _asked("memory.total") or ("",)
+    return int(mebibytes) << 20 if mebibytes.isdecimal() else None
 
 
 def machine_facts(toolchain: Toolchain) -> MachineFacts:

@@ -86,7 +86,7 @@ def list_problems(patterns: Sequence[str], target: str, cache: Path | None, *, j
     table.add_column("task", no_wrap=True)
     for name in ("inputs", "outputs"):
         table.add_column(name)
-    for name in ("params", "MiB", "GFLOP"):
+    for name in ("params", "MiB", "GFLOP", "to judge"):
         table.add_column(name, justify="right")
     table.add_column(f"on {target}")
     for one in admissions:
@@ -98,6 +98,7 @@ def list_problems(patterns: Sequence[str], target: str, cache: Path | None, *, j
             str(one.parameters),
             "-" if one.size_bytes is None else f"{one.size_bytes / (1 << 20):,.0f}",
             "-" if one.flops is None else f"{one.flops / 1e9:,.1f}",
+            _to_judge(one),
             "; ".join([verdict, *one.notes]),
         )
     console = Console()
@@ -105,6 +106,14 @@ def list_problems(patterns: Sequence[str], target: str, cache: Path | None, *, j
     admitted = sum(one.admitted for one in admissions)
     memory = admissions[0].memory_bytes / 1e9
     console.print(f"{admitted} of {len(admissions)} admitted on {target} (limits for {memory:.0f} GB)")
+
+
+def _to_judge(one: Admission) -> str:
+    """Computed memory, and how it is judged where not whole."""
+    if one.judged_bytes is None:
+        return "-"
+    needed = f"{one.judged_bytes / (1 << 30):.1f} GiB"
+    return needed if one.by == "whole" else f"{needed} by {one.by}"
 
 
 def _shapes(shapes: tuple[tuple[int, ...], ...]) -> str:

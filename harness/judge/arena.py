@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import torch
 
+from harness.errors import HarnessBug
 from harness.judge.memory import Handle, HostMemory, Memory
 from harness.judge.problem import Problem, Tensors
 from harness.judge.transport import Transport
@@ -80,8 +81,17 @@ def _strides(operand: Operand, shape: tuple[int, ...], layout: Arrangement) -> t
     return tuple(strides)
 
 
+_PIECE_BYTES = 1 << 26
+
+
 def _all_equal(data: torch.Tensor, byte: int) -> bool:
     return bool((data == byte).all())
+
+
+def _same_bytes(one: torch.Tensor, two: torch.Tensor) -> bool:
+    """Of large operands: piece by piece, since a comparison makes a copy of its own."""
+    pieces = (slice(start, start + _PIECE_BYTES) for start in range(0, one.numel(), _PIECE_BYTES))
+    return all(torch.equal(one[piece], two[piece]) for piece in pieces)
 
 
 class Layout:
@@ -106,6 +116,10 @@ class Layout:
             self.slots.append(Slot(operand, shape, dtype, cursor, size, strides))
             cursor = _aligned(cursor + size) + GUARD_BYTES
         self.set_bytes = _aligned(cursor)
+        self.large = problem.large
+        outs = [slot.offset + slot.size for slot in self.slots if slot.operand.role != "in"]
+        self.kept_bytes = max(outs)
+        """Of a set, from its beginning: all that a snapshot of a large one copies. Outputs come first."""
 
     def guards(self) -> list[tuple[str, int, int]]:
         """(operand beside it, start, end) of everything in a set that is no operand."""
@@ -163,12 +177,18 @@ class Arena:
         self.layout = layout
         self._inputs = list(sets)
         self._poison = poison
+        self._intact: tuple[list[str], list[str]] | None = None
+        """Of a large set, when its snapshot was taken."""
         self.size = layout.set_bytes * len(sets)
         self.resident = resident is not None
+        if layout.large and len(sets) != 1:
+            raise HarnessBug("a large problem has one set of operands in memory")
+        self._kept = layout.kept_bytes if layout.large else self.size
         if resident is not None:
             self._memory = resident
         else:
-            self._memory = HostMemory(self.size) if transport is None else transport.allocate(self.size)
+            make = HostMemory if transport is None else transport.allocate
+            self._memory = make(self.size, self._kept)
         self._bytes = self._memory.data[: self.size]
         self._fill()
 
@@ -193,8 +213,14 @@ class Arena:
         return Handle() if self.resident else self._memory.handle()
 
     def snapshot(self) -> torch.Tensor:
-        """A private copy of everything, as bytes: afterwards the worker can change nothing."""
-        return self._bytes.clone() if self.resident else self._memory.take()
+        """A private copy of everything, as bytes: afterwards the worker can change nothing.
+
+        Of a large set the outputs alone: what may not be written is compared in place, right after.
+        """
+        copy = self._bytes[: self._kept].clone() if self.resident else self._memory.take()
+        if self.layout.large:
+            self._intact = self._integrity(0, self._memory.left)
+        return copy
 
     def results(self, snapshot: torch.Tensor) -> list[SetResult]:
         """What each set holds, from a snapshot."""
@@ -202,23 +228,30 @@ class Arena:
 
     def _result(self, index: int, snapshot: torch.Tensor) -> SetResult:
         base = index * self.layout.set_bytes
-        outputs, changed = [], []
+        outputs = [
+            slot.unpack(snapshot[base + slot.offset : base + slot.offset + slot.size])
+            for slot in self.layout.slots
+            if slot.operand.role != "in"
+        ]
+        changed, guards = self._intact or self._integrity(index, snapshot)
+        return SetResult(tuple(outputs), tuple(changed), tuple(dict.fromkeys(guards)))
+
+    def _integrity(self, index: int, data: torch.Tensor) -> tuple[list[str], list[str]]:
+        """(operands, guard bands) that a worker changed and may not, in a whole set of `data`."""
+        base, changed = index * self.layout.set_bytes, []
         for slot in self.layout.slots:
-            start, end = base + slot.offset, base + slot.offset + slot.size
-            data = snapshot[start:end]
+            found = data[base + slot.offset : base + slot.offset + slot.size]
             if slot.operand.role == "in":
-                if not torch.equal(data, slot.pack(self._inputs[index][slot.operand.name])):
+                if not _same_bytes(found, slot.pack(self._inputs[index][slot.operand.name])):
                     changed.append(slot.operand.name)
-                continue
-            if slot.operand.mask is not None and self._wrote_unmasked(index, slot, data):
+            elif slot.operand.mask is not None and self._wrote_unmasked(index, slot, found):
                 changed.append(f"{slot.operand.name} where {slot.operand.mask} is false")
-            outputs.append(slot.unpack(data))
         guards = [
             name
             for name, start, end in self.layout.guards()
-            if not _all_equal(snapshot[base + start : base + end], _GUARD_BYTE)
+            if not _all_equal(data[base + start : base + end], _GUARD_BYTE)
         ]
-        return SetResult(tuple(outputs), tuple(changed), tuple(dict.fromkeys(guards)))
+        return changed, guards
 
     def _wrote_unmasked(self, index: int, slot: Slot, data: torch.Tensor) -> bool:
         """Whether a `partial` operand's bytes changed in an element that its mask leaves out."""

@@ -84,7 +84,9 @@ class Bench:
         self.layout = Layout(self.problem)
         room = self.transport.live_bytes // self.layout.set_bytes
         fewest, most = self.numbers.batch_sets
-        self.max_sets = max(1, min(max(fewest, self._wanted_sets()), most, room))
+        self.max_sets = 1
+        if not self.problem.large:  # else one set is all that fits beside the truth
+            self.max_sets = max(1, min(max(fewest, self._wanted_sets()), most, room))
         self._warm = self._draw(self.max_sets)
         self._taken: list[Taken] = []
         self._memory: list[HostMemory] = []
@@ -182,6 +184,8 @@ class Bench:
         """
         sizes = [1] * self.random.randint(*self.numbers.calls_per_visit)
         sizes.append(self._batch(pace_us))
+        if self.problem.large:
+            sizes = [1]
         shown = [self._draw(size) for size in sizes]
         if self._hard:
             shown.append(self._probe(self._batch(pace_us) if self.random.random() < 0.5 else 1))
@@ -220,6 +224,8 @@ class Bench:
             sets = len(shown.inputs)
             if keep:
                 self._taken.append(taken)
+            if self.problem.large:
+                self.verify()
             if not shown.scored:
                 continue
             # With room for one set only, every reveal serves both lanes.
@@ -251,7 +257,7 @@ class Bench:
         for one in taken:
             results = one.arena.results(one.snapshot)
             for kind, inputs, result in zip(one.shown.kinds, one.shown.inputs, results, strict=True):
-                verifier = Verifier(self.problem, Case(self.problem, values=kind))
+                verifier = Verifier(self.problem, Case(self.problem, values=kind), timed=True)
                 finding = verifier.integrity(result) or verifier.values(inputs, result.outputs)
                 if finding is not None:
                     raise Failed(finding)

@@ -1,21 +1,21 @@
 """The check stage: is the project right in every case?
 
 Owns: which calls a case consists of, and the verdict on all of them. Does not own: which cases there are
-(cases.py), the verdict on outputs (verifier.py).
-A case's calls are all at the same addresses: secret inputs A over 0xFF poison, A again over 0x00 (equal
-outputs prove that everything was written, and determinism), then fresh inputs B (a replay of A is
-wrong), then A once more (nothing of B was kept). Operands that are read and written are restored
-before every call. Invariant: truth is computed after the outputs of all calls of the case were taken.
+(cases.py), the verdict on outputs (verifier.py). A case's calls are all at the same addresses: secret
+inputs A over 0xFF poison, A again over 0x00 (equal outputs prove that everything was written, and
+determinism), then fresh inputs B (a replay of A is wrong), then A once more (nothing of B was kept).
+Operands that are read and written are restored before every call. Invariant: truth is computed after the
+outputs of all calls of the case were taken; of a large problem, where few sets fit, that of B after B.
 """
 
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 
 from harness.catalogue import LoadedTask
 from harness.judge import values
-from harness.judge.arena import Arena, Layout, SetResult
+from harness.judge.arena import Arena, Layout
 from harness.judge.cases import Case, cases, problems
 from harness.judge.contender import Contender, Failed
 from harness.judge.problem import Tensors
@@ -28,64 +28,60 @@ __all__ = ["Outputs", "Verifier", "check", "problems", "repeatable"]
 _POISON = (0xFF, 0x00)
 
 
-@dataclass
-class _Calls:
-    """What came back in one case."""
+def _judge(verifier: Verifier, contender: Contender, case: Case, layout: Layout) -> Finding | None:
+    """Make all calls of a case; the first thing that is wrong with it. Raises Failed.
 
-    first: SetResult
-    repeated: list[SetResult] = field(default_factory=list)
-    fresh: list[tuple[Tensors, SetResult]] = field(default_factory=list)
+    Whether calls stayed within what they may write comes first, then equal outputs of equal inputs, then
+    values.
+    """
+    integrity: list[Finding | None] = []
+    repeated: list[Finding | None] = []
+    wrong: list[Finding | None] = []
 
-
-def _make(contender: Contender, case: Case, layout: Layout, inputs: Tensors) -> _Calls:
-    """All calls of a case. Raises Failed."""
-
-    def one(given: Tensors, poison: int) -> SetResult:
+    def one(given: Tensors, poison: int) -> Outputs:
         arena = Arena(layout, [given], poison, contender.transport)
         try:
             snapshot, _ = contender.call(arena, 1, f"on workload {case.label}")
-            return arena.results(snapshot)[0]
+            result = arena.results(snapshot)[0]
         finally:
             arena.close()
+        integrity.append(verifier.integrity(result))
+        return result.outputs
 
-    calls = _Calls(one(inputs, _POISON[0]))
+    def again(index: int) -> None:
+        outputs = one(inputs, _POISON[index % 2])
+        # Every second call lies over other poison than the first.
+        repeated.append(verifier.repeatable(first, outputs, unwritten=index % 2 == 1))
+
+    inputs = _inputs(case)
+    first = one(inputs, _POISON[0])
+    calls = [(inputs, first)]
     if case.repeats > 1:
-        calls.repeated.append(one(inputs, _POISON[1]))
+        again(1)
     for _ in range(case.seeds):
         fresh = _inputs(case)
-        calls.fresh.append((fresh, one(fresh, _POISON[0])))
+        calls.append((fresh, one(fresh, _POISON[0])))
+        if case.problem.large:  # another set does not fit
+            wrong.append(verifier.values(*calls.pop()))
+        del fresh
     for index in range(2, case.repeats):
-        calls.repeated.append(one(inputs, _POISON[index % 2]))
-    return calls
+        again(index)
+    judged = (verifier.values(*call) for call in calls)
+    return _first([*integrity, *repeated]) or _first(judged) or _first(wrong)
+
+
+def _first(findings: Iterable[Finding | None]) -> Finding | None:
+    return next((finding for finding in findings if finding is not None), None)
 
 
 def _inputs(case: Case) -> Tensors:
     return values.fit_layout(case.problem, values.make(case.problem, case.values), case.layout)
 
 
-def _judge(verifier: Verifier, inputs: Tensors, calls: _Calls) -> Finding | None:
-    """The first thing that is wrong with a case."""
-    for result in (calls.first, *calls.repeated, *(result for _, result in calls.fresh)):
-        finding = verifier.integrity(result)
-        if finding is not None:
-            return finding
-    for index, again in enumerate(calls.repeated):
-        # Only the second call lay over other poison than the first.
-        finding = verifier.repeatable(calls.first.outputs, again.outputs, unwritten=index % 2 == 0)
-        if finding is not None:
-            return finding
-    for given, result in [(inputs, calls.first), *calls.fresh]:
-        finding = verifier.values(given, result.outputs)
-        if finding is not None:
-            return finding
-    return None
-
-
 def _check_case(contender: Contender, case: Case) -> WorkloadCheck:
     layout, verifier = Layout(case.problem, case.layout), Verifier(case.problem, case)
     contender.plan(layout, 1, dict(case.problem.workload.scalars))
-    inputs = _inputs(case)
-    finding = _judge(verifier, inputs, _make(contender, case, layout, inputs))
+    finding = _judge(verifier, contender, case, layout)
     return verifier.record(finding or _changed_globals(contender, case))
 
 

@@ -43,8 +43,13 @@ class Memory(Protocol):
         """For the worker."""
         ...
 
+    @property
+    def left(self) -> torch.Tensor:
+        """(size,) uint8: what a worker has left, in the memory that it shares."""
+        ...
+
     def take(self) -> torch.Tensor:
-        """A private copy of everything, (size,) uint8, complete when this returns."""
+        """A private copy of the bytes that are kept, (kept,) uint8, complete when this returns."""
         ...
 
     def close(self) -> None:
@@ -55,9 +60,13 @@ class Memory(Protocol):
 class HostMemory:
     """A memfd that can be neither resized nor sealed further."""
 
-    def __init__(self, size: int) -> None:
-        """`size`: bytes, above 0. Raises OSError when there is no memory."""
+    def __init__(self, size: int, kept: int | None = None) -> None:
+        """`size`: bytes, above 0; `kept`: of them, from the beginning, what `take` copies (None: all).
+
+        Raises OSError when there is no memory.
+        """
         self.size = size
+        self._kept = size if kept is None else kept
         # A random name: the worker sees it in /proc/self/maps, and it says nothing.
         flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
         self.descriptor = os.memfd_create(secrets.token_hex(4), flags)
@@ -76,9 +85,14 @@ class HostMemory:
         """The descriptor says all."""
         return Handle(descriptor=self.descriptor)
 
+    @property
+    def left(self) -> torch.Tensor:
+        """The memory itself."""
+        return self.data
+
     def take(self) -> torch.Tensor:
-        """A private copy."""
-        return self.data.clone()
+        """A private copy of what is kept."""
+        return self.data[: self._kept].clone()
 
     def close(self) -> None:
         """Release the descriptor and the mapping, and all pages: a worker may have kept its descriptor, and

@@ -7,7 +7,7 @@ Invariant: truth is computed in float64 from the same quantised inputs that the 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,10 +20,12 @@ from harness.catalogue import LoadedTask
 from harness.errors import HarnessBug
 from harness.expressions import evaluate
 from harness.judge.keystream import SecretGenerator
+from harness.judge.rows import Tensors, take_rows, treats_rows_apart
 from harness.prompts import operand_dtype
 from harness.records import Operand, Task, Workload
+from harness.suite.sizes import size_of, whole_limit
 
-Tensors = dict[str, torch.Tensor]
+__all__ = ["Problem", "Tensors", "WorkloadView", "torch_dtype"]
 
 
 def torch_dtype(name: str) -> torch.dtype:
@@ -77,14 +79,50 @@ class Problem:
         *,
         device: torch.device | None = None,
         hidden: bool = False,
+        whole_bytes: int | None = None,
     ) -> None:
-        """`device`: where inputs and truth are (None: the CPU); `hidden`: the shape is in no task file."""
+        """`device`: where inputs and truth are (None: the CPU); `hidden`: the shape is in no task file;
+        `whole_bytes`: the most that may be judged whole (None: the device's limit)."""
         self.task: Task = loaded.task
         self.workload = workload
         self.dtype = dtype
         self.device = torch.device("cpu") if device is None else device
         self.hidden = hidden
         self._loaded = loaded
+        self._whole_bytes = whole_bytes
+
+    @cached_property
+    def large(self) -> bool:
+        """Whether it is judged in parts: outputs alone are copied, and the truth is compared part by part."""
+        if self.task.parts is None:
+            return False
+        limit = self._whole_bytes
+        if limit is None:
+            far = self.device.type == "cuda"
+            memory = torch.cuda.get_device_properties(self.device).total_memory if far else None
+            limit = whole_limit("cuda" if far else "cpu", memory)
+        return size_of(self.task, self.workload, self.dtype).judged_bytes > limit
+
+    @cached_property
+    def rows_apart(self) -> bool:
+        """Whether rows of the outputs depend on the same rows of the inputs alone, as the task says.
+
+        Raises HarnessBug where the task says so and the reference shows otherwise.
+        """
+        if self.task.parts is None or not self.task.parts.rows:
+            return False
+        if not treats_rows_apart(self._few_rows, self.truth_of, self.task.parts.rows):
+            raise HarnessBug(f"{self.task.id}: rows of its outputs depend on other rows of its inputs")
+        return True
+
+    def _few_rows(self, rows: int) -> Tensors:
+        drawn: Tensors = self._module.draw(SecretGenerator(device=self._far), torch_dtype(self.dtype), rows)
+        return drawn
+
+    def rows_of(self, inputs: Tensors, rows: torch.Tensor) -> Tensors:
+        """The inputs of those rows; operands without rows are shared."""
+        assert self.task.parts is not None
+        return take_rows(inputs, self.task.parts.rows, rows)
 
     @cached_property
     def _module(self) -> ModuleType:
@@ -108,12 +146,19 @@ class Problem:
         """The operand's dtype."""
         return torch_dtype(operand_dtype(operand, self.dtype))
 
+    def published_inputs(self) -> Tensors:
+        """Inputs as another benchmark draws them, for its own rules; the task's where it has no others."""
+        return self._drawn(getattr(self._module, "published_inputs", self._module.make_inputs))
+
     def make_inputs(self) -> Tensors:
         """All operands but the `out` ones, by name, contiguous, from a fresh secret key."""
+        return self._drawn(self._module.make_inputs)
+
+    def _drawn(self, make: Callable[..., Tensors]) -> Tensors:
         view = WorkloadView(
             self.workload.name, self.workload.dims, self.workload.scalars, torch_dtype(self.dtype)
         )
-        inputs: Tensors = self._module.make_inputs(view, SecretGenerator(device=self._far))
+        inputs = make(view, SecretGenerator(device=self._far))
         for operand in self.task.operands:
             if operand.role == "out":
                 continue
@@ -133,13 +178,23 @@ class Problem:
 
     def truth(self, inputs: Tensors) -> tuple[torch.Tensor, ...]:
         """Outputs in float64 (integers stay integers), in the order of Task.outputs."""
+        return self._checked(self.truth_of(inputs))
+
+    def truth_of(self, inputs: Tensors) -> tuple[torch.Tensor, ...]:
+        """The same on some rows of the inputs."""
         function = getattr(self._module, "truth", self._module.reference)
-        return self._checked(function(self._arguments(inputs, torch.float64)))
+        outputs: tuple[torch.Tensor, ...] = function(self._arguments(inputs, torch.float64))
+        return outputs
 
     def reference(self, inputs: Tensors) -> tuple[torch.Tensor, ...]:
         """Outputs of PyTorch in the workload's dtype, in the order of Task.outputs; TF32 is off."""
+        return self._checked(self.reference_of(inputs))
+
+    def reference_of(self, inputs: Tensors) -> tuple[torch.Tensor, ...]:
+        """The same on some rows of the inputs."""
         with _strict_arithmetic():
-            return self._checked(self._module.reference(self._arguments(inputs, None)))
+            outputs: tuple[torch.Tensor, ...] = self._module.reference(self._arguments(inputs, None))
+        return outputs
 
     def scales(self, inputs: Tensors) -> tuple[torch.Tensor | None, ...]:
         """s_ij of every output, float64, where the task has a `scale` function, else None: the row's RMS."""

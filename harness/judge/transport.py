@@ -40,8 +40,9 @@ class Transport(Protocol):
         """The most that one arena may take."""
         ...
 
-    def allocate(self, size: int) -> Memory:
-        """`size` bytes. Raises DeviceError or OSError when there are none."""
+    def allocate(self, size: int, kept: int | None = None) -> Memory:
+        """`size` bytes, of which snapshots copy the first `kept` (None: all). Raises DeviceError or OSError
+        when there are none."""
         ...
 
     def before_reveal(self) -> None:
@@ -74,9 +75,9 @@ class HostTransport:
         self.device = torch.device("cpu")
         self._flush = torch.zeros(flush_bytes, dtype=torch.uint8)
 
-    def allocate(self, size: int) -> Memory:
+    def allocate(self, size: int, kept: int | None = None) -> Memory:
         """A sealed memfd."""
-        return HostMemory(size)
+        return HostMemory(size, kept)
 
     def before_reveal(self) -> None:
         """Push operands out of the caches, where asked to."""

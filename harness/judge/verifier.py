@@ -15,6 +15,7 @@ import torch
 from harness.judge.arena import SetResult
 from harness.judge.cases import Case
 from harness.judge.compare import Error, compare, element_errors, passes, worst_error
+from harness.judge.parts import compared_outputs, sampled_rows
 from harness.judge.problem import Problem, Tensors
 from harness.judge.values import INTEGERS, OWN, unfit
 from harness.outcome import Cause
@@ -28,8 +29,11 @@ _NOT_FINITE = ("nan", "inf")
 class Verifier:
     """Compares the outputs of calls on one problem with the truth."""
 
-    def __init__(self, problem: Problem, case: Case | None = None) -> None:
-        """`case`: what the calls are made with; None is the task's own values, contiguous."""
+    def __init__(self, problem: Problem, case: Case | None = None, *, timed: bool = False) -> None:
+        """`case`: what the calls are made with; None is the task's own values, contiguous. `timed`: of a large
+        problem a sample is compared (parts.py)."""
+        self._timed = timed
+        self._rows: tuple[int, int] | None = None
         self._problem = problem
         self._case = Case(problem) if case is None else case
         self.calls = 0
@@ -56,6 +60,8 @@ class Verifier:
         """Whether the outputs are right. Truth is computed here, after the outputs are in."""
         self.calls += 1
         problem, kind = self._problem, self._case.values
+        if problem.large:
+            return self._in_parts(inputs, outputs)
         truths = problem.truth(inputs)
         if kind not in (OWN, *_NOT_FINITE):
             self._skipped = unfit(problem, truths)
@@ -80,6 +86,16 @@ class Verifier:
             self._remember(error, allowed)
             if not passes(error, allowed, rule):
                 return self._wrong(operand.name, error, allowed, rule)
+        return None
+
+    def _in_parts(self, inputs: Tensors, outputs: Outputs) -> Finding | None:
+        """The same where truth and comparison do not fit at once."""
+        if self._problem.rows_apart:
+            self._rows = sampled_rows(self._problem, timed=self._timed)
+        for one in compared_outputs(self._problem, inputs, outputs, timed=self._timed):
+            self._remember(one.error, one.allowed)
+            if not passes(one.error, one.allowed, one.rule):
+                return self._wrong(one.operand.name, one.error, one.allowed, one.rule)
         return None
 
     def _exact(self, outputs: Outputs, truths: Outputs) -> Finding | None:
@@ -175,6 +191,7 @@ class Verifier:
             output=None if self._where is None else self._where[0],
             where=None if self._where is None else self._where[1],
             skipped=self._skipped,
+            rows=self._rows,
         )
 
 

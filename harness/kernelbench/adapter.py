@@ -23,9 +23,13 @@ _SOURCE = ""
 _DIGEST = ""
 _ARGUMENTS: tuple[str, ...] = ()
 _STATE: dict[str, str] = {}
+_ROWS: tuple[int, tuple[int, ...]] | None = None
+_WIDE = False
 # --- end -------------------------------------------------------------------------------------
 # _ARGUMENTS: the operand or scalar that is passed as each argument of `forward`.
 # _STATE: operand -> the name in the module's state of the parameter or buffer that it holds.
+# _ROWS: (first axis of what is scaled, which of the draws of get_inputs those are), or None.
+# _WIDE: uniform inputs are drawn from (-3, 3]: on its own values an answer without work would pass.
 
 _NAME = f"kernelbench_problem_{_DIGEST[:16]}"
 
@@ -53,11 +57,15 @@ class Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
     Below the Python functions: those of nn.init and the constructors of modules come through here as well.
     """
 
-    def __init__(self, generator: Any, rows: tuple[int, int] | None = None) -> None:
-        """`rows`: draws whose first axis has rows[0] elements get rows[1] (for a look at a part)."""
+    def __init__(self, generator: Any, rows: dict[int, int] | None = None, *, wide: bool = False) -> None:
+        """`rows`: by the number of a draw, the first axis that it gets instead of its own; `wide`: uniform
+        draws are from (-3, 3]."""
         super().__init__()  # type: ignore[no-untyped-call]
         self.generator = generator
-        self._rows = rows
+        self.first_axes: list[int | None] = []
+        """Of every draw, as the problem asks for it; None for a number."""
+        self._rows = {} if rows is None else rows
+        self._wide = wide
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -75,14 +83,19 @@ class Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def size(self, given: dict[str, Any]) -> tuple[int, ...]:
         """The shape of what is drawn."""
         size = tuple(given["size"] if "size" in given else given["self"].shape)
-        if self._rows is not None and size and size[0] == self._rows[0]:
-            return (self._rows[1], *size[1:])
-        return size
+        number = len(self.first_axes)
+        self.first_axes.append(size[0] if size else None)
+        return (self._rows[number], *size[1:]) if number in self._rows else size
 
     def uniform(self, given: dict[str, Any], low: float = 0.0, high: float = 1.0) -> torch.Tensor:
         """Float32 of the shape that is asked for."""
         drawn: torch.Tensor = self.generator.uniform(self.size(given), low, high)
         return drawn
+
+    def unit(self, given: dict[str, Any]) -> torch.Tensor:
+        """What `torch.rand` draws; `wide` for tensors, since a single number is a factor."""
+        wide = self._wide and len(given["size"] if "size" in given else given["self"].shape) > 0
+        return self.uniform(given, -3.0, 3.0) if wide else self.uniform(given)
 
     def normal(self, given: dict[str, Any]) -> torch.Tensor:
         """Float32 of the shape that is asked for."""
@@ -99,7 +112,7 @@ def _as_asked(values: torch.Tensor, given: dict[str, Any], default: torch.dtype)
 
 
 def _rand(draws: Draws, given: dict[str, Any]) -> torch.Tensor:
-    return _as_asked(draws.uniform(given), given, torch.get_default_dtype())
+    return _as_asked(draws.unit(given), given, torch.get_default_dtype())
 
 
 def _randn(draws: Draws, given: dict[str, Any]) -> torch.Tensor:
@@ -163,11 +176,17 @@ def state_of(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     return {**dict(model.named_parameters()), **dict(model.named_buffers())}
 
 
-def draw(generator: Any, dtype: torch.dtype, rows: tuple[int, int] | None = None) -> dict[str, torch.Tensor]:
-    """All tensor operands: `get_inputs()`, and the state of a new `Model(*get_init_inputs())`."""
+def draw(
+    generator: Any, dtype: torch.dtype, rows: int | None = None, *, wide: bool = _WIDE
+) -> dict[str, torch.Tensor]:
+    """All tensor operands: `get_inputs()`, and the state of a new `Model(*get_init_inputs())`.
+
+    `rows`: the first axis of what can be scaled; None: the problem's own.
+    """
     problem = _problem()
+    numbers = () if rows is None or _ROWS is None else _ROWS[1]
     with torch.no_grad(), torch.device(generator.device):
-        with Draws(generator, rows):
+        with Draws(generator, dict.fromkeys(numbers, rows or 0), wide=wide):
             values = list(problem.get_inputs())
         with Draws(generator):
             state = state_of(problem.Model(*problem.get_init_inputs()))
@@ -178,7 +197,12 @@ def draw(generator: Any, dtype: torch.dtype, rows: tuple[int, int] | None = None
 
 def make_inputs(workload: Any, generator: Any) -> dict[str, torch.Tensor]:
     """Fresh inputs and fresh parameters, from the judge's generator."""
-    return draw(generator, workload.dtype)
+    return draw(generator, workload.dtype, workload.dims.get("rows"))
+
+
+def published_inputs(workload: Any, generator: Any) -> dict[str, torch.Tensor]:
+    """The same from the distribution of `get_inputs`, for KernelBench's own rules."""
+    return draw(generator, workload.dtype, workload.dims.get("rows"), wide=False)
 
 
 class _Bound:

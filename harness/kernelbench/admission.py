@@ -2,8 +2,8 @@
 
 Owns: the limits and the decision, kept in the cache. Does not own: what is known of a problem without values
 (inspection.py) and with values (probe.py).
-Invariant: nothing is shrunk to fit: what is too large is not admitted. Values may be looked at on a part of
-the rows, which the record then says.
+Invariant: nothing is shrunk to fit on a GPU; on the CPU target the first axis may be, which the task and the
+record say. Values may be looked at on a part of the rows, which the record says too.
 """
 
 from __future__ import annotations
@@ -12,31 +12,34 @@ import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from harness.atomic import write_atomically
 from harness.catalogue import LoadedTask
+from harness.expressions import evaluate
 from harness.kernelbench.checkout import ProblemFile
 from harness.kernelbench.conversion import Converted, convert_all
-from harness.kernelbench.facts import ProblemFacts
+from harness.kernelbench.facts import CPU_FLOPS, ProblemFacts, TensorFacts
 from harness.kernelbench.isolation import Isolation, Refused, in_parallel
-from harness.records import Record, Target
-from harness.suite.sizes import DEVICE_SHARE, HOST_BYTES, gib, sizes
+from harness.machine import gpu_memory_bytes
+from harness.records import Record, Target, Task, Workload
+from harness.suite.sizes import DEVICE_SHARE, HOST_BYTES, gib, parts_bytes, sizes
 
-H200_BYTES = 141 * 10**9
-"""Assumed where there is no GPU: the larger of the boards that the target is."""
+H100_BYTES = 80 * 10**9
+"""Assumed where there is no GPU: the smaller of the boards that the target is."""
 _CPU_BYTES = DEVICE_SHARE * HOST_BYTES
 """As if it were a device of which projects may use their share."""
 _WITH_INTERMEDIATES = 0.9
 """Of the memory, for what is judged with all that the float64 truth has alive in between [own]."""
-_TRUTH_S = 5.0
-# Own estimates of float64 work: one core of a laptop; a Hopper board whose convolutions are far from its peak
-# of 34e12 (not measured on a GPU).
-_FLOPS_PER_S: dict[Target, float] = {"cpu": 10e9, "cuda": 10e12}
-_PROBE_BYTES = 3 << 30
+# Own estimates of 5 s of float64 work: a Hopper board whose convolutions are far from its peak of 34e12 (not
+# measured on a GPU). Where rows are apart, as many are compared as that allows (judge/parts.py).
+_MOST_FLOPS: dict[Target, float] = {"cpu": CPU_FLOPS, "cuda": 50e12}
+_PROBE_BYTES = 1 << 29
 """Of all that a look at values may hold on the host."""
-_PROBE_FLOPS = 20e9
-_PROBE_ROWS = (8, 4, 2)
-_VERSION = 1
+_PROBE_FLOPS = 1e9
+"""Of one call in such a look, which makes five."""
+_PROBE_ROWS = (8, 4, 2, 1)
+_VERSION = 2
 
 
 class Admission(Record):
@@ -60,8 +63,14 @@ class Admission(Record):
     size_bytes: int | None = None
     """Of one set of operands."""
     judged_bytes: int | None = None
-    """With the judge's copies and the float64 truth, by the rule for all tasks (suite/sizes.py)."""
+    """What judging it takes, computed (suite/sizes.py)."""
+    by: Literal["whole", "rows", "parts"] = "whole"
+    """How it is judged: whole; the truth of a part of the rows at a time; or the truth whole and few
+    copies."""
     flops: int | None = None
+    scaled: tuple[int, int] | None = None
+    """(rows, rows of the problem) where its first axis is smaller than the problem's: not by KernelBench's
+    own rules, and never ranked."""
 
     @property
     def admitted(self) -> bool:
@@ -85,22 +94,23 @@ class Limits:
 
 
 def limits_of(target: Target) -> Limits:
-    """This machine's. Raises HarnessBug where the helper process fails."""
+    """This machine's."""
     if target == "cpu":
         return Limits(target, _CPU_BYTES, "cpu")
-    isolation = Isolation()
-    try:
-        memory = isolation.ask("device")["memory_bytes"]
-    finally:
-        isolation.close()
-    return Limits(target, memory or H200_BYTES, "cuda" if memory else None)
+    memory = gpu_memory_bytes()
+    return Limits(target, memory or H100_BYTES, "cuda" if memory else None)
 
 
-def probe_bytes(facts: ProblemFacts, share: float) -> int:
-    """What a look at `share` of the rows holds at once: two draws, each in float32 and float64, and what
+def probe_bytes(facts: ProblemFacts, rows: int | None) -> int:
+    """What a look at so many rows (None: all) holds at once: two draws, each in float32 and float64, and what
     lives in between."""
-    rows = sum(t.size_bytes for t in (*facts.inputs, *facts.outputs)) + facts.peak_bytes
-    return int(6 * (rows * share + sum(t.size_bytes for t in facts.parameters)))
+    operands, live = facts.operand_bytes, facts.peak_bytes
+    if rows is not None and facts.rows is not None:
+        left_out = facts.rows.rows - rows
+        scaled = [t for t in (*facts.inputs, *facts.outputs) if facts.scales(t)]
+        operands -= left_out * sum(t.size_bytes // facts.rows.rows for t in scaled)
+        live -= left_out * facts.rows.peak_bytes
+    return 6 * (operands + max(0, live))
 
 
 def static_reasons(loaded: LoadedTask, facts: ProblemFacts, limits: Limits) -> list[str]:
@@ -110,19 +120,38 @@ def static_reasons(loaded: LoadedTask, facts: ProblemFacts, limits: Limits) -> l
         reasons.append(f"its forward draws random numbers ({', '.join(facts.draws)}): dropout or the like")
     if facts.writes:
         reasons.append(f"its forward writes to {', '.join(facts.writes)}")
-    (size,) = sizes(loaded.task, limits.target)
-    if size.judged_bytes > limits.judged_bytes:
-        limit = gib(limits.judged_bytes)
-        reasons.append(f"too large for {limits.target}: {gib(size.judged_bytes)} to judge (limit {limit})")
-    else:
-        whole, most = size.judged_bytes + 2 * facts.peak_bytes, limits.memory_bytes * _WITH_INTERMEDIATES
-        if whole > most:
-            limit = gib(int(most))
-            reasons.append(f"too large for {limits.target}: {gib(whole)} with intermediates (limit {limit})")
-    work, at_most = facts.flops / 1e9, _FLOPS_PER_S[limits.target] * _TRUTH_S / 1e9
-    if work > at_most:
-        reasons.append(f"too much work for {limits.target}: {work:,.0f} GFLOP (limit {at_most:,.0f})")
+    task, by = loaded.task, how(loaded, limits)
+    (size,), (workload,) = sizes(task, limits.target), task.workloads_for(limits.target)
+    needed, limit = size.needed(limits.target, limits.memory_bytes)
+    if by == "rows" and facts.rows is not None and facts.rows.apart is None:
+        needed = max(needed, _unproven_bytes(task, workload))
+    if needed <= limit and by == "whole":
+        live = 2 * evaluate(task.parts.live, workload.dims) if task.parts else 2 * facts.peak_bytes
+        needed, limit = needed + live, int(limits.memory_bytes * _WITH_INTERMEDIATES)
+    if needed > limit:
+        reasons.append(f"too large for {limits.target}: {gib(needed)} to judge (limit {gib(limit)})")
+    work = 0 if task.flops is None else evaluate(task.flops, workload.dims)
+    most = _MOST_FLOPS[limits.target]
+    if work > most and by != "rows":
+        reasons.append(
+            f"too much work for {limits.target}: {work / 1e9:,.0f} GFLOP (limit {most / 1e9:,.0f})"
+        )
     return reasons
+
+
+def _unproven_bytes(task: Task, workload: Workload) -> int:
+    """What judging it takes if its rows turn out not to be apart."""
+    assert task.parts is not None
+    whole = task.model_copy(update={"parts": task.parts.model_copy(update={"rows": ()})})
+    return parts_bytes(whole, workload, "float32") or 0
+
+
+def how(loaded: LoadedTask, limits: Limits) -> Literal["whole", "rows", "parts"]:
+    """How it is judged."""
+    (size,), parts = sizes(loaded.task, limits.target), loaded.task.parts
+    if parts is None or limits.target == "cpu" or size.judged_bytes <= limits.judged_bytes:
+        return "whole"
+    return "rows" if parts.rows else "parts"
 
 
 def admit_all(
@@ -187,22 +216,28 @@ def admit(one: Converted, limits: Limits, isolation: Isolation) -> Admission:
     facts = one.facts
     if facts is None or one.loaded is None:
         return make(reasons=(one.refusal or "it could not be read",))
-    reasons, notes = static_reasons(one.loaded, facts, limits), []
+    task, target = one.loaded.task, limits.target
+    (size,), (workload,) = sizes(task, target), task.workloads_for(target)
+    scaled = None if workload.scaled_from is None else (workload.dims["rows"], workload.scaled_from)
+    reasons, notes = static_reasons(one.loaded, facts, limits), _conventions(facts, scaled)
     if not facts.draws and not facts.writes:
-        found, said = _look(one.loaded.directory, facts, limits, isolation, fits=not reasons)
+        found, said = _look(one.loaded, facts, limits, isolation, fits=not reasons)
         reasons += found
         notes += said
-    if facts.batch_statistics:
-        notes.append("train-mode batch norm: over the batch; running statistics are no operands")
+    by = how(one.loaded, limits)
+    if by == "rows" and facts.rows is not None and facts.rows.apart is None:
+        notes.append("that its rows are apart is proven when it is graded")
     made = make(
         reasons=tuple(reasons),
         notes=tuple(notes),
-        inputs=tuple(t.shape for t in facts.inputs),
-        outputs=tuple(t.shape for t in facts.outputs),
+        inputs=tuple(_shape(t, facts, workload) for t in facts.inputs),
+        outputs=tuple(_shape(t, facts, workload) for t in facts.outputs),
         parameters=len(facts.parameters),
-        size_bytes=facts.operand_bytes,
-        judged_bytes=sizes(one.loaded.task, limits.target)[0].judged_bytes,
-        flops=facts.flops,
+        size_bytes=size.operands_bytes,
+        judged_bytes=size.needed(target, limits.memory_bytes)[0],
+        by=by,
+        flops=None if task.flops is None else evaluate(task.flops, workload.dims),
+        scaled=scaled,
     )
     file = _file(one, limits)
     if file is not None:
@@ -210,30 +245,51 @@ def admit(one: Converted, limits: Limits, isolation: Isolation) -> Admission:
     return made
 
 
+def _shape(tensor: TensorFacts, facts: ProblemFacts, workload: Workload) -> tuple[int, ...]:
+    return (workload.dims["rows"], *tensor.shape[1:]) if facts.scales(tensor) else tensor.shape
+
+
+def _conventions(facts: ProblemFacts, scaled: tuple[int, int] | None) -> list[str]:
+    notes = []
+    if scaled is not None:
+        notes.append(f"scaled: {scaled[0]} of {scaled[1]} rows")
+    if facts.wide:
+        notes.append("inputs from (-3, 3] instead of [0, 1), on which an operand would pass for the output")
+    if facts.batch_statistics:
+        notes.append("train-mode batch norm: over the batch; running statistics are no operands")
+    return notes
+
+
 def _look(
-    folder: Path, facts: ProblemFacts, limits: Limits, isolation: Isolation, *, fits: bool
+    loaded: LoadedTask, facts: ProblemFacts, limits: Limits, isolation: Isolation, *, fits: bool
 ) -> tuple[list[str], list[str]]:
     """(reasons, notes) of a look at values: at full size where that fits, else at a part of the rows."""
-    if limits.device is not None and fits and (limits.device != "cpu" or _small(facts, 1.0)):
-        found = _ask(isolation, folder, limits.device, None)
-        return (found or []), []
-    rows = facts.inputs[0].shape[0] if facts.inputs[0].shape else 0
-    for some in (some for some in _PROBE_ROWS if some < rows and _small(facts, some / rows)):
-        found = _ask(isolation, folder, "cpu", [rows, some])
-        if found is not None:
-            return found, [f"values looked at on {some} of {rows} rows only"]
+    (workload,) = loaded.task.workloads_for(limits.target)
+    own = workload.dims.get("rows")
+    if fits and (_small(facts, own) or (limits.device == "cuda" and how(loaded, limits) == "whole")):
+        device = "cpu" if limits.device is None else limits.device
+        return _ask(isolation, loaded.directory, limits.target, device, None), []
+    # What does not follow the rows (a loss) is easier to guess the more of them there are.
+    follows = facts.rows is not None and len(facts.rows.outputs) == len(facts.outputs)
+    for rows in _PROBE_ROWS if own is not None and follows else ():
+        if own is not None and rows < own and _small(facts, rows):
+            found = _ask(isolation, loaded.directory, limits.target, "cpu", rows)
+            return found, [f"values looked at on {rows} of {own} rows only"]
     return [], ["values not looked at: too large for this machine, and no part stands for the whole"]
 
 
-def _small(facts: ProblemFacts, share: float) -> bool:
-    return probe_bytes(facts, share) <= _PROBE_BYTES and facts.flops * share <= _PROBE_FLOPS
+def _small(facts: ProblemFacts, rows: int | None) -> bool:
+    """Whether a look on the host is affordable, at so many rows (None: whole)."""
+    flops = facts.flops
+    if rows is not None and facts.rows is not None:
+        flops -= (facts.rows.rows - rows) * facts.rows.flops
+    return probe_bytes(facts, rows) <= _PROBE_BYTES and flops <= _PROBE_FLOPS
 
 
-def _ask(isolation: Isolation, folder: Path, device: str, rows: list[int] | None) -> list[str] | None:
-    """Reasons; None where a part of the rows does not stand for the whole."""
+def _ask(isolation: Isolation, folder: Path, target: Target, device: str, rows: int | None) -> list[str]:
+    """Reasons."""
     try:
-        answer = isolation.ask("probe", folder=str(folder), device=device, rows=rows)
+        answer = isolation.ask("probe", folder=str(folder), target=target, device=device, rows=rows)
     except Refused as refused:
-        # Shapes that do not fit together any more are no fault of the problem's.
-        return [str(refused)] if rows is None else None
-    return [str(reason) for reason in answer["reasons"]] if answer["followed"] else None
+        return [str(refused)]
+    return [str(reason) for reason in answer["reasons"]]

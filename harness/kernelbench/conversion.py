@@ -19,13 +19,14 @@ from harness.atomic import directory_atomically
 from harness.catalogue import LoadedTask, load_task
 from harness.errors import UsageError
 from harness.kernelbench.checkout import ProblemFile, find_problems
-from harness.kernelbench.facts import ProblemFacts, TensorFacts
+from harness.kernelbench.facts import CPU_BYTES, ProblemFacts, TensorFacts
 from harness.kernelbench.isolation import Isolation, Refused, in_parallel
 from harness.records import Task
 
 OP = "forward"
 WORKLOAD = "kernelbench"
-_VERSION = "1"
+SCALED = "kernelbench_scaled"
+_VERSION = "2"
 """Part of every cache key: raise it when the same file may be converted differently."""
 _FACTS = "facts.json"
 _MOST_PLAN_BYTES = 60_000
@@ -163,18 +164,22 @@ def reference_py(source: str, facts: ProblemFacts) -> str:
     """adapter.py, filled in."""
     head, _, rest = _adapter().partition("# --- filled in by the conversion")
     _, _, body = rest.partition("# --- end")
+    rows = None if facts.rows is None else (facts.rows.rows, facts.rows.draws)
     filled = (
         f"_SOURCE = {source!r}\n"
         f"_DIGEST = {hashlib.sha256(source.encode()).hexdigest()!r}\n"
         f"_ARGUMENTS: tuple[str, ...] = {facts.arguments!r}\n"
         f"_STATE: dict[str, str] = { {t.name: t.state for t in facts.parameters}!r}\n"
+        f"_ROWS: tuple[int, tuple[int, ...]] | None = {rows!r}\n"
+        f"_WIDE = {facts.wide!r}\n"
     )
     return f"{head}# --- filled in by the conversion{'-' * 61}\n{filled}# --- end{body}"
 
 
-def _operand(tensor: TensorFacts, role: str, *, by_name: bool = False) -> str:
+def _operand(tensor: TensorFacts, facts: ProblemFacts, role: str, *, by_name: bool = False) -> str:
     dtype = "" if tensor.dtype == "float32" else f'dtype = "{tensor.dtype}"\n'
-    shape = json.dumps([str(axis) for axis in tensor.shape])
+    axes = [str(axis) for axis in tensor.shape]
+    shape = json.dumps(["rows", *axes[1:]] if facts.scales(tensor) else axes)
     named = "keyword = true\n" if by_name else ""
     return f'[[operand]]\nname = "{tensor.name}"\nrole = "{role}"\nshape = {shape}\n{dtype}{named}'
 
@@ -200,15 +205,47 @@ def task_toml(problem: ProblemFile, source: str, facts: ProblemFacts) -> str:
         "semantics": semantics(source, facts),
     }
     head = "".join(f"{key} = {_text(value)}\n" for key, value in texts.items())
+    rows = facts.rows
+    flops = _by_rows(facts.flops, 0 if rows is None else rows.flops, facts)
     # Values are the problem's own: rearranged, a triangular matrix or a mask would be none.
-    head += "version = 1\nvalues = []\n" + (f'flops = "{facts.flops}"\n' if facts.flops else "")
+    head += "version = 1\nvalues = []\n" + (f'flops = "{flops}"\n' if facts.flops else "")
     dtypes = '[dtypes]\ncpu = ["float32"]\ncuda = ["float32"]\n'
-    operands = [_operand(t, "out") for t in facts.outputs] + [_operand(t, "in") for t in facts.inputs]
-    operands += [_operand(t, "in", by_name=True) for t in facts.parameters]
+    operands = [_operand(t, facts, "out") for t in facts.outputs]
+    operands += [_operand(t, facts, "in") for t in facts.inputs]
+    operands += [_operand(t, facts, "in", by_name=True) for t in facts.parameters]
     scalars = [f'[[scalar]]\nname = "{s.name}"\ntype = "{s.type}"\n' for s in facts.scalars]
+    return "\n".join([head, dtypes, _parts(facts), *operands, *scalars, *_workloads(facts)])
+
+
+def _by_rows(whole: int, each: int, facts: ProblemFacts) -> str:
+    """A count that grows by `each` with every row, as an expression over dims."""
+    if facts.rows is None or each == 0:
+        return str(whole)
+    return f"{each} * rows + {max(0, whole - each * facts.rows.rows)}"
+
+
+def _parts(facts: ProblemFacts) -> str:
+    """How it is judged where it is too large to be judged whole: of what the CPU target takes, nowhere."""
+    if facts.judged_bytes() <= CPU_BYTES:
+        return ""
+    rows = facts.rows
+    live = _by_rows(facts.peak_bytes, 0 if rows is None else rows.peak_bytes, facts)
+    apart = rows is not None and rows.apart is not False
+    return f'[parts]\nrows = {json.dumps(rows.inputs if rows and apart else [])}\nlive = "{live}"\n'
+
+
+def _workloads(facts: ProblemFacts) -> list[str]:
+    """The problem's own sizes; for the CPU target smaller ones, where it does not take these."""
     given = ", ".join(f"{s.name} = {json.dumps(s.value)}" for s in facts.scalars)
-    workload = f'[[workload]]\nname = "{WORKLOAD}"\ndims = {{}}\nscalars = {{ {given} }}\ntimed = true\n'
-    return "\n".join([head, dtypes, *operands, *scalars, workload])
+    rest = f"scalars = {{ {given} }}\ntimed = true\n"
+    if facts.rows is None:
+        return [f'[[workload]]\nname = "{WORKLOAD}"\ndims = {{}}\n{rest}']
+    own, small = facts.rows.rows, facts.cpu_rows
+    full = f'[[workload]]\nname = "{WORKLOAD}"\ndims = {{ rows = {own} }}\n{rest}'
+    if small is None:
+        return [full]
+    scaled = f'[[workload]]\nname = "{SCALED}"\ndims = {{ rows = {small} }}\n{rest}scaled_from = {own}\n'
+    return [f'{full}target = "cuda"\n', f'{scaled}target = "cpu"\n']
 
 
 def _text(value: str) -> str:
@@ -238,6 +275,14 @@ def semantics(source: str, facts: ProblemFacts) -> str:
             "Batch normalisation is over the batch at hand. The running statistics that the module would "
             "update are neither passed nor wanted."
         )
+    if facts.cpu_rows is not None and facts.rows is not None:
+        names = " and ".join(f"`{name}`" for name in (*facts.rows.inputs, *facts.rows.outputs))
+        lines.append(
+            f"On the CPU target the first axis of {names} has {facts.cpu_rows} elements instead of "
+            f"{facts.rows.rows}: `rows` below."
+        )
+    if facts.wide:
+        lines.append("Inputs that `torch.rand` draws below are drawn from (-3, 3] instead of [0, 1).")
     return "\n\n".join([*lines, f"{fence}python\n{source.strip()}\n{fence}"])
 
 

@@ -10,6 +10,11 @@ from typing import Literal
 
 from harness.records.base import Record
 
+CPU_BYTES = 2 << 30
+"""Judging a problem on the CPU target may take as much (suite/sizes.py: HOST_BYTES)."""
+CPU_FLOPS = 50e9
+"""Of the float64 truth on the CPU target: about 5 s of one core of a laptop [own]."""
+
 
 class TensorFacts(Record):
     """One tensor, as it is given to or comes out of `forward`."""
@@ -42,6 +47,28 @@ class ScalarFacts(Record):
         return "int" if isinstance(self.value, int) else "float"
 
 
+class RowFacts(Record):
+    """What can be scaled: the first axis of some inputs, and what follows it."""
+
+    rows: int
+    """The problem's own."""
+    least: int
+    """The fewest that it takes: 1, or 2 for a batch norm."""
+    draws: tuple[int, ...]
+    """Which draws of `get_inputs` have that axis."""
+    inputs: tuple[str, ...]
+    """Inputs whose first axis it is."""
+    outputs: tuple[str, ...]
+    """Outputs whose first axis it is too."""
+    flops: int
+    """More for each row."""
+    peak_bytes: int
+    """More for each row, at most."""
+    apart: bool | None = None
+    """Whether a row of the outputs depends on that row of the inputs alone, as trials showed; None: not
+    tried."""
+
+
 class ProblemFacts(Record):
     """One problem, looked at without values."""
 
@@ -68,8 +95,40 @@ class ProblemFacts(Record):
     """A batch norm in training mode."""
     peak_bytes: int
     """The most that lived at once beside the operands, in a call."""
+    rows: RowFacts | None = None
+    """Where the first axis can be scaled."""
+    wide: bool = False
+    """On its own values an answer without work passes, and on inputs from (-3, 3] it does not."""
 
     @property
     def operand_bytes(self) -> int:
         """Of one set of operands."""
         return sum(t.size_bytes for t in (*self.inputs, *self.parameters, *self.outputs))
+
+    def judged_bytes(self, rows: int | None = None) -> int:
+        """What judging it whole takes, at its own size or with so many rows (suite/sizes.py)."""
+        total = 0
+        for tensor in (*self.inputs, *self.parameters, *self.outputs):
+            count = math.prod(tensor.shape)
+            if rows is not None and self.rows is not None and self.scales(tensor):
+                count = count // self.rows.rows * rows
+            total += count * (3 * tensor.itemsize + 8)
+        return total
+
+    def scales(self, tensor: TensorFacts) -> bool:
+        """Whether its first axis is that of `rows`."""
+        return self.rows is not None and tensor.name in (*self.rows.inputs, *self.rows.outputs)
+
+    def fits_cpu(self, rows: int | None = None) -> bool:
+        """Whether the CPU target takes it, as it is or with so many rows."""
+        left_out = 0 if rows is None or self.rows is None else (self.rows.rows - rows) * self.rows.flops
+        return self.judged_bytes(rows) <= CPU_BYTES and self.flops - left_out <= CPU_FLOPS
+
+    @property
+    def cpu_rows(self) -> int | None:
+        """Rows on the CPU target: the largest power of two that fits; None where the whole fits or
+        nothing."""
+        if self.rows is None or self.fits_cpu():
+            return None
+        powers = (1 << n for n in reversed(range((self.rows.rows - 1).bit_length())))
+        return next((n for n in powers if n >= self.rows.least and self.fits_cpu(n)), None)

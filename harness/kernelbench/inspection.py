@@ -10,19 +10,22 @@ from __future__ import annotations
 
 import inspect
 import keyword
+import math
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from harness.kernelbench.adapter import load_problem, state_of
-from harness.kernelbench.facts import ProblemFacts, ScalarFacts, TensorFacts
+from harness.kernelbench.adapter import Draws, load_problem, state_of
+from harness.kernelbench.facts import ProblemFacts, RowFacts, ScalarFacts, TensorFacts
 
 _BATCH_NORMS = ("native_batch_norm", "cudnn_batch_norm", "batch_norm_with_update")
+_RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 # Neither reads all of a row nor multiplies: what it costs an error is that of single elements.
 _MOVES = {
     "view", "_unsafe_view", "reshape", "permute", "transpose", "t", "expand", "slice", "select",
@@ -134,6 +137,30 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._live -= size
 
 
+class _Recurrent(TorchFunctionMode):  # type: ignore[no-untyped-call]
+    """Recurrent layers in one step: on `meta` they would be taken apart into an operator for each time step,
+    which takes a minute for the largest."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Shapes and work of a whole layer, where nothing is dropped out and sequences have one length."""
+        if getattr(func, "__name__", "") not in _RECURRENT or not isinstance(args[2], (list, tuple)):
+            return func(*args, **(kwargs or {}))
+        given, hidden, weights, _, _, dropout, train, both, _ = args
+        if dropout and train:
+            return func(*args, **(kwargs or {}))
+        states = hidden if isinstance(hidden, (list, tuple)) else (hidden,)
+        steps = math.prod(given.shape[:-1])
+        self._recorder.flops += 2 * steps * sum(w.numel() for w in weights if w.dim() == 2)
+        given.new_empty((steps, max(w.shape[0] for w in weights)))  # what is computed at once for all steps
+        out = given.new_empty((*given.shape[:-1], states[0].shape[-1] * (2 if both else 1)))
+        return (out, *(state.new_empty(state.shape) for state in states))
+
+
 def inspect_problem(source: str) -> ProblemFacts:
     """The facts of a problem's source. Executes it. Raises Unfit, or whatever the source raises."""
     problem = load_problem(source, "kernelbench_problem_inspected")
@@ -148,7 +175,7 @@ def inspect_problem(source: str) -> ProblemFacts:
         inputs, scalars = _split(names, values)
         state = state_of(model)
         watched = {**inputs, **{f"state {name}": tensor for name, tensor in state.items()}}
-        with Recorder(watched) as recorder:
+        with Recorder(watched) as recorder, _Recurrent(recorder):
             outputs = model(*values)
     written = {name.removeprefix("state ") for name in recorder.writes if name.startswith("state ")}
     buffers = dict(model.named_buffers())
@@ -160,7 +187,7 @@ def inspect_problem(source: str) -> ProblemFacts:
         if not (name in buffers and name in written)
     )
     reduces = any(operator.reduces for operator in recorder.operators)
-    return ProblemFacts(
+    facts = ProblemFacts(
         arguments=tuple(names),
         inputs=tuple(_tensor(name, tensor) for name, tensor in inputs.items()),
         scalars=tuple(scalars),
@@ -175,6 +202,71 @@ def inspect_problem(source: str) -> ProblemFacts:
         writes=tuple(sorted((recorder.writes & set(inputs)) | (written - set(buffers)))),
         batch_statistics=recorder.batch_statistics,
         peak_bytes=recorder.peak_bytes,
+    )
+    return facts if facts.fits_cpu() else facts.model_copy(update={"rows": _row_facts(problem, model, facts)})
+
+
+class _Shapes:
+    """A generator of tensors without values."""
+
+    device = torch.device("meta")
+
+    def uniform(self, shape: Sequence[int], low: float = 0.0, high: float = 1.0) -> torch.Tensor:
+        return torch.empty(tuple(shape), device="meta")
+
+    def normal(self, shape: Sequence[int]) -> torch.Tensor:
+        return torch.empty(tuple(shape), device="meta")
+
+    def integers(self, shape: Sequence[int], low: int, high: int) -> torch.Tensor:
+        return torch.empty(tuple(shape), dtype=torch.int64, device="meta")
+
+
+def _row_facts(problem: Any, model: torch.nn.Module, facts: ProblemFacts) -> RowFacts | None:
+    """Of the first axis of the first input: of every draw of `get_inputs` that has it, or of the first
+    alone."""
+    shape = facts.inputs[0].shape
+    if not shape or shape[0] < 3:
+        return None
+    for several, least in ((True, 1), (True, 2), (False, 1), (False, 2)):
+        try:
+            with torch.no_grad(), torch.device("meta"):
+                found = _scaled(problem, model, facts, shape[0], least, several=several)
+        except Exception:  # noqa: BLE001 - whatever a problem's code says to other sizes: they do not fit it
+            found = None
+        if found is not None:
+            return found
+    return None
+
+
+def _scaled(
+    problem: Any, model: torch.nn.Module, facts: ProblemFacts, rows: int, small: int, *, several: bool
+) -> RowFacts | None:
+    """What follows the first axis when it is made small; None where shapes change in another way."""
+    with Draws(_Shapes()) as draws:
+        problem.get_inputs()
+    numbers = [number for number, axis in enumerate(draws.first_axes) if axis == rows]
+    numbers = numbers if several else numbers[:1]
+    with Draws(_Shapes(), dict.fromkeys(numbers, small)):
+        values = list(problem.get_inputs())
+    inputs, _ = _split(list(facts.arguments), values)
+    with Recorder(inputs) as recorder, _Recurrent(recorder):
+        outputs = _results(model(*values))
+    before = (*facts.inputs, *facts.outputs)
+    after = [tuple(t.shape) for t in inputs.values()] + [t.shape for t in outputs]
+    following = [t.name for t, shape in zip(before, after, strict=True) if t.shape != shape]
+    expected = [(small, *t.shape[1:]) if t.name in following else t.shape for t in before]
+    flops, uneven = divmod(facts.flops - recorder.flops, rows - small)
+    if after != expected or any(t.shape[0] != rows for t in before if t.name in following) or uneven:
+        return None
+    names = {t.name for t in facts.inputs}
+    return RowFacts(
+        rows=rows,
+        least=small,
+        draws=tuple(numbers),
+        inputs=tuple(name for name in following if name in names),
+        outputs=tuple(name for name in following if name not in names),
+        flops=flops,
+        peak_bytes=-(-(facts.peak_bytes - recorder.peak_bytes) // (rows - small)),
     )
 
 

@@ -3,7 +3,8 @@
 Owns: limits of a fork, and turning whatever happens in it into an answer or a reason. Does not own: what is
 done (inspection.py, probe.py). Started by isolation.py as `python -P -m harness.kernelbench.isolated`.
 Protocol: one JSON object a line, {what, wall_s, memory_bytes, given} in, {ok} or {refused} out.
-Invariant: this process executes no problem file itself, so the next request finds it as the first did.
+Invariant: this process executes no problem file but its own small one, so the next request finds it as the
+first did.
 """
 
 from __future__ import annotations
@@ -25,27 +26,37 @@ import torch
 
 from harness.kernelbench.inspection import Unfit, inspect_problem
 from harness.kernelbench.probe import probe_task
+from harness.kernelbench.trials import with_trials
 
+_WARM_UP = """\
+import torch
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.Sequential(torch.nn.Conv2d(1, 1, 1), torch.nn.BatchNorm2d(1), torch.nn.ReLU())
+
+    def forward(self, x):
+        return torch.softmax(self.layers(x), -1)
+
+def get_inputs():
+    return [torch.rand(2, 1, 2, 2)]
+
+def get_init_inputs():
+    return []
+"""
 _PR_SET_PDEATHSIG = 1
 _ANSWER_BYTES = 16 << 20
 
 
 def _inspect(path: str) -> dict[str, Any]:
-    return inspect_problem(Path(path).read_text()).model_dump(mode="json")
-
-
-def _device() -> dict[str, Any]:
-    """Bytes of the first CUDA device, or none."""
-    if not torch.cuda.is_available():
-        return {"memory_bytes": None, "name": None}
-    found = torch.cuda.get_device_properties(0)
-    return {"memory_bytes": found.total_memory, "name": found.name}
+    source = Path(path).read_text()
+    return with_trials(source, inspect_problem(source)).model_dump(mode="json")
 
 
 _FUNCTIONS: dict[str, Callable[..., dict[str, Any]]] = {
     "inspect": _inspect,
     "probe": probe_task,
-    "device": _device,
 }
 
 
@@ -123,8 +134,15 @@ def _read(descriptor: int, deadline: float) -> tuple[bytes, bool]:
     return data, False
 
 
+def _warm_up() -> None:
+    """What PyTorch imports at its first operators is imported once, before any fork: it takes a second."""
+    torch.set_num_threads(1)  # a pool of threads does not survive a fork
+    with_trials(_WARM_UP, inspect_problem(_WARM_UP))
+
+
 def main() -> None:
     """Serve until the end of input."""
+    _warm_up()
     for line in sys.stdin:
         sys.stdout.write(json.dumps(_carry_out(json.loads(line))) + "\n")
         sys.stdout.flush()

@@ -15,8 +15,8 @@ import torch
 
 from harness.catalogue import load_task
 from harness.judge.compare import compare, passes, worst_error
-from harness.judge.keystream import SecretGenerator
 from harness.judge.problem import Problem, Tensors
+from harness.records import Target
 from harness.tolerance import tolerance
 
 Outputs = tuple[torch.Tensor, ...]
@@ -25,46 +25,30 @@ Outputs = tuple[torch.Tensor, ...]
 class _Values:
     """One draw of the operands, the truth, and what PyTorch makes of it."""
 
-    def __init__(self, problem: Problem, module: Any, rows: tuple[int, int] | None) -> None:
-        generator = SecretGenerator(device=None if problem.device.type == "cpu" else problem.device)
-        self.inputs: Tensors = module.draw(generator, torch.float32, rows)
-        self._scalars = dict(problem.workload.scalars)
-        self._module = module
-        self.truth = self._call(module.truth, torch.float64)
-
-    def _call(self, function: Any, dtype: torch.dtype) -> Outputs:
-        cast = {n: v.to(dtype) if v.is_floating_point() else v.clone() for n, v in self.inputs.items()}
-        outputs: Outputs = function({**cast, **self._scalars})
-        return outputs
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+        self.inputs: Tensors = problem.make_inputs()
+        self.truth = problem.truth(self.inputs)
 
     def reference(self) -> Outputs:
         """In float32."""
-        return self._call(self._module.reference, torch.float32)
+        return self._problem.reference(self.inputs)
 
 
-def probe_task(folder: str, device: str = "cpu", rows: list[int] | None = None) -> dict[str, Any]:
-    """`reasons` why the task is no fair one, of those that need values.
+def probe_task(
+    folder: str, target: Target, device: str = "cpu", rows: int | None = None
+) -> dict[str, list[str]]:
+    """`reasons` why the task is no fair one on `target`, of those that need values.
 
-    `rows`: [all, some]: inputs whose first axis has `all` elements are drawn with `some`, and outputs must
-    follow; `followed` is false where they do not, and then nothing else is said.
+    `rows`: looked at with so many instead of the workload's own.
     """
     loaded = load_task(Path(folder))
-    problem = Problem(loaded, loaded.task.workloads[0], "float32", device=torch.device(device))
-    module = loaded.reference_module()
-    part = None if rows is None else (rows[0], rows[1])
+    (workload,) = loaded.task.workloads_for(target)
+    if rows is not None:
+        workload = workload.model_copy(update={"dims": {"rows": rows}})
+    problem = Problem(loaded, workload, "float32", device=torch.device(device))
     with torch.no_grad():
-        one = _Values(problem, module, part)
-        wanted = [_shape(problem.shape(o), part) for o in loaded.task.outputs]
-        if [tuple(t.shape) for t in one.truth] != wanted:
-            return {"followed": False, "reasons": []}
-        return {"followed": True, "reasons": list(_reasons(problem, one, _Values(problem, module, part)))}
-
-
-def _shape(shape: tuple[int, ...], rows: tuple[int, int] | None) -> tuple[int, ...]:
-    """What an output's shape becomes; one that does not have the rows follows nothing."""
-    if rows is None:
-        return shape
-    return (rows[1], *shape[1:]) if shape and shape[0] == rows[0] else (-1,)
+        return {"reasons": list(_reasons(problem, _Values(problem), _Values(problem)))}
 
 
 def _reasons(problem: Problem, one: _Values, other: _Values) -> Iterator[str]:

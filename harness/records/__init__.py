@@ -52,7 +52,7 @@ from harness.records.request import (
     ToolCall,
     Usage,
 )
-from harness.records.task import Hidden, Operand, Scalar, Task, Workload
+from harness.records.task import Hidden, Operand, Parts, Scalar, Task, Workload
 from harness.records.trial import (
     InfraFailure,
     MachineFacts,
@@ -90,6 +90,7 @@ __all__ = [
     "Operand",
     "OperatorCalls",
     "Origin",
+    "Parts",
     "PhysicalLimit",
     "Project",
     "ProjectFile",

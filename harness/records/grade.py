@@ -15,6 +15,8 @@ from harness.records.project import Finding
 from harness.records.provenance import COPIED, Provenance
 from harness.records.telemetry import BlockTelemetry
 
+SCALED: Final = "scaled"
+"""Flag: graded on a problem whose first axis was made smaller for the target; never ranked."""
 REPEATED: Final = "repeated after a kill"
 """Flag: a worker died by a signal that may have come from outside, and the grade was begun again."""
 
@@ -45,6 +47,8 @@ class WorkloadCheck(Record):
     """The output that `where` is an index of."""
     skipped: str | None = None
     """Why values were not judged, such as a truth that the dtype cannot hold."""
+    rows: tuple[int, int] | None = None
+    """(rows of a call that were compared with the truth, all rows) of a problem judged by rows, else None."""
 
 
 class CheckResult(Record):
@@ -304,7 +308,7 @@ class Grade(Record):
     @property
     def flags_of_work(self) -> tuple[str, ...]:
         """Flags of what the project does, without those of its source, of timing and of a repetition."""
-        others = {COPIED, REPEATED, *(() if self.timing is None else self.timing.flags)}
+        others = {COPIED, REPEATED, SCALED, *(() if self.timing is None else self.timing.flags)}
         return tuple(flag for flag in self.flags if flag not in others)
 
     @model_validator(mode="after")

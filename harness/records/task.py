@@ -78,6 +78,16 @@ class Scalar(Record):
     type: Literal["float", "int", "bool"]
 
 
+class Parts(Record):
+    """How a workload is judged that is too large to be judged whole."""
+
+    rows: tuple[str, ...] = ()
+    """`in` operands whose first axis is that of every output, where an op treats rows apart. The judge proves
+    that before it compares part of the rows; empty: the truth is computed whole."""
+    live: str = "0"
+    """Bytes that a float32 call has alive beside its operands: an expression over dims."""
+
+
 class Workload(Record):
     """One concrete problem: sizes and scalar values; a dtype is added per target."""
 
@@ -90,6 +100,9 @@ class Workload(Record):
     """Only for this target (sizes of real models for a GPU, small ones for a CPU); None: for both."""
     source: str | None = None
     """The model or paper that the sizes come from; not in the prompt."""
+    scaled_from: int | None = None
+    """First axis of the problem that it was converted from, where that is larger: no result on it is ranked
+    or scored by the other benchmark's rules."""
 
 
 class Task(Record):
@@ -132,6 +145,8 @@ class Task(Record):
     """`strict`: float32 is float32 throughout; `tf32`: products may be rounded to TF32."""
     nondeterminism: float = Field(default=0.0, ge=0.0, lt=1.0)
     """Equal inputs may give outputs that differ by this times (|value| + RMS of its row); 0: equal bytes."""
+    parts: Parts | None = None
+    """How it is judged where it is large; None: a workload too large to be judged whole is refused."""
     also: Literal["kernelbench"] | None = None
     """Whose own score is computed beside ours: of a task that was converted from another benchmark."""
     digest: str
@@ -146,6 +161,10 @@ class Task(Record):
     def module(self) -> str:
         """The Python package that the project must export."""
         return self.package.replace("-", "_")
+
+    def scaled(self, target: Target) -> bool:
+        """Whether it stands for a larger problem of another benchmark on `target`."""
+        return any(w.scaled_from is not None for w in self.workloads_for(target))
 
     def workloads_for(self, target: Target) -> tuple[Workload, ...]:
         """What it is checked on for `target`, in the order of task.toml."""
@@ -193,6 +212,21 @@ class Task(Record):
                     f"task {self.name}: hidden.dims has {sorted(self.hidden.dims)}, "
                     f"workload {workload.name} has {sorted(workload.dims)}"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _parts_are_of_plain_operands(self) -> Self:
+        if self.parts is None:
+            return self
+        by_name = {o.name: o for o in self.operands}
+        if any(o.role not in ("in", "out") for o in self.operands):
+            raise ValueError(f"task {self.name}: `parts` is for operands of the roles in and out")
+        outputs = {o.shape[:1] for o in self.outputs}
+        for name in self.parts.rows:
+            if name not in by_name or {by_name[name].shape[:1]} != outputs or outputs == {()}:
+                raise ValueError(f"task {self.name}: {name} and the outputs differ in their first axis")
+        if self.parts.rows and any(len(o.shape) < 2 for o in self.outputs):
+            raise ValueError(f"task {self.name}: the tolerance of an output with one axis needs all of it")
         return self
 
     @model_validator(mode="after")

@@ -1,10 +1,10 @@
 """How much memory judging a workload takes, and a refusal before anything starts.
 
-Owns: the estimate and the limits. Does not own: memory (judge/memory.py), shapes (records/task.py).
-Invariant: pure arithmetic over task files: no torch, no allocation.
+Pure arithmetic over task files: no torch, no allocation.
 
-One call on a workload has alive at once: its inputs as they were drawn, the arena that the worker maps, the
-judge's snapshot of it, and the float64 truth with its float64 inputs.
+Judged whole, a call has alive at once: its inputs as they were drawn, the arena that the worker maps, the
+judge's copy of it, and the float64 truth with its float64 inputs. Judged in parts (`Task.parts`), memory
+holds every input once beside the arena, and outputs once: see `parts_bytes`.
 """
 
 from __future__ import annotations
@@ -17,19 +17,32 @@ from harness.catalogue import LoadedTask
 from harness.errors import UsageError
 from harness.expressions import evaluate
 from harness.prompts import operand_dtype
-from harness.records import Target, Task, Workload
+from harness.records import Operand, Target, Task, Workload
 
 HOST_BYTES = 2 << 30
 DEVICE_SHARE = 4
-"""Live buffers stay below 2 GiB on the CPU, and below a quarter of a device's memory (DESIGN)."""
+"""What is judged whole stays below 2 GiB on the CPU, and below a quarter of a device's memory."""
+PARTS_SHARE = 0.9
+"""Of a device's memory, for a workload that is judged in parts [own]."""
+PART_BYTES = 1 << 30
+"""What one part of the truth takes, with its comparison; one row where that is more [own]."""
+_CONTEXT_BYTES = 2 << 30
+"""CUDA contexts and kernels of two processes [own]."""
 _COPIES = 3
 _TRUTH_BYTES = 8
+_COMPARED_BYTES = 40
+"""Of an element of an output while it is compared: five float64 values."""
 _WIDTHS = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2, "int16": 2}
 
 
 def element_bytes(dtype: str) -> int:
     """Of a torch dtype by name; 1 for all that have 8 bits."""
     return _WIDTHS.get(dtype, 1)
+
+
+def whole_limit(target: Target, device_bytes: int | None) -> int:
+    """What judging a workload whole may take."""
+    return HOST_BYTES if target == "cpu" or device_bytes is None else device_bytes // DEVICE_SHARE
 
 
 @dataclass(frozen=True)
@@ -40,22 +53,77 @@ class Size:
     dtype: str
     operands_bytes: int
     judged_bytes: int
-    """At once, while a call on it is judged."""
+    """At once, while a call on it is judged whole."""
+    parts_bytes: int | None = None
+    """At once, in the judge and the worker, where it is judged in parts; None where it cannot be."""
 
     @property
     def label(self) -> str:
         """`name dtype`."""
         return f"{self.workload} {self.dtype}"
 
+    def needed(self, target: Target, device_bytes: int | None) -> tuple[int, int]:
+        """(bytes that judging it takes, limit), in parts where it is too large to be judged whole.
+
+        Only a device takes what is judged in parts: the CPU has smaller workloads instead.
+        """
+        limit = whole_limit(target, device_bytes)
+        if self.judged_bytes <= limit or self.parts_bytes is None or target == "cpu" or device_bytes is None:
+            return self.judged_bytes, limit
+        return self.parts_bytes, int(device_bytes * PARTS_SHARE)
+
+
+def _bytes(operand: Operand, workload: Workload, dtype: str) -> tuple[int, int]:
+    """(elements, bytes)."""
+    count = math.prod(evaluate(axis, workload.dims) for axis in operand.shape)
+    return count, count * element_bytes(operand_dtype(operand, dtype))
+
+
+def row_bytes(task: Task, workload: Workload, dtype: str) -> int:
+    """What one row of a workload that is judged by rows takes: copied, in float64, and compared."""
+    assert task.parts is not None and task.parts.rows
+    rows = evaluate(task.outputs[0].shape[0], workload.dims)
+    batched = sum(_bytes(o, workload, dtype)[1] for o in task.operands if o.name in task.parts.rows)
+    elements = sum(_bytes(o, workload, dtype)[0] for o in task.outputs)
+    live = evaluate(task.parts.live, workload.dims)
+    return -(-(3 * batched + 2 * live + _COMPARED_BYTES * elements) // max(rows, 1))
+
+
+def parts_bytes(task: Task, workload: Workload, dtype: str) -> int | None:
+    """The most that judging a workload in parts has alive, in the judge and in the worker.
+
+    Alive throughout: two sets of inputs (those that are repeated and fresh ones), two sets of outputs, what
+    the worker's process keeps of a call. To these come, one after the other: the draw of a set (its largest
+    operand twice, as bits and as values); the arena; the truth, of some rows or whole.
+    """
+    if task.parts is None:
+        return None
+    sizes = {o.name: _bytes(o, workload, dtype)[1] for o in task.operands}
+    out_bytes = sum(sizes[o.name] for o in task.outputs)
+    in_bytes = sum(sizes.values()) - out_bytes
+    live = evaluate(task.parts.live, workload.dims)
+    fixed = live + _CONTEXT_BYTES
+    draw = 2 * in_bytes + max(sizes[o.name] for o in task.operands if o.role == "in") + out_bytes
+    call = 3 * in_bytes + 3 * out_bytes
+    if task.parts.rows:
+        shared = in_bytes - sum(sizes[name] for name in task.parts.rows)
+        truth = 2 * shared + max(PART_BYTES, row_bytes(task, workload, dtype))
+    else:
+        truth = 2 * in_bytes + 2 * live + PART_BYTES
+    return fixed + max(draw, call, 2 * in_bytes + 2 * out_bytes + truth)
+
 
 def size_of(task: Task, workload: Workload, dtype: str) -> Size:
     """The size of a workload. Raises ValueError for a broken expression, which load_task has ruled out."""
-    operands = elements = 0
-    for operand in task.operands:
-        count = math.prod(evaluate(axis, workload.dims) for axis in operand.shape)
-        operands += count * element_bytes(operand_dtype(operand, dtype))
-        elements += count
-    return Size(workload.name, dtype, operands, _COPIES * operands + _TRUTH_BYTES * elements)
+    both = [_bytes(operand, workload, dtype) for operand in task.operands]
+    elements, operands = sum(count for count, _ in both), sum(size for _, size in both)
+    return Size(
+        workload.name,
+        dtype,
+        operands,
+        _COPIES * operands + _TRUTH_BYTES * elements,
+        parts_bytes(task, workload, dtype),
+    )
 
 
 def sizes(task: Task, target: Target) -> list[Size]:
@@ -75,17 +143,16 @@ def refuse_too_large(tasks: Sequence[LoadedTask], target: Target, device_bytes: 
     """
     if target == "cuda" and device_bytes is None:
         return
-    limit = HOST_BYTES if target == "cpu" or device_bytes is None else device_bytes // DEVICE_SHARE
-    where = "the cpu target" if target == "cpu" else "a quarter of this GPU's memory"
-    found = [
-        f"{loaded.task.id} {size.label}: {gib(size.judged_bytes)}"
-        for loaded in tasks
-        for size in sizes(loaded.task, target)
-        if size.judged_bytes > limit
-    ]
+    found = []
+    for loaded in tasks:
+        for size in sizes(loaded.task, target):
+            needed, limit = size.needed(target, device_bytes)
+            if needed > limit:
+                found.append(f"{loaded.task.id} {size.label}: {gib(needed)} (limit {gib(limit)})")
     if found:
+        where = "the cpu target" if target == "cpu" else "this GPU"
         raise UsageError(
-            f"too large to be judged here ({where} allows {gib(limit)}): {'; '.join(found)}. "
+            f"too large to be judged on {where}: {'; '.join(found)}. "
             "Leave these tasks out with --tasks, or use a larger machine"
         )
 

@@ -23,9 +23,11 @@ _IPC_UNIT = 2 << 20
 class VmmMemory:
     """An allocation that is exported as a file descriptor."""
 
-    def __init__(self, device: Device, size: int, tensors: torch.device) -> None:
-        """`size`: bytes, above 0; `tensors`: where `data` lies. Raises CudaError."""
+    def __init__(self, device: Device, size: int, tensors: torch.device, kept: int | None = None) -> None:
+        """`size`: bytes, above 0; `tensors`: where `data` lies; `kept`: of the bytes, from the beginning,
+        what `take` copies (None: all). Raises CudaError."""
         self.size = size
+        self._kept = size if kept is None else kept
         self._device = device
         self._tensors = tensors
         self._mapping = device.map(size)
@@ -39,7 +41,12 @@ class VmmMemory:
             raise
         self.data = tensor_at(self._mapping.pointer, size, tensors)
         # Made now, so that the snapshot's own time is that of a copy.
-        self._copy: torch.Tensor | None = torch.empty(size, dtype=torch.uint8, device=tensors)
+        self._copy: torch.Tensor | None = torch.empty(self._kept, dtype=torch.uint8, device=tensors)
+
+    @property
+    def left(self) -> torch.Tensor:
+        """The memory itself."""
+        return self.data
 
     def handle(self) -> Handle:
         """The descriptor, and how many bytes there are to map. Waits for what was written to `data`."""
@@ -47,10 +54,11 @@ class VmmMemory:
         return Handle({"mapped_bytes": self._mapping.size}, self._descriptor)
 
     def take(self) -> torch.Tensor:
-        """A private copy."""
-        copy = torch.empty_like(self.data) if self._copy is None else self._copy
+        """A private copy of what is kept."""
+        kept = self.data[: self._kept]
+        copy = torch.empty_like(kept) if self._copy is None else self._copy
         self._copy = None
-        copy.copy_(self.data)
+        copy.copy_(kept)
         self._device.synchronize()
         return copy
 
@@ -87,15 +95,28 @@ class SharedBlock:
 class IpcMemory:
     """Private memory that is copied to the shared block when it is revealed: the figure is `hot`."""
 
-    def __init__(self, device: Device, size: int, tensors: torch.device, shared: SharedBlock) -> None:
+    def __init__(
+        self,
+        device: Device,
+        size: int,
+        tensors: torch.device,
+        shared: SharedBlock,
+        kept: int | None = None,
+    ) -> None:
         """As VmmMemory. Raises CudaError."""
         self.size = size
+        self._kept = size if kept is None else kept
         self._device = device
         self._pointer, self._bytes = shared.of_size(size)
         self._ipc_handle = device.ipc_handle(self._pointer)
         self._shared = tensor_at(self._pointer, size, tensors)
         self.data = torch.empty(size, dtype=torch.uint8, device=tensors)
-        self._copy: torch.Tensor | None = torch.empty_like(self.data)
+        self._copy: torch.Tensor | None = torch.empty_like(self.data[: self._kept])
+
+    @property
+    def left(self) -> torch.Tensor:
+        """The shared block."""
+        return self._shared
 
     def handle(self) -> Handle:
         """Reveals: call it when the clock runs."""
@@ -104,10 +125,11 @@ class IpcMemory:
         return Handle({"ipc_handle": self._ipc_handle.hex()})
 
     def take(self) -> torch.Tensor:
-        """A private copy."""
-        copy = torch.empty_like(self.data) if self._copy is None else self._copy
+        """A private copy of what is kept."""
+        kept = self._shared[: self._kept]
+        copy = torch.empty_like(kept) if self._copy is None else self._copy
         self._copy = None
-        copy.copy_(self._shared)
+        copy.copy_(kept)
         self._device.synchronize()
         return copy
 

@@ -85,11 +85,13 @@ class CudaTransport:
         """`cuda-vmm`, or `cuda-ipc` where descriptors are refused."""
         return "cuda-vmm" if self._shared is None else "cuda-ipc"
 
-    def allocate(self, size: int) -> Memory:
+    def allocate(self, size: int, kept: int | None = None) -> Memory:
         """Device memory that no worker has seen. Raises CudaError."""
+        if kept is not None and kept < size:
+            torch.cuda.empty_cache()  # a large set: what PyTorch has cached of earlier ones is needed
         if self._shared is None:
-            return VmmMemory(self.gpu, size, self.device)
-        return IpcMemory(self.gpu, size, self.device, self._shared)
+            return VmmMemory(self.gpu, size, self.device, kept)
+        return IpcMemory(self.gpu, size, self.device, self._shared, kept)
 
     def before_reveal(self) -> None:
         """Release lines that a worker made persist in L2, write more than L2 holds, wait."""

@@ -33,7 +33,7 @@ def test_a_workload_that_does_not_fit_is_named() -> None:
     loaded = grown(1 << 20)
     with pytest.raises(UsageError, match=r"t/scale large float32: 40 GiB"):
         refuse_too_large([loaded], "cpu", None)
-    with pytest.raises(UsageError, match="a quarter of this GPU's memory allows 20 GiB"):
+    with pytest.raises(UsageError, match=r"on this GPU: .* 40 GiB \(limit 20 GiB\)"):
         refuse_too_large([loaded], "cuda", 80 << 30)
     refuse_too_large([loaded], "cuda", 161 << 30)
 
