@@ -22,8 +22,8 @@ from harness.kernelbench.conversion import Converted, convert_all
 from harness.kernelbench.facts import CPU_FLOPS, ProblemFacts, TensorFacts
 from harness.kernelbench.isolation import Isolation, Refused, in_parallel
 from harness.machine import gpu_memory_bytes
-from harness.records import Record, Target, Task, Workload
-from harness.suite.sizes import DEVICE_SHARE, HOST_BYTES, gib, parts_bytes, sizes
+from harness.records import Record, Target, Workload
+from harness.suite.sizes import DEVICE_SHARE, HOST_BYTES, gib, sizes
 
 H100_BYTES = 80 * 10**9
 """Assumed where there is no GPU: the smaller of the boards that the target is."""
@@ -123,8 +123,6 @@ def static_reasons(loaded: LoadedTask, facts: ProblemFacts, limits: Limits) -> l
     task, by = loaded.task, how(loaded, limits)
     (size,), (workload,) = sizes(task, limits.target), task.workloads_for(limits.target)
     needed, limit = size.needed(limits.target, limits.memory_bytes)
-    if by == "rows" and facts.rows is not None and facts.rows.apart is None:
-        needed = max(needed, _unproven_bytes(task, workload))
     if needed <= limit and by == "whole":
         live = 2 * evaluate(task.parts.live, workload.dims) if task.parts else 2 * facts.peak_bytes
         needed, limit = needed + live, int(limits.memory_bytes * _WITH_INTERMEDIATES)
@@ -137,13 +135,6 @@ def static_reasons(loaded: LoadedTask, facts: ProblemFacts, limits: Limits) -> l
             f"too much work for {limits.target}: {work / 1e9:,.0f} GFLOP (limit {most / 1e9:,.0f})"
         )
     return reasons
-
-
-def _unproven_bytes(task: Task, workload: Workload) -> int:
-    """What judging it takes if its rows turn out not to be apart."""
-    assert task.parts is not None
-    whole = task.model_copy(update={"parts": task.parts.model_copy(update={"rows": ()})})
-    return parts_bytes(whole, workload, "float32") or 0
 
 
 def how(loaded: LoadedTask, limits: Limits) -> Literal["whole", "rows", "parts"]:

@@ -15,6 +15,9 @@ CPU_BYTES = 2 << 30
 CPU_FLOPS = 50e9
 """Of the float64 truth on the CPU target: about 5 s of one core of a laptop [own]."""
 
+_SCALED_SHARE = 1 / 64
+"""Of these limits, for a problem that is scaled anyway: a grade is to take a minute [own]."""
+
 
 class TensorFacts(Record):
     """One tensor, as it is given to or comes out of `forward`."""
@@ -119,16 +122,19 @@ class ProblemFacts(Record):
         """Whether its first axis is that of `rows`."""
         return self.rows is not None and tensor.name in (*self.rows.inputs, *self.rows.outputs)
 
-    def fits_cpu(self, rows: int | None = None) -> bool:
-        """Whether the CPU target takes it, as it is or with so many rows."""
+    def fits_cpu(self, rows: int | None = None, share: float = 1.0) -> bool:
+        """Whether the CPU target takes it, as it is or with so many rows, within that share of its limits."""
         left_out = 0 if rows is None or self.rows is None else (self.rows.rows - rows) * self.rows.flops
-        return self.judged_bytes(rows) <= CPU_BYTES and self.flops - left_out <= CPU_FLOPS
+        within_bytes = self.judged_bytes(rows) <= CPU_BYTES * share
+        return within_bytes and self.flops - left_out <= CPU_FLOPS * share
 
     @property
     def cpu_rows(self) -> int | None:
-        """Rows on the CPU target: the largest power of two that fits; None where the whole fits or
-        nothing."""
-        if self.rows is None or self.fits_cpu():
+        """Rows on the CPU target: the largest power of two of which a grade is a matter of a minute, else the
+        fewest; None where the whole fits or nothing does."""
+        rows = self.rows
+        if rows is None or self.fits_cpu():
             return None
-        powers = (1 << n for n in reversed(range((self.rows.rows - 1).bit_length())))
-        return next((n for n in powers if n >= self.rows.least and self.fits_cpu(n)), None)
+        powers = [1 << n for n in range((rows.rows - 1).bit_length()) if 1 << n >= rows.least]
+        small = [n for n in powers if self.fits_cpu(n, _SCALED_SHARE)]
+        return max(small) if small else next((n for n in powers if self.fits_cpu(n)), None)

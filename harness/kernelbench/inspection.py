@@ -137,7 +137,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._live -= size
 
 
-class _Recurrent(TorchFunctionMode):  # type: ignore[no-untyped-call]
+class _Recurrent(TorchFunctionMode):
     """Recurrent layers in one step: on `meta` they would be taken apart into an operator for each time step,
     which takes a minute for the largest."""
 
@@ -227,21 +227,32 @@ def _row_facts(problem: Any, model: torch.nn.Module, facts: ProblemFacts) -> Row
     shape = facts.inputs[0].shape
     if not shape or shape[0] < 3:
         return None
-    for several, least in ((True, 1), (True, 2), (False, 1), (False, 2)):
-        try:
-            with torch.no_grad(), torch.device("meta"):
-                found = _scaled(problem, model, facts, shape[0], least, several=several)
-        except Exception:  # noqa: BLE001 - whatever a problem's code says to other sizes: they do not fit it
-            found = None
+    for several in (True, False):
+        found = _tried(problem, model, facts, 2, several=several)
         if found is not None:
-            return found
+            one = _tried(problem, model, facts, 1, several=several)
+            whatever = {"least": 2, "peak_bytes": found.peak_bytes}
+            alike = one is not None and one.model_copy(update=whatever) == found
+            # A batch norm does not take one row, and what is broadcast takes one for another reason.
+            return found.model_copy(update={"least": 1}) if alike else found
     return None
 
 
+def _tried(
+    problem: Any, model: torch.nn.Module, facts: ProblemFacts, small: int, *, several: bool
+) -> RowFacts | None:
+    try:
+        with torch.no_grad(), torch.device("meta"):
+            return _scaled(problem, model, facts, small, several=several)
+    except Exception:  # noqa: BLE001 - whatever a problem's code says to other sizes: they do not fit it
+        return None
+
+
 def _scaled(
-    problem: Any, model: torch.nn.Module, facts: ProblemFacts, rows: int, small: int, *, several: bool
+    problem: Any, model: torch.nn.Module, facts: ProblemFacts, small: int, *, several: bool
 ) -> RowFacts | None:
     """What follows the first axis when it is made small; None where shapes change in another way."""
+    rows = facts.inputs[0].shape[0]
     with Draws(_Shapes()) as draws:
         problem.get_inputs()
     numbers = [number for number, axis in enumerate(draws.first_axes) if axis == rows]
@@ -256,7 +267,9 @@ def _scaled(
     following = [t.name for t, shape in zip(before, after, strict=True) if t.shape != shape]
     expected = [(small, *t.shape[1:]) if t.name in following else t.shape for t in before]
     flops, uneven = divmod(facts.flops - recorder.flops, rows - small)
-    if after != expected or any(t.shape[0] != rows for t in before if t.name in following) or uneven:
+    if after != expected or any(t.shape[0] != rows for t in before if t.name in following):
+        return None
+    if uneven or flops < 0:
         return None
     names = {t.name for t in facts.inputs}
     return RowFacts(
@@ -266,7 +279,8 @@ def _scaled(
         inputs=tuple(name for name in following if name in names),
         outputs=tuple(name for name in following if name not in names),
         flops=flops,
-        peak_bytes=-(-(facts.peak_bytes - recorder.peak_bytes) // (rows - small)),
+        # Some algorithm for few rows may need more.
+        peak_bytes=max(0, -(-(facts.peak_bytes - recorder.peak_bytes) // (rows - small))),
     )
 
 

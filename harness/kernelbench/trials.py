@@ -7,12 +7,12 @@ it.
 from __future__ import annotations
 
 import math
-import types
 from typing import Any
 
 import torch
 
 from harness.judge.rows import ROWS, treats_rows_apart
+from harness.kernelbench.adapter import load_problem
 from harness.kernelbench.conversion import reference_py
 from harness.kernelbench.facts import ProblemFacts, RowFacts
 
@@ -43,8 +43,7 @@ class _Draws:
     """The module of a converted problem, on the CPU."""
 
     def __init__(self, source: str, facts: ProblemFacts) -> None:
-        self._module: Any = types.ModuleType("kernelbench_problem_tried")
-        exec(compile(reference_py(source, facts), "<converted>", "exec"), self._module.__dict__)
+        self._module: Any = load_problem(reference_py(source, facts), "kernelbench_problem_tried")
         self._scalars = {one.name: one.value for one in facts.scalars}
 
     def draw(self, rows: int | None, *, wide: bool = False) -> dict[str, torch.Tensor]:

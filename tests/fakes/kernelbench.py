@@ -53,11 +53,21 @@ SCALED_LINEAR = (
 
 PROBLEMS: dict[str, str] = {
     "1_Scaled_linear": SCALED_LINEAR,
-    "2_ReLU": problem("return torch.relu(x)"),
+    "2_Copy": problem("return x.clone()"),
     "3_Dropout": problem("return self.drop(x)", init="self.drop = nn.Dropout(0.5)"),
     "4_BatchNorm": problem("return self.bn(x) * self.bn.weight", init="self.bn = nn.BatchNorm1d(16)"),
     "5_Dead": problem("return torch.relu(x - 2).sum(1)"),
     "6_Huge": problem("return torch.tanh(x - 0.5)", "torch.rand(1 << 16, 1 << 20)"),
+    "16_Huge_row": problem("return torch.tanh(x - 0.5)", "torch.rand(4, 1 << 32)"),
+    "17_ReLU": problem("return torch.relu(x)"),
+    "18_Huge_loss": problem("return ((x - 0.5) ** 2).mean()", "torch.rand(1 << 16, 1 << 14)"),
+    "19_Huge_mean": problem("return x - x.mean(0)", "torch.rand(1 << 16, 1 << 14)"),
+    "20_Square": problem("return x @ y", "torch.rand(8192, 8192), torch.rand(8192, 8192)", arguments="x, y"),
+    "21_GRU": problem(
+        "return self.gru(x)[0]",
+        "torch.rand(2, 500, 8)",
+        init="self.gru = nn.GRU(8, 16, 3, batch_first=True, bidirectional=True)",
+    ),
     "7_Dictionary": problem("return {'x': x}"),
     "8_Needs_a_module": "import no_such_module\n" + problem("return x"),
     "9_In_place": problem("return x.mul_(2)"),

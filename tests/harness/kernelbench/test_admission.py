@@ -6,18 +6,22 @@ from pathlib import Path
 
 import pytest
 
+from harness.judge.problem import Problem
 from harness.kernelbench import admission
 from harness.kernelbench.admission import Admission, admit_all
 from harness.kernelbench.checkout import find_problems
 from harness.kernelbench.conversion import Converted
+from harness.kernelbench.facts import CPU_BYTES
+from harness.suite.sizes import HOST_BYTES, size_of
 
 pytestmark = pytest.mark.slow
 Judged = dict[str, tuple[Converted, Admission]]
 
 
-@pytest.mark.parametrize("number", ["1", "4", "11", "15"])
+@pytest.mark.parametrize("number", ["1", "4", "11", "15", "17", "21"])
 def test_a_fair_problem_is_admitted(judged: Judged, number: str) -> None:
-    """A linear layer, a batch norm over the batch, two outputs, names that a task's functions have."""
+    """A linear layer, a batch norm over the batch, two outputs, names that a task's functions have, a ReLU of
+    inputs that take both signs, a recurrent network."""
     assert judged[number][1].reasons == ()
 
 
@@ -27,7 +31,7 @@ def test_a_fair_problem_is_admitted(judged: Judged, number: str) -> None:
         ("2", "an answer without work passes: the operand x"),
         ("3", "draws random numbers"),
         ("5", "its output is constant"),
-        ("6", "too large for cpu"),
+        ("16", "too large for cpu"),
         ("7", "its outputs are no tensors: dict"),
         ("8", "needs the module no_such_module"),
         ("9", "its forward writes to x"),
@@ -43,11 +47,54 @@ def test_an_unfair_problem_is_not_and_why(judged: Judged, number: str, reason: s
     assert reason in found
 
 
-def test_too_large_a_problem_is_looked_at_in_part_and_says_so(judged: Judged) -> None:
-    """256 GiB of input: nothing of that size was allocated, and the rows looked at are told."""
+def test_what_the_cpu_does_not_take_is_scaled_there_and_says_so(judged: Judged) -> None:
+    """256 GiB of input: nothing of that size is allocated; a GPU gets the problem's own size."""
     one, found = judged["6"]
     assert one.facts is not None and one.facts.inputs[0].size_bytes == 256 << 30
-    assert found.notes == ("values looked at on 8 of 65536 rows only",)
+    assert found.admitted and found.scaled is not None and found.scaled[1] == 1 << 16
+    assert f"scaled: {found.scaled[0]} of 65536 rows" in found.notes
+    task = one.task().task
+    (own,), (scaled,) = task.workloads_for("cuda"), task.workloads_for("cpu")
+    assert (own.dims, own.scaled_from) == ({"rows": 1 << 16}, None) and not task.scaled("cuda")
+    assert (scaled.dims, scaled.scaled_from) == ({"rows": found.scaled[0]}, 1 << 16) and task.scaled("cpu")
+    assert size_of(task, scaled, "float32").judged_bytes <= HOST_BYTES == CPU_BYTES
+
+
+def test_only_the_first_operand_is_scaled_where_the_others_share_no_rows(judged: Judged) -> None:
+    """A square product: A has rows, B has none."""
+    one, found = judged["20"]
+    assert found.inputs[0][0] < 8192 and found.inputs[1] == (8192, 8192)
+    assert one.facts is not None and one.facts.rows is not None and one.facts.rows.inputs == ("x",)
+
+
+@pytest.mark.parametrize(
+    ("number", "by", "apart"), [("6", "rows", True), ("18", "parts", False), ("19", "parts", False)]
+)
+def test_how_a_large_problem_is_judged_on_a_gpu(judged: Judged, number: str, by: str, apart: bool) -> None:
+    """By rows only where trials show that they are apart; a loss and a mean over the batch are not."""
+    one, _ = judged[number]
+    assert one.loaded is not None and one.facts is not None and one.facts.rows is not None
+    assert one.facts.rows.apart is apart
+    assert admission.how(one.loaded, admission.Limits("cuda", 1 << 34, None)) == by
+
+
+def test_a_relu_is_judged_on_inputs_of_both_signs(judged: Judged) -> None:
+    """On KernelBench's own the input would pass for the output; by its own rules they are kept."""
+    one, found = judged["17"]
+    assert one.facts is not None and one.facts.wide
+    assert any("inputs from (-3, 3]" in note for note in found.notes)
+    problem = Problem(one.task(), one.task().task.workloads[0], "float32")
+    ours, theirs = problem.make_inputs()["x"], problem.published_inputs()["x"]
+    assert ours.min() < -1 and ours.max() > 1 and theirs.min() >= 0 and theirs.max() <= 1
+    assert "(-3, 3]" in one.task().task.semantics
+
+
+def test_a_recurrent_network_is_read_in_one_step(judged: Judged) -> None:
+    """Its work is that of its matrices at every step."""
+    one, _ = judged["21"]
+    assert one.facts is not None and one.facts.outputs[0].shape == (2, 500, 32)
+    matrices = sum(t.shape[0] * t.shape[1] for t in one.facts.parameters if len(t.shape) == 2)
+    assert one.facts.flops == 2 * 2 * 500 * matrices and one.facts.kind == "contraction"
 
 
 def test_batch_norm_in_training_mode_is_told(judged: Judged) -> None:
@@ -71,8 +118,9 @@ def test_what_was_judged_before_comes_from_the_cache(
 
 
 def test_a_larger_device_admits_more(judged: Judged) -> None:
-    """Limits are the target's: on 16 TiB it would fit."""
+    """Limits are the target's: 512 GiB of operands, in parts, fit in 4 TiB and not in 2."""
     one, _ = judged["6"]
     assert one.loaded is not None and one.facts is not None
-    wide = admission.Limits("cuda", 1 << 44, None)
-    assert admission.static_reasons(one.loaded, one.facts, wide) == []
+    for memory, reasons in ((1 << 42, 0), (1 << 41, 1)):
+        limits = admission.Limits("cuda", memory, None)
+        assert len(admission.static_reasons(one.loaded, one.facts, limits)) == reasons

@@ -14,7 +14,7 @@ from tests.fakes.kernelbench import write_checkout
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """Two levels."""
-    write_checkout(tmp_path, ("1_Scaled_linear", "2_ReLU", "10_Hidden_state"))
+    write_checkout(tmp_path, ("1_Scaled_linear", "2_Copy", "10_Hidden_state"))
     (tmp_path / "KernelBench" / "level2").mkdir()
     (tmp_path / "KernelBench" / "level2" / "7_Fused_Op_.py").write_text("")
     return tmp_path
@@ -29,7 +29,7 @@ def test_a_checkout_is_all_its_problems_by_number(checkout: Path) -> None:
     """Levels in order, and 2 before 10."""
     assert named(f"kernelbench:{checkout}") == [
         "kernelbench_level1/1_scaled_linear",
-        "kernelbench_level1/2_relu",
+        "kernelbench_level1/2_copy",
         "kernelbench_level1/10_hidden_state",
         "kernelbench_level2/7_fused_op",
     ]
@@ -37,11 +37,11 @@ def test_a_checkout_is_all_its_problems_by_number(checkout: Path) -> None:
 
 @pytest.mark.parametrize(
     "rest",
-    ["level1/2_*", "KernelBench/level1/2_ReLU.py", "level1/2_ReLU.py", "level?/*ReLU", "level1/2_ReLU"],
+    ["level1/2_*", "KernelBench/level1/2_Copy.py", "level1/2_Copy.py", "level?/*Copy", "level1/2_Copy"],
 )
 def test_a_level_and_a_glob_narrow_it(checkout: Path, rest: str) -> None:
     """With or without the inner folder, with or without .py."""
-    assert named(f"kernelbench:{checkout}/{rest}") == ["kernelbench_level1/2_relu"]
+    assert named(f"kernelbench:{checkout}/{rest}") == ["kernelbench_level1/2_copy"]
 
 
 def test_the_inner_folder_and_a_level_are_checkouts_too(checkout: Path) -> None:

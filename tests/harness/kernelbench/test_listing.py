@@ -50,4 +50,13 @@ def test_a_problem_that_is_not_admitted_cannot_be_named(
 ) -> None:
     """Nothing is left: a usage error with the reason."""
     with pytest.raises(UsageError, match="the operand x"):
-        chosen_tasks([f"kernelbench:{bench_checkout}/level1/2_ReLU.py"], None, "cpu", bench_cache)
+        chosen_tasks([f"kernelbench:{bench_checkout}/level1/2_Copy.py"], None, "cpu", bench_cache)
+
+
+def test_the_table_says_what_is_scaled(
+    judged: Judged, bench_checkout: Path, bench_cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the rows that are left."""
+    list_problems([f"kernelbench:{bench_checkout}/level1/6_*"], "cpu", bench_cache, json_output=True)
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row["admitted"] and row["scaled"][1] == 65536 and row["by"] == "whole"
