@@ -83,38 +83,24 @@ def list_problems(patterns: Sequence[str], target: str, cache: Path | None, *, j
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("task", no_wrap=True)
-    for name in ("inputs", "outputs"):
-        table.add_column(name)
-    for name in ("params", "MiB", "GFLOP", "to judge"):
-        table.add_column(name, justify="right")
+    table.add_column("task", no_wrap=True, overflow="ellipsis", max_width=36)
+    for name in ("MiB", "to judge"):
+        table.add_column(name, justify="right", no_wrap=True)
     table.add_column(f"on {target}")
     for one in admissions:
         verdict = "admitted" if one.admitted else "no: " + "; ".join(one.reasons)
+        if one.by != "whole":
+            verdict += f", by {one.by}"
         table.add_row(
-            one.task,
-            _shapes(one.inputs),
-            _shapes(one.outputs),
-            str(one.parameters),
+            one.task.removeprefix("kernelbench_"),
             "-" if one.size_bytes is None else f"{one.size_bytes / (1 << 20):,.0f}",
-            "-" if one.flops is None else f"{one.flops / 1e9:,.1f}",
-            _to_judge(one),
+            "-" if one.judged_bytes is None else f"{one.judged_bytes / (1 << 30):.1f} GiB",
             "; ".join([verdict, *one.notes]),
         )
     console = Console()
     console.print(table, markup=False)
     admitted = sum(one.admitted for one in admissions)
     memory = admissions[0].memory_bytes / 1e9
-    console.print(f"{admitted} of {len(admissions)} admitted on {target} (limits for {memory:.0f} GB)")
-
-
-def _to_judge(one: Admission) -> str:
-    """Computed memory, and how it is judged where not whole."""
-    if one.judged_bytes is None:
-        return "-"
-    needed = f"{one.judged_bytes / (1 << 30):.1f} GiB"
-    return needed if one.by == "whole" else f"{needed} by {one.by}"
-
-
-def _shapes(shapes: tuple[tuple[int, ...], ...]) -> str:
-    return " ".join("x".join(map(str, shape)) or "()" for shape in shapes)
+    console.print(
+        f"{admitted} of {len(admissions)} admitted on {target} (limits for {memory:.0f} GB; --json has more)"
+    )

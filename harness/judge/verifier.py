@@ -30,8 +30,8 @@ class Verifier:
     """Compares the outputs of calls on one problem with the truth."""
 
     def __init__(self, problem: Problem, case: Case | None = None, *, timed: bool = False) -> None:
-        """`case`: what the calls are made with; None is the task's own values, contiguous. `timed`: of a large
-        problem a sample is compared (parts.py)."""
+        """`case`: what the calls are made with; None is the task's own values, contiguous. `timed`: of a
+        large problem a sample is compared (parts.py)."""
         self._timed = timed
         self._rows: tuple[int, int] | None = None
         self._problem = problem

@@ -217,7 +217,7 @@ def admit(one: Converted, limits: Limits, isolation: Isolation) -> Admission:
         notes += said
     by = how(one.loaded, limits)
     if by == "rows" and facts.rows is not None and facts.rows.apart is None:
-        notes.append("that its rows are apart is proven when it is graded")
+        notes.append("rows proven apart when graded")
     made = make(
         reasons=tuple(reasons),
         notes=tuple(notes),
@@ -245,9 +245,9 @@ def _conventions(facts: ProblemFacts, scaled: tuple[int, int] | None) -> list[st
     if scaled is not None:
         notes.append(f"scaled: {scaled[0]} of {scaled[1]} rows")
     if facts.wide:
-        notes.append("inputs from (-3, 3] instead of [0, 1), on which an operand would pass for the output")
+        notes.append("inputs from (-3, 3]")
     if facts.batch_statistics:
-        notes.append("train-mode batch norm: over the batch; running statistics are no operands")
+        notes.append("train-mode batch norm")
     return notes
 
 
@@ -265,8 +265,8 @@ def _look(
     for rows in _PROBE_ROWS if own is not None and follows else ():
         if own is not None and rows < own and _small(facts, rows):
             found = _ask(isolation, loaded.directory, limits.target, "cpu", rows)
-            return found, [f"values looked at on {rows} of {own} rows only"]
-    return [], ["values not looked at: too large for this machine, and no part stands for the whole"]
+            return found, [f"values looked at on {rows} of {own} rows"]
+    return [], ["values not looked at"]
 
 
 def _small(facts: ProblemFacts, rows: int | None) -> bool:

@@ -11,12 +11,15 @@ torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 
 from harness.catalogue import LoadedTask, load_task
 from harness.judge.arena import Arena, Layout
+from harness.judge.bench import Bench, lanes
 from harness.judge.cases import Case
 from harness.judge.check import _check_case
-from harness.judge.contender import Contender
+from harness.judge.contender import Contender, Failed
 from harness.judge.parts import LEAST_ROWS, compared_outputs, missed, sampled_rows
 from harness.judge.problem import Problem
+from harness.judge.protocol import Numbers
 from harness.judge.rows import take_rows, treats_rows_apart
+from harness.judge.transport import HostTransport
 from harness.judge.verifier import Verifier
 from harness.judge.worker_job import Source, WorkerPlace
 from harness.outcome import Cause
@@ -163,12 +166,12 @@ def test_a_timed_call_is_sampled_in_secret_and_anew(tmp_path: Path) -> None:
     inputs, answer = right(problem)
     answer[20:24] += 1.0
     chance, trials = 1 - missed(4, 10, 64), 60
-    found = sum(Verifier(problem).values(inputs, (answer,)) is not None for _ in range(trials))
+    found = sum(Verifier(problem, timed=True).values(inputs, (answer,)) is not None for _ in range(trials))
     assert 0.4 < chance < 0.6
     # Six standard deviations.
     assert abs(found - trials * chance) < 6 * (trials * chance * (1 - chance)) ** 0.5
     answer[:55] += 1.0
-    assert all(Verifier(problem).values(inputs, (answer,)) is not None for _ in range(trials))
+    assert all(Verifier(problem, timed=True).values(inputs, (answer,)) is not None for _ in range(trials))
 
 
 def test_a_cheap_problem_has_many_rows_sampled(tmp_path: Path) -> None:
@@ -185,7 +188,7 @@ def test_what_no_answer_may_hold_is_found_wherever_it_is(tmp_path: Path, value: 
     inputs, answer = right(problem)
     answer[37, 5] = value
     for _ in range(20):
-        finding = Verifier(problem).values(inputs, (answer,))
+        finding = Verifier(problem, timed=True).values(inputs, (answer,))
         assert finding is not None and "[37, 5]" in finding.message
 
 
@@ -217,6 +220,29 @@ def test_a_snapshot_copies_outputs_alone_and_misses_nothing(
     arena.close()
 
 
+def test_a_large_problem_is_timed_one_set_at_a_time_and_verified_at_once(tmp_path: Path) -> None:
+    """A visit holds one set, and a wrong answer is told by the reveal that has it."""
+    numbers = Numbers(clean_blocks=1, most_blocks=1, fresh_processes=False, compiled=False, batch_sets=(8, 8))
+    bench = Bench(large(tmp_path, "x + 1"), numbers, HostTransport())
+    source = Source("project", Path(__file__), "large", "op")
+    for act in (_honest, _off):
+        contender = Contender(source, ThreadSandbox(HonestWorker(act)), WorkerPlace(()), wall_s=60)
+        try:
+            contender.load()
+            bench.plan(contender, trusted=False)
+            visit = bench.visit()
+            assert [len(shown.inputs) for shown in visit] == [1]
+            if act is _honest:
+                bench.reveal(contender, visit, lanes(), 0, keep=True)
+                assert bench._taken == []
+            else:
+                with pytest.raises(Failed, match="elements of out are out of tolerance"):
+                    bench.reveal(contender, visit, lanes(), 0, keep=True)
+        finally:
+            contender.close()
+    bench.close()
+
+
 def test_rows_are_taken_of_the_operands_that_have_them() -> None:
     """The others are shared."""
     inputs = {"x": torch.arange(6).reshape(3, 2), "w": torch.ones(2)}
@@ -239,6 +265,10 @@ _kept: list[torch.Tensor] = []
 
 def _honest(out: torch.Tensor, x: torch.Tensor) -> None:
     torch.add(x, 1, out=out)
+
+
+def _off(out: torch.Tensor, x: torch.Tensor) -> None:
+    torch.add(x, 1.5, out=out)
 
 
 def _replays(out: torch.Tensor, x: torch.Tensor) -> None:

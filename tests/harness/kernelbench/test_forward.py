@@ -11,6 +11,7 @@ from harness.kernelbench.admission import Admission
 from harness.kernelbench.conversion import Converted
 from harness.outcome import Verdict
 from harness.records import KernelBenchScore, Project, ProjectFile
+from harness.records.grade import SCALED
 from harness.report.evidence import evidence_lines
 
 pytestmark = pytest.mark.slow
@@ -65,3 +66,17 @@ def test_a_wrong_project_is_wrong_by_both(judged: Judged, grader: Grader) -> Non
     assert grade.verdict is Verdict.WRONG_RESULT
     assert grade.kernelbench == KernelBenchScore(trials=5, passed=0, correct=False, tolerance=1e-4)
     assert grade.kernelbench.speedup is None
+
+
+def test_a_scaled_problem_says_so_and_has_no_score_by_their_rules(judged: Judged, grader: Grader) -> None:
+    """A few rows of 65536: the flag stands in the record, and KernelBench's figures are of its own sizes."""
+    name = "kernelbench-6-huge"
+    package = f"torch-ext/{name.replace('-', '_')}/__init__.py"
+    forward = "import torch\n\n\ndef forward(out, x):\n    torch.tanh(x - 0.5, out=out)\n"
+    files = {"build.toml": BUILD_TOML.replace("kernelbench-1-scaled-linear", name), package: forward}
+    grade = grader.grade(
+        Project(files=tuple(ProjectFile(path=path, text=text) for path, text in files.items())),
+        judged["6"][0].task(),
+    )
+    assert grade.verdict is Verdict.CORRECT, grade.finding
+    assert SCALED in grade.flags and grade.timing is not None and grade.kernelbench is None
