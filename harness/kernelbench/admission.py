@@ -8,7 +8,6 @@ record say. Values may be looked at on a part of the rows, which the record says
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -188,25 +187,26 @@ def _file(one: Converted, limits: Limits) -> Path | None:
 
 
 def _known(one: Converted, limits: Limits) -> Admission | None:
+    """What was found before, or follows from there being no task."""
     file = _file(one, limits)
-    if file is None or not file.is_file():
+    if file is None:
+        return Admission(
+            task=one.problem.id,
+            file=str(one.problem.path),
+            digest=None,
+            target=limits.target,
+            memory_bytes=limits.memory_bytes,
+            reasons=(one.refusal or "it could not be read",),
+        )
+    if not file.is_file():
         return None
     return Admission.model_validate_json(file.read_text()).model_copy(update={"file": str(one.problem.path)})
 
 
 def admit(one: Converted, limits: Limits, isolation: Isolation) -> Admission:
-    """Judge one problem, and keep the result."""
-    make = functools.partial(
-        Admission,
-        task=one.problem.id,
-        file=str(one.problem.path),
-        digest=None if one.loaded is None else one.loaded.task.digest,
-        target=limits.target,
-        memory_bytes=limits.memory_bytes,
-    )
+    """Judge one problem that can be a task, and keep the result."""
     facts = one.facts
-    if facts is None or one.loaded is None:
-        return make(reasons=(one.refusal or "it could not be read",))
+    assert facts is not None and one.loaded is not None
     task, target = one.loaded.task, limits.target
     (size,), (workload,) = sizes(task, target), task.workloads_for(target)
     scaled = None if workload.scaled_from is None else (workload.dims["rows"], workload.scaled_from)
@@ -218,7 +218,12 @@ def admit(one: Converted, limits: Limits, isolation: Isolation) -> Admission:
     by = how(one.loaded, limits)
     if by == "rows" and facts.rows is not None and facts.rows.apart is None:
         notes.append("rows proven apart when graded")
-    made = make(
+    made = Admission(
+        task=one.problem.id,
+        file=str(one.problem.path),
+        digest=task.digest,
+        target=target,
+        memory_bytes=limits.memory_bytes,
         reasons=tuple(reasons),
         notes=tuple(notes),
         inputs=tuple(_shape(t, facts, workload) for t in facts.inputs),

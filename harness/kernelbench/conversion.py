@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+import importlib.util
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.atomic import directory_atomically
+from harness.atomic import directory_atomically, write_atomically
 from harness.catalogue import LoadedTask, load_task
 from harness.errors import UsageError
 from harness.kernelbench.checkout import ProblemFile, find_problems
@@ -93,6 +94,8 @@ def convert(problem: ProblemFile, cache: Path, isolation: Isolation) -> Converte
         facts = ProblemFacts.model_validate(isolation.ask("inspect", path=str(problem.path.resolve())))
         _check_plan(facts)
     except Refused as refused:
+        if refused.unfit or refused.missing is not None:
+            _keep_refusal(_folder(problem, source, cache), refused)
         return Converted(problem, refusal=str(refused))
     return Converted(problem, _write(problem, source, facts, _folder(problem, source, cache)), facts)
 
@@ -134,9 +137,28 @@ def _folder(problem: ProblemFile, source: str, cache: Path) -> Path:
 def _cached(problem: ProblemFile, cache: Path) -> Converted | None:
     folder = _folder(problem, _source(problem), cache)
     if not (folder / _FACTS).is_file():
-        return None
+        reason = _kept_refusal(folder)
+        return None if reason is None else Converted(problem, refusal=reason)
     facts = ProblemFacts.model_validate_json((folder / _FACTS).read_text())
     return Converted(problem, load_task(folder / problem.id), facts)
+
+
+def _keep_refusal(folder: Path, refused: Refused) -> None:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps({"reason": str(refused), "missing": refused.missing})
+    write_atomically(folder.with_suffix(".refused"), text)
+
+
+def _kept_refusal(folder: Path) -> str | None:
+    """Why it was refused before; None where it was not, or where the module that it needs is there now."""
+    file = folder.with_suffix(".refused")
+    if not file.is_file():
+        return None
+    kept = json.loads(file.read_text())
+    missing = kept["missing"]
+    if missing is not None and importlib.util.find_spec(missing.partition(".")[0]) is not None:
+        return None
+    return str(kept["reason"])
 
 
 def _write(problem: ProblemFile, source: str, facts: ProblemFacts, folder: Path) -> LoadedTask:

@@ -2,7 +2,8 @@
 
 Owns: limits of a fork, and turning whatever happens in it into an answer or a reason. Does not own: what is
 done (inspection.py, probe.py). Started by isolation.py as `python -P -m harness.kernelbench.isolated`.
-Protocol: one JSON object a line, {what, wall_s, memory_bytes, given} in, {ok} or {refused} out.
+Protocol: one JSON object a line: {what, wall_s, memory_bytes, given} in, {ok} or {refused, unfit, missing}
+out.
 Invariant: this process executes no problem file but its own small one, so the next request finds it as the
 first did.
 """
@@ -87,7 +88,8 @@ def _in_fork(request: dict[str, Any], answer: int) -> None:
         torch.set_num_threads(1)
         said: dict[str, Any] = {"ok": _FUNCTIONS[request["what"]](**request["given"])}
     except BaseException as error:  # noqa: BLE001 - whatever a problem file does becomes a reason
-        said = {"refused": _reason(error)}
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        said = {"refused": _reason(error), "unfit": isinstance(error, Unfit), "missing": missing}
     data = json.dumps(said).encode()
     while data:
         data = data[os.write(answer, data) :]

@@ -34,6 +34,13 @@ Answer = TypeVar("Answer")
 class Refused(Exception):
     """The problem could not be looked at, or cannot be a task; the message says why."""
 
+    def __init__(self, message: str, *, unfit: bool = False, missing: str | None = None) -> None:
+        """`unfit`: the file is at fault, so that another look finds the same; `missing`: a module that it
+        needs and that is not installed."""
+        super().__init__(message)
+        self.unfit = unfit
+        self.missing = missing
+
 
 class Isolation:
     """A helper process that does one request after another, each in a fork of its own."""
@@ -71,7 +78,9 @@ class Isolation:
             raise HarnessBug("the process that looks at KernelBench problems is gone")
         answer: dict[str, Any] = json.loads(line)
         if "refused" in answer:
-            raise Refused(str(answer["refused"]))
+            raise Refused(
+                str(answer["refused"]), unfit=answer.get("unfit", False), missing=answer.get("missing")
+            )
         found: dict[str, Any] = answer["ok"]
         return found
 
