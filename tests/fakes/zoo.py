@@ -100,6 +100,11 @@ class Row(BaseModel):
         return not self.gpu and (self.verdict is Verdict.CORRECT or self.cause is Cause.CLOCK)
 
     @property
+    def alone(self) -> bool:
+        """Whether it is judged by a clock or by who had the cores."""
+        return self.timed or self.cause is Cause.BUILD_TIMEOUT
+
+    @property
     def loaded_task(self) -> LoadedTask:
         """The task that it is graded on."""
         return throw_away_task(self.task.removeprefix("t/"))

@@ -119,11 +119,12 @@ def test_reference_worker_is_the_reference(reference: Contender, name: str) -> N
     assert times.claim_ns is not None and len(times.each_ns) == 2
 
 
-def test_null_project_claims_nothing(null: Contender) -> None:
-    """The null project takes the same path and its own part of it is 0; every round is counted."""
+def test_null_project_takes_the_path_of_a_project(null: Contender) -> None:
+    """It is called and timed as a project is, so it claims a little; every round is counted."""
     problem = problem_of("scale")
     _, times = call(null, problem, [problem.make_inputs() for _ in range(3)], rounds=2)
-    assert (times.claim_ns, times.each_ns) == (0, (0,) * 6)
+    assert len(times.each_ns) == 6
+    assert 0 < (times.claim_ns or 0) == sum(times.each_ns)
     assert times.outside_s > times.latency_s > 0
 
 

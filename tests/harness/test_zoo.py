@@ -34,7 +34,7 @@ def honest(grader: Grader) -> HonestScores:
 
 def graded(name: str) -> ParameterSet:
     """The row; where its timing is judged too, nothing else may run."""
-    return pytest.param(name, marks=pytest.mark.alone if row(name).timed else ())
+    return pytest.param(name, marks=pytest.mark.alone if row(name).alone else ())
 
 
 @pytest.mark.slow

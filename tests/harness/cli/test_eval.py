@@ -110,7 +110,7 @@ def test_a_wall_budget_ends_cleanly_and_says_what_is_owed(tmp_path: Path) -> Non
     """--max-wall stops the run with exit code 0, a table, and the rest owed."""
     place = Place(tmp_path, ("one", "two"))
     recording = record(tmp_path, place.tasks, place.skill, 200, "```toml build.toml\nbroken\n```\n")
-    words = ["-m", f"replay/{recording}", "--runs", "200", "--max-connections", "1", "--max-wall", "4"]
+    words = ["-m", f"replay/{recording}", "--runs", "200", "--max-connections", "1", "--max-wall", "12"]
     code, out, err = place.run(*words)
     assert code == 0, err
     assert "time budget" in err

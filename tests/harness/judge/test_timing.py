@@ -229,7 +229,7 @@ def test_figures_below_the_floor_in_every_process_are_a_cheat() -> None:
     result = run_timing(HonestWorker(right), fresh=fresh, board=CRAWLING)
     assert result.finding is not None
     assert result.finding.cause is Cause.PHYSICS
-    assert len(started_again) == 2
+    assert len(started_again) >= 2  # on a noisy machine interference is looked for, too
 
 
 @pytest.mark.slow
