@@ -87,7 +87,8 @@ def _excess(turns: Sequence[ReferenceTurn], state: State) -> tuple[float, float]
 def judge_interference(turns: Sequence[ReferenceTurn]) -> Interference | None:
     """What the turns of all lives show; None where a state is lacking.
 
-    The scored process alone decides whether there was interference, less what the control shows.
+    The scored process has to show it, less what the control shows, and where others were looked at, one of
+    them too: a machine that was slow for some seconds looks the same once.
     """
     scored = _excess([turn for turn in turns if turn.life == 0], "frozen")
     if scored is None:
@@ -95,13 +96,14 @@ def judge_interference(turns: Sequence[ReferenceTurn]) -> Interference | None:
     control = _excess([turn for turn in turns if turn.state != "frozen"], "control")
     usual = 0.0 if control is None else max(0.0, control[0])
     lives = sorted({turn.life for turn in turns})
+    slowed = sum(_life_seen(turns, life, usual) for life in lives)
     return Interference(
         excess=math.expm1(scored[0]),
         control=None if control is None else math.expm1(control[0]),
         uncertainty=math.expm1(3 * scored[1]) if math.isfinite(scored[1]) else None,
-        seen=_seen(scored, usual),
+        seen=_seen(scored, usual) and slowed >= min(2, len(lives)),
         lives=len(lives),
-        lives_slowed=sum(_life_seen(turns, life, usual) for life in lives),
+        lives_slowed=slowed,
         cause=_cause(turns),
     )
 

@@ -399,9 +399,14 @@ class Measurement:
         """What the student's frozen process did to references, which are then scored without it. Raises
         Failed where that is a cheat."""
         found = interference.judge_interference(self._turns)
-        if found is None or not found.seen:
-            return found
+        if found is None:
+            return None
         message = f"{self._bench.problem.label}: {interference.words(found)}"
+        if not found.seen:
+            if found.lives > 1:  # looked at more closely, and not found again
+                self._flags.add(NOISY)
+                self._lineup.notes.append(f"{message}; not so beside others of its processes")
+            return found
         if interference.is_cheat(found):
             raise Failed(Finding(cause=Cause.INTERFERENCE, message=f"{message}, in 3 of 3 processes"))
         self._flags.add(interference.FLAG)

@@ -165,8 +165,8 @@ class Interference(Record):
     uncertainty: float | None
     """3 sigma of the excess; None where it is not known."""
     seen: bool
-    """The excess is above the control's by more than 5 % and more than 3 sigma: references are scored by what
-    they took with the process gone."""
+    """The excess is above the control's by more than 5 % and 3 sigma, and beside one more process too where
+    others were looked at: references are scored by what they took with the process gone."""
     lives: int
     """Processes of the student that were looked at."""
     lives_slowed: int

@@ -78,6 +78,17 @@ def test_one_slowed_reference_of_two_counts_half() -> None:
     assert found.excess == pytest.approx(0.2)
 
 
+def test_a_slow_phase_of_the_machine_is_not_interference() -> None:
+    """What only the scored process shows, and two others do not, is the machine's."""
+    every = [*turns("frozen", 1.5), *turns("gone", 1.0)]
+    for life in (1, 2):
+        for state in ("frozen", "gone", "control"):
+            every += turns(state, 1.0, life=life)
+    found = judge_interference(every)
+    assert found is not None
+    assert (found.seen, found.lives, found.lives_slowed) == (False, 3, 1)
+
+
 @pytest.mark.parametrize(
     ("slowed", "per_s", "cheat"),
     [(3, 9_000.0, True), (2, 9_000.0, False), (3, 1_100.0, False), (3, None, False)],
