@@ -446,6 +446,9 @@ class Measurement:
                     self._bench.reveal(contender, visit, samples, block, keep=True)
             if watched.reason is not None:
                 self._flags.add(NOISY)
+                self._lineup.notes.append(
+                    f"a process that was to confirm a figure was disturbed: {watched.reason}"
+                )
             self._bench.verify()
             yield self._timing_of(STUDENT, samples)
 
