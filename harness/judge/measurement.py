@@ -440,10 +440,14 @@ class Measurement:
         """What fresh processes of the student come to, one by one."""
         for _ in range(CONFIRMATIONS):
             samples = lanes()
-            with self._conditions.watched() as watched, self._lineup.fresh(STUDENT) as contender:
-                for block in range(self._numbers.clean_blocks):
-                    visit = self._bench.visit(self._lineup.pace_us[STUDENT])
-                    self._bench.reveal(contender, visit, samples, block, keep=True)
+            with self._lineup.fresh(STUDENT) as contender:
+                # The machine is looked at while the contender stands: its own threads disturb nothing.
+                contender.freeze(True)
+                with self._conditions.watched() as watched:
+                    for block in range(self._numbers.clean_blocks):
+                        visit = self._bench.visit(self._lineup.pace_us[STUDENT])
+                        self._bench.reveal(contender, visit, samples, block, keep=True)
+                    contender.freeze(True)
             if watched.reason is not None:
                 self._flags.add(NOISY)
                 self._lineup.notes.append(
