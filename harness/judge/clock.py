@@ -25,6 +25,8 @@ LEAST_SHARE = 0.5
 taken off for it could otherwise be more than all of a hostile worker's own cost."""
 FALSE_SHARE = 0.8
 """Of the lower quartile of reveals: a claim above that is never called false [own]."""
+HIGH_SHARE = 0.1
+"""Of the outside figure: a claim above it by less contradicts nothing [own]."""
 MISMATCH = "clock_mismatch"
 UNUSED = "outside_clock"
 CHEAPER_IN_BATCHES = "cheaper_in_batches"
@@ -255,14 +257,16 @@ def _student_us(scored: Lane, least_us: float) -> float:
     if scored.matched and scored.lowest_us is not None:
         return max(scored.inside.mean_us, scored.lowest_us)
     outside = max(scored.outside_us, least_us)
-    return max(scored.inside.mean_us, outside) if _mismatch(scored, trusted=False) else outside
+    used = scored.lowest_us is not None or _mismatch(scored, trusted=False)
+    return max(scored.inside.mean_us, outside) if used else outside
 
 
 def _mismatch(one: Lane, trusted: bool) -> bool:
     """Whether the two clocks contradict each other, or the worker's own is missing."""
     if trusted or one.matched:
         return False
-    return not one.claimed or abs(one.inside.mean_us - one.outside_us) > one.uncertainty_us
+    high = one.outside_us + max(one.uncertainty_us, HIGH_SHARE * one.outside_us)
+    return not one.claimed or claim_too_little(one) or one.inside.mean_us > high
 
 
 def claims_too_little(timing: ContenderTiming) -> bool:
