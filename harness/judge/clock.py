@@ -134,8 +134,6 @@ class Constant:
     """5th percentile, of one reveal: c05."""
     spread_us: float
     """Mean less the 5th percentile, of one reveal: what an honest worker's mean is too high by."""
-    rise_us: float = 0.0
-    """Lower quartile less the 5th percentile, of one reveal: what an honest quartile is too high by."""
     per_set_us: float = 0.0
     """What each further input set adds to the worker's loop; part of neither of the others."""
 
@@ -162,8 +160,7 @@ def constant_of(samples: Samples) -> Constant:
     slope = min(max(statistics.median(slopes), 0.0), cheapest) if slopes else 0.0
     rest = [one.outside_us - slope * one.sets for one in reveals]
     low = statistics.quantiles(rest, n=20, method="inclusive")[0]
-    quartile = statistics.quantiles(rest, n=4, method="inclusive")[0]
-    return Constant(low, statistics.fmean(rest) - low, quartile - low, slope)
+    return Constant(low, statistics.fmean(rest) - low, slope)
 
 
 def spread(values: Sequence[float]) -> Spread:

@@ -25,7 +25,7 @@ Start = Callable[[], Contender]
 
 @dataclass(frozen=True)
 class Contenders:
-    """Student, references and the null project. Close it when done."""
+    """Student, references and the null project."""
 
     start: dict[str, Start]
     """How each is started: a worker that is not loaded yet. `student` first, `null` last."""

@@ -185,7 +185,7 @@ def test_uncertainty_is_the_largest_of_three() -> None:
 def test_uncertain_clock_believes_no_claim(claim_us: float) -> None:
     """Where u is above 5 % of the figure, no claim is used: the outside figure is the score, flagged."""
     both = {"call": samples_of(300.0, claim_us), "batch": samples_of(300.0, claim_us)}
-    noisy = Constant(low_us=100.0, spread_us=500.0, rise_us=300.0)
+    noisy = Constant(low_us=100.0, spread_us=500.0)
     timing = contender_timing("student", both, {"call": noisy, "batch": noisy}, trusted=False)  # type: ignore[arg-type]
     assert timing.scored_lane.lowest_us is None
     assert timing.score_us == pytest.approx(200.0)
@@ -199,7 +199,7 @@ def test_uncertain_clock_believes_no_claim(claim_us: float) -> None:
 @pytest.mark.parametrize("spread_us", [0.0, 3.0, 10.0, 20.0, 50.0, 500.0])
 def test_gain_of_a_forger_is_at_most_u(cut: float, avoided: float, spread_us: float) -> None:
     """Whatever a worker claims, and whatever share of the constant it avoids, it gains at most u."""
-    constant = Constant(20.0, spread_us, spread_us / 3)
+    constant = Constant(20.0, spread_us)
     outside_us = 1000.0 + 20.0 * (1 - avoided)
     both = {name: samples_of(outside_us, 1000.0 * cut) for name in ("call", "batch")}
     timing = contender_timing("student", both, {"call": constant, "batch": constant}, trusted=False)  # type: ignore[arg-type]
