@@ -30,7 +30,7 @@ from sandboxes.owners import owned_folder
 _TABLES: Final = {"general", "kernel", "torch", "torch-noarch", "tvm-ffi"}
 _NEWER: Final = re.compile(r"f-string|\bt[\"']|\b(?:def|class|type) \w+\s*\[|\btype \w+\s*=|except [\w.]+,")
 """Syntax that a later Python may have."""
-_COMMENTED: Final = re.compile(r"^\s*(?://|/\*)", re.M)
+_COMMENTED: Final = re.compile(r"^[ \t]*(?://|/\*)", re.M)
 _HINT = re.compile(r"line (\d+): (.*)", re.S)
 _YAML_DEPTH: Final = 100
 _FRAMEWORKS: Final = {"torch", "torch-noarch", "tvm-ffi"}
