@@ -68,7 +68,7 @@ gpu-check:
 	@if [ -e $(STAMP) ] || ! ls build/gpu-wheels/*.whl >/dev/null 2>&1; then \
 	  $(MAKE) --no-print-directory setup && python=$(BIN)/python; \
 	else PYTHON=$(PYTHON) .ci/gpu-setup $(VENV)-gpu && python=$(VENV)-gpu/bin/python; fi && \
-	$$python -m tests.zoo.gpu_check --budget-s $(BUDGET_S) --out $(RESULTS)
+	$$python -m tools.zoo_gpu_check --budget-s $(BUDGET_S) --out $(RESULTS)
 
 gpu-wheels: setup
 	@PYTHON=$(BIN)/python .ci/gpu-wheels
@@ -78,11 +78,11 @@ status: setup
 	@$(BIN)/liftbench tasks status
 
 security: setup
-	$(BIN)/python -m tests.sandbox.report
+	$(BIN)/python -m tools.attack_report
 
-# ZOO=--all: all sandboxes of this machine, not only the automatic one and local. Other options: tests/zoo/report.py.
+# ZOO=--all: all sandboxes of this machine, not only the automatic one and local. Other options: tools/zoo_report.py.
 zoo: setup
-	$(BIN)/python -m tests.zoo.report $(ZOO)
+	$(BIN)/python -m tools.zoo_report $(ZOO)
 
 wheel: setup
 	$(BIN)/python -m build --wheel

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from filelock import FileLock, Timeout
 
-from harness.report.clean import clean, shorten
+from harness.text import clean, shorten
 
 _logger = logging.getLogger(__name__)
 

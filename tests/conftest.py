@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from harness.builder.toolchain import Toolchain, find_toolchain
-from harness.grade import Grader
-from harness.machine import machine_facts
-from harness.workers import GradeSettings
+from harness.device.machine import machine_facts
+from harness.grading.grade import Grader
+from harness.grading.workers import GradeSettings
 from sandboxes.caged import CagedSandbox
 from sandboxes.local import LocalBackend
 from sandboxes.tracking import TrackingSandbox

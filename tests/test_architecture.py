@@ -14,63 +14,35 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # Lowest first. A module may import from its own group and from lower ones.
 LAYERS: list[set[str]] = [
-    {"outcome", "atomic", "fences", "report.clean", "student_t", "stats", "decision", "expressions", "locks"},
+    {"outcome", "expressions", "stats", "fences", "text"},
     {"errors", "records"},
-    {"storage"},
-    {"sandboxes"},
-    {"exits"},
-    {"skills.spec", "skills.frontmatter", "skills.findings", "skills.links", "skills.placebo"},
-    {"arms"},
-    {"catalogue", "kernelbench", "tolerance"},
-    {"terms", "prompts", "disclosure", "quoting", "judged_cases", "feedback"},
-    {"suite.sizes", "suite.frozen", "suite.mutants"},
-    {"token_rows"},
-    {"provenance"},
-    {"models"},
-    {"project"},
-    {"student"},
-    {"builder"},
-    {"skills", "traces"},
-    {"teaching.lineage"},
-    {"exclusions"},
-    {"machine", "judge", "load_stage", "health", "telemetry", "gpu"},
-    {"workers"},
-    {
-        "kernelbench.probe",
-        "kernelbench.trials",
-        "kernelbench.isolated",
-        "kernelbench.admission",
-        "kernelbench.rules",
-    },
-    {"examination", "import_stage"},
-    {"grade"},
+    {"files", "locks", "storage"},
+    {"sandboxes", "models"},
     {"suite"},
-    {"plan", "store", "executors"},
-    {"conversation"},
-    {"run"},
-    {"testcases"},
+    {"builder", "student"},
+    {"device", "skills"},
+    {"judge"},
+    {"kernelbench"},
+    {"grading"},
+    {"study"},
     {"report"},
-    {"evaluation", "gpu_check"},
-    {"teaching"},
-    {"suite.results", "suite.status"},
+    {"cases", "teaching"},
     {"cli"},
 ]
 
 
-# The worker and its companions: they run beside a student's code.
+# Runs beside a student's code.
 _BESIDE_A_STUDENT = tuple(
-    f"harness.{path.stem}" for path in sorted((ROOT / "harness").glob("worker*.py")) if path.stem != "workers"
+    f"harness.worker.{path.stem}" for path in sorted((ROOT / "harness/worker").glob("*.py"))
 )
 
 
 def _layer(module: str) -> int | None:
     """The layer of `harness.x.y` or `sandboxes.x`; None for what is outside or the package itself."""
     name = module.removeprefix("harness.")
-    if module == "harness" or module in _BESIDE_A_STUDENT:
+    if module == "harness" or module.startswith("harness.worker"):
         return None
-    exact = [i for i, names in enumerate(LAYERS) if name in names]
-    first = [i for i, names in enumerate(LAYERS) if name.split(".")[0] in names]
-    found = exact or first
+    found = [i for i, names in enumerate(LAYERS) if name.split(".")[0] in names]
     assert found, f"{module} has no layer: add it to LAYERS"
     return found[0]
 
@@ -126,7 +98,7 @@ def test_the_lowest_modules_import_nothing_of_ours() -> None:
     """records, outcome and stats stand on nothing but each other."""
     assert _imports(ROOT / "harness" / "outcome.py") == set()
     of_stats = {name for path in (ROOT / "harness/stats").glob("*.py") for name in _imports(path)}
-    assert {n for n in of_stats if not n.startswith("harness.stats")} == {"harness.student_t"}
+    assert {n for n in of_stats if not n.startswith("harness.stats")} == {"harness.stats.student_t"}
     of_records = {name for path in (ROOT / "harness/records").glob("*.py") for name in _imports(path)}
     assert {n for n in of_records if not n.startswith("harness.records")} == {"harness.outcome"}
 
@@ -144,7 +116,7 @@ def test_only_cli_and_report_print(path: Path) -> None:
 # The adapter executes the problem file that the user names, as a task's reference.py is executed.
 _INSIDE = (*_BESIDE_A_STUDENT, "sandboxes.inside", "sandboxes.outside", "harness.kernelbench.adapter")
 # Who loads a system library by name, and by which variable: NVML, NVIDIA's driver, OpenSSL's libcrypto.
-_LOADERS = {"sandboxes.nvml", "harness.judge.cuda.driver", "harness.judge.chacha"}
+_LOADERS = {"sandboxes.nvml", "harness.device.cuda.driver", "harness.judge.chacha"}
 _EXECUTING_FORMATS = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"}
 
 

@@ -212,7 +212,7 @@ def said(client: Any, role: str, script: str) -> str:
 def test_an_image_holds_nothing_that_it_should_not(client, role):
     """No setuid program, nothing of ours or in /root, no pip; torch imports as nobody."""
     assert said(client, role, "find / -xdev -type f -perm /6000 2>/dev/null; true") == ""
-    ours = r"find / -xdev \( -path '*harness/worker.py' -o -path '/root/*' \) 2>/dev/null | head"
+    ours = r"find / -xdev \( -path '*harness/worker/__main__.py' -o -path '/root/*' \) 2>/dev/null | head"
     assert said(client, role, ours) == ""
     assert said(client, role, "command -v pip pip3; ls -ld /root | cut -c1-10") == "drwxr-xr-x"
     python = "/opt/liftbench/venv/bin/python"

@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from harness.catalogue import select_tasks
+from harness.suite.catalogue import select_tasks
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()

@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from harness.arms import make_arms
-from harness.catalogue import LoadedTask, load_skill, select_tasks
-from harness.exclusions import excluded_tasks
 from harness.models.recording import RecordingMismatch, load
 from harness.models.replay import ReplayModel
-from harness.prompts import make_request
 from harness.records import ModelSpec, Sampling
 from harness.report.records import Summary
+from harness.skills.exclusions import excluded_tasks
+from harness.skills.spec import load_skill
+from harness.student.prompts import make_request
+from harness.study.arms import make_arms
+from harness.suite.catalogue import LoadedTask, select_tasks
 
 ROOT = Path(__file__).resolve().parent.parent
 STUDIES = sorted(path.parent for path in (ROOT / "studies").glob("*/PLAN.md"))

@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from harness.catalogue import all_tasks
+from harness.suite.catalogue import all_tasks
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -69,7 +69,11 @@ def test_tasks_skills_experts_and_demo_are_shipped(names: set[str]) -> None:
         for path in (ROOT / folder).rglob("*"):
             if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".so":
                 assert f"harness/_data/{path.relative_to(ROOT).as_posix()}" in names
-    for name in ("harness/worker.py", "sandboxes/inside.py", "harness/report/templates/report.html.j2"):
+    for name in (
+        "harness/worker/__main__.py",
+        "sandboxes/inside.py",
+        "harness/report/templates/report.html.j2",
+    ):
         assert name in names
 
 
@@ -78,7 +82,7 @@ def test_the_wheel_finds_its_own_data(wheel: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path)
     code = (
-        "from harness.catalogue import all_tasks, load_skill, expert_directory\n"
+        "from harness.suite.catalogue import all_tasks, load_skill, expert_directory\n"
         "tasks = all_tasks()\n"
         "print(len(tasks), load_skill('cuda-kernel-builder').directory, expert_directory(tasks[0].task))"
     )

@@ -20,9 +20,9 @@ from harness.builder.ninja_file import ninja_file
 from harness.builder.slots import COMPILER_BYTES, CompileSlots
 from harness.builder.toolchain import Toolchain
 from harness.errors import HarnessBug
-from harness.exits import from_outside
 from harness.outcome import Cause
 from harness.records import Diagnostic, Finding
+from sandboxes.exits import from_outside
 from sandboxes.job import ExitFacts, Job, Limits, Sandbox
 from sandboxes.owners import owned_folder
 from sandboxes.scratch import CollectError

@@ -20,9 +20,9 @@ from harness.builder.failure.log import without_place
 from harness.builder.layout import Layout
 from harness.builder.toolchain import Toolchain
 from harness.errors import HarnessBug, SandboxError
-from harness.exits import from_outside, refuse_ours
 from harness.outcome import Cause
 from harness.records import Finding
+from sandboxes.exits import from_outside, refuse_ours
 from sandboxes.job import ExitFacts, Job, Limits, Sandbox
 from sandboxes.owners import owned_folder
 from sandboxes.scratch import CollectError

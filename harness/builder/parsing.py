@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from harness.errors import HarnessBug, SandboxError
-from harness.exits import OWN_DOING
+from sandboxes.exits import OWN_DOING
 
 _CPU_S: Final = 20
 _WALL_S: Final = 300.0

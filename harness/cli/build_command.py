@@ -47,9 +47,9 @@ def build(
     from rich.console import Console
 
     from harness.builder.build import build as build_project
-    from harness.catalogue import read_project
     from harness.cli.card import print_build
     from harness.errors import UsageError
+    from harness.suite.catalogue import read_project
 
     chosen = parse_target(target)
     projects = [(directory, read_project(directory)) for directory in directories]

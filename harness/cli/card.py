@@ -31,8 +31,8 @@ from harness.records import (
     WorkloadCheck,
     WorkloadTiming,
 )
-from harness.report.clean import clean
 from harness.report.evidence import evidence_lines
+from harness.text import clean
 
 _COLOURS = {Verdict.CORRECT: "green", Verdict.NOT_MEASURED: "yellow", Verdict.INFRA: "yellow"}
 _CALLS_SHOWN = 4

@@ -1,7 +1,7 @@
 """Carries out a study on this machine, with progress: what `eval` and `generate` share.
 
 Owns: putting a study, its models and a bench together, and saying what was done. Does not own: trials
-(harness/run.py) or what is concluded. Invariant: the bench is left open, the run's folder unlocked.
+(harness/study/run.py) or what is concluded. Invariant: the bench is left open, the run's folder unlocked.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from harness.cli.setup import Bench
-    from harness.evaluation import Study
     from harness.models import Model
-    from harness.run import Budget, Outcome
-    from harness.store import RunStore
+    from harness.study.run import Budget, Outcome
+    from harness.study.store import RunStore
+    from harness.study.study import Study
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Way:
 
 def open_study(study: Study, way: Way) -> RunStore:
     """The study's run folder: found again, or made. Raises UsageError for what cannot fit in memory."""
-    from harness.evaluation import open_run
+    from harness.study.study import open_run
     from harness.suite.sizes import refuse_too_large
     from sandboxes.job import IMAGES_FACT
 
@@ -51,9 +51,9 @@ def open_study(study: Study, way: Way) -> RunStore:
 def carry_out(study: Study, store: RunStore, way: Way) -> Outcome:
     """Do what is owed of the study, with a line of progress on stderr."""
     from harness.cli.progress import EvalProgress
-    from harness.executors import make_executor
-    from harness.plan import plan
-    from harness.run import Run
+    from harness.study.executors import make_executor
+    from harness.study.plan import plan
+    from harness.study.run import Run
 
     bench = way.bench
     with store.writer():

@@ -1,7 +1,7 @@
 """`liftbench cases check|run`: test cases of a skill, in upskill's format or that of agentskills.io.
 
 Owns: how cases, their worth and their tallies are shown. Does not own: reading, scoring, asking
-(harness.testcases). Invariant: a sandbox is opened only where a case has a command.
+(harness.cases). Invariant: a sandbox is opened only where a case has a command.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from harness.cli.runs_command import DEFAULT_RUNS, RunsOption
 from harness.cli.setup import CacheOption, JsonOption, SandboxOption, make_workshop
 
 if TYPE_CHECKING:
-    from harness.catalogue import LoadedSkill
+    from harness.cases.commands import Commands
+    from harness.cases.records import CaseAnswer, TestCase, Worth
+    from harness.cases.tally import ArmSums, CaseRow, CasesTally, ModelTally, Rate
     from harness.models import Model
     from harness.records import ModelSpec
-    from harness.testcases.commands import Commands
-    from harness.testcases.records import CaseAnswer, TestCase, Worth
-    from harness.testcases.tally import ArmSums, CaseRow, CasesTally, ModelTally, Rate
+    from harness.skills.spec import LoadedSkill
 
 app = typer.Typer(help="Test cases of skills: strings and files, not kernels.", no_args_is_help=True)
 
@@ -50,7 +50,7 @@ def check_command(
     """
     import json
 
-    from harness.testcases.worth import sentence, worth_of
+    from harness.cases.worth import sentence, worth_of
 
     cases = read_cases(source)
     with _commands(cases, sandbox, cache) as commands:
@@ -85,9 +85,9 @@ def run_command(
 
     The same command resumes.
     """
-    from harness.catalogue import load_skill
     from harness.cli.study_options import model_specs
     from harness.models import make_model
+    from harness.skills.spec import load_skill
 
     specs = model_specs(model, base_url)
     loaded = load_skill(skill)
@@ -132,12 +132,12 @@ def ask_beside(asking: Asking, *, quiet: bool) -> None:
 
 def _ask(asking: Asking) -> tuple[CasesTally, tuple[str, ...]]:
     """Ask what is owed of a skill's cases; the tally, and why answers are still owed. Raises UsageError."""
+    from harness.cases.running import answers_of, cases_config, run_cases
+    from harness.cases.store import CasesStore
+    from harness.cases.tally import tally
+    from harness.cases.worth import sentence, worth_of
     from harness.errors import UsageError
-    from harness.executors import make_executor
-    from harness.testcases.running import answers_of, cases_config, run_cases
-    from harness.testcases.store import CasesStore
-    from harness.testcases.tally import tally
-    from harness.testcases.worth import sentence, worth_of
+    from harness.study.executors import make_executor
 
     cases = read_cases(asking.source)
     config = cases_config(asking.loaded.skill, cases, asking.specs, repeats=asking.repeats)
@@ -164,8 +164,8 @@ def _ask(asking: Asking) -> tuple[CasesTally, tuple[str, ...]]:
 
 def read_cases(source: str) -> tuple[TestCase, ...]:
     """The cases of a file, a folder or a shipped skill. Raises UsageError."""
-    from harness.catalogue import load_skill
-    from harness.testcases.importing import load_cases
+    from harness.cases.importing import load_cases
+    from harness.skills.spec import load_skill
 
     path = Path(source)
     return load_cases(path if path.exists() else load_skill(source).directory)
@@ -174,8 +174,8 @@ def read_cases(source: str) -> tuple[TestCase, ...]:
 @contextmanager
 def _commands(cases: Sequence[TestCase], sandbox: str, cache: Path | None) -> Iterator[Commands | None]:
     """What runs commands; None where there are none, or `auto` finds no sandbox (said on stderr)."""
+    from harness.cases.commands import Commands
     from harness.errors import UsageError
-    from harness.testcases.commands import Commands
 
     workshop = None
     if any(check.kind == "command" for case in cases for check in case.checks):
@@ -195,13 +195,13 @@ def _commands(cases: Sequence[TestCase], sandbox: str, cache: Path | None) -> It
 
 
 def _clean(text: str) -> str:
-    from harness.report.clean import first_line
+    from harness.text import first_line
 
     return first_line(text)
 
 
 def _say_what_came(answer: CaseAnswer) -> None:
-    from harness.testcases.scoring import verdict
+    from harness.cases.scoring import verdict
 
     key = answer.key
     arm = key.arm.partition("-")[0]

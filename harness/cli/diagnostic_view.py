@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from harness.records import Diagnostic
-from harness.report.clean import clean
+from harness.text import clean
 
 CARD_LIMIT = 4
 

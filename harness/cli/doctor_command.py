@@ -19,7 +19,7 @@ from rich.table import Table
 
 from harness.builder.toolchain import CUDA_EXTRA, Toolchain, find_toolchain
 from harness.cli.promise_table import SandboxState, probe_all, promise_table
-from harness.machine import machine_facts
+from harness.device.machine import machine_facts
 from harness.records import MachineFacts, Record
 from harness.records.calibration import Calibration
 
@@ -165,7 +165,7 @@ def _stages(toolchain: Toolchain, machine: MachineFacts) -> list[StageRow]:
 
 def _on_gpu(machine: MachineFacts) -> str:
     """Whether CUDA projects are run here; CUDA itself is not started."""
-    from harness.gpu import refused
+    from harness.judge.gpu import refused
 
     if machine.gpu_uuid is None:
         return "not measured: no CUDA device"
@@ -198,14 +198,14 @@ def run_timing(target: str, sandbox: str, cache: Path | None, json_output: bool)
 
 def calibrate_here(target: str, sandbox: str, cache: Path | None) -> Calibration | None:
     """An A/A calibration of this machine; None where it has no device of that target."""
-    from harness.catalogue import select_tasks
     from harness.cli.setup import cache_folder, make_workshop, parse_target
+    from harness.device.machine import QuietLock, judge_and_worker_cpus
+    from harness.device.telemetry import make_telemetry
     from harness.errors import DeviceError
-    from harness.gpu import refused
+    from harness.grading.workers import GradeSettings, Workers
     from harness.judge.calibration import TASK, Setting, calibrate, sizes_of
-    from harness.machine import QuietLock, judge_and_worker_cpus
-    from harness.telemetry import make_telemetry
-    from harness.workers import GradeSettings, Workers
+    from harness.judge.gpu import refused
+    from harness.suite.catalogue import select_tasks
 
     wanted, folder = parse_target(target), cache_folder(cache)
     device = machine_facts(find_toolchain()).gpu_uuid if wanted == "cuda" else None

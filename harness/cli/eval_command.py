@@ -26,7 +26,7 @@ from harness.cli.setup import (
 )
 
 if TYPE_CHECKING:
-    from harness.evaluation import Study
+    from harness.study.study import Study
 
 
 def evaluate(
@@ -66,8 +66,6 @@ def evaluate(
     cache: CacheOption = None,
 ) -> int:
     """Measure a skill's lift: tasks x arms x models x runs."""
-    from harness.arms import make_arms
-    from harness.catalogue import load_skill
     from harness.cli.carry_out import Way, carry_out, open_study
     from harness.cli.cases_command import Asking, ask_beside, read_cases
     from harness.cli.kernelbench_view import chosen_tasks
@@ -75,12 +73,15 @@ def evaluate(
     from harness.cli.reporting import report_run
     from harness.cli.study_options import model_specs, parse_arms, parse_delivery, parse_metric
     from harness.errors import UsageError
-    from harness.evaluation import Threshold, make_study
-    from harness.exclusions import excluded_tasks
     from harness.models import make_model
     from harness.models.meter import Limits, Meter
     from harness.records import Sampling
-    from harness.run import Budget
+    from harness.report.threshold import Threshold
+    from harness.skills.exclusions import excluded_tasks
+    from harness.skills.spec import load_skill
+    from harness.study.arms import make_arms
+    from harness.study.run import Budget
+    from harness.study.study import make_study
 
     threshold = None if fail_under is None else Threshold.parse(fail_under)
     with_placebo, old = parse_arms(arms or [])
@@ -138,7 +139,7 @@ def evaluate(
 
 
 def _print_plan(study: Study) -> None:
-    from harness.report.detectable import least_families
+    from harness.report.detectable import least_families, minimum_detectable
 
     arms = study.arms.arms
     count = f"{len(study.tasks)} tasks x {len(arms)} arms x {len(study.models)} models x {study.repeats}"
@@ -153,4 +154,4 @@ def _print_plan(study: Study) -> None:
         print(f"  left out of comparisons: {task}: {why}")
     counted = {t.task.family for t in study.tasks if t.task.id not in study.leaked}
     print(f"families: {len(counted)} (a decision needs {least_families(study.alpha)})")
-    print(study.detectable)
+    print(minimum_detectable(study.metric, len(counted), study.alpha))

@@ -25,7 +25,7 @@ from harness.cli.setup import (
 )
 
 if TYPE_CHECKING:
-    from harness.catalogue import LoadedTask
+    from harness.suite.catalogue import LoadedTask
     from harness.teaching.brief import Example
     from harness.teaching.record import GenerationRecord
 
@@ -84,7 +84,7 @@ def generate(
     from harness.models import make_model
     from harness.models.meter import Limits, Meter
     from harness.records import Sampling
-    from harness.run import Budget
+    from harness.study.run import Budget
 
     refuse_url(str(source or ""))
     with_placebo, old = parse_arms(arms or [])

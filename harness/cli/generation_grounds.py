@@ -13,22 +13,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.arms import Delivery
 from harness.errors import UsageError
-from harness.evaluation import Metric
 from harness.models import Model
 from harness.models.meter import Meter
 from harness.records import ModelSpec, Protocol, Sampling, Target, digest_of
-from harness.run import Budget
-from harness.skills.spec import FILE, read_skill, slug
+from harness.skills.lineage import Lineage, new_lineage
+from harness.skills.spec import FILE, read_skill
+from harness.study.arms import Delivery
+from harness.study.run import Budget
+from harness.study.study import Metric
 from harness.teaching.brief import Example
 from harness.teaching.generation import wrote
-from harness.teaching.lineage import Lineage, new_lineage
 from harness.teaching.splits import Splits
+from harness.text import slug
 
 if TYPE_CHECKING:
-    from harness.catalogue import LoadedTask
     from harness.cli.setup import Bench
+    from harness.suite.catalogue import LoadedTask
 
 
 @dataclass(frozen=True)

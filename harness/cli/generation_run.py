@@ -14,9 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from harness.arms import Arms
 from harness.builder.build import build
-from harness.catalogue import LoadedSkill
 from harness.cli.carry_out import Way, carry_out, open_study
 from harness.cli.generation_grounds import (
     Grounds,
@@ -30,10 +28,7 @@ from harness.cli.progress import waiting
 from harness.cli.reporting import report_run
 from harness.cli.setup import cache_folder
 from harness.errors import InfraError
-from harness.evaluation import Study, make_study
-from harness.exclusions import excluded_tasks
 from harness.outcome import Verdict
-from harness.prompts import task_text
 from harness.records import (
     BuildResult,
     Project,
@@ -45,20 +40,25 @@ from harness.report.records import Summary
 from harness.report.summary import summarise
 from harness.report.write import write_reports
 from harness.skills.check import check_skill
+from harness.skills.exclusions import excluded_tasks
 from harness.skills.findings import SkillFinding
-from harness.skills.spec import read_skill, slug
-from harness.store import RunStore, sole_writer
+from harness.skills.lineage import Lineage, LookLog, lineage_of, looks_file
+from harness.skills.spec import LoadedSkill, read_skill
+from harness.student.prompts import task_text
+from harness.study.arms import Arms
+from harness.study.store import RunStore, sole_writer
+from harness.study.study import Study, make_study
 from harness.teaching.brief import TRACE_TOKENS, Order
 from harness.teaching.generation import Generation, Job, Measured
-from harness.teaching.lineage import Lineage, LookLog, lineage_of, looks_file
 from harness.teaching.record import GenerationRecord, MeasuredLift
 from harness.teaching.splits import Split, Splits, split_tasks
 from harness.teaching.teacher import Teacher
 from harness.teaching.workshop import Evaluated, Workshop
+from harness.text import slug
 
 if TYPE_CHECKING:
-    from harness.catalogue import LoadedTask
     from harness.cli.setup import Bench
+    from harness.suite.catalogue import LoadedTask
 
 SEARCH_REPEATS: Final = 2
 """Replies per task on the development and selection splits; with one, half of a choice is luck."""
@@ -236,8 +236,8 @@ def _trace(grounds: Grounds, splits: Splits | None) -> str | None:
     """The condensed trace; what was kept is said. Of a run: without the tasks of the other splits."""
     if grounds.source is None or grounds.old is not None:
         return None
-    from harness.traces.condense import condense
-    from harness.traces.reading import read_trace
+    from harness.teaching.traces.condense import condense
+    from harness.teaching.traces.reading import read_trace
 
     hidden = () if splits is None else (*splits.selection, *splits.test)
     trace = read_trace(grounds.source, {loaded.task.id for loaded in hidden})

@@ -27,8 +27,8 @@ from harness.cli.setup import (
 )
 
 if TYPE_CHECKING:
-    from harness.catalogue import LoadedTask
     from harness.records import Grade, Project
+    from harness.suite.catalogue import LoadedTask
 
 
 def grade(
@@ -54,10 +54,10 @@ def grade(
     """Build, check and time one project on one task."""
     from rich.console import Console
 
-    from harness.catalogue import read_project
     from harness.cli.card import print_card
     from harness.cli.kernelbench_view import chosen_tasks
     from harness.errors import DeviceLost, UsageError
+    from harness.suite.catalogue import read_project
     from harness.suite.sizes import refuse_too_large
 
     found = chosen_tasks([task], tasks_root, target, cache)
@@ -128,8 +128,8 @@ def validate(
     """
     from harness.cli.kernelbench_view import chosen_tasks
     from harness.cli.validation import print_validation, validate_tasks
-    from harness.executors import make_executor
-    from harness.suite.results import result_of, write_results
+    from harness.report.results import result_of, write_results
+    from harness.study.executors import make_executor
     from harness.suite.sizes import refuse_too_large
 
     tasks = chosen_tasks(pattern or [], tasks_root, target, cache)

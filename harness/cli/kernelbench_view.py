@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from harness.cli.setup import cache_folder, parse_target
 
 if TYPE_CHECKING:
-    from harness.catalogue import LoadedTask
     from harness.kernelbench.admission import Admission
     from harness.kernelbench.conversion import Converted
+    from harness.suite.catalogue import LoadedTask
 
 
 def chosen_tasks(
@@ -27,9 +27,9 @@ def chosen_tasks(
 
     Raises UsageError where a pattern leaves nothing.
     """
-    from harness.catalogue import select_tasks
     from harness.errors import UsageError
     from harness.kernelbench.checkout import is_pattern
+    from harness.suite.catalogue import select_tasks
 
     theirs = [pattern for pattern in patterns if is_pattern(pattern)]
     ours = [pattern for pattern in patterns if not is_pattern(pattern)]

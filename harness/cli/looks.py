@@ -1,6 +1,6 @@
 """Looks of an eval at what a skill was not refined on: counted, told, noted.
 
-Owns: the level of such an eval. Does not own: what a look is (harness/teaching/lineage.py). Invariant: a look
+Owns: the level of such an eval. Does not own: what a look is (harness/skills/lineage.py). Invariant: a look
 is noted before its first trial; a dry run is none.
 """
 
@@ -10,10 +10,10 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
-from harness.catalogue import LoadedSkill
-from harness.evaluation import Study
-from harness.run import now
-from harness.teaching.lineage import Look, LookLog, lineage_of, look_at, looks_file
+from harness.skills.lineage import Look, LookLog, lineage_of, look_at, looks_file
+from harness.skills.spec import LoadedSkill
+from harness.study.run import now
+from harness.study.study import Study
 
 
 def counted_look(

@@ -210,7 +210,7 @@ def main() -> None:
 
 def _run(outputs: _Outputs) -> int:
     from harness.errors import LiftbenchError, ProviderError, UsageError
-    from harness.report.clean import clean
+    from harness.text import clean
 
     try:
         result = command_tree()(standalone_mode=False)

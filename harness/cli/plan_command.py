@@ -17,10 +17,10 @@ from harness.cli.setup import JsonOption, TasksRootOption
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from harness.evaluation import Metric
     from harness.models.prices import Price
     from harness.report.simulation import Design
     from harness.report.spread import Spread, Usage
+    from harness.study.study import Metric
 
 
 _EFFECT_PERCENT = (1, 10_000)
@@ -60,11 +60,11 @@ def plan(
 
     In families, tasks and replies, and about what they cost.
     """
-    from harness.catalogue import all_tasks
     from harness.cli.plan_view import print_plan, showing
     from harness.cli.study_options import parse_metric
     from harness.errors import UsageError
     from harness.report.sizing import Sizing
+    from harness.suite.catalogue import all_tasks
 
     chosen, models = parse_metric(metric), tuple(model or ())
     wanted = None if effect is None else _parse_effect(effect, chosen)
@@ -163,7 +163,7 @@ def _grounds(metric: Metric, sd: float | None, earlier: str | None, runs_dir: Pa
     """Spread and tokens: as given, else of the earlier run, else assumed. Raises UsageError."""
     from harness.errors import UsageError
     from harness.report.spread import ASSUMED_USAGE, Spread, assumed_spread, spread_of, usage_of_run
-    from harness.store import find_run
+    from harness.study.store import find_run
 
     if sd is not None and not 0.0 < sd <= _MOST_SD:
         raise UsageError(f"--sd {sd:g}: give a number above 0 and up to {_MOST_SD:g}")

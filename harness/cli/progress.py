@@ -17,7 +17,7 @@ from rich.text import Text
 
 from harness.outcome import Verdict
 from harness.records import TrialKey, TrialRecord
-from harness.report.clean import first_line
+from harness.text import first_line
 
 _TOLD_EVERY_S: Final = 10.0
 """Between two lines on one wait, where stderr is no terminal."""

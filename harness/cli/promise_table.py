@@ -13,7 +13,7 @@ from rich.text import Text
 
 from harness.errors import InfraError
 from harness.records import Record
-from harness.report.clean import first_line
+from harness.text import first_line
 from sandboxes.choose import BACKENDS, open_sandbox
 from sandboxes.probe import PROMISES, Probed, probe
 

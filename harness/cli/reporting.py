@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from harness.records import TrialRecord
-from harness.report.clean import first_line
 from harness.report.records import Summary
 from harness.report.summary import summarise
 from harness.report.terminal import print_summary
 from harness.report.write import write_reports
-from harness.store import RunStore
+from harness.study.store import RunStore
+from harness.text import first_line
 
 _REASONS = 5
 """Shown of why trials were lost."""

@@ -24,8 +24,8 @@ def runs(runs_dir: RunsOption = DEFAULT_RUNS, json_output: JsonOption = False) -
     from rich.console import Console
     from rich.table import Table
 
-    from harness.plan import plan
-    from harness.store import all_runs
+    from harness.study.plan import plan
+    from harness.study.store import all_runs
 
     rows = []
     for store in all_runs(runs_dir):
@@ -78,7 +78,7 @@ def show(
 
     from harness.cli.trial_view import find_trials, print_matches, print_trial
     from harness.errors import UsageError
-    from harness.store import find_run
+    from harness.study.store import find_run
 
     store = find_run(runs_dir, run)
     found = find_trials(store, trial)
@@ -105,7 +105,7 @@ def report(
     These are report.html, report.json, trials.csv and the table.
     """
     from harness.cli.reporting import report_run
-    from harness.store import find_run
+    from harness.study.store import find_run
 
     store = find_run(runs_dir, run)
     report_run(store, json_output=json_output)

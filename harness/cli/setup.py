@@ -15,8 +15,8 @@ import typer
 
 if TYPE_CHECKING:
     from harness.builder.toolchain import Toolchain
-    from harness.gpu import Gpu
-    from harness.grade import Grader
+    from harness.grading.grade import Grader
+    from harness.judge.gpu import Gpu
     from harness.records import MachineFacts, Protocol, Target
     from sandboxes.tracking import TrackingSandbox
 
@@ -136,10 +136,10 @@ def make_bench(
     timed: bool = True,
 ) -> Bench:
     """A grader for this machine. Raises UsageError."""
+    from harness.device.machine import machine_facts
     from harness.errors import UsageError
-    from harness.grade import Grader
-    from harness.machine import machine_facts
-    from harness.workers import GradeSettings
+    from harness.grading.grade import Grader
+    from harness.grading.workers import GradeSettings
 
     settings = GradeSettings(
         target=parse_target(target),
@@ -162,7 +162,7 @@ def _gpu(target: Target, machine: MachineFacts) -> tuple[Gpu | None, str | None]
     """The GPU that projects run on, or why the one that is here cannot be used; said on stderr."""
     if target != "cuda" or machine.gpu_uuid is None:
         return None, None
-    from harness.gpu import open_gpu
+    from harness.judge.gpu import open_gpu
 
     found = open_gpu(machine)
     if isinstance(found, str):

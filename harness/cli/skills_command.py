@@ -51,9 +51,9 @@ def list_skills_command(
 
     from rich.console import Console
 
-    from harness.catalogue import data_directory
     from harness.cli.skills_view import listed_row, skill_table, skill_tree
     from harness.errors import UsageError, refuse_url
+    from harness.files import data_directory
     from harness.skills.install import PROJECT_FOLDERS, places
     from harness.skills.spec import list_skills
 
@@ -95,9 +95,10 @@ def check_skill_command(
 
     from rich.console import Console
 
-    from harness.catalogue import all_tasks, load_skill
     from harness.cli.skills_view import report_lines
     from harness.skills.check import check_skill
+    from harness.skills.spec import load_skill
+    from harness.suite.catalogue import all_tasks
 
     path = Path(directory)
     if not path.is_dir():
@@ -140,7 +141,7 @@ def install_command(
 
     In this folder, or (--global) in your home.
     """
-    from harness.catalogue import data_directory
+    from harness.files import data_directory
     from harness.skills.install import install
 
     path = Path(skill)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from harness.arms import Delivery
-    from harness.catalogue import LoadedSkill
-    from harness.evaluation import Metric
     from harness.records import ModelSpec
+    from harness.skills.spec import LoadedSkill
+    from harness.study.arms import Delivery
+    from harness.study.study import Metric
 
 
 def parse_metric(name: str | None) -> Metric:
@@ -67,8 +67,8 @@ def parse_delivery(name: str) -> Delivery:
 
 def parse_arms(given: Sequence[str]) -> tuple[bool, LoadedSkill | None]:
     """Whether there is a placebo, and the old version: from `placebo`, `old=DIR` or both with a comma."""
-    from harness.catalogue import load_skill
     from harness.errors import UsageError
+    from harness.skills.spec import load_skill
 
     with_placebo, old = False, None
     for word in (word.strip() for text in given for word in text.split(",")):

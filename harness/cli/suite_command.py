@@ -51,15 +51,16 @@ def check_tasks(
     # References are tried in 16 bits on the CPU too, in this process: on virtual machines whose AMX is listed
     # and traps, oneDNN would end it (SIGILL, seen with torch 2.13).
     os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
-    from harness.catalogue import LoadedTask, all_tasks, expert_directory, read_project, select_tasks
-    from harness.executors import make_executor
-    from harness.suite.admission import admit
-    from harness.suite.admitted import Admitted
+    from harness.grading.admission import admit
+    from harness.grading.admitted import Admitted
+    from harness.kernelbench.conversion import select_with_problems
+    from harness.study.executors import make_executor
+    from harness.suite.catalogue import LoadedTask, all_tasks, expert_directory, read_project
 
     kept = None if record is None else Admitted.open(record)
     done: list[Admission] = []
     owed: list[LoadedTask] = []
-    for loaded in select_tasks(pattern or [], tasks_root):
+    for loaded in select_with_problems(pattern or [], tasks_root):
         directory = expert_directory(loaded.task)
         expert = None if directory is None else read_project(directory)
         found = None if kept is None else kept.entry(loaded.task, expert)
@@ -94,7 +95,7 @@ def _print(entries: list[Admission]) -> None:
     from rich.table import Table
 
     from harness.cli.card import untrusted
-    from harness.suite.admitted import RULES, cell
+    from harness.grading.admitted import RULES, cell
 
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("task", no_wrap=True)
@@ -118,8 +119,8 @@ def freeze_tasks() -> None:
 
     It holds the suite's number, and the digest of every task's version.
     """
-    from harness.atomic import write_atomically
-    from harness.catalogue import all_tasks, data_directory
+    from harness.files import data_directory, write_atomically
+    from harness.suite.catalogue import all_tasks
     from harness.suite.frozen import FILE_NAME, Frozen
 
     path = data_directory("tasks") / FILE_NAME
@@ -136,10 +137,11 @@ def freeze_tasks() -> None:
 
 def status_text(results: Path) -> str:
     """What kernels_ref/STATUS.md should say, by the files in `results`. Raises UsageError."""
-    from harness.catalogue import all_tasks, data_directory
-    from harness.suite.admitted import FILE_NAME, Admitted
-    from harness.suite.results import read_results
-    from harness.suite.status import status_page
+    from harness.files import data_directory
+    from harness.grading.admitted import FILE_NAME, Admitted
+    from harness.report.results import read_results
+    from harness.report.status import status_page
+    from harness.suite.catalogue import all_tasks
 
     tasks = [loaded.task for loaded in all_tasks()]
     admitted = Admitted.open(data_directory("tasks") / FILE_NAME)
@@ -155,8 +157,7 @@ def write_status(
 
     It says what is measured of every expert kernel, and where.
     """
-    from harness.atomic import write_atomically
-    from harness.catalogue import data_directory
+    from harness.files import data_directory, write_atomically
 
     experts = data_directory("kernels_ref")
     write_atomically(experts / "STATUS.md", status_text(results or experts.parent / "results"))

@@ -43,9 +43,9 @@ def list_tasks(
     from rich.console import Console
     from rich.table import Table
 
-    from harness.catalogue import select_tasks
     from harness.errors import UsageError
     from harness.kernelbench.checkout import is_pattern
+    from harness.kernelbench.conversion import select_with_problems
 
     if any(map(is_pattern, pattern or [])):
         from harness.cli.kernelbench_view import list_problems
@@ -54,7 +54,7 @@ def list_tasks(
             raise UsageError("tasks list: KernelBench problems and other tasks are listed apart")
         list_problems(pattern or [], target, cache, json_output=json_output)
         return
-    tasks = [loaded.task for loaded in select_tasks(pattern or [], tasks_root)]
+    tasks = [loaded.task for loaded in select_with_problems(pattern or [], tasks_root)]
     if json_output:
         print(json.dumps([task.model_dump(mode="json") for task in tasks], indent=1))
         return
@@ -118,11 +118,11 @@ def show_task(
     tasks_root: TasksRootOption = None,
 ) -> None:
     """Print a task as the student reads it."""
-    from harness.catalogue import select_tasks
     from harness.errors import UsageError
-    from harness.prompts import task_text
+    from harness.kernelbench.conversion import select_with_problems
+    from harness.student.prompts import task_text
 
-    found = select_tasks([task], tasks_root)
+    found = select_with_problems([task], tasks_root)
     if len(found) != 1:
         raise UsageError(f"{task} matches {len(found)} tasks; name one")
     loaded = found[0]

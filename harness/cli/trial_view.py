@@ -9,11 +9,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.rule import Rule
 
-from harness.catalogue import all_tasks
 from harness.cli.card import print_card, untrusted
 from harness.errors import UsageError, did_you_mean
 from harness.records import Message, TrialKey, TrialRecord
-from harness.store import RunStore
+from harness.study.store import RunStore
+from harness.suite.catalogue import all_tasks
 
 
 def name_of(key: TrialKey) -> str:

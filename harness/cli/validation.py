@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, TextIO
 from rich.console import Console
 from rich.table import Table
 
-from harness.catalogue import LoadedTask, expert_directory, read_project
 from harness.cli.card import ratio_text, untrusted
-from harness.executors import Executor
-from harness.grade import Grader
+from harness.grading.grade import Grader
 from harness.outcome import Verdict
-from harness.project import parse_reply
-from harness.prompts import SYSTEM, task_text
 from harness.records import Finding, Grade, Record, Reply, Target
+from harness.student.prompts import SYSTEM, task_text
+from harness.student.reply_parsing import parse_reply
+from harness.study.executors import Executor
+from harness.suite.catalogue import LoadedTask, expert_directory, read_project
 
 if TYPE_CHECKING:
     import torch
@@ -72,8 +72,8 @@ def _graded(loaded: LoadedTask, what: str, grade: Grade, fine: bool) -> Validati
 
 def _trivial(loaded: LoadedTask, target: Target, device: torch.device) -> Validation:
     """On the timed workloads of the target, where inputs and truth are made."""
+    from harness.grading.trivial import passing
     from harness.judge.cases import problems
-    from harness.suite.trivial import passing
 
     timed = problems(loaded, target, timed_only=True, device=device)
     passed = [f"{problem.label}: {what} passes" for problem in timed for what in passing(problem)]

@@ -19,10 +19,10 @@ from functools import cached_property, partial
 from typing import Final
 
 from harness import stats
-from harness.catalogue import LoadedTask
+from harness.device.conditions import TelemetryConditions, pinned, settle_judge
+from harness.device.telemetry import MOST_DROPPED, Telemetry
 from harness.judge.bench import Lanes
 from harness.judge.clock import ClockName, Constant, block_means, constant_of, contender_timing
-from harness.judge.conditions import TelemetryConditions, pinned, settle_judge
 from harness.judge.contender import Contender
 from harness.judge.lineup import NULL, STUDENT, Contenders
 from harness.judge.measurement import Measurement, Session, ratio
@@ -33,7 +33,7 @@ from harness.judge.worker_job import Source
 from harness.records import Protocol, Ratio, Target
 from harness.records.calibration import Calibration, FalseAlarms, HandShake, SizeFigures
 from harness.records.telemetry import BlockTelemetry
-from harness.telemetry import MOST_DROPPED, Telemetry
+from harness.suite.catalogue import LoadedTask
 
 PROCESSES = 4
 """Of the same reference; pairs of them are compared. More would cost half a second and a warm-up each."""

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 import torch
 
-from harness.catalogue import LoadedTask
 from harness.judge.problem import Problem
 from harness.judge.values import INTEGERS, OWN, changes
 from harness.records import Protocol, Target, Workload
 from harness.records.task import Arrangement, Range
+from harness.suite.catalogue import LoadedTask
 
 
 @dataclass(frozen=True)

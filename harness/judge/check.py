@@ -13,7 +13,6 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 
-from harness.catalogue import LoadedTask
 from harness.judge import values
 from harness.judge.arena import Arena, Layout
 from harness.judge.cases import Case, cases, problems
@@ -22,6 +21,7 @@ from harness.judge.problem import Tensors
 from harness.judge.verifier import Outputs, Verifier, repeatable
 from harness.outcome import Cause
 from harness.records import CheckResult, Finding, Protocol, Target, WorkloadCheck
+from harness.suite.catalogue import LoadedTask
 
 __all__ = ["Outputs", "Verifier", "check", "problems", "repeatable"]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import torch
 
-from harness.tolerance import TILE, TILE_FRACTION, Tolerance
+from harness.suite.tolerance import TILE, TILE_FRACTION, Tolerance
 
 
 @dataclass(frozen=True)

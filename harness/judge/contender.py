@@ -19,7 +19,6 @@ from typing import Any, Literal, NamedTuple
 import torch
 
 from harness.errors import HarnessBug, SandboxError
-from harness.exits import from_outside
 from harness.judge.arena import Arena, Layout
 from harness.judge.claims import CallTimes, Mode, call_times
 from harness.judge.endings import exit_finding
@@ -29,6 +28,7 @@ from harness.judge.transport import HostTransport, Transport
 from harness.judge.worker_job import Source, WorkerPlace, worker_job
 from harness.outcome import Cause
 from harness.records import Finding
+from sandboxes.exits import from_outside
 from sandboxes.job import ExitFacts, Process, Sandbox
 
 _MESSAGE_BYTES = 1 << 16

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import signal
 
-from harness.exits import refuse_ours
 from harness.outcome import Cause
 from harness.records import Finding
+from sandboxes.exits import refuse_ours
 from sandboxes.job import ExitFacts
 
 _OUTPUT_SHOWN = 600  # at either end: an error comes first, and torch's backtrace after it

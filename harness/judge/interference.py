@@ -14,8 +14,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from harness.device.telemetry import Turn
 from harness.records import Interference
-from harness.telemetry import Turn
 
 State = Literal["frozen", "gone", "control"]
 """Of the student's process while a reference has its turn; `control`: an idle null project stands frozen."""

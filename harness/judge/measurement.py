@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from harness import stats
+from harness.device.conditions import Conditions, Watched
+from harness.device.telemetry import Turn, block_telemetry
 from harness.judge import interference
 from harness.judge.bench import Bench, Lanes, Visit, lanes
 from harness.judge.claims import SecondaryMode
@@ -32,7 +34,6 @@ from harness.judge.clock import (
     reference_clock,
     single_score_us,
 )
-from harness.judge.conditions import Conditions, Watched
 from harness.judge.contender import Contender, Failed
 from harness.judge.interference import ReferenceTurn, State
 from harness.judge.lineup import NULL, STUDENT, Contenders, Lineup
@@ -52,7 +53,6 @@ from harness.records import (
     WorkloadTiming,
 )
 from harness.records.telemetry import BlockTelemetry
-from harness.telemetry import Turn, block_telemetry
 
 NOISY = "noisy host"
 UNFINISHED = "interval not reached"

@@ -20,7 +20,7 @@ from harness.judge.problem import Problem
 from harness.judge.rows import Outputs, Tensors
 from harness.records import Operand
 from harness.suite.sizes import PART_BYTES, row_bytes
-from harness.tolerance import Tolerance, tolerance
+from harness.suite.tolerance import Tolerance, tolerance
 
 LEAST_ROWS = 32
 """Of a timed call [own]: an answer that is wrong in a share f of its rows passes a call with at most (1 -

@@ -16,13 +16,13 @@ from typing import Any
 
 import torch
 
-from harness.catalogue import LoadedTask
 from harness.errors import HarnessBug
 from harness.expressions import evaluate
 from harness.judge.keystream import SecretGenerator
 from harness.judge.rows import Tensors, take_rows, treats_rows_apart
-from harness.prompts import operand_dtype
 from harness.records import Operand, Task, Workload
+from harness.records.task import operand_dtype
+from harness.suite.catalogue import LoadedTask
 from harness.suite.sizes import size_of, whole_limit
 
 __all__ = ["Problem", "Tensors", "WorkloadView", "torch_dtype"]

@@ -5,7 +5,7 @@ The first failure ends it, and then there is no speedup.
 
 from __future__ import annotations
 
-from harness.judge.conditions import pinned, settle_judge
+from harness.device.conditions import pinned, settle_judge
 from harness.judge.contender import Failed
 from harness.judge.lineup import Contenders
 from harness.judge.measurement import Measurement, Session, ratio

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from harness.catalogue import LoadedTask
 from harness.errors import HarnessBug, InfraError
 from harness.judge.contender import Contender
 from harness.judge.lineup import COMPILED, NULL, not_compiled
 from harness.judge.problem import Problem
 from harness.judge.worker_job import Source
+from harness.suite.catalogue import LoadedTask
 
 Start = Callable[[Source], Contender]
 

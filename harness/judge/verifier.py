@@ -20,7 +20,7 @@ from harness.judge.problem import Problem, Tensors
 from harness.judge.values import INTEGERS, OWN, unfit
 from harness.outcome import Cause
 from harness.records import Finding, WorkloadCheck
-from harness.tolerance import Tolerance, tolerance
+from harness.suite.tolerance import Tolerance, tolerance
 
 Outputs = tuple[torch.Tensor, ...]
 _NOT_FINITE = ("nan", "inf")

@@ -14,9 +14,7 @@ from typing import Literal
 
 from sandboxes.job import Job, Limits
 
-_WORKER = Path(__file__).parents[1] / "worker.py"
-_WATCHING = tuple(_WORKER.with_name(name) for name in ("worker_evidence.py", "worker_loads.py"))
-_ON_DEVICE = tuple(_WORKER.with_name(name) for name in ("worker_device.py", "worker_driver.py"))
+_WORKER = Path(__file__).parents[1] / "worker"
 _PRELOAD = ("torch",)
 _SCRATCH_BYTES = 256 << 20
 _JIT_SCRATCH_BYTES = 2 << 30
@@ -79,7 +77,7 @@ class WorkerPlace:
 
 def worker_job(source: Source, place: WorkerPlace, wall_s: float) -> Job:
     """The job of a worker that will load `source` and live for at most `wall_s`."""
-    inputs = {path.name: path for path in (_WORKER, *_WATCHING, *_ON_DEVICE)}
+    inputs = {"worker": _WORKER}
     if source.kind == "project" and source.path is not None:
         inputs["project"] = source.path.parent
     readable = () if place.in_image else place.site
@@ -92,7 +90,13 @@ def worker_job(source: Source, place: WorkerPlace, wall_s: float) -> Job:
     under = Wrapper((), (), {}) if place.under is None else place.under
     return Job(
         role="run_jit" if source.jit else "run",
-        argv=[*under.argv, *python, "{scratch}/worker.py", "{channel}", *(str(d) for d in place.site)],
+        argv=[
+            *under.argv,
+            *python,
+            "{scratch}/worker/__main__.py",
+            "{channel}",
+            *(str(d) for d in place.site),
+        ],
         limits=Limits(wall_s=wall_s, memory_bytes=place.memory_bytes, scratch_bytes=scratch_bytes),
         inputs=inputs,
         readable=(*readable, *under.readable),

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from harness.atomic import write_atomically
-from harness.catalogue import LoadedTask
+from harness.device.machine import gpu_memory_bytes
 from harness.expressions import evaluate
+from harness.files import write_atomically
 from harness.kernelbench.checkout import ProblemFile
 from harness.kernelbench.conversion import Converted, convert_all
 from harness.kernelbench.facts import CPU_FLOPS, ProblemFacts, TensorFacts
 from harness.kernelbench.isolation import Isolation, Refused, in_parallel
-from harness.machine import gpu_memory_bytes
 from harness.records import Record, Target, Workload
+from harness.suite.catalogue import LoadedTask
 from harness.suite.sizes import DEVICE_SHARE, HOST_BYTES, gib, sizes
 
 H100_BYTES = 80 * 10**9

@@ -16,13 +16,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.atomic import directory_atomically, write_atomically
-from harness.catalogue import LoadedTask, load_task
 from harness.errors import UsageError
-from harness.kernelbench.checkout import ProblemFile, find_problems
+from harness.files import directory_atomically, write_atomically
+from harness.kernelbench.checkout import ProblemFile, find_problems, is_pattern
 from harness.kernelbench.facts import CPU_BYTES, ProblemFacts, TensorFacts
 from harness.kernelbench.isolation import Isolation, Refused, in_parallel
 from harness.records import Task
+from harness.suite.catalogue import LoadedTask, load_task, select_tasks
 
 OP = "forward"
 WORKLOAD = "kernelbench"
@@ -314,3 +314,16 @@ def _ticks(text: str) -> list[str]:
 
 
 __all__ = ["Converted", "convert", "convert_all", "convert_pattern", "default_cache", "state_names"]
+
+
+def select_with_problems(patterns: Sequence[str], root: Path | None = None) -> list[LoadedTask]:
+    """`select_tasks`, where `kernelbench:PATH...` names problems too (all that can be converted, admitted or
+    not). Raises UsageError."""
+    theirs = [pattern for pattern in patterns if is_pattern(pattern)]
+    ours = [pattern for pattern in patterns if not is_pattern(pattern)]
+    chosen = {t.task.id: t for t in (select_tasks(ours, root) if ours or not theirs else [])}
+    for pattern in theirs:
+        converted = convert_pattern(pattern)
+        found = [one.loaded for one in converted if one.loaded is not None]
+        chosen.update({t.task.id: t for t in found or [converted[0].task()]})
+    return [chosen[key] for key in sorted(chosen)]

@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 
-from harness.catalogue import load_task
 from harness.judge.compare import compare, passes, worst_error
 from harness.judge.problem import Problem, Tensors
 from harness.records import Target
-from harness.tolerance import tolerance
+from harness.suite.catalogue import load_task
+from harness.suite.tolerance import tolerance
 
 Outputs = tuple[torch.Tensor, ...]
 

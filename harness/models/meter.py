@@ -18,7 +18,7 @@ from harness.errors import BudgetSpent, UsageError
 from harness.models.prices import PRICES_VARIABLE, Price, price_of, user_prices
 from harness.models.protocol import Model
 from harness.records import Record, Reply, Request
-from harness.skills.spec import estimate_tokens
+from harness.text import estimate_tokens
 
 
 class Limits(Record):

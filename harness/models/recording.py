@@ -19,8 +19,8 @@ from typing import Final, Literal, Self, TypeVar
 
 from pydantic import ValidationError, model_validator
 
-from harness.atomic import write_atomically
 from harness.errors import UsageError
+from harness.files import write_atomically
 from harness.models.prices import Price
 from harness.models.protocol import Model
 from harness.records import Message, Record, Reply, Request, Sampling, Tool

@@ -235,3 +235,8 @@ class Task(Record):
         if len(set(names)) != len(names):
             raise ValueError(f"task {self.name}: operand and scalar names repeat")
         return self
+
+
+def operand_dtype(operand: Operand, dtype: str) -> str:
+    """The operand's dtype name when the workload's dtype is `dtype`."""
+    return dtype if operand.dtype == "$dtype" else operand.dtype

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from harness import stats
 from harness.records import Arm, RunRecord, TrialRecord
-from harness.report.clean import clean
 from harness.report.metrics import THRESHOLDS, family_means, fast_values, pass_metric
 from harness.report.records import ArmSummary, FastLevel, PassPoint, Rate
 from harness.report.scoring import Score, total
+from harness.text import clean
 
 
 def arm_labels(run: RunRecord) -> dict[str, str]:

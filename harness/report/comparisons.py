@@ -13,9 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from harness import stats
-from harness.decision import Decision, adjusted_together, decide
 from harness.records import Arm, RunConfig
-from harness.report.clean import clean
 from harness.report.detectable import detected
 from harness.report.error_classes import error_classes
 from harness.report.figures import plural
@@ -27,6 +25,8 @@ from harness.report.spending import spending
 from harness.report.study import Study, look_of
 from harness.report.transitions import transitions
 from harness.report.turns import turn_points
+from harness.stats.decision import Decision, adjusted_together, decide
+from harness.text import clean
 
 SKEWED_BELOW: Final = 20  # below, the interval of `deployed` (mass at 0) covers less than it says [own]
 _INFRA_ALPHA: Final = 0.05

@@ -29,6 +29,11 @@ def detectable(metric: str, n_families: int, alpha: float = 0.05) -> Detectable:
     return _detectable(metric, n_families, alpha, ASSUMED_SD[metric], "assumed")
 
 
+def minimum_detectable(metric: str, n_families: int, alpha: float) -> str:
+    """The minimum detectable effect, stated before a run."""
+    return f"minimum detectable effect: {detectable(metric, n_families, alpha).statement}"
+
+
 def detected(metric: str, lift: stats.Lift, alpha: float) -> Detectable | None:
     """The same after the fact, with the spread between families that was seen; None where there is none."""
     if lift.n_families < 2:

@@ -7,9 +7,9 @@ to be that; what was not measured says so.
 from __future__ import annotations
 
 from harness.records import Evidence, Grade, KernelBenchScore, Provenance, SanitizerRun, WorkloadTiming
-from harness.report.clean import clean, shorten
 from harness.report.figures import percent
 from harness.report.kernels import short_name
+from harness.text import clean, shorten
 
 _NAMED = 4
 _LINE_CHARS = 120

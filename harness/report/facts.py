@@ -16,9 +16,9 @@ from harness.outcome import Verdict
 from harness.records import Grade, RunRecord, TrialRecord
 from harness.records.provenance import COPIED
 from harness.report.arms import arm_labels
-from harness.report.clean import clean
 from harness.report.figures import plural
 from harness.report.records import Head, Leak, NamedDigest, Progress, Quartiles, Replies, Timings
+from harness.text import clean
 
 _MACHINES_SHOWN: Final = 3
 

@@ -7,8 +7,8 @@ never as 0 %.
 
 from __future__ import annotations
 
-from harness.report.clean import clean
 from harness.report.records import ArmSummary, KernelBenchPoint, MetricRow, Summary, Unit
+from harness.text import clean
 
 NOT_AVAILABLE = "n/a"
 UNKNOWN = "unknown"

@@ -22,12 +22,12 @@ from harness.outcome import Verdict
 from harness.report import figures as f
 from harness.report import kernels as k
 from harness.report import plots
-from harness.report.clean import clean
 from harness.report.curves import fast_curve, turn_curve
 from harness.report.headline import headlines
 from harness.report.matrix import matrix_leads
 from harness.report.records import ArmSummary, Comparison, MetricRow, Summary, TaskCell
 from harness.report.typeset import typeset
+from harness.text import clean
 
 _TEMPLATES: Final = Path(__file__).parent / "templates"
 

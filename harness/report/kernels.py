@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from harness.builder.binary.cubins import CLASSES
 from harness.records import DeviceKernel
-from harness.report.clean import clean, shorten
 from harness.report.figures import NOT_MEASURED, percent
+from harness.text import clean, shorten
 
 _NAME_CHARS = 48
 # Tensor cores, asynchronous copies, then what costs: in the order in which they are named.

@@ -7,10 +7,10 @@ be read as markup or as a second line.
 from __future__ import annotations
 
 from harness.report import figures as f
-from harness.report.clean import clean
 from harness.report.headline import headlines
 from harness.report.matrix import matrix_leads
 from harness.report.records import Comparison, Matrix, Reading, Summary
+from harness.text import clean
 
 
 def _markdown(value: str) -> str:

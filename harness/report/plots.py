@@ -14,10 +14,10 @@ from typing import Final
 from markupsafe import Markup
 
 from harness.report import figures as f
-from harness.report.clean import shorten
 from harness.report.records import Comparison, FailureGroup, FamilyLift, MetricRow, TrialRow
 from harness.report.svg import Axis, box, dot, figure, line, path, point_axis, ratio_axis, text
 from harness.report.typeset import typeset
+from harness.text import shorten
 
 _WIDTH: Final = 460.0
 _LEFT: Final = 126.0

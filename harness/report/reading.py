@@ -11,9 +11,9 @@ from statistics import median
 
 from harness.records import Reply, RunRecord, TrialRecord, Turn
 from harness.report.arms import rate_of
-from harness.report.clean import clean
 from harness.report.records import ReadFile, Reading
 from harness.report.scoring import total, usage_of_reply
+from harness.text import clean
 
 
 def _added(turn: Turn) -> Iterable[tuple[str, int]]:

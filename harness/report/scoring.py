@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from harness import stats
 from harness.outcome import Cause, Verdict
 from harness.records import DiagnosticKind, Grade, Reply, TrialRecord, Turn
-from harness.report.clean import first_line
 from harness.report.records import Gap, Usages
+from harness.text import first_line
 
 KERNELBENCH = "kernelbench_"
 """How the ids of converted KernelBench problems begin (kernelbench/checkout.py)."""

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from harness.outcome import Verdict
-from harness.report.clean import clean, shorten
 from harness.report.records import Summary, TrialRow
+from harness.text import clean, shorten
 
 COLUMNS: Final = (
     "task", "family", "model", "arm", "repeat", "verdict", "stage", "cause", "headline", "build_wall_s",

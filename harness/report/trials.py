@@ -12,7 +12,6 @@ from statistics import median
 
 from harness.outcome import POLICY, Cause, Stage, Verdict
 from harness.records import Arm, Diagnostic, DiagnosticKind, Finding, Grade, RunConfig, TrialRecord
-from harness.report.clean import clean, first_error, first_line, message_of
 from harness.report.evidence import evidence_lines
 from harness.report.records import (
     ArmCount,
@@ -23,6 +22,7 @@ from harness.report.records import (
     TrialRow,
 )
 from harness.report.scoring import compiled, usage_of
+from harness.text import clean, first_error, first_line, message_of
 
 
 def _finding(trial: TrialRecord) -> Finding:

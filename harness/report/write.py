@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.atomic import write_atomically
+from harness.files import write_atomically
 from harness.report.html import render_html
 from harness.report.json_report import report_json
 from harness.report.markdown import report_markdown

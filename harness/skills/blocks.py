@@ -14,7 +14,7 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from harness.fences import Block, fenced_blocks
-from harness.project import unsafe_path
+from harness.files import unsafe_path
 from harness.records import Project, ProjectFile
 
 _PATH = re.compile(r"(?:path=)?(?P<path>[\w.+-]+(?:/[\w.+-]+)*\.\w+)")

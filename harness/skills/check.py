@@ -16,7 +16,6 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final, Literal
 
 from harness.builder.units import HEADER_SUFFIXES
-from harness.catalogue import LoadedTask
 from harness.errors import UsageError
 from harness.records import Record
 from harness.skills.blocks import CodeBlock, ShownProject, code_blocks, code_file, shown_projects
@@ -30,7 +29,9 @@ from harness.skills.hardware import hardware_findings
 from harness.skills.leakage import overlaps
 from harness.skills.parsing import is_parsed, parse_block
 from harness.skills.projects import ShownProjectReport, build_shown
-from harness.skills.spec import DOCUMENT_LIMIT, FILE, estimate_tokens, read_skill, skill_files, validate_skill
+from harness.skills.spec import DOCUMENT_LIMIT, FILE, read_skill, skill_files, validate_skill
+from harness.suite.catalogue import LoadedTask
+from harness.text import estimate_tokens
 
 _BUILDER: Final = re.compile(r"kernel-builder|build\.toml|cuda-capabilities")
 _BACKENDS: Final = {

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
-from harness.atomic import directory_atomically
 from harness.errors import UsageError, refuse_url
+from harness.files import directory_atomically
 from harness.skills.spec import FILE, skill_files, validate_skill
 
 Client = Literal["claude", "codex", "opencode", "agents"]

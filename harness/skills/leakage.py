@@ -16,10 +16,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from harness.catalogue import LoadedTask, all_tasks
 from harness.records import Record
 from harness.records.provenance import EVIDENT_ROWS
-from harness.token_rows import (
+from harness.skills.ngrams import (
     FAMILIES,
     Row,
     Tokens,
@@ -29,6 +28,7 @@ from harness.token_rows import (
     tells,
     tokens_of,
 )
+from harness.suite.catalogue import LoadedTask, all_tasks
 
 _EXCERPT_CHARS: Final = 100
 

@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 import yaml
 
 from harness.errors import UsageError
-from harness.project import unsafe_path
+from harness.files import unsafe_path
 from harness.skills import frontmatter
 from harness.skills.edit import folded, replaced, with_newlines
 from harness.skills.spec import FILE, validate_skill

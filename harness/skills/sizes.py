@@ -8,7 +8,8 @@ Invariant: the total is the sum of what can be read as text, the catalog line in
 from __future__ import annotations
 
 from harness.records import Record, Skill
-from harness.skills.spec import FILE, estimate_tokens
+from harness.skills.spec import FILE
+from harness.text import estimate_tokens
 
 FOLDERS = ("references", "scripts", "assets")
 

@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import math
 import re
 import unicodedata
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from harness.errors import UsageError
+from harness.errors import UsageError, did_you_mean, refuse_url
+from harness.files import data_directory
 from harness.records import Skill, digest_of
 from harness.skills import frontmatter
 from harness.skills.findings import SkillFinding, error, warning
 from harness.skills.frontmatter import Field, Frontmatter, FrontmatterError
 from harness.skills.links import link_findings
+from harness.text import estimate_tokens
 
 FILE: Final = "SKILL.md"
 FIELDS: Final = ("name", "description", "license", "compatibility", "metadata", "allowed-tools")
@@ -46,13 +48,6 @@ DESCRIPTION_LIMIT: Final = 1024
 COMPATIBILITY_LIMIT: Final = 500
 BODY_LINES_ADVISED: Final = 500
 BODY_TOKENS_ADVISED: Final = 5_000
-# Plain English has about 4.2 bytes to a token, C++ and CUDA about 3; skills about kernels lie between.
-BYTES_PER_TOKEN: Final = 3.6
-
-
-def estimate_tokens(text: str) -> int:
-    """About how many tokens `text` is: UTF-8 bytes / 3.6, rounded up. An estimate, not any model's count."""
-    return math.ceil(len(text.encode()) / BYTES_PER_TOKEN)
 
 
 def skill_files(directory: Path) -> list[str]:
@@ -229,13 +224,25 @@ def _body_findings(parsed: Frontmatter) -> Iterator[SkillFinding]:
         yield warning(FILE, parsed.body_line, f"{message}: move details to references/")
 
 
-def slug(text: str) -> str:
-    """A valid skill name out of any words; `generated-skill` where nothing is left."""
-    words = re.findall(r"[a-z0-9]+", text.lower())
-    name = ""
-    for word in words:
-        longer = f"{name}-{word}" if name else word[:NAME_LIMIT]
-        if len(longer) > NAME_LIMIT:
-            break
-        name = longer
-    return name or "generated-skill"
+@dataclass(frozen=True)
+class LoadedSkill:
+    """A skill and where its files lie."""
+
+    skill: Skill
+    directory: Path
+
+
+def load_skill(name_or_path: str) -> LoadedSkill:
+    """A skill by folder, or by the name of a shipped one. Raises UsageError when there is none."""
+    refuse_url(name_or_path)
+    path = Path(name_or_path)
+    if not (path / "SKILL.md").is_file():
+        shipped = data_directory("skills")
+        path = shipped / name_or_path
+        if not (path / "SKILL.md").is_file():
+            names = sorted(p.parent.name for p in shipped.glob("*/SKILL.md"))
+            raise UsageError(
+                f"no skill {name_or_path!r}: neither a folder with SKILL.md nor one of {', '.join(names)}"
+                f"{did_you_mean(name_or_path, names)}"
+            )
+    return LoadedSkill(read_skill(path), path)

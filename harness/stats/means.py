@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from harness.student_t import t_ppf
+from harness.stats.student_t import t_ppf
 
 # Differences below this share of the largest input are rounding dust, so they count as ties.
 DUST: Final = 1e-12

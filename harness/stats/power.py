@@ -8,7 +8,7 @@ import math
 from statistics import NormalDist
 
 from harness.stats.means import require, share
-from harness.student_t import t_cdf, t_ppf
+from harness.stats.student_t import t_cdf, t_ppf
 
 
 def minimum_detectable_ratio(sd: float, n_units: int, power: float = 0.8, alpha: float = 0.05) -> float:

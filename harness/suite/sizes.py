@@ -13,11 +13,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.catalogue import LoadedTask
 from harness.errors import UsageError
 from harness.expressions import evaluate
-from harness.prompts import operand_dtype
 from harness.records import Operand, Target, Task, Workload
+from harness.records.task import operand_dtype
+from harness.suite.catalogue import LoadedTask
 
 HOST_BYTES = 2 << 30
 DEVICE_SHARE = 4

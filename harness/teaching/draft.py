@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Final
 
 from harness.errors import UsageError
-from harness.project import unsafe_path
+from harness.files import unsafe_path
 from harness.records import Reply
 from harness.skills import frontmatter
+from harness.skills.lineage import Lineage
 from harness.skills.package import SkillDraft, derive, write_skill
-from harness.skills.spec import FILE, slug
-from harness.teaching.lineage import Lineage
+from harness.skills.spec import FILE
+from harness.text import slug
 
 MAX_FILES: Final = 40
 MAX_BYTES: Final = 1 << 20

@@ -12,8 +12,7 @@ from typing import Final
 
 from harness.outcome import Verdict
 from harness.records import Grade, TrialRecord
-from harness.report.clean import clean, first_line, message_of
-from harness.skills.spec import estimate_tokens
+from harness.text import clean, estimate_tokens, first_line, message_of
 
 _EXAMPLES: Final = 2
 """Of one group that are told whole."""

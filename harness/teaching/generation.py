@@ -13,16 +13,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, Protocol
 
-from harness.arms import Arms, Delivery, make_arms
-from harness.atomic import write_atomically
-from harness.catalogue import LoadedSkill
 from harness.errors import UsageError
+from harness.files import write_atomically
 from harness.models.meter import Spent
+from harness.skills.lineage import SHORT_KEY, Lineage, Look, LookLog, look_at
 from harness.skills.package import derive
-from harness.skills.spec import read_skill
+from harness.skills.spec import LoadedSkill, read_skill
 from harness.stats import fewest_families
+from harness.study.arms import Arms, Delivery, make_arms
 from harness.teaching.brief import Order
-from harness.teaching.lineage import SHORT_KEY, Lineage, Look, LookLog, look_at
 from harness.teaching.record import GenerationRecord, MeasuredLift
 from harness.teaching.refine import Evaluate, Search, search
 from harness.teaching.splits import Splits

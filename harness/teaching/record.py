@@ -12,7 +12,7 @@ from pydantic import Field
 
 from harness.models.meter import Spent
 from harness.records import Record, Target
-from harness.teaching.lineage import Look
+from harness.skills.lineage import Look
 
 
 class CandidateRecord(Record):

@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from harness.arms import Arms, make_arms
 from harness.errors import BudgetSpent
 from harness.records import Skill
 from harness.report.metrics import metrics_for
 from harness.report.scoring import score
+from harness.study.arms import Arms, make_arms
 from harness.teaching.brief import EVIDENCE_TOKENS, Order
 from harness.teaching.evidence import evidence
 from harness.teaching.splits import Split

@@ -13,8 +13,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from harness.catalogue import LoadedTask
 from harness.errors import UsageError
+from harness.suite.catalogue import LoadedTask
 
 Split = Literal["development", "selection", "test"]
 _TEST_SHARE: Final = 0.4

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from harness.atomic import write_atomically
+from harness.files import write_atomically
 from harness.models.protocol import Model
 from harness.records import Message, Reply, Request, Sampling
 

@@ -17,12 +17,13 @@ from typing import Final
 from harness.errors import UsageError
 from harness.records import Message, Skill, TrialRecord
 from harness.skills.findings import SkillFinding
-from harness.skills.spec import FILE, estimate_tokens, read_skill
+from harness.skills.lineage import Lineage
+from harness.skills.spec import FILE, read_skill
 from harness.teaching.brief import Order, faulty_brief, first_brief, refining_brief
 from harness.teaching.draft import Unusable, read_changes, write_new, write_next
-from harness.teaching.lineage import Lineage
 from harness.teaching.record import CandidateRecord
 from harness.teaching.teacher import Teacher
+from harness.text import estimate_tokens
 
 ATTEMPTS: Final = 3
 """Replies a teacher has for one version: the first, and two to mend its faults."""

@@ -28,8 +28,8 @@ from harness.builder.config.build_toml import read_build_toml
 from harness.builder.flags import compile_argv
 from harness.builder.layout import Layout, plan_layout
 from harness.builder.toolchain import Toolchain, find_toolchain
-from harness.catalogue import read_project
 from harness.records import Project, Target
+from harness.suite.catalogue import read_project
 from sandboxes.caged import CagedSandbox
 from sandboxes.local import LocalBackend
 

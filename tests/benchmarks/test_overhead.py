@@ -18,15 +18,15 @@ pytest.importorskip("torch", reason="needs torch (pip install torch)")
 pytest.importorskip("pytest_benchmark", reason="needs pytest-benchmark (pip install pytest-benchmark)")
 
 from harness.builder.toolchain import find_toolchain
-from harness.catalogue import LoadedTask, expert_directory, read_project, select_tasks
-from harness.grade import Grader
+from harness.device.machine import machine_facts
+from harness.grading.grade import Grader
+from harness.grading.workers import GradeSettings
 from harness.judge.arena import Arena, Layout
 from harness.judge.check import Verifier
 from harness.judge.problem import Problem
-from harness.machine import machine_facts
 from harness.outcome import Verdict
 from harness.records import Project
-from harness.workers import GradeSettings
+from harness.suite.catalogue import LoadedTask, expert_directory, read_project, select_tasks
 from sandboxes.caged import CagedSandbox
 from sandboxes.local import LocalBackend
 

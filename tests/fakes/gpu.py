@@ -11,11 +11,11 @@ from pathlib import Path
 
 import torch
 
-from harness.gpu import Gpu, KnownSpeed
-from harness.health import GpuHealth
-from harness.judge.cuda.known import KnownKernel, KnownRun
-from harness.judge.cuda.transport import CudaTransport
-from harness.telemetry import GpuTelemetry, HostTelemetry
+from harness.device.cuda.known import KnownKernel, KnownRun
+from harness.device.health import GpuHealth
+from harness.device.telemetry import GpuTelemetry, HostTelemetry
+from harness.judge.cuda_transport import CudaTransport
+from harness.judge.gpu import Gpu, KnownSpeed
 from sandboxes.job import Job, Process, Sandbox
 from sandboxes.nvml import open_nvml
 from tests.fakes.cuda_driver import FakeDriver
@@ -38,7 +38,7 @@ class Steady:
 
 
 def made_up_gpu(driver: FakeDriver, nvml_library: str) -> Gpu:
-    """Open, as harness.gpu.open_gpu would; the caller closes it."""
+    """Open, as harness.judge.gpu.open_gpu would; the caller closes it."""
     with ExitStack() as opened:
         transport = CudaTransport(driver=driver, tensors=torch.device("cpu"))
         opened.callback(transport.close)

@@ -6,8 +6,8 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
-from harness.catalogue import LoadedTask, load_task, read_project
 from harness.records import Project, ProjectFile
+from harness.suite.catalogue import LoadedTask, load_task, read_project
 
 TESTS = Path(__file__).parents[1]
 ZOO = TESTS / "zoo"

@@ -6,16 +6,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.arms import Arms
 from harness.outcome import Cause
 from harness.records import Reply, Request, Sampling, TrialRecord
 from harness.skills.findings import SkillFinding
+from harness.skills.lineage import Lineage
+from harness.study.arms import Arms
 from harness.teaching.brief import Order
-from harness.teaching.lineage import Lineage
 from harness.teaching.splits import Split
 from harness.teaching.teacher import Teacher
 from harness.teaching.workshop import Evaluated, Workshop
-from tests.harness.report import factories
+from tests.report import factories
 
 ORDER = Order(
     description="Write fast row kernels",

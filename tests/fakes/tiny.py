@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.catalogue import load_skill, load_task
 from harness.models.recording import RecordingManifest, create, write_reply
-from harness.prompts import make_request
 from harness.records import Arm, Reply, Sampling, Usage
+from harness.skills.spec import load_skill
+from harness.student.prompts import make_request
+from harness.suite.catalogue import load_task
 
 TASK_TOML = """
 version = 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from harness.catalogue import LoadedTask
 from harness.outcome import POLICY, Cause, Stage
 from harness.records import (
     Arm,
@@ -26,6 +25,7 @@ from harness.records import (
     Turn,
     Usage,
 )
+from harness.suite.catalogue import LoadedTask
 
 TASKS = ("l1/rms_norm", "l1/softmax")
 SKILL = "5" * 64

@@ -39,7 +39,12 @@ def test_the_interpreter_is_there_and_our_source_is_not(role: RoleName) -> None:
     for path in (Path(sys.executable).resolve(), Path(json_module()).resolve(), Path("/usr/lib")):
         assert seen(found, path), path
         assert granted(found, path) or path == Path("/usr/lib"), path
-    for path in (ROOT / "harness/grade.py", ROOT / "tasks", ROOT / "sandboxes/job.py", Path("/etc/passwd")):
+    for path in (
+        ROOT / "harness/grading/grade.py",
+        ROOT / "tasks",
+        ROOT / "sandboxes/job.py",
+        Path("/etc/passwd"),
+    ):
         assert not seen(found, path), path
         assert not granted(found, path), path
 
@@ -56,8 +61,8 @@ def test_our_source_is_taken_out_of_what_is_shown() -> None:
     """A job that may read a directory above our source still does not see it."""
     found = view("run", ROOT.parent)
     assert seen(found, ROOT.parent / "beside")
-    assert not seen(found, ROOT / "harness/grade.py")
-    assert not granted(found, ROOT / "harness/grade.py")
+    assert not seen(found, ROOT / "harness/grading/grade.py")
+    assert not granted(found, ROOT / "harness/grading/grade.py")
 
 
 def test_a_named_directory_below_is_shown_again() -> None:
@@ -65,7 +70,7 @@ def test_a_named_directory_below_is_shown_again() -> None:
     found = view("run_jit", ROOT.parent, ROOT / "tasks")
     assert seen(found, ROOT / "tasks/l1")
     assert granted(found, ROOT / "tasks/l1")
-    assert not seen(found, ROOT / "harness/grade.py")
+    assert not seen(found, ROOT / "harness/grading/grade.py")
 
 
 def test_a_link_does_not_show_what_is_hidden(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """What a failed run of ninja means: its Finding and its Diagnostics.
 
-Whose failure it is follows from harness/exits.py alone. What the tools printed is the project's own text
+Whose failure it is follows from sandboxes/exits.py alone. What the tools printed is the project's own text
 as soon as it wants it to be, so it decides only which of the student's causes is told, and which words.
 An error in a file outweighs a limit met later.
 """
@@ -27,9 +27,9 @@ from harness.builder.flags import library_path, object_path, system_directories
 from harness.builder.layout import SOURCE, Layout
 from harness.builder.toolchain import Toolchain
 from harness.errors import SandboxError
-from harness.exits import refuse_ours
 from harness.outcome import Cause
 from harness.records import Diagnostic, DiagnosticKind, Finding
+from sandboxes.exits import refuse_ours
 from sandboxes.job import ExitFacts
 
 _NO_ERROR_LINE: Final = "the compiler failed without an error line"

@@ -22,9 +22,9 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from harness.atomic import directory_atomically
 from harness.builder.reuse.room import make_room, touch
 from harness.errors import UsageError
+from harness.files import directory_atomically
 from harness.locks import locked
 from harness.records import BuildResult
 

@@ -12,11 +12,11 @@ from harness import __version__
 from harness.builder.build import Built, build
 from harness.builder.description import toolchain_of_image
 from harness.builder.toolchain import Toolchain
-from harness.catalogue import all_tasks, expert_directory
 from harness.errors import SandboxError
 from harness.judge.contender import Contender
 from harness.judge.worker_job import Source, WorkerPlace
 from harness.records import Project, ProjectFile, Target
+from harness.suite.catalogue import all_tasks, expert_directory
 from sandboxes.caged import CagedSandbox
 from sandboxes.docker.backend import DockerBackend
 

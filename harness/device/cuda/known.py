@@ -1,0 +1,155 @@
+"""A kernel whose result and time are known: is the device healthy, and is it as fast as before?
+
+Owns: launching known.ptx and judging what it left. Does not own: when it runs, or the 2 % rule (both the
+caller's).
+Invariant: expected values come from a closed form computed here, never from the device.
+It keeps the arithmetic units busy, so its time follows the SM clock; it says little of the memory clock.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from ctypes import byref, c_float, c_uint, c_ulonglong, c_void_p
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.device.cuda.device import Device
+from harness.errors import DeviceError
+
+_PTX = Path(__file__).with_name("known.ptx")
+_NAME = b"liftbench_known"
+_BLOCK = 256
+_COUNT = 1 << 20
+"""Threads: 31 for each of the 256 x 132 lanes of four schedulers of an H100, so all of them are busy."""
+_FILL = 0xA5
+_FIRST_ROUNDS, _MOST_ROUNDS = 256, 1 << 20
+_TARGET_US = 1000.0
+_DEADLINE_S = 5.0
+"""A launch takes a thousandth of a second; another process's kernel may have its time slices before it."""
+_POLL_S = 100e-6
+# The generators of known.cu: factor, increment, modulus.
+_INTEGER = (1664525, 1013904223, 1 << 32)
+_FLOAT = (5, 12345, 1 << 20)
+
+
+@dataclass(frozen=True)
+class KnownRun:
+    """One launch."""
+
+    ok: bool
+    """Every word is right."""
+    microseconds: float
+    """By the device's own events."""
+
+
+def _after(rounds: int, generator: tuple[int, int, int]) -> tuple[int, int]:
+    """(a, c) with x -> a x + c the same as `rounds` steps of a generator."""
+    step, modulus = generator[:2], generator[2]
+    factor, increment = 1, 0
+    while rounds:
+        if rounds & 1:
+            factor, increment = factor * step[0] % modulus, (increment * step[0] + step[1]) % modulus
+        step = step[0] * step[0] % modulus, (step[1] * step[0] + step[1]) % modulus
+        rounds >>= 1
+    return factor, increment
+
+
+def expected(count: int, rounds: int) -> NDArray[np.uint32]:
+    """(count,) words that the kernel leaves after `rounds` rounds over bytes of 0xA5."""
+    index = np.arange(count, dtype=np.uint64)
+    factor, increment = _after(rounds, _INTEGER)
+    x = (index * np.uint64(factor) + np.uint64(increment)) & np.uint64(_INTEGER[2] - 1)
+    factor, increment = _after(rounds, _FLOAT)
+    low = index & np.uint64(_FLOAT[2] - 1)
+    f = (low * np.uint64(factor) + np.uint64(increment)) & np.uint64(_FLOAT[2] - 1)
+    fill = np.uint64(_FILL * 0x01010101)
+    return (x ^ f ^ fill).astype(np.uint32)
+
+
+class KnownKernel:
+    """Loaded on one device. Close it before the device."""
+
+    def __init__(
+        self,
+        device: Device,
+        *,
+        count: int = _COUNT,
+        rounds: int = _FIRST_ROUNDS,
+        deadline_s: float = _DEADLINE_S,
+    ) -> None:
+        """`count`: threads and words; `rounds`: steps of each, see tune(); `deadline_s`: for one launch.
+
+        Raises CudaError.
+        """
+        self._deadline_s = deadline_s
+        self.rounds = rounds
+        self._device = device
+        self._count = count
+        self._module, self._function = c_void_p(), c_void_p()
+        self._events = (c_void_p(), c_void_p())
+        self._words = device.allocate(4 * count)
+        try:
+            device.call("cuModuleLoadData", byref(self._module), _PTX.read_bytes())
+            device.call("cuModuleGetFunction", byref(self._function), self._module, _NAME)
+            for event in self._events:
+                device.call("cuEventCreate", byref(event), 0)
+        except DeviceError:
+            self.close()
+            raise
+
+    def tune(self, target_us: float = _TARGET_US) -> None:
+        """Choose `rounds` so that one launch takes about `target_us`; once per session."""
+        self.run()  # the first launch pays for loading
+        took = max(self.run().microseconds, 1.0)
+        self.rounds = max(1, min(_MOST_ROUNDS, round(self.rounds * target_us / took)))
+
+    def run(self) -> KnownRun:
+        """Launch once, and check every word. Raises DeviceError where it fails, or does not end."""
+        call = self._device.call
+        self._device.fill(self._words, _FILL, 4 * self._count)
+        values = (c_ulonglong(self._words), c_uint(self._count), c_uint(self.rounds))
+        arguments = (c_void_p * len(values))(*[ctypes.addressof(value) for value in values])
+        start, end = self._events
+        call("cuEventRecord", start, None)
+        blocks = -(-self._count // _BLOCK)
+        call("cuLaunchKernel", self._function, blocks, 1, 1, _BLOCK, 1, 1, 0, None, arguments, None)
+        call("cuEventRecord", end, None)
+        self._wait(end)
+        milliseconds = c_float()
+        call("cuEventElapsedTime", byref(milliseconds), start, end)
+        found = np.empty(self._count, dtype=np.uint32)
+        call("cuMemcpyDtoH_v2", found.ctypes.data, self._words, 4 * self._count)
+        ok = bool(np.array_equal(found, expected(self._count, self.rounds)))
+        return KnownRun(ok, milliseconds.value * 1e3)
+
+    def _wait(self, event: c_void_p) -> None:
+        give_up = time.monotonic() + self._deadline_s
+        while not self._device.driver.reached(event):
+            if time.monotonic() > give_up:
+                raise DeviceError(
+                    f"the known kernel did not end within {self._deadline_s:g} s: "
+                    "see nvidia-smi for other processes, else reset the GPU (nvidia-smi --gpu-reset)"
+                )
+            time.sleep(_POLL_S)
+
+    def close(self) -> None:
+        """Give back events, module and memory."""
+        for event in self._events:
+            if event:
+                self._device.call("cuEventDestroy_v2", event)
+        if self._module:
+            self._device.call("cuModuleUnload", self._module)
+        self._device.free(self._words)
+
+    def __enter__(self) -> KnownKernel:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,193 @@
+"""The GPU that projects run on here: whether there is one, whether it can be shared, and whether it is well.
+
+Owns: opening all that the CUDA target needs of a GPU, why it cannot be had, and the known kernel before each
+turn. Does not own: memory and context (judge/cuda/), the health checks themselves (health.py), who is timed.
+Invariant: what is missing is a reason that is known before any project runs, so it is never held against one.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from harness.device.conditions import Conditions, TelemetryConditions, Watched
+from harness.device.health import RESET, DeviceHealth, GpuHealth, KnownKernel, KnownRun
+from harness.device.telemetry import GpuTelemetry, Telemetry, make_telemetry
+from harness.errors import DeviceError
+from harness.records import MachineFacts
+from sandboxes.gpu import find_gpus, slot_named
+from sandboxes.nvml import LIBRARY
+
+if TYPE_CHECKING:
+    from harness.judge.transport import Transport
+
+CAPABILITY: Final = (9, 0)
+"""What projects are built for (sm_90): code for it runs on no other."""
+WITHIN: Final = 0.02
+"""protocols.md: the known kernel must be within 2 % of its session value before each block."""
+SETTLE_S: Final = 0.3
+"""How long clocks may take to rise from idle [own, not calibrated]."""
+_LEAST_RUNS: Final = 9
+
+
+_OF_A_DEVICE: Final = ("AcceleratorError", "OutOfMemoryError")
+"""What PyTorch raises in the judge's own process when a device fails, or has no memory left."""
+
+
+@contextmanager
+def device_errors() -> Iterator[None]:
+    """What PyTorch raises of a device becomes a DeviceError: it is not a bug of ours, and no traceback."""
+    try:
+        yield
+    except RuntimeError as error:
+        if type(error).__name__ not in _OF_A_DEVICE:
+            raise
+        first = str(error).partition("\n")[0]
+        raise DeviceError(f"the judge could not go on on its device: {first}") from error
+
+
+class KnownSpeed:
+    """The known kernel, once clocks had time to rise: is the GPU as fast as it was when this session began?
+
+    A GPU that was idle, while a project was built for instance, is slow at first, and nobody is to blame.
+    """
+
+    def __init__(self, kernel: KnownKernel, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock`: seconds."""
+        self._kernel = kernel
+        self._clock = clock
+        self._session_us: float | None = None
+
+    def _settled(self) -> float:
+        """The median of the later half of the runs that fit into the time in which clocks rise."""
+        give_up, runs = self._clock() + SETTLE_S, list[float]()
+        while len(runs) < _LEAST_RUNS or self._clock() < give_up:
+            runs.append(self._kernel.run().microseconds)
+        return statistics.median(runs[len(runs) // 2 :])
+
+    @property
+    def session_us(self) -> float:
+        """What it took when the session began. Raises DeviceError."""
+        if self._session_us is None:
+            self._session_us = self._settled()
+        return self._session_us
+
+    def run(self) -> KnownRun:
+        """The first run that is wrong, or within 2 % of the session's value; else the last one in 0.3 s.
+
+        Raises DeviceError.
+        """
+        session_us = self.session_us
+        give_up = self._clock() + SETTLE_S
+        while True:
+            run = self._kernel.run()
+            near = abs(run.microseconds / session_us - 1.0) <= WITHIN
+            if not run.ok or near or self._clock() >= give_up:
+                return run
+
+    def doubt(self) -> str | None:
+        """Why what is measured now does not count; None if nothing speaks against it. Raises DeviceError."""
+        run = self.run()
+        if not run.ok:
+            raise DeviceError(f"the GPU computed a known kernel wrongly while it was timed: {RESET}")
+        if abs(run.microseconds / self.session_us - 1.0) <= WITHIN:
+            return None
+        return f"a known kernel takes {run.microseconds:.1f} us, and took {self.session_us:.1f} us at first"
+
+
+class DeviceConditions:
+    """Telemetry around a turn, and the known kernel before it."""
+
+    around_lives = False
+
+    def __init__(self, telemetry: Telemetry, speed: KnownSpeed, kept_processes: int = 0) -> None:
+        """`kept_processes`: of ours, that stand frozen on the GPU while another has its turn."""
+        self.telemetry = TelemetryConditions(telemetry, kept_processes)
+        self._speed = speed
+
+    @contextmanager
+    def watched(self) -> Iterator[Watched]:
+        """Around a turn. Raises DeviceError when the GPU is gone."""
+        doubt = self._speed.doubt()
+        with self.telemetry.watched() as watched:
+            yield watched
+        watched.reason = doubt or watched.reason
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU that is open. Close it when its workers are gone."""
+
+    uuid: str
+    transport: Transport
+    health: DeviceHealth
+    telemetry: Telemetry
+    speed: KnownSpeed
+    memory_bytes: int
+    closing: ExitStack
+    """What was opened, in order."""
+
+    def conditions(self, kept_processes: int) -> Conditions:
+        """For one measurement."""
+        return DeviceConditions(self.telemetry, self.speed, kept_processes)
+
+    def close(self) -> None:
+        """Give everything back. Safe to call twice."""
+        self.closing.close()
+
+
+def open_gpu(machine: MachineFacts, library: str = LIBRARY) -> Gpu | str:
+    """The GPU of this machine, ready to be graded on; else why it cannot be.
+
+    Takes seconds: torch is imported, and CUDA starts. `library`: the management library.
+    """
+    uuid = machine.gpu_uuid
+    if uuid is None:
+        return "no GPU was found"
+    with ExitStack() as opened:
+        try:
+            return refused(uuid, library) or _opened(uuid, library, opened)
+        except DeviceError as error:
+            return str(error)
+
+
+def refused(uuid: str, library: str = LIBRARY) -> str | None:
+    """What keeps a GPU from being graded on, as far as it can be told without touching it."""
+    import torch
+
+    try:
+        gpu = slot_named(uuid, find_gpus(library)).gpu
+    except DeviceError as error:
+        return str(error)
+    if gpu.capability != CAPABILITY:
+        return (
+            f"{gpu.name} has compute capability {gpu.capability[0]}.{gpu.capability[1]}, and projects are "
+            f"built for {CAPABILITY[0]}.{CAPABILITY[1]} (H100, H200)"
+        )
+    if torch.version.cuda is None:
+        return f"torch {torch.__version__} is built without CUDA: install a CUDA build of it"
+    if not torch.cuda.is_available():
+        return f"torch {torch.__version__} (CUDA {torch.version.cuda}) finds no GPU that it can use"
+    return None
+
+
+def _opened(uuid: str, library: str, opened: ExitStack) -> Gpu:
+    """Everything, in an order in which it can be closed again. Raises DeviceError."""
+    from harness.device.cuda.known import KnownKernel as Kernel
+    from harness.judge.cuda_transport import open_cuda
+
+    transport = open_cuda(uuid)
+    opened.callback(transport.close)
+    kernel = opened.enter_context(Kernel(transport.gpu))
+    kernel.tune()
+    speed = KnownSpeed(kernel)
+    health = GpuHealth(uuid, speed, library)
+    opened.callback(health.close)
+    telemetry = make_telemetry(uuid, library)
+    if isinstance(telemetry, GpuTelemetry):
+        opened.callback(telemetry.close)
+    return Gpu(uuid, transport, health, telemetry, speed, transport.gpu.total_bytes, opened.pop_all())

@@ -1,0 +1,244 @@
+"""What a student is told of its answer before the next one. Pure.
+
+Owns: the wording, and what may be told of a grade. Does not own: cleaning what others wrote
+(quoting.py), grades, or the exchange (conversation.py). Invariant: of hidden cases nothing but their
+number and how many fail is told; no expected value, seed, hidden shape or machine's path; of inputs
+made hard only their kind, and no number; of a refused timing no figure. It follows from the grade
+alone, so it cannot depend on the arm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from harness.outcome import Cause, Stage, Verdict
+from harness.records import (
+    ContenderTiming,
+    DeviceKernel,
+    Diagnostic,
+    Grade,
+    Ratio,
+    Target,
+    Task,
+    TimingResult,
+    WorkloadTiming,
+)
+from harness.student.case_feedback import check_lines, told_of
+from harness.student.quoting import one_line, own_trace, quotation, without_numbers, without_places
+
+QUOTED_TOKENS: Final = 2_000
+"""Of tools' and students' own words in one message, by skills.spec.estimate_tokens."""
+_KERNELS_SHOWN: Final = 12
+_ROWS_SHOWN: Final = 24
+
+_VERDICTS: Final[dict[Verdict, str]] = {
+    Verdict.NO_PROJECT: "Your answer holds no project.",
+    Verdict.BUILD_FAILED: "The project does not build.",
+    Verdict.LOAD_FAILED: "The project builds, but its package cannot be used.",
+    Verdict.WRONG_RESULT: "The project builds and runs, but its results are wrong.",
+    Verdict.CRASHED: "The project builds, but it crashes.",
+    Verdict.TIMED_OUT: "The project builds, but it does not answer in time.",
+    Verdict.CHEATED: "The project is refused: its own account of its speed cannot be true.",
+    Verdict.CORRECT: "The results are correct in every case.",
+}
+_TELL_NO_MORE: Final = {
+    # Figures would say how far a false claim may go.
+    Cause.INTERFERENCE: "What the process leaves behind, such as timers, slows down what runs after it.",
+    Cause.CLOCK: "What the process says of its own times contradicts the judge's clock.",
+    Cause.PHYSICS: "It is faster than any correct answer can be on this device.",
+    Cause.DEVICE_FAULT: "The device was well before it ran and not after, twice.",
+}
+
+
+def feedback(grade: Grade, task: Task, target: Target, turn: int, turns: int) -> str:
+    """The message after answer `turn` (from 0) of at most `turns`. ValueError after the last one."""
+    if turn + 1 >= turns:
+        raise ValueError(f"after answer {turn + 1} of {turns} nothing is asked")
+    parts = [f"# Result of answer {turn + 1} of at most {turns}", _verdict(grade, target)]
+    parts += _details(grade, task, target)
+    parts += ["# Next", _next(grade, turn + 1, turns)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _verdict(grade: Grade, target: Target) -> str:
+    if grade.finding.cause is Cause.BUILD_TIMEOUT:
+        return "The project does not build in the time that it has."
+    if grade.verdict is not Verdict.NOT_MEASURED:
+        return _VERDICTS[grade.verdict]
+    if not grade.compiled:
+        return "This machine could not build the project, for lack of a tool: that is no fault of yours."
+    if target == "cuda":
+        return (
+            "The project builds for sm_90. There is no GPU here that it could run on: only the build was "
+            "checked. Whether it is correct, and how fast it is, was not measured."
+        )
+    return "The project builds. Whether it is correct, and how fast it is, was not measured."
+
+
+def _next(grade: Grade, turn: int, turns: int) -> str:
+    last = " It is your last one." if turn + 1 == turns else ""
+    follows = f"Answer {turn + 1} of at most {turns} follows.{last}"
+    if grade.project is None:
+        return f"{follows} Give the whole project, every file."
+    return (
+        f"{follows} Give the whole project again, every file; or nothing but the line KEEP, and this project "
+        "stands as it is. The last project counts, not the best."
+    )
+
+
+def _details(grade: Grade, task: Task, target: Target) -> list[str]:
+    cause, message = grade.finding.cause, grade.finding.message
+    if cause in _TELL_NO_MORE:
+        return [_TELL_NO_MORE[cause]]
+    if grade.verdict is Verdict.NO_PROJECT:
+        return [quotation([message], QUOTED_TOKENS)]
+    if grade.not_built:
+        return _build(grade, task)
+    told = [check_lines(grade.check)] if grade.check is not None else []
+    binding = _binding(grade, task)
+    told += binding
+    if grade.verdict is Verdict.CORRECT:
+        return [*told, *_speed(grade.timing), *_kernels(grade, target), _flags(grade)]
+    if grade.verdict is Verdict.NOT_MEASURED:
+        return [
+            *binding,
+            quotation([own_trace(message, task.module)], QUOTED_TOKENS),
+            *_kernels(grade, target),
+            _flags(grade),
+        ]
+    if grade.verdict is Verdict.WRONG_RESULT and grade.stage is Stage.CHECK:
+        return [*told, _flags(grade)]
+    return [*told, _failure(grade, task), _flags(grade)]
+
+
+def _failure(grade: Grade, task: Task) -> str:
+    """A package that could not be loaded, an operator that raised, a process that ended."""
+    told = told_of(grade)
+    if told == "nothing":
+        return "It happened in a hidden case, so no more is told of it."
+    said = own_trace(grade.finding.message, task.module)
+    diagnostics = grade.build.diagnostics if grade.build is not None else ()
+    parts = [_diagnostic(one, task) for one in diagnostics]
+    return quotation([said if told == "all" else without_numbers(said), *parts], QUOTED_TOKENS)
+
+
+# --- the build -----------------------------------------------------------------------------------
+
+
+def _build(grade: Grade, task: Task) -> list[str]:
+    """The first error of every file; after the first one what its tool printed below it."""
+    build = grade.build
+    diagnostics = build.diagnostics if build is not None else ()
+    parts = [_diagnostic(one, task) for one in diagnostics]
+    error, _, below = grade.finding.message.strip().partition("\n")
+    if not parts:
+        return [quotation([without_places(grade.finding.message, task.module)], QUOTED_TOKENS)]
+    if below:
+        same = diagnostics[0].message in error
+        parts.insert(1, without_places(below if same else grade.finding.message, task.module))
+    return [quotation(parts, QUOTED_TOKENS)]
+
+
+def _diagnostic(one: Diagnostic, task: Task) -> str:
+    place = ":".join(str(part) for part in (one.file, one.line, one.column) if part is not None)
+    lines = [f"{place}: " if place else "", without_places(one_line(one.message), task.module)]
+    text = "".join(lines)
+    if one.source is not None:
+        text += f"\n    {one_line(one.source)}"
+    if one.advice is not None:
+        text += f"\n    help: {without_places(one_line(one.advice), task.module)}"
+    return text
+
+
+def _binding(grade: Grade, task: Task) -> list[str]:
+    """What compiles, but gives the operator other numbers than were passed: of the source alone."""
+    found = grade.build.binding_warnings if grade.build is not None else ()
+    if not found:
+        return []
+    lines = [without_places(one_line(one), task.module) for one in found]
+    return [
+        "The binding compiles, but gives the operator other numbers:\n\n" + quotation(lines, QUOTED_TOKENS)
+    ]
+
+
+# --- speed ---------------------------------------------------------------------------------------
+
+
+def _speed(timing: TimingResult | None) -> list[str]:
+    if timing is None:
+        return ["How fast it is was not measured."]
+    rows = [_timed(one) for one in timing.workloads]
+    table = [
+        "| workload | yours | reference | speedup over the fastest (95% interval) |",
+        "|---|---|---|---|",
+        *rows[:_ROWS_SHOWN],
+    ]
+    if len(rows) > _ROWS_SHOWN:
+        table.append(f"| {len(rows) - _ROWS_SHOWN} more | | | |")
+    lines = ["\n".join(table), f"Speedup over all timed workloads: {_ratio(timing.speedup)}."]
+    if "noisy host" in timing.flags:
+        lines.append("The machine was not quiet while it was timed: take the times with care.")
+    return lines
+
+
+def _timed(one: WorkloadTiming) -> str:
+    references = ", ".join(f"{_us(reference)} ({reference.name})" for reference in one.references)
+    cells = [f"{one.workload} {one.dtype}", _us(one.student), references, _ratio(one.speedup)]
+    return f"| {' | '.join(cells)} |"
+
+
+def _us(timing: ContenderTiming) -> str:
+    return f"{timing.score_us:.4g} us"
+
+
+def _ratio(ratio: Ratio) -> str:
+    interval = (
+        "no interval" if ratio.low is None or ratio.high is None else f"{ratio.low:.2f} to {ratio.high:.2f}"
+    )
+    apart = "" if ratio.distinguishable else ", not distinguishable from the reference"
+    return f"{ratio.value:.2f}x ({interval}){apart}"
+
+
+# --- kernels -------------------------------------------------------------------------------------
+
+
+def _kernels(grade: Grade, target: Target) -> list[str]:
+    """What the compiler made of CUDA kernels, and what a traced call launched."""
+    if target != "cuda":
+        return []
+    compiled = grade.build.kernels or () if grade.build is not None else ()
+    launched = grade.evidence.kernels or () if grade.evidence is not None else ()
+    shown = []
+    if compiled:
+        lines = [_compiled(kernel) for kernel in compiled[:_KERNELS_SHOWN]]
+        shown.append("Kernels as they were compiled:\n\n" + _named(lines, len(compiled)))
+    if launched:
+        lines = [
+            f"{one_line(kernel.name)}: {kernel.launches} launches, {kernel.device_us:.4g} us on the device"
+            for kernel in launched[:_KERNELS_SHOWN]
+        ]
+        shown.append("What one call launched:\n\n" + _named(lines, len(launched)))
+    return shown
+
+
+def _named(lines: Sequence[str], count: int) -> str:
+    more = [f"... ({count - len(lines)} more left out)"] if count > len(lines) else []
+    return quotation([*lines, *more], QUOTED_TOKENS // 2)
+
+
+def _compiled(kernel: DeviceKernel) -> str:
+    facts = [f"{kernel.registers} registers", f"{kernel.shared_bytes} bytes of static shared memory"]
+    if kernel.stack_bytes:
+        facts.append(f"{kernel.stack_bytes} bytes of local memory")
+    if kernel.spill_store_bytes or kernel.spill_load_bytes:
+        facts.append(
+            f"spills: {kernel.spill_store_bytes or 0} bytes stored, {kernel.spill_load_bytes or 0} loaded"
+        )
+    return f"{one_line(kernel.name)} ({kernel.architecture}): {', '.join(facts)}"
+
+
+def _flags(grade: Grade) -> str:
+    """Not where its source stands: a student that is told would rename, and have copied all the same."""
+    flags = grade.flags_of_work
+    return f"Noted beside the result: {', '.join(flags)}." if flags else ""

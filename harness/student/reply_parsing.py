@@ -1,0 +1,96 @@
+"""Turns a student's reply into a project, or into the reason why it is none.
+
+Every path of a returned project is relative, free of `..`, and unique; a reply never raises.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePosixPath
+
+from harness.fences import Block, fenced_blocks
+from harness.files import unsafe_path
+from harness.outcome import Cause
+from harness.records import Finding, Project, ProjectFile, Reply
+
+MAX_FILES = 64
+MAX_BYTES = 1 << 20
+MAX_REPLY_CHARS = 2 * MAX_BYTES
+"""Files and all text around them: reading Markdown takes up to 4 CPU-seconds a MiB."""
+_NAMING_LIMIT = 1_000
+"""Longer lines name no file; the patterns below take quadratic time on them."""
+
+# A path has a suffix or is one of the known bare names; directories and words are no paths.
+_PATH = r"[\w.+@~\\/-]*[\w+-]\.(?:toml|cpp|cc|cxx|c|cu|cuh|h|hpp|hxx|py|pyi|md|txt|nix|lock|inl)"
+_PATH_WORD = re.compile(rf"(?<![\w./\\-])({_PATH})(?![\w/\\-])")
+_COMMENT = re.compile(
+    rf"^\s*(?://|\#|/\*|--|<!--)\s*(?:file(?:name)?\s*[:=]\s*)?`?({_PATH})`?\s*(?:\*/|-->)?\s*$", re.I
+)
+_HEADING = re.compile(r"^\s*(?:#{1,6}\s+|\*\*|`|-\s+|\d+[.)]\s+|file(?:name)?\s*:)", re.I)
+
+
+def _path_of(block: Block) -> tuple[str, str] | None:
+    """The block's path and its contents: from the info string, the text above, or a first comment."""
+    in_info = _PATH_WORD.search(block.info[:_NAMING_LIMIT])
+    if in_info:
+        return in_info[1], block.text
+    if len(block.above) <= _NAMING_LIMIT and _HEADING.match(block.above):
+        in_heading = _PATH_WORD.findall(block.above)
+        if len(in_heading) == 1:
+            return in_heading[0], block.text
+    first, _, rest = block.text.partition("\n")
+    comment = _COMMENT.match(first[:_NAMING_LIMIT])
+    if comment:
+        return comment[1], rest
+    return None
+
+
+def _refused(cause: Cause, message: str) -> Finding:
+    return Finding(cause=cause, message=message)
+
+
+def _no_files(reply: Reply) -> Finding:
+    if reply.stop == "refusal":
+        return _refused(Cause.REFUSAL, "the model refused")
+    if reply.stop == "length":
+        return _refused(
+            Cause.TRUNCATED, "the reply was cut at the output limit before a project was complete"
+        )
+    if not reply.text.strip():
+        return _refused(Cause.EMPTY_REPLY, "the reply is empty")
+    return _refused(Cause.NO_FILES, "the reply holds no fenced file named build.toml")
+
+
+def parse_reply(reply: Reply) -> Project | Finding:
+    """The project in a reply; a later block with the same path replaces an earlier one."""
+    if len(reply.text) > MAX_REPLY_CHARS:
+        return _refused(
+            Cause.TOO_LARGE, f"{len(reply.text)} characters of text; at most {MAX_REPLY_CHARS} are read"
+        )
+    found: dict[str, str] = {}
+    for block in fenced_blocks(reply.text):
+        named = _path_of(block)
+        if named is None:
+            continue
+        path, text = named
+        reason = unsafe_path(path)
+        if reason:
+            return _refused(Cause.UNSAFE_PATH, f"the path {path!r} (line {block.line}) {reason}")
+        found[PurePosixPath(path).as_posix()] = text
+    found = _strip_common_root(found)
+    if "build.toml" not in found:
+        return _no_files(reply)
+    size = sum(len(text.encode()) for text in found.values())
+    if len(found) > MAX_FILES:
+        return _refused(Cause.TOO_LARGE, f"{len(found)} files; at most {MAX_FILES} are allowed")
+    if size > MAX_BYTES:
+        return _refused(Cause.TOO_LARGE, f"{size} bytes of files; at most {MAX_BYTES} are allowed")
+    return Project(files=tuple(ProjectFile(path=p, text=found[p]) for p in sorted(found)))
+
+
+def _strip_common_root(found: dict[str, str]) -> dict[str, str]:
+    """`my-kernel/build.toml` and all else under my-kernel/ is the same project one level up."""
+    roots = {PurePosixPath(p).parts[0] for p in found}
+    if "build.toml" in found or len(roots) != 1 or f"{next(iter(roots))}/build.toml" not in found:
+        return found
+    return {p.split("/", 1)[1]: text for p, text in found.items()}

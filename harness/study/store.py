@@ -1,0 +1,190 @@
+"""The run folder: what is kept, and how it survives a crash.
+
+Owns: run.json, trials.jsonl and the folder of each trial. Does not own: what is planned (run.py) or
+derived (report/). Invariant: a line of trials.jsonl is whole or it is owed again; a reply that was
+paid for is on disk before it is graded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+from pydantic import ValidationError
+
+from harness.errors import UsageError
+from harness.files import append_line, write_atomically
+from harness.locks import held_by
+from harness.records import Grade, Project, Record, Reply, Request, RunRecord, TrialKey, TrialRecord
+from harness.records.reasons import reason_of
+
+_RUN = "run.json"
+_TRIALS = "trials.jsonl"
+_OF_AN_ATTEMPT = ("build.log", "check.json", "timing.json")
+"""Prompt, reply and project are the same in every attempt."""
+
+
+class RunStore:
+    """One run's folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    # --- the run -------------------------------------------------------------------------------
+
+    @classmethod
+    def create(cls, folder: Path, run: RunRecord) -> RunStore:
+        """Make the folder with run.json in it."""
+        folder.mkdir(parents=True)
+        write_atomically(folder / _RUN, run.model_dump_json(indent=1) + "\n")
+        return cls(folder)
+
+    def run(self) -> RunRecord:
+        """run.json. Raises UsageError when it is missing, damaged, or of another schema."""
+        path = self.folder / _RUN
+        try:
+            text = path.read_text()
+        except OSError as error:
+            raise UsageError(
+                f"{self.folder} is no run: {path.name} cannot be read ({error.strerror})"
+            ) from None
+        try:
+            head = json.loads(text)
+            if not isinstance(head, dict):
+                raise ValueError("it holds no JSON object")
+            version = head.get("schema_version")
+            if version != 1:
+                raise UsageError(f"{path} has schema version {version}; this liftbench reads version 1")
+            return RunRecord.model_validate_json(text)
+        except ValueError as error:
+            raise UsageError(f"{path} is damaged: {reason_of(error)}") from None
+
+    def writer(self) -> AbstractContextManager[None]:
+        """Be the one writer. Raises UsageError when another process is."""
+        return sole_writer(self.folder)
+
+    # --- trials --------------------------------------------------------------------------------
+
+    def append(self, trial: TrialRecord) -> None:
+        """Add a finished trial; on disk when this returns."""
+        append_line(self.folder / _TRIALS, trial.model_dump_json())
+
+    def load(self) -> list[TrialRecord]:
+        """Every whole trial, the last one for a key winning. A line that is no trial is owed again."""
+        path = self.folder / _TRIALS
+        if not path.exists():
+            return []
+        trials: dict[TrialKey, TrialRecord] = {}
+        for line in path.read_bytes().splitlines():
+            try:
+                trial = TrialRecord.model_validate_json(line)
+            except ValidationError:
+                continue
+            trials[trial.key] = trial
+        return list(trials.values())
+
+    def trial_folder(self, key: TrialKey) -> Path:
+        """Where everything of one trial lies."""
+        return self.folder / key.folder
+
+    def turn_folder(self, key: TrialKey, turn: int) -> Path:
+        """Where everything of one turn lies: the first turn's in the trial's own folder."""
+        folder = self.trial_folder(key)
+        return folder / f"turn-{turn}" if turn else folder
+
+    # --- files of a trial ----------------------------------------------------------------------
+
+    def write_prompt(self, key: TrialKey, request: Request) -> None:
+        """Keep what is about to be asked: a later turn's prompt cannot be made again, since times differ."""
+        path = self._exchange(key, "prompt", request.turn, request.step)
+        write_atomically(path, request.model_dump_json(indent=1) + "\n")
+
+    def write_reply(self, key: TrialKey, generation_key: str, request: Request, reply: Reply) -> None:
+        """Keep what was paid for, at once."""
+        paid = {"generation_key": generation_key, "reply": reply.model_dump(mode="json")}
+        path = self._exchange(key, "reply", request.turn, request.step)
+        write_atomically(path, json.dumps(paid, indent=1) + "\n")
+
+    def paid_reply(self, key: TrialKey, generation_key: str, *, turn: int = 0, step: int = 0) -> Reply | None:
+        """The reply that an earlier, interrupted attempt paid for; None if there is none for this prompt."""
+        path = self._exchange(key, "reply", turn, step)
+        try:
+            paid = json.loads(path.read_text())
+            return Reply.model_validate(paid["reply"]) if paid["generation_key"] == generation_key else None
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def request(self, key: TrialKey, *, turn: int = 0, step: int = 0) -> Request:
+        """A prompt of a trial. Raises UsageError when it was not kept."""
+        path = self._exchange(key, "prompt", turn, step)
+        try:
+            return Request.model_validate_json(path.read_text())
+        except (OSError, ValueError):
+            raise UsageError(f"{path} is missing or damaged") from None
+
+    def _exchange(self, key: TrialKey, what: str, turn: int, step: int) -> Path:
+        name = f"{what}-step-{step}.json" if step else f"{what}.json"
+        return self.turn_folder(key, turn) / name
+
+    def write_project(self, key: TrialKey, project: Project, turn: int = 0) -> None:
+        """The project as files; paths were checked when it was parsed."""
+        base = self.turn_folder(key, turn) / "project"
+        for file in project.files:
+            write_atomically(base / file.path, file.text)
+
+    def set_aside(self, key: TrialKey, turn: int = 0) -> None:
+        """Keep what a failed attempt has left, in attempt-N/ (N from 1), out of the way of the next one."""
+        folder = self.turn_folder(key, turn)
+        left = [folder / name for name in _OF_AN_ATTEMPT if (folder / name).exists()]
+        if left:
+            aside = folder / f"attempt-{len(list(folder.glob('attempt-*'))) + 1}"
+            aside.mkdir()
+            for path in left:
+                path.replace(aside / path.name)
+
+    def write_grade(self, key: TrialKey, grade: Grade, turn: int = 0) -> None:
+        """check.json and timing.json, as far as they were reached; an interrupted grade's are replaced."""
+        parts: dict[str, Record | None] = {"check.json": grade.check, "timing.json": grade.timing}
+        for name, part in parts.items():
+            path = self.turn_folder(key, turn) / name
+            if part is None:
+                path.unlink(missing_ok=True)
+            else:
+                write_atomically(path, part.model_dump_json(indent=1) + "\n")
+
+
+@contextlib.contextmanager
+def sole_writer(folder: Path) -> Iterator[None]:
+    """Be the one writer of a folder. Raises UsageError when another process is."""
+    lock = FileLock(folder / ".lock")
+    try:
+        with lock.acquire(timeout=0):
+            yield
+    except Timeout:
+        who = held_by(folder / ".lock")
+        raise UsageError(
+            f"another liftbench is at work in {folder}: {who}. Wait until it has ended"
+        ) from None
+
+
+def find_run(root: Path, name: str) -> RunStore:
+    """A run by folder, or by name (or the end of one) below `root`. Raises UsageError."""
+    direct = Path(name)
+    if (direct / _RUN).is_file():
+        return RunStore(direct)
+    found = sorted(p.parent for p in root.glob(f"*/{_RUN}") if p.parent.name.endswith(name) or name == "last")
+    if not found:
+        raise UsageError(
+            f"no run {name!r}: neither a folder with {_RUN} nor one below {root} "
+            "(--runs-dir names another folder; the demo's is runs/demo)"
+        )
+    return RunStore(found[-1])
+
+
+def all_runs(root: Path) -> list[RunStore]:
+    """Every run below `root`, oldest first."""
+    return [RunStore(p.parent) for p in sorted(root.glob(f"*/{_RUN}"))]

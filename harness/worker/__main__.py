@@ -1,0 +1,330 @@
+"""Runs INSIDE the sandbox: loads one contender and calls it on buffers it is given.
+
+Owns: nothing that matters. Imports only the standard library and torch, nothing of ours. It holds no
+secret and reports no verdict: its figures are claims, which the judge compares with its own clock.
+Invariant: inputs are mapped only while a call runs, always at the same addresses; memory that stays mapped is
+only written by the judge while this process is frozen.
+
+Started as: python -I -S worker/__main__.py CHANNEL_FD SITE_DIRECTORY...
+Messages (SEQPACKET): JSON from the judge; JSON or the single byte b"D" (done) from here.
+  load  {kind: project|reference|null, ...}         -> {ok, operators} or {error, where}
+  plan  {set_bytes, sets, operands, scalars, device, transport}, with a descriptor where the memory of all
+        sets stays mapped                           -> {ok}
+  call  {sets, rounds, size, mode}, with an arena's descriptor unless its memory stays mapped
+                                                    -> b"D"; after `hide` {calls, total_ns, ns: [first
+                                                       ones], aside_ns} once unmapped; or {raised: text}
+  hide  {}                                          (only after b"D")
+  trace {size, watch, namespace, device} with an arena of one set
+                                                    -> {trace: {...}} (worker/evidence.py, and of a project
+                                                       worker/loads.py); or {raised: text}
+"""
+
+from __future__ import annotations
+
+import sys
+
+for _directory in sys.argv[2:]:
+    sys.path.append(_directory)
+
+import array  # noqa: E402
+import ctypes  # noqa: E402
+import functools  # noqa: E402
+import gc  # noqa: E402
+import importlib.util  # noqa: E402
+import json  # noqa: E402
+import mmap  # noqa: E402
+import os  # noqa: E402
+import socket  # noqa: E402
+import time  # noqa: E402
+import traceback  # noqa: E402
+from pathlib import Path  # noqa: E402
+from typing import Any  # noqa: E402
+
+import torch  # noqa: E402
+
+_MAP_FIXED, _MAP_POPULATE, _MAP_NORESERVE = 0x10, 0x8000, 0x4000
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_MESSAGE_BYTES = 1 << 16
+_EACH = 512
+_clock = time.perf_counter_ns
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = [
+    ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long,
+]  # fmt: skip
+
+
+def _map(address: int | None, size: int, protection: int, flags: int, descriptor: int) -> int:
+    result = _libc.mmap(address, size, protection, flags, descriptor, 0)
+    if result is None or result == ctypes.c_void_p(-1).value:
+        raise OSError(ctypes.get_errno(), "mmap failed")
+    return int(result)
+
+
+class Pool:
+    """A range of addresses that is empty but for the moments in which an arena is mapped there."""
+
+    resident = False
+    """The memory of all sets stays mapped."""
+
+    def __init__(self, plan: dict[str, Any]) -> None:
+        self.size = plan["set_bytes"] * plan["sets"]
+        self.address = _map(None, self.size, 0, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE, -1)
+        self.operands = [
+            [self._tensor(self.address + index * plan["set_bytes"], o) for o in plan["operands"]]
+            for index in range(plan["sets"])
+        ]
+        self.names = [o["name"] for o in plan["operands"]]
+        self.by_name = [i for i, o in enumerate(plan["operands"]) if o.get("keyword")]
+        self.scalars = plan["scalars"]
+        self.writes = [i for i, o in enumerate(plan["operands"]) if o["role"] != "in"]
+        self.reads = [i for i, o in enumerate(plan["operands"]) if o["role"] != "out"]
+
+    @staticmethod
+    def _tensor(base: int, operand: dict[str, Any]) -> torch.Tensor:
+        dtype = getattr(torch, operand["dtype"])
+        count = 1
+        for axis in operand["shape"]:
+            count *= axis
+        if count == 0:
+            return torch.empty(operand["shape"], dtype=dtype)
+        strides = operand.get("strides")
+        if strides is not None:
+            count = 1 + sum((n - 1) * step for n, step in zip(operand["shape"], strides, strict=True))
+        buffer = (ctypes.c_char * (count * dtype.itemsize)).from_address(base + operand["offset"])
+        flat = torch.frombuffer(buffer, dtype=dtype)
+        if strides is not None:
+            return flat.as_strided(operand["shape"], strides)
+        return flat.reshape(operand["shape"])
+
+    def arguments(self, operands: list[torch.Tensor]) -> tuple[list[torch.Tensor], dict[str, Any]]:
+        """How a project is called: by position, and by name."""
+        if not self.by_name:
+            return operands, self.scalars
+        named = {self.names[i]: operands[i] for i in self.by_name}
+        return operands[: self.by_name[0]], {**named, **self.scalars}
+
+    def measure(self, contender: Contender, message: dict[str, Any]) -> dict[str, Any]:
+        """Call every set `rounds` times; what the answer claims of it."""
+        contender.aside_ns, durations = 0, []
+        for _ in range(message["rounds"]):
+            for index in range(message["sets"]):
+                durations.append(contender.run(self, index))
+        answer = {"calls": len(durations), "total_ns": sum(durations), "ns": durations[:_EACH]}
+        return {**answer, "aside_ns": contender.aside_ns}
+
+    def show(self, descriptor: int, message: dict[str, Any]) -> None:
+        """Map an arena over the start of the pool, all its pages at once."""
+        flags = mmap.MAP_SHARED | _MAP_FIXED | _MAP_POPULATE
+        _map(self.address, message["size"], mmap.PROT_READ | mmap.PROT_WRITE, flags, descriptor)
+
+    def hide(self) -> None:
+        """Cover the pool with nothing."""
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_FIXED | _MAP_NORESERVE
+        _map(self.address, self.size, 0, flags, -1)
+
+    def release(self) -> None:
+        """Give the addresses back: a worker of ours lives through thousands of plans."""
+        _libc.munmap(self.address, self.size)
+
+
+class Contender:
+    """What is called: a project's function, a reference, or nothing at all."""
+
+    operators = 0
+    aside_ns = 0
+    loads: Any = None
+    function: Any = None
+
+    def load(self, message: dict[str, Any]) -> None:
+        self.kind = message["kind"]
+        if self.kind == "null":
+            self.function = _nothing
+            return
+        package = Path(message["path"]).resolve()
+        locations = [str(package.parent)] if self.kind == "project" else None
+        if self.kind == "project":
+            self.loads = companion("loads").Loads(package.parent)
+        spec = importlib.util.spec_from_file_location(
+            message["module"], package, submodule_search_locations=locations
+        )
+        if spec is None or spec.loader is None:
+            raise ImportError(f"{package} cannot be imported")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[message["module"]] = module
+        spec.loader.exec_module(module)
+        self.function = getattr(module, message["function"])
+        if message.get("compiled"):
+            self.function = torch.compile(self.function, dynamic=False)
+        if not callable(self.function):
+            raise AttributeError(f"{message['function']} is not callable")
+        if message.get("namespace"):
+            prefix = message["namespace"] + "::"
+            self.operators = sum(name.startswith(prefix) for name in torch._C._dispatch_get_all_op_names())
+
+    def run(self, pool: Pool, index: int) -> int:
+        """Call on one set; nanoseconds that the call itself took."""
+        operands = pool.operands[index]
+        if self.kind != "reference":
+            positional, named = pool.arguments(operands)
+            start = _clock()
+            self.function(*positional, **named)
+            return _clock() - start
+        arguments = {pool.names[i]: operands[i] for i in pool.reads}
+        start = _clock()
+        outputs = self.function({**arguments, **pool.scalars})
+        elapsed = _clock() - start
+        # A reference returns tensors; writing them to the judge's buffer is not charged to it.
+        start = _clock()
+        for i, output in zip(pool.writes, outputs, strict=True):
+            operands[i].copy_(output)
+        self.aside_ns += _clock() - start
+        return elapsed
+
+
+def _nothing(*operands: torch.Tensor, **scalars: Any) -> None:
+    """The null project: called as a real one is, so that it costs what a real one does beside its work."""
+
+
+def _receive(channel: socket.socket) -> tuple[dict[str, Any] | None, int]:
+    """The next message and the descriptor that came with it, or -1. None at the end."""
+    width = array.array("i").itemsize
+    data, ancillary, _, _ = channel.recvmsg(_MESSAGE_BYTES, socket.CMSG_SPACE(width))
+    descriptors = array.array("i")
+    for level, kind, payload in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            descriptors.frombytes(payload[: len(payload) - len(payload) % width])
+    if not data:
+        return None, -1
+    return json.loads(data), descriptors[0] if descriptors else -1
+
+
+def _call(channel: socket.socket, contender: Contender, pool: Pool, message: dict[str, Any], fd: int) -> None:
+    if not pool.resident:
+        pool.show(fd, message)
+    try:
+        answer = pool.measure(contender, message)
+    except Exception:  # noqa: BLE001 - whatever a student's op raises is what we report
+        # Before anything else: a device that failed does not even unmap.
+        _send(channel, {"raised": traceback.format_exc(limit=-3)[-4000:]})
+        answer = None
+    else:
+        channel.send(b"D")
+        # Frozen here, waiting: unmapping takes a millisecond, in which no thread can be stopped.
+        channel.recv(_MESSAGE_BYTES)
+    if not pool.resident:
+        pool.hide()
+    if fd >= 0:
+        os.close(fd)
+    if answer is not None:
+        _send(channel, answer)
+
+
+def _trace(
+    channel: socket.socket, contender: Contender, pool: Pool, message: dict[str, Any], fd: int
+) -> None:
+    """One call, and what it dispatched and launched: never in a worker that is timed."""
+    watcher = companion("evidence")
+    pool.show(fd, message)
+    try:
+        if message["watch"] == "copies":
+            found = watcher.on_copies(lambda: contender.run(pool, 0), pool.operands[0])
+        else:
+            found = watcher.trace(lambda: contender.run(pool, 0), message["namespace"], message["device"])
+            found.update(contender.loads.account() if contender.loads is not None else {})
+    except Exception:  # noqa: BLE001 - as above
+        answer = {"raised": traceback.format_exc(limit=-3)[-4000:]}
+    else:
+        answer = {"trace": found}
+    # The judge ends a worker that was traced: nothing that fails to unmap may stand in the answer's way.
+    _send(channel, answer)
+    pool.hide()
+    if fd >= 0:
+        os.close(fd)
+
+
+def _pool(plan: dict[str, Any]) -> Any:
+    """Where operands will lie: memory of the host, or a device's."""
+    if plan["transport"] == "memfd":
+        return Pool(plan)
+    return companion("device").DevicePool(plan, companion("driver"))
+
+
+@functools.cache
+def companion(name: str) -> Any:
+    """A module of ours that lies beside this file, imported only by the workers that need it."""
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{name}.py is not beside __main__.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _send(channel: socket.socket, message: dict[str, Any]) -> None:
+    channel.send(json.dumps(message).encode())
+
+
+def _flags() -> dict[str, Any]:
+    """torch's global settings that a call must leave as they are. The judge only compares them."""
+    smallest = sys.float_info.min
+    return {
+        "default dtype": str(torch.get_default_dtype()),
+        "num_threads": torch.get_num_threads(),
+        "grad mode": torch.is_grad_enabled(),
+        "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
+        "float32 matmul precision": torch.get_float32_matmul_precision(),
+        "cuda.matmul.allow_tf32": torch.backends.cuda.matmul.allow_tf32,
+        "cudnn.allow_tf32": torch.backends.cudnn.allow_tf32,
+        "cudnn.benchmark": torch.backends.cudnn.benchmark,
+        "flush_denormal": smallest * 0.5 == 0.0,
+        "autocast": torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"),
+    }
+
+
+def main() -> None:
+    """Serve until the judge hangs up."""
+    channel = socket.socket(fileno=int(sys.argv[1]))
+    torch.set_num_threads(1)
+    torch.set_grad_enabled(False)
+    # Large blocks are reused rather than returned to the kernel, so that an op that returns fresh
+    # tensors (the references do) does not pay page faults on every call.
+    _libc.mallopt(_M_MMAP_THRESHOLD, 32 << 20)
+    _libc.mallopt(_M_TRIM_THRESHOLD, 1 << 30)
+    _send(channel, {"hello": torch.__version__, "pid": os.getpid(), "flags": _flags()})
+    contender, pool = Contender(), None
+    while True:
+        message, descriptor = _receive(channel)
+        if message is None:
+            return
+        if message["op"] == "load":
+            try:
+                contender.load(message)
+            except Exception as error:  # noqa: BLE001 - reported, and judged outside
+                where = "function" if isinstance(error, AttributeError) else "import"
+                _send(channel, {"error": traceback.format_exc(limit=-3)[-4000:], "where": where})
+                continue
+            gc.collect()
+            gc.disable()
+            _send(channel, {"ok": True, "operators": contender.operators})
+        elif message["op"] == "plan":
+            if pool is not None:
+                pool.release()
+            pool = _pool(message)
+            if descriptor >= 0:
+                pool.show(descriptor, {"size": message["set_bytes"] * message["sets"]})
+                pool.resident = True
+                os.close(descriptor)
+            _send(channel, {"ok": True})
+        elif message["op"] == "flags":
+            _send(channel, {"flags": _flags()})
+        elif message["op"] == "trace" and pool is not None:
+            _trace(channel, contender, pool, message, descriptor)
+        elif pool is not None:
+            _call(channel, contender, pool, message, descriptor)
+
+
+if __name__ == "__main__":
+    main()

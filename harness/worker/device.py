@@ -1,0 +1,288 @@
+"""Runs INSIDE the sandbox, beside __main__.py: operands in device memory of the judge's, timed by the device.
+
+Owns: the ways of calling (`mode`), and figures, which are claims. Does not own: mapping (worker/driver.py),
+or anything that the judge believes. Imports only the standard library and torch, nothing of ours.
+Invariant: the device is idle before a reveal is said to be done, and memory is mapped only meanwhile.
+
+Modes: `eager`; `graph`: the call of each set captured once, then replayed; `queued`: the stream is held while
+launches are enqueued; `warm`: every call is made twice on its set, and the second counts.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+_cuda: Any = torch.cuda
+_EACH = 512
+_MOST_GRAPHS = 256
+"""A capture takes milliseconds, and a reveal has a deadline."""
+_QUEUE_CALLS = 256
+"""Enqueued while the stream is held: a stream takes about a thousand launches before it blocks."""
+_HOLD_S, _MOST_HOLD_S = 200e-6, 20e-3
+_CYCLES_PER_S = 1.98e9
+"""SM clock at most: a slower one only holds longer."""
+
+Call = Callable[[], Any]
+Results = dict[int, Any]
+"""By set: the tensors that a reference returned."""
+
+
+class _HostClock:
+    """For the stand-in driver of the tests, whose device is this processor: there is nothing to wait for."""
+
+    def mark(self) -> int:
+        """A moment, in nanoseconds."""
+        return time.perf_counter_ns()
+
+    def reached(self, mark: int) -> bool:
+        """Always: a call is over when it returns."""
+        return True
+
+    def between_ns(self, start: int, end: int) -> int:
+        """Nanoseconds."""
+        return end - start
+
+    def wait(self) -> None:
+        """Everything is done."""
+
+    def hold(self, seconds: float) -> None:
+        """There is no queue."""
+
+
+class _DeviceClock:
+    """Events on the current stream."""
+
+    def mark(self) -> Any:
+        """Recorded when the stream gets there."""
+        event = _cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def reached(self, mark: Any) -> bool:
+        """Whether the stream got there."""
+        return bool(mark.query())
+
+    def between_ns(self, start: Any, end: Any) -> int:
+        """Nanoseconds; both must have been reached."""
+        return int(start.elapsed_time(end) * 1e6)
+
+    def wait(self) -> None:
+        """For all streams of the device."""
+        _cuda.synchronize()
+
+    def hold(self, seconds: float) -> None:
+        """Keep the stream busy, by a kernel that ends by itself: one that waited for the host could wait for
+        ever, since launches block when the queue is full."""
+        _cuda._sleep(int(seconds * _CYCLES_PER_S))
+
+
+class DevicePool:
+    """What worker.Pool is for host memory: the sets of a plan, at addresses that stay."""
+
+    resident = False
+    """What a frozen process has started on a device goes on: its memory is mapped for each reveal."""
+
+    def __init__(self, plan: dict[str, Any], driver: Any) -> None:
+        """`driver`: the module worker_driver. RuntimeError when NVIDIA's refuses, OSError without one."""
+        self._plan = plan
+        self._on_gpu = plan["device"] == "cuda"
+        if self._on_gpu:
+            _cuda.init()
+        self._array = driver.Array
+        self._driver = driver.Driver()
+        shared_by = driver.Window if plan["transport"] == "cuda-vmm" else driver.Shared
+        self._window: Any = shared_by(self._driver, plan["set_bytes"] * plan["sets"])
+        self._clock: Any = _DeviceClock() if self._on_gpu else _HostClock()
+        self._based_at = 0
+        self.operands: list[list[torch.Tensor]] = []
+        self.names = [o["name"] for o in plan["operands"]]
+        self.by_name = [i for i, o in enumerate(plan["operands"]) if o.get("keyword")]
+        self.scalars = plan["scalars"]
+        self.writes = [i for i, o in enumerate(plan["operands"]) if o["role"] != "in"]
+        self.reads = [i for i, o in enumerate(plan["operands"]) if o["role"] != "out"]
+        self._calls: dict[int, Call] = {}
+        self._graphs: dict[int, tuple[Any, Any]] = {}
+        self._no_graph = ""
+        self._enqueue_s = _HOLD_S
+
+    # --- memory ----------------------------------------------------------------------------------
+
+    def show(self, descriptor: int, message: dict[str, Any]) -> None:
+        """Map an arena. Tensors are made when their memory is first there: PyTorch asks where it lies."""
+        self._window.show(descriptor, message)
+        if self._based_at != self._window.address:
+            self._based_at = self._window.address
+            self.operands, self._calls, self._graphs = [], {}, {}
+        for index in range(len(self.operands), message.get("sets", 1)):
+            base = self._based_at + index * self._plan["set_bytes"]
+            self.operands.append([self._tensor(base, operand) for operand in self._plan["operands"]])
+
+    def _tensor(self, base: int, operand: dict[str, Any]) -> torch.Tensor:
+        dtype, shape, strides = getattr(torch, operand["dtype"]), operand["shape"], operand.get("strides")
+        count = 1
+        for axis in shape:
+            count *= axis
+        if count == 0:
+            return torch.empty(shape, dtype=dtype, device=self._plan["device"])
+        if strides is not None:
+            count = 1 + sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
+        address, size = base + operand["offset"], count * dtype.itemsize
+        if self._on_gpu:
+            flat = torch.as_tensor(self._array(address, size), device="cuda").view(dtype)
+        else:
+            flat = torch.frombuffer((ctypes.c_char * size).from_address(address), dtype=dtype)
+        return flat.reshape(shape) if strides is None else flat.as_strided(shape, strides)
+
+    def hide(self) -> None:
+        """Take the arena away; the device is idle by then."""
+        self._window.hide()
+
+    def release(self) -> None:
+        """Give addresses and context back."""
+        self._graphs.clear()
+        self._clock.wait()
+        self._window.close()
+        self._driver.call("cuDevicePrimaryCtxRelease_v2", self._driver.device.value)
+
+    # --- calls -----------------------------------------------------------------------------------
+
+    def measure(self, contender: Any, message: dict[str, Any]) -> dict[str, Any]:
+        """Call every set `rounds` times; when this returns the device is idle. What the answer claims:
+
+        `total_ns` of all `calls`, `ns` of the first single ones where they were timed singly, `aside_ns` for
+        copying a reference's results, the `mode` that was used, and `why` where another was asked for.
+        """
+        indices = [index for _ in range(message["rounds"]) for index in range(message["sets"])]
+        mode, why = message["mode"], ""
+        if mode == "graph":
+            why = self._capture(contender, set(indices))
+            mode = "eager" if why else mode
+        calls = [(index, self._call(contender, index, mode)) for index in indices]
+        each: list[int] = []
+        # What a project returns is dropped at once: its memory may be the next call's.
+        results: Results | None = {} if contender.kind == "reference" else None
+        if mode == "warm":
+            each = self._warm(calls, results)
+            total = sum(each)
+        else:
+            total, held = self._together(calls, results, hold=mode == "queued")
+            if not held:
+                why = "the stream ran dry while calls were enqueued"
+            each = [total] if len(calls) == 1 else []
+        aside = self._store(results)
+        answer = {"calls": len(calls), "total_ns": total, "ns": each[:_EACH], "aside_ns": aside}
+        return {**answer, "mode": mode, "why": why[-500:]}
+
+    def _call(self, contender: Any, index: int, mode: str) -> Call:
+        if mode == "graph" and contender.kind != "null":
+            graph, results = self._graphs[index]
+            return functools.partial(_replay, graph, results)
+        if index not in self._calls:
+            self._calls[index] = self._bound(contender, index)
+        return self._calls[index]
+
+    def _bound(self, contender: Any, index: int) -> Call:
+        operands = self.operands[index]
+        if contender.kind == "null":
+            return _nothing
+        if contender.kind == "project":
+            first = self.by_name[0] if self.by_name else len(operands)
+            named = {self.names[i]: operands[i] for i in self.by_name}
+            return functools.partial(contender.function, *operands[:first], **named, **self.scalars)
+        arguments = {self.names[i]: operands[i] for i in self.reads}
+        return functools.partial(contender.function, {**arguments, **self.scalars})
+
+    def _together(
+        self, calls: list[tuple[int, Call]], results: Results | None, *, hold: bool
+    ) -> tuple[int, bool]:
+        """(nanoseconds of all, whether the stream was held until all were enqueued or need not be)."""
+        groups = range(0, len(calls), _QUEUE_CALLS if hold else max(1, len(calls)))
+        total, held = 0, True
+        for first in groups:
+            group = calls[first : first + groups.step]
+            if hold:
+                self._clock.wait()
+                self._clock.hold(min(_MOST_HOLD_S, _HOLD_S + 2 * self._enqueue_s * len(group)))
+            begun = time.perf_counter()
+            start = self._clock.mark()
+            _make(group, results)
+            end = self._clock.mark()
+            self._enqueue_s = (time.perf_counter() - begun) / len(group)
+            held = held and (not hold or not self._clock.reached(start))
+            self._clock.wait()
+            total += self._clock.between_ns(start, end)
+        return total, held
+
+    def _warm(self, calls: list[tuple[int, Call]], results: Results | None) -> list[int]:
+        marks = []
+        for index, call in calls:
+            call()
+            start = self._clock.mark()
+            _make([(index, call)], results)
+            marks.append((start, self._clock.mark()))
+        self._clock.wait()
+        return [self._clock.between_ns(start, end) for start, end in marks]
+
+    def _store(self, results: Results | None) -> int:
+        """Write what a reference returned to the judge's buffers, apart; nanoseconds that it took."""
+        if results is None:
+            return 0
+        start = self._clock.mark()
+        for index, outputs in results.items():
+            for i, output in zip(self.writes, outputs, strict=True):
+                self.operands[index][i].copy_(output)
+        end = self._clock.mark()
+        self._clock.wait()
+        return int(self._clock.between_ns(start, end))
+
+    def _capture(self, contender: Any, indices: set[int]) -> str:
+        """Capture the call of every set that has no graph yet; why not, if it cannot be done."""
+        if contender.kind == "null":
+            return ""
+        if not self._on_gpu:
+            return "no CUDA graphs without a GPU"
+        if len(indices) > _MOST_GRAPHS:
+            return f"{len(indices)} sets, and at most {_MOST_GRAPHS} are captured"
+        for index in sorted(indices - set(self._graphs)):
+            if self._no_graph:
+                break
+            call = self._call(contender, index, "eager")
+            side = _cuda.Stream()
+            side.wait_stream(_cuda.current_stream())
+            with _cuda.stream(side):
+                call()  # what a first call sets up cannot be captured
+            _cuda.synchronize()
+            graph = _cuda.CUDAGraph()
+            try:
+                with _cuda.graph(graph):
+                    results = call()
+            except RuntimeError as error:
+                self._no_graph = f"the calls cannot be captured: {error}"
+            else:
+                self._graphs[index] = (graph, results)
+        return self._no_graph
+
+
+def _make(calls: list[tuple[int, Call]], results: Results | None) -> None:
+    """Make the calls; keep what each set's last one returned, where that is wanted."""
+    if results is None:
+        for _, call in calls:
+            call()
+        return
+    for index, call in calls:
+        results[index] = call()
+
+
+def _nothing() -> None:
+    """What the null project does."""
+
+
+def _replay(graph: Any, results: Any) -> Any:
+    graph.replay()
+    return results

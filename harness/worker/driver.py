@@ -1,0 +1,153 @@
+"""Runs INSIDE the sandbox, beside worker/device.py: the calls into NVIDIA's driver that a worker needs.
+
+Owns: the context, and mapping the judge's device memory. Does not own: what is done with it.
+Imports only the standard library. Names and layouts: cuda.h of CUDA 13.0.
+Invariant: memory that came by descriptor is always mapped at the same addresses, and only between show()
+and hide(); legacy IPC cannot take its one block back.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import byref, c_int, c_size_t, c_ulonglong, c_void_p
+from typing import Any
+
+_LIBRARY = "libcuda.so.1"
+
+
+class _IpcHandle(ctypes.Structure):
+    _fields_ = [("reserved", ctypes.c_char * 64)]
+
+
+class _Place(ctypes.Structure):
+    _fields_ = [("type", c_int), ("id", c_int)]
+
+
+class _Access(ctypes.Structure):
+    _fields_ = [("place", _Place), ("flags", c_int)]
+
+
+class _Properties(ctypes.Structure):
+    _fields_ = [
+        ("type", c_int),
+        ("handle_types", c_int),
+        ("place", _Place),
+        ("windows", c_void_p),
+        ("flags", ctypes.c_ubyte * 8),
+    ]
+
+
+_SIGNATURES: dict[str, tuple[Any, ...]] = {
+    "cuInit": (ctypes.c_uint,),
+    "cuDeviceGet": (c_void_p, c_int),
+    "cuDevicePrimaryCtxRetain": (c_void_p, c_int),
+    "cuDevicePrimaryCtxRelease_v2": (c_int,),
+    "cuCtxSetCurrent": (c_void_p,),
+    "cuCtxSynchronize": (),
+    "cuMemGetAllocationGranularity": (c_void_p, c_void_p, c_int),
+    "cuMemAddressReserve": (c_void_p, c_size_t, c_size_t, c_ulonglong, c_ulonglong),
+    "cuMemAddressFree": (c_ulonglong, c_size_t),
+    "cuMemImportFromShareableHandle": (c_void_p, c_void_p, c_int),
+    "cuMemMap": (c_ulonglong, c_size_t, c_size_t, c_ulonglong, c_ulonglong),
+    "cuMemSetAccess": (c_ulonglong, c_size_t, c_void_p, c_size_t),
+    "cuMemUnmap": (c_ulonglong, c_size_t),
+    "cuMemRelease": (c_ulonglong,),
+    "cuIpcOpenMemHandle_v2": (c_void_p, _IpcHandle, ctypes.c_uint),
+    "cuIpcCloseMemHandle": (c_ulonglong,),
+}
+_PINNED = _POSIX = _ON_DEVICE = 1
+_READ_WRITE, _LAZY_PEER = 3, 1
+
+
+class Driver:
+    """The first GPU that this process sees: a sandbox shows it one."""
+
+    def __init__(self) -> None:
+        library = ctypes.CDLL(_LIBRARY)
+        self._functions = {name: getattr(library, name) for name in _SIGNATURES}
+        for name, function in self._functions.items():
+            function.argtypes, function.restype = _SIGNATURES[name], c_int
+        self.call("cuInit", 0)
+        self.device, context = c_int(), c_void_p()
+        self.call("cuDeviceGet", byref(self.device), 0)
+        self.call("cuDevicePrimaryCtxRetain", byref(context), self.device.value)
+        self.call("cuCtxSetCurrent", context)
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """RuntimeError for every result but success."""
+        code = self._functions[name](*arguments)
+        if code != 0:
+            raise RuntimeError(f"{name} failed with CUresult {code}")
+
+
+class Window:
+    """Addresses at which one arena after the other is mapped by its descriptor."""
+
+    def __init__(self, driver: Driver, size: int) -> None:
+        self._call = driver.call
+        place = _Place(_ON_DEVICE, driver.device.value)
+        properties = _Properties(type=_PINNED, handle_types=_POSIX, place=place)
+        self._access = _Access(place, _READ_WRITE)
+        unit, address = c_size_t(), c_ulonglong()
+        self._call("cuMemGetAllocationGranularity", byref(unit), byref(properties), 0)
+        self._size = -(-size // unit.value) * unit.value
+        self._call("cuMemAddressReserve", byref(address), self._size, 0, 0, 0)
+        self.address = address.value
+        self._mapped = 0
+
+    def show(self, descriptor: int, message: dict[str, Any]) -> None:
+        """Map an arena at the start."""
+        allocation, size = c_ulonglong(), message["mapped_bytes"]
+        self._call("cuMemImportFromShareableHandle", byref(allocation), descriptor, _POSIX)
+        self._call("cuMemMap", self.address, size, 0, allocation.value, 0)
+        self._mapped = size
+        self._call("cuMemSetAccess", self.address, size, byref(self._access), 1)
+        self._call("cuMemRelease", allocation.value)  # the mapping keeps it
+
+    def hide(self) -> None:
+        """Take the arena away."""
+        if self._mapped:
+            self._call("cuMemUnmap", self.address, self._mapped)
+            self._mapped = 0
+
+    def close(self) -> None:
+        """Give the addresses back."""
+        self.hide()
+        self._call("cuMemAddressFree", self.address, self._size)
+
+
+class Shared:
+    """The judge's one block, opened by legacy IPC: it stays open, and its address with it."""
+
+    def __init__(self, driver: Driver, size: int) -> None:
+        self._call = driver.call
+        self._handle = ""
+        self.address = 0
+
+    def show(self, descriptor: int, message: dict[str, Any]) -> None:
+        """Open the block; a new one where the judge needed a larger."""
+        if message["ipc_handle"] == self._handle:
+            return
+        self.close()
+        handle, address = _IpcHandle(), c_ulonglong()
+        ctypes.memmove(byref(handle), bytes.fromhex(message["ipc_handle"]), 64)
+        self._call("cuIpcOpenMemHandle_v2", byref(address), handle, _LAZY_PEER)
+        self._handle, self.address = message["ipc_handle"], address.value
+
+    def hide(self) -> None:
+        """Nothing: the block holds data only while a call runs."""
+
+    def close(self) -> None:
+        """Close what is open."""
+        if self._handle:
+            self._call("cuIpcCloseMemHandle", self.address)
+            self._handle = ""
+
+
+class Array:
+    """Device memory at an address, as PyTorch takes it."""
+
+    def __init__(self, address: int, size: int) -> None:
+        self.__cuda_array_interface__ = {
+            "shape": (size,), "typestr": "|u1", "data": (address, False), "strides": None, "version": 3,
+        }  # fmt: skip

@@ -1,0 +1,135 @@
+"""Runs INSIDE the sandbox, beside __main__.py: notes what a project's Python has the loader open or look up.
+
+Owns: an audit hook and the list of what it was told of. Imports the standard library and torch only. Does not
+own: what a library itself opens (its symbols say whether it can). All it says is a claim.
+Invariant: nothing is noted in a call that only calls operators, so a timed call pays nothing for it; the list
+is bounded.
+
+What it cannot see: functions called at addresses that Python read from elsewhere (/proc/self/maps), modules
+that were imported before the project (torch imports numpy), and native code.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+_MOST_NAMES = 20
+_NAME_CHARS = 200
+_MOST_BYTES = 4_000
+_OPENS, _CALLS, _IMPORTS = "ctypes.dlopen", "ctypes.call_function", "import"
+_LOOKS_UP = ("ctypes.dlsym", "ctypes.dlsym/handle")
+_EVENTS = frozenset({_OPENS, _CALLS, _IMPORTS, *_LOOKS_UP})
+_OUR_FILES = str(Path(__file__).parent) + os.sep
+_TORCH = Path(torch.__file__).parent
+# Who asks for something without the project's doing: ours, torch, and Triton, which loads what it compiled.
+_OTHERS = (_OUR_FILES, str(_TORCH) + os.sep, str(_TORCH.with_name("triton")) + os.sep)
+_EXTENSIONS = str(Path(os.__file__).parent / "lib-dynload") + os.sep
+
+
+class _Place(ctypes.Structure):
+    """Dl_info of dladdr(3)."""
+
+    _fields_ = (
+        ("file", ctypes.c_char_p),
+        ("base", ctypes.c_void_p),
+        ("symbol", ctypes.c_char_p),
+        ("address", ctypes.c_void_p),
+    )
+
+
+_libc = ctypes.CDLL(None)
+_dlsym, _dladdr = _libc.dlsym, _libc.dladdr
+_dlsym.restype, _dlsym.argtypes = ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_char_p]
+_dladdr.argtypes = [ctypes.c_void_p, ctypes.POINTER(_Place)]
+
+
+class Loads:
+    """What a project's Python loads beside its own package, from here on: a hook cannot be taken off."""
+
+    def __init__(self, package: Path) -> None:
+        """`package`: the project's folder."""
+        self._package = str(package.resolve()) + os.sep
+        self._found: dict[str, None] = {}
+        self._left_out: set[int] = set()
+        sys.addaudithook(self._hook)
+
+    def account(self) -> dict[str, Any]:
+        """{loads: [text, ...], loads_left_out}: what was noted, the first ones."""
+        kept, size = [], 0
+        for name in self._found:
+            size += len(json.dumps(name)) + 2
+            if size > _MOST_BYTES:
+                break
+            kept.append(name)
+        return {"loads": kept, "loads_left_out": len(self._found) - len(kept) + len(self._left_out)}
+
+    def _hook(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """Told of everything that Python audits, in any thread. Never raises: that would forbid the event."""
+        if event not in _EVENTS:
+            return
+        try:
+            said = self._said(event, arguments)
+        except Exception as error:  # noqa: BLE001 - noted: only odd arguments come here
+            said = f"something that cannot be named ({event}: {type(error).__name__})"
+        if said is None:
+            return
+        said = said[:_NAME_CHARS]
+        if len(self._found) < _MOST_NAMES or said in self._found:
+            self._found[said] = None
+        elif len(self._left_out) < 1000:
+            self._left_out.add(hash(said))
+
+    def _said(self, event: str, arguments: tuple[Any, ...]) -> str | None:
+        """What the project asked for; None where it is its own, the standard library's, or not its doing."""
+        if event == _IMPORTS:
+            module, file = arguments[:2]
+            # None: a module's import begins. A file: its library is about to be opened.
+            if file is None or self._own(file) or str(file).startswith(_EXTENSIONS):
+                return None
+            return f"import of {module}" if self._asked() else None
+        if not self._asked():
+            return None
+        if event == _OPENS:
+            (library,) = arguments
+            if library is None:
+                return "ctypes: the process itself"
+            return None if self._own(library) else f"ctypes: {Path(os.fsdecode(library)).name}"
+        if event == _CALLS:
+            return "ctypes: a function by its address"
+        return self._looked_up(*arguments)
+
+    def _own(self, file: str | bytes | os.PathLike[str]) -> bool:
+        return os.path.realpath(os.fsdecode(file)).startswith(self._package)
+
+    def _looked_up(self, library: Any, name: str | int) -> str | None:
+        """A look-up in the project's own library finds functions of those that it was linked with, too: the
+        function's own place counts."""
+        symbol = os.fsencode(str(name))
+        address = _dlsym(library if isinstance(library, int) else library._handle, symbol)
+        if not address:
+            return None
+        place = _Place()
+        file = place.file if _dladdr(address, ctypes.byref(place)) else None
+        if file is None:
+            return f"ctypes: {name}"
+        return None if self._own(file) else f"ctypes: {name} of {Path(os.fsdecode(file)).name}"
+
+    def _asked(self) -> bool:
+        """Whether this is the project's doing: of the callers, the last one that is its code or one of the
+        others' decides. None of them: a thread of its own, or code that it put together."""
+        frame = sys._getframe()
+        while frame is not None:
+            file = frame.f_code.co_filename
+            if file.startswith(self._package):
+                return True
+            if file.startswith(_OTHERS) and frame.f_globals is not globals():
+                return False
+            frame = frame.f_back  # type: ignore[assignment]
+        return True

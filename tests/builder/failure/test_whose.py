@@ -1,0 +1,357 @@
+"""Nothing that a project writes makes its failure ours: the property, over generated output and projects.
+
+What a project can decide is drawn: every word that tools print, exit codes and signals, names and texts of
+files, build.toml. What it cannot decide is fixed: the sandbox works, and a project of ours is built in it.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("hypothesis", reason="hypothesis is not installed (pip install 'liftbench[dev]')")
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from harness.builder.build import build
+from harness.builder.compiling import compile_layout
+from harness.builder.config.build_toml import read_build_toml
+from harness.builder.failure.blame import Run
+from harness.builder.failure.log import TREE
+from harness.builder.inline import inline_libraries
+from harness.builder.layout import Layout, plan_layout
+from harness.builder.toolchain import Toolchain
+from harness.builder.units import Units
+from harness.errors import SandboxError
+from harness.outcome import POLICY, Verdict
+from harness.records import Finding, Project, ProjectFile, Target
+from sandboxes.choose import open_sandbox
+from sandboxes.exits import refuse_ours
+from sandboxes.job import ExitFacts, Limits, Status
+from tests.fakes.projects import BUILD_TOML, FILES, fake_toolchain, project
+from tests.fakes.sandbox import FakeSandbox, exit_facts
+
+FUZZ = settings(
+    derandomize=True,
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+STUDENTS = {Verdict.BUILD_FAILED, Verdict.TIMED_OUT}
+LIMITS = Limits(wall_s=600.0, memory_bytes=8 << 30)
+OBJECTS = [
+    "obj/kernels/fill.cpp/unit.o",
+    "obj/torch-ext/torch_binding.cpp/unit.o",
+    "lib/x.abi3.so",
+    "obj/a b.o",
+]
+
+# --- what a project can have tools say -----------------------------------------------------------
+
+_HEADERS = st.sampled_from(
+    [
+        "/etc/shadow", "/etc/passwd", "/proc/self/mem", "torch/all.h", "Python.h", "x/../../etc/passwd",
+        "../a.h",
+        "cublas_v2.h", "curand_kernel.h", "c10/cuda/impl/cuda_cmake_macros.h", "fill.h", "a b.h", "é.h", "",
+    ]
+)  # fmt: skip
+_FILES = st.sampled_from(
+    [
+        "source/kernels/fill.cpp",
+        "/usr/include/stdio.h",
+        "/etc/shadow",
+        "torch/include/torch/all.h",
+        "<stdin>",
+        "x",
+    ]
+)
+_SAID = st.sampled_from(
+    [
+        "/bin/sh: 1: /usr/bin/g++: not found", "ninja: error: loading 'build.ninja'",
+        "ninja: fatal: posix_spawn",
+        "ninja: build stopped: subcommand failed.", "launcher: the sandbox could not start a process",
+        "SandboxError: the sandbox hides part of the toolchain", "harness.errors.HarnessBug: a bug",
+        "g++: fatal error: Killed signal terminated program cc1plus", "Killed",
+        "nvcc error : 'cicc' died due to signal 9",
+        "nvcc error   : 'cudafe++' died with status 0xC0000005 (ACCESS_VIOLATION)",
+        "internal compiler error: Segmentation fault signal terminated program cc1plus",
+        "Please submit a full bug report, with preprocessed source (by using -freport-bug).",
+        "terminate called after throwing an instance of 'std::bad_alloc'",
+        "virtual memory exhausted: Cannot allocate",
+        "fatal error: error writing to /tmp/x.s: No space left on device", "Disk quota exceeded",
+        "Read-only file system",
+        "error: 'cublasHandle_t' was not declared in this scope",
+        "collect2: error: ld returned 1 exit status",
+        "/usr/bin/ld: cannot find -lc10: No such file or directory", "Traceback (most recent call last):",
+        "OSError: [Errno 28] No space left on device", "No CUDA GPUs are available",
+        "\0", "\x1b[2J", "\ufffd" * 9,
+        "no tool prints this", "x" * 3000,
+    ]
+)  # fmt: skip
+
+
+@st.composite
+def lines(draw: st.DrawFn) -> str:
+    """One line, of a tool's or of #error, #pragma message, #line and static_assert that imitate one."""
+    said = draw(
+        st.one_of(_SAID, st.builds("{}: No such file or directory".format, _HEADERS), st.text(max_size=40))
+    )
+    number = draw(st.sampled_from(["1", "0", "999999999", "99999999999"]))
+    head = draw(
+        st.sampled_from(
+            [
+                "{file}:{number}:5: fatal error: ", "{file}:{number}:5: error: ", "{file}({number}): error: ",
+                "{file}:{number}:1: internal compiler error: ", "{file}:{number}:1: note: '#pragma message: ",
+                "{file}:{number}: Error: ", "In file included from {file}:{number},", "ptxas fatal   : ",
+                "g++: error: ", "/usr/bin/ld: ", "ninja: error: ", "[1/3] g++ {file}",
+                "FAILED: [code={number}] x\n", "",
+            ]
+        )
+    )  # fmt: skip
+    return head.format(file=draw(_FILES), number=number) + said
+
+
+@st.composite
+def outputs(draw: st.DrawFn) -> str:
+    """What ninja passed on."""
+    parts = []
+    for _ in range(draw(st.integers(0, 4))):
+        if draw(st.booleans()):
+            code = draw(
+                st.sampled_from(["", "[code=1] ", "[code=126] ", "[code=127] ", "[code=137] ", "[code=4] "])
+            )
+            parts.append(f"[0/3] g++ x\nFAILED: {code}{draw(st.sampled_from(OBJECTS))} \ncommand\n")
+        parts += draw(st.lists(lines(), max_size=3))
+    return "\n".join(parts)
+
+
+_STATUSES: st.SearchStrategy[Status] = st.sampled_from(
+    ["ok", "nonzero", "nonzero", "nonzero", "signal", "oom", "wall_timeout", "cpu_timeout", "output_limit",
+     "disk_limit", "gpu_fault"]
+)  # fmt: skip
+
+
+@st.composite
+def ends(draw: st.DrawFn) -> ExitFacts:
+    """Any end but the sandbox's own failure, and no starving: those a project cannot bring about."""
+    facts = exit_facts(
+        draw(_STATUSES), draw(outputs()), draw(st.sampled_from([None, 0, 1, 2, 4, 126, 127, 137, 139]))
+    )
+    number = draw(st.sampled_from([None, *signal.Signals]))
+    return replace(facts, signal=number, starved_s=draw(st.sampled_from([None, 0.0, facts.wall_s / 2])))
+
+
+def is_the_students(finding: Finding | None) -> None:
+    """A finding of the project's, which a record can hold."""
+    assert finding is not None
+    assert finding.verdict in STUDENTS, finding
+    assert not POLICY[finding.cause].retry
+    assert Finding.model_validate_json(finding.model_dump_json()) == finding
+
+
+# --- over output and exit facts ------------------------------------------------------------------
+
+
+@pytest.fixture
+def toolchain(tmp_path: Path) -> Toolchain:
+    """With headers in it that a message may name."""
+    found = fake_toolchain(tmp_path / "toolchain")
+    assert found.torch_root is not None and found.python_include is not None
+    for header in (found.torch_root / "include/torch/all.h", found.python_include / "Python.h"):
+        header.parent.mkdir(parents=True)
+        header.touch()
+    return found
+
+
+def layout_of(given_project: Project, target: Target, toolchain: Toolchain) -> Layout:
+    """A project that is fit to be built."""
+    (toml,) = (file.text for file in given_project.files if file.path == "build.toml")
+    layout = plan_layout(given_project, read_build_toml(toml.encode()), target, toolchain)
+    assert isinstance(layout, Layout)
+    return layout
+
+
+def judge_many(layout: Layout, toolchain: Toolchain, count: int) -> None:
+    """Any output, any end: the student's, on a machine that is whole."""
+
+    @settings(FUZZ, max_examples=count)
+    @given(
+        facts=ends(),
+        log=st.sampled_from(["", "0\t1\t1\tobj/kernels/fill.cpp/unit.o\tf\n", "rubbish\t\t\t\t\n"]),
+    )
+    def one(facts: ExitFacts, log: str) -> None:
+        run = Run(facts, log, layout, toolchain, lambda: None)
+        finding = run.finding()
+        if facts.status == "ok":
+            assert finding is None
+            return
+        is_the_students(finding)
+        assert all(
+            type(one).model_validate_json(one.model_dump_json()) == one for one in run.diagnostics(finding)
+        )
+
+    one()
+
+
+def test_no_output_makes_a_failed_build_ours(toolchain: Toolchain) -> None:
+    """The property, on some ends."""
+    judge_many(layout_of(project(), "cpu", toolchain), toolchain, 80)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+def test_no_output_at_all_makes_a_failed_build_ours(target: Target, toolchain: Toolchain) -> None:
+    """The property, on thousands; for CUDA on a toolkit that has all that a project may ask for."""
+    assert toolchain.cuda is not None and toolchain.cuda.include is not None
+    toolchain.cuda.include.mkdir(parents=True)
+    for header in ("cublas_v2.h", "curand_kernel.h"):
+        (toolchain.cuda.include / header).touch()
+    (toolchain.cuda.include / "c10/cuda/impl").mkdir(parents=True)
+    (toolchain.cuda.include / "c10/cuda/impl/cuda_cmake_macros.h").touch()
+    whole = toolchain.model_copy(update={"stubs": ()})
+    judge_many(layout_of(project(), target, whole), whole, 1500)
+
+
+@pytest.mark.slow
+def test_no_run_makes_a_failed_build_ours(toolchain: Toolchain, tmp_path: Path) -> None:
+    """The same through the whole of a compilation: what it left, and a second try where it was killed."""
+    layout = layout_of(project(), "cpu", toolchain)
+    leftovers = st.dictionaries(
+        st.sampled_from([f"{TREE}/.ninja_log", f"{TREE}/obj/kernels/fill.cpp/unit.o"]), st.binary(max_size=60)
+    )
+
+    @settings(FUZZ, max_examples=150)
+    @given(first=ends(), second=ends(), files=leftovers)
+    def one(first: ExitFacts, second: ExitFacts, files: Mapping[str, bytes]) -> None:
+        sandbox = FakeSandbox([first, second], files)
+        done = compile_layout(layout, toolchain, sandbox=sandbox, limits=LIMITS, cache=tmp_path / "cache")
+        is_the_students(done.finding)
+
+    one()
+
+
+def test_no_import_makes_an_inline_build_ours(toolchain: Toolchain) -> None:
+    """A package that is imported where compilers are runs code of its own there, and may end in any way."""
+    layout = layout_of(project(), "cpu", toolchain).model_copy(update={"units": Units(units=())})
+
+    @settings(FUZZ, max_examples=150)
+    @given(first=ends(), second=ends())
+    def one(first: ExitFacts, second: ExitFacts) -> None:
+        found = inline_libraries(layout, toolchain, sandbox=FakeSandbox([first, second]), limits=LIMITS)
+        if found.finding is not None:
+            is_the_students(found.finding)
+
+    one()
+
+
+# --- over projects -------------------------------------------------------------------------------
+
+_NAMES = st.sampled_from(
+    [
+        "a b.h",
+        "$x.h",
+        "a:b.h",
+        "a|b.h",
+        "é.h",
+        "-o.h",
+        "a\tb.h",
+        "a\nb.h",
+        "a'b.h",
+        "a;b.h",
+        "#.h",
+        "%s.h",
+        "x" * 190,
+    ]
+)
+_TEXTS = st.sampled_from(
+    ['#include "/etc/shadow"\n', "#include </etc/passwd>\n",
+     '#line 1 "/usr/include/stdio.h"\n#error torch/all.h: No such file or directory\n',
+     '#pragma message "FAILED: [code=127] obj/x"\n', "#warning ninja: error: x\n",
+     'static_assert(false, "/bin/sh: 1: g++: not found");\n', "\0", "\ufeff", "(" * 400]
+)  # fmt: skip
+_VALUES = st.sampled_from(
+    ['"/etc/shadow"', '"../x.h"', '"a b.h"', '"$x.h"', '""', "1e400", "[]", "{}", '"\\u0000"']
+)
+_KEYS = st.sampled_from(['name = "fill-it"', "version = 1", '"kernels/fill.h"', 'backend = "cpu"', '"2.10"'])
+
+
+@st.composite
+def projects(draw: st.DrawFn) -> Project:
+    """The tiny project with odd files, hostile texts, and another build.toml."""
+    files = dict(FILES)
+    toml = BUILD_TOML
+    for name in draw(st.lists(_NAMES, max_size=2)):
+        files[f"kernels/{name}"] = draw(_TEXTS)
+        toml = toml.replace(
+            '"kernels/fill.cpp"', f'"kernels/{name}", "kernels/fill.cpp"'.replace("\n", "\\n"), 1
+        )
+    path = draw(st.sampled_from(sorted(set(files) - {"build.toml"})))
+    files[path] = draw(_TEXTS) + files[path]
+    if draw(st.booleans()):
+        toml = toml.replace(draw(_KEYS), draw(_VALUES))
+    files["build.toml"] = toml + (draw(_TEXTS) if draw(st.booleans()) else "")
+    return Project(files=tuple(ProjectFile(path=name, text=files[name]) for name in sorted(files)))
+
+
+@pytest.mark.slow
+def test_no_project_makes_its_failed_build_ours(toolchain: Toolchain, tmp_path: Path) -> None:
+    """From build.toml to the end: refused or not built, and never an exception."""
+
+    @settings(FUZZ, max_examples=120)
+    @given(given_project=projects(), facts=ends().filter(lambda facts: facts.status != "ok"))
+    def one(given_project: Project, facts: ExitFacts) -> None:
+        sandbox = FakeSandbox([facts, facts])
+        built = build(given_project, "cpu", sandbox=sandbox, toolchain=toolchain, cache=tmp_path / "cache")
+        is_the_students(built.result.finding)
+
+    one()
+
+
+REAL = {
+    "an absolute header": '#include "/etc/shadow"\n',
+    "an absolute header of this machine": '#include "/etc/hostname-that-is-not-there"\n',
+    "a header by #line": '#line 1 "/usr/include/stdio.h"\n#error torch/all.h: No such file or directory\n',
+    "an imitated end": '#line 1 "x"\n#error FAILED: [code=127] obj/kernels/fill.cpp/unit.o\n',
+    "an endless text": "#include __FILE__\n",
+    "a compiler that gives up": "int x = " + "(" * 60_000 + "1" + ")" * 60_000 + ";\n",
+}
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of the real builds: all have the same binding."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", REAL.values(), ids=REAL.keys())
+@pytest.mark.parametrize("name", ["local", "bubblewrap"])
+def test_real_compilers_on_hostile_sources(name: str, text: str, cache: Path) -> None:
+    """What they really print and how they really end, in sandboxes that report it differently."""
+    from harness.builder.toolchain import find_toolchain
+
+    real = find_toolchain()
+    if real.missing("cpu") is not None:
+        pytest.skip(f"cannot build for the CPU: {real.missing('cpu')}")
+    try:
+        sandbox = open_sandbox(name)
+    except SandboxError as error:
+        pytest.skip(f"no {name} here: {error}")
+    given_project = project({"kernels/fill.cpp": text + FILES["kernels/fill.cpp"]})
+    built = build(given_project, "cpu", sandbox=sandbox, toolchain=real, cache=cache / name)
+    is_the_students(built.result.finding)
+    sandbox.close()
+
+
+def test_what_is_ours_is_said_by_the_sandbox_alone() -> None:
+    """The two ends that a project cannot bring about are raised, whatever was printed."""
+    with pytest.raises(SandboxError, match="while building"):
+        refuse_ours(exit_facts("sandbox_error", "launcher: no"), "building")
+    starved = replace(exit_facts("wall_timeout", "error: x"), wall_s=10.0, starved_s=6.0)
+    with pytest.raises(SandboxError, match="6 s of it other"):
+        refuse_ours(starved, "building")

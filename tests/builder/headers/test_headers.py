@@ -1,0 +1,295 @@
+"""Fetching header files from an index, keeping them, and giving them to the compilers."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from harness.builder.headers.fetched import headers_root, load_headers
+from harness.builder.headers.fetching import LIBRARIES, Fetcher
+from harness.builder.toolchain import Toolchain
+from harness.errors import DownloadError, UsageError
+from tests.fakes.index import serving, wheel_bytes
+from tests.fakes.projects import fake_toolchain
+
+ROOT = Path(__file__).resolve().parents[3]
+COMMIT = "git_version = 'cf30153c4c131c8164ee7798e5022d810682e2cb'\n"
+ANY = "py3-none-any"
+LINUX = "py3-none-manylinux_2_27_x86_64"
+CUTLASS = "nvidia_cutlass-3.6.0.0-py3-none-any.whl"
+
+
+def metadata(nvcc: str, cublas: str) -> bytes:
+    """A cuda-toolkit wheel: every library, with markers and extras as the real one has them."""
+    versions = {package: f"=={7 if package == 'nvidia-cufft' else 13}.0.1.*" for package in LIBRARIES}
+    versions |= {"nvidia-cublas": f"=={cublas}.*", "nvidia-cuda-nvcc": f"=={nvcc}.*"}
+    versions["nvidia-nvjitlink"] = "<14,>=13.0.1"
+    lines = [
+        f"Requires-Dist: {n}{v}; (sys_platform == 'linux') and extra == 'x'" for n, v in versions.items()
+    ]
+    return wheel_bytes({"cuda_toolkit.dist-info/METADATA": "Name: cuda-toolkit\n" + "\n".join(lines) + "\n"})
+
+
+def library_wheels() -> dict[str, bytes]:
+    """One wheel with its header for each library, and some that must not be chosen."""
+    wheels = {}
+    for package, header in LIBRARIES.items():
+        content = wheel_bytes(
+            {f"nvidia/cu13/include/{header}": f"// {package}\n", "nvidia/cu13/lib/x.so": "ELF"}
+        )
+        version = "7.0.1.5" if package == "nvidia-cufft" else "13.0.1"
+        wheels[f"{package.replace('-', '_')}-{version}-{LINUX}.whl"] = content
+    other = wheel_bytes({"nvidia/cu13/include/cublas_v2.h": "// another\n"})
+    for name in (f"13.0.2-{LINUX}", f"13.9.9-{LINUX}", "13.0.1-py3-none-win_amd64"):
+        wheels[f"nvidia_cublas-{name}.whl"] = other
+    wheels[f"nvidia_nvjitlink-13.5.0-{LINUX}.whl"] = other
+    return wheels
+
+
+def index_files(changes: Mapping[str, bytes] | None = None) -> dict[str, bytes]:
+    """An index with everything that the fake toolchain's headers need."""
+    torch = {
+        "torch/version.py": COMMIT,
+        "torch/include/c10/cuda/impl/cuda_cmake_macros.h": "#define FROM_THE_CUDA_WHEEL\n",
+        "torch/include/torch/all.h": "// both have it\n",
+        "torch/lib/libtorch_cuda.so": "ELF",
+    }
+    return {
+        **library_wheels(),
+        f"cuda_toolkit-13.0.1-{ANY}.whl": metadata("13.0.48", "13.9.9"),
+        f"cuda_toolkit-13.0.2-{ANY}.whl": metadata("13.0.88", "13.0.1"),
+        f"cuda_toolkit-13.1.0-{ANY}.whl": metadata("13.0.88", "13.9.9"),
+        "torch-2.13.0-cp312-cp312-manylinux_2_28_x86_64.whl": wheel_bytes({"torch/version.py": "other"}),
+        "torch-2.13.0-cp311-cp311-manylinux_2_28_x86_64.whl": wheel_bytes(torch, 1 << 10),
+        "torch-2.13.0-cp311-cp311-win_amd64.whl": b"",
+        CUTLASS: cutlass_wheel(),
+        **(changes or {}),
+    }
+
+
+def cutlass_wheel() -> bytes:
+    """Laid out as the real one."""
+    version = "#define CUTLASS_MAJOR 3\n#define CUTLASS_MINOR 6\n#define CUTLASS_PATCH 0\n"
+    source = "cutlass_library/source"
+    return wheel_bytes(
+        {
+            f"{source}/include/cutlass/version.h": version,
+            f"{source}/tools/util/include/cutlass/util/host_tensor.h": "// util\n",
+            f"{source}/tools/library/src/gemm.cu": "// not a header that anybody asked for\n",
+            f"{source}/include/../../../evil.h": "// outside\n",
+        }
+    )
+
+
+@pytest.fixture
+def toolchain(tmp_path: Path) -> Toolchain:
+    """nvcc 13.0.88 without libraries, and a CPU-only torch 2.13.0."""
+    found = fake_toolchain(tmp_path / "toolchain")
+    assert found.torch_root is not None
+    (found.torch_root / "include/torch").mkdir(parents=True)
+    (found.torch_root / "include/torch/all.h").touch()
+    (found.torch_root / "version.py").write_text(COMMIT)
+    return found
+
+
+class Bench:
+    """A fetcher and what it said."""
+
+    def __init__(self, root: Path, index: str) -> None:
+        self.said: list[str] = []
+        self.fetcher = Fetcher(root, index, self.said.append)
+
+
+def contents(folder: Path) -> dict[str, str]:
+    """Path -> text of every file but the manifest."""
+    return {
+        path.relative_to(folder).as_posix(): path.read_text()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != "manifest.json"
+    }
+
+
+def test_cuda_headers_match_nvcc_and_torch(toolchain, tmp_path):
+    """Versions follow the toolkit release that names this nvcc; of torch only what is missing comes."""
+    with serving(index_files()) as (index, _):
+        libraries, torch = Bench(tmp_path / "h", index).fetcher.cuda(toolchain)
+    assert (libraries.name, torch.name) == ("cuda-13.0", "torch-2.13.0")
+    assert contents(libraries.root) == {
+        f"include/{header}": f"// {package}\n" for package, header in LIBRARIES.items()
+    }
+    assert contents(torch.root) == {
+        "include/c10/cuda/impl/cuda_cmake_macros.h": "#define FROM_THE_CUDA_WHEEL\n"
+    }
+    assert "nvidia_cublas 13.0.1" in libraries.sources and "nvidia_nvjitlink 13.0.1" in libraries.sources
+    assert load_headers(tmp_path / "h", "cuda-13.0") == libraries
+
+
+def test_an_unknown_patch_release_takes_the_newest_of_its_release(toolchain, tmp_path):
+    """A distribution's nvcc may never have been on PyPI; another release would not do."""
+    cuda = toolchain.cuda.model_copy(update={"version": "13.0.77"})
+    with serving(index_files()) as (index, _):
+        libraries, _ = Bench(tmp_path / "h", index).fetcher.cuda(toolchain.model_copy(update={"cuda": cuda}))
+        assert libraries.name == "cuda-13.0" and "nvidia_cublas 13.0.1" in libraries.sources
+        old = toolchain.model_copy(update={"cuda": cuda.model_copy(update={"version": "12.8.93"})})
+        with pytest.raises(DownloadError, match=r"CUDA 12\.8\.93"):
+            Bench(tmp_path / "h", index).fetcher.cuda(old)
+
+
+def test_a_sandboxs_user_can_read_them(tmp_path):
+    """Whatever the umask of whoever fetched."""
+    before = os.umask(0o077)
+    try:
+        with serving(index_files()) as (index, _):
+            found = Bench(tmp_path / "h", index).fetcher.cutlass("cutlass_3_6")
+    finally:
+        os.umask(before)
+    modes = {path.stat().st_mode & 0o777 for path in (found.root, *found.root.rglob("*"))}
+    assert modes == {0o755, 0o644}
+
+
+def test_libraries_that_the_toolkit_has_are_left_out(toolchain, tmp_path):
+    """The toolkit's own headers are never hidden by another version."""
+    assert toolchain.cuda is not None and toolchain.cuda.include is not None
+    toolchain.cuda.include.mkdir(parents=True)
+    (toolchain.cuda.include / "cufft.h").touch()
+    with serving(index_files()) as (index, _):
+        libraries, _ = Bench(tmp_path / "h", index).fetcher.cuda(toolchain)
+    assert "include/cublas_v2.h" in contents(libraries.root)
+    assert "include/cufft.h" not in contents(libraries.root)
+
+
+def test_a_cuda_build_of_torch_with_a_whole_toolkit_needs_nothing(tmp_path):
+    """Nothing is asked of the index, and the reason is said."""
+    toolchain = fake_toolchain(tmp_path / "t", torch="2.13.0+cu130")
+    assert toolchain.cuda is not None and toolchain.cuda.include is not None
+    for header in LIBRARIES.values():
+        (toolchain.cuda.include / header).parent.mkdir(parents=True, exist_ok=True)
+        (toolchain.cuda.include / header).touch()
+    with serving({}) as (index, fake):
+        bench = Bench(tmp_path / "h", index)
+        assert bench.fetcher.cuda(toolchain) == []
+        assert fake.requests == []
+    assert [line.count("nothing to fetch") for line in bench.said] == [1, 1]
+
+
+def test_what_is_there_is_not_fetched_again(toolchain, tmp_path):
+    """The second call needs no network; the mirror it came from does not change the digest."""
+    with serving(index_files()) as (index, _):
+        first = Bench(tmp_path / "h", index).fetcher.cuda(toolchain)
+        mirrored = Bench(tmp_path / "h2", index.replace("127.0.0.1", "localhost")).fetcher.cuda(toolchain)
+    bench = Bench(tmp_path / "h", "http://127.0.0.1:9/simple")
+    assert bench.fetcher.cuda(toolchain) == first
+    assert all("already there" in line for line in bench.said)
+    assert [h.digest for h in mirrored] == [h.digest for h in first]
+
+
+def test_torch_of_other_sources_is_refused(toolchain, tmp_path):
+    """The same version number is not enough: headers and libraries must be of one commit."""
+    assert toolchain.torch_root is not None
+    (toolchain.torch_root / "version.py").write_text("git_version = 'abc'\n")
+    with serving(index_files()) as (index, _), pytest.raises(DownloadError, match="other sources"):
+        Bench(tmp_path / "h", index).fetcher.cuda(toolchain)
+    assert load_headers(tmp_path / "h", "torch-2.13.0") is None
+
+
+def test_cutlass_keeps_its_layout_and_stays_inside(tmp_path):
+    """include and tools/util/include come; sources and paths that lead outside do not."""
+    with serving(index_files()) as (index, _):
+        found = Bench(tmp_path / "h", index).fetcher.cutlass("cutlass_3_6")
+    assert sorted(contents(found.root)) == [
+        "include/cutlass/version.h",
+        "tools/util/include/cutlass/util/host_tensor.h",
+    ]
+    assert found.include == (found.root / "include", found.root / "tools/util/include")
+    assert not list(tmp_path.rglob("evil.h"))
+
+
+@pytest.mark.parametrize("name", ["cutlass_2_10", "cutlass_3_9", "cutlass_4_5", "cutlass_9_9"])
+def test_cutlass_versions_that_pypi_lacks_are_a_usage_error(name, tmp_path):
+    """The message names the variable that helps; nothing is asked."""
+    with pytest.raises(UsageError, match="CUTLASS_SRC_DIR"):
+        Bench(tmp_path, "http://127.0.0.1:9/simple").fetcher.cutlass(name)
+
+
+def damaged(content: bytes) -> bytes:
+    """The wheel with one wrong byte in the first member's data."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        first = archive.infolist()[0]
+    at = first.header_offset + 30 + len(first.filename) + first.compress_size // 2
+    return content[:at] + bytes([content[at] ^ 0xFF]) + content[at + 1 :]
+
+
+@pytest.mark.parametrize(
+    "wheel",
+    [
+        damaged(cutlass_wheel()),
+        wheel_bytes({"cutlass_library/source/include/a.h": bytes(9 << 20)}),
+        wheel_bytes({"cutlass_library/elsewhere.h": ""}),
+        b"PK",
+    ],
+    ids=["damaged", "too large", "no headers", "no wheel"],
+)
+def test_a_bad_wheel_leaves_nothing_behind(wheel, tmp_path):
+    """The set appears whole or not at all."""
+    with serving({CUTLASS: wheel}) as (index, _), pytest.raises(DownloadError):
+        Bench(tmp_path / "h", index).fetcher.cutlass("cutlass_3_6")
+    assert list((tmp_path / "h").rglob("*")) == []
+
+
+def test_a_folder_without_a_good_manifest_is_no_set(tmp_path):
+    """What an interrupted or older program left is replaced."""
+    (tmp_path / "h/cutlass_3_6/include").mkdir(parents=True)
+    (tmp_path / "h/cutlass_3_6/manifest.json").write_text("{}")
+    assert load_headers(tmp_path / "h", "cutlass_3_6") is None
+    with serving(index_files()) as (index, _):
+        found = Bench(tmp_path / "h", index).fetcher.cutlass("cutlass_3_6")
+    assert load_headers(tmp_path / "h", "cutlass_3_6") == found
+
+
+def test_the_folder_can_be_chosen(tmp_path):
+    """LIFTBENCH_HEADERS, else the user's data folder."""
+    assert headers_root({"LIFTBENCH_HEADERS": str(tmp_path)}) == tmp_path
+    assert headers_root({}).parts[-2:] == ("liftbench", "headers")
+
+
+# --- the command -------------------------------------------------------------------------------
+
+
+def command(*words: str, index: str, root: Path) -> subprocess.CompletedProcess[str]:
+    """`liftbench headers` in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "harness.cli.main", "headers", *words],
+        env={**os.environ, "PIP_INDEX_URL": index, "LIFTBENCH_HEADERS": str(root)},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_command_fetches_and_prints(tmp_path):
+    """Progress on stderr, the sets on stdout, also as JSON."""
+    with serving(index_files()) as (index, _):
+        done = command("cutlass_3_6", index=index, root=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "nvidia_cutlass 3.6.0.0" in done.stdout and "cutlass_3_6: 2 files" in done.stderr
+    again = command("cutlass_3_6", "--json", index="http://127.0.0.1:9/simple", root=tmp_path)
+    [record] = json.loads(again.stdout)
+    assert record["name"] == "cutlass_3_6" and "already there" in again.stderr
+
+
+def test_the_commands_failures_have_their_exit_codes(tmp_path):
+    """2 for what does not exist, 1 without a network; no traceback."""
+    offline = command("cutlass_3_6", index="http://127.0.0.1:9/simple", root=tmp_path)
+    unknown = command("cublas", index="http://127.0.0.1:9/simple", root=tmp_path)
+    assert (offline.returncode, unknown.returncode) == (1, 2)
+    assert "is this machine offline?" in offline.stderr and "there are cuda" in unknown.stderr
+    assert "Traceback" not in offline.stderr + unknown.stderr

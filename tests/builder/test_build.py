@@ -1,0 +1,550 @@
+"""Building: whose fault a failure is, the cache, and (slow) real compilers for both targets."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness.builder.build import Built, build, build_key
+from harness.builder.failure.log import TREE, clean, compiler_seconds, first_failure, toolkit_gap
+from harness.builder.reuse.cache import BuildCache
+from harness.builder.slots import COMPILER_BYTES
+from harness.builder.toolchain import Toolchain, find_toolchain
+from harness.errors import HarnessBug, SandboxError
+from harness.outcome import Cause
+from harness.records import BuildResult, Project, Target
+from sandboxes.caged import CagedSandbox
+from sandboxes.local import LocalBackend
+from tests.fakes.projects import BUILD_TOML, fake_toolchain, project
+from tests.fakes.sandbox import FakeSandbox, exit_facts
+
+FAILED = "[0/3] g++ source/a.cpp\nFAILED: [code=1] obj/kernels/fill.cpp/unit.o \n/usr/bin/g++ -c x\n"
+
+SOURCES = ("torch-ext/torch_binding.cpp", "kernels/fill.cpp")
+
+
+@pytest.fixture
+def toolchain(tmp_path: Path) -> Toolchain:
+    """Good for planning; nothing in it can run."""
+    return fake_toolchain(tmp_path / "toolchain")
+
+
+def run(
+    sandbox: FakeSandbox,
+    toolchain: Toolchain,
+    tmp_path: Path,
+    given: Project | None = None,
+    target: Target = "cpu",
+) -> Built:
+    """Build the tiny project with a sandbox that only pretends."""
+    return build(
+        given or project(),
+        target,
+        sandbox=sandbox,
+        toolchain=toolchain,
+        cache=tmp_path / "cache",
+        log=tmp_path / "out/build.log",
+    )
+
+
+def successful(toolchain: Toolchain, given: Project | None = None) -> FakeSandbox:
+    """A sandbox in which ninja left a library."""
+    name = f"_fill_it_cpu_{(given or project()).digest[:7]}"
+    objects = [f"obj/{source}/unit.o" for source in SOURCES]
+    log = "# ninja log v7\n" + "".join(f"0\t1000\t1\t{path}\tff\n" for path in objects) + "rubbish\n"
+    files = {f"{TREE}/lib/{name}.abi3.so": b"\x7fELF...", f"{TREE}/.ninja_log": log.encode()}
+    files |= {f"{TREE}/{path}{end}": b"object" for path in objects for end in ("", ".log")}
+    return FakeSandbox(exit_facts("ok", "[1/3] g++ source/torch-ext/torch_binding.cpp\n", 0), files)
+
+
+# --- with a fake sandbox ---------------------------------------------------------------------
+
+
+def test_a_build_is_stored_as_kernels_expects_it(toolchain, tmp_path):
+    """build/<variant>/ holds the package; the record says what was built and how long it took."""
+    sandbox = successful(toolchain)
+    built = run(sandbox, toolchain, tmp_path)
+    result = built.result
+    assert result.ok and not result.cache_hit and result.finding is None
+    assert (result.units, result.module, result.compiler_s) == (2, "fill_it", 2.0)
+    assert result.variant == "torch-stable-abi210-cpu-x86_64-linux"
+    assert built.directory is not None and built.package == built.directory / result.variant
+    assert sorted(p.name for p in built.package.iterdir()) == [
+        "__init__.py",
+        f"_fill_it_cpu_{project().digest[:7]}.abi3.so",
+        "_ops.py",
+        "metadata.json",
+    ]
+    assert sandbox.processes[0].closed
+    log = (tmp_path / "out/build.log").read_text()
+    assert "built now" in log.splitlines()[0] and "[1/3] g++ torch-ext/torch_binding.cpp" in log
+
+
+def test_the_job_runs_ninja_on_the_staged_tree_only(toolchain, tmp_path):
+    """Role, argv, environment and inputs of the one process."""
+    sandbox = successful(toolchain)
+    run(sandbox, toolchain, tmp_path, project({"README.md": "not staged"}))
+    number, job = next((n, j) for n, j in enumerate(sandbox.jobs) if j.argv[0] == "/usr/bin/ninja")
+    assert job.role == "build" and job.device is None
+    assert [*job.argv[:4], *job.argv[5:]] == ["/usr/bin/ninja", "-C", f"{{scratch}}/{TREE}", "-j", "-k", "0"]
+    assert int(job.argv[4]) in (1, 2), "as many as there are files, slots permitting"
+    assert job.environment["LC_ALL"] == "C" and "SOURCE_DATE_EPOCH" in job.environment
+    assert job.limits.wall_s == 600, "and memory for each compiler that may run"
+    assert job.limits.memory_bytes == (8 << 30) + (int(job.argv[4]) - 1) * COMPILER_BYTES
+    staged = sandbox.inputs[number]
+    assert f"{TREE}/build.ninja" in staged and f"{TREE}/source/torch-ext/registration.h" in staged
+    assert not any("README" in path for path in staged)
+
+
+def test_the_second_request_is_a_cache_hit(toolchain, tmp_path):
+    """Same content, no process; another target or file is another build."""
+    first = run(successful(toolchain), toolchain, tmp_path)
+    idle = FakeSandbox(exit_facts("sandbox_error"))
+    second = run(idle, toolchain, tmp_path)
+    assert idle.jobs == [] and second.result.cache_hit and second.directory == first.directory
+    assert second.result.model_copy(update={"cache_hit": False, "wall_s": 0}) == (
+        first.result.model_copy(update={"wall_s": 0})
+    )
+    assert "cache hit" in (tmp_path / "out/build.log").read_text().splitlines()[0]
+    keys = {
+        build_key(project(), "cpu", toolchain),
+        build_key(project(), "cuda", toolchain),
+        build_key(project({"README.md": "x"}), "cpu", toolchain),
+        build_key(project(), "cpu", fake_toolchain(tmp_path / "t", torch="2.12.0+cpu")),
+    }
+    assert len(keys) == 4
+
+
+def test_every_file_of_another_project_is_compiled_again(toolchain, tmp_path):
+    """No object of an earlier build is in the tree of a project that shares files with it."""
+    run(successful(toolchain), toolchain, tmp_path)
+    second = project({"kernels/fill.cu": "// another\n"})
+    sandbox = successful(toolchain, second)
+    assert run(sandbox, toolchain, tmp_path, second).result.ok
+    staged = next(i for j, i in zip(sandbox.jobs, sandbox.inputs, strict=True) if "ninja" in j.argv[0])
+    assert not [path for path in staged if path.endswith(".o")]
+    ninja = staged[f"{TREE}/build.ninja"]
+    assert all(f"build obj/{source}/unit.o: compile" in ninja for source in SOURCES)
+
+
+def test_a_damaged_entry_is_built_again(toolchain, tmp_path):
+    """A changed byte is noticed; the entry is replaced."""
+    built = run(successful(toolchain), toolchain, tmp_path)
+    assert built.package is not None
+    (built.package / "_ops.py").write_text("import os")
+    again = run(successful(toolchain), toolchain, tmp_path)
+    assert not again.result.cache_hit and again.package is not None
+    assert "torch.ops" in (again.package / "_ops.py").read_text()
+
+
+def test_a_half_written_entry_is_no_entry(tmp_path):
+    """What has no manifest does not exist."""
+    folder = tmp_path / "ab" / "abc"
+    folder.mkdir(parents=True)
+    (folder / "result.json").write_text("{}")
+    assert BuildCache(tmp_path).load("abc") is None
+
+
+COMPILE_ERROR = (
+    FAILED + 'source/kernels/fill.cpp:3:5: error: "x" was not declared\n    3 | x;\nninja: build stopped.\n'
+)
+
+
+def test_a_compile_error_is_a_finding_and_is_cached(toolchain, tmp_path):
+    """The first line is the error, as a path of the project."""
+    built = run(FakeSandbox(exit_facts("nonzero", COMPILE_ERROR, 1)), toolchain, tmp_path)
+    finding = built.result.finding
+    assert finding is not None and finding.cause is Cause.COMPILE_ERROR
+    assert finding.message.splitlines()[0] == 'kernels/fill.cpp:3:5: error: "x" was not declared'
+    assert "ninja" not in finding.message and built.directory is None
+    again = run(FakeSandbox(exit_facts("sandbox_error")), toolchain, tmp_path)
+    assert again.result.cache_hit and again.result.finding == finding
+
+
+@pytest.mark.parametrize(
+    ("facts", "cause"),
+    [
+        (exit_facts("signal", signal=11), Cause.BUILD_LIMIT),
+        (exit_facts("wall_timeout"), Cause.BUILD_TIMEOUT),
+        (exit_facts("cpu_timeout"), Cause.BUILD_TIMEOUT),
+        (exit_facts("oom"), Cause.BUILD_LIMIT),
+        (exit_facts("disk_limit"), Cause.BUILD_LIMIT),
+        (exit_facts("output_limit"), Cause.BUILD_LIMIT),
+        (
+            exit_facts("nonzero", FAILED + "g++: fatal error: Killed signal terminated program cc1plus\n"),
+            Cause.BUILD_LIMIT,
+        ),
+        (exit_facts("ok"), Cause.LINK_ERROR),
+    ],
+)
+def test_limits_are_findings_that_are_not_cached(facts, cause, toolchain, tmp_path):
+    """A busy machine must not condemn a project for ever."""
+    built = run(FakeSandbox(facts), toolchain, tmp_path)
+    assert built.result.finding is not None and built.result.finding.cause is cause
+    if cause is not Cause.LINK_ERROR:
+        assert run(successful(toolchain), toolchain, tmp_path).result.ok
+
+
+@pytest.mark.parametrize(
+    ("facts", "control", "said"),
+    [
+        (exit_facts("sandbox_error", "launcher: no"), None, "launcher: no"),
+        (
+            exit_facts("nonzero", COMPILE_ERROR, 1),
+            exit_facts("nonzero", "g++: not found", 127),
+            "g\\+\\+: not found",
+        ),
+        (exit_facts("nonzero", COMPILE_ERROR, 1), exit_facts("wall_timeout"), "ended with wall_timeout"),
+    ],
+)
+def test_our_failures_are_raised(facts, control, said, toolchain, tmp_path):
+    """The sandbox says that it failed, or a project of ours is not built either."""
+    with pytest.raises(SandboxError, match=said):
+        run(FakeSandbox(facts, control=control), toolchain, tmp_path)
+    assert run(successful(toolchain), toolchain, tmp_path).result.ok
+
+
+def test_a_starved_build_is_ours_and_a_slow_one_is_not(toolchain, tmp_path):
+    """Over half of the limit others must have had the cores; less, or nobody knows: the student's."""
+    late = replace(exit_facts("wall_timeout"), wall_s=100.0)
+    for starved_s in (None, 0.0, 50.0):
+        built = run(FakeSandbox(replace(late, starved_s=starved_s)), toolchain, tmp_path)
+        assert built.result.finding is not None and built.result.finding.cause is Cause.BUILD_TIMEOUT
+    with pytest.raises(SandboxError, match=r"51 s of it other processes.*run fewer trials"):
+        run(FakeSandbox(replace(late, starved_s=51.0)), toolchain, tmp_path)
+
+
+def test_the_control_sees_every_folder_of_the_toolchain(toolchain, tmp_path):
+    """It asks for a header of each, and holds nothing of the project."""
+    assert toolchain.torch_root is not None
+    for header in ("torch/all.h", "ATen/b.h", "ATen/a.h", "odd name/x.h"):
+        (toolchain.torch_root / "include" / header).parent.mkdir(parents=True, exist_ok=True)
+        (toolchain.torch_root / "include" / header).touch()
+    sandbox = FakeSandbox(exit_facts("nonzero", COMPILE_ERROR, 1))
+    run(sandbox, toolchain, tmp_path)
+    control = sandbox.inputs[-1]
+    text = control[f"{TREE}/source/liftbench_control.cpp"]
+    assert [line for line in text.splitlines() if line.startswith("#if")] == [
+        "#if !__has_include(<ATen/a.h>)",
+        "#if !__has_include(<torch/all.h>)",
+    ]
+    assert not any(
+        "fill" in name or "fill" in contents for name, contents in control.items() if "nvcc" not in name
+    )
+
+
+def test_a_poor_toolkit_is_not_the_students_fault(toolchain, tmp_path):
+    """curand.h is part of every whole CUDA toolkit."""
+    output = FAILED + "source/kernels/fill.cu:1:10: fatal error: curand_kernel.h: No such file or directory\n"
+    built = run(FakeSandbox(exit_facts("nonzero", output)), toolchain, tmp_path, target="cuda")
+    assert built.result.finding is not None and built.result.finding.cause is Cause.NO_TOOLCHAIN
+
+
+def test_a_cpu_kernel_has_no_claim_to_cuda_headers(toolchain, tmp_path):
+    """On the CPU target the same include is the student's error."""
+    output = FAILED + "source/kernels/fill.cpp:1:10: fatal error: cublas_v2.h: No such file or directory\n"
+    built = run(FakeSandbox(exit_facts("nonzero", output)), toolchain, tmp_path)
+    assert built.result.finding is not None and built.result.finding.cause is Cause.COMPILE_ERROR
+
+
+def test_a_header_that_was_not_copied_is_explained(toolchain, tmp_path):
+    """What only the compiler could find out (an include under #if) is explained afterwards."""
+    text = '#if 1\n#include "extra.h"\n#endif\n'
+    given = project({"kernels/extra.h": "", "kernels/fill.cpp": text})
+    output = FAILED + "source/kernels/fill.cpp:2:10: fatal error: extra.h: No such file or directory\n"
+    finding = run(FakeSandbox(exit_facts("nonzero", output)), toolchain, tmp_path, given).result.finding
+    assert finding is not None and "kernels/extra.h is in the project: is it listed" in finding.message
+
+
+def test_a_machine_without_nvcc_still_checks_the_project(toolchain, tmp_path):
+    """What is wrong with the project is said first; then what is wrong with the machine."""
+    bare = toolchain.model_copy(update={"cuda": None})
+    idle = FakeSandbox(exit_facts("ok"))
+    bad = run(idle, bare, tmp_path, project({"kernels/fill.h": None}), "cuda").result.finding
+    good = run(idle, bare, tmp_path, project(), "cuda").result.finding
+    assert bad is not None and bad.cause is Cause.BAD_LAYOUT
+    assert good is not None and good.cause is Cause.NO_TOOLCHAIN and idle.jobs == []
+
+
+def test_a_bad_build_toml_starts_nothing(toolchain, tmp_path):
+    """Upstream's parser speaks before any process starts; the log says so."""
+    idle = FakeSandbox(exit_facts("ok"))
+    built = run(idle, toolchain, tmp_path, project({"build.toml": BUILD_TOML.replace("fill-it", "fill_it")}))
+    assert built.result.finding is not None
+    assert built.result.finding.cause is Cause.BAD_BUILD_TOML and idle.jobs == []
+    assert 'name = "fill-it"' in (tmp_path / "out/build.log").read_text()
+    missing = run(idle, toolchain, tmp_path, project({"build.toml": None})).result.finding
+    assert missing is not None and "missing" in missing.message
+
+
+def test_warnings_tell_of_a_cpu_only_torch(toolchain, tmp_path):
+    """Whoever reads a CUDA build knows what it was not linked with."""
+    built = run(FakeSandbox(exit_facts("nonzero", COMPILE_ERROR)), toolchain, tmp_path, target="cuda")
+    assert any("CPU-only" in w and "cuda_cmake_macros.h" in w for w in built.result.warnings)
+    assert built.result.architectures == ("sm_90",)
+
+
+# --- what the tools print --------------------------------------------------------------------
+
+ERRORS = {
+    'source/a.cu(75): error: identifier "f" is undefined': 'a.cu(75): error: identifier "f" is undefined',
+    "source/a.cu(3): error #20: no": "a.cu(3): error #20: no",
+    "source/a.cu:1:10: fatal error: x.h: No such file": "a.cu:1:10: fatal error: x.h: No such file",
+    "ptxas a.ptx, line 21; error   : Instruction 'wgmma.fence' not supported on .target 'sm_90'": None,
+    "nvcc fatal   : Unknown option '--foo'": None,
+    "g++: error: unrecognized command-line option '-mfoo'": None,
+    "/usr/bin/ld: a.o: in function `f':\na.cpp:(.text+0x5): undefined reference to `g()'": (
+        "a.cpp:(.text+0x5): undefined reference to `g()'"
+    ),
+    "/usr/bin/ld: cannot find -lfoo": None,
+    "note: a\nsource/a.cpp:1:1: warning: w\nsource/a.cpp:2:1: error: e": "a.cpp:2:1: error: e",
+    "nothing useful": "the compiler failed without an error line",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("printed", ERRORS)
+def test_the_first_error_line_is_found(printed, toolchain):
+    """Of g++, nvcc's front end, ptxas, the drivers and the linker."""
+    failure = first_failure(FAILED + printed + "\nninja: build stopped\n", toolchain)
+    assert failure is not None and not failure.linking
+    assert failure.message.splitlines()[0] == (ERRORS[printed] or printed)
+
+
+def test_the_first_failed_step_counts(toolchain):
+    """With several jobs the log holds several; link steps are told apart."""
+    two = FAILED + "a.cpp:1:1: error: first\n" + FAILED.replace("kernels", "z") + "z.cpp:1:1: error: second\n"
+    failure = first_failure(two, toolchain)
+    assert failure is not None and "first" in failure.message and "second" not in failure.message
+    link = first_failure("FAILED: lib/x.abi3.so\ng++ -shared\nld: x\n", toolchain)
+    assert link is not None and link.linking
+    assert first_failure("[3/3] link\n", toolchain) is None
+
+
+def test_paths_are_cleaned(toolchain):
+    """Neither the scratch directory nor this machine's layout reaches a message."""
+    text = f"/tmp/liftbench-x/scratch/{TREE}/source/a.cpp {toolchain.torch_root}/include/c10/x.h"
+    assert clean(text, toolchain) == "a.cpp torch/include/c10/x.h"
+    assert clean(f"ninja: Entering directory `/s/{TREE}'\nx", toolchain) == "x"
+    assert clean("my/source/a.cpp", toolchain) == "my/source/a.cpp"
+
+
+def test_toolkit_gaps(tmp_path):
+    """Only headers of a whole toolkit, and only names that a stand-in lacks."""
+    toolchain = fake_toolchain(tmp_path).model_copy(update={"stubs": ("cublas_v2.h",)})
+    text = "a.cu:1:1: error: 'cublasSgemm' was not declared"
+    assert "declarations of cublas" in (toolkit_gap(text, toolchain) or "")
+    assert toolkit_gap(text, toolchain.model_copy(update={"stubs": ()})) is None
+    known = ("nvtx3/nvToolsExt.h", "curand_kernel.h", "cusolverDn.h", "THC/THCAtomics.cuh")
+    unknown = ("my_curand.h", "cublas_nonsense.h", "curand_.h", "x.h")
+    for header, gap in (*((name, True) for name in known), *((name, False) for name in unknown)):
+        message = f"a.cu:1:1: fatal error: {header}: No such file or directory"
+        assert (toolkit_gap(message, toolchain) is not None) == gap
+
+
+def test_compiler_seconds_of_a_hostile_log():
+    """The log comes out of the sandbox: nonsense is skipped."""
+    assert compiler_seconds("") is None
+    assert compiler_seconds("x\ty\t1\ta\tb\n5\t1\t1\ta\tb\n0\t250\t1\tc\td\n") == 0.25
+
+
+# --- with real compilers ---------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def real() -> Toolchain:
+    """This machine's."""
+    return find_toolchain()
+
+
+def really(given: Project, target: Target, toolchain: Toolchain, cache: Path) -> Built:
+    """Build in the local sandbox; skips where this machine lacks a tool."""
+    missing = toolchain.missing(target)
+    if missing is not None:
+        pytest.skip(missing)
+    return build(given, target, sandbox=CagedSandbox(LocalBackend()), toolchain=toolchain, cache=cache)
+
+
+_USE = """
+import importlib.util, sys, torch
+spec = importlib.util.spec_from_file_location("fill_it", sys.argv[1] + "/__init__.py",
+                                              submodule_search_locations=[sys.argv[1]])
+module = importlib.util.module_from_spec(spec)
+sys.modules["fill_it"] = module
+spec.loader.exec_module(module)
+out = torch.zeros(1000)
+module.fill(out, value=2.5)
+assert bool((out == 2.5).all())
+print(module._ops.add_op_namespace_prefix("fill"))
+"""
+
+
+@pytest.mark.slow
+def test_a_cpu_build_imports_and_runs(real, tmp_path):
+    """From project to a tensor filled by its operator; nothing of this machine is in the library."""
+    built = really(project(), "cpu", real, tmp_path)
+    assert built.result.ok, built.result.finding
+    assert built.package is not None
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", _USE, str(built.package)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == json.loads((built.package / "metadata.json").read_text())["id"] + "::fill"
+    library = next(built.package.glob("*.abi3.so")).read_bytes()
+    assert_no_paths(library, real)
+    assert built.result.compiler_s is not None and built.result.compiler_s <= built.result.wall_s
+    assert really(project(), "cpu", real, tmp_path).result.cache_hit
+
+
+def assert_no_paths(library: bytes, toolchain: Toolchain) -> None:
+    """No directory of the builder's is in the bytes."""
+    places = [toolchain.torch_root, toolchain.python_include, "/tmp/", TREE, "tmpxft"]
+    if toolchain.cuda is not None:
+        places.append(toolchain.cuda.root)
+    for place in places:
+        assert str(place).encode() not in library, place
+
+
+@pytest.mark.slow
+def test_a_cuda_build_is_the_same_every_time(real, tmp_path):
+    """Two scratch directories, one result, for sm_90; linked with the CUDA runtime, without rpath."""
+    libraries = []
+    for cache in (tmp_path / "a", tmp_path / "b"):
+        built = really(project(), "cuda", real, cache)
+        assert built.result.ok, built.result.finding
+        assert built.package is not None and built.result.architectures == ("sm_90",)
+        libraries.append(next(built.package.glob("*.abi3.so")).read_bytes())
+    assert libraries[0] == libraries[1]
+    assert_no_paths(libraries[0], real)
+    assert b"libcudart.so" in libraries[0] and b"fill_kernel" in libraries[0]
+
+
+# Ways to read a file that reading the text of an including file does not tell.
+_HIDDEN_READS = {
+    "comment mark in a string": 'const char* a =\n"/*";\n/**/#include "hidden.h"\n',
+    "raw string for the assembler": 'asm(R"(.data\n.inc)" R"(bin "source/kernels/hidden.h")");\n',
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", _HIDDEN_READS)
+def test_a_project_gets_a_binary_of_its_own_sources(how, real, tmp_path):
+    """A project that hides what it includes leaves nothing for a later one whose included file is clean."""
+    source = 'src = ["kernels/fill.cpp"'
+    toml = {'"torch-ext/torch_binding.cpp", ': "", source: f'{source}, "kernels/hidden.h"'}
+    libraries = []
+    for what in ("cheat", "clean"):
+        files = {
+            "kernels/fill.cpp": _HIDDEN_READS[how],
+            "kernels/hidden.h": f'const char* which_one() {{ return "it is the {what} file"; }}\n',
+        }
+        built = really(project(files, toml=toml), "cpu", real, tmp_path)
+        assert built.result.ok, built.result.finding
+        assert built.package is not None
+        libraries.append(next(built.package.glob("*.abi3.so")).read_bytes())
+    cheat, clean_one = libraries
+    assert b"it is the cheat file" in cheat and b"it is the cheat file" not in clean_one
+    assert b"it is the clean file" in clean_one
+
+
+WGMMA = '__global__ void k() { asm volatile("wgmma.fence.sync.aligned;"); }\n'
+
+
+@pytest.mark.slow
+def test_wgmma_needs_its_capability(real, tmp_path):
+    """Without cuda-capabilities the target is sm_90, as upstream: ptxas refuses wgmma there."""
+    cuda_only = {'"torch-ext/torch_binding.cpp", ': ""}
+    plain = project({"kernels/fill.cu": WGMMA}, toml=cuda_only)
+    finding = really(plain, "cuda", real, tmp_path).result.finding
+    assert finding is not None and finding.cause is Cause.COMPILE_ERROR
+    assert "wgmma.fence" in finding.message.splitlines()[0]
+    source = 'src = ["kernels/fill.cu"'
+    asked = project(
+        {"kernels/fill.cu": WGMMA}, toml=cuda_only | {source: 'cuda-capabilities = ["9.0a"]\n' + source}
+    )
+    built = really(asked, "cuda", real, tmp_path)
+    assert built.result.ok, built.result.finding
+    assert built.result.architectures == ("sm_90a",)
+
+
+@pytest.mark.slow
+def test_real_error_messages(real, tmp_path):
+    """g++ and the linker, seen through the sandbox; the line of the project comes first."""
+    quick = {'"torch-ext/torch_binding.cpp", ': ""}
+    bad = project({"kernels/fill.cpp": "int f() {\n  return x;\n}\n"}, toml=quick)
+    finding = really(bad, "cpu", real, tmp_path).result.finding
+    assert finding is not None and finding.cause is Cause.COMPILE_ERROR
+    assert finding.message.startswith("kernels/fill.cpp:2:10: error: 'x' was not declared")
+    source = 'src = ["kernels/fill.cpp"'
+    twice = project(
+        {"kernels/fill.cpp": "int f() { return 1; }\n", "kernels/two.cpp": "int f() { return 2; }\n"},
+        toml=quick | {source: source + ', "kernels/two.cpp"'},
+    )
+    finding = really(twice, "cpu", real, tmp_path).result.finding
+    assert finding is not None and finding.cause is Cause.LINK_ERROR
+    assert "multiple definition of `f()'" in finding.message
+
+
+@pytest.mark.slow
+def test_a_build_that_takes_too_long_is_stopped(real, tmp_path):
+    """An endless template is the student's timeout."""
+    endless = project(
+        {"kernels/fill.cpp": "constexpr int f() { int n = 0; for (;;) ++n; }\nstatic_assert(f());\n"},
+        toml={
+            '"torch-ext/torch_binding.cpp", ': "",
+            'src = ["kernels/fill.cpp"': 'cxx-flags = ["-fconstexpr-ops-limit=999999999", '
+            '"-fconstexpr-loop-limit=999999999"]\nsrc = ["kernels/fill.cpp"',
+        },
+    )
+    if real.missing("cpu") is not None:
+        pytest.skip(str(real.missing("cpu")))
+    built = build(
+        endless, "cpu", sandbox=CagedSandbox(LocalBackend()), toolchain=real, cache=tmp_path, wall_s=1.5
+    )
+    assert built.result.finding is not None
+    assert built.result.finding.cause is Cause.BUILD_TIMEOUT
+
+
+_ONE_OF_TWO = """
+import sys
+from pathlib import Path
+from harness.builder.build import build
+from harness.builder.toolchain import find_toolchain
+from sandboxes.local import LocalBackend
+from sandboxes.caged import CagedSandbox
+from tests.fakes.projects import project
+given = project(toml={'"torch-ext/torch_binding.cpp", ': ""})
+print(build(given, "cpu", sandbox=CagedSandbox(LocalBackend()), toolchain=find_toolchain(),
+            cache=Path(sys.argv[1])).result.cache_hit)
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_build_once(real, tmp_path):
+    """Asked at the same time, one builds and the other waits for it."""
+    if real.missing("cpu") is not None:
+        pytest.skip(str(real.missing("cpu")))
+    root = Path(__file__).parents[2]
+    command = [sys.executable, "-c", textwrap.dedent(_ONE_OF_TWO), str(tmp_path)]
+    both = [subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    answers = sorted(process.communicate()[0].strip() for process in both)
+    assert answers == ["False", "True"]
+
+
+def test_results_round_trip(toolchain, tmp_path):
+    """The record in the cache is the record that was returned."""
+    built = run(successful(toolchain), toolchain, tmp_path)
+    assert BuildResult.model_validate_json(built.result.model_dump_json()) == built.result
+
+
+def test_a_sandbox_that_does_not_wait_is_a_bug(toolchain, tmp_path):
+    """wait() without a timeout returns facts."""
+    broken = FakeSandbox(None)  # type: ignore[arg-type]
+    with pytest.raises(HarnessBug):
+        run(broken, toolchain, tmp_path)
+    assert broken.processes[0].closed

@@ -1,0 +1,551 @@
+"""Staging, generated files and every refusal that needs no compiler."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from harness.builder.includes import unconditional_includes
+from harness.builder.layout import Layout, plan_layout, template, variant_name
+from harness.builder.toolchain import Toolchain
+from harness.outcome import Cause
+from harness.records import Finding, Project, Target
+from tests.fakes.projects import BUILD_TOML, fake_toolchain, project, toml_of
+
+INIT = "torch-ext/fill_it/__init__.py"
+
+
+@pytest.fixture
+def toolchain(tmp_path: Path) -> Toolchain:
+    """A CPU-only torch 2.13 with nvcc 13.0."""
+    return fake_toolchain(tmp_path)
+
+
+def planned(given: Project, target: Target, toolchain: Toolchain) -> Layout:
+    """The layout of a project that has one."""
+    layout = plan_layout(given, toml_of(given), target, toolchain)
+    assert isinstance(layout, Layout), layout
+    return layout
+
+
+def refused(given: Project, target: Target, toolchain: Toolchain) -> Finding:
+    """Why a project has none."""
+    finding = plan_layout(given, toml_of(given), target, toolchain)
+    assert isinstance(finding, Finding), "the project was accepted"
+    return finding
+
+
+def test_only_listed_files_are_staged(toolchain):
+    """build.toml, src lists and the Python side; nothing else, and generated files on top."""
+    extra = {
+        "README.md": "x",
+        "kernels/unlisted.h": "x",
+        "torch-ext/notes.txt": "x",
+        "torch-ext/other/data.json": "{}",
+        "torch-ext/fill_it/types.pyi": "",
+        "torch-ext/fill_it/layers/__init__.py": "",
+        "tests/test_it.py": "",
+    }
+    layout = planned(project(extra), "cpu", toolchain)
+    assert [f.path for f in layout.tree] == [
+        "source/build.toml",
+        "source/kernels/fill.cpp",
+        "source/kernels/fill.cu",
+        "source/kernels/fill.h",
+        "source/torch-ext/fill_it/__init__.py",
+        "source/torch-ext/fill_it/layers/__init__.py",
+        "source/torch-ext/fill_it/types.pyi",
+        "source/torch-ext/registration.h",
+        "source/torch-ext/torch_binding.cpp",
+    ]
+    assert [f.path for f in layout.package] == [
+        "__init__.py", "_ops.py", "layers/__init__.py", "metadata.json",
+    ]  # fmt: skip
+
+
+def test_pyext_adds_data_files(toolchain):
+    """pyext = [json] ships data beside the Python files."""
+    given = project(
+        {"torch-ext/fill_it/table.json": "[1]"},
+        toml={'stable-abi = "2.10"': 'pyext = ["py", "json"]'},
+    )
+    assert "table.json" in [f.path for f in planned(given, "cpu", toolchain).package]
+
+
+def test_generated_files(toolchain):
+    """_ops.py and metadata.json carry the name of this build; stand-ins only for CUDA."""
+    given = project()
+    layout = planned(given, "cuda", toolchain)
+    package = {f.path: f.text for f in layout.package}
+    assert layout.ops_name == f"_fill_it_cuda_{given.digest[:7]}"
+    assert f"ops = torch.ops.{layout.ops_name}" in package["_ops.py"]
+    assert f"from . import {layout.ops_name}" in package["_ops.py"]
+    assert json.loads(package["metadata.json"]) == {
+        "name": "fill-it",
+        "id": layout.ops_name,
+        "version": 1,
+        "license": "Apache-2.0",
+        "python-depends": [],
+        "kernel-depends": [],
+        "backend": {"type": "cuda", "archs": ["9.0"]},
+    }
+    stubs = [f.path for f in layout.tree if f.path.startswith("stubs/")]
+    assert stubs == ["stubs/c10/cuda/impl/cuda_cmake_macros.h"]
+    cpu = planned(given, "cpu", toolchain)
+    assert not any(f.path.startswith("stubs/") for f in cpu.tree)
+    assert json.loads(cpu.package[-1].text)["backend"] == {"type": "cpu"}
+
+
+def test_stand_ins_are_labelled():
+    """Whoever finds one knows what it is."""
+    stubs = Path(__file__).parents[2] / "harness/builder/templates/stubs"
+    for path in stubs.rglob("*.h"):
+        assert "liftbench stand-in" in path.read_text()
+    assert "torch/library.h>" not in template("registration.h").split("#pragma once")[1]
+
+
+@pytest.mark.parametrize(
+    ("target", "torch", "abi", "expected"),
+    [
+        ("cpu", "2.13.0+cpu", None, "torch213-cxx11-cpu-x86_64-linux"),
+        ("cuda", "2.13.0+cpu", None, "torch213-cxx11-cu130-x86_64-linux"),
+        ("cuda", "2.9.1+cu130", None, "torch29-cxx11-cu130-x86_64-linux"),
+        ("cuda", "2.13.0+cpu", (2, 10), "torch-stable-abi210-cu130-x86_64-linux"),
+        ("cpu", "2.13.0+cpu", (2, 11), "torch-stable-abi211-cpu-x86_64-linux"),
+    ],
+)
+def test_variant_names(target, torch, abi, expected, tmp_path):
+    """As kernel-builder names them."""
+    assert variant_name(target, fake_toolchain(tmp_path, torch=torch), abi) == expected
+
+
+def test_stable_abi_may_differ_by_backend(toolchain):
+    """A backend that the table does not name is built without it."""
+    given = project(toml={'stable-abi = "2.10"': 'stable-abi = {cuda = "2.11"}'})
+    assert planned(given, "cuda", toolchain).stable_abi == (2, 11)
+    assert planned(given, "cpu", toolchain).variant == "torch213-cxx11-cpu-x86_64-linux"
+
+
+SRC = 'src = ["kernels/fill.cu", "kernels/fill.h"]'
+CPU_SRC = 'src = ["kernels/fill.cpp", "kernels/fill.h"]'
+BACKENDS = 'backends = ["cpu", "cuda"]'
+REFUSALS = {
+    "missing file": (
+        {"kernels/fill.h": None},
+        {},
+        "cpu",
+        Cause.BAD_LAYOUT,
+        '"kernels/fill.h" does not exist',
+    ),
+    "near miss": (
+        {},
+        {SRC: 'src = ["fill.cu"]'},
+        "cuda",
+        Cause.BAD_LAYOUT,
+        'the project has "kernels/fill.cu"',
+    ),
+    "absolute": ({}, {SRC: 'src = ["/etc/passwd"]'}, "cpu", Cause.BAD_LAYOUT, "stay inside the project"),
+    "parent": ({}, {SRC: 'src = ["../x.cu"]'}, "cpu", Cause.BAD_LAYOUT, "stay inside the project"),
+    "absolute include": (
+        {},
+        {SRC: SRC + '\ninclude = ["/usr/include"]'},
+        "cuda",
+        Cause.BAD_LAYOUT,
+        "include of [kernel.fill_cuda]",
+    ),
+    "pattern": ({}, {SRC: 'src = ["kernels/*.cu"]'}, "cuda", Cause.BAD_LAYOUT, "is a pattern"),
+    "directory": ({}, {SRC: 'src = ["kernels"]'}, "cuda", Cause.BAD_LAYOUT, "is a directory"),
+    "shell in a name": (
+        {"kernels/$(x).cu": ""},
+        {SRC: 'src = ["kernels/$(x).cu"]'},
+        "cuda",
+        Cause.BAD_LAYOUT,
+        "characters",
+    ),
+    "parent in the middle": (
+        {},
+        {SRC: 'src = ["kernels/../../x.cu"]'},
+        "cuda",
+        Cause.BAD_LAYOUT,
+        "stay inside the project",
+    ),
+    "control character": (
+        {},
+        {SRC: 'src = ["kernels/\\u001b.cu"]'},
+        "cpu",
+        Cause.BAD_LAYOUT,
+        "control characters",
+    ),
+    "file and folder": (
+        {"kernels/fill.cpp/x.h": ""},
+        {CPU_SRC: 'src = ["kernels/fill.cpp", "kernels/fill.h", "kernels/fill.cpp/x.h"]'},
+        "cpu",
+        Cause.BAD_LAYOUT,
+        '"kernels/fill.cpp" is a file, and also the folder of',
+    ),
+    "name of 300 bytes": (
+        {f"torch-ext/fill_it/{'ä' * 150}.py": ""},
+        {},
+        "cpu",
+        Cause.BAD_LAYOUT,
+        "more than 255 bytes",
+    ),
+    "own generated header listed": (
+        {"torch-ext/registration.h": ""},
+        {SRC: 'src = ["kernels/fill.cu", "torch-ext/registration.h"]'},
+        "cpu",
+        Cause.BAD_LAYOUT,
+        "is generated by kernel-builder; leave it out",
+    ),
+    "same name elsewhere": (
+        {"csrc/deep/quite_another_place/fill.cuh": ""},
+        {SRC: 'src = ["kernels/fill.cu", "fill.cuh"]'},
+        "cpu",
+        Cause.BAD_LAYOUT,
+        'the project has "csrc/deep/quite_another_place/fill.cuh"',
+    ),
+    "backslashes": (
+        {},
+        {SRC: "src = ['kernels\\fill.cu']"},
+        "cuda",
+        Cause.BAD_LAYOUT,
+        'has "kernels/fill.cu"',
+    ),
+    "py left out": ({}, {'stable-abi = "2.10"': 'pyext = ["json"]'}, "cpu", Cause.BAD_LAYOUT, "leaves out"),
+    "general name of a backend's dependency": (
+        {},
+        {"[torch]": '[general.cuda]\npython-depends = ["einops"]\n[torch]'},
+        "cpu",
+        Cause.BAD_BUILD_TOML,
+        '"einops" is unknown to kernel-builder here; it belongs under [general]',
+    ),
+    "generated header listed": (
+        {},
+        {SRC: 'src = ["torch-ext/registration.h"]'},
+        "cuda",
+        Cause.BAD_LAYOUT,
+        "is generated",
+    ),
+    "no __init__": ({INIT: None}, {}, "cpu", Cause.BAD_LAYOUT, f"{INIT} is missing"),
+    "__init__ elsewhere": (
+        {INIT: None, "torch-ext/fill/__init__.py": ""},
+        {},
+        "cpu",
+        Cause.BAD_LAYOUT,
+        'found "torch-ext/fill/__init__',
+    ),
+    "nested package": (
+        {"torch-ext/fill_it/fill_it/__init__.py": ""},
+        {},
+        "cpu",
+        Cause.BAD_LAYOUT,
+        "must not have",
+    ),
+    "unlisted header": (
+        {"kernels/extra.h": "", "kernels/fill.cpp": '\n#include "extra.h"\n'},
+        {},
+        "cpu",
+        Cause.BAD_LAYOUT,
+        'kernels/fill.cpp:2 includes "kernels/extra.h"',
+    ),
+    "unlisted header of a listed one": (
+        {"kernels/extra.h": "", "kernels/fill.h": '#ifndef A\n#define A\n#include "extra.h"\n#endif\n'},
+        {},
+        "cpu",
+        Cause.BAD_LAYOUT,
+        'kernels/fill.h:3 includes "kernels/extra.h"',
+    ),
+    "no kernel": ({}, {'backend = "cpu"': 'backend = "metal"'}, "cpu", Cause.NO_BACKEND, "no `cpu` kernel"),
+    "backend not listed": (
+        {},
+        {BACKENDS: 'backends = ["cuda"]'},
+        "cpu",
+        Cause.NO_BACKEND,
+        "general.backends",
+    ),
+    "sm_90": (
+        {},
+        {SRC: SRC + '\ncuda-capabilities = ["sm_90"]'},
+        "cuda",
+        Cause.BAD_BUILD_TOML,
+        'write "9.0"',
+    ),
+    "other GPU": (
+        {},
+        {SRC: SRC + '\ncuda-capabilities = ["8.0", "10.0"]'},
+        "cuda",
+        Cause.NO_BACKEND,
+        "runs on sm_90",
+    ),
+    "no such GPU": (
+        {},
+        {SRC: SRC + '\ncuda-capabilities = ["99.0"]'},
+        "cuda",
+        Cause.BAD_BUILD_TOML,
+        "empty set of capabilities",
+    ),
+    "too old a GPU": (
+        {},
+        {SRC: SRC + '\ncuda-capabilities = ["5.0"]'},
+        "cuda",
+        Cause.BAD_BUILD_TOML,
+        "empty set of capabilities",
+    ),
+    "refused flag": (
+        {},
+        {CPU_SRC: CPU_SRC + '\ncxx-flags = ["-fplugin=x"]'},
+        "cpu",
+        Cause.REFUSED_FLAG,
+        'cxx-flags of [kernel.fill_cpu]: "-fplugin=x"',
+    ),
+    "refused binding flag": (
+        {},
+        {'stable-abi = "2.10"': 'cxx-flags = ["@x"]'},
+        "cuda",
+        Cause.REFUSED_FLAG,
+        "cxx-flags of [torch]",
+    ),
+    "cutlass": (
+        {},
+        {'depends = ["torch"]\n' + SRC: 'depends = ["cutlass_4_0"]\n' + SRC},
+        "cuda",
+        Cause.NO_TOOLCHAIN,
+        "cutlass_4_0",
+    ),
+    "stable ABI of the future": (
+        {},
+        {'stable-abi = "2.10"': 'stable-abi = "2.14"'},
+        "cpu",
+        Cause.BAD_BUILD_TOML,
+        "newer than torch",
+    ),
+    "torch too new": (
+        {},
+        {'stable-abi = "2.10"': 'maxver = "2.12"'},
+        "cpu",
+        Cause.BAD_BUILD_TOML,
+        "newer than maxver 2.12",
+    ),
+    "torch too old": ({}, {'stable-abi = "2.10"': 'minver = "2.14"'}, "cpu", Cause.BAD_BUILD_TOML, "minver"),
+    "CUDA too new": (
+        {},
+        {"[torch]": '[general.cuda]\nmaxver = "12.9"\n[torch]'},
+        "cuda",
+        Cause.BAD_BUILD_TOML,
+        "maxver 12.9",
+    ),
+    "unknown python-depends": (
+        {},
+        {"backends": 'python-depends = ["scipy"]\nbackends'},
+        "cpu",
+        Cause.BAD_BUILD_TOML,
+        '"scipy" is unknown',
+    ),
+    "cuda python-depends on cpu": (
+        {},
+        {"backends": 'python-depends = ["nvidia-cutlass-dsl"]\nbackends'},
+        "cpu",
+        Cause.BAD_BUILD_TOML,
+        "unknown",
+    ),
+    "syntax error": ({INIT: "def f(:\n"}, {}, "cpu", Cause.BAD_LAYOUT, f"{INIT}:1: SyntaxError"),
+    "deep nesting": ({INIT: "(" * 5_000}, {}, "cpu", Cause.BAD_LAYOUT, INIT),
+    "unprefixed op": (
+        {INIT: '@torch.library.custom_op("a::b", mutates_args=())\ndef f(): ...\n'},
+        {},
+        "cpu",
+        Cause.BAD_LAYOUT,
+        "add_op_namespace_prefix",
+    ),
+    "unprefixed fake": (
+        {INIT: "@register_fake('a::b')\nasync def f(): ...\n"},
+        {},
+        "cpu",
+        Cause.BAD_LAYOUT,
+        "add_op_namespace",
+    ),
+    "no source": (
+        {},
+        {CPU_SRC: 'src = ["kernels/fill.h"]', '"torch-ext/torch_binding.cpp", ': ""},
+        "cpu",
+        Cause.BAD_LAYOUT,
+        "no file to compile",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_refused_before_any_compiler(name, toolchain):
+    """Each with its cause and with a message that says what to do."""
+    changes, toml, target, cause, part = REFUSALS[name]
+    finding = refused(project(changes, toml=toml), target, toolchain)
+    assert finding.cause is cause and part in finding.message
+
+
+def test_tvm_ffi_is_not_built(toolchain):
+    """A valid build.toml of a kind that is not built is told apart from a broken one."""
+    head = BUILD_TOML.partition("[torch]")[0]
+    finding = refused(project({"build.toml": f"{head}[tvm-ffi]\nsrc = []\n"}), "cuda", toolchain)
+    assert finding.cause is Cause.NO_BACKEND and "[tvm-ffi]" in finding.message
+
+
+def test_odd_names_of_data_are_kept(toolchain):
+    """What reaches no command line may be called as it likes, as vllm's tables of tuned sizes are."""
+    name = "configs/E=256,N=1024,device_name=x,block_shape=[128,128] é.json"
+    given = project(
+        {f"torch-ext/fill_it/{name}": "{}"}, toml={'stable-abi = "2.10"': 'pyext = ["py", "json"]'}
+    )
+    assert name in [f.path for f in planned(given, "cpu", toolchain).package]
+
+
+def test_a_header_may_have_an_odd_name(toolchain):
+    """It is included by name; only sources and include directories are words of a command."""
+    given = project({"kernels/a b.h": ""}, toml={CPU_SRC: 'src = ["kernels/fill.cpp", "kernels/a b.h"]'})
+    assert "source/kernels/a b.h" in [f.path for f in planned(given, "cpu", toolchain).tree]
+
+
+def test_only_what_is_copied_can_clash_with_the_package(toolchain):
+    """A text file in a folder of the package's name never reaches kernel-builder."""
+    planned(project({"torch-ext/fill_it/fill_it/notes.txt": ""}), "cpu", toolchain)
+
+
+@pytest.mark.parametrize(
+    ("path", "left_out", "part"),
+    [
+        ("kernels/fill.h", "kernels/fill.h", '"kernels/fill.h" is a symbolic link'),
+        ("kernels/fill.h", "kernels", '"kernels" is a symbolic link'),
+        (INIT, INIT, f"{INIT} is a symbolic link"),
+    ],
+)
+def test_a_listed_file_that_was_left_out_is_explained(path, left_out, part, toolchain):
+    """A link, or a file under one, is there for the eye only."""
+    given = project({path: None}).model_copy(update={"left_out": {left_out: "is a symbolic link"}})
+    finding = refused(given, "cpu", toolchain)
+    assert finding.cause is Cause.BAD_LAYOUT and part in finding.message
+
+
+def test_data_that_is_no_text_is_missing_with_a_warning(toolchain):
+    """The package is built without it, and says so."""
+    left_out = {"torch-ext/fill_it/table.bin": "is not text (UTF-8)", "docs/logo.png": "is not text (UTF-8)"}
+    given = project(toml={'stable-abi = "2.10"': 'pyext = ["py", "bin"]'})
+    given = given.model_copy(update={"left_out": left_out})
+    warnings = planned(given, "cpu", toolchain).warnings
+    assert warnings == ('"torch-ext/fill_it/table.bin" is not text (UTF-8): it is not in the package',)
+
+
+def test_paths_through_a_parent_are_straightened(toolchain):
+    """As Nix and CMake do with a path that stays inside the project."""
+    given = project(
+        toml={CPU_SRC: 'src = ["torch-ext/../kernels/fill.cpp", "./kernels/fill.h"]\ninclude = ["a/.."]'}
+    )
+    unit = planned(given, "cpu", toolchain).units.units[1]
+    assert (unit.source, unit.include) == ("kernels/fill.cpp", (".",))
+
+
+def test_metadata_is_what_upstream_reads(toolchain):
+    """Field by field and in upstream's order; what the target's own table lists comes after the rest."""
+    toml = {
+        'license = "Apache-2.0"\n': 'license = "Apache-2.0"\nupstream = "https://x/y"\n'
+        'source = "git@h:x/y"\npython-depends = ["einops"]\n'
+        'kernel-depends = [{repo-id = "a/b", version = 2}]\n',
+        "[torch]": '[general.cuda]\npython-depends = ["nvidia-cutlass-dsl"]\n'
+        'kernel-depends = [{repo-id = "a/ç", revision = "main"}]\n[torch]',
+        SRC: SRC + '\ncuda-capabilities = ["9.0a", "8.0"]',
+    }
+    given = project(toml=toml)
+    texts = {}
+    for target in ("cpu", "cuda"):
+        layout = planned(given, target, toolchain)
+        texts[target] = next(f.text for f in layout.package if f.path == "metadata.json")
+    fields = {target: json.loads(text) for target, text in texts.items()}
+    assert list(fields["cuda"]) == [
+        *("name", "id", "version", "license", "upstream", "source"),
+        *("python-depends", "kernel-depends", "backend"),
+    ]
+    assert fields["cuda"]["python-depends"] == ["einops", "nvidia-cutlass-dsl"]
+    general = {"repo-id": "a/b", "version": 2}
+    assert fields["cuda"]["kernel-depends"] == [general, {"repo-id": "a/ç", "revision": "main"}]
+    assert fields["cuda"]["backend"] == {"type": "cuda", "archs": ["9.0a"]}
+    assert (fields["cpu"]["python-depends"], fields["cpu"]["kernel-depends"]) == (["einops"], [general])
+    assert fields["cpu"]["backend"] == {"type": "cpu"}
+    rust = pytest.importorskip("kernels._rust", reason="the kernels package is absent")
+    read = rust.Metadata.from_bytes(texts["cuda"].encode())
+    assert (read.id, str(read.name), read.version) == (fields["cuda"]["id"], "fill-it", 1)
+    assert read.backend.archs == ["9.0a"]
+
+
+def test_good_python_passes(toolchain):
+    """Prefixed registrations, bare or through a module."""
+    text = (
+        "from ._ops import add_op_namespace_prefix\n"
+        '@torch.library.custom_op(add_op_namespace_prefix("f"), mutates_args=())\ndef f(): ...\n'
+        '@register_fake(_ops.add_op_namespace_prefix("f"))\ndef g(): ...\n'
+        "@custom_op\ndef h(): ...\n"
+    )
+    planned(project({INIT: text}), "cpu", toolchain)
+
+
+def test_conditional_includes_are_left_to_the_compiler(toolchain):
+    """An unlisted header under #if may never be compiled; comments do not count."""
+    text = '#ifdef ROCM\n#include "extra.h"\n#endif\n// #include "extra.h"\n/*\n#include "extra.h"\n*/\n'
+    planned(project({"kernels/extra.h": "", "kernels/fill.cpp": text}), "cpu", toolchain)
+
+
+def test_include_directories_are_searched(toolchain):
+    """Angle brackets find project files through `include` only."""
+    changes = {"inc/extra.h": "", "kernels/fill.cpp": "#include <extra.h>\n"}
+    planned(project(changes), "cpu", toolchain)
+    finding = refused(project(changes, toml={CPU_SRC: CPU_SRC + '\ninclude = ["inc"]'}), "cpu", toolchain)
+    assert '"inc/extra.h"' in finding.message
+
+
+def test_include_lines():
+    """Guards do not hide includes, #else branches stay conditional."""
+    head = '#ifndef G\n#define G\n#include "a"\n'
+    text = head + '#if X\n#include "b"\n#else\n# include "c"\n#endif\n#include <d>\n#endif'
+    assert list(unconditional_includes(text)) == [(3, "a", True), (9, "d", False)]
+
+
+def test_paths_are_normalised(toolchain):
+    """./x and x are one file; a file in two components gets the options of both."""
+    given = project(toml={CPU_SRC: 'src = ["./kernels/fill.cpp", "kernels//fill.h"]\ncxx-flags = ["-DA"]'})
+    units = planned(given, "cpu", toolchain).units.units
+    assert [(u.source, u.flags) for u in units] == [
+        ("torch-ext/torch_binding.cpp", ()),
+        ("kernels/fill.cpp", ("-DA",)),
+    ]
+
+
+def test_a_second_kernel_for_another_gpu_is_kept(toolchain):
+    """Its symbols may be needed by the binding, so it is compiled for what it names."""
+    more = '\n[kernel.blackwell]\nbackend = "cuda"\ndepends = ["torch"]\nsrc = ["kernels/b.cu"]\n'
+    given = project({"kernels/b.cu": "", "build.toml": BUILD_TOML + more + 'cuda-capabilities = ["10.0a"]\n'})
+    layout = planned(given, "cuda", toolchain)
+    assert {u.source: u.capabilities for u in layout.units.units if u.language == "cuda"} == {
+        "kernels/b.cu": ("10.0a",),
+        "kernels/fill.cu": ("9.0",),
+    }
+    assert any("not for sm_90" in w for w in layout.warnings)
+
+
+def test_a_kernel_below_its_cuda_version_is_left_out(toolchain):
+    """As upstream does; alone, it leaves no kernel."""
+    given = project(toml={SRC: SRC + '\ncuda-minver = "13.1"'})
+    finding = refused(given, "cuda", toolchain)
+    assert finding.cause is Cause.NO_BACKEND
+
+
+def test_warnings_say_what_is_ignored(toolchain):
+    """Own registration.h, kernels of unlisted backends, and flags that upstream drops."""
+    more = '\n[kernel.m]\nbackend = "metal"\ndepends = []\nsrc = []\n'
+    given = project(
+        {
+            "torch-ext/registration.h": "x",
+            "build.toml": BUILD_TOML.replace(CPU_SRC, CPU_SRC + '\ncxx-flags = ["-march=native"]') + more,
+        }
+    )
+    text = "\n".join(planned(given, "cpu", toolchain).warnings)
+    for part in ("registration.h is generated", '"metal"', "-march=native"):
+        assert part in text

@@ -1,0 +1,108 @@
+"""Compile slots: cores and memory bound them, over processes, and a holder's end frees them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+from harness.builder.slots import COMPILER_BYTES, CompileSlots, available_bytes
+
+ROOT = Path(__file__).parents[2]
+PLENTY = 100 * COMPILER_BYTES
+
+
+def slots(directory: Path, *, cores: int = 4, memory: int = PLENTY) -> CompileSlots:
+    """On a machine of the test's."""
+    return CompileSlots(directory, cores=lambda: cores, memory=lambda: memory)
+
+
+def test_a_build_alone_takes_what_it_can_use(tmp_path):
+    """As many as it has files, at most one for each core."""
+    for wanted, given in ((1, 1), (3, 3), (9, 4), (0, 1)):
+        with slots(tmp_path).taken(wanted) as count:
+            assert count == given
+
+
+def test_the_next_build_gets_what_is_left(tmp_path):
+    """Slots are shared by all who use one folder."""
+    with slots(tmp_path).taken(3) as first, slots(tmp_path).taken(3) as second:
+        assert (first, second) == (3, 1)
+    with slots(tmp_path).taken(9) as afterwards:
+        assert afterwards == 4
+
+
+def test_memory_bounds_them(tmp_path):
+    """One compiler may always run; more only where each has its share."""
+    for memory, given in ((0, 1), (COMPILER_BYTES, 1), (2 * COMPILER_BYTES, 2), (PLENTY, 4)):
+        with slots(tmp_path, memory=memory).taken(4) as count:
+            assert count == given
+
+
+def test_whoever_runs_keeps_a_share(tmp_path):
+    """A compiler that has just started has not used its memory yet."""
+    with slots(tmp_path, memory=4 * COMPILER_BYTES).taken(2) as first:
+        assert first == 2
+        with slots(tmp_path, memory=3 * COMPILER_BYTES).taken(2) as second:
+            assert second == 1
+
+
+def test_a_full_machine_makes_one_wait(tmp_path):
+    """The second build starts when the first has ended, not before."""
+    order: list[str] = []
+    waiting = threading.Event()
+
+    def second() -> None:
+        waiting.set()
+        with slots(tmp_path, cores=1).taken(1):
+            order.append("second")
+
+    thread = threading.Thread(target=second)
+    with slots(tmp_path, cores=1).taken(1):
+        thread.start()
+        waiting.wait()
+        thread.join(0.3)
+        order.append("first")
+    thread.join()
+    assert order == ["first", "second"]
+
+
+_HOLDER = """
+import sys, time
+from pathlib import Path
+from harness.builder.slots import CompileSlots
+with CompileSlots(Path(sys.argv[1]), cores=lambda: 2, memory=lambda: 1 << 40).taken(2):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_a_killed_process_holds_nothing(tmp_path):
+    """Across processes, and even where a holder could not clean up."""
+    holder = subprocess.Popen(
+        [sys.executable, "-c", _HOLDER, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout is not None and holder.stdout.readline() == "held\n"
+    got: list[int] = []
+
+    def take() -> None:
+        with slots(tmp_path, cores=2).taken(2) as count:
+            got.append(count)
+
+    thread = threading.Thread(target=take)
+    thread.start()
+    thread.join(0.3)
+    assert got == []
+    holder.kill()
+    holder.wait()
+    holder.stdout.close()
+    thread.join()
+    assert got in ([1], [2])  # a process that ends lets go of one after the other
+    with slots(tmp_path, cores=2).taken(2) as count:
+        assert count == 2
+
+
+def test_this_machine_has_memory():
+    """Bytes, not kilobytes: more than this test itself needs."""
+    assert available_bytes() > 50 << 20

@@ -1,0 +1,228 @@
+"""Finding compilers and torch, and saying what is missing."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.builder.cuda_toolkit import describe_nvcc, find_disassembler
+from harness.builder.failure.log import clean
+from harness.builder.flags import compile_argv, system_directories
+from harness.builder.headers.fetched import Manifest, load_headers, torch_set, write_manifest
+from harness.builder.layout import Layout, plan_layout
+from harness.builder.toolchain import (
+    MATH_HEADERS,
+    TORCH_CUDA_HEADER,
+    Toolchain,
+    find_toolchain,
+)
+from tests.fakes.projects import fake_toolchain, project, toml_of
+
+
+def fake_nvcc(root: Path, *, libraries: str = "lib64") -> Path:
+    """A toolkit whose nvcc is a script that answers the two probes."""
+    (root / "bin").mkdir(parents=True)
+    (root / "include").mkdir()
+    (root / "include/cuda_runtime.h").touch()
+    (root / libraries).mkdir()
+    (root / libraries / "libcudart.so.13").touch()
+    nvcc = root / "bin/nvcc"
+    nvcc.write_text(
+        "#!/bin/sh\n"
+        'if [ "$1" = --version ]; then echo "Cuda compilation tools, release 13.0, V13.0.88"; exit; fi\n'
+        f'echo "#\\$ _NVVM_BRANCH_=nvvm"; echo "#\\$ _HERE_={root}/bin"\n'
+    )
+    nvcc.chmod(0o755)
+    return nvcc
+
+
+def test_this_machine_is_described_without_importing_torch():
+    """In a fresh process: versions are found and torch is not loaded."""
+    code = (
+        "import sys; from harness.builder.toolchain import find_toolchain; t = find_toolchain();"
+        "print(t.torch_version); assert 'torch' not in sys.modules, 'torch was imported'"
+    )
+    root = Path(__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=root, check=False)
+    assert done.returncode == 0, done.stderr
+    version = pytest.importorskip("torch", reason="needs torch (pip install torch)").__version__
+    assert done.stdout.strip() == version
+
+
+def test_the_record_round_trips_and_hides_paths():
+    """Facts and digest say what, not where."""
+    found = find_toolchain()
+    assert Toolchain.model_validate_json(found.model_dump_json()) == found
+    assert not any("/" in value for value in found.facts().values() if "c10/" not in value)
+    moved = found.model_copy(update={"gxx": Path("/elsewhere/g++")})
+    assert moved.digest == found.digest
+
+
+def test_cpu_facts_do_not_depend_on_cuda(tmp_path):
+    """A new nvcc must not rebuild CPU projects."""
+    old, new = (fake_toolchain(tmp_path, cuda=version) for version in ("13.0.48", "13.0.88"))
+    assert old.facts("cpu") == new.facts("cpu") and old.facts("cuda") != new.facts("cuda")
+
+
+def test_a_wrapper_script_leads_to_the_real_nvcc(tmp_path):
+    """The root is where nvcc says it lives, not where it was found on PATH."""
+    real = fake_nvcc(tmp_path / "toolkit")
+    wrapper = tmp_path / "path/nvcc"
+    wrapper.parent.mkdir()
+    wrapper.write_text(f'#!/bin/sh\nexec {real} "$@"\n')
+    wrapper.chmod(0o755)
+    cuda = describe_nvcc(wrapper)
+    assert cuda is not None and cuda.nvcc == real and cuda.root == tmp_path / "toolkit"
+    assert cuda.release == (13, 0)
+
+
+@pytest.mark.parametrize("libraries", ["lib64", "lib"])
+def test_wheels_and_toolkits_are_both_understood(libraries, tmp_path):
+    """PyPI wheels have lib/ and only libcudart.so.13; a toolkit has lib64/."""
+    nvcc = fake_nvcc(tmp_path / "nvidia/cu13", libraries=libraries)
+    cuda = find_toolchain({"CUDA_HOME": str(nvcc.parents[1]), "PATH": "/usr/bin"}).cuda
+    assert cuda is not None and cuda.nvcc == nvcc
+    assert cuda.cudart == nvcc.parents[1] / libraries / "libcudart.so.13"
+
+
+def test_tools_that_read_kernels_are_found_beside_nvcc_first(tmp_path):
+    """One of the two alone is not enough."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in ("cuobjdump", "nvdisasm"):
+        (folder / name).touch(0o755)
+    assert find_disassembler(tmp_path, {"PATH": ""}) == folder
+    (folder / "cuobjdump").unlink()
+    assert find_disassembler(tmp_path, {"PATH": ""}) != folder
+
+
+def test_a_broken_nvcc_is_passed_over(tmp_path):
+    """CUDA_HOME that does not work is no reason to give up."""
+    nvcc = tmp_path / "bin/nvcc"
+    nvcc.parent.mkdir()
+    nvcc.write_text("#!/bin/sh\nexit 1\n")
+    nvcc.chmod(0o755)
+    assert describe_nvcc(nvcc) is None
+    found = find_toolchain({"CUDA_HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}).cuda
+    assert found is None or found.root != tmp_path
+
+
+def test_what_is_missing_is_named_with_the_command(tmp_path):
+    """Each gap has its own line; the CPU target does not need CUDA."""
+    whole = fake_toolchain(tmp_path)
+    assert whole.missing("cpu") is None and whole.missing("cuda") is None
+    gaps = {
+        "gxx": "apt-get install g++",
+        "ninja": "pip install ninja",
+        "torch_root": "pip install torch",
+        "python_include": "python3-dev",
+    }
+    for field, part in gaps.items():
+        for target in ("cpu", "cuda"):
+            assert part in (whole.model_copy(update={field: None}).missing(target) or "")
+    old = whole.model_copy(update={"gxx_version": "g++ (Ubuntu 9.4.0-1ubuntu1) 9.4.0"})
+    assert "too old for C++20" in (old.missing("cpu") or "")
+    without = whole.model_copy(update={"cuda": None})
+    assert without.missing("cpu") is None
+    assert "pip install 'liftbench[cuda]'" in (without.missing("cuda") or "")
+    assert whole.cuda is not None
+    bare = whole.model_copy(update={"cuda": whole.cuda.model_copy(update={"cudart": None})})
+    assert "no libcudart" in (bare.missing("cuda") or "")
+
+
+def test_torch_and_nvcc_must_agree_on_the_major_version(tmp_path):
+    """Two CUDA runtimes of different major versions do not mix in a process."""
+    other = fake_toolchain(tmp_path, torch="2.13.0+cu128").model_copy(update={"torch_cuda": "12.8"})
+    assert "needs nvcc 12.8" in (other.missing("cuda") or "")
+
+
+def test_nvcc_must_know_the_compiler(tmp_path):
+    """nvcc's own header names the newest g++; a newer one is refused before anything is compiled."""
+    nvcc = fake_nvcc(tmp_path / "toolkit")
+    silent = describe_nvcc(nvcc)
+    assert silent is not None and silent.newest_gxx is None
+    header = tmp_path / "toolkit/include/crt/host_config.h"
+    header.parent.mkdir()
+    header.write_text("#error -- unsupported GNU version! gcc versions later than 15 are not supported!")
+    toolchain = fake_toolchain(tmp_path).model_copy(update={"cuda": describe_nvcc(nvcc)})
+    for version, fits in (("g++ (Debian 15.2.0-1) 15.2.0", True), ("g++ (GCC) 16.1.0", False)):
+        changed = toolchain.model_copy(update={"gxx_version": version})
+        assert (changed.missing("cuda") is None) == fits and changed.missing("cpu") is None
+    assert "g++-15" in (changed.missing("cuda") or "")
+
+
+def test_the_sandbox_is_told_what_to_read(tmp_path):
+    """Toolkit only for CUDA builds."""
+    toolchain = fake_toolchain(tmp_path)
+    assert tmp_path / "cuda" in toolchain.readable("cuda")
+    assert tmp_path / "cuda" not in toolchain.readable("cpu")
+
+
+def test_the_newest_release_parses(tmp_path):
+    """Development versions of torch, too."""
+    assert fake_toolchain(tmp_path, torch="2.14.0a0+gitabc").torch_release == (2, 14, 0)
+    assert fake_toolchain(tmp_path, torch="2.13.0.dev20260901+cpu").torch_release == (2, 13, 0)
+
+
+def fetched(root: Path, name: str, *headers: str) -> None:
+    """As `liftbench headers` leaves a set."""
+    for header in headers:
+        (root / name / "include" / header).parent.mkdir(parents=True, exist_ok=True)
+        (root / name / "include" / header).touch()
+    write_manifest(root / name, Manifest(name=name, wheels=(), files=dict.fromkeys(headers, "0" * 64)))
+
+
+def test_fetched_headers_replace_the_stand_ins(tmp_path):
+    """Where nothing was fetched a CPU-only torch gets stand-ins; a CUDA build of torch never does."""
+    nvcc = fake_nvcc(tmp_path / "toolkit")
+    env = {
+        "CUDA_HOME": str(nvcc.parents[1]),
+        "PATH": "/usr/bin:/bin",
+        "LIFTBENCH_HEADERS": str(tmp_path / "headers"),
+    }
+    bare = find_toolchain(env)
+    if bare.torch_version is None or not bare.torch_is_cpu_only:
+        assert bare.stubs == ()
+        pytest.skip("needs a CPU-only torch")
+    assert bare.headers == () and {TORCH_CUDA_HEADER, "cublas_v2.h"} <= set(bare.stubs)
+    torch = torch_set(bare.torch_version)
+    fetched(tmp_path / "headers", "cuda-13.0", *MATH_HEADERS)
+    fetched(tmp_path / "headers", torch, TORCH_CUDA_HEADER)
+    fetched(tmp_path / "headers", "cuda-12.8", "another release")
+    fetched(tmp_path / "headers", "torch-0.1", "another torch")
+    found = find_toolchain(env)
+    assert [headers.name for headers in found.headers] == ["cuda-13.0", torch] and found.stubs == ()
+    assert found.digest != bare.digest and "/" not in found.facts()["headers"]
+    assert found.facts("cpu") == bare.facts("cpu")
+    assert tmp_path / "headers" / torch / "include" in found.readable("cuda")
+    assert tmp_path / "headers" / torch / "include" not in found.readable("cpu")
+
+
+def test_fetched_headers_stand_behind_the_toolkits_own(tmp_path):
+    """They fill gaps and hide nothing; their folders leave no trace in the objects."""
+    fetched(tmp_path / "headers", "cuda-13.0", "cufft.h")
+    headers = load_headers(tmp_path / "headers", "cuda-13.0")
+    assert headers is not None
+    toolchain = fake_toolchain(tmp_path).model_copy(update={"headers": (headers,), "stubs": ()})
+    layout = plan_layout(project(), toml_of(project()), "cuda", toolchain)
+    assert isinstance(layout, Layout)
+    places = system_directories(layout, toolchain)
+    assert places[-2:] == [str(tmp_path / "cuda/include"), str(headers.root / "include")]
+    argv = compile_argv(layout.units.units[-1], layout, toolchain)
+    assert f"-ffile-prefix-map={headers.root}=cuda-13.0" in argv
+    assert (
+        clean(f"{headers.root}/include/cufft.h:1: error", toolchain) == "cuda-13.0/include/cufft.h:1: error"
+    )
+
+
+def test_ninja_is_a_program_not_a_script():
+    """A Python entry point would need its own interpreter inside the sandbox."""
+    ninja = find_toolchain().ninja
+    if ninja is None:
+        pytest.skip("ninja is not installed")
+    assert ninja.read_bytes()[:4] == b"\x7fELF"
+    assert shutil.which(str(ninja))

@@ -1,0 +1,139 @@
+"""`liftbench cases` as a user meets it: in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+META = {
+    "tests": [
+        {"id": "echoed", "input": "Fix the bug", "expected": {"contains": ["fix", "bug"]}},
+        {"id": "knows", "input": "Which arch?", "expected": {"contains": ["sm_90a"]}},
+        {
+            "id": "writes",
+            "input": "Write out.json",
+            "verifiers": [{"type": "command", "cmd": "python -m json.tool out.json"}],
+        },
+    ]
+}
+
+
+@pytest.fixture
+def skill(tmp_path: Path) -> Path:
+    """A skill with test cases of upskill's, and one sentence of agentskills.io's."""
+    folder = tmp_path / "gpu"
+    (folder / "evals").mkdir(parents=True)
+    (folder / "SKILL.md").write_text("---\nname: gpu\ndescription: d\n---\n\nUse sm_90a.\n")
+    (folder / "skill_meta.json").write_text(json.dumps(META))
+    entry = {
+        "id": 7,
+        "prompt": "Be nice",
+        "expected_output": "Nice.",
+        "files": [],
+        "assertions": ["It is nice"],
+    }
+    (folder / "evals" / "evals.json").write_text(json.dumps({"skill_name": "gpu", "evals": [entry]}))
+    return folder
+
+
+class _Echo(BaseHTTPRequestHandler):
+    """Says what it was told, and gives a file."""
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        text = body["messages"][-1]["content"] + "\n\n```json out.json\n{}\n```\n"
+        message = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}
+        usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
+        answer = {"id": "x", "object": "chat.completion", "created": 0, "model": "echo", "usage": usage}
+        data = json.dumps({**answer, "choices": [message]}).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Quiet."""
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    """An OpenAI-compatible server."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Echo)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/v1"
+    server.shutdown()
+    server.server_close()
+
+
+def cases(*words: str | Path) -> tuple[int, str, str]:
+    """Exit code, stdout, stderr."""
+    done = subprocess.run(
+        [sys.executable, "-m", "harness.cli.main", "cases", *map(str, words)],
+        cwd=ROOT,
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "COLUMNS": "100", "HOME": "/tmp"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_check_says_what_each_case_is_worth(skill: Path, tmp_path: Path) -> None:
+    """A table and a sentence; exit 0 whatever is found, since the file can be read."""
+    code, out, err = cases("check", skill, "--sandbox", "local", "--cache", tmp_path / "cache")
+    assert code == 0, err
+    assert "worthless: an echo of the prompt passes it" in out
+    assert "worthless: nothing is checked" in out
+    assert out.count("no trivial answer passes it") == 2
+    assert "2 of 4 cases prove nothing: an echo of the prompt passes 1, nothing is checked in 1" in out
+    code, out, _ = cases("check", skill, "--sandbox", "local", "--cache", tmp_path / "cache", "--json")
+    found = json.loads(out)
+    assert [one["worth"]["worth"] for one in found["cases"]] == ["none", "some", "some", "none"]
+    assert found["sentence"].startswith("2 of 4")
+
+
+def test_check_opens_no_sandbox_where_nothing_is_run(tmp_path: Path) -> None:
+    """And a file that is none of test cases is a mistake of the user's."""
+    file = tmp_path / "cases.json"
+    file.write_text(json.dumps([{"input": "Which arch?", "expected": {"contains": ["sm_90a"]}}]))
+    code, out, err = cases("check", file)
+    assert (code, err) == (0, "") and "0 of 1 cases prove nothing" in out
+    file.write_text("[{}]")
+    code, _, err = cases("check", file)
+    assert code == 2 and f"{file}: the list[0].input is missing or blank" in " ".join(err.split())
+
+
+@pytest.mark.slow
+def test_run_asks_both_arms_keeps_the_answers_and_resumes(skill: Path, tmp_path: Path, url: str) -> None:
+    """Against a server that echoes: the skill's words win, and the worthless case is in no total."""
+    pytest.importorskip("openai", reason="needs openai (pip install openai)")
+    words = ["run", skill, "-m", "local/echo", "--base-url", url, "--runs", "2", "--sandbox", "local"]
+    own = ["--runs-dir", tmp_path / "runs", "--cache", tmp_path / "cache"]
+    code, out, err = cases(*words, *own)
+    assert code == 0, err
+    lines = {line.split()[0]: line.split()[1:] for line in out.splitlines() if line.strip()}
+    assert lines["knows"] == ["0/2", "0%", "2/2", "100%"]
+    assert lines["writes"] == ["2/2", "100%", "2/2", "100%", "tells", "nothing", "apart"]
+    assert lines["echoed"][:4] == ["2/2", "100%", "2/2", "100%"] and "worthless:" in lines["echoed"]
+    assert lines["eval-7"][:2] == ["-", "-"]
+    assert lines["total"][:4] == ["2/4", "50%", "4/4", "100%"]
+    assert "the decision rests on `liftbench eval`" in out
+    assert "input tokens 60, output tokens 30" in out
+    [folder] = (tmp_path / "runs").glob("*-cases-gpu-*")
+    assert len((folder / "cases.jsonl").read_text().splitlines()) == 12 + 4  # scored again in the sandbox
+    code, out, err = cases(*words, *own, "--json")
+    assert code == 0 and "12 kept" in err
+    assert json.loads(out)["models"][0]["with_skill"]["rate"] == {"passed": 4, "scored": 4, "not_run": 0}
+    code, out, _ = cases(
+        "run", skill, "-m", "local/echo", "--base-url", url, "--cases", skill / "evals/evals.json"
+    )
+    assert code == 2

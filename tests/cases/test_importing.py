@@ -1,0 +1,233 @@
+"""Test cases from files as upskill (0.1, 0.2, v2) and agentskills.io write them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.cases.importing import load_cases
+from harness.cases.records import Check, TestCase
+from harness.errors import UsageError
+
+COMMAND = {"type": "command", "cmd": "python check.py", "config": {"timeout_seconds": 5}}
+
+
+def write(path: Path, document: Any) -> Path:
+    """A JSON file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(document))
+    return path
+
+
+def first(tmp_path: Path, **fields: Any) -> TestCase:
+    """The case that one entry of upskill's becomes."""
+    [case] = load_cases(write(tmp_path / "cases.json", [{"input": "Do it.", **fields}]))
+    return case
+
+
+def contains(*texts: str) -> tuple[Check, ...]:
+    """Checks for texts."""
+    return tuple(Check(kind="contains", text=text) for text in texts)
+
+
+def test_what_upskill_0_2_saves_beside_a_skill_is_read(tmp_path: Path) -> None:
+    """skill_meta.json with metadata, nulls, a context and a list of strings."""
+    entry = {
+        "input": "Write a kernel",
+        "context": {"files": {"a/in.csv": "1,2\n"}},
+        "expected": {"contains": ["sm_90", "torch"]},
+        "output_file": None,
+        "validator": None,
+        "validator_config": None,
+    }
+    write(tmp_path / "skill_meta.json", {"metadata": {"version": "1.0"}, "tests": [entry]})
+    [case] = load_cases(tmp_path)
+    assert (case.id, case.prompt, case.files) == ("case-1", "Write a kernel", {"a/in.csv": "1,2\n"})
+    assert case.checks == contains("sm_90", "torch")
+    assert case.not_checkable == ()
+
+
+@pytest.mark.parametrize("name", ["tests", "test_cases", "cases", None])
+def test_a_document_may_keep_its_cases_under_any_of_upskills_names(tmp_path: Path, name: str | None) -> None:
+    """Under `tests`, `test_cases`, `cases`, or as a bare list."""
+    entries = [{"input": "Say a.", "expected": {"contains": "a"}}, {"input": "Say b.", "id": "b"}]
+    cases = load_cases(write(tmp_path / "file.json", entries if name is None else {name: entries}))
+    assert [case.id for case in cases] == ["case-1", "b"]
+
+
+def test_upskill_0_1_wrote_one_string(tmp_path: Path) -> None:
+    """`contains` is a text, `expected` may be null."""
+    assert first(tmp_path, expected={"contains": "docs"}).checks == contains("docs")
+    assert first(tmp_path, expected=None).checks == ()
+
+
+def test_verifiers_of_v2_become_checks(tmp_path: Path) -> None:
+    """Every type that needs nothing of upskill; `values` wins over `text`; a command keeps its limit."""
+    case = first(
+        tmp_path,
+        expected={"contains": ["done"]},
+        verifiers=[
+            {"type": "contains", "values": ["x", "y"], "text": "z"},
+            {"type": "file_exists", "path": "./out/report.txt"},
+            {"type": "file_contains", "path": "out/report.txt", "text": "ok", "values": None},
+            COMMAND,
+        ],
+    )
+    assert case.checks == (
+        *contains("done", "x", "y"),
+        Check(kind="file_exists", path="out/report.txt"),
+        Check(kind="file_contains", path="out/report.txt", text="ok"),
+        Check(kind="command", text="python check.py", wall_s=5.0),
+    )
+
+
+def test_expected_may_hold_every_kind(tmp_path: Path) -> None:
+    """`expected` with files, expressions and commands, as text or as a list."""
+    case = first(
+        tmp_path,
+        expected={
+            "output_contains": "a",
+            "regex": ["^b", "c$"],
+            "file_exists": ["x"],
+            "file_contains": {"x": ["1", "2"]},
+            "command": "true",
+        },
+    )
+    assert [check.kind for check in case.checks] == [
+        "contains",
+        "regex",
+        "regex",
+        "file_exists",
+        "file_contains",
+        "file_contains",
+        "command",
+    ]
+    listed = first(tmp_path, expected={"file_contains": [{"path": "x", "text": "1"}]})
+    assert listed.checks == (Check(kind="file_contains", path="x", text="1"),)
+
+
+def test_what_only_upskill_can_check_is_kept_in_words(tmp_path: Path) -> None:
+    """A validator, an unknown verifier and an unknown field are no checks, and are not lost."""
+    case = first(
+        tmp_path,
+        validator="hf_eval_yaml",
+        output_file="a.yaml",
+        verifiers=[{"type": "telepathy", "path": "x"}],
+        expect="typo",
+    )
+    assert case.checks == ()
+    assert [
+        any(word in note for note in case.not_checkable) for word in ("hf_eval_yaml", "telepathy", "typo")
+    ] == [True] * 3
+
+
+def test_blank_strings_demand_nothing(tmp_path: Path) -> None:
+    """A blank text would occur in every reply."""
+    assert first(tmp_path, expected={"contains": ["", "  "]}).checks == ()
+
+
+def evals(tmp_path: Path, **fields: Any) -> Path:
+    """A skill's folder with one eval."""
+    entry = {"id": 1, "prompt": "Plot evals/files/x.csv", "expected_output": "A chart.", **fields}
+    write(tmp_path / "s" / "evals" / "evals.json", {"skill_name": "s", "evals": [entry]})
+    return tmp_path / "s"
+
+
+def test_assertions_of_agentskills_io_are_kept_and_not_checked(tmp_path: Path) -> None:
+    """Sentences stay sentences; the files that an eval names are read from the skill's folder."""
+    folder = evals(tmp_path, files=["evals/files/x.csv"], assertions=["Both axes are labelled"])
+    (folder / "evals/files").mkdir()
+    (folder / "evals/files/x.csv").write_text("1,2\n")
+    [case] = load_cases(folder)
+    assert (case.id, case.checks, case.files) == ("eval-1", (), {"evals/files/x.csv": "1,2\n"})
+    assert case.not_checkable == ("expected_output: A chart.", "Both axes are labelled")
+
+
+def test_an_assertion_with_a_type_is_checked(tmp_path: Path) -> None:
+    """An object that says what to do is a check, as in upskill's v2."""
+    folder = evals(tmp_path, assertions=[{"type": "contains", "value": "x"}, {"text": "It is nice"}])
+    [case] = load_cases(folder)
+    assert case.checks == contains("x")
+    assert '{"text": "It is nice"}' in case.not_checkable
+
+
+def test_both_files_of_a_skill_are_read(tmp_path: Path) -> None:
+    """upskill's first, then evals.json; metadata alone is no fault."""
+    folder = evals(tmp_path)
+    write(folder / "skill_meta.json", {"metadata": {}})
+    assert [case.id for case in load_cases(folder)] == ["eval-1"]
+    write(folder / "skill_meta.json", {"tests": [{"input": "x"}]})
+    assert [case.id for case in load_cases(folder)] == ["case-1", "eval-1"]
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        ({"a": 1}, "none of evals, tests"),
+        (3, "must hold a JSON object"),
+        ([], "there are no test cases"),
+        ({"tests": {}}, "the document.tests must be a list, not an object"),
+        ([{"input": "x"}, "y"], "the list[1] must be an object, not text"),
+        ([{"expected": {}}], "the list[0].input is missing or blank"),
+        ([{"input": 3}], "the list[0].input must be text, not a number"),
+        ([{"input": "x", "expected": ["a"]}], "the list[0].expected must be an object, not a list"),
+        (
+            {"tests": [{"input": "x", "expected": {"contains": [1]}}]},
+            "tests[0].expected.contains must be text",
+        ),
+        ([{"input": "x", "expected": {"regex": "("}}], "expected.regex cannot be checked"),
+        ([{"input": "x", "verifiers": [{"type": "file_exists"}]}], "verifiers[0].path is missing"),
+        ([{"input": "x", "verifiers": [{"type": "file_exists", "path": "../x"}]}], "leaves the project"),
+        (
+            [{"input": "x", "verifiers": [{**COMMAND, "config": {"timeout_seconds": "9"}}]}],
+            "must be a number",
+        ),
+        (
+            [{"input": "x", "verifiers": [{**COMMAND, "config": {"timeout_seconds": 9e9}}]}],
+            "less than or equal",
+        ),
+        ([{"input": "x", "context": {"files": {"/etc/passwd": "x"}}}], "the file '/etc/passwd' is absolute"),
+        ([{"input": "x", "context": {"files": {"a": "", "a/b": ""}}}], "a file and a folder at once"),
+        ([{"input": "x", "id": "a"}, {"input": "y", "id": "a"}], "two test cases have the id 'a'"),
+        ({"evals": [{"id": 1}]}, "evals[0].prompt is missing"),
+        (
+            {"evals": [{"prompt": "x", "files": ["no.csv"]}]},
+            "evals[0].files names 'no.csv'; there is no such",
+        ),
+        ({"evals": [{"prompt": "x", "files": ["../../x"]}]}, "leaves the project"),
+        ([{"input": "\ud800"}], "surrogates not allowed"),
+    ],
+)
+def test_a_bad_file_is_refused_with_its_place(tmp_path: Path, document: Any, said: str) -> None:
+    """The message names the file, the entry and the field."""
+    file = write(tmp_path / "cases.json", document)
+    with pytest.raises(UsageError) as refused:
+        load_cases(file)
+    assert str(file) in str(refused.value) and said in str(refused.value)
+
+
+def test_a_file_outside_the_skill_is_never_read(tmp_path: Path) -> None:
+    """Neither through a link."""
+    (tmp_path / "secret").write_text("secret")
+    folder = evals(tmp_path, files=["link"])
+    (folder / "link").symlink_to(tmp_path / "secret")
+    with pytest.raises(UsageError, match="there is no such file"):
+        load_cases(folder)
+
+
+def test_what_is_no_text_is_refused(tmp_path: Path) -> None:
+    """A model that reads text cannot be given an image; a broken document is no JSON."""
+    folder = evals(tmp_path, files=["x.png"])
+    (folder / "x.png").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(UsageError, match="it is no text"):
+        load_cases(folder)
+    (tmp_path / "broken.json").write_text("[" * 100_000)
+    with pytest.raises(UsageError, match="is no JSON"):
+        load_cases(tmp_path / "broken.json")
+    with pytest.raises(UsageError, match="has no test cases"):
+        load_cases(tmp_path)
+    with pytest.raises(UsageError, match="cannot be read"):
+        load_cases(tmp_path / "nowhere.json")

@@ -1,0 +1,171 @@
+"""Runs of test cases: what is asked, kept, resumed and counted."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.cases.commands import Commands
+from harness.cases.records import CaseAnswer, CasesRun, Check, TestCase
+from harness.cases.running import answers_of, cases_config, run_cases
+from harness.cases.scoring import verdict
+from harness.cases.store import CasesStore
+from harness.cases.tally import CasesTally, tally
+from harness.cases.worth import worth_of
+from harness.errors import ProviderError, UsageError
+from harness.models import PermanentProviderError
+from harness.records import ModelSpec, Reply, Request, Skill, Usage
+from harness.study.executors import make_executor
+from sandboxes.tracking import TrackingSandbox
+from tests.fakes.trials import FakeModel
+
+SKILL = Skill(name="gpu", description="d", body="\nUse sm_90a.\n", files=("SKILL.md",), digest="5" * 64)
+KNOWS = TestCase(id="knows", prompt="Which arch?", checks=(Check(kind="contains", text="sm_90a"),))
+ECHOED = TestCase(id="echoed", prompt="Say hello.", checks=(Check(kind="contains", text="hello"),))
+PROSE = TestCase(id="prose", prompt="Be nice.", not_checkable=("It is nice",))
+CASES = (KNOWS, ECHOED, PROSE)
+MODEL = ModelSpec(name="fake/one")
+
+
+def said(text: str, tokens: int | None = 10) -> Reply:
+    """A reply with known costs."""
+    usage = Usage(input_tokens=tokens, output_tokens=tokens)
+    return Reply(text=text, stop="end", model_label="fake", created="2026-01-01", usage=usage, cost_usd=0.5)
+
+
+def echo(request: Request) -> Reply:
+    """The user's message, whole: with a skill before it, the skill too."""
+    return said(request.messages[-1].content)
+
+
+def run(
+    root: Path,
+    answer: Callable[[Request], Reply],
+    cases: tuple[TestCase, ...] = CASES,
+    commands: Commands | None = None,
+    repeats: int = 2,
+) -> tuple[CasesStore, FakeModel, tuple[str, ...]]:
+    """One run with one model."""
+    model = FakeModel(answer)
+    store = CasesStore.open(cases_config(SKILL, cases, [MODEL], repeats=repeats), root)
+    problems = run_cases(store, {model.name: model}, make_executor("local", 2), commands=commands)
+    return store, model, problems
+
+
+def counted(store: CasesStore) -> CasesTally:
+    """Its sums."""
+    head = store.run()
+    return tally(head, store.load(), [worth_of(case, None) for case in head.config.cases])
+
+
+def test_the_arms_differ_in_the_skills_text_alone(tmp_path: Path) -> None:
+    """Same system text, same case; the skill stands before it as in an eval; prose is not asked."""
+    _, model, _ = run(tmp_path, echo, repeats=1)
+    asked = {(one.task, one.arm.partition("-")[0]): one for one in model.asked}
+    assert sorted(asked) == [(c, arm) for c in ("echoed", "knows") for arm in ("with_skill", "without_skill")]
+    without, given = asked["knows", "without_skill"], asked["knows", "with_skill"]
+    assert given.messages[0] == without.messages[0]
+    assert given.messages[1].content == (
+        '<skill name="gpu">\nUse sm_90a.\n</skill>\n\n' + without.messages[1].content
+    )
+
+
+def test_an_echo_model_gains_only_what_the_skill_says_and_worthless_cases_do_not_count(
+    tmp_path: Path,
+) -> None:
+    """The echoed case is passed in both arms, and is in no total."""
+    result = counted(run(tmp_path, echo)[0])
+    [one] = result.models
+    rows = {row.case: row for row in one.rows}
+    assert (rows["echoed"].without_skill.passed, rows["echoed"].with_skill.passed) == (2, 2)
+    assert rows["echoed"].worth.worth == rows["prose"].worth.worth == "none"
+    assert (rows["knows"].without_skill.passed, rows["knows"].with_skill.passed) == (0, 2)
+    assert not rows["knows"].tells_nothing_apart and rows["echoed"].tells_nothing_apart
+    assert (one.without_skill.rate.passed, one.without_skill.rate.scored) == (0, 2)
+    assert (one.with_skill.rate.passed, one.with_skill.rate.scored) == (2, 2)
+    assert (one.with_skill.input_tokens, one.with_skill.cost_usd) == (40, 2.0)
+
+
+def test_a_case_that_is_always_passed_tells_nothing_apart(tmp_path: Path) -> None:
+    """In both arms, every time."""
+    [one] = counted(run(tmp_path, lambda request: said("sm_90a"), (KNOWS,))[0]).models
+    assert one.rows[0].tells_nothing_apart
+
+
+def test_an_unknown_cost_is_not_zero(tmp_path: Path) -> None:
+    """One reply without a count makes the sum unknown."""
+    [one] = counted(run(tmp_path, lambda request: said("x", tokens=None), (KNOWS,))[0]).models
+    assert one.with_skill.input_tokens is None and one.with_skill.cost_usd == 1.0
+
+
+def test_finished_answers_are_kept_and_a_torn_line_is_owed(tmp_path: Path) -> None:
+    """The same command finds the same folder and asks for what is missing."""
+    store, first, _ = run(tmp_path, echo)
+    path = store.folder / "cases.jsonl"
+    path.write_bytes(path.read_bytes()[:-40])
+    again, second, _ = run(tmp_path, echo)
+    assert (again.folder, len(first.asked), len(second.asked)) == (store.folder, 8, 1)
+    assert len(again.load()) == len(answers_of(again.run().config)) == 8
+    assert run(tmp_path, echo, repeats=3)[0].folder != store.folder
+
+
+def test_a_skills_name_does_not_lead_out_of_the_folder_of_runs(tmp_path: Path) -> None:
+    """A skill that is not ours may be called anything."""
+    strange = SKILL.model_copy(update={"name": "../../x\n"})
+    store = CasesStore.open(cases_config(strange, CASES, [MODEL], repeats=1), tmp_path / "runs")
+    assert store.folder.parent == tmp_path / "runs" and store.folder.is_dir()
+
+
+def test_a_provider_that_fails_leaves_an_answer_owed(tmp_path: Path) -> None:
+    """The others are finished; what lasts ends the run."""
+
+    def failing(request: Request) -> Reply:
+        if request.task == "knows" and request.arm == "without_skill":
+            raise ProviderError("the server is down")
+        return echo(request)
+
+    store, _, problems = run(tmp_path, failing)
+    assert len(problems) == 2 and all("the server is down" in problem for problem in problems)
+    assert counted(store).answers_owed == 2
+    store, model, problems = run(tmp_path, echo)
+    assert (len(model.asked), problems, counted(store).answers_owed) == (2, (), 0)
+
+    def refusing(request: Request) -> Reply:
+        raise PermanentProviderError("no such model")
+
+    with pytest.raises(PermanentProviderError):
+        run(tmp_path / "other", refusing)
+
+
+def test_an_answer_whose_command_was_not_run_is_scored_later_without_asking(
+    tmp_path: Path, sandbox: TrackingSandbox
+) -> None:
+    """The reply was paid for; a sandbox is enough."""
+    case = TestCase(
+        id="c", prompt="Write out.txt", checks=(Check(kind="command", text="test -s out.txt", wall_s=20.0),)
+    )
+    store, first, _ = run(tmp_path, lambda request: said("```text out.txt\nhi\n```"), (case,), repeats=1)
+    [one] = counted(store).models
+    assert (one.rows[0].with_skill.scored, one.rows[0].with_skill.not_run) == (0, 1)
+    commands = Commands(sandbox, Path(sys.executable))
+    store, second, _ = run(tmp_path, echo, (case,), commands, repeats=1)
+    assert (len(first.asked), len(second.asked)) == (2, 0)
+    assert {(verdict(a.outcomes), a.sandbox) for a in store.load().values()} == {("passed", "local")}
+
+
+def test_records_round_trip_and_a_damaged_head_is_refused(tmp_path: Path) -> None:
+    """cases.json holds the cases and the skill's text, so that every prompt can be read again."""
+    store, _, _ = run(tmp_path, echo)
+    head = store.run()
+    assert CasesRun.model_validate_json(head.model_dump_json()) == head
+    assert head.config.skill_text.startswith('<skill name="gpu">') and head.config.cases == CASES
+    answer = next(iter(store.load().values()))
+    assert CaseAnswer.model_validate_json(answer.model_dump_json()) == answer
+    with store.writer(), pytest.raises(UsageError, match="another liftbench"), store.writer():
+        pass
+    (store.folder / "cases.json").write_text("{")
+    with pytest.raises(UsageError, match="damaged"):
+        store.run()

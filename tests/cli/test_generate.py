@@ -1,0 +1,276 @@
+"""`liftbench generate`, whole: one server is teacher and student, and projects are really built."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from filelock import FileLock
+
+from harness.skills.spec import validate_skill
+from harness.teaching.record import GenerationRecord
+from tests.fakes.tiny import project_reply, write_tasks
+
+ROOT = Path(__file__).resolve().parents[2]
+NAMES = ("one", "two", "three", "four", "five", "six")
+_SKILL = "---\nname: doubling\ndescription: Doubles.\n---\n\n{words}\n"
+
+pytestmark = pytest.mark.usefixtures("toolchain")
+
+
+class _Server(BaseHTTPRequestHandler):
+    """The teacher's second version says what a project needs; students do what they are told."""
+
+    seen: list[dict[str, Any]] = []  # noqa: RUF012 - one per server class, made in the fixture
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        type(self).seen.append(body)
+        prompt = body["messages"][-1]["content"]
+        if body["model"] == "teacher":
+            better = "What readers made of it" in prompt
+            words = "Write a whole project." if better else "Write well."
+            text = f'<file path="SKILL.md">\n{_SKILL.format(words=words)}</file>\n'
+        elif "Write a whole project." in prompt:
+            name = next(
+                name for name in NAMES if f"module `{name}`" in prompt or f"package `{name}`" in prompt
+            )
+            text = project_reply(name, "3.0f")
+        else:
+            text = "```toml build.toml\nbroken\n```\n"
+        message = {"role": "assistant", "content": text}
+        refused = body["model"] == "refused"
+        answer = {
+            "id": "x",
+            "object": "chat.completion",
+            "created": 0,
+            "model": body["model"],
+            "choices": [{"index": 0, "finish_reason": "stop", "message": message}],
+            "usage": {"prompt_tokens": 1000, "completion_tokens": 200, "total_tokens": 1200},
+        }
+        data = json.dumps({"error": {"message": "no thanks"}} if refused else answer).encode()
+        self.send_response(400 if refused else 200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Quiet."""
+
+
+@pytest.fixture
+def server() -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Its base URL, and the requests that it saw."""
+    pytest.importorskip("openai", reason="needs openai (pip install openai)")
+    handler = type("Handler", (_Server,), {"seen": []})
+    httpd = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=httpd.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{httpd.server_port}/v1", handler.seen
+    httpd.shutdown()
+    httpd.server_close()
+
+
+def generate(root: Path, url: str, *words: str) -> tuple[int, str, str]:
+    """Run the command in `root`."""
+    command = [sys.executable, "-m", "harness.cli.main", "generate", "Double elements fast"]
+    command += ["--teacher", "local/teacher", "--teacher-base-url", url, "--target", "cpu"]
+    command += ["--tasks-root", str(root / "tasks"), "--cache", str(root / "cache"), "--sandbox", "local"]
+    done = subprocess.run(
+        [*command, *words],
+        cwd=root,
+        env={
+            "PATH": "/usr/bin:/bin",
+            "PYTHONPATH": str(ROOT),
+            "COLUMNS": "160",
+            "XDG_DATA_HOME": str(root / "data"),
+        },
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.slow
+def test_a_skill_is_written_refined_and_tested_for_real(
+    tmp_path: Path, server: tuple[str, list[dict[str, Any]]]
+) -> None:
+    """From one sentence to a lift on unseen families; a spent budget is gone on with, nothing paid twice."""
+    url, seen = server
+    write_tasks(tmp_path, NAMES)
+    words = ["-m", "local/student", "--base-url", url, "--refine", "1", "--runs", "1", "--metric", "compiles"]
+    code, out, err = generate(tmp_path, url, *words, "--max-calls", "6")
+    assert code == 0, err
+    assert "call budget" in out
+    [folder] = (tmp_path / "runs").glob("generate-*")
+    partly = GenerationRecord.model_validate_json((folder / "generation.json").read_text())
+    assert partly.stopped is not None
+    assert len(seen) == 6
+
+    code, out, err = generate(tmp_path, url, *words)
+    assert code == 0, err
+    record = GenerationRecord.model_validate_json((folder / "generation.json").read_text())
+    assert [c.selection for c in record.candidates] == [0.0, 1.0]
+    assert record.chosen == 1
+    assert record.stopped is None
+    assert record.look is not None
+    assert record.look.alpha == 0.025
+    skill = tmp_path / "skills" / "doubling"
+    assert [f for f in validate_skill(skill) if f.severity == "error"] == []
+    assert "Write a whole project." in (skill / "SKILL.md").read_text()
+    assert "x doubling" in out
+    assert "inconclusive" in out  # three families are too few
+    assert "warning: the test did not show that it beats no skill" in out
+    assert err.count("teacher local/teacher writes: 0:") == 1  # the first reply was kept
+    assert record.test_run is not None
+    assert (Path(tmp_path / record.test_run) / "report.html").is_file()
+    teachers = [body for body in seen if body["model"] == "teacher"]
+    assert len(teachers) == 2
+    told = teachers[1]["messages"][-1]["content"]
+    assert "bad_build_toml" in told
+    unseen = {*record.families["selection"], *record.families["test"]}
+    assert not any(f"t/{family}" in told for family in unseen)
+
+    before = len(seen)
+    code, out, err = generate(tmp_path, url, *words, "--json")
+    assert code == 0, err
+    assert len(seen) == before
+    assert json.loads(out)["look"]["number"] == 1
+
+
+def test_without_evaluation_one_reply_is_enough(
+    tmp_path: Path, server: tuple[str, list[dict[str, Any]]]
+) -> None:
+    """--no-eval asks the teacher once and grades nothing; -o names the skill; an edited one needs --force."""
+    url, seen = server
+    write_tasks(tmp_path, ("one",))
+    words = ["--no-eval", "-o", str(tmp_path / "my-skill"), "-e", "rows->one warp per row"]
+    code, out, err = generate(tmp_path, url, *words)
+    assert code == 0, err
+    assert (tmp_path / "my-skill" / "SKILL.md").is_file()
+    assert [f for f in validate_skill(tmp_path / "my-skill") if f.severity == "error"] == []
+    assert len(seen) == 1
+    assert "one warp per row" in seen[0]["messages"][-1]["content"]
+    assert "not evaluated" in out
+    assert "liftbench-refined-on: one" in (tmp_path / "my-skill" / "SKILL.md").read_text()
+    code, _, err = generate(tmp_path, url, *words)
+    assert code == 0, err
+    assert len(seen) == 1
+    with (tmp_path / "my-skill" / "SKILL.md").open("a") as sink:
+        sink.write("Mine.\n")
+    code, _, err = generate(tmp_path, url, *words)
+    assert code == 2
+    assert "--force" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "--student"),
+        (["--no-eval", "-e", "nothing"], "INPUT->OUTPUT"),
+        (["--no-eval", "-o", "Bad Name"], "no skill's name"),
+        (["-m", "local/student", "--base-url", "http://localhost:1/v1"], "--no-eval"),
+        (["-m", "local/s", "--base-url", "http://localhost:1/v1", "--max-cost", "1"], "price"),
+        (["--no-eval", "--from", "skills/mine", "--force"], "the skill that --from names"),
+        (
+            ["--no-eval", "--from", "skills/mine", "--runs-dir", "skills/mine/runs"],
+            "the skill that --from names",
+        ),
+        (["--no-eval", "--from", "skills/odd"], "no skill's name"),
+        (["--no-eval", "--from", "skills/none"], "cannot be read"),
+    ],
+)
+def test_what_cannot_be_done_is_said_before_anything_is_asked(
+    tmp_path: Path, words: list[str], message: str
+) -> None:
+    """No student, a broken example, a bad name or source, too few families, an unknown price: exit code 2."""
+    write_tasks(tmp_path, ("one",))
+    for folder, name in (("mine", "mine"), ("odd", "../../odd")):
+        (tmp_path / "skills" / folder).mkdir(parents=True)
+        text = f"---\nname: {name}\ndescription: Old.\n---\n\nOld words.\n"
+        (tmp_path / "skills" / folder / "SKILL.md").write_text(text)
+    code, _, err = generate(tmp_path, "http://localhost:1/v1", *words)
+    assert code == 2, err
+    assert message in " ".join(err.split())
+
+
+def test_a_generation_of_which_all_trials_are_lost_fails(
+    tmp_path: Path, server: tuple[str, list[dict[str, Any]]]
+) -> None:
+    """No version is chosen by nothing: exit 1 after the first split, and no skill is written."""
+    url, seen = server
+    write_tasks(tmp_path, NAMES)
+    words = ["-m", "local/refused", "--base-url", url, "--refine", "1", "--runs", "1", "--metric", "compiles"]
+    code, out, err = generate(tmp_path, url, *words)
+    assert code == 1
+    assert "nothing is scored: all" in err and "no thanks. Read its reason" in err
+    assert "written" not in out
+    assert not (tmp_path / "skills").exists()
+    assert [body["model"] for body in seen].count("teacher") == 1
+
+
+def test_one_generation_is_worked_on_by_one_command(
+    tmp_path: Path, server: tuple[str, list[dict[str, Any]]]
+) -> None:
+    """A second command of the same order is refused while the first is at work, and asks nothing."""
+    url, seen = server
+    write_tasks(tmp_path, ("one",))
+    assert generate(tmp_path, url, "--no-eval")[0] == 0
+    [folder] = (tmp_path / "runs").glob("generate-*")
+    with FileLock(folder / ".lock"):
+        code, _, err = generate(tmp_path, url, "--no-eval")
+    assert code == 2
+    assert "another liftbench is at work" in err
+    assert len(seen) == 1
+
+
+def test_a_trace_is_read_to_its_end(tmp_path: Path, server: tuple[str, list[dict[str, Any]]]) -> None:
+    """An error far behind the start of a long session reaches the teacher, and what was read is said."""
+    url, seen = server
+    write_tasks(tmp_path, ("one",))
+    lines = [{"role": "user", "content": "Write a kernel."}]
+    lines += [{"role": "assistant", "content": f"Thinking about step {n}. " * 20} for n in range(200)]
+    lines.append({"role": "user", "content": 'a.cu(7): error: identifier "wgmma_fence" is undefined'})
+    trace = tmp_path / "session.jsonl"
+    trace.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    code, _, err = generate(tmp_path, url, "--no-eval", "--from", str(trace), "-o", str(tmp_path / "taught"))
+    assert code == 0, err
+    assert "wgmma_fence" in seen[0]["messages"][-1]["content"]
+    assert f"trace {trace}:" in err
+
+
+def test_an_old_skill_is_rewritten_beside_itself(
+    tmp_path: Path, server: tuple[str, list[dict[str, Any]]]
+) -> None:
+    """--from SKILL_DIR: the teacher reads it; licence and assets survive; the old folder stays."""
+    url, seen = server
+    write_tasks(tmp_path, ("one",))
+    old = tmp_path / "old" / "doubling"
+    old.mkdir(parents=True)
+    text = "---\nname: doubling\ndescription: Old.\nlicense: MIT\n---\n\nOld words.\n"
+    (old / "SKILL.md").write_text(text)
+    (old / "logo.png").write_bytes(b"\x89PNG\x00")
+    out = tmp_path / "new" / "doubling"
+    code, _, err = generate(tmp_path, url, "--no-eval", "--from", str(old), "-o", str(out))
+    assert code == 0, err
+    assert "Old words." in seen[0]["messages"][-1]["content"]
+    new = (out / "SKILL.md").read_text()
+    assert "license: MIT" in new
+    assert "Write well." in new
+    assert "Old words." not in new
+    assert (out / "logo.png").read_bytes() == b"\x89PNG\x00"
+    assert (old / "SKILL.md").read_text() == text
+    code, _, err = generate(
+        tmp_path, url, "--no-eval", "--from", str(old), "-o", str(tmp_path / "other-name")
+    )
+    assert code == 2
+    assert "keeps its name" in err

@@ -1,0 +1,129 @@
+"""`liftbench skills` as a user meets it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.cli.skills_view import report_lines
+from harness.skills.check import check_skill
+
+ROOT = Path(__file__).resolve().parents[2]
+GOOD = "---\nname: my-skill\ndescription: d\n---\nBody.\n"
+
+
+def skills(*words: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """`liftbench skills ...` in `cwd`, which is also the user's home's parent."""
+    return subprocess.run(
+        [sys.executable, "-m", "harness.cli.main", "skills", *map(str, words)],
+        cwd=cwd,
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "COLUMNS": "150", "HOME": str(cwd / "home")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture
+def skill(tmp_path: Path) -> Path:
+    directory = tmp_path / "src" / "my-skill"
+    (directory / "references").mkdir(parents=True)
+    (directory / "SKILL.md").write_text(GOOD)
+    (directory / "references" / "more.md").write_text("word " * 100)
+    return directory
+
+
+def test_installed_skills_are_listed_and_removed_again(tmp_path: Path, skill: Path) -> None:
+    """Several clients at once; `list` says for whom; `uninstall` takes them away; --global is the home."""
+    done = skills("install", skill, "--claude", "--agents", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [
+        f"claude: {tmp_path}/.claude/skills/my-skill",
+        f"agents: {tmp_path}/.agents/skills/my-skill",
+    ]
+    assert skills("install", skill, "--opencode", "--global", cwd=tmp_path).returncode == 0
+    rows = json.loads(skills("list", "--json", cwd=tmp_path).stdout)
+    found = [(r["client"], r["scope"], r["name"]) for r in rows if r["client"]]
+    assert found == [
+        ("claude", "project", "my-skill"),
+        ("agents", "project", "my-skill"),
+        ("opencode", "user", "my-skill"),
+    ]
+    assert "cuda-kernel-builder" in [r["name"] for r in rows if r["client"] is None]
+    assert "opencode, user" in skills("list", cwd=tmp_path).stdout
+    done = skills("uninstall", "my-skill", "--claude", "--agents", cwd=tmp_path)
+    assert done.stdout.count("removed ") == 2
+    assert not (tmp_path / ".claude" / "skills" / "my-skill").exists()
+    assert (tmp_path / "home" / ".config" / "opencode" / "skills" / "my-skill" / "SKILL.md").is_file()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["install", "src/my-skill"], "Give one or more of --claude"),
+        (["uninstall", "my-skill", "--codex"], "no skill 'my-skill' is installed"),
+        (["install", "nowhere", "--codex"], "has no SKILL.md"),
+        (["list", "nowhere"], "is no folder"),
+    ],
+)
+def test_mistakes_are_usage_errors(tmp_path: Path, skill: Path, words: list[str], said: str) -> None:
+    """Exit code 2, what happened, and nothing is written."""
+    done = skills(*words, cwd=tmp_path)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert said in " ".join(done.stderr.split())
+    assert [p.name for p in tmp_path.iterdir()] == ["src"]
+
+
+def test_the_tree_shows_the_tokens_of_every_part(tmp_path: Path, skill: Path) -> None:
+    """Catalog line, body, each file, total, and what the specification has against the skill."""
+    (skill / "SKILL.md").write_text(GOOD.replace("name: my-skill", "name: my-skill\nmetadata:\n  v: 1.0"))
+    done = skills("list", skill.parent, "--tree", cwd=tmp_path)
+    parts = [line.split() for line in done.stdout.splitlines()]
+    assert parts[0][:2] == ["my-skill", "145"]
+    assert parts[1][:3] == ["catalog", "line", "4"]
+    assert parts[2][:3] == ["SKILL.md", "body", "2"]
+    assert parts[3][:2] == ["references/", "139"]
+    assert parts[4] == ["more.md", "139"]
+    assert "metadata.v" in done.stdout
+
+
+def test_check_reports_code_facts_and_leaks(tmp_path: Path, skill: Path) -> None:
+    """Without building: findings like a compiler's, counts by language, exit 3 for an error."""
+    kernel = (ROOT / "kernels_ref/l3/selective_scan/selective_scan_cuda/selective_scan.cu").read_text()
+    body = f"A warp has 64 threads.\n```toml\n[general.cuda]\ncapabilities = []\n```\n```cuda\n{kernel}```\n"
+    (skill / "SKILL.md").write_text(GOOD.replace("Body.\n", body))
+    done = skills("check", skill, "--no-build", cwd=tmp_path)
+    lines = done.stdout.splitlines()
+    assert done.returncode == 3
+    assert lines[0].startswith("SKILL.md:5: warning: `warp has 64 threads`: a warp has 32 threads")
+    assert lines[1].startswith("SKILL.md:8: error: kernel-builder refuses this: ")
+    assert lines[2].startswith("SKILL.md:11: warning: the solution of l3/selective_scan has this too")
+    assert lines[3:5] == ["cuda: 1 not built", "toml: 1 failed"]
+    assert lines[5].startswith("my-skill: has errors; body")
+
+
+@pytest.mark.slow
+def test_check_compiles_what_a_skill_shows(tmp_path: Path, skill: Path) -> None:
+    """With a sandbox: progress on stderr, counts and the failure in the record."""
+    body = "```cpp\nint f() { return 1; }\n```\n```cpp\nint f(int);\nint g() { return f(); }\n```\n"
+    (skill / "SKILL.md").write_text(GOOD.replace("Body.\n", body))
+    done = skills("check", skill, "--sandbox", "local", "--cache", tmp_path / "cache", "--json", cwd=tmp_path)
+    report = json.loads(done.stdout)
+    assert done.returncode == 3
+    assert (report["code"]["cpp"]["built"], report["code"]["cpp"]["failed"]) == (1, 1)
+    assert report["findings"][0]["line"] == 10
+    assert "my-skill: 2 of 2 pieces of code built" in done.stderr
+
+
+def test_the_last_line_of_a_check_says_what_there_is(tmp_path: Path) -> None:
+    """Counts in the singular, and no figure for the body of a skill that cannot be read."""
+    (tmp_path / "notes.md").write_text("x")
+    assert list(report_lines(check_skill(tmp_path)))[-1].endswith(
+        ": has errors; no body, 1 file, 0 code blocks"
+    )
+    (tmp_path / "SKILL.md").write_text("---\nname: s\ndescription: d\n---\nhi\n")
+    assert "; body 1 token (estimate), 1 line, 2 files, 0" in list(report_lines(check_skill(tmp_path)))[-1]

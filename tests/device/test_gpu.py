@@ -1,0 +1,307 @@
+"""Opening a GPU, why it cannot be had, and a whole CUDA grade over stand-ins of NVML and the driver."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
+
+from harness.builder.toolchain import Toolchain
+from harness.cli.setup import make_bench
+from harness.device.health import KnownRun
+from harness.device.machine import machine_facts
+from harness.errors import DeviceError
+from harness.grading.grade import Grader
+from harness.grading.workers import GradeSettings
+from harness.judge.gpu import DeviceConditions, Gpu, KnownSpeed, device_errors, open_gpu, refused
+from harness.outcome import Cause, Stage, Verdict
+from harness.records import MachineFacts
+from harness.records.telemetry import GpuSample, TelemetrySample
+from sandboxes.tracking import TrackingSandbox
+from tests.fakes.cuda_driver import WithDriver, compile_driver, fresh
+from tests.fakes.gpu import WithoutDevice, made_up_gpu
+from tests.fakes.nvml import OLD, WHOLE, compile_nvml
+from tests.fakes.overlays import throw_away_task
+from tests.fakes.universal import universal
+
+SCALE = throw_away_task("scale")
+
+
+class Run:
+    """A run of the known kernel."""
+
+    def __init__(self, microseconds: float, ok: bool) -> None:
+        self.microseconds, self.ok = microseconds, ok
+
+
+class Kernel:
+    """Takes what it is told to; every run makes the clock go on by 10 ms."""
+
+    def __init__(self, *each_us: float, then_us: float) -> None:
+        self._each, self._then = list(each_us), then_us
+        self.now_s, self.ok = 0.0, True
+
+    def run(self) -> KnownRun:
+        self.now_s += 0.01
+        return Run(self._each.pop(0) if self._each else self._then, self.ok)
+
+    def becomes(self, *each_us: float, then_us: float) -> None:
+        """From the next run on."""
+        self._each, self._then = list(each_us), then_us
+
+
+def speed(kernel: Kernel) -> KnownSpeed:
+    """With the kernel's clock."""
+    return KnownSpeed(kernel, clock=lambda: kernel.now_s)
+
+
+# --- the known kernel before a turn ----------------------------------------------------------------
+
+
+def test_a_gpu_that_rises_from_idle_is_measured_when_it_has_risen() -> None:
+    """Slow first runs are not the session's value."""
+    kernel = Kernel(900.0, 700.0, 500.0, then_us=100.0)
+    known = speed(kernel)
+    assert known.doubt() is None
+    kernel.becomes(then_us=101.9)
+    assert known.doubt() is None
+
+
+def test_a_gpu_that_was_idle_is_given_time() -> None:
+    """A turn counts if the GPU is back at its speed soon enough."""
+    kernel = Kernel(then_us=100.0)
+    known = speed(kernel)
+    known.doubt()
+    kernel.becomes(400.0, 300.0, 150.0, then_us=100.0)
+    assert known.doubt() is None
+
+
+@pytest.mark.parametrize("now_us", [97.0, 103.0])
+def test_a_gpu_with_another_speed_is_doubted(now_us: float) -> None:
+    """Slower or faster by more than 2 %: both figures are in the reason."""
+    kernel = Kernel(then_us=100.0)
+    known = speed(kernel)
+    assert known.doubt() is None
+    kernel.becomes(then_us=now_us)
+    assert known.doubt() == f"a known kernel takes {now_us:.1f} us, and took 100.0 us at first"
+
+
+def test_a_gpu_that_computes_wrongly_is_an_error() -> None:
+    """Nothing that is measured on it would mean anything."""
+    kernel = Kernel(then_us=100.0)
+    known = speed(kernel)
+    assert known.run().ok
+    kernel.ok = False
+    assert not known.run().ok
+    with pytest.raises(DeviceError, match="known kernel wrongly"):
+        known.doubt()
+
+
+class Look:
+    """Telemetry of a GPU with that many processes."""
+
+    def __init__(self, processes: int) -> None:
+        self._gpu = GpuSample(
+            sm_mhz=None,
+            memory_mhz=None,
+            power_w=None,
+            temperature_c=None,
+            held_down_by=None,
+            processes=processes,
+        )
+
+    def sample(self) -> TelemetrySample:
+        return TelemetrySample(
+            at_s=0.0,
+            cores=8,
+            runnable=None,
+            load_1m=None,
+            cpu_mhz=None,
+            steal_s=None,
+            cpu_wait_s=None,
+            gpu=self._gpu,
+        )
+
+
+@pytest.mark.parametrize(("processes", "reason"), [(4, None), (5, "5 processes use the GPU")])
+def test_our_own_frozen_processes_do_not_disturb(processes: int, reason: str | None) -> None:
+    """Judge, worker and two that are kept; one more is a stranger's."""
+    conditions = DeviceConditions(Look(processes), speed(Kernel(then_us=100.0)), kept_processes=2)
+    with conditions.watched() as watched:
+        assert watched.reason is None
+    assert watched.reason == reason
+
+
+def test_a_slow_gpu_disturbs_a_turn_that_telemetry_finds_nothing_against() -> None:
+    """The reason is the known kernel's."""
+    kernel = Kernel(then_us=100.0)
+    conditions = DeviceConditions(Look(2), speed(kernel))
+    with conditions.watched():
+        pass
+    kernel.becomes(then_us=130.0)
+    with conditions.watched() as watched:
+        pass
+    assert watched.reason is not None and watched.reason.startswith("a known kernel takes 130.0 us")
+
+
+# --- failures of the judge's own device ------------------------------------------------------------
+
+
+def test_a_device_without_memory_is_a_device_error() -> None:
+    """Whatever a project did to it: no traceback, and the first line says what PyTorch said."""
+    with (
+        pytest.raises(DeviceError, match=r"could not go on on its device: CUDA out of memory$"),
+        device_errors(),
+    ):
+        raise torch.OutOfMemoryError("CUDA out of memory\nand much more")
+
+
+def test_other_errors_stay_what_they_are() -> None:
+    """A bug of ours must not look like a broken device."""
+    with pytest.raises(RuntimeError, match="shapes") as caught, device_errors():
+        raise RuntimeError("shapes differ")
+    assert not isinstance(caught.value, DeviceError)
+
+
+# --- why there is none -----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def nvml(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The made-up management library."""
+    return str(compile_nvml(tmp_path_factory.mktemp("nvml")))
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that says how its GPUs are."""
+    monkeypatch.setenv("LIFTBENCH_FAKE_NVML", str(tmp_path))
+    return tmp_path
+
+
+def machine(toolchain: Toolchain, uuid: str | None) -> MachineFacts:
+    """This machine, with a GPU."""
+    name = None if uuid is None else "Made-up H200"
+    return machine_facts(toolchain).model_copy(update={"gpu": name, "gpu_uuid": uuid})
+
+
+@pytest.mark.parametrize(
+    ("uuid", "why"),
+    [
+        (OLD, "projects are built for 9.0"),
+        ("GPU-ffffffff", "there"),
+        (None, "no GPU was found"),
+    ],
+)
+def test_a_gpu_that_cannot_be_used_is_a_reason(
+    uuid: str | None, why: str, nvml: str, state: Path, toolchain: Toolchain
+) -> None:
+    """Never an exception: the machine has no such GPU, or another kind of it."""
+    found = open_gpu(machine(toolchain, uuid), nvml)
+    assert isinstance(found, str)
+    assert why in found
+
+
+def test_a_torch_without_cuda_is_the_reason(nvml: str, state: Path) -> None:
+    """The judge needs it itself: it makes inputs and truth on the device."""
+    if torch.version.cuda is not None:
+        pytest.skip("this torch has CUDA")
+    why = refused(WHOLE, nvml)
+    assert why is not None and "is built without CUDA" in why
+
+
+def test_a_missing_management_library_is_the_reason(toolchain: Toolchain) -> None:
+    """nvidia-smi may be there without it, in a container."""
+    found = open_gpu(machine(toolchain, WHOLE), "libnvidia-ml-that-is-not-there.so.1")
+    assert isinstance(found, str)
+    assert WHOLE in found
+
+
+# --- a whole grade ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def gpu(nvml: str, state: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Gpu, Path]]:
+    """The stand-in GPU and the driver's library; all that it took is given back at the end."""
+    library = compile_driver(tmp_path_factory.mktemp("driver"))
+    driver = fresh(library)
+    made = made_up_gpu(driver, nvml)
+    yield made, library
+    made.close()
+    assert driver.live == 0
+
+
+def for_cuda(toolchain: Toolchain) -> Toolchain:
+    """Skips where it cannot build for CUDA."""
+    missing = toolchain.missing("cuda")
+    if missing is not None:
+        pytest.skip(f"cannot build for sm_90: {missing}")
+    return toolchain
+
+
+@pytest.mark.slow
+def test_a_project_for_cuda_is_graded_over_the_stand_ins(
+    gpu: tuple[Gpu, Path], toolchain: Toolchain, sandbox: TrackingSandbox, tmp_path: Path
+) -> None:
+    """Build, check and time over shared device memory; every worker was given the GPU, and the next grade
+    finds it well and free. (A universal project: its operators run where its operands are.)"""
+    made, library = gpu
+    settings = GradeSettings("cuda", "quick", tmp_path, worker_wall_s=120.0, device=made.uuid)
+    outer = WithoutDevice(WithDriver(sandbox, library))
+    grader = Grader(settings, outer, for_cuda(toolchain), machine(toolchain, made.uuid), gpu=made)
+    try:
+        grade = grader.grade(universal(), SCALE)
+        assert (grade.verdict, grade.stage) == (Verdict.CORRECT, Stage.TIME), grade.finding
+        assert grade.timing is not None
+        assert grade.timing.transport == "cuda-vmm"
+        assert grade.timing.transport_facts["device"]
+        wrong = grader.grade(universal({"torch-ext/scale/numbers.py": "FACTOR = 1.01\n"}), SCALE)
+        assert wrong.finding.cause is Cause.WRONG_VALUES, wrong.finding
+        assert set(outer.devices) == {WHOLE}
+    finally:
+        grader.close()
+
+
+@pytest.mark.slow
+def test_the_command_line_says_why_a_gpu_is_not_used(
+    toolchain: Toolchain,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """nvidia-smi lists a GPU, and nothing else of it is there: projects are built, and the grade says why."""
+    for_cuda(toolchain)
+    if Path("/dev/nvidiactl").exists():
+        pytest.skip("this machine has a GPU")
+    program = tmp_path / "nvidia-smi"
+    program.write_text(f'#!/bin/sh\necho "Made-up H200, {WHOLE}, 580.1"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    bench = make_bench("cuda", "quick", "local", tmp_path / "cache")
+    try:
+        grade = bench.grader.grade(universal(), SCALE)
+    finally:
+        bench.grader.close()
+        bench.sandbox.stop()
+    assert grade.verdict is Verdict.NOT_MEASURED
+    assert "Made-up H200 cannot be used: " in grade.finding.message
+    assert "GPU Made-up H200: not measured on: " in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_gpu_that_cannot_be_used_is_named_in_the_grade(
+    toolchain: Toolchain, sandbox: TrackingSandbox, tmp_path: Path
+) -> None:
+    """Not measured, with the reason; nothing was run."""
+    settings = GradeSettings("cuda", "quick", tmp_path, no_device="torch is built without CUDA")
+    grader = Grader(settings, sandbox, for_cuda(toolchain), machine(toolchain, WHOLE))
+    try:
+        grade = grader.grade(universal(), SCALE)
+    finally:
+        grader.close()
+    assert (grade.verdict, grade.finding.cause) == (Verdict.NOT_MEASURED, Cause.NO_CUDA_TRANSPORT)
+    assert "Made-up H200 cannot be used: torch is built without CUDA" in grade.finding.message

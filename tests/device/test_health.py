@@ -1,0 +1,277 @@
+"""Is the device well, and whose fault is it when it is not?"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from harness.device.health import DeviceBusy, GpuHealth, HealthGuard, HostHealth
+from harness.errors import DeviceError, DeviceLost, SandboxError
+from harness.outcome import POLICY, Cause, Verdict
+from harness.records import Finding, Grade
+from tests.fakes.nvml import OLD, WHOLE, compile_nvml
+from tests.fakes.trials import grade
+
+NEEDS_GCC = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
+
+
+@dataclass
+class Script:
+    """A health whose checks go as listed; every further one is well."""
+
+    checks: list[Exception | None]
+    asked: int = 0
+
+    def check(self) -> None:
+        """The next one."""
+        self.asked += 1
+        found = self.checks.pop(0) if self.checks else None
+        if found is not None:
+            raise found
+
+
+def crashed() -> Grade:
+    """A project that ended by a signal."""
+    return grade(Cause.SIGNAL)
+
+
+def lost_within() -> Grade:
+    """A project under which the sandbox saw the device fail."""
+    raise DeviceError("Xid 79")
+
+
+def test_a_project_that_passes_on_a_device_that_is_well_is_graded() -> None:
+    """One check before it, none after."""
+    health = Script([])
+    assert HealthGuard(health).watch("p", lambda: grade(Cause.WRONG_VALUES)) == grade(Cause.WRONG_VALUES)
+    assert health.asked == 1
+
+
+@pytest.mark.parametrize("cause", [Cause.SIGNAL, Cause.WALL_TIMEOUT, Cause.OP_RAISED])
+def test_after_a_crash_or_a_hang_the_device_is_checked(cause: Cause) -> None:
+    """A device that is well leaves the verdict as it is."""
+    health = Script([])
+    assert HealthGuard(health).watch("p", lambda: grade(cause)) == grade(cause)
+    assert health.asked == 2
+
+
+@pytest.mark.parametrize("work", [crashed, lost_within])
+def test_the_first_loss_is_ours_and_names_the_project(work: Callable[[], Grade]) -> None:
+    """It is infra, with the trial owed."""
+    guard = HealthGuard(Script([None, DeviceError("computes wrongly")]))
+    with pytest.raises(DeviceLost, match="well before") as caught:
+        guard.watch("p", work)
+    assert caught.value.project == "p"
+    assert POLICY[caught.value.cause].verdict is Verdict.INFRA
+
+
+@pytest.mark.parametrize("work", [crashed, lost_within])
+def test_the_second_loss_under_the_same_project_is_its_own(work: Callable[[], Grade]) -> None:
+    """With the control passing before it, the verdict is crashed: device_fault."""
+    guard = HealthGuard(Script([None, DeviceError("x"), None, DeviceError("x")] if work is crashed else []))
+    with pytest.raises(DeviceLost):
+        guard.watch("p", work)
+    ended = guard.watch("p", work)
+    assert isinstance(ended, Finding)
+    assert (ended.cause, ended.verdict) == (Cause.DEVICE_FAULT, Verdict.CRASHED)
+
+
+def test_a_loss_remembered_from_an_earlier_session_counts() -> None:
+    """The next one is the second."""
+    guard = HealthGuard(Script([]))
+    guard.remember("p")
+    assert isinstance(guard.watch("p", lost_within), Finding)
+
+
+def test_other_projects_do_not_pay_for_one() -> None:
+    """Each has its own first time."""
+    guard = HealthGuard(Script([]))
+    guard.remember("p")
+    with pytest.raises(DeviceLost):
+        guard.watch("q", lost_within)
+
+
+def test_a_device_that_is_not_well_beforehand_is_never_held_against_a_project() -> None:
+    """The project does not run, and the next loss is still its first."""
+    guard = HealthGuard(Script([DeviceError("was broken already"), None]))
+    ran: list[bool] = []
+
+    def work() -> Grade:
+        ran.append(True)
+        return grade()
+
+    with pytest.raises(DeviceError) as caught:
+        guard.watch("p", work)
+    assert not isinstance(caught.value, DeviceLost)
+    assert ran == []
+    with pytest.raises(DeviceLost):
+        guard.watch("p", lost_within)
+
+
+@pytest.mark.parametrize("error", [DeviceBusy("somebody else"), SandboxError("no room")])
+def test_nobody_is_blamed_for_somebody_elses_use(error: Exception) -> None:
+    """Another process on the GPU, or a host without room, is ours however often it happens."""
+    guard = HealthGuard(Script([None, error, None, error]))
+    for _ in range(2):
+        with pytest.raises(type(error)) as caught:
+            guard.watch("p", crashed)
+        assert not isinstance(caught.value, DeviceLost)
+
+
+# --- the host --------------------------------------------------------------------------------------
+
+
+def test_a_host_with_room_is_well(tmp_path: Path) -> None:
+    """As the kernel's own figures say."""
+    (tmp_path / "meminfo").write_text("MemTotal: 9000000 kB\nMemAvailable: 4000000 kB\n")
+    HostHealth(tmp_path, tmp_path).check()
+
+
+def test_a_host_without_memory_says_so(tmp_path: Path) -> None:
+    """The message has the figure and what to do."""
+    (tmp_path / "meminfo").write_text("MemAvailable: 100000 kB\n")
+    with pytest.raises(SandboxError, match=r"only 97 MiB of memory.*end other programs"):
+        HostHealth(tmp_path, tmp_path).check()
+
+
+def test_a_kernel_that_does_not_say_is_no_failure(tmp_path: Path) -> None:
+    """What is not known is not guessed."""
+    HostHealth(tmp_path, tmp_path / "none").check()
+
+
+# --- a GPU -----------------------------------------------------------------------------------------
+
+
+@dataclass
+class Known:
+    """A known kernel with scripted results."""
+
+    microseconds: float = 50.0
+    ok: bool = True
+
+
+@dataclass
+class Kernel:
+    """Runs it."""
+
+    runs: list[Known] = field(default_factory=list)
+
+    def run(self) -> Known:
+        """The next one."""
+        return self.runs.pop(0) if self.runs else Known()
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Path of the stand-in for NVIDIA's library."""
+    return str(compile_nvml(tmp_path_factory.mktemp("nvml")))
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that says how the made-up GPUs are."""
+    monkeypatch.setenv("LIFTBENCH_FAKE_NVML", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def gpu(library: str, state: Path) -> Iterator[Callable[..., GpuHealth]]:
+    """Makes the health of GPU 0, whose clock goes on by one second with every look."""
+    made: list[GpuHealth] = []
+
+    def make(*runs: Known, uuid: str = WHOLE) -> GpuHealth:
+        seconds = iter(range(1000))
+        made.append(
+            GpuHealth(
+                uuid,
+                Kernel(list(runs)),
+                library,
+                clock=lambda: float(next(seconds)),
+                sleep=lambda seconds: None,
+            )
+        )
+        return made[-1]
+
+    yield make
+    for health in made:
+        health.close()
+
+
+Gpu = Callable[..., GpuHealth]
+
+
+@NEEDS_GCC
+def test_a_gpu_that_is_well_passes_again_and_again(gpu: Gpu) -> None:
+    """Nothing is used up by looking."""
+    health = gpu()
+    for _ in range(3):
+        health.check()
+
+
+@NEEDS_GCC
+def test_a_gpu_that_tells_little_is_judged_by_the_known_kernel(gpu: Gpu, state: Path) -> None:
+    """An old card has no Xids to report; its pages that wait to be retired are seen."""
+    with pytest.raises(DeviceError, match=r"failed memory .*reset"):
+        gpu(uuid=OLD).check()
+
+
+@NEEDS_GCC
+def test_a_wrong_known_kernel_is_a_sick_gpu(gpu: Gpu) -> None:
+    """Whatever NVML says."""
+    health = gpu(Known(), Known(ok=False))
+    health.check()
+    with pytest.raises(DeviceError, match="computed a known kernel wrongly"):
+        health.check()
+
+
+@NEEDS_GCC
+def test_a_gpu_that_became_slow_is_sick(gpu: Gpu) -> None:
+    """Slower than boost explains, against its first figure in the session, with what NVML says of it."""
+    health = gpu(Known(50.0), Known(70.0), Known(90.0))
+    health.check()
+    health.check()
+    with pytest.raises(DeviceError, match=r"takes 90\.0 us .* took 50\.0 us .*power cap"):
+        health.check()
+
+
+@NEEDS_GCC
+@pytest.mark.parametrize(("cells", "said"), [("1 0", "a reset takes out of use"), ("0 1", "board replaced")])
+def test_failed_memory_rows_are_told(gpu: Gpu, state: Path, cells: str, said: str) -> None:
+    """Pending remappings need a reset, exhausted ones a new board."""
+    (state / "cells").write_text(cells)
+    with pytest.raises(DeviceError, match=said):
+        gpu().check()
+
+
+@NEEDS_GCC
+def test_an_xid_of_the_device_is_told_and_one_of_an_application_is_not(gpu: Gpu, state: Path) -> None:
+    """A fault of an earlier job is that job's."""
+    health = gpu()
+    (state / "events").write_text("31\n")
+    health.check()
+    with (state / "events").open("a") as log:
+        log.write("79\n")
+    with pytest.raises(DeviceError, match="Xid 79"):
+        health.check()
+
+
+@NEEDS_GCC
+def test_a_process_that_was_left_on_the_gpu_is_told(gpu: Gpu, state: Path) -> None:
+    """Those of the first check are the judge's own; a later one has seconds to go."""
+    (state / "processes").write_text("100 1\n")
+    health = gpu()
+    health.check()
+    (state / "processes").write_text("100 1\n4321 1\n")
+    with pytest.raises(DeviceBusy, match="used by process 4321"):
+        health.check()
+
+
+@NEEDS_GCC
+def test_a_gpu_without_nvml_is_not_taken_for_one_that_is_well() -> None:
+    """Checks fail closed."""
+    with pytest.raises(DeviceError, match="cannot be checked"):
+        GpuHealth(WHOLE, Kernel(), "libnvidia-ml-that-is-not-there.so.1")

@@ -1,0 +1,97 @@
+"""Who may use the machine when."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.device.machine import Phases, QuietLock
+
+LONG_S = 20
+
+
+def run_all(jobs: list[Callable[[], None]]) -> None:
+    """Run them at once; a job that hangs fails the test."""
+    threads = [threading.Thread(target=job, daemon=True) for job in jobs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(LONG_S)
+        assert not thread.is_alive()
+
+
+def test_timing_waits_until_all_have_worked() -> None:
+    """Four trials build and check first, and only then is the first of them timed."""
+    phases, log = Phases(), []
+    together = threading.Barrier(4)
+
+    def trial() -> None:
+        with phases.work():
+            together.wait(LONG_S)
+            log.append("worked")
+        with phases.timing():
+            log.append("timed")
+
+    run_all([trial] * 4)
+    assert log == ["worked"] * 4 + ["timed"] * 4
+
+
+def test_nobody_works_while_others_are_timed() -> None:
+    """A new trial waits for the end of the timing phase, and is let in then."""
+    phases, log = Phases(), []
+    timing, may_end = threading.Event(), threading.Event()
+
+    def timed() -> None:
+        with phases.timing():
+            timing.set()
+            assert may_end.wait(LONG_S)
+            log.append("timed")
+
+    def late() -> None:
+        assert timing.wait(LONG_S)
+        threading.Timer(0.1, may_end.set).start()
+        with phases.work():
+            log.append("worked")
+
+    run_all([timed, late])
+    assert log == ["timed", "worked"]
+
+
+def test_a_failure_at_work_holds_nobody_up() -> None:
+    """Work that ends with an exception counts as ended."""
+    phases = Phases()
+    with pytest.raises(ValueError, match="broken"), phases.work():
+        raise ValueError("broken")
+    with pytest.raises(ValueError, match="broken"), phases.timing():
+        raise ValueError("broken")
+    with phases.work():
+        pass
+    with phases.timing():
+        pass
+
+
+def test_exclusive_keeps_shared_holders_out_across_locks(tmp_path: Path) -> None:
+    """Two lock objects on one folder (two processes) exclude each other; two readers do not."""
+    one, two = QuietLock(tmp_path, "cpu"), QuietLock(tmp_path, "cpu")
+    log: list[str] = []
+    held, may_end = threading.Event(), threading.Event()
+
+    def writer() -> None:
+        with one.exclusive():
+            held.set()
+            assert may_end.wait(LONG_S)
+            log.append("exclusive")
+
+    def reader() -> None:
+        assert held.wait(LONG_S)
+        threading.Timer(0.1, may_end.set).start()
+        with two.shared():
+            log.append("shared")
+
+    run_all([writer, reader])
+    assert log == ["exclusive", "shared"]
+    with one.shared(), two.shared():
+        pass

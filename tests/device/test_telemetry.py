@@ -1,0 +1,178 @@
+"""What the machine did meanwhile, and when that makes a turn worthless."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.device.telemetry import (
+    GpuTelemetry,
+    HostTelemetry,
+    block_telemetry,
+    disturbed,
+    make_telemetry,
+)
+from harness.records.telemetry import Extent, GpuSample, TelemetrySample
+from tests.fakes.nvml import OLD, WHOLE, compile_nvml
+
+STAT = "cpu  2303256 972571 586028 2925953 28715 0 9101 41899 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n"
+
+
+def host(**figures: Any) -> TelemetrySample:
+    """A quiet host of two cores."""
+    usual: dict[str, Any] = {
+        "at_s": 0.0,
+        "cores": 2,
+        "runnable": 1,
+        "load_1m": 0.5,
+        "cpu_mhz": 2300.0,
+        "steal_s": 100.0,
+        "cpu_wait_s": 10.0,
+    }
+    return TelemetrySample(**{**usual, **figures})
+
+
+def gpu(**figures: Any) -> TelemetrySample:
+    """A quiet host with a GPU at work."""
+    usual: dict[str, Any] = {
+        "sm_mhz": 1980,
+        "memory_mhz": 3201,
+        "power_w": 400.0,
+        "temperature_c": 50,
+        "held_down_by": (),
+        "processes": 2,
+    }
+    return host(gpu=GpuSample(**{**usual, **figures}))
+
+
+def test_the_kernels_files_are_read(tmp_path: Path) -> None:
+    """Load, runnable threads, frequency, steal and pressure."""
+    (tmp_path / "loadavg").write_text("1.41 0.18 0.60 3/94 23735\n")
+    (tmp_path / "cpuinfo").write_text("cpu MHz\t\t: 2000.0\nflags : x\ncpu MHz\t\t: 3000.0\n")
+    (tmp_path / "stat").write_text(STAT)
+    (tmp_path / "pressure").mkdir()
+    (tmp_path / "pressure" / "cpu").write_text("some avg10=0.14 avg60=0.69 avg300=1.26 total=7647187838\n")
+    sample = HostTelemetry(tmp_path, clock=lambda: 5.0).sample()
+    assert (sample.at_s, sample.runnable, sample.load_1m, sample.cpu_mhz) == (5.0, 3, 1.41, 2500.0)
+    assert (sample.steal_s, sample.cpu_wait_s) == (418.99, 7647.187838)
+    assert sample.gpu is None
+
+
+def test_a_kernel_that_says_nothing_gives_a_sample_of_unknowns(tmp_path: Path) -> None:
+    """None, never 0."""
+    sample = HostTelemetry(tmp_path / "none").sample()
+    assert (sample.runnable, sample.load_1m, sample.cpu_mhz) == (None, None, None)
+    assert (sample.steal_s, sample.cpu_wait_s) == (None, None)
+    assert disturbed(sample, sample) is None
+
+
+def test_this_machine_can_be_looked_at() -> None:
+    """The judge itself is among the runnable."""
+    sample = make_telemetry(None).sample()
+    assert sample.runnable is None or sample.runnable >= 1
+
+
+@pytest.mark.parametrize(
+    ("after", "reason"),
+    [
+        ({"at_s": 1.0}, None),
+        ({"at_s": 1.0, "runnable": 2}, None),
+        ({"at_s": 1.0, "runnable": 3}, "3 threads want 2 cores"),
+        ({"at_s": 1.0, "steal_s": 100.04}, None),  # 4 % of a core
+        ({"at_s": 1.0, "steal_s": 100.2}, "the hypervisor took 0.20 of 1.00 s"),
+        ({"at_s": 0.02, "steal_s": 100.01}, None),  # one tick
+        ({"at_s": 1.0, "steal_s": None}, None),
+        ({"at_s": 1.0, "load_1m": 30.0}, None),  # of the past minute
+        ({"at_s": 1.0, "cpu_wait_s": 20.0}, None),  # the timed process may have caused it
+        ({"at_s": 1.0, "cpu_mhz": 1000.0}, None),  # an idle core
+    ],
+)
+def test_a_turn_is_disturbed_by_others_alone(after: dict[str, Any], reason: str | None) -> None:
+    """Runnable threads beyond the cores, and steal; not what a timed process does by itself."""
+    assert disturbed(host(), host(**after)) == reason
+
+
+@pytest.mark.parametrize(
+    ("after", "reason"),
+    [
+        ({}, None),
+        ({"held_down_by": ("power cap",)}, None),
+        ({"held_down_by": ("power cap", "hardware slowdown")}, "held down by: hardware slowdown"),
+        ({"sm_mhz": 1800}, None),
+        ({"sm_mhz": 1200}, "the SM clock fell from 1980 to 1200 MHz"),
+        ({"sm_mhz": 1200, "held_down_by": ("power cap",)}, None),  # its own doing
+        ({"sm_mhz": None, "held_down_by": None, "processes": None}, None),
+        ({"processes": 3}, "3 processes use the GPU"),
+    ],
+)
+def test_a_gpus_turn_is_disturbed_by_heat_others_and_falling_clocks(
+    after: dict[str, Any], reason: str | None
+) -> None:
+    """A power cap is what heavy kernels run into by themselves."""
+    found = disturbed(gpu(), gpu(**after))
+    assert found is None if reason is None else reason in str(found)
+
+
+def test_a_clock_that_rises_disturbs_nothing() -> None:
+    """A GPU that was idle before."""
+    assert disturbed(gpu(sm_mhz=345), gpu(sm_mhz=1980)) is None
+
+
+def test_a_block_keeps_the_extremes_and_why_it_was_disturbed() -> None:
+    """So much of its samples goes into the record."""
+    turns = [
+        (gpu(sm_mhz=1900, power_w=300.0), gpu(sm_mhz=1950, held_down_by=("power cap",))),
+        (host(runnable=4), host(runnable=4, cpu_wait_s=11.0)),
+        (host(runnable=4), host(runnable=4, steal_s=100.5, cpu_wait_s=12.0)),
+    ]
+    block = block_telemetry(3, turns, ["4 threads want 2 cores"])
+    assert (block.block, block.disturbed) == (3, ("4 threads want 2 cores",))
+    assert (block.runnable_most, block.steal_s, block.cpu_wait_s) == (4, 0.5, 2.0)
+    assert block.sm_mhz == Extent(low=1900, high=1950)
+    assert block.power_w == Extent(low=300, high=400)
+    assert block.held_down_by == ("power cap",)
+
+
+def test_a_block_without_a_gpu_knows_nothing_of_one() -> None:
+    """None, not an empty list of reasons."""
+    block = block_telemetry(0, [(host(), host(steal_s=None))], ())
+    assert (block.sm_mhz, block.held_down_by, block.steal_s) == (None, None, None)
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
+def test_a_gpu_is_looked_at_through_nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clocks, power, temperature and processes; what an old card does not tell is None."""
+    monkeypatch.setenv("LIFTBENCH_FAKE_NVML", str(tmp_path))
+    library = str(compile_nvml(tmp_path))
+    (tmp_path / "processes").write_text("1 1\n")
+    (tmp_path / "reasons").write_text("96")
+    telemetry = make_telemetry(WHOLE, library)
+    assert isinstance(telemetry, GpuTelemetry)
+    assert telemetry.sample().gpu == GpuSample(
+        sm_mhz=345,
+        memory_mhz=3201,
+        power_w=123.456,
+        temperature_c=41,
+        held_down_by=("software thermal slowdown", "hardware thermal slowdown"),
+        processes=1,
+    )
+    (tmp_path / "old_driver").touch()
+    found = telemetry.sample().gpu
+    assert found is not None
+    assert found.temperature_c == 42
+    telemetry.close()
+    telemetry = make_telemetry(OLD, library)
+    assert isinstance(telemetry, GpuTelemetry)
+    found = telemetry.sample().gpu
+    assert found == GpuSample(
+        sm_mhz=None, memory_mhz=None, power_w=None, temperature_c=None, held_down_by=None, processes=0
+    )
+    telemetry.close()
+
+
+def test_a_gpu_target_without_nvml_is_looked_at_as_a_host() -> None:
+    """Nothing is made up."""
+    assert make_telemetry(WHOLE, "libnvidia-ml-that-is-not-there.so.1").sample().gpu is None

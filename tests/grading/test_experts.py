@@ -1,0 +1,58 @@
+"""The oracle's self-test, as a user runs it: every expert on the CPU, and its build for sm_90."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.builder.toolchain import Toolchain
+from harness.suite.catalogue import all_tasks
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).parents[2]
+IDS = [loaded.task.id for loaded in all_tasks()]
+
+
+def validated(target: str, cache: Path) -> list[dict[str, Any]]:
+    """What `liftbench validate` says of the whole suite."""
+    words = ["validate", "--target", target, "--sandbox", "local", "--cache", cache, "--json"]
+    done = subprocess.run(
+        [sys.executable, "-m", "harness.cli.main", *words],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout, done.stderr[-2000:]
+    results: list[dict[str, Any]] = json.loads(done.stdout)
+    surprises = [f"{one['task']} {one['what']}: {one['said']}" for one in results if not one["as_expected"]]
+    assert (surprises, done.returncode) == ([], 0)
+    return results
+
+
+def test_every_expert_is_correct_on_the_cpu_and_what_took_no_work_is_not(
+    toolchain: Toolchain, tmp_path: Path
+) -> None:
+    """Experts pass every case, trivial outputs fail, replies without work score 0."""
+    results = validated("cpu", tmp_path)
+    experts = {one["task"]: one["grade"]["verdict"] for one in results if one["what"] == "expert"}
+    assert experts == dict.fromkeys(IDS, "correct")
+    assert [one["task"] for one in results if one["what"] == "trivial outputs"] == IDS
+    assert sum(one["what"] not in ("expert", "trivial outputs") for one in results) == 3 * len(IDS)
+
+
+def test_every_expert_compiles_for_sm_90(toolchain: Toolchain, tmp_path: Path) -> None:
+    """With kernels in the library; without a GPU the later stages are not measured."""
+    missing = toolchain.missing("cuda")
+    if missing is not None:
+        pytest.skip(f"cannot build for sm_90: {missing}")
+    grades = {one["task"]: one["grade"] for one in validated("cuda", tmp_path) if one["what"] == "expert"}
+    assert list(grades) == IDS
+    for task, grade in grades.items():
+        assert grade["build"]["ok"], task
+        assert all(name.startswith("sm_90") for name in grade["build"]["architectures"]), task

@@ -1,0 +1,339 @@
+"""One project on one task: which stage ends a grade, and what is never graded."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness.builder.failure.log import TREE
+from harness.builder.toolchain import Toolchain, find_toolchain
+from harness.device.machine import machine_facts
+from harness.errors import SandboxError, UsageError
+from harness.grading.grade import REPEATED, Grader
+from harness.grading.workers import CUDA_WORKER_MEMORY_BYTES, GradeSettings
+from harness.outcome import Cause, Stage, Verdict
+from harness.records import Finding, Grade, MachineFacts
+from harness.suite.catalogue import LoadedTask
+from sandboxes.caged import CagedSandbox
+from sandboxes.job import ExitFacts, Job, Process, Sandbox
+from sandboxes.local import LocalBackend
+from sandboxes.tracking import TrackingSandbox
+from tests.fakes import projects
+from tests.fakes.libraries import shared_library
+from tests.fakes.overlays import throw_away_task, zoo_project
+from tests.fakes.processes import children
+from tests.fakes.sandbox import FakeSandbox, NothingAhead, exit_facts
+from tests.fakes.trials import MACHINE
+from tests.fakes.worker import HonestWorker, ThreadSandbox, send
+
+SCALE = throw_away_task("scale")
+FILL = replace(SCALE, task=SCALE.task.model_copy(update={"package": "fill-it", "op": "fill"}))
+"""The task that the tiny project of tests/fakes/projects.py answers, as far as loading goes."""
+
+
+def settings(cache: Path, **changes: object) -> GradeSettings:
+    """For the CPU unless changed."""
+    return GradeSettings(**{"target": "cpu", "protocol": "quick", "cache": cache, **changes})  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+def test_cuda_without_a_gpu_is_not_measured(tmp_path: Path) -> None:
+    """Without a GPU a CUDA project is built for real, and the rest is not measured: never guessed."""
+    toolchain = find_toolchain()
+    missing = toolchain.missing("cuda")
+    if missing is not None:
+        pytest.skip(f"cannot build for CUDA: {missing}")
+    machine = machine_facts(toolchain)
+    if machine.gpu is not None:
+        pytest.skip("this machine has a GPU")
+    grader = Grader(settings(tmp_path, target="cuda"), CagedSandbox(LocalBackend()), toolchain, machine)
+    grade = grader.grade(projects.project(), FILL)
+    # A CUDA build of torch imports the package; a CPU-only one can only compare symbols.
+    reached = Stage.LOAD if toolchain.torch_is_cpu_only else Stage.CHECK
+    assert (grade.verdict, grade.stage, grade.finding.cause) == (
+        Verdict.NOT_MEASURED,
+        reached,
+        Cause.NO_CUDA_DEVICE,
+    ), grade.finding
+    assert "no CUDA device" in grade.finding.message
+    assert ("not imported" in grade.finding.message) == toolchain.torch_is_cpu_only
+    assert (grade.compiled, grade.correct, grade.check, grade.timing) == (True, None, None, None)
+
+
+@pytest.mark.slow
+def test_package_of_another_name_does_not_load(grader: Grader) -> None:
+    """A project that builds, but under another name than the task asks for, fails to load; both are named."""
+    grade = grader.grade(projects.project(toml={'backends = ["cpu", "cuda"]': 'backends = ["cpu"]'}), SCALE)
+    assert (grade.verdict, grade.stage, grade.finding.cause) == (
+        Verdict.LOAD_FAILED,
+        Stage.LOAD,
+        Cause.MISSING_FUNCTION,
+    ), grade.finding
+    assert "'fill_it'" in grade.finding.message
+    assert "'scale'" in grade.finding.message
+
+
+@pytest.mark.slow
+def test_identical_project_is_built_once(grader: Grader, tmp_path: Path) -> None:
+    """The second grade of the same project takes the build from the cache, and the same log."""
+    project = zoo_project("does_not_compile", token="test_grade")
+    stages: list[str] = []
+    first = grader.grade(project, SCALE, log=tmp_path / "first", observer=stages.append)
+    second = grader.grade(project, SCALE, log=tmp_path / "second")
+    assert first.build is not None
+    assert second.build is not None
+    assert second.build.cache_hit
+    assert (first.verdict, second.finding) == (Verdict.BUILD_FAILED, first.finding)
+    assert stages == ["build"]
+    assert "error:" in (tmp_path / "second").read_text()
+
+
+@pytest.mark.slow
+def test_stages_are_observed_in_order(grader: Grader) -> None:
+    """A wrong project is built and checked, never timed; the grade holds what was found."""
+    stages: list[str] = []
+    grade = grader.grade(zoo_project("returns_constant"), SCALE, observer=stages.append)
+    assert stages == ["build", "check"]
+    assert (grade.stage, grade.timing) == (Stage.CHECK, None)
+    assert grade.check is not None
+    assert grade.check.finding == grade.finding
+    assert (grade.sandbox, grade.sandbox_facts["network"]) == ("local", "open")
+
+
+def test_missing_compiler_is_refused(toolchain: Toolchain, tmp_path: Path) -> None:
+    """A machine that cannot build for the target is an error of usage that names what is missing."""
+    without = toolchain.model_copy(update={"gxx": None})
+    with pytest.raises(UsageError, match=r"cannot build for cpu: .*g\+\+"):
+        Grader(settings(tmp_path), CagedSandbox(LocalBackend()), without, machine_facts(toolchain))
+
+
+def test_failure_of_the_sandbox_is_raised(toolchain: Toolchain, tmp_path: Path) -> None:
+    """What fails on our side is an exception, never a grade."""
+    sandbox = TrackingSandbox(CagedSandbox(LocalBackend()))
+    sandbox.stop()
+    grader = Grader(settings(tmp_path), sandbox, toolchain, machine_facts(toolchain))
+    with pytest.raises(SandboxError, match="stopped"):
+        grader.grade(zoo_project("correct"), SCALE)
+    grader.close()
+
+
+def test_reply_without_a_project(grader: Grader) -> None:
+    """A reply that held no project has a grade of its own, at the first stage."""
+    grade = grader.no_project(Finding(cause=Cause.REFUSAL, message="the model refused"), SCALE)
+    assert (grade.verdict, grade.stage, grade.project) == (Verdict.NO_PROJECT, Stage.PROJECT, None)
+    assert (grade.compiled, grade.correct) == (False, False)
+
+
+# --- how far a CUDA project comes without a GPU --------------------------------------------------
+
+
+class BuiltAndRun(NothingAhead):
+    """Builds leave a library; workers are threads that follow a script."""
+
+    name = "fake"
+
+    def __init__(self, library: bytes, script: Callable[..., None], facts: ExitFacts | None = None) -> None:
+        """`facts`: how workers end that hang up."""
+        name = f"_fill_it_cuda_{projects.project().digest[:7]}.abi3.so"
+        log = "# ninja log v7\n0\t1500\t1\tlib/b\tff\n"
+        files = {f"{TREE}/lib/{name}": library, f"{TREE}/.ninja_log": log.encode()}
+        self.builds = FakeSandbox(exit_facts("ok", "", 0), files)
+        self.workers = ThreadSandbox(script, facts)
+
+    def facts(self) -> dict[str, str]:
+        return {}
+
+    def start(self, job: Job) -> Process:
+        return (self.builds if job.role == "build" else self.workers).start(job)
+
+
+def cuda_grade(
+    folder: Path,
+    script: Callable[..., None],
+    *,
+    torch: str = "2.13.0+cu130",
+    library: bytes = b"",
+    task: LoadedTask = FILL,
+    machine: MachineFacts = MACHINE,
+    facts: ExitFacts | None = None,
+) -> tuple[Grade, BuiltAndRun]:
+    """Grade the tiny project for CUDA with nothing real but the grader (and the library, if given)."""
+    sandbox = BuiltAndRun(library, script, facts)
+    toolchain = projects.fake_toolchain(folder / "tools", torch=torch)
+    grader = Grader(settings(folder / "cache", target="cuda"), sandbox, toolchain, machine)
+    grade = grader.grade(projects.project(), task)
+    grader.close()
+    return grade, sandbox
+
+
+class Dying:
+    """A worker that is killed while it loads, the first `deaths` times; then an honest one."""
+
+    def __init__(self, deaths: int) -> None:
+        self._deaths = deaths
+
+    def __call__(self, channel: socket.socket) -> None:
+        self._deaths -= 1
+        if self._deaths < 0:
+            HonestWorker(untouched)(channel)
+            return
+        send(channel, {"hello": "2.13.0", "pid": 0})
+        channel.recv(1 << 16)
+
+
+@pytest.mark.parametrize(
+    ("number", "deaths", "workers", "verdict"),
+    [
+        (9, 1, 2, Verdict.NOT_MEASURED),
+        (9, 2, 2, Verdict.CRASHED),
+        (11, 1, 1, Verdict.CRASHED),
+    ],
+)
+def test_a_worker_killed_from_outside_is_started_once_more(
+    number: int, deaths: int, workers: int, verdict: Verdict, tmp_path: Path
+) -> None:
+    """One kill is nobody's fault, a second one is the project's, and so is a fault of its own at once."""
+    script = Dying(deaths)
+    grade, sandbox = cuda_grade(tmp_path, script, facts=exit_facts("signal", signal=number))
+    assert (grade.verdict, len(sandbox.workers.jobs)) == (verdict, workers), grade.finding
+    assert (REPEATED in grade.flags) == (workers == 2)
+    assert len(sandbox.builds.jobs) == 1, "what was built is not built again"
+
+
+class Killing(NothingAhead):
+    """A sandbox on a machine on which somebody kills workers: the first `times` of a project."""
+
+    name = "local"
+
+    def __init__(self, inner: Sandbox, times: int) -> None:
+        self._inner = inner
+        self._times = times
+
+    def facts(self) -> dict[str, str]:
+        return self._inner.facts()
+
+    def start(self, job: Job) -> Process:
+        process = self._inner.start(job)
+        if job.role == "run" and "project" in job.inputs and self._times > 0:
+            self._times -= 1
+            process.channel.settimeout(60.0)
+            process.channel.recv(1, socket.MSG_PEEK)  # it has started: what dies before that is ours
+            for pid in children("inside.py"):
+                os.kill(pid, signal.SIGKILL)
+        return process
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("times", [1, 2])
+def test_kill_9_by_the_host(
+    times: int, toolchain: Toolchain, sandbox: TrackingSandbox, tmp_path: Path
+) -> None:
+    """A correct project stays correct when its worker is killed once; what dies every time has crashed."""
+    killing = Killing(sandbox, times)
+    grader = Grader(settings(tmp_path, timed=False), killing, toolchain, machine_facts(toolchain))
+    grade = grader.grade(zoo_project("correct"), SCALE)
+    grader.close()
+    verdict, cause = (Verdict.CORRECT, Cause.PASSED) if times == 1 else (Verdict.CRASHED, Cause.SIGNAL)
+    assert (grade.verdict, grade.finding.cause) == (verdict, cause), grade.finding
+    assert REPEATED in grade.flags
+
+
+def untouched(*operands: object, **scalars: object) -> None:
+    """The check stage is not run."""
+    raise AssertionError("an op was called")
+
+
+def test_a_cuda_torch_really_imports(tmp_path: Path) -> None:
+    """In a worker of role run, told where its operators must be; the first stage not run is the check."""
+    worker = HonestWorker(untouched)
+    grade, sandbox = cuda_grade(tmp_path, worker)
+    assert (grade.verdict, grade.stage) == (Verdict.NOT_MEASURED, Stage.CHECK), grade.finding
+    assert "it imports, and its operators are registered" in grade.finding.message
+    (job,) = sandbox.workers.jobs
+    assert job.role == "run" and job.limits.memory_bytes == CUDA_WORKER_MEMORY_BYTES
+    (load,) = worker.messages
+    assert load["namespace"] == f"_fill_it_cuda_{projects.project().digest[:7]}"
+    assert sandbox.workers.processes[0].killed
+
+
+def test_a_library_without_operators_does_not_load(tmp_path: Path) -> None:
+    """Its package would find nothing in torch.ops."""
+    grade, _ = cuda_grade(tmp_path, HonestWorker(untouched, operators=0))
+    assert (grade.verdict, grade.finding.cause) == (Verdict.LOAD_FAILED, Cause.IMPORT_ERROR)
+    assert "registered no operator in torch.ops._fill_it_cuda_" in grade.finding.message
+
+
+def failing(error: str) -> Callable[..., None]:
+    """A worker whose import fails."""
+
+    def script(channel: socket.socket) -> None:
+        send(channel, {"hello": "2.13.0", "pid": 0})
+        channel.recv(1 << 16)
+        send(channel, {"error": error, "where": "import"})
+
+    return script
+
+
+def test_a_failed_import_is_the_students(tmp_path: Path) -> None:
+    """Unless it says that there is no GPU, which is the machine's: with one that can be used it is run."""
+    grade, _ = cuda_grade(tmp_path / "a", failing("ImportError: no module named einops"))
+    assert (grade.verdict, grade.stage) == (Verdict.LOAD_FAILED, Stage.LOAD)
+    asking = failing("RuntimeError: No CUDA GPUs are available")
+    grade, _ = cuda_grade(tmp_path / "b", asking)
+    assert (grade.verdict, grade.stage) == (Verdict.NOT_MEASURED, Stage.LOAD)
+    assert "its import asks for one" in grade.finding.message
+
+
+def test_a_cpu_only_torch_imports_nothing(tmp_path: Path) -> None:
+    """No worker starts, and the grade says what is open."""
+    grade, sandbox = cuda_grade(tmp_path, HonestWorker(untouched), torch="2.13.0+cpu")
+    assert (grade.verdict, grade.stage) == (Verdict.NOT_MEASURED, Stage.LOAD)
+    assert "not imported" in grade.finding.message and sandbox.workers.jobs == []
+    assert grade.flags == ("calls unknown",)
+
+
+def test_a_package_of_another_name_is_no_answer_for_cuda_either(tmp_path: Path) -> None:
+    """That needs no GPU to see."""
+    grade, sandbox = cuda_grade(tmp_path, HonestWorker(untouched), task=SCALE)
+    assert (grade.verdict, grade.finding.cause) == (Verdict.LOAD_FAILED, Cause.MISSING_FUNCTION)
+    assert sandbox.workers.jobs == []
+
+
+BORROWING = """
+extern int cublasCreate_v2(void **);
+int f(void) { return cublasCreate_v2(0); }
+"""
+
+
+@pytest.mark.parametrize("rule", ["forbid", "flag", "allow"])
+def test_the_task_decides_what_a_borrowed_kernel_means(
+    rule: str, tmp_path: Path, toolchain: Toolchain
+) -> None:
+    """A failure before anything is loaded, a flag beside the grade, or nothing."""
+    library = shared_library(tmp_path, BORROWING)
+    sandbox = BuiltAndRun(library, HonestWorker(untouched))
+    cpu_only = toolchain.model_copy(
+        update={"torch_cuda": None, "cuda": projects.fake_toolchain(tmp_path / "t").cuda}
+    )
+    grader = Grader(settings(tmp_path / "cache", target="cuda"), sandbox, cpu_only, MACHINE)
+    task = replace(FILL, task=FILL.task.model_copy(update={"library_calls": rule}))
+    grade = grader.grade(projects.project(), task)
+    assert grade.build is not None and grade.build.calls is not None
+    assert grade.build.calls.library == ("cublasCreate_v2",)
+    assert grade.flags == (() if rule == "allow" else ("calls a library",))
+    expected = Cause.LIBRARY_CALLS if rule == "forbid" else Cause.NO_CUDA_DEVICE
+    assert (grade.finding.cause, grade.stage, grade.compiled) == (expected, Stage.LOAD, True), grade.finding
+
+
+def test_judge_cannot_be_read_by_its_own_user(grader: Grader) -> None:
+    """While a grader exists, this process is not dumpable: other processes of the user cannot read it."""
+    import ctypes
+
+    pr_get_dumpable = 3
+    assert ctypes.CDLL(None).prctl(pr_get_dumpable, 0, 0, 0, 0) == 0

@@ -1,0 +1,71 @@
+"""Grading for real in the sandboxes that isolate: a right project passes, a wrong one is caught."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.cli.setup import Bench, make_bench
+from harness.errors import SandboxError
+from harness.outcome import Stage, Verdict
+from harness.suite.catalogue import expert_directory, read_project, select_tasks
+from sandboxes.choose import open_sandbox
+from tests.fakes.overlays import throw_away_task, zoo_project
+
+pytestmark = pytest.mark.slow
+
+ISOLATING = [pytest.param("docker", marks=pytest.mark.docker), "bubblewrap", "landlock"]
+
+
+def bench_in(name: str, target: str, folder: Path) -> Iterator[Bench]:
+    """As a command makes it: the sandbox is probed, and the tools are those that its jobs see."""
+    try:
+        open_sandbox(name).close()
+    except SandboxError as error:
+        pytest.skip(f"{name}: {error}")
+    made = make_bench(target, "quick", name, folder)
+    yield made
+    made.grader.close()
+    made.sandbox.stop()
+
+
+@pytest.fixture(params=ISOLATING)
+def cpu(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
+    """For the CPU target."""
+    yield from bench_in(request.param, "cpu", tmp_path)
+
+
+@pytest.fixture(params=ISOLATING)
+def cuda(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
+    """For sm_90."""
+    yield from bench_in(request.param, "cuda", tmp_path)
+
+
+def test_grades_are_those_of_every_sandbox(cpu: Bench) -> None:
+    """A right project is correct and timed; one that returns a constant is wrong; the record says where."""
+    grader, task = cpu.grader, throw_away_task("scale")
+    right = grader.grade(zoo_project("correct"), task)
+    assert right.verdict is Verdict.CORRECT, right.finding
+    assert right.timing is not None
+    wrong = grader.grade(zoo_project("returns_constant"), task)
+    assert wrong.verdict is Verdict.WRONG_RESULT, wrong.finding
+    assert right.sandbox == cpu.sandbox.name
+    assert right.sandbox_facts["network"].startswith("no")
+
+
+def test_a_cuda_project_is_built_in_every_sandbox(cuda: Bench) -> None:
+    """It is compiled for sm_90 by the nvcc that is seen inside, and then not measured without a GPU."""
+    if cuda.machine.gpu is not None:
+        pytest.skip("this machine has a GPU: later stages are measured")
+    loaded = select_tasks(["l1/silu_and_mul"])[0]
+    directory = expert_directory(loaded.task)
+    assert directory is not None
+    grade = cuda.grader.grade(read_project(directory), loaded)
+    assert grade.verdict is Verdict.NOT_MEASURED, grade.finding
+    assert grade.stage is Stage.LOAD and grade.build is not None and grade.build.ok
+    assert cuda.machine.nvcc is not None
+    if cuda.sandbox.name == "docker":
+        assert grade.sandbox_facts["build_image_id"].startswith("sha256:")
+        assert len(grade.sandbox_facts["images"]) == 64

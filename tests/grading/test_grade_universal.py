@@ -1,0 +1,88 @@
+"""Universal projects through the whole grade, in the role that may compile."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from harness.cli.card import print_card
+from harness.grading.grade import Grader
+from harness.judge.contender import Contender
+from harness.judge.worker_job import Source, WorkerPlace
+from harness.outcome import Cause, Stage, Verdict
+from harness.report.html import render_html
+from harness.report.summary import summarise
+from tests.fakes.overlays import throw_away_task
+from tests.fakes.sandbox import FakeSandbox, exit_facts
+from tests.fakes.universal import universal
+from tests.report import factories as make
+
+SCALE = throw_away_task("scale")
+
+# What Triton does on its first call: C source into the cache, a compiler, dlopen of the result.
+_COMPILES_AT_RUN_TIME = """\
+import ctypes, os, pathlib, subprocess
+cache = pathlib.Path(os.environ["TRITON_CACHE_DIR"])
+cache.mkdir(parents=True)
+source = cache / "launcher.c"
+source.write_text("double factor(void) { return 1.0; }")
+subprocess.run(["gcc", "-O2", "-shared", "-fPIC", source, "-o", cache / "launcher.so"], check=True)
+library = ctypes.CDLL(str(cache / "launcher.so"))
+library.factor.restype = ctypes.c_double
+FACTOR = library.factor()
+"""
+
+
+@pytest.mark.slow
+def test_a_universal_project_is_graded_for_real(grader: Grader) -> None:
+    """Python with torch ops: nothing compiled, checked on every workload, timed, and correct."""
+    grade = grader.grade(universal(), SCALE)
+    assert (grade.verdict, grade.stage) == (Verdict.CORRECT, Stage.TIME), grade.finding
+    assert grade.build is not None and grade.build.jit and grade.build.compiler_s is None
+    assert grade.timing is not None and grade.timing.speedup.value > 0
+
+
+@pytest.mark.slow
+def test_a_wrong_universal_project_is_caught(grader: Grader) -> None:
+    """The judge is the same for Python as for C++."""
+    grade = grader.grade(universal({"torch-ext/scale/numbers.py": "FACTOR = 1.01\n"}), SCALE)
+    assert (grade.verdict, grade.finding.cause) == (Verdict.WRONG_RESULT, Cause.WRONG_VALUES), grade.finding
+
+
+@pytest.mark.slow
+def test_a_worker_that_compiles_finds_a_compiler_and_a_cache(grader: Grader) -> None:
+    """As Triton would: gcc is there, and what it writes to the cache can be loaded."""
+    grade = grader.grade(universal({"torch-ext/scale/numbers.py": _COMPILES_AT_RUN_TIME}), SCALE)
+    assert grade.verdict is Verdict.CORRECT, grade.finding
+
+
+@pytest.mark.parametrize(("jit", "role"), [(True, "run_jit"), (False, "run")])
+def test_only_universal_projects_get_the_role_that_compiles(jit: bool, role: str, tmp_path: Path) -> None:
+    """A compiled project's worker has no compiler cache, a universal one's has its own in scratch."""
+    package = tmp_path / "torch-cpu" / "__init__.py"
+    package.parent.mkdir()
+    package.touch()
+    sandbox = FakeSandbox(exit_facts("ok"))
+    inputs = Source("project", package, "scale", "scale", jit=jit)
+    Contender(inputs, sandbox, WorkerPlace((tmp_path,)), wall_s=1.0).close()
+    job = sandbox.jobs[0]
+    assert job.role == role
+    assert (job.environment.get("TRITON_CACHE_DIR") == "{scratch}/jit/triton") is jit
+
+
+def test_the_card_and_the_page_say_jit() -> None:
+    """Beside the build: nobody takes a project that compiles when it runs for a compiled one."""
+    tasks = make.families(1)
+    task = next(iter(tasks))
+    trial = make.trial(task, make.WITH, build=make.build(jit=True, compiler_s=None, backend="cpu"))
+    assert trial.grade is not None
+    console = Console(record=True, width=200, file=io.StringIO())
+    print_card(trial.grade, console, "a card")
+    assert "jit: universal project, compiles when it runs, cpu" in console.export_text()
+    page = render_html(summarise(make.run(tasks), [trial], tasks))
+    assert "<small>jit</small>" in page
+    compiled = make.trial(task, make.WITH)
+    assert "<small>jit</small>" not in render_html(summarise(make.run(tasks), [compiled], tasks))

@@ -1,0 +1,116 @@
+"""What follows from the evidence of a library and from an import."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harness.grading.load import (
+    call_flags,
+    explained,
+    forbidden_calls,
+    no_operators,
+    not_imported,
+    unresolved_symbols,
+    wants_gpu,
+)
+from harness.outcome import Cause, Verdict
+from harness.records import BinaryCalls, BuildResult, Finding, Task
+from tests.fakes.overlays import throw_away_task
+
+TASK = throw_away_task("scale").task
+BORROWING = BinaryCalls(compute=("at::_ops::mm::call",), library=("cublasCreate_v2", "cublasGemmEx"))
+
+
+def build(calls: BinaryCalls | None, **changes: Any) -> BuildResult:
+    """A successful build with this evidence."""
+    facts: dict[str, Any] = {"ok": True, "finding": None, "backend": "cuda", "key": "k", "cache_hit": False}
+    return BuildResult(**facts | {"wall_s": 1.0, "compiler_s": 1.0, "calls": calls} | changes)
+
+
+def ruled(rule: str) -> Task:
+    """The task with a rule on library calls."""
+    return TASK.model_copy(update={"library_calls": rule})
+
+
+def test_a_task_flags_unless_it_says_otherwise():
+    """The default is a flag, never a failure; `allow` says nothing."""
+    assert TASK.library_calls == "flag"
+    assert call_flags(build(BORROWING), TASK) == ("calls PyTorch operators", "calls a library")
+    assert forbidden_calls(build(BORROWING), TASK) is None
+    assert call_flags(build(BORROWING), ruled("allow")) == ()
+    assert forbidden_calls(build(BORROWING), ruled("allow")) is None
+
+
+def test_a_task_may_forbid():
+    """Then the project is not loaded, and the names are given."""
+    finding = forbidden_calls(build(BORROWING), ruled("forbid"))
+    assert finding is not None and finding.verdict is Verdict.LOAD_FAILED
+    assert finding.cause is Cause.LIBRARY_CALLS
+    assert "at::_ops::mm::call" in finding.message and "calls a library" in finding.message
+    assert forbidden_calls(build(BinaryCalls(tensor=("at::_ops::empty::call",))), ruled("forbid")) is None
+
+
+def test_an_unreadable_library_is_not_innocent():
+    """Flagged where calls are flagged, refused where they are forbidden; a universal project has none."""
+    assert call_flags(build(None), TASK) == ("calls unknown",)
+    assert forbidden_calls(build(None), ruled("forbid")) is not None
+    assert call_flags(build(None, jit=True), TASK) == ()
+
+
+def test_many_names_are_counted():
+    """A message stays a message."""
+    many = BinaryCalls(library=tuple(f"cublasFunction{i}" for i in range(9)))
+    finding = forbidden_calls(build(many), ruled("forbid"))
+    assert finding is not None and "and 5 more" in finding.message
+
+
+def test_an_unresolved_symbol_is_an_import_error():
+    """Before any import; a clean library has none."""
+    finding = unresolved_symbols(build(BinaryCalls(unresolved=tuple(f"f{i}(int)" for i in range(6)))))
+    assert finding is not None and finding.verdict is Verdict.LOAD_FAILED
+    assert finding.message.splitlines()[0] == "undefined symbol: f0(int)"
+    assert "and 2 more undefined symbols" in finding.message
+    assert unresolved_symbols(build(BinaryCalls(unproven=3))) is None
+    assert unresolved_symbols(build(None)) is None
+
+
+def test_an_import_error_is_explained():
+    """The mangled name gets its reading in front; other findings stay as they are."""
+    raw = Finding(cause=Cause.IMPORT_ERROR, message="ImportError: a.so: undefined symbol: _Z1fi")
+    calls = BinaryCalls(unresolved=("f(int): declared and called",))
+    better = explained(raw, build(calls))
+    assert better.message == f"undefined symbol: f(int): declared and called\n{raw.message}"
+    assert explained(raw, build(BinaryCalls())) == raw and explained(raw, None) == raw
+    other = Finding(cause=Cause.IMPORT_ERROR, message="NameError: x")
+    assert explained(other, build(calls)) == other
+
+
+@pytest.mark.parametrize(
+    ("message", "wants"),
+    [
+        ("RuntimeError: Found no NVIDIA driver on your system. Please check", True),
+        ("RuntimeError: No CUDA GPUs are available", True),
+        ("CUDA error: no CUDA-capable device is detected", True),
+        ("ImportError: undefined symbol: _Z1fi", False),
+        ("RuntimeError: my own check failed", False),
+    ],
+)
+def test_an_import_may_ask_for_a_gpu(message, wants):
+    """Which is no fault of a project's whose worker was given none."""
+    assert wants_gpu(Finding(cause=Cause.IMPORT_ERROR, message=message)) == wants
+    assert not wants_gpu(Finding(cause=Cause.OP_RAISED, message=message))
+
+
+def test_what_a_cpu_only_torch_leaves_open_is_said():
+    """In numbers; nothing is called proven."""
+    assert "1 symbol is unproven" in not_imported(build(BinaryCalls(unproven=1)))
+    assert "15 symbols are unproven" in not_imported(build(BinaryCalls(unproven=15)))
+    assert "all its symbols are there" in not_imported(build(BinaryCalls()))
+    assert "could not be read" in not_imported(build(None))
+
+
+def test_a_library_that_registers_nothing():
+    """Named with the namespace in which its package looks."""
+    assert "torch.ops._fill_it_cuda_abc" in no_operators("_fill_it_cuda_abc").message

@@ -1,0 +1,272 @@
+"""Hostile, bad, and honest but suspicious projects: each gets its verdict, and for the intended reason."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import socket
+from pathlib import Path
+
+import pytest
+from _pytest.mark.structures import ParameterSet
+
+from harness.builder.build import build
+from harness.builder.toolchain import Toolchain
+from harness.grading.grade import Grader
+from harness.outcome import Cause, Stage
+from harness.records import Finding, Grade, Project, Ratio, TimingResult
+from harness.records.provenance import COPIED
+from harness.suite.catalogue import LoadedTask
+from sandboxes.tracking import TrackingSandbox
+from tests.fakes.overlays import ZOO, overlaid, zoo_project
+from tests.fakes.zoo import STRENGTH, HonestScores, Row, Seen, row, row_names, try_row
+from tools.zoo_exploits import UNTRIED, contradictions, numbers
+
+NAMES = row_names()
+_SCALE = {"name": "x", "why": "a reason of some length", "cause": "passed", "message": ""}
+
+
+@pytest.fixture(scope="session")
+def honest(grader: Grader) -> HonestScores:
+    """Scores of the bases, measured once."""
+    return HonestScores(grader)
+
+
+def graded(name: str) -> ParameterSet:
+    """The row; where its timing is judged too, nothing else may run."""
+    return pytest.param(name, marks=pytest.mark.alone if row(name).alone else ())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [graded(name) for name in NAMES])
+def test_project_of_the_zoo(name: str, grader: Grader, hurried: Grader, honest: HonestScores) -> None:
+    """Verdict, cause and flags are those of zoo.toml, the message names the reason, and no process stays."""
+    wanted = row(name)
+    if wanted.gpu:
+        pytest.skip("needs an NVIDIA GPU: see make gpu-check")
+    if not wanted.expected_on("local"):
+        pytest.skip(f"need not hold on local, but from {wanted.holds_on} on: see make zoo")
+    seen = try_row(wanted, grader, honest, hurried)
+    assert seen.wrong == ()
+    if seen.open:
+        pytest.skip("; ".join(seen.open))
+
+
+@pytest.mark.slow
+def test_rows_that_need_a_gpu_compile(toolchain: Toolchain, sandbox: TrackingSandbox, tmp_path: Path) -> None:
+    """Where they cannot be run, rows for a GPU are at least built for sm_90."""
+    missing = toolchain.missing("cuda")
+    if missing is not None:
+        pytest.skip(f"cannot build for sm_90: {missing}")
+    for name in NAMES:
+        if row(name).gpu:
+            project = zoo_project(name)
+            built = build(project, "cuda", sandbox=sandbox, toolchain=toolchain, cache=tmp_path, wall_s=300.0)
+            assert built.result.finding is None, name
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_row_says_the_truth_about_its_kind(name: str) -> None:
+    """A row has all keys of its kind, a base and a task that are there, and a project beside zoo.toml."""
+    wanted = row(name)
+    assert (ZOO / wanted.base / "build.toml").is_file()
+    task = wanted.loaded_task.task
+    assert (ZOO / wanted.base / "torch-ext" / task.module).is_dir(), f"{wanted.base} is not for {task.id}"
+    files = [p for p in (ZOO / name).rglob("*") if p.is_file() and p.suffix != ".pyc"]
+    assert len(files) > 1 or name == "correct"
+
+
+def test_zoo_is_complete() -> None:
+    """Every folder of the zoo but the bases says what is expected of it."""
+    folders = {path.name for path in ZOO.iterdir() if path.is_dir() and not path.name.startswith("_")}
+    assert {name for name in folders if not re.fullmatch(r"base(_\w+)?", name)} == set(NAMES)
+
+
+def test_every_known_exploit_has_a_project_or_a_reason() -> None:
+    """The catalogue's numbers, the rows' `exploit` keys and the reasons for gaps fit together."""
+    assert contradictions(map(row, NAMES)) == []
+
+
+def test_gaps_in_the_catalogue_are_told() -> None:
+    """A number without a project, one that has both project and reason, and numbers that do not exist."""
+    rows = list(map(row, NAMES))
+    without = [one for one in rows if "B9" not in numbers(one)]
+    assert contradictions(without) == ["B9: no project tries it: add one, or a reason to UNTRIED"]
+    (said,) = contradictions(rows, {**UNTRIED, "B9": "a reason"})
+    assert said.startswith("B9: ") and "tries it now" in said
+    (said,) = contradictions(rows, {**UNTRIED, "B15": "a reason"})
+    assert said.startswith("B15: a reason is given")
+    (said,) = contradictions([*rows, wants("fetches_answers", exploit="C6, C10")])
+    assert said == "C10: fetches_answers names it, and the catalogue has no such number"
+
+
+def test_no_project_names_a_real_host() -> None:
+    """The only address is of TEST-NET-1, where only a route is asked for, and there are no URLs."""
+    named = {
+        found.group()
+        for name in NAMES
+        for file in zoo_project(name).files
+        for found in re.finditer(r"\b\d{1,3}(\.\d{1,3}){3}\b|https?://\S+", file.text)
+    }
+    assert named == {"192.0.2.80"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["fetches_answers", "fetches_at_import", "fetches_while_building"])
+def test_nothing_but_the_network_stops_those_who_fetch(name: str, grader: Grader) -> None:
+    """On `local`, where the network is the host's, they find the way that other sandboxes close."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asks:
+        try:
+            asks.connect(("192.0.2.80", 443))  # sends nothing
+        except OSError as error:
+            pytest.skip(f"this machine has no network of its own: {error}")
+    finding = grader.grade(zoo_project(name), row(name).loaded_task).finding
+    assert finding.cause is row(name).cause
+    assert "OPEN: there is a way to 192.0.2.80" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"kind": "honest", "verdict": "wrong_result"}, "does not mean"),
+        ({"kind": "hostile", "verdict": "correct", "flag": "clock_mismatch"}, "exploit"),
+        ({"kind": "honest", "verdict": "correct", "exploit": "A4"}, "exploit"),
+        ({"kind": "hostile", "verdict": "correct", "exploit": "A4"}, "needs `flag` or `most_speedup`"),
+        ({"kind": "bad", "verdict": "correct"}, "neither"),
+        ({"kind": "bad", "verdict": "cheated", "cause": "clock"}, "neither"),
+        ({"kind": "honest", "verdict": "crashed", "cause": "signal"}, "must end `correct`"),
+        ({"kind": "honest", "verdict": "correct", "flag": "noisy host"}, "are for attacks"),
+        ({"kind": "honest", "verdict": "correct", "why": "short"}, "at least 10"),
+        ({"kind": "honest", "verdict": "correct", "base": "elsewhere"}, "pattern"),
+        ({"kind": "hostile", "verdict": "cheated", "cause": "clock", "exploit": "Z9"}, "pattern"),
+        ({"kind": "honest", "verdict": "correct", "speed": 2}, "Extra inputs"),
+    ],
+)
+def test_rows_that_contradict_themselves_are_refused(changes: dict[str, object], said: str) -> None:
+    """A zoo.toml whose keys do not fit its kind is no row."""
+    with pytest.raises(ValueError, match=re.escape(said)):
+        Row.model_validate(_SCALE | changes)
+
+
+def test_a_row_is_expected_from_its_weakest_sandbox_on() -> None:
+    """`holds_on` names the weakest; all stronger ones must hold too."""
+    wanted = Row.model_validate(_SCALE | {"kind": "honest", "verdict": "correct", "holds_on": "bubblewrap"})
+    assert [name for name in STRENGTH if wanted.expected_on(name)] == ["bubblewrap", "docker"]
+
+
+class FakeGrader:
+    """Gives every project of the zoo the same grade, and the bases theirs."""
+
+    def __init__(
+        self,
+        cause: Cause,
+        *flags: str,
+        score: float | tuple[float, ...] = 1.0,
+        honest: float = 1.0,
+        stage: Stage = Stage.TIME,
+        beside: tuple[str, ...] = (),
+    ) -> None:
+        self.graded, self._stage, self._beside = 0, stage, beside
+        self._cause, self._flags, self._honest = cause, flags, honest
+        self._scores = itertools.cycle(score if isinstance(score, tuple) else (score,))
+
+    def grade(self, project: Project, loaded: LoadedTask) -> Grade:
+        """As Grader.grade."""
+        self.graded += 1
+        is_base = any(project == overlaid(ZOO / base, {}) for base in ("base", "base_row_sum"))
+        value = self._honest if is_base else next(self._scores)
+        timing = TimingResult.model_construct(
+            flags=self._flags, speedup=Ratio(value=value, low=None, high=None, n=1)
+        )
+        finding = Finding(cause=self._cause, message="said")
+        return Grade.model_construct(
+            verdict=finding.verdict,
+            finding=finding,
+            timing=timing,
+            build=None,
+            stage=self._stage,
+            flags=self._beside,
+        )
+
+
+def tried(wanted: Row, grader: FakeGrader) -> Seen:
+    """That row, on that grader."""
+    return try_row(wanted, grader, HonestScores(grader))  # type: ignore[arg-type]
+
+
+def wants(name: str, **changes: object) -> Row:
+    """A row of the zoo that expects something else."""
+    return Row.model_validate(row(name).model_dump(exclude_none=True) | {"message": ""} | changes)
+
+
+def test_a_false_claim_on_a_noisy_host_is_tried_again_and_not_judged() -> None:
+    """Flagged and noisy it is neither caught nor open; without the flag, or in quiet, it is open."""
+    claims = wants("claims_faster")
+    noisy = FakeGrader(Cause.PASSED, "noisy host", "clock_mismatch")
+    seen = tried(claims, noisy)
+    assert (seen.wrong, len(seen.open), noisy.graded) == ((), 1, 3)
+    assert tried(claims, FakeGrader(Cause.PASSED, "noisy host")).wrong
+    assert tried(claims, FakeGrader(Cause.PASSED, "clock_mismatch")).wrong
+    assert tried(claims, FakeGrader(Cause.CLOCK)).wrong == ()
+
+
+def test_a_verdict_for_another_reason_is_open() -> None:
+    """Cause and message count, not only the verdict."""
+    wanted = row("replays_first_output")
+    assert tried(wanted, FakeGrader(Cause.NONDETERMINISTIC)).wrong
+    assert tried(wanted, FakeGrader(Cause.WRONG_VALUES)).wrong  # its message lacks the reason
+    assert tried(wants("replays_first_output"), FakeGrader(Cause.WRONG_VALUES)).wrong == ()
+
+
+def test_a_verdict_at_another_stage_is_open() -> None:
+    """Where a row says at which stage it must fall, an earlier one is another reason."""
+    wanted = wants("cheap_at_sizes_called_often")
+    assert tried(wanted, FakeGrader(Cause.WRONG_VALUES, stage=Stage.TIME)).wrong == ()
+    (said,) = tried(wanted, FakeGrader(Cause.WRONG_VALUES, stage=Stage.CHECK)).wrong
+    assert said == "at the stage check (said), expected time"
+
+
+def test_a_copy_is_flagged_and_nothing_else_is() -> None:
+    """That flag is the grade's own, and the judge's clock has no part in it: noise is no excuse."""
+    wanted = wants("pastes_an_expert")
+    assert tried(wanted, FakeGrader(Cause.PASSED, beside=(COPIED,))).wrong == ()
+    assert tried(wanted, FakeGrader(Cause.PASSED, "noisy host")).wrong == (f"not flagged {COPIED}",)
+    honest = wants("honest_kahan")
+    assert tried(honest, FakeGrader(Cause.PASSED, beside=(COPIED,))).wrong == (f"flagged {COPIED}",)
+
+
+def test_a_score_is_held_against_the_honest_base() -> None:
+    """`most_speedup` bounds the ratio of two scores of one session; noise leaves it open."""
+    bounded = {"verdict": "correct", "cause": "passed", "most_speedup": 1.5}
+    wanted = wants("replays_first_output", **bounded)
+    below = tried(wanted, FakeGrader(Cause.PASSED, score=2.8, honest=2.0))
+    assert (below.wrong, below.open, below.gain) == ((), (), pytest.approx(1.4))
+    high = FakeGrader(Cause.PASSED, score=3.2, honest=2.0)
+    assert (tried(wanted, high).wrong, high.graded) == (
+        ("scores 1.60 times its honest base, allowed are 1.5",),
+        6,
+    )
+    loud = tried(wanted, FakeGrader(Cause.PASSED, "noisy host", score=3.2, honest=2.0))
+    assert loud.wrong == () and loud.open
+
+
+@pytest.mark.parametrize(
+    ("scores", "gain", "holds"),
+    [((3.2, 2.0, 2.2), 1.1, True), ((3.2, 3.4, 2.0), 1.6, False), ((3.2, 2.0, 3.0), 1.5, True)],
+)
+def test_a_score_in_doubt_is_the_median_of_three(scores: tuple[float, ...], gain: float, holds: bool) -> None:
+    """One disturbed measurement neither condemns nor acquits."""
+    wanted = wants("replays_first_output", verdict="correct", cause="passed", most_speedup=1.5)
+    grader = FakeGrader(Cause.PASSED, score=scores, honest=2.0)
+    seen = tried(wanted, grader)
+    assert (seen.gain, not seen.wrong, grader.graded) == (pytest.approx(gain), holds, 6)
+
+
+def test_an_honest_project_must_not_be_flagged_as_a_cheat() -> None:
+    """`correct` is not enough, unless other work disturbed the clock."""
+    wanted = row("honest_kahan")
+    plain = wanted.model_copy(update={"message": ""})
+    assert tried(plain, FakeGrader(Cause.PASSED, "clock-limited")).wrong == ()
+    assert tried(plain, FakeGrader(Cause.PASSED, "clock_mismatch")).wrong
+    assert tried(plain, FakeGrader(Cause.WRONG_VALUES)).wrong
+    assert tried(plain, FakeGrader(Cause.PASSED, "clock_mismatch", "noisy host")).open

@@ -1,0 +1,157 @@
+"""The zoo's part of docs/security.md."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.outcome import Stage
+from harness.records import Finding, Grade
+from tests.fakes.zoo import Row, Seen, row, row_names
+from tests.zoo.regions import REGIONS, carried_over, region, with_region
+from tools.attack_report import DOCUMENT
+from tools.zoo_exploits import EXPLOITS, UNTRIED
+from tools.zoo_tables import Column, Failed, disagreements, tables
+
+ROWS = {
+    "caught": {"kind": "hostile", "exploit": "A4", "verdict": "cheated", "cause": "clock"},
+    "bounded": {
+        "kind": "hostile",
+        "exploit": "B12",
+        "verdict": "correct",
+        "cause": "passed",
+        "most_speedup": 1.5,
+    },
+    "honest": {"kind": "honest", "verdict": "correct", "cause": "passed"},
+    "isolated": {
+        "kind": "hostile",
+        "exploit": "C5",
+        "verdict": "crashed",
+        "cause": "signal",
+        "holds_on": "bubblewrap",
+    },
+    "device": {"kind": "hostile", "exploit": "A9", "verdict": "cheated", "cause": "clock", "gpu": True},
+}
+
+
+def made(name: str) -> Row:
+    """A row of the table above."""
+    return Row.model_validate({"name": name, "why": f"the reason for {name}", "message": ""} | ROWS[name])
+
+
+def seen(name: str, *wrong: str, gain: float | None = None, unjudged: tuple[str, ...] = ()) -> Seen:
+    """That row, tried."""
+    one = made(name)
+    grade = Grade.model_construct(
+        verdict=one.verdict,
+        finding=Finding(cause=one.cause, message="<script>|x|</script>"),
+        stage=Stage.TIME,
+    )
+    return Seen(row=one, grade=grade, seconds=2.5, wrong=wrong, open=unjudged, gain=gain)
+
+
+def column(**changes: Seen | Failed) -> Column:
+    """A run on local in which all held, but for `changes`."""
+    held = {"caught": seen("caught"), "bounded": seen("bounded", gain=1.03), "honest": seen("honest")}
+    return Column("local", seen={**held, **changes}, seconds=7.0)
+
+
+def text(one: Column) -> str:
+    """The region of a run."""
+    return tables([made(name) for name in ROWS], [one])
+
+
+def test_rows_that_held_are_counted_and_shown() -> None:
+    """Counts name what was tried; what needs a GPU or a stronger sandbox counts nowhere."""
+    shown = text(column())
+    assert "| local | 2 / 2 | 0 / 0 | 0 / 1 | 0 | 7 |" in shown
+    assert (
+        "| bounded | B12 | the reason for bounded | correct: passed, at most x1.5 | held, x1.03 | 2.5 |"
+        in shown
+    )
+    assert (
+        "| isolated | C5 | the reason for isolated | crashed: signal, from bubblewrap on | not promised |"
+        in shown
+    )
+    assert "| device | A9 | the reason for device | cheated: clock | not measured |  |" in shown
+    assert "1 of 5 rows need a GPU" in shown
+    assert column().open([made(name) for name in ROWS]) == []
+
+
+def test_rows_that_did_not_hold_are_open() -> None:
+    """A wrong verdict, and a failure of ours, count against the judge, and make the check fail."""
+    rows = [made(name) for name in ROWS]
+    one = column(caught=seen("caught", "correct"), honest=Failed("SandboxError: gone"))
+    shown = text(one)
+    assert "| local | 1 / 2 | 0 / 0 | 1 / 1 | 0 | 7 |" in shown
+    assert one.open(rows) == ["caught", "honest"]
+    assert [line.split(":")[0] for line in disagreements(shown, rows)] == ["caught", "honest"]
+
+
+def test_every_known_exploit_is_shown() -> None:
+    """With the number of its projects, or with the reason why there are none."""
+    shown = text(column())
+    assert f"| A4 | {EXPLOITS['A4']} | 1 |" in shown
+    assert f"| A9 | {EXPLOITS['A9']} | 1 (1 for a GPU) |" in shown
+    assert all(f"| {number} | {EXPLOITS[number]} | none: {why} |" in shown for number, why in UNTRIED.items())
+
+
+def test_an_exploit_that_changed_is_told() -> None:
+    """A document whose table of exploits was written for other projects."""
+    rows = [made(name) for name in ROWS]
+    (said,) = disagreements(text(column()).replace(f"| {EXPLOITS['A4']} | 1 |", "| older | 1 |"), rows)
+    assert said == "known exploits: projects or reasons have changed since: run `make zoo`"
+
+
+def test_what_a_noisy_host_left_open_is_neither_held_nor_open() -> None:
+    """It stands apart, in the count and in its row."""
+    shown = text(column(bounded=seen("bounded", gain=1.9, unjudged=("noisy host: scores 1.9",))))
+    assert "| local | 1 / 1 | 0 / 0 | 0 / 1 | 1 | 7 |" in shown
+    assert "| not judged, x1.90 |" in shown
+
+
+def test_nothing_that_a_project_said_gets_into_the_document() -> None:
+    """Messages may hold markup; only verdicts and causes are shown."""
+    assert "<script>" not in text(column(caught=seen("caught", "<script>")))
+
+
+def test_a_sandbox_that_is_not_there_is_not_measured() -> None:
+    """Its column counts nothing."""
+    shown = text(Column("docker", absent="no engine"))
+    assert "| docker | not measured | | | | |" in shown
+
+
+def test_a_row_that_changed_or_is_missing_is_told() -> None:
+    """The document disagrees with a zoo.toml that says something else now, or is new."""
+    rows = [made(name) for name in ROWS]
+    assert disagreements(text(column()), rows) == []
+    changed = rows[0].model_copy(update={"why": "another reason altogether"})
+    (said,) = disagreements(text(column()), [changed, *rows[1:]])
+    assert "its zoo.toml has changed" in said
+    (said,) = disagreements(text(column()), [rows[0].model_copy(update={"name": "new"}), *rows[1:]])
+    assert "not in the document" in said
+
+
+def test_programs_that_share_the_document_keep_each_others_text() -> None:
+    """A new frame takes the regions of the old document, and a region changes nothing outside of itself."""
+    frame = "before\n" + "".join(
+        f"<!-- {n}: begin, written by make zoo -->\nempty\n<!-- {n}: end -->\n" for n in REGIONS
+    )
+    filled = with_region(frame, "zoo", "| a | \\1 |\n")
+    assert region(filled, "zoo") == "| a | \\1 |\n"
+    assert region(filled, "gain") == "empty\n"
+    assert carried_over(frame.replace("before", "after"), filled) == filled.replace("before", "after")
+    assert carried_over(frame, "an older document without marks") == frame
+    with pytest.raises(ValueError, match="0 regions"):
+        carried_over("a frame without marks", filled)
+    with pytest.raises(ValueError, match="2 regions"):
+        with_region(frame + frame, "zoo", "text")
+
+
+def test_the_document_agrees_with_the_zoo() -> None:
+    """The published tables show every row as its zoo.toml has it now, and none that did not hold."""
+    text = DOCUMENT.read_text()
+    assert all(region(text, name) for name in REGIONS)
+    published = region(text, "zoo")
+    if "|" not in published:
+        pytest.skip("make zoo has not been run yet")
+    assert disagreements(published, [row(name) for name in row_names()]) == []

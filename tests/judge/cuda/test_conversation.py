@@ -1,0 +1,358 @@
+"""The whole conversation over the CUDA transport: the real worker in a sandbox, the stand-in driver in both.
+
+Device memory is the host's here, so that what is tested is who maps what, when and where, and that check and
+timing see over this transport what they see over a memfd.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
+
+from harness.builder.toolchain import Toolchain
+from harness.judge.arena import Arena, Layout
+from harness.judge.bench import Bench, lanes
+from harness.judge.check import check
+from harness.judge.claims import CallTimes, Mode
+from harness.judge.contender import Contender, Failed
+from harness.judge.cuda_transport import CudaTransport
+from harness.judge.problem import Problem, Tensors
+from harness.judge.protocol import Numbers
+from harness.judge.verifier import Outputs
+from harness.judge.worker_job import Source, WorkerPlace
+from harness.outcome import Cause
+from sandboxes.tracking import TrackingSandbox
+from tests.fakes.cuda_driver import WithDriver, fresh
+from tests.fakes.overlays import throw_away_task
+
+pytestmark = pytest.mark.slow
+Start = Callable[..., Contender]
+
+SCALE = """
+    import torch
+
+    def scale(out, x, *, alpha):
+        torch.mul(x, alpha, out=out)
+"""
+
+
+@pytest.fixture(scope="module", params=["cuda-vmm", "cuda-ipc"])
+def transport(request: pytest.FixtureRequest, library: Path) -> Iterator[CudaTransport]:
+    """Either way of sharing, over host memory. All that it took is given back at the end."""
+    driver = fresh(library)
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "cuda-ipc":
+            patch.setenv("LIFTBENCH_FAKE_CUDA_NO_EXPORT", "1")
+        found = CudaTransport(driver=driver, tensors=torch.device("cpu"))
+        assert found.name == request.param
+        yield found
+        found.close()
+    assert driver.live == 0
+
+
+@pytest.fixture(scope="module")
+def start(
+    toolchain: Toolchain,
+    sandbox: TrackingSandbox,
+    transport: CudaTransport,
+    library: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Start]:
+    """Starts and loads workers that see the stand-in, one for each code; ends them after the module."""
+    started: dict[object, Contender] = {}
+
+    def run(source: Source | str, **environment: str) -> Contender:
+        assert toolchain.torch_root is not None
+        key = "reference" if isinstance(source, Source) and source.kind == "reference" else source
+        if key in started and not environment:
+            if isinstance(source, Source):
+                started[key].reload(source)
+            return started[key]
+        if isinstance(source, str):
+            package = tmp_path_factory.mktemp("project")
+            (package / "__init__.py").write_text(textwrap.dedent(source))
+            source = Source("project", package / "__init__.py", "scale", "scale")
+        place = WorkerPlace((toolchain.torch_root.parent,), memory_bytes=2 << 30)
+        within = WithDriver(sandbox, library, environment)
+        contender = Contender(source, within, place, wall_s=300, call_s=20, transport=transport)
+        started[(key, *environment.items()) if environment else key] = contender
+        contender.load()
+        return contender
+
+    yield run
+    for contender in started.values():
+        contender.close()
+
+
+def problem_of(name: str = "scale") -> Problem:
+    """The last workload of a throw-away task."""
+    loaded = throw_away_task(name)
+    return Problem(loaded, loaded.task.workloads[-1], "float32")
+
+
+def reference_of(name: str) -> Source:
+    """The reference of a throw-away task."""
+    return Source("reference", throw_away_task(name).reference_path, "liftbench_reference", "reference")
+
+
+def call(
+    contender: Contender, problem: Problem, inputs: list[Tensors], rounds: int = 1, mode: Mode = "eager"
+) -> tuple[list[Outputs], CallTimes]:
+    """One reveal of some sets over 0xFF poison; plan() first."""
+    arena = Arena(Layout(problem), inputs, 0xFF, contender.transport)
+    try:
+        snapshot, times = contender.call(arena, len(inputs), "on a test", rounds, mode)
+        return [result.outputs for result in arena.results(snapshot)], times
+    finally:
+        arena.close()
+
+
+def planned(contender: Contender, problem: Problem, sets: int) -> None:
+    """Announce a problem."""
+    contender.plan(Layout(problem), sets, dict(problem.workload.scalars))
+
+
+@pytest.mark.parametrize("name", ["scale", "two_outputs", "argmax", "axpy", "masked_scale"])
+def test_a_reference_is_the_reference(start: Start, name: str) -> None:
+    """Every kind of operand gets through, several sets at once, and what comes back is right."""
+    problem, contender = problem_of(name), start(reference_of(name))
+    inputs = [problem.make_inputs() for _ in range(3)]
+    planned(contender, problem, 3)
+    outputs, times = call(contender, problem, inputs, rounds=2)
+    for given, got in zip(inputs, outputs, strict=True):
+        for one, other in zip(got, problem.reference(given), strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-6)
+    assert times.claim_ns is not None
+    assert times.aside_ns > 0
+
+
+@pytest.mark.parametrize("mode", ["eager", "queued", "warm", "graph"])
+def test_every_mode_does_the_work_and_claims_a_time(start: Start, mode: Mode) -> None:
+    """Whatever the way of calling, all sets are right and every call is claimed."""
+    problem, contender = problem_of(), start(SCALE)
+    planned(contender, problem, 4)
+    inputs = [problem.make_inputs() for _ in range(4)]
+    outputs, times = call(contender, problem, inputs, mode=mode)
+    for given, (got,) in zip(inputs, outputs, strict=True):
+        torch.testing.assert_close(got, given["x"] * -0.3)
+    assert times.claim_ns is not None
+    assert len(times.each_ns) == (4 if mode == "warm" else 0)
+
+
+def test_operands_are_passed_by_name_where_the_task_says_so(start: Start) -> None:
+    """As the parameters of a module are."""
+    loaded = throw_away_task("scale")
+    operands = tuple(o.model_copy(update={"keyword": o.name == "x"}) for o in loaded.task.operands)
+    named = dataclasses.replace(loaded, task=loaded.task.model_copy(update={"operands": operands}))
+    problem = Problem(named, named.task.workloads[-1], "float32")
+    contender = start("""
+        import torch
+
+        def scale(out, *, x, alpha):
+            torch.mul(x, alpha, out=out)
+    """)
+    planned(contender, problem, 2)
+    inputs = [problem.make_inputs() for _ in range(2)]
+    outputs, _ = call(contender, problem, inputs)
+    for given, (got,) in zip(inputs, outputs, strict=True):
+        torch.testing.assert_close(got, given["x"] * -0.3)
+
+
+def test_a_single_call_is_claimed_singly(start: Start) -> None:
+    """One call's time is the reveal's."""
+    problem, contender = problem_of(), start(SCALE)
+    planned(contender, problem, 1)
+    _, times = call(contender, problem, [problem.make_inputs()])
+    assert times.each_ns == (times.claim_ns,)
+
+
+def test_the_null_project_writes_nothing(start: Start) -> None:
+    """It takes the same path, and the poison stays."""
+    problem, contender = problem_of(), start(Source("null"))
+    planned(contender, problem, 1)
+    ((out,),), times = call(contender, problem, [problem.make_inputs()])
+    assert bool(out.isnan().all())
+    assert times.claim_ns is not None
+
+
+def test_addresses_stay_and_values_change(start: Start) -> None:
+    """Each set is at the same address in every reveal of a plan."""
+    problem = problem_of()
+    contender = start("""
+        def scale(out, x, *, alpha):
+            out.fill_(float(x.data_ptr() % (1 << 24)))
+    """)
+    planned(contender, problem, 2)
+    found = [call(contender, problem, [problem.make_inputs() for _ in range(2)])[0] for _ in range(3)]
+    addresses = [[float(out[0, 0]) for (out,) in reveal] for reveal in found]
+    assert addresses[0][0] != addresses[0][1]
+    assert addresses[1:] == addresses[:1] * 2
+
+
+def test_a_right_project_passes_the_check(start: Start) -> None:
+    """All cases of the check, over this transport."""
+    result = check(start(SCALE), throw_away_task("scale"), "cpu")
+    assert result.finding is None
+    assert result.not_run == ()
+
+
+WRONG = {
+    "wrong values": ("torch.mul(x, alpha * 1.01, out=out)", Cause.WRONG_VALUES),
+    "nothing written": ("pass", Cause.UNWRITTEN_OUTPUT),
+    "replays by pointer": (
+        "out.copy_(kept.setdefault((x.data_ptr(), x.shape), x * alpha))",
+        Cause.WRONG_VALUES,
+    ),
+    "writes its input": ("torch.mul(x, alpha, out=out); x[0] = 0.0", Cause.MUTATED_INPUT),
+    "writes outside": (
+        "torch.mul(x, alpha, out=out); ctypes.memset(out.data_ptr() - 8, 1, 4)",
+        Cause.WROTE_OUTSIDE,
+    ),
+}
+
+
+@pytest.mark.parametrize("transport", ["cuda-vmm"], indirect=True)
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_project_fails_the_check(start: Start, name: str) -> None:
+    """What the check finds over a memfd it finds here."""
+    code, cause = WRONG[name]
+    contender = start(f"""
+        import ctypes
+
+        import torch
+
+        kept = {{}}
+
+        def scale(out, x, *, alpha):
+            {code}
+    """)
+    result = check(contender, throw_away_task("scale"), "cpu")
+    assert result.finding is not None
+    assert result.finding.cause is cause, result.finding
+
+
+def test_late_writes_are_not_in_the_snapshot(start: Start) -> None:
+    """Work that goes on after `done` is not seen: what was not written by then is poison."""
+    problem = problem_of()
+    contender = start("""
+        import threading, time
+
+        def late(out, x, alpha):
+            time.sleep(60.0)
+            out.copy_(x * alpha)
+
+        def scale(out, x, *, alpha):
+            threading.Thread(target=late, args=(out, x, alpha)).start()
+    """)
+    planned(contender, problem, 1)
+    ((out,),), _ = call(contender, problem, [problem.make_inputs()])
+    assert bool(out.isnan().all())
+
+
+WATCHER = """
+    import ctypes, threading
+
+    seen = [None]
+
+    def watch(address):
+        while True:
+            value = float(ctypes.c_float.from_address(address).value)
+            if value == 0.0:
+                seen[0] = value
+
+    def scale(out, x, *, alpha):
+        if threading.active_count() == 1:
+            threading.Thread(target=watch, args=(x.data_ptr(),), daemon=True).start()
+        out.fill_(-1.0 if seen == [None] else seen[0])
+"""
+
+
+@pytest.mark.parametrize("transport", ["cuda-vmm"], indirect=True)
+def test_between_reveals_nothing_is_mapped(start: Start) -> None:
+    """A thread that watches an operand's address ends its process when the reveal is over."""
+    problem, contender = problem_of(), start(WATCHER)
+    planned(contender, problem, 1)
+    with pytest.raises(Failed, match=r"SIGSEGV|SIGBUS"):
+        for _ in range(100):
+            call(contender, problem, [problem.make_inputs()])
+
+
+@pytest.mark.parametrize("transport", ["cuda-ipc"], indirect=True)
+def test_between_reveals_the_shared_block_holds_zeros(start: Start) -> None:
+    """A thread that watches an operand's address sees it wiped (no input is 0), and nothing of what comes."""
+    problem, contender = problem_of(), start(WATCHER)
+    planned(contender, problem, 1)
+    for _ in range(100):
+        ((out,),), _ = call(contender, problem, [problem.make_inputs()])
+        if set(out.flatten().tolist()) == {0.0}:
+            return
+        time.sleep(0.05)  # the watcher's turn
+    pytest.fail("the block was never seen empty")
+
+
+def test_timed_reveals_are_verified(start: Start, transport: CudaTransport) -> None:
+    """The bench warms up, reveals and verifies over this transport; every reveal has outside and claim."""
+    numbers = Numbers(clean_blocks=1, most_blocks=1, fresh_processes=False, compiled=False, batch_sets=(2, 4))
+    bench, contender = Bench(problem_of(), numbers, transport), start(SCALE)
+    bench.plan(contender, trusted=False)
+    bench.warm_up(contender, 0.0)
+    samples = lanes()
+    bench.reveal(contender, bench.visit(), samples, 0, keep=True)
+    bench.verify()
+    for lane in samples.values():
+        assert lane.claimed
+        assert all(one.outside_us > 0.0 for one in lane.reveals)
+
+
+@pytest.mark.parametrize("transport", ["cuda-vmm"], indirect=True)
+def test_a_cheaper_path_when_timed_is_found(start: Start, transport: CudaTransport) -> None:
+    """Every output of timed calls is verified: one wrong batch is enough."""
+    numbers = Numbers(clean_blocks=1, most_blocks=1, fresh_processes=False, compiled=False, batch_sets=(2, 4))
+    contender = start("""
+        import torch
+
+        calls = []
+
+        def scale(out, x, *, alpha):
+            calls.append(1)
+            torch.mul(x, alpha, out=out) if len(calls) % 2 else out.zero_()
+    """)
+    bench = Bench(problem_of(), numbers, transport)
+    bench.plan(contender, trusted=False)
+    bench.reveal(contender, [bench._draw(2)], lanes(), 0, keep=True)
+    with pytest.raises(Failed) as caught:
+        bench.verify()
+    assert caught.value.finding.cause is Cause.WRONG_VALUES
+
+
+@pytest.mark.parametrize("transport", ["cuda-vmm"], indirect=True)
+def test_an_op_that_raises_is_the_finding(start: Start) -> None:
+    """What it said is in the message, and the worker went on to unmap."""
+    problem = problem_of()
+    contender = start("""
+        def scale(out, x, *, alpha):
+            raise ValueError("no such shape")
+    """)
+    planned(contender, problem, 1)
+    with pytest.raises(Failed, match="ValueError: no such shape") as caught:
+        call(contender, problem, [problem.make_inputs()])
+    assert caught.value.finding.cause is Cause.OP_RAISED
+
+
+@pytest.mark.parametrize("transport", ["cuda-vmm"], indirect=True)
+def test_a_device_that_fails_under_a_worker_ends_it(start: Start, transport: CudaTransport) -> None:
+    """A sticky error in the worker is an end with a cause, never a hang; the judge's own context lives on."""
+    problem = problem_of()
+    contender = start(SCALE, LIFTBENCH_FAKE_CUDA="cuMemMap=700@2!")
+    planned(contender, problem, 1)
+    call(contender, problem, [problem.make_inputs()])
+    with pytest.raises(Failed, match="cuMemMap failed with CUresult 700"):
+        call(contender, problem, [problem.make_inputs()])
+    transport.before_reveal()

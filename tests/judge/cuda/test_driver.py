@@ -1,0 +1,165 @@
+"""The calls into NVIDIA's driver: as cuda.h has them, and what a failure says."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.device.cuda import driver as ours
+from harness.device.cuda.driver import SIGNATURES, CudaError, Driver
+from harness.errors import DeviceError
+from harness.worker.__main__ import driver as worker_driver
+from tests.fakes.cuda_driver import FakeDriver
+
+INCLUDES = [Path(shutil.which("nvcc") or "nvcc").resolve().parent.parent / "include"]
+INCLUDES.append(Path("/usr/local/cuda/include"))
+INCLUDE = next((folder for folder in INCLUDES if (folder / "cuda.h").is_file()), INCLUDES[-1])
+OLD = {"cuEventElapsedTime"}
+"""Called in their first version on purpose."""
+
+TYPES = {
+    "int": ctypes.c_int,
+    "CUdevice": ctypes.c_int,
+    "CUresult": ctypes.c_int,
+    "CUdevice_attribute": ctypes.c_int,
+    "CUmemAllocationHandleType": ctypes.c_int,
+    "CUmemAllocationGranularity_flags": ctypes.c_int,
+    "unsigned int": ctypes.c_uint,
+    "unsigned char": ctypes.c_ubyte,
+    "size_t": ctypes.c_size_t,
+    "unsigned long long": ctypes.c_ulonglong,
+    "CUdeviceptr": ctypes.c_ulonglong,
+    "CUmemGenericAllocationHandle": ctypes.c_ulonglong,
+}
+POINTERS = {"CUcontext", "CUstream", "CUmodule", "CUfunction", "CUevent"}
+ALL = [*SIGNATURES.items(), *worker_driver._SIGNATURES.items()]
+
+
+@pytest.fixture(scope="module")
+def header() -> str:
+    """cuda.h, without comments."""
+    if not (INCLUDE / "cuda.h").is_file():
+        pytest.skip("needs cuda.h (a CUDA toolkit)")
+    return re.sub(r"/\*.*?\*/", "", (INCLUDE / "cuda.h").read_text(), flags=re.S)
+
+
+def parameters(header: str, name: str) -> Iterator[str]:
+    """The types of a function's parameters."""
+    found = re.search(rf"CUresult CUDAAPI {name}\(([^)]*)\);", header)
+    assert found is not None, name
+    for parameter in re.sub(r"\s+", " ", found[1]).split(","):
+        if parameter.strip() == "void":
+            continue
+        kind = re.sub(r"\w+$", "", parameter.strip()) if "*" in parameter else parameter.rsplit(" ", 1)[0]
+        yield kind.replace("const ", "").strip()
+
+
+@pytest.mark.parametrize(("name", "types"), ALL, ids=[name for name, _ in ALL])
+def test_signatures_are_those_of_the_header(header: str, name: str, types: tuple[type, ...]) -> None:
+    """Every argument has the width and kind that cuda.h gives it, in the judge's table and the worker's."""
+    wanted = list(parameters(header, re.sub(r"_v\d$", "", name)))
+    assert len(wanted) == len(types)
+    for kind, one in zip(wanted, types, strict=True):
+        if kind.endswith("*") or kind in POINTERS:
+            assert one in (ctypes.c_void_p, ctypes.c_char_p), kind
+        elif kind == "CUipcMemHandle":
+            assert ctypes.sizeof(one) == 64
+        else:
+            assert one is TYPES[kind], kind
+
+
+def test_versions_are_those_of_the_header(header: str) -> None:
+    """The symbol that is called is the one that cuda.h makes of a name, but for those meant to be older."""
+    for name, _ in ALL:
+        base = re.sub(r"_v\d$", "", name)
+        found = re.search(rf"#define {base}\s+(?:__CUDA_API_PT[DS][SZ]\()?(\w+)", header)
+        symbol = base if found is None else found[1]
+        assert name == (base if base in OLD else symbol)
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
+def test_structures_are_those_of_the_header(header: str, tmp_path: Path) -> None:
+    """Sizes, offsets and constants are what a C compiler makes of cuda.h."""
+    pairs = [
+        (ours.AllocationProperties, "CUmemAllocationProp", ["type", "requestedHandleTypes", "location",
+         "win32HandleMetaData", "allocFlags"]),
+        (worker_driver._Properties, "CUmemAllocationProp", ["type", "requestedHandleTypes", "location",
+         "win32HandleMetaData", "allocFlags"]),
+        (ours.Location, "CUmemLocation", ["type", "id"]),
+        (worker_driver._Place, "CUmemLocation", ["type", "id"]),
+        (ours.Access, "CUmemAccessDesc", ["location", "flags"]),
+        (worker_driver._Access, "CUmemAccessDesc", ["location", "flags"]),
+        (ours.IpcHandle, "CUipcMemHandle", ["reserved"]),
+        (worker_driver._IpcHandle, "CUipcMemHandle", ["reserved"]),
+    ]  # fmt: skip
+    checks = []
+    for structure, name, fields in pairs:
+        checks.append(f'_Static_assert(sizeof({name}) == {ctypes.sizeof(structure)}, "{name}");')
+        for (own, *_), theirs in zip(structure._fields_, fields, strict=True):
+            offset = getattr(structure, own).offset
+            checks.append(f'_Static_assert(offsetof({name}, {theirs}) == {offset}, "{name}.{theirs}");')
+    constants = {
+        "CU_MEM_ALLOCATION_TYPE_PINNED": ours.PINNED,
+        "CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR": ours.POSIX_DESCRIPTOR,
+        "CU_MEM_LOCATION_TYPE_DEVICE": ours.ON_DEVICE,
+        "CU_MEM_ACCESS_FLAGS_PROT_READWRITE": ours.READ_WRITE,
+        "CU_MEM_ALLOC_GRANULARITY_MINIMUM": ours.GRANULARITY_MINIMUM,
+        "CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS": worker_driver._LAZY_PEER,
+        "CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE": ours.L2_CACHE_BYTES,
+        "CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED": ours.VIRTUAL_MEMORY,
+        "CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED": ours.POSIX_EXPORT,
+        "CUDA_ERROR_NOT_READY": ours._NOT_READY,
+    }
+    checks += [f'_Static_assert({name} == {value}, "{name}");' for name, value in constants.items()]
+    source = tmp_path / "check.c"
+    source.write_text("#include <stddef.h>\n#include <cuda.h>\n" + "\n".join(checks))
+    command = ["gcc", "-fsyntax-only", "-I", INCLUDE, source]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("code", "says", "sticky"),
+    [
+        (2, "CUDA_ERROR_OUT_OF_MEMORY (2)", False),
+        (700, "the context is lost: end this process", True),
+        (801, "CUDA_ERROR_NOT_SUPPORTED (801)", False),
+        (4242, "unknown (4242)", False),
+    ],
+)
+def test_a_failed_call_says_which_why_and_what_to_do(
+    driver: FakeDriver, monkeypatch: pytest.MonkeyPatch, code: int, says: str, sticky: bool
+) -> None:
+    """The error names the call and the result, and a lost context is known as such."""
+    monkeypatch.setenv("LIFTBENCH_FAKE_CUDA", f"cuInit={code}")
+    with pytest.raises(CudaError, match=r"^cuInit failed: ") as caught:
+        driver.call("cuInit", 0)
+    assert says in str(caught.value)
+    assert (caught.value.code, caught.value.sticky) == (code, sticky)
+
+
+def test_no_driver_is_a_device_error(tmp_path: Path) -> None:
+    """A machine without NVIDIA's driver is told so."""
+    with pytest.raises(DeviceError, match="install NVIDIA's driver"):
+        Driver(str(tmp_path / "libcuda.so.1"))
+
+
+def test_a_driver_that_lacks_functions_is_too_old(tmp_path: Path) -> None:
+    """What it lacks is named."""
+    old = tmp_path / "libold.so"
+    source = "int cuInit(unsigned flags) { return (int)flags; }"
+    command = ["gcc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(old)]
+    subprocess.run(command, input=source, text=True, check=True)
+    with pytest.raises(DeviceError, match=r"has no cuDriverGetVersion.*too old"):
+        Driver(str(old))
+
+
+def test_the_version_is_read(driver: FakeDriver) -> None:
+    """13000 is 13.0."""
+    assert driver.version == (13, 0)

@@ -1,0 +1,128 @@
+"""Which way of sharing is chosen, what is said of it, and what precedes a reveal."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
+
+from harness.device.cuda.driver import CudaError
+from harness.errors import DeviceError
+from harness.judge.cuda_transport import FLUSH_BYTES, CudaTransport
+from harness.judge.transport import Transport
+from tests.fakes.cuda_driver import UUID, FakeDriver
+
+CPU = torch.device("cpu")
+NO_EXPORT = "cuMemExportToShareableHandle=801"
+
+
+def opened(driver: FakeDriver, device: str | None = None) -> CudaTransport:
+    """The transport of the made-up GPU."""
+    return CudaTransport(device, driver=driver, tensors=CPU)
+
+
+def test_descriptors_come_first(driver: FakeDriver) -> None:
+    """Where export works it is used, and nothing needs explaining."""
+    transport: Transport = opened(driver)
+    facts = transport.facts()
+    assert (transport.name, facts["transport"], facts["device"]) == ("cuda-vmm", "cuda-vmm", "Made-up GPU")
+    assert "not by descriptor" not in facts
+    assert not transport.stops_with_process
+    transport.close()
+    transport.close()
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "reason"),
+    [
+        ("LIFTBENCH_FAKE_CUDA", NO_EXPORT, "cuMemExportToShareableHandle failed: CUDA_ERROR_NOT_SUPPORTED"),
+        ("LIFTBENCH_FAKE_CUDA", "cuMemCreate=801", "cuMemCreate failed"),
+        ("LIFTBENCH_FAKE_CUDA_NO_EXPORT", "1", "the device does not support export by descriptor"),
+    ],
+)
+def test_ipc_is_the_fallback(
+    driver: FakeDriver, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, reason: str
+) -> None:
+    """Where descriptors are refused, legacy IPC is used; the reason and what it costs are in the facts."""
+    monkeypatch.setenv(variable, value)
+    transport = opened(driver)
+    assert transport.name == "cuda-ipc"
+    assert reason in transport.facts()["not by descriptor"]
+    assert transport.facts()["reveal"].startswith("hot")
+    memory = transport.allocate(100)
+    assert "ipc_handle" in memory.handle().fields
+    memory.close()
+    transport.close()
+
+
+def test_neither_way_is_an_error_with_both_reasons(
+    driver: FakeDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is graded on a device whose memory cannot be shared."""
+    monkeypatch.setenv("LIFTBENCH_FAKE_CUDA", f"{NO_EXPORT} cuIpcGetMemHandle=800")
+    with pytest.raises(DeviceError, match=r"By descriptor: cuMemExport.*By IPC: cuIpcGetMemHandle"):
+        opened(driver)
+
+
+@pytest.mark.parametrize("device", [UUID, UUID.upper().replace("GPU", "MIG"), "0", None])
+def test_a_device_is_found(driver: FakeDriver, device: str | None) -> None:
+    """By UUID, as NVML and MIG write it, or by index."""
+    transport = opened(driver, device)
+    assert transport.gpu.ordinal == 0
+    transport.close()
+
+
+@pytest.mark.parametrize("device", ["1", "GPU-00000000-0000-0000-0000-000000000000", "", "gpu0"])
+def test_another_device_is_refused(driver: FakeDriver, device: str) -> None:
+    """The error says what was asked for, and where the right names are."""
+    with pytest.raises(DeviceError, match=r"no GPU .*nvidia-smi -L"):
+        opened(driver, device)
+
+
+def test_a_reveal_is_preceded_by_a_flush(driver: FakeDriver) -> None:
+    """Persisting lines are reset, more than any L2 is written, and the device is idle when it returns."""
+    transport = opened(driver)
+    names = ("cuCtxResetPersistingL2Cache", "cuMemsetD8Async", "cuCtxSynchronize")
+    before = [driver.calls(name) for name in names]
+    transport.before_reveal()
+    transport.before_reveal()
+    assert [driver.calls(name) - count for name, count in zip(names, before, strict=True)] == [2, 2, 2]
+    assert FLUSH_BYTES >= 4 * (60 << 20)
+    transport.close()
+
+
+FAILING = [
+    "cuInit",
+    "cuDeviceGetCount",
+    "cuDevicePrimaryCtxRetain",
+    "cuDeviceGetAttribute",
+    "cuMemGetInfo_v2",
+    "cuMemAlloc_v2",
+]
+
+
+@pytest.mark.parametrize("call", FAILING)
+def test_a_device_that_cannot_be_opened_is_given_back(
+    driver: FakeDriver, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """Whatever fails while opening, the error names it and nothing is held."""
+    monkeypatch.setenv("LIFTBENCH_FAKE_CUDA", f"{call}=999")
+    with pytest.raises(CudaError, match=f"^{call} failed"):
+        opened(driver)
+    assert driver.live == 0
+
+
+def test_a_lost_context_is_told(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a sticky error every call fails, and the error says that the process must end."""
+    transport = opened(driver)
+    held = driver.live
+    monkeypatch.setenv("LIFTBENCH_FAKE_CUDA", "cuCtxSynchronize=700!")
+    with pytest.raises(CudaError, match=r"end this process") as caught:
+        transport.before_reveal()
+    assert caught.value.sticky
+    monkeypatch.delenv("LIFTBENCH_FAKE_CUDA")
+    with pytest.raises(CudaError, match=r"CUDA_ERROR_ILLEGAL_ADDRESS"):
+        transport.allocate(10)
+    assert driver.live == held
+    driver.heal()
+    transport.close()

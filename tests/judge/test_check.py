@@ -1,0 +1,327 @@
+"""The check stage, with a worker that is a thread: which calls are made, and what is concluded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
+
+from harness.judge.check import check, problems, repeatable
+from harness.judge.contender import Contender
+from harness.judge.worker_job import Source, WorkerPlace
+from harness.outcome import Cause
+from harness.records import CheckResult
+from harness.suite.catalogue import LoadedTask
+from tests.fakes.overlays import throw_away_task
+from tests.fakes.worker import HonestWorker, ThreadSandbox
+
+PROJECT = Source("project", Path(__file__), "scale", "scale")
+
+
+def plain() -> LoadedTask:
+    """`scale` with the task's own values only: five calls for each of two workloads."""
+    loaded = throw_away_task("scale")
+    return LoadedTask(loaded.task.model_copy(update={"values": ()}), loaded.directory)
+
+
+def run_check(act: Callable[..., None], loaded: LoadedTask | None = None) -> tuple[CheckResult, HonestWorker]:
+    """Check a project that is a Python function on `scale` (its own values only), or on another task."""
+    worker = HonestWorker(act)
+    contender = Contender(PROJECT, ThreadSandbox(worker), WorkerPlace(()), wall_s=60)
+    try:
+        contender.load()
+        return check(contender, loaded or plain(), "cpu"), worker
+    finally:
+        contender.close()
+
+
+def right(out: torch.Tensor, x: torch.Tensor, *, alpha: float) -> None:
+    """The correct project."""
+    torch.mul(x, alpha, out=out)
+
+
+@dataclass(frozen=True)
+class Recorded(LoadedTask):
+    """A task whose reference.py notes its calls."""
+
+    events: list[str] = field(default_factory=list)
+
+    def reference_module(self) -> ModuleType:
+        module = super().reference_module()
+        for name in ("make_inputs", "reference"):
+            setattr(module, name, self._noted(name, getattr(module, name)))
+        return module
+
+    def _noted(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(*arguments: Any) -> Any:
+            self.events.append(name)
+            return function(*arguments)
+
+        return noted
+
+
+def test_correct_project() -> None:
+    """Every workload is checked on two sets of inputs, and reported in the task's order."""
+    result, _ = run_check(right)
+    assert result.finding is None
+    assert [(w.workload, w.calls) for w in result.workloads] == [("square", 2), ("odd", 2)]
+    assert all(w.worst_error is not None and w.worst_error <= 1.0 for w in result.workloads)
+    assert result.not_run == ()
+
+
+def test_truth_is_computed_after_the_outputs_are_in() -> None:
+    """For every workload all calls come first; only then does an expected value exist anywhere."""
+    task = plain()
+    recorded = Recorded(task.task, task.directory)
+
+    def act(out: torch.Tensor, x: torch.Tensor, *, alpha: float) -> None:
+        recorded.events.append("called")
+        right(out, x, alpha=alpha)
+
+    run_check(act, recorded)
+    one = ["make_inputs", *["called"] * 2, "make_inputs", *["called"] * 2, "reference", "reference"]
+    assert recorded.events == one * 2
+
+
+def test_worker_is_told_nothing_but_what_is_documented() -> None:
+    """Messages hold the documented keys only: no expected value, no stage, no name."""
+    _, worker = run_check(right)
+    keys = {
+        "load": {"op", "kind", "path", "module", "function", "namespace", "compiled"},
+        "plan": {"op", "set_bytes", "sets", "operands", "scalars", "device", "transport"},
+        "call": {"op", "sets", "size", "rounds", "mode"},
+        "hide": {"op"},
+        "flags": {"op"},
+    }
+    assert {m["op"] for m in worker.messages} == set(keys)
+    for message in worker.messages:
+        assert set(message) == keys[message["op"]]
+        for operand in message.get("operands", []):
+            assert set(operand) == {"name", "role", "dtype", "shape", "offset"}
+    assert "square" not in str(worker.messages)
+
+
+def test_calls_see_fresh_memory_and_poison() -> None:
+    """Inputs A over 0xFF, A over 0x00, fresh inputs B, and A once more, each in memory of its own."""
+    seen: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    def act(out: torch.Tensor, x: torch.Tensor, *, alpha: float) -> None:
+        seen.append((out.clone().view(torch.uint8), x.clone()))
+        right(out, x, alpha=alpha)
+
+    _, worker = run_check(act)
+    assert len(seen) == len(set(worker.arenas)) == 8
+    assert [poison.unique().tolist() for poison, _ in seen] == [[0xFF], [0x00], [0xFF], [0xFF]] * 2
+    for first, second, third, fourth in (seen[:4], seen[4:]):
+        assert torch.equal(first[1], second[1]) and torch.equal(first[1], fourth[1])
+        assert not (first[1] == third[1]).any(dim=1).all()
+
+
+def test_order_of_workloads_is_secret() -> None:
+    """The order in which workloads are checked changes from run to run."""
+    first = set()
+    for _ in range(40):
+        rows: list[int] = []
+        run_check(lambda out, x, *, alpha, rows=rows: rows.append(len(x)))
+        first.add(rows[0])
+        if first == {256, 7}:
+            return
+    pytest.fail(f"always the same workload first: {first}")
+
+
+def _unwritten(out: torch.Tensor, x: torch.Tensor, *, alpha: float) -> None:
+    torch.mul(x[1:], alpha, out=out[1:])
+
+
+def _writes_nan(out: torch.Tensor, x: torch.Tensor, *, alpha: float) -> None:
+    out.fill_(float("nan"))
+
+
+def _stateful() -> Callable[..., None]:
+    calls: list[int] = []
+
+    def act(out: torch.Tensor, x: torch.Tensor, *, alpha: float) -> None:
+        calls.append(1)
+        torch.mul(x, alpha * (1 + 2e-7 * len(calls)), out=out)
+
+    return act
+
+
+def _drifts_after_other_values() -> Callable[..., None]:
+    """Right for two equal inputs in a row; what came in between changes the next answer a little."""
+    state: dict[tuple[int, ...], tuple[float, int]] = {}
+
+    def act(out: torch.Tensor, x: torch.Tensor, *, alpha: float) -> None:
+        seen, others = state.get(tuple(x.shape), (float(x.flatten()[0]), 0))
+        others += float(x.flatten()[0]) != seen
+        state[tuple(x.shape)] = (seen, others)
+        torch.mul(x, alpha * (1 + 2e-7 * others), out=out)
+
+    return act
+
+
+def _replay() -> Callable[..., None]:
+    seen: dict[tuple[int, ...], torch.Tensor] = {}
+
+    def act(out: torch.Tensor, x: torch.Tensor, *, alpha: float) -> None:
+        out.copy_(seen.setdefault(tuple(x.shape), x * alpha))
+
+    return act
+
+
+@pytest.mark.parametrize(
+    ("act", "cause", "message"),
+    [
+        (_unwritten, Cause.UNWRITTEN_OUTPUT, "256 elements were never written"),
+        (_writes_nan, Cause.WRONG_VALUES, "65536 of 65536 elements of out are out of tolerance"),
+        (_stateful(), Cause.NONDETERMINISTIC, "differ between two calls"),
+        (_drifts_after_other_values(), Cause.NONDETERMINISTIC, "differ between two calls"),
+        (_replay(), Cause.WRONG_VALUES, "times the allowed error"),
+        (lambda out, x, *, alpha: out.copy_(x), Cause.WRONG_VALUES, "out of tolerance"),
+        (lambda out, x, *, alpha: torch.mul(x, alpha, out=out).add_(1e-3), Cause.WRONG_VALUES, "out of"),
+    ],
+)
+def test_wrong_projects(act: Callable[..., None], cause: Cause, message: str) -> None:
+    """Each fault is found for its own reason, on every workload, and the check goes on to the end."""
+    result, _ = run_check(act)
+    assert result.finding is not None
+    assert result.finding.cause is cause
+    assert message in result.finding.message
+    assert len(result.workloads) == 2
+
+
+def test_dead_worker_ends_the_check() -> None:
+    """After a worker is gone, the workloads that were not reached are named."""
+
+    def act(out: torch.Tensor, x: torch.Tensor, *, alpha: float) -> None:
+        raise OSError("gone")  # the thread ends: the judge sees a closed channel
+
+    result, _ = run_check(act)
+    assert result.finding is not None
+    assert result.finding.cause is Cause.EXITED_EARLY
+    assert {len(result.workloads), len(result.not_run)} == {1}
+
+
+def test_repeatable_is_bitwise() -> None:
+    """Equal inputs must give equal bytes: even zeros of different sign differ."""
+    plus, minus = torch.zeros(3), -torch.zeros(3)
+    assert repeatable("x", (plus,), (plus.clone(),)) is None
+    finding = repeatable("x", (plus,), (minus,))
+    assert finding is not None
+    assert finding.cause is Cause.NONDETERMINISTIC
+
+
+def test_problems_of_a_task() -> None:
+    """All workloads are checked, and the timed ones are a part of them."""
+    task = throw_away_task("scale")
+    assert [p.label for p in problems(task, "cpu")] == ["square float32", "odd float32"]
+    assert [p.label for p in problems(task, "cpu", timed_only=True)] == ["square float32"]
+
+
+def test_a_declared_bound_lets_repeats_differ() -> None:
+    """Within the task's bound equal inputs may give other bytes, beyond it not."""
+
+    def noisy(out: torch.Tensor, x: torch.Tensor, *, alpha: float) -> None:
+        torch.mul(x, alpha * (1 + 1e-6 * float(torch.rand(()))), out=out)
+
+    loaded = plain()
+    bounds = {1e-5: None, 1e-8: Cause.NONDETERMINISTIC}
+    for bound, cause in bounds.items():
+        task = loaded.task.model_copy(update={"nondeterminism": bound})
+        finding = run_check(noisy, LoadedTask(task, loaded.directory))[0].finding
+        assert (finding.cause if finding else None) is cause
+
+
+def test_changed_global_is_named() -> None:
+    """A global setting of torch that a call leaves changed is told by its name."""
+
+    def careless(out: torch.Tensor, x: torch.Tensor, *, alpha: float) -> None:
+        right(out, x, alpha=alpha)
+        torch.set_grad_enabled(False)  # of this thread, which is the worker
+
+    result, _ = run_check(careless)
+    assert result.finding is not None
+    assert result.finding.cause is Cause.CHANGED_GLOBALS
+    assert "grad mode was True and is False" in result.finding.message
+
+
+def test_magnitude_sniffer_is_caught() -> None:
+    """A cheap path for ordinary values does not survive values that are not."""
+
+    def cheap(out: torch.Tensor, x: torch.Tensor, *, alpha: float) -> None:
+        out.copy_(x * alpha if float(x.abs().max()) < 100 else x.clamp(-100, 100) * alpha)
+
+    finding = run_check(cheap, throw_away_task("scale_hidden"))[0].finding
+    assert finding is not None
+    assert finding.cause is Cause.WRONG_VALUES and "values" in finding.message
+
+
+def test_hard_coded_shapes_are_caught() -> None:
+    """Shapes that stand in no task file are called too, and the record shows their sizes."""
+
+    def hard_coded(out: torch.Tensor, x: torch.Tensor, *, alpha: float) -> None:
+        if tuple(x.shape) in {(256, 256), (7, 1009)}:
+            right(out, x, alpha=alpha)
+        else:
+            out.zero_()
+
+    result, _ = run_check(hard_coded, throw_away_task("scale_hidden"))
+    assert {w.hidden for w in result.workloads if w.finding is not None} == {True}
+    assert all(w.dims is not None and w.dims["rows"] <= 300 for w in result.workloads)
+
+
+def test_exact_lane_finds_what_tolerance_forgives() -> None:
+    """On -1, 0 and 1 every sum is representable, so an answer within tolerance that is not equal is wrong."""
+
+    def nearly(out: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> None:
+        torch.matmul(a, b, out=out)
+        out.mul_(1 + 2e-7)
+
+    def exactly(out: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> None:
+        torch.matmul(a, b, out=out)
+
+    loaded = throw_away_task("matmul")
+    assert run_check(exactly, loaded)[0].finding is None
+    result, _ = run_check(nearly, loaded)
+    wrong = [w for w in result.workloads if w.finding is not None]
+    assert [(w.values, w.output) for w in wrong] == [("integers", "out")]
+    assert wrong[0].finding is not None and "not equal to the truth" in wrong[0].finding.message
+
+
+def test_promised_layouts_and_values() -> None:
+    """Strides are honoured end to end, and a project that ignores them is found."""
+    loaded = throw_away_task("strided_scale")
+    result, worker = run_check(right, loaded)
+    assert result.finding is None
+    assert {w.layout for w in result.workloads} == set(loaded.task.layouts)
+    assert {"nan", "inf", "denormal", "negative_zero"} <= {w.values for w in result.workloads}
+    assert any("strides" in o for m in worker.messages for o in m.get("operands", []))
+
+    def ignores_strides(out: torch.Tensor, x: torch.Tensor, *, alpha: float) -> None:
+        torch.mul(x.as_strided(x.shape, (x.shape[1], 1)), alpha, out=out)
+
+    failed = {w.layout for w in run_check(ignores_strides, loaded)[0].workloads if w.finding is not None}
+    assert failed == {"transposed", "stepped", "expanded"}
+
+
+def test_values_beyond_the_dtype_are_not_judged() -> None:
+    """Where adversarial values make a truth that the output cannot hold, the case says so and no more."""
+    loaded = throw_away_task("scale")
+    task = loaded.task.model_copy(
+        update={
+            "values": ("large",),
+            "workloads": tuple(
+                w.model_copy(update={"scalars": {"alpha": 1e37}}) for w in loaded.task.workloads
+            ),
+        }
+    )
+    result, _ = run_check(right, LoadedTask(task, loaded.directory))
+    (large,) = [w for w in result.workloads if w.values == "large"]
+    assert result.finding is None and large.worst_error is None
+    assert large.skipped is not None and "float32 cannot hold" in large.skipped

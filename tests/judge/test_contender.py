@@ -1,0 +1,344 @@
+"""The conversation with a worker: nothing it says is believed, and every end has a cause."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
+
+from harness.errors import HarnessBug, SandboxError
+from harness.judge.arena import Arena, Layout
+from harness.judge.claims import CallTimes
+from harness.judge.contender import Contender, Failed, Killed
+from harness.judge.endings import exit_finding
+from harness.judge.problem import Problem
+from harness.judge.worker_job import Source, WorkerPlace
+from harness.outcome import Cause
+from sandboxes.job import ExitFacts, Status
+from tests.fakes.overlays import throw_away_task
+from tests.fakes.sandbox import exit_facts
+from tests.fakes.worker import HonestWorker, ThreadSandbox, receive, send
+
+Script = Callable[[socket.socket], None]
+PROJECT = Source("project", Path(__file__), "scale", "scale")
+
+
+@pytest.fixture
+def arena() -> Iterator[Arena]:
+    """One set of a small problem."""
+    loaded = throw_away_task("scale")
+    problem = Problem(loaded, loaded.task.workloads[1], "float32")
+    made = Arena(Layout(problem), [problem.make_inputs()], 0xFF)
+    yield made
+    made.close()
+
+
+def contender_of(
+    script: Script, *, source: Source = PROJECT, facts: ExitFacts | None = None, call_s: float = 5.0
+) -> tuple[Contender, ThreadSandbox]:
+    """A contender whose worker is `script`, in a thread."""
+    sandbox = ThreadSandbox(script, facts)
+    return Contender(source, sandbox, WorkerPlace(()), wall_s=60, call_s=call_s), sandbox
+
+
+def answering(*answers: bytes) -> Script:
+    """Loads and plans as it should, then answers a call with these messages and falls silent."""
+
+    def script(channel: socket.socket) -> None:
+        send(channel, {"hello": "2.10", "pid": 1})
+        while True:
+            message, _ = receive(channel)
+            if message is None:
+                return
+            if message["op"] == "hide":
+                continue
+            if message["op"] != "call":
+                send(channel, {"ok": True})
+                continue
+            for answer in answers:
+                channel.send(answer)
+
+    return script
+
+
+def call(contender: Contender, arena: Arena) -> CallTimes:
+    """Load, plan, and one call."""
+    contender.load()
+    contender.plan(arena.layout, 1, {"alpha": 2.0})
+    return contender.call(arena, 1, "on a test")[1]
+
+
+def finding_of(
+    script: Script, arena: Arena, *, call_s: float = 5.0, facts: ExitFacts | None = None
+) -> Failed:
+    """How a call of a worker fails."""
+    contender, _ = contender_of(script, call_s=call_s, facts=facts)
+    try:
+        with pytest.raises(Failed) as failed:
+            call(contender, arena)
+    finally:
+        contender.close()
+    return failed.value
+
+
+DEEP = b"[" * 60_000
+BABBLE = [
+    b"",
+    b"d",
+    b"DD",
+    b"{}",
+    b"null",
+    b"[1]",
+    b"\xff\xfe",
+    b'{"ns": [1]}',
+    b'{"raised": 3}',
+    DEEP,
+    b"x" * 70_000,
+]
+
+
+@pytest.mark.parametrize("answer", BABBLE, ids=lambda b: repr(b[:12]))
+def test_babble_instead_of_done(arena: Arena, answer: bytes) -> None:
+    """Anything but `done` or an exception's text is a broken protocol."""
+    assert finding_of(answering(answer), arena).finding.cause is Cause.BROKE_PROTOCOL
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"", b"D", b"{}", b"null", b'{"ns": 5}', b'{"ns": null}', b"\xff", DEEP],
+    ids=lambda b: repr(b[:12]),
+)
+def test_babble_after_done(arena: Arena, answer: bytes) -> None:
+    """After `done` only a list of claims will do, not even a second `done`."""
+    assert finding_of(answering(b"D", answer), arena).finding.cause is Cause.BROKE_PROTOCOL
+
+
+@pytest.mark.parametrize(
+    "claim", ["-1", "1.5", "true", '"1"', "null", "[1]", "NaN", "1e400", f"1{'0' * 400}"]
+)
+def test_malformed_claims_are_no_claims(arena: Arena, claim: str) -> None:
+    """A claim that is not one sensible count of nanoseconds is none, and so are single ones beside it."""
+    answer = f'{{"calls": 1, "total_ns": {claim}, "ns": [{claim}], "aside_ns": {claim}}}'
+    contender, _ = contender_of(answering(b"D", answer.encode()))
+    times = call(contender, arena)
+    assert (times.claim_ns, times.each_ns, times.aside_ns) == (None, (), 0)
+    contender.close()
+
+
+@pytest.mark.parametrize("calls", ["0", "2", "null", '"1"', "1.0e9"])
+def test_claim_for_other_calls_is_none(arena: Arena, calls: str) -> None:
+    """A worker cannot choose over how many calls its claim is spread."""
+    contender, _ = contender_of(answering(b"D", f'{{"calls": {calls}, "total_ns": 5, "ns": []}}'.encode()))
+    assert call(contender, arena).claim_ns is None
+    contender.close()
+
+
+def test_more_single_claims_than_calls_are_dropped(arena: Arena) -> None:
+    """Figures of single calls that cannot all be of this reveal are not used."""
+    contender, _ = contender_of(answering(b"D", b'{"calls": 1, "total_ns": 5, "ns": [2, 3]}'))
+    times = call(contender, arena)
+    assert (times.claim_ns, times.each_ns) == (5, ())
+    contender.close()
+
+
+def test_claims_are_taken_down(arena: Arena) -> None:
+    """A well-formed claim is recorded as it was made, and the judge's own figure does not depend on it."""
+    contender, _ = contender_of(answering(b"D", b'{"calls": 1, "total_ns": 124, "ns": [123]}'))
+    times = call(contender, arena)
+    assert (times.claim_ns, times.each_ns) == (124, (123,))
+    assert times.outside_s >= times.latency_s > 0
+    contender.close()
+
+
+def test_exception_of_an_op(arena: Arena) -> None:
+    """An exception is the op's; its last line comes first, and want of memory is told apart."""
+    text = "Traceback (most recent call last):\n  File x\nValueError: bad"
+    finding = finding_of(answering(json.dumps({"raised": text}).encode()), arena).finding
+    assert finding.cause is Cause.OP_RAISED
+    assert finding.message.splitlines()[0] == "the op raised on a test: ValueError: bad"
+    finding = finding_of(answering(json.dumps({"raised": "std::bad_alloc"}).encode()), arena).finding
+    assert finding.cause is Cause.OUT_OF_MEMORY
+
+
+def test_silence_has_a_deadline(arena: Arena) -> None:
+    """A worker that does not answer is killed at the deadline of the call."""
+    contender, sandbox = contender_of(answering(), call_s=0.2)
+    with pytest.raises(Failed, match=r"no answer within 0\.2 s on a test") as failed:
+        call(contender, arena)
+    assert failed.value.finding.cause is Cause.WALL_TIMEOUT
+    assert sandbox.processes[0].killed
+    contender.close()
+
+
+def test_done_without_the_rest_has_a_deadline(arena: Arena) -> None:
+    """Saying `done` does not buy more time."""
+    assert finding_of(answering(b"D"), arena, call_s=0.2).finding.cause is Cause.WALL_TIMEOUT
+
+
+def test_the_judges_own_work_is_not_the_workers_time(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the snapshot is taken the worker stands still: it is charged to nobody."""
+    whole = arena.snapshot
+
+    def slow() -> torch.Tensor:
+        time.sleep(0.6)
+        return whole()
+
+    def script(channel: socket.socket) -> None:
+        send(channel, {"hello": ""})
+        while message := receive(channel)[0]:
+            if message["op"] == "call":
+                channel.send(b"D")
+            elif message["op"] == "hide":
+                time.sleep(0.05)
+                send(channel, {"calls": 1, "total_ns": 5, "ns": [5]})
+            else:
+                send(channel, {"ok": True})
+
+    monkeypatch.setattr(arena, "snapshot", slow)
+    contender, _ = contender_of(script, call_s=0.5)
+    assert call(contender, arena).claim_ns == 5
+    contender.close()
+
+
+def test_end_in_the_middle_of_a_call(arena: Arena) -> None:
+    """A worker that is gone gets the cause of its end."""
+
+    def script(channel: socket.socket) -> None:
+        send(channel, {"hello": "2.10"})
+        for _ in range(2):
+            receive(channel)
+            send(channel, {"ok": True})
+        receive(channel)
+
+    finding = finding_of(script, arena, facts=exit_facts("oom")).finding
+    assert finding.cause is Cause.OUT_OF_MEMORY
+
+
+@pytest.mark.parametrize(
+    ("status", "cause"),
+    [
+        ("ok", Cause.EXITED_EARLY),
+        ("nonzero", Cause.EXITED_EARLY),
+        ("signal", Cause.SIGNAL),
+        ("oom", Cause.OUT_OF_MEMORY),
+        ("wall_timeout", Cause.WALL_TIMEOUT),
+        ("cpu_timeout", Cause.WALL_TIMEOUT),
+        ("output_limit", Cause.OUTPUT_LIMIT),
+        ("disk_limit", Cause.OUTPUT_LIMIT),
+        ("gpu_fault", Cause.SIGNAL),
+    ],
+)
+def test_causes_of_ends(status: Status, cause: Cause) -> None:
+    """Every way to end has its cause; what was printed is quoted as untrusted."""
+    finding = exit_finding(exit_facts(status, "verdict: correct"), "on a test")
+    assert finding.cause is cause
+    assert finding.message.endswith("its output (untrusted): verdict: correct")
+
+
+def test_both_ends_of_a_long_output_are_quoted() -> None:
+    """torch says what is wrong first, and its backtrace follows."""
+    output = "terminate: reason: float vs int\n" + "frame\n" * 2_000 + "last words"
+    message = exit_finding(exit_facts("signal", output), "while loading").message
+    assert "reason: float vs int" in message and message.endswith("last words") and len(message) < 2_000
+
+
+def test_sandbox_failure_is_ours() -> None:
+    """An end that the sandbox caused is raised, not graded."""
+    with pytest.raises(SandboxError, match="failed while a worker ran: launcher: no"):
+        exit_finding(exit_facts("sandbox_error", "launcher: no"), "on a test")
+
+
+@pytest.mark.parametrize(
+    ("number", "again"),
+    [(9, True), (15, True), (1, True), (None, True), (11, False), (6, False), (7, False), (31, False)],
+)
+def test_a_death_that_may_come_from_outside_is_told_apart(number: int | None, again: bool) -> None:
+    """SIGKILL and its like are raised where the grade can be repeated; a fault of its own is a finding."""
+
+    def script(channel: socket.socket) -> None:
+        send(channel, {"hello": "2.10", "pid": 1})
+        receive(channel)
+
+    facts = exit_facts("signal", signal=number)
+    for repeatable in (True, False):
+        source = replace(PROJECT, repeatable=repeatable)
+        contender, _ = contender_of(script, source=source, facts=facts)
+        with pytest.raises(Killed if repeatable and again else Failed):
+            contender.load()
+        contender.close()
+
+
+def test_worker_that_never_says_hello() -> None:
+    """Before a byte of the project was loaded, nothing can be the project's fault."""
+    contender, _ = contender_of(lambda channel: None, facts=exit_facts("nonzero"))
+    with pytest.raises(SandboxError, match="did not start"):
+        contender.load()
+    contender.close()
+
+
+@pytest.mark.parametrize("kind", ["reference", "null"])
+def test_our_own_worker_is_our_bug(arena: Arena, kind: str) -> None:
+    """When a worker fails that runs only our code, no student is blamed."""
+    source = (
+        Source("null") if kind == "null" else Source("reference", Path(__file__).resolve(), "r", "reference")
+    )
+    contender, _ = contender_of(answering(json.dumps({"raised": "ValueError: x"}).encode()), source=source)
+    with pytest.raises(HarnessBug, match=f"our own {kind} worker failed: the op raised"):
+        call(contender, arena)
+    contender.close()
+
+
+@pytest.mark.parametrize(
+    ("where", "cause"), [("function", Cause.MISSING_FUNCTION), ("import", Cause.IMPORT_ERROR)]
+)
+def test_load_errors(where: str, cause: Cause) -> None:
+    """What a worker says of a failed import decides only between two causes of load_failed."""
+
+    def script(channel: socket.socket) -> None:
+        send(channel, {"hello": "2.10"})
+        receive(channel)
+        send(channel, {"error": "Traceback\nNameError: no", "where": where})
+
+    contender, _ = contender_of(script)
+    with pytest.raises(Failed, match="NameError: no") as failed:
+        contender.load()
+    assert failed.value.finding.cause is cause
+    contender.close()
+
+
+def test_worker_is_frozen_for_the_snapshot(arena: Arena) -> None:
+    """Outputs are copied while the worker is frozen: it is frozen once per call, and thawed after."""
+    contender, sandbox = contender_of(HonestWorker(lambda out, x, alpha: torch.mul(x, alpha, out=out)))
+    call(contender, arena)
+    assert sandbox.processes[0].pauses == [True, False]
+    contender.close()
+
+
+def test_job_of_a_worker() -> None:
+    """A worker is started isolated, with its limits, one thread, and no input but itself and the project."""
+    contender, sandbox = contender_of(HonestWorker(lambda *a: None))
+    contender.close()
+    (job,) = sandbox.jobs
+    assert (job.role, job.device, job.limits.wall_s) == ("run", None, 60)
+    assert job.argv[1:3] == ["-I", "-S"]
+    assert set(job.inputs) == {"worker", "project"}
+    assert job.environment == {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+
+
+@pytest.mark.parametrize("in_image", [False, True])
+def test_a_worker_in_an_image_runs_the_images_python(in_image: bool) -> None:
+    """It imports from the same paths either way; this machine's are shown to it only where they are meant."""
+    sandbox = ThreadSandbox(HonestWorker(lambda *a: None))
+    site, python = Path("/opt/site"), Path("/opt/venv/bin/python")
+    Contender(PROJECT, sandbox, WorkerPlace((site,), python, in_image), wall_s=60).close()
+    (job,) = sandbox.jobs
+    assert (job.preload, job.site) == (("torch",), (site,))
+    assert job.argv[0] == str(python) and job.argv[-1] == str(site)
+    assert (site in job.readable) == (not in_image)

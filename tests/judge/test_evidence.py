@@ -1,0 +1,348 @@
+"""Traced calls: what the worker's side sees, and what the judge's side believes of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from threading import Thread
+from typing import Any, Final
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils._python_dispatch import _disable_current_modes
+
+from harness.judge.check import problems
+from harness.judge.evidence import OwnKernels, operator_kind, read_trace
+from harness.judge.own_work import forbidden_work, trace_flags
+from harness.outcome import Cause
+from harness.records import BuildResult, DeviceKernel, Evidence, SanitizerRun
+from harness.worker.evidence import on_copies, trace
+from tests.fakes.overlays import throw_away_task
+
+LOADED: Final = throw_away_task("scale")
+SPACE: Final = "_evidence_test"
+FORBIDS: Final = LOADED.task.model_copy(update={"library_calls": "forbid"})
+
+
+def built(*kernels: str, known: bool = True) -> BuildResult:
+    """A build whose library has these kernels."""
+    records = tuple(
+        DeviceKernel(name=n, architecture="sm_90", registers=8, shared_bytes=0, stack_bytes=0)
+        for n in kernels
+    )
+    return BuildResult(
+        ok=True,
+        finding=None,
+        backend="cuda",
+        key="k",
+        cache_hit=False,
+        wall_s=0.0,
+        compiler_s=None,
+        kernels=records if known else None,
+    )
+
+
+def read(said: dict[str, Any], build: BuildResult | None = None, *, right: bool = True) -> Evidence:
+    """The record of what a worker says."""
+    problem = problems(LOADED, "cpu")[0]
+    return read_trace({"loads": [], **said}, problem, build or built(), SPACE, right=right)
+
+
+# --- the worker's side -----------------------------------------------------------------------
+
+
+def _squared(out: torch.Tensor, x: torch.Tensor) -> None:
+    out.copy_(torch.mm(x, x))
+
+
+def _exponential(out: torch.Tensor, x: torch.Tensor) -> None:
+    out.copy_(x.exp())
+
+
+@pytest.fixture(scope="module")
+def library() -> Iterator[torch.library.Library]:
+    """Operators that compute with PyTorch inside, registered for the CPU and for all backends."""
+    made = torch.library.Library(SPACE, "DEF")
+    made.define("backend(Tensor! out, Tensor x) -> ()")
+    made.define("anywhere(Tensor! out, Tensor x) -> ()")
+    made.define("alone(Tensor! out, Tensor x) -> ()")
+    made.impl("backend", _squared, "CPU")
+    made.impl("anywhere", _exponential, "CompositeExplicitAutograd")
+    made.impl("alone", lambda out, x: None, "CPU")
+    yield made
+    made._destroy()
+
+
+def _working(found: dict[str, Any]) -> dict[str, int]:
+    """Without what PyTorch does beside: `aten::resolve_conj`, `aten::empty_like`, ..."""
+    return {name: n for name, n in found["operators"] if operator_kind(name, SPACE) != "harmless"}
+
+
+def _moving(found: dict[str, Any]) -> dict[str, int]:
+    return {name: n for name, n in found["operators"] if name == "aten::copy_"}
+
+
+@pytest.mark.parametrize(
+    ("operator", "inside"),
+    [
+        ("backend", {"aten::mm": 1, "aten::copy_": 1}),
+        ("anywhere", {"aten::exp": 1, "aten::copy_": 1}),
+        ("alone", {}),
+    ],
+)
+def test_what_an_operator_of_the_project_dispatches_is_seen(
+    library: torch.library.Library, operator: str, inside: dict[str, int]
+) -> None:
+    """The project's own operator is counted, and so is what it calls in turn; the result is the same."""
+    x, out = torch.eye(4) * 2, torch.zeros(4, 4)
+    with torch.no_grad():
+        found = trace(lambda: getattr(getattr(torch.ops, SPACE), operator)(out, x), SPACE, "cpu")
+    assert _working(found) | _moving(found) == {f"{SPACE}::{operator}": 1, **inside}
+    assert (found["kernels"], found["operators_left_out"]) == (None, 0)
+    expected = {"backend": x @ x, "anywhere": x.exp(), "alone": torch.zeros(4, 4)}[operator]
+    assert torch.equal(out, expected)
+
+
+def test_operators_called_from_python_are_seen() -> None:
+    """PyTorch in the package's own Python file is dispatched work like any other."""
+    x, out = torch.ones(4, 4), torch.empty(4, 4)
+
+    def call() -> None:
+        out.copy_(torch.softmax(x, -1) + 1)
+
+    found = trace(call, SPACE, "cpu")
+    assert _working(found) == {"aten::softmax": 1, "aten::_softmax": 1, "aten::add": 1}
+
+
+def _multiplied(times: int) -> None:
+    for _ in range(times):
+        torch.mul(torch.ones(4), torch.ones(4))
+
+
+def test_an_operator_is_counted_though_modes_are_off() -> None:
+    """The profiler sees what a dispatch mode is kept from, and no call is counted twice."""
+
+    def call() -> None:
+        _multiplied(3)
+        with _disable_current_modes():
+            _multiplied(2)
+
+    assert _working(trace(call, SPACE, "cpu")) == {"aten::mul": 5}
+    assert _working(trace(lambda: _multiplied(3), SPACE, "cpu")) == {"aten::mul": 3}
+
+
+def test_an_operator_is_counted_though_the_profiler_is_off() -> None:
+    """The mode sees what is not recorded."""
+
+    def call() -> None:
+        torch._C._autograd._enable_record_function(False)
+        _multiplied(2)
+        torch._C._autograd._enable_record_function(True)
+
+    assert _working(trace(call, SPACE, "cpu")) == {"aten::mul": 2}
+
+
+def test_operators_of_other_threads_are_counted() -> None:
+    """A mode belongs to one thread; the profiler does not."""
+
+    def call() -> None:
+        thread = Thread(target=_multiplied, args=(2,))
+        thread.start()
+        thread.join()
+
+    assert _working(trace(call, SPACE, "cpu")) == {"aten::mul": 2}
+
+
+def test_what_a_program_records_itself_is_no_operator() -> None:
+    """Ranges that a project marks for a profiler have names of its own choice."""
+
+    def call() -> None:
+        with torch.profiler.record_function("lengthy::step"), torch.profiler.record_function("aten::mul"):
+            pass
+
+    assert _working(trace(call, SPACE, "cpu")) == {}
+
+
+def test_an_account_fits_one_message(library: torch.library.Library) -> None:
+    """However many operators a call dispatches, what is said of it stays under the size of a message."""
+    names = [f"o{index}_{'n' * 500}" for index in range(150)]
+    for name in names:
+        library.define(f"{name}(Tensor x) -> ()")
+        library.impl(name, lambda x: None, "CPU")
+    x = torch.ones(1)
+
+    def call() -> None:
+        for name in names:
+            getattr(getattr(torch.ops, SPACE), name)(x)
+
+    found = trace(call, SPACE, "cpu")
+    assert len(json.dumps(found)) < 1 << 16
+    assert len(found["operators"]) + found["operators_left_out"] == 150
+    assert found["operators_left_out"] > 0
+
+
+def test_copies_are_worked_on_and_written_back() -> None:
+    """Under a tool that watches memory the project gets memory of the worker's own; results come back."""
+    operands = [torch.zeros(4), torch.arange(4.0)]
+    shared = list(operands)
+
+    def call() -> None:
+        assert all(a.data_ptr() != b.data_ptr() for a, b in zip(operands, shared, strict=True))
+        operands[0].copy_(operands[1] * 2)
+
+    on_copies(call, operands)
+    assert [a is b for a, b in zip(operands, shared, strict=True)] == [True, True]
+    assert torch.equal(shared[0], torch.arange(4.0) * 2)
+
+
+# --- the judge's side ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        (f"{SPACE}::scale", "own"),
+        ("aten::empty", "harmless"),
+        ("aten::view", "harmless"),
+        ("aten::copy_", "harmless"),
+        ("profiler::_record_function_enter_new", "harmless"),
+        ("aten::mm", "compute"),
+        ("aten::_softmax", "compute"),
+        ("torchvision::nms", "compute"),
+        ("another_project::scale", "compute"),
+        ("nonsense", "compute"),
+    ],
+)
+def test_operators_have_kinds(name: str, kind: str) -> None:
+    """What is neither the project's nor known to be harmless computes."""
+    assert operator_kind(name, SPACE) == kind
+
+
+def test_a_trace_becomes_a_record() -> None:
+    """Counts and kinds; nothing is flagged that only allocates."""
+    evidence = read({"operators": [[f"{SPACE}::scale", 1], ["aten::empty", 2]], "operators_left_out": 3})
+    assert [(o.calls, o.kind) for o in evidence.operators or ()] == [(1, "own"), (2, "harmless")]
+    assert (evidence.flags, evidence.notes) == ((), ("3 more operators not kept",))
+    assert (evidence.kernels, evidence.launches, evidence.own_share) == (None, None, None)
+
+
+def test_share_of_device_time_in_own_kernels() -> None:
+    """Names are compared without blanks; copies count in the time, and are nobody's kernel."""
+    said = {
+        "operators": [],
+        "kernels": [
+            ["void (anonymous namespace)::fill<float, 4>(float*, long)", 2, 3000, False],
+            ["ampere_sgemm_128x64_nn", 1, 6000, False],
+            ["Memcpy DtoD (Device -> Device)", 1, 1000, True],
+        ],
+    }
+    evidence = read(said, built("void (anonymous namespace)::fill<float,4>(float *, long)"))
+    assert [k.own for k in evidence.kernels or ()] == [True, False, None]
+    assert (evidence.launches, evidence.own_share) == (3, pytest.approx(0.3))
+    assert evidence.flags == ("little device time in its own kernels",)
+    unknown = read(said, built(known=False))
+    assert (unknown.own_share, unknown.flags) == (None, ())
+
+
+def test_a_long_list_of_kernels_is_not_complete() -> None:
+    """The reader of a library keeps 256: a name that is missing there may still be the project's."""
+    kernels = OwnKernels(built(*(f"k{index}()" for index in range(256))))
+    assert (kernels.has("k7()"), kernels.has("other()")) == (True, None)
+    long = "k<" + "x" * 400 + ">()"
+    assert OwnKernels(built(long[:297] + "...")).has(long[:300]) is True
+
+
+def test_a_wrong_traced_call_is_flagged() -> None:
+    """A project that does something else when it is watched is flagged, not condemned."""
+    evidence = read({"operators": []}, right=False)
+    assert evidence.flags == ("differs when traced",)
+    assert forbidden_work(evidence, FORBIDS) is None
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.just("aten::\ud800"),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=12,
+)
+rows = st.lists(st.lists(json_values, max_size=4) | st.tuples(st.text(), st.integers()).map(list), max_size=4)
+
+
+@given(
+    operators=json_values | rows,
+    kernels=json_values | rows,
+    note=json_values,
+    left=json_values,
+    loads=json_values | st.lists(st.text(max_size=8)),
+)
+def test_any_account_is_a_record(operators: Any, kernels: Any, note: Any, left: Any, loads: Any) -> None:
+    """Whatever a worker says, there is a record that can be written down, and never an exception."""
+    said = {"operators": operators, "kernels": kernels, "note": note, "operators_left_out": left}
+    said |= {"loads": loads, "loads_left_out": left}
+    evidence = read(said)
+    assert Evidence.model_validate_json(evidence.model_dump_json()) == evidence
+    assert (evidence.operators is None) == (evidence.flags[-1:] == ("not traced",))
+
+
+@pytest.mark.parametrize(
+    "operators",
+    [None, "aten::mm", [["aten::mm", True]], [["aten::mm", 0]], [["aten::mm", 1.0]], [["a", 1]] * 101],
+)
+def test_a_malformed_account_is_no_trace(operators: object) -> None:
+    """Nothing is taken from an account that is not well formed; where calls are forbidden, it is refused."""
+    evidence = read({"operators": operators})
+    assert evidence.operators is None
+    assert evidence.flags == ("not traced",)
+    finding = forbidden_work(evidence, FORBIDS)
+    assert finding is not None
+    assert finding.cause is Cause.LIBRARY_CALLS
+    assert "could not be traced" in finding.message
+
+
+@pytest.mark.parametrize("loads", [None, "ctypes: libm.so.6", [1], [["a"]], ["a"] * 101])
+def test_a_malformed_account_of_what_was_loaded_is_no_trace(loads: object) -> None:
+    """An account that leaves that part out, or says nonsense there, is not believed in the rest."""
+    assert read({"operators": [], "loads": loads}).flags == ("not traced",)
+
+
+def test_what_a_task_says_of_code_that_python_loads() -> None:
+    """`forbid` is the failure and names it, beside the operators; `flag` is the flag that a library has."""
+    evidence = read({"operators": [["aten::mm", 1]], "loads": ["ctypes: cos of libm.so.6", "x" * 999]})
+    assert evidence.loads == ("ctypes: cos of libm.so.6", "x" * 300)
+    assert evidence.flags == ("dispatches PyTorch operators", "loads code at run time")
+    finding = forbidden_work(evidence, FORBIDS)
+    assert finding is not None
+    assert finding.cause is Cause.LIBRARY_CALLS
+    assert "aten::mm" in finding.message
+    assert "loads code at run time\n  ctypes: cos of libm.so.6" in finding.message
+    alone = forbidden_work(read({"operators": [], "loads": ["ctypes: libm.so.6"]}), FORBIDS)
+    assert alone is not None
+    assert "dispatches" not in alone.message
+
+
+def test_what_a_task_says_of_dispatched_operators() -> None:
+    """`forbid` is the failure and names them, `flag` a flag, `allow` nothing."""
+    evidence = read({"operators": [[f"aten::op{index}", 1] for index in range(6)]})
+    finding = forbidden_work(evidence, FORBIDS)
+    assert finding is not None
+    assert finding.cause is Cause.LIBRARY_CALLS
+    assert "aten::op0" in finding.message
+    assert "and 2 more" in finding.message
+    assert forbidden_work(evidence, LOADED.task) is None
+    assert trace_flags(evidence, LOADED.task) == ("dispatches PyTorch operators",)
+    allowed = LOADED.task.model_copy(update={"library_calls": "allow"})
+    assert (forbidden_work(evidence, allowed), trace_flags(evidence, allowed)) == (None, ())
+    assert (forbidden_work(None, FORBIDS), trace_flags(None, FORBIDS)) == (None, ())
+
+
+def test_records_refuse_what_cannot_be() -> None:
+    """No trace without a reason, no clean run with findings, no missing tool without its reason."""
+    with pytest.raises(ValueError, match="says why there is none"):
+        Evidence(workload="w", dtype="float32", operators=None)
+    with pytest.raises(ValueError, match="says why"):
+        SanitizerRun(tool="memcheck", status="not_present")
+    with pytest.raises(ValueError, match="has no findings"):
+        SanitizerRun.model_validate(
+            {"tool": "memcheck", "status": "clean", "findings": [{"message": "Invalid read"}]}
+        )

@@ -1,0 +1,351 @@
+"""The time stage, with workers that are threads: what is verified, who is blamed, and what is a cheat."""
+
+from __future__ import annotations
+
+import math
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
+
+from harness.device.conditions import Conditions, HostConditions, Watched, pinned
+from harness.errors import HarnessBug
+from harness.judge.check import problems
+from harness.judge.contender import Contender
+from harness.judge.lineup import Contenders
+from harness.judge.measurement import Session, ratio
+from harness.judge.physics import ABOVE, BOARDS, Board
+from harness.judge.protocol import Numbers, numbers_of
+from harness.judge.timing import _paired, time_project
+from harness.judge.transport import HostTransport
+from harness.judge.worker_job import Source, WorkerPlace
+from harness.outcome import Cause
+from harness.records import TimingResult
+from tests.fakes.overlays import throw_away_task
+from tests.fakes.worker import HonestWorker, ThreadSandbox
+
+PROJECT = Source("project", Path(__file__), "scale", "scale")
+REFERENCE = Source("reference", Path(__file__), "reference", "reference")
+
+
+def right(out: torch.Tensor, x: torch.Tensor, *, alpha: float) -> None:
+    """The correct project."""
+    torch.mul(x, alpha, out=out)
+
+
+def slow(out: torch.Tensor, x: torch.Tensor, *, alpha: float) -> None:
+    """Correct, in about 20 ms."""
+    right(out, x, alpha=alpha)
+    time.sleep(0.02)
+
+
+def loaded(worker: HonestWorker, source: Source) -> Contender:
+    """A contender that is ready."""
+    contender = Contender(source, ThreadSandbox(worker), WorkerPlace(()), wall_s=600)
+    contender.load()
+    return contender
+
+
+QUICK = replace(numbers_of("quick", on_device=False), batch_sets=(2, 4))
+FULL = replace(
+    numbers_of("full", on_device=False), most_s=0.4, most_blocks=6, warm_up_s=0.01, batch_sets=(2, 3)
+)
+
+
+def started(source: Source, make: Callable[[], HonestWorker]) -> Callable[[], Contender]:
+    """Starts contenders of that source."""
+    return lambda: Contender(source, ThreadSandbox(make()), WorkerPlace(()), wall_s=600)
+
+
+def run_timing(
+    student: HonestWorker,
+    *,
+    reference: Callable[..., None] = right,
+    fresh: Callable[[], HonestWorker] = lambda: HonestWorker(right),
+    numbers: Numbers = QUICK,
+    conditions: Conditions | None = None,
+    board: Board | None = None,
+) -> TimingResult:
+    """Time a student against a reference on `scale`."""
+
+    def nothing() -> HonestWorker:
+        return HonestWorker(lambda *operands, **scalars: None, claim_ns=0)
+
+    sources = {"eager": (REFERENCE, lambda: HonestWorker(reference)), "null": (Source("null"), nothing)}
+    resident = {}
+    if not numbers.fresh_processes:
+        resident = {n: loaded(make(), source) for n, (source, make) in sources.items()}
+        resident = {"student": loaded(student, PROJECT), **resident}
+    start = {n: started(source, make) for n, (source, make) in sources.items()}
+    contenders = Contenders({"student": started(PROJECT, fresh), **start}, resident)
+    session = Session(numbers, HostTransport(), conditions or HostConditions(), board=board)
+    try:
+        timed = problems(throw_away_task("scale"), "cpu", timed_only=True)
+        return time_project(contenders, timed, session)
+    finally:
+        for contender in resident.values():
+            contender.close()
+
+
+class Quiet:
+    """A machine on which nothing else happens."""
+
+    around_lives = True
+
+    @contextmanager
+    def watched(self) -> Iterator[Watched]:
+        yield Watched()
+
+
+@pytest.mark.slow
+def test_timed_outputs_are_verified() -> None:
+    """A project that is right until it is timed is wrong, whatever its speed."""
+    calls: list[int] = []
+
+    def act(out: torch.Tensor, x: torch.Tensor, *, alpha: float) -> None:
+        # Warm-up reveals the same inputs again and again; timed inputs are never seen twice.
+        calls.append(hash(float(x[0, 0])))
+        right(out, x, alpha=alpha if calls.count(calls[-1]) > 1 else 0.0)
+
+    result = run_timing(HonestWorker(act))
+    assert result.finding is not None
+    assert result.finding.cause is Cause.WRONG_VALUES
+    assert result.speedup.n == 0
+
+
+@pytest.mark.slow
+def test_failing_reference_is_our_bug() -> None:
+    """When the reference's worker dies while it is timed, the student is not blamed."""
+
+    def dies(out: torch.Tensor, x: torch.Tensor, *, alpha: float) -> None:
+        raise OSError("gone")
+
+    with pytest.raises(HarnessBug, match="our own reference worker failed"):
+        run_timing(HonestWorker(right), reference=dies)
+
+
+@pytest.mark.slow
+def test_false_claims_in_every_process_are_a_cheat() -> None:
+    """Claims far below the outside figure, repeated by fresh processes, are `cheated: clock`."""
+
+    def liar() -> HonestWorker:
+        return HonestWorker(slow, claim_ns=1000)
+
+    result = run_timing(liar(), fresh=liar, conditions=Quiet())
+    assert result.finding is not None
+    assert result.finding.cause is Cause.CLOCK
+    assert "in 3 of 3 fresh processes" in result.finding.message
+
+
+@pytest.mark.slow
+def test_a_noisy_host_proves_no_false_claim() -> None:
+    """Where other work disturbs a turn, claims that contradict the clock are only flagged."""
+
+    def liar() -> HonestWorker:
+        return HonestWorker(slow, claim_ns=1000)
+
+    class Noisy:
+        """Disturbed in every turn."""
+
+        around_lives = True
+
+        @contextmanager
+        def watched(self) -> Iterator[Watched]:
+            yield Watched(reason="a neighbour")
+
+    result = run_timing(liar(), fresh=liar, conditions=Noisy())
+    assert result.finding is None
+    assert {"clock_mismatch", "noisy host"} <= set(result.flags)
+
+
+@pytest.mark.slow
+def test_references_are_scored_without_a_process_that_slows_them() -> None:
+    """A reference that takes far longer while the student's process lives is measured when it is gone."""
+    living: list[HonestWorker] = []
+
+    class Student(HonestWorker):
+        """Knows whether its process lives."""
+
+        def __call__(self, channel: socket.socket) -> None:
+            living.append(self)
+            try:
+                super().__call__(channel)
+            finally:
+                living.remove(self)
+
+    def reference(out: torch.Tensor, x: torch.Tensor, *, alpha: float) -> None:
+        right(out, x, alpha=alpha)
+        time.sleep(0.03 if living else 0.002)
+
+    def student(out: torch.Tensor, x: torch.Tensor, *, alpha: float) -> None:
+        right(out, x, alpha=alpha)
+        time.sleep(0.002)
+
+    def fresh() -> HonestWorker:
+        return Student(student)
+
+    result = run_timing(fresh(), fresh=fresh, reference=reference, conditions=Quiet())
+    assert result.finding is None
+    (workload,) = result.workloads
+    found = workload.interference
+    assert found is not None
+    assert (found.seen, found.lives) == (True, 3)
+    assert "interference" in result.flags
+    assert any("while its process stood frozen" in note for note in result.notes)
+    (eager,) = workload.references
+    assert eager.score_us < 20_000
+
+
+@pytest.mark.slow
+def test_false_claims_in_one_process_are_a_mismatch() -> None:
+    """Claims that a fresh process does not repeat are no crime: the outside figure is scored, and flagged."""
+    result = run_timing(HonestWorker(slow, claim_ns=1000), fresh=lambda: HonestWorker(slow))
+    assert result.finding is None
+    assert "clock_mismatch" in result.flags
+    (workload,) = result.workloads
+    assert workload.student.score_us > 10_000
+    assert result.speedup.value < 1
+
+
+# A board on which 256 KiB of input take at least 2.6 s.
+CRAWLING = replace(BOARDS["NVIDIA H200"], bandwidth_gb_s=1e-4, l2_bytes=0)
+
+
+@pytest.mark.slow
+def test_figures_below_the_floor_in_every_process_are_a_cheat() -> None:
+    """Two fresh processes repeat what the board cannot do: cheated, by physics."""
+    started_again: list[int] = []
+
+    def fresh() -> HonestWorker:
+        started_again.append(1)
+        return HonestWorker(right)
+
+    result = run_timing(HonestWorker(right), fresh=fresh, board=CRAWLING)
+    assert result.finding is not None
+    assert result.finding.cause is Cause.PHYSICS
+    assert len(started_again) >= 2  # on a noisy machine interference is looked for, too
+
+
+@pytest.mark.slow
+def test_figures_below_the_floor_in_one_process_are_flagged() -> None:
+    """A fresh process that takes its time clears the project; the figure stays flagged, above the limit."""
+
+    def crawl(out: torch.Tensor, x: torch.Tensor, *, alpha: float) -> None:
+        right(out, x, alpha=alpha)
+        time.sleep(0.05)
+
+    board = replace(CRAWLING, bandwidth_gb_s=262144 / 0.04 / 1e9)  # 40 ms
+    result = run_timing(HonestWorker(right), fresh=lambda: HonestWorker(crawl), board=board)
+    assert result.finding is None
+    assert ABOVE in result.flags
+    (timing,) = result.workloads
+    assert timing.physics is not None
+    assert timing.physics.impossible
+    assert timing.speed_of_light == timing.physics.fraction > 1
+
+
+@pytest.mark.slow
+def test_full_protocol_compares_process_pairs() -> None:
+    """In `full` every turn of every contender is in a process of its own, and n counts such pairs."""
+    made: list[HonestWorker] = []
+
+    def fresh() -> HonestWorker:
+        made.append(HonestWorker(right))
+        return made[-1]
+
+    result = run_timing(HonestWorker(right), fresh=fresh, numbers=FULL)
+    assert result.finding is None
+    assert result.speedup.unit == "process pairs"
+    assert result.speedup.n >= FULL.clean_blocks
+    assert len(made) >= 2 * FULL.clean_blocks
+    # Nobody saw an input that another process saw.
+    seen = [inode for worker in made for inode in worker.arenas]
+    assert all(worker.arenas for worker in made)
+    assert len(seen) >= len(made)
+
+
+@pytest.mark.slow
+def test_disturbed_blocks_are_dropped_whole_or_flagged() -> None:
+    """A disturbed block is left out where enough others are left; else all stay, flagged and explained."""
+
+    class Disturbed:
+        """Disturbs the first `turns` turns."""
+
+        around_lives = True
+
+        def __init__(self, turns: int) -> None:
+            self.left = turns
+
+        @contextmanager
+        def watched(self) -> Iterator[Watched]:
+            watched = Watched()
+            yield watched
+            self.left -= 1
+            watched.reason = "a neighbour" if self.left >= 0 else None
+
+    once = run_timing(HonestWorker(right), conditions=Disturbed(1))
+    assert "noisy host" not in once.flags
+    assert once.speedup.n == QUICK.clean_blocks
+    always = run_timing(HonestWorker(right), conditions=Disturbed(10_000))
+    assert "noisy host" in always.flags
+    assert always.speedup.n == QUICK.most_blocks
+    assert any("a neighbour" in note for note in always.notes)
+
+
+@pytest.mark.slow
+def test_slow_warm_up_does_not_keep_batches_small() -> None:
+    """Who sleeps only while it warms up is timed in large batches from its second visit on."""
+    seen: list[int] = []
+
+    def act(out: torch.Tensor, x: torch.Tensor, *, alpha: float) -> None:
+        # Warm-up reveals the same inputs again and again; timed inputs are never seen twice.
+        seen.append(hash(float(x[0, 0])))
+        if seen.count(seen[-1]) > 1:
+            time.sleep(0.03)
+        right(out, x, alpha=alpha)
+
+    student = HonestWorker(act)
+    assert run_timing(student, numbers=replace(QUICK, batch_sets=(8, 8))).finding is None
+    sets = [message["sets"] for message in student.messages if message["op"] == "call"]
+    batches = [size for size in sets[sets.index(1) :] if size > 1]
+    assert batches[-1] > 2
+
+
+@pytest.mark.slow
+def test_both_sides_are_by_the_same_clock() -> None:
+    """A student whose claims are not used is compared with the reference's outside figure."""
+    result = run_timing(HonestWorker(slow, claim_ns=1000), fresh=lambda: HonestWorker(slow))
+    (workload,) = result.workloads
+    assert workload.clock == "outside"
+    (eager,) = workload.references
+    lane = eager.scored_lane
+    assert eager.score_us == pytest.approx(min(lane.outside_us, lane.inside.mean_us))
+
+
+def test_ratio_pairs_blocks_over_workloads() -> None:
+    """Log ratios are averaged over workloads block by block; blocks that one lacks are left out."""
+    assert _paired([[1.0, 2.0, 3.0], [3.0, 4.0]]) == [2.0, 3.0]
+    found = ratio([math.log(2.0)] * 3 + [math.log(2.1)])
+    assert (found.n, found.unit) == (4, "blocks")
+    assert found.low is not None and found.high is not None
+    assert found.low < found.value < found.high
+
+
+def test_pinning_is_undone() -> None:
+    """The judge's thread is pinned while it measures, and free again afterwards, also after an error."""
+    import os
+
+    before = os.sched_getaffinity(0)
+    one = frozenset([min(before)])
+    with pytest.raises(KeyError), pinned(one):
+        assert os.sched_getaffinity(0) == one
+        raise KeyError
+    assert os.sched_getaffinity(0) == before
+    with pinned(None):
+        assert os.sched_getaffinity(0) == before

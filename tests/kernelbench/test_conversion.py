@@ -1,0 +1,135 @@
+"""What a converted problem says, draws and computes."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
+
+from harness.errors import UsageError
+from harness.judge.problem import Problem
+from harness.kernelbench.admission import Admission
+from harness.kernelbench.conversion import Converted, convert_all, state_names
+from harness.student.prompts import signature, task_text
+from harness.suite.catalogue import LoadedTask, load_task, select_tasks
+from tests.fakes.kernelbench import SCALED_LINEAR
+
+pytestmark = pytest.mark.slow
+Judged = dict[str, tuple[Converted, Admission]]
+
+
+@pytest.fixture
+def linear(judged: Judged) -> LoadedTask:
+    """The scaled linear layer."""
+    return judged["1"][0].task()
+
+
+def problem_of(loaded: LoadedTask) -> Problem:
+    """Its only one."""
+    return Problem(loaded, loaded.task.workloads[0], "float32")
+
+
+def test_the_signature_has_inputs_then_names(linear: LoadedTask) -> None:
+    """Parameters with `__` for dots and numbers among the inputs are passed by name."""
+    assert signature(linear.task) == "forward(out, x, *, fc__weight, fc__bias, factor)"
+    assert linear.task.also == "kernelbench"
+    assert dict(linear.task.workloads[0].scalars) == {"factor": 1.5}
+
+
+def test_the_prompt_holds_the_module_and_how_it_is_made(linear: LoadedTask) -> None:
+    """The student cannot know what to compute otherwise."""
+    text = task_text(linear.task, "cuda")
+    assert SCALED_LINEAR.strip() in text
+    assert "Model(*[16])(x, factor)" in text
+    assert "keyword argument" in text
+
+
+def test_values_are_secret_and_fresh(linear: LoadedTask) -> None:
+    """torch's seed decides nothing, and parameters are drawn anew with the inputs."""
+    draws = []
+    for _ in range(2):
+        torch.manual_seed(42)
+        draws.append(problem_of(linear).make_inputs())
+    assert set(draws[0]) == {"x", "fc__weight", "fc__bias"}
+    assert not any(torch.equal(draws[0][name], draws[1][name]) for name in draws[0])
+
+
+def test_parameters_have_the_distribution_of_the_constructor(linear: LoadedTask) -> None:
+    """nn.Linear draws weights within 1 / sqrt(16), inputs are as get_inputs makes them."""
+    inputs = problem_of(linear).make_inputs()
+    assert 0.15 < float(inputs["fc__weight"].abs().max()) <= 0.25
+    assert -0.5 <= float(inputs["x"].min()) < -0.3 and 0.3 < float(inputs["x"].max()) <= 0.5
+
+
+def test_the_reference_computes_what_the_module_does(linear: LoadedTask) -> None:
+    """On the operands it is given, in their dtype; the truth in float64."""
+    problem = problem_of(linear)
+    inputs = problem.make_inputs()
+    expected = torch.nn.functional.linear(inputs["x"], inputs["fc__weight"], inputs["fc__bias"]) * 1.5
+    (found,), (truth,) = problem.reference(inputs), problem.truth(inputs)
+    assert torch.equal(found, expected)
+    assert truth.dtype is torch.float64 and torch.allclose(truth.float(), expected, atol=1e-5)
+
+
+def test_the_truth_of_batch_norm_is_of_the_batch_and_stays(judged: Judged) -> None:
+    """Running statistics change nothing: a call in between leaves the answer as it was."""
+    problem = problem_of(judged["4"][0].task())
+    one, other = problem.make_inputs(), problem.make_inputs()
+    (before,) = problem.reference(one)
+    problem.reference(other)
+    (after,) = problem.reference(one)
+    assert torch.equal(before, after)
+    assert torch.allclose(before.mean(0), torch.zeros(16), atol=1e-5)
+
+
+def test_several_outputs_are_several_operands(judged: Judged) -> None:
+    """Values and indices of a sort; indices are exact."""
+    task = judged["11"][0].task().task
+    assert [(o.name, o.dtype) for o in task.outputs] == [("out_1", "$dtype"), ("out_2", "int64")]
+
+
+def test_the_digest_covers_the_problem(
+    judged: Judged, bench_checkout: Path, bench_cache: Path, tmp_path: Path
+) -> None:
+    """Another source is another task; the same one in another place is the same."""
+    problem, before = judged["1"][0].problem, judged["1"][0].task().task.digest
+    moved = tmp_path / "KernelBench" / "level1"
+    moved.mkdir(parents=True)
+    shutil.copy(problem.path, moved)
+    (same,) = select_like(moved, bench_cache)
+    assert same.task().task.digest == before
+    (moved / problem.path.name).write_text(SCALED_LINEAR.replace("1.5", "2.5"))
+    (changed,) = select_like(moved, bench_cache)
+    assert changed.task().task.digest != before
+
+
+def select_like(level: Path, cache: Path) -> list[Converted]:
+    """Convert a level."""
+    from harness.kernelbench.checkout import find_problems
+
+    return convert_all(find_problems(f"kernelbench:{level}"), cache)
+
+
+def test_names_lead_back_to_the_module(judged: Judged) -> None:
+    """What a wrapper needs to load a state_dict."""
+    one = judged["1"][0]
+    assert one.facts is not None
+    assert state_names(one.task().task, one.facts) == {"fc__weight": "fc.weight", "fc__bias": "fc.bias"}
+
+
+def test_a_converted_task_is_a_task_folder(linear: LoadedTask) -> None:
+    """Nothing behind the catalogue knows where it came from."""
+    assert load_task(linear.directory) == linear
+    assert {path.name for path in linear.directory.iterdir()} >= {"task.toml", "reference.py"}
+
+
+def test_a_problem_that_is_none_is_refused_by_name(
+    bench_checkout: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Named alone, it is a usage error with the reason."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(UsageError, match=r"7_Dictionary.py cannot be a task: its outputs are no"):
+        select_tasks([f"kernelbench:{bench_checkout}/level1/7_*"])

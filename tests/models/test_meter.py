@@ -1,0 +1,177 @@
+"""Budgets: what is counted, what is refused, and by how much a limit may be exceeded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from harness.errors import BudgetSpent, ProviderError, UsageError
+from harness.models.meter import Limits, Meter, Spent
+from harness.records import ToolCall
+from harness.text import estimate_tokens
+from tests.models.answers import READ, called
+from tests.models.paid import PRICE, REQUEST, Fake, reply
+
+
+def test_everything_is_counted_by_role() -> None:
+    """Calls, tokens and dollars, of each role and of all together; without limits nothing is refused."""
+    meter = Meter()
+    student, teacher = meter.wrap(Fake(reply())), meter.wrap(Fake(reply((1, 2), 0.25)), role="teacher")
+    assert meter.spent == Spent() and meter.spent_by_role == {}
+    assert [student.complete(REQUEST).text for _ in range(2)] == ["a project"] * 2
+    teacher.complete(REQUEST)
+    assert meter.spent == Spent(calls=3, input_tokens=21, output_tokens=42, cost_usd=1.25, tokens=63)
+    assert Spent.model_validate_json(meter.spent.model_dump_json()) == meter.spent
+    assert meter.spent_by_role == {
+        "student": Spent(calls=2, input_tokens=20, output_tokens=40, cost_usd=1.0, tokens=60),
+        "teacher": Spent(calls=1, input_tokens=1, output_tokens=2, cost_usd=0.25, tokens=3),
+    }
+
+
+@pytest.mark.parametrize(
+    ("limits", "calls", "message"),
+    [
+        (Limits(max_calls=3), 3, "call budget: 3 of 3 calls used"),
+        (Limits(max_calls=0), 0, "call budget: 0 of 0 calls used"),
+        (Limits(max_tokens=60), 2, "token budget: 60 of 60 tokens used"),
+        (Limits(max_tokens=61), 3, "token budget: 90 of 61 tokens used"),
+        (Limits(max_cost_usd=1.2), 3, r"cost budget: \$1.5000 of \$1.2000 used"),
+        (Limits(max_calls=9, max_tokens=1, max_cost_usd=9), 1, "token budget: 30 of 1 tokens used"),
+    ],
+)
+def test_the_next_call_is_refused_where_a_limit_is_reached(limits: Limits, calls: int, message: str) -> None:
+    """The call that reaches it is answered; the one after is not asked, and is told what was used."""
+    inner, meter = Fake(reply()), Meter(limits)
+    model = meter.wrap(inner)
+    for _ in range(calls):
+        model.complete(REQUEST)
+    for _ in range(2):
+        with pytest.raises(BudgetSpent, match=f"^{message}$"):
+            model.complete(REQUEST)
+    assert inner.calls == calls == meter.spent.calls
+
+
+def test_the_limit_is_one_for_all_models() -> None:
+    """What the teacher spends is gone for the student."""
+    meter = Meter(Limits(max_calls=1))
+    meter.wrap(Fake(reply()), role="teacher").complete(REQUEST)
+    with pytest.raises(BudgetSpent):
+        meter.wrap(Fake(reply())).complete(REQUEST)
+
+
+def test_a_tool_loop_is_counted_call_by_call() -> None:
+    """A model that only ever calls tools is stopped by the budget, if by nothing else."""
+    looping = Fake(reply(text="", stop="tool", tool_calls=called("a.md")))
+    model = Meter(Limits(max_calls=5)).wrap(looping)
+    with pytest.raises(BudgetSpent, match="5 of 5"):
+        while model.complete(REQUEST).stop == "tool":
+            pass
+    assert looping.calls == 5
+
+
+def test_unknown_tokens_are_estimated_and_marked() -> None:
+    """A server that does not count is charged by the length of prompt, text and calls."""
+    call = ToolCall(id="t", name="n", arguments="y" * 36)
+    meter = Meter(Limits(max_tokens=30))
+    model = meter.wrap(Fake(reply((None, None), None, "z" * 36, tool_calls=(call,))))
+    model.complete(REQUEST)
+    assert meter.spent == Spent(
+        calls=1, input_tokens=None, output_tokens=None, cost_usd=None, estimated_tokens=30, tokens=30
+    )
+    with pytest.raises(BudgetSpent, match=r"30 of 30 tokens used \(30 of them estimated\)"):
+        model.complete(REQUEST)
+
+
+def test_what_is_known_is_not_estimated() -> None:
+    """Only the missing count is made up for; the others stay as reported."""
+    meter = Meter()
+    meter.wrap(Fake(reply((None, 7)), reply((3, 4)))).complete(REQUEST)
+    assert meter.spent == Spent(
+        calls=1, input_tokens=None, output_tokens=7, cost_usd=0.5, estimated_tokens=10, tokens=17
+    )
+
+
+def test_tools_are_part_of_the_prompt() -> None:
+    """Their description is paid for like any other input."""
+    with_tools = REQUEST.model_copy(update={"tools": (READ,)})
+    meter = Meter()
+    meter.wrap(Fake(reply((None, 0)))).complete(with_tools)
+    assert meter.spent.estimated_tokens > estimate_tokens("x" * 36)
+
+
+def test_an_unknown_cost_counts_as_estimated_against_the_limit() -> None:
+    """The price is known, a count is not: the limit is kept by an estimate, and the sum is unknown."""
+    meter = Meter(Limits(max_cost_usd=0.0004))
+    model = meter.wrap(Fake(reply((100, 30), None)))
+    model.complete(REQUEST)
+    assert meter.spent.cost_usd is None
+    with pytest.raises(BudgetSpent, match=r"\$0.0004 of \$0.0004 used \(in part estimated\)"):
+        model.complete(REQUEST)
+
+
+def test_replayed_and_refused_replies_cost_nothing() -> None:
+    """A recording was paid for long ago, and a prompt that is too long is refused unread; both are calls."""
+    meter = Meter(Limits(max_tokens=1, max_cost_usd=0.01))
+    model = meter.wrap(Fake(reply(recorded=True), reply((None, None), None, "", stop="overflow"), reply()))
+    for _ in range(3):
+        model.complete(REQUEST)
+    assert meter.spent == Spent(calls=3, input_tokens=10, output_tokens=20, cost_usd=0.5, tokens=30)
+
+
+def test_a_recording_is_held_to_calls_only() -> None:
+    """It needs no price, and goes on when all money is spent."""
+
+    class Recorded(Fake):
+        recorded = True
+
+    meter = Meter(Limits(max_calls=2, max_tokens=0, max_cost_usd=0))
+    model = meter.wrap(Recorded(reply(recorded=True), price=None))
+    for _ in range(2):
+        model.complete(REQUEST)
+    with pytest.raises(BudgetSpent, match="call budget"):
+        model.complete(REQUEST)
+
+
+def test_a_limit_in_dollars_needs_a_price(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without one the user is told before the first call, and may write it down or limit tokens."""
+    meter, unpriced = Meter(Limits(max_cost_usd=1)), Fake(reply(), price=None)
+    with pytest.raises(
+        UsageError, match=r"acme/one: its price is unknown.*LIFTBENCH_PRICES.*--max-total-tokens"
+    ):
+        meter.wrap(unpriced)
+    assert unpriced.calls == 0
+    Meter(Limits(max_tokens=1)).wrap(unpriced)
+    prices = tmp_path / "prices.toml"
+    prices.write_text('["acme/one"]\ninput_usd_per_mtok = 1\noutput_usd_per_mtok = 2\n')
+    monkeypatch.setenv("LIFTBENCH_PRICES", str(prices))
+    assert meter.wrap(unpriced).complete(REQUEST).text == "a project"
+
+
+def test_a_call_that_fails_is_counted_and_holds_nothing_back() -> None:
+    """The failure passes through; what was reserved for it is free again."""
+    meter = Meter(Limits(max_calls=2, max_tokens=11))
+    model = meter.wrap(Fake(ProviderError("down"), reply()))
+    with pytest.raises(ProviderError, match="down"):
+        model.complete(REQUEST)
+    assert meter.spent == Spent(calls=1)
+    assert model.complete(REQUEST).text == "a project"
+
+
+def test_a_wrapped_model_is_the_same_to_its_users() -> None:
+    """Name, ignored parameters and price are the inner model's; wrapped twice it still has them."""
+
+    class Choosy(Fake):
+        ignored_parameters = frozenset({"seed"})
+
+    model = Meter().wrap(Meter().wrap(Choosy(reply())))
+    assert (model.name, model.ignored_parameters, model.price) == ("acme/one", {"seed"}, PRICE)
+    assert Meter().wrap(Fake(reply())).ignored_parameters == frozenset() and not model.recorded
+
+
+@pytest.mark.parametrize("limits", [{"max_calls": -1}, {"max_tokens": -1}, {"max_cost_usd": float("nan")}])
+def test_impossible_limits_are_refused(limits: dict[str, float]) -> None:
+    """A limit is a number from 0 on."""
+    with pytest.raises(ValidationError):
+        Limits.model_validate(limits)

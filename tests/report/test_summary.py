@@ -1,0 +1,417 @@
+"""summarise: hand-computed rows, the policy for absent values, decisions and what blocks them."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from harness.errors import UsageError
+from harness.outcome import Cause, Verdict
+from harness.records import ModelSpec, RunRecord, TrialRecord
+from harness.report.headline import headline
+from harness.report.html import render_html
+from harness.report.markdown import report_markdown
+from harness.report.records import Summary
+from harness.report.summary import summarise
+from tests.report import factories as make
+
+WRONG = (Cause.WRONG_VALUES, "worst error 41 of the tolerance")
+SPEEDS = (2.0, 2.0, 2.0, 2.0, 2.0, 4.0)
+
+
+def small_study(**changes: Any) -> tuple[RunRecord, list[TrialRecord], dict[str, str]]:
+    """Six families of one task: nothing correct without, everything correct with, at SPEEDS."""
+    tasks = make.families(6)
+    trials = [make.trial(task, make.WITHOUT, *WRONG) for task in tasks]
+    trials += [make.trial(task, make.WITH, speedup=speed) for task, speed in zip(tasks, SPEEDS, strict=True)]
+    return make.run(tasks, **changes), trials, tasks
+
+
+def test_deployed_lift_by_hand() -> None:
+    """Logs are (1,1,1,1,1,2) ln 2: mean 7/6, sign-flip p 2/64, limits the least and the largest of six."""
+    row = summarise(*small_study()).comparisons[0].row("deployed")
+    assert row.control == pytest.approx(1.0)
+    assert row.lift == row.treatment == pytest.approx(2 ** (7 / 6))
+    assert (row.low, row.high) == pytest.approx((2.0, 4.0))
+    assert (row.p_value, row.p_holm, row.n_families, row.n_tasks) == (2 / 64, None, 6, 6)
+    assert row.n_different == 6
+
+
+@pytest.mark.parametrize("n", [6, 7, 25])
+def test_from_nothing_to_everything_helps(n: int) -> None:
+    """0 to 100 % in every family: helps, in the decision and in every report, with an interval."""
+    tasks = make.families(n)
+    trials = [make.trial(task, make.WITHOUT, *WRONG) for task in tasks]
+    trials += [make.trial(task, make.WITH) for task in tasks]
+    summary = summarise(make.run(tasks, metric="correct"), trials, tasks)
+    comparison = summary.comparisons[0]
+    row = comparison.row("correct")
+    assert comparison.conclusion.decision == "helps"
+    assert comparison.conclusion.reason.endswith(f"; {n} of {n} families differ")
+    assert (row.control, row.treatment, row.lift, row.high) == (0.0, 1.0, 1.0, 1.0)
+    assert row.low == pytest.approx(0.025 ** (1 / n))
+    bounds = {6: "(+54, +100)", 7: "(+59, +100)", 25: "(+86, +100)"}[n]
+    said = f"helps: +100 pts correct {bounds}"
+    assert headline(comparison).startswith(said)
+    assert said in report_markdown(summary).replace("\\", "") and "<h2>Helps</h2>" in render_html(summary)
+
+
+def families_said(before: int, after: int) -> tuple[list[str], str]:
+    """Caveats and reason of a study in which so many families become right, and so many were before."""
+    tasks = make.families(before + after)
+    trials = [make.trial(task, make.WITH) for task in tasks]
+    for index, task in enumerate(tasks):
+        cause = WRONG if index < before else (Cause.PASSED, "passed")
+        trials.append(make.trial(task, make.WITHOUT, *cause))
+    summary = summarise(make.run(tasks, metric="correct"), trials, tasks)
+    made = summary.comparisons[0]
+    caveats = [caveat for caveat in made.caveats if "differ" in caveat]
+    assert all(caveat in render_html(summary) and caveat in report_markdown(summary) for caveat in caveats)
+    return caveats, made.conclusion.reason.rpartition("; ")[2]
+
+
+def test_reports_say_what_the_families_leave_possible() -> None:
+    """Six families must all agree; where some do not differ, the least p that the others can have."""
+    six = "6 families: p can be at most 0.05 only where all 6 differ in the same direction"
+    assert families_said(6, 0) == ([six], "6 of 6 families differ")
+    assert families_said(4, 2) == ([six], "4 of 6 families differ, so p is at least 0.12")
+    assert families_said(7, 0) == ([], "7 of 7 families differ")
+    assert families_said(6, 1) == ([], "6 of 7 families differ, so p is at least 0.031")
+    assert families_said(0, 7) == ([], "no difference seen")
+
+
+def test_no_difference_is_said_in_words() -> None:
+    """All right in both arms: no interval, no test, and the reason says so."""
+    tasks = make.families(7)
+    trials = [make.trial(task, arm) for task in tasks for arm in (make.WITHOUT, make.WITH)]
+    (made,) = summarise(make.run(tasks, metric="correct"), trials, tasks).comparisons
+    row = made.row("correct")
+    assert (row.lift, row.low, row.high, row.p_value, row.n_different) == (0.0, None, None, 1.0, 0)
+    assert made.conclusion.reason == "no difference seen"
+    assert (
+        headline(made)
+        == "inconclusive: 0 pts correct (no interval); no additional correct kernel, no extra cost"
+    )
+
+
+def test_decision_helps_on_the_primary_metric() -> None:
+    """The decision is made on the metric fixed before the run and worded for ratios."""
+    made = summarise(*small_study()).comparisons[0].conclusion
+    assert (made.decision, made.metric, made.p_adjusted) == ("helps", "deployed", None)
+    assert made.reason == "the interval excludes x1, p = 0.0312; 6 of 6 families differ"
+
+
+def test_secondaries_are_holm_adjusted_together() -> None:
+    """compiles, correct and raw speedup are adjusted; pass@1 is `correct` again and is not tested."""
+    rows = {row.metric: row for row in summarise(*small_study()).comparisons[0].rows}
+    # p: correct 2/64, compiles 1 (no difference), raw speedup None (never correct without): 3 tests.
+    assert rows["correct"].p_holm == pytest.approx(3 * 2 / 64)
+    assert rows["compiles"].p_holm == 1.0
+    assert rows["speedup_both_correct"].p_holm is None
+    assert rows["pass_at_1"].role == "descriptive"
+    assert rows["pass_at_1"].p_value is None
+    assert rows["pass_at_1"].lift == rows["correct"].lift
+
+
+def test_slow_noisy_and_indistinct_kernels() -> None:
+    """A slower or indistinct kernel deploys as 1.0x; a noisy one counts and is marked."""
+    tasks = make.families(2, 2)
+    names = list(tasks)
+    trials = [make.trial(task, make.WITHOUT, *WRONG) for task in names]
+    trials += [
+        make.trial(names[0], make.WITH, speedup=0.5),
+        make.trial(names[1], make.WITH, speedup=1.5, clear=False),
+        make.trial(names[2], make.WITH, speedup=4.0, flags=("noisy host",)),
+        make.trial(names[3], make.WITH, *WRONG),
+    ]
+    summary = summarise(make.run(tasks), trials, tasks)
+    arm = summary.arm(make.MODEL, make.WITH.id)
+    assert (arm.faster, arm.alike, arm.slower, arm.noisy) == (1, 1, 1, 1)
+    assert arm.fast_p == (0.75, 0.5, 0.5, 0.5, 0.25, 0.25)
+    row = summary.comparisons[0].row("deployed")
+    assert row.treatment == pytest.approx(4 ** (1 / 4))  # family means of ln: 0 and ln(4)/2
+    assert any("noisy host" in caveat for caveat in summary.comparisons[0].caveats)
+
+
+def test_raw_speedup_uses_tasks_both_arms_solved() -> None:
+    """The raw geometric mean leaves out tasks that one arm never solved."""
+    tasks = make.families(2)
+    a, b = tasks
+    trials = [
+        make.trial(a, make.WITHOUT, speedup=0.5),
+        make.trial(a, make.WITH, speedup=2.0),
+        make.trial(b, make.WITHOUT, *WRONG),
+        make.trial(b, make.WITH, speedup=100.0),
+    ]
+    row = summarise(make.run(tasks), trials, tasks).comparisons[0].row("speedup_both_correct")
+    assert (row.control, row.treatment, row.lift) == pytest.approx((0.5, 2.0, 4.0))
+    assert (row.n_tasks, row.n_dropped_tasks) == (1, 1)
+
+
+def test_pass_at_k_by_hand() -> None:
+    """2 of 3 correct: pass@1 2/3, pass@3 1, pass^3 0."""
+    tasks = make.families(1)
+    (task,) = tasks
+    trials = [make.trial(task, arm, *WRONG) for arm in (make.WITHOUT,)]
+    trials += [make.trial(task, make.WITHOUT, *WRONG, repeat=k) for k in (1, 2)]
+    trials += [make.trial(task, make.WITH, repeat=k) for k in (0, 1)]
+    trials.append(make.trial(task, make.WITH, *WRONG, repeat=2))
+    rows = {r.metric: r for r in summarise(make.run(tasks, repeats=3), trials, tasks).comparisons[0].rows}
+    assert rows["pass_at_1"].treatment == pytest.approx(2 / 3)
+    assert (rows["pass_at_k"].label, rows["pass_at_k"].treatment) == ("pass@3", 1.0)
+    assert (rows["pass_hat_k"].label, rows["pass_hat_k"].treatment) == ("pass^3", 0.0)
+
+
+def without_gpu(metric: str) -> Summary:
+    """8 families: without never builds in half of them, with always builds; nothing goes further."""
+    tasks = make.families(8)
+    stop = (Cause.NO_CUDA_DEVICE, "no CUDA device on this machine")
+    trials = [make.trial(task, make.WITH, *stop) for task in tasks]
+    for index, task in enumerate(tasks):
+        failed = (Cause.COMPILE_ERROR, "x.cu(1): error: no") if index % 2 else (Cause.NO_FILES, "no files")
+        trials.append(make.trial(task, make.WITHOUT, *(failed if index < 7 else stop)))
+    return summarise(make.run(tasks, metric=metric, gpu=None), trials, tasks)
+
+
+def test_not_measured_counts_in_the_compile_rate_only() -> None:
+    """The build result decides `compiles`; correct and deployed are not measured as a whole."""
+    summary = without_gpu("deployed")
+    comparison = summary.comparisons[0]
+    assert comparison.row("compiles").control == pytest.approx(1 / 8)
+    assert comparison.row("compiles").treatment == 1.0
+    for metric in ("correct", "deployed", "speedup_both_correct", "pass_at_1"):
+        row = comparison.row(metric)
+        assert row.not_measured == "no CUDA device"
+        assert (row.control, row.treatment, row.lift, row.p_value) == (None, None, None, None)
+    arm = summary.arm(make.MODEL, make.WITHOUT.id)
+    assert arm.compiled is not None
+    assert (arm.compiled.count, arm.compiled.n) == (1, 8)
+    assert (arm.correct, arm.slower, arm.fast_p, arm.tokens_per_correct) == (None, None, None, None)
+    assert summary.build_gap is None
+    assert summary.check_gap is not None
+    assert (summary.check_gap.trials, summary.check_gap.message) == (9, "no CUDA device on this machine")
+    assert all(cell.correct is None for row in summary.tasks for cell in row.cells)
+
+
+def test_unmeasured_primary_metric_is_inconclusive() -> None:
+    """The primary metric is fixed before the run: no other one steps in."""
+    made = without_gpu("deployed").comparisons[0].conclusion
+    assert (made.decision, made.metric) == ("inconclusive", "deployed")
+    assert made.reason == "deployed was not measured: no CUDA device"
+
+
+def test_compiles_can_be_decided_without_a_gpu() -> None:
+    """With --metric compiles the build-only run has a decision."""
+    made = without_gpu("compiles").comparisons[0].conclusion
+    assert (made.decision, made.reason) == (
+        "helps",
+        "the interval excludes 0, p = 0.0156; 7 of 8 families differ, so p is at least 0.016",
+    )
+
+
+def test_without_a_toolchain_even_compiles_is_not_measured() -> None:
+    """A trial that could not be built is no failed build."""
+    tasks = make.families(6)
+    trials = [
+        make.trial(task, arm, Cause.NO_TOOLCHAIN, "nvcc not found")
+        for task in tasks
+        for arm in (make.WITHOUT, make.WITH)
+    ]
+    summary = summarise(make.run(tasks, metric="compiles"), trials, tasks)
+    assert summary.comparisons[0].row("compiles").not_measured == "no CUDA toolchain"
+    assert summary.arm(make.MODEL, make.WITH.id).compiled is None
+    assert summary.comparisons[0].conclusion.decision == "inconclusive"
+
+
+def infra_study(lost: int) -> Summary:
+    """20 families, all wrong without and 2x or 3x with, of which some are lost to infra."""
+    tasks = make.families(20)
+    trials = [make.trial(task, make.WITHOUT, *WRONG) for task in tasks]
+    for index, task in enumerate(tasks):
+        if index < lost:
+            trials.append(make.trial(task, make.WITH, Cause.PROVIDER, "HTTP 529", failures=2))
+        else:
+            trials.append(make.trial(task, make.WITH, speedup=2.0 + index % 2, failures=index == 19))
+    return summarise(make.run(tasks), trials, tasks)
+
+
+def test_infra_trials_are_absent_everywhere() -> None:
+    """Lost trials are no failures: they leave the rates, and their tasks leave the comparison."""
+    summary = infra_study(2)
+    arm = summary.arm(make.MODEL, make.WITH.id)
+    assert arm.correct is not None
+    assert (arm.correct.count, arm.correct.n, arm.infra_trials, arm.infra_failures) == (18, 18, 2, 7)
+    assert (summary.progress.infra_trials, summary.progress.infra_failures) == (2, 7)
+    assert (summary.progress.finished, summary.progress.scored, summary.progress.owed) == (40, 38, 0)
+    row = summary.comparisons[0].row("correct")
+    assert (row.n_tasks, row.n_dropped_tasks) == (18, 2)
+    assert summary.comparisons[0].conclusion.decision == "helps"
+
+
+def test_unequal_infra_rates_block_the_decision() -> None:
+    """6 of 20 lost against 0 of 20: Fisher's p = 0.0202, below 0.05."""
+    comparison = infra_study(6).comparisons[0]
+    assert comparison.infra_p == pytest.approx(0.0202, abs=5e-5)
+    assert comparison.conclusion.decision == "inconclusive"
+    assert comparison.conclusion.reason.startswith("infra rates differ between with_skill and without_skill")
+
+
+def test_too_few_families_is_always_inconclusive() -> None:
+    """Five families decide nothing, however clear."""
+    tasks = make.families(5)
+    trials = [make.trial(task, make.WITHOUT, *WRONG) for task in tasks]
+    trials += [make.trial(task, make.WITH, speedup=2.0 + i) for i, task in enumerate(tasks)]
+    made = summarise(make.run(tasks), trials, tasks).comparisons[0].conclusion
+    assert (made.decision, made.reason) == ("inconclusive", "too few families (5 of at least 6)")
+
+
+def test_two_models_share_the_error_rate() -> None:
+    """Two decisions at p = 2/64 each become 4/64 under Holm: above 0.05."""
+    models = (ModelSpec(name=make.MODEL), ModelSpec(name=make.OTHER))
+    run, trials, tasks = small_study(models=models)
+    trials += [make.trial(task, make.WITHOUT, *WRONG, model=make.OTHER) for task in tasks]
+    trials += [
+        make.trial(task, make.WITH, speedup=speed, model=make.OTHER)
+        for task, speed in zip(tasks, SPEEDS, strict=True)
+    ]
+    summary = summarise(run, trials, tasks)
+    assert [c.model for c in summary.comparisons] == [make.MODEL, make.OTHER]
+    for comparison in summary.comparisons:
+        assert comparison.conclusion.p_adjusted == pytest.approx(4 / 64)
+        assert comparison.conclusion.decision == "inconclusive"
+
+
+@pytest.mark.parametrize(("placebo_speed", "expected"), [(1.0, "helps"), (3.0, "inconclusive")])
+def test_the_skill_must_beat_the_placebo(placebo_speed: float, expected: str) -> None:
+    """A placebo that does as well takes the decision away."""
+    run, trials, tasks = small_study(arms=(make.WITHOUT, make.WITH, make.PLACEBO))
+    trials += [make.trial(task, make.PLACEBO, speedup=placebo_speed) for task in tasks]
+    comparison = summarise(run, trials, tasks).comparisons[0]
+    assert comparison.conclusion.decision == expected
+    assert "placebo" in comparison.conclusion.reason
+    assert comparison.placebo_row is not None
+    assert comparison.placebo_row.control == pytest.approx(placebo_speed)
+
+
+def test_an_old_skill_is_a_second_control() -> None:
+    """With an old_skill arm there are two comparisons, each with its own control and no Holm between."""
+    run, trials, tasks = small_study(
+        arms=(make.WITHOUT, make.WITH, make.OLD), lock_skills={"new": make.SKILL, "ours": "4" * 64}
+    )
+    trials += [make.trial(task, make.OLD, speedup=1.5) for task in tasks]
+    comparisons = summarise(run, trials, tasks).comparisons
+    assert [c.control_label for c in comparisons] == ["without skill", "old ours"]
+    assert [c.conclusion.p_adjusted for c in comparisons] == [None, None]
+    assert comparisons[1].row("deployed").control == pytest.approx(1.5)
+
+
+def test_one_unknown_cost_makes_the_sum_unknown() -> None:
+    """Unknown is None, in the arm and in the run, and never 0."""
+    run, trials, tasks = small_study()
+    trials[0] = make.trial("l1/f0t0", make.WITHOUT, *WRONG, answer=make.reply(cost=None))
+    trials[-1] = make.trial("l1/f5t0", make.WITH, speedup=4.0, answer=make.reply(tokens=None))
+    summary = summarise(run, trials, tasks)
+    without, skilled = (summary.arm(make.MODEL, arm.id) for arm in (make.WITHOUT, make.WITH))
+    assert (without.usage.cost_usd, without.usage.tokens) == (None, 24_000)
+    assert skilled.usage.tokens is skilled.tokens_per_correct is None
+    assert skilled.usage.cost_usd == pytest.approx(0.12)
+    assert skilled.cost_usd_per_correct == pytest.approx(0.02)
+    assert summary.totals.cost_usd is None
+    assert summary.totals.tokens is None
+
+
+def test_a_run_without_finished_trials() -> None:
+    """Everything is owed; nothing is computed and nothing crashes."""
+    run, _, tasks = small_study()
+    summary = summarise(run, [], tasks)
+    assert (summary.progress.planned, summary.progress.owed, summary.trials) == (12, 12, ())
+    comparison = summary.comparisons[0]
+    assert comparison.conclusion.reason == "no task has a scored trial in both arms"
+    assert {row.lift for row in comparison.rows} == {None}
+    assert {row.not_measured for row in comparison.rows} == {None}
+
+
+def test_the_plan_decides_what_counts() -> None:
+    """A trial of an unplanned arm is left out with a warning; of a repeated key the last record counts."""
+    run, trials, tasks = small_study()
+    trials.append(make.trial("l1/f0t0", make.PLACEBO))
+    trials.append(make.trial("l1/f0t0", make.WITHOUT, speedup=1.0))
+    summary = summarise(run, trials, tasks)
+    assert (summary.progress.finished, summary.progress.unplanned) == (12, 1)
+    assert summary.trials[0].verdict is Verdict.CORRECT
+    assert any("not in this run's plan" in warning for warning in summary.warnings)
+
+
+def test_order_of_records_does_not_matter() -> None:
+    """Trials finish in any order; the Summary is the same."""
+    run, trials, tasks = make.study()
+    shuffled = random.Random(3).sample(trials, len(trials))
+    assert summarise(run, trials, tasks) == summarise(run, shuffled, tasks)
+
+
+def test_a_task_without_a_family_is_refused_by_name() -> None:
+    """Inference by family needs one for every task."""
+    run, trials, tasks = small_study()
+    del tasks["l1/f3t0"]
+    with pytest.raises(UsageError, match="l1/f3t0"):
+        summarise(run, trials, tasks)
+
+
+def test_detectable_effect_comes_from_the_plan() -> None:
+    """12 families at sd 0.5 detect x1.56, protocols.md's figure."""
+    tasks = make.families(12)
+    detectable = summarise(make.run(tasks), [], tasks).detectable
+    assert detectable.effect == pytest.approx(1.56, abs=0.005)
+    assert "x1.56" in detectable.statement
+
+
+def test_failures_carry_the_first_compiler_error() -> None:
+    """Causes are grouped over arms; the example is the compiler's line, not our headline."""
+    tasks = make.families(2)
+    a, b = tasks
+    trials = [make.trial(a, make.WITHOUT, Cause.COMPILE_ERROR, make.NVCC), make.trial(a, make.WITH)]
+    trials += [make.trial(b, arm, Cause.COMPILE_ERROR, make.NVCC) for arm in (make.WITHOUT, make.WITH)]
+    (group,) = summarise(make.run(tasks), trials, tasks).failures
+    assert (group.cause, group.total) == (Cause.COMPILE_ERROR, 3)
+    assert [count.count for count in group.counts] == [2, 1]
+    assert group.example == 'rms_norm_cuda/rms_norm.cu(41): error: identifier "__nv_bfloat162" is undefined'
+
+
+def test_failed_builds_are_counted_by_their_first_error() -> None:
+    """Kind by arm, each failed build once; what failed later is no failed build."""
+    tasks = make.families(3)
+    a, b, c = tasks
+    trials = [make.trial(a, arm, Cause.COMPILE_ERROR, make.NVCC) for arm in (make.WITHOUT, make.WITH)]
+    trials += [make.trial(b, make.WITHOUT, Cause.COMPILE_ERROR, make.NVCC)]
+    trials += [make.trial(b, make.WITH, Cause.BAD_BUILD_TOML, "expected a list")]
+    trials += [make.trial(c, make.WITHOUT, Cause.WRONG_VALUES, "w"), make.trial(c, make.WITH)]
+    summary = summarise(make.run(tasks), trials, tasks)
+    syntax, toml = summary.build_failures
+    assert (syntax.kind, syntax.total, [n.count for n in syntax.counts]) == ("syntax", 3, [2, 1])
+    assert syntax.example.startswith('rms_norm_cuda/rms_norm.cu:41: identifier "__nv_bfloat162"')
+    assert (toml.kind, toml.total, [n.count for n in toml.counts]) == ("build_toml", 1, [0, 1])
+    row = next(t for t in summary.trials if t.cause is Cause.BAD_BUILD_TOML)
+    assert [(d.file, d.line) for d in row.diagnostics] == [("build.toml", 12)]
+
+
+def test_warnings_name_what_weakens_the_run() -> None:
+    """local, recorded replies and a second machine are said aloud."""
+    run, trials, tasks = small_study(sandbox="local")
+    trials[0] = make.trial(
+        "l1/f0t0", make.WITHOUT, *WRONG, answer=make.reply(recorded=True), machine="0" * 12, sandbox="local"
+    )
+    summary = summarise(run, trials, tasks)
+    assert summary.head.sandbox_weak
+    text = "\n".join(summary.warnings)
+    assert "sandbox local" in text
+    assert "1 recorded reply" in text
+    assert "2 different machines" in text
+    assert (summary.replies.recorded, summary.replies.live) == (1, 11)
+
+
+def test_summary_round_trips() -> None:
+    """The JSON of a Summary reads back as the same Summary."""
+    summary = summarise(*make.study(gpu=False))
+    assert Summary.model_validate_json(summary.model_dump_json()) == summary

@@ -1,0 +1,348 @@
+"""Reading skills leniently and validating them strictly."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.errors import UsageError
+from harness.skills.spec import list_skills, read_skill, validate_skill
+from harness.text import estimate_tokens
+
+SHIPPED = Path(__file__).parents[2] / "skills"
+
+
+def make_skill(root: Path, text: str | bytes, name: str = "my-skill") -> Path:
+    """A skill directory with this SKILL.md."""
+    directory = root / name
+    directory.mkdir()
+    (directory / "SKILL.md").write_bytes(text if isinstance(text, bytes) else text.encode())
+    return directory
+
+
+def with_fields(*lines: str, body: str = "# Body\n") -> str:
+    """SKILL.md with these frontmatter lines."""
+    return "\n".join(["---", *lines, "---", "", body])
+
+
+GOOD = with_fields("name: my-skill", "description: Does a thing. Use it when a thing is wanted.")
+
+
+def messages(directory: Path, severity: str = "error") -> list[str]:
+    return [str(f) for f in validate_skill(directory) if f.severity == severity]
+
+
+# --- reading ---------------------------------------------------------------------------------
+
+
+def test_a_minimal_skill_is_read_and_valid(tmp_path: Path) -> None:
+    """Name, description and body come out as written, and there is nothing to complain about."""
+    directory = make_skill(tmp_path, GOOD)
+    skill = read_skill(directory)
+    assert (skill.name, skill.files) == ("my-skill", ("SKILL.md",))
+    assert skill.description == "Does a thing. Use it when a thing is wanted."
+    assert skill.body.strip() == "# Body"
+    assert validate_skill(directory) == []
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (
+            ("description: >-", "  folded over", "  two lines: with a colon"),
+            "folded over two lines: with a colon",
+        ),
+        (("description: |", "  kept", "  apart"), "kept\napart"),
+        (('description: "quoted: with a colon, \\u00e9"',), "quoted: with a colon, é"),
+        (("description: Ein Kern für 132 SMs – „schnell“",), "Ein Kern für 132 SMs – „schnell“"),
+        (("description: plain text,", "  continued"), "plain text, continued"),
+        (("description: text # and a comment",), "text"),
+    ],
+)
+def test_every_yaml_form_of_a_description_is_understood(
+    tmp_path: Path, lines: tuple[str, ...], expected: str
+) -> None:
+    """Folded, literal, quoted, multi-line and non-ASCII descriptions are read as YAML means them."""
+    directory = make_skill(tmp_path, with_fields("name: my-skill", *lines))
+    assert read_skill(directory).description == expected
+    assert messages(directory) == []
+
+
+def test_windows_line_ends_change_neither_body_nor_description(tmp_path: Path) -> None:
+    """A CRLF file reads like the LF file."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    lf = read_skill(make_skill(tmp_path / "a", GOOD))
+    crlf = read_skill(make_skill(tmp_path / "b", GOOD.replace("\n", "\r\n")))
+    assert (lf.body, lf.description) == (crlf.body, crlf.description)
+    assert validate_skill(tmp_path / "b" / "my-skill") == []
+
+
+def test_a_byte_order_mark_is_read_over_but_is_invalid(tmp_path: Path) -> None:
+    """Reading tolerates a BOM; validating reports it, for other clients see no frontmatter behind it."""
+    directory = make_skill(tmp_path, "\ufeff" + GOOD)
+    assert read_skill(directory).name == "my-skill"
+    assert "byte order mark" in messages(directory)[0]
+
+
+def test_horizontal_rules_in_the_body_belong_to_the_body(tmp_path: Path) -> None:
+    """Only the first closing `---` ends the frontmatter."""
+    body = "above\n\n---\n\nbelow\n"
+    directory = make_skill(tmp_path, with_fields("name: my-skill", "description: d", body=body))
+    assert read_skill(directory).body.strip() == body.strip()
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "first line must be `---`"),
+        (b"# No frontmatter\n", "first line must be `---`"),
+        (b"---\nname: my-skill\n", "never closed"),
+        (b"---\nname: my-skill\ndescription: a: b\n---\n", "SKILL.md:3"),
+        (b"---\nname: my-skill\ndescription: a: b\n---\n", "in quotes"),
+        (b"---\n- a\n- b\n---\n", "no list of"),
+        (b"---\n---\nbody", "no list of"),
+        (b"---\nname: my-skill\ndescription: \xff\xfe\n---\n", "SKILL.md:3 is not UTF-8"),
+        (GOOD.encode("utf-16"), "not UTF-8"),
+        (b"---\nname: my-skill\n---\n", "no description"),
+        (b"---\ndescription: d\n---\n", "no name"),
+        (b"---\nname: my-skill\ndescription: ''\n---\n", "no description"),
+        (b"---\nname: [a]\ndescription: d\n---\n", "no name"),
+        (b"---\nname: my-skill\ndescription: \x00\n---\n", "no YAML"),
+        (b"---\na: " + b"[" * 5000 + b"\n---\n", "no YAML"),
+    ],
+)
+def test_an_unusable_skill_is_a_usage_error_that_names_the_file(
+    tmp_path: Path, content: bytes, said: str
+) -> None:
+    """Whatever is wrong with SKILL.md, the user learns which file, what, and never sees a traceback."""
+    directory = make_skill(tmp_path, content)
+    with pytest.raises(UsageError) as caught:
+        read_skill(directory)
+    assert said in str(caught.value)
+    assert str(directory / "SKILL.md") in str(caught.value)
+    assert messages(directory) != []
+
+
+def test_a_missing_skill_is_a_usage_error(tmp_path: Path) -> None:
+    """A folder without SKILL.md says so, in reading and in validating."""
+    with pytest.raises(UsageError, match=r"SKILL\.md cannot be read"):
+        read_skill(tmp_path)
+    assert "no SKILL.md" in messages(tmp_path)[0]
+    assert "not a directory" in messages(tmp_path / "absent")[0]
+
+
+# --- digest ----------------------------------------------------------------------------------
+
+
+def test_the_digest_covers_every_file_its_path_and_its_bytes(tmp_path: Path) -> None:
+    """Changing, adding or renaming any file changes the digest; junk files do not."""
+    directory = make_skill(tmp_path, GOOD)
+    seen = [read_skill(directory).digest]
+    (directory / "references").mkdir()
+    (directory / "references" / "a.bin").write_bytes(b"\xff\x00")
+    seen.append(read_skill(directory).digest)
+    (directory / "references" / "a.bin").write_bytes(b"\xff\x01")
+    seen.append(read_skill(directory).digest)
+    (directory / "references" / "a.bin").rename(directory / "references" / "b.bin")
+    seen.append(read_skill(directory).digest)
+    assert len(set(seen)) == 4
+    (directory / ".DS_Store").write_bytes(b"junk")
+    (directory / "scripts" / "__pycache__").mkdir(parents=True)
+    (directory / "scripts" / "__pycache__" / "x.pyc").write_bytes(b"junk")
+    assert read_skill(directory).digest == seen[-1]
+    assert read_skill(directory).files == ("SKILL.md", "references/b.bin")
+
+
+def test_the_digest_does_not_depend_on_where_the_skill_lies(tmp_path: Path) -> None:
+    """The same bytes in another folder give the same digest."""
+    (tmp_path / "x").mkdir()
+    first = read_skill(make_skill(tmp_path, GOOD))
+    second = read_skill(make_skill(tmp_path / "x", GOOD))
+    assert first.digest == second.digest
+
+
+def test_links_to_the_outside_are_no_part_of_a_skill(tmp_path: Path) -> None:
+    """Neither a linked file nor a linked folder is read."""
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets" / "key").write_text("secret")
+    directory = make_skill(tmp_path, GOOD)
+    (directory / "references").symlink_to(tmp_path / "secrets")
+    (directory / "key.md").symlink_to(tmp_path / "secrets" / "key")
+    assert read_skill(directory).files == ("SKILL.md",)
+
+
+# --- validating ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("name: My-Skill", "lowercase"),
+        ("name: my_skill", "lowercase letters, digits and hyphens"),
+        ("name: my--skill", "two in a row"),
+        ("name: -my-skill", "begin or end"),
+        ("name: other", "differs from the directory's name 'my-skill'"),
+        ("name: " + "a" * 65, "65 characters"),
+        ("name: ''", "name is empty"),
+    ],
+)
+def test_name_rules(tmp_path: Path, line: str, said: str) -> None:
+    """Each broken rule for names is reported at the line of the name."""
+    directory = make_skill(tmp_path, with_fields("description: d", line))
+    assert any(m.startswith("SKILL.md:3: error:") and said in m for m in messages(directory))
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (("description: " + "x" * 1025,), "1025 characters"),
+        (("description: '  '",), "description is empty"),
+        (("description:", "  - a"), "must be text"),
+        (("description: d", "compatibility: ''"), "compatibility has 0"),
+        (("description: d", "compatibility: " + "x" * 501), "compatibility has 501"),
+        (("description: d", "version: '1'"), "unknown field 'version'"),
+        (("description: d", "metadata: x"), "metadata must be a map"),
+        (("description: d", "metadata:", "  a:", "    b: c"), "metadata.a must be text"),
+        (("description: d", "allowed-tools:", "  - Read"), "allowed-tools must be text"),
+        (("description: d", "metadata: {a: b}"), "one entry to a line"),
+        (("description: &x d", "license: *x"), "anchors"),
+        (("description: !!str d",), "tags"),
+        (("description: d", "description: e"), "stands twice"),
+    ],
+)
+def test_field_rules(tmp_path: Path, lines: tuple[str, ...], said: str) -> None:
+    """Each broken rule for the other fields is an error."""
+    directory = make_skill(tmp_path, with_fields("name: my-skill", *lines))
+    assert any(said in m for m in messages(directory)), messages(directory)
+
+
+def test_limits_are_inclusive(tmp_path: Path) -> None:
+    """A name of 64 and a description of 1024 characters are valid, counted in characters, not bytes."""
+    name = "a" * 64
+    text = with_fields(f"name: {name}", f"description: {'ü' * 1024}", f"compatibility: {'x' * 500}")
+    assert validate_skill(make_skill(tmp_path, text, name)) == []
+
+
+def test_values_that_yaml_reads_as_numbers_are_warned_of(tmp_path: Path) -> None:
+    """An unquoted version in the metadata is advice to quote it, not an error."""
+    lines = ("name: my-skill", "description: d", "metadata:", "  version: 1.0", "  author: me")
+    directory = make_skill(tmp_path, with_fields(*lines))
+    assert messages(directory) == []
+    (warned,) = messages(directory, "warning")
+    assert warned.startswith("SKILL.md:5: warning: metadata.version")
+
+
+def test_a_long_body_is_a_warning_with_an_estimate(tmp_path: Path) -> None:
+    """More than 500 lines or about 5,000 tokens are advised against, not refused."""
+    body = "word word word\n" * 2_000
+    directory = make_skill(tmp_path, with_fields("name: my-skill", "description: d", body=body))
+    assert messages(directory) == []
+    lines, tokens = messages(directory, "warning")
+    assert "2000 lines" in lines
+    assert "estimated" in tokens
+
+
+def test_an_empty_body_is_a_warning(tmp_path: Path) -> None:
+    """A skill that says nothing is pointed out."""
+    directory = make_skill(tmp_path, with_fields("name: my-skill", "description: d", body=""))
+    assert "body is empty" in messages(directory, "warning")[0]
+
+
+def test_the_token_estimate_is_bytes_over_3_6_rounded_up() -> None:
+    """The estimator is what it says it is."""
+    assert [estimate_tokens(t) for t in ("", "x", "x" * 36, "ü" * 18)] == [0, 1, 10, 10]
+
+
+def test_links_are_followed_inside_the_skill_only(tmp_path: Path) -> None:
+    """A dead link is an error, whether meant from its file or from the root; web links and code are none."""
+    body = "\n".join(
+        [
+            "[fine](references/a.md) [part](references/a.md#part) [folder](references) [web](https://x.y/z)",
+            "[here](#top) [mail](mailto:a@b.c) `[code](nowhere.md)` ![picture](assets/p%201.png 'title')",
+            "[dead](references/b.md)",
+            "[up](../other/SKILL.md)",
+            "[root](/etc/passwd)",
+            "",
+            "[ref]: references/c.md",
+            "See `references/d.md`, not `references/*.md`.",
+            "```md",
+            "[in a fence](nowhere.md)",
+            "```",
+            "[deep](references/deep/x.md) [holder](assets/tree) [sample](references/<name>.md)",
+            "",
+            "    [in indented code](nowhere.md)",
+            "<!-- [in a comment](nowhere.md) -->",
+        ]
+    )
+    directory = make_skill(tmp_path, with_fields("name: my-skill", "description: d", body=body))
+    (directory / "assets").mkdir()
+    (directory / "assets" / "p 1.png").write_bytes(b"")
+    (directory / "references" / "deep").mkdir(parents=True)
+    (directory / "assets" / "tree" / "leaf").mkdir(parents=True)
+    (directory / "assets" / "tree" / "leaf" / "x.txt").write_text("x")
+    (directory / ".hidden.md").write_text("x")
+    (directory / "references" / "a.md").write_text(
+        "[back](../SKILL.md) [from the root](references/a.md) [dead](z.md)\n\n"
+        "[x.md](x.md) [h](../.hidden.md)\n"
+    )
+    (directory / "references" / "deep" / "x.md").write_text("x\n")
+    found = [(f.file, f.line, f.severity, f.message.split("'")[1::2][:1]) for f in validate_skill(directory)]
+    assert found == [
+        ("SKILL.md", 8, "error", ["references/b.md"]),
+        ("SKILL.md", 9, "warning", ["../other/SKILL.md"]),
+        ("SKILL.md", 10, "warning", ["/etc/passwd"]),
+        ("SKILL.md", 12, "error", ["references/c.md"]),
+        ("SKILL.md", 13, "warning", []),
+        ("SKILL.md", 17, "warning", ["references/deep/x.md"]),
+        ("references/a.md", 1, "error", ["z.md"]),
+        ("references/a.md", 3, "warning", ["../.hidden.md"]),
+        ("references/a.md", 3, "error", ["x.md"]),
+    ]
+    assert any("did you mean references/deep/x.md?" in str(f) for f in validate_skill(directory))
+
+
+# --- listing ---------------------------------------------------------------------------------
+
+
+def test_a_broken_skill_does_not_hide_the_others(tmp_path: Path) -> None:
+    """Listing gives every folder with a SKILL.md, sorted, with the reason where one cannot be read."""
+    make_skill(tmp_path, GOOD, "b")
+    make_skill(tmp_path, "nothing", "a")
+    (tmp_path / "no-skill").mkdir()
+    broken, fine = list_skills(tmp_path)
+    assert (broken.directory.name, broken.skill) == ("a", None)
+    assert broken.problem is not None
+    assert fine.skill is not None
+    assert fine.skill.name == "my-skill"
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
+def test_a_skill_md_that_is_no_file_is_named_and_never_read(
+    tmp_path: Path, make: Callable[[Path], None]
+) -> None:
+    """A folder or a pipe of that name: an error of the check, a usage error of the reader."""
+    make(tmp_path / "SKILL.md")
+    assert [str(finding) for finding in validate_skill(tmp_path)] == ["SKILL.md: error: SKILL.md is no file"]
+    with pytest.raises(UsageError, match=r"SKILL\.md is no file"):
+        read_skill(tmp_path)
+
+
+def test_our_own_skills_are_valid_without_a_warning() -> None:
+    """What we ship follows the specification and its advice."""
+    listed = list_skills(SHIPPED)
+    assert listed
+    for entry in listed:
+        assert entry.problem is None
+        assert validate_skill(entry.directory) == []
+
+
+def test_fields_of_a_client_are_no_error(tmp_path: Path) -> None:
+    """Claude Code documents fields of its own; a field that nobody knows is an error."""
+    text = with_fields("name: my-skill", "description: d", "user-invocable: false", "argument-hint: x")
+    directory = make_skill(tmp_path, text)
+    assert messages(directory) == []
+    assert len(messages(directory, "warning")) == 2

@@ -1,0 +1,134 @@
+"""Reading a project out of a reply."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.fences import fenced_blocks
+from harness.outcome import Cause, Verdict
+from harness.records import Finding, Project, Reply
+from harness.student.reply_parsing import MAX_BYTES, MAX_FILES, parse_reply
+
+TOML = '[general]\nname = "x"\n'
+
+
+def reply(text: str, stop: str = "end") -> Reply:
+    return Reply(text=text, stop=stop, model_label="m", created="2026-01-01T00:00:00+00:00")  # type: ignore[arg-type]
+
+
+def project(text: str) -> dict[str, str]:
+    found = parse_reply(reply(text))
+    assert isinstance(found, Project), found
+    return {f.path: f.text for f in found.files}
+
+
+def refusal(text: str, stop: str = "end") -> Finding:
+    found = parse_reply(reply(text, stop))
+    assert isinstance(found, Finding), found
+    assert found.verdict is Verdict.NO_PROJECT
+    return found
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"```toml build.toml\n{TOML}```\n",
+        f"~~~~toml build.toml\n{TOML}~~~~\n",
+        f"```toml title=build.toml\n{TOML}```\n",
+        f'```toml title="build.toml"\n{TOML}```\n',
+        f"```toml:build.toml\n{TOML}```\n",
+        f"```build.toml\n{TOML}```\n",
+        f"### build.toml\n\n```toml\n{TOML}```\n",
+        f"### 1. `build.toml`\n```toml\n{TOML}```\n",
+        f"**build.toml**\n```toml\n{TOML}```\n",
+        f"`build.toml`:\n\n```toml\n{TOML}```\n",
+        f"File: build.toml\n```toml\n{TOML}```\n",
+        f"```toml\n# build.toml\n{TOML}```\n",
+        f"```toml\n# file: build.toml\n{TOML}```\n",
+        '1. It:\n\n   ```toml build.toml\n   [general]\n   name = "x"\n   ```\n',
+        f"```toml build.toml\n{TOML}",
+    ],
+)
+def test_the_usual_ways_to_name_a_file_are_understood(text: str) -> None:
+    """The path may stand in the info string, in a heading above, or in a first comment."""
+    assert project(text) == {"build.toml": TOML}
+
+
+def test_a_comment_that_only_mentions_a_file_is_kept() -> None:
+    """A first comment is taken for a path only if it is nothing else."""
+    text = f"```toml build.toml\n{TOML}```\n```cpp a.cpp\n// includes b.h for speed\nint x;\n```\n"
+    assert project(text)["a.cpp"] == "// includes b.h for speed\nint x;\n"
+
+
+def test_blocks_without_a_path_are_left_out() -> None:
+    """Shell commands and examples are no files."""
+    text = f"```bash\nkernel-builder build\n```\n```toml build.toml\n{TOML}```\n"
+    assert set(project(text)) == {"build.toml"}
+
+
+def test_a_later_block_replaces_an_earlier_one() -> None:
+    """The last version of a file counts."""
+    text = f"```toml build.toml\nold\n```\n```toml build.toml\n{TOML}```\n"
+    assert project(text) == {"build.toml": TOML}
+
+
+def test_a_common_root_folder_is_stripped() -> None:
+    """my-kernel/build.toml is build.toml of the project my-kernel."""
+    text = f"```toml my-kernel/build.toml\n{TOML}```\n```cpp my-kernel/src/a.cpp\nint a;\n```\n"
+    assert set(project(text)) == {"build.toml", "src/a.cpp"}
+
+
+def test_longer_fences_may_hold_shorter_ones() -> None:
+    """A README with code blocks inside stays one file."""
+    inner = "```sh\nmake\n```\n"
+    text = f"```toml build.toml\n{TOML}```\n````md README.md\n{inner}````\n"
+    assert project(text)["README.md"] == inner
+
+
+@pytest.mark.parametrize("path", ["/etc/cron.d/x.py", "../x.py", "a/../../x.py", "~/x.py", "a\\..\\x.py"])
+def test_paths_that_leave_the_project_are_refused(path: str) -> None:
+    """Absolute paths, .. and home folders end as no_project with the path in the reason."""
+    finding = refusal(f"```toml build.toml\n{TOML}```\n```python {path}\nx\n```\n")
+    assert finding.cause is Cause.UNSAFE_PATH
+    assert path.split("/")[-1].split("\\")[-1] in finding.message
+
+
+def test_too_many_files_are_refused() -> None:
+    """More than 64 files are refused with both numbers."""
+    files = "".join(f"```cpp f{i}.cpp\nint x;\n```\n" for i in range(MAX_FILES))
+    finding = refusal(f"```toml build.toml\n{TOML}```\n{files}")
+    assert finding.cause is Cause.TOO_LARGE
+    assert str(MAX_FILES + 1) in finding.message
+
+
+def test_too_many_bytes_are_refused() -> None:
+    """More than 1 MiB is refused."""
+    finding = refusal(f"```toml build.toml\n{TOML}```\n```cpp a.cpp\n{'x' * MAX_BYTES}\n```\n")
+    assert finding.cause is Cause.TOO_LARGE
+
+
+@pytest.mark.parametrize(
+    ("text", "stop", "cause"),
+    [
+        ("", "end", Cause.EMPTY_REPLY),
+        ("   \n", "end", Cause.EMPTY_REPLY),
+        ("I would rather talk about it.", "end", Cause.NO_FILES),
+        ("```cpp a.cpp\nint x;\n```", "end", Cause.NO_FILES),
+        ("```cpp a.cpp\nint x;", "length", Cause.TRUNCATED),
+        ("I cannot help with that.", "refusal", Cause.REFUSAL),
+    ],
+)
+def test_a_reply_without_a_project_says_why(text: str, stop: str, cause: Cause) -> None:
+    """Empty, refused, truncated and project-less replies are told apart."""
+    assert refusal(text, stop).cause is cause
+
+
+def test_a_truncated_reply_with_a_whole_looking_project_is_still_built() -> None:
+    """What is there is graded; the compiler finds what is missing."""
+    found = parse_reply(reply(f"```toml build.toml\n{TOML}```\n```cpp a.cpp\nint x", "length"))
+    assert isinstance(found, Project)
+
+
+def test_block_lines_are_counted_from_one() -> None:
+    """The line of a block is that of its fence."""
+    assert [b.line for b in fenced_blocks("a\n\n```x\ny\n```\n")] == [3]

@@ -1,0 +1,156 @@
+"""What the student reads."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.records import Arm, Hidden, Sampling, Skill, Target
+from harness.skills.spec import load_skill
+from harness.student.prompts import make_request, signature, task_text
+from harness.suite.catalogue import LoadedTask, all_tasks, load_task, select_tasks
+
+SKILL = Skill(name="s", description="d", body="Do it well.", files=("SKILL.md",), digest="ab" * 32)
+WITHOUT, WITH = Arm(kind="without_skill"), Arm(kind="with_skill", skills=(SKILL.digest,))
+
+
+@pytest.fixture(params=["cpu", "cuda"])
+def target(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(params=all_tasks(), ids=lambda loaded: loaded.task.name)
+def loaded(request: pytest.FixtureRequest) -> LoadedTask:
+    task: LoadedTask = request.param
+    return task
+
+
+def test_arms_differ_in_the_skill_text_alone(loaded: LoadedTask, target: str) -> None:
+    """Taking the skill out of the one prompt gives the other."""
+    bare = make_request(loaded.task, target, WITHOUT, [], sampling=Sampling(), repeat=0)  # type: ignore[arg-type]
+    full = make_request(loaded.task, target, WITH, [SKILL], sampling=Sampling(), repeat=0)  # type: ignore[arg-type]
+    assert full.messages[0] == bare.messages[0]
+    skill = '<skill name="s">\nDo it well.\n</skill>\n\n'
+    assert full.messages[1].content == skill + bare.messages[1].content
+
+
+def test_the_prompt_is_complete(loaded: LoadedTask, target: str) -> None:
+    """Everything that the judge or the builder insists on stands in it."""
+    text = task_text(loaded.task, target)  # type: ignore[arg-type]
+    task = loaded.task
+    wanted = [signature(task), f'name = "{task.package}"', f"torch-ext/{task.module}/__init__.py"]
+    wanted += [f'backends = ["{target}"]', "edition = 5", "registration.h", "REGISTER_EXTENSION"]
+    wanted.append("Outputs must be exact." if task.tolerance == "exact" else "f = ")
+    wanted += [f"`{o.name}`" for o in task.operands] + list(task.dtypes[target])  # type: ignore[index]
+    wanted += ["torch/all.h", "torch/csrc/stable/library.h", "minute", "```toml build.toml"]
+    for workload in task.workloads_for(target):  # type: ignore[arg-type]
+        wanted.append(", ".join(f"{k} = {v}" for k, v in workload.dims.items()))
+    assert [w for w in wanted if w not in text] == []
+
+
+def test_the_prompt_names_neither_arm_nor_machine(loaded: LoadedTask, target: str) -> None:
+    """A student cannot tell which arm it is in, and the digest is the same everywhere."""
+    request = make_request(loaded.task, target, WITHOUT, [], sampling=Sampling(), repeat=3)  # type: ignore[arg-type]
+    text = "".join(m.content for m in request.messages)
+    assert "without_skill" not in text
+    assert str(Path.cwd()) not in text
+    again = make_request(loaded.task, target, WITHOUT, [], sampling=Sampling(), repeat=0)  # type: ignore[arg-type]
+    assert again.prompt_digest == request.prompt_digest
+
+
+def test_a_rule_is_told_where_it_holds(loaded: LoadedTask, target: str) -> None:
+    """Only a task that forbids library calls mentions them; every other prompt stays as it was."""
+    ruled = {
+        rule: task_text(loaded.task.model_copy(update={"library_calls": rule}), target)  # type: ignore[arg-type]
+        for rule in ("forbid", "flag", "allow")
+    }
+    assert ruled["flag"] == ruled["allow"] == task_text(loaded.task, target)  # type: ignore[arg-type]
+    assert "cuBLAS" in ruled["forbid"] and "dlopen" in ruled["forbid"]
+
+
+def test_what_a_task_declares_is_told() -> None:
+    """Hidden shapes, layouts, special values, lanes and bounds stand in the prompt; else nothing of them."""
+    plain = select_tasks(["l1/softmax"])[0].task.model_copy(update={"hidden": None, "values": ()})
+    before = task_text(plain, "cpu")
+    told = {
+        "rows from 2 to 9 in steps of 3": {"hidden": Hidden(dims={"rows": (2, 9, 3), "cols": (1, 4)})},
+        "NaN (which must reach": {"values": ("nan",)},
+        "every second element": {"layouts": ("contiguous", "stepped")},
+        "no more than their own size": {"layouts": ("contiguous", "misaligned")},
+        "inputs of -1, 0 and 1 the result must be exact": {"exact": True},
+        "rounded to TF32": {"precision": "tf32"},
+        "by more than 1e-06 * (|value|": {"nondeterminism": 1e-6},
+    }
+    for sentence, declared in told.items():
+        assert sentence not in before
+        assert sentence in task_text(plain.model_copy(update=declared), "cpu")
+
+
+def test_unpromised_kinds_of_values_change_no_prompt(loaded: LoadedTask, target: str) -> None:
+    """Without hidden shapes a task's prompt is what it was before there were adversarial values."""
+    bare = loaded.task.model_copy(update={"hidden": None, "values": ()})
+    kinds = bare.model_copy(update={"values": ("tiny", "large", "sorted")})
+    assert task_text(kinds, target) == task_text(bare, target)  # type: ignore[arg-type]
+
+
+def test_an_arm_gets_exactly_its_skills(loaded: LoadedTask) -> None:
+    """A skill that the arm does not name is refused."""
+    with pytest.raises(ValueError, match="wants skills"):
+        make_request(loaded.task, "cpu", WITHOUT, [SKILL], sampling=Sampling(), repeat=0)
+
+
+def _recorded() -> list[Path]:
+    root = Path(__file__).resolve().parents[2] / "demo" / "recordings"
+    return sorted(root.glob("*/replies/*/*/*.json"))
+
+
+@pytest.mark.parametrize("path", _recorded(), ids=lambda p: "/".join(p.parts[-5:]))
+def test_recorded_prompts_are_still_the_prompts(path: Path) -> None:
+    """With one turn and skills in the prompt not a byte has changed: the demo's replies answer it still."""
+    demo = Path(__file__).resolve().parents[2] / "demo"
+    target: Target = "cpu" if path.parts[-5] == "cpu" else "cuda"
+    recorded = json.loads(path.read_text())
+    task = load_task(demo / "tasks" / path.parts[-3].replace("__", "/")).task
+    skill = load_skill(str(demo / "skills" / "cuda-kernel-builder")).skill
+    skills = [] if path.parts[-2].startswith("without_skill") else [skill]
+    arm = Arm(kind="with_skill", skills=(skill.digest,)) if skills else WITHOUT
+    made = make_request(task, target, arm, skills, sampling=Sampling(), repeat=0)
+    assert [m.model_dump(include={"role", "content"}) for m in made.messages] == [
+        {"role": m["role"], "content": m["content"]} for m in recorded["prompt"]
+    ]
+    assert made.prompt_digest == recorded["prompt_digest"]
+
+
+@pytest.mark.parametrize("delivery", ["body", "disclosed"])
+@pytest.mark.parametrize("turns", [1, 3])
+def test_what_comes_first_is_the_same_in_every_arm(delivery: Any, turns: int) -> None:
+    """System text and tools follow from delivery and turns alone, and differ between those."""
+    task = select_tasks(["l1/softmax"])[0].task
+    arms = [
+        (Arm(kind="without_skill", delivery=delivery), []),
+        (Arm(kind="with_skill", skills=(SKILL.digest,), delivery=delivery), [SKILL]),
+        (Arm(kind="placebo", skills=(SKILL.digest,), delivery=delivery), [SKILL]),
+    ]
+    made = [
+        make_request(task, "cpu", arm, skills, sampling=Sampling(), repeat=0, turns=turns)
+        for arm, skills in arms
+    ]
+    assert len({(r.messages[0], json.dumps([t.model_dump() for t in r.tools])) for r in made}) == 1
+    assert {m.content.endswith(task_text(task, "cpu")) for m in (r.messages[1] for r in made)} == {True}
+    assert ("KEEP" in made[0].messages[0].content) == (turns > 1)
+    assert [t.name for t in made[0].tools] == (["read_skill_file"] if delivery == "disclosed" else [])
+
+
+def test_a_disclosed_prompt_lists_skills_and_shows_none() -> None:
+    """Name and description stand before the task; without a skill, that there is none."""
+    task = select_tasks(["l1/softmax"])[0].task
+    listed = Arm(kind="with_skill", skills=(SKILL.digest,), delivery="disclosed")
+    none = Arm(kind="without_skill", delivery="disclosed")
+    full = make_request(task, "cpu", listed, [SKILL], sampling=Sampling(), repeat=0).messages[1].content
+    bare = make_request(task, "cpu", none, [], sampling=Sampling(), repeat=0).messages[1].content
+    assert full.startswith('<skills>\n<skill name="s">d</skill>\n</skills>\n\n# Task:')
+    assert SKILL.body not in full
+    assert bare.startswith("No skills are available.\n\n# Task:")

@@ -1,0 +1,358 @@
+"""The exchange of one trial: turns, steps, and what is kept of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.builder.build import build
+from harness.errors import BudgetSpent, DeviceError
+from harness.files import data_directory
+from harness.grading.grade import Grader
+from harness.outcome import Cause, Verdict
+from harness.records import (
+    Arm,
+    Grade,
+    Message,
+    Project,
+    Reply,
+    Request,
+    Skill,
+    ToolCall,
+    TrialKey,
+    TrialRecord,
+)
+from harness.student.skill_tool import TOOL
+from harness.study.executors import make_executor
+from harness.study.plan import grading_key
+from harness.study.run import Budget, Run
+from harness.study.store import RunStore
+from harness.suite.catalogue import LoadedTask, load_task
+from tests.fakes.projects import fake_toolchain
+from tests.fakes.projects import project as tiny_project
+from tests.fakes.sandbox import FakeSandbox, exit_facts
+from tests.fakes.tiny import project_reply, write_tasks
+from tests.fakes.trials import SKILL, TASKS, FakeGrader, FakeModel, config, reply, run_record
+
+DOCUMENTS = {"SKILL.md": "Be quick."}
+A_SKILL = Skill(name="a-skill", description="d", body="b", files=(), digest=SKILL, documents=DOCUMENTS)
+OVERFLOW = reply("").model_copy(update={"stop": "overflow"})
+
+
+def project(text: str) -> Reply:
+    """A reply with a project; its text is in a comment."""
+    return reply(f"```toml build.toml\n# {text}\n[general]\n```\n", cost=1.0)
+
+
+def asks(path: str) -> Reply:
+    """A reply that asks for a file."""
+    call = ToolCall(id="c0", name=TOOL.name, arguments=json.dumps({"skill": "a-skill", "path": path}))
+    return reply("").model_copy(update={"stop": "tool", "tool_calls": (call,)})
+
+
+class Saying(FakeGrader):
+    """Fails every build with a message of its own, numbered, and remembers what it was given."""
+
+    def __init__(self, before: Callable[[], None] = lambda: None, says: str = "error") -> None:
+        super().__init__(before)
+        self._says = says
+        self.given: list[tuple[Project, LoadedTask]] = []
+
+    def grade(self, project: Project, loaded: LoadedTask, **rest: Any) -> Grade:
+        """Remembers."""
+        self.given.append((project, loaded))
+        made = super().grade(project, loaded, **rest)
+        finding = made.finding.model_copy(update={"message": f"{self._says} {self.graded}"})
+        build = made.build.model_copy(update={"finding": finding}) if made.build else None
+        return made.model_copy(update={"finding": finding, "build": build})
+
+
+class Silent:
+    """An observer that looks away."""
+
+    def stage(self, key: TrialKey, stage: str) -> None:
+        """Nothing."""
+
+    def finished(self, trial: TrialRecord) -> None:
+        """Nothing."""
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retries wait; tests do not."""
+    monkeypatch.setattr("harness.study.run.time.sleep", lambda seconds: None)
+
+
+def make_store(folder: Path, turns: int = 3, delivery: str = "body") -> RunStore:
+    """A run of one task and one repeat in two arms."""
+    arms = tuple(arm.model_copy(update={"delivery": delivery}) for arm in config().arms)
+    wanted = {"turns": turns, "arms": arms, "tasks": TASKS[:1], "repeats": 1}
+    return RunStore.create(folder / "run", run_record(config().model_copy(update=wanted)))
+
+
+def one_task() -> dict[str, LoadedTask]:
+    """The task of `make_store`."""
+    return {TASKS[0]: load_task(data_directory("tasks") / TASKS[0])}
+
+
+def scripted(*replies: Reply) -> Callable[[Request], Reply]:
+    """The n-th reply of every trial is the n-th of these, the last one for ever."""
+    counts: dict[str, int] = {}
+
+    def say(request: Request) -> Reply:
+        index = counts.get(request.arm, 0)
+        counts[request.arm] = index + 1
+        return replies[min(index, len(replies) - 1)]
+
+    return say
+
+
+def carry_out(
+    store: RunStore, say: Callable[[Request], Reply], grader: FakeGrader | None = None
+) -> tuple[list[TrialRecord], FakeModel, Any]:
+    """(records, the model, how the run ended), one trial at a time."""
+    model, tasks = FakeModel(say), one_task()
+    judge: Any = grader or Saying()
+    run = Run(store, store.run(), tasks, {SKILL: A_SKILL}, {"fake/one": model}, judge)
+    outcome = run.carry_out(make_executor("local", 1), Silent(), Budget())
+    return store.load(), model, outcome
+
+
+def test_every_answer_is_graded_and_the_last_one_counts(tmp_path: Path) -> None:
+    """Each is told what came of it; all are kept and charged."""
+    store = make_store(tmp_path)
+    records, model, _ = carry_out(store, scripted(project("one"), project("two"), project("three")))
+    assert len(records) == 2 and len(model.asked) == 6
+    for record in records:
+        assert [turn.index for turn in record.turns] == [0, 1, 2]
+        assert len({turn.project for turn in record.turns}) == 3
+        assert record.grade is not None and record.grade == record.turns[-1].grade
+        assert record.grading_key == grading_key(record.grade)
+        assert sum(r.cost_usd or 0.0 for turn in record.turns for r in turn.replies) == 3.0
+        folder = store.trial_folder(record.key)
+        for index, text in enumerate(("one", "two", "three")):
+            place = folder / f"turn-{index}" if index else folder
+            assert text in (place / "project" / "build.toml").read_text()
+            assert (place / "build.log").is_file() and (place / "reply.json").is_file()
+    first = model.asked[0]
+    later = [r for r in model.asked if r.arm == first.arm]
+    assert [r.turn for r in later] == [0, 1, 2]
+    assert [m.role for m in later[2].messages] == ["system", "user", "assistant", "user", "assistant", "user"]
+    assert later[2].messages[:3] == later[1].messages[:3]
+    assert "> error 1" in later[1].messages[-1].content
+    assert "It is your last one." in later[2].messages[-1].content
+
+
+def test_keeping_repeats_the_grade_and_ends_the_exchange(tmp_path: Path) -> None:
+    """The project of the turn before stands, and is not graded again."""
+    grader = Saying()
+    records, model, _ = carry_out(make_store(tmp_path), scripted(project("one"), reply("KEEP\n")), grader)
+    assert (len(model.asked), grader.graded) == (4, 2)
+    for record in records:
+        before, kept = record.turns
+        assert (before.kept, kept.kept) == (False, True)
+        assert (kept.project, kept.grade) == (before.project, before.grade)
+        assert kept.reply.text == "KEEP\n"
+
+
+def test_there_is_nothing_to_keep_at_first(tmp_path: Path) -> None:
+    """Then the word is a reply without a project, and the exchange goes on."""
+    records, _, _ = carry_out(make_store(tmp_path), scripted(reply("KEEP"), project("one"), reply("KEEP")))
+    for record in records:
+        assert [t.grade.finding.cause for t in record.turns if t.grade is not None] == [
+            Cause.NO_FILES,
+            Cause.COMPILE_ERROR,
+            Cause.COMPILE_ERROR,
+        ]
+        assert record.turns[2].kept
+
+
+def test_a_later_answer_without_a_project_is_one(tmp_path: Path) -> None:
+    """As in one shot: what came before does not stand unless it is kept."""
+    records, _, _ = carry_out(make_store(tmp_path, turns=2), scripted(project("one"), reply("Done!")))
+    assert {record.verdict for record in records} == {Verdict.NO_PROJECT}
+    assert {record.grading_key for record in records} == {None}
+
+
+def test_one_turn_is_one_shot(tmp_path: Path) -> None:
+    """No feedback is written, and nothing is asked twice."""
+    store = make_store(tmp_path, turns=1)
+    records, model, _ = carry_out(store, scripted(project("one")))
+    assert [len(r.turns) for r in records] == [1, 1] and len(model.asked) == 2
+    assert not list(store.folder.rglob("turn-*"))
+
+
+def test_an_overflow_at_first_is_the_students(tmp_path: Path) -> None:
+    """What does not fit once will not fit with more in it."""
+    records, model, _ = carry_out(make_store(tmp_path), scripted(OVERFLOW))
+    assert {r.grade.finding.cause for r in records if r.grade is not None} == {Cause.CONTEXT_OVERFLOW}
+    assert len(model.asked) == 2
+
+
+def test_a_later_overflow_lets_the_turn_before_stand(tmp_path: Path) -> None:
+    """There is no further turn: nothing was said."""
+    records, _, _ = carry_out(make_store(tmp_path), scripted(project("one"), OVERFLOW))
+    assert [len(r.turns) for r in records] == [1, 1]
+    assert {r.verdict for r in records} == {Verdict.BUILD_FAILED}
+
+
+def test_what_was_read_before_a_later_overflow_is_charged(tmp_path: Path) -> None:
+    """The turn is there with its steps; the project before it stands."""
+    store = make_store(tmp_path, delivery="disclosed")
+    records, _, _ = carry_out(store, scripted(project("one"), asks("SKILL.md"), OVERFLOW))
+    for record in records:
+        assert [turn.kept for turn in record.turns] == [False, True]
+        assert len(record.turns[1].steps) == 1
+        assert record.turns[1].grade == record.turns[0].grade
+
+
+def test_files_of_a_skill_are_read_in_steps(tmp_path: Path) -> None:
+    """Each step is a file on disk and stands in the record; without the skill there is nothing to read."""
+    store = make_store(tmp_path, turns=1, delivery="disclosed")
+    records, model, _ = carry_out(store, scripted(asks("SKILL.md"), project("one")))
+    assert {r.key.arm: [s.reads for s in r.turns[0].steps] for r in records} == {
+        "without_skill-disclosed": [()],
+        Arm(kind="with_skill", skills=(SKILL,), delivery="disclosed").id: [("a-skill/SKILL.md",)],
+    }
+    assert all(r.tools == (TOOL,) for r in model.asked) and {r.step for r in model.asked} == {0, 1}
+    names = {p.name for p in store.trial_folder(records[0].key).iterdir()}
+    assert {"prompt.json", "reply.json", "prompt-step-1.json", "reply-step-1.json"} <= names
+
+
+def test_our_failure_in_a_later_turn_costs_no_reply(tmp_path: Path) -> None:
+    """It is retried from what was paid for; the turn before is neither asked nor graded again."""
+    calls: list[int] = []
+
+    def fail_at_the_second() -> None:
+        calls.append(1)
+        if len(calls) == 2:
+            raise DeviceError("the GPU is gone")
+
+    store, grader = make_store(tmp_path), Saying(fail_at_the_second)
+    records, model, _ = carry_out(store, scripted(project("one"), project("two"), reply("KEEP")), grader)
+    assert len(model.asked) == 6 and len(calls) == 5
+    (retried,) = [r for r in records if r.failures]
+    assert retried.verdict is Verdict.BUILD_FAILED and len(retried.turns) == 3
+    folder = store.trial_folder(retried.key)
+    assert (folder / "turn-1" / "attempt-1" / "build.log").is_file()
+    assert not (folder / "attempt-1").exists() and (folder / "build.log").is_file()
+
+
+def test_a_grade_of_killed_processes_is_not_told(tmp_path: Path) -> None:
+    """Whoever stops a run kills what is being graded: no later prompt may rest on that."""
+    store, executor = make_store(tmp_path), make_executor("local", 1)
+    model, tasks = FakeModel(scripted(project("one"))), one_task()
+    judge: Any = Saying(lambda: run.stop("test", executor))
+    run = Run(store, store.run(), tasks, {SKILL: A_SKILL}, {"fake/one": model}, judge)
+    assert run.carry_out(executor, Silent(), Budget()).stopped == "test"
+    assert len(model.asked) == 1 and store.load() == []
+    assert not list(store.folder.rglob("turn-1")) and not list(store.folder.rglob("check.json"))
+
+
+def test_a_budget_that_is_spent_between_turns_leaves_the_trial_owed(tmp_path: Path) -> None:
+    """With more of it the trial goes on where it was, whatever the first turn's grade says now."""
+    store = make_store(tmp_path, turns=2)
+    say = scripted(project("one"), project("two"))
+
+    def stingy(request: Request) -> Reply:
+        if request.turn:
+            raise BudgetSpent("call budget: 1 of 1 calls used")
+        return say(request)
+
+    records, model, outcome = carry_out(store, stingy, Saying(says="first grade"))
+    assert (records, outcome.stopped, len(model.asked)) == ([], "call budget: 1 of 1 calls used", 2)
+    told = store.request(TrialKey(task=TASKS[0], model="fake/one", arm=model.asked[0].arm, repeat=0), turn=1)
+    assert "> first grade 1" in told.messages[-1].content
+    records, model, _ = carry_out(store, scripted(project("two")), Saying(says="second grade"))
+    asked = [r for r in model.asked if r.arm == told.arm]
+    assert asked == [told]
+    digests = {r.key.arm: r.turns[1].prompt_digest for r in records}
+    assert digests[told.arm] == told.prompt_digest
+
+
+@pytest.mark.parametrize("damage", ["{", "other exchange"])
+def test_a_later_prompt_of_another_exchange_is_made_again(tmp_path: Path, damage: str) -> None:
+    """What is on disk is believed only where it continues this very exchange."""
+    store = make_store(tmp_path, turns=2)
+    for arm in store.run().config.arms:
+        key = TrialKey(task=TASKS[0], model="fake/one", arm=arm.id, repeat=0)
+        path = store.turn_folder(key, 1) / "prompt.json"
+        path.parent.mkdir(parents=True)
+        path.write_text(damage)
+        if damage != "{":
+            foreign = make_foreign(store, arm.id)
+            path.write_text(foreign.model_dump_json())
+    records, model, _ = carry_out(store, scripted(project("one"), project("two")))
+    assert [len(r.turns) for r in records] == [2, 2]
+    assert all("FOREIGN" not in m.content for r in model.asked for m in r.messages)
+
+
+def make_foreign(store: RunStore, arm: str) -> Request:
+    """A request for turn 1 after other words than were said."""
+    roles = ("system", "user", "assistant", "user")
+    messages = tuple(Message(role=role, content="FOREIGN") for role in roles)  # type: ignore[arg-type]
+    sampling = store.run().config.sampling
+    return Request(messages=messages, sampling=sampling, task=TASKS[0], arm=arm, repeat=0, turn=1)
+
+
+def test_the_grader_is_not_told_the_arm(tmp_path: Path) -> None:
+    """It gets a project and a task; equal answers of two arms are equal to it, and so are their grades."""
+    grader = Saying()
+    store = make_store(tmp_path)
+    records, _, _ = carry_out(store, scripted(project("one"), reply("no"), project("two")), grader)
+    half = len(grader.given) // 2
+    first, second = grader.given[:half], grader.given[half:]
+    assert half == 2 and [p for p, _ in first] == [p for p, _ in second]
+    assert all(one[1] is other[1] for one, other in zip(first, second, strict=True))
+    for found, loaded in grader.given:
+        seen = found.model_dump_json() + loaded.task.model_dump_json() + str(loaded.directory)
+        assert not any(arm.id in seen or arm.kind in seen for arm in store.run().config.arms)
+    assert len({record.key.arm for record in records}) == 2
+
+
+def test_the_log_of_an_arm_is_no_part_of_what_is_built(tmp_path: Path) -> None:
+    """The grader may write it where the trial lies; no process is started with that path."""
+    sandbox = FakeSandbox(exit_facts("nonzero", "FAILED: [code=1] obj/a\nc++ -c x\na.cpp:1:1: error: x\n", 1))
+    log = tmp_path / "with_skill-12345678" / "0" / "turn-1" / "build.log"
+    tools = fake_toolchain(tmp_path / "toolchain")
+    build(tiny_project(), "cpu", sandbox=sandbox, toolchain=tools, cache=tmp_path / "cache", log=log)
+    assert log.is_file() and sandbox.jobs
+    assert "with_skill" not in repr(sandbox.jobs) + repr(sandbox.inputs)
+
+
+@pytest.mark.slow
+def test_a_kernel_is_repaired_for_real(tmp_path: Path, grader: Grader) -> None:
+    """A build that fails, a wrong result, an exception, a correct kernel: told as they were graded."""
+    loaded = load_task(write_tasks(tmp_path, ("one",)) / "t" / "one")
+    texts = [
+        project_reply("one").replace("i < n", "i < nn"),
+        project_reply("one", "3.0f"),
+        project_reply("one").replace("ops.op(out, x)", "raise RuntimeError(out.shape)"),
+        project_reply("one"),
+        "KEEP",
+    ]
+    wanted = {"turns": 6, "arms": config().arms[:1], "tasks": (loaded.task.id,), "repeats": 1}
+    store = RunStore.create(tmp_path / "run", run_record(config().model_copy(update=wanted)))
+    model = FakeModel(scripted(*map(reply, texts)))
+    run = Run(store, store.run(), {loaded.task.id: loaded}, {}, {"fake/one": model}, grader)
+    run.carry_out(make_executor("local", 1), Silent(), Budget())
+    (record,) = store.load()
+    assert [t.grade.verdict for t in record.turns if t.grade is not None] == [
+        Verdict.BUILD_FAILED,
+        Verdict.WRONG_RESULT,
+        Verdict.CRASHED,
+        Verdict.CORRECT,
+        Verdict.CORRECT,
+    ]
+    told = [request.messages[-1].content for request in model.asked[1:]]
+    assert "> one.cpp:3:27: 'nn' was not declared in this scope" in told[0]
+    assert "of 65536 elements of out are out of tolerance; the worst, at [" in told[1]
+    assert '>   File "torch-ext/one/__init__.py", line 5, in one' in told[2]
+    assert "| small float32 | " in told[3] and " (eager) | " in told[3]
+    assert not any(place in text for text in told for place in ("/tmp", str(Path.cwd()), str(tmp_path)))
+    assert all((store.turn_folder(record.key, n) / "build.log").is_file() for n in range(4))
+    assert (store.turn_folder(record.key, 3) / "timing.json").is_file()

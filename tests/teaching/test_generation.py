@@ -1,0 +1,294 @@
+"""A generation from order to test: what is written, what is looked at, what is on record."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from harness.errors import BudgetSpent, UsageError
+from harness.models.meter import Spent
+from harness.skills.lineage import Lineage, LookLog, lineage_of
+from harness.skills.spec import LoadedSkill, read_skill, validate_skill
+from harness.study.arms import Arms
+from harness.suite.catalogue import select_tasks
+from harness.teaching.generation import Generation, Job, Measured
+from harness.teaching.record import GenerationRecord, MeasuredLift
+from harness.teaching.refine import Evaluate
+from harness.teaching.splits import Split, Splits
+from harness.teaching.workshop import Evaluated
+from tests.fakes.teaching import ORDER, FakeGrading, FakeTeacher, given, skill_text, workshop
+
+
+def splits() -> Splits:
+    tasks = {t.task.family: t for t in select_tasks([])}
+    first, second, third = [tasks[family] for family in sorted(tasks)[:3]]
+    return Splits((first,), (second,), (third,))
+
+
+class Probe:
+    """A test split that remembers what it was asked."""
+
+    def __init__(self, stopped: str | None = None, lifts: tuple[MeasuredLift, ...] = ()) -> None:
+        self.runs: list[tuple[Arms, float]] = []
+        self.stopped = stopped
+        self.lifts = lifts
+
+    def __call__(self, arms: Arms, alpha: float, skill: LoadedSkill) -> Measured:
+        self.runs.append((arms, alpha))
+        return Measured("runs/test", self.stopped, self.lifts)
+
+
+class OnSplits(FakeGrading):
+    """Grades as FakeGrading does, on the tasks of the job's splits."""
+
+    def __init__(self, made: Splits) -> None:
+        super().__init__()
+        self.made = made
+
+    def __call__(self, split: Split, arms: Arms) -> Evaluated:
+        done = super().__call__(split, arms)
+        tasks = getattr(self.made, split)
+        names = dict.fromkeys({t.key.task for t in done.trials}, tasks[0].task.id)
+        moved = [
+            t.model_copy(update={"key": t.key.model_copy(update={"task": names[t.key.task]})})
+            for t in done.trials
+        ]
+        return Evaluated(tuple(moved), done.stopped)
+
+
+def make(
+    tmp_path: Path, teacher: FakeTeacher, rounds: int = 1, old: Path | None = None, **changes: object
+) -> tuple[Generation, Job]:
+    values: dict[str, object] = {
+        "order": ORDER,
+        "source": None,
+        "old": old,
+        "teacher": "fake/teacher",
+        "students": ("fake/student",),
+        "metric": "correct",
+        "splits": splits(),
+        "rounds": rounds,
+        "lineage": Lineage("abc", (), 0),
+        "looks": LookLog(tmp_path / "looks.jsonl"),
+        "with_placebo": True,
+        "delivery": "body",
+        "design": "design",
+        "folder": tmp_path / "generation",
+        "out": tmp_path / "skills",
+        "replace": False,
+    }
+    job = Job(**(values | changes))  # type: ignore[arg-type]
+    made = workshop(job.folder, teacher)
+    return Generation(job, made, lambda: {"teacher": Spent(calls=len(teacher.asked))}, lambda text: None), job
+
+
+def carry_out(generation: Generation, job: Job, tested: Probe) -> GenerationRecord:
+    assert job.splits is not None
+    grading: Evaluate = OnSplits(job.splits)
+    return generation.carry_out(grading, tested)
+
+
+def test_the_best_version_is_written_marked_and_tested_once(tmp_path: Path) -> None:
+    """Two versions, the first better: it is written, with its marks, and tested at half of 5%."""
+    teacher = FakeTeacher([given(skill_text("worth 8")), given(skill_text("worth 3"))])
+    generation, job = make(tmp_path, teacher)
+    tested = Probe()
+    record = carry_out(generation, job, tested)
+    assert record.chosen == 0
+    written = tmp_path / "skills" / "rows"
+    assert record.written == str(written)
+    assert "worth 8" in read_skill(written).body
+    assert [f for f in validate_skill(written) if f.severity == "error"] == []
+    [(arms, alpha)] = tested.runs
+    assert alpha == 0.025
+    assert [arm.kind for arm in arms.arms] == ["without_skill", "with_skill", "placebo"]
+    assert read_skill(written).digest in arms.library
+    marks = lineage_of(written)
+    assert marks is not None
+    assert job.splits is not None
+    assert marks.seen == job.splits.seen
+    assert marks.looks == 1
+    kept = GenerationRecord.model_validate_json((tmp_path / "generation" / "generation.json").read_text())
+    assert kept == record
+    assert kept.spent["teacher"].calls == 2
+    assert [c.selection for c in kept.candidates] == [0.8, 0.3]
+
+
+def test_the_same_generation_again_is_the_same_look_and_another_is_the_next(tmp_path: Path) -> None:
+    """Resuming costs nothing; a later version of the same lineage is tested at a quarter of 5%."""
+    tested = Probe()
+    replies = [given(skill_text("worth 8")), given(skill_text("worth 3"))]
+    for _ in range(2):
+        generation, job = make(tmp_path, FakeTeacher(replies))
+        carry_out(generation, job, tested)
+    assert [alpha for _, alpha in tested.runs] == [0.025, 0.025]
+    other = FakeTeacher([given(skill_text("worth 9"))])
+    generation, job = make(
+        tmp_path, other, 0, folder=tmp_path / "second", out=tmp_path / "elsewhere", design="other design"
+    )
+    record = carry_out(generation, job, tested)
+    assert tested.runs[-1][1] == 0.0125
+    assert record.look is not None
+    assert record.look.number == 2
+
+
+def test_an_old_skill_is_the_opponent_of_its_successor(tmp_path: Path) -> None:
+    """The test has the old version as an arm, and the new one keeps what was not changed."""
+    old = tmp_path / "rows"
+    (old / "assets").mkdir(parents=True)
+    (old / "assets" / "data.bin").write_bytes(b"\x00\xff")
+    (old / "SKILL.md").write_text(skill_text("worth 2"))
+    teacher = FakeTeacher([given(skill_text("worth 6"))])
+    generation, job = make(tmp_path, teacher, 1, old)
+    tested = Probe()
+    record = carry_out(generation, job, tested)
+    assert record.chosen == 1
+    [(arms, _)] = tested.runs
+    assert [arm.kind for arm in arms.arms] == ["without_skill", "old_skill", "with_skill", "placebo"]
+    assert (tmp_path / "skills/rows/assets/data.bin").read_bytes() == b"\x00\xff"
+
+
+def test_where_nothing_is_better_nothing_is_written_or_looked_at(tmp_path: Path) -> None:
+    """The old skill stays, the test split is not touched, and the record says so."""
+    old = tmp_path / "rows"
+    old.mkdir()
+    (old / "SKILL.md").write_text(skill_text("worth 9"))
+    generation, job = make(tmp_path, FakeTeacher([given(skill_text("worth 6"))]), 1, old)
+    tested = Probe()
+    record = carry_out(generation, job, tested)
+    assert "the old skill stays" in record.why
+    assert record.written is None
+    assert tested.runs == []
+    assert not (tmp_path / "looks.jsonl").exists()
+
+
+def test_a_skill_that_did_not_beat_no_skill_says_so_in_record_and_metadata(tmp_path: Path) -> None:
+    """With the figures of both splits; the mark in its metadata is no student's to read."""
+    generation, job = make(tmp_path, FakeTeacher([given(skill_text("worth 1"))]), 0)
+    lift = MeasuredLift(model="m/s", without_skill=0.5, with_skill=0.4, decision="inconclusive")
+    record = carry_out(generation, job, Probe(lifts=(lift,)))
+    assert record.without_skill == 0.1
+    assert record.shortfalls == (
+        "on the selection split the best version did not beat no skill: correct 10% with it, 10% without",
+        "on the test split it did not beat no skill (m/s, inconclusive): correct 40% with it, 50% without",
+    )
+    text = (tmp_path / "skills" / "rows" / "SKILL.md").read_text()
+    assert "liftbench-not-better:" in text
+    assert "did not beat no skill: correct 10% with it, 10% without" in text
+    assert "not-better" not in read_skill(tmp_path / "skills" / "rows").documents["SKILL.md"]
+
+
+def test_a_skill_that_beat_no_skill_has_no_such_mark(tmp_path: Path) -> None:
+    """Ahead on selection: no mark; ahead on the test without a decision: that is said, and no more."""
+    generation, job = make(tmp_path, FakeTeacher([given(skill_text("worth 8"))]), 0)
+    ahead = {"without_skill": 0.5, "with_skill": 0.9}
+    lifts = (
+        MeasuredLift(model="m/a", decision="helps", **ahead),
+        MeasuredLift(model="m/b", decision="inconclusive", **ahead),
+    )
+    record = carry_out(generation, job, Probe(lifts=lifts))
+    assert record.shortfalls == (
+        "the test did not show that it beats no skill (m/b, inconclusive): correct 90% with it, 50% without",
+    )
+    assert "not-better" not in (tmp_path / "skills" / "rows" / "SKILL.md").read_text()
+
+
+def test_without_evaluation_a_skill_is_written_and_nothing_claimed(tmp_path: Path) -> None:
+    """--no-eval: one version, no score, no look."""
+    generation, _ = make(tmp_path, FakeTeacher([given(skill_text("worth 5"))]), splits=None, students=())
+    record = generation.write_only()
+    assert record.why == "not evaluated"
+    assert record.candidates[0].selection is None
+    assert record.look is None
+    assert (tmp_path / "skills/rows/SKILL.md").is_file()
+
+
+def test_a_skill_that_is_there_is_not_replaced_unasked(tmp_path: Path) -> None:
+    """What was written before stays, and the message says where the new one lies."""
+    target = tmp_path / "skills" / "rows"
+    target.mkdir(parents=True)
+    (target / "SKILL.md").write_text(skill_text("mine"))
+    generation, _ = make(tmp_path, FakeTeacher([given(skill_text("worth 5"))]), splits=None, students=())
+    with pytest.raises(UsageError, match="--force"):
+        generation.write_only()
+    assert (target / "SKILL.md").read_text() == skill_text("mine")
+    record = json.loads((tmp_path / "generation" / "generation.json").read_text())
+    assert record["written"] is None
+    generation, _ = make(
+        tmp_path, FakeTeacher([given(skill_text("worth 5"))]), splits=None, students=(), replace=True
+    )
+    generation.write_only()
+    assert "worth 5" in (target / "SKILL.md").read_text()
+
+
+def test_a_teacher_that_gives_up_does_not_prevent_the_test(tmp_path: Path) -> None:
+    """Its replies are kept, so asking again would bring the same: the best version is tested as it is."""
+    generation, job = make(tmp_path, FakeTeacher([given(skill_text("worth 8")), "no", "no", "no"]))
+    tested = Probe()
+    record = carry_out(generation, job, tested)
+    assert len(tested.runs) == 1
+    assert record.stopped is None
+    assert "wrote no usable skill" in record.why
+
+
+def test_a_generation_that_was_stopped_costs_no_look_and_goes_on(tmp_path: Path) -> None:
+    """What was written meanwhile tells of no look, is replaced without being asked, and all is counted."""
+    first = FakeTeacher([given(skill_text("worth 3")), BudgetSpent("call budget: 1 of 1 calls used")])
+    generation, job = make(tmp_path, first)
+    tested = Probe()
+    record = carry_out(generation, job, tested)
+    assert record.stopped is not None
+    assert tested.runs == []
+    marks = lineage_of(tmp_path / "skills/rows")
+    assert marks is not None
+    assert marks.looks == 0
+    generation, job = make(tmp_path, FakeTeacher([given(skill_text("worth 9"))]))
+    record = carry_out(generation, job, tested)
+    assert "worth 9" in read_skill(tmp_path / "skills/rows").body
+    assert [alpha for _, alpha in tested.runs] == [0.025]
+    assert record.spent["teacher"].calls == 3
+
+
+def test_what_the_user_has_changed_meanwhile_is_not_replaced(tmp_path: Path) -> None:
+    """A skill that the generation wrote, and somebody edited, is somebody's."""
+    first = FakeTeacher([given(skill_text("worth 3")), BudgetSpent("call budget: 1 of 1 calls used")])
+    carry_out(*make(tmp_path, first), Probe())
+    written = tmp_path / "skills" / "rows" / "SKILL.md"
+    written.write_text(written.read_text() + "Mine.\n")
+    with pytest.raises(UsageError, match="--force"):
+        carry_out(*make(tmp_path, FakeTeacher([given(skill_text("worth 9"))])), Probe())
+    assert written.read_text().endswith("Mine.\n")
+
+
+def test_a_test_that_was_stopped_is_no_finished_one(tmp_path: Path) -> None:
+    """Trials that are owed by the test stand in the record as the reason to go on."""
+    generation, job = make(tmp_path, FakeTeacher([given(skill_text("worth 8"))]), 0)
+    record = carry_out(generation, job, Probe(stopped="time budget"))
+    assert record.test_run == "runs/test"
+    assert record.stopped == "time budget"
+
+
+def test_an_old_skill_stays_where_nothing_was_scored(tmp_path: Path) -> None:
+    """A budget that ends before any score leaves the user's skill alone."""
+    old = tmp_path / "rows"
+    old.mkdir()
+    (old / "SKILL.md").write_text(skill_text("worth 9"))
+    generation, job = make(tmp_path, FakeTeacher([given(skill_text("worth 6"))]), 1, old)
+    assert job.splits is not None
+    grading = OnSplits(job.splits)
+    grading.stop_after = 0
+    record = generation.carry_out(grading, Probe())
+    assert record.chosen == 0
+    assert record.written is None
+    assert "the old skill stays" in record.why
+
+
+def test_too_few_families_for_the_level_are_told_before_the_test(tmp_path: Path) -> None:
+    """One test family can never decide; whoever pays for the test hears so first."""
+    told: list[str] = []
+    generation, job = make(tmp_path, FakeTeacher([given(skill_text("worth 6"))]), 0)
+    generation._told = told.append
+    carry_out(generation, job, Probe())
+    assert any("at alpha 0.025 a decision takes 7" in said for said in told)

@@ -1,0 +1,211 @@
+"""Condensing a trace into a budget of tokens."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.errors import UsageError
+from harness.teaching.traces.clipping import clipped
+from harness.teaching.traces.condense import SMALLEST_BUDGET, Condensed, condense
+from harness.teaching.traces.reading import read_trace
+from harness.text import estimate_tokens
+from tests.teaching.traces.sessions import FORMATS, TASK, lines
+
+PLANTED = 'src/late.cu(77): error: identifier "planted" is undefined'
+
+
+def condensed(tmp_path: Path, text: str, budget: int) -> Condensed:
+    """This trace in this budget."""
+    path = tmp_path / "trace"
+    path.write_text(text, encoding="utf-8")
+    return condense(read_trace(path), budget)
+
+
+def long_session(size: int, at: float, error: str = PLANTED) -> str:
+    """A session of about `size` characters with one error at this fraction of it."""
+    draw = random.Random(7)
+    words = ["load", "store", "tile", "warp", "kernel", "time", "0.5", "ok", "reading", "src/a.cu", "é"]
+    records: list[object] = [{"role": "user", "content": TASK}]
+    length, planted = 0, False
+    while length < size:
+        output = "\n".join(" ".join(draw.choices(words, k=12)) for _ in range(60))
+        if not planted and length >= at * size - 4_500:
+            output, planted = f"{output}\n{error}\n{output}", True
+        call = {"id": f"c{len(records)}", "function": {"name": "bash", "arguments": '{"command": "make"}'}}
+        records.append({"role": "assistant", "content": "Next.", "tool_calls": [call]})
+        records.append({"role": "tool", "tool_call_id": call["id"], "content": output})
+        length += len(output)
+    return lines(*records)
+
+
+@pytest.mark.parametrize("make", FORMATS.values(), ids=FORMATS)
+def test_a_short_trace_is_told_whole(tmp_path: Path, make: Callable[[], str]) -> None:
+    """Task, error, figure and outline; nothing is left out, and the accounting says so."""
+    text = make()
+    found = condensed(tmp_path, text, 8_000)
+    assert 'identifier "warpSize32" is undefined' in found.text
+    assert "1.43x" in found.text
+    assert "left out" not in found.text.replace(", 0 left out", "")
+    assert (found.errors, found.groups, found.kept, found.in_full) == (1, 1, 1, 1)
+    assert found.characters == len(text)
+    assert found.summary == (
+        f"{len(text):,} characters read, {found.events} events, 1 error in 1 group, "
+        f"all 1 kept (1 in full), {found.tokens:,} of 8,000 tokens (estimated)"
+    )
+    assert found.tokens == estimate_tokens(found.text) <= 8_000
+
+
+@settings(max_examples=4, deadline=None)
+@given(at=st.floats(0, 1), budget=st.integers(SMALLEST_BUDGET, 30_000))
+def test_an_error_anywhere_in_a_long_trace_survives(
+    tmp_path_factory: pytest.TempPathFactory, at: float, budget: int
+) -> None:
+    """One error at any place of a megabyte is told, in any budget, and the budget holds."""
+    found = condensed(tmp_path_factory.mktemp("long"), long_session(1_000_000, at), budget)
+    assert found.characters > 1_000_000
+    assert 'error: identifier "planted" is undefined' in found.text
+    assert (found.errors, found.kept) == (1, 1)
+    assert estimate_tokens(found.text) <= budget
+
+
+@settings(max_examples=4, deadline=None)
+@given(at=st.floats(0, 1))
+def test_an_error_anywhere_in_a_long_log_survives(
+    tmp_path_factory: pytest.TempPathFactory, at: float
+) -> None:
+    """The same for a plain log and for Markdown, where nothing but the line itself tells of it."""
+    filler = "".join(
+        f"line {i}: compiling a file, all is well\n" + "\n" * (i % 3 == 0) for i in range(24_000)
+    )
+    cut = filler.rfind("\n", 0, int(at * len(filler))) + 1
+    for head in ("", "## User\n\ndo it\n\n## Assistant\n\n"):
+        text = f"{head}{filler[:cut]}{PLANTED}\n{filler[cut:]}"
+        found = condensed(tmp_path_factory.mktemp("log"), text, 1_000)
+        assert 'error: identifier "planted" is undefined' in found.text
+        line = text[: text.index(PLANTED)].count("\n") + 1
+        assert f"(line {line})" in found.text
+
+
+@pytest.mark.parametrize("budget", [SMALLEST_BUDGET, 700, 1_500, 6_000, 40_000])
+def test_a_budget_always_holds(tmp_path: Path, budget: int) -> None:
+    """Many errors, long names, files and figures: never more than asked for, and every cut is told."""
+    records: list[object] = [{"role": "user", "content": "T" * 50_000}]
+    body = "x = 1; // é\n" * 40
+    for i in range(300):
+        name = "".join(chr(97 + int(c)) for c in str(i))
+        command = f"cat > f{name}.cu <<'EOF'\n{body}EOF\nnvcc f{name}.cu"
+        call = {"id": f"c{i}", "function": {"name": "bash", "arguments": json.dumps({"command": command})}}
+        records.append({"role": "assistant", "content": "the root cause is 语" * 9, "tool_calls": [call]})
+        out = f'f.cu({i}): error: identifier "{name}" is undefined\nkernel {name}: {i}.5 us\n' + "y" * 3_000
+        records.append({"role": "tool", "tool_call_id": f"c{i}", "content": out})
+    found = condensed(tmp_path, lines(*records), budget)
+    assert found.tokens == estimate_tokens(found.text) <= budget
+    assert (found.errors, found.groups) == (300, 300)
+    assert found.kept == found.text.count(" is undefined (line")
+    assert "characters left out]" in found.text
+    if found.kept < 300:
+        assert f"[{300 - found.kept:,} more groups of errors left out]" in found.text
+        assert f"{found.kept:,} kept, {300 - found.kept:,} left out" in found.text
+    if budget >= 6_000:
+        assert found.tokens > budget * 0.8
+        assert all(f"## {part}" in found.text for part in ("Task", "Measured", "Decided", "Files", "Outline"))
+
+
+def test_the_same_trace_gives_the_same_text(tmp_path: Path) -> None:
+    """Nothing depends on chance or on the order of sets."""
+    text = long_session(200_000, 0.5)
+    assert condensed(tmp_path, text, 3_000) == condensed(tmp_path, text, 3_000)
+
+
+def test_a_trace_without_errors_says_so(tmp_path: Path) -> None:
+    """No error is no part, not an empty one."""
+    found = condensed(tmp_path, "## User\n\nhi\n\n## Assistant\n\nhello\n", 1_000)
+    assert "no error found" in found.text
+    assert "no error found" in found.summary
+    assert "## Errors" not in found.text
+
+
+def test_what_could_not_be_read_is_told(tmp_path: Path) -> None:
+    """Torn lines and unknown records stand in the head."""
+    found = condensed(tmp_path, FORMATS["claude_code"]() + "{torn", 4_000)
+    assert "Torn or malformed JSON records that were skipped: 1." in found.text
+    assert "never-heard-of (1)" in found.text
+
+
+def test_keys_are_not_passed_on(tmp_path: Path) -> None:
+    """What looks like an API key is replaced wherever it stands, and counted; other words stay."""
+    keys = [f"sk-ant-{'a1' * 20}", f"hf_{'Ab' * 17}", f"ghp_{'x9' * 18}"]
+    text = (
+        f"## User\n\nuse {keys[0]}\n\n## Tool result\n\nerror: {keys[1]} refused\n{keys[2]} sk-learn hf_hub\n"
+    )
+    found = condensed(tmp_path, text, 2_000)
+    assert not any(key in found.text for key in keys)
+    assert found.secrets == found.text.count("[secret]") >= 3
+    assert "sk-learn hf_hub" in found.text
+    assert f"Taken out: {found.secrets} words" in found.text
+
+
+@pytest.mark.parametrize(
+    ("said", "secret", "kept"),
+    [
+        (f"gsk_{'aB3d' * 13}", "aB3d", ""),
+        (f"xai-{'aB3d' * 20}", "aB3d", ""),
+        (f"nvapi-{'aB3d' * 16}", "aB3d", ""),
+        (f"npm_{'aB3d' * 9}", "aB3d", ""),
+        (f"eyJ{'hb' * 8}.{'c3' * 9}.{'zz9' * 9}", "zz9", ""),
+        (f"Authorization: Bearer {'q7' * 20}", "q7", "Authorization: [secret]"),
+        (f"export WANDB_API_KEY={'ab12' * 10}", "ab12", "export WANDB_API_KEY=[secret]"),
+        (f"MY_TOKEN='{'ab12' * 10}'", "ab12", "MY_TOKEN='[secret]'"),
+        (f"aws_secret_access_key = {'wJ/7' * 10}", "wJ/7", "aws_secret_access_key = [secret]"),
+        (f"-----BEGIN PRIVATE KEY-----\n{'MIIE' * 16}\n{'Qx0=' * 5}\n-----END", "Qx0=", "-----END"),
+    ],
+)
+def test_other_secrets_are_not_passed_on(tmp_path: Path, said: str, secret: str, kept: str) -> None:
+    """Keys of further providers, tokens, private keys, and what a variable of such a name holds."""
+    found = condensed(tmp_path, f"## User\n\nrun it with {said}\n", 2_000)
+    assert secret not in found.text
+    assert "[secret]" in found.text and kept in found.text
+
+
+def test_no_part_of_a_key_survives_a_cut(tmp_path: Path) -> None:
+    """A key at the place where a long text is cut has no beginning left to be known by."""
+    key = f"sk-ant-{'Q7zK' * 25}"
+    for after in range(0, 300, 20):
+        words = f"{'word ' * 4_000}{key}{' tail' * (after // 5)}"
+        assert "Q7zK" not in condensed(tmp_path, f"## User\n\n{words}\n", 600).text
+
+
+def test_code_about_tokens_is_no_secret(tmp_path: Path) -> None:
+    """Names with `token` in them, as kernels for language models have, stay."""
+    code = (
+        "max_tokens = compute_number_of_tokens(x); token = tokenizer_decode_it; N_TOKENS=16; Bearer of news"
+    )
+    found = condensed(tmp_path, f"## User\n\n{code}\n", 2_000)
+    assert found.secrets == 0 and code in found.text
+
+
+def test_a_budget_for_nothing_is_a_usage_error(tmp_path: Path) -> None:
+    """The message says what is needed."""
+    with pytest.raises(UsageError, match="at least 500"):
+        condensed(tmp_path, "log", SMALLEST_BUDGET - 1)
+
+
+@settings(deadline=None)
+@given(text=st.text(), limit=st.integers(0, 200))
+def test_clipped_text_fits_and_keeps_both_ends(text: str, limit: int) -> None:
+    """Whole where it fits; else shorter than asked, with the number of characters that are missing."""
+    short = clipped(text, limit)
+    assert len(short.encode()) <= limit or short == text == ""
+    if len(text.encode()) <= limit:
+        assert short == text
+    elif short:
+        head, _, rest = short.partition("[")
+        assert text.startswith(head) or "[" in text
+        assert "characters left out]" in rest

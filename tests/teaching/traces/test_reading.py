@@ -1,0 +1,286 @@
+"""Reading traces of every format whole."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.errors import UsageError
+from harness.teaching.traces.event import Trace
+from harness.teaching.traces.reading import read_trace
+from tests.teaching.traces.sessions import (
+    COMMAND,
+    FORMATS,
+    OUTPUT,
+    PASSED,
+    TASK,
+    claude_code,
+    codex,
+    lines,
+    run_folder,
+)
+
+
+def read(tmp_path: Path, text: str | bytes, name: str = "trace") -> Trace:
+    """The trace with this text."""
+    path = tmp_path / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return read_trace(path)
+
+
+def gist(trace: Trace) -> list[tuple[str, str]]:
+    """Roles and kinds, in order."""
+    return [(event.role, event.kind) for event in trace.events]
+
+
+@pytest.mark.parametrize("make", FORMATS.values(), ids=FORMATS)
+def test_every_format_gives_the_same_story(tmp_path: Path, make: Callable[[], str]) -> None:
+    """Task, command, both outputs and the last words are found, once each, in order."""
+    text = make()
+    trace = read(tmp_path, text)
+    assert trace.characters == len(text)
+    assert [e.index for e in trace.events] == list(range(len(trace.events)))
+    commands = [e for e in trace.events if e.kind == "tool_call" and e.text.strip() == COMMAND]
+    results = [
+        " ".join(e.text.split())
+        for e in trace.events
+        if e.kind == "tool_result" and ("error" in e.text or "us," in e.text)
+    ]
+    assert len(commands) == 2
+    assert [r.removesuffix(" [exit code 1]") for r in results] == [
+        " ".join(OUTPUT.split()),
+        " ".join(PASSED.split()),
+    ]
+    assert trace.events[-1].text.strip().endswith("Done.")
+    if make.__name__ != "codex_stream":  # it does not show the prompt
+        assert trace.task.text.strip() == TASK
+        assert sum(e.text.strip() == TASK for e in trace.events) == 1
+
+
+def test_records_of_unknown_kinds_and_torn_lines_are_counted(tmp_path: Path) -> None:
+    """They are named in the trace's faults; bookkeeping is not."""
+    trace = read(tmp_path, claude_code() + '{"type": "user", "mess')
+    assert (trace.format, trace.torn, dict(trace.unknown)) == ("jsonl", 1, {"never-heard-of": 1})
+    assert trace.faults == (
+        "torn or malformed JSON records that were skipped: 1",
+        "records of unknown kinds that were skipped: never-heard-of (1)",
+    )
+    assert read(tmp_path, codex()).faults == ()
+
+
+def test_places_lead_back_into_the_file(tmp_path: Path) -> None:
+    """A line for JSONL and text, a path for JSON."""
+    assert next(e for e in read(tmp_path, claude_code()).events if e.text == COMMAND).place == (
+        "line 6.content[0]"
+    )
+    chat = read(tmp_path, FORMATS["openai_chat"]())
+    assert next(e for e in chat.events if e.text == COMMAND).place == "messages[4].tool_calls[0]"
+    text = FORMATS["markdown"]()
+    result = next(
+        e for e in read(tmp_path, text).events if "warpSize32" in e.text and e.kind == "tool_result"
+    )
+    assert text.split("\n")[int(result.place_of(1).split()[1]) - 1] == OUTPUT.split("\n")[1]
+
+
+def test_an_error_flag_and_an_exit_code_are_kept(tmp_path: Path) -> None:
+    """`is_error` is what the trace says, not what the text looks like."""
+    for name in ("claude_code", "codex", "codex_stream", "gemini", "fast_agent"):
+        flags = [e.is_error for e in read(tmp_path, FORMATS[name]()).events if e.kind == "tool_result"]
+        assert flags.count(True) == 1, name
+
+
+def test_thinking_is_told_from_speech(tmp_path: Path) -> None:
+    """Reasoning of every API is kind `thinking`."""
+    for name in ("claude_code", "codex", "openai_chat", "gemini", "opencode", "inspect_ai"):
+        assert sum(e.kind == "thinking" for e in read(tmp_path, FORMATS[name]()).events) == 1, name
+
+
+def test_a_run_folder_is_read(tmp_path: Path) -> None:
+    """Prompt, replies and grades; the torn last line is counted."""
+    trace = read_trace(run_folder(tmp_path))
+    assert (trace.format, trace.torn, trace.task.text) == ("run folder", 1, TASK)
+    assert [e.text.split("\n")[0] for e in trace.events if e.kind == "tool_result"] == [
+        "verdict: build_failed (compile_error): norm.cu does not compile",
+        "verdict: correct",
+    ]
+    assert [e.arguments["path"] for e in trace.events if e.kind == "code"] == ["norm.cu", "norm.cu"]
+
+
+def test_tasks_of_a_run_can_be_left_out(tmp_path: Path) -> None:
+    """What is to test a skill is not shown to its teacher; with nothing left, that is said."""
+    folder = run_folder(tmp_path)
+    assert read_trace(folder, {"l1/softmax"}).events
+    with pytest.raises(UsageError, match="apart from tasks that are to choose or to test"):
+        read_trace(folder, {"l1/rms_norm"})
+
+
+def test_a_log_without_speakers_is_output(tmp_path: Path) -> None:
+    """A build log alone is read as what a tool printed."""
+    trace = read(tmp_path, OUTPUT)
+    assert (trace.format, gist(trace)) == ("log", [("tool", "tool_result")])
+
+
+@pytest.mark.parametrize(
+    ("marker", "speaker"),
+    [
+        ("### 👤 User", ("user", "text")),
+        ("### 1. user (2026-02-16T04:59:48Z)", ("user", "text")),
+        ("## Assistant — 12:03", ("assistant", "text")),
+        ("### 🤖 Assistant (claude-sonnet)", ("assistant", "text")),
+        ("**🤖 Assistant**", ("assistant", "text")),
+        ("**Human:**", ("user", "text")),
+        ("Human:", ("user", "text")),
+        ("#### 🛠️ Tool Call: Bash", ("assistant", "tool_call")),
+        ("### Tool: `bash`", ("tool", "tool_result")),
+        ("**Tool: bash**", ("tool", "tool_result")),
+        ("❯", ("user", "text")),
+        ("# User guide", None),
+        ("## Model architecture", None),
+        ("**User experience** matters", None),
+        ("**Tool calls are nice**", None),
+        ("A user: said", None),
+    ],
+)
+def test_markers_say_who_speaks(tmp_path: Path, marker: str, speaker: tuple[str, str] | None) -> None:
+    """Headings, bold names and terminal marks begin a turn; words about users and tools do not."""
+    trace = read(tmp_path, f"{marker}\nbody\n")
+    assert trace.format == ("log" if speaker is None else "markdown")
+    assert gist(trace) == [("tool", "tool_result") if speaker is None else speaker]
+    assert trace.events[0].text.rstrip().endswith("body")
+    assert (marker in trace.events[0].text) == (speaker is None)
+
+
+def test_a_tool_section_holds_a_call_and_its_result(tmp_path: Path) -> None:
+    """Input as JSON is the call, output the result."""
+    given_ = '**Tool: bash**\n\n**Input:**\n```json\n{"command": "make"}\n```\n'
+    call, result = read(tmp_path, f"## Assistant\n\n{given_}\n**Output:**\n```\nok\n```\n").events
+    assert (call.kind, call.tool, call.text) == ("tool_call", "bash", "make")
+    assert (result.kind, result.tool, result.text) == ("tool_result", "bash", "ok")
+
+
+def test_other_encodings_are_read(tmp_path: Path) -> None:
+    """UTF-16 and byte order marks are decoded; bytes that are no text become U+FFFD; CRLF is a line end."""
+    assert read(tmp_path, claude_code().encode("utf-16")).task.text == TASK
+    assert read(tmp_path, b"\xef\xbb\xbf" + codex().encode()).task.text == TASK
+    broken = read(tmp_path, b"## User\r\n\r\nsay \xff\r\n\r\n## Assistant\r\n\r\nhello\r\n")
+    assert [e.text.strip() for e in broken.events] == ["say \ufffd", "hello"]
+    assert read(tmp_path, '{"messages": [{"role": "user", "content": "a\\ud83d"}]}').task.text == "a?"
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"", "holds no event"),
+        (b" \n\n", "holds no event"),
+        (b'{"a": 1}', "holds no event"),
+        (b'{"type": "x"}\n{"type": "y"}\n', r"unknown kinds that were skipped: x \(1\), y \(1\)"),
+        (b"PK\3\4\0\0", "inspect log dump"),
+        (b"\x7fELF\0", "NUL bytes"),
+    ],
+)
+def test_what_holds_no_event_is_a_usage_error(tmp_path: Path, data: bytes, said: str) -> None:
+    """The message says what was tried."""
+    with pytest.raises(UsageError, match=said) as failure:
+        read(tmp_path, data)
+    assert "Markdown transcripts" in str(failure.value)
+
+
+def test_what_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
+    """A missing file, and a folder that is no run, are named."""
+    with pytest.raises(UsageError, match="cannot be read"):
+        read_trace(tmp_path / "none")
+    with pytest.raises(UsageError, match=r"without trials\.jsonl"):
+        read_trace(tmp_path)
+
+
+def test_json_that_is_cut_off_is_still_read(tmp_path: Path) -> None:
+    """A torn document is read as text, so that no error in it is lost."""
+    trace = read(tmp_path, FORMATS["openai_chat"]()[:-20])
+    assert trace.torn == 1
+    assert any("warpSize32" in e.text for e in trace.events)
+    assert read(tmp_path, "[" * 100_000).torn == 0
+
+
+KEYS = """
+type role content parts text message payload item msg part properties tool_calls tool_results toolCalls
+function input output name arguments state status call_id id error summary info uuid functionCall
+functionResponse response thoughts result messages samples
+"""
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(KEYS.split()),
+            inner
+            | st.sampled_from(
+                [
+                    "user",
+                    "assistant",
+                    "tool",
+                    "message",
+                    "function_call",
+                    "tool_use",
+                    "reasoning",
+                    "response_item",
+                ]
+            ),
+            max_size=5,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=120, deadline=None)
+@given(records=st.lists(JSON, min_size=2, max_size=4))
+def test_no_json_whatsoever_makes_reading_fail(
+    tmp_path_factory: pytest.TempPathFactory, records: list[object]
+) -> None:
+    """Any JSON gives events or a usage error."""
+    path = tmp_path_factory.getbasetemp() / "any.jsonl"
+    for text in (lines(*records), json.dumps(records)):
+        path.write_text(text)
+        try:
+            assert read_trace(path).events
+        except UsageError as fault:
+            assert "any.jsonl" in str(fault)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    text=st.text(max_size=400)
+    | st.lists(st.sampled_from(["```", "## User", "⏺ Bash(x)", "  ⎿  y", "z", "$ a", ""])).map("\n".join)
+)
+def test_every_word_of_a_text_is_in_an_event(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+    """Markdown of any form loses nothing but its markers."""
+    path = tmp_path_factory.getbasetemp() / "any.md"
+    path.write_text(text + "\nend", encoding="utf-8", newline="")
+    try:
+        trace = read_trace(path)
+    except UsageError:
+        assert "\0" in text
+        return
+    held = "".join(e.text for e in trace.events)
+    assert held.endswith("end")
+    assert held.count("z") == text.count("z") or "zz" in text or "`" in text
+
+
+def test_a_long_jsonl_is_never_held_whole(tmp_path: Path) -> None:
+    """Reading takes little more than the events: what a record repeats elsewhere is let go line by line."""
+    twice = {"type": "user", "message": {"role": "user", "content": "short"}, "toolUseResult": "y" * 100_000}
+    path = tmp_path / "long.jsonl"
+    path.write_text(lines(*[twice] * 200))
+    tracemalloc.start()
+    trace = read_trace(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(trace.events) == 200
+    assert trace.characters > 20_000_000
+    assert peak < 4_000_000

@@ -1,0 +1,282 @@
+"""Text that a student, a model, a server, a skill or a tool may have written is read in linear time.
+
+Each reader gets hostile texts, made of one unit over and over, under a budget of CPU seconds that a linear
+reader stays far below and a quadratic one exceeds by far.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from harness import text as cleaning
+from harness.builder.binary import call_classes, cubins, loading, symbol_names
+from harness.builder.binding.boxed import boxed_warnings
+from harness.builder.config.hints import hints
+from harness.builder.config.lines import positions
+from harness.builder.config.toml_text import NoToml, toml_fields
+from harness.builder.failure.diagnostics import diagnose
+from harness.builder.failure.log import (
+    Step,
+    clean,
+    compiler_seconds,
+    failed_steps,
+    failure_of,
+    finished_outputs,
+    missing_header,
+)
+from harness.builder.failure.places import load_failure, refusal
+from harness.builder.includes import unconditional_includes, unlisted_include
+from harness.builder.python_side import python_facts
+from harness.cases.reply_files import reply_files
+from harness.errors import UsageError
+from harness.fences import fenced_blocks
+from harness.grading import load as load_stage
+from harness.judge.sanitizer_report import read_report
+from harness.kernelbench.submission import defines_model_new
+from harness.models import adaptation, refused, thinking
+from harness.models.conversation import arguments_object
+from harness.outcome import Cause
+from harness.records import Finding, Reply, Skill
+from harness.skills import blocks, edit, facts, fragments, frontmatter, links, parsing, placebo, provenance
+from harness.skills import ngrams as token_rows
+from harness.student.answer import quoting
+from harness.student.reply_parsing import parse_reply
+from harness.teaching.draft import read_changes
+from harness.teaching.traces import commands, condense, faults, fences, notes, reading, secrets
+from harness.teaching.traces.event import Event
+from tests.fakes.projects import fake_toolchain
+
+UNITS: Final = (
+    *("/* ", "//", '"', "'", 'R"(', "#", "#include ", '#include "a.h"\n', "#if 0\n", "\\\n", '"\\', "\\"),
+    *(
+        "```\n",
+        "``` a\n",
+        "- ```\n",
+        "`a` ",
+        "~~~\n",
+        "- a\n",
+        "> a\n",
+        "](",
+        "[a](",
+        "[",
+        "{",
+        "(",
+        "<",
+        "<a",
+    ),
+    *("a", "1 ", "a.", "a/", "/a", ". ", "a:1: ", "a::", "a = 1\n", "x=", ",", "=", "|", "&", "$(", "> "),
+    *("\x1b[", "\x1b]", "\x00", "é", "\u2028", " ", "\t", "\n", " \n", "\r\n", "a\n\n"),
+    *("error: ", "a.cu:1:1: error: x\n", "ptxas a, line 1; error   : Instruction 'zz' x\n", "FAILED: a\n"),
+    *("g++: error: 'x'\n", "In file included from a:1:\n", "                 from ", "undefined symbol: "),
+    *(
+        "aoti_torch_library_",
+        "aoti_torch_library_a(",
+        "registered at a:1\n",
+        '  File "a", line 1\n',
+        "Traceback (most recent call last):\n",
+    ),
+    *("eyJ-", "sk-", "KEY=", '<file path="a">\n', "<<EOF\n", "*** Add File: a\n", "## User\n", "tee -a "),
+    *(
+        "========= a at x+0x0\n",
+        "exceeds ",
+        "exceed",
+        "context ",
+        "messages ",
+        "TORCH_LIBRARY(",
+        'm.def("',
+        "1N",
+        "a<",
+    ),
+    *(
+        "speedup 1 ",
+        "H100 has 80 SMs ",
+        "no ",
+        "a: &a [*a,*a]\n",
+        '{"a":1}\n',
+        '{"a":',
+        "if (a) {",
+        "for (;;)",
+    ),
+)
+SIZE: Final = 256 << 10
+BUDGET_S: Final = 12.0
+"""CPU seconds of one call. Readers that took quadratic time took 36 and more; linear ones stay below 3."""
+
+
+class TooSlow(BaseException):
+    """No Exception: a reader that survives its own errors must not survive this one."""
+
+
+@contextlib.contextmanager
+def budget(cpu_s: float) -> Iterator[None]:
+    """Raises TooSlow when the block has used that much CPU time of this process."""
+
+    def stop(*_: object) -> None:
+        raise TooSlow
+
+    before = signal.signal(signal.SIGVTALRM, stop)
+    signal.setitimer(signal.ITIMER_VIRTUAL, cpu_s)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
+class Readers:
+    """Every reader of foreign text, as a function of one text; the name of a method names it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.toolchain = fake_toolchain(folder / "toolchain")
+
+    def replies(self, text: str) -> None:
+        named = f"```toml build.toml\n[general]\n```\n```cpp a.cpp\n{text}"
+        for one in (text, named):
+            reply = Reply(text=one, stop="end", model_label="m", created="2026-01-01T00:00:00+00:00")
+            parse_reply(reply)
+            read_changes(reply)
+            reply_files(one)
+
+    def fences(self, text: str) -> None:
+        fenced_blocks(f"```\n```\n{text}")
+        for piece in fences.pieces(f"{text}\n```cpp\n```\n"):
+            fences.code_path(piece.info or "", piece.above)
+
+    def sources(self, text: str) -> None:
+        list(unconditional_includes(text))
+        boxed_warnings({"a.cpp": text})
+        boxed_warnings({"a.cpp": f'#include <torch/csrc/stable/library.h>\nm.def("f(float a) -> ()");{text}'})
+        python_facts({"a.py": text})
+        defines_model_new(text)
+        provenance._code(text)
+        sum(1 for _ in token_rows.tokens_of(text).rows())
+
+    def build_toml(self, text: str) -> None:
+        for one in (text, f"[general]\nname = {text}", f'a = "{text}', f"a = [{text}"):
+            hints(one)
+            positions(one)
+            with contextlib.suppress(NoToml):
+                toml_fields(one)
+
+    def refusals(self, text: str) -> None:
+        files = {"build.toml": text, "a.py": text}
+        for message in (text, f"a.py:3: SyntaxError: {text}"):
+            refusal(Finding(cause=Cause.BAD_BUILD_TOML, message=message), files)
+
+    def compiler_output(self, text: str) -> None:
+        files = {"a.cu": text, "build.toml": text}
+        steps = [Step("obj/a.cu/unit.o", 1, text), Step("lib/x", 1, text)]
+        diagnose(steps, files, {"obj/a.cu/unit.o": "a.cu"})
+        for step in failed_steps(f"FAILED: obj/a \ncommand\n{text}", self.toolchain):
+            failure_of(step)
+        clean(text, self.toolchain)
+        missing_header(text)
+
+    def load_errors(self, text: str) -> None:
+        load_failure(text, {"a.cpp": text})
+        load_failure(f"undefined symbol: {text}", {"a.cpp": text})
+        load_stage._NO_GPU.search(text)
+
+    def other_tools(self, text: str) -> None:
+        compiler_seconds(text)
+        finished_outputs(text)
+        read_report(text)
+        cubins.count_instructions(text.split("\n"), {})
+        for symbol in (text, f"_Z{text}", f"_ZN{text}"):
+            symbol_names.qualified(symbol)
+            symbol_names.last_part(symbol)
+            call_classes.classify(symbol)
+            call_classes.classify_operator(symbol)
+            loading.only_in_cuda_torch(symbol)
+
+    def quotations(self, text: str) -> None:
+        quoting.own_trace(text, "m")
+        quoting.without_numbers(text)
+        quoting.one_line(text)
+        quoting.quotation([text, text], 500)
+        cleaning.first_error(text)
+        cleaning.message_of(text)
+
+    def servers(self, text: str) -> None:
+        refused.prompt_too_long(400, {"error": {"message": text}})
+        for pattern in (refused._REPLY, refused._CONTEXT, refused._TOOL_WORDS, refused._NOT_HERE):
+            pattern.search(text)
+        for pattern in (thinking._NOT_TAKEN, adaptation._NOT_TAKEN):
+            pattern.search(text)
+        thinking._names(text, "reasoning")
+        arguments_object(text)
+
+    def skill_text(self, text: str) -> None:
+        blocks.shown_projects(blocks.code_blocks("SKILL.md", text))
+        facts.fact_findings("SKILL.md", text)
+        (self.folder / "SKILL.md").write_text(text)
+        links.link_findings(self.folder, ["SKILL.md"])
+
+    def skill_header(self, text: str) -> None:
+        with contextlib.suppress(frontmatter.FrontmatterError):
+            frontmatter.parse(f"---\nname: a\n{text}\n---\nx")
+        skill = f"---\nname: a\ndescription: b\n---\n{text}".encode()
+        with contextlib.suppress(UsageError):
+            edit.replaced(skill, "x", body=text, description=None, metadata_updates={"a": "b"})
+
+    def skill_code(self, text: str) -> None:
+        for language in ("python", "toml", "json", "yaml"):
+            parsing.parse_block(blocks.CodeBlock("SKILL.md", 1, language, None, text))
+        for language in ("cpp", "cuda"):
+            list(fragments.attempts(blocks.CodeBlock("SKILL.md", 1, language, None, text), {}))
+
+    def placebos(self, text: str) -> None:
+        for body in (text, f"```\n{text}"):
+            placebo.placebo(
+                Skill(name="a", description="b", body=body, files=(), digest="0" * 64, documents={})
+            )
+
+    def transcripts(self, text: str) -> None:
+        for name in ("a.md", "a.jsonl", "a.log"):
+            file = self.folder / name
+            file.write_text(f"## User\nhi\n\n## Assistant\n{text}" if name == "a.md" else text)
+            with contextlib.suppress(UsageError):
+                condense.condense(reading.read_trace(file), 4000)
+
+    def events(self, text: str) -> None:
+        result = Event(0, "tool", "tool_result", text, "line 1")
+        for fault in faults.faults_of(result):
+            faults.signature(fault)
+        notes.notes([result])
+        secrets.without_secrets(text)
+        for command in (text, f"cat > a <<EOF {text}", f"*** Begin Patch\n{text}"):
+            call = Event(
+                0, "assistant", "tool_call", "x", "line 1", tool="sh", arguments={"command": command}
+            )
+            commands.signatures(call)
+            commands.changes(call)
+
+
+READERS: Final = [name for name in vars(Readers) if not name.startswith("_")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", READERS)
+def test_hostile_text_is_read_in_linear_time(name, tmp_path):
+    """256 KiB of any unit, over and over."""
+    reader = getattr(Readers(tmp_path), name)
+    for unit in UNITS:
+        try:
+            with budget(BUDGET_S):
+                reader(unit * (SIZE // len(unit)))
+        except TooSlow:
+            pytest.fail(f"{SIZE >> 10} KiB of {unit!r} took over {BUDGET_S} CPU s")
+
+
+def test_many_includes_in_many_directories():
+    """Their product is bounded."""
+    text = "".join(f'#include "h{number}.h"\n' for number in range(8_000))
+    with budget(3.0):
+        assert unlisted_include("a.cpp", {"a.cpp": text}, set(), [f"d{n}" for n in range(8_000)]) is None
