@@ -1,7 +1,6 @@
 """Arithmetic over a workload's dims, as task.toml writes it ("2 * cols", "rows * (cols + 1)").
 
-Owns: the only evaluation of text from a task file. Does not own: what the numbers mean.
-Invariant: only + - * // % and integers; anything else raises ValueError.
+Only + - * // % and integers; anything else raises ValueError.
 """
 
 from __future__ import annotations

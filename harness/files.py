@@ -1,7 +1,6 @@
 """Writes a text file, a line of one, or a directory, whole or not at all.
 
-Owns: replacing one so that a crash leaves no part of the new contents in its place. Does not own: what
-is written. Invariant: when it returns, the new contents are in place; nothing temporary is left behind.
+When it returns, the new contents are in place; nothing temporary is left behind.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Stages, verdicts and causes, and the one table that says what each cause means.
 
-Owns: the vocabulary of outcomes and POLICY (cause -> verdict, retried?, scored?).
-Does not own: how a cause is detected (build, judge, grade do that).
-Invariant: every cause has exactly one policy row, and only `infra` rows are retried.
+Every cause has exactly one policy row, and only `infra` rows are retried.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Text that a student or provider wrote, made safe to show.
 
-Owns: removing what could drive a terminal, break XML or reorder a line. Does not own: HTML escaping
-(jinja), CSV formulas (tables.py). Invariant: the result holds no control character but newline and
-tab, no surrogate and no bidirectional override.
+The result holds no control character but newline and tab, no surrogate and no bidirectional override.
 """
 
 from __future__ import annotations

@@ -5,10 +5,8 @@ read-only and holds what host_files.py lists; a scratch directory in memory with
 profile; no capabilities; as root a user of its own for every job. Control groups where they can be made,
 else rlimits and a memory watchdog.
 
-Owns: bwrap's command line, and whether it can work here. Does not own: what is visible (host_files.py),
-processes (host_cage.py). Invariant: what a job can do with bwrap's process 1, which runs as its own user,
-helps it nowhere: that has an empty environment and the same seccomp profile, and where the kernel has
-Landlock its memory cannot be written.
+What a job can do with bwrap's process 1, which runs as its own user, helps it nowhere: that has an empty
+environment and the same seccomp profile, and where the kernel has Landlock its memory cannot be written.
 """
 
 from __future__ import annotations

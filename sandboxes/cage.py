@@ -1,7 +1,6 @@
 """What a backend makes: something that holds one process tree, not yet given a job.
 
-Owns: the types between the backends and running.py. Does not own: any backend.
-Invariant: until it is told what to run, a cage runs our own inside.py only.
+Until it is told what to run, a cage runs our own inside.py only.
 """
 
 from __future__ import annotations

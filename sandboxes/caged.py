@@ -1,8 +1,6 @@
 """A backend as a sandbox: every job in a cage of its own, which may have been started ahead.
 
-Owns: handing each cage to one job only, and those that stand by, so that a job that imports torch first
-need not wait for it. Does not own: what a cage is (the backends).
-Invariant: a cage is handed out once and never comes back, and no byte of a student's was in it before.
+A cage is handed out once and never comes back, and no byte of a student's was in it before.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """CDI specifications: files in which a GPU vendor tells container engines what belongs to a device.
 
-Owns: reading them, and finding the entry for given device files. Does not own: applying one (the engine
-does). Invariant: an entry is chosen by the device files that it hands in, not by its name: a stale file
-cannot hand out another GPU than the one that was locked.
+An entry is chosen by the device files that it hands in, not by its name: a stale file cannot hand out
+another GPU than the one that was locked.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Where control groups are: what is mounted, which group a process is in, and where we may make others.
 
-Owns: reading /proc and the hierarchies' own lists; handing controllers down in version 2. Does not own:
-groups (cgroups.py). Invariant: a folder returned here is the group itself, as seen from our own mounts
-and control group namespace, or nothing is returned.
+A folder returned here is the group itself, as seen from our own mounts and control group namespace, or
+nothing is returned.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 """Control groups, versions 1 and 2: limits that hold for a whole process tree.
 
-Owns: making, reading, freezing, killing and removing groups, and removing what a dead harness has left.
-Does not own: where they are (cgroup_places.py), who joins them (outside.py writes its own process id
-into `join_files`), and groups that others have made, which are only read and frozen.
-Invariant: after kill() nothing runs in the group; a limit that was asked for and cannot be set is an
-error. A group's name tells whose it is: liftbench-<owner>-<name> (owners.py).
+After kill() nothing runs in the group; a limit that was asked for and cannot be set is an error. A group's
+name tells whose it is: liftbench-<owner>-<name> (owners.py).
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Chooses a sandbox by name, after it has shown that it keeps its promises.
 
-Owns: the names, their order, what `auto` means, and the words for a refusal. Does not own: the backends,
-the attempts (probe.py). Invariant: a sandbox whose probe fails is never handed out; `local` only when it
-was spelled out.
+A sandbox whose probe fails is never handed out; `local` only when it was spelled out.
 """
 
 from __future__ import annotations

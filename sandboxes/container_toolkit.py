@@ -1,7 +1,6 @@
 """The NVIDIA Container Toolkit, which opens a container for a GPU as root: is it new enough to be trusted?
 
-Owns: finding its version, the floor, and the words of a refusal. Does not own: using it (docker_gpu.py).
-Invariant: a version that is unknown or below the floor is refused, and the refusal names the holes.
+A version that is unknown or below the floor is refused, and the refusal names the holes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """How Docker hands a GPU to a container.
 
-Owns: the choice between CDI and `--gpus`, and the arguments for either. Does not own: making containers
-(docker/), the toolkit's floor (container_toolkit.py). Invariant: nothing is handed out by a toolkit that is
-unknown or has known ways out of a container, and what a container may see of the GPU is said by us.
+Nothing is handed out by a toolkit that is unknown or has known ways out of a container, and what a
+container may see of the GPU is said by us.
 """
 
 from __future__ import annotations

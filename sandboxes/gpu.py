@@ -1,9 +1,7 @@
 """Which GPU a job gets: its device files, the driver's libraries, and the variables that go with it.
 
-Owns: finding GPUs by UUID or index, and what a sandbox must hand in for one. Does not own: NVML itself
-(nvml.py), Docker's way to hand in a GPU (docker_gpu.py). Reads the machine, changes nothing.
-Invariant: a job gets the files of the one GPU (or MIG instance) that it names, and no variable of a job's
-own says anything about devices or about the loader.
+A job gets the files of the one GPU (or MIG instance) that it names, and no variable of a job's own says
+anything about devices or about the loader.
 """
 
 from __future__ import annotations

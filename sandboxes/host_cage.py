@@ -1,9 +1,7 @@
 """A cage around a child process of ours: what `local`, `landlock` and `bubblewrap` have in common.
 
-Owns: starting that child, killing and freezing all that came from it, and measuring it. Does not own:
-the command that isolates (the backends).
-Invariant: after kill() nothing of the tree runs: by cgroup where there is one, else by session (which
-nobody may leave, see `setsid`), and as root also by user.
+After kill() nothing of the tree runs: by cgroup where there is one, else by session (which nobody may
+leave, see `setsid`), and as root also by user.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Which of the host's files a job may read, where a backend can choose.
 
-Owns: the list, by role: the system's libraries, the interpreter, what the job names, and what is taken out
-of it again. Does not own: how it is enforced (bubblewrap.py mounts it, landlock.py turns it into rules).
-Invariant: our own source is never in it, and with it the tasks and their references, unless a job of ours
-names a directory of them; a job of the role `run` finds no compiler, assembler or linker.
+Our own source is never in it, and with it the tasks and their references, unless a job of ours names a
+directory of them; a job of the role `run` finds no compiler, assembler or linker.
 """
 
 from __future__ import annotations

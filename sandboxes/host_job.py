@@ -1,8 +1,4 @@
-"""What a job on this host is given before it runs: a folder of ours, a control group, and inside.py's spec.
-
-Owns: how a Job's limits become rlimits, who may make files where, and which environment there is. Does not
-own: isolation (bubblewrap.py, landlock.py), processes (host_cage.py).
-"""
+"""Prepares a job on this host: its folder, its control group and the spec that inside.py reads."""
 
 from __future__ import annotations
 

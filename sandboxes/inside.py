@@ -1,9 +1,7 @@
 """The first program in every sandbox: restricts itself, makes ready, and becomes the job when told to.
 
-Owns: what a process does to itself before untrusted bytes run. Standard library only: the file is its
-own program. Does not own: namespaces, mounts and users (outside.py and the backends).
-Invariant: on any failure it exits with one line on stderr, and never runs the job with fewer
-restrictions than asked for. Until `go` no byte of a student's is there.
+On any failure it exits with one line on stderr, and never runs the job with fewer restrictions than asked
+for. Until `go` no byte of a student's is there.
 
 Usage: python -I -S inside.py SPEC_JSON, with
   channel      number of an inherited SEQPACKET socket, or the path of one to connect to

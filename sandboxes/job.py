@@ -1,7 +1,6 @@
 """The sandbox seam: a Job starts, and a Process is what runs.
 
-Owns: the types every backend shares. Does not own: how isolation is reached (one module per backend).
-Invariant: a Process dies with its whole process tree at kill() or at its deadline.
+A Process dies with its whole process tree at kill() or at its deadline.
 """
 
 from __future__ import annotations

@@ -7,12 +7,10 @@ What it gives: nothing of the file system but what host_files.py lists and a scr
 (with a GPU, unix sockets only: CUDA needs them) and, by our seccomp profile, no call into the rarer parts
 of the kernel; from Linux 6.12 no signals to others, and as root a user of its own for every job.
 
-What it does NOT hide: that files exist (names and sizes by stat), process ids, memory that others share
-by name. There is no limit on the scratch directory as a whole, and without a control group memory is
-watched, not limited. With a GPU, a unix socket that can be reached can be connected to: Landlock does not
-see them.
-Owns: the list of rules. Does not own: applying them (inside.py). Invariant: it refuses to start where
-the kernel has no Landlock.
+What it does NOT hide: that files exist (names and sizes by stat), process ids, memory that others share by
+name. There is no limit on the scratch directory as a whole, and without a control group memory is watched,
+not limited. With a GPU, a unix socket that can be reached can be connected to: Landlock does not see them.
+It refuses to start where the kernel has no Landlock.
 """
 
 from __future__ import annotations

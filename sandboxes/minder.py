@@ -1,8 +1,6 @@
 """Ends what a harness had started when the harness dies without a word (kill -9, out of memory).
 
-Owns: one small process beside ours, which learns of every job and notices our end by the end of a
-pipe. Does not own: ending jobs while we live (the cages). Standard library only: the file is its own
-program. Invariant: it touches only the sessions, users, containers and folders that it was told of.
+It touches only the sessions, users, containers and folders that it was told of.
 
 The kernel kills a job's first process when we die (prctl PDEATHSIG), but not what that one has started:
 compilers would run on, a template bomb for ever.

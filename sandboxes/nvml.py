@@ -1,8 +1,6 @@
 """What NVIDIA's management library says of the GPUs of this machine.
 
-Owns: the calls into libnvidia-ml.so.1 (by ctypes, trusted side only) and their types. Does not own:
-Xid errors (xid.py), which device files a GPU has (gpu.py). Names and layouts: NVIDIA's nvml.h of CUDA 13.0.
-Invariant: what a device does not support is None; every other failure is an NvmlError that names the call.
+What a device does not support is None; every other failure is an NvmlError that names the call.
 """
 
 from __future__ import annotations

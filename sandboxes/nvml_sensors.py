@@ -1,8 +1,6 @@
 """What a GPU says of its power, temperature and memory cells, through NVIDIA's management library.
 
-Owns: these calls and their types. Does not own: the library (nvml.py), or what a figure means for a
-measurement (harness/device/telemetry.py) or for the next job (harness/device/health.py). Layouts: nvml.h of CUDA 13.0.
-Invariant: what a device does not tell is None; every other failure is an NvmlError that names the call.
+What a device does not tell is None; every other failure is an NvmlError that names the call.
 """
 
 from __future__ import annotations

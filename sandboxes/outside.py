@@ -1,8 +1,6 @@
 """Runs as our child, outside the sandbox and before it: changes what only the outside can change.
 
-Owns: joining cgroups, cores, making closed directories passable, the scratch file system, the change
-of user. Standard library only: the file is its own program. Does not own: what the sandbox does to
-itself (inside.py). Invariant: on any failure it exits with one line on stderr, and starts nothing.
+On any failure it exits with one line on stderr, and starts nothing.
 
 Usage: python -I -S outside.py SPEC_JSON, with
   argv       what to become; it starts with an empty environment, since what comes next may show it

@@ -1,8 +1,7 @@
 """Which process made something that may outlive it: a folder, a container.
 
-Owns: the word by which a thing names its owner, and whether that owner is dead. Does not own: removing
-things (leftovers.py, docker/reaper.py). Invariant: a living owner, or one that we cannot see, is never
-called dead; the start time tells a process from a later one with the same number.
+A living owner, or one that we cannot see, is never called dead; the start time tells a process from a later
+one with the same number.
 """
 
 from __future__ import annotations

@@ -1,9 +1,6 @@
 """Tries a sandbox before it is used: does it keep the promises that its backend makes?
 
-Owns: what each backend promises, the world outside that is planted for one probe, and the verdict.
-Does not own: the attempts (probing.py), choosing (choose.py). The long version is the attack suite in
-tests/sandbox, whose results stand in docs/security.md.
-Invariant: a promise holds only when its attempt was seen to be refused; what was not tried does not hold.
+A promise holds only when its attempt was seen to be refused; what was not tried does not hold.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Runs inside a sandbox that is being probed: tries what must not work, and says what did.
 
-Owns: the attempts. Does not own: which of them a backend promises to refuse, nor the look from outside
-(probe.py). Standard library only: the file is its own program.
-Invariant: it harms nothing where a promise does not hold: what it takes it gives back, and what it
-starts it ends. The attempt on memory comes last, since it may be the end.
+It harms nothing where a promise does not hold: what it takes it gives back, and what it starts it ends. The
+attempt on memory comes last, since it may be the end.
 
 Usage: python -I -S probing.py JSON, with secret, folder, key, port, abstract, victim, processes,
 scratch_bytes, memory_bytes, channel. It prints one line per attempt: {"promise": ..., "leak": ... or null}

@@ -1,9 +1,7 @@
 """The Process of every backend: a job in a cage, from `go` to its end.
 
-Owns: the handshake with inside.py, scratch, output, the deadline, the watch over what the kernel does
-not limit, and what the end is called. Does not own: isolation, killing, freezing (the cage).
-Invariant: `sandbox_error` comes from us or from the backend, never from anything a job does: until
-inside.py has become the job, a failure raises SandboxError; afterwards an exit code is only an exit code.
+`sandbox_error` comes from us or from the backend, never from anything a job does: until inside.py has
+become the job, a failure raises SandboxError; afterwards an exit code is only an exit code.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Puts files into a scratch directory, and takes files out of it that untrusted code has written.
 
-Owns: the only way in which bytes leave a scratch directory. Does not own: what they mean.
-Invariant: only regular, singly linked files below the directory are read, never through a link,
-and never more than the caps. It is known by a descriptor: its path may mean something else to us.
+Only regular, singly linked files below the directory are read, never through a link, and never more than
+the caps. It is known by a descriptor: its path may mean something else to us.
 """
 
 from __future__ import annotations

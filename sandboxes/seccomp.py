@@ -1,10 +1,7 @@
 """Our seccomp profile, and its compiler to the classic BPF program that the kernel takes.
 
-Owns: seccomp.json (the allow-list, in the format that container engines read), syscalls.json (names to
-numbers, from Linux 7.2's headers) and what they mean. Does not own: installing a program (inside.py,
-bubblewrap, the engine). For trusted code only: what goes into a sandbox is the compiled bytes.
-Invariant: a call answered "yes" here is answered "yes" by the engine that reads the same file, and the
-reverse; a rule that the compiler cannot express exactly is refused, never approximated.
+A call answered "yes" here is answered "yes" by the engine that reads the same file, and the reverse; a rule
+that the compiler cannot express exactly is refused, never approximated.
 
 What the profile refuses beyond the engines' own list, and why: io_uring and native asynchronous I/O
 (a filter does not see what is queued), every socket family but AF_UNIX, vmsplice and remap_file_pages

@@ -1,9 +1,7 @@
 """Stops every thread of a process group and waits until each one really stands.
 
-Owns: telling threads to stop, and what counts as standing. Does not own: which processes those are (the
-cages), nor what happens to one that cannot be stopped (running.py).
-Invariant: after stand_still() has said True, no thread of the group runs user code or is inside a system
-call that could still write: a call that was in progress has ended, its time is on the caller's clock.
+After stand_still() has said True, no thread of the group runs user code or is inside a system call that
+could still write: a call that was in progress has ended, its time is on the caller's clock.
 
 The kernel wakes one thread of a process for a group's SIGSTOP, by preference the first, and only that one
 stops the others. Where it waits in vfork() or is in a long system call they would run on (tried: for

@@ -1,7 +1,6 @@
 """Knows which processes of a sandbox still live, so that all can be ended at once.
 
-Owns: the list of live processes of one run. Does not own: isolation.
-Invariant: after stop() nothing that was started through it runs, and nothing new starts.
+After stop() nothing that was started through it runs, and nothing new starts.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """A user of its own for every process that root starts.
 
-Owns: choosing a free user id, and killing all that a user or a session runs. Does not own: becoming one.
-Invariant: an id that has an account or a living process is never chosen, so that killing by user
-never meets a stranger.
+An id that has an account or a living process is never chosen, so that killing by user never meets a
+stranger.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """What an Xid error of a GPU means, and a watch for them while a job runs.
 
-Owns: the two lists of codes, and who is to blame. Does not own: the library that reports them (nvml.py).
-Invariant: a code that is in neither list counts as the device's, so it is never held against a student.
+A code that is in neither list counts as the device's, so it is never held against a student.
 
 NVML tells the code but not the process; one job at a time has a GPU, so what is reported while it runs
 is its own.

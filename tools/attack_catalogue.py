@@ -1,7 +1,6 @@
 """The attacks: their names, families and promises, as their files state them; and how they are linked.
 
-Owns: reading attacks/*.c, and making one static program of them. Does not own: running it (session.py)
-or what is expected (expected.py). Invariant: the first line of a file is its promise.
+The first line of a file is its promise.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Runs the suite for one column: a backend, with liftbench as root or as a plain user.
 
-Owns: finding out whether a column can be measured here, and becoming a plain user for it. Does not
-own: the attacks. Invariant: a column that cannot be measured says why.
+A column that cannot be measured says why.
 """
 
 from __future__ import annotations

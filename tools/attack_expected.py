@@ -1,8 +1,7 @@
 """What is expected of every attack on every backend: held, unless it stands here.
 
-Owns: the known holes and their reasons. Does not own: attacks (attacks/*.c), running them.
-Invariant: a hole that is not listed fails the suite, and so does a listed one that is closed, unless it
-depends on the machine (`may`).
+A hole that is not listed fails the suite, and so does a listed one that is closed, unless it depends on the
+machine (`may`).
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Writes docs/security.md from a real run of all attacks on all backends: `make security`.
 
-Owns: the document. Does not own: the results (session.py), what is expected (expected.py).
-Invariant: every cell of its table was observed in the run that wrote it; what could not be measured on
-that machine says so.
-    python -m tools.attack_report [--check]
-`--check` only says whether the document's table and the table of expected results agree.
+Every cell of its table was observed in the run that wrote it; what could not be measured on that machine
+says so. python -m tools.attack_report [--check] `--check` only says whether the document's table and the
+table of expected results agree.
 """
 
 from __future__ import annotations

@@ -1,10 +1,6 @@
 """Runs all attacks on one backend and says what held.
 
-Owns: the jobs, and the verdict on every attack: from outside where that can be seen, else by what the
-attack claims. Does not own: what is expected. Standard library and `sandboxes` only, so that it also
-runs as a plain user whose Python has none of our packages:
-    python -m tools.attack_session BACKEND BATTERY RESULT.json
-Invariant: an attack that did not run is `unmeasured`, never `held`.
+An attack that did not run is `unmeasured`, never `held`.
 """
 
 from __future__ import annotations

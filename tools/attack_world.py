@@ -1,9 +1,7 @@
 """What lies outside the sandbox: planted secrets, listeners, a victim; and what became of them.
 
-Owns: planting, looking afterwards, and taking everything away. Does not own: attacks or verdicts
-(session.py). Standard library only: a plain user's Python without our packages runs it too.
-Invariant: a secret's text (but for the key's, which attacks must recognise) is in no environment,
-argument or input of a job, so that its appearance in anything a job says proves that it was read.
+A secret's text (but for the key's, which attacks must recognise) is in no environment, argument or input of
+a job, so that its appearance in anything a job says proves that it was read.
 """
 
 from __future__ import annotations

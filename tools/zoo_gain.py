@@ -1,10 +1,8 @@
 """What a forger can still gain on this machine: measured, as a Markdown table.
 
-Owns: the attacks that the outside clock bounds rather than condemns, the sizes they are tried at, the table.
-Does not own: grading, the rule (harness/judge/clock.py), the document (report.py).
-Invariant: every figure comes from a grade of this run; a gain is the forged score over the honest one of the
-same work, both against the reference of their own grade, and an attack that is condemned has gained nothing.
-    python -m tools.zoo_gain [--sizes N]
+Every figure comes from a grade of this run; a gain is the forged score over the honest one of the same
+work, both against the reference of their own grade, and an attack that is condemned has gained nothing.
+python -m tools.zoo_gain [--sizes N]
 """
 
 from __future__ import annotations

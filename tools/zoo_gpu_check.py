@@ -1,7 +1,6 @@
 """gpu-check with the projects of the zoo that need a GPU: `make gpu-check`.
 
-Owns: one item for each such row. Does not own: what holds (tests/fakes/zoo.py), the other items, the frame
-(tools/gpu_check/). Invariant: a row passes only for the reason that its zoo.toml names.
+A row passes only for the reason that its zoo.toml names.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Grades the whole zoo and writes its part of docs/security.md: `make zoo`.
 
-Owns: which sandboxes are tried, the order, progress. Does not own: what holds (tests/fakes/zoo.py), the
-text (tables.py), the rest of the document (tools/attack_report.py).
-Invariant: every cell of its tables was observed in the run that wrote it; what was not is `not measured`.
-    python -m tools.zoo_report [--sandbox NAME ...] [--all] [--rows PATTERN] [--no-gain] [--check]
+Every cell of its tables was observed in the run that wrote it; what was not is `not measured`. python -m
+tools.zoo_report [--sandbox NAME ...] [--all] [--rows PATTERN] [--no-gain] [--check]
 """
 
 from __future__ import annotations

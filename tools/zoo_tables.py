@@ -1,8 +1,7 @@
 """What a run of the zoo found, as Markdown.
 
-Owns: the counts and the tables. Does not own: running anything. Pure.
-Invariant: nothing that a project said gets into the text, only verdicts, causes and figures of ours; a row
-that was not tried counts nowhere.
+Nothing that a project said gets into the text, only verdicts, causes and figures of ours; a row that was
+not tried counts nowhere.
 """
 
 from __future__ import annotations

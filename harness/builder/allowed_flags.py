@@ -1,8 +1,7 @@
 """Which compiler flags of a student's reach a command line: an allow-list.
 
-Owns: the lists for g++ and nvcc, and why a flag is refused. Pure. Does not own: our own flags
-(flags.py). Invariant: an allowed flag neither names a file outside the project, nor loads or runs
-anything, nor writes a file, nor reaches the linker or assembler.
+An allowed flag neither names a file outside the project, nor loads or runs anything, nor writes a file, nor
+reaches the linker or assembler.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """CUDA capabilities: their spelling, and which of a kernel's serve the GPU that we grade on.
 
-Owns: kernel-builder's "loose intersection" and the -gencode flags that follow. Pure.
-Does not own: what a project without capabilities gets beyond the default (layout.py).
-Invariant: for the same input the result is that of upstream's cuda_archs_loose_intersection.
+For the same input the result is that of upstream's cuda_archs_loose_intersection.
 """
 
 from __future__ import annotations

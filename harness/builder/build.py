@@ -1,8 +1,6 @@
 """Builds a project for one target: Project + Sandbox -> Built.
 
-Owns: the order of validation, staging, compiling and caching. Does not own: any rule about
-build.toml, files or flags, nor running compilers (the modules it calls), nor loading what was built.
-Invariant: no compiler starts before every check has passed, and none runs outside the sandbox.
+No compiler starts before every check has passed, and none runs outside the sandbox.
 """
 
 from __future__ import annotations

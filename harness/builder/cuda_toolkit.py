@@ -1,7 +1,6 @@
 """A CUDA toolkit on this machine: nvcc, its headers and its runtime library.
 
-Owns: where an nvcc is looked for and what lies around it. Does not own: headers fetched for it
-(headers.py) and whether it fits torch (toolchain.py). Invariant: a toolkit's nvcc ran and said so itself.
+A toolkit's nvcc ran and said so itself.
 """
 
 from __future__ import annotations

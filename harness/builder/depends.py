@@ -1,8 +1,6 @@
 """What a project asks for beside torch: Python packages and other kernels.
 
-Owns: which names of `python-depends` exist, and what a variant's metadata says of both kinds.
-Does not own: `depends` of a kernel (units.py) and installing anything.
-Invariant: as `kernel-builder create-pyproject`, which resolves the names of every backend at once.
+As `kernel-builder create-pyproject`, which resolves the names of every backend at once.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """The toolchain of an image: described when the image is made, read back by whoever uses it.
 
-Owns: the description's format, and which of the toolchain's files the trusted side reads (the view).
-Does not own: finding a toolchain (toolchain.py), taking files out of an image (sandboxes/docker/image.py).
-Invariant: what a description names is absolute and without `..`; a path of an image is never taken for one
-of this machine.
+What a description names is absolute and without `..`; a path of an image is never taken for one of this
+machine.
 
     /opt/liftbench/toolchain.json   {"toolchain": {...}, "view": {"trees": [...], "links": {...}}, ...}
 """

@@ -1,9 +1,7 @@
 """The command lines of a build: the flags that kernel-builder's CMake project gives g++ and nvcc.
 
-Owns: the exact argv of every compile and link step. Pure. Does not own: which of a student's flags
-are allowed (allowed_flags.py), the order of steps (ninja_file.py).
-Invariant: paths in an argv are relative to the build tree, or belong to the toolchain; the former
-keep the builder's directories out of the objects, the latter are mapped away.
+Paths in an argv are relative to the build tree, or belong to the toolchain; the former keep the builder's
+directories out of the objects, the latter are mapped away.
 
 What is ours rather than upstream's: -ccbin (pins the host compiler), -ffile-prefix-map, and nvcc's
 --keep with a fixed source path (its internal names otherwise depend on directory and process id).

@@ -1,9 +1,6 @@
 """Finds quoted includes of project files that build.toml does not list.
 
-Owns: that one check. Does not own: includes of system headers, and whether a file compiles.
-kernel-builder compiles a copy that holds listed files only, so an unlisted header is a build error
-there; here it is explained before any compiler starts. Pure.
-Invariant: only unconditional includes count; what stands under #if may never be compiled.
+Only unconditional includes count; what stands under #if may never be compiled.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Libraries that a universal package compiles when it is imported (torch's load_inline and load).
 
-Owns: importing it once in the build role, where there is a compiler and no GPU, and taking the libraries.
-Does not own: the package's layout, how a worker finds them (the package's own code does).
-Invariant: a package that does not name cpp_extension is not run here; whatever is collected is bytes that
-only a worker loads.
+A package that does not name cpp_extension is not run here; whatever is collected is bytes that only a
+worker loads.
 """
 
 from __future__ import annotations

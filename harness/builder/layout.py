@@ -1,9 +1,6 @@
 """What is built and where: the checks that need no compiler, and the files of the variant.
 
-Owns: the build tree, the package of the variant, and the order of the checks. Does not own: which
-files are copied (staging.py), flags and capabilities (units.py), build.toml's validity
-(build_toml.py), running. Invariant: the build tree holds what kernel-builder would copy plus what it
-generates, nothing else.
+The build tree holds what kernel-builder would copy plus what it generates, nothing else.
 """
 
 from __future__ import annotations

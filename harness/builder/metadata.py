@@ -1,8 +1,6 @@
 """metadata.json of a variant, as kernel-builder writes it.
 
-Owns: its fields, their order, and the digest over the variant's files. Does not own: the files.
-Left out: `provenance`, which names the kernel-builder and the git commit that built it; there is
-neither here, and upstream's loader does without. Invariant: upstream's own reader accepts the file.
+Upstream's own reader accepts the file.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The build.ninja of a layout.
 
-Owns: the order of steps and the quoting between ninja, the shell and the compilers.
-Does not own: the commands (flags.py). Pure. Invariant: the same layout gives the same text.
+The same layout gives the same text.
 """
 
 from __future__ import annotations

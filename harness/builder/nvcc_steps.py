@@ -1,8 +1,7 @@
 """Runs nvcc's own steps for one file, the host's half beside the device's. Runs INSIDE the sandbox.
 
-Owns: the order of the steps that `nvcc --dryrun` prints. Does not own: the steps. Standard library only.
-Invariant: object, messages and exit code are nvcc's: whatever the plan is not known for, or where a
-guess turns out wrong, nvcc's own order runs.
+Object, messages and exit code are nvcc's: whatever the plan is not known for, or where a guess turns out
+wrong, nvcc's own order runs.
 
     host:    preprocess, cudafe++            \\
     device:  preprocess, cicc                 }  then ptxas, fatbinary, g++

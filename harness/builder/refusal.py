@@ -1,6 +1,6 @@
 """How the checks of a project stop: a Finding on its way up.
 
-Owns: that exception. Does not own: any check. Invariant: it never leaves plan_layout.
+It never leaves plan_layout.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """How many compilers may run at once on this machine, over all processes of liftbench.
 
-Owns: the slots, as locked files in the cache. Does not own: what a slot is used for.
-Invariant: the slots in use are never more than the cores, and beyond the first one never more than
-memory allows; a slot is free again when its holder ends, however it ends.
+The slots in use are never more than the cores, and beyond the first one never more than memory allows; a
+slot is free again when its holder ends, however it ends.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Which files of a project kernel-builder copies before it builds, and what it says of their paths.
 
-Owns: that selection, and every refusal about a path. Does not own: what the files contain, and
-which of them are compiled (units.py). Nothing here touches a disk.
-Invariant: a staged path is relative, stays inside the project and has no control characters; what
-reaches a command line besides passes `check_shell_safe`.
+A staged path is relative, stays inside the project and has no control characters; what reaches a command
+line besides passes `check_shell_safe`.
 """
 
 from __future__ import annotations

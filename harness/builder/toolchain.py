@@ -1,11 +1,6 @@
 """The compilers, headers and libraries that a build uses: found once, described for the record.
 
-Owns: finding g++, ninja, torch and Python's headers, and saying what is missing.
-Does not own: nvcc (cuda_toolkit.py), flags (flags.py), fetching headers (fetching.py), the toolchain of
-an image (description.py) and running anything untrusted. Paths are those that jobs see: whoever reads
-a file of the toolchain from outside asks `local` where it lies. torch is never imported: it takes
-seconds and gigabytes. Invariant: `digest` depends on what the tools and the fetched headers are, not on
-where things lie.
+`digest` depends on what the tools and the fetched headers are, not on where things lie.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """The translation units of a project for one target: which files compile, with which options.
 
-Owns: choosing the target's kernels, their capabilities and the screening of their flags.
-Does not own: whether listed files exist (layout.py) and our own flags (flags.py). Pure.
-Invariant: a returned unit's flags are all allowed; a Finding means that nothing may be compiled.
+A returned unit's flags are all allowed; a Finding means that nothing may be compiled.
 """
 
 from __future__ import annotations

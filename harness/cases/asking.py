@@ -1,7 +1,6 @@
 """What a model reads when it is asked a test case.
 
-Owns: the system text, how files are shown, the request. Does not own: how a skill stands before a prompt
-(prompts.py). Invariant: the arms differ in the skill's text alone.
+The arms differ in the skill's text alone.
 """
 
 from __future__ import annotations

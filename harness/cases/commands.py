@@ -1,8 +1,7 @@
 """Runs the command of a check inside a sandbox.
 
-Owns: the job, and how its end reads. Does not own: isolation (sandboxes/), which commands there are.
-Invariant: a command never runs outside a sandbox; it works on a copy of the files; whatever it does, and
-however long it takes, is an outcome and no exception. Only a sandbox that fails raises.
+A command never runs outside a sandbox; it works on a copy of the files; whatever it does, and however long
+it takes, is an outcome and no exception. Only a sandbox that fails raises.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Test cases by the convention of agentskills.io: evals/evals.json.
 
-Owns: its fields, and the files that it names. Does not own: reading the document (importing.py), scoring.
-Invariant: a sentence is never turned into a check; a file is read only inside the skill's folder.
+A sentence is never turned into a check; a file is read only inside the skill's folder.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Reads fields of a JSON document, and says where what is wrong stands.
 
-Owns: types of fields, the words of a refusal. Does not own: which fields there are (the two formats).
-Invariant: a field of a wrong type is a UsageError that names file, entry and field; null is absent.
+A field of a wrong type is a UsageError that names file, entry and field; null is absent.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Reads the test cases of a skill, from whichever of the two formats it has.
 
-Owns: which files are looked at, telling the formats apart, ids that must differ. Does not own: the fields
-of a format. Invariant: a file that cannot be used is a UsageError that says where and why.
+A file that cannot be used is a UsageError that says where and why.
 """
 
 from __future__ import annotations

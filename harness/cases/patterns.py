@@ -1,8 +1,7 @@
 """Searches text by a stranger's regular expression, within a limit of time.
 
-Owns: that limit. Does not own: which expressions are looked for.
-Invariant: an expression that takes for ever (`(a+)+$`) ends as one that took too long, never as a hang: it
-runs in a process of its own, since Python cannot interrupt a search.
+An expression that takes for ever (`(a+)+$`) ends as one that took too long, never as a hang: it runs in a
+process of its own, since Python cannot interrupt a search.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Records of test cases: what is asked, what is checked, what came of it.
 
-Owns: their shape. Does not own: file formats (upskill_format.py, evals_format.py), scoring (scoring.py).
-Invariant: a check has exactly the fields of its kind; an outcome that is no pass says why.
+A check has exactly the fields of its kind; an outcome that is no pass says why.
 """
 
 from __future__ import annotations

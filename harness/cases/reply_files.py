@@ -1,8 +1,6 @@
 """The files in a reply: fenced blocks that name a path, whatever its suffix.
 
-Owns: which block is which file, where no build.toml says what belongs together. Does not own: the fences
-(reply_parsing.py). Invariant: every path is relative, free of `..`, and can be written beside the
-others; a reply never raises.
+Every path is relative, free of `..`, and can be written beside the others; a reply never raises.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Asks models test cases, with a skill and without, and keeps what they answer.
 
-Owns: which answers a run holds, what is still owed, the order of keeping and scoring. Does not own: scores
-(scoring.py), sums (tally.py). Invariant: a reply that was paid for is on disk before its command runs; it is
-never asked for again.
+A reply that was paid for is on disk before its command runs; it is never asked for again.
 """
 
 from __future__ import annotations

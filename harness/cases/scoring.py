@@ -1,7 +1,6 @@
 """Scores a reply to a test case.
 
-Owns: what each kind of check means. Does not own: running commands (commands.py), who is asked.
-Invariant: a reply never raises; a command that no sandbox can run is `not run`, neither passed nor failed.
+A reply never raises; a command that no sandbox can run is `not run`, neither passed nor failed.
 """
 
 from __future__ import annotations

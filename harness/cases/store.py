@@ -1,7 +1,6 @@
 """The folder of a run of test cases: what is kept, and how it survives a crash.
 
-Owns: cases.json and cases.jsonl. Does not own: what is asked (running.py) or counted (tally.py).
-Invariant: a line of cases.jsonl is whole or it is owed again; the last one of an answer counts.
+A line of cases.jsonl is whole or it is owed again; the last one of an answer counts.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Counts what the answers of a run say: by case, arm and model.
 
-Owns: what counts, and the sums. Does not own: scores, layout (cli/). Invariant: a case without worth is in
-no total; an answer whose command was not run is in no rate; an unknown cost is never taken for 0.
+A case without worth is in no total; an answer whose command was not run is in no rate; an unknown cost is
+never taken for 0.
 """
 
 from __future__ import annotations

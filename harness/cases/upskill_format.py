@@ -1,9 +1,6 @@
 """Test cases as upskill keeps them: `tests` in skill_meta.json, or a file of cases.
 
-Owns: the fields of all its versions (`expected` of 0.1 and 0.2, `validator`, `verifiers` of v2) and what they
-ask for. Does not own: reading the file (importing.py), scoring.
-Invariant: what upskill would check and a machine can check without upskill is a check; all else is kept in
-words.
+What upskill would check and a machine can check without upskill is a check; all else is kept in words.
 """
 
 from __future__ import annotations

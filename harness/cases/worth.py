@@ -1,7 +1,6 @@
 """Whether passing a test case says anything: it is tried on answers that solve nothing.
 
-Owns: the trivial answers, and what follows from their scores. Does not own: scoring.
-Invariant: a case that one of them passes, or that checks nothing, has no worth, whatever a model does.
+A case that one of them passes, or that checks nothing, has no worth, whatever a model does.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`liftbench build`: kernel-builder projects, without a task.
 
-Owns: its options and output. Does not own: building. Invariant: exits 0 when every project was built,
-3 when one was not; a project that cannot be read is a usage error before anything is compiled.
+Exits 0 when every project was built, 3 when one was not; a project that cannot be read is a usage error
+before anything is compiled.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The card that `grade` prints: one project's verdict and how it came about.
 
-Owns: the layout of the card. Does not own: any figure on it. Invariant: what was not reached or is
-not known says so; nothing is rounded but here.
+What was not reached or is not known says so; nothing is rounded but here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Carries out a study on this machine, with progress: what `eval` and `generate` share.
 
-Owns: putting a study, its models and a bench together, and saying what was done. Does not own: trials
-(harness/study/run.py) or what is concluded. Invariant: the bench is left open, the run's folder unlocked.
+The bench is left open, the run's folder unlocked.
 """
 
 from __future__ import annotations

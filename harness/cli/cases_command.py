@@ -1,7 +1,6 @@
 """`liftbench cases check|run`: test cases of a skill, in upskill's format or that of agentskills.io.
 
-Owns: how cases, their worth and their tallies are shown. Does not own: reading, scoring, asking
-(harness.cases). Invariant: a sandbox is opened only where a case has a command.
+A sandbox is opened only where a case has a command.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Prints what a failed build says, as a compiler would.
 
-Owns: that layout. Does not own: the Diagnostics (builder/failure/diagnostics.py). Invariant: text of a
-student's is cleaned and never read as markup.
+Text of a student's is cleaned and never read as markup.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """`liftbench doctor`: what this machine has, and what that allows.
 
-Owns: the findings and their layout. Does not own: looking (toolchain.py, machine.py, promise_table.py).
-Invariant: keys are said to be present or absent; their values are never read further.
+Keys are said to be present or absent; their values are never read further.
 """
 
 from __future__ import annotations

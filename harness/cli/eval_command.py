@@ -1,7 +1,6 @@
 """`liftbench eval`: does a skill help a model?
 
-Owns: the options of an eval and turning them into a resolved configuration. Does not own: the run.
-Invariant: the same command finds the same run again, and finishes it.
+The same command finds the same run again, and finishes it.
 """
 
 from __future__ import annotations

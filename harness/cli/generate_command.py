@@ -1,7 +1,6 @@
 """`liftbench generate`: a teacher writes a skill, students show what it is worth.
 
-Owns: the options, and what is shown of a generation. Does not own: the loop (harness/teaching).
-Invariant: the same command goes on with an interrupted generation, and pays for no reply twice.
+The same command goes on with an interrupted generation, and pays for no reply twice.
 """
 
 from __future__ import annotations

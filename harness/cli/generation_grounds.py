@@ -1,8 +1,6 @@
 """What the user asked of a generation, and what identifies it.
 
-Owns: the grounds, the digests that find a generation, its lineage and its look again, and where its skill
-may be written. Does not own: options (generate_command.py) or carrying it out (generation_run.py).
-Invariant: nothing is written here; a place that holds another's skill is refused before anything is asked.
+Nothing is written here; a place that holds another's skill is refused before anything is asked.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Carries out a generation on this machine: splits, runs, checks and reports put together.
 
-Owns: where a generation's files lie, and grading its arms. Does not own: options (generate_command.py) or
-the loop (harness/teaching). Invariant: the same grounds have the same folder, so an interrupted generation
-goes on where it was.
+The same grounds have the same folder, so an interrupted generation goes on where it was.
 """
 
 from __future__ import annotations

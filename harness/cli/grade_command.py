@@ -1,7 +1,7 @@
 """`liftbench grade` and `liftbench validate`: projects without a model.
 
-Owns: their options and output. Does not own: grading. Invariant: `grade` exits 0 whenever a grade
-was produced, whatever it is; `validate` exits 3 when an expert project is not correct.
+`grade` exits 0 whenever a grade was produced, whatever it is; `validate` exits 3 when an expert project is
+not correct.
 """
 
 from __future__ import annotations

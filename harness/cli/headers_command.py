@@ -1,7 +1,6 @@
 """`liftbench headers`: fetch header files that CUDA builds need and this machine lacks.
 
-Owns: names on the command line, progress and the table. Does not own: fetching (fetching.py).
-Invariant: only this command uses the network for headers; builds never do.
+Only this command uses the network for headers; builds never do.
 """
 
 from __future__ import annotations

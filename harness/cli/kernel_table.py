@@ -1,7 +1,4 @@
-"""The table of compiled kernels on a card.
-
-Owns: its columns. Does not own: how a figure is worded (report/kernels.py).
-"""
+"""The table of compiled kernels on a card."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""KernelBench problems on the command line: choosing the admitted ones, and the table of all.
-
-Owns: layout, and what is said of problems that are left out. Does not own: admission (harness/kernelbench/).
-"""
+"""KernelBench problems on the command line: choosing the admitted ones, and the table of all."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Looks of an eval at what a skill was not refined on: counted, told, noted.
 
-Owns: the level of such an eval. Does not own: what a look is (harness/skills/lineage.py). Invariant: a look
-is noted before its first trial; a dry run is none.
+A look is noted before its first trial; a dry run is none.
 """
 
 from __future__ import annotations

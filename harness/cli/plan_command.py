@@ -1,7 +1,6 @@
 """`liftbench plan`: how large a study must be to find an effect, before anything is paid for.
 
-Owns: its options. Does not own: the figures (report/sizing.py) or their wording (plan_view.py). Invariant:
-what is assumed is said to be; no model is asked and no project is graded.
+What is assumed is said to be; no model is asked and no project is graded.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """What `liftbench plan` says: the answer in words, what it rests on, and the table over families.
 
-Owns: its wording and layout. Does not own: options (plan_command.py) or figures (report/sizing.py).
-Invariant: progress goes to stderr, the answer to stdout; what is simulated says so, with its error.
+Progress goes to stderr, the answer to stdout; what is simulated says so, with its error.
 """
 
 from __future__ import annotations

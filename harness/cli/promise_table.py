@@ -1,7 +1,6 @@
 """What each sandbox promises, and whether it keeps it on this machine: the table that doctor prints.
 
-Owns: probing all backends, and the table's layout. Does not own: the attempts (sandboxes/probe.py).
-Invariant: a backend that cannot be used says why; nothing is shown as held that was not tried.
+A backend that cannot be used says why; nothing is shown as held that was not tried.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""`liftbench runs`, `show` and `report`: what was done before.
-
-Owns: how runs and trials are shown. Does not own: what they hold.
-"""
+"""`liftbench runs`, `show` and `report`: what was done before."""
 
 from __future__ import annotations
 

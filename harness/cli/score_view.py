@@ -1,6 +1,6 @@
 """Lines under a timing: how it was measured, and what else the machine did meanwhile.
 
-Owns: the words. Does not own: the figures (records). Invariant: what is not known is left out, not guessed.
+What is not known is left out, not guessed.
 """
 
 from __future__ import annotations

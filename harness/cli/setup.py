@@ -1,7 +1,6 @@
 """From options to the objects that do the work: shared by the commands.
 
-Owns: defaults of the command line (folders, sandbox, target). Does not own: any of the objects.
-Invariant: nothing is started here; for CUDA the GPU is opened, and why it could not be is kept.
+Nothing is started here; for CUDA the GPU is opened, and why it could not be is kept.
 """
 
 from __future__ import annotations

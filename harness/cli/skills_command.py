@@ -1,8 +1,6 @@
 """`liftbench skills list|check|install|uninstall`.
 
-Owns: their options, and what they print. Does not own: what is right about a skill, how large it is or where
-clients look for it (harness.skills).
-Invariant: `check` ends with 3 when a finding is an error; what is installed is told copy by copy.
+`check` ends with 3 when a finding is an error; what is installed is told copy by copy.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """How skills and reports on them look in a terminal.
 
-Owns: the table, the tree of tokens, the lines of a report. Does not own: any figure.
-Invariant: nothing is printed here; estimates are called estimates.
+Nothing is printed here; estimates are called estimates.
 """
 
 from __future__ import annotations

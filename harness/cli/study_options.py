@@ -1,7 +1,4 @@
-"""Options of a study, from text to records: shared by `eval` and `generate`.
-
-Owns: what may be written in --model, --metric, --arms and --delivery. Does not own: what becomes of it.
-"""
+"""Options of a study, from text to records: shared by `eval` and `generate`."""
 
 from __future__ import annotations
 

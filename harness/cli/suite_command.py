@@ -1,8 +1,7 @@
 """`liftbench tasks check|freeze|status`: the suite as a whole.
 
-Owns: their options and output. Does not own: the rules of admission, the file of frozen digests.
-Invariant: `check` exits 3 when a task breaks a rule; `freeze` changes nothing when a task changed under its
-old version.
+`check` exits 3 when a task breaks a rule; `freeze` changes nothing when a task changed under its old
+version.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""`liftbench tasks list|show`.
-
-Owns: how tasks are shown. Does not own: finding them.
-"""
+"""`liftbench tasks list|show`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""An A/A calibration on the terminal.
-
-Owns: its tables and what they mean in plain words. Does not own: any figure (judge/calibration.py).
-"""
+"""An A/A calibration on the terminal."""
 
 from __future__ import annotations
 

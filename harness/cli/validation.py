@@ -1,9 +1,8 @@
 """What `liftbench validate` does: the experts must pass, and what took no work must not.
 
-Owns: the self-test of tasks, judge and parser together. Does not own: grading, trivial answers.
-Invariant: a task passes only if its expert project is correct (on a machine without a GPU: builds), trivial
-outputs (zeros, an input, ...) fail the check, and an empty reply, an echo of the prompt and a copied prompt
-each score 0.
+A task passes only if its expert project is correct (on a machine without a GPU: builds), trivial outputs
+(zeros, an input, ...) fail the check, and an empty reply, an echo of the prompt and a copied prompt each
+score 0.
 """
 
 from __future__ import annotations

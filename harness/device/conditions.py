@@ -1,7 +1,6 @@
 """What else goes on while something is measured, and what the judge does to have less of it.
 
-Owns: pinning, malloc's habits, and whether a turn was disturbed. Does not own: what follows (timing.py).
-Invariant: a turn is called disturbed by what the machine shows, never by the figures measured in it.
+A turn is called disturbed by what the machine shows, never by the figures measured in it.
 """
 
 from __future__ import annotations

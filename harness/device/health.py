@@ -1,9 +1,7 @@
 """Is the machine fit for the next project, and who is to blame when it is not?
 
-Owns: the checks of host and GPU, and the rule that turns a device that fails twice under one project into
-`crashed: device_fault`. Does not own: killing what ran (the sandbox), retries (run.py), Xid codes (xid.py).
-Invariant: a project is blamed only for a device that was well directly before it ran, and not the first
-time; whatever it does to a device, it is graded at most once more.
+A project is blamed only for a device that was well directly before it ran, and not the first time; whatever
+it does to a device, it is graded at most once more.
 """
 
 from __future__ import annotations

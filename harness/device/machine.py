@@ -1,8 +1,7 @@
 """What machine this is: facts for the record, and the lock that keeps it quiet while timing.
 
-Owns: MachineFacts, and who may use the machine when. Does not own: timing itself.
-Invariant: while `exclusive` is held, no holder of `shared` runs, in this process or another; a
-waiting `exclusive` is not overtaken by new `shared` holders.
+While `exclusive` is held, no holder of `shared` runs, in this process or another; a waiting `exclusive` is
+not overtaken by new `shared` holders.
 """
 
 from __future__ import annotations

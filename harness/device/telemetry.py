@@ -1,9 +1,7 @@
 """What else the machine did while a contender had its turn.
 
-Owns: looking (kernel files, NVML), and the rule that calls a turn disturbed. Does not own: the order of
-turns or what is dropped (judge/timing.py), the calls into NVML (sandboxes/).
-Invariant: what the timed process does by itself does not make its turn disturbed, or a project could have
-its slow turns dropped (but for heat, and too many drops are flagged); what is not known disturbs nothing.
+What the timed process does by itself does not make its turn disturbed, or a project could have its slow
+turns dropped (but for heat, and too many drops are flagged); what is not known disturbs nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Whether a task may be ranked on: every rule is tried and its outcome recorded.
 
-Owns: the rules and their thresholds. Does not own: trivial answers, mutants, grading.
-Invariant: a rule that could not be tried is `not_measured` with its reason, never `holds`.
+A rule that could not be tried is `not_measured` with its reason, never `holds`.
 
 Sources: docs/protocols.md (admission), in the words of task.toml. Rules that need no GPU are tried on the
 task's workloads for the CPU, in the dtypes of both targets as far as PyTorch has them here.

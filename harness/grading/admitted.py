@@ -1,8 +1,7 @@
 """The record of admissions: a JSON file, and a table made from it.
 
-Owns: both files. Does not own: the rules. Invariant: the JSON file is replaced whole after every task, so
-that whatever ends a session leaves all that was found before; an entry counts for the files that it was made
-with.
+The JSON file is replaced whole after every task, so that whatever ends a session leaves all that was found
+before; an entry counts for the files that it was made with.
 """
 
 from __future__ import annotations

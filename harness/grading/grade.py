@@ -1,8 +1,7 @@
 """One project on one task: build -> check -> time -> Grade. The only place that decides a verdict.
 
-Owns: the order of stages, when the machine must be quiet, and the verdict. Does not own: any stage.
-Invariant: a Grade never rests on what a worker said of itself; InfraError, not a Grade, is what
-comes out when something of ours failed.
+A Grade never rests on what a worker said of itself; InfraError, not a Grade, is what comes out when
+something of ours failed.
 """
 
 from __future__ import annotations

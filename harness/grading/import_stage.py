@@ -1,8 +1,6 @@
 """How far a project for CUDA gets on a machine that cannot run it.
 
-Owns: the symbol check and the import of a built library without a GPU, and where such a grade ends.
-Does not own: what the symbols say (load_stage.py), the verdict (grade.py).
-Invariant: what could not be checked is said; it is neither a pass nor a failure.
+What could not be checked is said; it is neither a pass nor a failure.
 """
 
 from __future__ import annotations

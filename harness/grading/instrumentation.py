@@ -1,8 +1,6 @@
 """What is looked at beside check and time: a traced call, and the sanitizers.
 
-Owns: when they are due, and the workers of a student's that they get (never one that is timed). Does not own:
-tracing (judge/evidence.py), the tools (judge/sanitize.py), what follows for the verdict (grade.py).
-Invariant: nothing here is a pass: what could not be looked at is recorded with its reason.
+Nothing here is a pass: what could not be looked at is recorded with its reason.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """What a built library says before anything calls it: will it import, may it, what stands beside its grade.
 
-Owns: the findings and flags that follow from BinaryCalls and from an import. Pure. Does not own: the
-evidence (builder/binary/calls.py), starting a worker (grade.py).
-Invariant: what could not be checked is said; it is neither a pass nor a failure.
+What could not be checked is said; it is neither a pass nor a failure.
 """
 
 from __future__ import annotations

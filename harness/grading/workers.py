@@ -1,8 +1,6 @@
 """The workers of one grader: where they run, how they share memory, who is timed beside a student.
 
-Owns: starting workers for a target, the trusted ones that are kept, and the contenders of a measurement.
-Does not own: what is asked of them (judge/), when (grade.py).
-Invariant: a worker of a student's serves one trial; only workers that run our own code outlive one.
+A worker of a student's serves one trial; only workers that run our own code outlive one.
 """
 
 from __future__ import annotations

@@ -1,9 +1,6 @@
 """A/A calibration: what our clock says of contenders that are the same.
 
-Owns: timing one reference against itself in several processes, and what follows for every speedup measured
-here: constant, u, L, the A/A interval, how often "faster" would be a false alarm. Does not own: reveals and
-blocks (bench.py, timing.py), starting workers (workers.py), the terminal (cli/).
-Invariant: nothing of a student takes part, and the figures come from the machinery that grades students.
+Nothing of a student takes part, and the figures come from the machinery that grades students.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Which calls a check makes: a list of cases.
 
-Owns: hidden shapes, and which values and layouts are tried on which workload, per protocol.
-Does not own: how values are made (values.py), memory (arena.py), the verdict (check.py).
-Invariant: every workload is checked with the task's own values in every dtype; hidden shapes and the
-places of adversarial values are drawn anew for every check, so nothing of them can be known beforehand.
+Every workload is checked with the task's own values in every dtype; hidden shapes and the places of
+adversarial values are drawn anew for every check, so nothing of them can be known beforehand.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """ChaCha20 (RFC 8439) as a stream of words: by OpenSSL's libcrypto, or in PyTorch where there is none.
 
-Owns: the cipher. Does not own: keys and nonces (keystream.py). Invariant: both ways give the same words.
-libcrypto makes 1.7 GB/s a core where SHAKE-128 of hashlib made 0.45 and held the interpreter's lock; calls
-by ctypes release it, so long streams are made by several threads.
+Both ways give the same words. libcrypto makes 1.7 GB/s a core where SHAKE-128 of hashlib made 0.45 and held
+the interpreter's lock; calls by ctypes release it, so long streams are made by several threads.
 """
 
 from __future__ import annotations

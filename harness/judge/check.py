@@ -1,11 +1,7 @@
 """The check stage: is the project right in every case?
 
-Owns: which calls a case consists of, and the verdict on all of them. Does not own: which cases there are
-(cases.py), the verdict on outputs (verifier.py). A case's calls are all at the same addresses: secret
-inputs A over 0xFF poison, A again over 0x00 (equal outputs prove that everything was written, and
-determinism), then fresh inputs B (a replay of A is wrong), then A once more (nothing of B was kept).
-Operands that are read and written are restored before every call. Invariant: truth is computed after the
-outputs of all calls of the case were taken; of a large problem, where few sets fit, that of B after B.
+Truth is computed after the outputs of all calls of the case were taken; of a large problem, where few sets
+fit, that of B after B.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """What came of one reveal: the judge's own figures, and what the worker says.
 
-Owns: reading a worker's answer to a call. Does not own: what a claim is worth (clock.py).
-Invariant: whatever a worker sends, what comes out is well formed or absent.
+Whatever a worker sends, what comes out is well formed or absent.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """How far an answer is from the truth.
 
-Owns: the error measure, the tile test and the rule that both serve. Does not own: the numbers
-(tolerance.py) or the verdict.
-Invariant: an element that cannot be compared (NaN where the truth is finite, wrong shape) is an
-infinite error, so every doubt counts against the answer.
+An element that cannot be compared (NaN where the truth is finite, wrong shape) is an infinite error, so
+every doubt counts against the answer.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """The judge's end of one worker process.
 
-Owns: starting a worker, the conversation with it, and what its silence, death or babble means.
-Does not own: what is asked of it (check.py, clock.py). Invariant: nothing a worker says is believed
-but as a claim; every wait has a deadline; every end has a cause.
+Nothing a worker says is believed but as a claim; every wait has a deadline; every end has a cause.
 """
 
 from __future__ import annotations

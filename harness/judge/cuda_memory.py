@@ -1,9 +1,8 @@
 """Device memory that a worker can map: by file descriptor, or, where that is refused, by CUDA's legacy IPC.
 
-Owns: one allocation's life on the judge's side. Does not own: which form is used (transport.py).
-Invariant: physical memory that a worker has seen never holds later inputs before they are revealed, since
-a hostile worker can keep it mapped. So VMM memory serves one reveal and is given back; IPC memory, which may
-not be freed while a worker has it open, holds data only from the reveal to the snapshot.
+Physical memory that a worker has seen never holds later inputs before they are revealed, since a hostile
+worker can keep it mapped. So VMM memory serves one reveal and is given back; IPC memory, which may not be
+freed while a worker has it open, holds data only from the reveal to the snapshot.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """The CUDA transport: which way of sharing device memory works here, and what precedes a reveal.
 
-Owns: the choice between descriptors and IPC, the cache flush, and what the record says of them. Does not own:
-memory (memory.py), the driver (driver.py), which worker gets the GPU (sandboxes).
-Invariant: the way is chosen once, by trying it, and a way that was refused is named with its reason.
+The way is chosen once, by trying it, and a way that was refused is named with its reason.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Tensors over memory at an address.
 
-Owns: nothing: the memory is another's and must outlive the tensor. Invariant: bytes, contiguous, no copy.
+Bytes, contiguous, no copy.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Own-kernel evidence: what one call of a correct project dispatches and launches.
 
-Owns: the traced call, and turning what the worker says of it into a record. Does not own: what a task makes
-of it (own_work.py), watching (worker/evidence.py), the classes of operators (builder/binary/call_classes.py).
-Invariant: a worker's account is parsed, bounded and labelled as a claim; it can cost a project a flag or a
-reason, never earn it anything. The worker that is traced is never one that is timed.
+A worker's account is parsed, bounded and labelled as a claim; it can cost a project a flag or a reason,
+never earn it anything. The worker that is traced is never one that is timed.
 """
 
 from __future__ import annotations

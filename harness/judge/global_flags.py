@@ -1,7 +1,6 @@
 """torch's global settings, as a worker claims them.
 
-Owns: reading the claim and telling what changed. Does not own: when it is asked for (check.py).
-Invariant: whatever a worker sends, this gives short texts; a setting that is missing afterwards has changed.
+Whatever a worker sends, this gives short texts; a setting that is missing afterwards has changed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """The GPU that projects run on here: whether there is one, whether it can be shared, and whether it is well.
 
-Owns: opening all that the CUDA target needs of a GPU, why it cannot be had, and the known kernel before each
-turn. Does not own: memory and context (judge/cuda/), the health checks themselves (health.py), who is timed.
-Invariant: what is missing is a reason that is known before any project runs, so it is never held against one.
+What is missing is a reason that is known before any project runs, so it is never held against one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Random numbers that a student cannot predict.
 
-Owns: the generator that `make_inputs` of a task draws from. Does not own: what is drawn, the cipher
-(chacha.py). Invariant: every generator has its own fresh 256-bit key from the kernel; two never share a
-stream, and nothing of a key leaves the judge.
+Every generator has its own fresh 256-bit key from the kernel; two never share a stream, and nothing of a
+key leaves the judge.
 
 The stream: draw n (from 1) of a key is ChaCha20 with nonce n, as 32-bit words in order; normals by the
 Box-Muller transform from 24-bit uniforms.

@@ -1,8 +1,7 @@
 """What a traced call means for a grade: flags, and the failure where the task forbids such work.
 
-Owns: the policy on a trace and on sanitizers. Pure. Does not own: the trace (evidence.py), what the
-library's symbols say (load_stage.py). Invariant: nothing is held against a project without its reason;
-where a task forbids, what could not be traced is refused, as what cannot be read is.
+Nothing is held against a project without its reason; where a task forbids, what could not be traced is
+refused, as what cannot be read is.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """What a board can do at most, and what a figure that beats it means.
 
-Owns: the table of boards, the speed of light T_sol, the floor below which no answer can be honest, and the
-flags. Pure. Does not own: the figures themselves (timing), nor what was measured on this board.
-Invariant: an unknown board, dtype or count of operations gives no limit, never a guessed one; the floor is
-never above T_sol.
+An unknown board, dtype or count of operations gives no limit, never a guessed one; the floor is never above
+T_sol.
 
 T_sol is what a very good kernel could reach, and is shown. The floor is what no kernel can beat, and is the
 only figure here with a verdict: it leaves out whatever an honest kernel might avoid.

@@ -1,7 +1,6 @@
 """One workload made concrete: shapes, dtypes, fresh inputs, the truth, and the reference's own answer.
 
-Owns: calling a task's reference.py on the judge's side. Does not own: buffers, comparison, verdict.
-Invariant: truth is computed in float64 from the same quantised inputs that the project received.
+Truth is computed in float64 from the same quantised inputs that the project received.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""How much is measured: the numbers of `quick` and `full`.
-
-Owns: sizes of samples, of blocks, and who is measured. Does not own: the measuring (bench.py, timing.py).
-Sources: docs/protocols.md; 10 calls and 0.5 s of warm-up, 50 samples, 0.5 s, 0.5 % and 15 s are published
-practice (nvbench, SOL-ExecBench), the rest is this project's own.
-"""
+"""How much is measured: the numbers of `quick` and `full`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """`--sanitize`: NVIDIA's compute-sanitizer tools on one call of a correct project.
 
-Owns: finding the program, and one run of a worker under each of its tools. Does not own: what it prints
-(sanitizer_report.py), the card. Invariant: a run ends in a status with a reason; it never decides a verdict
-(tools have false positives, and the tool runs inside the student's process, which could silence it).
+A run ends in a status with a reason; it never decides a verdict (tools have false positives, and the tool
+runs inside the student's process, which could silence it).
 """
 
 from __future__ import annotations

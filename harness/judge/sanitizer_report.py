@@ -1,9 +1,7 @@
 """What compute-sanitizer prints, as findings.
 
-Owns: the format of its text (read in versions 2025.3 and 2026.4: strings of the program, and its real answers
-without a GPU). Pure. Does not own: running it (sanitize.py).
-Invariant: the text comes from inside a student's process: it is bounded, and never more than a claim. Without
-the tool's own summary nothing is clean.
+The text comes from inside a student's process: it is bounded, and never more than a claim. Without the
+tool's own summary nothing is clean.
 """
 
 from __future__ import annotations

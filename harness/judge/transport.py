@@ -1,8 +1,6 @@
 """How operands get from the judge to a worker and back: the seam, and shared memory on the host.
 
-Owns: where inputs are made, allocation, and what precedes a reveal. Does not own: layout (arena.py), the
-conversation (contender.py), CUDA (cuda/).
-Invariant: check and timing are written once, against this; the CPU zoo exercises them for every transport.
+Check and timing are written once, against this; the CPU zoo exercises them for every transport.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """The workers that run only our code: references and the null project.
 
-Owns: which there are for a task, and their lives; they are kept from one grade to the next where the
-protocol allows it, since nothing of a student ever runs in them. Does not own: the student's worker.
-Invariant: after any trouble they are thrown away.
+After any trouble they are thrown away.
 """
 
 from __future__ import annotations

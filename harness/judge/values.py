@@ -1,10 +1,8 @@
 """Adversarial values: a task's own inputs, made hard.
 
-Owns: what each kind of values does to an operand, and how values have to be for a layout.
-Does not own: which kinds a task takes (records/task.py), when they are used (cases.py).
-Invariant: only floating `in` operands that the task does not `keep` are changed; nothing is made that is
-subnormal, infinite or no number, but by the kinds that say so; what was infinite or no number before
-(a mask) leaves its operand alone.
+Only floating `in` operands that the task does not `keep` are changed; nothing is made that is subnormal,
+infinite or no number, but by the kinds that say so; what was infinite or no number before (a mask) leaves
+its operand alone.
 
 Every draw comes from a SecretGenerator, so a student can no more predict these than the task's own values.
 """

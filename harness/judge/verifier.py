@@ -1,9 +1,7 @@
 """The verdict on the outputs of calls on one problem.
 
-Owns: comparison with the truth, what a call may have written, and whether equal inputs gave equal outputs.
-Does not own: which calls are made (check.py, bench.py), error arithmetic (compare.py), the numbers
-(tolerance.py). Invariant: truth is computed after the outputs were taken; PyTorch's own error can raise
-what is allowed, never lower it.
+Truth is computed after the outputs were taken; PyTorch's own error can raise what is allowed, never lower
+it.
 """
 
 from __future__ import annotations

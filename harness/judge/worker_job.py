@@ -1,8 +1,7 @@
 """The sandbox job of one worker.
 
-Owns: what a worker is started with: its role, files, environment and limits. Does not own: talking to it
-(contender.py). Invariant: two workers of the same kind get the same job but for what they load, so that
-one that stands by fits either.
+Two workers of the same kind get the same job but for what they load, so that one that stands by fits
+either.
 """
 
 from __future__ import annotations

@@ -1,9 +1,6 @@
 """What a converted KernelBench problem runs: `make_inputs`, `reference` and `truth` over its source.
 
-Owns: drawing a problem's inputs and parameters from the judge's generator, and calling its Model.
-Does not own: what the names below are filled with (conversion.py). A copy of this file, filled in, is the
-`reference.py` of a converted task: it imports torch and the standard library only.
-Invariant: no value comes from torch's own generators: whatever would draw from one is replaced or refused.
+No value comes from torch's own generators: whatever would draw from one is replaced or refused.
 """
 
 from __future__ import annotations

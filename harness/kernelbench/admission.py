@@ -1,9 +1,7 @@
 """Which KernelBench problems make fair tasks on a target, and why the others do not.
 
-Owns: the limits and the decision, kept in the cache. Does not own: what is known of a problem without values
-(inspection.py) and with values (probe.py).
-Invariant: nothing is shrunk to fit on a GPU; on the CPU target the first axis may be, which the task and the
-record say. Values may be looked at on a part of the rows, which the record says too.
+Nothing is shrunk to fit on a GPU; on the CPU target the first axis may be, which the task and the record
+say. Values may be looked at on a part of the rows, which the record says too.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """A KernelBench checkout: which problem files there are, and what they are called here.
 
-Owns: patterns (`kernelbench:PATH[/level1][/glob]`) and names. Does not own: what a file says (inspection.py).
-Invariant: a checkout is only read; the same file has the same name wherever the checkout lies.
+A checkout is only read; the same file has the same name wherever the checkout lies.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """From a problem file to an ordinary task: `task.toml` and `reference.py` in the cache.
 
-Owns: what a converted task says. Does not own: what is known of the problem (inspection.py), whether it makes
-a fair task (admission.py).
-Invariant: the folder is a task like any other, complete when it appears; the same file, converter and PyTorch
-give the same bytes, so the task's digest covers the problem's source.
+The folder is a task like any other, complete when it appears; the same file, converter and PyTorch give the
+same bytes, so the task's digest covers the problem's source.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What was found out about a problem file: shapes, names, and what its forward does.
 
-Owns: the records. Does not own: how they are found (inspection.py). Invariant: sizes are bytes.
+Sizes are bytes.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Looks at a problem file without values: shapes and operators, on PyTorch's `meta` device.
 
-Owns: what a problem is found to take, give and do. Does not own: where this runs (isolation.py: the file is
-executed), what is made of it (conversion.py, admission.py).
-Invariant: no tensor of an input's size is allocated, however large; parameters are only where a constructor
-cannot do without values.
+No tensor of an input's size is allocated, however large; parameters are only where a constructor cannot do
+without values.
 """
 
 from __future__ import annotations

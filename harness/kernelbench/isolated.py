@@ -1,11 +1,6 @@
 """The process in which problem files are executed: one fork for each request.
 
-Owns: limits of a fork, and turning whatever happens in it into an answer or a reason. Does not own: what is
-done (inspection.py, probe.py). Started by isolation.py as `python -P -m harness.kernelbench.isolated`.
-Protocol: one JSON object a line: {what, wall_s, memory_bytes, given} in, {ok} or {refused, unfit, missing}
-out.
-Invariant: this process executes no problem file but its own small one, so the next request finds it as the
-first did.
+This process executes no problem file but its own small one, so the next request finds it as the first did.
 """
 
 from __future__ import annotations

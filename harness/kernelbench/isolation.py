@@ -1,9 +1,6 @@
 """Runs what executes problem files in a process of its own: our end of isolated.py.
 
-Owns: the helper process, its environment, deadlines. Does not own: what it does (isolated.py).
-A problem file is the user's, as a task of theirs is, but there are hundreds of them, written for a GPU: one
-may allocate gigabytes, print, hang or crash. It gets no API keys and no second chance; it is no sandbox.
-Invariant: an answer, or a reason, comes back within the deadline.
+An answer, or a reason, comes back within the deadline.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """What a converted task is worth: answers that take no work, run against the judge's own comparison.
 
-Owns: the answers tried, and whether outputs are a function of the operands. Does not own: limits and the
-decision (admission.py), where this runs (isolation.py).
-Invariant: what passes here would pass the judge: same inputs, same truth, same tolerance.
+What passes here would pass the judge: same inputs, same truth, same tolerance.
 """
 
 from __future__ import annotations

@@ -1,13 +1,7 @@
 """A project by KernelBench's own rules, beside ours.
 
-Owns: those rules as far as they can be kept. Does not own: our verdict and speed, which nothing here touches.
-KernelBench's rules (HEAD of March 2026): 5 trials of get_inputs, outputs of the right shape and allclose to
-eager PyTorch's at 1e-4 (float32) or 1e-2 (16-bit types) both absolute and relative; speed is the mean of 100
-calls on the same inputs after 3 warm-ups, by events of the process itself, against eager PyTorch.
-What differs: inputs and parameters are secret and fresh in every trial, outputs are the judge's, compared in
-another process, and the cache is not flushed between the 100 calls.
-Invariant: whether it is correct rests on outputs that the judge owns; times are the worker's claims, in which
-this rule trusts, and are labelled so.
+Whether it is correct rests on outputs that the judge owns; times are the worker's claims, in which this
+rule trusts, and are labelled so.
 """
 
 from __future__ import annotations

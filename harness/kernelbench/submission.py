@@ -1,8 +1,6 @@
 """A plain KernelBench answer, one file with `ModelNew`, as a universal kernel-builder project.
 
-Owns: the wrapping. Does not own: the package's code beside the student's (submission_package.py), what it
-compiles with load_inline (builder/inline.py), grading. Invariant: the student's file is in the project byte
-for byte, and everything behind this sees an ordinary project.
+The student's file is in the project byte for byte, and everything behind this sees an ordinary project.
 """
 
 from __future__ import annotations

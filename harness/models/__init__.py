@@ -1,7 +1,6 @@
 """Models: from `provider/model` to something that answers requests.
 
-Owns: which provider serves a name. Does not own: the providers. Invariant: importing this package
-loads no SDK, and making a model asks for no key but its own.
+Importing this package loads no SDK, and making a model asks for no key but its own.
 """
 
 from __future__ import annotations

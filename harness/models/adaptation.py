@@ -1,8 +1,7 @@
 """Learns which sampling parameters a server takes, from its refusals.
 
-Owns: the parameters of a request, and what a refused one is replaced by. Does not own: sending.
-Invariant: a parameter that was refused once is not sent again by this model object; the limit on
-output tokens is renamed, never dropped.
+A parameter that was refused once is not sent again by this model object; the limit on output tokens is
+renamed, never dropped.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Our records as Anthropic's Messages API has them, and its streamed events as a message.
 
-Owns: the two formats. Does not own: sending. Invariant: the results of one message's calls go back in
-one user message, before its text; the arguments of a call are kept as they were written, valid or not;
-thinking goes back as it came, signature and place included.
+The results of one message's calls go back in one user message, before its text; the arguments of a call are
+kept as they were written, valid or not; thinking goes back as it came, signature and place included.
 """
 
 from __future__ import annotations

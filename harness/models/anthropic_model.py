@@ -1,7 +1,6 @@
 """Claude, through Anthropic's SDK.
 
-Owns: the mapping between our records and the Messages API. Does not own: retries (the SDK's).
-Invariant: input_tokens is the whole prompt, cached or not, as for every other provider.
+Input_tokens is the whole prompt, cached or not, as for every other provider.
 """
 
 from __future__ import annotations

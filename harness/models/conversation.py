@@ -1,8 +1,6 @@
 """A conversation in the shape that every provider takes.
 
-Owns: which messages become one, and what a call's arguments are when they go back. Does not own: the
-providers' own formats. Invariant: two neighbours of one role are left only where a call, or the
-result of one, stands between them.
+Two neighbours of one role are left only where a call, or the result of one, stands between them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Where a model is reached, and the one key that goes there.
 
-Owns: which environment variable holds the key, and the rules for base URLs. Does not own: any
-request. Invariant: a key is read only for the provider it belongs to, and is in no repr or message.
+A key is read only for the provider it belongs to, and is in no repr or message.
 """
 
 from __future__ import annotations

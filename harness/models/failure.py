@@ -1,7 +1,6 @@
 """What to tell the user when a provider fails.
 
-Owns: the words, and which failures last. Does not own: retrying (the SDKs do) or detecting (each
-model does). Invariant: every message names the model, says what to do next, and holds no key.
+Every message names the model, says what to do next, and holds no key.
 """
 
 from __future__ import annotations

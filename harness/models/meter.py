@@ -1,9 +1,8 @@
 """What a run asks of its models, counted and held to limits.
 
-Owns: the count of calls, tokens and dollars per role, and the refusal of the next call. Does not own:
-what a budget that is spent means for a run. Invariant: no call begins once a limit is reached.
-Calls under way are never cut off, so what is spent may exceed a limit on tokens or dollars by what
-those calls cost, and by no more; what their prompts are estimated to cost is reserved while they run.
+No call begins once a limit is reached. Calls under way are never cut off, so what is spent may exceed a
+limit on tokens or dollars by what those calls cost, and by no more; what their prompts are estimated to
+cost is reserved while they run.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Our records as chat completions have them, and what a completion's message holds.
 
-Owns: the two formats. Does not own: sending. Invariant: what a server left out, or sent as another
-type, is taken as far as it means something and is never an error.
+What a server left out, or sent as another type, is taken as far as it means something and is never an
+error.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """OpenAI's models, and every server that speaks OpenAI's chat completions.
 
-Owns: the mapping between our records and chat completions. Does not own: retries (the SDK's).
-Invariant: OPENAI_API_KEY, and whatever else the environment says of an OpenAI account, goes to
-provider `openai` only.
+OPENAI_API_KEY, and whatever else the environment says of an OpenAI account, goes to provider `openai` only.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The SDKs that providers are reached with: what to install where one is missing.
 
-Owns: the sentence that the user gets. Does not own: any SDK. Invariant: after `require_sdk` the
-provider's module imports its SDK, and what that stands on, without a failure.
+After `require_sdk` the provider's module imports its SDK, and what that stands on, without a failure.
 """
 
 from __future__ import annotations

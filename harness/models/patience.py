@@ -1,7 +1,6 @@
 """How long a server may make us wait before a retry.
 
-Owns: the longest wait, and reading what a server asks for. Does not own: retrying (the SDKs do).
-Invariant: a server that asks for hours is a failure that is told at once, not a run that hangs.
+A server that asks for hours is a failure that is told at once, not a run that hangs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """What tokens cost, as far as it is known.
 
-Owns: the dated price table, the user's own table, and the arithmetic. Does not own: counting tokens.
-Invariant: a cost with an unknown part is None; nothing unknown is taken for 0.
+A cost with an unknown part is None; nothing unknown is taken for 0.
 
 The user's table is a TOML file named by the environment variable LIFTBENCH_PRICES, one section per
 model; it wins over the shipped table:

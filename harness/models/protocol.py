@@ -1,8 +1,6 @@
 """The seam between liftbench and a language model.
 
-Owns: what a model must offer, and what every provider is configured with. Does not own: any
-provider, prompts, or what becomes of a reply. Invariant: `complete` returns a whole reply or
-raises; it is safe to call from several threads at once.
+`complete` returns a whole reply or raises; it is safe to call from several threads at once.
 """
 
 from __future__ import annotations

@@ -4,8 +4,7 @@
     replies/<task, / as __>/<arm>/<k>.json     repeat k; <k>-turn<n>.json for later turns, and
                                                <k>[-turn<n>]-step<m>.json for later steps of a turn
 
-Owns: the files, and the proof that a prompt is the one that was recorded. Does not own: looking a
-reply up (replay.py). Invariant: a recording that loads has no prompt that differs from its digest.
+A recording that loads has no prompt that differs from its digest.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """What a server means when it refuses a request: the prompt is too long, or it knows no tools.
 
-Owns: recognising both from the servers' words. Does not own: sending. Invariant: a rate limit, a bad
-key or a missing model is never taken for either.
+A rate limit, a bad key or a missing model is never taken for either.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """A model that answers from a recording: `replay/DIR`.
 
-Owns: finding the recorded reply to a prompt. Does not own: the files (recording.py). Invariant: a
-reply is given only to the very prompt, and the very tools, that it answered.
+A reply is given only to the very prompt, and the very tools, that it answered.
 """
 
 from __future__ import annotations

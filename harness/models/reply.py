@@ -1,7 +1,6 @@
 """Builds the Reply record from what a provider's SDK returned.
 
-Owns: cleaning text, calls and counts. Does not own: what the text means. Invariant: unknown counts
-are None, all text can be written as UTF-8, and every call of a reply has an id of its own.
+Unknown counts are None, all text can be written as UTF-8, and every call of a reply has an id of its own.
 """
 
 from __future__ import annotations

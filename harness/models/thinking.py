@@ -1,8 +1,6 @@
 """What a model thought, on its way back to it.
 
-Owns: how thinking is kept, under which names chat completions have it, and which of these a server
-does not take back. Does not own: the providers' formats, nor when it is sent (student.py). Invariant:
-nothing here reads it; a field that was refused once is not sent again by this model object.
+Nothing here reads it; a field that was refused once is not sent again by this model object.
 """
 
 from __future__ import annotations

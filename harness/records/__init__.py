@@ -1,7 +1,6 @@
 """The frozen records that flow through liftbench, from task to trial.
 
-Owns: the shape of every stored fact. Does not own: any behaviour beyond validation and digests.
-Invariant: a record that exists is legal; "not reached" is None, unknown is None, never -1 or 0.
+A record that exists is legal; "not reached" is None, unknown is None, never -1 or 0.
 """
 
 from __future__ import annotations

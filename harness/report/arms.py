@@ -1,7 +1,6 @@
 """One model in one arm: rates, speed split, tokens and dollars.
 
-Owns: single-arm figures and the names of arms for people. Does not own: differences between arms
-(comparisons.py). Invariant: tokens or dollars that one reply leaves unknown are unknown in the sum.
+Tokens or dollars that one reply leaves unknown are unknown in the sum.
 """
 
 from __future__ import annotations

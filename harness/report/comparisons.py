@@ -1,8 +1,7 @@
 """Model by model, with_skill against its controls: which tests are made, adjusted and decided on.
 
-Owns: the pairs of arms, Holm's families of tests, what blocks a decision. Does not own: the formulas
-(harness.stats) or what a trial counts for (scoring.py). Invariant: the decision rests on the metric
-fixed before the run; if that one was not measured, the decision is inconclusive.
+The decision rests on the metric fixed before the run; if that one was not measured, the decision is
+inconclusive.
 """
 
 from __future__ import annotations

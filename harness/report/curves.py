@@ -1,7 +1,6 @@
 """Figures with a line per arm: fast_p, and the primary metric turn by turn.
 
-Owns: what these two show and how they are laid out. Does not own: SVG details (svg.py), other figures
-(plots.py). Invariant: a band is drawn only where there is an interval.
+A band is drawn only where there is an interval.
 """
 
 from __future__ import annotations

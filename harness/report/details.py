@@ -1,7 +1,6 @@
 """The lines of the text report under a decision: where the lift comes from, turns, the matrix, what was read.
 
-Owns: their words and columns. Does not own: the first table and the decision (terminal.py) or figures.
-Invariant: ASCII from us; a part that says nothing is left out.
+ASCII from us; a part that says nothing is left out.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """What a study can detect, in words: from its plan alone, or after the fact.
 
-Owns: the assumed spreads and the statement. Does not own: the formula (harness.stats). Invariant: which
-of the two it is stands in the statement; what was seen is never passed off as planned.
+Which of the two it is stands in the statement; what was seen is never passed off as planned.
 """
 
 from __future__ import annotations

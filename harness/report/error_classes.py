@@ -1,9 +1,7 @@
 """Which errors a skill removed or introduced.
 
-Owns: one test per class of error, adjusted together, and the words for it. Does not own: the formulas
-(harness.stats) or examples of failures (trials.py). Invariant: a class is called removed or introduced
-only where its adjusted p value is at most the run's alpha; which classes are tested does not depend on the
-arm they occur in.
+A class is called removed or introduced only where its adjusted p value is at most the run's alpha; which
+classes are tested does not depend on the arm they occur in.
 """
 
 from __future__ import annotations

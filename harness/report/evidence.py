@@ -1,7 +1,6 @@
 """Traces, sanitizers, provenance and physical limits in words, for the card and the page alike.
 
-Owns: how they are worded. Does not own: any figure of them. Invariant: what a process says of itself is said
-to be that; what was not measured says so.
+What a process says of itself is said to be that; what was not measured says so.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The facts of a run: its head, where replies came from, where the time went, and what weakens it.
 
-Owns: these parts of the Summary. Does not own: scores, lifts, tables. Invariant: names that a user or
-provider chose are cleaned here.
+Names that a user or provider chose are cleaned here.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """How numbers are worded: the only place that rounds.
 
-Owns: percent, points, ratios, tokens, dollars, durations and "n/a". Does not own: any computation.
-Invariant: ASCII; None never prints as a number; a share below 1 never prints as 100 %, one above 0
-never as 0 %.
+ASCII; None never prints as a number; a share below 1 never prints as 100 %, one above 0 never as 0 %.
 """
 
 from __future__ import annotations

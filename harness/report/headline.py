@@ -1,7 +1,6 @@
 """The conclusion in one sentence: the decision, the lift, and what it costs.
 
-Owns: that sentence. Does not own: any figure, or how figures are rounded (figures.py). Invariant: the
-same words in terminal, HTML and Markdown; unknown is said, and no price where nothing was gained.
+The same words in terminal, HTML and Markdown; unknown is said, and no price where nothing was gained.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """report.html: one self-contained page.
 
-Owns: the words around the figures and handing the Summary to the template. Does not own: layout
-(templates/), figures' numbers (figures.py) or plots (plots.py). Invariant: the page loads nothing
-and runs no script but ours: autoescape, and a content security policy that names our script's hash.
+The page loads nothing and runs no script but ours: autoescape, and a content security policy that names our
+script's hash.
 """
 
 from __future__ import annotations

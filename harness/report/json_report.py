@@ -1,7 +1,6 @@
 """report.json and its published JSON Schema.
 
-Owns: serialising a Summary, and the schema in docs/report.schema.json. Does not own: the fields
-(records.py). Invariant: every report.json validates against the schema of its schema_version.
+Every report.json validates against the schema of its schema_version.
 
 `python -m harness.report.json_report > docs/report.schema.json` renews the published file.
 """

@@ -1,8 +1,6 @@
 """Compiled kernels in words: short names, memory, and the instructions worth naming.
 
-Owns: how a DeviceKernel is worded, for the card and the page alike. Does not own: any figure of it.
-Invariant: what was not measured says so; a share is of the instructions in the code, not of
-executions.
+What was not measured says so; a share is of the instructions in the code, not of executions.
 """
 
 from __future__ import annotations

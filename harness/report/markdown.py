@@ -1,7 +1,6 @@
 """report.md: a short report for a pull request or an issue.
 
-Owns: its tables and words. Does not own: figures (figures.py) or files (write.py). Invariant: no cell can
-be read as markup or as a second line.
+No cell can be read as markup or as a second line.
 """
 
 from __future__ import annotations

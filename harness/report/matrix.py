@@ -1,7 +1,6 @@
 """Which skills help which models: the compatibility matrix.
 
-Owns: arranging decisions by model and skill. Does not own: any decision (comparisons.py). Invariant: a
-matrix exists only where there is more than one model or more than one skill or combination.
+A matrix exists only where there is more than one model or more than one skill or combination.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """The metrics of a lift: what each one reads off an arm's scored trials.
 
-Owns: the list of metrics, their units, and one value per trial (or per task for pass@k). Does not
-own: the paired estimate (harness.stats) or which rows are shown. Invariant: a trial that a metric
-was not measured on contributes no value.
+A trial that a metric was not measured on contributes no value.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """The report's figures: levels of both arms, lifts by family, single speedups, causes.
 
-Owns: what each figure shows and how it is laid out. Does not own: lines per arm (curves.py), SVG details
-(svg.py), colours (the style sheet), numbers (Summary). Invariant: a value that does not exist is said in
-words, not drawn.
+A value that does not exist is said in words, not drawn.
 """
 
 from __future__ import annotations

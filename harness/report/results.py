@@ -1,8 +1,7 @@
 """How the experts did on real machines, gathered from `results/`.
 
-Owns: one figure per expert and machine, and the file of those measured without `make gpu-check`. Does not
-own: measuring. Invariant: every figure has the machine, the protocol and the day that it was measured on; a
-result that is not there is absent, never 0.
+Every figure has the machine, the protocol and the day that it was measured on; a result that is not there
+is absent, never 0.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Metric rows: one paired lift, in the reader's units, with its families and tasks.
 
-Owns: turning a stats.Lift into a MetricRow, and the fast_p points. Does not own: which tests are
-adjusted together, or the decision (comparisons.py). Invariant: an unmeasured row holds no figure.
+An unmeasured row holds no figure.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """What a trial counts for in each metric.
 
-Owns: the policy for infra, not_measured and failed trials, in one place. Does not own: averages and
-tests (comparisons.py). Invariant: a metric that a trial does not count in is None, never 0; infra
-trials have no score at all.
+A metric that a trial does not count in is None, never 0; infra trials have no score at all.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Simulated studies: how often a planned one finds an effect, by the report's own decision.
 
-Owns: the model of a study's families, and what share of studies say `helps`. Does not own: the decision
-(harness.stats.decision) or which sizes are tried (sizing.py). Invariant: the same plan gives the same figures.
+The same plan gives the same figures.
 
 The model: every arm of a model has a normal deviation of its own in every family, so that the difference of
 two arms has the sd that is planned with, and two differences from one arm correlate by 1/2, as they do in a

@@ -1,8 +1,6 @@
 """How large a study must be: families, tasks, trials, tokens and dollars for an effect to be found.
 
-Owns: the table over families. Does not own: what a plan rests on (spread.py), the formula for one comparison
-(harness.stats), simulated studies for the rest (simulation.py) or options (cli/plan_command.py). Invariant:
-what is assumed says so; tokens and dollars that are unknown are None.
+What is assumed says so; tokens and dollars that are unknown are None.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """What a plan rests on: the spread between families and the tokens of a trial, assumed or from a run.
 
-Owns: both. Does not own: what follows from them (sizing.py). Invariant: what is assumed says so; tokens and
-dollars that are unknown are None.
+What is assumed says so; tokens and dollars that are unknown are None.
 """
 
 from __future__ import annotations

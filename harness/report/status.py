@@ -1,7 +1,6 @@
 """kernels_ref/STATUS.md: what is known of every expert, and on which machine.
 
-Owns: the table. Does not own: the figures (results.py, admitted.py). Invariant: pure; what nobody measured is
-called so, and a goal counts only experts that were measured.
+Pure; what nobody measured is called so, and a goal counts only experts that were measured.
 
 The goals are those that the suite has for an H100 or H200.
 """

@@ -1,7 +1,6 @@
 """What all comparisons of a run share: its plan, its scores, and what was not measured.
 
-Owns: the study as comparisons see it, and the least number of families. Does not own: how a trial is
-scored (scoring.py) or which arms are compared (comparisons.py). Invariant: a leaked task has no score here.
+A leaked task has no score here.
 """
 
 from __future__ import annotations

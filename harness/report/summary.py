@@ -1,8 +1,6 @@
 """summarise: run and trial records to the one Summary that every report is made from.
 
-Owns: the plan (what is owed), the head, warnings, and putting the parts together. Does not own:
-scoring, lifts, tables (their own modules) or reading a run folder (store.py). Invariant: pure; the
-same records give the same Summary, in whatever order they come.
+Pure; the same records give the same Summary, in whatever order they come.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """A few SVG marks and axes, drawn as strings.
 
-Owns: escaping, coordinates, ticks. Does not own: which figure shows what (plots.py) or any colour:
-marks carry classes, the page's style sheet colours them for light and dark. Invariant: every text
-that enters the markup is escaped.
+Every text that enters the markup is escaped.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """trials.csv and junit.xml.
 
-Owns: flat renderings for spreadsheets and CI. Does not own: figures, report.md (markdown.py) or files
-(write.py). Invariant: no cell can be read as a formula, as markup or as a second line.
+No cell can be read as a formula, as markup or as a second line.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The first screen: what a user sees on stdout at the end of a run.
 
-Owns: the words and columns of the text report. Does not own: figures (figures.py) or their
-computation. Invariant: ASCII from us, no markup read from data, and no line of ours that needs more
-than 80 columns; the same text with and without colour.
+ASCII from us, no markup read from data, and no line of ours that needs more than 80 columns; the same text
+with and without colour.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Which verdict in the control arm becomes which in the treatment arm: where a lift comes from.
 
-Owns: the expected joint distribution and the largest movements in words. Does not own: the lift.
-Invariant: weights are those of the lift, so the net flow into `correct` is the lift in correctness.
+Weights are those of the lift, so the net flow into `correct` is the lift in correctness.
 """
 
 from __future__ import annotations

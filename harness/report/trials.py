@@ -1,7 +1,6 @@
 """Trial rows, task rows and failure groups: the tables under the headline figures.
 
-Owns: flattening a TrialRecord, grouping by task and by cause. Does not own: rates and lifts.
-Invariant: every finished, planned trial is exactly one row; text of a student is cleaned here.
+Every finished, planned trial is exactly one row; text of a student is cleaned here.
 """
 
 from __future__ import annotations

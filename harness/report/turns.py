@@ -1,8 +1,7 @@
 """Lift and spending turn by turn, for runs in which a student may repair its kernel.
 
-Owns: the primary metric and what was spent after every turn. Does not own: the decision, which rests on
-the last turn (comparisons.py). Invariant: every trial stands in every turn: one that ended, or kept its
-kernel, is carried forward with the grade and the spending that it had.
+Every trial stands in every turn: one that ended, or kept its kernel, is carried forward with the grade and
+the spending that it had.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Typography for HTML: real minus and multiplication signs in our own figures.
 
-Owns: that one substitution. Does not own: wording (figures.py). Invariant: only ever applied to text
-of ours, never to a student's.
+Only ever applied to text of ours, never to a student's.
 """
 
 from __future__ import annotations

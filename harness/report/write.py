@@ -1,7 +1,7 @@
 """Write the derived files into a run folder.
 
-Owns: file names and atomic replacement. Does not own: contents. Invariant: a reader sees the old
-file or the new one, never half of one; all texts are rendered before the first file is replaced.
+A reader sees the old file or the new one, never half of one; all texts are rendered before the first file
+is replaced.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Takes the code that a skill shows out of its Markdown: fragments, and files that make up projects.
 
-Owns: which block is which file, which files belong together, and which of a skill's own files are code.
-Does not own: judging the code (parsing.py, compiling.py).
-Invariant: every block keeps the line at which it stands, so that a fault can be shown there.
+Every block keeps the line at which it stands, so that a fault can be shown there.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Edits SKILL.md as text, so that nothing but the touched field changes.
 
-Owns: finding a field's characters, writing a value as YAML, line ends. Does not own: folders (package.py),
-what fields mean (spec.py). Invariant: every byte outside of the touched fields and the body stays; the
-result is parsed again, and an edit that says anything else than was asked is refused.
+Every byte outside of the touched fields and the body stays; the result is parsed again, and an edit that
+says anything else than was asked is refused.
 """
 
 from __future__ import annotations

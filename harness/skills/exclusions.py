@@ -1,7 +1,6 @@
 """Tasks that cannot speak for a skill: those it was refined on, and those whose solution it holds.
 
-Owns: the one list of both, with reasons. Does not own: how an overlap is found (skills/leakage.py) or what a
-lineage is (teaching/lineage.py). Invariant: an excluded task leaves every comparison of the run, in all arms.
+An excluded task leaves every comparison of the run, in all arms.
 """
 
 from __future__ import annotations

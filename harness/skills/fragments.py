@@ -1,8 +1,6 @@
 """Turns a piece of C++ or CUDA that a skill shows into projects that the builder can compile.
 
-Owns: the ways to make a translation unit of it: as it stands, below the usual headers, as statements of a
-function. Does not own: compiling (compiling.py). Pure.
-Invariant: each way keeps the piece's lines in one run, so that a compiler's line leads back to the skill.
+Each way keeps the piece's lines in one run, so that a compiler's line leads back to the skill.
 """
 
 from __future__ import annotations

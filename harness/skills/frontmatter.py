@@ -1,8 +1,7 @@
 """Splits SKILL.md into YAML frontmatter and body, and keeps the line of every field.
 
-Owns: decoding, the two `---` lines, YAML. Does not own: which fields there may be (spec.py).
-Invariant: a scalar's text is what stands in the file: `1.0` stays "1.0" and `yes` stays "yes", as the
-specification's fields are all text, whatever type YAML would make of them.
+A scalar's text is what stands in the file: `1.0` stays "1.0" and `yes` stays "yes", as the specification's
+fields are all text, whatever type YAML would make of them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Copies a skill to where the agents look for skills, and takes it away again.
 
-Owns: those folders, and when a copy may replace another. Does not own: what makes a skill valid (spec.py).
-Invariant: a skill is there whole or not at all, byte for byte; a different skill of that name, and anything
-that is no skill, is never replaced or removed without being told to.
+A skill is there whole or not at all, byte for byte; a different skill of that name, and anything that is no
+skill, is never replaced or removed without being told to.
 """
 
 from __future__ import annotations

@@ -1,9 +1,6 @@
 """Finds what a skill has in common with a task's reference, hidden settings and expert project.
 
-Owns: what is compared as evidence that a skill holds a task's solution. Does not own: rows of tokens
-(token_rows.py), what follows (an evaluation takes such tasks out of its primary result). Nothing is executed.
-Invariant: what the student reads anyway, in any arm, is no leak; nor is what experts of many families have
-in common.
+What the student reads anyway, in any arm, is no leak; nor is what experts of many families have in common.
 
 The unit is 13 tokens in a row (identifiers, numbers, operators; words of comments too). Such a row is
 evidence when it has at least 8 different words, stands in neither target's prompt, and occurs in the files of

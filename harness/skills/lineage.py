@@ -1,8 +1,7 @@
 """A skill's lineage: what it was refined on, and how often its test split was looked at.
 
-Owns: the marks that a generated skill carries in its metadata, and the log of looks. Does not own: the
-splits (splits.py). Invariant: the k-th look of a lineage is tested at alpha / 2^k, so that all looks
-together stay below alpha; going on with a run is no new look, replies that are asked for anew are one.
+The k-th look of a lineage is tested at alpha / 2^k, so that all looks together stay below alpha; going on
+with a run is no new look, replies that are asked for anew are one.
 
 Why: whoever refines until a test split says `helps` has refined on that split.
 """

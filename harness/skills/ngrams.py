@@ -1,9 +1,6 @@
 """Texts as rows of tokens: what two of them have in common, whatever their spacing and their headers.
 
-Owns: what a token and a row are, which rows can be evidence, and the two texts that evidence is weighed
-against: a task's prompt and an expert project. Does not own: what a row in common means (skills/leakage.py,
-provenance.py). Nothing is executed.
-Invariant: lines of `#include` have no tokens; comments have, as any text has.
+Lines of `#include` have no tokens; comments have, as any text has.
 """
 
 from __future__ import annotations

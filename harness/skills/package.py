@@ -1,9 +1,7 @@
 """Writes skill folders: a new one from a draft, or the next version of an old one.
 
-Owns: SKILL.md's text, copying a skill, putting a folder in place by one rename. Does not own: editing
-frontmatter in place (edit.py), whether a skill is any good (check.py).
-Invariant: a folder appears whole or not at all; of an old skill, whatever was not asked to change is the
-same byte for byte, with its permissions and links.
+A folder appears whole or not at all; of an old skill, whatever was not asked to change is the same byte for
+byte, with its permissions and links.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """A placebo for a skill: the same length and format, about something else.
 
-Owns: the irrelevant text. Does not own: which arm it stands in (arms.py). Invariant: a function of the
-skill alone; headings, lists, tables, code blocks and lengths in bytes stay (within a few bytes a
-paragraph), and no word of the skill does.
+A function of the skill alone; headings, lists, tables, code blocks and lengths in bytes stay (within a few
+bytes a paragraph), and no word of the skill does.
 
 Why: a longer prompt alone changes what a model writes. A skill helps only when it beats text that is as
 long and looks the same (protocols.md, Lift study).

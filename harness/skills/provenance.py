@@ -1,9 +1,7 @@
 """How much of a project stands, token for token, in our expert projects, which are public.
 
-Owns: which rows of a project are its own, and which file of kernels_ref has most of them. Does not own: rows
-(token_rows.py), what is shown of it (records/provenance.py, report/). Nothing is executed.
-Invariant: what the student reads in the task's prompt counts nowhere; nor does what experts of many families
-have in common. The time is linear in the source, whose size is limited where projects come in.
+What the student reads in the task's prompt counts nowhere; nor does what experts of many families have in
+common. The time is linear in the source, whose size is limited where projects come in.
 
 Comments are left out on both sides: most rows of an expert are in them, and who copies writes others. Of the
 experts, build.toml and the binding under torch-ext/ are left out too; of the project build.toml alone: a

@@ -1,8 +1,6 @@
 """How many tokens a skill costs, part by part.
 
-Owns: the parts, as a client discloses them: the catalog line, the body, each file. Does not own: the estimate
-of tokens (spec.py), nor how they are shown. Every figure is an estimate.
-Invariant: the total is the sum of what can be read as text, the catalog line included.
+The total is the sum of what can be read as text, the catalog line included.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """How large a study must be, and what a study can detect, before it is run.
 
-Owns: the t approximation to the power of the test by family. Does not own: the assumed spread.
-Invariant: from the plan alone; nothing here looks at a result.
+From the plan alone; nothing here looks at a result.
 """
 
 import math

@@ -1,7 +1,6 @@
 """Shares of trials: intervals, pass@k, fast_p, exact tests of counts, and adjustment for many tests.
 
-Owns: what is computed from counts. Does not own: inference by family (lift.py). Invariant: a bound at
-0 or n successes is exactly 0 or 1; an empty sample is None, not 0.
+A bound at 0 or n successes is exactly 0 or 1; an empty sample is None, not 0.
 """
 
 import functools

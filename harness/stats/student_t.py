@@ -1,8 +1,7 @@
 """Student's t distribution, without scipy.
 
-Owns: its distribution function and quantiles. Does not own: what they are used for.
-Invariant: pure; bad input is a ValueError. Source: the regularised incomplete beta function by its
-continued fraction (Abramowitz and Stegun 26.5.8, 26.7.1).
+Pure; bad input is a ValueError. Source: the regularised incomplete beta function by its continued fraction
+(Abramowitz and Stegun 26.5.8, 26.7.1).
 """
 
 import functools

@@ -1,9 +1,7 @@
 """The student: from one request to its answer.
 
-Owns: the replies of one turn, and what the last of them holds: a project, or the reason why there is
-none. Does not own: prompts, providers, parsing, what files of a skill say (disclosure.py), grading.
-Invariant: whatever the model says, this ends and returns: it asks for files at most READS_LIMIT +
-LATE_LIMIT times; only what asks may raise.
+Whatever the model says, this ends and returns: it asks for files at most READS_LIMIT + LATE_LIMIT times;
+only what asks may raise.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """What may be told of a check, case by case.
 
-Owns: which cases are public, and the words for them. Does not own: the rest of what a student is told
-(feedback.py). Invariant: of a case with a drawn shape nothing is told but that it is one of so many
-that pass or fail; of a public shape with values made hard, the kind and how far it is off, and of what
-the case's own message says no number.
+Of a case with a drawn shape nothing is told but that it is one of so many that pass or fail; of a public
+shape with values made hard, the kind and how far it is off, and of what the case's own message says no
+number.
 """
 
 from __future__ import annotations

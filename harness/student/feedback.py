@@ -1,10 +1,8 @@
 """What a student is told of its answer before the next one. Pure.
 
-Owns: the wording, and what may be told of a grade. Does not own: cleaning what others wrote
-(quoting.py), grades, or the exchange (conversation.py). Invariant: of hidden cases nothing but their
-number and how many fail is told; no expected value, seed, hidden shape or machine's path; of inputs
-made hard only their kind, and no number; of a refused timing no figure. It follows from the grade
-alone, so it cannot depend on the arm.
+Of hidden cases nothing but their number and how many fail is told; no expected value, seed, hidden shape or
+machine's path; of inputs made hard only their kind, and no number; of a refused timing no figure. It
+follows from the grade alone, so it cannot depend on the arm.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """The terms on which a project is judged, as the student reads them.
 
-Owns: the wording of tolerances, layouts, values and rules. Does not own: the rest of the prompt
-(prompts.py), the numbers (tolerance.py, records/task.py).
-Invariant: whatever a task declares and a project could fall over is told; a task that declares nothing
-has the text that it always had, so that recorded prompts stay as they are.
+Whatever a task declares and a project could fall over is told; a task that declares nothing has the text
+that it always had, so that recorded prompts stay as they are.
 """
 
 from __future__ import annotations

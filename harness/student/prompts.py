@@ -1,9 +1,7 @@
 """What the student reads first: a pure function of task, target, skill texts, delivery and number of turns.
 
-Owns: the wording, and that arms differ in the skill text alone. Does not own: how it is sent, what a
-student is told of a result (feedback.py), the files of a skill (disclosure.py).
-Invariant: nothing of this machine, of the arm's name, or of the clock gets into a prompt, so its
-digest is the same everywhere; with one turn and skills in the prompt it is what it always was.
+Nothing of this machine, of the arm's name, or of the clock gets into a prompt, so its digest is the same
+everywhere; with one turn and skills in the prompt it is what it always was.
 """
 
 from __future__ import annotations

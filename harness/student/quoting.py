@@ -1,9 +1,8 @@
 """Words of tools and of students' code, made fit to stand in what a student is told.
 
-Owns: taking out this machine's paths and our own stack frames, cleaning, and marking every line as
-quoted. Does not own: what is quoted (feedback.py). Invariant: every line of a quotation begins with
-"> ", so none can pass for ours; no absolute path is left in a message or trace; a quotation has at
-most the tokens that it was given, plus a line or two that say what was left out.
+Every line of a quotation begins with "> ", so none can pass for ours; no absolute path is left in a message
+or trace; a quotation has at most the tokens that it was given, plus a line or two that say what was left
+out.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Skills that are listed instead of shown: what the student may ask for, and what it is told.
 
-Owns: the catalogue in a prompt, the one tool, and the answers to its calls. Does not own: how a
-call travels (models/), who asks when (student.py). Invariant: system text and tool are the same in
-every arm, so that arms differ in their catalogue alone; every call is answered; nothing raises,
-whatever a model has called.
+System text and tool are the same in every arm, so that arms differ in their catalogue alone; every call is
+answered; nothing raises, whatever a model has called.
 """
 
 from __future__ import annotations

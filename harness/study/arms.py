@@ -1,8 +1,7 @@
 """The arms of a study: which texts are compared, all else being equal.
 
-Owns: from skills to arms, combinations, placebos, the old version. Does not own: how a text reaches a
-student (prompts.py), or what is concluded (report/). Invariant: every arm but without_skill has its
-texts in the library; two arms never have the same texts, for then nothing could differ.
+Every arm but without_skill has its texts in the library; two arms never have the same texts, for then
+nothing could differ.
 """
 
 from __future__ import annotations

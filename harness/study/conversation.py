@@ -1,10 +1,8 @@
 """One trial's exchange with the student: ask, grade, tell what came of it, ask again.
 
-Owns: the turns of a trial, when it ends, and that what was paid for is on disk before it is used.
-Does not own: retries and stopping (run.py), the replies of one turn (student.py), the words
-(feedback.py). Invariant: a reply that is on disk is not asked for again, and a later turn's prompt that
-is on disk is not made again, since times differ from grade to grade; the grader is given a project and
-a task, and nothing of the arm; the last project counts, never the best.
+A reply that is on disk is not asked for again, and a later turn's prompt that is on disk is not made again,
+since times differ from grade to grade; the grader is given a project and a task, and nothing of the arm;
+the last project counts, never the best.
 """
 
 from __future__ import annotations

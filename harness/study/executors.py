@@ -1,7 +1,6 @@
 """Where trials run: in threads of this process (local); other executors plug into the same seam.
 
-Owns: the seam and the lookup by name. Does not own: what a trial does.
-Invariant: results come back as they finish, and a job's exception comes out of the iterator.
+Results come back as they finish, and a job's exception comes out of the iterator.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """From a resolved configuration to the list of trials, and their keys.
 
-Owns: which trials there are, in what order, and what makes two of them the same.
-Does not own: running them. Invariant: arms are interleaved: any prefix of the plan holds nearly as
-many trials of one arm as of another; the order depends on the seed alone.
+Arms are interleaved: any prefix of the plan holds nearly as many trials of one arm as of another; the order
+depends on the seed alone.
 """
 
 from __future__ import annotations

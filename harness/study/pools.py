@@ -1,8 +1,6 @@
 """Trials in threads: they wait for models, compilers and workers, which run elsewhere.
 
-Owns: a thread pool whose threads never keep the program alive. Does not own: cancellation of what
-a job started (the run stops its sandbox for that).
-Invariant: at most `workers` jobs run at once; jobs start in order; after a failure none starts.
+At most `workers` jobs run at once; jobs start in order; after a failure none starts.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """An eval: owed trials are run, appended, and survive whatever interrupts them.
 
-Owns: retries of our own failures, budgets, and stopping. Does not own: what a trial does inside a
-stage, or what is reported. Invariant: a trial is appended only when it finished by itself; after
-stop() nothing is appended; the last attempt counts, never the best of several.
+A trial is appended only when it finished by itself; after stop() nothing is appended; the last attempt
+counts, never the best of several.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The run folder: what is kept, and how it survives a crash.
 
-Owns: run.json, trials.jsonl and the folder of each trial. Does not own: what is planned (run.py) or
-derived (report/). Invariant: a line of trials.jsonl is whole or it is owed again; a reply that was
-paid for is on disk before it is graded.
+A line of trials.jsonl is whole or it is owed again; a reply that was paid for is on disk before it is
+graded.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """A study: which tasks, arms and models are compared, and the folder that it becomes.
 
-Owns: resolving what the user asked for into a run record, and finding an earlier run of the same.
-Does not own: options (cli/), trials (run.py). Invariant: two equal studies resolve to the same hash.
+Two equal studies resolve to the same hash.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Finds and loads tasks, skills and expert projects: in a checkout, a wheel, or a user's folder.
 
-Owns: the lookup of shipped data and the digests of tasks. Does not own: what is done with them.
-Invariant: the same bytes give the same digest wherever they lie.
+The same bytes give the same digest wherever they lie.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The frozen suite: which version of each task has which digest.
 
-Owns: the file `tasks/VERSION`. Does not own: the tasks. Invariant: one version of a task has one digest for
-ever: a changed task is frozen only under a higher version, and every freeze that changes anything has a new
-suite number.
+One version of a task has one digest for ever: a changed task is frozen only under a higher version, and
+every freeze that changes anything has a new suite number.
 """
 
 from __future__ import annotations

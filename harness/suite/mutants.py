@@ -1,9 +1,7 @@
 """Off-by-one mistakes, planted one at a time in an expert's source.
 
-Owns: where such a mistake can be made in C++ text. Does not own: building and judging the result.
-Invariant: pure; the same text gives the same mutants in the same order; comments, strings, preprocessor
-lines, template heads, argument checks, prefetches and lines that end in `// no mutate: reason` are left
-alone.
+Pure; the same text gives the same mutants in the same order; comments, strings, preprocessor lines,
+template heads, argument checks, prefetches and lines that end in `// no mutate: reason` are left alone.
 
 A loop ends one step late or early or starts one late; a 1 that is added or taken off is forgotten. Only what
 cannot but go wrong: a vector loop that ends early leaves more to its tail, a comparison of values decides

@@ -1,9 +1,8 @@
 """How much error is allowed: the numbers, without the arithmetic (judge/compare.py has that).
 
-Owns: the tolerance per dtype, kind of task and precision lane. Does not own: truth, comparison, verdict.
-Invariant: tol_ij = f * (|truth_ij| + s_ij), s_ij the RMS of the truth's row or what the task's own `scale`
-says; a project passes when max |y - truth| / tol <= max(4 * the same figure of the PyTorch reference, 1),
-that product with f never above `cap`.
+Tol_ij = f * (|truth_ij| + s_ij), s_ij the RMS of the truth's row or what the task's own `scale` says; a
+project passes when max |y - truth| / tol <= max(4 * the same figure of the PyTorch reference, 1), that
+product with f never above `cap`.
 
 The factors are this project's own (docs/protocols.md); published harnesses use 1e-4 to 1e-5 for
 fp32 and 1e-2 for 16-bit types. They are calibrated on the CPU target only.

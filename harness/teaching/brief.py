@@ -1,7 +1,6 @@
 """What the teacher reads: the order, what it knows, and what became of its last version.
 
-Owns: the wording, and how much of everything fits. Does not own: evidence (evidence.py), traces, sending.
-Invariant: nothing of the selection or test split is in a brief: its inputs hold only development tasks.
+Nothing of the selection or test split is in a brief: its inputs hold only development tasks.
 """
 
 from __future__ import annotations

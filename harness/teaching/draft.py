@@ -1,8 +1,6 @@
 """From a teacher's reply to a skill folder.
 
-Owns: reading the files out of a reply, and what makes a reply unusable. Does not own: writing folders
-(skills/package.py) or judging a skill (skills/check.py). Invariant: a reply never raises; nothing outside
-of the new folder is written.
+A reply never raises; nothing outside of the new folder is written.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """What students made of a skill, for its teacher: failures and slow shapes, grouped and counted.
 
-Owns: the choice and order of what is told, within a budget. Does not own: which trials (refine.py hands in
-development trials only). Invariant: pure; the most frequent group comes first; what is left out is counted.
+Pure; the most frequent group comes first; what is left out is counted.
 """
 
 from __future__ import annotations

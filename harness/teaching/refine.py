@@ -1,8 +1,7 @@
 """The loop: write, grade on development tasks, refine, and keep the best on the selection split.
 
-Owns: which version is refined next and which is kept. Does not own: writing versions (workshop.py) or
-grading (the caller's `evaluate`). Invariant: the kept version has the best selection score, the earliest of
-equals; a spent budget, or a teacher that writes no skill, ends the loop with what there is.
+The kept version has the best selection score, the earliest of equals; a spent budget, or a teacher that
+writes no skill, ends the loop with what there is.
 """
 
 from __future__ import annotations

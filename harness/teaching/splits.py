@@ -1,8 +1,7 @@
 """Three splits by family: what the teacher sees, what chooses a candidate, what is reported.
 
-Owns: which family is in which split. Does not own: what is done with them. Invariant: no family is in two
-splits, none that a skill's lineage was refined on is in the test split, and the same families always give
-the same splits.
+No family is in two splits, none that a skill's lineage was refined on is in the test split, and the same
+families always give the same splits.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Versions of a skill, and the workshop in which a teacher writes them.
 
-Owns: one folder for each version, and having a teacher mend what is no valid skill. Does not own: which
-version is refined (refine.py), or wording (brief.py). Invariant: every version is a valid skill whose code
-builds, unless it was taken over from the user.
+Every version is a valid skill whose code builds, unless it was taken over from the user.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Runs INSIDE the sandbox: loads one contender and calls it on buffers it is given.
 
-Owns: nothing that matters. Imports only the standard library and torch, nothing of ours. It holds no
-secret and reports no verdict: its figures are claims, which the judge compares with its own clock.
-Invariant: inputs are mapped only while a call runs, always at the same addresses; memory that stays mapped is
-only written by the judge while this process is frozen.
+Inputs are mapped only while a call runs, always at the same addresses; memory that stays mapped is only
+written by the judge while this process is frozen.
 
 Started as: python -I -S worker/__main__.py CHANNEL_FD SITE_DIRECTORY...
 Messages (SEQPACKET): JSON from the judge; JSON or the single byte b"D" (done) from here.

@@ -1,8 +1,6 @@
 """Runs INSIDE the sandbox, beside __main__.py: operands in device memory of the judge's, timed by the device.
 
-Owns: the ways of calling (`mode`), and figures, which are claims. Does not own: mapping (worker/driver.py),
-or anything that the judge believes. Imports only the standard library and torch, nothing of ours.
-Invariant: the device is idle before a reveal is said to be done, and memory is mapped only meanwhile.
+The device is idle before a reveal is said to be done, and memory is mapped only meanwhile.
 
 Modes: `eager`; `graph`: the call of each set captured once, then replayed; `queued`: the stream is held while
 launches are enqueued; `warm`: every call is made twice on its set, and the second counts.

@@ -1,9 +1,7 @@
 """Runs INSIDE the sandbox, beside worker/device.py: the calls into NVIDIA's driver that a worker needs.
 
-Owns: the context, and mapping the judge's device memory. Does not own: what is done with it.
-Imports only the standard library. Names and layouts: cuda.h of CUDA 13.0.
-Invariant: memory that came by descriptor is always mapped at the same addresses, and only between show()
-and hide(); legacy IPC cannot take its one block back.
+Memory that came by descriptor is always mapped at the same addresses, and only between show() and hide();
+legacy IPC cannot take its one block back.
 """
 
 from __future__ import annotations

@@ -1,9 +1,6 @@
 """Runs INSIDE the sandbox, beside __main__.py: watches one call and says what it dispatched and launched.
 
-Owns: the count of operators, and on CUDA the list of kernels. Does not own: what Python has loaded
-(worker/loads.py). Imports the standard library and torch only.
-It holds no secret: all it says is a claim, since native code of the same process can make it say anything.
-Invariant: what it says fits one message, however much a call does.
+What it says fits one message, however much a call does.
 
 Two witnesses count operators, since either can be kept out of a call: a dispatch mode, which sees into the
 project's own operators (any Python may switch modes off), and PyTorch's profiler, on all threads.

@@ -1,9 +1,7 @@
 """Runs INSIDE the sandbox, beside __main__.py: notes what a project's Python has the loader open or look up.
 
-Owns: an audit hook and the list of what it was told of. Imports the standard library and torch only. Does not
-own: what a library itself opens (its symbols say whether it can). All it says is a claim.
-Invariant: nothing is noted in a call that only calls operators, so a timed call pays nothing for it; the list
-is bounded.
+Nothing is noted in a call that only calls operators, so a timed call pays nothing for it; the list is
+bounded.
 
 What it cannot see: functions called at addresses that Python read from elsewhere (/proc/self/maps), modules
 that were imported before the project (torch imports numpy), and native code.

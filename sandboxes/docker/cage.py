@@ -1,9 +1,7 @@
 """One container around one job: from its creation to its removal.
 
-Owns: the container's life, killing, freezing and measuring it. Does not own: what it is made with
-(backend.py), the channel's way into it (door.py), containers of dead harnesses (reaper.py).
-Invariant: kill() ends the container's first process, with which the kernel ends all others of its process
-namespace; it needs no engine. Where the engine failed, wait() says `problem`, never an exit code.
+Kill() ends the container's first process, with which the kernel ends all others of its process namespace;
+it needs no engine. Where the engine failed, wait() says `problem`, never an exit code.
 """
 
 from __future__ import annotations

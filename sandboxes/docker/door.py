@@ -1,7 +1,6 @@
 """The way by which a container's first program reaches us: a socket in a folder that is mounted into it.
 
-Owns: that folder, and letting in the one connection that is our container's. Does not own: containers.
-Invariant: who is let in has the user id that was given to the container; afterwards there is no socket.
+Who is let in has the user id that was given to the container; afterwards there is no socket.
 """
 
 from __future__ import annotations

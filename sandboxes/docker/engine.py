@@ -1,9 +1,7 @@
 """The Docker engine that we talk to: finding it, what it can do, and what its errors mean.
 
-Owns: the connection, the engine's facts, and refusing an engine that cannot keep our promises. Does not
-own: images (image.py), containers (cage.py), what goes into one (backend.py).
-Invariant: an engine that is accepted runs on this machine's kernel: descriptors and sockets cross only
-within one kernel.
+An engine that is accepted runs on this machine's kernel: descriptors and sockets cross only within one
+kernel.
 """
 
 from __future__ import annotations

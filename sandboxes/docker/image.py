@@ -1,10 +1,7 @@
 """The images that Docker jobs run in: which one, made of what, and which of its files we read ourselves.
 
-Owns: finding an image by role, its provenance, and the view (a copy on this machine of the files that
-the image's own description lists). Does not own: making images (Dockerfile.cuda), containers, and what
-a description means (harness/builder/description.py).
-Invariant: a view is whole (it appeared by one rename), holds regular files and links only, and no link
-in it leads out of it.
+A view is whole (it appeared by one rename), holds regular files and links only, and no link in it leads out
+of it.
 
     <cache>/images/<first 12 digits of the image ID>/usr/lib/...
 """

@@ -1,9 +1,7 @@
 """Removes containers that a dead harness has left.
 
-Owns: the labels that say whose a container is, and which of them are orphans. Does not own: containers
-that live (cage.py), and removing at the moment of death (minder.py).
-Invariant: a container of a living harness is never touched before its deadline, which lies far beyond
-the end of any job.
+A container of a living harness is never touched before its deadline, which lies far beyond the end of any
+job.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """The rows of the zoo: what zoo.toml says of a project, and whether a grade agrees with it.
 
-Owns: the keys of zoo.toml, and what it means that a row holds. Does not own: the projects
-(tests/zoo/), grading. Invariant: a row holds only for the reason that it names; what a noisy host
-leaves open is told apart from what holds.
+A row holds only for the reason that it names; what a noisy host leaves open is told apart from what holds.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Synthetic studies beyond one skill and one turn: repairs, combinations, disclosed skills.
-
-Owns: whole runs with several arms, models or turns. Does not own: single records (factories.py).
-"""
+"""Synthetic studies beyond one skill and one turn: repairs, combinations, disclosed skills."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """System calls to try behind a filter, and what their answers must be.
 
-Owns: which calls are forbidden and which must work, by reason. Run by filtered.py, in a child of ours or
-in a container. Invariant: a refusal is told from the kernel's own by an error that no kernel gives.
+A refusal is told from the kernel's own by an error that no kernel gives.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Formulas against published values, hand calculations and edge cases.
 
-Owns: single functions of harness/stats. Does not own: long-run behaviour on simulated studies
-(test_stats_simulation.py). Invariant: every expected number is published or worked out by hand.
+Every expected number is published or worked out by hand.
 """
 
 import itertools

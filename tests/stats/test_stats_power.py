@@ -1,8 +1,4 @@
-"""Power and sample size against the exact distribution and hand calculations.
-
-Owns: harness/stats/power.py but `minimum_detectable_ratio` (test_stats.py). Does not own: simulated
-studies (test_stats_simulation.py).
-"""
+"""Power and sample size against the exact distribution and hand calculations."""
 
 import math
 from statistics import NormalDist

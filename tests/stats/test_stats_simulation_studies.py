@@ -1,8 +1,7 @@
 """Simulated studies through the report's own decisions: placebos, several skills, looks, leaks, turns.
 
-Owns: false alarms and power of whole studies. Does not own: coverage of single intervals
-(test_stats_simulation.py). Invariant: every simulation is seeded; bounds leave room for chance: with n
-studies a share p has the standard error sqrt(p (1 - p) / n).
+Every simulation is seeded; bounds leave room for chance: with n studies a share p has the standard error
+sqrt(p (1 - p) / n).
 
 A family has one task; its chance to be correct is drawn per family, a skill's effect on it varies from
 family to family around its mean, and repeats are Bernoulli draws.

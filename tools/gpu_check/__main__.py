@@ -1,9 +1,4 @@
-"""`python -m tools.gpu_check`: ask a GPU what only a GPU can answer.
-
-Owns: the command line and the exit code: 0 done, out of time, or no GPU (nothing was measured); 3 an item
-failed; 2 wrong usage.
-Does not own: the items and their order (items.py, runner.py).
-"""
+"""`python -m tools.gpu_check`: ask a GPU what only a GPU can answer."""
 
 from __future__ import annotations
 

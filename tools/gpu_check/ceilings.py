@@ -1,8 +1,7 @@
 """What this board reaches at most in this session: the other denominator beside the datasheet.
 
-Owns: the largest copy, the best library matmul and the smallest kernel. Does not own: what experts reach
-(judge_items.py), the datasheet (judge/physics.py). Invariant: only PyTorch runs, in our own process; each
-figure is the median of several runs of back-to-back calls, on random data (zeros are faster).
+Only PyTorch runs, in our own process; each figure is the median of several runs of back-to-back calls, on
+random data (zeros are faster).
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """One thing to find out on a GPU, and what it is given to do so.
 
-Owns: Item, Bench, and the two ways in which an item ends without an answer. Does not own: the order and the
-record of items (runner.py, ledger.py). Invariant: an item keeps to its own folder and leaves no process.
+An item keeps to its own folder and leaves no process.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""All that is asked of a GPU, most important first.
-
-Owns: the list and its order. Does not own: any item. To owe something new, append it here.
-"""
+"""All that is asked of a GPU, most important first."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Whether the judge works on this GPU, how exact its clock is there, and how the experts do.
 
-Owns: the items `transport`, `end_to_end`, `aa`, `builds`, `expert`, `time`, `full`. Does not own: judging.
-Invariant: figures come from the code that grades students; a workload that stands for its task is named.
+Figures come from the code that grades students; a workload that stands for its task is named.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """A grader on the GPU that is asked: opened for one item, and closed with it.
 
-Owns: settings, sandbox and cache of such a grader, and tasks that are cut down to their headline. Does not
-own: what is asked (judge_items.py), grading. Invariant: every item opens the GPU, grader and workers anew;
-only builds are shared, by content.
+Every item opens the GPU, grader and workers anew; only builds are shared, by content.
 """
 
 from __future__ import annotations

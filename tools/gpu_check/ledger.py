@@ -1,7 +1,7 @@
 """The record of what was found on one GPU: a JSON file, and a table made from it.
 
-Owns: both files. Does not own: finding out. Invariant: the JSON file is replaced whole after every item, so
-whatever ends a session leaves all that was finished before.
+The JSON file is replaced whole after every item, so whatever ends a session leaves all that was finished
+before.
 """
 
 from __future__ import annotations

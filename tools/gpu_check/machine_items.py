@@ -1,7 +1,6 @@
 """What the machine says of its GPU, before anything runs on it.
 
-Owns: the item `machine`. Does not own: the questions themselves (nvml.py, gpu.py, container_toolkit.py).
-Invariant: reads only; no clock, mode or limit of the GPU is changed.
+Reads only; no clock, mode or limit of the GPU is changed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Runs the items that are owed, in order, until they or the time are at an end.
 
-Owns: the order, the budget, and what becomes of an item's failure. Does not own: the items. Invariant: an
-item that fails is written down and does not stop the others; none is begun that would not fit.
+An item that fails is written down and does not stop the others; none is begun that would not fit.
 """
 
 from __future__ import annotations

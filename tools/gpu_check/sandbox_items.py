@@ -1,8 +1,7 @@
 """Whether a sandbox can hold CUDA: it works inside, ends when killed, and leaves nothing behind.
 
-Owns: five items for each backend. Does not own: the backends, the program that runs inside (probe.cu).
-Invariant: what the program says of itself is only taken where it is our own and cannot gain by lying; that a
-process is gone and memory is free is seen from outside, by NVML.
+What the program says of itself is only taken where it is our own and cannot gain by lying; that a process
+is gone and memory is free is seen from outside, by NVML.
 """
 
 from __future__ import annotations

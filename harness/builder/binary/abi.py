@@ -1,7 +1,6 @@
 """What kernel-abi-check says of a built library: Python's limited API, and manylinux.
 
-Owns: that one question. Does not own: what a verdict means for a grade (nothing: it is reported).
-Invariant: the library, which comes out of a sandbox, is read in a child process and never loaded.
+The library, which comes out of a sandbox, is read in a child process and never loaded.
 """
 
 from __future__ import annotations

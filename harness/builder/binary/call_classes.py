@@ -1,8 +1,7 @@
 """Which kind of thing a function is that a library calls, by its name alone.
 
-Owns: the tables and rules. Pure. Does not own: reading a library (elf.py) or what follows (calls.py).
-Invariant: of PyTorch's functions, what is not known to be harmless computes: a new operator of a new
-release counts as one until it is listed here.
+Of PyTorch's functions, what is not known to be harmless computes: a new operator of a new release counts as
+one until it is listed here.
 
 Sources: the exported symbols of torch 2.13.0 (CPU and CUDA builds), its headers ATen/ops/*_ops.h,
 torch/csrc/stable/ and torch/csrc/inductor/aoti_torch/, and the operators whose schema returns a view.

@@ -1,9 +1,7 @@
 """What a built library calls: evidence from its undefined symbols and the operator names in it.
 
-Owns: the record BinaryCalls and the wording of an unresolved symbol. Does not own: the classes
-(call_classes.py), the loader's search (loading.py), nor what a task says to it (grade.py).
-Invariant: the library is hostile: it is read, never loaded, and what cannot be read is None, which
-grade.py does not take for innocence.
+The library is hostile: it is read, never loaded, and what cannot be read is None, which grade.py does not
+take for innocence.
 
 What this cannot see: calls made in the package's Python files, names looked up with dlsym, code that
 is linked in statically, raw system calls, and operator names that are put together at run time.

@@ -1,9 +1,7 @@
 """Reads the device code of a shared library: runs INSIDE the build sandbox, standard library only.
 
-Owns: taking the cubins out (cuobjdump), their resource figures (ELF), counting instructions by class
-(nvdisasm), and the table of classes. Does not own: starting the sandbox and believing the answer
-(device_code.py). Invariant: the whole library is read or a note says what was not; memory does not
-grow with the length of the disassembly.
+The whole library is read or a note says what was not; memory does not grow with the length of the
+disassembly.
 
 Usage: python -I -S cubins.py CUOBJDUMP NVDISASM LIBRARY ANSWER_JSON SECONDS
 """

@@ -1,8 +1,6 @@
 """What the compiler made of the kernels: registers, memory and instructions, from the linked library.
 
-Owns: the sandbox job that reads the library, and what of its answer is believed. Does not own: finding
-cuobjdump and nvdisasm (cuda_toolkit.py), reading cubins (cubins.py, which runs in there).
-Invariant: evidence only. Whatever goes wrong here is a note and "not measured", never a failed build.
+Evidence only. Whatever goes wrong here is a note and "not measured", never a failed build.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Reads what a shared library tells the loader: its symbols, the libraries it needs, its strings.
 
-Owns: the parts of ELF64 that ld.so looks at (program headers and the dynamic segment). Does not own:
-what a symbol means (calls.py) and which libraries are loaded (loading.py).
-Invariant: the bytes are hostile. Every offset is checked, every count is capped, and whatever is
-wrong is an ElfError. Section headers are not believed: the loader never reads them.
+The bytes are hostile. Every offset is checked, every count is capped, and whatever is wrong is an ElfError.
+Section headers are not believed: the loader never reads them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Which libraries are loaded beside an extension, and whether one of them has a symbol.
 
-Owns: the loader's search, as far as it matters for a kernel's import. Does not own: reading ELF
-(elf.py), what an unresolved symbol means (calls.py, grade.py). Nothing is ever loaded here.
-Invariant: only libraries of the system, of torch and of the CUDA toolkit are opened, by plain names.
+Only libraries of the system, of torch and of the CUDA toolkit are opened, by plain names.
 
 An extension finds its symbols in the program and its libraries, in what torch makes global
 (libtorch_global_deps), and in the libraries it was linked with and theirs. libtorch_python is none of

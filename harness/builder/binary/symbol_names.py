@@ -1,9 +1,7 @@
 """Names of C++ symbols: what a mangled name belongs to, and how it reads.
 
-Owns: the qualified name at the head of an Itanium mangled name, and one bulk call of c++filt.
-Does not own: what a name means (call_classes.py).
-Invariant: names are a student's. Classification rests on `qualified`, a few lines of ours; c++filt
-serves the wording of messages only and runs in the sandbox, where it may fail or lie without harm.
+Names are a student's. Classification rests on `qualified`, a few lines of ours; c++filt serves the wording
+of messages only and runs in the sandbox, where it may fail or lie without harm.
 """
 
 from __future__ import annotations

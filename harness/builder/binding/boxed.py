@@ -1,10 +1,7 @@
 """Warns of functions bound with TORCH_BOX that receive other numbers than were passed.
 
-Owns: which function is bound to which operator, and the words. Does not own: reading C++ (tokens.py,
-functions.py), and what arrives where (values.py). Pure: nothing is compiled or run, and a project is
-never refused for it.
-Invariant: it warns only of what no reading of the source allows; where several declarations could be
-meant, all must be wrong.
+It warns only of what no reading of the source allows; where several declarations could be meant, all must
+be wrong.
 """
 
 from __future__ import annotations

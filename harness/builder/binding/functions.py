@@ -1,8 +1,6 @@
 """Functions that C++ source text declares: names, parameters, results.
 
-Owns: finding them among the tokens, at namespace and class scope. Does not own: what a type means
-(values.py). Pure. No compiler: what is not understood is left out, never guessed.
-Invariant: a call, an initialiser and a macro's use are no declarations.
+A call, an initialiser and a macro's use are no declarations.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """C++ source text as tokens.
 
-Owns: comments, strings, directives and where each token stands. Does not own: what they mean
-(functions.py). Pure, and linear in the length of a text that a student wrote.
-Invariant: what stands under `#if 0` or in a macro's body is not there.
+What stands under `#if 0` or in a macro's body is not there.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """What a C++ type receives of a schema's type through the stable ABI.
 
-Owns: types as far as they are numbers, alone, optional or in a list, on both sides. Does not own: where
-they stand (functions.py), and what is said (boxed.py). Pure.
-Invariant: a type that is not known is None, and nothing is said of it.
+A type that is not known is None, and nothing is said of it.
 
 The stable ABI passes every value in 8 bytes and copies them, low bytes first, into whatever type the
 function has: a schema's `float` arrives as a double, an `int` as an int64_t, a `bool` as one byte and

@@ -1,9 +1,6 @@
 """Reading build.toml and deciding whether it is valid.
 
-Owns: that decision, and the message that a student gets. Upstream's own parser decides, in a child
-process; where it is not installed, our records do. Does not own: the records (schema.py) and advice
-on mistakes (hints.py, faults.py).
-Invariant: a file that passes fits our records.
+A file that passes fits our records.
 """
 
 from __future__ import annotations

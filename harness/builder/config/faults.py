@@ -1,8 +1,6 @@
 """What our records have against a build.toml, in words, with the path of each fault.
 
-Owns: turning validation errors into advice: which key was meant, what a value must look like.
-Does not own: the schema (schema.py), lines (lines.py), and forms that older editions had (hints.py).
-Invariant: fields that the records accept give no fault; nothing is raised.
+Fields that the records accept give no fault; nothing is raised.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Where keys and tables stand in a TOML text.
 
-Owns: the line of every key, table header and array element. Does not own: what they mean; the text
-has been parsed by tomllib before. Invariant: never raises; what the scanner does not understand ends
-it, and later keys then have no line.
+Never raises; what the scanner does not understand ends it, and later keys then have no line.
 """
 
 from __future__ import annotations

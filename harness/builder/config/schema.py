@@ -1,8 +1,6 @@
 """The kernel-builder schema: build.toml of editions 4 and 5 as frozen records.
 
-Owns: the shape of a build.toml. Does not own: reading one and deciding whether it is valid
-(build_toml.py), whether its files exist (layout.py), capabilities (units.py) and flags
-(allowed_flags.py). Invariant: what upstream's parser accepts, these records can hold.
+What upstream's parser accepts, these records can hold.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Reads TOML that a student wrote.
 
-Owns: what has to be kept away from Python's own parser, and the one exception for all that is no
-TOML. Does not own: what the file means. Invariant: time and memory grow with the size of the text.
+Time and memory grow with the size of the text.
 """
 
 from __future__ import annotations

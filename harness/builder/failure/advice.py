@@ -1,7 +1,6 @@
 """What to do about a header that was not found.
 
-Owns: that advice, by where such a header could come from. Does not own: whose fault it is (blame.py)
-and the check before the compiler (includes.py). Invariant: nothing is advised that was not looked up.
+Nothing is advised that was not looked up.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 """What a failed build says: the first error of each file, its place, its line and its kind.
 
-Owns: the kinds of compile and link errors, the text of the line, and what is said of a build that a
-limit stopped. Does not own: the formats of tools (tool_errors.py), refusals before any compiler
-(refusals.py), verdicts (compiling.py). Pure; nothing in a project's text makes it raise.
-Invariant: a place is one that a tool named, or the line of the project that alone holds the refused
-instruction; a Diagnostic never blames a file by guessing.
+A place is one that a tool named, or the line of the project that alone holds the refused instruction; a
+Diagnostic never blames a file by guessing.
 """
 
 from __future__ import annotations

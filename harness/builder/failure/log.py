@@ -1,10 +1,4 @@
-"""Reads what ninja printed.
-
-Owns: ninja's own lines (which steps failed, which are in its log), cleaning paths, the failure that
-is named first, and the sum of compiler times. Does not own: what an error line looks like
-(tool_errors.py), kinds (diagnostics.py), verdicts (compiling.py). The text comes out of a sandbox and
-is untrusted: nothing here believes more of it than which error to show. Pure.
-"""
+"""Reads what ninja printed."""
 
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
 """Where in a project a message points to that no compiler wrote: a refusal, or a failed import.
 
-Owns: finding the line of build.toml or of a source that such a message is about.
-Does not own: the refusals themselves (build_toml.py, layout.py, units.py, python_side.py), nor what
-compilers say (diagnostics.py). Pure; an import's message is untrusted.
-Invariant: a line is given only where the message names it or quotes what stands on it.
+A line is given only where the message names it or quotes what stands on it.
 """
 
 from __future__ import annotations

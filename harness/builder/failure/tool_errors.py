@@ -1,9 +1,6 @@
 """Errors in what compilers, assemblers and linkers printed.
 
-Owns: the formats of g++, nvcc's front end, ptxas, the drivers, the assembler and ld, and which place
-in the project an error belongs to. Does not own: what kind of error it is (diagnostics.py), which step
-printed it (log.py). Pure. The text is untrusted: every rule looks at one bounded line at a time.
-Invariant: notes, warnings and closing remarks are never errors.
+Notes, warnings and closing remarks are never errors.
 """
 
 from __future__ import annotations

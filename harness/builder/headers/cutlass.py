@@ -1,8 +1,6 @@
 """CUTLASS for projects that depend on it: which version a dependency means, and where headers are.
 
-Owns: the versions behind `depends = ["cutlass_3_6"]`, the places that are searched, and what is said
-where nothing is found. Does not own: fetching (fetching.py) and flags (flags.py).
-Invariant: nothing is ever fetched here; a version other than the one meant is always named.
+Nothing is ever fetched here; a version other than the one meant is always named.
 
 kernel-builder's CMake project looks at CUTLASS_SRC_DIR and else clones the tag of the version; its Nix
 builds have both `include` and `tools/util/include` on the search path of every file. So has ours.

@@ -1,8 +1,6 @@
 """Header files that were fetched from PyPI wheels: where they lie and what they are.
 
-Owns: the folders of fetched headers and their manifests. Does not own: fetching (fetching.py), which
-of them a build sees (toolchain.py), CUTLASS (cutlass.py).
-Invariant: a folder with a manifest is whole (it appeared by one rename) and is never changed.
+A folder with a manifest is whole (it appeared by one rename) and is never changed.
 
     <user data>/liftbench/headers/     or LIFTBENCH_HEADERS
       cuda-13.0/manifest.json include/     what the nvcc wheels lack: cuBLAS, cuSPARSE and others

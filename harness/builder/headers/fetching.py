@@ -1,8 +1,6 @@
 """Fetches header files from PyPI wheels: a few hundred kB instead of gigabytes of libraries.
 
-Owns: which files of which wheels make up a set, and that a set appears whole or not at all.
-Does not own: reading wheels (wheels.py), finding sets later (headers.py). No build ever calls this.
-Invariant: nothing is overwritten, and no path leaves the set's folder.
+Nothing is overwritten, and no path leaves the set's folder.
 """
 
 from __future__ import annotations

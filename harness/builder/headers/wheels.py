@@ -1,9 +1,7 @@
 """Single files out of wheels on a package index, without downloading the wheels.
 
-Owns: reading a simple index (HTML or JSON), and reading parts of a remote file with HTTP ranges.
-Does not own: which files are wanted and where they go (fetching.py).
-Invariant: what comes over the network is bounded before it is read; every file's CRC is checked
-(by zipfile), and the SHA-256 of a wheel that was read whole.
+What comes over the network is bounded before it is read; every file's CRC is checked (by zipfile), and the
+SHA-256 of a wheel that was read whole.
 """
 
 from __future__ import annotations

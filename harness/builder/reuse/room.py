@@ -1,8 +1,7 @@
 """Keeps a folder of cache entries below a size: what was used last stays.
 
-Owns: choosing and removing entries. Does not own: what an entry holds.
-Invariant: an entry that was used within the last day is never removed: a grade may be reading it, and
-in a long run it may wait for hours between build and timing.
+An entry that was used within the last day is never removed: a grade may be reading it, and in a long run it
+may wait for hours between build and timing.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """One GPU in this process: its primary context, and memory by address.
 
-Owns: which device, that its context is current, and the steps that make memory. Does not own: what memory is
-for (memory.py). The primary context is the one that PyTorch uses, so tensors and addresses are of one kind.
-Invariant: a step that fails gives back what the steps before it took.
+A step that fails gives back what the steps before it took.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """The calls into NVIDIA's driver that the judge needs, and no others.
 
-Owns: loading libcuda.so.1, signatures, structures, and what a failed call means. Does not own: contexts and
-order of calls (device.py). Names, versions and layouts: cuda.h of CUDA 13.0, all of them exported since
-CUDA 11.4. Invariant: every call that fails is a CudaError that names it, the result, and what to do.
+Every call that fails is a CudaError that names it, the result, and what to do.
 """
 
 from __future__ import annotations

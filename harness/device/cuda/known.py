@@ -1,9 +1,7 @@
 """A kernel whose result and time are known: is the device healthy, and is it as fast as before?
 
-Owns: launching known.ptx and judging what it left. Does not own: when it runs, or the 2 % rule (both the
-caller's).
-Invariant: expected values come from a closed form computed here, never from the device.
-It keeps the arithmetic units busy, so its time follows the SM clock; it says little of the memory clock.
+Expected values come from a closed form computed here, never from the device. It keeps the arithmetic units
+busy, so its time follows the SM clock; it says little of the memory clock.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """What a report says, as frozen records: the one input of every renderer.
 
-Owns: the shape of report.json (docs/report.schema.json is generated from here).
-Does not own: how a figure is computed (comparisons.py, summary.py) or rounded (figures.py).
-Invariant: None is "not computable", "unknown" or "not measured", never 0; nothing here is rounded,
-and text that a student or provider wrote has been cleaned of control characters.
+None is "not computable", "unknown" or "not measured", never 0; nothing here is rounded, and text that a
+student or provider wrote has been cleaned of control characters.
 """
 
 from __future__ import annotations

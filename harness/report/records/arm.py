@@ -1,7 +1,6 @@
 """What a report says about one model in one arm.
 
-Owns: rates, fast_p and pass@k levels, spending, and what was read. Does not own: differences between arms
-(comparison.py). Invariant: None is not measured or unknown, never 0.
+None is not measured or unknown, never 0.
 """
 
 from __future__ import annotations

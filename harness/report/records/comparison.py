@@ -1,7 +1,6 @@
 """What a report says about one model with a skill against one control.
 
-Owns: the decision, what it costs, where the lift comes from. Does not own: single metrics (lift.py).
-Invariant: every figure rests on tasks with a scored trial in both arms and without a leak.
+Every figure rests on tasks with a scored trial in both arms and without a leak.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Lifts of one metric, in the reader's units.
 
-Owns: rows, families, fast_p and pass@k points, turns. Does not own: the decision (comparison.py).
-Invariant: shares and differences of shares, or ratios; nothing is rounded.
+Shares and differences of shares, or ratios; nothing is rounded.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """What a report says about the run as a whole.
 
-Owns: head, progress, replies, timings, gaps and what the study could detect. Does not own: arms,
-comparisons or trials. Invariant: None is unknown or not measured, never 0.
+None is unknown or not measured, never 0.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Everything a report says about one run, as one record.
 
-Owns: how the parts stand together: the shape of report.json. Does not own: the parts.
-Invariant: nothing here is rounded; old fields keep their meaning.
+Nothing here is rounded; old fields keep their meaning.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """What a report says about tasks, trials and failures.
 
-Owns: rows of the tables under the headline figures. Does not own: rates and lifts.
-Invariant: text that a student or provider wrote has been cleaned of control characters.
+Text that a student or provider wrote has been cleaned of control characters.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Shortens text so that a reader can see that it was shortened, and by how much.
 
-Owns: cutting out the middle. Does not own: what may be long (condense.py).
-Invariant: what comes back is never larger than asked for, and says how many characters are missing.
+What comes back is never larger than asked for, and says how many characters are missing.
 """
 
 from __future__ import annotations

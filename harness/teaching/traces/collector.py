@@ -1,7 +1,6 @@
 """Gathers events while a trace is read.
 
-Owns: numbering, joining results to calls, fenced code inside an assistant's text, records seen twice.
-Does not own: which record means what. Invariant: an event without text is never added.
+An event without text is never added.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """What a tool call does: which program it runs, which files it changes.
 
-Owns: the parts of shell commands and editing tools that mining needs. Does not own: running anything.
-Invariant: pure; what is not understood gives no signature and no change, never a guess.
+Pure; what is not understood gives no signature and no change, never a guess.
 """
 
 from __future__ import annotations

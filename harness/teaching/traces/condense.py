@@ -1,8 +1,7 @@
 """Puts a trace into few tokens for a teacher, and says what that leaves out.
 
-Owns: what comes first, how much room each part may take, the accounting. Does not own: finding lessons
-(lessons.py), what a teacher is asked. Invariant: the text stays within the budget by `estimate_tokens`;
-the same trace and budget give the same text; every cut says how much is missing; no key is passed on.
+The text stays within the budget by `estimate_tokens`; the same trace and budget give the same text; every
+cut says how much is missing; no key is passed on.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Turns whole JSON records into events: a line of JSONL, or a document with messages somewhere inside.
 
-Owns: which records wrap messages (Claude Code, Codex, opencode, inspect_ai, chat exports) and which are
-bookkeeping. Does not own: messages (messages.py), files (reading.py).
-Invariant: a record that gives no event is bookkeeping we know, or it is counted as unknown.
+A record that gives no event is bookkeeping we know, or it is counted as unknown.
 """
 
 from __future__ import annotations

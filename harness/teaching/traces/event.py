@@ -1,7 +1,6 @@
 """What a trace is once it has been read: a list of events.
 
-Owns: their shape. Does not own: any file format (reading.py and its parts).
-Invariant: events stand in the order of the file, `index` counts them from 0, and none is empty.
+Events stand in the order of the file, `index` counts them from 0, and none is empty.
 """
 
 from __future__ import annotations

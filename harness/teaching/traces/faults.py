@@ -1,9 +1,7 @@
 """Finds errors in the text of an event, line by line.
 
-Owns: going through a text, tracebacks, what two errors have in common. Does not own: what an error looks
-like (patterns.py), what became of it (lessons.py).
-Invariant: pure; linear in the text, whatever it holds. What an agent says is matched more strictly than
-what a tool printed, as an agent talks about errors that nothing has shown.
+Pure; linear in the text, whatever it holds. What an agent says is matched more strictly than what a tool
+printed, as an agent talks about errors that nothing has shown.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Follows the files that an agent writes, to the state in which it left them.
 
-Owns: applying changes, and what each one changed. Does not own: which calls are changes (commands.py).
-Invariant: a file is called complete only when its whole contents follow from the trace; a change that a
-trace marks as failed is not applied.
+A file is called complete only when its whole contents follow from the trace; a change that a trace marks as
+failed is not applied.
 """
 
 from __future__ import annotations

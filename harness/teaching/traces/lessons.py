@@ -1,8 +1,6 @@
 """What went wrong in a trace, how often, and what put it right.
 
-Owns: grouping equal errors, pairing each with its fix. Does not own: what an error looks like (faults.py),
-which commands are alike (commands.py). Invariant: `resolved` is true only where a later run of the same
-program, that came as far, no longer showed the error.
+`resolved` is true only where a later run of the same program, that came as far, no longer showed the error.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Reads transcripts written as Markdown or as a terminal showed them, and plain logs.
 
-Owns: who speaks (headings, `**User:**`, `Human:`, Claude Code's marks), and what a fenced block stands for.
-Does not own: fences themselves (fences.py), errors (faults.py).
-Invariant: every line that is not blank is in one event, or is a marker of who speaks.
+Every line that is not blank is in one event, or is a marker of who speaks.
 """
 
 from __future__ import annotations

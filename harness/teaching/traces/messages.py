@@ -1,8 +1,6 @@
 """Turns one JSON message, or one part of it, into events.
 
-Owns: the shapes of messages, content parts and tool calls: OpenAI (chat and Responses), Anthropic, Gemini,
-opencode, fast-agent, inspect_ai. Does not own: the records around them (documents.py).
-Invariant: whatever the JSON holds, reading it raises nothing; a part of an unknown type is counted.
+Whatever the JSON holds, reading it raises nothing; a part of an unknown type is counted.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Lines of a trace that are worth keeping though nothing failed: measured figures, and decisions.
 
-Owns: what counts as one. Does not own: errors (faults.py). Invariant: pure, and a note is the trace's own
-line, never a paraphrase.
+Pure, and a note is the trace's own line, never a paraphrase.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """What the tools of kernel work print when they fail, a line each.
 
-Owns: the patterns, the kinds of failure and their order. Does not own: going through a text (faults.py).
-Invariant: every pattern is linear in a line of bounded length, and matches nothing without a cue.
+Every pattern is linear in a line of bounded length, and matches nothing without a cue.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Opens a trace, whatever its format, and reads all of it.
 
-Owns: telling formats apart, decoding, reading line by line. Does not own: what the contents mean
-(documents.py, markdown.py, run_folder.py). Invariant: JSONL and text are never held as a whole, only
-their events are; the format is told by the contents, never by the name.
+JSONL and text are never held as a whole, only their events are; the format is told by the contents, never
+by the name.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Reads one of our own run folders as a trace: prompts, replies and what the grade said of them.
 
-Owns: which files of a run are read, and how a grade is put into words. Does not own: the records
-(records/), the store (store.py). Invariant: the folder is only read; a line of trials.jsonl that is no
-JSON is counted as torn; a file that an interrupted run lacks is left out.
+The folder is only read; a line of trials.jsonl that is no JSON is counted as torn; a file that an
+interrupted run lacks is left out.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Takes out of a text what looks like a key.
 
-Owns: which words look like one. Does not own: when a text is clean enough to send (nobody can say).
-Invariant: the text grows no longer; what is taken out leaves a mark.
+The text grows no longer; what is taken out leaves a mark.
 """
 
 from __future__ import annotations
