@@ -1,0 +1,45 @@
+"""Prompts, tasks, skills, expert kernels and recordings are data: a refactoring changes no byte of them."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+from pathlib import Path
+
+from harness.student.prompts import SYSTEM, task_text
+from harness.suite.catalogue import all_tasks
+
+ROOT = Path(__file__).resolve().parent.parent
+PINNED = {
+    "tasks": "ff530ad477d3501e",
+    "kernels_ref": "4e8a7fc848c86850",
+    "skills": "9e8e0944640d024d",
+    "studies": "abb4e6cd5ce04332",
+    "demo/recordings": "7ebfd23259611f54",
+    "demo/tasks": "fe87d51773bc86a1",
+    "demo/skills": "9fedcd90fee6c57d",
+}
+PROMPTS = "a385a134c89abff3"
+
+
+def _digest(folder: str) -> str:
+    """SHA-256 over names and contents of the files under version control."""
+    listed = subprocess.run(["git", "ls-files", "-z", folder], cwd=ROOT, capture_output=True, check=True)
+    found = hashlib.sha256()
+    for name in sorted(filter(None, listed.stdout.decode().split("\0"))):
+        contents = hashlib.sha256((ROOT / name).read_bytes()).hexdigest()
+        found.update(f"{name}\0{contents}\n".encode())
+    return found.hexdigest()[:16]
+
+
+def test_data_is_unchanged() -> None:
+    """A deliberate change of data changes these digests in the same commit."""
+    assert {folder: _digest(folder) for folder in PINNED} == PINNED
+
+
+def test_prompts_are_unchanged() -> None:
+    """Every task reads the same, for every target, to the byte."""
+    texts = [SYSTEM]
+    for loaded in all_tasks():
+        texts += [task_text(loaded.task, target) for target in sorted(loaded.task.dtypes)]
+    assert hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16] == PROMPTS
