@@ -45,7 +45,7 @@ from harness.outcome import Cause
 from harness.records import Finding, Reply, Skill
 from harness.skills import blocks, edit, facts, fragments, frontmatter, links, parsing, placebo, provenance
 from harness.skills import ngrams as token_rows
-from harness.student.answer import quoting
+from harness.student import quoting
 from harness.student.reply_parsing import parse_reply
 from harness.teaching.draft import read_changes
 from harness.teaching.traces import commands, condense, faults, fences, notes, reading, secrets

@@ -82,7 +82,8 @@ def test_the_wheel_finds_its_own_data(wheel: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path)
     code = (
-        "from harness.suite.catalogue import all_tasks, load_skill, expert_directory\n"
+        "from harness.skills.spec import load_skill\n"
+        "from harness.suite.catalogue import all_tasks, expert_directory\n"
         "tasks = all_tasks()\n"
         "print(len(tasks), load_skill('cuda-kernel-builder').directory, expert_directory(tasks[0].task))"
     )

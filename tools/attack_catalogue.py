@@ -10,7 +10,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-FOLDER = Path(__file__).with_name("attacks")
+FOLDER = Path(__file__).resolve().parents[1] / "tests" / "attacks" / "programs"
 _FIRST_LINE = re.compile(r"/\* (?P<family>[a-z]+): (?P<promise>.+) \*/")
 _JOBS = 2
 FAMILIES = (

@@ -14,7 +14,7 @@ import pytest
 from harness.device.cuda import driver as ours
 from harness.device.cuda.driver import SIGNATURES, CudaError, Driver
 from harness.errors import DeviceError
-from harness.worker.__main__ import driver as worker_driver
+from harness.worker import driver as worker_driver
 from tests.fakes.cuda_driver import FakeDriver
 
 INCLUDES = [Path(shutil.which("nvcc") or "nvcc").resolve().parent.parent / "include"]
