@@ -11,12 +11,13 @@ BUDGET_S ?= 480
 JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n > 4 ? 4 : n)))
 RESULTS ?= results
 
-.PHONY: help demo test test-py312 lint bench image setup wheel clean gpu-check gpu-wheels status security zoo
+.PHONY: help demo test test-py312 lint size bench image setup wheel clean gpu-check gpu-wheels status security zoo
 
 help:
 	@echo "make demo   a lift report from recorded replies: built, checked and timed here (no GPU, no key)"
 	@echo "make test   all tests"
 	@echo "make lint   ruff and mypy"
+	@echo "make size   lines, files and shape of the code, and their bounds"
 	@echo "make image  the images that Docker jobs run in (docs/images.md)"
 	@echo "make bench  what the harness itself costs"
 	@echo "make status  kernels_ref/STATUS.md from results/"
@@ -54,6 +55,9 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+size: setup
+	@$(BIN)/python -m tools.size
 
 bench: setup
 	$(BIN)/python -m pytest tests/benchmarks --benchmark-only --benchmark-columns=median,iqr,rounds -q

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,11 +18,31 @@ from sandboxes.local import LocalBackend
 from sandboxes.tracking import TrackingSandbox
 from tests.fakes.zoo import HURRIED_S
 
+MOST_CPU_S = 3.0
+"""CPU time of one unmarked test's call, reaped children included; setup and fixtures do not count."""
+COSTLY = ("slow", "alone", "docker", "gpu", "browser", "ray")
+
 
 def pytest_configure() -> None:
     """A shell starts what it puts into the background with Ctrl-C ignored, and tests send it to children."""
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _cpu_s() -> float:
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in used)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Fails an unmarked test that takes too much CPU time; `--junitxml` has the time of every test."""
+    before = _cpu_s()
+    yield
+    used = _cpu_s() - before
+    item.user_properties.append(("cpu_s", round(used, 2)))
+    if used > MOST_CPU_S and not any(item.get_closest_marker(name) for name in COSTLY):
+        pytest.fail(f"took {used:.1f} CPU-seconds: mark it slow, or make it faster than {MOST_CPU_S:g}")
 
 
 @pytest.fixture(scope="session")

@@ -1,18 +1,15 @@
-"""The house rules that a machine can check."""
+"""The house rules that a machine can check. Sizes are bounded by `make size`."""
 
 from __future__ import annotations
 
 import ast
-import shutil
-import subprocess
-import sys
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+from tools.size import LAZY, Module, annotated, length, root_modules, shipped
 
-# Lowest first. A module may import from its own group and from lower ones.
+# Lowest first. A module may import from its own layer and from lower ones.
 LAYERS: list[set[str]] = [
     {"outcome", "expressions", "stats", "fences", "text"},
     {"errors", "records"},
@@ -29,136 +26,141 @@ LAYERS: list[set[str]] = [
     {"cases", "teaching"},
     {"cli"},
 ]
+MOST_LAYERS = 14
+# Lowered as rooms are cleaned; the bounds of the house are those of `make size`.
+MOST_ROOT_MODULES = 8
+MOST_INNER_IMPORTS = 271
+MOST_FUNCTION_LINES = 107
 
-
-# Runs beside a student's code.
-_BESIDE_A_STUDENT = tuple(
-    f"harness.worker.{path.stem}" for path in sorted((ROOT / "harness/worker").glob("*.py"))
-)
+MODULES = shipped()
+NAMES = {module.dotted for module in MODULES}
+# They run beside a student's code, or before it in its sandbox.
+WORKER = [module for module in MODULES if module.dotted.startswith("harness.worker.")]
+INSIDE = [module for module in MODULES if module.path.name in ("inside.py", "outside.py", "minder.py")]
 
 
 def _layer(module: str) -> int | None:
-    """The layer of `harness.x.y` or `sandboxes.x`; None for what is outside or the package itself."""
-    name = module.removeprefix("harness.")
+    """The layer of `harness.x.y` or `sandboxes.x`; None for the worker and the package itself."""
     if module == "harness" or module.startswith("harness.worker"):
         return None
-    found = [i for i, names in enumerate(LAYERS) if name.split(".")[0] in names]
+    top = module.removeprefix("harness.").split(".")[0]
+    found = [i for i, names in enumerate(LAYERS) if top in names]
     assert found, f"{module} has no layer: add it to LAYERS"
     return found[0]
 
 
-def _exists(module: str) -> bool:
-    base = ROOT / Path(*module.split("."))
-    return base.with_suffix(".py").is_file() or (base / "__init__.py").is_file()
-
-
-def _imports(path: Path) -> set[str]:
+def _imports(tree: ast.AST) -> set[str]:
+    """Our own modules that are imported; `from package import module` imports the module."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
-            # `from package import module` is an import of the module, not of the whole package.
-            for alias in node.names:
-                submodule = f"{node.module}.{alias.name}"
-                found.add(submodule if _exists(submodule) else node.module)
+            names = (f"{node.module}.{alias.name}" for alias in node.names)
+            found |= {name if name in NAMES else node.module for name in names}
         elif isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
     return {name for name in found if name.split(".")[0] in ("harness", "sandboxes")}
 
 
-def _modules() -> list[Path]:
-    return sorted(
-        p for top in ("harness", "sandboxes") for p in (ROOT / top).rglob("*.py") if "_data" not in p.parts
-    )
+def _imported_at_load(module: Module) -> set[str]:
+    """Without imports inside functions and under TYPE_CHECKING."""
+    found: set[str] = set()
+    for node in module.tree.body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            found |= _imports(ast.Module([node], []))
+    return found
 
 
-def _name(path: Path) -> str:
-    parts = path.relative_to(ROOT).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-@pytest.mark.parametrize("path", _modules(), ids=_name)
-def test_imports_point_downwards(path: Path) -> None:
-    """No module imports from a layer above its own."""
-    own = _layer(_name(path))
-    if own is None:
-        return
-    upward = [name for name in _imports(path) if (_layer(name) or 0) > own]
+def test_imports_point_downwards() -> None:
+    """No module imports from a layer above its own; there are at most 14 layers."""
+    upward = [
+        f"{module.dotted} imports {name}"
+        for module in MODULES
+        if (own := _layer(module.dotted)) is not None
+        for name in _imports(module.tree)
+        if (_layer(name) or 0) > own
+    ]
     assert upward == []
+    assert len(LAYERS) <= MOST_LAYERS
+
+
+def test_there_is_no_import_circle() -> None:
+    """Modules can be put in an order in which each imports only earlier ones."""
+    waiting = {module.dotted: _imported_at_load(module) & NAMES - {module.dotted} for module in MODULES}
+    while free := {name for name, needs in waiting.items() if not needs & waiting.keys()}:
+        waiting = {name: needs for name, needs in waiting.items() if name not in free}
+    assert waiting == {}
+
+
+def test_sizes_only_fall() -> None:
+    """Root modules, imports inside functions and the longest function stay within what was reached."""
+    inner = {module.name: module.inner_imports for module in MODULES if module.name != LAZY}
+    long = {f"{m.name}:{f.name}": length(f) for m in MODULES for f in m.functions}
+    assert len(root_modules(MODULES)) <= MOST_ROOT_MODULES
+    assert sum(map(len, inner.values())) <= MOST_INNER_IMPORTS, {k: v for k, v in inner.items() if v}
+    assert {name: lines for name, lines in long.items() if lines > MOST_FUNCTION_LINES} == {}
+
+
+def test_everything_is_annotated_and_every_module_has_a_docstring() -> None:
+    """Every function has types, and every module a sentence that says what it does."""
+    untyped = [f"{m.name}:{f.lineno}" for m in MODULES for f in m.functions if not annotated(f)]
+    assert untyped == []
+    assert [module.name for module in MODULES if not ast.get_docstring(module.tree)] == []
 
 
 def test_the_worker_imports_nothing_of_ours() -> None:
     """What runs beside a student's code is the standard library and torch."""
-    for module in _BESIDE_A_STUDENT:
-        assert _imports(ROOT / f"{module.replace('.', '/')}.py") == set()
-    for name in ("inside.py", "outside.py", "minder.py"):
-        assert _imports(ROOT / "sandboxes" / name) == set()
-
-
-def test_the_lowest_modules_import_nothing_of_ours() -> None:
-    """records, outcome and stats stand on nothing but each other."""
-    assert _imports(ROOT / "harness" / "outcome.py") == set()
-    of_stats = {name for path in (ROOT / "harness/stats").glob("*.py") for name in _imports(path)}
-    assert {n for n in of_stats if not n.startswith("harness.stats")} == set()
-    of_records = {name for path in (ROOT / "harness/records").glob("*.py") for name in _imports(path)}
-    assert {n for n in of_records if not n.startswith("harness.records")} == {"harness.outcome"}
-
-
-@pytest.mark.parametrize("path", _modules(), ids=_name)
-def test_only_cli_and_report_print(path: Path) -> None:
-    """Everything else returns what it has to say."""
-    if _name(path).startswith(("harness.cli", "harness.report")):
-        return
-    calls = [n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Call)]
-    assert not any(isinstance(c.func, ast.Name) and c.func.id == "print" for c in calls)
-
-
-# Modules that run inside a sandbox, or before it: what they execute is ours, or the job itself.
-# The adapter executes the problem file that the user names, as a task's reference.py is executed.
-_INSIDE = (*_BESIDE_A_STUDENT, "sandboxes.inside", "sandboxes.outside", "harness.kernelbench.adapter")
-# Who loads a system library by name, and by which variable: NVML, NVIDIA's driver, OpenSSL's libcrypto.
-_LOADERS = {"sandboxes.nvml", "harness.device.cuda.driver", "harness.judge.chacha"}
-_EXECUTING_FORMATS = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"}
-
-
-@pytest.mark.parametrize("path", _modules(), ids=_name)
-def test_the_trusted_side_executes_nothing_that_it_reads(path: Path) -> None:
-    """No format that can run code is read, nothing is evaluated, only named system libraries are loaded."""
-    if _name(path) in _INSIDE:
-        return
-    for node in ast.walk(ast.parse(path.read_text())):
-        names = [a.name for a in node.names] if isinstance(node, (ast.Import, ast.ImportFrom)) else []
-        names += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
-        assert not {name.split(".")[0] for name in names} & _EXECUTING_FORMATS
-        if not isinstance(node, ast.Call):
-            continue
-        called = ast.unparse(node.func)
-        assert called not in (
-            "exec",
-            "eval",
-            "torch.load",
-            "np.load",
-            "numpy.load",
-            "ctypes.cdll.LoadLibrary",
-        )
-        if called.endswith("CDLL"):
-            loaded = ast.unparse(node.args[0])
-            assert loaded == "None" or (_name(path) in _LOADERS and loaded == "library")
-
-
-@pytest.mark.parametrize("path", _modules(), ids=_name)
-def test_every_module_says_what_it_owns(path: Path) -> None:
-    """A module docstring stands first."""
-    assert ast.get_docstring(ast.parse(path.read_text())), f"{path} has no docstring"
+    assert WORKER
+    assert INSIDE
+    assert {m.name: found for m in [*WORKER, *INSIDE] if (found := _imports(m.tree))} == {}
 
 
 @pytest.mark.parametrize(
-    "command", [["ruff", "check", "."], ["ruff", "format", "--check", "."], ["mypy"]], ids=" ".join
+    ("package", "allowed"),
+    [("harness.outcome", set()), ("harness.stats", set()), ("harness.records", {"harness.outcome"})],
 )
-def test_the_linters_are_content(command: list[str]) -> None:
-    """ruff and mypy --strict find nothing."""
-    tool = Path(sys.executable).with_name(command[0])
-    if not tool.exists() and shutil.which(command[0]) is None:
-        pytest.skip(f"{command[0]} is not installed (pip install 'liftbench[dev]')")
-    program = str(tool) if tool.exists() else command[0]
-    done = subprocess.run([program, *command[1:]], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+def test_the_lowest_packages_import_nothing_of_ours(package: str, allowed: set[str]) -> None:
+    """outcome and stats import only themselves; records import only outcome beside themselves."""
+    own = [module for module in MODULES if f"{module.dotted}.".startswith(f"{package}.")]
+    assert own
+    assert {name for m in own for name in _imports(m.tree) if not name.startswith(package)} <= allowed
+
+
+def _calls(module: Module) -> Iterator[tuple[str, ast.Call]]:
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Call):
+            yield ast.unparse(node.func), node
+
+
+def test_only_cli_and_report_print() -> None:
+    """Everything else returns what it has to say."""
+    silent = [m for m in MODULES if not m.dotted.startswith(("harness.cli", "harness.report"))]
+    assert [m.name for m in silent for called, _ in _calls(m) if called == "print"] == []
+
+
+# These load a system library by the name in the variable `library`.
+_LOADERS = {"sandboxes.nvml", "harness.device.cuda.driver", "harness.judge.chacha"}
+_EXECUTING_FORMATS = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"}
+_EXECUTING_CALLS = {"exec", "eval", "torch.load", "np.load", "numpy.load", "ctypes.cdll.LoadLibrary"}
+# Executes the problem file that the user names, as a task's reference.py is executed.
+_ADAPTER = "harness.kernelbench.adapter"
+
+
+def _executes(module: Module) -> Iterator[str]:
+    for node in ast.walk(module.tree):
+        names = [a.name for a in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
+        names += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
+        yield from {name.split(".")[0] for name in names} & _EXECUTING_FORMATS
+    for called, call in _calls(module):
+        if called in _EXECUTING_CALLS:
+            yield called
+        elif called.endswith("CDLL"):
+            loaded = ast.unparse(call.args[0])
+            if loaded != "None" and not (module.dotted in _LOADERS and loaded == "library"):
+                yield f"{called}({loaded})"
+
+
+def test_the_trusted_side_executes_nothing_that_it_reads() -> None:
+    """No format that can run code is read, nothing is evaluated, only named system libraries are loaded."""
+    inside = {module.dotted for module in [*WORKER, *INSIDE]} | {_ADAPTER}
+    trusted = [module for module in MODULES if module.dotted not in inside]
+    assert {m.name: found for m in trusted if (found := list(_executes(m)))} == {}
