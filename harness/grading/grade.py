@@ -53,9 +53,9 @@ if TYPE_CHECKING:
     import torch
 
     from harness.device.conditions import Conditions
-    from harness.judge.contender import Contender
+    from harness.judge.candidates import Candidates
     from harness.judge.gpu import Gpu
-    from harness.judge.lineup import Contenders
+    from harness.judge.worker_client import WorkerClient
     from harness.judge.worker_job import Source
 
 GRADER_VERSION = "5"
@@ -165,7 +165,7 @@ class Grader:
         """Whether projects of this target are run here, and not only built."""
         return self.target == "cpu" or self._settings.device is not None
 
-    def _conditions(self, contenders: Contenders) -> Conditions:
+    def _conditions(self, contenders: Candidates) -> Conditions:
         """What a measurement of these looks at."""
         from harness.device.conditions import HostConditions
 
@@ -263,7 +263,7 @@ class _Grading:
 
     def _once_more(self, work: Callable[[], T]) -> T:
         """Work, repeated where a worker was perhaps killed from outside: once in a grade."""
-        from harness.judge.contender import Killed
+        from harness.judge.worker_client import Killed
 
         try:
             return work()
@@ -298,7 +298,7 @@ class _Grading:
 
     def _prepare(
         self, project: Project, log: Path | None, observer: StageObserver
-    ) -> Grade | tuple[Contender, Source]:
+    ) -> Grade | tuple[WorkerClient, Source]:
         """Build, load and check: a grade, or a student that is ready to be timed."""
         observer("build")
         with self._grader._quiet.shared():
@@ -318,8 +318,8 @@ class _Grading:
         self._source = replace(project_source(built, task), repeatable=not self._repeated)
         return self._load_and_check(self._source)
 
-    def _load_and_check(self, source: Source) -> Grade | tuple[Contender, Source]:
-        from harness.judge.contender import Failed
+    def _load_and_check(self, source: Source) -> Grade | tuple[WorkerClient, Source]:
+        from harness.judge.worker_client import Failed
 
         grader = self._grader
         with grader._quiet.shared():
@@ -338,7 +338,7 @@ class _Grading:
             return self.ended(Stage.CHECK, self._check.finding)
         return student, source
 
-    def _examine(self, student: Contender, source: Source) -> Grade | tuple[Contender, Source]:
+    def _examine(self, student: WorkerClient, source: Source) -> Grade | tuple[WorkerClient, Source]:
         """A traced call and the sanitizers, where they are due: only what a task forbids ends a grade."""
         with self._grader._quiet.shared():
             if self._project is None:
@@ -350,7 +350,7 @@ class _Grading:
         student.close()
         return self.ended(Stage.CHECK, self._seen.finding)
 
-    def _time(self, student: Contender, source: Source, observer: StageObserver) -> Grade:
+    def _time(self, student: WorkerClient, source: Source, observer: StageObserver) -> Grade:
         observer("time")
         stays = not self._fresh_processes
         if not stays:
@@ -377,7 +377,7 @@ class _Grading:
         grader = self._grader
         return grader._workers.numbers.fresh_processes or grader._settings.device is not None
 
-    def _run_check(self, student: Contender) -> CheckResult:
+    def _run_check(self, student: WorkerClient) -> CheckResult:
         import torch
 
         from harness.judge.check import check
@@ -386,7 +386,7 @@ class _Grading:
         settings = self._grader._settings
         return check(student, self._loaded, settings.target, settings.protocol)
 
-    def _run_timing(self, student: Contender | None, source: Source) -> TimingResult:
+    def _run_timing(self, student: WorkerClient | None, source: Source) -> TimingResult:
         from harness.judge.check import problems
         from harness.judge.measurement import Session
         from harness.judge.timing import time_project

@@ -60,7 +60,7 @@ class ImportStage:
 
     def _import(self, built: Built, task: Task, repeatable: bool) -> Finding | None:
         """Import the package in a worker that is then ended; why that failed."""
-        from harness.judge.contender import Failed
+        from harness.judge.worker_client import Failed
 
         source = replace(project_source(built, task), repeatable=repeatable)
         with self.working():

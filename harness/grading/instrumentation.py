@@ -20,8 +20,8 @@ from harness.records.evidence import SANITIZER_TOOLS
 from harness.suite.catalogue import LoadedTask
 
 if TYPE_CHECKING:
-    from harness.judge.contender import Contender
     from harness.judge.problem import Problem
+    from harness.judge.worker_client import WorkerClient
     from harness.judge.worker_job import Source
 
 IMPORTS_NUMPY = "imports NumPy"
@@ -71,7 +71,7 @@ class Examination:
 
     def examine(
         self,
-        student: Contender,
+        student: WorkerClient,
         source: Source,
         loaded: LoadedTask,
         build: BuildResult | None,
@@ -103,8 +103,8 @@ class Examination:
         calls = loaded.task.library_calls
         if self._settings.protocol == "quick" and (calls == "allow" or (thin and calls != "forbid")):
             return None
-        from harness.judge.contender import Failed
         from harness.judge.evidence import gather, untraced
+        from harness.judge.worker_client import Failed
 
         problem = min(self._problems(loaded, timed_only=True), key=lambda one: one.size_bytes)
         worker = self._workers.start(source)
@@ -126,7 +126,7 @@ class Examination:
         """Run every tool on the smallest workload that is not trivial, where asked for. Raises InfraError."""
         if not self._settings.sanitize:
             return ()
-        from harness.judge.sanitize import absent_runs, find_sanitizer, sanitize, smallest
+        from harness.judge.sanitizer import absent_runs, find_sanitizer, sanitize, smallest
 
         if self._toolchain.in_image:
             return absent_runs("jobs run in an image: its compute-sanitizer is not looked for")

@@ -19,12 +19,12 @@ from sandboxes.job import Sandbox
 
 if TYPE_CHECKING:
     from harness.builder.build import Built
-    from harness.judge.contender import Contender
-    from harness.judge.lineup import Contenders
+    from harness.judge.candidates import Candidates
     from harness.judge.problem import Problem
     from harness.judge.protocol import Numbers
     from harness.judge.transport import Transport
     from harness.judge.trusted import TrustedWorkers
+    from harness.judge.worker_client import WorkerClient
     from harness.judge.worker_job import Source, WorkerPlace, Wrapper
 
 BUILD_WALL_S = 600.0
@@ -143,12 +143,12 @@ class Workers:
             device=settings.device,
         )
 
-    def start(self, source: Source, wall_s: float | None = None) -> Contender:
+    def start(self, source: Source, wall_s: float | None = None) -> WorkerClient:
         """A worker that will load `source`; a student's may live for `wall_s`. Raises SandboxError."""
-        from harness.judge.contender import Contender
+        from harness.judge.worker_client import WorkerClient
 
         settings = self._settings
-        return Contender(
+        return WorkerClient(
             source,
             self._sandbox,
             self.place(),
@@ -157,12 +157,14 @@ class Workers:
             transport=self.transport,
         )
 
-    def start_under(self, source: Source, under: Wrapper, wall_s: float) -> Contender:
+    def start_under(self, source: Source, under: Wrapper, wall_s: float) -> WorkerClient:
         """A worker under another program, which may make every exchange slow. Raises SandboxError."""
-        from harness.judge.contender import Contender
+        from harness.judge.worker_client import WorkerClient
 
         place = replace(self.place(), under=under)
-        return Contender(source, self._sandbox, place, wall_s=wall_s, call_s=wall_s, transport=self.transport)
+        return WorkerClient(
+            source, self._sandbox, place, wall_s=wall_s, call_s=wall_s, transport=self.transport
+        )
 
     def expect(self) -> None:
         """A student's worker will be wanted: it can import torch while compilers run."""
@@ -180,13 +182,13 @@ class Workers:
         return self._trusted
 
     def contenders(
-        self, source: Source, loaded: LoadedTask, problem: Problem, student: Contender | None
-    ) -> Contenders:
+        self, source: Source, loaded: LoadedTask, problem: Problem, student: WorkerClient | None
+    ) -> Candidates:
         """Who is timed, and which of them are resident.
 
         `student`: a loaded worker that stays; None where each of its turns is in a process of its own.
         """
-        from harness.judge.lineup import COMPILED, STUDENT, Contenders
+        from harness.judge.candidates import COMPILED, STUDENT, Candidates
         from harness.judge.trusted import trusted_sources
 
         numbers = self.numbers
@@ -201,7 +203,7 @@ class Workers:
         }
         if student is not None:
             resident = {STUDENT: student, **resident}
-        return Contenders({STUDENT: partial(self.start, source), **start}, resident, tuple(notes))
+        return Candidates({STUDENT: partial(self.start, source), **start}, resident, tuple(notes))
 
     def discard_trusted(self) -> None:
         """Start afresh next time."""

@@ -18,14 +18,14 @@ from typing import Final
 from harness import stats
 from harness.device.conditions import TelemetryConditions, pinned, settle_judge
 from harness.device.telemetry import MOST_DROPPED, Telemetry
-from harness.judge.bench import Lanes
+from harness.judge.candidates import NULL, STUDENT, Candidates
 from harness.judge.clock import ClockName, Constant, block_means, constant_of, contender_timing
-from harness.judge.contender import Contender
-from harness.judge.lineup import NULL, STUDENT, Contenders
 from harness.judge.measurement import Measurement, Session, ratio
 from harness.judge.problem import Problem, Tensors
 from harness.judge.protocol import Numbers
+from harness.judge.sampler import Lanes
 from harness.judge.transport import Transport
+from harness.judge.worker_client import WorkerClient
 from harness.judge.worker_job import Source
 from harness.records import Protocol, Ratio, Target
 from harness.records.calibration import Calibration, FalseAlarms, HandShake, SizeFigures
@@ -47,7 +47,7 @@ ROWS: Final[dict[Target, tuple[int, ...]]] = {"cpu": (8, 64, 384), "cuda": (64, 
 _POOL: Final = 6
 _CLOCKS: tuple[ClockName, ...] = ("inside", "outside")
 
-Start = Callable[[Source], Contender]
+Start = Callable[[Source], WorkerClient]
 Scores = Mapping[ClockName, Sequence[Sequence[float]]]
 """Microseconds per call: one row per process, one column per block."""
 
@@ -102,7 +102,9 @@ def calibrate(start: Start, loaded: LoadedTask, timed: Sequence[Problem], settin
     names = [STUDENT, *(f"again {i}" for i in range(1, setting.processes)), NULL]
     source = Source("reference", loaded.reference_path, "liftbench_reference", "reference")
     sources = {name: Source("null") if name == NULL else source for name in names}
-    starts: dict[str, Callable[[], Contender]] = {name: partial(start, one) for name, one in sources.items()}
+    starts: dict[str, Callable[[], WorkerClient]] = {
+        name: partial(start, one) for name, one in sources.items()
+    }
     settle_judge()
     with ExitStack() as open_workers, pinned(setting.judge_cpus):
         resident = {}
@@ -111,7 +113,7 @@ def calibrate(start: Start, loaded: LoadedTask, timed: Sequence[Problem], settin
             resident[name] = starts[name]()
             open_workers.callback(resident[name].close)
             resident[name].load()
-        found = [_measure(problem, Contenders(starts, resident), setting) for problem in timed]
+        found = [_measure(problem, Candidates(starts, resident), setting) for problem in timed]
     blocks = [block for one in found for block in one.blocks]
     reasons = dict.fromkeys(reason for block in blocks for reason in block.disturbed)
     disturbed = sum(bool(block.disturbed) for block in blocks)
@@ -139,7 +141,7 @@ class _Found:
     blocks: tuple[BlockTelemetry, ...]
 
 
-def _measure(problem: Problem, contenders: Contenders, setting: Setting) -> _Found:
+def _measure(problem: Problem, contenders: Candidates, setting: Setting) -> _Found:
     numbers = replace(
         setting.numbers, clean_blocks=setting.blocks, most_blocks=setting.blocks + 2, fresh_processes=False
     )

@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from harness.judge import values
 from harness.judge.arena import Arena, Layout
 from harness.judge.cases import Case, cases, problems
-from harness.judge.contender import Contender, Failed
 from harness.judge.problem import Tensors
 from harness.judge.verifier import Outputs, Verifier, repeatable
+from harness.judge.worker_client import Failed, WorkerClient
 from harness.outcome import Cause
 from harness.records import CheckResult, Finding, Protocol, Target, WorkloadCheck
 from harness.suite.catalogue import LoadedTask
@@ -24,7 +24,7 @@ __all__ = ["Outputs", "Verifier", "check", "problems", "repeatable"]
 _POISON = (0xFF, 0x00)
 
 
-def _judge(verifier: Verifier, contender: Contender, case: Case, layout: Layout) -> Finding | None:
+def _judge(verifier: Verifier, contender: WorkerClient, case: Case, layout: Layout) -> Finding | None:
     """Make all calls of a case; the first thing that is wrong with it. Raises Failed.
 
     Whether calls stayed within what they may write comes first, then equal outputs of equal inputs, then
@@ -74,14 +74,14 @@ def _inputs(case: Case) -> Tensors:
     return values.fit_layout(case.problem, values.make(case.problem, case.values), case.layout)
 
 
-def _check_case(contender: Contender, case: Case) -> WorkloadCheck:
+def _check_case(contender: WorkerClient, case: Case) -> WorkloadCheck:
     layout, verifier = Layout(case.problem, case.layout), Verifier(case.problem, case)
     contender.plan(layout, 1, dict(case.problem.workload.scalars))
     finding = _judge(verifier, contender, case, layout)
     return verifier.record(finding or _changed_globals(contender, case))
 
 
-def _changed_globals(contender: Contender, case: Case) -> Finding | None:
+def _changed_globals(contender: WorkerClient, case: Case) -> Finding | None:
     """Whether torch's global settings are what they were before the project was loaded.
 
     What a worker says of them is a claim, and native code can have it lie. References run in other
@@ -98,7 +98,7 @@ def _changed_globals(contender: Contender, case: Case) -> Finding | None:
 
 
 def check(
-    contender: Contender, loaded: LoadedTask, target: Target, protocol: Protocol = "quick"
+    contender: WorkerClient, loaded: LoadedTask, target: Target, protocol: Protocol = "quick"
 ) -> CheckResult:
     """Check every case, in secret order. A worker that dies ends the check."""
     todo = cases(loaded, target, protocol, device=contender.transport.device)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from harness.judge.claims import CallTimes
+from harness.judge.worker_reply import CallTimes
 from harness.records import ContenderTiming, Lane, Spread
 
 MINIMUM_UNCERTAINTY_US = 2.0

@@ -12,8 +12,8 @@ from harness.builder.binary.call_classes import classify_operator
 from harness.builder.binary.cubins import MAX_KERNELS, MAX_NAME
 from harness.judge.arena import Arena, Layout
 from harness.judge.check import Verifier
-from harness.judge.contender import Contender, Failed
 from harness.judge.problem import Problem
+from harness.judge.worker_client import Failed, WorkerClient
 from harness.records import BuildResult, Evidence, OperatorCalls, TracedKernel
 from harness.records.evidence import OperatorKind
 
@@ -25,7 +25,7 @@ _MOST_NS: Final = 10**12
 _HARMLESS_SPACES: Final = frozenset({"prim", "profiler", "debugprims"})
 
 
-def gather(contender: Contender, problem: Problem, build: BuildResult, namespace: str) -> Evidence:
+def gather(contender: WorkerClient, problem: Problem, build: BuildResult, namespace: str) -> Evidence:
     """Trace one call on fresh inputs, after one that lets the project set itself up.
 
     `contender` is loaded, and good for nothing else afterwards; `namespace` is where its library registers

@@ -18,8 +18,7 @@ from harness import stats
 from harness.device.conditions import Conditions, Watched
 from harness.device.telemetry import Turn, block_telemetry
 from harness.judge import interference
-from harness.judge.bench import Bench, Lanes, Visit, lanes
-from harness.judge.claims import SecondaryMode
+from harness.judge.candidates import NULL, STUDENT, Candidates, Schedule
 from harness.judge.clock import (
     CHEAPER_IN_BATCHES,
     Constant,
@@ -34,13 +33,14 @@ from harness.judge.clock import (
     reference_clock,
     single_score_us,
 )
-from harness.judge.contender import Contender, Failed
 from harness.judge.interference import ReferenceTurn, State
-from harness.judge.lineup import NULL, STUDENT, Contenders, Lineup
 from harness.judge.physics import Board, impossible, judge_physics, work_of
 from harness.judge.problem import Problem
 from harness.judge.protocol import CONFIRMATIONS, Numbers, RatioUnit
+from harness.judge.sampler import Lanes, Sampler, Visit, lanes
 from harness.judge.transport import Transport
+from harness.judge.worker_client import Failed, WorkerClient
+from harness.judge.worker_reply import SecondaryMode
 from harness.outcome import Cause
 from harness.records import (
     ContenderTiming,
@@ -104,14 +104,14 @@ class Measured:
 class Measurement:
     """The blocks of one problem."""
 
-    def __init__(self, problem: Problem, contenders: Contenders, session: Session) -> None:
+    def __init__(self, problem: Problem, contenders: Candidates, session: Session) -> None:
         self._numbers = session.numbers
         self._conditions = session.conditions
         self._board = session.board
-        self._bench = Bench(problem, session.numbers, session.transport)
+        self._sampler = Sampler(problem, session.numbers, session.transport)
         self._contenders = contenders
         self._student_stays = STUDENT in contenders.resident
-        self._lineup = Lineup(self._bench, contenders)
+        self._lineup = Schedule(self._sampler, contenders)
         self._random = random.SystemRandom()
         self.samples: dict[str, Lanes] = {}
         """By contender. Public, so that a calibration can resample them."""
@@ -135,7 +135,7 @@ class Measurement:
             self._measure()
         finally:
             self._lineup.release()
-            self._bench.close()
+            self._sampler.close()
 
     def _measure(self) -> None:
         self._lineup.prepare()
@@ -150,17 +150,17 @@ class Measurement:
             if self._numbers.half_width is not None:
                 self._flags.add(UNFINISHED)
         self._drop_disturbed_blocks()
-        if self._numbers.secondary and not self._bench.transport.stops_with_process:
+        if self._numbers.secondary and not self._sampler.transport.stops_with_process:
             self._secondary = {name: self._secondary_of(name) for name in self.samples if name != NULL}
 
     def _secondary_of(self, name: str) -> tuple[Secondary, ...]:
         """What the worker says of other ways of calling: on a device only, and never ranked."""
         # `warm` calls twice on the same operands, which an op that updates them in place does not survive.
-        in_place = any(o.role in ("inout", "partial") for o in self._bench.problem.task.operands)
+        in_place = any(o.role in ("inout", "partial") for o in self._sampler.problem.task.operands)
         modes: list[SecondaryMode] = ["queued", "graph"] if in_place else ["queued", "graph", "warm"]
         with self._lineup.turn(name) as contender:
-            found = [self._bench.secondary(contender, mode, keep=name == STUDENT) for mode in modes]
-        self._bench.verify()
+            found = [self._sampler.secondary(contender, mode, keep=name == STUDENT) for mode in modes]
+        self._sampler.verify()
         return tuple(one for one in found if one is not None)
 
     def _block(self, block: int) -> None:
@@ -168,7 +168,7 @@ class Measurement:
         names = list(self.samples)
         self._random.shuffle(names)
         for half in (names, names[::-1]):
-            self._visited = self._bench.visit(self._lineup.pace_us.get(STUDENT, 0.0))
+            self._visited = self._sampler.visit(self._lineup.pace_us.get(STUDENT, 0.0))
             for name in half:
                 watched = self._turn(name, block, self.samples, "frozen")
                 if watched.reason is not None:
@@ -186,25 +186,25 @@ class Measurement:
             with self._lineup.turn(name) as contender, self._conditions.watched() as watched:
                 self._visits(contender, name, block, samples)
         if name == STUDENT:
-            self._bench.verify()
+            self._sampler.verify()
         elif name != NULL:
             us = Samples(batches[before:]).mean_outside_us
             self._turns.append(ReferenceTurn(name, state, life, us, *interference.rates(watched.looks)))
         return watched
 
-    def _visits(self, contender: Contender, name: str, block: int, samples: dict[str, Lanes]) -> None:
+    def _visits(self, contender: WorkerClient, name: str, block: int, samples: dict[str, Lanes]) -> None:
         """One visit, and more until the turn's time is over."""
         began, student = time.monotonic(), name == STUDENT
         visit = self._visited
         while True:
             # A student's inputs are fresh; what is ours may be shown the same ones again.
-            shown = visit if student else self._bench.again(visit, self._lineup.pace_us.get(name, 0.0))
-            pace_us = self._bench.reveal(contender, shown, samples[name], block, keep=student)
+            shown = visit if student else self._sampler.again(visit, self._lineup.pace_us.get(name, 0.0))
+            pace_us = self._sampler.reveal(contender, shown, samples[name], block, keep=student)
             self._lineup.seen(name, pace_us)
             if time.monotonic() - began >= self._turn_s:
                 break
             if student:
-                visit = self._visited = self._bench.visit(self._lineup.pace_us.get(name, 0.0))
+                visit = self._visited = self._sampler.visit(self._lineup.pace_us.get(name, 0.0))
         self._spent_s[name] += time.monotonic() - began
 
     @property
@@ -264,17 +264,17 @@ class Measurement:
         try:
             return self._result()
         finally:
-            self._bench.close()
+            self._sampler.close()
 
-    def _with_student_gone(self, life: int, stand_in: Contender | None = None) -> None:
+    def _with_student_gone(self, life: int, stand_in: WorkerClient | None = None) -> None:
         """Turns of references and the null project; with a `stand_in` it takes the student's place."""
         names = [name for name in self.samples if name != STUDENT]
         for _ in range(_GONE_TURNS):
             self._random.shuffle(names)
             for name in names:
                 if stand_in is not None:
-                    self._bench.reveal(
-                        stand_in, self._bench.again(self._visited, 0.0), lanes(), 0, keep=False
+                    self._sampler.reveal(
+                        stand_in, self._sampler.again(self._visited, 0.0), lanes(), 0, keep=False
                     )
                     stand_in.freeze(True)
                 state: State = "gone" if stand_in is None else "control"
@@ -289,7 +289,7 @@ class Measurement:
             self._random.shuffle(names)
             for name in [*names, *reversed(names)]:
                 if name == STUDENT:
-                    self._visited = self._bench.visit(self._lineup.pace_us.get(STUDENT, 0.0))
+                    self._visited = self._sampler.visit(self._lineup.pace_us.get(STUDENT, 0.0))
                 self._turn(name, 0, samples, "frozen", life)
         self._contenders.dismiss()
         with self._lineup.fresh(NULL) as stand_in:
@@ -359,7 +359,7 @@ class Measurement:
         return {block: max(outside[block], inside[block]) for block in outside}
 
     def _result(self) -> Measured:
-        problem = self._bench.problem
+        problem = self._sampler.problem
         found = self._interference()
         student = self.timing(STUDENT)
         if self._claims_are_false(student):
@@ -401,7 +401,7 @@ class Measurement:
         found = interference.judge_interference(self._turns)
         if found is None:
             return None
-        message = f"{self._bench.problem.label}: {interference.words(found)}"
+        message = f"{self._sampler.problem.label}: {interference.words(found)}"
         if not found.seen:
             if found.lives > 1:  # looked at more closely, and not found again
                 self._flags.add(NOISY)
@@ -418,24 +418,24 @@ class Measurement:
         """Whether claims lie below the outside figure in 3 of 3 undisturbed processes. On a device that stays
         a flag: its clock has not been calibrated on hardware. Where a fresh process does not repeat it, the
         figure is kept off rankings as that of a noisy host."""
-        device = not self._bench.transport.stops_with_process
+        device = not self._sampler.transport.stops_with_process
         if device or NOISY in self._flags or not claims_too_little(student):
             return False
         if not all(map(claims_too_little, self._confirmations())):
             self._flags.add(NOISY)
             self._lineup.notes.append(
-                f"{self._bench.problem.label}: claims below the outside clock, not so in a fresh process"
+                f"{self._sampler.problem.label}: claims below the outside clock, not so in a fresh process"
             )
         return NOISY not in self._flags
 
     def _physics(self, score_us: float, reference_us: float) -> PhysicalLimit | None:
         """How the score compares with what the board can do. Raises Failed where it is impossible."""
-        work = work_of(self._bench.problem)
+        work = work_of(self._sampler.problem)
         limit = judge_physics(score_us, reference_us, work, self._board)
         if limit is None or not limit.impossible:
             return limit
         again = [judge_physics(t.score_us, reference_us, work, self._board) for t in self._confirmations()]
-        finding = impossible(self._bench.problem.label, [limit, *(one for one in again if one is not None)])
+        finding = impossible(self._sampler.problem.label, [limit, *(one for one in again if one is not None)])
         if finding is not None:
             raise Failed(finding)
         return limit
@@ -449,15 +449,15 @@ class Measurement:
                 contender.freeze(True)
                 with self._conditions.watched() as watched:
                     for block in range(self._numbers.clean_blocks):
-                        visit = self._bench.visit(self._lineup.pace_us[STUDENT])
-                        self._bench.reveal(contender, visit, samples, block, keep=True)
+                        visit = self._sampler.visit(self._lineup.pace_us[STUDENT])
+                        self._sampler.reveal(contender, visit, samples, block, keep=True)
                     contender.freeze(True)
             if watched.reason is not None:
                 self._flags.add(NOISY)
                 self._lineup.notes.append(
                     f"a process that was to confirm a figure was disturbed: {watched.reason}"
                 )
-            self._bench.verify()
+            self._sampler.verify()
             yield self._timing_of(STUDENT, samples)
 
 

@@ -6,14 +6,14 @@ The first failure ends it, and then there is no speedup.
 from __future__ import annotations
 
 from harness.device.conditions import pinned, settle_judge
-from harness.judge.contender import Failed
-from harness.judge.lineup import Contenders
+from harness.judge.candidates import Candidates
 from harness.judge.measurement import Measurement, Session, ratio
 from harness.judge.problem import Problem
+from harness.judge.worker_client import Failed
 from harness.records import Finding, Ratio, TimingResult, WorkloadTiming
 
 
-def time_project(contenders: Contenders, timed: list[Problem], session: Session) -> TimingResult:
+def time_project(contenders: Candidates, timed: list[Problem], session: Session) -> TimingResult:
     """Time every timed workload; the caller holds the machine's lock. Ends the student's process."""
     results: list[WorkloadTiming] = []
     ratios: list[list[float]] = []

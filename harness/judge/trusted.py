@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from harness.errors import HarnessBug, InfraError
-from harness.judge.contender import Contender
-from harness.judge.lineup import COMPILED, NULL, not_compiled
+from harness.judge.candidates import COMPILED, NULL, not_compiled
 from harness.judge.problem import Problem
+from harness.judge.worker_client import WorkerClient
 from harness.judge.worker_job import Source
 from harness.suite.catalogue import LoadedTask
 
-Start = Callable[[Source], Contender]
+Start = Callable[[Source], WorkerClient]
 
 
 def trusted_sources(loaded: LoadedTask, problem: Problem, *, compiled: bool) -> dict[str, Source]:
@@ -38,9 +38,9 @@ class TrustedWorkers:
 
     def __init__(self, start: Start) -> None:
         self._start = start
-        self._workers: dict[str, Contender] = {}
+        self._workers: dict[str, WorkerClient] = {}
 
-    def worker(self, name: str, source: Source) -> Contender:
+    def worker(self, name: str, source: Source) -> WorkerClient:
         """The worker of that name, loaded with `source`. Raises SandboxError, HarnessBug."""
         worker = self._workers.get(name)
         if worker is not None:
@@ -56,7 +56,7 @@ class TrustedWorkers:
 
     def workers(
         self, sources: dict[str, Source], names: Iterable[str]
-    ) -> tuple[dict[str, Contender], list[str]]:
+    ) -> tuple[dict[str, WorkerClient], list[str]]:
         """(those of `names`, notes about `compile` where this machine cannot have it)."""
         found, notes = {}, []
         for name in names:

@@ -12,9 +12,9 @@ from collections.abc import Callable
 import torch
 
 from harness.judge.arena import Arena, Layout
-from harness.judge.claims import CallTimes
-from harness.judge.contender import Contender, Failed
 from harness.judge.problem import Problem, Tensors
+from harness.judge.worker_client import Failed, WorkerClient
+from harness.judge.worker_reply import CallTimes
 from harness.records import KernelBenchScore
 
 TRIALS, WARM_UPS, CALLS = 5, 3, 100
@@ -26,7 +26,7 @@ _PIECE = 1 << 26
 _CHUNK = 10
 """Calls of one reveal, which has a deadline."""
 
-Start = Callable[[], Contender]
+Start = Callable[[], WorkerClient]
 """Starts a worker that is not loaded yet."""
 
 
@@ -60,7 +60,7 @@ def score(problem: Problem, student: Start, eager: Start) -> KernelBenchScore:
     )
 
 
-def _eager_us(contender: Contender, problem: Problem) -> float | None:
+def _eager_us(contender: WorkerClient, problem: Problem) -> float | None:
     try:
         contender.load()
         contender.plan(Layout(problem), 1, dict(problem.workload.scalars))
@@ -70,7 +70,7 @@ def _eager_us(contender: Contender, problem: Problem) -> float | None:
 
 
 def _shown(
-    contender: Contender, problem: Problem, inputs: Tensors, rounds: int = 1
+    contender: WorkerClient, problem: Problem, inputs: Tensors, rounds: int = 1
 ) -> tuple[tuple[torch.Tensor, ...], CallTimes]:
     """(outputs, times) of `rounds` calls on the same inputs. Raises Failed."""
     arena = Arena(Layout(problem), [inputs], 0xFF, contender.transport)
@@ -81,7 +81,7 @@ def _shown(
         arena.close()
 
 
-def _trial(contender: Contender, problem: Problem, tolerance: float) -> bool:
+def _trial(contender: WorkerClient, problem: Problem, tolerance: float) -> bool:
     inputs = problem.published_inputs()
     outputs, _ = _shown(contender, problem, inputs)
     expected = problem.reference(inputs)
@@ -97,7 +97,7 @@ def _close(ours: torch.Tensor, theirs: torch.Tensor, tolerance: float) -> bool:
     )
 
 
-def _mean_us(contender: Contender, problem: Problem) -> tuple[float | None, int]:
+def _mean_us(contender: WorkerClient, problem: Problem) -> tuple[float | None, int]:
     """(mean of the calls by the worker's own account, how many); None where it made no claim."""
     inputs = problem.published_inputs()
     _shown(contender, problem, inputs, rounds=WARM_UPS)

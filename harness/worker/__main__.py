@@ -104,7 +104,7 @@ class Pool:
         named = {self.names[i]: operands[i] for i in self.by_name}
         return operands[: self.by_name[0]], {**named, **self.scalars}
 
-    def measure(self, contender: Contender, message: dict[str, Any]) -> dict[str, Any]:
+    def measure(self, contender: Subject, message: dict[str, Any]) -> dict[str, Any]:
         """Call every set `rounds` times; what the answer claims of it."""
         contender.aside_ns, durations = 0, []
         for _ in range(message["rounds"]):
@@ -128,7 +128,7 @@ class Pool:
         _libc.munmap(self.address, self.size)
 
 
-class Contender:
+class Subject:
     """What is called: a project's function, a reference, or nothing at all."""
 
     operators = 0
@@ -199,7 +199,7 @@ def _receive(channel: socket.socket) -> tuple[dict[str, Any] | None, int]:
     return json.loads(data), descriptors[0] if descriptors else -1
 
 
-def _call(channel: socket.socket, contender: Contender, pool: Pool, message: dict[str, Any], fd: int) -> None:
+def _call(channel: socket.socket, contender: Subject, pool: Pool, message: dict[str, Any], fd: int) -> None:
     if not pool.resident:
         pool.show(fd, message)
     try:
@@ -220,9 +220,7 @@ def _call(channel: socket.socket, contender: Contender, pool: Pool, message: dic
         _send(channel, answer)
 
 
-def _trace(
-    channel: socket.socket, contender: Contender, pool: Pool, message: dict[str, Any], fd: int
-) -> None:
+def _trace(channel: socket.socket, contender: Subject, pool: Pool, message: dict[str, Any], fd: int) -> None:
     """One call, and what it dispatched and launched: never in a worker that is timed."""
     watcher = companion("evidence")
     pool.show(fd, message)
@@ -292,7 +290,7 @@ def main() -> None:
     _libc.mallopt(_M_MMAP_THRESHOLD, 32 << 20)
     _libc.mallopt(_M_TRIM_THRESHOLD, 1 << 30)
     _send(channel, {"hello": torch.__version__, "pid": os.getpid(), "flags": _flags()})
-    contender, pool = Contender(), None
+    contender, pool = Subject(), None
     while True:
         message, descriptor = _receive(channel)
         if message is None:

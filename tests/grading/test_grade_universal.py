@@ -10,7 +10,7 @@ from rich.console import Console
 
 from harness.cli.card import print_card
 from harness.grading.grade import Grader
-from harness.judge.contender import Contender
+from harness.judge.worker_client import WorkerClient
 from harness.judge.worker_job import Source, WorkerPlace
 from harness.outcome import Cause, Stage, Verdict
 from harness.report.html import render_html
@@ -67,7 +67,7 @@ def test_only_universal_projects_get_the_role_that_compiles(jit: bool, role: str
     package.touch()
     sandbox = FakeSandbox(exit_facts("ok"))
     inputs = Source("project", package, "scale", "scale", jit=jit)
-    Contender(inputs, sandbox, WorkerPlace((tmp_path,)), wall_s=1.0).close()
+    WorkerClient(inputs, sandbox, WorkerPlace((tmp_path,)), wall_s=1.0).close()
     job = sandbox.jobs[0]
     assert job.role == role
     assert (job.environment.get("TRITON_CACHE_DIR") == "{scratch}/jit/triton") is jit

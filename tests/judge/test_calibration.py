@@ -11,9 +11,9 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 
 from harness.judge.calibration import Setting, calibrate, false_alarms, process_spread, sizes_of
-from harness.judge.contender import Contender
 from harness.judge.protocol import numbers_of
 from harness.judge.transport import HostTransport
+from harness.judge.worker_client import WorkerClient
 from harness.judge.worker_job import Source, WorkerPlace
 from harness.records.calibration import Calibration
 from harness.records.telemetry import TelemetrySample
@@ -42,7 +42,7 @@ class Machine:
         )
 
 
-def start(source: Source) -> Contender:
+def start(source: Source) -> WorkerClient:
     """A worker that says that every call takes 20 ms; the null project says nothing takes no time."""
 
     def scale(out: torch.Tensor, x: torch.Tensor, *, alpha: float) -> None:
@@ -51,7 +51,7 @@ def start(source: Source) -> Contender:
     worker = HonestWorker(scale, claim_ns=20_000_000)
     if source.kind == "null":
         worker = HonestWorker(lambda *operands, **scalars: None, claim_ns=0)
-    return Contender(source, ThreadSandbox(worker), WorkerPlace(()), wall_s=600)
+    return WorkerClient(source, ThreadSandbox(worker), WorkerPlace(()), wall_s=600)
 
 
 def calibration(runnable: int = 1) -> Calibration:

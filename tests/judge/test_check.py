@@ -13,7 +13,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 
 from harness.judge.check import check, problems, repeatable
-from harness.judge.contender import Contender
+from harness.judge.worker_client import WorkerClient
 from harness.judge.worker_job import Source, WorkerPlace
 from harness.outcome import Cause
 from harness.records import CheckResult
@@ -33,7 +33,7 @@ def plain() -> LoadedTask:
 def run_check(act: Callable[..., None], loaded: LoadedTask | None = None) -> tuple[CheckResult, HonestWorker]:
     """Check a project that is a Python function on `scale` (its own values only), or on another task."""
     worker = HonestWorker(act)
-    contender = Contender(PROJECT, ThreadSandbox(worker), WorkerPlace(()), wall_s=60)
+    contender = WorkerClient(PROJECT, ThreadSandbox(worker), WorkerPlace(()), wall_s=60)
     try:
         contender.load()
         return check(contender, loaded or plain(), "cpu"), worker

@@ -6,7 +6,6 @@ import pytest
 
 pytest.importorskip("torch", reason="needs torch (pip install torch)")
 
-from harness.judge.claims import CallTimes
 from harness.judge.clock import (
     MINIMUM_UNCERTAINTY_US,
     Constant,
@@ -20,6 +19,7 @@ from harness.judge.clock import (
     single_score_us,
     spread,
 )
+from harness.judge.worker_reply import CallTimes
 from harness.records import ContenderTiming
 
 NULL = Constant(low_us=0.0, spread_us=0.0, per_set_us=20.0)

@@ -10,16 +10,16 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 
 from harness.judge.arena import Arena, Layout
-from harness.judge.bench import Bench, lanes
 from harness.judge.cases import Case
 from harness.judge.check import _check_case
-from harness.judge.contender import Contender, Failed
 from harness.judge.parts import LEAST_ROWS, compared_outputs, missed, sampled_rows
 from harness.judge.problem import Problem
 from harness.judge.protocol import Numbers
 from harness.judge.rows import take_rows, treats_rows_apart
+from harness.judge.sampler import Sampler, lanes
 from harness.judge.transport import HostTransport
 from harness.judge.verifier import Verifier
+from harness.judge.worker_client import Failed, WorkerClient
 from harness.judge.worker_job import Source, WorkerPlace
 from harness.outcome import Cause
 from harness.records import Task
@@ -223,10 +223,10 @@ def test_a_snapshot_copies_outputs_alone_and_misses_nothing(
 def test_a_large_problem_is_timed_one_set_at_a_time_and_verified_at_once(tmp_path: Path) -> None:
     """A visit holds one set, and a wrong answer is told by the reveal that has it."""
     numbers = Numbers(clean_blocks=1, most_blocks=1, fresh_processes=False, compiled=False, batch_sets=(8, 8))
-    bench = Bench(large(tmp_path, "x + 1"), numbers, HostTransport())
+    bench = Sampler(large(tmp_path, "x + 1"), numbers, HostTransport())
     source = Source("project", Path(__file__), "large", "op")
     for act in (_honest, _off):
-        contender = Contender(source, ThreadSandbox(HonestWorker(act)), WorkerPlace(()), wall_s=60)
+        contender = WorkerClient(source, ThreadSandbox(HonestWorker(act)), WorkerPlace(()), wall_s=60)
         try:
             contender.load()
             bench.plan(contender, trusted=False)
@@ -299,7 +299,7 @@ def test_a_check_of_a_large_problem(tmp_path: Path, act: Callable[..., None], ca
     _kept.clear()
     case = Case(large(tmp_path, "x + 1"), seeds=2)
     source = Source("project", Path(__file__), "large", "op")
-    contender = Contender(source, ThreadSandbox(HonestWorker(act)), WorkerPlace(()), wall_s=60)
+    contender = WorkerClient(source, ThreadSandbox(HonestWorker(act)), WorkerPlace(()), wall_s=60)
     try:
         contender.load()
         found = _check_case(contender, case)

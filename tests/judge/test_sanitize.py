@@ -14,9 +14,9 @@ import pytest
 
 from harness.builder.toolchain import Toolchain
 from harness.judge.check import problems
-from harness.judge.contender import Contender
-from harness.judge.sanitize import LEAST_ELEMENTS, Sanitizer, find_sanitizer, run_tool, smallest
-from harness.judge.sanitize import sanitize as sanitize_all
+from harness.judge.sanitizer import LEAST_ELEMENTS, Sanitizer, find_sanitizer, run_tool, smallest
+from harness.judge.sanitizer import sanitize as sanitize_all
+from harness.judge.worker_client import WorkerClient
 from harness.judge.worker_job import Source, WorkerPlace, Wrapper
 from harness.records import SanitizerRun
 from sandboxes.caged import CagedSandbox
@@ -120,10 +120,10 @@ class Bench:
         assert root is not None
         place = WorkerPlace(site=(root.parent,), python=self._toolchain.python)
 
-        def starting(under: Wrapper, limit_s: float) -> Contender:
+        def starting(under: Wrapper, limit_s: float) -> WorkerClient:
             wall = limit_s if wall_s is None else wall_s
             job_place = replace(place, under=under)
-            return Contender(source, self._sandbox, job_place, wall_s=wall, call_s=limit_s)
+            return WorkerClient(source, self._sandbox, job_place, wall_s=wall, call_s=limit_s)
 
         return starting
 

@@ -16,14 +16,14 @@ torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 
 from harness.device.conditions import Conditions, HostConditions, Watched, pinned
 from harness.errors import HarnessBug
+from harness.judge.candidates import Candidates
 from harness.judge.check import problems
-from harness.judge.contender import Contender
-from harness.judge.lineup import Contenders
 from harness.judge.measurement import Session, ratio
 from harness.judge.physics import ABOVE, BOARDS, Board
 from harness.judge.protocol import Numbers, numbers_of
 from harness.judge.timing import _paired, time_project
 from harness.judge.transport import HostTransport
+from harness.judge.worker_client import WorkerClient
 from harness.judge.worker_job import Source, WorkerPlace
 from harness.outcome import Cause
 from harness.records import TimingResult
@@ -45,9 +45,9 @@ def slow(out: torch.Tensor, x: torch.Tensor, *, alpha: float) -> None:
     time.sleep(0.02)
 
 
-def loaded(worker: HonestWorker, source: Source) -> Contender:
+def loaded(worker: HonestWorker, source: Source) -> WorkerClient:
     """A contender that is ready."""
-    contender = Contender(source, ThreadSandbox(worker), WorkerPlace(()), wall_s=600)
+    contender = WorkerClient(source, ThreadSandbox(worker), WorkerPlace(()), wall_s=600)
     contender.load()
     return contender
 
@@ -58,9 +58,9 @@ FULL = replace(
 )
 
 
-def started(source: Source, make: Callable[[], HonestWorker]) -> Callable[[], Contender]:
+def started(source: Source, make: Callable[[], HonestWorker]) -> Callable[[], WorkerClient]:
     """Starts contenders of that source."""
-    return lambda: Contender(source, ThreadSandbox(make()), WorkerPlace(()), wall_s=600)
+    return lambda: WorkerClient(source, ThreadSandbox(make()), WorkerPlace(()), wall_s=600)
 
 
 def run_timing(
@@ -83,7 +83,7 @@ def run_timing(
         resident = {n: loaded(make(), source) for n, (source, make) in sources.items()}
         resident = {"student": loaded(student, PROJECT), **resident}
     start = {n: started(source, make) for n, (source, make) in sources.items()}
-    contenders = Contenders({"student": started(PROJECT, fresh), **start}, resident)
+    contenders = Candidates({"student": started(PROJECT, fresh), **start}, resident)
     session = Session(numbers, HostTransport(), conditions or HostConditions(), board=board)
     try:
         timed = problems(throw_away_task("scale"), "cpu", timed_only=True)

@@ -15,28 +15,28 @@ torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 from harness.builder.toolchain import Toolchain
 from harness.judge.arena import Arena, Layout
 from harness.judge.check import Outputs
-from harness.judge.claims import CallTimes
-from harness.judge.contender import Contender, Failed
 from harness.judge.problem import Problem, Tensors
+from harness.judge.worker_client import Failed, WorkerClient
 from harness.judge.worker_job import Source, WorkerPlace
+from harness.judge.worker_reply import CallTimes
 from harness.outcome import Cause
 from harness.records import Workload
 from sandboxes.tracking import TrackingSandbox
 from tests.fakes.overlays import throw_away_task
 
 pytestmark = pytest.mark.slow
-Start = Callable[[Source], Contender]
+Start = Callable[[Source], WorkerClient]
 
 
 @pytest.fixture(scope="module")
 def start(toolchain: Toolchain, sandbox: TrackingSandbox) -> Iterator[Start]:
     """Starts and loads workers; ends them after the module."""
-    started: list[Contender] = []
+    started: list[WorkerClient] = []
 
-    def run(source: Source) -> Contender:
+    def run(source: Source) -> WorkerClient:
         assert toolchain.torch_root is not None
         started.append(
-            Contender(
+            WorkerClient(
                 source,
                 sandbox,
                 WorkerPlace((toolchain.torch_root.parent,), memory_bytes=2 << 30),
@@ -59,7 +59,7 @@ def problem_of(name: str) -> Problem:
 
 
 def call(
-    contender: Contender, problem: Problem, inputs: list[Tensors], rounds: int = 1
+    contender: WorkerClient, problem: Problem, inputs: list[Tensors], rounds: int = 1
 ) -> tuple[list[Outputs], CallTimes]:
     """Plan, and one reveal of some sets over 0xFF poison."""
     layout = Layout(problem)
@@ -84,18 +84,18 @@ def package(folder: Path, code: str) -> Source:
 
 
 @pytest.fixture(scope="module")
-def reference(start: Start) -> Contender:
+def reference(start: Start) -> WorkerClient:
     """The reference of `scale`."""
     return start(reference_of("scale"))
 
 
 @pytest.fixture(scope="module")
-def null(start: Start) -> Contender:
+def null(start: Start) -> WorkerClient:
     """The null project."""
     return start(Source("null"))
 
 
-def test_two_workers_are_open_at_once(reference: Contender, null: Contender) -> None:
+def test_two_workers_are_open_at_once(reference: WorkerClient, null: WorkerClient) -> None:
     """Two workers live side by side; called in turn, each does its own work."""
     problem = problem_of("scale")
     for _ in range(2):
@@ -107,7 +107,7 @@ def test_two_workers_are_open_at_once(reference: Contender, null: Contender) -> 
 
 
 @pytest.mark.parametrize("name", ["scale", "two_outputs", "argmax", "axpy", "masked_scale"])
-def test_reference_worker_is_the_reference(reference: Contender, name: str) -> None:
+def test_reference_worker_is_the_reference(reference: WorkerClient, name: str) -> None:
     """What the reference's worker writes equals what the judge computes itself, for every kind of operand."""
     problem = problem_of(name)
     reference.reload(reference_of(name))
@@ -119,7 +119,7 @@ def test_reference_worker_is_the_reference(reference: Contender, name: str) -> N
     assert times.claim_ns is not None and len(times.each_ns) == 2
 
 
-def test_null_project_takes_the_path_of_a_project(null: Contender) -> None:
+def test_null_project_takes_the_path_of_a_project(null: WorkerClient) -> None:
     """It is called and timed as a project is, so it claims a little; every round is counted."""
     problem = problem_of("scale")
     _, times = call(null, problem, [problem.make_inputs() for _ in range(3)], rounds=2)
@@ -144,7 +144,7 @@ def test_operators_of_a_project_are_counted(
     assert start(source).operators == expected
 
 
-def test_plans_do_not_pile_up(null: Contender) -> None:
+def test_plans_do_not_pile_up(null: WorkerClient) -> None:
     """A worker gives back a plan's addresses when the next one comes, so it can live through many."""
     large = Workload(name="large", dims={"rows": 1 << 15, "cols": 1 << 14}, scalars={"alpha": 1.0})
     layout = Layout(Problem(throw_away_task("scale"), large, "float32"))
@@ -152,7 +152,7 @@ def test_plans_do_not_pile_up(null: Contender) -> None:
         null.plan(layout, 1, {"alpha": 1.0})  # 40 GiB of addresses in all; 20 are allowed
 
 
-def test_frozen_worker_goes_on_after_thawing(null: Contender) -> None:
+def test_frozen_worker_goes_on_after_thawing(null: WorkerClient) -> None:
     """A worker that was frozen between calls answers the next one."""
     problem = problem_of("scale")
     null.freeze(True)

@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 
 from harness.errors import SandboxError
 from harness.judge.arena import Arena, Layout
-from harness.judge.claims import CallTimes
-from harness.judge.contender import Contender, Failed
 from harness.judge.problem import Problem
+from harness.judge.worker_client import Failed, WorkerClient
 from harness.judge.worker_job import Source, WorkerPlace
+from harness.judge.worker_reply import CallTimes
 from harness.outcome import Cause
 from harness.records import Finding
 from tests.fakes.overlays import throw_away_task
@@ -102,7 +102,7 @@ def open_files() -> int:
 
 def conversation(script: Script, arena: Arena) -> Finding | CallTimes:
     """All that is ever asked of a worker, and what came of it: a finding, or the times of a call."""
-    contender = Contender(PROJECT, ThreadSandbox(script), WorkerPlace(()), wall_s=60, call_s=CALL_S)
+    contender = WorkerClient(PROJECT, ThreadSandbox(script), WorkerPlace(()), wall_s=60, call_s=CALL_S)
     try:
         contender.load()
         contender.plan(arena.layout, 1, {"alpha": 2.0})
@@ -210,7 +210,7 @@ def test_descriptors_from_a_worker_are_not_kept(arena: Arena) -> None:
     """Thousands of open files that come with answers leave the judge with as many as before."""
     before = open_files()
     flood = tuple((b"D", 250) for _ in range(4))
-    contender = Contender(
+    contender = WorkerClient(
         PROJECT,
         ThreadSandbox(Script("call", flood, hangs_up=False)),
         WorkerPlace(()),
@@ -239,7 +239,7 @@ def test_a_worker_that_never_reads_does_not_block_the_judge(arena: Arena) -> Non
         except OSError:
             return
 
-    contender = Contender(PROJECT, ThreadSandbox(answers_ahead), WorkerPlace(()), wall_s=60, call_s=CALL_S)
+    contender = WorkerClient(PROJECT, ThreadSandbox(answers_ahead), WorkerPlace(()), wall_s=60, call_s=CALL_S)
     contender.load()
     with pytest.raises(Failed) as failed:
         for _ in range(10_000):

@@ -25,7 +25,7 @@ from tools.gpu_check.sandbox_items import BACKENDS
 if TYPE_CHECKING:
     import torch
 
-    from harness.judge.contender import Contender
+    from harness.judge.worker_client import WorkerClient
 
 FIRST_TASK: Final = "l1/softmax"
 """The one expert that goes through everything before anything else is asked."""
@@ -68,12 +68,12 @@ def transport(backend: str, bench: Bench) -> dict[str, Fact]:
             worker.close()
 
 
-def _reference_calls(worker: Contender, loaded: LoadedTask) -> dict[str, Fact]:
+def _reference_calls(worker: WorkerClient, loaded: LoadedTask) -> dict[str, Fact]:
     """Our own reference on secret inputs, in every mode. Raises FellShort for a wrong result."""
     from harness.judge.arena import Arena, Layout
     from harness.judge.cases import problems
-    from harness.judge.claims import Mode
     from harness.judge.verifier import Verifier
+    from harness.judge.worker_reply import Mode
 
     device = worker.transport.device
     (problem,) = problems(loaded, "cuda", timed_only=True, device=device)
@@ -164,7 +164,7 @@ def expert(task: str, bench: Bench) -> dict[str, Fact]:
     """Every workload of a task in every dtype, hidden shapes and adversarial values too; and no answer that
     takes no work passes on the headline workload."""
     from harness.judge.check import check
-    from harness.judge.contender import Failed
+    from harness.judge.worker_client import Failed
 
     loaded = tasks()[task]
     with judging(bench) as judge, judge.workers() as workers:

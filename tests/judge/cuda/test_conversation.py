@@ -18,22 +18,22 @@ torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 
 from harness.builder.toolchain import Toolchain
 from harness.judge.arena import Arena, Layout
-from harness.judge.bench import Bench, lanes
 from harness.judge.check import check
-from harness.judge.claims import CallTimes, Mode
-from harness.judge.contender import Contender, Failed
 from harness.judge.cuda_transport import CudaTransport
 from harness.judge.problem import Problem, Tensors
 from harness.judge.protocol import Numbers
+from harness.judge.sampler import Sampler, lanes
 from harness.judge.verifier import Outputs
+from harness.judge.worker_client import Failed, WorkerClient
 from harness.judge.worker_job import Source, WorkerPlace
+from harness.judge.worker_reply import CallTimes, Mode
 from harness.outcome import Cause
 from sandboxes.tracking import TrackingSandbox
 from tests.fakes.cuda_driver import WithDriver, fresh
 from tests.fakes.overlays import throw_away_task
 
 pytestmark = pytest.mark.slow
-Start = Callable[..., Contender]
+Start = Callable[..., WorkerClient]
 
 SCALE = """
     import torch
@@ -66,9 +66,9 @@ def start(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Start]:
     """Starts and loads workers that see the stand-in, one for each code; ends them after the module."""
-    started: dict[object, Contender] = {}
+    started: dict[object, WorkerClient] = {}
 
-    def run(source: Source | str, **environment: str) -> Contender:
+    def run(source: Source | str, **environment: str) -> WorkerClient:
         assert toolchain.torch_root is not None
         key = "reference" if isinstance(source, Source) and source.kind == "reference" else source
         if key in started and not environment:
@@ -81,7 +81,7 @@ def start(
             source = Source("project", package / "__init__.py", "scale", "scale")
         place = WorkerPlace((toolchain.torch_root.parent,), memory_bytes=2 << 30)
         within = WithDriver(sandbox, library, environment)
-        contender = Contender(source, within, place, wall_s=300, call_s=20, transport=transport)
+        contender = WorkerClient(source, within, place, wall_s=300, call_s=20, transport=transport)
         started[(key, *environment.items()) if environment else key] = contender
         contender.load()
         return contender
@@ -103,7 +103,7 @@ def reference_of(name: str) -> Source:
 
 
 def call(
-    contender: Contender, problem: Problem, inputs: list[Tensors], rounds: int = 1, mode: Mode = "eager"
+    contender: WorkerClient, problem: Problem, inputs: list[Tensors], rounds: int = 1, mode: Mode = "eager"
 ) -> tuple[list[Outputs], CallTimes]:
     """One reveal of some sets over 0xFF poison; plan() first."""
     arena = Arena(Layout(problem), inputs, 0xFF, contender.transport)
@@ -114,7 +114,7 @@ def call(
         arena.close()
 
 
-def planned(contender: Contender, problem: Problem, sets: int) -> None:
+def planned(contender: WorkerClient, problem: Problem, sets: int) -> None:
     """Announce a problem."""
     contender.plan(Layout(problem), sets, dict(problem.workload.scalars))
 
@@ -300,7 +300,7 @@ def test_between_reveals_the_shared_block_holds_zeros(start: Start) -> None:
 def test_timed_reveals_are_verified(start: Start, transport: CudaTransport) -> None:
     """The bench warms up, reveals and verifies over this transport; every reveal has outside and claim."""
     numbers = Numbers(clean_blocks=1, most_blocks=1, fresh_processes=False, compiled=False, batch_sets=(2, 4))
-    bench, contender = Bench(problem_of(), numbers, transport), start(SCALE)
+    bench, contender = Sampler(problem_of(), numbers, transport), start(SCALE)
     bench.plan(contender, trusted=False)
     bench.warm_up(contender, 0.0)
     samples = lanes()
@@ -324,7 +324,7 @@ def test_a_cheaper_path_when_timed_is_found(start: Start, transport: CudaTranspo
             calls.append(1)
             torch.mul(x, alpha, out=out) if len(calls) % 2 else out.zero_()
     """)
-    bench = Bench(problem_of(), numbers, transport)
+    bench = Sampler(problem_of(), numbers, transport)
     bench.plan(contender, trusted=False)
     bench.reveal(contender, [bench._draw(2)], lanes(), 0, keep=True)
     with pytest.raises(Failed) as caught:

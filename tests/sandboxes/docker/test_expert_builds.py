@@ -13,7 +13,7 @@ from harness.builder.build import Built, build
 from harness.builder.description import toolchain_of_image
 from harness.builder.toolchain import Toolchain
 from harness.errors import SandboxError
-from harness.judge.contender import Contender
+from harness.judge.worker_client import WorkerClient
 from harness.judge.worker_job import Source, WorkerPlace
 from harness.records import Project, ProjectFile, Target
 from harness.suite.catalogue import all_tasks, expert_directory
@@ -86,7 +86,7 @@ def test_what_the_build_image_builds_is_loaded_in_the_run_image(sandbox, of_imag
     place = WorkerPlace(
         site=(of_image.torch_root.parent,), python=of_image.python, in_image=True, memory_bytes=2 << 30
     )
-    worker = Contender(source, sandbox, place, wall_s=120)
+    worker = WorkerClient(source, sandbox, place, wall_s=120)
     try:
         worker.load()
         assert worker.operators

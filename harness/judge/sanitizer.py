@@ -17,9 +17,9 @@ from typing import Final
 
 from harness.errors import SandboxError
 from harness.judge.arena import Arena, Layout
-from harness.judge.contender import Contender, Failed
 from harness.judge.problem import Problem
 from harness.judge.sanitizer_report import MOST_BYTES, Report, read_report
+from harness.judge.worker_client import Failed, WorkerClient
 from harness.judge.worker_job import Wrapper
 from harness.outcome import Cause
 from harness.records import SanitizerRun
@@ -34,7 +34,7 @@ _LAUNCHER: Final = "TreeLauncherSubreaper"
 _LOG: Final = "sanitizer.txt"
 _PRINTED: Final = 50
 
-StartUnder = Callable[[Wrapper, float], Contender]
+StartUnder = Callable[[Wrapper, float], WorkerClient]
 """Starts a worker of the student's under a program, with a wall limit in seconds."""
 
 
@@ -129,7 +129,7 @@ def run_tool(start: StartUnder, sanitizer: Sanitizer, tool: SanitizerTool, probl
     return _judged(tool, read_report(text), late, why, problem.label, time.monotonic() - began)
 
 
-def _call_once(worker: Contender, problem: Problem) -> None:
+def _call_once(worker: WorkerClient, problem: Problem) -> None:
     layout = Layout(problem)
     worker.plan(layout, 1, dict(problem.workload.scalars))
     arena = Arena(layout, [problem.make_inputs()], 0xFF, worker.transport)
@@ -139,7 +139,7 @@ def _call_once(worker: Contender, problem: Problem) -> None:
         arena.close()
 
 
-def _log_of(worker: Contender) -> str:
+def _log_of(worker: WorkerClient) -> str:
     """What the tool wrote, bounded; nothing where there is no such file."""
     with tempfile.TemporaryDirectory() as folder:
         try:

@@ -9,12 +9,12 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 
-from harness.judge.bench import Bench, lanes
-from harness.judge.contender import Contender, Failed
 from harness.judge.problem import Problem
 from harness.judge.protocol import Numbers
+from harness.judge.sampler import Sampler, lanes
 from harness.judge.transport import HostTransport
 from harness.judge.values import OWN
+from harness.judge.worker_client import Failed, WorkerClient
 from harness.judge.worker_job import Source, WorkerPlace
 from harness.outcome import Cause
 from tests.fakes.overlays import throw_away_task
@@ -23,7 +23,7 @@ from tests.fakes.worker import HonestWorker, ThreadSandbox
 PROJECT = Source("project", Path(__file__), "scale", "scale")
 NUMBERS = Numbers(clean_blocks=1, most_blocks=1, fresh_processes=False, compiled=False, batch_sets=(8, 8))
 
-Start = Callable[[Callable[..., None]], tuple[Contender, ThreadSandbox]]
+Start = Callable[[Callable[..., None]], tuple[WorkerClient, ThreadSandbox]]
 
 
 def right(out: torch.Tensor, x: torch.Tensor, *, alpha: float) -> None:
@@ -31,16 +31,16 @@ def right(out: torch.Tensor, x: torch.Tensor, *, alpha: float) -> None:
     torch.mul(x, alpha, out=out)
 
 
-def made_of(*values: str) -> Bench:
+def made_of(*values: str) -> Sampler:
     """For `scale` with these kinds of adversarial values, batches of up to 8 sets."""
     loaded = throw_away_task("scale")
     problem = Problem(loaded, loaded.task.workloads[0], "float32")
     problem.task = problem.task.model_copy(update={"values": values})
-    return Bench(problem, NUMBERS, HostTransport())
+    return Sampler(problem, NUMBERS, HostTransport())
 
 
 @pytest.fixture
-def bench() -> Iterator[Bench]:
+def bench() -> Iterator[Sampler]:
     """With one kind of adversarial values."""
     made = made_of("large")
     yield made
@@ -50,11 +50,11 @@ def bench() -> Iterator[Bench]:
 @pytest.fixture
 def start() -> Iterator[Start]:
     """Starts contenders."""
-    made: list[Contender] = []
+    made: list[WorkerClient] = []
 
-    def run(act: Callable[..., None]) -> tuple[Contender, ThreadSandbox]:
+    def run(act: Callable[..., None]) -> tuple[WorkerClient, ThreadSandbox]:
         sandbox = ThreadSandbox(HonestWorker(act))
-        made.append(Contender(PROJECT, sandbox, WorkerPlace(()), wall_s=60))
+        made.append(WorkerClient(PROJECT, sandbox, WorkerPlace(()), wall_s=60))
         made[-1].load()
         return made[-1], sandbox
 
@@ -63,7 +63,7 @@ def start() -> Iterator[Start]:
         contender.close()
 
 
-def test_memory_is_only_written_while_the_worker_is_frozen(bench: Bench, start: Start) -> None:
+def test_memory_is_only_written_while_the_worker_is_frozen(bench: Sampler, start: Start) -> None:
     """Frozen before inputs are written, thawed after t0, frozen for the snapshot, thawed for its claims."""
     contender, sandbox = start(right)
     bench.plan(contender, trusted=False)
@@ -72,7 +72,7 @@ def test_memory_is_only_written_while_the_worker_is_frozen(bench: Bench, start: 
     bench.verify()
 
 
-def test_students_share_no_memory(bench: Bench, start: Start) -> None:
+def test_students_share_no_memory(bench: Sampler, start: Start) -> None:
     """Each process of a student's has its own, released when it ends; workers of ours share one."""
     one, other, ours, theirs = (start(right)[0] for _ in range(4))
     for contender in (one, other):
@@ -86,7 +86,7 @@ def test_students_share_no_memory(bench: Bench, start: Start) -> None:
     assert len(bench._memory) == 2
 
 
-def test_every_visit_has_a_probe_that_looks_like_the_others(bench: Bench) -> None:
+def test_every_visit_has_a_probe_that_looks_like_the_others(bench: Sampler) -> None:
     """A single reveal or a batch with adversarial values at secret places; never scored, sometimes each."""
     sizes = set()
     for _ in range(40):
@@ -105,7 +105,7 @@ def test_a_task_without_adversarial_values_has_no_probes() -> None:
 
 
 @pytest.mark.slow
-def test_wrong_at_timed_sizes_is_found_by_probes(bench: Bench, start: Start) -> None:
+def test_wrong_at_timed_sizes_is_found_by_probes(bench: Sampler, start: Start) -> None:
     """Right on the task's own values at every size, and on adversarial ones where nothing is timed."""
 
     def act(out: torch.Tensor, x: torch.Tensor, *, alpha: float) -> None:
@@ -122,7 +122,7 @@ def test_wrong_at_timed_sizes_is_found_by_probes(bench: Bench, start: Start) -> 
     assert "values " in caught.value.finding.message
 
 
-def test_probes_are_not_timed(bench: Bench, start: Start) -> None:
+def test_probes_are_not_timed(bench: Sampler, start: Start) -> None:
     """Reveals in the samples are those of the task's own values; references see those, and no probes."""
     contender, _ = start(right)
     bench.plan(contender, trusted=False)

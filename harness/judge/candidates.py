@@ -13,23 +13,23 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from harness.errors import HarnessBug
-from harness.judge.bench import Bench
-from harness.judge.contender import Contender
+from harness.judge.sampler import Sampler
+from harness.judge.worker_client import WorkerClient
 
 STUDENT = "student"
 NULL = "null"
 COMPILED = "compile"
 
-Start = Callable[[], Contender]
+Start = Callable[[], WorkerClient]
 
 
 @dataclass(frozen=True)
-class Contenders:
+class Candidates:
     """Student, references and the null project."""
 
     start: dict[str, Start]
     """How each is started: a worker that is not loaded yet. `student` first, `null` last."""
-    resident: dict[str, Contender]
+    resident: dict[str, WorkerClient]
     """Those of them that are loaded already. The student may be dismissed and brought back."""
     notes: tuple[str, ...] = ()
     """Who cannot take part, and why."""
@@ -46,11 +46,11 @@ def not_compiled(error: HarnessBug) -> str:
     return f"torch.compile as an opponent: not measured: {error}"
 
 
-class Lineup:
+class Schedule:
     """The contenders of one problem's measurement."""
 
-    def __init__(self, bench: Bench, contenders: Contenders) -> None:
-        self._bench = bench
+    def __init__(self, bench: Sampler, contenders: Candidates) -> None:
+        self._sampler = bench
         self._start = contenders.start
         self._resident = contenders.resident
         self.notes = list(contenders.notes)
@@ -84,11 +84,11 @@ class Lineup:
         self._ready(STUDENT, contender)
         contender.freeze(True)
 
-    def _ready(self, name: str, contender: Contender, warm_up_s: float | None = None) -> None:
-        self._bench.plan(contender, trusted=name != STUDENT)
-        usual_s = self._bench.numbers.warm_up_s if warm_up_s is None else warm_up_s
+    def _ready(self, name: str, contender: WorkerClient, warm_up_s: float | None = None) -> None:
+        self._sampler.plan(contender, trusted=name != STUDENT)
+        usual_s = self._sampler.numbers.warm_up_s if warm_up_s is None else warm_up_s
         seconds = 0.0 if name == NULL else usual_s
-        self.seen(name, self._bench.warm_up(contender, seconds))
+        self.seen(name, self._sampler.warm_up(contender, seconds))
 
     def seen(self, name: str, pace_us: float) -> None:
         """A call took about that. The least counts: who is slow while it warms up would else have small
@@ -96,7 +96,7 @@ class Lineup:
         self.pace_us[name] = min(pace_us, self.pace_us.get(name, math.inf))
 
     @contextmanager
-    def turn(self, name: str) -> Iterator[Contender]:
+    def turn(self, name: str) -> Iterator[WorkerClient]:
         """The contender, warmed up, while it is its turn."""
         resident = self._resident.get(name)
         if resident is not None:
@@ -108,7 +108,7 @@ class Lineup:
             yield contender
 
     @contextmanager
-    def fresh(self, name: str) -> Iterator[Contender]:
+    def fresh(self, name: str) -> Iterator[WorkerClient]:
         """A process of its own, warmed up, and killed at the end."""
         contender = self._start[name]()
         try:
@@ -117,7 +117,7 @@ class Lineup:
             yield contender
         finally:
             contender.close()
-            self._bench.release(contender)
+            self._sampler.release(contender)
 
     def release(self) -> None:
         """Thaw the residents."""

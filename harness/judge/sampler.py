@@ -18,13 +18,13 @@ from harness.judge import values
 from harness.judge.arena import Arena, Layout
 from harness.judge.cases import Case
 from harness.judge.check import Verifier
-from harness.judge.claims import CallTimes, Mode, SecondaryMode
 from harness.judge.clock import LaneName, Samples
-from harness.judge.contender import Contender, Failed
 from harness.judge.memory import HostMemory
 from harness.judge.problem import Problem, Tensors
 from harness.judge.protocol import Numbers
 from harness.judge.transport import Transport
+from harness.judge.worker_client import Failed, WorkerClient
+from harness.judge.worker_reply import CallTimes, Mode, SecondaryMode
 from harness.records import Secondary
 
 Lanes = dict[LaneName, Samples]
@@ -71,7 +71,7 @@ class Taken:
 
 
 @dataclass
-class Bench:
+class Sampler:
     """One problem with everything that is needed to time contenders on it. Close it when done."""
 
     problem: Problem
@@ -113,7 +113,7 @@ class Bench:
 
     # --- memory ----------------------------------------------------------------------------------
 
-    def plan(self, contender: Contender, *, trusted: bool) -> None:
+    def plan(self, contender: WorkerClient, *, trusted: bool) -> None:
         """Announce the problem. Raises Failed.
 
         On the host, memory for all sets stays mapped in the worker, which is frozen while inputs are written:
@@ -131,7 +131,7 @@ class Bench:
                 self._shared = memory
         contender.plan(self.layout, self.max_sets, dict(self.problem.workload.scalars), memory)
 
-    def release(self, contender: Contender) -> None:
+    def release(self, contender: WorkerClient) -> None:
         """The memory of a student's process that has ended."""
         for memory in self._memory:
             if memory is contender.memory and memory is not self._shared:
@@ -148,7 +148,7 @@ class Bench:
         self._warm = Shown(self._warm.inputs[:1], self._warm.kinds[:1])
 
     def _reveal(
-        self, contender: Contender, shown: Shown, doing: str, rounds: int = 1, mode: Mode = "eager"
+        self, contender: WorkerClient, shown: Shown, doing: str, rounds: int = 1, mode: Mode = "eager"
     ) -> tuple[Taken, CallTimes]:
         """One reveal. Raises Failed."""
         if contender.memory is not None:
@@ -162,7 +162,7 @@ class Bench:
 
     # --- reveals ---------------------------------------------------------------------------------
 
-    def warm_up(self, contender: Contender, seconds: float) -> float:
+    def warm_up(self, contender: WorkerClient, seconds: float) -> float:
         """Calls over the whole pool of addresses, for at least `seconds`; what a call took, from outside and
         in microseconds, at last. Raises Failed."""
         start, rounds, calls, pace_us = time.perf_counter(), 1, 0, 0.0
@@ -213,7 +213,9 @@ class Bench:
         most = self._most(pace_us)
         return [Shown(one.inputs[:most], one.kinds[:most]) for one in visit if one.scored]
 
-    def reveal(self, contender: Contender, visit: Visit, samples: Lanes, block: int, *, keep: bool) -> float:
+    def reveal(
+        self, contender: WorkerClient, visit: Visit, samples: Lanes, block: int, *, keep: bool
+    ) -> float:
         """Make the reveals of a visit; `keep` what came back, to be verified. Raises Failed.
 
         Returns the least that a call of a scored reveal took, from outside and in microseconds.
@@ -236,7 +238,7 @@ class Bench:
             pace_us = min(pace_us, times.outside_s * 1e6 / sets)
         return pace_us
 
-    def secondary(self, contender: Contender, mode: SecondaryMode, *, keep: bool) -> Secondary | None:
+    def secondary(self, contender: WorkerClient, mode: SecondaryMode, *, keep: bool) -> Secondary | None:
         """One batch of fresh inputs in another way of calling, after one that prepares it. None where the
         worker says that it cannot, or does not say what it took. Raises Failed."""
         doing = f"in mode {mode} on {self.problem.label}"

@@ -15,11 +15,11 @@ torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 
 from harness.errors import HarnessBug, SandboxError
 from harness.judge.arena import Arena, Layout
-from harness.judge.claims import CallTimes
-from harness.judge.contender import Contender, Failed, Killed
 from harness.judge.endings import exit_finding
 from harness.judge.problem import Problem
+from harness.judge.worker_client import Failed, Killed, WorkerClient
 from harness.judge.worker_job import Source, WorkerPlace
+from harness.judge.worker_reply import CallTimes
 from harness.outcome import Cause
 from sandboxes.job import ExitFacts, Status
 from tests.fakes.overlays import throw_away_task
@@ -42,10 +42,10 @@ def arena() -> Iterator[Arena]:
 
 def contender_of(
     script: Script, *, source: Source = PROJECT, facts: ExitFacts | None = None, call_s: float = 5.0
-) -> tuple[Contender, ThreadSandbox]:
+) -> tuple[WorkerClient, ThreadSandbox]:
     """A contender whose worker is `script`, in a thread."""
     sandbox = ThreadSandbox(script, facts)
-    return Contender(source, sandbox, WorkerPlace(()), wall_s=60, call_s=call_s), sandbox
+    return WorkerClient(source, sandbox, WorkerPlace(()), wall_s=60, call_s=call_s), sandbox
 
 
 def answering(*answers: bytes) -> Script:
@@ -68,7 +68,7 @@ def answering(*answers: bytes) -> Script:
     return script
 
 
-def call(contender: Contender, arena: Arena) -> CallTimes:
+def call(contender: WorkerClient, arena: Arena) -> CallTimes:
     """Load, plan, and one call."""
     contender.load()
     contender.plan(arena.layout, 1, {"alpha": 2.0})
@@ -337,7 +337,7 @@ def test_a_worker_in_an_image_runs_the_images_python(in_image: bool) -> None:
     """It imports from the same paths either way; this machine's are shown to it only where they are meant."""
     sandbox = ThreadSandbox(HonestWorker(lambda *a: None))
     site, python = Path("/opt/site"), Path("/opt/venv/bin/python")
-    Contender(PROJECT, sandbox, WorkerPlace((site,), python, in_image), wall_s=60).close()
+    WorkerClient(PROJECT, sandbox, WorkerPlace((site,), python, in_image), wall_s=60).close()
     (job,) = sandbox.jobs
     assert (job.preload, job.site) == (("torch",), (site,))
     assert job.argv[0] == str(python) and job.argv[-1] == str(site)

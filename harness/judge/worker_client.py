@@ -18,12 +18,12 @@ import torch
 
 from harness.errors import HarnessBug, SandboxError
 from harness.judge.arena import Arena, Layout
-from harness.judge.claims import CallTimes, Mode, call_times
 from harness.judge.endings import exit_finding
 from harness.judge.global_flags import changed, claimed
 from harness.judge.memory import Memory
 from harness.judge.transport import HostTransport, Transport
 from harness.judge.worker_job import Source, WorkerPlace, worker_job
+from harness.judge.worker_reply import CallTimes, Mode, call_times
 from harness.outcome import Cause
 from harness.records import Finding
 from sandboxes.exits import from_outside
@@ -68,7 +68,7 @@ class Killed(Exception):
     grades once more in fresh processes; from then on such a death is the student's (exits.py)."""
 
 
-class Contender:
+class WorkerClient:
     """A worker that is loaded and can be called."""
 
     def __init__(
