@@ -43,9 +43,8 @@ from harness.models import adaptation, refused, thinking
 from harness.models.conversation import arguments_object
 from harness.outcome import Cause
 from harness.records import Finding, Reply, Skill
-from harness.skills import blocks, edit, facts, fragments, frontmatter, links, parsing, placebo, provenance
-from harness.skills import ngrams as token_rows
-from harness.student import quoting
+from harness.skills import blocks, edit, facts, fragments, frontmatter, links, overlap, parsing, placebo
+from harness.student import excerpts
 from harness.student.reply_parsing import parse_reply
 from harness.teaching.draft import read_changes
 from harness.teaching.traces import commands, condense, faults, fences, notes, reading, secrets
@@ -155,8 +154,8 @@ class Readers:
         boxed_warnings({"a.cpp": f'#include <torch/csrc/stable/library.h>\nm.def("f(float a) -> ()");{text}'})
         python_facts({"a.py": text})
         defines_model_new(text)
-        provenance._code(text)
-        sum(1 for _ in token_rows.tokens_of(text).rows())
+        overlap.tokenize_code(text)
+        sum(1 for _ in overlap.tokenize(text).ngrams())
 
     def build_toml(self, text: str) -> None:
         for one in (text, f"[general]\nname = {text}", f'a = "{text}', f"a = [{text}"):
@@ -197,10 +196,10 @@ class Readers:
             loading.only_in_cuda_torch(symbol)
 
     def quotations(self, text: str) -> None:
-        quoting.own_trace(text, "m")
-        quoting.without_numbers(text)
-        quoting.one_line(text)
-        quoting.quotation([text, text], 500)
+        excerpts.own_trace(text, "m")
+        excerpts.without_numbers(text)
+        excerpts.one_line(text)
+        excerpts.quotation([text, text], 500)
         cleaning.first_error(text)
         cleaning.message_of(text)
 

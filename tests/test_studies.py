@@ -11,7 +11,7 @@ from harness.models.recording import RecordingMismatch, load
 from harness.models.replay import ReplayModel
 from harness.records import ModelSpec, Sampling
 from harness.report.records import Summary
-from harness.skills.exclusions import excluded_tasks
+from harness.skills.overlap import excluded_tasks
 from harness.skills.spec import load_skill
 from harness.student.prompts import make_request
 from harness.study.arms import make_arms

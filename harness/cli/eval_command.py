@@ -76,7 +76,7 @@ def evaluate(
     from harness.models.meter import Limits, Meter
     from harness.records import Sampling
     from harness.report.threshold import Threshold
-    from harness.skills.exclusions import excluded_tasks
+    from harness.skills.overlap import excluded_tasks
     from harness.skills.spec import load_skill
     from harness.study.arms import make_arms
     from harness.study.run import Budget

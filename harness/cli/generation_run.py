@@ -38,9 +38,9 @@ from harness.report.records import Summary
 from harness.report.summary import summarise
 from harness.report.write import write_reports
 from harness.skills.check import check_skill
-from harness.skills.exclusions import excluded_tasks
 from harness.skills.findings import SkillFinding
 from harness.skills.lineage import Lineage, LookLog, lineage_of, looks_file
+from harness.skills.overlap import excluded_tasks
 from harness.skills.spec import LoadedSkill, read_skill
 from harness.student.prompts import task_text
 from harness.study.arms import Arms

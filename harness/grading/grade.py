@@ -44,7 +44,7 @@ from harness.records import (
     TimingResult,
 )
 from harness.records.grade import REPEATED, SCALED
-from harness.skills.provenance import provenance
+from harness.skills.overlap import provenance
 from harness.storage import builds, temporary_files, watching
 from harness.suite.catalogue import LoadedTask
 from sandboxes.job import Sandbox

@@ -26,7 +26,7 @@ from harness.skills.findings import SkillFinding, error, warning
 from harness.skills.fragments import is_compiled
 from harness.skills.frontmatter import FrontmatterError, decode
 from harness.skills.hardware import hardware_findings
-from harness.skills.leakage import overlaps
+from harness.skills.overlap import overlaps
 from harness.skills.parsing import is_parsed, parse_block
 from harness.skills.projects import ShownProjectReport, build_shown
 from harness.skills.spec import DOCUMENT_LIMIT, FILE, read_skill, skill_files, validate_skill

@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 from harness.outcome import Cause, Verdict
 from harness.records import CheckResult, Finding, Grade, WorkloadCheck
-from harness.student.quoting import one_line, quotation
+from harness.student.excerpts import one_line, quotation
 
 _CASES_TOKENS: Final = 1_000
 _PLAIN: Final = ("task", "integers")

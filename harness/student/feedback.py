@@ -23,7 +23,7 @@ from harness.records import (
     WorkloadTiming,
 )
 from harness.student.case_feedback import check_lines, told_of
-from harness.student.quoting import one_line, own_trace, quotation, without_numbers, without_places
+from harness.student.excerpts import one_line, own_trace, quotation, without_numbers, without_places
 
 QUOTED_TOKENS: Final = 2_000
 """Of tools' and students' own words in one message, by skills.spec.estimate_tokens."""

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.student.quoting import (
+from harness.student.excerpts import (
     LINE_CHARS,
     one_line,
     own_trace,

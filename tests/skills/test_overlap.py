@@ -1,0 +1,406 @@
+"""Token overlap of skills with tasks, and of projects with the expert projects."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from harness.files import data_directory
+from harness.grading.grade import Grader
+from harness.outcome import Verdict
+from harness.records import Grade, Origin, Project, ProjectFile, Provenance, Reply, TrialRecord
+from harness.records.provenance import COPIED, COPIED_SHARE, EVIDENT_ROWS, EVIDENT_TOKENS
+from harness.skills.lineage import Lineage
+from harness.skills.overlap import (
+    NGRAM_TOKENS,
+    Leak,
+    Stretch,
+    excluded_tasks,
+    expert_files,
+    is_distinctive,
+    longest_stretch,
+    overlaps,
+    prompt_ngrams,
+    provenance,
+    tokenize,
+)
+from harness.skills.spec import LoadedSkill, load_skill, read_skill
+from harness.student.prompts import SYSTEM, task_text
+from harness.student.reply_parsing import parse_reply
+from harness.suite.catalogue import LoadedTask, all_tasks, load_task, read_project
+from tests.fakes.overlays import ZOO, overlaid, throw_away_task, zoo_project
+from tests.fakes.trials import grade
+
+ROOT = Path(__file__).resolve().parents[2]
+EXPERTS = data_directory("kernels_ref")
+SKILLS = sorted(path.parent.name for path in data_directory("skills").glob("*/SKILL.md"))
+TASKS = {loaded.task.id: loaded for loaded in all_tasks()}
+EVERY = list(TASKS.values())
+SCAN = TASKS["l3/selective_scan"]
+KERNEL = "selective_scan_cpu/selective_scan.cpp"
+CUDA_KERNEL = "selective_scan_cuda/selective_scan.cu"
+_COMMENT = re.compile(r"//.*")
+
+
+# --- tokens --------------------------------------------------------------------------------------
+
+
+def test_tokens_know_their_lines_and_not_their_spacing() -> None:
+    """`#include` lines have no tokens, comments have; operators of two characters are one token."""
+    text = "#include <a.h>\nint  a=b<<2; // why\n  #include <b.h>\nx->y += .5f;\n"
+    found = tokenize(text)
+    assert " ".join(found.tokens) == "int a = b << 2 ; / / why x -> y += . 5f ;"
+    assert found.lines == [2] * 10 + [4] * 7
+    assert tokenize(text.replace(" ", "\t").replace("=", " = ")).tokens[:6] == found.tokens[:6]
+
+
+def test_ngrams_overlap_and_a_short_text_has_none() -> None:
+    """The i-th n-gram starts at token i."""
+    words = [f"w{i}" for i in range(NGRAM_TOKENS + 2)]
+    assert list(tokenize(" ".join(words)).ngrams()) == [tuple(words[i : i + NGRAM_TOKENS]) for i in range(3)]
+    assert list(tokenize(" ".join(words[: NGRAM_TOKENS - 1])).ngrams()) == []
+
+
+def test_an_ngram_is_distinctive_from_eight_different_words_on() -> None:
+    """Punctuation and repeated words do not count."""
+    assert is_distinctive((*"abcdefgh", *(";" * 5)))
+    assert not is_distinctive((*"abcdefg", *(";" * 6)))
+    assert not is_distinctive((*"abcdefg", *("g" * 6)))
+
+
+def test_the_longest_stretch_extends_in_both_directions() -> None:
+    """Equal tokens before and after a shared n-gram belong to it, on any diagonal."""
+    ours, theirs = list("xxabcdefyy"), list("zabcdefw")
+    for starts, wanted in (
+        ([(4, 3)], Stretch(6, 2, 1)),
+        ([(4, 3), (5, 4)], Stretch(6, 2, 1)),
+        ([], Stretch(0, 0, 0)),
+    ):
+        assert longest_stretch(starts, ours, theirs) == wanted
+
+
+def test_every_expert_has_files_without_its_binding() -> None:
+    """Experts are compared without build.toml and bindings; every prompt has n-grams."""
+    for loaded in EVERY:
+        files = dict(expert_files(loaded.task))
+        assert files and not any(path.startswith(("build.toml", "torch-ext/")) for path in files)
+        assert len(prompt_ngrams(loaded)) > 100
+
+
+# --- skills against tasks ------------------------------------------------------------------------
+
+
+def leaked(text: str, tasks: list[LoadedTask] = EVERY) -> set[str]:
+    """Ids of the tasks that a SKILL.md of this text leaks."""
+    return {leak.task for leak in overlaps({"SKILL.md": text}, tasks)}
+
+
+def expert(task: str, file: str) -> str:
+    """A file of a task's expert project."""
+    return (EXPERTS / task / file).read_text()
+
+
+def test_a_skill_with_an_expert_kernel_leaks_exactly_that_task() -> None:
+    """The kernel is located in the skill and in the project, and no other task is named."""
+    kernel = expert(SCAN.task.id, CUDA_KERNEL)
+    text = f"# Scans\n\nLike this:\n\n```cuda\n{kernel}```\n"
+    (leak,) = overlaps({"SKILL.md": "Nothing.\n", "references/scan.md": text}, EVERY)
+    assert (leak.task, leak.file) == (SCAN.task.id, "references/scan.md")
+    assert leak.source_file == f"kernels_ref/l3/selective_scan/{CUDA_KERNEL}"
+    assert (leak.line, leak.source_line) == (6, 1)
+    assert leak.longest > leak.count > 100
+    assert leak.excerpt == kernel.split("\n")[0][:100]
+    assert Leak.model_validate_json(leak.model_dump_json()) == leak
+
+
+def test_part_of_a_kernel_with_other_spacing_is_found() -> None:
+    """Line breaks, spaces and included headers do not hide a copied function."""
+    lines = expert("l1/histogram", "histogram_cuda/histogram.cu").split("\n")
+    part = " ".join(line for line in lines[len(lines) // 3 :] if not line.lstrip().startswith(("//", "#")))
+    assert "l1/histogram" in leaked(part)
+
+
+def test_a_reference_is_a_leak_of_shipped_and_own_tasks(tmp_path: Path) -> None:
+    """reference.py is part of the solution; a task from another folder needs no expert project."""
+    text = (SCAN.directory / "reference.py").read_text()
+    first = overlaps({"SKILL.md": text}, EVERY)[0]
+    assert (first.source_file, first.task) == ("reference.py", SCAN.task.id)
+    shutil.copytree(SCAN.directory, tmp_path / "mine" / "my_scan")
+    assert leaked(text, [load_task(tmp_path / "mine" / "my_scan")]) == {"mine/my_scan"}
+
+
+def test_what_the_prompt_and_every_project_say_is_no_leak() -> None:
+    """Nor are plain advice, an empty skill, and one comment repeated a thousand times."""
+    prompt = "\n".join([SYSTEM, *(task_text(SCAN.task, target) for target in SCAN.task.dtypes)])
+    assert leaked(prompt, [SCAN]) == set()
+    files = read_project(EXPERTS / SCAN.task.id).files
+    texts = {f.path: f.text for f in files if f.path.startswith(("build.toml", "torch-ext/"))}
+    assert len(texts) >= 3 and overlaps(texts, EVERY) == ()
+    assert overlaps({}, EVERY) == ()
+    line = " ".join(expert(SCAN.task.id, CUDA_KERNEL).split("\n")[3].split()[:15])
+    for text in ("", "for (int i = 0; i < n; ++i) out[i] = x[i];\n" * 50, f"{line}\n\n" * 1_000):
+        assert leaked(text) == set()
+
+
+def test_what_many_families_have_in_common_is_no_leak() -> None:
+    """The result for a task is the same whether one or all tasks are asked about."""
+    text = expert("l1/rms_norm", "rms_norm_cuda/rms_norm.cu")
+    every = overlaps({"SKILL.md": text}, EVERY)
+    assert every[0].task == "l1/rms_norm"
+    (own,) = overlaps({"SKILL.md": text}, [TASKS["l1/rms_norm"]])
+    assert own == every[0]
+    assert not {"l1/gemm", "l1/histogram", "l3/selective_scan", "l1/conv2d"} & {one.task for one in every}
+
+
+@pytest.mark.parametrize("name", SKILLS)
+def test_shipped_skills_leak_no_task_and_exclude_none(name: str) -> None:
+    """A skill that shows a task's solution would measure copying, not teaching."""
+    folder = data_directory("skills") / name
+    texts = {p.relative_to(folder).as_posix(): p.read_text() for p in folder.rglob("*") if p.is_file()}
+    assert overlaps(texts, EVERY) == ()
+    assert excluded_tasks([load_skill(name)], EVERY) == {}
+
+
+def skill_with(folder: Path, body: str, marks: dict[str, str] | None = None) -> LoadedSkill:
+    """A skill named `rows`."""
+    metadata = "metadata:\n" + "".join(f'  {k}: "{v}"\n' for k, v in marks.items()) if marks else ""
+    (folder / "SKILL.md").write_text(f"---\nname: rows\ndescription: d\n{metadata}---\n\n{body}\n")
+    return LoadedSkill(read_skill(folder), folder)
+
+
+def test_a_skill_excludes_the_tasks_whose_solution_it_holds(tmp_path: Path) -> None:
+    """The reason names file, line and source."""
+    source = max((EXPERTS / "l1/softmax").glob("*_cpu/*.cpp"), key=lambda path: path.stat().st_size)
+    excluded = excluded_tasks([skill_with(tmp_path, f"```cpp\n{source.read_text()}```")], EVERY)
+    assert "rows repeats kernels_ref/l1/softmax/" in excluded["l1/softmax"]
+    assert "(SKILL.md:" in excluded["l1/softmax"]
+
+
+def test_a_refined_skill_excludes_the_families_it_was_refined_on(tmp_path: Path) -> None:
+    """They stand in the lineage's metadata; no other task is excluded."""
+    seen = tuple(sorted({t.task.family for t in EVERY})[:2])
+    excluded = excluded_tasks([skill_with(tmp_path, "Words.", Lineage("abc", seen, 1).metadata)], EVERY)
+    assert {t.task.family for t in EVERY if t.task.id in excluded} == set(seen)
+    assert all("refined or chosen" in why for why in excluded.values())
+
+
+# --- projects against experts --------------------------------------------------------------------
+
+
+def project(files: dict[str, str] | None = None, **texts: str) -> Project:
+    """A project of an empty build.toml and these files; `a="..."` is the file a.cpp."""
+    every = {"build.toml": "", **{f"{name}.cpp": text for name, text in texts.items()}, **(files or {})}
+    return Project(files=tuple(ProjectFile(path=path, text=every[path]) for path in sorted(every)))
+
+
+def scan() -> str:
+    """An expert's kernel that no other expert resembles."""
+    return (EXPERTS / SCAN.task.id / KERNEL).read_text()
+
+
+def own_code(lines: int) -> str:
+    """Text that nobody else has: 13 rows of it for every line but the last."""
+    return "".join(" ".join(f"w{line}_{place}" for place in range(13)) + "\n" for line in range(lines))
+
+
+@pytest.mark.parametrize("task", sorted(TASKS))
+def test_every_expert_is_found_for_either_target(task: str) -> None:
+    """Each project of kernels_ref, cut down to one target, is flagged, and its own task is named."""
+    whole = read_project(EXPERTS / task)
+    targets = [target for target in ("cpu", "cuda") if any(f"_{target}/" in f.path for f in whole.files)]
+    assert targets
+    for target in targets:
+        wanted = (f"{TASKS[task].task.name}_{target}/", "torch-ext/", "build.toml")
+        files = tuple(file for file in whole.files if file.path.startswith(wanted))
+        assert any(file.path.startswith(wanted[0]) for file in files)
+        found = provenance(Project(files=files), TASKS[task])
+        assert found.flags == (COPIED,), found
+        assert found.origin is not None and found.origin.task == task
+
+
+def replies() -> Iterator[tuple[LoadedTask, Project]]:
+    """Every recorded reply that holds a project, with its task as it is now."""
+    folders = [ROOT / "demo/recordings/cpu", ROOT / "demo/recordings/cuda"]
+    for folder in [*folders, *sorted((ROOT / "studies").glob("*/recording"))]:
+        for path in sorted((folder / "replies").glob("*/*/*.json")):
+            parsed = parse_reply(Reply.model_validate(json.loads(path.read_text())["reply"]))
+            if isinstance(parsed, Project):
+                yield TASKS[path.parts[-3].replace("__", "/")], parsed
+
+
+def test_no_recorded_reply_is_flagged() -> None:
+    """Models that have seen none of it share a few rows of idiom: the figures that docs/judging.md has."""
+    found = [provenance(parsed, loaded) for loaded, parsed in replies()]
+    assert len(found) >= 60
+    assert max(one.common for one in found) < EVIDENT_ROWS
+    assert max(one.origin.longest for one in found if one.origin) < EVIDENT_TOKENS
+    assert max(one.share for one in found) < COPIED_SHARE
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        lambda text: " ".join(
+            line for line in _COMMENT.sub("", text).split("\n") if not line.startswith("#")
+        ),
+        lambda text: _COMMENT.sub("", text),
+        lambda text: _COMMENT.sub(
+            "// said in other words, which nobody has ever read before in any place", text
+        ),
+        lambda text: "#include <cstdint>\n" + text.replace("{", "{\n\n\t"),
+    ],
+    ids=["one line", "no comments", "other comments", "other lines"],
+)
+def test_spacing_headers_and_comments_hide_nothing(changed: Callable[[str], str]) -> None:
+    """What the compiler does not see is not compared."""
+    found = provenance(project(scan=changed(scan())), SCAN)
+    assert found.flags == (COPIED,)
+    assert found.share > 0.7
+
+
+def test_the_place_is_named_on_both_sides() -> None:
+    """Task, file and line of the expert, file and line of the project, and how long it goes on."""
+    text = "// ours\n" + own_code(2) + _COMMENT.sub("", scan())
+    found = provenance(project({"k/scan.cpp": text, "readme.md": "Nothing."}), SCAN)
+    origin = found.origin
+    assert origin is not None
+    assert (origin.task, origin.file, origin.project_file) == (SCAN.task.id, KERNEL, "k/scan.cpp")
+    assert origin.project_line - origin.source_line == 3
+    assert origin.longest > 1_000
+    assert origin.rows == found.common < found.rows
+
+
+def test_another_tasks_expert_is_found_too() -> None:
+    """The experts of all tasks are compared, also for a task that is not of the suite."""
+    found = provenance(project(a=scan()), throw_away_task("scale"))
+    assert found.flags == (COPIED,)
+    assert found.origin is not None and found.origin.task == "l3/selective_scan"
+
+
+def test_where_files_are_equal_the_tasks_own_is_named() -> None:
+    """Experts share some files."""
+    name = "panels.h"
+    holders = sorted(TASKS[p.parts[-4] + "/" + p.parts[-3]].task.id for p in EXPERTS.glob(f"*/*/*/{name}"))
+    assert len(holders) > 2
+    text = (EXPERTS / "l1/gemm/gemm_cpu" / name).read_text()
+    same = [id for id in holders if next((EXPERTS / id).glob(f"*/{name}")).read_text() == text]
+    assert len(same) > 1
+    for id in same:
+        found = provenance(project({"a/b.h": text}), TASKS[id])
+        assert found.origin is not None and found.origin.task == id
+
+
+def test_a_kernel_in_the_bindings_folder_is_seen() -> None:
+    """Nothing is hidden by where it stands, but in build.toml, which is no source."""
+    hidden = project({"torch-ext/kernel.h": scan()})
+    assert provenance(hidden, SCAN).flags == (COPIED,)
+    assert provenance(project({"build.toml": scan()}), SCAN) == Provenance(rows=0, common=0)
+
+
+def test_strings_do_not_hide_code() -> None:
+    """What looks like the beginning of a comment inside a string is none."""
+    text = 'const char* open = "/*"; char quote = \'"\';\n' + scan() + '\nconst char* close = "*/";\n'
+    assert provenance(project(a=text), SCAN).flags == (COPIED,)
+
+
+def test_bindings_and_prompts_are_no_evidence() -> None:
+    """The prompt teaches how bindings are written, and a project may repeat its task's text."""
+    files = read_project(EXPERTS / SCAN.task.id).files
+    bindings = Project(files=tuple(f for f in files if f.path.startswith(("build.toml", "torch-ext/"))))
+    assert len(bindings.files) > 2
+    assert provenance(bindings, SCAN).flags == ()
+    text = "\n".join(task_text(SCAN.task, target) for target in SCAN.task.dtypes)
+    text = text.replace("//", "").replace("/*", "").replace("*/", "")
+    assert provenance(project(a=text), SCAN).common == 0
+
+
+def test_a_helper_among_much_else_is_told_and_not_flagged() -> None:
+    """Below the stated share the rows stand in the record alone."""
+    found = provenance(project(a=scan() + own_code(200)), SCAN)
+    assert found.evident and 0 < found.share < COPIED_SHARE
+    assert found.flags == ()
+
+
+def test_a_repeated_ngram_counts_once() -> None:
+    """Neither repeating an expert nor repeating one's own code changes the share."""
+    once = provenance(project(a=scan() + own_code(3)), SCAN)
+    often = provenance(project(a=scan() + own_code(3), b=scan()), SCAN)
+    assert (often.rows, often.common) == (once.rows, once.common)
+    alone, hundred = (provenance(project(a=scan() * times), SCAN).origin for times in (1, 100))
+    assert alone is not None and hundred is not None
+    assert (hundred.file, hundred.longest) == (alone.file, alone.longest)
+
+
+@pytest.mark.parametrize("base", sorted(p.name for p in ZOO.glob("base*")))
+def test_our_small_projects_have_an_idiom_at_most(base: str) -> None:
+    """The zoo's bases, which honest and hostile rows stand on, are nobody's copies."""
+    assert provenance(overlaid(ZOO / base, {}), throw_away_task("scale")).flags == ()
+
+
+ORIGIN = Origin(
+    task="l1/t", file="k.cu", rows=8, longest=40, source_line=1, project_file="a.cu", project_line=2
+)
+
+
+@pytest.mark.parametrize(
+    ("rows", "common", "longest", "flagged"),
+    [(80, 8, 40, True), (81, 8, 40, False), (60, 7, 99, False), (60, 7, 100, True), (71, 7, 100, False)],
+)
+def test_share_and_evidence_make_the_flag(rows: int, common: int, longest: int, flagged: bool) -> None:
+    """A tenth of its rows, and more than an idiom: eight rows, or one stretch of a hundred tokens."""
+    origin = ORIGIN.model_copy(update={"rows": common, "longest": longest})
+    found = Provenance(rows=rows, common=common, origin=origin)
+    assert found.flags == ((COPIED,) if flagged else ())
+    assert Provenance.model_validate_json(found.model_dump_json()) == found
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"rows": 3, "common": 4, "origin": ORIGIN.model_copy(update={"rows": 4})},
+        {"rows": 30, "common": 4, "origin": ORIGIN},
+        {"rows": 30, "common": 4},
+        {"rows": 30, "common": 0, "origin": ORIGIN},
+        {"rows": -1, "common": 0},
+    ],
+)
+def test_provenance_that_does_not_add_up_is_refused(values: dict[str, object]) -> None:
+    """Rows in common are the project's, and come from somewhere."""
+    with pytest.raises(ValidationError):
+        Provenance.model_validate(values)
+    assert Provenance(rows=0, common=0).share == 0.0
+
+
+def test_grades_of_before_it_still_load() -> None:
+    """The field has a default, and survives the disk."""
+    old = grade().model_dump(mode="json")
+    del old["provenance"]
+    assert Grade.model_validate(old).provenance is None
+    found = Provenance(rows=80, common=8, origin=ORIGIN)
+    new = grade().model_copy(update={"provenance": found, "flags": ("calls a library", COPIED)})
+    assert Grade.model_validate_json(new.model_dump_json()) == new
+    assert new.copied and new.flags_of_work == ("calls a library",)
+    assert not grade().copied
+    for run in sorted((ROOT / "studies").glob("*/run/trials.jsonl")):
+        for line in run.read_text().splitlines():
+            told = TrialRecord.model_validate_json(line).grade
+            assert told is None or (told.provenance is None and not told.copied)
+
+
+@pytest.mark.slow
+def test_a_grade_holds_it_whatever_the_verdict(grader: Grader) -> None:
+    """It is looked at before anything is built, so that what fails to build has it too."""
+    failed = grader.grade(zoo_project("does_not_compile"), throw_away_task("scale"))
+    assert failed.verdict is Verdict.BUILD_FAILED
+    assert failed.provenance is not None and not failed.copied
+    files = [*zoo_project("does_not_compile").files, ProjectFile(path="notes/scan.cpp", text=scan())]
+    copied = Project(files=tuple(sorted(files, key=lambda file: file.path)))
+    flagged = grader.grade(copied, throw_away_task("scale"))
+    assert flagged.verdict is Verdict.BUILD_FAILED
+    assert flagged.flags == (COPIED,)
