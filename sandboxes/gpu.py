@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import DeviceError, SandboxError
-from sandboxes.nvml import LIBRARY, Gpu, MigInstance, open_nvml
+from sandboxes.nvml import Gpu, MigInstance, NvmlError, XidWatch, open_nvml
 
 _CONTROL = ("nvidiactl", "nvidia-uvm")
 _OPTIONAL = ("nvidia-uvm-tools",)
@@ -52,9 +52,9 @@ class GpuSlot:
         return self.gpu.uuid if self.instance is None else self.instance.uuid
 
 
-def find_gpus(library: str = LIBRARY) -> list[Gpu]:
+def find_gpus() -> list[Gpu]:
     """The GPUs of this machine; none without a driver. Raises NvmlError when the driver is broken."""
-    nvml = open_nvml(library)
+    nvml = open_nvml()
     if nvml is None:
         return []
     with nvml:
@@ -77,6 +77,23 @@ def slot_named(device: str, gpus: Sequence[Gpu]) -> GpuSlot:
             return GpuSlot(gpu)
     known = ", ".join(f"{g.index} = {g.uuid} ({g.name})" for g in gpus) or "there is none, or no driver"
     raise DeviceError(f"no GPU {device!r} on this machine; there are: {known}")
+
+
+def watch_gpu(device: str) -> XidWatch | None:
+    """Watch the GPU that a Job names `device`; None where Xids are not reported, or not to this user.
+
+    NVML reports by whole GPU: a MIG instance is watched through its GPU. Raises DeviceError.
+    """
+    nvml = open_nvml()
+    if nvml is None:
+        return None
+    try:
+        return XidWatch(nvml, slot_named(device, nvml.gpus()).gpu.uuid)
+    except DeviceError as error:
+        nvml.close()
+        if isinstance(error, NvmlError) and error.unsupported:
+            return None
+        raise
 
 
 def device_nodes(

@@ -1,25 +1,27 @@
-"""What NVIDIA's management library says of the GPUs of this machine.
+"""The GPUs of this machine, as NVIDIA's management library (NVML) reports them.
 
-What a device does not support is None; every other failure is an NvmlError that names the call.
+A value that a device does not support is None; every other failure is an NvmlError that names the call.
 """
 
 from __future__ import annotations
 
-import ctypes
+from collections.abc import Iterable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, Literal
+
+import pynvml
 
 from harness.errors import DeviceError
 
-LIBRARY = "libnvidia-ml.so.1"
-_NOT_SUPPORTED, _NO_PERMISSION, _NOT_FOUND, _TOO_SMALL = 3, 4, 6, 7
-_DRIVER_NOT_LOADED, _TIMEOUT, _LIBRARY_NOT_FOUND = 9, 10, 12
-_NO_FUNCTION = 13  # also what we say of a function that this library is too old to have
-_TEXT_BYTES = 96
-_CLOCKS = {"sm": 1, "memory": 2}
-# nvmlClocksEventReasons*: what holds the clocks down. Idle (bit 0) is no reason.
-_REASONS: Final = {
+_UNSUPPORTED: Final = (
+    pynvml.NVML_ERROR_NOT_SUPPORTED,
+    pynvml.NVML_ERROR_NO_PERMISSION,
+    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+)
+_ABSENT: Final = (pynvml.NVML_ERROR_DRIVER_NOT_LOADED, pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+# nvmlClocksEventReasons*; bit 0 (idle) is left out, since an idle GPU is not throttled.
+_THROTTLE_REASONS: Final = {
     0x02: "application clocks",
     0x04: "power cap",
     0x08: "hardware slowdown",
@@ -29,10 +31,30 @@ _REASONS: Final = {
     0x80: "power brake",
     0x100: "display clocks",
 }
+# NVIDIA's Xid catalogue. Code 45 is also caused by killing a job.
+_APPLICATION_XIDS: Final = {
+    13: "exception in a kernel",
+    31: "MMU fault",
+    43: "channel stopped",
+    45: "preempted",
+}
+_DEVICE_XIDS: Final = {
+    46: "the GPU stopped processing",
+    48: "double-bit ECC error",
+    62: "internal micro-controller halt",
+    64: "ECC page retirement failed",
+    79: "the GPU has fallen off the bus",
+    94: "contained ECC error",
+    95: "uncontained ECC error",
+    109: "context switch timeout",
+    119: "GSP timeout",
+    120: "GSP error",
+    154: "the GPU asks for a recovery",
+}
 
 
 class NvmlError(DeviceError):
-    """A call into the library failed."""
+    """An NVML call failed."""
 
     def __init__(self, call: str, code: int, text: str) -> None:
         super().__init__(f"{call} failed: {text} (NVML error {code})")
@@ -40,18 +62,13 @@ class NvmlError(DeviceError):
 
     @property
     def unsupported(self) -> bool:
-        """The device or the driver cannot do that, or may not do it for us."""
-        return self.code in (_NOT_SUPPORTED, _NO_PERMISSION, _NO_FUNCTION)
-
-    @property
-    def timed_out(self) -> bool:
-        """What was waited for did not come."""
-        return self.code == _TIMEOUT
+        """The device or the driver does not offer this call, or not to this user."""
+        return self.code in _UNSUPPORTED
 
 
 @dataclass(frozen=True)
 class MigInstance:
-    """A slice of a GPU, with a UUID of its own."""
+    """A MIG slice of a GPU."""
 
     uuid: str
     gpu_instance: int
@@ -63,21 +80,21 @@ class Gpu:
     """One physical GPU."""
 
     index: int
-    """In NVML's order (by PCI bus), which need not be CUDA's."""
+    """NVML's order (by PCI bus), which may differ from CUDA's."""
     uuid: str
     name: str
     minor: int | None
     """N of /dev/nvidiaN."""
     capability: tuple[int, int]
-    """Such as (9, 0)."""
+    """Compute capability, such as (9, 0)."""
     mig: bool | None
-    """MIG mode is on; None where the GPU has no such mode."""
+    """Whether MIG mode is on; None where the GPU has no such mode."""
     instances: tuple[MigInstance, ...] = ()
 
 
 @dataclass(frozen=True)
 class GpuMemory:
-    """Of one GPU; `used_bytes` includes what the driver itself keeps."""
+    """Device memory; `used_bytes` includes what the driver reserves."""
 
     total_bytes: int
     used_bytes: int
@@ -85,16 +102,15 @@ class GpuMemory:
 
 @dataclass(frozen=True)
 class GpuProcess:
-    """A process with a compute context."""
+    """A process with a compute context; `pid` is in the host's PID namespace."""
 
     pid: int
-    """In the process namespace of the driver: the host's."""
     memory_bytes: int | None
 
 
 @dataclass(frozen=True)
 class GpuClocks:
-    """Now, and at most, in MHz; None where the device does not say."""
+    """Current and maximum clocks in MHz."""
 
     sm_mhz: int | None
     memory_mhz: int | None
@@ -103,47 +119,57 @@ class GpuClocks:
     held_down_by: tuple[str, ...] | None
 
 
-class _Memory(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_ulonglong) for name in ("total", "free", "used")]
+@dataclass(frozen=True)
+class GpuSensors:
+    """Board power (averaged over one second on Ampere and later, except GA100) and die temperature."""
+
+    power_w: float | None
+    temperature_c: int | None
 
 
-class _Process(ctypes.Structure):
-    _fields_ = [
-        ("pid", ctypes.c_uint),
-        ("memory", ctypes.c_ulonglong),
-        ("gpu_instance", ctypes.c_uint),
-        ("compute_instance", ctypes.c_uint),
-    ]
+@dataclass(frozen=True)
+class GpuMemoryCells:
+    """Failed memory cells."""
+
+    pages_pending: bool | None
+    """Pages will be retired at the next reset (before Ampere)."""
+    rows_pending: bool | None
+    """Rows will be remapped at the next reset (Ampere and later)."""
+    remapping_failed: bool | None
+    """No spare rows are left: the board must be replaced."""
 
 
-_NO_MEMORY_FIGURE = ctypes.c_ulonglong(-1).value
-
-
-def open_nvml(library: str = LIBRARY) -> Nvml | None:
-    """The library, ready for use; None where it is not installed or no driver is loaded.
-
-    Raises NvmlError when it is there and does not work.
-    """
+def _call(function: str, *arguments: Any) -> Any:
+    """Raises NvmlError."""
     try:
-        loaded = ctypes.CDLL(library)
-    except OSError:
-        return None
-    nvml = Nvml(loaded)
+        return getattr(pynvml, function)(*arguments)
+    except pynvml.NVMLError as error:
+        raise NvmlError(function, error.value, str(error)) from error
+
+
+def _optional(function: str, *arguments: Any) -> Any:
+    """None where the device does not support the call, or has no such part. Raises NvmlError."""
     try:
-        nvml.call("nvmlInit_v2")
+        return _call(function, *arguments)
     except NvmlError as error:
-        if error.code in (_DRIVER_NOT_LOADED, _LIBRARY_NOT_FOUND):
+        if error.unsupported or error.code == pynvml.NVML_ERROR_NOT_FOUND:  # an empty MIG slot
             return None
         raise
-    return nvml
+
+
+def open_nvml() -> Nvml | None:
+    """An initialized NVML; None where it is not installed or no driver is loaded. Raises NvmlError."""
+    try:
+        _call("nvmlInit")
+    except NvmlError as error:
+        if error.code in _ABSENT:
+            return None
+        raise
+    return Nvml()
 
 
 class Nvml:
-    """An open library; use as a context manager, or close()."""
-
-    def __init__(self, library: ctypes.CDLL) -> None:
-        """Use open_nvml()."""
-        self._library = library
+    """An initialized NVML (see open_nvml); a context manager. NVML counts its users."""
 
     def __enter__(self) -> Nvml:
         return self
@@ -154,133 +180,176 @@ class Nvml:
         self.close()
 
     def close(self) -> None:
-        """Release it; the library counts, so others that are open stay so."""
-        self.call("nvmlShutdown")
-
-    # --- calls ---------------------------------------------------------------------------------
-
-    def call(self, function: str, *arguments: Any) -> None:
-        """Call by name. Raises NvmlError."""
-        try:
-            code = int(self._library[function](*arguments))
-        except AttributeError:
-            raise NvmlError(function, _NO_FUNCTION, "the installed driver is too old to have it") from None
-        if code:
-            raise NvmlError(function, code, self._reason(code))
-
-    def _reason(self, code: int) -> str:
-        describe = self._library["nvmlErrorString"]
-        describe.restype = ctypes.c_char_p
-        text: bytes | None = describe(ctypes.c_int(code))
-        return (text or b"unknown").decode(errors="replace")
-
-    def _supported(self, function: str, *arguments: Any) -> bool:
-        """Call; False where the device or the driver cannot tell, or may not tell us."""
-        try:
-            self.call(function, *arguments)
-        except NvmlError as error:
-            if not error.unsupported and error.code != _NOT_FOUND:  # an empty MIG slot
-                raise
-            return False
-        return True
-
-    def _text(self, function: str, *before: Any) -> str:
-        buffer = ctypes.create_string_buffer(_TEXT_BYTES)
-        self.call(function, *before, buffer, ctypes.c_uint(_TEXT_BYTES))
-        return buffer.value.decode(errors="replace")
-
-    def _number(self, function: str, *before: Any) -> int | None:
-        value = ctypes.c_uint()
-        return value.value if self._supported(function, *before, ctypes.byref(value)) else None
-
-    def device(self, uuid: str) -> ctypes.c_void_p:
-        """The library's handle of the GPU with that UUID. Raises NvmlError."""
-        found = ctypes.c_void_p()
-        self.call("nvmlDeviceGetHandleByUUID", ctypes.c_char_p(uuid.encode()), ctypes.byref(found))
-        return found
-
-    # --- the machine ---------------------------------------------------------------------------
+        """Release the library."""
+        _call("nvmlShutdown")
 
     def driver_version(self) -> str:
         """Such as 580.95.05."""
-        return self._text("nvmlSystemGetDriverVersion")
+        return str(_call("nvmlSystemGetDriverVersion"))
 
     def cuda_version(self) -> str | None:
-        """The newest CUDA that the driver serves, such as 13.0; None if it does not say."""
-        value = ctypes.c_int()
-        if not self._supported("nvmlSystemGetCudaDriverVersion_v2", ctypes.byref(value)):
-            return None
-        return f"{value.value // 1000}.{value.value % 1000 // 10}"
+        """The newest CUDA version that the driver supports, such as 13.0."""
+        version = _optional("nvmlSystemGetCudaDriverVersion_v2")
+        return None if version is None else f"{version // 1000}.{version % 1000 // 10}"
 
     def gpus(self) -> list[Gpu]:
-        """All that we may use, in the library's order."""
-        count = ctypes.c_uint()
-        self.call("nvmlDeviceGetCount_v2", ctypes.byref(count))
+        """All GPUs that this process may use, in NVML's order."""
         found = []
-        for index in range(count.value):
-            device = ctypes.c_void_p()
-            # A GPU that a cgroup keeps from us is counted all the same.
-            if self._supported("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(index), ctypes.byref(device)):
-                found.append(self._gpu(index, device))
+        for index in range(_call("nvmlDeviceGetCount")):
+            device = _optional("nvmlDeviceGetHandleByIndex", index)
+            if device is not None:  # GPUs that a cgroup denies are counted too
+                found.append(_gpu(index, device))
         return found
 
-    def _gpu(self, index: int, device: ctypes.c_void_p) -> Gpu:
-        major, minor, mode, pending = (ctypes.c_int(), ctypes.c_int(), ctypes.c_uint(), ctypes.c_uint())
-        self.call("nvmlDeviceGetCudaComputeCapability", device, ctypes.byref(major), ctypes.byref(minor))
-        has_mode = self._supported("nvmlDeviceGetMigMode", device, ctypes.byref(mode), ctypes.byref(pending))
-        return Gpu(
-            index=index,
-            uuid=self._text("nvmlDeviceGetUUID", device),
-            name=self._text("nvmlDeviceGetName", device),
-            minor=self._number("nvmlDeviceGetMinorNumber", device),
-            capability=(major.value, minor.value),
-            mig=bool(mode.value) if has_mode else None,
-            instances=self._instances(device) if has_mode and mode.value else (),
-        )
-
-    def _instances(self, device: ctypes.c_void_p) -> tuple[MigInstance, ...]:
-        found = []
-        for index in range(self._number("nvmlDeviceGetMaxMigDeviceCount", device) or 0):
-            slice_ = ctypes.c_void_p()
-            if not self._supported(
-                "nvmlDeviceGetMigDeviceHandleByIndex", device, ctypes.c_uint(index), ctypes.byref(slice_)
-            ):
-                continue
-            ids = [self._number(f"nvmlDeviceGet{kind}InstanceId", slice_) for kind in ("Gpu", "Compute")]
-            if ids[0] is not None and ids[1] is not None:
-                found.append(MigInstance(self._text("nvmlDeviceGetUUID", slice_), ids[0], ids[1]))
-        return tuple(found)
-
-    # --- one GPU -------------------------------------------------------------------------------
+    def device(self, uuid: str) -> Any:
+        """NVML's handle of the GPU with that UUID. Raises NvmlError."""
+        return _call("nvmlDeviceGetHandleByUUID", uuid)
 
     def memory(self, uuid: str) -> GpuMemory:
-        """How much is there, and in use by anybody."""
-        found = _Memory()
-        self.call("nvmlDeviceGetMemoryInfo", self.device(uuid), ctypes.byref(found))
+        """Total and used device memory, by all processes."""
+        found = _call("nvmlDeviceGetMemoryInfo", self.device(uuid))
         return GpuMemory(total_bytes=found.total, used_bytes=found.used)
 
     def processes(self, uuid: str) -> list[GpuProcess]:
-        """Those that have a compute context."""
-        device, room = self.device(uuid), 64
-        while True:
-            count, found = ctypes.c_uint(room), (_Process * room)()
-            try:
-                self.call("nvmlDeviceGetComputeRunningProcesses_v3", device, ctypes.byref(count), found)
-            except NvmlError as error:
-                if error.code != _TOO_SMALL or count.value <= room:
-                    raise
-                room = count.value + 16  # more may start meanwhile
-                continue
-            return [
-                GpuProcess(p.pid, None if p.memory == _NO_MEMORY_FIGURE else p.memory)
-                for p in found[: count.value]
-            ]
+        """Processes that have a compute context."""
+        found = _call("nvmlDeviceGetComputeRunningProcesses", self.device(uuid))
+        return [GpuProcess(process.pid, process.usedGpuMemory) for process in found]
 
     def clocks(self, uuid: str) -> GpuClocks:
-        """Frequencies now and at most, and what holds them down."""
-        device, mask = self.device(uuid), ctypes.c_ulonglong()
-        now = {k: self._number("nvmlDeviceGetClockInfo", device, c) for k, c in _CLOCKS.items()}
-        most = {k: self._number("nvmlDeviceGetMaxClockInfo", device, c) for k, c in _CLOCKS.items()}
-        told = self._supported("nvmlDeviceGetCurrentClocksEventReasons", device, ctypes.byref(mask))
-        reasons = tuple(text for bit, text in _REASONS.items() if mask.value & bit)
-        return GpuClocks(now["sm"], now["memory"], most["sm"], most["memory"], reasons if told else None)
+        """Clocks, and what limits them."""
+        device = self.device(uuid)
+        mask = _optional("nvmlDeviceGetCurrentClocksEventReasons", device)
+        return GpuClocks(
+            sm_mhz=_optional("nvmlDeviceGetClockInfo", device, pynvml.NVML_CLOCK_SM),
+            memory_mhz=_optional("nvmlDeviceGetClockInfo", device, pynvml.NVML_CLOCK_MEM),
+            max_sm_mhz=_optional("nvmlDeviceGetMaxClockInfo", device, pynvml.NVML_CLOCK_SM),
+            max_memory_mhz=_optional("nvmlDeviceGetMaxClockInfo", device, pynvml.NVML_CLOCK_MEM),
+            held_down_by=None
+            if mask is None
+            else tuple(text for bit, text in _THROTTLE_REASONS.items() if mask & bit),
+        )
+
+    def sensors(self, uuid: str) -> GpuSensors:
+        """Power and temperature now."""
+        device = self.device(uuid)
+        milliwatts = _optional("nvmlDeviceGetPowerUsage", device)
+        celsius = _optional("nvmlDeviceGetTemperatureV", device, pynvml.NVML_TEMPERATURE_GPU)
+        if celsius is None:  # older drivers
+            celsius = _optional("nvmlDeviceGetTemperature", device, pynvml.NVML_TEMPERATURE_GPU)
+        return GpuSensors(None if milliwatts is None else milliwatts / 1000, celsius)
+
+    def memory_cells(self, uuid: str) -> GpuMemoryCells:
+        """Whether memory of the GPU has failed."""
+        device = self.device(uuid)
+        rows = _optional("nvmlDeviceGetRemappedRows", device)
+        pages = _optional("nvmlDeviceGetRetiredPagesPendingStatus", device)
+        return GpuMemoryCells(
+            pages_pending=None if pages is None else bool(pages),
+            rows_pending=None if rows is None else bool(rows[2]),
+            remapping_failed=None if rows is None else bool(rows[3]),
+        )
+
+
+def _gpu(index: int, device: Any) -> Gpu:
+    mode = _optional("nvmlDeviceGetMigMode", device)
+    return Gpu(
+        index=index,
+        uuid=_call("nvmlDeviceGetUUID", device),
+        name=_call("nvmlDeviceGetName", device),
+        minor=_optional("nvmlDeviceGetMinorNumber", device),
+        capability=tuple(_call("nvmlDeviceGetCudaComputeCapability", device)),
+        mig=None if mode is None else bool(mode[0]),
+        instances=_instances(device) if mode and mode[0] else (),
+    )
+
+
+def _instances(device: Any) -> tuple[MigInstance, ...]:
+    found = []
+    for index in range(_optional("nvmlDeviceGetMaxMigDeviceCount", device) or 0):
+        instance = _optional("nvmlDeviceGetMigDeviceHandleByIndex", device, index)
+        if instance is None:
+            continue
+        ids = [_optional(f"nvmlDeviceGet{kind}InstanceId", instance) for kind in ("Gpu", "Compute")]
+        if None not in ids:
+            found.append(MigInstance(_call("nvmlDeviceGetUUID", instance), *ids))
+    return tuple(found)
+
+
+# --- Xid errors --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Xid:
+    """One error that a GPU has reported. Unknown codes count as the device's, never as the student's."""
+
+    code: int
+    """999 means a code that NVML does not know."""
+
+    @property
+    def blame(self) -> Literal["application", "device"]:
+        """Whose fault it is."""
+        return "application" if self.code in _APPLICATION_XIDS else "device"
+
+    def __str__(self) -> str:
+        known = _APPLICATION_XIDS.get(self.code) or _DEVICE_XIDS.get(self.code)
+        return f"Xid {self.code} ({known or 'unknown code'})"
+
+
+def faulted(xids: Iterable[Xid], device: str) -> bool:
+    """Whether the job caused a GPU fault. Raises DeviceError when the GPU itself is at fault."""
+    seen = list(xids)
+    own = [str(xid) for xid in seen if xid.blame == "device"]
+    if own:
+        raise DeviceError(
+            f"GPU {device} reported {', '.join(own)}: what ran on it is not scored; "
+            "use it again only after a reset (nvidia-smi --gpu-reset) or a reboot"
+        )
+    return bool(seen)
+
+
+class XidWatch:
+    """Collects the Xids of one GPU from its creation on; a context manager, or close().
+
+    NVML reports the code but not the process; the GPU's lock is held by one job at a time.
+    """
+
+    def __init__(self, nvml: Nvml, uuid: str) -> None:
+        """Takes over `nvml`. Raises NvmlError where that GPU does not report Xids to this user."""
+        self._nvml = nvml
+        device = nvml.device(uuid)
+        self._set = _call("nvmlEventSetCreate")
+        try:
+            _call("nvmlDeviceRegisterEvents", device, pynvml.nvmlEventTypeXidCriticalError, self._set)
+        except NvmlError:
+            _call("nvmlEventSetFree", self._set)
+            raise
+
+    def __enter__(self) -> XidWatch:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def take(self, timeout_s: float = 0.0) -> list[Xid]:
+        """Xids since the last take; waits up to timeout_s for the first. Raises NvmlError."""
+        found: list[Xid] = []
+        wait_ms = int(timeout_s * 1000)
+        while True:
+            try:
+                event = _call("nvmlEventSetWait_v2", self._set, wait_ms)
+            except NvmlError as error:
+                if error.code == pynvml.NVML_ERROR_TIMEOUT:
+                    return found
+                raise
+            if event.eventType & pynvml.nvmlEventTypeXidCriticalError:
+                found.append(Xid(event.eventData))
+            wait_ms = 0
+
+    def close(self) -> None:
+        """Stop watching. Safe to call twice."""
+        if self._set is not None:
+            _call("nvmlEventSetFree", self._set)
+            self._set = None
+            self._nvml.close()

@@ -23,11 +23,11 @@ from typing import Final
 
 from harness.errors import DeviceError, SandboxError
 from sandboxes.cage import Cage, Ended, UnstoppableError
+from sandboxes.gpu import watch_gpu
 from sandboxes.job import ExitFacts, Job, Status
-from sandboxes.nvml import LIBRARY
+from sandboxes.nvml import XidWatch, faulted
 from sandboxes.scratch import collect_files, fill
 from sandboxes.starvation import Starvation
-from sandboxes.xid import XidWatch, faulted, watch_gpu
 
 _WATCH_INTERVAL_S: Final = 0.02
 _LOOK_INTERVAL_S: Final = 1.0
@@ -95,11 +95,8 @@ class RunningProcess:
 
     channel: socket.socket
 
-    def __init__(self, standing: StandingBy, job: Job, nvml: str = LIBRARY) -> None:
-        """Gives `job` to a cage that stands by. Raises SandboxError when it could not be started.
-
-        `nvml`: the library that tells of faults of the job's GPU.
-        """
+    def __init__(self, standing: StandingBy, job: Job) -> None:
+        """Gives `job` to a cage that stands by. Raises SandboxError when it could not be started."""
         self._job = job
         self._gpu: XidWatch | None = None
         self._cage = standing.cage
@@ -121,7 +118,7 @@ class RunningProcess:
         self._started = time.monotonic()
         try:
             if job.device is not None:
-                self._gpu = watch_gpu(job.device, nvml)
+                self._gpu = watch_gpu(job.device)
             fill(self._scratch, job.inputs)
             self._go()
         except BaseException as error:

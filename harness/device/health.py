@@ -16,9 +16,8 @@ from typing import Final, Protocol
 from harness.errors import DeviceError, DeviceLost, SandboxError, StorageError
 from harness.outcome import Cause, Verdict
 from harness.records import Finding, Grade
-from sandboxes.nvml import LIBRARY, Nvml, NvmlError, open_nvml
-from sandboxes.nvml_sensors import memory_cells
-from sandboxes.xid import XidWatch, faulted, watch_gpu
+from sandboxes.gpu import watch_gpu
+from sandboxes.nvml import Nvml, NvmlError, XidWatch, faulted, open_nvml
 
 FREE_MEMORY_BYTES: Final = 1 << 30
 """A worker that has imported torch and its arenas take 0.5 to 0.8 GiB [own]."""
@@ -111,16 +110,15 @@ class GpuHealth:
         self,
         uuid: str,
         known: KnownKernel,
-        library: str = LIBRARY,
         *,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """Watches from now on. Raises DeviceError when NVML is missing or does not know that GPU."""
-        nvml = open_nvml(library)
+        nvml = open_nvml()
         if nvml is None:
             raise DeviceError(
-                f"GPU {uuid} cannot be checked: {library} is missing or no driver is loaded; install the "
+                f"GPU {uuid} cannot be checked: NVML is missing or no driver is loaded; install the "
                 "driver's management library (in a container: the capability `utility`)"
             )
         self._uuid = uuid
@@ -131,7 +129,7 @@ class GpuHealth:
         self._first_us: float | None = None
         self._before: frozenset[int] | None = None
         try:
-            self._xids: XidWatch | None = watch_gpu(uuid, library)
+            self._xids: XidWatch | None = watch_gpu(uuid)
         except DeviceError:
             nvml.close()
             raise
@@ -148,7 +146,7 @@ class GpuHealth:
             raise DeviceError(f"GPU {self._uuid} does not answer: {error}; {RESET}") from error
 
     def _check_memory(self) -> None:
-        cells = memory_cells(self._nvml, self._uuid)
+        cells = self._nvml.memory_cells(self._uuid)
         if cells.remapping_failed:
             raise DeviceError(f"GPU {self._uuid} has no spare memory rows left: have the board replaced")
         if cells.rows_pending or cells.pages_pending:

@@ -9,17 +9,15 @@ from __future__ import annotations
 import fcntl
 import os
 import platform
-import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from harness.builder.toolchain import Toolchain
 from harness.locks import flock
 from harness.records import MachineFacts
-
-_NVIDIA_SMI_S = 10.0
+from sandboxes.nvml import NvmlError, open_nvml
 
 
 def cpu_name() -> str:
@@ -33,27 +31,26 @@ def cpu_name() -> str:
     return platform.processor() or "unknown"
 
 
-def _asked(*names: str) -> list[str] | None:
-    """What nvidia-smi says of the first GPU; None without one."""
-    query = ["nvidia-smi", f"--query-gpu={','.join(names)}", "--format=csv,noheader,nounits"]
-    try:
-        done = subprocess.run(query, capture_output=True, text=True, timeout=_NVIDIA_SMI_S, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    fields = [word.strip() for word in done.stdout.splitlines()[:1] for word in word.split(",")]
-    return fields if len(fields) == len(names) else None
-
-
 def _gpu() -> tuple[str | None, str | None, str | None]:
-    """(name, UUID, driver version) of the first GPU; Nones without one."""
-    name, uuid, driver = _asked("name", "uuid", "driver_version") or (None, None, None)
-    return name, uuid, driver
+    """(name, UUID, driver version) of the first GPU; Nones without one, or where NVML fails."""
+    try:
+        with open_nvml() or nullcontext() as nvml:
+            gpus = nvml.gpus() if nvml else []
+            return (
+                (gpus[0].name, gpus[0].uuid, nvml.driver_version()) if nvml and gpus else (None, None, None)
+            )
+    except NvmlError:
+        return None, None, None
 
 
 def gpu_memory_bytes() -> int | None:
-    """Of the first GPU; None without one, or where it does not say."""
-    (mebibytes,) = _asked("memory.total") or ("",)
-    return int(mebibytes) << 20 if mebibytes.isdecimal() else None
+    """Of the first GPU; None without one, or where NVML fails."""
+    try:
+        with open_nvml() or nullcontext() as nvml:
+            gpus = nvml.gpus() if nvml else []
+            return nvml.memory(gpus[0].uuid).total_bytes if nvml and gpus else None
+    except NvmlError:
+        return None
 
 
 def machine_facts(toolchain: Toolchain) -> MachineFacts:

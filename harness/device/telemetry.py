@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from harness.records.telemetry import BlockTelemetry, Extent, GpuSample, TelemetrySample
-from sandboxes.nvml import LIBRARY, Nvml, open_nvml
-from sandboxes.nvml_sensors import sensors
+from sandboxes.nvml import Nvml, open_nvml
 
 MOST_DROPPED: Final = 0.10
 """Share of blocks; beyond it the workload is measured once more, then published flagged (protocols.md)."""
@@ -110,7 +109,7 @@ class GpuTelemetry:
     def sample(self) -> TelemetrySample:
         """The GPU first: its clocks fall soon after its work is done."""
         clocks = self._nvml.clocks(self._uuid)
-        told = sensors(self._nvml, self._uuid)
+        told = self._nvml.sensors(self._uuid)
         gpu = GpuSample(
             sm_mhz=clocks.sm_mhz,
             memory_mhz=clocks.memory_mhz,
@@ -126,9 +125,9 @@ class GpuTelemetry:
         self._nvml.close()
 
 
-def make_telemetry(gpu_uuid: str | None, library: str = LIBRARY) -> HostTelemetry | GpuTelemetry:
+def make_telemetry(gpu_uuid: str | None) -> HostTelemetry | GpuTelemetry:
     """For the GPU with that UUID where NVML is there, else for the host alone. Raises NvmlError."""
-    nvml = None if gpu_uuid is None else open_nvml(library)
+    nvml = None if gpu_uuid is None else open_nvml()
     if gpu_uuid is None or nvml is None:
         return HostTelemetry()
     return GpuTelemetry(gpu_uuid, nvml, HostTelemetry())

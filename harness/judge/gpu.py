@@ -18,7 +18,6 @@ from harness.device.telemetry import GpuTelemetry, Telemetry, make_telemetry
 from harness.errors import DeviceError
 from harness.records import MachineFacts
 from sandboxes.gpu import find_gpus, slot_named
-from sandboxes.nvml import LIBRARY
 
 if TYPE_CHECKING:
     from harness.judge.transport import Transport
@@ -138,27 +137,27 @@ class Gpu:
         self.closing.close()
 
 
-def open_gpu(machine: MachineFacts, library: str = LIBRARY) -> Gpu | str:
+def open_gpu(machine: MachineFacts) -> Gpu | str:
     """The GPU of this machine, ready to be graded on; else why it cannot be.
 
-    Takes seconds: torch is imported, and CUDA starts. `library`: the management library.
+    Takes seconds: torch is imported, and CUDA starts.
     """
     uuid = machine.gpu_uuid
     if uuid is None:
         return "no GPU was found"
     with ExitStack() as opened:
         try:
-            return refused(uuid, library) or _opened(uuid, library, opened)
+            return refused(uuid) or _opened(uuid, opened)
         except DeviceError as error:
             return str(error)
 
 
-def refused(uuid: str, library: str = LIBRARY) -> str | None:
+def refused(uuid: str) -> str | None:
     """What keeps a GPU from being graded on, as far as it can be told without touching it."""
     import torch
 
     try:
-        gpu = slot_named(uuid, find_gpus(library)).gpu
+        gpu = slot_named(uuid, find_gpus()).gpu
     except DeviceError as error:
         return str(error)
     if gpu.capability != CAPABILITY:
@@ -173,7 +172,7 @@ def refused(uuid: str, library: str = LIBRARY) -> str | None:
     return None
 
 
-def _opened(uuid: str, library: str, opened: ExitStack) -> Gpu:
+def _opened(uuid: str, opened: ExitStack) -> Gpu:
     """Everything, in an order in which it can be closed again. Raises DeviceError."""
     from harness.device.cuda.known import KnownKernel as Kernel
     from harness.judge.cuda_transport import open_cuda
@@ -183,9 +182,9 @@ def _opened(uuid: str, library: str, opened: ExitStack) -> Gpu:
     kernel = opened.enter_context(Kernel(transport.gpu))
     kernel.tune()
     speed = KnownSpeed(kernel)
-    health = GpuHealth(uuid, speed, library)
+    health = GpuHealth(uuid, speed)
     opened.callback(health.close)
-    telemetry = make_telemetry(uuid, library)
+    telemetry = make_telemetry(uuid)
     if isinstance(telemetry, GpuTelemetry):
         opened.callback(telemetry.close)
     return Gpu(uuid, transport, health, telemetry, speed, transport.gpu.total_bytes, opened.pop_all())

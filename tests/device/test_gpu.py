@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from harness.records.telemetry import GpuSample, TelemetrySample
 from sandboxes.tracking import TrackingSandbox
 from tests.fakes.cuda_driver import WithDriver, compile_driver, fresh
 from tests.fakes.gpu import WithoutDevice, made_up_gpu
-from tests.fakes.nvml import OLD, WHOLE, compile_nvml
+from tests.fakes.nvml import OLD, WHOLE, install_fake_nvml
 from tests.fakes.overlays import throw_away_task
 from tests.fakes.universal import universal
 
@@ -170,16 +169,10 @@ def test_other_errors_stay_what_they_are() -> None:
 # --- why there is none -----------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def nvml(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The made-up management library."""
-    return str(compile_nvml(tmp_path_factory.mktemp("nvml")))
-
-
 @pytest.fixture
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder that says how its GPUs are."""
-    monkeypatch.setenv("LIFTBENCH_FAKE_NVML", str(tmp_path))
+    """The folder that describes the fake GPUs."""
+    install_fake_nvml(monkeypatch, tmp_path)
     return tmp_path
 
 
@@ -198,25 +191,26 @@ def machine(toolchain: Toolchain, uuid: str | None) -> MachineFacts:
     ],
 )
 def test_a_gpu_that_cannot_be_used_is_a_reason(
-    uuid: str | None, why: str, nvml: str, state: Path, toolchain: Toolchain
+    uuid: str | None, why: str, state: Path, toolchain: Toolchain
 ) -> None:
     """Never an exception: the machine has no such GPU, or another kind of it."""
-    found = open_gpu(machine(toolchain, uuid), nvml)
+    found = open_gpu(machine(toolchain, uuid))
     assert isinstance(found, str)
     assert why in found
 
 
-def test_a_torch_without_cuda_is_the_reason(nvml: str, state: Path) -> None:
+def test_a_torch_without_cuda_is_the_reason(state: Path) -> None:
     """The judge needs it itself: it makes inputs and truth on the device."""
     if torch.version.cuda is not None:
         pytest.skip("this torch has CUDA")
-    why = refused(WHOLE, nvml)
+    why = refused(WHOLE)
     assert why is not None and "is built without CUDA" in why
 
 
-def test_a_missing_management_library_is_the_reason(toolchain: Toolchain) -> None:
-    """nvidia-smi may be there without it, in a container."""
-    found = open_gpu(machine(toolchain, WHOLE), "libnvidia-ml-that-is-not-there.so.1")
+def test_a_missing_driver_is_the_reason(state: Path, toolchain: Toolchain) -> None:
+    """A GPU that was recorded, and that NVML does not report now."""
+    (state / "driver_absent").touch()
+    found = open_gpu(machine(toolchain, WHOLE))
     assert isinstance(found, str)
     assert WHOLE in found
 
@@ -225,11 +219,11 @@ def test_a_missing_management_library_is_the_reason(toolchain: Toolchain) -> Non
 
 
 @pytest.fixture
-def gpu(nvml: str, state: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Gpu, Path]]:
+def gpu(state: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Gpu, Path]]:
     """The stand-in GPU and the driver's library; all that it took is given back at the end."""
     library = compile_driver(tmp_path_factory.mktemp("driver"))
     driver = fresh(library)
-    made = made_up_gpu(driver, nvml)
+    made = made_up_gpu(driver)
     yield made, library
     made.close()
     assert driver.live == 0
@@ -273,14 +267,11 @@ def test_the_command_line_says_why_a_gpu_is_not_used(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """nvidia-smi lists a GPU, and nothing else of it is there: projects are built, and the grade says why."""
+    """NVML lists a GPU that torch cannot use: projects are built, and the grade says why."""
     for_cuda(toolchain)
     if Path("/dev/nvidiactl").exists():
         pytest.skip("this machine has a GPU")
-    program = tmp_path / "nvidia-smi"
-    program.write_text(f'#!/bin/sh\necho "Made-up H200, {WHOLE}, 580.1"\n')
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    install_fake_nvml(monkeypatch, tmp_path)
     bench = make_bench("cuda", "quick", "local", tmp_path / "cache")
     try:
         grade = bench.grader.grade(universal(), SCALE)

@@ -13,7 +13,7 @@ from harness.device.health import DeviceBusy, GpuHealth, HealthGuard, HostHealth
 from harness.errors import DeviceError, DeviceLost, SandboxError
 from harness.outcome import POLICY, Cause, Verdict
 from harness.records import Finding, Grade
-from tests.fakes.nvml import OLD, WHOLE, compile_nvml
+from tests.fakes.nvml import OLD, WHOLE, install_fake_nvml
 from tests.fakes.trials import grade
 
 NEEDS_GCC = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
@@ -165,21 +165,15 @@ class Kernel:
         return self.runs.pop(0) if self.runs else Known()
 
 
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Path of the stand-in for NVIDIA's library."""
-    return str(compile_nvml(tmp_path_factory.mktemp("nvml")))
-
-
 @pytest.fixture
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder that says how the made-up GPUs are."""
-    monkeypatch.setenv("LIFTBENCH_FAKE_NVML", str(tmp_path))
+    install_fake_nvml(monkeypatch, tmp_path)
     return tmp_path
 
 
 @pytest.fixture
-def gpu(library: str, state: Path) -> Iterator[Callable[..., GpuHealth]]:
+def gpu(state: Path) -> Iterator[Callable[..., GpuHealth]]:
     """Makes the health of GPU 0, whose clock goes on by one second with every look."""
     made: list[GpuHealth] = []
 
@@ -189,7 +183,6 @@ def gpu(library: str, state: Path) -> Iterator[Callable[..., GpuHealth]]:
             GpuHealth(
                 uuid,
                 Kernel(list(runs)),
-                library,
                 clock=lambda: float(next(seconds)),
                 sleep=lambda seconds: None,
             )
@@ -271,7 +264,8 @@ def test_a_process_that_was_left_on_the_gpu_is_told(gpu: Gpu, state: Path) -> No
 
 
 @NEEDS_GCC
-def test_a_gpu_without_nvml_is_not_taken_for_one_that_is_well() -> None:
+def test_a_gpu_without_nvml_is_not_taken_for_one_that_is_well(state: Path) -> None:
     """Checks fail closed."""
+    (state / "driver_absent").touch()
     with pytest.raises(DeviceError, match="cannot be checked"):
-        GpuHealth(WHOLE, Kernel(), "libnvidia-ml-that-is-not-there.so.1")
+        GpuHealth(WHOLE, Kernel())

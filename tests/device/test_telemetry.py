@@ -16,7 +16,7 @@ from harness.device.telemetry import (
     make_telemetry,
 )
 from harness.records.telemetry import Extent, GpuSample, TelemetrySample
-from tests.fakes.nvml import OLD, WHOLE, compile_nvml
+from tests.fakes.nvml import OLD, WHOLE, install_fake_nvml
 
 STAT = "cpu  2303256 972571 586028 2925953 28715 0 9101 41899 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n"
 
@@ -145,11 +145,10 @@ def test_a_block_without_a_gpu_knows_nothing_of_one() -> None:
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
 def test_a_gpu_is_looked_at_through_nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Clocks, power, temperature and processes; what an old card does not tell is None."""
-    monkeypatch.setenv("LIFTBENCH_FAKE_NVML", str(tmp_path))
-    library = str(compile_nvml(tmp_path))
+    install_fake_nvml(monkeypatch, tmp_path)
     (tmp_path / "processes").write_text("1 1\n")
     (tmp_path / "reasons").write_text("96")
-    telemetry = make_telemetry(WHOLE, library)
+    telemetry = make_telemetry(WHOLE)
     assert isinstance(telemetry, GpuTelemetry)
     assert telemetry.sample().gpu == GpuSample(
         sm_mhz=345,
@@ -164,7 +163,7 @@ def test_a_gpu_is_looked_at_through_nvml(tmp_path: Path, monkeypatch: pytest.Mon
     assert found is not None
     assert found.temperature_c == 42
     telemetry.close()
-    telemetry = make_telemetry(OLD, library)
+    telemetry = make_telemetry(OLD)
     assert isinstance(telemetry, GpuTelemetry)
     found = telemetry.sample().gpu
     assert found == GpuSample(
@@ -173,6 +172,10 @@ def test_a_gpu_is_looked_at_through_nvml(tmp_path: Path, monkeypatch: pytest.Mon
     telemetry.close()
 
 
-def test_a_gpu_target_without_nvml_is_looked_at_as_a_host() -> None:
+def test_a_gpu_target_without_nvml_is_looked_at_as_a_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nothing is made up."""
-    assert make_telemetry(WHOLE, "libnvidia-ml-that-is-not-there.so.1").sample().gpu is None
+    install_fake_nvml(monkeypatch, tmp_path)
+    (tmp_path / "driver_absent").touch()
+    assert make_telemetry(WHOLE).sample().gpu is None

@@ -37,16 +37,16 @@ class Steady:
         return dataclasses.replace(self._kernel.run(), microseconds=_RUN_US)
 
 
-def made_up_gpu(driver: FakeDriver, nvml_library: str) -> Gpu:
+def made_up_gpu(driver: FakeDriver) -> Gpu:
     """Open, as harness.judge.gpu.open_gpu would; the caller closes it."""
     with ExitStack() as opened:
         transport = CudaTransport(driver=driver, tensors=torch.device("cpu"))
         opened.callback(transport.close)
         kernel = opened.enter_context(KnownKernel(transport.gpu, count=_THREADS))
         speed = KnownSpeed(Steady(kernel))
-        health = GpuHealth(WHOLE, speed, nvml_library)
+        health = GpuHealth(WHOLE, speed)
         opened.callback(health.close)
-        nvml = open_nvml(nvml_library)
+        nvml = open_nvml()
         assert nvml is not None
         telemetry = GpuTelemetry(WHOLE, nvml, HostTelemetry())
         opened.callback(telemetry.close)

@@ -1,7 +1,7 @@
 /* A stand-in for libnvidia-ml.so.1: three made-up GPUs, whose state is read from the files of the folder
  * that LIFTBENCH_FAKE_NVML names.
  *
- *   driver_absent  if it exists, nvmlInit_v2 says that no driver is loaded
+ *   driver_absent  if it exists, nvmlInitWithFlags says that no driver is loaded
  *   used_bytes     memory in use on GPU 0
  *   processes      lines "pid bytes" (bytes -1: not available), of GPU 0
  *   events         lines "code": an Xid of GPU 0; those written after the registration are delivered
@@ -60,7 +60,8 @@ static int put(const char *text, char *to, unsigned length) {
     return OK;
 }
 
-int nvmlInit_v2(void) {
+int nvmlInitWithFlags(unsigned flags) {
+    (void)flags;
     FILE *file = state("driver_absent");
     if (!file) return OK;
     fclose(file);

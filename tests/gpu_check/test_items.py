@@ -18,7 +18,7 @@ from sandboxes.gpu import GpuSlot
 from sandboxes.job import Sandbox
 from sandboxes.nvml import open_nvml
 from tests.fakes.gpu import WithoutDevice
-from tests.fakes.nvml import WHOLE, compile_nvml
+from tests.fakes.nvml import WHOLE, install_fake_nvml
 from tools.gpu_check.__main__ import main
 from tools.gpu_check.item import Bench, FellShort, Item, NotHere
 from tools.gpu_check.items import all_items
@@ -30,18 +30,12 @@ ITEMS = all_items()
 STAND_IN = Path(__file__).parents[1] / "fakes" / "gpu_probe.c"
 
 
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A made-up management library."""
-    return str(compile_nvml(tmp_path_factory.mktemp("nvml")))
-
-
 @pytest.fixture
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder that says how its GPUs are."""
     folder = tmp_path / "state"
     folder.mkdir()
-    monkeypatch.setenv("LIFTBENCH_FAKE_NVML", str(folder))
+    install_fake_nvml(monkeypatch, folder)
     return folder
 
 
@@ -58,14 +52,14 @@ def local_only(name: str) -> Sandbox:
 
 
 @pytest.fixture
-def bench(library: str, state: Path, tmp_path: Path) -> Iterator[Bench]:
+def bench(state: Path, tmp_path: Path) -> Iterator[Bench]:
     """With the whole made-up GPU; the probe program is not made yet."""
     folder = tmp_path / "bench"
     folder.mkdir()
-    nvml = open_nvml(library)
+    nvml = open_nvml()
     assert nvml is not None
     with nvml:
-        yield Bench(nvml, GpuSlot(nvml.gpus()[0]), local_only, folder, library)
+        yield Bench(nvml, GpuSlot(nvml.gpus()[0]), local_only, folder)
 
 
 def stand_in(bench: Bench, tmp_path: Path, *, bad: bool = False) -> Bench:
@@ -212,7 +206,7 @@ def test_without_a_gpu_it_says_so_and_what_is_owed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Exit code 0, and no record that could be taken for one."""
-    assert main(["--out", str(tmp_path / "results")], "libnvidia-ml-that-is-not-there.so.1") == 0
+    assert main(["--out", str(tmp_path / "results")]) == 0
     said = capsys.readouterr().out
     assert "not measured: no NVIDIA driver on this machine" in said
     assert "hang/docker" in said
@@ -220,30 +214,28 @@ def test_without_a_gpu_it_says_so_and_what_is_owed(
 
 
 def test_an_unknown_gpu_is_a_usage_error(
-    library: str, state: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    state: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With those that there are."""
-    assert main(["--device", "9", "--out", str(tmp_path)], library) == 2
+    assert main(["--device", "9", "--out", str(tmp_path)]) == 2
     assert WHOLE in capsys.readouterr().out
 
 
-def test_out_of_time_is_no_failure(
-    library: str, state: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_out_of_time_is_no_failure(state: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Exit code 0, and the table says of every item that it was not measured yet."""
-    assert main(["--budget-s", "1", "--out", str(tmp_path)], library) == 0
+    assert main(["--budget-s", "1", "--out", str(tmp_path)]) == 0
     assert "owed, run it again: machine, transport, end_to_end/l1/softmax" in capsys.readouterr().out
     (table,) = tmp_path.glob("made-up-h200-*.md")
     assert table.read_text().count("| not measured yet |") == len(ITEMS)
 
 
 def test_a_failed_item_is_exit_code_3(
-    library: str, state: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    state: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The made-up GPU has no device files, so the first item fails."""
     if Path("/dev/nvidiactl").exists():
         pytest.skip("this machine has a GPU")
-    assert main(["--budget-s", "11", "--out", str(tmp_path)], library) == 3
+    assert main(["--budget-s", "11", "--out", str(tmp_path)]) == 3
     assert "failed: machine" in capsys.readouterr().out
 
 

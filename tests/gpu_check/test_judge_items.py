@@ -32,7 +32,7 @@ from sandboxes.job import Sandbox
 from sandboxes.nvml import open_nvml
 from tests.fakes.cuda_driver import WithDriver, compile_driver, fresh
 from tests.fakes.gpu import WithoutDevice, made_up_gpu
-from tests.fakes.nvml import compile_nvml
+from tests.fakes.nvml import install_fake_nvml
 from tests.report import factories as make
 from tools.gpu_check.item import Bench, FellShort, NotHere
 from tools.gpu_check.judge_items import builds, check_facts, expert, grade_facts, graded, tasks, transport
@@ -40,14 +40,8 @@ from tools.gpu_check.judging import headline
 from tools.zoo_gpu_check import zoo_items, zoo_row
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
-Open = Callable[[MachineFacts, str], Gpu | str]
+Open = Callable[[MachineFacts], Gpu | str]
 KEY = TrialKey(task="l1/softmax", model="m/m", arm="a", repeat=0)
-
-
-@pytest.fixture(scope="module")
-def nvml(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The made-up management library."""
-    return str(compile_nvml(tmp_path_factory.mktemp("nvml")))
 
 
 @pytest.fixture(scope="module")
@@ -58,11 +52,11 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def bench_with(
-    nvml: str, driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[[Open], Bench]]:
     """A bench whose GPU is opened in that way; workers find the stand-in driver."""
-    monkeypatch.setenv("LIFTBENCH_FAKE_NVML", str(tmp_path))
-    management = open_nvml(nvml)
+    install_fake_nvml(monkeypatch, tmp_path)
+    management = open_nvml()
     assert management is not None
 
     def sandbox(name: str) -> Sandbox:
@@ -70,7 +64,7 @@ def bench_with(
 
     with management:
         slot = GpuSlot(management.gpus()[0])
-        yield lambda gpu: Bench(management, slot, sandbox, tmp_path, nvml, gpu=gpu)
+        yield lambda gpu: Bench(management, slot, sandbox, tmp_path, gpu=gpu)
 
 
 def without_cuda() -> None:
@@ -87,7 +81,7 @@ def test_the_transport_is_shared_with_a_real_worker(
     """Which way it is shared is in the facts, the reason too where descriptors are refused, and figures."""
     if refused:
         monkeypatch.setenv("LIFTBENCH_FAKE_CUDA_NO_EXPORT", "1")
-    facts = transport("local", bench_with(lambda machine, library: made_up_gpu(fresh(driver), library)))
+    facts = transport("local", bench_with(lambda machine: made_up_gpu(fresh(driver))))
     assert facts["transport"] == ("cuda-ipc" if refused else "cuda-vmm")
     assert ("not_by_descriptor" in facts) is refused
     for mode in ("eager", "queued", "graph"):
@@ -99,7 +93,7 @@ def test_a_gpu_that_the_judge_cannot_open_is_the_transports_answer(
     bench_with: Callable[[Open], Bench],
 ) -> None:
     """It fell short with the reason; what depends on it is not asked."""
-    bench = bench_with(lambda machine, library: "cuMemCreate failed: nobody knows why")
+    bench = bench_with(lambda machine: "cuMemCreate failed: nobody knows why")
     with pytest.raises(FellShort, match="nobody knows why"):
         transport("local", bench)
     for ask in (lambda: expert("l1/softmax", bench), lambda: graded("l1/softmax", "quick", bench)):
@@ -129,7 +123,7 @@ def test_experts_are_compiled_ahead(
     """Side by side; how many there are stands in the answer."""
     if toolchain.missing("cuda") is not None:
         pytest.skip("cannot build for sm_90 here")
-    bench = bench_with(lambda machine, library: made_up_gpu(fresh(driver), library))
+    bench = bench_with(lambda machine: made_up_gpu(fresh(driver)))
     assert builds(["l2/geglu"], bench) == {"built": 1, "of": 1}
 
 

@@ -6,7 +6,6 @@ import errno
 import json
 import os
 import platform
-import shutil
 import stat
 from pathlib import Path
 
@@ -27,7 +26,7 @@ from sandboxes.gpu import (
     slot_named,
 )
 from sandboxes.nvml import Gpu, MigInstance
-from tests.fakes.nvml import SLICED, SLICES, WHOLE, compile_nvml
+from tests.fakes.nvml import SLICED, SLICES, WHOLE, install_fake_nvml
 
 NVIDIA_MAJOR = 195
 FIRST = Gpu(0, "GPU-a", "Made-up H200", 0, (9, 0), False)
@@ -67,10 +66,10 @@ def dev(tmp_path: Path) -> Path:
 # --- which one ---------------------------------------------------------------------------------
 
 
-@pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
-def test_a_job_names_a_gpu_by_uuid_or_index(tmp_path: Path) -> None:
+def test_a_job_names_a_gpu_by_uuid_or_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And a MIG instance by its UUID; a GPU that is cut into instances cannot be had whole."""
-    gpus = find_gpus(str(compile_nvml(tmp_path)))
+    install_fake_nvml(monkeypatch, tmp_path)
+    gpus = find_gpus()
     assert slot_named("0", gpus) == slot_named(WHOLE, gpus) == GpuSlot(gpus[0])
     cut = slot_named(SLICES[1], gpus)
     assert (cut.gpu, cut.instance, cut.uuid) == (gpus[1], gpus[1].instances[1], SLICES[1])

@@ -13,27 +13,21 @@ from sandboxes.host_cage import HostCage
 from sandboxes.job import ExitFacts, Job, Limits
 from sandboxes.local import LocalBackend
 from sandboxes.running import RunningProcess, StandingBy
-from tests.fakes.nvml import WHOLE, compile_nvml
+from tests.fakes.nvml import WHOLE, install_fake_nvml
 
 Start = Callable[..., RunningProcess]
 
 
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """NVIDIA's management library, as far as it is asked."""
-    return str(compile_nvml(tmp_path_factory.mktemp("nvml")))
-
-
 @pytest.fixture
-def start(library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     """Starts Python code with a GPU."""
-    monkeypatch.setenv("LIFTBENCH_FAKE_NVML", str(tmp_path))
+    install_fake_nvml(monkeypatch, tmp_path)
     started = []
 
     def run(code: str, wall_s: float = 20.0) -> RunningProcess:
         argv = [sys.executable, "-I", "-S", "-c", code]
         job = Job(role="run", argv=argv, limits=Limits(wall_s=wall_s), device=WHOLE)
-        started.append(RunningProcess(StandingBy(LocalBackend().cage(job)), job, library))
+        started.append(RunningProcess(StandingBy(LocalBackend().cage(job)), job))
         return started[-1]
 
     yield run

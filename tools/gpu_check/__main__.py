@@ -18,7 +18,7 @@ from harness.builder.cuda_toolkit import find_cuda
 from harness.errors import LiftbenchError
 from sandboxes.choose import open_sandbox
 from sandboxes.gpu import slot_named
-from sandboxes.nvml import LIBRARY, Nvml, open_nvml
+from sandboxes.nvml import Nvml, open_nvml
 from sandboxes.owners import owned_folder
 from tools.gpu_check.item import Bench, Item
 from tools.gpu_check.items import all_items
@@ -26,7 +26,7 @@ from tools.gpu_check.ledger import Ledger
 from tools.gpu_check.runner import Outcome, run_items
 
 
-def main(arguments: Sequence[str] | None = None, library: str = LIBRARY, zoo: Sequence[Item] = ()) -> int:
+def main(arguments: Sequence[str] | None = None, zoo: Sequence[Item] = ()) -> int:
     """Run; returns the exit code. `zoo`: items of projects that only the tests have."""
     parser = argparse.ArgumentParser(prog="gpu-check", description="Measure on a GPU what is owed.")
     parser.add_argument(
@@ -40,14 +40,14 @@ def main(arguments: Sequence[str] | None = None, library: str = LIBRARY, zoo: Se
     chosen = parser.parse_args(arguments)
     try:
         items = all_items(zoo)
-        outcome = _run(chosen, library, items)
+        outcome = _run(chosen, items)
     except LiftbenchError as error:
         _say(f"gpu-check: {error}")
         return 2
     if outcome is None:
         names = ", ".join(item.name for item in items)
         _say(
-            f"gpu-check: not measured: no NVIDIA driver on this machine ({library} is missing, or no driver "
+            f"gpu-check: not measured: no NVIDIA driver on this machine (NVML is missing, or no driver "
             f"is loaded). Owed on a machine with a GPU: {names}"
         )
         return 0
@@ -59,9 +59,9 @@ def main(arguments: Sequence[str] | None = None, library: str = LIBRARY, zoo: Se
     return 0
 
 
-def _run(chosen: argparse.Namespace, library: str, items: Sequence[Item]) -> Outcome | None:
+def _run(chosen: argparse.Namespace, items: Sequence[Item]) -> Outcome | None:
     """What came of it; None without a driver."""
-    nvml = open_nvml(library)
+    nvml = open_nvml()
     if nvml is None:
         return None
     with nvml, owned_folder("gpu-check") as folder:
@@ -71,7 +71,7 @@ def _run(chosen: argparse.Namespace, library: str, items: Sequence[Item]) -> Out
         ledger = Ledger.open(chosen.out, slot.gpu.name, slot.uuid, day, harness.__version__, software)
         _say(f"gpu-check: {slot.gpu.name} ({slot.uuid}), into {ledger.path}")
         cache = Path(platformdirs.user_cache_dir("liftbench"))
-        bench = Bench(nvml, slot, open_sandbox, Path(folder), library, cache)
+        bench = Bench(nvml, slot, open_sandbox, Path(folder), cache)
         return run_items(items, bench, ledger, budget_s=chosen.budget_s, again=chosen.again, say=_say)
 
 

@@ -15,10 +15,9 @@ from harness.builder.cuda_toolkit import find_cuda
 from harness.judge.gpu import Gpu, open_gpu
 from harness.records import MachineFacts
 from harness.records.gpu_check import Fact
-from sandboxes.gpu import GpuSlot
+from sandboxes.gpu import GpuSlot, watch_gpu
 from sandboxes.job import Sandbox
-from sandboxes.nvml import LIBRARY, Nvml
-from sandboxes.xid import XidWatch, watch_gpu
+from sandboxes.nvml import Nvml, XidWatch
 
 _PROBE = Path(__file__).with_name("probe.cu")
 _COMPILE_S = 120.0
@@ -59,26 +58,24 @@ class Bench:
         slot: GpuSlot,
         sandbox: Callable[[str], Sandbox],
         folder: Path,
-        library: str = LIBRARY,
         cache: Path | None = None,
-        gpu: Callable[[MachineFacts, str], Gpu | str] = open_gpu,
+        gpu: Callable[[MachineFacts], Gpu | str] = open_gpu,
     ) -> None:
         """`sandbox` raises SandboxError for one that this machine has not; `folder` is ours to fill.
 
-        `library` is the one that `nvml` was opened from; builds are kept in `cache` (default: in `folder`);
+        Builds are kept in `cache` (default: in `folder`);
         `gpu` opens the GPU of a machine for the judge, or says why it cannot.
         """
         self.nvml = nvml
         self.slot = slot
         self.sandbox = sandbox
         self.gpu = gpu
-        self.library = library
         self.cache = folder / "cache" if cache is None else cache
         self._folder = folder
 
     def watch_xids(self) -> XidWatch | None:
         """Watch the GPU from now on; None where it does not report."""
-        return watch_gpu(self.slot.uuid, self.library)
+        return watch_gpu(self.slot.uuid)
 
     def probe(self) -> Path:
         """The probe program, compiled for this GPU at the first call. Raises NotHere without nvcc."""

@@ -83,7 +83,7 @@ def judging(
         update={"gpu": bench.slot.gpu.name, "gpu_uuid": bench.slot.uuid}
     )
     try:
-        gpu = bench.gpu(machine, bench.library)
+        gpu = bench.gpu(machine)
         if isinstance(gpu, str):
             raise (FellShort if required else NotHere)(gpu)
         try:

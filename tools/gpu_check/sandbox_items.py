@@ -16,7 +16,7 @@ from functools import partial
 from harness.errors import SandboxError
 from harness.records.gpu_check import Fact
 from sandboxes.job import ExitFacts, Job, Limits, Process
-from sandboxes.xid import Xid
+from sandboxes.nvml import Xid
 from tools.gpu_check.item import Bench, FellShort, Item, NotHere
 
 BACKENDS = ("docker", "bubblewrap", "landlock", "local")
