@@ -1,4 +1,4 @@
-# Two commands matter: `make demo` and `make test`. Both set up .venv first and say what they do.
+# `make demo` and `make test` set up .venv first and say what they do.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -11,14 +11,15 @@ BUDGET_S ?= 480
 JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n > 4 ? 4 : n)))
 RESULTS ?= results
 
-.PHONY: help demo test test-py312 lint size bench image setup wheel clean gpu-check gpu-wheels status security zoo
+.PHONY: help demo test test-all lint size bench image setup wheel clean gpu-check gpu-wheels status security zoo
 
 help:
 	@echo "make demo   a lift report from recorded replies: built, checked and timed here (no GPU, no key)"
-	@echo "make test   all tests"
+	@echo "make test   lint, types and the fast tests"
+	@echo "make test-all  all tests: every sandbox, the zoo, all experts (CI runs this)"
 	@echo "make lint   ruff and mypy"
 	@echo "make size   lines, files and shape of the code, and their bounds"
-	@echo "make image  the images that Docker jobs run in (docs/images.md)"
+	@echo "make image  the images that Docker jobs run in (docs/sandboxes.md)"
 	@echo "make bench  what the harness itself costs"
 	@echo "make status  kernels_ref/STATUS.md from results/"
 	@echo "make security  all attacks on all sandboxes of this machine, into docs/security.md"
@@ -40,21 +41,20 @@ demo: setup
 	@echo "== demo: recorded replies of a real model, graded here on the CPU target, then built for sm_90"
 	@$(BIN)/python demo/run_demo.py --max-wall $(DEMO_WALL_S)
 
-test: setup
-	@echo "== tests on $$($(BIN)/python -V), $(JOBS) at a time"
-	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not alone"; side_by_side=$$?; \
-	echo "== tests that measure, one at a time"; \
-	$(BIN)/python -m pytest -m alone && exit $$side_by_side
+# The default tier: one real project per verdict, one sandbox, everything fast.
+test: setup lint
+	@echo "== tests on $$($(BIN)/python -V), $(JOBS) at a time; make test-all runs everything"
+	@$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal -m "not slow and not alone and not docker and not browser"
 
-# In a .venv of its own: `make test PYTHON=python3.12` uses the .venv that is there, whatever made it.
-test-py312:
-	@if python3.12 -c '' 2>/dev/null; then $(MAKE) test PYTHON=python3.12 VENV=.venv-3.12; \
-	else echo "no python3.12 on PATH: nothing was tested on 3.12"; fi
+# Everything. Tests that measure run last, one at a time.
+test-all: setup lint
+	@echo "== all tests on $$($(BIN)/python -V), $(JOBS) at a time"
+	@$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal -m "not alone"; side_by_side=$$?; \
+	echo "== tests that measure, one at a time"; \
+	$(BIN)/python -m pytest -q -m alone && exit $$side_by_side
 
 lint: setup
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	@$(BIN)/ruff check --quiet . && $(BIN)/ruff format --quiet --check . && $(BIN)/mypy --no-error-summary && echo "== ruff and mypy found nothing"
 
 size: setup
 	@$(BIN)/python -m tools.size
