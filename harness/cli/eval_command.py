@@ -138,7 +138,7 @@ def evaluate(
 
 
 def _print_plan(study: Study) -> None:
-    from harness.report.detectable import least_families, minimum_detectable
+    from harness.report.planning import least_families, minimum_detectable
 
     arms = study.arms.arms
     count = f"{len(study.tasks)} tasks x {len(arms)} arms x {len(study.models)} models x {study.repeats}"

@@ -1,31 +1,27 @@
-"""`liftbench plan`: how large a study must be to find an effect, before anything is paid for.
-
-What is assumed is said to be; no model is asked and no project is graded.
-"""
+"""`liftbench plan`: how large a study must be to find an effect."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from harness.cli.runs_command import DEFAULT_RUNS, RunsOption
 from harness.cli.setup import JsonOption, TasksRootOption
+from harness.errors import UsageError
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from rich.table import Table
 
-    from harness.models.prices import Price
-    from harness.report.simulation import Design
-    from harness.report.spread import Spread, Usage
-    from harness.study.study import Metric
-
+    from harness.report.planning import StudyPlan, StudySize, TrialCost
 
 _EFFECT_PERCENT = (1, 10_000)
-_MOST_SD = 10.0
+_MAX_SD = 10.0
 """Of a log ratio: families that differ by a factor of 20,000."""
-_MOST_SKILLS, _MOST_LOOKS, _MOST_DECISIONS = 15, 10, 30
+_MAX_DECISIONS = 30
 
 
 def plan(
@@ -34,17 +30,11 @@ def plan(
     ] = None,
     metric: Annotated[str, typer.Option(help="deployed, correct or compiles.")] = "deployed",
     power: Annotated[float, typer.Option(help="Chance to find the effect.")] = 0.8,
-    families: Annotated[int | None, typer.Option(min=2, help="Families at hand: what can they find?")] = None,
+    families: Annotated[int | None, typer.Option(min=2, help="Number of families you have.")] = None,
     repeats: Annotated[int, typer.Option("--runs", min=1, help="Replies per task, model and arm.")] = 5,
     sd: Annotated[float | None, typer.Option(help="Between families; of the log ratio for deployed.")] = None,
-    alpha: Annotated[float | None, typer.Option(help="Level of the decision (0.05).")] = None,
-    look: Annotated[
-        int | None, typer.Option(min=1, help="K-th look of a refined skill at the same tasks: 0.05 / 2^K.")
-    ] = None,
-    skills: Annotated[
-        int, typer.Option(min=1, help="Arms with a skill: 3 skills, or 7 with all their combinations.")
-    ] = 1,
-    arms: Annotated[list[str] | None, typer.Option(help="placebo: helps must beat that, too.")] = None,
+    alpha: Annotated[float, typer.Option(help="Level of the decision.")] = 0.05,
+    skills: Annotated[int, typer.Option(min=1, help="Arms with a skill, decided together by Holm.")] = 1,
     earlier: Annotated[
         str | None, typer.Option("--from", help="An earlier run: its spread, tokens and dollars.")
     ] = None,
@@ -55,128 +45,144 @@ def plan(
     tasks_root: TasksRootOption = None,
     json_output: JsonOption = False,
 ) -> None:
-    """Say how large a study must be to find an effect.
+    """Say how large a study must be to find an effect, and about what it costs."""
+    from rich.console import Console
 
-    In families, tasks and replies, and about what they cost.
-    """
-    from harness.cli.plan_view import print_plan, showing
-    from harness.cli.study_options import parse_metric
-    from harness.errors import UsageError
-    from harness.report.sizing import Sizing
+    from harness.cli.study_options import model_specs, parse_metric
+    from harness.models.prices import load_prices, price_of
+    from harness.report.planning import Sizing
     from harness.suite.catalogue import all_tasks
 
     chosen, models = parse_metric(metric), tuple(model or ())
     wanted = None if effect is None else _parse_effect(effect, chosen)
-    level = _level(alpha, look)
-    if level >= power > 0.0:
-        raise UsageError(
-            f"--power {power:g}: give a number above --alpha ({level:g}), chance alone finds as often"
-        )
-    spread, usage = _grounds(chosen, sd, earlier, runs_dir)
-    prices = _prices(models)
+    _require(0.0 < alpha <= 0.05, f"--alpha {alpha:g}: give a number above 0 and up to 0.05")
+    _require(0.0 < power < 1.0, f"--power {power:g}: give a number above 0 and below 1")
+    _require(alpha < power, f"--power {power:g}: give a number above --alpha ({alpha:g})")
+    if sd is not None:
+        _require(0.0 < sd <= _MAX_SD, f"--sd {sd:g}: give a number above 0 and up to {_MAX_SD:g}")
+    model_specs(list(models), None)
+    decisions = skills * max(1, len(models))
+    _require(decisions <= _MAX_DECISIONS, f"{decisions} decisions: plan at most {_MAX_DECISIONS} at once")
+    spread, source, cost = _grounds(chosen, sd, earlier, runs_dir)
     tasks = all_tasks(tasks_root)
-    if not tasks:
-        raise UsageError(f"no tasks below {tasks_root}")
-    sizing = Sizing(
+    _require(bool(tasks), f"no tasks below {tasks_root}")
+    table = load_prices()
+    prices = {name: price_of(name, table) for name in models}
+    made = Sizing(
         metric=chosen,
         effect=wanted,
-        power=_share(power, "--power", 1.0),
-        alpha=level,
-        look=look,
+        power=power,
+        alpha=alpha,
         runs=repeats,
-        design=_design(skills, models, arms or []),
-        spread=spread,
-        usage=usage,
-        prices=prices,
+        skills=skills,
+        models=max(1, len(models)),
+        sd=spread,
+        sd_source=source,
+        cost=cost,
+        prices=tuple(prices.values()) or (None,),
         suite_families=len({t.task.family for t in tasks}),
         suite_tasks=len(tasks),
-    )
-    with showing(simulated=not sizing.design.plain) as progress:
-        made = sizing.plan(families, progress)
+    ).plan(families)
     if json_output:
         print(made.model_dump_json(indent=1))
         return
-    priced = dict(zip(models, prices, strict=False))
-    print_plan(made, priced)
+    for line in _lines(made, [name for name, price in prices.items() if price is None]):
+        print(line)
+    Console().print(_table(made))
+
+
+def _grounds(
+    metric: str, sd: float | None, earlier: str | None, runs_dir: Path
+) -> tuple[float, str, TrialCost]:
+    """The spread between families, its source, and the cost of a trial. Raises UsageError."""
+    from harness.report.planning import ASSUMED_COST, ASSUMED_SD, cost_of_run, observed_sd
+    from harness.study.store import find_run
+
+    spread, source, cost = ASSUMED_SD[metric], "assumed, see docs/statistics.md", ASSUMED_COST
+    if earlier is not None:
+        store = find_run(runs_dir, earlier)
+        run, trials = store.run(), store.load()
+        cost, source = cost_of_run(run, trials), f"observed in {run.run_id}"
+        spread = observed_sd(run, trials, metric) if sd is None else sd
+    return (spread, source, cost) if sd is None else (sd, "as given", cost)
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise UsageError(message)
 
 
 def _parse_effect(text: str, metric: str) -> float:
-    """`15%` -> 0.15. Raises UsageError, below 1% too: tables show two digits."""
-    from harness.errors import UsageError
-
+    """`15%` -> 0.15. Raises UsageError."""
     found = re.fullmatch(r"\+?(\d+(?:\.\d+)?)%", text.strip())
-    if found is None or not _EFFECT_PERCENT[0] <= float(found[1]) <= _EFFECT_PERCENT[1]:
-        least, most = _EFFECT_PERCENT
+    least, most = _EFFECT_PERCENT
+    if found is None or not least <= float(found[1]) <= most:
         raise UsageError(f"--effect {text}: write a percentage from {least}% to {most}%, such as 15%")
-    if metric != "deployed" and float(found[1]) > 100.0:
-        raise UsageError(f"--effect {text}: a share has 100 points")
+    _require(metric == "deployed" or float(found[1]) <= 100.0, f"--effect {text}: a share has 100 points")
     return float(found[1]) / 100
 
 
-def _share(value: float, option: str, most: float) -> float:
-    from harness.errors import UsageError
+def _lines(made: StudyPlan, unpriced: list[str]) -> Iterator[str]:
+    from harness.report import figures as f
 
-    if not 0.0 < value <= most or value == 1.0:
-        limit = f"up to {most:g}" if most < 1 else "below 1"
-        raise UsageError(f"{option} {value:g}: give a number above 0 and {limit}")
-    return value
-
-
-def _level(alpha: float | None, look: int | None) -> float:
-    """The level of the decision. Raises UsageError for both options, or for one that is out of range."""
-    from harness.errors import UsageError
-
-    if alpha is not None and look is not None:
-        raise UsageError("--alpha and --look: give one of them; a look sets its own level, 0.05 / 2^K")
-    if look is not None and look > _MOST_LOOKS:
-        raise UsageError(
-            f"--look {look}: give at most {_MOST_LOOKS}, then take tasks that were not looked at"
-        )
-    return 0.05 / 2**look if look is not None else _share(0.05 if alpha is None else alpha, "--alpha", 0.05)
-
-
-def _design(skills: int, models: tuple[str, ...], arms: list[str]) -> Design:
-    """Raises UsageError for what cannot be planned."""
-    from harness.cli.study_options import model_specs
-    from harness.errors import UsageError
-    from harness.report.simulation import Design
-
-    words = [word.strip() for text in arms for word in text.split(",")]
-    other = [word for word in words if word != "placebo"]
-    if other:
-        raise UsageError(
-            f"--arms {other[0]}: write placebo; an old version is planned as no skill is: give no --arms"
-        )
-    if skills > _MOST_SKILLS:
-        raise UsageError(f"--skills {skills}: give at most {_MOST_SKILLS}, what --combine makes of 4 skills")
-    if skills * len(models) > _MOST_DECISIONS:
-        raise UsageError(
-            f"--skills {skills} with {len(models)} models: {skills * len(models)} decisions, and Holm leaves "
-            f"next to nothing to each; plan at most {_MOST_DECISIONS} at once"
-        )
-    model_specs(list(models), None)  # no name twice
-    return Design(skills=skills, models=max(1, len(models)), placebo=bool(words))
+    decisions = made.skills * made.models
+    design = "one decision" if decisions == 1 else f"{decisions} decisions (Holm)"
+    yield (
+        f"{made.metric}, {f.percent(made.power)} power, alpha {made.alpha:g}, {design}, "
+        f"{f.plural(made.runs, 'run')} per task"
+    )
+    if made.needed is not None:
+        yield f"to find {_effect(made, made.effect)}: {_size(made.needed)}"
+    if made.asked is not None:
+        yield f"{_size(made.asked)}: find {_or_more(made, made.asked)}"
+    enough = ""
+    if made.needed is not None:
+        enough = " enough;" if made.needed.families <= made.suite_families else " not enough;"
+    finds = f"they find {_or_more(made, made.suite)}"
+    yield f"the tasks here: {made.suite_tasks} in {made.suite_families} families:{enough} {finds}"
+    unit = "log ratio" if made.metric == "deployed" else "share"
+    yield f"sd between families {made.sd:.2g} of the {unit}: {made.sd_source}"
+    prices = f"; unknown price: {', '.join(unpriced)} (add it with LIFTBENCH_PRICES)" if unpriced else ""
+    yield f"tokens: {made.usage_source}{prices}"
+    yield "t approximation: below 15 families the exact test finds an effect up to 5 points less often"
+    yield ""
 
 
-def _grounds(metric: Metric, sd: float | None, earlier: str | None, runs_dir: Path) -> tuple[Spread, Usage]:
-    """Spread and tokens: as given, else of the earlier run, else assumed. Raises UsageError."""
-    from harness.errors import UsageError
-    from harness.report.spread import ASSUMED_USAGE, Spread, assumed_spread, spread_of, usage_of_run
-    from harness.study.store import find_run
-
-    if sd is not None and not 0.0 < sd <= _MOST_SD:
-        raise UsageError(f"--sd {sd:g}: give a number above 0 and up to {_MOST_SD:g}")
-    given = None if sd is None else Spread(sd, "as given")
-    if earlier is None:
-        return given or assumed_spread(metric), ASSUMED_USAGE
-    store = find_run(runs_dir, earlier)
-    run, trials = store.run(), store.load()
-    return given or spread_of(run, trials, metric), usage_of_run(run, trials)
+def _effect(made: StudyPlan, effect: float | None) -> str:
+    if effect is None:
+        return "nothing"
+    return f"x{1 + effect:.2f}" if made.metric == "deployed" else f"+{100 * effect:.0f} pts"
 
 
-def _prices(models: tuple[str, ...]) -> tuple[Price | None, ...]:
-    """Of every model, None where unknown; one None without a model: as an earlier run paid, if any."""
-    from harness.models.prices import load_prices, price_of
+def _or_more(made: StudyPlan, row: StudySize) -> str:
+    return _effect(made, row.smallest_effect) + ("" if row.smallest_effect is None else " or more")
 
-    table = load_prices()
-    return tuple(price_of(name, table) for name in models) or (None,)
+
+def _size(row: StudySize) -> str:
+    from harness.report import figures as f
+
+    cost = f"about {f.tokens(row.tokens)} tokens" if row.tokens is not None else "tokens unknown"
+    dollars = "" if row.cost_usd is None else f", about {f.dollars(row.cost_usd)}"
+    counts = f"{f.plural(row.families, 'family')}, about {f.plural(row.tasks, 'task')}"
+    return f"{counts}, {row.trials:,} trials of one call each ({cost}{dollars})"
+
+
+def _table(made: StudyPlan) -> Table:
+    from rich.table import Table
+
+    from harness.report import figures as f
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    priced = made.suite.cost_usd is not None
+    names = ["families", "tasks", "trials", "tokens", *(["cost"] if priced else []), "finds"]
+    if made.effect is not None:
+        names.append(f"chance to find {_effect(made, made.effect)}")
+    for name in names:
+        table.add_column(name, justify="right")
+    for row in made.rows:
+        cells = [str(row.families), str(row.tasks), f"{row.trials:,}", f.tokens(row.tokens)]
+        cells += [f.dollars(row.cost_usd)] if priced else []
+        cells += [_effect(made, row.smallest_effect)]
+        cells += [] if row.power is None else [f.percent(row.power)]
+        table.add_row(*cells)
+    return table

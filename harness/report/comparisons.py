@@ -13,10 +13,10 @@ from typing import Final
 
 from harness import stats
 from harness.records import Arm, RunConfig
-from harness.report.detectable import detected
 from harness.report.error_classes import error_classes
 from harness.report.figures import plural
 from harness.report.metrics import TESTED, Metric
+from harness.report.planning import detected
 from harness.report.records import ArmSummary, Comparison, Conclusion, MetricRow, TurnPoint
 from harness.report.rows import fast_points, kernelbench_points, metric_row, pass_lifts
 from harness.report.scoring import Score

@@ -12,8 +12,8 @@ from typing import Final
 
 from harness import stats
 from harness.records import Arm, RunConfig
-from harness.report.detectable import least_families
 from harness.report.metrics import Metric, metrics_for
+from harness.report.planning import least_families
 from harness.report.records import ArmSummary, Gap
 from harness.report.scoring import Score
 

@@ -13,7 +13,6 @@ from harness.outcome import Verdict
 from harness.records import Grade, RunRecord, TrialRecord
 from harness.report.arms import arm_labels, arm_summary
 from harness.report.comparisons import comparisons
-from harness.report.detectable import detectable as detectable
 from harness.report.facts import (
     copied_warning,
     head_of,
@@ -23,6 +22,7 @@ from harness.report.facts import (
     warnings_of,
 )
 from harness.report.matrix import matrices
+from harness.report.planning import detectable
 from harness.report.reading import reading, unread_warnings
 from harness.report.records import ArmSummary, Gap, Progress, Reading, Summary
 from harness.report.scoring import Score, gaps, score, score_after, usage_of

@@ -31,7 +31,6 @@ from harness.stats.signflip import (
     share_interval,
     sign_flip,
 )
-from harness.stats.studies import lifts_of_studies
 
 __all__ = [
     "LEAST_FAMILIES",
@@ -49,7 +48,6 @@ __all__ = [
     "fisher_exact",
     "geometric_mean",
     "holm",
-    "lifts_of_studies",
     "log_ratio_interval",
     "mean_interval",
     "median_half_width",

@@ -11,7 +11,7 @@ import pytest
 
 from harness.cli.plan_command import plan
 from harness.errors import UsageError
-from harness.report.sizing import FAMILIES
+from harness.report.planning import TABLE_FAMILIES
 from harness.study.store import RunStore
 from tests.cli.test_main import liftbench
 from tests.report import factories as make
@@ -27,7 +27,7 @@ def test_plan_says_whether_the_suite_is_enough() -> None:
     )
     assert lines[2] == "the tasks here: 54 in 25 families: not enough; they find x1.34 or more"
     assert "assumed" in done.stdout
-    assert [int(line.split()[0]) for line in lines[-10:]] == list(FAMILIES)
+    assert [int(line.split()[0]) for line in lines[-10:]] == list(TABLE_FAMILIES)
 
 
 def test_plan_knows_points_prices_and_families(capsys: pytest.CaptureFixture[str]) -> None:
@@ -41,44 +41,29 @@ def test_plan_knows_points_prices_and_families(capsys: pytest.CaptureFixture[str
 
 
 def test_plan_learns_from_an_earlier_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The spread, its chance between runs, and the tokens of a run replace what is assumed."""
+    """The spread and the costs of a run replace what is assumed; --sd wins over its spread."""
     run, trials, _ = make.study()
     store = RunStore.create(tmp_path / run.run_id, run)
     with store.writer():
         for trial in trials:
             store.append(trial)
-    made = []
-    for runs in (20, 1):
-        plan(effect="15%", earlier="last", repeats=runs, runs_dir=tmp_path, json_output=True)
-        made.append(json.loads(capsys.readouterr().out))
-    more, fewer = made
-    assert run.run_id in more["sd_source"] and run.run_id in more["usage_source"]
-    assert more["runs_count"] is True
-    assert more["sd"] < fewer["sd"]
-    assert more["needed"]["families"] <= fewer["needed"]["families"]
-    assert more["suite"]["cost_usd"] > 0
+    plan(effect="15%", earlier="last", runs_dir=tmp_path, json_output=True)
+    made = json.loads(capsys.readouterr().out)
+    assert run.run_id in made["sd_source"] and run.run_id in made["usage_source"]
+    assert made["suite"]["cost_usd"] > 0
+    plan(effect="15%", earlier="last", sd=0.5, runs_dir=tmp_path)
+    assert "sd between families 0.5 of the log ratio: as given" in capsys.readouterr().out
 
 
-def test_plan_knows_placebos_skills_models_and_looks(capsys: pytest.CaptureFixture[str]) -> None:
-    """Everything that `eval` runs is in the words and the figures, with the error of the simulation."""
-    plan(effect="60%", skills=2, arms=["placebo"], model=["anthropic/claude-haiku-4-5", "x/y"], look=1)
-    said, told = capsys.readouterr()
-    assert told.splitlines()[:2] == ["simulating: families needed", "simulating: 25 families, the tasks here"]
-    lines = said.splitlines()
-    assert lines[0] == (
-        "deployed, 80% power, alpha 0.025 (look 1), 2 skills x 2 models, each against a placebo too "
-        "(4 decisions, Holm), 5 runs per task"
-    )
-    needed = re.match(
-        r"to find x1.60: (\d+) families, about \d+ tasks, ([\d,]+) trials of one call", lines[1]
-    )
+def test_plan_knows_several_skills_and_models(capsys: pytest.CaptureFixture[str]) -> None:
+    """Decisions made together share the level; a model without a known price is named."""
+    plan(effect="60%", skills=2, model=["anthropic/claude-haiku-4-5", "x/y"])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "deployed, 80% power, alpha 0.05, 4 decisions (Holm), 5 runs per task"
+    needed = re.match(r"to find x1.60: (\d+) families, about \d+ tasks, ([\d,]+) trials", lines[1])
     assert needed is not None
-    assert int(needed[2].replace(",", "")) == round(int(needed[1]) * 54 / 25) * 5 * 5 * 2
-    assert lines[2].startswith("  where all 4 have x1.60: each is found in ")
-    assert "no price is known of x/y, so no dollars" in said
-    assert (
-        "simulated: 750 studies a figure, decided as a report decides; Monte-Carlo error 1.5 points" in said
-    )
+    assert int(needed[2].replace(",", "")) == round(int(needed[1]) * 54 / 25) * 5 * 3 * 2
+    assert any("unknown price: x/y" in line for line in lines)
 
 
 @pytest.mark.parametrize(
@@ -94,12 +79,8 @@ def test_plan_knows_placebos_skills_models_and_looks(capsys: pytest.CaptureFixtu
         ({"sd": 1e9}, "--sd 1e+09: give a number above 0 and up to 10"),
         ({"effect": f"{'9' * 400}%"}, "write a percentage from 1%"),
         ({"power": 0.05}, "--power 0.05: give a number above --alpha"),
-        ({"look": 2, "alpha": 0.01}, "--alpha and --look: give one of them"),
-        ({"look": 11}, "--look 11: give at most 10"),
-        ({"arms": ["old=x"]}, "--arms old=x: write placebo"),
-        ({"skills": 16}, "--skills 16: give at most 15"),
         ({"model": ["a/b", "a/b"]}, "a model is named twice"),
-        ({"model": [f"a/{i}" for i in range(11)], "skills": 3}, "33 decisions, and Holm leaves next to"),
+        ({"model": [f"a/{i}" for i in range(11)], "skills": 3}, "33 decisions: plan at most 30"),
         ({"model": ["nothing"]}, "provider"),
         ({"earlier": "never"}, "no run 'never'"),
     ],

@@ -1,0 +1,304 @@
+"""How large a study must be to find an effect, and what a study of a given size can find.
+
+All figures come from the t approximation to the sign-flip test.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from statistics import mean, stdev, variance
+from typing import Final, Literal
+
+from harness import stats
+from harness.errors import UsageError
+from harness.models.prices import Price
+from harness.records import Record, RunRecord, TrialRecord
+from harness.report.facts import leaked_tasks
+from harness.report.figures import plural
+from harness.report.metrics import metrics_for
+from harness.report.records import Detectable
+from harness.report.scoring import Score, score
+
+ASSUMED_SD: Final = {"deployed": 0.5, "correct": 0.3, "compiles": 0.3}
+"""Between families, without an earlier run: of the log ratio for deployed, of the share otherwise."""
+TABLE_FAMILIES: Final = (6, 8, 10, 12, 15, 20, 25, 30, 40, 50)
+_NO_SPREAD: Final = 1e-9  # rounding
+
+
+def least_families(alpha: float) -> int:
+    """Below this many families every decision is inconclusive."""
+    return max(stats.LEAST_FAMILIES, stats.fewest_families(alpha))
+
+
+def detectable(metric: str, n_families: int, alpha: float = 0.05) -> Detectable:
+    """What a study of n_families can detect on its primary metric, from its plan alone."""
+    return _detectable(metric, n_families, alpha, ASSUMED_SD[metric], "assumed")
+
+
+def minimum_detectable(metric: str, n_families: int, alpha: float) -> str:
+    """The minimum detectable effect, stated before a run."""
+    return f"minimum detectable effect: {detectable(metric, n_families, alpha).statement}"
+
+
+def detected(metric: str, lift: stats.Lift, alpha: float) -> Detectable | None:
+    """The same with the observed spread between families; None where there is no spread."""
+    if lift.n_families < 2:
+        return None
+    sd = stdev(difference for _, difference in lift.per_family)
+    return None if sd <= _NO_SPREAD else _detectable(metric, lift.n_families, alpha, sd, "observed")
+
+
+def _detectable(metric: str, n_families: int, alpha: float, sd: float, source: str) -> Detectable:
+    spread = f"{source} sd {sd:.2g} of the {'log ratio' if metric == 'deployed' else 'share'}"
+    lead = "With" if source == "assumed" else "After the fact: with"
+    lead = f"{lead} {plural(n_families, 'family')} ({spread})"
+    least = least_families(alpha)
+    if n_families < least:
+        statement = f"{lead} nothing can be decided: at least {least} families are needed."
+        return Detectable(n_families=n_families, sd=sd, effect=None, statement=statement)
+    effect = stats.smallest_effect(sd, n_families, alpha=alpha) or 0.0
+    level = "" if alpha == 0.05 else f" at alpha {alpha:g}"
+    if metric == "deployed":
+        effect = math.exp(effect)
+        size = f"a true lift in deployed of x{effect:.2f}"
+    elif effect > 1.0:
+        size = f"no lift in {metric}"
+    else:
+        size = f"a true lift in {metric} of {100 * effect:.0f} points"
+    statement = f"{lead} {size} is detected with 80% power{level}."
+    return Detectable(n_families=n_families, sd=sd, effect=effect, statement=statement)
+
+
+@dataclass(frozen=True)
+class TrialCost:
+    """Mean tokens and dollars of one trial, as (without skill, with skill); None is unknown."""
+
+    input_tokens: tuple[float, float] | None
+    output_tokens: tuple[float, float] | None
+    cost_usd: tuple[float, float] | None
+    """As an earlier run paid."""
+    source: str
+
+    @property
+    def tokens(self) -> tuple[float, float] | None:
+        """Input and output together."""
+        return _combined(self.input_tokens, self.output_tokens, 1.0, 1.0)
+
+    def dollars(self, price: Price | None) -> tuple[float, float] | None:
+        """At a list price without caching, or as the earlier run paid."""
+        if price is None:
+            return self.cost_usd
+        rates = price.input_usd_per_mtok / 1e6, price.output_usd_per_mtok / 1e6
+        return _combined(self.input_tokens, self.output_tokens, *rates)
+
+
+def _combined(
+    first: tuple[float, float] | None, second: tuple[float, float] | None, a: float, b: float
+) -> tuple[float, float] | None:
+    if first is None or second is None:
+        return None
+    return first[0] * a + second[0] * b, first[1] * a + second[1] * b
+
+
+ASSUMED_COST: Final = TrialCost(
+    input_tokens=(1_600.0, 5_200.0),
+    output_tokens=(4_500.0, 4_500.0),
+    cost_usd=None,
+    source="assumed: 1.6k of prompt, 3.6k of skill, 4.5k of reply (the demo's)",
+)
+
+
+class StudySize(Record):
+    """A study of so many families, what it costs and what it finds."""
+
+    families: int
+    tasks: int
+    trials: int
+    """Over all models and arms; each is one call where a run has one turn."""
+    tokens: float | None
+    cost_usd: float | None
+    smallest_effect: float | None
+    """Ratio - 1 or a difference of shares; None where nothing can be detected."""
+    power: float | None
+    """For the requested effect."""
+
+
+class StudyPlan(Record):
+    """What a study needs to find an effect."""
+
+    metric: Literal["deployed", "correct", "compiles"]
+    effect: float | None
+    """As requested: 0.15 is x1.15 in deployed, 15 points of a share."""
+    power: float
+    alpha: float
+    runs: int
+    skills: int
+    models: int
+    sd: float
+    """Between families: of the log ratio for deployed, of the share otherwise."""
+    sd_source: str
+    usage_source: str
+    suite_families: int
+    suite_tasks: int
+    needed: StudySize | None
+    """The smallest study that finds the requested effect."""
+    asked: StudySize | None
+    """The requested number of families."""
+    suite: StudySize
+    rows: tuple[StudySize, ...]
+
+
+@dataclass(frozen=True)
+class Sizing:
+    """Everything that a plan rests on except the number of families."""
+
+    metric: Literal["deployed", "correct", "compiles"]
+    effect: float | None
+    power: float
+    alpha: float
+    runs: int
+    skills: int
+    models: int
+    sd: float
+    sd_source: str
+    cost: TrialCost
+    prices: tuple[Price | None, ...]
+    """One per model; None is unknown, or as the earlier run paid."""
+    suite_families: int
+    suite_tasks: int
+
+    @property
+    def level(self) -> float:
+        """The level of the first of several decisions under Holm."""
+        return self.alpha / (self.skills * self.models)
+
+    def size(self, families: int) -> StudySize:
+        """A study of so many families, with tasks in the suite's proportion."""
+        tasks = round(families * self.suite_tasks / self.suite_families)
+        counts = tasks * self.runs, tasks * self.runs * self.skills
+        per_model = [_total(counts, self.cost.dollars(price)) for price in self.prices]
+        dollars = [amount for amount in per_model if amount is not None]
+        tokens = _total(counts, self.cost.tokens)
+        return StudySize(
+            families=families,
+            tasks=tasks,
+            trials=sum(counts) * self.models,
+            tokens=None if tokens is None else tokens * self.models,
+            cost_usd=math.fsum(dollars) if len(dollars) == len(per_model) else None,
+            smallest_effect=self._smallest(families),
+            power=self._power(families),
+        )
+
+    def _scaled_effect(self) -> float:
+        """The requested effect on the scale of inference."""
+        assert self.effect is not None
+        return math.log1p(self.effect) if self.metric == "deployed" else self.effect
+
+    def _power(self, families: int) -> float | None:
+        if self.effect is None:
+            return None
+        if families < least_families(self.level):
+            return 0.0
+        return stats.power_to_detect(self._scaled_effect(), self.sd, families, self.level)
+
+    def _smallest(self, families: int) -> float | None:
+        if families < least_families(self.level):
+            return None
+        found = stats.smallest_effect(self.sd, families, self.power, self.level)
+        if found is None or (self.metric != "deployed" and found > 1.0):
+            return None
+        return math.expm1(found) if self.metric == "deployed" else found
+
+    def plan(self, families: int | None) -> StudyPlan:
+        """The whole plan; families: how many the user has."""
+        needed = None
+        if self.effect is not None:
+            count = stats.units_needed(self._scaled_effect(), self.sd, self.power, self.level)
+            needed = self.size(max(least_families(self.level), count))
+        return StudyPlan(
+            metric=self.metric,
+            effect=self.effect,
+            power=self.power,
+            alpha=self.alpha,
+            runs=self.runs,
+            skills=self.skills,
+            models=self.models,
+            sd=self.sd,
+            sd_source=self.sd_source,
+            usage_source=self.cost.source,
+            suite_families=self.suite_families,
+            suite_tasks=self.suite_tasks,
+            needed=needed,
+            asked=None if families is None else self.size(families),
+            suite=self.size(self.suite_families),
+            rows=tuple(self.size(count) for count in TABLE_FAMILIES),
+        )
+
+
+def _total(counts: tuple[int, int], each: tuple[float, float] | None) -> float | None:
+    """Of so many trials without and with a skill."""
+    return None if each is None else counts[0] * each[0] + counts[1] * each[1]
+
+
+def _scores(run: RunRecord, trials: Sequence[TrialRecord]) -> dict[tuple[str, str], list[Score]]:
+    """Scores by model and arm, without leaked tasks."""
+    leaked = leaked_tasks(run)
+    found: dict[tuple[str, str], list[Score]] = defaultdict(list)
+    for trial in trials:
+        known = trial.key.task in run.lock.families and trial.key.task not in leaked
+        if known and (made := score(trial, run.lock.families)):
+            found[made.model, made.arm].append(made)
+    return found
+
+
+def _arms(run: RunRecord, kind: str) -> list[str]:
+    return [arm.id for arm in run.config.arms if arm.kind == kind]
+
+
+def observed_sd(run: RunRecord, trials: Sequence[TrialRecord], metric: str) -> float:
+    """The sd between families in an earlier run, pooled over models and skills. Raises UsageError."""
+    chosen = next(m for m in metrics_for(1) if m.name == metric)
+    scores, variances = _scores(run, trials), []
+    pairs = itertools.product(run.config.models, _arms(run, "with_skill"), _arms(run, "without_skill"))
+    for model, treatment, control in pairs:
+        lift = chosen.lift(scores[model.name, treatment], scores[model.name, control], tested=False)
+        differences = [difference for _, difference in lift.per_family]
+        if len(differences) > 1 and stdev(differences) > _NO_SPREAD:
+            variances.append(variance(differences))
+    if not variances:
+        raise UsageError(
+            f"run {run.run_id} shows no spread of {metric} between families: it needs two families or more, "
+            f"measured with and without a skill; name another run, or give --sd"
+        )
+    return math.sqrt(mean(variances))
+
+
+def cost_of_run(run: RunRecord, trials: Sequence[TrialRecord]) -> TrialCost:
+    """Mean tokens and dollars of an earlier run's trials."""
+    scores = _scores(run, trials)
+    sides = [
+        [s for (_, arm), found in scores.items() if arm in _arms(run, kind) for s in found]
+        for kind in ("without_skill", "with_skill")
+    ]
+
+    def both(get: Callable[[Score], float | None]) -> tuple[float, float] | None:
+        without, with_ = (_mean(map(get, side)) for side in sides)
+        return None if without is None or with_ is None else (without, with_)
+
+    return TrialCost(
+        both(lambda s: s.usage.input_tokens),
+        both(lambda s: s.usage.output_tokens),
+        both(lambda s: s.usage.cost_usd),
+        f"as in {run.run_id}",
+    )
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    """None where one value is unknown, or where there is none."""
+    found = list(values)
+    known = [value for value in found if value is not None]
+    return mean(known) if found and len(known) == len(found) else None
