@@ -65,10 +65,9 @@ def evaluate(
     cache: CacheOption = None,
 ) -> int:
     """Measure a skill's lift: tasks x arms x models x runs."""
-    from harness.cli.carry_out import Way, carry_out, open_study
     from harness.cli.cases_command import Asking, ask_beside, read_cases
     from harness.cli.kernelbench_view import chosen_tasks
-    from harness.cli.looks import counted_look, note_looks
+    from harness.cli.progress import StderrDisplay
     from harness.cli.reporting import report_run
     from harness.cli.study_options import model_specs, parse_arms, parse_delivery, parse_metric
     from harness.errors import UsageError
@@ -79,6 +78,7 @@ def evaluate(
     from harness.skills.overlap import excluded_tasks
     from harness.skills.spec import load_skill
     from harness.study.arms import make_arms
+    from harness.study.execute import RunContext, execute, open_study, record_looks, with_looks
     from harness.study.run import Budget
     from harness.study.study import make_study
 
@@ -108,7 +108,8 @@ def evaluate(
         turns=turns,
         leaked=excluded_tasks([*skills, *([old] if old is not None else [])], chosen),
     )
-    study, looks = counted_look(study, skills, fresh=fresh)
+    display = StderrDisplay()
+    study, looks = with_looks(study, skills, display.say, fresh=fresh)
     if dry_run:
         _print_plan(study)
         return 0
@@ -117,14 +118,13 @@ def evaluate(
     models = {spec.name: meter.wrap(make_model(spec)) for spec in study.models}
     bench = make_bench(target, protocol, sandbox, cache)
     budget = Budget(max_wall_s=max_wall)
-    way = Way(bench, models, runs_dir, budget, max_connections, fresh)
-    store = open_study(study, way)
-    note_looks(looks)
+    context = RunContext(bench, models, runs_dir, budget, max_connections, display, fresh)
+    store = open_study(study, context)
+    record_looks(looks)
     try:
-        carry_out(study, store, way)
+        execute(study, store, context)
     finally:
-        bench.grader.close()
-        bench.sandbox.stop()
+        bench.close()
         summary = report_run(store, json_output=json_output)
     if not summary.progress.scored:
         return 1

@@ -76,14 +76,17 @@ def generate(
 
     It is refined by what students' projects really do.
     """
-    from harness.cli.generation_grounds import Grounds
-    from harness.cli.generation_run import carry_out_generation
+    from harness.cli.progress import StderrDisplay
+    from harness.cli.reporting import report_run
     from harness.cli.study_options import model_specs, parse_arms, parse_delivery, parse_metric
     from harness.errors import UsageError, refuse_url
     from harness.models import make_model
     from harness.models.meter import Limits, Meter
     from harness.records import Sampling
+    from harness.study.execute import RunContext
     from harness.study.run import Budget
+    from harness.teaching.pipeline import generate as carry_out_generation
+    from harness.teaching.request import GenerationRequest
 
     refuse_url(str(source or ""))
     with_placebo, old = parse_arms(arms or [])
@@ -94,7 +97,7 @@ def generate(
     meter = Meter(Limits(max_tokens=max_total_tokens, max_cost_usd=max_cost, max_calls=max_calls))
     [teacher_spec] = model_specs([teacher], teacher_base_url)
     students = () if no_eval else model_specs(student or [], base_url)
-    grounds = Grounds(
+    request = GenerationRequest(
         description=description,
         source=source,
         examples=tuple(parse_example(text) for text in example or []),
@@ -102,7 +105,7 @@ def generate(
         tasks=chosen(tasks, tasks_root, target, cache),
         teacher=meter.wrap(make_model(teacher_spec), "teacher"),
         students=students,
-        models={spec.name: meter.wrap(make_model(spec)) for spec in students},
+        models=(models := {spec.name: meter.wrap(make_model(spec)) for spec in students}),
         meter=meter,
         metric=parse_metric(metric),
         target=parse_target(target),
@@ -113,19 +116,18 @@ def generate(
         turns=turns,
         delivery=parse_delivery(delivery),
         with_placebo=with_placebo,
-        budget=Budget(max_wall_s=max_wall),
-        connections=max_connections,
-        runs=runs_dir,
-        cache=cache,
         replace=force,
-        json_output=json_output,
     )
     bench = make_bench(target, protocol, sandbox, cache)
     try:
-        record = carry_out_generation(grounds, bench)
+        context = RunContext(
+            bench, models, runs_dir, Budget(max_wall_s=max_wall), max_connections, StderrDisplay()
+        )
+        record = carry_out_generation(
+            request, context, lambda store: report_run(store, json_output=False, quiet=json_output)
+        )
     finally:
-        bench.grader.close()
-        bench.sandbox.stop()
+        bench.close()
     show(record, json_output=json_output)
     return 0
 

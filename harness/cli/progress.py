@@ -148,3 +148,19 @@ class EvalProgress:
         seen = ", ".join(f"{count} {verdict}" for verdict, count in self._verdicts.most_common())
         said = "   ".join(filter(None, (self._eta(), now, seen)))
         self._progress.update(self._bar, completed=self._finished, doing=said)
+
+
+class StderrDisplay:
+    """Shows a study's progress on stderr."""
+
+    def say(self, text: str) -> None:
+        """Print one line."""
+        print(text, file=sys.stderr)
+
+    def waiting(self, what: str) -> contextlib.AbstractContextManager[None]:
+        """Show what is waited for."""
+        return waiting(what)
+
+    def trials(self, planned: int, finished: int, models: int) -> EvalProgress:
+        """Show trials as they finish."""
+        return EvalProgress(planned, finished, models)

@@ -20,11 +20,16 @@ _REASONS = 5
 """Shown of why trials were lost."""
 
 
-def report_run(store: RunStore, *, json_output: bool) -> Summary:
-    """Write the reports into the run's folder and print the table, or the JSON; losses go to stderr."""
+def report_run(store: RunStore, *, json_output: bool, quiet: bool = False) -> Summary:
+    """Write the reports into the run's folder and print the table, or the JSON; lost trials go to stderr.
+
+    With `quiet` nothing is printed.
+    """
     run, trials = store.run(), store.load()
     summary = summarise(run, trials, run.lock.families)
     write_reports(store.folder, summary)
+    if quiet:
+        return summary
     if json_output:
         print(summary.model_dump_json(indent=1))
     else:

@@ -6,18 +6,16 @@ Nothing is started here; for CUDA the GPU is opened, and why it could not be is 
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
-    from harness.builder.toolchain import Toolchain
-    from harness.grading.grade import Grader
     from harness.judge.gpu import Gpu
     from harness.records import MachineFacts, Protocol, Target
-    from sandboxes.tracking import TrackingSandbox
+    from harness.study.bench import Bench, Workshop
 
 TargetOption = Annotated[
     str, typer.Option(help="`cuda`: sm_90, an H100 or H200. `cpu`: everything on any machine.")
@@ -69,24 +67,6 @@ def cache_folder(given: Path | None) -> Path:
     return Path(platformdirs.user_cache_dir("liftbench"))
 
 
-@dataclass(frozen=True)
-class Bench:
-    """Everything that grades."""
-
-    grader: Grader
-    sandbox: TrackingSandbox
-    machine: MachineFacts
-    toolchain: Toolchain
-
-
-@dataclass(frozen=True)
-class Workshop:
-    """Where projects are built: a sandbox, and the tools that jobs find in it."""
-
-    sandbox: TrackingSandbox
-    toolchain: Toolchain
-
-
 def make_workshop(sandbox: str, cache: Path | None) -> Workshop:
     """The sandbox of that name; says on stderr which it is and why, and warns where nothing isolates.
 
@@ -94,6 +74,7 @@ def make_workshop(sandbox: str, cache: Path | None) -> Workshop:
     """
     from harness.builder.description import toolchain_of_image
     from harness.builder.toolchain import find_toolchain
+    from harness.study.bench import Workshop
     from sandboxes.choose import LOCAL_WARNING, choose_sandbox
     from sandboxes.tracking import TrackingSandbox
 
@@ -107,7 +88,7 @@ def make_workshop(sandbox: str, cache: Path | None) -> Workshop:
         toolchain = find_toolchain()
     else:
         toolchain = toolchain_of_image(image.description(), image.view(cache_folder(cache)))
-    return Workshop(TrackingSandbox(choice.sandbox), toolchain)
+    return Workshop(TrackingSandbox(choice.sandbox), toolchain, cache_folder(cache))
 
 
 def _tidy() -> None:
@@ -139,6 +120,7 @@ def make_bench(
     from harness.errors import UsageError
     from harness.grading.grade import Grader
     from harness.grading.workers import GradeSettings
+    from harness.study.bench import Bench
 
     settings = GradeSettings(
         target=parse_target(target),
@@ -154,7 +136,7 @@ def make_bench(
     gpu, why = _gpu(settings.target, machine)
     settings = replace(settings, device=None if gpu is None else gpu.uuid, no_device=why)
     grader = Grader(settings, workshop.sandbox, workshop.toolchain, machine, gpu=gpu)
-    return Bench(grader, workshop.sandbox, machine, workshop.toolchain)
+    return Bench(workshop.sandbox, workshop.toolchain, workshop.cache, grader, machine)
 
 
 def _gpu(target: Target, machine: MachineFacts) -> tuple[Gpu | None, str | None]:

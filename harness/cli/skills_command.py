@@ -10,13 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli.setup import CacheOption, JsonOption, SandboxOption, cache_folder, make_workshop
+from harness.cli.setup import CacheOption, JsonOption, SandboxOption, make_workshop
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from harness.cli.setup import Workshop
-    from harness.records import BuildResult, Project, Target
     from harness.skills.install import Client, Place
 
 _TOLD_EVERY = 10
@@ -103,7 +99,7 @@ def check_skill_command(
         path = load_skill(directory).directory
     name = path.resolve().name
     workshop = make_workshop(sandbox, cache) if build else None
-    builder = None if workshop is None else _builder(workshop, cache_folder(cache) / "builds")
+    builder = None if workshop is None else workshop.result
     try:
         with Console(stderr=True).status(f"{name}: check ...") as status:
 
@@ -180,12 +176,3 @@ def _places(claude: bool, codex: bool, opencode: bool, agents: bool, *, user: bo
     if not chosen:
         raise UsageError("for which agent? Give one or more of --claude, --codex, --opencode, --agents")
     return places(chosen, user=user)
-
-
-def _builder(workshop: Workshop, builds: Path) -> Callable[[Project, Target], BuildResult]:
-    """Builds one project, a skill's whole one or a piece of code; from several threads at once."""
-    from harness.builder.build import build
-
-    return lambda project, target: (
-        build(project, target, sandbox=workshop.sandbox, toolchain=workshop.toolchain, cache=builds).result
-    )

@@ -177,7 +177,7 @@ def test_without_evaluation_one_reply_is_enough(
     [
         ([], "--student"),
         (["--no-eval", "-e", "nothing"], "INPUT->OUTPUT"),
-        (["--no-eval", "-o", "Bad Name"], "no skill's name"),
+        (["--no-eval", "-o", "Bad Name"], "not a skill name"),
         (["-m", "local/student", "--base-url", "http://localhost:1/v1"], "--no-eval"),
         (["-m", "local/s", "--base-url", "http://localhost:1/v1", "--max-cost", "1"], "price"),
         (["--no-eval", "--from", "skills/mine", "--force"], "the skill that --from names"),
@@ -185,7 +185,7 @@ def test_without_evaluation_one_reply_is_enough(
             ["--no-eval", "--from", "skills/mine", "--runs-dir", "skills/mine/runs"],
             "the skill that --from names",
         ),
-        (["--no-eval", "--from", "skills/odd"], "no skill's name"),
+        (["--no-eval", "--from", "skills/odd"], "not a skill name"),
         (["--no-eval", "--from", "skills/none"], "cannot be read"),
     ],
 )

@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 
-from harness.cli.generation_grounds import refuse_unmeasured
 from harness.errors import UsageError
+from harness.teaching.request import GenerationRequest
 
 
 def refuse(device_bytes: int | None, **wanted: object) -> None:
-    grounds: Any = SimpleNamespace(**({"target": "cuda", "metric": "deployed", "students": ("m",)} | wanted))
-    bench: Any = SimpleNamespace(grader=SimpleNamespace(device_bytes=device_bytes))
-    refuse_unmeasured(grounds, bench)
+    request: Any = SimpleNamespace(**({"target": "cuda", "metric": "deployed", "students": ("m",)} | wanted))
+    GenerationRequest.refuse_unmeasured(request, device_bytes)
 
 
 @pytest.mark.parametrize("metric", ["deployed", "correct"])

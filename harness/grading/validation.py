@@ -1,0 +1,86 @@
+"""Validates a task: its expert project must pass, and what took no work must not.
+
+The expert must be correct (without a GPU: build), trivial outputs (zeros, an input) must fail the check, and
+an empty reply, an echo of the prompt and a copied prompt must each score 0.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from harness.grading.grade import Grader
+from harness.grading.trivial import passing
+from harness.judge.cases import problems
+from harness.outcome import Verdict
+from harness.records import Finding, Grade, Record, Reply, Target
+from harness.student.prompts import SYSTEM, task_text
+from harness.student.reply_parsing import parse_reply
+from harness.suite.catalogue import LoadedTask, expert_directory, read_project
+
+
+class Validation(Record):
+    """One thing that was tried on one task."""
+
+    task: str
+    what: str
+    """`expert`, `trivial outputs`, `empty reply`, `echo of the prompt` or `copied prompt`."""
+    grade: Grade | None
+    """None for trivial outputs: the check has them without any project."""
+    as_expected: bool
+    said: str
+    """What surprised, or the verdict's message."""
+
+
+def _replies_without_work(loaded: LoadedTask, target: Target) -> dict[str, str]:
+    """Replies without any work in them."""
+    prompt = task_text(loaded.task, target)
+    copied = "Here is the project.\n\n```toml build.toml\n" + prompt.replace("```", "'''") + "\n```\n"
+    return {"empty reply": "", "echo of the prompt": f"{SYSTEM}\n\n{prompt}", "copied prompt": copied}
+
+
+def _grade_reply(text: str, loaded: LoadedTask, grader: Grader) -> Grade:
+    reply = Reply(text=text, stop="end", model_label="echo", created="1970-01-01T00:00:00+00:00")
+    found = parse_reply(reply)
+    if isinstance(found, Finding):
+        return grader.no_project(found, loaded)
+    return grader.grade(found, loaded)
+
+
+def _expert(loaded: LoadedTask, grader: Grader) -> list[Validation]:
+    directory = expert_directory(loaded.task)
+    if directory is None:
+        return []
+    grade = grader.grade(read_project(directory), loaded)
+    fine = grade.verdict in (Verdict.CORRECT, Verdict.NOT_MEASURED)
+    return [_graded(loaded, "expert", grade, fine)]
+
+
+def _graded(loaded: LoadedTask, what: str, grade: Grade, fine: bool) -> Validation:
+    return Validation(
+        task=loaded.task.id, what=what, grade=grade, as_expected=fine, said=grade.finding.message
+    )
+
+
+def _trivial(loaded: LoadedTask, target: Target, device: torch.device) -> Validation:
+    """On the timed workloads of the target, where inputs and truth are made."""
+    timed = problems(loaded, target, timed_only=True, device=device)
+    passed = [f"{problem.label}: {what} passes" for problem in timed for what in passing(problem)]
+    return Validation(
+        task=loaded.task.id,
+        what="trivial outputs",
+        grade=None,
+        as_expected=not passed,
+        said="; ".join(passed) or "all fail",
+    )
+
+
+def validate_task(loaded: LoadedTask, grader: Grader) -> list[Validation]:
+    """Try everything on one task. Raises InfraError when something of ours fails."""
+    results = _expert(loaded, grader)
+    if grader.truth_device is not None:
+        results.append(_trivial(loaded, grader.target, grader.truth_device))
+    for what, text in _replies_without_work(loaded, grader.target).items():
+        grade = _grade_reply(text, loaded, grader)
+        zero = grade.verdict in (Verdict.NO_PROJECT, Verdict.BUILD_FAILED)
+        results.append(_graded(loaded, what, grade, zero))
+    return results

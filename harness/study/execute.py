@@ -1,0 +1,117 @@
+"""Executes a study on this machine: opens or resumes its run folder, runs what is owed, reports progress."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from harness.models.protocol import Model
+from harness.skills.lineage import Look, LookLog, lineage_of, look_at, looks_file
+from harness.skills.spec import LoadedSkill
+from harness.study.bench import Bench
+from harness.study.executors import make_executor
+from harness.study.plan import plan
+from harness.study.run import Budget, Observer, Outcome, Run, now
+from harness.study.store import RunStore
+from harness.study.study import Study, open_run
+from harness.suite.sizes import refuse_too_large
+from sandboxes.job import IMAGES_FACT
+
+
+class Display(Protocol):
+    """Shows what happens while it happens."""
+
+    def say(self, text: str) -> None:
+        """Print one line."""
+        ...
+
+    def waiting(self, what: str) -> AbstractContextManager[None]:
+        """Show that something long is under way."""
+        ...
+
+    def trials(self, planned: int, finished: int, models: int) -> AbstractContextManager[Observer]:
+        """Show trials as they finish; `finished` of `planned` are on disk already."""
+        ...
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """With what, and within which limits, studies are executed."""
+
+    bench: Bench
+    models: Mapping[str, Model]
+    """By `provider/model`."""
+    runs: Path
+    """Folder of run folders."""
+    budget: Budget
+    connections: int
+    """Trials under way at once."""
+    display: Display
+    fresh: bool = False
+    """Begin a new run even if the same study has one."""
+
+
+def open_study(study: Study, context: RunContext) -> RunStore:
+    """The study's run folder, found or created. Raises UsageError if a workload does not fit in memory."""
+    bench = context.bench
+    refuse_too_large(study.tasks, study.target, bench.grader.device_bytes)
+    image = bench.sandbox.facts().get(IMAGES_FACT)
+    config, lock = study.resolve(bench.sandbox.name, bench.machine, image)
+    return open_run(study, config, lock, context.runs, fresh=context.fresh)
+
+
+def execute(study: Study, store: RunStore, context: RunContext) -> Outcome:
+    """Run the owed trials of a study."""
+    bench, say = context.bench, context.display.say
+    with store.writer():
+        record = store.run()
+        runner = Run(
+            store,
+            record,
+            study.tasks_by_id,
+            study.arms.library,
+            context.models,
+            bench.grader,
+            kill=bench.sandbox.stop,
+        )
+        finished = sum(not trial.infra for trial in store.load())  # lost trials are run again
+        planned = len(plan(record.config))
+        say(f"run {store.folder}: {planned} trials, {finished} finished before")
+        with context.display.trials(planned, finished, len(context.models)) as observer:
+            executor = make_executor("local", context.connections)
+            outcome = runner.carry_out(executor, observer, context.budget)
+    if outcome.stopped is not None:
+        say(f"stopped: {outcome.stopped}; {outcome.owed} trials are owed")
+    return outcome
+
+
+def with_looks(
+    study: Study, skills: Sequence[LoadedSkill], say: Callable[[str], None], *, fresh: bool = False
+) -> tuple[Study, tuple[Look, ...]]:
+    """The study with alpha reduced by earlier looks at the same tasks, and the looks that it takes itself.
+
+    Only skills that were refined here have looks. With `fresh` an existing run of the same study is another
+    look. Nothing is written; see `record_looks`.
+    """
+    log = LookLog(looks_file())
+    looks = []
+    for loaded in skills:
+        lineage = lineage_of(loaded.directory)
+        if lineage is not None:
+            looks.append(look_at(log, lineage, loaded.skill.digest, study.design, now(), fresh=fresh))
+    for look in looks:
+        say(
+            f"look {look.number} of lineage {look.lineage} at tasks that it was not refined on: decided at "
+            f"alpha {look.alpha:g}"
+        )
+    return replace(study, alpha=min([study.alpha, *(look.alpha for look in looks)])), tuple(looks)
+
+
+def record_looks(looks: Sequence[Look]) -> None:
+    """Write looks to the log, before the first trial."""
+    log = LookLog(looks_file())
+    for look in looks:
+        log.add(look)

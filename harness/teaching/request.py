@@ -1,0 +1,129 @@
+"""What the user asked of a generation, and what identifies it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.errors import UsageError
+from harness.models import Model
+from harness.models.meter import Meter
+from harness.records import ModelSpec, Protocol, Sampling, Target, digest_of
+from harness.skills.lineage import Lineage, new_lineage
+from harness.skills.spec import FILE, read_skill
+from harness.study.arms import Delivery
+from harness.study.study import Metric
+from harness.suite.catalogue import LoadedTask
+from harness.teaching.brief import Example
+from harness.teaching.generation import wrote
+from harness.teaching.splits import Splits
+from harness.text import slug
+
+
+@dataclass(frozen=True)
+class GenerationRequest:
+    """What the user asked for."""
+
+    description: str
+    source: Path | None
+    """What `--from` names: a trace, or a skill's folder."""
+    examples: tuple[Example, ...]
+    output: Path | None
+    tasks: Sequence[LoadedTask]
+    teacher: Model
+    students: tuple[ModelSpec, ...]
+    """Empty: nothing is evaluated."""
+    models: Mapping[str, Model]
+    """The students, by `provider/model`."""
+    meter: Meter
+    metric: Metric
+    target: Target
+    protocol: Protocol
+    sampling: Sampling
+    rounds: int
+    repeats: int
+    turns: int
+    delivery: Delivery
+    with_placebo: bool
+    replace: bool
+
+    @property
+    def old(self) -> Path | None:
+        """The skill to start from, if that is what `--from` names."""
+        return self.source if self.source is not None and (self.source / FILE).is_file() else None
+
+    @property
+    def digest(self) -> str:
+        """Of everything that decides which versions there are; rounds and repeats may grow."""
+        tasks = [t.task.digest for t in self.tasks]
+        examples = [[e.wanted_for, e.output] for e in self.examples]
+        students = [spec.model_dump(mode="json") for spec in self.students]
+        order = [self.description, self._source_digest(), examples, self.teacher.name]
+        return digest_of([*order, students, tasks, self.target, self.metric])
+
+    def new_lineage(self) -> Lineage:
+        """For a skill that is written from nothing: the same request has the same lineage everywhere."""
+        return new_lineage(digest_of([self.description, self._source_digest(), self.teacher.name]))
+
+    def _source_digest(self) -> str | None:
+        if self.source is None:
+            return None
+        if self.old is not None:
+            return read_skill(self.old).digest
+        if self.source.is_file():
+            with self.source.open("rb") as stream:
+                return hashlib.file_digest(stream, "sha256").hexdigest()
+        return str(self.source.resolve())
+
+    def design(self, splits: Splits | None) -> str:
+        """Digest of the test: two looks with the same design are one."""
+        tasks = [] if splits is None else [t.task.digest for t in splits.test]
+        students = [spec.model_dump(mode="json") for spec in self.students]
+        how = [self.target, self.protocol, self.metric, self.repeats, self.turns]
+        return digest_of([tasks, students, *how, self.delivery, self.with_placebo])
+
+    def refuse_unmeasured(self, device_bytes: int | None) -> None:
+        """Raise UsageError where kernels are only built: only failed ones would have a score.
+
+        `device_bytes`: memory of the GPU in use, None without one.
+        """
+        only_built = self.target == "cuda" and device_bytes is None
+        if self.students and only_built and self.metric != "compiles":
+            raise UsageError(
+                f"--metric {self.metric}: kernels are built here and not run (no usable GPU). Use --metric "
+                "compiles, --target cpu or --no-eval"
+            )
+
+    def output_folder(self, folder: Path) -> Path:
+        """The parent of the folder that the skill is written to; `folder` is the generation's own.
+
+        Raises UsageError if the place holds another skill or the name is not a skill's name.
+        """
+        old, out = self.old, self.output
+        if old is not None:
+            out = self._beside(old, folder)
+        if out is None:
+            return Path("skills")
+        if old is None and out.name != slug(out.name):
+            raise UsageError(f"-o {out}: {out.name!r} is not a skill name; {slug(out.name)!r} would be one")
+        if out.exists() and not self.replace and not wrote(folder, out):
+            raise UsageError(f"{out} exists already: use --force to replace it, or another -o")
+        return out.parent
+
+    def _beside(self, old: Path, folder: Path) -> Path:
+        """Where the new version of an old skill goes."""
+        name = read_skill(old).name
+        if name != slug(name):
+            raise UsageError(f"{old / FILE}: {name!r} is not a skill name; {slug(name)!r} would be one")
+        if self.output is not None and self.output.name != name:
+            raise UsageError(f"-o {self.output}: a refined skill keeps its name, {name}")
+        out = self.output or Path("skills") / name
+        if out.resolve() == old.resolve():
+            raise UsageError(
+                f"{out} is the skill that --from names, and is not changed: name another place with -o"
+            )
+        if folder.resolve().is_relative_to(old.resolve()):
+            raise UsageError(f"{folder} lies in the skill that --from names: use another --runs-dir")
+        return out
