@@ -1,7 +1,4 @@
-"""Text that a student or provider wrote, made safe to show.
-
-The result holds no control character but newline and tab, no surrogate and no bidirectional override.
-"""
+"""Text that a student, a provider or an agent wrote: cleaned, redacted, shortened, measured."""
 
 from __future__ import annotations
 
@@ -18,6 +15,20 @@ _ERROR = re.compile(r"\b(?:fatal )?error\b\s*(?:C?\d+)?:|undefined reference", r
 # Plain English has about 4.2 bytes to a token, C++ and CUDA about 3; skills about kernels lie between.
 BYTES_PER_TOKEN: Final = 3.6
 SLUG_LIMIT: Final = 64
+REDACTED: Final = "[secret]"
+# Keys of Anthropic, OpenAI, Hugging Face, GitHub, GitLab, AWS, Google, Slack, Groq, xAI, NVIDIA, npm; web
+# tokens and headers; private keys; values of variables with such names. All are longer than REDACTED.
+# The first part of a web token is bounded: a text may begin one at every word.
+_SECRET = re.compile(
+    r"\b(?:sk-[\w-]{16,}|hf_\w{16,}|gh[pousr]_\w{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}|AKIA[A-Z0-9]{12,}"
+    r"|AIza[\w-]{20,}|xox[abprs]-[\w-]{10,}|gsk_\w{16,}|(?:xai|nvapi)-[\w-]{16,}|npm_\w{16,}"
+    r"|eyJ[\w-]{8,1000}+\.[\w-]{8,}\.[\w-]{8,}|Bearer +[\w.~+/=-]{16,})"
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----(?:(?:\s|\\n)*[\w+/=]{16,})+"
+    r"|(?P<name>\b[A-Z0-9_]*(?:API_?KEY|TOKEN|SECRET|SECRET_ACCESS_KEY|PASSWORD)=[\"']?"
+    r"|\baws_secret_access_key\s*=\s*)[\w.~+/=-]{16,}"
+)
+_SHORTEST_CLIP: Final = 40
+"""UTF-8 bytes that the sentence about what is missing may take."""
 MESSAGE_CHARS = 4_000
 LINE_CHARS = 300
 
@@ -30,7 +41,7 @@ def _shown(char: str) -> bool:
 
 
 def clean(text: str) -> str:
-    """text without escape sequences, control characters and direction overrides."""
+    """text without escape sequences, surrogates, direction overrides, and controls but newline and tab."""
     text = _ANSI.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
     return text if text.isascii() and text.isprintable() else "".join(filter(_shown, text))
 
@@ -38,6 +49,30 @@ def clean(text: str) -> str:
 def shorten(text: str, limit: int) -> str:
     """text, cut to limit characters with a mark where something is missing."""
     return text if len(text) <= limit else text[: limit - 3].rstrip() + "..."
+
+
+def clip(text: str, limit_bytes: int) -> str:
+    """text in at most limit_bytes of UTF-8: whole, or both ends and how much is missing; empty below 40."""
+    if len(text.encode()) <= limit_bytes:
+        return text
+    if limit_bytes < _SHORTEST_CLIP:
+        return ""
+    room = limit_bytes - _SHORTEST_CLIP
+    head = _fitting(text, room * 2 // 3)
+    tail = _fitting(text[::-1], room - len(head.encode()))[::-1]
+    # Whole lines where that costs little.
+    head = head[: cut + 1] if (cut := head.rfind("\n")) > len(head) // 2 else head
+    tail = tail[cut:] if 0 <= (cut := tail.find("\n")) < len(tail) // 2 else tail
+    return f"{head}[{len(text) - len(head) - len(tail):,} characters left out]{tail}"
+
+
+def _fitting(text: str, limit_bytes: int) -> str:
+    return text[:limit_bytes].encode()[:limit_bytes].decode("utf-8", "ignore")
+
+
+def redact(text: str) -> str:
+    """text with everything that looks like a key or token replaced by REDACTED; lines keep their numbers."""
+    return _SECRET.sub(lambda m: f"{m['name'] or ''}{REDACTED}" + "\n" * m[0].count("\n"), text)
 
 
 def message_of(text: str) -> str:

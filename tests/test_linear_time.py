@@ -47,8 +47,7 @@ from harness.skills import blocks, edit, facts, fragments, frontmatter, links, o
 from harness.student import excerpts
 from harness.student.reply_parsing import parse_reply
 from harness.teaching.draft import read_changes
-from harness.teaching.traces import commands, condense, faults, fences, notes, reading, secrets
-from harness.teaching.traces.event import Event
+from harness.teaching.traces import condense, events, faults, files, lessons, reading
 from tests.fakes.projects import fake_toolchain
 
 UNITS: Final = (
@@ -145,8 +144,8 @@ class Readers:
 
     def fences(self, text: str) -> None:
         fenced_blocks(f"```\n```\n{text}")
-        for piece in fences.pieces(f"{text}\n```cpp\n```\n"):
-            fences.code_path(piece.info or "", piece.above)
+        for piece in events.pieces(f"{text}\n```cpp\n```\n"):
+            events.code_arguments(piece)
 
     def sources(self, text: str) -> None:
         list(unconditional_includes(text))
@@ -245,17 +244,17 @@ class Readers:
                 condense.condense(reading.read_trace(file), 4000)
 
     def events(self, text: str) -> None:
-        result = Event(0, "tool", "tool_result", text, "line 1")
+        result = events.Event(0, "tool", "tool_result", text, "line 1")
         for fault in faults.faults_of(result):
             faults.signature(fault)
-        notes.notes([result])
-        secrets.without_secrets(text)
+        lessons.notes([result])
+        cleaning.redact(text)
         for command in (text, f"cat > a <<EOF {text}", f"*** Begin Patch\n{text}"):
-            call = Event(
+            call = events.Event(
                 0, "assistant", "tool_call", "x", "line 1", tool="sh", arguments={"command": command}
             )
-            commands.signatures(call)
-            commands.changes(call)
+            files.programs(call)
+            files.changes(call)
 
 
 READERS: Final = [name for name in vars(Readers) if not name.startswith("_")]

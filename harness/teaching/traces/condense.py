@@ -1,41 +1,39 @@
-"""Puts a trace into few tokens for a teacher, and says what that leaves out.
+"""Condenses a trace into a budget of tokens for a teacher, errors first, and says what that leaves out.
 
-The text stays within the budget by `estimate_tokens`; the same trace and budget give the same text; every
-cut says how much is missing; no key is passed on.
+The same trace and budget give the same text; every cut says how much is missing; no key is passed on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from harness.errors import UsageError
-from harness.records import Record
-from harness.teaching.traces.clipping import clipped
-from harness.teaching.traces.event import Event, Trace
-from harness.teaching.traces.lessons import Lesson, Mined, mine
-from harness.teaching.traces.notes import Note
-from harness.teaching.traces.secrets import IN_ITS_PLACE, without_secrets
-from harness.text import BYTES_PER_TOKEN, estimate_tokens
+from harness.teaching.traces.events import Event, Trace
+from harness.teaching.traces.files import FileState, follow
+from harness.teaching.traces.lessons import Lesson, Note, lessons, notes
+from harness.text import BYTES_PER_TOKEN, REDACTED, clip, estimate_tokens, redact
 
 SMALLEST_BUDGET: Final = 500
 _HEAD_BYTES: Final = 900
-"""Kept free for title and accounting."""
+"""Reserved for title and summary."""
 _TASK_SHARE, _LESSON_SHARE, _NOTE_SHARE, _FILE_SHARE = 0.20, 0.65, 0.30, 0.60
-"""Of what is free when the part's turn comes: what one part leaves is the next one's."""
+"""Of the bytes that the parts before have left."""
 _TASK_BYTES: Final = 12_000
 _OUTLINE_BYTES: Final = 240
+_DETAIL_BYTES: Final = 300
+"""Details of an error are not cut to fewer bytes."""
 _FILE_BYTES: Final = 400
-"""Less of a file is not worth its heading."""
+"""Nor is a file."""
 
 
-class Condensed(Record):
-    """A trace in few words, and what they cover."""
+@dataclass(frozen=True)
+class Condensed:
+    """A condensed trace, and what it covers."""
 
     text: str
     budget_tokens: int
-    tokens: int
-    """By `estimate_tokens`; at most the budget."""
     characters: int
     """Of the trace, all of them read."""
     events: int
@@ -44,65 +42,60 @@ class Condensed(Record):
     groups: int
     """Different errors."""
     kept: int
-    """Of the groups those that the text names."""
-    in_full: int
-    """Of those the ones with context, and with their fix where there is one."""
-    secrets: int
-    """Words that look like API keys or tokens, each replaced by `[secret]`."""
+    """Of the groups, those that the text names."""
+
+    @property
+    def tokens(self) -> int:
+        """By `estimate_tokens`; at most the budget."""
+        return estimate_tokens(self.text)
+
+    @property
+    def secrets(self) -> int:
+        """Keys and tokens that were replaced."""
+        return self.text.count(REDACTED)
+
+    @property
+    def coverage(self) -> str:
+        """What was read and kept, in one line."""
+        read = f"{_number(self.characters, 'character')} read, {_number(self.events, 'event')}"
+        if not self.groups:
+            return f"{read}, no error found"
+        left_out = self.groups - self.kept
+        which = f"{self.kept:,} kept, {left_out:,} left out" if left_out else f"all {self.kept:,} kept"
+        return f"{read}, {_number(self.errors, 'error')} in {_number(self.groups, 'group')}, {which}"
 
     @property
     def summary(self) -> str:
-        """The accounting in one line."""
-        return (
-            _summary(self.characters, self.events, self.errors, (self.groups, self.kept, self.in_full))
-            + f", {self.tokens:,} of {self.budget_tokens:,} tokens (estimated)"
-        )
+        """Coverage and size, in one line."""
+        return f"{self.coverage}, {self.tokens:,} of {self.budget_tokens:,} tokens (estimated)"
 
 
 def condense(trace: Trace, budget_tokens: int) -> Condensed:
-    """The trace in at most `budget_tokens`. Raises UsageError for a budget too small to say anything."""
+    """The trace in at most `budget_tokens`, estimated. Raises UsageError for a budget under 500."""
     if budget_tokens < SMALLEST_BUDGET:
         raise UsageError(f"a trace needs at least {SMALLEST_BUDGET} tokens; {budget_tokens:,} were given")
-    mined = mine(trace)
+    files, diffs = follow(trace.events)
+    found = lessons(trace.events, diffs)
     page = _Page(int(budget_tokens * BYTES_PER_TOKEN) - _HEAD_BYTES)
-    task = clipped(trace.task.text.strip(), min(int(page.free * _TASK_SHARE), _TASK_BYTES))
+    task = clip(trace.task.text.strip(), min(int(page.free * _TASK_SHARE), _TASK_BYTES))
     page.part(f"Task ({trace.task.place})", [task])
-    kept, in_full = _lessons(page, mined.lessons)
-    _notes(page, mined.notes)
-    _files(page, mined)
-    _outline(page, trace.events)
-    groups = (len(mined.lessons), kept, in_full)
-    counted = _summary(trace.characters, len(trace.events), mined.errors, groups)
-    head = ["# A trace, condensed", "", f"Format: {trace.format}. {counted[0].upper()}{counted[1:]}."]
-    head += [f"{fault[0].upper()}{fault[1:]}." for fault in trace.faults]
-    told = without_secrets(page.text)
-    secrets = told.count(IN_ITS_PLACE)  # those that a cut would have halved are out already
-    head += [f"Taken out: {_number(secrets, 'word')} that may be a key or token."] if secrets else []
-    text = clipped("\n".join(head), _HEAD_BYTES - 2) + "\n\n" + told
-    return Condensed(
-        text=text,
-        budget_tokens=budget_tokens,
-        tokens=estimate_tokens(text),
-        characters=trace.characters,
-        events=len(trace.events),
-        errors=mined.errors,
-        groups=len(mined.lessons),
-        kept=kept,
-        in_full=in_full,
-        secrets=secrets,
-    )
+    kept = _lessons(page, found)
+    _notes(page, notes(trace.events))
+    _files(page, files)
+    page.part("Outline", ["\n".join(_sample([_outline(e) for e in trace.events], page.free - 80, "events"))])
+    body = redact(page.text)
+    errors = sum(lesson.count for lesson in found)
+    done = Condensed(body, budget_tokens, trace.characters, len(trace.events), errors, len(found), kept)
+    head = ["# A trace, condensed", "", f"Format: {trace.format}. {_sentence(done.coverage)}"]
+    head += [_sentence(fault) for fault in trace.skipped]
+    if done.secrets:
+        head.append(f"Redacted: {_number(done.secrets, 'word')} that may be a key or token.")
+    text = clip("\n".join(head), _HEAD_BYTES - 2) + "\n\n" + body
+    return Condensed(text, budget_tokens, trace.characters, len(trace.events), errors, len(found), kept)
 
 
-def _summary(characters: int, events: int, errors: int, groups: tuple[int, int, int]) -> str:
-    number, kept, in_full = groups
-    if not number:
-        return f"{_number(characters, 'character')} read, {_number(events, 'event')}, no error found"
-    which = f"all {number:,} kept" if kept == number else f"{kept:,} kept, {number - kept:,} left out"
-    return (
-        f"{_number(characters, 'character')} read, {_number(events, 'event')}, "
-        f"{_number(errors, 'error')} in {_number(number, 'group')}, "
-        f"{which} ({in_full:,} in full)"
-    )
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
 
 
 def _number(count: int, noun: str) -> str:
@@ -113,51 +106,39 @@ class _Page:
     """Text that grows within a number of bytes."""
 
     def __init__(self, limit_bytes: int) -> None:
-        self._parts: list[str] = []
+        self.text = ""
         self.free = limit_bytes
 
-    @property
-    def text(self) -> str:
-        return "".join(self._parts)
-
     def part(self, title: str, blocks: Sequence[str]) -> None:
-        """A part with its heading; blocks that are empty are left out, and so is a part without any."""
+        """A part with its heading, where it fits; empty blocks are left out, and a part without any."""
         shown = [block for block in blocks if block]
         text = f"## {title}\n\n" + "\n\n".join(shown) + "\n\n"
         if shown and len(text.encode()) <= self.free:
-            self._parts.append(text)
+            self.text += text
             self.free -= len(text.encode())
 
 
-def _lessons(page: _Page, lessons: Sequence[Lesson]) -> tuple[int, int]:
-    """Every error by its headline first, as far as there is room; then details in the same order."""
-    if not lessons:
-        return 0, 0
+def _lessons(page: _Page, found: Sequence[Lesson]) -> int:
+    """Every error's headline first, as far as there is room; then details in the same order.
+
+    Returns how many errors are named.
+    """
     room = int(page.free * _LESSON_SHARE) - 120
     shown: list[str] = []
-    for number, lesson in enumerate(lessons, 1):
+    for number, lesson in enumerate(found, 1):
         line = _headline(number, lesson)
-        size = len(line.encode()) + 2
-        if size > room:
+        if len(line.encode()) + 2 > room:
             break
-        room -= size
+        room -= len(line.encode()) + 2
         shown.append(line)
-    in_full = 0
-    for index, lesson in enumerate(lessons[: len(shown)]):
-        details = _details(lesson)
-        size = len(details.encode())
-        if size > room:
-            details = clipped(details, room) if room > 300 else ""
-            room = 0
-        if not details:
-            break
-        in_full += room > 0
-        room = max(0, room - size)
+    for index, lesson in enumerate(found[: len(shown)]):
+        details = clip(_details(lesson), room) if room > _DETAIL_BYTES else ""
+        room -= len(details.encode())
         shown[index] += details
-    left_out = len(lessons) - len(shown)
+    left_out = len(found) - len(shown)
     more = f"[{left_out:,} more groups of errors left out]" if left_out else ""
     page.part("Errors, and what became of them", [*shown, more])
-    return len(shown), in_full
+    return len(shown)
 
 
 def _headline(number: int, lesson: Lesson) -> str:
@@ -179,71 +160,50 @@ def _fenced(text: str) -> str:
     return f"{marks}\n{text}\n{marks}"
 
 
-def _notes(page: _Page, notes: Sequence[Note]) -> None:
-    """Half of the room for each kind; where there are too many, an even sample that ends with the last."""
-    titles = {"measured": "Measured", "decided": "Decided"}
+def _notes(page: _Page, found: Sequence[Note]) -> None:
+    """Half of the room for each kind."""
     room = int(page.free * _NOTE_SHARE) // 2
-    for kind, title in titles.items():
-        lines = [f"- {note.text} ({note.place})" for note in notes if note.kind == kind]
-        page.part(title, ["\n".join(_sample(lines, room - 100, "lines"))] if lines else [])
+    for title in ("Measured", "Decided"):
+        lines = [f"- {note.text} ({note.place})" for note in found if note.kind == title.lower()]
+        page.part(title, ["\n".join(_sample(lines, room - 100, "lines"))])
 
 
-def _files(page: _Page, mined: Mined) -> None:
-    """Every file in an equal share, the small ones' rest given to the larger; the last changed come first."""
+def _files(page: _Page, files: Sequence[FileState]) -> None:
+    """The last changed first, each in an equal share of the room; what small ones leave is the others'."""
     room = int(page.free * _FILE_SHARE) - 60
-    files = sorted(mined.files, key=lambda f: len(f.text))
-    sizes: dict[str, int] = {}
-    for index, file in enumerate(files):
-        share = room // (len(files) - index) - len(file.path.encode()) - 160
-        sizes[file.path] = min(len(file.text.encode()), max(0, share))
-        room -= sizes[file.path] + len(file.path.encode()) + 160 if share > 0 else 0
-    blocks = []
-    left_out = 0
-    for file in reversed(mined.files):
-        size = sizes[file.path]
-        if size < min(_FILE_BYTES, len(file.text.encode())):
-            left_out += 1
-            continue
-        later = f", {file.unapplied} later changes not known in full" if file.unapplied else ""
-        heading = f"### {file.path} ({file.changes} changes, last at {file.place}{later})"
-        blocks.append(f"{heading}\n{_fenced(clipped(file.text.rstrip(), size))}")
+    blocks: dict[str, str] = {}
+    by_size = sorted(files, key=lambda file: len(file.text or ""))
+    for number, file in enumerate(by_size):
+        later = "" if file.complete else ", later changes not known in full"
+        heading = f"### {file.path} (last changed at {file.place}{later})\n"
+        share = room // (len(files) - number) - len(heading.encode()) - 20
+        text = (file.text or "").rstrip()
+        if share >= min(_FILE_BYTES, len(text.encode())):
+            blocks[file.path] = heading + _fenced(clip(text, share))
+            room -= len(blocks[file.path].encode()) + 2
+    shown = [blocks[file.path] for file in reversed(files) if file.path in blocks]
+    left_out = len(files) - len(shown)
     more = f"[{left_out:,} more files left out]" if left_out else ""
-    page.part("Files as they were left", [*blocks, more])
+    page.part("Files as they were left", [*shown, more])
 
 
-def _outline(page: _Page, events: Sequence[Event]) -> None:
-    """A line for each event, or an even sample over the whole trace where there is no room for all."""
-    lines = [_line(event) for event in events]
-    page.part("Outline", ["\n".join(_sample(lines, page.free - 80, "events"))])
-
-
-def _line(event: Event) -> str:
+def _outline(event: Event) -> str:
     who = f"{event.role} {event.kind}" + (f" {event.tool}" if event.tool else "")
     text = " ".join(event.text[: _OUTLINE_BYTES * 4].split())
-    cut = clipped(text, _OUTLINE_BYTES) if len(event.text) <= _OUTLINE_BYTES * 4 else ""
-    if not cut:
-        cut = f"{text[: _OUTLINE_BYTES // 2]} … ({len(event.text):,} characters)"
-    return f"- {event.place}: {who}: {cut}"
+    if len(event.text) > _OUTLINE_BYTES * 4:
+        text = f"{text[: _OUTLINE_BYTES // 2]} … ({len(event.text):,} characters)"
+    return f"- {event.place}: {who}: {clip(text, 2 * _OUTLINE_BYTES)}"
 
 
 def _sample(lines: Sequence[str], room: int, noun: str) -> list[str]:
-    """As many lines as fit, evenly over all of them and with the last; says how many are missing."""
+    """All lines where they fit, else every n-th and the last; says how many are missing."""
     sizes = [len(line.encode()) + 1 for line in lines]
     if sum(sizes) <= room:
         return list(lines)
-    count = len(lines)
-    low, high = 0, count
-    while low < high:  # the most that fit
-        middle = (low + high + 1) // 2
-        if sum(sizes[i] for i in _even(count, middle)) + 60 <= room:
-            low = middle
-        else:
-            high = middle - 1
-    if not low:
-        return []
-    return [*(lines[i] for i in _even(count, low)), f"[{count - low:,} of {count:,} {noun} left out, evenly]"]
-
-
-def _even(count: int, wanted: int) -> list[int]:
-    """`wanted` indices below `count`, evenly spread; the last is always among them."""
-    return [count - 1 - (i * count) // wanted for i in range(wanted - 1, -1, -1)]
+    step = max(2, sum(sizes) // max(room, 1))
+    while sum(sizes[::-step]) + 60 > room:
+        if step >= len(lines):
+            return []
+        step += 1
+    kept = list(lines[::-step])[::-1]
+    return [*kept, f"[{len(lines) - len(kept):,} of {len(lines):,} {noun} left out, evenly]"]

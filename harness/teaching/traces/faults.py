@@ -1,7 +1,7 @@
-"""Finds errors in the text of an event, line by line.
+"""Finds the errors in an event: what the tools of kernel work print when they fail, line by line.
 
-Pure; linear in the text, whatever it holds. What an agent says is matched more strictly than what a tool
-printed, as an agent talks about errors that nothing has shown.
+Linear in the text. What an agent says is matched more strictly than what a tool printed, as agents talk about
+errors that did not happen.
 """
 
 from __future__ import annotations
@@ -9,14 +9,61 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal, get_args
 
-from harness.teaching.traces.event import Event
-from harness.teaching.traces.patterns import PATTERNS, Category, has_cue
+from harness.teaching.traces.events import Event
+
+Category = Literal[
+    "crash",
+    "cuda",
+    "wrong result",
+    "link",
+    "compile",
+    "build.toml",
+    "build",
+    "python",
+    "timeout",
+    "exit",
+    "other",
+]
+SEVERITY: Final[tuple[Category, ...]] = get_args(Category)
+"""The gravest first."""
+STAGE: Final[dict[Category, int]] = {
+    **dict.fromkeys(("build.toml", "build", "other"), 0),
+    "compile": 1,
+    "link": 2,
+    **dict.fromkeys(("python", "exit", "timeout"), 3),
+    **dict.fromkeys(("crash", "cuda"), 4),
+    "wrong result": 5,
+}
+"""How far a program came that fails like this."""
 
 _LINE_LIMIT: Final = 1_000
 _HEADLINE_LIMIT: Final = 400
+_TRACEBACK_LINES: Final = 400
+_TRACEBACK: Final = "Traceback (most recent call last)"
+_CUT_OFF: Final = "traceback that is cut off"
 _ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-_])")
+# `E   ` is pytest's, `> ` and `| ` are quotations, `[3/7] ` is ninja's.
+_PREFIX = re.compile(r"^\s*(?:E\s{2,}|[>|]\s+|\[\d+/\d+\]\s+|(?:stderr|stdout): )*")
+_EXCEPTION = re.compile(r"^(?:[a-zA-Z_]\w*\.)*[A-Za-z_]\w*(?:: .*)?$")
+_CUE_WORDS: Final = """
+error fatal fail exception traceback interrupt undefined mismatch not_close not_equal not_match allclose
+differ illegal misaligned launch resources kernel_image out_of_memory timed_out timedout timeout exit
+return_code returncode non-zero dumped killed segmentation not_found no_such denied cannot unknown
+missing_field invalid wrong incorrect max capabilities must_contain legacy_format definition_of correct
+match passed double_free uninitialized race potential program_hit
+"""
+_CUES: Final = tuple(word.replace("_", " ") for word in _CUE_WORDS.split())
+"""A pattern matches only lines that hold one of these: looking for them is much faster."""
+_BUILD_FAILED: Final = (
+    "error compiling",
+    "error building",
+    "calledprocesserror",
+    "compilation failed",
+    "failed to build",
+)
+"""Exceptions of torch and subprocess that only repeat that a compiler failed."""
 
 
 @dataclass(frozen=True)
@@ -27,89 +74,161 @@ class Fault:
     headline: str
     """The line that names it, without its place in a source file."""
     line: int
-    """Of the event's text, from 0: where it begins."""
+    """Where it begins: line of the event's text, from 0."""
     end: int
     """Its last line."""
     consequence: bool = False
     """Such as `ninja: build stopped`: counts only where nothing in the event says why."""
 
 
-_EXCEPTION = re.compile(r"^(?:[a-zA-Z_]\w*\.)*[A-Za-z_]\w*(?:: .*)?$")
-_TRACEBACK: Final = "Traceback (most recent call last)"
-_NEXT_LINES: Final = 2
+@dataclass(frozen=True)
+class _Pattern:
+    category: Category
+    regex: re.Pattern[str]
+    """Its first group that matched is the headline; without groups, the whole line is."""
+    loose: bool
+    """Matches what people say too: only for what tools print."""
+    consequence: bool
+
+
+def _p(category: Category, *regex: str, loose: bool = False, consequence: bool = False) -> _Pattern:
+    return _Pattern(category, re.compile("".join(regex)), loose, consequence)
+
+
+# The first that matches a line counts.
+_PATTERNS: Final = (
+    _p("cuda", r"^=+ ((?:Invalid|Misaligned|Uninitialized|Race|Potential|Program hit).+)"),
+    _p(
+        "compile",
+        r"^[^\s:()\"'][^:()\"']{0,300}(?:\(\d+\)|:\d+(?::\d+)?)\s?:\s+",
+        r"((?:fatal |catastrophic |internal )?error\b[^:]{0,20}:\s*.+)",
+    ),
+    _p("link", r"^(?:nvlink|lld?|ld\.lld)\s*:?\s*(?:error|fatal)\s*:\s*(.+)"),
+    _p(
+        "compile",
+        r"^(?:\S*/)?(?:ptxas|nvcc|cicc|cudafe\+\+|cc1plus|g\+\+|gcc|clang(?:\+\+)?)\S{0,40}\s*:?\s*",
+        r"(?:error|fatal(?: error)?)\s*:\s*(.+)",
+    ),
+    _p("link", r"(undefined reference to .+|multiple definition of .+|undefined symbol: .+)"),
+    _p("link", r"(?:^|[/ ])ld(?:\.\w+)?: ((?:error|cannot find).+)"),
+    _p("link", r"(\S+: cannot open shared object file.*)"),
+    _p("build", r"^CMake Error(?: at [^:]+:\d+)?.*"),
+    _p("build", r"^ninja: error: (.+)"),
+    _p(
+        "build",
+        r"^(ninja: build stopped.*|FAILED: .+|collect2: error: .+|make(?:\[\d+\])?: \*\*\* .+)",
+        consequence=True,
+    ),
+    _p("build.toml", r"(Cannot parse (?:build configuration|TOML).+)"),
+    _p("build.toml", r"(Unknown (?:field|variant) .+Expected.+|Invalid kernel name.+)"),
+    _p("build.toml", r"^[^\w]*((?:Missing field|Invalid type) .+)", loose=True),
+    _p(
+        "build.toml", r"empty set of capabilities|unsupported legacy format|Python module at \S+ must contain"
+    ),
+    _p("wrong result", r"Tensor-likes are not (?:close|equal)"),
+    _p(
+        "wrong result",
+        r"(?i)^\W*((?:mismatch|(?:wrong|incorrect) (?:results?|values?|outputs?))\b.*)",
+        loose=True,
+    ),
+    _p(
+        "wrong result",
+        r"(?i)\b(?:allclose|correct(?:ness)?|match(?:es)?|passed)\b['\"]?\s*(?:\([^)]{0,200}\))?",
+        r"\s*[:=]+>?\s*(?:False|FAIL(?:ED)?|NO)\b",
+        loose=True,
+    ),
+    _p("wrong result", r"(?i)\bmax[\w ]{0,20}(?:diff|err)\w*\b\W{0,4}(?:nan|inf)\b", loose=True),
+    _p("wrong result", r"(?i)\boutputs? (?:do(?:es)? not match|differs?)\b", loose=True),
+    _p("wrong result", r"^(verdict: wrong_result.+)"),
+    _p(
+        "cuda",
+        r"((?:CUDA|cuda|cudart|cuBLAS|NCCL)[\w ]{0,20} [Ee]rror\b ?(?:\d+ ?)?[:(].+|CUDA out of memory.*)",
+    ),
+    _p(
+        "cuda",
+        r"((?:an )?illegal memory access.*|misaligned address.*|unspecified launch failure.*",
+        r"|no kernel image is available.*|too many resources requested for launch.*)",
+        loose=True,
+    ),
+    _p(
+        "crash",
+        r"(Segmentation fault.*|Aborted \(core dumped\).*|Bus error.*|Fatal Python error.*",
+        r"|double free or corruption.*|Illegal instruction.*)",
+        loose=True,
+    ),
+    _p("crash", r"^(?:.*: line \d+:\s+\d+ )?(Killed)\b", loose=True),
+    _p("timeout", r"(?i)\b(?:timed out|TimeoutExpired|timeout (?:exceeded|after|reached|of))\b", loose=True),
+    _p("build", r"^(verdict: (?:build_failed|load_failed|no_project).+)"),
+    _p("crash", r"^(verdict: (?:crashed|cheated).+)"),
+    _p("timeout", r"^(verdict: timed_out.+)"),
+    _p("python", r"^(?:FAILED|ERROR) \S+ - (.+)", loose=True, consequence=True),
+    _p("python", r"^((?:[a-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Timeout)(?:: .+)?)$"),
+    _p("other", r": (?:command not found|Permission denied|No such file or directory)", loose=True),
+    _p(
+        "exit",
+        r"(?i)\b(?:exit(?:ed)?(?: with)?(?: code| status)?|return ?code)[:= ]+-?[1-9]\d{0,4}\b",
+        loose=True,
+        consequence=True,
+    ),
+    _p("exit", r"returned non-zero exit status", loose=True, consequence=True),
+    _p(
+        "other", r"^\[?(?:\S{1,40}: )?(?:error|ERROR|Error|fatal|FATAL)(?:\[\w+\])?\]?\s*:\s*(.+)", loose=True
+    ),
+)
 
 
 def faults_of(event: Event) -> list[Fault]:
-    """All errors that the event shows, in order; consequences only where they stand alone."""
+    """The errors that an event shows, in order; consequences only where nothing else is found."""
     if event.kind in ("tool_call", "thinking"):  # what was asked for or thought of has not happened
         return []
-    printed = event.role in ("tool", "user", "system")
-    found = list(_scan(event.text, printed)) if has_cue(event.text) else []
-    causes = [f for f in found if not f.consequence]
-    compiled = any(f.category in ("compile", "link", "build") for f in causes)
-    if compiled:  # torch's and subprocess's own exceptions only repeat that a compiler failed
-        causes = [f for f in causes if not (f.category == "python" and _repeats(f.headline))]
+    found = list(_scan(event.text, strict=event.role == "assistant")) if _has_cue(event.text) else []
+    causes = [fault for fault in found if not fault.consequence]
+    if any(fault.category in ("compile", "link", "build") for fault in causes):
+        causes = [f for f in causes if not (f.category == "python" and _repeats_a_build(f.headline))]
     if causes or found:
         return causes or found[-1:]
     if event.is_error:
         lines = event.text.split("\n")
-        first = next((i for i, line in enumerate(lines) if line.strip()), 0)
+        first = next(i for i, line in enumerate(lines) if line.strip())
         return [Fault("other", _clip(lines[first].strip()), first, first)]
     return []
 
 
-def _repeats(headline: str) -> bool:
-    cues = (
-        "error compiling",
-        "error building",
-        "calledprocesserror",
-        "compilation failed",
-        "failed to build",
-    )
-    return any(cue in headline.lower() for cue in cues)
+def _has_cue(text: str) -> bool:
+    low = text.lower()
+    return any(cue in low for cue in _CUES)
 
 
-def _scan(text: str, printed: bool) -> Iterator[Fault]:
-    lines = text.splitlines()
-    if "\x1b" in text:
-        lines = [_ANSI.sub("", line) for line in lines]
+def _repeats_a_build(headline: str) -> bool:
+    return any(cue in headline.lower() for cue in _BUILD_FAILED)
+
+
+def _scan(text: str, *, strict: bool) -> Iterator[Fault]:
+    lines = [_ANSI.sub("", line) for line in text.splitlines()]
     index = 0
     while index < len(lines):
         line = lines[index][:_LINE_LIMIT]
+        found = None
         if _TRACEBACK in line:
-            fault = _traceback(lines, index)
-            yield fault
-            index = fault.end + 1
-            continue
-        if has_cue(line):
-            found = _match(line, lines, index, printed)
-            if found is not None:
-                yield found
+            found = _traceback(lines, index)
+        elif _has_cue(line):
+            found = _match(line, index, strict)
+        if found is not None:
+            yield found
+            index = found.end
         index += 1
 
 
-def _match(line: str, lines: list[str], index: int, printed: bool) -> Fault | None:
-    # `E   ` is pytest's, `> ` and `| ` are quotes, `[3/7] ` is ninja's
-    bare = re.sub(r"^\s*(?:E\s{2,}|[>|]\s+|\[\d+/\d+\]\s+|(?:stderr|stdout): )*", "", line).strip()
-    for pattern in PATTERNS:
-        if pattern.loose and not printed:
+def _match(line: str, index: int, strict: bool) -> Fault | None:
+    bare = _PREFIX.sub("", line).strip()
+    for pattern in _PATTERNS:
+        if pattern.loose and strict:
             continue
         found = pattern.regex.search(bare)
-        if found is None:
-            continue
-        groups = found.groups() or (bare,)
-        headline = next((g for g in groups if g), "").strip()
-        end = index
-        if not headline:  # the tool says what on the next line that is not blank
-            following = [
-                i for i in range(index + 1, min(index + 1 + _NEXT_LINES, len(lines))) if lines[i].strip()
-            ]
-            end = following[0] if following else index
-            headline = lines[end].strip() if following else bare
-        category: Category = (
-            _finer(headline) or pattern.category if pattern.category == "python" else pattern.category
-        )
-        return Fault(category, _clip(headline), index, end, pattern.consequence)
+        if found is not None:
+            headline = next(filter(None, found.groups()), bare).strip()
+            finer = _finer(headline) if pattern.category == "python" else None
+            return Fault(finer or pattern.category, _clip(headline), index, index, pattern.consequence)
     return None
 
 
@@ -117,38 +236,32 @@ def _traceback(lines: list[str], start: int) -> Fault:
     """From `Traceback` to the line that names the exception, which is indented no deeper."""
     head = lines[start]
     column = head.index(_TRACEBACK)
-    limit = min(len(lines), start + 400)
-    for index in range(start + 1, limit):
+    for index in range(start + 1, min(len(lines), start + _TRACEBACK_LINES)):
         line = lines[index]
         text = line[column:] if not line[:column].strip() or line[:column] == head[:column] else line.strip()
         if not text.strip() or text.startswith((" ", "\t")):
             continue
-        if _TRACEBACK in line:  # a torn one
+        headline = text.strip()
+        if _TRACEBACK in line or not _EXCEPTION.match(headline[:_LINE_LIMIT]):
             break
-        if _EXCEPTION.match(text[:_LINE_LIMIT].strip()):
-            headline = text.strip()
-            if headline.endswith(":"):  # the message begins on the next line
-                headline += " " + next((x.strip() for x in lines[index + 1 : index + 3] if x.strip()), "")
-            return Fault(_finer(headline) or "python", _clip(headline), start, index)
-        break
+        if headline.endswith(":"):  # the message begins on the next line
+            headline += " " + next((x.strip() for x in lines[index + 1 : index + 3] if x.strip()), "")
+        return Fault(_finer(headline) or "python", _clip(headline), start, index)
     shown = next((x.strip() for x in reversed(lines[start : start + 3]) if x.strip()), _TRACEBACK)
-    return Fault("python", _clip(f"traceback that is cut off: {shown}"), start, start)
+    return Fault("python", _clip(f"{_CUT_OFF}: {shown}"), start, start)
 
 
 def _finer(headline: str) -> Category | None:
-    """What an exception is really about."""
+    """What an exception is about."""
     low = headline.lower()
-    if "cuda" in low and (
-        "error" in low.partition(":")[2] or "out of memory" in low or "kernel image" in low
-    ):
+    kind, _, message = low.partition(":")
+    if "cuda" in low and ("error" in message or "out of memory" in low or "kernel image" in low):
         return "cuda"
     if "not close" in low or "not equal" in low or ("assert" in low and "mismatch" in low):
         return "wrong result"
     if "undefined symbol" in low or "cannot open shared object" in low:
         return "link"
-    if "timeout" in low.partition(":")[0]:
-        return "timeout"
-    return None
+    return "timeout" if "timeout" in kind else None
 
 
 def _clip(text: str) -> str:
@@ -161,7 +274,7 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
 
 
 def signature(fault: Fault) -> tuple[Category, str]:
-    """What two occurrences of one error have in common: no folders, addresses, numbers."""
+    """Equal for two occurrences of one error: without folders, addresses and numbers."""
     text = _PATH.sub(lambda m: re.split(r"[/\\]", m[0])[-1], fault.headline)
     text = _NUMBER.sub("#", _ADDRESS.sub("@", text))
     return fault.category, " ".join(text.split())

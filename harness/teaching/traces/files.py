@@ -1,148 +1,221 @@
-"""Follows the files that an agent writes, to the state in which it left them.
+"""What tool calls do: the programs they run, the files they change, and those files as they were left.
 
-A file is called complete only when its whole contents follow from the trace; a change that a trace marks as
-failed is not applied.
+A call that is not understood gives no program and no change, never a guess.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from harness.records import Record
-from harness.teaching.traces.commands import Change, changes
-from harness.teaching.traces.event import Event
+from harness.teaching.traces.events import Event, command_of
 
+_TRIVIAL_WORDS: Final = """
+cd ls cat echo mkdir export source set sleep head tail grep rg sed awk pwd which true rm cp mv touch
+tee wc printf find chmod git kill ps date test diff less sort uniq clear then do done if fi for
+while
+"""
+_TRIVIAL: Final = frozenset(_TRIVIAL_WORDS.split())
+_WRAPPERS: Final = frozenset(
+    ("sudo", "time", "timeout", "nohup", "env", "exec", "command", "stdbuf", "nice", "uv", "poetry", "conda")
+)
+_WITH_SUBJECT: Final = re.compile(
+    r"^(?:python[\d.]*|bash|sh|zsh|node|nix|cargo|npm|pip[\d.]*|docker|kernel-builder|hf|grade|liftbench)$"
+)
+_HEREDOC = re.compile(r"<<-?\s*(['\"]?)([A-Za-z_]\w*)\1")
+_SPLIT = re.compile(r"&&|\|\||;|\||\n|&(?!>)")
+_WRITES = re.compile(r"(?:>|\btee\b(?:\s+-\w+)*)\s*(['\"]?)([^\s'\"<>|&;]+)\1")
+_PATCHED_FILE = re.compile(r"^\*\*\* (Add|Update|Delete) File: (.+)$")
+_PATH_KEYS: Final = ("file_path", "path", "filename")
+_OLD_KEYS: Final = ("old_string", "old_str")
+_NEW_KEYS: Final = ("new_string", "new_str")
+_TEXT_KEYS: Final = ("content", "file_text")
 _DIFF_LINES: Final = 2_000
 """Longer files are not compared: the time grows with the square."""
 
 
-class FinalFile(Record):
-    """A file as the agent left it."""
+@dataclass(frozen=True)
+class Change:
+    """A change to one file, as a call asks for it."""
 
     path: str
-    """As the trace names it."""
-    text: str
-    """The last version that is known in full, with all later changes that could be applied."""
-    complete: bool
-    """Every later change could be applied."""
-    unapplied: int = 0
-    """Changes after the last full version whose place in the file is not known."""
-    changes: int
-    """How often it was changed in all."""
-    place: str
-    """Of the last change."""
+    new: str | None
+    """The new contents, or what replaces `old`; None deletes the file."""
+    old: str | None = None
+    """The text that is replaced; None for the whole file."""
+    everywhere: bool = False
+    """All occurrences of `old`."""
 
 
 @dataclass
-class _State:
+class FileState:
+    """A file as the agent left it."""
+
+    path: str
     text: str | None = None
-    unapplied: int = 0
-    changes: int = 0
+    """The last contents that follow from the trace; None where none do."""
+    complete: bool = True
+    """All changes are in `text`."""
     place: str = ""
-    index: int = 0
+    """Of the last change."""
 
 
-def follow(events: Sequence[Event]) -> tuple[tuple[FinalFile, ...], dict[int, str]]:
-    """The files as they were left, in order of their last change; and by event what it changed, as a diff."""
+def follow(events: Sequence[Event]) -> tuple[list[FileState], dict[int, str]]:
+    """The files that are known, the last changed last, and by event index what it changed, as a diff.
+
+    A change that the trace marks as failed is not applied.
+    """
     failed = {e.call for e in events if e.kind == "tool_result" and e.is_error and e.call is not None}
-    states: dict[str, _State] = {}
-    told: dict[int, str] = {}
+    states: dict[str, FileState] = {}
+    diffs: dict[int, str] = {}
     for event in events:
-        if event.call in failed and event.tool not in ("shell", "bash", "Bash", "exec_command"):
+        # A shell command that failed may have written its files before.
+        if event.call in failed and not command_of(event.arguments):
             continue
-        made = changes(event)
-        if made:
-            told[event.index] = "\n".join(_applied(states, change, event) for change in made)
-    left = sorted(states.items(), key=lambda item: item[1].index)
-    files = tuple(
-        FinalFile(
-            path=path,
-            text=state.text,
-            complete=state.unapplied == 0,
-            unapplied=state.unapplied,
-            changes=state.changes,
-            place=state.place,
-        )
-        for path, state in left
-        if state.text is not None
-    )
-    return files, told
+        told = [_applied(states, change, event.place) for change in changes(event)]
+        if told:
+            diffs[event.index] = "\n".join(told)
+    return [state for state in states.values() if state.text is not None], diffs
 
 
-def _applied(states: dict[str, _State], change: Change, event: Event) -> str:
+def _applied(states: dict[str, FileState], change: Change, place: str) -> str:
     """Apply one change; returns what it changed."""
-    state = states.setdefault(change.path, _State())
-    before = state.text
-    state.changes += 1
-    state.place, state.index = event.place, event.index
-    after = _after(before, change)
-    if change.how == "delete":
-        states.pop(change.path)
+    state = states.pop(change.path, FileState(change.path))
+    if change.new is None:
         return f"{change.path}: deleted"
-    if after is None:
-        state.unapplied += 1
+    before = state.text
+    if change.old is None:
+        state.text, state.complete = change.new, True
+    elif before is not None and change.old in before:
+        state.text = before.replace(change.old, change.new, -1 if change.everywhere else 1)
     else:
-        state.text = after
-        state.unapplied = 0 if change.how == "write" else state.unapplied
-    return f"{change.path}:\n{_difference(before, after, change)}"
+        state.complete = False
+    state.place = place
+    states[change.path] = state
+    return f"{change.path}:\n{_difference(before, change.new, change.old)}"
 
 
-def _after(before: str | None, change: Change) -> str | None:
-    """The new contents; None when they do not follow."""
-    if change.how == "write":
-        return change.text
-    if before is None:
-        return None
-    if change.how == "replace" and change.old in before:
-        return before.replace(change.old, change.text, -1 if change.everywhere else 1)
-    if change.how == "patch":
-        return _patched(before, change.text)
-    return None
+def _difference(before: str | None, new: str, old: str | None) -> str:
+    if old is not None:
+        removed = "".join(f"-{line}\n" for line in old.splitlines())
+        return removed + "".join(f"+{line}\n" for line in new.splitlines())
+    if before is None or max(before.count("\n"), new.count("\n")) > _DIFF_LINES:
+        return new
+    return "\n".join(list(difflib.unified_diff(before.splitlines(), new.splitlines(), lineterm="", n=1))[2:])
 
 
-def _patched(before: str, patch: str) -> str | None:
-    """Codex's hunks: each replaces the lines that its context and removals spell."""
-    text, position = before, 0
-    for hunk in _hunks(patch):
-        old = "".join(f"{line[1:]}\n" for line in hunk if not line.startswith("+"))
-        new = "".join(f"{line[1:]}\n" for line in hunk if not line.startswith("-"))
-        whole = text if text.endswith("\n") else text + "\n"
-        found = whole.find(old, position)
-        if not old or found < 0 or (found and whole[found - 1] != "\n"):
-            return None
-        text = whole[:found] + new + whole[found + len(old) :]
-        position = found + len(new)
-    return text
+def changes(event: Event) -> list[Change]:
+    """The files that an event changes: by an editing tool, a patch, a here-document, or code with a path."""
+    given = event.arguments
+    if event.kind == "code":
+        return [Change(given["path"], event.text + "\n")] if "path" in given else []
+    if event.kind != "tool_call":
+        return []
+    patch = next((v for v in given.values() if isinstance(v, str) and "*** Begin Patch" in v), None)
+    return list(_patched(patch) if patch is not None else [*_edited(given), *_printed(command_of(given))])
 
 
-def _hunks(patch: str) -> list[list[str]]:
-    hunks: list[list[str]] = [[]]
-    for line in patch.split("\n"):
-        if line.startswith("@@"):
+def _edited(given: Mapping[str, Any]) -> Iterator[Change]:
+    """By the arguments of an editing tool."""
+    path = _text(given, _PATH_KEYS)
+    if not path:
+        return
+    edits = given.get("edits")
+    for edit in edits if isinstance(edits, list) else [given]:
+        if isinstance(edit, dict) and (old := _text(edit, _OLD_KEYS)) is not None:
+            # An empty old text creates the file.
+            yield Change(path, _text(edit, _NEW_KEYS) or "", old or None, bool(edit.get("replace_all")))
+    text = _text(given, _TEXT_KEYS)
+    if text is not None:
+        yield Change(path, text)
+
+
+def _text(given: Mapping[str, Any], keys: Sequence[str]) -> str | None:
+    return next((given[key] for key in keys if isinstance(given.get(key), str)), None)
+
+
+def _printed(command: str) -> Iterator[Change]:
+    """By here-documents that a command prints into files."""
+    for line, text in _heredocs(command)[1]:
+        target = _WRITES.search(line.replace("<<", " << "))
+        if target is not None and ">>" not in line and re.search(r"\b(?:cat|tee)\b", line):
+            yield Change(target[2], text)
+
+
+def _patched(patch: str) -> Iterator[Change]:
+    """By a patch of Codex: each hunk replaces the lines that its context and removals spell."""
+    path = action = ""
+    hunks: list[list[str]] = []
+    for line in [*patch.split("\n"), "*** End Patch"]:
+        header = _PATCHED_FILE.match(line)
+        if header is not None or line.startswith("*** End"):
+            yield from _hunk_changes(path, action, hunks)
+            action, path = (header[1], header[2].strip()) if header is not None else ("", "")
+            hunks = [[]]
+        elif line.startswith("@@"):
             hunks.append([])
-        elif line[:1] in ("+", "-", " "):
-            hunks[-1].append(line)
-        elif not line and hunks[-1]:
-            hunks[-1].append(" ")
-    return [_trimmed(hunk) for hunk in hunks if hunk]
+        elif action:
+            hunks[-1].append(line if line[:1] in ("+", "-", " ") else f" {line}")
 
 
-def _trimmed(hunk: list[str]) -> list[str]:
-    """Without the blank line that ends the patch's text."""
-    return hunk[:-1] if hunk[-1] == " " else hunk
+def _hunk_changes(path: str, action: str, hunks: Sequence[Sequence[str]]) -> Iterator[Change]:
+    if action == "Delete":
+        yield Change(path, None)
+    elif action == "Add":
+        yield Change(path, _side(hunks[0], "-"))
+    elif action == "Update":
+        for hunk in filter(None, hunks):
+            yield Change(path, _side(hunk, "-"), _side(hunk, "+"))
 
 
-def _difference(before: str | None, after: str | None, change: Change) -> str:
-    if change.how == "replace":
-        removed = "".join(f"-{x}\n" for x in change.old.splitlines())
-        return removed + "".join(f"+{x}\n" for x in change.text.splitlines())
-    if change.how == "patch" or before is None or after is None:
-        return change.text
-    old, new = before.splitlines(), after.splitlines()
-    if max(len(old), len(new)) > _DIFF_LINES:
-        return change.text
-    lines = list(difflib.unified_diff(old, new, lineterm="", n=1))[2:]
-    return "\n".join(lines)
+def _side(hunk: Sequence[str], other: str) -> str:
+    """A hunk's lines without those of the other side."""
+    return "".join(f"{line[1:]}\n" for line in hunk if not line.startswith(other))
+
+
+def programs(event: Event) -> frozenset[str]:
+    """The programs that a call runs, such as `python test.py`; where it runs none, the tool and its files."""
+    command = command_of(event.arguments)
+    if command:
+        return frozenset(filter(None, map(_program, _SPLIT.split(_heredocs(command)[0]))))
+    return frozenset(f"{event.tool} {change.path}" for change in changes(event))
+
+
+def _program(segment: str) -> str:
+    words = segment.split()
+    while words and (re.match(r"^\w+=", words[0]) or words[0] in _WRAPPERS):
+        words = words[1:]
+        while words and (words[0] == "run" or re.match(r"^-|^\d+[smh]?$", words[0])):
+            words = words[1:]
+    program = words[0].rpartition("/")[2] if words else ""
+    if program in _TRIVIAL or not re.match(r"^[\w.+-]+$", program):
+        return ""
+    if not _WITH_SUBJECT.match(program):
+        return program
+    if "-c" in words[1:2]:
+        return f"{program} -c"
+    subject = next((w for w in words[1:] if not w.startswith("-") and w not in ("2>&1", ">", "<")), "")
+    if words[1:2] == ["-m"]:
+        return subject  # `python -m pytest` is pytest
+    return f"{program} {subject if program == 'grade' else subject.rpartition('/')[2]}".strip()
+
+
+def _heredocs(command: str) -> tuple[str, list[tuple[str, str]]]:
+    """The command without its here-documents, and those: the line that begins each, and its text."""
+    plain: list[str] = []
+    documents: list[tuple[str, str]] = []
+    lines = iter(command.split("\n"))
+    for line in lines:
+        plain.append(line)
+        opening = _HEREDOC.search(line)
+        if opening is not None:
+            body = []
+            for inner in lines:
+                if inner.strip() == opening[2]:
+                    break
+                body.append(f"{inner}\n")
+            documents.append((line, "".join(body)))
+    return "\n".join(plain), documents

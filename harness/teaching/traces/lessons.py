@@ -1,32 +1,33 @@
-"""What went wrong in a trace, how often, and what put it right.
+"""What went wrong in a trace, how often, and what fixed it; and the figures and decisions it states.
 
-`resolved` is true only where a later run of the same program, that came as far, no longer showed the error.
+An error is `resolved` only where a later run of the same program, that came as far, did not show it.
 """
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
 
-from harness.records import Record
-from harness.teaching.traces.clipping import clipped
-from harness.teaching.traces.commands import signatures
-from harness.teaching.traces.event import Event, Trace
-from harness.teaching.traces.faults import Fault, faults_of, signature
-from harness.teaching.traces.files import FinalFile, follow
-from harness.teaching.traces.notes import Note, notes
-from harness.teaching.traces.patterns import REACHED, SEVERITY, Category
+from harness.teaching.traces.events import Event
+from harness.teaching.traces.faults import SEVERITY, STAGE, Category, Fault, faults_of, signature
+from harness.teaching.traces.files import programs
+from harness.text import clip
 
 _CONTEXT_BYTES: Final = 1_200
 _FIX_BYTES: Final = 2_400
 _COMMAND_BYTES: Final = 200
 _LINES_BEFORE, _LINES_AFTER = 2, 8
+_NO_ERROR_STAGE: Final = max(STAGE.values()) + 1
+
+Signature = tuple[Category, str]
 
 
-class Lesson(Record):
+@dataclass(frozen=True)
+class Lesson:
     """One error and what became of it."""
 
     category: Category
@@ -37,79 +38,56 @@ class Lesson(Record):
     first: str
     """Place of the first occurrence."""
     last: str
-    last_event: int
-    """Index of the event."""
+    """Place of the last one."""
     resolved: bool
     fix: str | None
-    """What was changed between the last occurrence and the run without it; None when it was not resolved."""
+    """What was changed between the last occurrence and the run without it; None where it was not resolved."""
     context: str
     """The lines around the last occurrence."""
     command: str | None
     """What was run when it last occurred."""
 
 
-class Mined(Record):
-    """Everything that is worth telling of a trace."""
-
-    lessons: tuple[Lesson, ...]
-    """Unresolved ones first, then by how often, then by severity."""
-    errors: int
-    """Occurrences of all of them."""
-    notes: tuple[Note, ...]
-    files: tuple[FinalFile, ...]
-
-
 @dataclass
 class _Group:
-    fault: Fault
-    """The last one."""
+    """Equal errors: count, and the first and the last."""
+
     first: tuple[Event, Fault]
-    last: Event
-    count: int = 1
+    last: tuple[Event, Fault]
+    count: int = 0
 
 
-@dataclass
-class _Runs:
-    """Results of calls, in order, and what each showed."""
+@dataclass(frozen=True)
+class _Run:
+    """One run of a program: its result's index, its errors, and how far it came."""
 
-    events: list[int] = field(default_factory=list)
-    shown: list[frozenset[tuple[Category, str]]] = field(default_factory=list)
-    reached: list[int] = field(default_factory=list)
-    """How far the run came; past every stage when it showed nothing."""
+    index: int
+    shown: frozenset[Signature]
+    stage: int
 
 
-def mine(trace: Trace) -> Mined:
-    """Lessons, notes and final files of a whole trace."""
-    groups: dict[tuple[Category, str], _Group] = {}
-    runs: dict[str, _Runs] = defaultdict(_Runs)
-    calls = _calls(trace.events)
-    for event in trace.events:
+def lessons(events: Sequence[Event], diffs: Mapping[int, str]) -> list[Lesson]:
+    """The errors: unresolved ones first, then by count, then by severity. `diffs`: changes by event index."""
+    groups: dict[Signature, _Group] = {}
+    runs: dict[str, list[_Run]] = defaultdict(list)
+    calls = _calls(events)
+    for event in events:
         found = {signature(fault): fault for fault in faults_of(event)}
         for key, fault in found.items():
-            group = groups.setdefault(key, _Group(fault, (event, fault), event, 0))
-            group.fault, group.last = fault, event
+            group = groups.setdefault(key, _Group((event, fault), (event, fault)))
+            group.last = (event, fault)
             group.count += 1
-        call = calls.get(event.index)
-        for program in signatures(call) if call is not None else ():
-            runs[program].events.append(event.index)
-            runs[program].shown.append(frozenset(found))
-            runs[program].reached.append(
-                min((REACHED[c] for c, _ in found), default=max(REACHED.values()) + 1)
-            )
-    files, told = follow(trace.events)
-    edits = sorted(told)
-    lessons = [_lesson(trace.events, key, g, calls, runs, edits, told) for key, g in groups.items()]
-    lessons.sort(key=lambda x: (x.resolved, -x.count, SEVERITY.index(x.category), x.last_event))
-    return Mined(
-        lessons=tuple(lessons),
-        errors=sum(lesson.count for lesson in lessons),
-        notes=notes(trace.events),
-        files=files,
-    )
+        if event.index in calls:
+            stage = min((STAGE[category] for category, _ in found), default=_NO_ERROR_STAGE)
+            for program in programs(calls[event.index]):
+                runs[program].append(_Run(event.index, frozenset(found), stage))
+    order = sorted(groups.items(), key=lambda item: item[1].last[0].index)
+    made = [_lesson(key, group, calls, runs, diffs) for key, group in order]
+    return sorted(made, key=lambda x: (x.resolved, -x.count, SEVERITY.index(x.category)))
 
 
 def _calls(events: Sequence[Event]) -> dict[int, Event]:
-    """For each result its call: by its id, or the call just before it where the trace has no ids."""
+    """The call of each result: by its id, or the call before it where the trace has no ids."""
     by_id: dict[str, Event] = {}
     found: dict[int, Event] = {}
     recent: Event | None = None
@@ -126,54 +104,108 @@ def _calls(events: Sequence[Event]) -> dict[int, Event]:
 
 
 def _lesson(
-    events: Sequence[Event],
-    key: tuple[Category, str],
+    key: Signature,
     group: _Group,
-    calls: dict[int, Event],
-    runs: dict[str, _Runs],
-    edits: Sequence[int],
-    told: dict[int, str],
+    calls: Mapping[int, Event],
+    runs: Mapping[str, Sequence[_Run]],
+    diffs: Mapping[int, str],
 ) -> Lesson:
-    call = calls.get(group.last.index)
-    clean = _clean_run(key, group.last.index, signatures(call) if call else frozenset(), runs)
+    event, fault = group.last
+    call = calls.get(event.index)
+    clean = None if call is None else _clean_run(key, event.index, call, runs)
     fix = None
-    if clean is not None:
-        between = edits[bisect_right(edits, group.last.index) : bisect_right(edits, clean)]
-        parts = [told[index].rstrip("\n") for index in between]
-        again = calls[clean]
-        if not parts and call is not None and again.text != call.text:
-            parts = [f"the command became: {again.text}"]
-        fix = clipped("\n".join(parts), _FIX_BYTES) or "nothing that the trace shows"
-    first, fault = group.first
+    if call is not None and clean is not None:
+        edits = [text.rstrip("\n") for index, text in diffs.items() if event.index < index <= clean]
+        again = calls[clean].text
+        if not edits and again != call.text:
+            edits = [f"the command became: {again}"]
+        fix = clip("\n".join(edits), _FIX_BYTES) or "nothing that the trace shows"
+    first, first_fault = group.first
     return Lesson(
         category=key[0],
-        error=group.fault.headline,
+        error=fault.headline,
         count=group.count,
-        first=first.place_of(fault.line),
-        last=group.last.place_of(group.fault.line),
-        last_event=group.last.index,
+        first=first.place_of(first_fault.line),
+        last=event.place_of(fault.line),
         resolved=clean is not None,
         fix=fix,
-        context=_context(group.last, group.fault),
-        command=clipped(" ".join(call.text.split()), _COMMAND_BYTES) if call is not None else None,
+        context=_context(event, fault),
+        command=None if call is None else clip(" ".join(call.text.split()), _COMMAND_BYTES),
     )
 
 
-def _clean_run(
-    key: tuple[Category, str], last: int, programs: frozenset[str], runs: dict[str, _Runs]
-) -> int | None:
-    """The first later run of one of the programs that came as far and did not show the error."""
+def _clean_run(key: Signature, last: int, call: Event, runs: Mapping[str, Sequence[_Run]]) -> int | None:
+    """The first later run of one of the call's programs that came as far without the error."""
     found = []
-    for program in programs:
+    for program in programs(call):
         history = runs[program]
-        for at in range(bisect_right(history.events, last), len(history.events)):
-            if key not in history.shown[at] and history.reached[at] >= REACHED[key[0]]:
-                found.append(history.events[at])
-                break
+        later = history[bisect_right(history, last, key=lambda run: run.index) :]
+        clean = (run.index for run in later if key not in run.shown and run.stage >= STAGE[key[0]])
+        found += [index for index in [next(clean, None)] if index is not None]
     return min(found, default=None)
 
 
 def _context(event: Event, fault: Fault) -> str:
     lines = event.text.splitlines()
     begin, end = max(0, fault.line - _LINES_BEFORE), min(len(lines), fault.end + 1 + _LINES_AFTER)
-    return clipped("\n".join(line.rstrip() for line in lines[begin:end]).strip("\n"), _CONTEXT_BYTES)
+    return clip("\n".join(line.rstrip() for line in lines[begin:end]).strip("\n"), _CONTEXT_BYTES)
+
+
+# --- figures and decisions ---------------------------------------------------------------------
+
+_NOTE_LIMIT: Final = 300
+_SCAN_LIMIT: Final = 1_000
+_DIGITS: Final = r"\d[\d.,]*"
+_MEASURED: Final = (
+    re.compile(rf"{_DIGITS}\s*(?:[GTM]i?B/s|[GT]FLOP/?s?\b|it/s\b|tok(?:ens)?/s)", re.I),
+    re.compile(rf"\b(?:speed-?up|faster|slower)\b.{{0,80}}?\b{_DIGITS}\s*[x\u00d7%]", re.I),
+    re.compile(
+        rf"\b{_DIGITS}\s*[x\u00d7%]\s.{{0,40}}?\b(?:speed-?up|faster|slower|of (?:peak|roofline|bandwidth))",
+        re.I,
+    ),
+    re.compile(
+        r"\b(?:time|latency|avg|mean|median|kernel|torch|eager|compiled?|baseline|reference|ours|custom|took|runtime"
+        rf"|forward|backward|elapsed|duration)\b.{{0,80}}?\b{_DIGITS}\s*(?:us|\u00b5s|\u03bcs|ms|ns)\b",
+        re.I,
+    ),
+)
+_UNITS = re.compile(
+    r"\d\s*(?:x\b|\u00d7|%|us\b|\u00b5s|\u03bcs|ms\b|ns\b|[GTM]i?B/s|[GT]FLOP|it/s|tok)", re.I
+)
+_DECIDED = re.compile(
+    r"\b(?:root cause|turns? out|the (?:issue|problem|bug|fix|culprit|reason) (?:is|was)"
+    r"|(?:I|we) (?:decided|chose)|decision:|lesson:|key (?:insight|finding)|instead of"
+    r"|the correct (?:way|form|spelling))\b",
+    re.I,
+)
+
+
+@dataclass(frozen=True)
+class Note:
+    """A line of the trace with a measured figure, or a decision of the agent's; never a paraphrase."""
+
+    kind: Literal["measured", "decided"]
+    text: str
+    place: str
+
+
+def notes(events: Sequence[Event]) -> list[Note]:
+    """All of them in order; equal lines are one note, at the last place."""
+    found: dict[tuple[str, str], Note] = {}
+    for event in events:
+        for note in _notes_of(event) if event.kind in ("text", "tool_result") else ():
+            found.pop((note.kind, note.text), None)
+            found[note.kind, note.text] = note
+    return list(found.values())
+
+
+def _notes_of(event: Event) -> Iterator[Note]:
+    decides = event.kind == "text" and event.role == "assistant" and _DECIDED.search(event.text) is not None
+    if not decides and _UNITS.search(event.text) is None:
+        return
+    for offset, line in enumerate(event.text.splitlines()):
+        text = line.strip()[:_SCAN_LIMIT]
+        measured = _UNITS.search(text) is not None and any(p.search(text) for p in _MEASURED)
+        if measured or (decides and _DECIDED.search(text)):
+            shown = text if len(text) <= _NOTE_LIMIT else text[: _NOTE_LIMIT - 1] + "…"
+            yield Note("measured" if measured else "decided", shown, event.place_of(offset))

@@ -1,153 +1,210 @@
-"""Opens a trace, whatever its format, and reads all of it.
+"""Opens a trace and reads all of it, whatever its format.
 
-JSONL and text are never held as a whole, only their events are; the format is told by the contents, never
-by the name.
+The format is told by the contents, never by the name. JSONL is read line by line: only its events are held.
 """
 
 from __future__ import annotations
 
 import codecs
-import contextlib
 import json
 from collections.abc import Collection, Iterator
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from harness.errors import UsageError
-from harness.teaching.traces.collector import Collector
-from harness.teaching.traces.documents import document, record
-from harness.teaching.traces.event import Event, Trace
-from harness.teaching.traces.markdown import MarkdownReader
-from harness.teaching.traces.run_folder import TRIALS, read_run
+from pydantic import ValidationError
 
-_TRIED: Final = "JSONL and JSON of coding agents and chat APIs, Markdown transcripts, plain logs"
-_HEAD: Final = 1 << 16
+from harness.errors import UsageError
+from harness.outcome import Verdict
+from harness.records import Grade, TrialRecord
+from harness.teaching.traces.events import Collector, Trace
+from harness.teaching.traces.markdown import MarkdownReader
+from harness.teaching.traces.sessions import SessionReader
+
+TRIALS: Final = "trials.jsonl"
+_FORMATS: Final = (
+    "sessions of Claude Code and Codex, JSON or JSONL of chat messages, Markdown transcripts, plain logs, "
+    "folders of our own runs"
+)
+_HEAD_BYTES: Final = 1 << 16
+_LOG_BYTES: Final = 64 << 10
+"""Of a build log, its end."""
+_PASSED: Final = (Verdict.CORRECT, Verdict.NOT_MEASURED)
 
 
 def read_trace(path: Path, without: Collection[str] = ()) -> Trace:
-    """All of the trace at `path`: a file, or the folder of a run, of which tasks in `without` are left out.
+    """The trace at `path`: a file, or the folder of a run, less the tasks in `without`.
 
-    Raises UsageError when nothing is in it.
+    Raises UsageError when it cannot be read or holds no event.
     """
     out = Collector()
     try:
-        if path.is_dir():
-            kind, characters = "run folder", _run(out, path, without)
-        else:
-            kind, characters = _file(out, path)
+        kind, characters = ("run folder", _run(out, path, without)) if path.is_dir() else _file(out, path)
     except OSError as fault:
         raise UsageError(f"{path} cannot be read: {fault.strerror or fault}") from fault
-    if not out.events:
-        found = Trace(str(path), kind, characters, (), out.torn, dict(out.unknown)).faults
-        what = f" ({'; '.join(found)})" if found else ""
+    trace = Trace(kind, characters, tuple(out.events), out.torn, dict(out.unknown))
+    if not trace.events:
+        why = f" ({'; '.join(trace.skipped)})" if trace.skipped else ""
         if path.is_dir() and without:
-            what += ", apart from tasks that are to choose or to test the skill"
-        raise UsageError(f"{path} holds no event of a trace{what}. Tried: {_TRIED}")
-    return Trace(str(path), kind, characters, tuple(out.events), out.torn, dict(out.unknown))
-
-
-def _run(out: Collector, folder: Path, without: Collection[str]) -> int:
-    if not (folder / TRIALS).is_file():
-        raise UsageError(
-            f"{folder} is a folder without {TRIALS}: name the file of a trace, or the folder of a run"
-        )
-    return read_run(out, folder, without)
+            why += ", apart from tasks that are to choose or to test the skill"
+        raise UsageError(f"{path} holds no event of a trace{why}. What can be read: {_FORMATS}")
+    return trace
 
 
 def _file(out: Collector, path: Path) -> tuple[str, int]:
+    """The format and the number of characters of a file."""
     with path.open("rb") as source:
-        head = source.read(_HEAD)
-    encoding = _encoding(path, head)
-    text = head.decode(encoding, "replace").lstrip("\ufeff \t\r\n")
-    if text[:1] in ("{", "["):
-        lines = _is_lines(path, encoding)
-        characters = _jsonl(out, path, encoding) if lines else _json(out, path, encoding)
-        if characters is not None:
-            return ("jsonl" if lines else "json"), characters
-    return _text(out, path, encoding)
-
-
-def _encoding(path: Path, head: bytes) -> str:
+        head = source.read(_HEAD_BYTES)
+    encoding = "utf-8-sig"
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return "utf-16"
-    if b"\0" in head:
-        unpack = "; write an inspect_ai log as JSON first (inspect log dump)" if head[:2] == b"PK" else ""
-        raise UsageError(f"{path} is no text (it has NUL bytes){unpack}. Tried: {_TRIED}")
-    return "utf-8-sig"
+        encoding = "utf-16"
+    elif b"\0" in head:
+        raise UsageError(f"{path} is not text: it has NUL bytes. What can be read: {_FORMATS}")
+    first = head.decode(encoding, "replace").lstrip("\ufeff \t\r\n")[:1]
+    if first == "{" and _is_jsonl(path, encoding):
+        return "jsonl", _jsonl(out, path, encoding)
+    text = "".join(_lines(path, encoding))
+    if first in ("{", "[") and _json(out, text):
+        return "json", len(text)
+    return _markdown(out, text), len(text)
 
 
 def _lines(path: Path, encoding: str) -> Iterator[str]:
-    """Lines with their ends; bytes that are no text become U+FFFD."""
+    """Lines with their ends; bytes that are not text become U+FFFD."""
     with path.open(encoding=encoding, errors="replace", newline="\n") as source:
         yield from source
 
 
-def _parsed(line: str) -> Any:
-    """The JSON of a line. Raises ValueError, for a document that is nested too deeply as well."""
+def _parsed(text: str) -> Any:
+    """The JSON value. Raises ValueError, also for a value that is nested too deeply."""
     try:
-        return json.loads(line)
+        return json.loads(text)
     except RecursionError as fault:
         raise ValueError("nested too deeply") from fault
 
 
-def _is_lines(path: Path, encoding: str) -> bool:
-    """Whether each line is a document: two of the first lines that are not blank parse as objects."""
-    whole = seen = 0
-    for line in _lines(path, encoding):
-        if not line.strip():
+def _is_jsonl(path: Path, encoding: str) -> bool:
+    """Whether one of the first two lines, of more than one, is a whole object: the first may be torn."""
+    lines = list(islice((line for line in _lines(path, encoding) if line.strip()), 2))
+    for line in lines if len(lines) > 1 else ():
+        try:
+            if isinstance(_parsed(line), dict):
+                return True
+        except ValueError:
             continue
-        seen += 1
-        with contextlib.suppress(ValueError):
-            whole += isinstance(_parsed(line), dict)
-        if whole == 2 or seen == 50:
-            break
-    # one line alone is the same either way, unless it is torn
-    return whole >= 2 or (whole == 1 and seen > 1)
+    return False
 
 
 def _jsonl(out: Collector, path: Path, encoding: str) -> int:
     characters = 0
+    reader = SessionReader(out)
     for number, line in enumerate(_lines(path, encoding), 1):
         characters += len(line)
         if not line.strip():
             continue
         try:
-            record(out, _parsed(line), f"line {number}")
+            reader.document(_parsed(line), f"line {number}")
         except (ValueError, RecursionError):
             out.torn += 1
     return characters
 
 
-def _json(out: Collector, path: Path, encoding: str) -> int | None:
-    """One document; None when it is none, and is to be read as text."""
-    text = "".join(_lines(path, encoding))
+def _json(out: Collector, text: str) -> bool:
+    """Read one document; False when it is not JSON."""
     try:
         value = _parsed(text)
     except ValueError:
-        if text.lstrip()[:1] == "{":
-            out.torn += 1
-        return None
+        out.torn += text.lstrip()[:1] == "{"
+        return False
     try:
-        document(out, value, "")
-    except RecursionError:  # what was read before it counts
+        SessionReader(out).document(value)
+    except RecursionError:  # the events before it count
         out.torn += 1
+    return True
+
+
+def _markdown(out: Collector, text: str) -> str:
+    reader = MarkdownReader(out)
+    reader.read(text.replace("\r\n", "\n"))
+    if reader.is_log:
+        out.events = [replace(event, role="tool", kind="tool_result") for event in out.events]
+    return "log" if reader.is_log else "markdown"
+
+
+# --- our own runs -----------------------------------------------------------------------------
+
+
+def _run(out: Collector, folder: Path, without: Collection[str]) -> int:
+    """Prompts, replies and grades of a run; returns the characters read."""
+    if not (folder / TRIALS).is_file():
+        raise UsageError(
+            f"{folder} is a folder without {TRIALS}: name the file of a trace, or the folder of a run"
+        )
+    characters = 0
+    prompted: set[str] = set()
+    for number, line in enumerate(_lines(folder / TRIALS, "utf-8"), 1):
+        characters += len(line)
+        try:
+            trial = TrialRecord.model_validate_json(line)
+        except ValidationError:
+            out.torn += bool(line.strip())
+            continue
+        if trial.key.task in without:
+            continue
+        if trial.key.task not in prompted:
+            prompted.add(trial.key.task)
+            characters += _prompt(out, folder / trial.key.folder / "prompt.json")
+        characters += _trial(out, trial, folder / trial.key.folder, f"{TRIALS} line {number}")
+    return characters
+
+
+def _prompt(out: Collector, path: Path) -> int:
+    """The prompt of a task's first trial; an interrupted run may lack it."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+        messages = json.loads(text)["messages"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0
+    SessionReader(out).document(messages, f"{path.name}, messages")
     return len(text)
 
 
-def _text(out: Collector, path: Path, encoding: str) -> tuple[str, int]:
-    characters = 0
+def _trial(out: Collector, trial: TrialRecord, files: Path, place: str) -> int:
+    """The replies and grades of a trial; returns how many characters of its log were read."""
+    read = 0
+    name = trial.key.folder.removeprefix("trials/")
+    for turn in trial.turns:
+        where = f"{place}, turns[{turn.index}]"
+        out.say("assistant", turn.reply.text, f"{where}.reply")
+        if turn.grade is not None:
+            log = _log_end(files / "build.log") if turn is trial.turns[-1] else ""
+            read += len(log)
+            call = f"{name}/{turn.index}"
+            out.called("grade", {"command": f"grade {name}"}, f"{where}.grade", call=call)
+            failed = turn.grade.verdict not in _PASSED
+            out.returned(_words(turn.grade, log), f"{where}.grade", call=call, is_error=failed)
+    return read
 
-    def counted() -> Iterator[str]:
-        nonlocal characters
-        for line in _lines(path, encoding):
-            characters += len(line)
-            yield line.rstrip("\r\n")
 
-    reader = MarkdownReader(out)
-    reader.read(counted())
-    if reader.spoken or reader.fenced:
-        return "markdown", characters
-    # Nobody speaks: a log, all of it the output of something.
-    for index, event in enumerate(out.events):
-        out.events[index] = Event(index, "tool", "tool_result", event.text, event.place, line=event.line)
-    return "log", characters
+def _log_end(path: Path) -> str:
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return ""
+    missing = len(data) - _LOG_BYTES
+    text = data[-_LOG_BYTES:].decode("utf-8", "replace")
+    return f"[{missing:,} bytes of the log left out]\n{text}" if missing > 0 else text
+
+
+def _words(grade: Grade, log: str) -> str:
+    """Verdict, diagnostics and build log of a failed build, and the speedup where there is one."""
+    lines = [f"verdict: {grade.verdict.value}"]
+    if grade.verdict not in _PASSED:
+        lines[0] += f" ({grade.finding.cause.value}): {grade.finding.message}"
+    if grade.build is not None and not grade.build.ok:
+        lines += [f"{d.file}:{d.line}: error: {d.message}" for d in grade.build.diagnostics if d.file]
+        lines += [log] if log.strip() else []
+    if grade.timing is not None:
+        lines.append(f"speedup over the reference: {grade.timing.speedup.value:.3f}x")
+    return "\n".join(lines)

@@ -9,6 +9,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from harness.outcome import Cause
+from tests.report import factories
+
 TASK = "Write a CUDA kernel for RMSNorm."
 COMMAND = "cd /work && python build.py --arch sm_90"
 ERROR = '/work/norm.cu(12): error: identifier "warpSize32" is undefined'
@@ -154,122 +157,6 @@ def openai_chat() -> str:
     return json.dumps({"model": "m", "messages": messages}, indent=1)
 
 
-def gemini() -> str:
-    """A session file of Gemini's CLI."""
-
-    def called(name: str, failed: bool, text: str, **args: Any) -> dict[str, Any]:
-        response = [{"functionResponse": {"name": name, "response": {"output": text}}}]
-        status = "error" if failed else "success"
-        call = {"id": f"{name}-{text[:9]}", "name": name, "args": args, "status": status, "result": response}
-        return {"type": "gemini", "content": "", "toolCalls": [call]}
-
-    messages = [
-        {"type": "user", "content": [{"text": TASK}]},
-        called("write_file", False, "ok", file_path=FILE, content=FULL),
-        called("run_shell_command", True, OUTPUT, command=COMMAND),
-        called("replace", False, "ok", file_path=FILE, old_string=OLD, new_string=NEW),
-        called("run_shell_command", False, PASSED, command=COMMAND),
-        {"type": "gemini", "content": "Done.", "thoughts": [{"subject": "End", "description": "All good."}]},
-    ]
-    return json.dumps({"sessionId": "x", "messages": messages})
-
-
-def gemini_api() -> str:
-    """`contents` of the Gemini API."""
-
-    def call(**args: Any) -> dict[str, Any]:
-        return {"role": "model", "parts": [{"functionCall": {"name": "shell", "args": args}}]}
-
-    def back(text: str) -> dict[str, Any]:
-        response = {"name": "shell", "response": {"output": text}}
-        return {"role": "user", "parts": [{"functionResponse": response}]}
-
-    contents = [
-        {"role": "user", "parts": [{"text": TASK}]},
-        call(command=COMMAND),
-        back(OUTPUT),
-        call(command=COMMAND),
-        back(PASSED),
-        {"role": "model", "parts": [{"text": "Done."}]},
-    ]
-    return json.dumps({"contents": contents})
-
-
-def opencode() -> str:
-    """`opencode export`."""
-
-    def tool(name: str, key: str, text: str, **given: Any) -> dict[str, Any]:
-        status = "error" if key == "error" else "completed"
-        state = {"status": status, "input": given, key: text}
-        return {"type": "tool", "callID": f"{name}{text[:8]}", "tool": name, "state": state}
-
-    parts = [
-        {"type": "step-start"},
-        {"type": "reasoning", "text": "Plan"},
-        tool("write", "output", "ok", filePath=FILE, content=FULL),
-        tool("bash", "output", OUTPUT, command=COMMAND),
-        tool("edit", "output", "ok", filePath=FILE, oldString=OLD, newString=NEW),
-        tool("bash", "output", PASSED, command=COMMAND),
-        {"type": "text", "text": "Done."},
-    ]
-    messages = [
-        {"info": {"role": "user"}, "parts": [{"type": "text", "text": TASK}]},
-        {"info": {"role": "assistant"}, "parts": parts},
-    ]
-    return json.dumps({"info": {"id": "ses"}, "messages": messages})
-
-
-def fast_agent() -> str:
-    """A history file of fast-agent."""
-
-    def text(words: str) -> list[dict[str, str]]:
-        return [{"type": "text", "text": words}]
-
-    def call(number: int, **given: Any) -> dict[str, Any]:
-        params = {"name": "execute", "arguments": given}
-        calls = {f"c{number}": {"method": "tools/call", "params": params}}
-        return {"role": "assistant", "content": [], "tool_calls": calls}
-
-    def back(number: int, words: str, failed: bool) -> dict[str, Any]:
-        results = {f"c{number}": {"content": text(words), "isError": failed}}
-        return {"role": "user", "content": [], "tool_results": results}
-
-    messages = [
-        {"role": "user", "content": text(TASK)},
-        call(1, command=COMMAND),
-        back(1, OUTPUT, True),
-        call(2, command=COMMAND),
-        back(2, PASSED, False),
-        {"role": "assistant", "content": text("Done."), "channels": {"usage": text("{}")}},
-    ]
-    return json.dumps({"messages": messages})
-
-
-def inspect_ai() -> str:
-    """A log of inspect_ai as JSON; `events` repeats the messages."""
-
-    def call(number: int) -> dict[str, Any]:
-        calls = [{"id": f"c{number}", "function": "bash", "arguments": {"cmd": COMMAND}, "type": "function"}]
-        return {"role": "assistant", "content": "", "tool_calls": calls}
-
-    def tool(number: int, text: str) -> dict[str, Any]:
-        return {"role": "tool", "function": "bash", "tool_call_id": f"c{number}", "content": text}
-
-    messages = [
-        {"role": "user", "content": TASK},
-        call(1),
-        tool(1, OUTPUT),
-        call(2),
-        tool(2, PASSED),
-        {
-            "role": "assistant",
-            "content": [{"type": "reasoning", "reasoning": "r"}, {"type": "text", "text": "Done."}],
-        },
-    ]
-    sample = {"id": 1, "epoch": 1, "input": TASK, "messages": messages, "events": [{"input": messages}]}
-    return json.dumps({"version": 2, "eval": {"task": "t"}, "samples": [sample]})
-
-
 def markdown() -> str:
     """A transcript with a heading for each turn."""
     return f"""# Session
@@ -313,56 +200,22 @@ Done.
 """
 
 
-def terminal() -> str:
-    """What Claude Code's screen shows."""
-    shown = OUTPUT.replace("\n", "\n     ")
-    passed = PASSED.replace("\n", "\n     ")
-    return f"""❯ {TASK}
-
-⏺ Let me build it.
-
-⏺ Bash({COMMAND})
-  ⎿  {shown}
-
-⏺ Bash({COMMAND})
-  ⎿  {passed}
-
-● Done.
-"""
-
-
-FORMATS = {
-    f.__name__: f
-    for f in (
-        claude_code, codex, codex_stream, openai_chat, gemini, gemini_api, opencode, fast_agent, inspect_ai,
-        markdown, terminal,
-    )
-}  # fmt: skip
+FORMATS = {f.__name__: f for f in (claude_code, codex, codex_stream, openai_chat, markdown)}
 
 
 def run_folder(root: Path) -> Path:
-    """One of our own runs: a first turn that does not build, a second that is correct."""
+    """One of our own runs: a first turn that does not build, a second that is correct, and a torn line."""
+    failed = factories.trial("l1/rms_norm", factories.WITHOUT, Cause.COMPILE_ERROR, factories.NVCC)
+    passed = factories.trial("l1/rms_norm", factories.WITHOUT, speedup=1.43)
+    turns = []
+    for index, (trial, text) in enumerate(((failed, FULL), (passed, FINAL))):
+        reply = factories.reply(text=f"Now:\n\n```cpp norm.cu\n{text}```\n")
+        turns.append(trial.turns[0].model_copy(update={"index": index, "reply": reply}))
     folder = root / "run"
-    key = {"task": "l1/rms_norm", "model": "local/m", "arm": "without_skill", "repeat": 0}
-    files = folder / "trials/l1/rms_norm/local-m/without_skill/0"
+    record = passed.model_copy(update={"turns": tuple(turns)})
+    files = folder / record.key.folder
     files.mkdir(parents=True)
     prompt = {"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": TASK}]}
     (files / "prompt.json").write_text(json.dumps(prompt))
-    bad = {
-        "verdict": "build_failed",
-        "finding": {"cause": "compile_error", "message": "norm.cu does not compile"},
-        "build": {"ok": False, "diagnostics": [{"file": "norm.cu", "line": 12, "message": "no such name"}]},
-        "timing": None,
-    }
-    good = {
-        "verdict": "correct",
-        "finding": {"cause": "ok", "message": ""},
-        "build": {"ok": True},
-        "timing": {"speedup": {"value": 1.43}},
-    }
-    turns = [
-        {"index": 0, "reply": {"text": f"```cpp norm.cu\n{FULL}```\n"}, "grade": bad},
-        {"index": 1, "reply": {"text": f"Better:\n\n```cpp norm.cu\n{FINAL}```\n"}, "grade": good},
-    ]
-    (folder / "trials.jsonl").write_text(lines({"key": key, "turns": turns}) + '{"key": {"ta')
+    (folder / "trials.jsonl").write_text(record.model_dump_json() + '\n{"key": {"ta')
     return folder

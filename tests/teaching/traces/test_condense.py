@@ -12,10 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.errors import UsageError
-from harness.teaching.traces.clipping import clipped
 from harness.teaching.traces.condense import SMALLEST_BUDGET, Condensed, condense
 from harness.teaching.traces.reading import read_trace
-from harness.text import estimate_tokens
+from harness.text import clip, estimate_tokens
 from tests.teaching.traces.sessions import FORMATS, TASK, lines
 
 PLANTED = 'src/late.cu(77): error: identifier "planted" is undefined'
@@ -53,11 +52,11 @@ def test_a_short_trace_is_told_whole(tmp_path: Path, make: Callable[[], str]) ->
     assert 'identifier "warpSize32" is undefined' in found.text
     assert "1.43x" in found.text
     assert "left out" not in found.text.replace(", 0 left out", "")
-    assert (found.errors, found.groups, found.kept, found.in_full) == (1, 1, 1, 1)
+    assert (found.errors, found.groups, found.kept) == (1, 1, 1)
     assert found.characters == len(text)
     assert found.summary == (
         f"{len(text):,} characters read, {found.events} events, 1 error in 1 group, "
-        f"all 1 kept (1 in full), {found.tokens:,} of 8,000 tokens (estimated)"
+        f"all 1 kept, {found.tokens:,} of 8,000 tokens (estimated)"
     )
     assert found.tokens == estimate_tokens(found.text) <= 8_000
 
@@ -149,7 +148,7 @@ def test_keys_are_not_passed_on(tmp_path: Path) -> None:
     assert not any(key in found.text for key in keys)
     assert found.secrets == found.text.count("[secret]") >= 3
     assert "sk-learn hf_hub" in found.text
-    assert f"Taken out: {found.secrets} words" in found.text
+    assert f"Redacted: {found.secrets} words" in found.text
 
 
 @pytest.mark.parametrize(
@@ -201,7 +200,7 @@ def test_a_budget_for_nothing_is_a_usage_error(tmp_path: Path) -> None:
 @given(text=st.text(), limit=st.integers(0, 200))
 def test_clipped_text_fits_and_keeps_both_ends(text: str, limit: int) -> None:
     """Whole where it fits; else shorter than asked, with the number of characters that are missing."""
-    short = clipped(text, limit)
+    short = clip(text, limit)
     assert len(short.encode()) <= limit or short == text == ""
     if len(text.encode()) <= limit:
         assert short == text

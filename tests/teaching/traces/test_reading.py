@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.errors import UsageError
-from harness.teaching.traces.event import Trace
+from harness.teaching.traces.events import Trace
 from harness.teaching.traces.reading import read_trace
 from tests.teaching.traces.sessions import (
     COMMAND,
@@ -67,11 +67,11 @@ def test_records_of_unknown_kinds_and_torn_lines_are_counted(tmp_path: Path) -> 
     """They are named in the trace's faults; bookkeeping is not."""
     trace = read(tmp_path, claude_code() + '{"type": "user", "mess')
     assert (trace.format, trace.torn, dict(trace.unknown)) == ("jsonl", 1, {"never-heard-of": 1})
-    assert trace.faults == (
+    assert trace.skipped == (
         "torn or malformed JSON records that were skipped: 1",
         "records of unknown kinds that were skipped: never-heard-of (1)",
     )
-    assert read(tmp_path, codex()).faults == ()
+    assert read(tmp_path, codex()).skipped == ()
 
 
 def test_places_lead_back_into_the_file(tmp_path: Path) -> None:
@@ -90,14 +90,14 @@ def test_places_lead_back_into_the_file(tmp_path: Path) -> None:
 
 def test_an_error_flag_and_an_exit_code_are_kept(tmp_path: Path) -> None:
     """`is_error` is what the trace says, not what the text looks like."""
-    for name in ("claude_code", "codex", "codex_stream", "gemini", "fast_agent"):
+    for name in ("claude_code", "codex", "codex_stream"):
         flags = [e.is_error for e in read(tmp_path, FORMATS[name]()).events if e.kind == "tool_result"]
         assert flags.count(True) == 1, name
 
 
 def test_thinking_is_told_from_speech(tmp_path: Path) -> None:
     """Reasoning of every API is kind `thinking`."""
-    for name in ("claude_code", "codex", "openai_chat", "gemini", "opencode", "inspect_ai"):
+    for name in ("claude_code", "codex", "openai_chat"):
         assert sum(e.kind == "thinking" for e in read(tmp_path, FORMATS[name]()).events) == 1, name
 
 
@@ -106,7 +106,7 @@ def test_a_run_folder_is_read(tmp_path: Path) -> None:
     trace = read_trace(run_folder(tmp_path))
     assert (trace.format, trace.torn, trace.task.text) == ("run folder", 1, TASK)
     assert [e.text.split("\n")[0] for e in trace.events if e.kind == "tool_result"] == [
-        "verdict: build_failed (compile_error): norm.cu does not compile",
+        "verdict: build_failed (compile_error): ptxas/nvcc failed on rms_norm.cu (exit code 2)",
         "verdict: correct",
     ]
     assert [e.arguments["path"] for e in trace.events if e.kind == "code"] == ["norm.cu", "norm.cu"]
@@ -139,7 +139,6 @@ def test_a_log_without_speakers_is_output(tmp_path: Path) -> None:
         ("#### 🛠️ Tool Call: Bash", ("assistant", "tool_call")),
         ("### Tool: `bash`", ("tool", "tool_result")),
         ("**Tool: bash**", ("tool", "tool_result")),
-        ("❯", ("user", "text")),
         ("# User guide", None),
         ("## Model architecture", None),
         ("**User experience** matters", None),
@@ -148,20 +147,12 @@ def test_a_log_without_speakers_is_output(tmp_path: Path) -> None:
     ],
 )
 def test_markers_say_who_speaks(tmp_path: Path, marker: str, speaker: tuple[str, str] | None) -> None:
-    """Headings, bold names and terminal marks begin a turn; words about users and tools do not."""
+    """Headings and bold names begin a turn; words about users and tools do not."""
     trace = read(tmp_path, f"{marker}\nbody\n")
     assert trace.format == ("log" if speaker is None else "markdown")
     assert gist(trace) == [("tool", "tool_result") if speaker is None else speaker]
     assert trace.events[0].text.rstrip().endswith("body")
     assert (marker in trace.events[0].text) == (speaker is None)
-
-
-def test_a_tool_section_holds_a_call_and_its_result(tmp_path: Path) -> None:
-    """Input as JSON is the call, output the result."""
-    given_ = '**Tool: bash**\n\n**Input:**\n```json\n{"command": "make"}\n```\n'
-    call, result = read(tmp_path, f"## Assistant\n\n{given_}\n**Output:**\n```\nok\n```\n").events
-    assert (call.kind, call.tool, call.text) == ("tool_call", "bash", "make")
-    assert (result.kind, result.tool, result.text) == ("tool_result", "bash", "ok")
 
 
 def test_other_encodings_are_read(tmp_path: Path) -> None:
@@ -180,7 +171,6 @@ def test_other_encodings_are_read(tmp_path: Path) -> None:
         (b" \n\n", "holds no event"),
         (b'{"a": 1}', "holds no event"),
         (b'{"type": "x"}\n{"type": "y"}\n', r"unknown kinds that were skipped: x \(1\), y \(1\)"),
-        (b"PK\3\4\0\0", "inspect log dump"),
         (b"\x7fELF\0", "NUL bytes"),
     ],
 )
@@ -208,31 +198,17 @@ def test_json_that_is_cut_off_is_still_read(tmp_path: Path) -> None:
 
 
 KEYS = """
-type role content parts text message payload item msg part properties tool_calls tool_results toolCalls
-function input output name arguments state status call_id id error summary info uuid functionCall
-functionResponse response thoughts result messages samples
+type role content text thinking message payload item tool_calls function input output name arguments call_id
+id error summary uuid result messages metadata exit_code
+"""
+TYPES = """
+user assistant tool message function_call tool_use tool_result reasoning response_item command_execution
 """
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
     lambda inner: (
         st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(KEYS.split()),
-            inner
-            | st.sampled_from(
-                [
-                    "user",
-                    "assistant",
-                    "tool",
-                    "message",
-                    "function_call",
-                    "tool_use",
-                    "reasoning",
-                    "response_item",
-                ]
-            ),
-            max_size=5,
-        )
+        | st.dictionaries(st.sampled_from(KEYS.split()), inner | st.sampled_from(TYPES.split()), max_size=5)
     ),
     max_leaves=12,
 )
@@ -256,7 +232,7 @@ def test_no_json_whatsoever_makes_reading_fail(
 @settings(max_examples=60, deadline=None)
 @given(
     text=st.text(max_size=400)
-    | st.lists(st.sampled_from(["```", "## User", "⏺ Bash(x)", "  ⎿  y", "z", "$ a", ""])).map("\n".join)
+    | st.lists(st.sampled_from(["```", "## User", "**Tool call: sh**", "z", "$ a", ""])).map("\n".join)
 )
 def test_every_word_of_a_text_is_in_an_event(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
     """Markdown of any form loses nothing but its markers."""

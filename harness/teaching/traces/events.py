@@ -1,0 +1,234 @@
+"""A trace as a list of events, and the collector that the readers of all formats fill."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from harness.fences import fenced_blocks
+from harness.text import redact
+
+Role = Literal["user", "assistant", "tool", "system"]
+Kind = Literal["text", "code", "tool_call", "tool_result", "thinking"]
+
+_NAMED_KINDS: Final = 6
+# Codex and Claude Code send these in the user's name.
+_INJECTED: Final = (
+    "<environment_context>",
+    "<user_instructions>",
+    "<system-reminder>",
+    "<command-",
+    "<local-command-",
+    "<permissions",
+    "# AGENTS.md instructions",
+    "Caveat: The messages below",
+)
+_DEPTH_LIMIT: Final = 32
+"""Levels of a call's arguments that are kept."""
+_LINE_LIMIT: Final = 300
+_INFO_PATH: Final = re.compile(r"(?:path=)?([\w.+/-]*[\w+-]\.\w{1,8})$")
+_HEADING_PATH: Final = re.compile(
+    r"^\s*(?:#{1,6}\s+|\*\*|`|-\s+|\d+[.)]\s+|file\s*:)[^`*]{0,80}?[`*\s]*([\w.+/-]+\.\w{1,8})[`*:\s]*$", re.I
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One thing that was said, called or returned; its text is never blank."""
+
+    index: int
+    """Position in the trace, from 0."""
+    role: Role
+    kind: Kind
+    text: str
+    """Of a call: its command, or its arguments as JSON."""
+    place: str
+    """`line 12`, or a path such as `messages[3].content[0]`."""
+    tool: str | None = None
+    """Name of the tool of a call or result."""
+    is_error: bool = False
+    """The trace marks this result as a failure."""
+    call: str | None = None
+    """Id that joins a result to its call; None where the trace has none."""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    """Of a call, as recorded; of code, `path` where the trace names one."""
+    line: int | None = None
+    """1-based line of the file at which the text begins; None inside a JSON string."""
+
+    def place_of(self, offset: int) -> str:
+        """The place of the text's line `offset`, from 0."""
+        if self.line is not None:
+            return f"line {self.line + offset}"
+        return f"{self.place}, its line {offset + 1}" if offset else self.place
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A whole trace."""
+
+    format: str
+    """`jsonl`, `json`, `markdown`, `log` or `run folder`."""
+    characters: int
+    """All that was read, after decoding."""
+    events: tuple[Event, ...]
+    torn: int = 0
+    """Lines or documents that should be JSON and are not."""
+    unknown: Mapping[str, int] = field(default_factory=dict)
+    """JSON records that gave no event, by type; known records without text are not counted."""
+
+    @property
+    def task(self) -> Event:
+        """The user's first message that the agent's program did not insert."""
+        said = [e for e in self.events if e.role == "user" and e.kind in ("text", "code")]
+        own = (e for e in said if not e.text.lstrip().startswith(_INJECTED))
+        return next(own, said[0] if said else self.events[0])
+
+    @property
+    def skipped(self) -> tuple[str, ...]:
+        """What could not be read, in words."""
+        found = [f"torn or malformed JSON records that were skipped: {self.torn:,}"] if self.torn else []
+        if self.unknown:
+            kinds = [f"{name} ({count:,})" for name, count in sorted(self.unknown.items())]
+            more = f" and {len(kinds) - _NAMED_KINDS} more kinds" if len(kinds) > _NAMED_KINDS else ""
+            found.append(
+                f"records of unknown kinds that were skipped: {', '.join(kinds[:_NAMED_KINDS])}{more}"
+            )
+        return tuple(found)
+
+
+class Collector:
+    """The events so far, with keys and tokens redacted, and what could not be read."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.unknown: Counter[str] = Counter()
+        self.torn = 0
+        self._tools: dict[str, str] = {}
+
+    def say(self, role: Role, text: object, place: str, *, thinking: bool = False) -> None:
+        """Add the text of a message; an assistant's fenced blocks become events of kind `code`."""
+        if not isinstance(text, str):
+            return
+        if role != "assistant" or thinking:
+            self.add(role, "thinking" if thinking else "text", text, place)
+            return
+        for piece in pieces(text):
+            where = f"{place}, its line {piece.line}" if piece.line > 1 else place
+            if piece.info is None:
+                self.add(role, "text", piece.text, where)
+            else:
+                self.add(role, "code", piece.text, where, arguments=code_arguments(piece))
+
+    def called(self, name: object, arguments: object, place: str, *, call: object = None) -> None:
+        """Add a tool call; its arguments may be an object, or JSON or other text."""
+        tool = name if isinstance(name, str) and name else "tool"
+        if isinstance(arguments, str):
+            try:
+                parsed = json.loads(arguments)
+            except (ValueError, RecursionError):
+                parsed = None
+            arguments = parsed if isinstance(parsed, dict) else {"input": arguments}
+        known: Mapping[str, Any] = _clean(arguments) if isinstance(arguments, dict) else {}
+        if isinstance(call, str):
+            self._tools[call] = tool
+        text = command_of(known) or json.dumps(known, ensure_ascii=False) if known else tool
+        self.add("assistant", "tool_call", text, place, tool=tool, call=call, arguments=known)
+
+    def returned(self, text: str, place: str, *, call: object = None, is_error: bool = False) -> None:
+        """Add the result of a tool; a failure without output is an event too."""
+        tool = self._tools.get(call) if isinstance(call, str) else None
+        if is_error and not text.strip():
+            text = "[failed without output]"
+        self.add("tool", "tool_result", text, place, tool=tool, call=call, is_error=is_error)
+
+    def add(
+        self,
+        role: Role,
+        kind: Kind,
+        text: str,
+        place: str,
+        *,
+        tool: str | None = None,
+        call: object = None,
+        is_error: bool = False,
+        arguments: Mapping[str, Any] | None = None,
+        line: int | None = None,
+    ) -> None:
+        """Add one event, unless its text is blank."""
+        if text.strip():
+            self.events.append(
+                Event(
+                    index=len(self.events),
+                    role=role,
+                    kind=kind,
+                    text=_clean(text),
+                    place=place,
+                    tool=tool,
+                    is_error=is_error,
+                    call=call if isinstance(call, str) else None,
+                    arguments=_clean(dict(arguments or {})),
+                    line=line,
+                )
+            )
+
+
+def _clean(value: Any, depth: int = 0) -> Any:
+    """A JSON value without keys, tokens, lone surrogates, which UTF-8 cannot hold, and its deepest levels."""
+    if isinstance(value, str):
+        return redact(value if value.isascii() else value.encode("utf-8", "replace").decode())
+    if depth > _DEPTH_LIMIT:
+        return None
+    if isinstance(value, dict):
+        return {key: _clean(inner, depth + 1) for key, inner in value.items()}
+    return [_clean(inner, depth + 1) for inner in value] if isinstance(value, list) else value
+
+
+def command_of(arguments: Mapping[str, Any]) -> str:
+    """The shell command among a call's arguments; empty where there is none."""
+    for key in ("command", "cmd", "script"):
+        value = arguments.get(key)
+        if isinstance(value, str):
+            return value
+        if isinstance(value, list) and value and all(isinstance(word, str) for word in value):
+            # `bash -lc "..."`: the script is the command.
+            return value[-1] if len(value) > 2 and value[1].startswith("-") else " ".join(value)
+    return ""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Prose between fenced blocks, or the contents of one block."""
+
+    info: str | None
+    """Info string of a block; None for prose."""
+    text: str
+    line: int
+    """1-based line at which the text begins."""
+    above: str = ""
+    """The last line of prose above a block."""
+
+
+def pieces(text: str) -> Iterator[Piece]:
+    """Prose and blocks in order: all lines but the fences. A block without closing fence runs to the end."""
+    lines = text.split("\n")
+    start = 1
+    for block in fenced_blocks(text):
+        if block.line > start:
+            yield Piece(None, "\n".join(lines[start - 1 : block.line - 1]), start)
+        yield Piece(block.info, block.text.removesuffix("\n"), block.line + 1, block.above)
+        start = block.end
+    if start <= len(lines):
+        yield Piece(None, "\n".join(lines[start - 1 :]), start)
+
+
+def code_arguments(piece: Piece) -> dict[str, str]:
+    """`path`: the file that a block shows, by its info string (`cpp a/b.cpp`) or the line above it."""
+    words = (piece.info or "").split()
+    found = _INFO_PATH.match(words[1]) if len(words) > 1 and len(words[1]) <= _LINE_LIMIT else None
+    if found is None and len(piece.above) <= _LINE_LIMIT:
+        found = _HEADING_PATH.match(piece.above)
+    return {} if found is None else {"path": found[1]}
