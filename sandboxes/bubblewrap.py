@@ -25,12 +25,12 @@ from typing import Final
 from harness.errors import SandboxError
 from sandboxes.cgroups import Cgroups
 from sandboxes.escapes import refusing_rulesets
-from sandboxes.host_cage import INSIDE, HostCage, Start
-from sandboxes.host_files import View, view_for
 from sandboxes.host_job import HostGpu, environment_of, gpu_of, group_for, new_folder, profile_for, spec_for
+from sandboxes.host_process import INSIDE, HostProcess, Start
 from sandboxes.inside import landlock_version
 from sandboxes.job import Job
-from sandboxes.running import remove_tree
+from sandboxes.mounts import View, view_for
+from sandboxes.process import remove_tree
 from sandboxes.users import CHOWN, KILL, SETGID, SETUID, SYS_ADMIN, FreeUsers, may
 
 _SCRATCH: Final = "/scratch"
@@ -121,7 +121,7 @@ class BubblewrapBackend:
     def close(self) -> None:
         """Nothing is held."""
 
-    def cage(self, job: Job) -> HostCage:
+    def spawn(self, job: Job) -> HostProcess:
         """Raises SandboxError when it cannot work here, or the job's folder cannot be made."""
         ways, gpu = self._working(), gpu_of(job)
         view = view_for(job, gpu.libraries)
@@ -166,7 +166,7 @@ class BubblewrapBackend:
                 inside_signals=False,
                 caps_scratch=True,
             )
-            cage = HostCage(start)
+            cage = HostProcess(start)
             held.pop_all()
         os.close(filter_file)
         return cage

@@ -19,7 +19,7 @@ from typing import Final
 
 from harness.errors import SandboxError
 from sandboxes.cgroup_places import ALWAYS_IN_V2, membership, places
-from sandboxes.owners import Owner
+from sandboxes.orphans import Owner
 
 _NAME: Final = re.compile(r"liftbench-(\d+-\d+-\d+)-")
 _CPU_PERIOD_US: Final = 100_000  # the kernel's default

@@ -25,10 +25,10 @@ from sandboxes.gpu import (
     find_gpus,
     slot_named,
 )
-from sandboxes.host_cage import CHANNEL_NUMBER
+from sandboxes.host_process import CHANNEL_NUMBER
 from sandboxes.job import Job
-from sandboxes.owners import owned_prefix
-from sandboxes.running import remove_tree
+from sandboxes.orphans import owned_prefix
+from sandboxes.process import remove_tree
 from sandboxes.seccomp import compile_filter, profile, without_hidden_memory
 
 _ADDRESS_SLACK_BYTES: Final = 16 << 30

@@ -5,11 +5,14 @@ A Process dies with its whole process tree at kill() or at its deadline.
 
 from __future__ import annotations
 
+import signal
 import socket
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
+
+from harness.errors import SandboxError
 
 IMAGES_FACT = "images"
 """In a sandbox's facts: one digest of all images that jobs run in; absent where there are none."""
@@ -93,6 +96,42 @@ class ExitFacts:
     where that was not watched."""
 
 
+OWN_SIGNALS: Final = frozenset(
+    {
+        signal.SIGSEGV,
+        signal.SIGBUS,
+        signal.SIGFPE,
+        signal.SIGILL,
+        signal.SIGABRT,
+        signal.SIGTRAP,
+        signal.SIGSYS,
+        signal.SIGPIPE,
+        signal.SIGALRM,
+        signal.SIGVTALRM,
+        signal.SIGPROF,
+    }
+)
+"""What a process gets for what it did itself: a second try would favor code that crashes now and then."""
+_SHOWN: Final = 600
+
+
+def raise_if_infra(facts: ExitFacts, doing: str) -> None:
+    """Raise SandboxError where the end is ours (rules 1 and 2)."""
+    if facts.status == "sandbox_error":
+        raise SandboxError(f"the sandbox failed while {doing}: {facts.output.strip()[-_SHOWN:]}")
+    starved_s = facts.starved_s
+    if facts.status == "wall_timeout" and starved_s is not None and starved_s > facts.wall_s / 2:
+        raise SandboxError(
+            f"the time for {doing} was over after {facts.wall_s:.0f} s, and for {starved_s:.0f} s of it other"
+            " processes of this machine had the cores: end them, or run fewer trials at once"
+        )
+
+
+def killed_from_outside(facts: ExitFacts) -> bool:
+    """Whether it may have been killed from outside (rule 4): by the host for want of memory, or by hand."""
+    return facts.status == "signal" and facts.signal not in OWN_SIGNALS
+
+
 class Process(Protocol):
     """A running job."""
 
@@ -134,3 +173,102 @@ class Sandbox(Protocol):
 
     def close(self) -> None:
         """End what was prepared. Running jobs are not touched."""
+
+
+# --- what a backend implements --------------------------------------------------------------
+
+STOP_S: Final = 10.0
+"""Within which all threads of a tree must stand: a call that had 3 GB of memory filled took 0.8 s (0013)."""
+
+
+class UnstoppableError(Exception):
+    """A tree that does not stand still; caught in running.py, which ends it."""
+
+
+@dataclass(frozen=True)
+class TreeExit:
+    """How a process tree ended, as the backend saw it."""
+
+    code: int | None
+    """Exit code; None when a signal ended it, or nobody knows."""
+    signal: int | None = None
+    oom: bool = False
+    """The kernel killed something of it because it went over its own limit of memory."""
+    peak_memory_bytes: int | None = None
+    cpu_s: float | None = None
+    problem: str | None = None
+    """The backend failed; code and signal then say nothing."""
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a process tree uses now; None where nobody knows."""
+
+    memory_bytes: int | None = None
+    cpu_s: float | None = None
+
+
+class ProcessTree(Protocol):
+    """Holds one process tree, from before its first byte until after its last."""
+
+    channel: socket.socket
+    """Our end of a connected AF_UNIX SEQPACKET pair; at first inside.py talks over it."""
+    caps_memory: bool
+    """The kernel enforces the memory limit; otherwise running.py watches it."""
+    caps_scratch: bool
+    """The scratch directory is a file system of its own with a size."""
+
+    def wait(self) -> TreeExit:
+        """Block until all of it has ended. Called once."""
+
+    def kill(self) -> None:
+        """End the whole tree now. Safe to call at any time, also twice."""
+
+    def freeze(self, frozen: bool) -> None:
+        """Stop or continue the whole tree; when it returns, all stand still, system calls included.
+
+        Raises UnstoppableError where that cannot be reached.
+        """
+
+    def usage(self) -> Usage:
+        """What the tree uses now."""
+
+    def members(self) -> list[int]:
+        """Its processes now, as far as we can see them."""
+
+    def words(self) -> str:
+        """What was printed before it was ready: for an error message."""
+
+    def release(self) -> None:
+        """Give back all that it used, after its end. Safe to call twice."""
+
+
+class ImageFiles(Protocol):
+    """The files of the image that jobs see instead of this machine's."""
+
+    def description(self) -> bytes:
+        """What it says of its toolchain (harness/builder/description.py). Raises SandboxError."""
+
+    def view(self, cache: Path) -> Path:
+        """A directory here with those of its files that we read ourselves. Raises SandboxError."""
+
+
+class Backend(Protocol):
+    """Makes cages."""
+
+    name: str
+    python: Path
+    """The interpreter that jobs use, as they see it."""
+
+    @property
+    def image(self) -> ImageFiles | None:
+        """None where jobs see files of this machine."""
+
+    def facts(self) -> dict[str, str]:
+        """What protects and what does not, for the record."""
+
+    def spawn(self, job: Job) -> ProcessTree:
+        """A cage that fits `job`, whose argv and inputs come later. Raises SandboxError."""
+
+    def close(self) -> None:
+        """Let go of what it holds. Its cages are not touched."""

@@ -23,12 +23,12 @@ from typing import Final
 
 from harness.errors import SandboxError
 from sandboxes.cgroups import Cgroups
-from sandboxes.host_cage import INSIDE, HostCage, Start
-from sandboxes.host_files import View, view_for
 from sandboxes.host_job import HostGpu, environment_of, gpu_of, group_for, new_folder, profile_for, spec_for
+from sandboxes.host_process import INSIDE, HostProcess, Start
 from sandboxes.inside import landlock_version
 from sandboxes.job import Job
-from sandboxes.running import remove_tree
+from sandboxes.mounts import View, view_for
+from sandboxes.process import remove_tree
 from sandboxes.users import CHOWN, KILL, SETGID, SETUID, FreeUsers, may, threads_of
 
 _SIGNALS_SINCE: Final = 6
@@ -75,7 +75,7 @@ class LandlockBackend:
     def close(self) -> None:
         """Nothing is held."""
 
-    def cage(self, job: Job) -> HostCage:
+    def spawn(self, job: Job) -> HostProcess:
         """Raises SandboxError when it cannot work here, or the job's folder cannot be made."""
         reason = self.unavailable()
         if reason is not None:
@@ -111,7 +111,7 @@ class LandlockBackend:
         except BaseException:
             remove_tree(folder)
             raise
-        return HostCage(start)
+        return HostProcess(start)
 
 
 def _rules(view: View, gpu: HostGpu, scratch: str, zero: bool) -> Iterator[tuple[str, str, list[str]]]:

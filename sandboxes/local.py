@@ -9,7 +9,7 @@ What it does NOT protect: the network stays open; every file that the user may r
 (without root: your own files, including keys on disk); other processes of the same user can be
 signalled and traced; disk use is bounded per file only. Use it for projects you trust.
 Invariant: kill() ends the session, and as root also every process of the job's user; so does our own
-end, however it comes (minder.py).
+end, however it comes (reaper.py).
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ import sysconfig
 from pathlib import Path
 
 from sandboxes.escapes import refusing_escapes
-from sandboxes.host_cage import INSIDE, HostCage, Start
 from sandboxes.host_job import environment_of, new_folder, spec_for
+from sandboxes.host_process import INSIDE, HostProcess, Start
 from sandboxes.job import Job
-from sandboxes.running import remove_tree
+from sandboxes.process import remove_tree
 from sandboxes.users import FreeUsers
 
 
@@ -56,7 +56,7 @@ class LocalBackend:
     def close(self) -> None:
         """Nothing is held."""
 
-    def cage(self, job: Job) -> HostCage:
+    def spawn(self, job: Job) -> HostProcess:
         """Raises SandboxError when scratch space or the process cannot be made."""
         uid = self._users.take()
         folder = new_folder(uid)
@@ -73,7 +73,7 @@ class LocalBackend:
         except BaseException:
             remove_tree(folder)
             raise
-        return HostCage(
+        return HostProcess(
             Start(
                 command=[sys.executable, "-I", "-S", str(INSIDE), spec],
                 folder=folder,

@@ -13,9 +13,8 @@ from harness.builder.toolchain import Toolchain, find_toolchain
 from harness.device.machine import machine_facts
 from harness.grading.grade import Grader
 from harness.grading.workers import GradeSettings
-from sandboxes.caged import CagedSandbox
 from sandboxes.local import LocalBackend
-from sandboxes.tracking import TrackingSandbox
+from sandboxes.pool import SandboxPool, StoppableSandbox
 from tests.fakes.zoo import HURRIED_S
 
 MOST_CPU_S = 3.0
@@ -56,9 +55,9 @@ def toolchain() -> Toolchain:
 
 
 @pytest.fixture(scope="session")
-def sandbox() -> Iterator[TrackingSandbox]:
+def sandbox() -> Iterator[StoppableSandbox]:
     """A local sandbox; nothing of it outlives the session."""
-    tracking = TrackingSandbox(CagedSandbox(LocalBackend()))
+    tracking = StoppableSandbox(SandboxPool(LocalBackend()))
     yield tracking
     tracking.stop()
 
@@ -78,7 +77,7 @@ def tiny(cache: Path, **more: float) -> GradeSettings:
 
 @pytest.fixture(scope="session")
 def hurried(
-    toolchain: Toolchain, sandbox: TrackingSandbox, tmp_path_factory: pytest.TempPathFactory
+    toolchain: Toolchain, sandbox: StoppableSandbox, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Grader]:
     """As `grader`, for projects that use up the time of a build."""
     settings = tiny(tmp_path_factory.mktemp("hurried"), build_wall_s=HURRIED_S)
@@ -89,7 +88,7 @@ def hurried(
 
 @pytest.fixture(scope="session")
 def grader(
-    toolchain: Toolchain, sandbox: TrackingSandbox, tmp_path_factory: pytest.TempPathFactory
+    toolchain: Toolchain, sandbox: StoppableSandbox, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Grader]:
     """Grades on the CPU."""
     made = Grader(tiny(tmp_path_factory.mktemp("cache")), sandbox, toolchain, machine_facts(toolchain))

@@ -36,7 +36,7 @@ MODULES = shipped()
 NAMES = {module.dotted for module in MODULES}
 # They run beside a student's code, or before it in its sandbox.
 WORKER = [module for module in MODULES if module.dotted.startswith("harness.worker.")]
-INSIDE = [module for module in MODULES if module.path.name in ("inside.py", "outside.py", "minder.py")]
+INSIDE = [module for module in MODULES if module.path.name in ("inside.py", "outside.py", "reaper.py")]
 
 
 def _layer(module: str) -> int | None:

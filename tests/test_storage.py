@@ -19,7 +19,7 @@ from harness.errors import SandboxError, StorageError
 from harness.grading.grade import Grader
 from harness.outcome import Cause
 from harness.storage import Place, builds, finished_trials, is_storage, storage_error, watching
-from sandboxes.tracking import TrackingSandbox
+from sandboxes.pool import StoppableSandbox
 from tests.conftest import tiny
 from tests.fakes.overlays import throw_away_task, zoo_project
 
@@ -102,7 +102,7 @@ def test_what_has_another_cause_stays_what_it_is(tmp_path: Path) -> None:
 
 
 def test_a_grader_whose_cache_is_full_says_so(
-    tmp_path: Path, toolchain: Toolchain, sandbox: TrackingSandbox
+    tmp_path: Path, toolchain: Toolchain, sandbox: StoppableSandbox
 ) -> None:
     """Before anything is built: there is less room than a build may need."""
     with tmpfs(tmp_path / "cache", "size=8m") as cache:
@@ -124,7 +124,7 @@ class Fills:
 
 @pytest.mark.slow
 def test_a_cache_that_fills_up_during_a_build_is_named(
-    tmp_path: Path, toolchain: Toolchain, sandbox: TrackingSandbox
+    tmp_path: Path, toolchain: Toolchain, sandbox: StoppableSandbox
 ) -> None:
     """What was stored before stays whole; the build is lost and nothing half done lies there."""
     with tmpfs(tmp_path / "cache", "size=1m") as cache:
@@ -144,7 +144,7 @@ from harness.builder.toolchain import find_toolchain
 from harness.errors import InfraError
 from harness.grading.grade import Grader
 from harness.device.machine import machine_facts
-from sandboxes.choose import open_sandbox
+from sandboxes.registry import open_sandbox
 from tests.conftest import tiny
 from tests.fakes.overlays import throw_away_task, zoo_project
 from tests.test_storage import Fills

@@ -13,9 +13,9 @@ import tempfile
 from pathlib import Path
 
 from harness.errors import InfraError, UsageError
-from sandboxes.choose import open_sandbox
 from sandboxes.job import RoleName
 from sandboxes.outside import blocked_ancestor
+from sandboxes.registry import open_sandbox
 from sandboxes.users import FreeUsers
 from tools.attack_expected import Column
 from tools.attack_session import UNAVAILABLE, Report, load_report, observe

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Literal
 
 from harness.errors import InfraError, UsageError
-from sandboxes.choose import open_sandbox
 from sandboxes.job import ExitFacts, Job, Limits, Process, RoleName, Sandbox
+from sandboxes.registry import open_sandbox
 from sandboxes.scratch import MAX_BYTES, CollectError
 from tools.attack_catalogue import Attack, all_attacks
 from tools.attack_world import World, remove_segment, segments

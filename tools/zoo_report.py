@@ -22,7 +22,7 @@ from harness.device.machine import machine_facts
 from harness.errors import InfraError, UsageError
 from harness.grading.grade import Grader
 from harness.grading.workers import GradeSettings
-from sandboxes.choose import BACKENDS
+from sandboxes.registry import BACKENDS
 from tests.fakes.zoo import HURRIED_S, HonestScores, Row, row, row_names, try_row
 from tests.zoo.regions import region, with_region
 from tools.zoo_tables import Column, Failed, disagreements, tables
@@ -89,7 +89,7 @@ def _sandboxes(wanted: list[str], every: bool) -> list[str]:
         return wanted
     if every:
         return list(BACKENDS)
-    from sandboxes.choose import choose_sandbox
+    from sandboxes.registry import choose_sandbox
 
     choice = choose_sandbox("auto,local")
     choice.sandbox.close()

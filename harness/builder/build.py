@@ -31,7 +31,7 @@ from harness.builder.units import named_architectures
 from harness.outcome import Cause
 from harness.records import BuildResult, Diagnostic, Finding, Project, Target, digest_of
 from sandboxes.job import Limits, Sandbox
-from sandboxes.owners import owned_folder
+from sandboxes.orphans import owned_folder
 
 RECIPE: Final = 5
 """Part of every key: raise it when the same project would be built, or its failure told, differently."""

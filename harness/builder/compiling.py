@@ -22,9 +22,8 @@ from harness.builder.toolchain import Toolchain
 from harness.errors import HarnessBug
 from harness.outcome import Cause
 from harness.records import Diagnostic, Finding
-from sandboxes.exits import from_outside
-from sandboxes.job import ExitFacts, Job, Limits, Sandbox
-from sandboxes.owners import owned_folder
+from sandboxes.job import ExitFacts, Job, Limits, Sandbox, killed_from_outside
+from sandboxes.orphans import owned_folder
 from sandboxes.scratch import CollectError
 
 _LOG_LIMIT: Final = 1 << 20
@@ -99,7 +98,7 @@ def _perhaps_killed(facts: ExitFacts, toolchain: Toolchain) -> bool:
     """Whether ninja or a compiler may have been killed from outside: then it is run once more."""
     if facts.status == "nonzero":
         return any(step.killed for step in failed_steps(facts.output, toolchain))
-    return from_outside(facts)
+    return killed_from_outside(facts)
 
 
 def _run(plan: _Plan, sandbox: Sandbox, limits: Limits) -> _Ran:

@@ -1,6 +1,6 @@
 """The control: a project of our own, built after a project's build has failed.
 
-It tells a broken machine from a broken project (sandboxes/exits.py) by the same commands in the same sandbox.
+It tells a broken machine from a broken project (sandboxes/job.py) by the same commands in the same sandbox.
 Nothing of the project is in it: neither sources nor names, flags or architectures. It asks for one header
 of every folder of the toolchain's, so that one that the sandbox does not show is noticed.
 """

@@ -20,9 +20,8 @@ from harness.builder.toolchain import Toolchain
 from harness.errors import HarnessBug, SandboxError
 from harness.outcome import Cause
 from harness.records import Finding
-from sandboxes.exits import from_outside, refuse_ours
-from sandboxes.job import ExitFacts, Job, Limits, Sandbox
-from sandboxes.owners import owned_folder
+from sandboxes.job import ExitFacts, Job, Limits, Sandbox, killed_from_outside, raise_if_infra
+from sandboxes.orphans import owned_folder
 from sandboxes.scratch import CollectError
 
 FOLDER = "_inline"
@@ -72,9 +71,9 @@ def inline_libraries(layout: Layout, toolchain: Toolchain, *, sandbox: Sandbox, 
         return Inlined({}, Finding(cause=Cause.NO_TOOLCHAIN, message=missing or "no torch found"))
     package = {f"{layout.module}/{file.path}": file.text for file in layout.package}
     facts, inlined = _imported(package, layout, toolchain, sandbox, limits)
-    if from_outside(facts):
+    if killed_from_outside(facts):
         facts, inlined = _imported(package, layout, toolchain, sandbox, limits)
-    refuse_ours(facts, "importing a package that compiles inline")
+    raise_if_infra(facts, "importing a package that compiles inline")
     if facts.status == "nonzero":
         _refuse_if_broken(layout, toolchain, sandbox)
     return inlined

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from harness.errors import HarnessBug, SandboxError
-from sandboxes.exits import OWN_DOING
+from sandboxes.job import OWN_SIGNALS
 
 _CPU_S: Final = 20
 _WALL_S: Final = 300.0
@@ -41,7 +41,7 @@ def ask(script: str, question: Question, control: Callable[[], Question], option
     ours, but not about this one. Else SandboxError (no time on this machine) or HarnessBug.
     """
     done = _run(script, question, options)
-    if done.returncode < 0 and -done.returncode not in OWN_DOING and -done.returncode != signal.SIGXCPU:
+    if done.returncode < 0 and -done.returncode not in OWN_SIGNALS and -done.returncode != signal.SIGXCPU:
         done = _run(script, question, options)  # perhaps killed from outside
     if done.returncode < 0:
         raise Unparsable(f"the parser died of signal {-done.returncode} on it")

@@ -15,7 +15,7 @@ from harness.cases.records import Check, CheckOutcome
 from harness.cases.reply_files import write_files
 from harness.errors import HarnessBug, SandboxError
 from sandboxes.job import ExitFacts, Job, Limits, Sandbox
-from sandboxes.owners import owned_folder
+from sandboxes.orphans import owned_folder
 
 _FILES: Final = "files"
 _COMMAND: Final = "command.sh"

@@ -13,8 +13,8 @@ from rich.text import Text
 from harness.errors import InfraError
 from harness.records import Record
 from harness.text import first_line
-from sandboxes.choose import BACKENDS, open_sandbox
-from sandboxes.probe import PROMISES, Probed, probe
+from sandboxes.registry import BACKENDS, open_sandbox
+from sandboxes.selftest import PROMISES, Probed, probe
 
 State = Literal["held", "held, not promised", "open", "broken"]
 _STYLES: dict[State, str] = {

@@ -75,8 +75,8 @@ def make_workshop(sandbox: str, cache: Path | None) -> Workshop:
     from harness.builder.description import toolchain_of_image
     from harness.builder.toolchain import find_toolchain
     from harness.study.bench import Workshop
-    from sandboxes.choose import LOCAL_WARNING, choose_sandbox
-    from sandboxes.tracking import TrackingSandbox
+    from sandboxes.pool import StoppableSandbox
+    from sandboxes.registry import LOCAL_WARNING, choose_sandbox
 
     _tidy()
     choice = choose_sandbox(sandbox)
@@ -88,14 +88,14 @@ def make_workshop(sandbox: str, cache: Path | None) -> Workshop:
         toolchain = find_toolchain()
     else:
         toolchain = toolchain_of_image(image.description(), image.view(cache_folder(cache)))
-    return Workshop(TrackingSandbox(choice.sandbox), toolchain, cache_folder(cache))
+    return Workshop(StoppableSandbox(choice.sandbox), toolchain, cache_folder(cache))
 
 
 def _tidy() -> None:
     """Remove what killed runs have left; what cannot be removed is a warning, for it does no harm."""
     from harness.errors import SandboxError
     from sandboxes.cgroups import Cgroups
-    from sandboxes.leftovers import remove_leftovers
+    from sandboxes.orphans import remove_orphans
 
     groups = Cgroups.find()
     try:
@@ -103,7 +103,7 @@ def _tidy() -> None:
             groups.sweep()
     except SandboxError as error:
         print(f"warning: something of an earlier run is left: {error}", file=sys.stderr)
-    remove_leftovers()
+    remove_orphans()
 
 
 def make_bench(

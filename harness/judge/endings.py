@@ -6,8 +6,7 @@ import signal
 
 from harness.outcome import Cause
 from harness.records import Finding
-from sandboxes.exits import refuse_ours
-from sandboxes.job import ExitFacts
+from sandboxes.job import ExitFacts, raise_if_infra
 
 _OUTPUT_SHOWN = 600  # at either end: an error comes first, and torch's backtrace after it
 
@@ -26,7 +25,7 @@ _CAUSES: dict[str, Cause] = {
 
 def exit_finding(facts: ExitFacts, doing: str) -> Finding:
     """What the end of a worker means. Raises SandboxError where it is ours."""
-    refuse_ours(facts, "a worker ran")
+    raise_if_infra(facts, "a worker ran")
     how = {
         "ok": "the process exited by itself (code 0)",
         "nonzero": f"the process exited by itself (code {facts.code})",

@@ -26,8 +26,7 @@ from harness.judge.worker_job import Source, WorkerPlace, worker_job
 from harness.judge.worker_reply import CallTimes, Mode, call_times
 from harness.outcome import Cause
 from harness.records import Finding
-from sandboxes.exits import from_outside
-from sandboxes.job import ExitFacts, Process, Sandbox
+from sandboxes.job import ExitFacts, Process, Sandbox, killed_from_outside
 
 _MESSAGE_BYTES = 1 << 16
 _LOAD_S = 60.0
@@ -174,7 +173,7 @@ class WorkerClient:
                 cause=Cause.BROKE_PROTOCOL, message=f"the worker closed the judge's channel {doing}"
             )
         finding = exit_finding(facts, doing)
-        if self._source.repeatable and from_outside(facts):
+        if self._source.repeatable and killed_from_outside(facts):
             raise Killed(finding.message)
         return finding
 

@@ -25,7 +25,7 @@ from harness.builder.config.toml_text import NoToml, plain, toml_fields
 from harness.skills.blocks import CodeBlock
 from harness.skills.certainty import is_template
 from harness.skills.findings import SkillFinding, error, warning
-from sandboxes.owners import owned_folder
+from sandboxes.orphans import owned_folder
 
 _TABLES: Final = {"general", "kernel", "torch", "torch-noarch", "tvm-ffi"}
 _NEWER: Final = re.compile(r"f-string|\bt[\"']|\b(?:def|class|type) \w+\s*\[|\btype \w+\s*=|except [\w.]+,")

@@ -9,14 +9,14 @@ from harness.builder.build import Built, build
 from harness.builder.toolchain import Toolchain
 from harness.grading.grade import Grader
 from harness.records import BuildResult, MachineFacts, Project, Target
-from sandboxes.tracking import TrackingSandbox
+from sandboxes.pool import StoppableSandbox
 
 
 @dataclass(frozen=True)
 class Workshop:
     """Where projects are built."""
 
-    sandbox: TrackingSandbox
+    sandbox: StoppableSandbox
     toolchain: Toolchain
     """The tools that jobs find in the sandbox."""
     cache: Path

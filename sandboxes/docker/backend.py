@@ -25,18 +25,23 @@ from docker.types import LogConfig, Mount, Ulimit
 
 from harness.errors import SandboxError
 from sandboxes.container_toolkit import find_toolkit
-from sandboxes.docker.cage import DockerCage, Plan
+from sandboxes.docker.container import Container, Plan
 from sandboxes.docker.door import SOCKET
-from sandboxes.docker.engine import DockerEngine
+from sandboxes.docker.engine import (
+    DEADLINE_LABEL,
+    MARK_LABEL,
+    OWNER_LABEL,
+    DockerEngine,
+    remove_orphan_containers,
+)
 from sandboxes.docker.image import Image, Role, reference
-from sandboxes.docker.reaper import DEADLINE_LABEL, MARK_LABEL, OWNER_LABEL, remove_orphans
 from sandboxes.docker_gpu import cdi_of_engine, docker_gpu_arguments
 from sandboxes.escapes import refused_escapes, refusing_escapes
 from sandboxes.gpu import find_gpus, slot_named
-from sandboxes.host_cage import INSIDE
 from sandboxes.host_job import HostGpu, environment_of
+from sandboxes.host_process import INSIDE
 from sandboxes.job import IMAGES_FACT, Job
-from sandboxes.owners import Owner
+from sandboxes.orphans import Owner
 from sandboxes.seccomp import profile
 from sandboxes.users import FreeUsers
 
@@ -65,7 +70,7 @@ class DockerBackend:
         self._users = FreeUsers()
         self._toolkit = find_toolkit()
         self._seccomp = json.dumps(profile())
-        remove_orphans(engine)
+        remove_orphan_containers(engine)
 
     @classmethod
     def open(cls, environment: Mapping[str, str], version: str) -> DockerBackend:
@@ -105,7 +110,7 @@ class DockerBackend:
         """Let the engine's connections go."""
         self._engine.close()
 
-    def cage(self, job: Job) -> DockerCage:
+    def spawn(self, job: Job) -> Container:
         """Raises SandboxError, and DeviceError for a GPU that is not there."""
         image = self._images.get(job.role)
         if image is None:
@@ -128,7 +133,7 @@ class DockerBackend:
             },
         }
         host = self._restrictions(job, uid, gid) | {"device_requests": gpu.get("device_requests")}
-        return DockerCage(
+        return Container(
             self._engine,
             Plan(
                 settings,

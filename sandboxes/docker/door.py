@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from harness.errors import SandboxError
-from sandboxes.owners import owned_prefix
-from sandboxes.running import remove_tree
+from sandboxes.orphans import owned_prefix
+from sandboxes.process import remove_tree
 
 PLACE: Final = "/liftbench-channel"
 """Where the container sees the folder."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ import docker
 import docker.errors
 
 from harness.errors import SandboxError
+from sandboxes.orphans import Owner
 
 _DEFAULT_SOCKET: Final = "unix:///var/run/docker.sock"
 _CALL_S: Final = 120.0  # starting a container took 8 s on a machine with a load of 8
@@ -160,3 +162,38 @@ _ADVICE: Final = {
     "timed out": "restart it",
     "connection refused": "it is gone; start it again, the trial will be repeated",
 }
+
+
+MARK_LABEL: Final = "org.liftbench.job"
+OWNER_LABEL: Final = "org.liftbench.owner"
+DEADLINE_LABEL: Final = "org.liftbench.deadline"
+"""Seconds since 1970. For owners that cannot be seen: in another container with the engine's socket."""
+
+
+def remove_orphan_containers(engine: DockerEngine) -> list[str]:
+    """Names of those that were removed. Raises SandboxError when the engine fails."""
+    removed = []
+    with asking("list containers"):
+        found = engine.api.containers(all=True, filters={"label": MARK_LABEL})
+    for entry in found:
+        if not is_orphan(entry.get("Labels") or {}, time.time()):
+            continue
+        with asking("remove a container of a dead harness"):
+            try:
+                engine.api.remove_container(entry["Id"], force=True, v=True)
+            except docker.errors.NotFound:
+                continue  # somebody else was quicker
+            except docker.errors.APIError as error:
+                if error.status_code != 409:  # "removal is already in progress"
+                    raise
+        removed.append(str(entry["Names"][0]).lstrip("/"))
+    return removed
+
+
+def is_orphan(labels: Mapping[str, str], now_s: float) -> bool:
+    """Whether what carries these labels has outlived its harness, or its time where that cannot be seen."""
+    owner = Owner.parse(labels.get(OWNER_LABEL, ""))
+    deadline = labels.get(DEADLINE_LABEL, "")
+    if owner is None or not deadline.isdigit():
+        return True  # marked as ours, by nobody of ours
+    return owner.is_dead() if owner.is_visible() else now_s > int(deadline)

@@ -28,9 +28,8 @@ import docker.errors
 
 from harness.errors import SandboxError
 from harness.locks import locked
-from sandboxes.docker.engine import asking
-from sandboxes.docker.reaper import DEADLINE_LABEL, MARK_LABEL, OWNER_LABEL
-from sandboxes.owners import Owner
+from sandboxes.docker.engine import DEADLINE_LABEL, MARK_LABEL, OWNER_LABEL, asking
+from sandboxes.orphans import Owner
 
 Role = Literal["build", "run", "run_jit"]
 

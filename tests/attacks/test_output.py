@@ -18,8 +18,8 @@ from harness.cli.diagnostic_view import diagnostic_lines
 from harness.outcome import Cause
 from harness.records import BuildResult, Diagnostic, Finding
 from harness.text import message_of
-from sandboxes.choose import open_sandbox
 from sandboxes.job import Job, Limits
+from sandboxes.registry import open_sandbox
 from tests.fakes.trials import grade
 from tools.attack_catalogue import FOLDER
 

@@ -30,8 +30,8 @@ from harness.builder.layout import Layout, plan_layout
 from harness.builder.toolchain import Toolchain, find_toolchain
 from harness.records import Project, Target
 from harness.suite.catalogue import read_project
-from sandboxes.caged import CagedSandbox
 from sandboxes.local import LocalBackend
+from sandboxes.pool import SandboxPool
 
 HERE = Path(__file__).resolve().parent
 SOURCES = {
@@ -102,7 +102,7 @@ class Lab:
             built = build(
                 self.project,
                 self.target,
-                sandbox=CagedSandbox(LocalBackend()),
+                sandbox=SandboxPool(LocalBackend()),
                 toolchain=self.toolchain,
                 cache=cache,
             )

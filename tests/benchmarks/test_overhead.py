@@ -27,8 +27,8 @@ from harness.judge.problem import Problem
 from harness.outcome import Verdict
 from harness.records import Project
 from harness.suite.catalogue import LoadedTask, expert_directory, read_project, select_tasks
-from sandboxes.caged import CagedSandbox
 from sandboxes.local import LocalBackend
+from sandboxes.pool import SandboxPool
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -56,7 +56,7 @@ def project(loaded: LoadedTask) -> Project:
 def grader(tmp_path: Path) -> Iterator[Grader]:
     toolchain = find_toolchain()
     settings = GradeSettings(target="cpu", protocol="quick", cache=tmp_path)
-    made = Grader(settings, CagedSandbox(LocalBackend()), toolchain, machine_facts(toolchain))
+    made = Grader(settings, SandboxPool(LocalBackend()), toolchain, machine_facts(toolchain))
     yield made
     made.close()
 

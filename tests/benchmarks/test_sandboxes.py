@@ -20,9 +20,9 @@ pytest.importorskip("pytest_benchmark", reason="needs pytest-benchmark (pip inst
 from harness.builder.description import toolchain_of_image
 from harness.builder.toolchain import Toolchain, find_toolchain
 from harness.errors import SandboxError
-from sandboxes.caged import CagedSandbox
-from sandboxes.choose import BACKENDS, open_sandbox
 from sandboxes.job import Job, Limits
+from sandboxes.pool import SandboxPool
+from sandboxes.registry import BACKENDS, open_sandbox
 
 _LIMITS = Limits(wall_s=120.0, memory_bytes=4 << 30)
 _ENDS_AT_ONCE = "import os\nos._exit(0)\n"
@@ -36,7 +36,7 @@ def only_when_asked(request: pytest.FixtureRequest) -> None:
 
 
 @pytest.fixture(scope="module", params=sorted(BACKENDS))
-def sandbox(request: pytest.FixtureRequest) -> Iterator[CagedSandbox]:
+def sandbox(request: pytest.FixtureRequest) -> Iterator[SandboxPool]:
     """Every backend that this machine has."""
     try:
         made = open_sandbox(request.param)
@@ -47,7 +47,7 @@ def sandbox(request: pytest.FixtureRequest) -> Iterator[CagedSandbox]:
 
 
 @pytest.fixture(scope="module")
-def toolchain(sandbox: CagedSandbox, tmp_path_factory: pytest.TempPathFactory) -> Toolchain:
+def toolchain(sandbox: SandboxPool, tmp_path_factory: pytest.TempPathFactory) -> Toolchain:
     """What jobs find in the sandbox; nothing of an image is read here."""
     if sandbox.image is None:
         return find_toolchain()
@@ -71,7 +71,7 @@ def worker(toolchain: Toolchain, tmp_path: Path) -> Job:
     )
 
 
-def stage(sandbox: CagedSandbox, job: Job) -> None:
+def stage(sandbox: SandboxPool, job: Job) -> None:
     """One stage."""
     process = sandbox.start(job)
     facts = process.wait()
@@ -86,7 +86,7 @@ def test_bare_process(benchmark: Any) -> None:
 
 
 @pytest.mark.benchmark(group="build stage")
-def test_build_stage(benchmark: Any, sandbox: CagedSandbox) -> None:
+def test_build_stage(benchmark: Any, sandbox: SandboxPool) -> None:
     """A cold start of /bin/true."""
     job = Job(role="build", argv=["/bin/true"], limits=_LIMITS)
     benchmark.pedantic(stage, args=(sandbox, job), rounds=20, warmup_rounds=1)
@@ -103,13 +103,13 @@ def test_bare_worker(benchmark: Any) -> None:
 
 
 @pytest.mark.benchmark(group="run stage")
-def test_run_stage_cold(benchmark: Any, sandbox: CagedSandbox, worker: Job) -> None:
+def test_run_stage_cold(benchmark: Any, sandbox: SandboxPool, worker: Job) -> None:
     """torch is imported while the caller waits."""
     benchmark.pedantic(stage, args=(sandbox, worker), rounds=5, warmup_rounds=1)
 
 
 @pytest.mark.benchmark(group="run stage")
-def test_run_stage_warm(benchmark: Any, sandbox: CagedSandbox, worker: Job) -> None:
+def test_run_stage_warm(benchmark: Any, sandbox: SandboxPool, worker: Job) -> None:
     """A cage stands by: its start is not waited for."""
 
     def prepared() -> None:

@@ -19,8 +19,8 @@ from harness.builder.toolchain import Toolchain, find_toolchain
 from harness.errors import HarnessBug, SandboxError
 from harness.outcome import Cause
 from harness.records import BuildResult, Project, Target
-from sandboxes.caged import CagedSandbox
 from sandboxes.local import LocalBackend
+from sandboxes.pool import SandboxPool
 from tests.fakes.projects import BUILD_TOML, fake_toolchain, project
 from tests.fakes.sandbox import FakeSandbox, exit_facts
 
@@ -367,7 +367,7 @@ def really(given: Project, target: Target, toolchain: Toolchain, cache: Path) ->
     missing = toolchain.missing(target)
     if missing is not None:
         pytest.skip(missing)
-    return build(given, target, sandbox=CagedSandbox(LocalBackend()), toolchain=toolchain, cache=cache)
+    return build(given, target, sandbox=SandboxPool(LocalBackend()), toolchain=toolchain, cache=cache)
 
 
 _USE = """
@@ -504,7 +504,7 @@ def test_a_build_that_takes_too_long_is_stopped(real, tmp_path):
     if real.missing("cpu") is not None:
         pytest.skip(str(real.missing("cpu")))
     built = build(
-        endless, "cpu", sandbox=CagedSandbox(LocalBackend()), toolchain=real, cache=tmp_path, wall_s=1.5
+        endless, "cpu", sandbox=SandboxPool(LocalBackend()), toolchain=real, cache=tmp_path, wall_s=1.5
     )
     assert built.result.finding is not None
     assert built.result.finding.cause is Cause.BUILD_TIMEOUT
@@ -516,10 +516,10 @@ from pathlib import Path
 from harness.builder.build import build
 from harness.builder.toolchain import find_toolchain
 from sandboxes.local import LocalBackend
-from sandboxes.caged import CagedSandbox
+from sandboxes.pool import SandboxPool
 from tests.fakes.projects import project
 given = project(toml={'"torch-ext/torch_binding.cpp", ': ""})
-print(build(given, "cpu", sandbox=CagedSandbox(LocalBackend()), toolchain=find_toolchain(),
+print(build(given, "cpu", sandbox=SandboxPool(LocalBackend()), toolchain=find_toolchain(),
             cache=Path(sys.argv[1])).result.cache_hit)
 """
 

@@ -11,8 +11,8 @@ from harness.builder.build import build
 from harness.builder.toolchain import Toolchain
 from harness.outcome import Cause
 from harness.records import DiagnosticKind
-from sandboxes.caged import CagedSandbox
 from sandboxes.local import LocalBackend
+from sandboxes.pool import SandboxPool
 from tests.fakes.processes import processes_naming
 from tests.fakes.projects import project
 
@@ -48,7 +48,7 @@ def test_a_bomb_is_stopped_and_nothing_of_it_stays(name: str, toolchain: Toolcha
     result = build(
         given,
         "cpu",
-        sandbox=CagedSandbox(LocalBackend()),
+        sandbox=SandboxPool(LocalBackend()),
         toolchain=toolchain,
         cache=tmp_path,
         wall_s=wall_s,
@@ -60,7 +60,7 @@ def test_a_bomb_is_stopped_and_nothing_of_it_stays(name: str, toolchain: Toolcha
     good = build(
         project(toml=binding),
         "cpu",
-        sandbox=CagedSandbox(LocalBackend()),
+        sandbox=SandboxPool(LocalBackend()),
         toolchain=toolchain,
         cache=tmp_path,
     )

@@ -13,8 +13,8 @@ from harness.cases.commands import Commands
 from harness.cases.records import Check, CheckOutcome, TestCase
 from harness.cases.scoring import score, verdict
 from harness.errors import SandboxError, UsageError
-from sandboxes.choose import choose_sandbox
-from sandboxes.tracking import TrackingSandbox
+from sandboxes.pool import StoppableSandbox
+from sandboxes.registry import choose_sandbox
 from tests.fakes.sandbox import FakeSandbox, exit_facts
 
 PYTHON = Path(sys.executable)
@@ -26,7 +26,7 @@ def command(text: str, wall_s: float = 20.0) -> Check:
 
 
 @pytest.fixture
-def local(sandbox: TrackingSandbox) -> Commands:
+def local(sandbox: StoppableSandbox) -> Commands:
     """Commands as ordinary processes with limits."""
     return Commands(sandbox, PYTHON)
 

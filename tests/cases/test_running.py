@@ -19,7 +19,7 @@ from harness.errors import ProviderError, UsageError
 from harness.models import PermanentProviderError
 from harness.records import ModelSpec, Reply, Request, Skill, Usage
 from harness.study.executors import make_executor
-from sandboxes.tracking import TrackingSandbox
+from sandboxes.pool import StoppableSandbox
 from tests.fakes.trials import FakeModel
 
 SKILL = Skill(name="gpu", description="d", body="\nUse sm_90a.\n", files=("SKILL.md",), digest="5" * 64)
@@ -141,7 +141,7 @@ def test_a_provider_that_fails_leaves_an_answer_owed(tmp_path: Path) -> None:
 
 
 def test_an_answer_whose_command_was_not_run_is_scored_later_without_asking(
-    tmp_path: Path, sandbox: TrackingSandbox
+    tmp_path: Path, sandbox: StoppableSandbox
 ) -> None:
     """The reply was paid for; a sandbox is enough."""
     case = TestCase(

@@ -10,7 +10,7 @@ import pytest
 from harness.cases.commands import Commands
 from harness.cases.records import Check, TestCase
 from harness.cases.worth import REFUSAL, sentence, worth_of
-from sandboxes.tracking import TrackingSandbox
+from sandboxes.pool import StoppableSandbox
 
 
 def contains(*texts: str) -> tuple[Check, ...]:
@@ -49,7 +49,7 @@ def test_a_case_that_asks_for_what_is_not_in_the_prompt_has_worth() -> None:
     assert worth_of(TestCase(id="c", prompt="Which GPU?", checks=contains("sm_90")), None).worth == "some"
 
 
-def test_a_commands_worth_needs_a_sandbox(sandbox: TrackingSandbox) -> None:
+def test_a_commands_worth_needs_a_sandbox(sandbox: StoppableSandbox) -> None:
     """Without one it is not known, unless other checks refuse every trivial answer."""
     check = Check(kind="command", text="test -f out.txt || test ! -e in.txt", wall_s=20.0)
     vain = TestCase(id="c", prompt="p", checks=(check,))

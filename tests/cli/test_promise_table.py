@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from harness.cli.promise_table import PromiseState, SandboxState, State, promise_table
-from sandboxes.probe import PROMISES
+from sandboxes.selftest import PROMISES
 
 
 def _state(name: str, state: State, **others: State) -> SandboxState:

@@ -20,7 +20,7 @@ from harness.judge.gpu import DeviceConditions, Gpu, KnownSpeed, device_errors, 
 from harness.outcome import Cause, Stage, Verdict
 from harness.records import MachineFacts
 from harness.records.telemetry import GpuSample, TelemetrySample
-from sandboxes.tracking import TrackingSandbox
+from sandboxes.pool import StoppableSandbox
 from tests.fakes.cuda_driver import WithDriver, compile_driver, fresh
 from tests.fakes.gpu import WithoutDevice, made_up_gpu
 from tests.fakes.nvml import OLD, WHOLE, install_fake_nvml
@@ -239,7 +239,7 @@ def for_cuda(toolchain: Toolchain) -> Toolchain:
 
 @pytest.mark.slow
 def test_a_project_for_cuda_is_graded_over_the_stand_ins(
-    gpu: tuple[Gpu, Path], toolchain: Toolchain, sandbox: TrackingSandbox, tmp_path: Path
+    gpu: tuple[Gpu, Path], toolchain: Toolchain, sandbox: StoppableSandbox, tmp_path: Path
 ) -> None:
     """Build, check and time over shared device memory; every worker was given the GPU, and the next grade
     finds it well and free. (A universal project: its operators run where its operands are.)"""
@@ -285,7 +285,7 @@ def test_the_command_line_says_why_a_gpu_is_not_used(
 
 @pytest.mark.slow
 def test_a_gpu_that_cannot_be_used_is_named_in_the_grade(
-    toolchain: Toolchain, sandbox: TrackingSandbox, tmp_path: Path
+    toolchain: Toolchain, sandbox: StoppableSandbox, tmp_path: Path
 ) -> None:
     """Not measured, with the reason; nothing was run."""
     settings = GradeSettings("cuda", "quick", tmp_path, no_device="torch is built without CUDA")

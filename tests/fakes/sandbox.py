@@ -27,7 +27,7 @@ def exit_facts(
 
 @dataclass
 class FakeProcess:
-    """Ended before it began; leaves `files` behind."""
+    """TreeExit before it began; leaves `files` behind."""
 
     facts: ExitFacts
     files: Mapping[str, bytes]

@@ -13,10 +13,10 @@ import pytest
 
 from harness.builder.cuda_toolkit import find_cuda
 from harness.errors import SandboxError
-from sandboxes.choose import open_sandbox
 from sandboxes.gpu import GpuSlot
 from sandboxes.job import Sandbox
 from sandboxes.nvml import open_nvml
+from sandboxes.registry import open_sandbox
 from tests.fakes.gpu import WithoutDevice
 from tests.fakes.nvml import WHOLE, install_fake_nvml
 from tools.gpu_check.__main__ import main

@@ -26,10 +26,10 @@ from harness.records import (
     WorkloadCheck,
     WorkloadTiming,
 )
-from sandboxes.choose import open_sandbox
 from sandboxes.gpu import GpuSlot
 from sandboxes.job import Sandbox
 from sandboxes.nvml import open_nvml
+from sandboxes.registry import open_sandbox
 from tests.fakes.cuda_driver import WithDriver, compile_driver, fresh
 from tests.fakes.gpu import WithoutDevice, made_up_gpu
 from tests.fakes.nvml import install_fake_nvml

@@ -20,10 +20,9 @@ from harness.grading.workers import CUDA_WORKER_MEMORY_BYTES, GradeSettings
 from harness.outcome import Cause, Stage, Verdict
 from harness.records import Finding, Grade, MachineFacts
 from harness.suite.catalogue import LoadedTask
-from sandboxes.caged import CagedSandbox
 from sandboxes.job import ExitFacts, Job, Process, Sandbox
 from sandboxes.local import LocalBackend
-from sandboxes.tracking import TrackingSandbox
+from sandboxes.pool import SandboxPool, StoppableSandbox
 from tests.fakes import projects
 from tests.fakes.libraries import shared_library
 from tests.fakes.overlays import throw_away_task, zoo_project
@@ -52,7 +51,7 @@ def test_cuda_without_a_gpu_is_not_measured(tmp_path: Path) -> None:
     machine = machine_facts(toolchain)
     if machine.gpu is not None:
         pytest.skip("this machine has a GPU")
-    grader = Grader(settings(tmp_path, target="cuda"), CagedSandbox(LocalBackend()), toolchain, machine)
+    grader = Grader(settings(tmp_path, target="cuda"), SandboxPool(LocalBackend()), toolchain, machine)
     grade = grader.grade(projects.project(), FILL)
     # A CUDA build of torch imports the package; a CPU-only one can only compare symbols.
     reached = Stage.LOAD if toolchain.torch_is_cpu_only else Stage.CHECK
@@ -110,12 +109,12 @@ def test_missing_compiler_is_refused(toolchain: Toolchain, tmp_path: Path) -> No
     """A machine that cannot build for the target is an error of usage that names what is missing."""
     without = toolchain.model_copy(update={"gxx": None})
     with pytest.raises(UsageError, match=r"cannot build for cpu: .*g\+\+"):
-        Grader(settings(tmp_path), CagedSandbox(LocalBackend()), without, machine_facts(toolchain))
+        Grader(settings(tmp_path), SandboxPool(LocalBackend()), without, machine_facts(toolchain))
 
 
 def test_failure_of_the_sandbox_is_raised(toolchain: Toolchain, tmp_path: Path) -> None:
     """What fails on our side is an exception, never a grade."""
-    sandbox = TrackingSandbox(CagedSandbox(LocalBackend()))
+    sandbox = StoppableSandbox(SandboxPool(LocalBackend()))
     sandbox.stop()
     grader = Grader(settings(tmp_path), sandbox, toolchain, machine_facts(toolchain))
     with pytest.raises(SandboxError, match="stopped"):
@@ -232,7 +231,7 @@ class Killing(NothingAhead):
 @pytest.mark.slow
 @pytest.mark.parametrize("times", [1, 2])
 def test_kill_9_by_the_host(
-    times: int, toolchain: Toolchain, sandbox: TrackingSandbox, tmp_path: Path
+    times: int, toolchain: Toolchain, sandbox: StoppableSandbox, tmp_path: Path
 ) -> None:
     """A correct project stays correct when its worker is killed once; what dies every time has crashed."""
     killing = Killing(sandbox, times)

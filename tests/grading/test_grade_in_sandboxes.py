@@ -11,7 +11,7 @@ from harness.cli.setup import Bench, make_bench
 from harness.errors import SandboxError
 from harness.outcome import Stage, Verdict
 from harness.suite.catalogue import expert_directory, read_project, select_tasks
-from sandboxes.choose import open_sandbox
+from sandboxes.registry import open_sandbox
 from tests.fakes.overlays import throw_away_task, zoo_project
 
 pytestmark = pytest.mark.slow

@@ -17,7 +17,7 @@ from harness.outcome import Cause, Stage
 from harness.records import Finding, Grade, Project, Ratio, TimingResult
 from harness.records.provenance import COPIED
 from harness.suite.catalogue import LoadedTask
-from sandboxes.tracking import TrackingSandbox
+from sandboxes.pool import StoppableSandbox
 from tests.fakes.overlays import ZOO, overlaid, zoo_project
 from tests.fakes.zoo import STRENGTH, HonestScores, Row, Seen, row, row_names, try_row
 from tools.zoo_exploits import UNTRIED, contradictions, numbers
@@ -53,7 +53,9 @@ def test_project_of_the_zoo(name: str, grader: Grader, hurried: Grader, honest: 
 
 
 @pytest.mark.slow
-def test_rows_that_need_a_gpu_compile(toolchain: Toolchain, sandbox: TrackingSandbox, tmp_path: Path) -> None:
+def test_rows_that_need_a_gpu_compile(
+    toolchain: Toolchain, sandbox: StoppableSandbox, tmp_path: Path
+) -> None:
     """Where they cannot be run, rows for a GPU are at least built for sm_90."""
     missing = toolchain.missing("cuda")
     if missing is not None:

@@ -19,9 +19,8 @@ from harness.judge.sanitizer import sanitize as sanitize_all
 from harness.judge.worker_client import WorkerClient
 from harness.judge.worker_job import Source, WorkerPlace, Wrapper
 from harness.records import SanitizerRun
-from sandboxes.caged import CagedSandbox
 from sandboxes.local import LocalBackend
-from sandboxes.tracking import TrackingSandbox
+from sandboxes.pool import SandboxPool, StoppableSandbox
 from tests.fakes.overlays import TESTS, throw_away_task
 
 LOADED: Final = throw_away_task("scale")
@@ -79,9 +78,9 @@ def test_smallest_workload_that_is_not_trivial() -> None:
 
 
 @pytest.fixture(scope="module")
-def sandbox_here() -> Iterator[TrackingSandbox]:
+def sandbox_here() -> Iterator[StoppableSandbox]:
     """A local sandbox of this module's own."""
-    tracking = TrackingSandbox(CagedSandbox(LocalBackend()))
+    tracking = StoppableSandbox(SandboxPool(LocalBackend()))
     yield tracking
     tracking.stop()
 
@@ -89,7 +88,7 @@ def sandbox_here() -> Iterator[TrackingSandbox]:
 class Bench:
     """Runs a one-line project under the stand-in."""
 
-    def __init__(self, folder: Path, sandbox: TrackingSandbox, toolchain: Toolchain) -> None:
+    def __init__(self, folder: Path, sandbox: StoppableSandbox, toolchain: Toolchain) -> None:
         self._folder, self._sandbox, self._toolchain = folder, sandbox, toolchain
         self._tool = folder / "tool"
         self._tool.mkdir()
@@ -134,7 +133,7 @@ class Bench:
 
 
 @pytest.fixture
-def bench(tmp_path: Path, sandbox_here: TrackingSandbox, toolchain: Toolchain) -> Bench:
+def bench(tmp_path: Path, sandbox_here: StoppableSandbox, toolchain: Toolchain) -> Bench:
     return Bench(tmp_path, sandbox_here, toolchain)
 
 

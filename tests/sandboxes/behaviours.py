@@ -20,10 +20,9 @@ from typing import Any
 import pytest
 
 from harness.errors import SandboxError
-from sandboxes.cage import Backend
-from sandboxes.caged import CagedSandbox
-from sandboxes.job import ExitFacts, Job, Limits, RoleName
-from sandboxes.running import RunningProcess
+from sandboxes.job import Backend, ExitFacts, Job, Limits, RoleName
+from sandboxes.pool import SandboxPool
+from sandboxes.process import RunningProcess
 from tests.fakes.processes import processes_naming
 
 
@@ -32,7 +31,7 @@ class Starter:
 
     def __init__(self, backend: Backend, python: str) -> None:
         self.backend = backend
-        self.sandbox = CagedSandbox(backend)
+        self.sandbox = SandboxPool(backend)
         self.python = python
         self._started: list[RunningProcess] = []
 

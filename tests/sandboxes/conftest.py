@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sandboxes.cage import Backend
+from sandboxes.job import Backend
 
 pytest.register_assert_rewrite("tests.sandboxes.behaviours")
 

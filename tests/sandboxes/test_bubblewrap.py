@@ -12,9 +12,9 @@ import pytest
 
 from harness.errors import SandboxError
 from sandboxes.bubblewrap import BubblewrapBackend
-from sandboxes.caged import CagedSandbox
 from sandboxes.inside import landlock_version
 from sandboxes.job import Job, Limits
+from sandboxes.pool import SandboxPool
 from sandboxes.users import CHOWN, SYS_ADMIN, may
 from tests.sandboxes.behaviours import Isolated, Starter, end_of
 
@@ -109,14 +109,14 @@ for place in ("/tmp", "/dev/shm"):
 def test_a_gpu_that_is_not_there(backend: BubblewrapBackend) -> None:
     """A job with a device that this machine lacks is refused by name."""
     with pytest.raises(Exception, match="no GPU 'GPU-none'"):
-        backend.cage(Job(role="run", argv=["x"], limits=Limits(wall_s=1.0), device="GPU-none"))
+        backend.spawn(Job(role="run", argv=["x"], limits=Limits(wall_s=1.0), device="GPU-none"))
 
 
 @works
 def test_loader_variables_are_refused(backend: BubblewrapBackend) -> None:
     """No variable of a job's loads code into what runs before it; nothing is left of the attempt."""
     with pytest.raises(SandboxError, match="LD_PRELOAD"):
-        backend.cage(
+        backend.spawn(
             Job(role="run", argv=["x"], limits=Limits(wall_s=1.0), environment={"LD_PRELOAD": "x.so"})
         )
 
@@ -168,7 +168,7 @@ def test_reasons(tmp_path: Path, script: str, reason: str | None) -> None:
     assert found is not None
     assert "No permissions to create new namespace" in found
     with pytest.raises(SandboxError, match=reason):
-        CagedSandbox(backend).start(JOB)
+        SandboxPool(backend).start(JOB)
 
 
 @pytest.mark.skipif(os.geteuid() == 0 and not may(CHOWN, SYS_ADMIN), reason="see above")

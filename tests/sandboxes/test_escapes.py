@@ -9,9 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from sandboxes.bubblewrap import BubblewrapBackend
-from sandboxes.cage import Backend
 from sandboxes.escapes import refused_escapes, refusing_escapes
-from sandboxes.job import Job, Limits, RoleName
+from sandboxes.job import Backend, Job, Limits, RoleName
 from sandboxes.landlock import LandlockBackend
 from sandboxes.local import LocalBackend
 from sandboxes.seccomp import numbers

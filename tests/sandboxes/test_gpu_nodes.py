@@ -45,7 +45,7 @@ for name in ("shm", "pts"):
 (place / "shm").chmod(0o1777)
 subprocess.run(["mount", "--bind", "/dev/pts", place / "pts"], check=True)
 subprocess.run(["mount", "--move", place, "/dev"], check=True)
-from sandboxes.choose import open_sandbox
+from sandboxes.registry import open_sandbox
 from sandboxes.job import Job, Limits
 code = '''
 import json, os

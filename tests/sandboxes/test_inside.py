@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from sandboxes.host_cage import INSIDE
+from sandboxes.host_process import INSIDE
 from sandboxes.inside import landlock_version
 
 NO_LIMITS = {"cpu_s": None, "file_bytes": None, "address_bytes": None, "processes": None}

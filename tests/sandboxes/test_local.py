@@ -6,9 +6,9 @@ import os
 
 import pytest
 
-from sandboxes.caged import CagedSandbox
 from sandboxes.local import LocalBackend
-from sandboxes.running import RunningProcess
+from sandboxes.pool import SandboxPool
+from sandboxes.process import RunningProcess
 from tests.sandboxes.behaviours import Behaviours, Starter, end_of
 
 ROOT = os.geteuid() == 0
@@ -85,7 +85,7 @@ os.wait()
 
 def test_facts_say_what_is_not_protected() -> None:
     """The record says that the network is open and files are not isolated."""
-    facts = CagedSandbox(LocalBackend()).facts()
+    facts = SandboxPool(LocalBackend()).facts()
     assert (facts["network"], facts["files"]) == ("open", "not isolated")
 
 

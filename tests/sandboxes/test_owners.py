@@ -6,7 +6,7 @@ import subprocess
 import sys
 from dataclasses import replace
 
-from sandboxes.owners import Owner, owned_folder
+from sandboxes.orphans import Owner, owned_folder
 
 
 def of_child(child: subprocess.Popen[str]) -> Owner:
@@ -19,7 +19,7 @@ def of_child(child: subprocess.Popen[str]) -> Owner:
 
 def test_an_owner_is_dead_after_its_end() -> None:
     """Alive while it runs, dead as soon as it has ended, also before anybody has waited for it."""
-    code = "from sandboxes.owners import Owner; print(Owner.ours(), flush=True); input()"
+    code = "from sandboxes.orphans import Owner; print(Owner.ours(), flush=True); input()"
     with subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as child:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from sandboxes.caged import CagedSandbox
 from sandboxes.job import Job, Limits
 from sandboxes.local import LocalBackend
+from sandboxes.pool import SandboxPool
 from sandboxes.starvation import Cores, Sample, Starvation, starved_s
 
 SECOND = 1.0
@@ -99,7 +99,7 @@ def test_a_job_among_hogs_is_starved() -> None:
     core = min(os.sched_getaffinity(0))
     spin = [sys.executable, "-I", "-S", "-c", "while True: pass"]
     hogs = [subprocess.Popen(spin, start_new_session=True) for _ in range(6)]
-    sandbox = CagedSandbox(LocalBackend())
+    sandbox = SandboxPool(LocalBackend())
     try:
         for hog in hogs:
             os.sched_setaffinity(hog.pid, {core})

@@ -7,10 +7,9 @@ import sys
 import pytest
 
 from harness.errors import SandboxError
-from sandboxes.caged import CagedSandbox
 from sandboxes.job import Job, Limits
 from sandboxes.local import LocalBackend
-from sandboxes.tracking import TrackingSandbox
+from sandboxes.pool import SandboxPool, StoppableSandbox
 from tests.fakes.sandbox import FakeProcess, FakeSandbox, exit_facts
 
 SLEEP = Job(
@@ -22,7 +21,7 @@ SLEEP = Job(
 
 def test_stop_kills_and_refuses() -> None:
     """stop() ends what runs, and nothing can be started afterwards."""
-    sandbox = TrackingSandbox(CagedSandbox(LocalBackend()))
+    sandbox = StoppableSandbox(SandboxPool(LocalBackend()))
     processes = [sandbox.start(SLEEP) for _ in range(2)]
     assert [p.wait(0.05) for p in processes] == [None, None]
     sandbox.stop()
@@ -37,7 +36,7 @@ def test_stop_kills_and_refuses() -> None:
 def test_what_starts_while_everything_is_stopped_is_ended() -> None:
     """A start that was under way when stop() came leaves nothing that runs, and holds stop() up no longer."""
     inner = FakeSandbox(exit_facts("ok"))
-    sandbox = TrackingSandbox(inner)
+    sandbox = StoppableSandbox(inner)
 
     class Slow(FakeSandbox):
         def start(self, job: Job) -> FakeProcess:
@@ -54,7 +53,7 @@ def test_what_starts_while_everything_is_stopped_is_ended() -> None:
 def test_finished_processes_are_forgotten() -> None:
     """Only living processes are remembered."""
     inner = FakeSandbox(exit_facts("ok"))
-    sandbox = TrackingSandbox(inner)
+    sandbox = StoppableSandbox(inner)
     for _ in range(5):
         sandbox.start(SLEEP).close()
     assert len(sandbox._live) == 1

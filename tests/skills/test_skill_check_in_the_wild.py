@@ -11,7 +11,7 @@ import pytest
 from harness.builder.build import build
 from harness.builder.toolchain import Toolchain
 from harness.skills.check import check_skill
-from sandboxes.tracking import TrackingSandbox
+from sandboxes.pool import StoppableSandbox
 
 FOLDER = "LIFTBENCH_HF_SKILLS"
 """kernel-builder/skills of a checkout of huggingface/kernels."""
@@ -30,7 +30,7 @@ CERTAIN = (
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_every_error_is_certain(
-    name: str, tmp_path: Path, toolchain: Toolchain, sandbox: TrackingSandbox
+    name: str, tmp_path: Path, toolchain: Toolchain, sandbox: StoppableSandbox
 ) -> None:
     """No error on an unknown name, a link from the root, a client's field or a piece of something larger."""
     root = os.environ.get(FOLDER)

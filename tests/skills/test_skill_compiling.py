@@ -15,7 +15,7 @@ from harness.skills.certainty import compiler_severity
 from harness.skills.check import CodeCounts, SkillReport, check_skill
 from harness.skills.compiling import compile_block
 from harness.skills.fragments import attempts, target_of
-from sandboxes.tracking import TrackingSandbox
+from sandboxes.pool import StoppableSandbox
 
 
 def result(target: Target, finding: Finding | None = None, *diagnostics: Diagnostic) -> BuildResult:
@@ -493,7 +493,7 @@ float v = __shfl_xor_sync(0xffffffffu, 1.0f, 16);
 
 @pytest.mark.slow
 def test_wrong_templates_fail_where_they_are_wrong(
-    tmp_path: Path, toolchain: Toolchain, sandbox: TrackingSandbox
+    tmp_path: Path, toolchain: Toolchain, sandbox: StoppableSandbox
 ) -> None:
     """nvcc's own errors: an array without elements, a call with too few arguments; sm_90a code compiles."""
     missing = toolchain.missing("cuda")
@@ -512,7 +512,7 @@ def test_wrong_templates_fail_where_they_are_wrong(
 
 @pytest.mark.slow
 def test_vector_code_compiles_for_the_cpu(
-    tmp_path: Path, toolchain: Toolchain, sandbox: TrackingSandbox
+    tmp_path: Path, toolchain: Toolchain, sandbox: StoppableSandbox
 ) -> None:
     """Intrinsics get their flags, standard names their headers; an unknown name is found at its line."""
     body = (

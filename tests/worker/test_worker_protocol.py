@@ -21,7 +21,7 @@ from harness.judge.worker_job import Source, WorkerPlace
 from harness.judge.worker_reply import CallTimes
 from harness.outcome import Cause
 from harness.records import Workload
-from sandboxes.tracking import TrackingSandbox
+from sandboxes.pool import StoppableSandbox
 from tests.fakes.overlays import throw_away_task
 
 pytestmark = pytest.mark.slow
@@ -29,7 +29,7 @@ Start = Callable[[Source], WorkerClient]
 
 
 @pytest.fixture(scope="module")
-def start(toolchain: Toolchain, sandbox: TrackingSandbox) -> Iterator[Start]:
+def start(toolchain: Toolchain, sandbox: StoppableSandbox) -> Iterator[Start]:
     """Starts and loads workers; ends them after the module."""
     started: list[WorkerClient] = []
 

@@ -16,10 +16,10 @@ import platformdirs
 import harness
 from harness.builder.cuda_toolkit import find_cuda
 from harness.errors import LiftbenchError
-from sandboxes.choose import open_sandbox
 from sandboxes.gpu import slot_named
 from sandboxes.nvml import Nvml, open_nvml
-from sandboxes.owners import owned_folder
+from sandboxes.orphans import owned_folder
+from sandboxes.registry import open_sandbox
 from tools.gpu_check.item import Bench, Item
 from tools.gpu_check.items import all_items
 from tools.gpu_check.ledger import Ledger

@@ -18,7 +18,7 @@ from harness.grading.workers import CALL_WALL_S, WORKER_WALL_S, GradeSettings, W
 from harness.judge.gpu import Gpu
 from harness.records import MachineFacts, Protocol
 from harness.suite.catalogue import LoadedTask
-from sandboxes.tracking import TrackingSandbox
+from sandboxes.pool import StoppableSandbox
 from tools.gpu_check.item import Bench, FellShort, NotHere
 
 SANDBOX = "local"
@@ -31,7 +31,7 @@ class Judging:
 
     gpu: Gpu
     settings: GradeSettings
-    sandbox: TrackingSandbox
+    sandbox: StoppableSandbox
     toolchain: Toolchain
     machine: MachineFacts
 
@@ -78,7 +78,7 @@ def judging(
         inner = bench.sandbox(sandbox)
     except SandboxError as error:
         raise NotHere(str(error)) from error
-    tracking = TrackingSandbox(inner)
+    tracking = StoppableSandbox(inner)
     machine = machine_facts(toolchain).model_copy(
         update={"gpu": bench.slot.gpu.name, "gpu_uuid": bench.slot.uuid}
     )

@@ -16,7 +16,7 @@ from harness.builder.toolchain import CUDA_EXTRA, Toolchain
 from harness.errors import SandboxError
 from harness.records import BuildResult, DeviceKernel, Record
 from sandboxes.job import ExitFacts, Job, Limits, Sandbox
-from sandboxes.owners import owned_folder
+from sandboxes.orphans import owned_folder
 from sandboxes.scratch import CollectError
 
 NOT_MEASURED: Final = "compiled kernels not measured: "

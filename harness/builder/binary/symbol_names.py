@@ -14,7 +14,7 @@ from typing import Final
 from harness.builder.toolchain import Toolchain
 from harness.errors import SandboxError
 from sandboxes.job import Job, Limits, Sandbox
-from sandboxes.owners import owned_folder
+from sandboxes.orphans import owned_folder
 
 _SPECIAL = re.compile(r"T[VTIS]|G[VR]|Th[n\d]+_|Tv[n\d]+_[n\d]+_")  # vtables, type info, guards, thunks
 _STANDARD: Final = {

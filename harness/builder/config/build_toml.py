@@ -18,7 +18,7 @@ from harness.builder.parsing import Question, Unparsable, ask
 from harness.errors import HarnessBug
 from harness.outcome import Cause
 from harness.records import Finding
-from sandboxes.owners import owned_folder
+from sandboxes.orphans import owned_folder
 
 MAX_BYTES: Final = 4 << 20
 """Of a build.toml: the largest published one, of kernels-community, has 539 KiB."""

@@ -1,6 +1,6 @@
 """What a failed run of ninja means: its Finding and its Diagnostics.
 
-Whose failure it is follows from sandboxes/exits.py alone. What the tools printed is the project's own text
+Whose failure it is follows from sandboxes/job.py alone. What the tools printed is the project's own text
 as soon as it wants it to be, so it decides only which of the student's causes is told, and which words.
 An error in a file outweighs a limit met later.
 """
@@ -29,8 +29,7 @@ from harness.builder.toolchain import Toolchain
 from harness.errors import SandboxError
 from harness.outcome import Cause
 from harness.records import Diagnostic, DiagnosticKind, Finding
-from sandboxes.exits import refuse_ours
-from sandboxes.job import ExitFacts
+from sandboxes.job import ExitFacts, raise_if_infra
 
 _NO_ERROR_LINE: Final = "the compiler failed without an error line"
 _GENERATED: Final = "torch-ext/registration.h"
@@ -62,7 +61,7 @@ class Run:
         facts, limit = self.facts, _LIMITS.get(self.facts.status)
         if facts.status == "ok":
             return None
-        refuse_ours(facts, "building")
+        raise_if_infra(facts, "building")
         failures = [failure_of(step) for step in self._failed]
         # A file that does not compile is the project's fault whatever became of the others.
         real = [f for f in failures if not f.limit and not f.message.startswith(_NO_ERROR_LINE)]

@@ -7,8 +7,8 @@ import pytest
 from harness.builder.binary.calls import binary_calls
 from harness.builder.toolchain import Toolchain
 from harness.records import BinaryCalls
-from sandboxes.caged import CagedSandbox
 from sandboxes.local import LocalBackend
+from sandboxes.pool import SandboxPool
 from tests.fakes.libraries import shared_library
 from tests.fakes.sandbox import FakeSandbox, exit_facts
 
@@ -16,7 +16,7 @@ from tests.fakes.sandbox import FakeSandbox, exit_facts
 def calls_of(real: Toolchain, tmp_path, source: str, **how) -> BinaryCalls:
     """The evidence in a library of one C++ file, for the cuda target."""
     found = binary_calls(
-        shared_library(tmp_path, source, cxx=True, **how), "cuda", real, CagedSandbox(LocalBackend())
+        shared_library(tmp_path, source, cxx=True, **how), "cuda", real, SandboxPool(LocalBackend())
     )
     assert found is not None
     return found

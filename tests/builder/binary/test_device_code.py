@@ -19,8 +19,8 @@ from harness.builder.build import build
 from harness.builder.failure.log import TREE
 from harness.builder.toolchain import Toolchain, find_toolchain
 from harness.records import BuildResult, DeviceKernel
-from sandboxes.caged import CagedSandbox
 from sandboxes.local import LocalBackend
+from sandboxes.pool import SandboxPool
 from tests.fakes.projects import fake_toolchain, project
 from tests.fakes.sandbox import FakeSandbox, exit_facts
 
@@ -183,7 +183,7 @@ def test_real_figures_are_those_of_ptxas(tmp_path):
     command += ["-Xptxas=-v", "-Xcompiler=-fPIC", "-shared", "-cudart=none", "k.cu", "-o", "k.so"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     said = {m[1]: [int(n or 0) for n in m.groups()[1:]] for m in _PTXAS.finditer(done.stderr)}
-    code = read_device_code((tmp_path / "k.so").read_bytes(), real, CagedSandbox(LocalBackend()))
+    code = read_device_code((tmp_path / "k.so").read_bytes(), real, SandboxPool(LocalBackend()))
     assert code.notes == () and code.kernels is not None and len(code.kernels) == len(said) == 3
     for kernel in code.kernels:
         word = next(w for w in ("multiply", "copy", "crowded") if w in kernel.name)
@@ -206,8 +206,8 @@ def test_a_library_without_kernels_has_none(tmp_path):
         pytest.skip("no g++, or no cuobjdump and nvdisasm found (pip install 'liftbench[cuda]')")
     (tmp_path / "x.cpp").write_text("int f() { return 1; }\n")
     subprocess.run([str(real.gxx), "-shared", "-fPIC", "x.cpp", "-o", "x.so"], cwd=tmp_path, check=True)
-    code = read_device_code((tmp_path / "x.so").read_bytes(), real, CagedSandbox(LocalBackend()))
+    code = read_device_code((tmp_path / "x.so").read_bytes(), real, SandboxPool(LocalBackend()))
     assert code.kernels == () and code.notes == ()
-    rubbish = read_device_code(b"no library", real, CagedSandbox(LocalBackend()))
+    rubbish = read_device_code(b"no library", real, SandboxPool(LocalBackend()))
     assert rubbish.kernels is None and rubbish.notes[0].startswith(f"{NOT_MEASURED}cuobjdump failed")
     assert "/" not in rubbish.notes[0]

@@ -8,8 +8,8 @@ import pytest
 
 from harness.builder.binary.symbol_names import MAX_DEMANGLED, demangled, last_part, qualified
 from harness.builder.toolchain import Toolchain
-from sandboxes.caged import CagedSandbox
 from sandboxes.local import LocalBackend
+from sandboxes.pool import SandboxPool
 from tests.fakes.projects import fake_toolchain
 from tests.fakes.sandbox import FakeSandbox, exit_facts
 
@@ -86,5 +86,5 @@ def test_the_real_cxxfilt(toolchain):
     """With arguments, where binutils is installed."""
     if not Path("/usr/bin/c++filt").exists():
         pytest.skip("no c++filt (apt-get install binutils)")
-    names = demangled(["_Z11fill_floatsPflf"], toolchain, CagedSandbox(LocalBackend()))
+    names = demangled(["_Z11fill_floatsPflf"], toolchain, SandboxPool(LocalBackend()))
     assert names == {"_Z11fill_floatsPflf": "fill_floats(float*, long, float)"}

@@ -16,8 +16,8 @@ from harness.files import data_directory
 from harness.records import BuildResult
 from harness.skills.blocks import code_blocks, shown_projects
 from harness.suite.catalogue import read_project
-from sandboxes.caged import CagedSandbox
 from sandboxes.local import LocalBackend
+from sandboxes.pool import SandboxPool
 from tests.fakes.overlays import TESTS, ZOO, zoo_project
 from tests.fakes.projects import FILES, fake_toolchain, project
 from tests.fakes.sandbox import FakeSandbox, exit_facts
@@ -298,7 +298,7 @@ def test_what_is_warned_of_is_true(tmp_path: Path) -> None:
     if toolchain.missing("cpu") is not None:
         pytest.skip(str(toolchain.missing("cpu")))
     made = build(
-        project(WRONG), "cpu", sandbox=CagedSandbox(LocalBackend()), toolchain=toolchain, cache=tmp_path
+        project(WRONG), "cpu", sandbox=SandboxPool(LocalBackend()), toolchain=toolchain, cache=tmp_path
     )
     assert made.result.ok and made.package is not None and len(made.result.binding_warnings) == 1
     command = [sys.executable, "-I", "-c", _FILL, str(made.package)]

@@ -15,8 +15,8 @@ from harness.builder.failure.log import TREE, Step, clean, failed_steps, failure
 from harness.builder.toolchain import Toolchain
 from harness.outcome import Cause
 from harness.records import Diagnostic, Project, Target
-from sandboxes.caged import CagedSandbox
 from sandboxes.local import LocalBackend
+from sandboxes.pool import SandboxPool
 from tests.fakes.projects import FILES, fake_toolchain, project
 from tests.fakes.sandbox import FakeSandbox, exit_facts
 
@@ -539,7 +539,7 @@ def really(given: Project, target: Target, tools: Toolchain, cache: Path) -> Bui
     missing = tools.missing(target)
     if missing is not None:
         pytest.skip(missing)
-    return build(given, target, sandbox=CagedSandbox(LocalBackend()), toolchain=tools, cache=cache)
+    return build(given, target, sandbox=SandboxPool(LocalBackend()), toolchain=tools, cache=cache)
 
 
 @pytest.mark.slow

@@ -30,9 +30,8 @@ from harness.builder.units import Units
 from harness.errors import SandboxError
 from harness.outcome import POLICY, Verdict
 from harness.records import Finding, Project, ProjectFile, Target
-from sandboxes.choose import open_sandbox
-from sandboxes.exits import refuse_ours
-from sandboxes.job import ExitFacts, Limits, Status
+from sandboxes.job import ExitFacts, Limits, Status, raise_if_infra
+from sandboxes.registry import open_sandbox
 from tests.fakes.projects import BUILD_TOML, FILES, fake_toolchain, project
 from tests.fakes.sandbox import FakeSandbox, exit_facts
 
@@ -351,7 +350,7 @@ def test_real_compilers_on_hostile_sources(name: str, text: str, cache: Path) ->
 def test_what_is_ours_is_said_by_the_sandbox_alone() -> None:
     """The two ends that a project cannot bring about are raised, whatever was printed."""
     with pytest.raises(SandboxError, match="while building"):
-        refuse_ours(exit_facts("sandbox_error", "launcher: no"), "building")
+        raise_if_infra(exit_facts("sandbox_error", "launcher: no"), "building")
     starved = replace(exit_facts("wall_timeout", "error: x"), wall_s=10.0, starved_s=6.0)
     with pytest.raises(SandboxError, match="6 s of it other"):
-        refuse_ours(starved, "building")
+        raise_if_infra(starved, "building")

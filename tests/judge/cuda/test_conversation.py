@@ -28,7 +28,7 @@ from harness.judge.worker_client import Failed, WorkerClient
 from harness.judge.worker_job import Source, WorkerPlace
 from harness.judge.worker_reply import CallTimes, Mode
 from harness.outcome import Cause
-from sandboxes.tracking import TrackingSandbox
+from sandboxes.pool import StoppableSandbox
 from tests.fakes.cuda_driver import WithDriver, fresh
 from tests.fakes.overlays import throw_away_task
 
@@ -60,7 +60,7 @@ def transport(request: pytest.FixtureRequest, library: Path) -> Iterator[CudaTra
 @pytest.fixture(scope="module")
 def start(
     toolchain: Toolchain,
-    sandbox: TrackingSandbox,
+    sandbox: StoppableSandbox,
     transport: CudaTransport,
     library: Path,
     tmp_path_factory: pytest.TempPathFactory,

@@ -156,14 +156,14 @@ PLAIN_USER = """
 import json, os, sys, tempfile
 from pathlib import Path
 sys.path[:0] = sys.argv[2:]
-from sandboxes.caged import CagedSandbox
+from sandboxes.pool import SandboxPool
 from sandboxes.docker.backend import PYTHON, DockerBackend
 from sandboxes.docker.engine import DockerEngine
 from sandboxes.docker.image import Image
 from sandboxes.job import Job, Limits
 engine = DockerEngine.connect(os.environ)
 image = Image(engine.client, sys.argv[1])
-sandbox = CagedSandbox(DockerBackend(engine, {"run": image, "build": image}))
+sandbox = SandboxPool(DockerBackend(engine, {"run": image, "build": image}))
 def start(code, **limits):
     limits = Limits(**{"wall_s": 30.0, "scratch_bytes": 16 << 20, **limits})
     return sandbox.start(Job(role="run", argv=[PYTHON, "-I", "-S", "-c", code], limits=limits))

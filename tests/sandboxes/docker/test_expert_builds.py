@@ -17,27 +17,27 @@ from harness.judge.worker_client import WorkerClient
 from harness.judge.worker_job import Source, WorkerPlace
 from harness.records import Project, ProjectFile, Target
 from harness.suite.catalogue import all_tasks, expert_directory
-from sandboxes.caged import CagedSandbox
 from sandboxes.docker.backend import DockerBackend
+from sandboxes.pool import SandboxPool
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
-def sandbox() -> Iterator[CagedSandbox]:
+def sandbox() -> Iterator[SandboxPool]:
     """Docker with the images of this version; skips where there are none."""
     try:
         backend = DockerBackend.open(os.environ, __version__)
     except SandboxError as error:
         pytest.skip(str(error))
-    made = CagedSandbox(backend)
+    made = SandboxPool(backend)
     yield made
     made.close()
     backend.close()
 
 
 @pytest.fixture(scope="module")
-def of_image(sandbox: CagedSandbox, tmp_path_factory: pytest.TempPathFactory) -> Toolchain:
+def of_image(sandbox: SandboxPool, tmp_path_factory: pytest.TempPathFactory) -> Toolchain:
     """What the build image says that it has."""
     assert sandbox.image is not None
     return toolchain_of_image(
@@ -56,7 +56,7 @@ def expert(name: str) -> Project:
     )
 
 
-def built(target: Target, sandbox: CagedSandbox, toolchain: Toolchain, cache: Path) -> Built:
+def built(target: Target, sandbox: SandboxPool, toolchain: Toolchain, cache: Path) -> Built:
     """An expert project, built in the image."""
     made = build(expert("l1/silu_and_mul"), target, sandbox=sandbox, toolchain=toolchain, cache=cache)
     assert made.result.ok and made.result.calls is not None, made.result.finding

@@ -16,12 +16,11 @@ from pathlib import Path
 import pytest
 
 from harness.errors import SandboxError
-from sandboxes.caged import CagedSandbox
 from sandboxes.docker.backend import PYTHON, DockerBackend
 from sandboxes.docker.engine import DockerEngine
 from sandboxes.docker.image import Image
 from sandboxes.job import Job, Limits
-from sandboxes.tracking import TrackingSandbox
+from sandboxes.pool import SandboxPool, StoppableSandbox
 from tests.fakes.processes import processes_naming
 from tests.sandboxes.behaviours import Starter, awaited, end_of, gone, token
 from tests.sandboxes.docker.conftest import TINY
@@ -197,7 +196,7 @@ def test_no_image_for_a_role(engine: DockerEngine, image: Image) -> None:
 
 HARNESS = """
 import os, sys, time
-from sandboxes.caged import CagedSandbox
+from sandboxes.pool import SandboxPool
 from sandboxes.docker.backend import PYTHON, DockerBackend
 from sandboxes.docker.engine import DockerEngine
 from sandboxes.docker.image import Image
@@ -205,7 +204,7 @@ from sandboxes.job import Job, Limits
 engine = DockerEngine.connect(os.environ)
 backend = DockerBackend(engine, {"run": Image(engine.client, sys.argv[1])})
 argv = [PYTHON, "-I", "-S", "-c", "import time; time.sleep(300)", sys.argv[2]]
-process = CagedSandbox(backend).start(Job(role="run", argv=argv, limits=Limits(wall_s=250.0)))
+process = SandboxPool(backend).start(Job(role="run", argv=argv, limits=Limits(wall_s=250.0)))
 process.pause(sys.argv[3] == "frozen")
 print(process._cage._door.folder, flush=True)
 time.sleep(300)
@@ -261,7 +260,7 @@ def test_the_next_start_removes_what_is_left(engine: DockerEngine, image: Image)
 
 def test_stopping_a_run(backend: DockerBackend, engine: DockerEngine) -> None:
     """Ctrl-C: what runs ends at once, and what would start does not."""
-    tracking, word = TrackingSandbox(CagedSandbox(backend)), token()
+    tracking, word = StoppableSandbox(SandboxPool(backend)), token()
     job = Job(role="run", argv=[PYTHON, "-I", "-S", "-c", SLEEP, word], limits=Limits(wall_s=300.0))
     processes = [tracking.start(job) for _ in range(2)]
     stopper = threading.Thread(target=tracking.stop)

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.docker
 ROOT = Path(__file__).resolve().parents[3]
 SCRIPT = """
 import json, os
-from sandboxes.choose import automatic, choose_sandbox
+from sandboxes.registry import automatic, choose_sandbox
 choice = choose_sandbox("auto")
 print(json.dumps([choice.sandbox.name, os.getuid(), list(automatic(os.environ)),
                   {one.name: one.held for one in choice.report.promises if one.promised}]))

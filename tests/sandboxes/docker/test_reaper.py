@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from sandboxes.docker.reaper import DEADLINE_LABEL, OWNER_LABEL, is_orphan
-from sandboxes.owners import Owner
+from sandboxes.docker.engine import DEADLINE_LABEL, OWNER_LABEL, is_orphan
+from sandboxes.orphans import Owner
 
 OURS = Owner.ours()
 DEAD = replace(OURS, start=OURS.start - 1)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from sandboxes.leftovers import remove_leftovers
+from sandboxes.orphans import remove_orphans
 from tests.fakes.processes import processes_naming
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,12 +23,12 @@ HARNESS = """
 import sys
 from sandboxes.job import Job, Limits
 from sandboxes.local import LocalBackend
-from sandboxes.caged import CagedSandbox
+from sandboxes.pool import SandboxPool
 token = sys.argv[1]
 script = "import os, time; os.setpgid(0, 0); print(1); time.sleep(300)"
 shell = f'"{sys.executable}" -I -S -c "$1" {token} & wait'
 job = Job(role="build", argv=["/bin/sh", "-c", shell, "sh", script], limits=Limits(wall_s=250.0))
-process = CagedSandbox(LocalBackend()).start(job)
+process = SandboxPool(LocalBackend()).start(job)
 print((process._cage._start.folder / "scratch"), flush=True)
 process.wait(None)
 """
@@ -82,42 +82,42 @@ def test_the_next_start_ends_what_outlived_harness_and_minder(temporary: Path) -
     deadline = time.monotonic() + 20
     while len(processes_naming(token)) < 3 and time.monotonic() < deadline:
         time.sleep(0.05)
-    for pid in [*_children("minder.py", harness.pid), harness.pid]:
+    for pid in [*_children("reaper.py", harness.pid), harness.pid]:
         os.kill(pid, signal.SIGSTOP)  # neither may see the other's end
-    for pid in [*_children("minder.py", harness.pid), harness.pid]:
+    for pid in [*_children("reaper.py", harness.pid), harness.pid]:
         os.kill(pid, signal.SIGKILL)
     harness.wait(20)
     assert processes_naming(token) and scratch.is_dir()
-    assert remove_leftovers(temporary) == [scratch.parent]
+    assert remove_orphans(temporary) == [scratch.parent]
     assert gone(token)
 
 
 def test_a_killed_minder_is_replaced() -> None:
     """Another one learns of all that still runs."""
-    from sandboxes.minder import Minder
+    from sandboxes.reaper import Reaper
 
     token = f"liftbench-minder-{secrets.token_hex(8)}"
     with subprocess.Popen(
         [sys.executable, "-c", "import time; time.sleep(300)", token], start_new_session=True
     ) as watched:
-        minder = Minder()
+        minder = Reaper()
         minder.watch(watched.pid, None, Path("/nonexistent/liftbench"))
-        first = _children("minder.py")
+        first = _children("reaper.py")
         for pid in first:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
         minder.watch(1 << 30, None, Path("/nonexistent/liftbench"))
-        assert _children("minder.py") and not first & _children("minder.py")
+        assert _children("reaper.py") and not first & _children("reaper.py")
         assert minder._pipe is not None
         os.close(minder._pipe)  # as our end would
         assert watched.wait(20) == -signal.SIGKILL
-    for pid in _children("minder.py"):
+    for pid in _children("reaper.py"):
         os.waitpid(pid, 0)
 
 
 def test_containers_end_with_the_harness(tmp_path: Path) -> None:
     """The engine is asked to remove what still runs, again where it refused; what was forgotten is left."""
-    from sandboxes.minder import Minder
+    from sandboxes.reaper import Reaper
 
     asked = []
     with socket.socket(socket.AF_UNIX) as engine:
@@ -127,7 +127,7 @@ def test_containers_end_with_the_harness(tmp_path: Path) -> None:
         frozen, folder = tmp_path / "freezer.state", tmp_path / "folder"
         frozen.write_text("FROZEN")
         folder.mkdir()
-        minder = Minder()
+        minder = Reaper()
         minder.watch_container("ended", tmp_path / "engine", folder)
         minder.watch_container("frozen", tmp_path / "engine", folder)
         minder.watch_container("frozen", tmp_path / "engine", folder, (frozen, "THAWED"))
@@ -139,7 +139,7 @@ def test_containers_end_with_the_harness(tmp_path: Path) -> None:
             with connection:
                 asked.append(connection.recv(4096).split(b"\r\n")[0])
                 connection.sendall(answer)
-        for pid in _children("minder.py"):
+        for pid in _children("reaper.py"):
             os.waitpid(pid, 0)
     assert asked == [b"DELETE /containers/frozen?force=1&v=1 HTTP/1.0"] * 2
     assert frozen.read_text() == "THAWED"

@@ -25,7 +25,7 @@ _ENGINE_TRIES = 5
 _ENGINE_S = 60.0  # a loaded engine took 12 s to remove ten containers
 
 
-class Minder:
+class Reaper:
     """Our end of the pipe; the process starts with the first job."""
 
     def __init__(self) -> None:

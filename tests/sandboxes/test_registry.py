@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from harness.errors import SandboxError, UsageError
-from sandboxes.cage import Backend
-from sandboxes.choose import automatic, choose_sandbox, open_sandbox
+from sandboxes.job import Backend
 from sandboxes.local import LocalBackend
+from sandboxes.registry import automatic, choose_sandbox, open_sandbox
 
 Make = Callable[[], Backend]
 

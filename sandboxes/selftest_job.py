@@ -3,7 +3,7 @@
 It harms nothing where a promise does not hold: what it takes it gives back, and what it starts it ends. The
 attempt on memory comes last, since it may be the end.
 
-Usage: python -I -S probing.py JSON, with secret, folder, key, port, abstract, victim, processes,
+Usage: python -I -S selftest_job.py JSON, with secret, folder, key, port, abstract, victim, processes,
 scratch_bytes, memory_bytes, channel. It prints one line per attempt: {"promise": ..., "leak": ... or null}
 """
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from sandboxes.choose import open_sandbox
 from sandboxes.job import ExitFacts, Job, Process, Status
-from sandboxes.probe import PROMISES, ProbeReport, probe, promised_by
-from sandboxes.probing import ATTEMPTS
+from sandboxes.registry import open_sandbox
+from sandboxes.selftest import PROMISES, ProbeReport, probe, promised_by
+from sandboxes.selftest_job import ATTEMPTS
 
 
 @pytest.fixture(scope="module")

@@ -22,9 +22,8 @@ from pathlib import Path
 from typing import Final
 
 from harness.errors import DeviceError, SandboxError
-from sandboxes.cage import Cage, Ended, UnstoppableError
 from sandboxes.gpu import watch_gpu
-from sandboxes.job import ExitFacts, Job, Status
+from sandboxes.job import ExitFacts, Job, ProcessTree, Status, TreeExit, UnstoppableError
 from sandboxes.nvml import XidWatch, faulted
 from sandboxes.scratch import collect_files, fill
 from sandboxes.starvation import Starvation
@@ -42,10 +41,10 @@ _REMOVE: Final = 'rm -rf -- "$1" || { find "$1" -type d -exec chmod u+rwx {} \\;
 _LATE_S: Final = 0.2  # a GPU may tell of a fault after the process that caused it has ended
 
 
-class StandingBy:
+class WarmProcess:
     """A cage whose inside.py is ready: no job yet, and no byte of a student's."""
 
-    def __init__(self, cage: Cage) -> None:
+    def __init__(self, cage: ProcessTree) -> None:
         """Waits until it is ready. Raises SandboxError, and releases the cage then."""
         self.cage = cage
         try:
@@ -80,7 +79,7 @@ class StandingBy:
         discard(self.cage)
 
 
-def discard(cage: Cage) -> None:
+def discard(cage: ProcessTree) -> None:
     """Kill what is in a cage and release it."""
     cage.kill()
     waiter = threading.Thread(target=cage.wait, daemon=True)
@@ -95,7 +94,7 @@ class RunningProcess:
 
     channel: socket.socket
 
-    def __init__(self, standing: StandingBy, job: Job) -> None:
+    def __init__(self, standing: WarmProcess, job: Job) -> None:
         """Gives `job` to a cage that stands by. Raises SandboxError when it could not be started."""
         self._job = job
         self._gpu: XidWatch | None = None
@@ -210,7 +209,7 @@ class RunningProcess:
             ended = self._cage.wait()
             self._cage.kill()  # whatever has outlived the first process
         except SandboxError as error:  # else nobody would ever be told of an end
-            ended = Ended(code=None, problem=str(error))
+            ended = TreeExit(code=None, problem=str(error))
         wall_s = time.monotonic() - self._started
         self._reader.join(timeout=2)
         ended = self._with_faults(ended)
@@ -226,7 +225,7 @@ class RunningProcess:
         )
         self._done.set()
 
-    def _with_faults(self, ended: Ended) -> Ended:
+    def _with_faults(self, ended: TreeExit) -> TreeExit:
         """What the GPU reported while it ran; our own killing counts for nothing, since it causes some."""
         if self._gpu is None:
             return ended
@@ -239,7 +238,7 @@ class RunningProcess:
             self._gpu.close()
         return ended
 
-    def _status(self, ended: Ended) -> Status:
+    def _status(self, ended: TreeExit) -> Status:
         if self._verdict is not None:
             return self._verdict
         if ended.problem is not None:

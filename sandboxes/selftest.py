@@ -20,10 +20,10 @@ from types import TracebackType
 from typing import Final
 
 from sandboxes.job import ExitFacts, Job, Limits, Sandbox
-from sandboxes.owners import owned_prefix
-from sandboxes.probing import ATTEMPTS
+from sandboxes.orphans import owned_prefix
+from sandboxes.selftest_job import ATTEMPTS
 
-_PROBING: Final = Path(__file__).with_name("probing.py")
+_PROBING: Final = Path(__file__).with_name("selftest_job.py")
 _WALL_S: Final = 30.0
 _PROCESSES: Final = 16
 _SCRATCH_BYTES: Final = 16 << 20
@@ -113,7 +113,7 @@ def probe(sandbox: Sandbox, python: str) -> ProbeReport:
                     python,
                     "-I",
                     "-S",
-                    "{scratch}/probing.py",
+                    "{scratch}/selftest_job.py",
                     json.dumps(outside.spec),
                     "{channel}",
                 ],
@@ -123,7 +123,7 @@ def probe(sandbox: Sandbox, python: str) -> ProbeReport:
                     processes=_PROCESSES,
                     scratch_bytes=_SCRATCH_BYTES,
                 ),
-                inputs={"probing.py": _PROBING},
+                inputs={"selftest_job.py": _PROBING},
             )
         )
         try:

@@ -12,9 +12,8 @@ from contextlib import suppress
 from queue import SimpleQueue
 
 from harness.errors import SandboxError
-from sandboxes.cage import Backend
-from sandboxes.job import Job
-from sandboxes.running import RunningProcess, StandingBy
+from sandboxes.job import Backend, Job, Process, Sandbox
+from sandboxes.process import RunningProcess, WarmProcess
 
 
 def shape(job: Job) -> Hashable:
@@ -33,7 +32,7 @@ def shape(job: Job) -> Hashable:
     )
 
 
-class CagedSandbox:
+class SandboxPool:
     """See the module docstring."""
 
     def __init__(self, backend: Backend) -> None:
@@ -44,7 +43,7 @@ class CagedSandbox:
         self.image = backend.image
         """The files that jobs see; None where those are this machine's."""
         self._lock = threading.Condition()
-        self._ready: dict[Hashable, list[StandingBy]] = {}
+        self._ready: dict[Hashable, list[WarmProcess]] = {}
         self._coming: dict[Hashable, int] = {}
         self._orders: SimpleQueue[Job | None] = SimpleQueue()
         self._starter: threading.Thread | None = None
@@ -59,10 +58,10 @@ class CagedSandbox:
         standing = self._take(shape(job)) or self._made(job)
         return RunningProcess(standing, job)
 
-    def _made(self, job: Job) -> StandingBy:
+    def _made(self, job: Job) -> WarmProcess:
         """Raises SandboxError, for a full disk too."""
         try:
-            return StandingBy(self._backend.cage(job))
+            return WarmProcess(self._backend.spawn(job))
         except OSError as error:
             raise SandboxError(f"a sandbox could not be made: {error}") from error
 
@@ -100,7 +99,7 @@ class CagedSandbox:
             if standing is not None:
                 standing.close()
 
-    def _take(self, key: Hashable) -> StandingBy | None:
+    def _take(self, key: Hashable) -> WarmProcess | None:
         """One that still lives, or that is on its way."""
         while True:
             with self._lock:
@@ -127,7 +126,7 @@ class CagedSandbox:
         self._backend.close()
 
 
-def _lives(standing: StandingBy) -> bool:
+def _lives(standing: WarmProcess) -> bool:
     """Nothing was said and nobody hung up: inside.py waits for its order."""
     try:
         standing.cage.channel.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
@@ -136,3 +135,50 @@ def _lives(standing: StandingBy) -> bool:
     except OSError:
         return False
     return False
+
+
+class StoppableSandbox:
+    """Another sandbox, with an off switch."""
+
+    def __init__(self, inner: Sandbox) -> None:
+        self._inner = inner
+        self.name = inner.name
+        self._live: list[Process] = []
+        self._lock = threading.Lock()
+        self._stopped = False
+
+    def facts(self) -> dict[str, str]:
+        """The inner sandbox's."""
+        return self._inner.facts()
+
+    def start(self, job: Job) -> Process:
+        """Start a process, unless stopped. Raises SandboxError."""
+        if not self._stopped:
+            process = self._inner.start(job)  # may take seconds: several start at once
+            with self._lock:
+                if not self._stopped:
+                    self._live = [*(p for p in self._live if p.wait(0) is None), process]
+                    return process
+            process.close()
+        raise SandboxError("the run was stopped")
+
+    def prepare(self, job: Job, count: int = 1) -> None:
+        """Start ahead, unless stopped."""
+        if not self._stopped:
+            self._inner.prepare(job, count)
+
+    def settle(self) -> None:
+        """Return when nothing is being prepared any more."""
+        self._inner.settle()
+
+    def close(self) -> None:
+        """End what was prepared."""
+        self._inner.close()
+
+    def stop(self) -> None:
+        """Kill everything; nothing starts afterwards."""
+        with self._lock:
+            self._stopped = True
+            for process in self._live:
+                process.kill()
+        self.close()

@@ -22,13 +22,13 @@ from typing import Any, Final
 import docker.errors
 
 from harness.errors import SandboxError
-from sandboxes.cage import STOP_S, Ended, UnstoppableError, Usage
 from sandboxes.cgroups import ForeignCgroup
 from sandboxes.docker.door import PLACE, Door
 from sandboxes.docker.engine import ENGINE_ERRORS, DockerEngine, asking, explained
-from sandboxes.host_cage import MINDER
-from sandboxes.owners import Owner
-from sandboxes.standstill import stand_still
+from sandboxes.freeze import stand_still
+from sandboxes.host_process import REAPER
+from sandboxes.job import STOP_S, TreeExit, UnstoppableError, Usage
+from sandboxes.orphans import Owner
 
 _READY_S: Final = 120.0  # as long as running.py waits for what comes next
 _LOOK_S: Final = 0.25
@@ -59,7 +59,7 @@ class Plan:
     """Its processes may leave the process group that they begin in."""
 
 
-class DockerCage:
+class Container:
     """A container whose first program is inside.py."""
 
     channel: socket.socket
@@ -83,7 +83,7 @@ class DockerCage:
         self._peak_bytes: int | None = None
         self._own_oom: bool | None = None
         self._door = Door(plan.uid)
-        MINDER.watch_container(self.name, engine.address, self._door.folder)
+        REAPER.watch_container(self.name, engine.address, self._door.folder)
         try:
             self._start()
         except BaseException:
@@ -141,7 +141,7 @@ class DockerCage:
 
     # --- the cage --------------------------------------------------------------------------------
 
-    def wait(self) -> Ended:
+    def wait(self) -> TreeExit:
         """Block until the container has stopped."""
         try:
             self._wait_for_stop()
@@ -151,12 +151,12 @@ class DockerCage:
                 time.sleep(_SECOND_LOOK_S)
                 state = self._state()
         except SandboxError as error:
-            return Ended(code=None, problem=str(error))
+            return TreeExit(code=None, problem=str(error))
         if state.get("Status") != "exited":
-            return Ended(code=None, problem=_REMOVED)
+            return TreeExit(code=None, problem=_REMOVED)
         code = int(state["ExitCode"])
         number = code - 128 if 0 < code - 128 <= signal.NSIG else None  # so reports docker-init
-        return Ended(
+        return TreeExit(
             code=None if number else code,
             signal=number,
             oom=bool(state.get("OOMKilled")) if self._own_oom is None else self._own_oom,
@@ -241,7 +241,7 @@ class DockerCage:
         elif self._group is not None and self._group.can_freeze():
             if frozen:
                 order = self._group.thaw_order()
-                MINDER.watch_container(self.name, self._engine.address, self._door.folder, order)
+                REAPER.watch_container(self.name, self._engine.address, self._door.folder, order)
             self._group.freeze(frozen)
         else:
             with asking("freeze or thaw a container"), suppress(docker.errors.NotFound):
@@ -281,7 +281,7 @@ class DockerCage:
     def release(self) -> None:
         """Remove the container and what leads into it.
 
-        Where the engine cannot do it now, minder.py asks again when we end, and reaper.py at the next start.
+        Where the engine cannot do it now, reaper.py asks again when we end, and reaper.py at the next start.
         """
         with self._lock:
             if self._released:
@@ -293,7 +293,7 @@ class DockerCage:
             os.close(self._init)
         self._door.close()
         if removed:
-            MINDER.forget(self.name)
+            REAPER.forget(self.name)
 
     def _remove(self) -> bool:
         """Whether the engine has no such container any more."""

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from sandboxes.leftovers import remove_leftovers
-from sandboxes.owners import Owner
-from sandboxes.running import remove_tree
+from sandboxes.orphans import Owner, remove_orphans
+from sandboxes.process import remove_tree
 
 OURS = Owner.ours()
 DEAD = replace(OURS, start=OURS.start - 1)
@@ -34,7 +33,7 @@ def test_only_orphans_are_removed(tmp_path: Path) -> None:
     (orphan / "deep/inside").mkdir(parents=True)
     for name in kept:
         (tmp_path / name).mkdir()
-    assert remove_leftovers(tmp_path) == [orphan]
+    assert remove_orphans(tmp_path) == [orphan]
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(kept)
 
 
@@ -44,7 +43,7 @@ def test_links_and_files_are_left_alone(tmp_path: Path) -> None:
     (target / "precious").mkdir(parents=True)
     (tmp_path / f"liftbench-{DEAD}-build-x").symlink_to(target)
     (tmp_path / f"liftbench-{DEAD}-build-y").touch()
-    assert remove_leftovers(tmp_path) == []
+    assert remove_orphans(tmp_path) == []
     assert (target / "precious").is_dir()
 
 
@@ -54,7 +53,7 @@ def test_folders_of_others_are_left_alone(tmp_path: Path) -> None:
     theirs = tmp_path / f"liftbench-{DEAD}-build-x"
     theirs.mkdir()
     os.chown(theirs, 20_123, 20_123)
-    assert remove_leftovers(tmp_path) == []
+    assert remove_orphans(tmp_path) == []
     assert theirs.is_dir()
 
 
@@ -71,7 +70,7 @@ def test_processes_of_orphans_are_killed(tmp_path: Path) -> None:
         wanted = user if home == orphan / "scratch" else None
         started.append(subprocess.Popen(["/bin/sleep", "300"], env=environment, user=wanted))
     try:
-        assert remove_leftovers(tmp_path) == [orphan]
+        assert remove_orphans(tmp_path) == [orphan]
         assert started[0].wait(20) == -9
         assert [one.poll() for one in started[1:]] == [None, None]
     finally:

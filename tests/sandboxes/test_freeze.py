@@ -13,14 +13,13 @@ from pathlib import Path
 import pytest
 
 from sandboxes.bubblewrap import BubblewrapBackend
-from sandboxes.cage import Backend, UnstoppableError
-from sandboxes.host_cage import HostCage
-from sandboxes.job import Job, Limits
+from sandboxes.freeze import stand_still
+from sandboxes.host_process import HostProcess
+from sandboxes.job import Backend, Job, Limits, UnstoppableError
 from sandboxes.landlock import LandlockBackend
 from sandboxes.local import LocalBackend
-from sandboxes.running import RunningProcess, StandingBy
+from sandboxes.process import RunningProcess, WarmProcess
 from sandboxes.seccomp import numbers
-from sandboxes.standstill import stand_still
 from tests.sandboxes.behaviours import Starter, awaited, content, end_of
 
 NUMBERS = numbers(os.uname().machine)
@@ -153,7 +152,7 @@ print(tried({NUMBERS["prctl"]}, 36, 0, 0, 0, 0))
     assert facts.output.split() == ["1"] * 6 + ["0"] * 6 + ["1"], facts
 
 
-class Unstoppable(HostCage):
+class Unstoppable(HostProcess):
     """A cage whose processes can be killed and not stopped."""
 
     def freeze(self, frozen: bool) -> None:
@@ -165,9 +164,9 @@ def test_a_job_that_cannot_be_stopped_is_ended() -> None:
     made = LocalBackend()
     argv = [sys.executable, "-I", "-S", "-c", "import time; time.sleep(60)"]
     job = Job(role="run", argv=argv, limits=Limits(wall_s=50.0))
-    cage = made.cage(job)
+    cage = made.spawn(job)
     cage.__class__ = Unstoppable
-    process = RunningProcess(StandingBy(cage), job)
+    process = RunningProcess(WarmProcess(cage), job)
     try:
         process.pause(True)
         facts = process.wait(30)

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from harness.errors import SandboxError
-from sandboxes.cage import STOP_S, Ended, UnstoppableError, Usage
-from sandboxes.minder import Minder
-from sandboxes.running import remove_tree
-from sandboxes.standstill import stand_still
+from sandboxes.freeze import stand_still
+from sandboxes.job import STOP_S, TreeExit, UnstoppableError, Usage
+from sandboxes.process import remove_tree
+from sandboxes.reaper import Reaper
 from sandboxes.users import kill_session, kill_user
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _WORDS_BYTES: Final = 1 << 14
 _OWN: Final = ("VmPTE:", "HugetlbPages:")
 CHANNEL_NUMBER: Final = "{channel-number}"
 """In the command: becomes the number of the inherited socket."""
-MINDER: Final = Minder()
+REAPER: Final = Reaper()
 """One for all sandboxes of this process: it knows nothing but what runs."""
 
 
@@ -63,7 +63,7 @@ class Start:
     """Its processes may leave its process group: only a control group freezes all of them."""
 
 
-class HostCage:
+class HostProcess:
     """A child process and all that comes from it."""
 
     channel: socket.socket
@@ -73,7 +73,7 @@ class HostCage:
         self._start = start
         self._released = False
         self._lock = threading.Lock()
-        self._ended: Ended | None = None
+        self._ended: TreeExit | None = None
         self.caps_memory = start.cgroup is not None
         self.caps_scratch = start.caps_scratch
         try:
@@ -115,11 +115,11 @@ class HostCage:
         finally:
             theirs.close()
             os.close(words_end)
-        MINDER.watch(self._popen.pid, start.uid, start.folder)
+        REAPER.watch(self._popen.pid, start.uid, start.folder)
 
     # --- the cage ------------------------------------------------------------------------------
 
-    def wait(self) -> Ended:
+    def wait(self) -> TreeExit:
         """Block until the first process has ended, and end the others."""
         _, status, usage = os.wait4(self._popen.pid, 0)
         code = os.waitstatus_to_exitcode(status)
@@ -131,7 +131,7 @@ class HostCage:
         group = self._start.cgroup
         peak = group.peak_memory_bytes() if group else None
         cpu_s = group.cpu_s() if group else None
-        self._ended = Ended(
+        self._ended = TreeExit(
             code=None if number else code,
             signal=number,
             oom=bool(group and group.oom_kills() and group.reached_its_limit()),
@@ -210,7 +210,7 @@ class HostCage:
             self._released = True
         os.close(self._words)
         self._tidy()
-        MINDER.forget(self._popen.pid)
+        REAPER.forget(self._popen.pid)
 
     def _tidy(self) -> None:
         if self._start.cgroup is not None:

@@ -13,6 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from sandboxes.process import remove_tree
+from sandboxes.users import kill_home
+
+_NAME: Final = re.compile(r"liftbench-(\d+-\d+-\d+)-.+")
 _WORD: Final = re.compile(r"(\d{1,10})-(\d{1,20})-(\d{1,20})")
 
 
@@ -71,3 +75,26 @@ def _start(pid: int) -> int | None:
 
 def _namespace() -> int:
     return int(re.sub(r"\D", "", str(Path("/proc/self/ns/pid").readlink())))
+
+
+def remove_orphans(directory: Path | None = None) -> list[Path]:
+    """The folders that were removed. `directory`: where to look (default: where temporary files go)."""
+    removed = []
+    for folder in (directory or Path(tempfile.gettempdir())).glob("liftbench-*"):
+        found = _NAME.fullmatch(folder.name)
+        owner = None if found is None else Owner.parse(found[1])
+        if owner is None or not owner.is_dead() or not _is_our_folder(folder):
+            continue
+        kill_home(folder / "scratch")  # reaper.py does it, unless it died together with its harness
+        remove_tree(folder)
+        removed.append(folder)
+    return sorted(removed)
+
+
+def _is_our_folder(path: Path) -> bool:
+    """No link, and nobody else's: the temporary directory belongs to all users."""
+    try:
+        facts = path.lstat()
+    except OSError:
+        return False  # somebody else was quicker
+    return path.is_dir() and not path.is_symlink() and facts.st_uid == os.geteuid()

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from harness.errors import SandboxError
-from sandboxes.host_cage import HostCage
+from sandboxes.host_process import HostProcess
 from sandboxes.job import ExitFacts, Job, Limits
 from sandboxes.local import LocalBackend
-from sandboxes.running import RunningProcess, StandingBy
+from sandboxes.process import RunningProcess, WarmProcess
 from tests.fakes.nvml import WHOLE, install_fake_nvml
 
 Start = Callable[..., RunningProcess]
@@ -27,7 +27,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     def run(code: str, wall_s: float = 20.0) -> RunningProcess:
         argv = [sys.executable, "-I", "-S", "-c", code]
         job = Job(role="run", argv=argv, limits=Limits(wall_s=wall_s), device=WHOLE)
-        started.append(RunningProcess(StandingBy(LocalBackend().cage(job)), job))
+        started.append(RunningProcess(WarmProcess(LocalBackend().spawn(job)), job))
         return started[-1]
 
     yield run
@@ -79,7 +79,7 @@ def test_without_a_report_nothing_changes(start: Start, tmp_path: Path) -> None:
 class FailingCage:
     """A local cage whose kill() fails once the job has ended, as that of a control group may."""
 
-    def __init__(self, inner: HostCage) -> None:
+    def __init__(self, inner: HostProcess) -> None:
         self._inner = inner
         self.channel = inner.channel
         self.caps_memory, self.caps_scratch = inner.caps_memory, inner.caps_scratch
@@ -98,8 +98,8 @@ class FailingCage:
 def test_a_backend_that_fails_at_the_end_is_told() -> None:
     """Whoever waits gets an answer, which is ours and no student's."""
     job = Job(role="run", argv=["/bin/true"], limits=Limits(wall_s=20))
-    inner = LocalBackend().cage(job)
-    process = RunningProcess(StandingBy(FailingCage(inner)), job)
+    inner = LocalBackend().spawn(job)
+    process = RunningProcess(WarmProcess(FailingCage(inner)), job)
     facts = process.wait(30)
     assert facts is not None and facts.status == "sandbox_error"
     assert "does not die" in facts.output

@@ -16,11 +16,10 @@ from pathlib import Path
 import pytest
 
 from harness.errors import SandboxError
-from sandboxes.cage import Cage, Ended, Usage
-from sandboxes.caged import CagedSandbox, shape
-from sandboxes.host_cage import HostCage
-from sandboxes.job import Job, Limits
+from sandboxes.host_process import HostProcess
+from sandboxes.job import Job, Limits, ProcessTree, TreeExit, Usage
 from sandboxes.local import LocalBackend
+from sandboxes.pool import SandboxPool, shape
 
 
 class CountingBackend:
@@ -32,15 +31,15 @@ class CountingBackend:
 
     def __init__(self) -> None:
         self._inner = LocalBackend()
-        self.cages: list[HostCage] = []
+        self.cages: list[HostProcess] = []
 
     def facts(self) -> dict[str, str]:
         return self._inner.facts()
 
     def close(self) -> None: ...
 
-    def cage(self, job: Job) -> HostCage:
-        self.cages.append(self._inner.cage(job))
+    def spawn(self, job: Job) -> HostProcess:
+        self.cages.append(self._inner.spawn(job))
         return self.cages[-1]
 
 
@@ -50,9 +49,9 @@ def backend() -> CountingBackend:
 
 
 @pytest.fixture
-def sandbox(backend: CountingBackend) -> Iterator[CagedSandbox]:
+def sandbox(backend: CountingBackend) -> Iterator[SandboxPool]:
     """Closed after the test."""
-    made = CagedSandbox(backend)
+    made = SandboxPool(backend)
     yield made
     made.close()
 
@@ -70,17 +69,17 @@ def script_job(folder: Path, code: str, **changes: object) -> Job:
     return replace(job, **changes)  # type: ignore[arg-type]
 
 
-def standing(sandbox: CagedSandbox, count: int) -> list[int]:
+def standing(sandbox: SandboxPool, count: int) -> list[int]:
     """Process ids of those that stand by, once there are `count`."""
     for _ in range(1000):
         ready = [s for waiting in sandbox._ready.values() for s in waiting]
         if len(ready) == count:
-            return [s.cage._popen.pid for s in ready if isinstance(s.cage, HostCage)]
+            return [s.cage._popen.pid for s in ready if isinstance(s.cage, HostProcess)]
         time.sleep(0.01)
     raise AssertionError(f"{len(ready)} stand by, not {count}")
 
 
-def test_a_job_takes_what_stands_by(sandbox: CagedSandbox, tmp_path: Path) -> None:
+def test_a_job_takes_what_stands_by(sandbox: SandboxPool, tmp_path: Path) -> None:
     """The process that was prepared becomes the job, with files that it did not have before."""
     job = script_job(tmp_path, "import os; print(os.getpid(), os.listdir())")
     sandbox.prepare(job)
@@ -92,7 +91,7 @@ def test_a_job_takes_what_stands_by(sandbox: CagedSandbox, tmp_path: Path) -> No
     process.close()
 
 
-def test_each_is_used_once(sandbox: CagedSandbox, backend: CountingBackend, tmp_path: Path) -> None:
+def test_each_is_used_once(sandbox: SandboxPool, backend: CountingBackend, tmp_path: Path) -> None:
     """The second job of the same kind gets a process of its own."""
     job = script_job(tmp_path, "import os; print(os.getpid())")
     sandbox.prepare(job)
@@ -124,7 +123,7 @@ def test_another_kind_of_job_does_not_take_it(change: dict[str, object], tmp_pat
     assert shape(replace(job, **change)) != shape(job)  # type: ignore[arg-type]
 
 
-def test_the_deadline_counts_from_the_job(sandbox: CagedSandbox, tmp_path: Path) -> None:
+def test_the_deadline_counts_from_the_job(sandbox: SandboxPool, tmp_path: Path) -> None:
     """Standing by is nobody's wall-clock time, and a job's own deadline holds."""
     job = script_job(tmp_path, "import time; time.sleep(60)")
     sandbox.prepare(job)
@@ -136,7 +135,7 @@ def test_the_deadline_counts_from_the_job(sandbox: CagedSandbox, tmp_path: Path)
     process.close()
 
 
-def test_one_that_died_is_not_handed_out(sandbox: CagedSandbox, tmp_path: Path) -> None:
+def test_one_that_died_is_not_handed_out(sandbox: SandboxPool, tmp_path: Path) -> None:
     """A job starts in a fresh one when what stood by was killed."""
     job = script_job(tmp_path, "print('ran')")
     sandbox.prepare(job)
@@ -150,7 +149,7 @@ def test_one_that_died_is_not_handed_out(sandbox: CagedSandbox, tmp_path: Path) 
     process.close()
 
 
-def test_prepare_does_not_pile_up(sandbox: CagedSandbox, backend: CountingBackend, tmp_path: Path) -> None:
+def test_prepare_does_not_pile_up(sandbox: SandboxPool, backend: CountingBackend, tmp_path: Path) -> None:
     """Asking again for what is there or on its way starts nothing."""
     job = script_job(tmp_path, "")
     for _ in range(5):
@@ -160,12 +159,12 @@ def test_prepare_does_not_pile_up(sandbox: CagedSandbox, backend: CountingBacken
     assert len(backend.cages) == 2
 
 
-def test_close_ends_what_stands_by(sandbox: CagedSandbox, tmp_path: Path) -> None:
+def test_close_ends_what_stands_by(sandbox: SandboxPool, tmp_path: Path) -> None:
     """Afterwards no process and no folder is left, and nothing is prepared any more; jobs still run."""
     job = script_job(tmp_path, "print('ran')")
     sandbox.prepare(job, 2)
     pids = standing(sandbox, 2)
-    folders = [s.cage._start.folder for s in sandbox._ready[shape(job)] if isinstance(s.cage, HostCage)]
+    folders = [s.cage._start.folder for s in sandbox._ready[shape(job)] if isinstance(s.cage, HostProcess)]
     sandbox.close()
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
     assert not any(folder.exists() for folder in folders)
@@ -187,8 +186,8 @@ class BrokenCage:
         self.released = False
         self._theirs.close()
 
-    def wait(self) -> Ended:
-        return Ended(code=1)
+    def wait(self) -> TreeExit:
+        return TreeExit(code=1)
 
     def kill(self) -> None: ...
 
@@ -223,7 +222,7 @@ class BrokenBackend:
 
     def close(self) -> None: ...
 
-    def cage(self, job: Job) -> Cage:
+    def spawn(self, job: Job) -> ProcessTree:
         self.cages.append(BrokenCage())
         self.made.set()
         return self.cages[-1]
@@ -233,14 +232,14 @@ def test_a_cage_that_does_not_start_is_released(tmp_path: Path) -> None:
     """start() raises SandboxError with the cage's own words, and gives the cage back."""
     backend = BrokenBackend()
     with pytest.raises(SandboxError, match="no such interpreter"):
-        CagedSandbox(backend).start(script_job(tmp_path, ""))
+        SandboxPool(backend).start(script_job(tmp_path, ""))
     assert [cage.released for cage in backend.cages] == [True]
 
 
 def test_a_preparation_that_fails_is_only_lost(tmp_path: Path) -> None:
     """It is not reported twice: the job that would have used it meets the trouble itself."""
     backend = BrokenBackend()
-    sandbox = CagedSandbox(backend)
+    sandbox = SandboxPool(backend)
     sandbox.prepare(script_job(tmp_path, ""))
     assert backend.made.wait(20)
     sandbox.close()
@@ -250,13 +249,13 @@ def test_a_preparation_that_fails_is_only_lost(tmp_path: Path) -> None:
 class FullBackend(BrokenBackend):
     """Has no room for a cage's files."""
 
-    def cage(self, job: Job) -> Cage:
+    def spawn(self, job: Job) -> ProcessTree:
         raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def test_a_full_disk_neither_hangs_nor_hides(tmp_path: Path) -> None:
     """Whoever waits for what is being prepared goes on, and the job is told why it cannot start."""
-    sandbox = CagedSandbox(FullBackend())
+    sandbox = SandboxPool(FullBackend())
     for _ in range(2):
         sandbox.prepare(script_job(tmp_path, ""))
         sandbox.settle()

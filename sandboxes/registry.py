@@ -12,9 +12,9 @@ from pathlib import Path
 
 from harness import __version__
 from harness.errors import SandboxError, UsageError
-from sandboxes.cage import Backend
-from sandboxes.caged import CagedSandbox
-from sandboxes.probe import ProbeReport, probe
+from sandboxes.job import Backend
+from sandboxes.pool import SandboxPool
+from sandboxes.selftest import ProbeReport, probe
 
 LOCAL_WARNING = (
     "sandbox `local` does not isolate: projects can use the network and read what you can read. "
@@ -76,7 +76,7 @@ BACKENDS: dict[str, Make] = {
 class Choice:
     """The sandbox that is used."""
 
-    sandbox: CagedSandbox
+    sandbox: SandboxPool
     why: str
     """Why this one, and why not another that was asked for. For people."""
     report: ProbeReport | None
@@ -93,11 +93,11 @@ def automatic(environment: Mapping[str, str], root: Path = Path("/")) -> tuple[s
     return ("docker", "bubblewrap", "landlock") if inside else ("docker", "bubblewrap")
 
 
-def open_sandbox(name: str) -> CagedSandbox:
+def open_sandbox(name: str) -> SandboxPool:
     """The sandbox of that name, not probed. Raises SandboxError when it cannot be had, UsageError."""
     if name not in BACKENDS:
         raise UsageError(f"{name!r} is no sandbox: there are auto, {', '.join(BACKENDS)}")
-    return CagedSandbox(BACKENDS[name]())
+    return SandboxPool(BACKENDS[name]())
 
 
 def choose_sandbox(
@@ -137,7 +137,7 @@ class _BrokenPromise(SandboxError):
 
 def _tried(name: str, make: Make, others: list[str]) -> Choice:
     """`others`: why it is none of those tried before. Raises SandboxError for one absent, or broken."""
-    sandbox = CagedSandbox(make())
+    sandbox = SandboxPool(make())
     if name == "local":
         return Choice(sandbox, "; ".join(others) or "asked for by name", None)
     report = probe(sandbox, str(sandbox.python))
