@@ -94,9 +94,8 @@ def grade(
 def _submission(file: Path, pattern: str, loaded: LoadedTask, cache: Path | None) -> Project:
     """The project that a file with `ModelNew` is wrapped in, as an answer to `loaded`. Raises UsageError."""
     from harness.errors import UsageError
-    from harness.kernelbench.checkout import is_pattern
-    from harness.kernelbench.conversion import convert_pattern
-    from harness.kernelbench.submission import read_submission, wrapped
+    from harness.kernelbench.conversion import convert_pattern, read_submission, wrapped
+    from harness.kernelbench.problems import is_pattern
 
     if not is_pattern(pattern):
         raise UsageError(

@@ -25,7 +25,7 @@ def chosen_tasks(
     Raises UsageError where a pattern leaves nothing.
     """
     from harness.errors import UsageError
-    from harness.kernelbench.checkout import is_pattern
+    from harness.kernelbench.problems import is_pattern
     from harness.suite.catalogue import select_tasks
 
     theirs = [pattern for pattern in patterns if is_pattern(pattern)]
@@ -49,7 +49,7 @@ def chosen_tasks(
 def _admitted(patterns: Sequence[str], target: str, cache: Path | None) -> list[tuple[Converted, Admission]]:
     """Every problem once, with progress on stderr."""
     from harness.kernelbench.admission import admit_all
-    from harness.kernelbench.checkout import find_problems
+    from harness.kernelbench.problems import find_problems
 
     problems = {problem.id: problem for pattern in patterns for problem in find_problems(pattern)}
     lock, steps = threading.Lock(), [0]

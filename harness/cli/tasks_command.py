@@ -41,8 +41,8 @@ def list_tasks(
     from rich.table import Table
 
     from harness.errors import UsageError
-    from harness.kernelbench.checkout import is_pattern
     from harness.kernelbench.conversion import select_with_problems
+    from harness.kernelbench.problems import is_pattern
 
     if any(map(is_pattern, pattern or [])):
         from harness.cli.kernelbench_view import list_problems

@@ -1,6 +1,6 @@
-"""What a converted KernelBench problem runs: `make_inputs`, `reference` and `truth` over its source.
+"""`make_inputs`, `reference` and `truth` of a converted KernelBench problem, over its source.
 
-No value comes from torch's own generators: whatever would draw from one is replaced or refused.
+No value comes from torch's own generators: operators that draw from one are replaced or refused.
 """
 
 from __future__ import annotations
@@ -108,12 +108,13 @@ def _as_asked(values: torch.Tensor, given: dict[str, Any], default: torch.dtype)
     return values.to(dtype=dtype, device=device)
 
 
-def _rand(draws: Draws, given: dict[str, Any]) -> torch.Tensor:
-    return _as_asked(draws.unit(given), given, torch.get_default_dtype())
+def _in_place(values: torch.Tensor, given: dict[str, Any]) -> torch.Tensor:
+    made: torch.Tensor = given["self"]
+    return made.copy_(values)
 
 
-def _randn(draws: Draws, given: dict[str, Any]) -> torch.Tensor:
-    return _as_asked(draws.normal(given), given, torch.get_default_dtype())
+def _float(given: dict[str, Any], draw: Callable[..., torch.Tensor]) -> torch.Tensor:
+    return _as_asked(draw(given), given, torch.get_default_dtype())
 
 
 def _randint(draws: Draws, given: dict[str, Any]) -> torch.Tensor:
@@ -127,44 +128,34 @@ def _randperm(draws: Draws, given: dict[str, Any]) -> torch.Tensor:
 
 def _bernoulli(draws: Draws, given: dict[str, Any]) -> torch.Tensor:
     chance = given.get("p")
-    return _as_asked(
-        draws.uniform(given) <= (given["self"] if chance is None else chance), given, torch.float32
-    )
+    drawn = draws.uniform(given) <= (given["self"] if chance is None else chance)
+    return _as_asked(drawn, given, torch.float32)
 
 
 def _uniform_(draws: Draws, given: dict[str, Any]) -> torch.Tensor:
-    made: torch.Tensor = given["self"]
-    return made.copy_(draws.uniform(given, float(given.get("from", 0.0)), float(given.get("to", 1.0))))
+    return _in_place(draws.uniform(given, float(given.get("from", 0.0)), float(given.get("to", 1.0))), given)
 
 
 def _normal_(draws: Draws, given: dict[str, Any]) -> torch.Tensor:
-    made: torch.Tensor = given["self"]
-    return made.copy_(draws.normal(given) * float(given.get("std", 1.0)) + float(given.get("mean", 0.0)))
-
-
-def _bernoulli_(draws: Draws, given: dict[str, Any]) -> torch.Tensor:
-    made: torch.Tensor = given["self"]
-    return made.copy_(draws.uniform(given) <= given.get("p", 0.5))
-
-
-def _exponential_(draws: Draws, given: dict[str, Any]) -> torch.Tensor:
-    made: torch.Tensor = given["self"]
-    return made.copy_(-draws.uniform(given).log() / float(given.get("lambd", 1.0)))
+    scaled = draws.normal(given) * float(given.get("std", 1.0)) + float(given.get("mean", 0.0))
+    return _in_place(scaled, given)
 
 
 _MAKERS: dict[str, Callable[[Draws, dict[str, Any]], torch.Tensor]] = {
-    "aten::rand": _rand,
-    "aten::rand_like": _rand,
-    "aten::randn": _randn,
-    "aten::randn_like": _randn,
+    "aten::rand": lambda draws, given: _float(given, draws.unit),
+    "aten::rand_like": lambda draws, given: _float(given, draws.unit),
+    "aten::randn": lambda draws, given: _float(given, draws.normal),
+    "aten::randn_like": lambda draws, given: _float(given, draws.normal),
     "aten::randint": _randint,
     "aten::randint_like": _randint,
     "aten::randperm": _randperm,
     "aten::bernoulli": _bernoulli,
     "aten::uniform_": _uniform_,
     "aten::normal_": _normal_,
-    "aten::bernoulli_": _bernoulli_,
-    "aten::exponential_": _exponential_,
+    "aten::bernoulli_": lambda draws, given: _in_place(draws.uniform(given) <= given.get("p", 0.5), given),
+    "aten::exponential_": lambda draws, given: _in_place(
+        -draws.uniform(given).log() / float(given.get("lambd", 1.0)), given
+    ),
 }
 
 

@@ -1,42 +1,63 @@
-"""From a problem file to an ordinary task: `task.toml` and `reference.py` in the cache.
+"""Turns problem files into ordinary tasks, and ModelNew files into ordinary projects.
 
-The folder is a task like any other, complete when it appears; the same file, converter and PyTorch give the
-same bytes, so the task's digest covers the problem's source.
+A converted task is a folder with task.toml and reference.py in the cache. The same problem, converter and
+PyTorch give the same bytes, so the task's digest covers the problem's source.
 """
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import importlib.metadata
-import importlib.util
 import json
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import platformdirs
+
 from harness.errors import UsageError
-from harness.files import directory_atomically, write_atomically
-from harness.kernelbench.checkout import ProblemFile, find_problems, is_pattern
-from harness.kernelbench.facts import CPU_BYTES, ProblemFacts, TensorFacts
+from harness.files import directory_atomically
 from harness.kernelbench.isolation import Isolation, Refused, in_parallel
-from harness.records import Task
+from harness.kernelbench.problems import (
+    CPU_BYTES,
+    ProblemFacts,
+    ProblemFile,
+    TensorFacts,
+    find_problems,
+    is_pattern,
+)
+from harness.records import Project, ProjectFile, Task
 from harness.suite.catalogue import LoadedTask, load_task, select_tasks
 
 OP = "forward"
 WORKLOAD = "kernelbench"
 SCALED = "kernelbench_scaled"
 _VERSION = "2"
-"""Part of every cache key: raise it when the same file may be converted differently."""
+"""Part of every cache key: raise it if the same file may be converted differently."""
 _FACTS = "facts.json"
 _MOST_PLAN_BYTES = 60_000
-"""Of the message that announces a plan to a worker, which takes 64 KiB: about 100 for each operand, and more
-for long names."""
+"""Of the message that announces a plan to a worker, which is limited to 64 KiB."""
 _PLAN_ENTRY_BYTES = 130
+_MOST_BYTES = 1 << 20
+_ADAPTER = Path(__file__).with_name("adapter.py")
+_PACKAGE = Path(__file__).with_name("submission_package.py")
+_BUILD_TOML = """\
+[general]
+name = "{name}"
+version = 1
+edition = 5
+license = "Apache-2.0"
+backends = ["cpu", "cuda"]
+
+[torch-noarch]
+"""
 
 
 @dataclass(frozen=True)
 class Converted:
-    """A problem, and the task that came of it; or why none did."""
+    """A problem with the task made from it, or the reason why there is none."""
 
     problem: ProblemFile
     loaded: LoadedTask | None = None
@@ -44,58 +65,52 @@ class Converted:
     refusal: str | None = None
 
     def task(self) -> LoadedTask:
-        """The task. Raises UsageError where there is none."""
+        """The task. Raises UsageError if there is none."""
         if self.loaded is None:
             raise UsageError(f"{self.problem.path} cannot be a task: {self.refusal}")
         return self.loaded
 
 
 def default_cache() -> Path:
-    """The user's cache folder, as the command line's."""
-    import platformdirs
-
+    """The cache folder of the user."""
     return Path(platformdirs.user_cache_dir("liftbench"))
 
 
+def select_with_problems(patterns: Sequence[str], root: Path | None = None) -> list[LoadedTask]:
+    """`select_tasks` that also knows `kernelbench:PATH...`; problems need not be admitted. UsageError."""
+    theirs = [pattern for pattern in patterns if is_pattern(pattern)]
+    ours = [pattern for pattern in patterns if not is_pattern(pattern)]
+    chosen = {t.task.id: t for t in (select_tasks(ours, root) if ours or not theirs else [])}
+    for pattern in theirs:
+        converted = convert_pattern(pattern)
+        found = [one.loaded for one in converted if one.loaded is not None]
+        chosen.update({t.task.id: t for t in found or [converted[0].task()]})
+    return [chosen[key] for key in sorted(chosen)]
+
+
 def convert_pattern(pattern: str, cache: Path | None = None) -> list[Converted]:
-    """Everything that `kernelbench:PATH[/level1][/glob]` names. Raises UsageError where that is nothing."""
+    """All problems that `kernelbench:PATH[/level1][/glob]` names. Raises UsageError if there are none."""
     return convert_all(find_problems(pattern), default_cache() if cache is None else cache)
 
 
-def convert_all(
-    problems: Sequence[ProblemFile], cache: Path, observer: Callable[[Converted], None] = lambda one: None
-) -> list[Converted]:
-    """Every problem, over the cores; what was converted before comes from the cache."""
-    found: dict[Path, Converted] = {}
-    owed: list[ProblemFile] = []
-    for problem in problems:
-        known = _cached(problem, cache)
-        if known is None:
-            owed.append(problem)
-        else:
-            found[problem.path] = known
-            observer(known)
-
-    def work(problem: ProblemFile, isolation: Isolation) -> Converted:
-        made = convert(problem, cache, isolation)
-        observer(made)
-        return made
-
-    found |= {one.problem.path: one for one in in_parallel(owed, work)}
-    return [found[problem.path] for problem in problems]
+def convert_all(problems: Sequence[ProblemFile], cache: Path) -> list[Converted]:
+    """Convert every problem, in parallel; conversions are cached."""
+    return in_parallel(problems, lambda problem, isolation: convert(problem, cache, isolation))
 
 
 def convert(problem: ProblemFile, cache: Path, isolation: Isolation) -> Converted:
-    """One problem: inspected, converted and kept. Raises UsageError for a file that cannot be read."""
-    source = _source(problem)
+    """Inspect and convert one problem, or load it from the cache. UsageError for an unreadable file."""
+    source = _read(problem.path)
+    folder = _folder(problem, source, cache)
+    if (folder / _FACTS).is_file():
+        facts = ProblemFacts.model_validate_json((folder / _FACTS).read_text())
+        return Converted(problem, load_task(folder / problem.id), facts)
     try:
         facts = ProblemFacts.model_validate(isolation.ask("inspect", path=str(problem.path.resolve())))
         _check_plan(facts)
     except Refused as refused:
-        if refused.unfit or refused.missing is not None:
-            _keep_refusal(_folder(problem, source, cache), refused)
         return Converted(problem, refusal=str(refused))
-    return Converted(problem, _write(problem, source, facts, _folder(problem, source, cache)), facts)
+    return Converted(problem, _write(problem, source, facts, folder), facts)
 
 
 def state_names(task: Task, facts: ProblemFacts) -> dict[str, str]:
@@ -105,62 +120,31 @@ def state_names(task: Task, facts: ProblemFacts) -> dict[str, str]:
 
 
 def _check_plan(facts: ProblemFacts) -> None:
-    tensors = (*facts.inputs, *facts.parameters, *facts.outputs)
-    size = sum(_PLAN_ENTRY_BYTES + len(t.name) for t in tensors)
-    if size > _MOST_PLAN_BYTES:
-        raise Refused(f"its {len(tensors)} operands are more than one plan message holds")
+    if sum(_PLAN_ENTRY_BYTES + len(t.name) for t in facts.tensors) > _MOST_PLAN_BYTES:
+        raise Refused(f"its {len(facts.tensors)} operands are more than one plan message holds")
 
 
-# --- the cache -------------------------------------------------------------------------------
-
-
-def _source(problem: ProblemFile) -> str:
+def _read(path: Path) -> str:
+    """The text of a problem or ModelNew file. Raises UsageError."""
     try:
-        return problem.path.read_text()
+        with path.open("rb") as file:
+            data = file.read(_MOST_BYTES + 1)
+        text = data.decode()
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{problem.path} cannot be read: {error}") from error
-
-
-def _adapter() -> str:
-    return Path(__file__).with_name("adapter.py").read_text()
+        raise UsageError(f"{path} cannot be read as text: {error}") from error
+    if len(data) > _MOST_BYTES:
+        raise UsageError(f"{path} is larger than 1 MiB")
+    return text
 
 
 def _folder(problem: ProblemFile, source: str, cache: Path) -> Path:
-    """Where the conversion is kept: named by everything that it depends on."""
-    parts = (_VERSION, importlib.metadata.version("torch"), _adapter(), problem.id, source)
+    """The cache folder of a conversion, named by everything that it depends on."""
+    parts = (_VERSION, importlib.metadata.version("torch"), _ADAPTER.read_text(), problem.id, source)
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
     return cache / "kernelbench" / key
 
 
-def _cached(problem: ProblemFile, cache: Path) -> Converted | None:
-    folder = _folder(problem, _source(problem), cache)
-    if not (folder / _FACTS).is_file():
-        reason = _kept_refusal(folder)
-        return None if reason is None else Converted(problem, refusal=reason)
-    facts = ProblemFacts.model_validate_json((folder / _FACTS).read_text())
-    return Converted(problem, load_task(folder / problem.id), facts)
-
-
-def _keep_refusal(folder: Path, refused: Refused) -> None:
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps({"reason": str(refused), "missing": refused.missing})
-    write_atomically(folder.with_suffix(".refused"), text)
-
-
-def _kept_refusal(folder: Path) -> str | None:
-    """Why it was refused before; None where it was not, or where the module that it needs is there now."""
-    file = folder.with_suffix(".refused")
-    if not file.is_file():
-        return None
-    kept = json.loads(file.read_text())
-    missing = kept["missing"]
-    if missing is not None and importlib.util.find_spec(missing.partition(".")[0]) is not None:
-        return None
-    return str(kept["reason"])
-
-
 def _write(problem: ProblemFile, source: str, facts: ProblemFacts, folder: Path) -> LoadedTask:
-    """The folder appears whole, or not at all."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     try:
         with directory_atomically(folder) as scratch:
@@ -170,22 +154,29 @@ def _write(problem: ProblemFile, source: str, facts: ProblemFacts, folder: Path)
             (task / "task.toml").write_text(task_toml(problem, source, facts))
             (task / "reference.py").write_text(reference_py(source, facts))
             (scratch / _FACTS).write_text(facts.model_dump_json())
-            load_task(task)  # a fault of ours is told before anything is kept
+            load_task(task)  # an invalid task is an error of ours, raised before anything is kept
     except OSError:
-        if not (folder / _FACTS).is_file():  # else somebody else was first
+        if not (folder / _FACTS).is_file():  # another process wrote the same folder first
             raise
     return load_task(folder / problem.id)
 
 
-# --- the files -------------------------------------------------------------------------------
+# --- the task's files ----------------------------------------------------------------------------
+
+
+def _filled_in(template: Path, marker: str, lines: str) -> str:
+    """A template module with the lines between `marker` and `# --- end` replaced."""
+    head, _, rest = template.read_text().partition(marker)
+    _, _, body = rest.partition("# --- end")
+    return f"{head}{lines}# --- end{body}"
 
 
 def reference_py(source: str, facts: ProblemFacts) -> str:
     """adapter.py, filled in."""
-    head, _, rest = _adapter().partition("# --- filled in by the conversion")
-    _, _, body = rest.partition("# --- end")
     rows = None if facts.rows is None else (facts.rows.rows, facts.rows.draws)
-    filled = (
+    marker = "# --- filled in by the conversion"
+    lines = (
+        f"{marker}{'-' * 61}\n"
         f"_SOURCE = {source!r}\n"
         f"_DIGEST = {hashlib.sha256(source.encode()).hexdigest()!r}\n"
         f"_ARGUMENTS: tuple[str, ...] = {facts.arguments!r}\n"
@@ -193,7 +184,7 @@ def reference_py(source: str, facts: ProblemFacts) -> str:
         f"_ROWS: tuple[int, tuple[int, ...]] | None = {rows!r}\n"
         f"_WIDE = {facts.wide!r}\n"
     )
-    return f"{head}# --- filled in by the conversion{'-' * 61}\n{filled}# --- end{body}"
+    return _filled_in(_ADAPTER, marker, lines)
 
 
 def _operand(tensor: TensorFacts, facts: ProblemFacts, role: str, *, by_name: bool = False) -> str:
@@ -205,7 +196,7 @@ def _operand(tensor: TensorFacts, facts: ProblemFacts, role: str, *, by_name: bo
 
 
 def _family(problem: ProblemFile, facts: ProblemFacts) -> str:
-    """Problems of a level that lean on the same kind of work are related."""
+    """One family per level and kind of work."""
     return f"{problem.level}_{'convolution' if facts.convolves else facts.kind}"
 
 
@@ -238,14 +229,14 @@ def task_toml(problem: ProblemFile, source: str, facts: ProblemFacts) -> str:
 
 
 def _by_rows(whole: int, each: int, facts: ProblemFacts) -> str:
-    """A count that grows by `each` with every row, as an expression over dims."""
+    """A count that grows by `each` per row, as an expression over dims."""
     if facts.rows is None or each == 0:
         return str(whole)
     return f"{each} * rows + {max(0, whole - each * facts.rows.rows)}"
 
 
 def _parts(facts: ProblemFacts) -> str:
-    """How it is judged where it is too large to be judged whole: of what the CPU target takes, nowhere."""
+    """How it is judged in parts; empty if the CPU target can judge it whole."""
     if facts.judged_bytes() <= CPU_BYTES:
         return ""
     rows = facts.rows
@@ -255,7 +246,7 @@ def _parts(facts: ProblemFacts) -> str:
 
 
 def _workloads(facts: ProblemFacts) -> list[str]:
-    """The problem's own sizes; for the CPU target smaller ones, where it does not take these."""
+    """The problem's own sizes, and smaller ones for the CPU target if it cannot judge those."""
     given = ", ".join(f"{s.name} = {json.dumps(s.value)}" for s in facts.scalars)
     rest = f"scalars = {{ {given} }}\ntimed = true\n"
     if facts.rows is None:
@@ -269,13 +260,13 @@ def _workloads(facts: ProblemFacts) -> list[str]:
 
 
 def _text(value: str) -> str:
-    """A basic string of TOML; JSON leaves one control character as it is."""
+    """A basic string of TOML; JSON does not escape one of its control characters."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def semantics(source: str, facts: ProblemFacts) -> str:
     """What the student reads: the module, how it is made, and what its operands are."""
-    fence = "`" * max(3, 1 + max((len(run) for run in _ticks(source)), default=0))
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", source)), default=0))
     outputs = " and ".join(f"`{t.name}`" for t in facts.outputs)
     arguments = ", ".join(facts.arguments)
     lines = [
@@ -306,22 +297,56 @@ def semantics(source: str, facts: ProblemFacts) -> str:
     return "\n\n".join([*lines, f"{fence}python\n{source.strip()}\n{fence}"])
 
 
-def _ticks(text: str) -> list[str]:
-    """Runs of backticks."""
-    return [run for run in "".join(c if c == "`" else " " for c in text).split() if run]
+# --- ModelNew files ------------------------------------------------------------------------------
 
 
-__all__ = ["Converted", "convert", "convert_all", "convert_pattern", "default_cache", "state_names"]
+def read_submission(path: Path) -> str:
+    """The text of a KernelBench answer. Raises UsageError if it does not define ModelNew."""
+    text = _read(path)
+    if not defines_model_new(text):
+        raise UsageError(
+            f"{path} defines no class ModelNew, as KernelBench's answers do; "
+            "a kernel-builder project is graded by its folder"
+        )
+    return text
 
 
-def select_with_problems(patterns: Sequence[str], root: Path | None = None) -> list[LoadedTask]:
-    """`select_tasks`, where `kernelbench:PATH...` names problems too (all that can be converted, admitted or
-    not). Raises UsageError."""
-    theirs = [pattern for pattern in patterns if is_pattern(pattern)]
-    ours = [pattern for pattern in patterns if not is_pattern(pattern)]
-    chosen = {t.task.id: t for t in (select_tasks(ours, root) if ours or not theirs else [])}
-    for pattern in theirs:
-        converted = convert_pattern(pattern)
-        found = [one.loaded for one in converted if one.loaded is not None]
-        chosen.update({t.task.id: t for t in found or [converted[0].task()]})
-    return [chosen[key] for key in sorted(chosen)]
+def defines_model_new(text: str) -> bool:
+    """Whether `ModelNew` is bound at the top level; a syntax error is left to the worker to report."""
+    try:
+        body = ast.parse(text).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return "ModelNew" in text
+    for node in body:
+        if isinstance(node, ast.ClassDef) and node.name == "ModelNew":
+            return True
+        names = node.targets if isinstance(node, ast.Assign) else []
+        if any(isinstance(name, ast.Name) and name.id == "ModelNew" for name in names):
+            return True
+        if isinstance(node, ast.ImportFrom) and any((a.asname or a.name) == "ModelNew" for a in node.names):
+            return True
+    return False
+
+
+def wrapped(text: str, converted: Converted) -> Project:
+    """A universal kernel-builder project around a ModelNew file, which it holds byte for byte.
+
+    Raises UsageError for a refused problem.
+    """
+    task = converted.task().task
+    facts = converted.facts
+    assert facts is not None  # set with the task
+    lines = (
+        f"# --- the names of {task.id}\n"
+        f"_ARGUMENTS = {facts.arguments!r}\n"
+        f"_STATE = {state_names(task, facts)!r}\n"
+        f"_OUTPUTS = {len(facts.outputs)}\n"
+    )
+    package = f"torch-ext/{task.module}"
+    files = {
+        "build.toml": _BUILD_TOML.format(name=task.package),
+        f"{package}/__init__.py": _filled_in(_PACKAGE, "# --- filled in by the conversion", lines),
+        f"{package}/problem.py": converted.problem.path.read_text(),
+        f"{package}/submission.py": text,
+    }
+    return Project(files=tuple(ProjectFile(path=path, text=files[path]) for path in sorted(files)))

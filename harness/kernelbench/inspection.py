@@ -1,7 +1,6 @@
-"""Looks at a problem file without values: shapes and operators, on PyTorch's `meta` device.
+"""Inspects a problem's shapes and operators on PyTorch's `meta` device, without values.
 
-No tensor of an input's size is allocated, however large; parameters are only where a constructor cannot do
-without values.
+No tensor of an input's size is allocated. Parameters are, if the constructor needs values.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from harness.kernelbench.adapter import Draws, load_problem, state_of
-from harness.kernelbench.facts import ProblemFacts, RowFacts, ScalarFacts, TensorFacts
+from harness.kernelbench.problems import ProblemFacts, RowFacts, ScalarFacts, TensorFacts, Unfit
 
 _BATCH_NORMS = ("native_batch_norm", "cudnn_batch_norm", "batch_norm_with_update")
 _RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
-# Neither reads all of a row nor multiplies: what it costs an error is that of single elements.
+# Operators that only move elements: neither reductions nor arithmetic.
 _MOVES = {
     "view", "_unsafe_view", "reshape", "permute", "transpose", "t", "expand", "slice", "select",
     "squeeze", "unsqueeze", "clone", "copy_", "_to_copy", "detach", "alias", "as_strided", "cat",
@@ -35,13 +34,9 @@ _MOVES = {
 }  # fmt: skip
 
 
-class Unfit(Exception):
-    """A problem that cannot be a task; the message says why."""
-
-
 @dataclass(frozen=True)
 class _Operator:
-    """What is asked of an operator's schema, once: recurrent networks dispatch a million calls."""
+    """Facts of an operator's schema, cached: recurrent networks dispatch a million calls."""
 
     name: str
     arguments: tuple[str, ...]
@@ -53,13 +48,11 @@ class _Operator:
 
 
 def _operator(func: Any) -> _Operator:
-    schema = func._schema
-    name = schema.name.partition("::")[2]
-    written = [a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
+    name, arguments = func._schema.name.partition("::")[2], func._schema.arguments
     return _Operator(
         name=name,
-        arguments=tuple(argument.name for argument in schema.arguments),
-        written=tuple(written),
+        arguments=tuple(a.name for a in arguments),
+        written=tuple(a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write),
         draws=torch.Tag.nondeterministic_seeded in func.tags,
         reduces=torch.Tag.pointwise not in func.tags and name not in _MOVES,
         batch_norm=any(mark in name for mark in _BATCH_NORMS),
@@ -68,13 +61,13 @@ def _operator(func: Any) -> _Operator:
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """What a call dispatches, writes and keeps alive."""
+    """Records the operators, writes, work and peak memory of a call."""
 
     def __init__(self, watched: dict[str, torch.Tensor]) -> None:
-        """`watched`: tensors, by name, of which it is wanted whether they are written."""
+        """`watched`: tensors, by name, whose writes are recorded."""
         super().__init__()  # type: ignore[no-untyped-call]
         self._names = {t.untyped_storage()._cdata: name for name, t in watched.items()}
-        self._known: dict[Any, _Operator] = {}
+        self.operators: dict[Any, _Operator] = {}
         self._users: dict[int, int] = {}
         self._live = 0
         self.writes: set[str] = set()
@@ -82,19 +75,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.flops = 0
         self.peak_bytes = 0
 
-    @property
-    def operators(self) -> list[_Operator]:
-        """All that were dispatched, each once."""
-        return list(self._known.values())
-
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Note it, and go on."""
+        """Record the operator and call it."""
         kwargs = kwargs or {}
-        operator = self._known.get(func)
+        operator = self.operators.get(func)
         if operator is None:
-            operator = self._known[func] = _operator(func)
+            operator = self.operators[func] = _operator(func)
         if operator.written or operator.batch_norm:
             self._note_writes(operator, {**dict(zip(operator.arguments, args, strict=False)), **kwargs})
         result = func(*args, **kwargs)
@@ -108,7 +96,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _note_writes(self, operator: _Operator, given: dict[str, Any]) -> None:
         written = operator.written
         if operator.batch_norm and given.get("training", given.get("train")):
-            # Their schemas do not say so.
+            # Their schemas do not declare these writes.
             self.batch_statistics = True
             written = (*written, "running_mean", "running_var")
         for argument in written:
@@ -136,8 +124,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class _Recurrent(TorchFunctionMode):
-    """Recurrent layers in one step: on `meta` they would be taken apart into an operator for each time step,
-    which takes a minute for the largest."""
+    """Handles a recurrent layer in one step: on `meta` it would be one operator per time step, which takes a
+    minute for the largest."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
@@ -145,7 +133,7 @@ class _Recurrent(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Shapes and work of a whole layer, where nothing is dropped out and sequences have one length."""
+        """Shapes and work of a whole layer without dropout and with sequences of one length."""
         if getattr(func, "__name__", "") not in _RECURRENT or not isinstance(args[2], (list, tuple)):
             return func(*args, **(kwargs or {}))
         given, hidden, weights, _, _, dropout, train, both, _ = args
@@ -154,7 +142,7 @@ class _Recurrent(TorchFunctionMode):
         states = hidden if isinstance(hidden, (list, tuple)) else (hidden,)
         steps = math.prod(given.shape[:-1])
         self._recorder.flops += 2 * steps * sum(w.numel() for w in weights if w.dim() == 2)
-        given.new_empty((steps, max(w.shape[0] for w in weights)))  # what is computed at once for all steps
+        given.new_empty((steps, max(w.shape[0] for w in weights)))  # computed for all steps at once
         out = given.new_empty((*given.shape[:-1], states[0].shape[-1] * (2 if both else 1)))
         return (out, *(state.new_empty(state.shape) for state in states))
 
@@ -175,6 +163,7 @@ def inspect_problem(source: str) -> ProblemFacts:
         watched = {**inputs, **{f"state {name}": tensor for name, tensor in state.items()}}
         with Recorder(watched) as recorder, _Recurrent(recorder):
             outputs = model(*values)
+    operators = recorder.operators.values()
     written = {name.removeprefix("state ") for name in recorder.writes if name.startswith("state ")}
     buffers = dict(model.named_buffers())
     results = _results(outputs)
@@ -184,7 +173,7 @@ def inspect_problem(source: str) -> ProblemFacts:
         for name, tensor in state.items()
         if not (name in buffers and name in written)
     )
-    reduces = any(operator.reduces for operator in recorder.operators)
+    reduces = any(operator.reduces for operator in operators)
     facts = ProblemFacts(
         arguments=tuple(names),
         inputs=tuple(_tensor(name, tensor) for name, tensor in inputs.items()),
@@ -195,8 +184,8 @@ def inspect_problem(source: str) -> ProblemFacts:
         init=repr(init),
         flops=recorder.flops,
         kind="contraction" if recorder.flops else ("reduction" if reduces else "elementwise"),
-        convolves=any("convolution" in operator.name for operator in recorder.operators),
-        draws=tuple(sorted({operator.name for operator in recorder.operators if operator.draws})),
+        convolves=any("convolution" in operator.name for operator in operators),
+        draws=tuple(sorted({operator.name for operator in operators if operator.draws})),
         writes=tuple(sorted((recorder.writes & set(inputs)) | (written - set(buffers)))),
         batch_statistics=recorder.batch_statistics,
         peak_bytes=recorder.peak_bytes,
@@ -205,7 +194,7 @@ def inspect_problem(source: str) -> ProblemFacts:
 
 
 class _Shapes:
-    """A generator of tensors without values."""
+    """A generator of `meta` tensors."""
 
     device = torch.device("meta")
 
@@ -220,8 +209,7 @@ class _Shapes:
 
 
 def _row_facts(problem: Any, model: torch.nn.Module, facts: ProblemFacts) -> RowFacts | None:
-    """Of the first axis of the first input: of every draw of `get_inputs` that has it, or of the first
-    alone."""
+    """Scale the first axis of the first input: in every draw of `get_inputs` that has it, or in one draw."""
     shape = facts.inputs[0].shape
     if not shape or shape[0] < 3:
         return None
@@ -231,7 +219,7 @@ def _row_facts(problem: Any, model: torch.nn.Module, facts: ProblemFacts) -> Row
             one = _tried(problem, model, facts, 1, several=several)
             whatever = {"least": 2, "peak_bytes": found.peak_bytes}
             alike = one is not None and one.model_copy(update=whatever) == found
-            # A batch norm does not take one row, and what is broadcast takes one for another reason.
+            # A batch norm refuses one row, and broadcasting accepts one for another reason.
             return found.model_copy(update={"least": 1}) if alike else found
     return None
 
@@ -242,14 +230,14 @@ def _tried(
     try:
         with torch.no_grad(), torch.device("meta"):
             return _scaled(problem, model, facts, small, several=several)
-    except Exception:  # noqa: BLE001 - whatever a problem's code says to other sizes: they do not fit it
+    except Exception:  # noqa: BLE001 - the problem's code does not accept other sizes
         return None
 
 
 def _scaled(
     problem: Any, model: torch.nn.Module, facts: ProblemFacts, small: int, *, several: bool
 ) -> RowFacts | None:
-    """What follows the first axis when it is made small; None where shapes change in another way."""
+    """What shrinks with the first axis; None if shapes change in another way."""
     rows = facts.inputs[0].shape[0]
     with Draws(_Shapes()) as draws:
         problem.get_inputs()
@@ -277,13 +265,13 @@ def _scaled(
         inputs=tuple(name for name in following if name in names),
         outputs=tuple(name for name in following if name not in names),
         flops=flops,
-        # Some algorithm for few rows may need more.
+        # An algorithm for few rows may need more memory.
         peak_bytes=max(0, -(-(facts.peak_bytes - recorder.peak_bytes) // (rows - small))),
     )
 
 
 def _construct(cls: Any, init: list[Any]) -> torch.nn.Module:
-    """On `meta`; with values where the constructor asks for some."""
+    """On `meta`, or on the CPU if the constructor needs values."""
     try:
         model = cls(*init)
     except (RuntimeError, NotImplementedError):
@@ -291,20 +279,16 @@ def _construct(cls: Any, init: list[Any]) -> torch.nn.Module:
             model = cls(*init).to("meta")
     if not isinstance(model, torch.nn.Module):
         raise Unfit("Model is no nn.Module")
-    _no_hidden_tensors(model)
-    return model
-
-
-def _no_hidden_tensors(model: torch.nn.Module) -> None:
-    """A tensor that is neither parameter nor buffer is none of the operands, and nothing draws it anew."""
+    # A tensor that is neither parameter nor buffer would be no operand, and the same in every call.
     for path, module in model.named_modules():
         for key, value in vars(module).items():
             if isinstance(value, torch.Tensor):
                 raise Unfit(f"its module keeps the tensor {f'{path}.{key}'.lstrip('.')} as a plain attribute")
+    return model
 
 
 def _input_names(model: torch.nn.Module, count: int) -> list[str]:
-    """Of forward's arguments: its own names, `input_2` for what it takes as *args."""
+    """Names of forward's arguments; `input_2` for one taken by *args."""
     names = []
     for parameter in inspect.signature(model.forward).parameters.values():
         if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):

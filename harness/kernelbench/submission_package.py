@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-# --- filled in by submission.py: names of forward's arguments in order, operand -> name in the state, outputs
+# --- filled in by the conversion: forward's arguments in order, operand -> name in the state, outputs
 _ARGUMENTS: tuple[str, ...] = ()
 _STATE: dict[str, str] = {}
 _OUTPUTS = 1

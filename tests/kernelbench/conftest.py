@@ -9,8 +9,8 @@ import pytest
 pytest.importorskip("torch", reason="needs torch (pip install torch)")
 
 from harness.kernelbench.admission import Admission, admit_all
-from harness.kernelbench.checkout import find_problems
 from harness.kernelbench.conversion import Converted
+from harness.kernelbench.problems import find_problems
 from tests.fakes.kernelbench import write_checkout
 
 

@@ -7,12 +7,10 @@ from pathlib import Path
 import pytest
 
 from harness.judge.problem import Problem
-from harness.kernelbench import admission, conversion
+from harness.kernelbench import admission
 from harness.kernelbench.admission import Admission, admit_all
-from harness.kernelbench.checkout import find_problems
 from harness.kernelbench.conversion import Converted
-from harness.kernelbench.facts import CPU_BYTES
-from harness.kernelbench.isolation import Refused
+from harness.kernelbench.problems import CPU_BYTES, find_problems
 from harness.suite.sizes import HOST_BYTES, size_of
 
 pytestmark = pytest.mark.slow
@@ -76,7 +74,7 @@ def test_how_a_large_problem_is_judged_on_a_gpu(judged: Judged, number: str, by:
     one, _ = judged[number]
     assert one.loaded is not None and one.facts is not None and one.facts.rows is not None
     assert one.facts.rows.apart is apart
-    assert admission.how(one.loaded, admission.Limits("cuda", 1 << 34, None)) == by
+    assert admission.judged_by(one.loaded, admission.Limits("cuda", 1 << 34, None)) == by
 
 
 def test_a_relu_is_judged_on_inputs_of_both_signs(judged: Judged) -> None:
@@ -116,27 +114,6 @@ def test_what_was_judged_before_comes_from_the_cache(
     ((_, again),) = admit_all(problems, "cpu", bench_cache, steps.append)
     assert again == judged["1"][1]
     assert steps == ["read kernelbench_level1/1_scaled_linear"]
-
-
-@pytest.mark.parametrize("number", ["7", "8", "10"])
-def test_a_refusal_is_remembered_unless_it_may_pass(
-    judged: Judged, bench_checkout: Path, bench_cache: Path, number: str
-) -> None:
-    """Of a file that is at fault, and of a module that is still missing: nothing is started for them."""
-    steps: list[str] = []
-    (problem,) = find_problems(f"kernelbench:{bench_checkout}/level1/{number}_*")
-    folder = conversion._folder(problem, problem.path.read_text(), bench_cache)
-    assert folder.with_suffix(".refused").is_file()
-    ((_, again),) = admit_all([problem], "cpu", bench_cache, steps.append)
-    assert again.reasons == judged[number][1].reasons
-
-
-def test_a_module_that_was_installed_meanwhile_is_looked_for_again(tmp_path: Path) -> None:
-    """What was missing is there now; a problem that killed its process is looked at again too."""
-    conversion._keep_refusal(tmp_path / "key", Refused("it needs json", missing="json.decoder"))
-    assert conversion._kept_refusal(tmp_path / "key") is None
-    conversion._keep_refusal(tmp_path / "key", Refused("it needs x", missing="no_such_module"))
-    assert conversion._kept_refusal(tmp_path / "key") == "it needs x"
 
 
 def test_a_larger_device_admits_more(judged: Judged) -> None:

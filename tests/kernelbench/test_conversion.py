@@ -12,9 +12,9 @@ torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 from harness.errors import UsageError
 from harness.judge.problem import Problem
 from harness.kernelbench.admission import Admission
-from harness.kernelbench.conversion import Converted, convert_all, state_names
+from harness.kernelbench.conversion import Converted, convert_pattern, select_with_problems, state_names
 from harness.student.prompts import signature, task_text
-from harness.suite.catalogue import LoadedTask, load_task, select_tasks
+from harness.suite.catalogue import LoadedTask, load_task
 from tests.fakes.kernelbench import SCALED_LINEAR
 
 pytestmark = pytest.mark.slow
@@ -32,36 +32,26 @@ def problem_of(loaded: LoadedTask) -> Problem:
     return Problem(loaded, loaded.task.workloads[0], "float32")
 
 
-def test_the_signature_has_inputs_then_names(linear: LoadedTask) -> None:
-    """Parameters with `__` for dots and numbers among the inputs are passed by name."""
+def test_the_student_reads_signature_and_module(linear: LoadedTask) -> None:
+    """Parameters with `__` for dots and numbers are passed by name; the prompt holds the module's source."""
     assert signature(linear.task) == "forward(out, x, *, fc__weight, fc__bias, factor)"
     assert linear.task.also == "kernelbench"
     assert dict(linear.task.workloads[0].scalars) == {"factor": 1.5}
-
-
-def test_the_prompt_holds_the_module_and_how_it_is_made(linear: LoadedTask) -> None:
-    """The student cannot know what to compute otherwise."""
     text = task_text(linear.task, "cuda")
-    assert SCALED_LINEAR.strip() in text
-    assert "Model(*[16])(x, factor)" in text
-    assert "keyword argument" in text
+    for said in (SCALED_LINEAR.strip(), "Model(*[16])(x, factor)", "keyword argument"):
+        assert said in text
 
 
-def test_values_are_secret_and_fresh(linear: LoadedTask) -> None:
-    """torch's seed decides nothing, and parameters are drawn anew with the inputs."""
+def test_values_are_secret_fresh_and_distributed_as_in_the_problem(linear: LoadedTask) -> None:
+    """torch's seed has no effect; nn.Linear draws weights within 1 / sqrt(16), inputs are get_inputs'."""
     draws = []
     for _ in range(2):
         torch.manual_seed(42)
         draws.append(problem_of(linear).make_inputs())
     assert set(draws[0]) == {"x", "fc__weight", "fc__bias"}
     assert not any(torch.equal(draws[0][name], draws[1][name]) for name in draws[0])
-
-
-def test_parameters_have_the_distribution_of_the_constructor(linear: LoadedTask) -> None:
-    """nn.Linear draws weights within 1 / sqrt(16), inputs are as get_inputs makes them."""
-    inputs = problem_of(linear).make_inputs()
-    assert 0.15 < float(inputs["fc__weight"].abs().max()) <= 0.25
-    assert -0.5 <= float(inputs["x"].min()) < -0.3 and 0.3 < float(inputs["x"].max()) <= 0.5
+    assert 0.15 < float(draws[0]["fc__weight"].abs().max()) <= 0.25
+    assert -0.5 <= float(draws[0]["x"].min()) < -0.3 and 0.3 < float(draws[0]["x"].max()) <= 0.5
 
 
 def test_the_reference_computes_what_the_module_does(linear: LoadedTask) -> None:
@@ -99,31 +89,19 @@ def test_the_digest_covers_the_problem(
     moved = tmp_path / "KernelBench" / "level1"
     moved.mkdir(parents=True)
     shutil.copy(problem.path, moved)
-    (same,) = select_like(moved, bench_cache)
+    (same,) = convert_pattern(f"kernelbench:{moved}", bench_cache)
     assert same.task().task.digest == before
     (moved / problem.path.name).write_text(SCALED_LINEAR.replace("1.5", "2.5"))
-    (changed,) = select_like(moved, bench_cache)
+    (changed,) = convert_pattern(f"kernelbench:{moved}", bench_cache)
     assert changed.task().task.digest != before
 
 
-def select_like(level: Path, cache: Path) -> list[Converted]:
-    """Convert a level."""
-    from harness.kernelbench.checkout import find_problems
-
-    return convert_all(find_problems(f"kernelbench:{level}"), cache)
-
-
-def test_names_lead_back_to_the_module(judged: Judged) -> None:
-    """What a wrapper needs to load a state_dict."""
+def test_a_converted_task_is_a_task_folder(judged: Judged, linear: LoadedTask) -> None:
+    """It loads like any other task, and its operands map to the names of a state_dict."""
+    assert load_task(linear.directory) == linear
     one = judged["1"][0]
     assert one.facts is not None
     assert state_names(one.task().task, one.facts) == {"fc__weight": "fc.weight", "fc__bias": "fc.bias"}
-
-
-def test_a_converted_task_is_a_task_folder(linear: LoadedTask) -> None:
-    """Nothing behind the catalogue knows where it came from."""
-    assert load_task(linear.directory) == linear
-    assert {path.name for path in linear.directory.iterdir()} >= {"task.toml", "reference.py"}
 
 
 def test_a_problem_that_is_none_is_refused_by_name(
@@ -132,4 +110,4 @@ def test_a_problem_that_is_none_is_refused_by_name(
     """Named alone, it is a usage error with the reason."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with pytest.raises(UsageError, match=r"7_Dictionary.py cannot be a task: its outputs are no"):
-        select_tasks([f"kernelbench:{bench_checkout}/level1/7_*"])
+        select_with_problems([f"kernelbench:{bench_checkout}/level1/7_*"])

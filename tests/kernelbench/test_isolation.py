@@ -1,4 +1,4 @@
-"""What executes problem files."""
+"""The helper processes that execute problem files."""
 
 from __future__ import annotations
 
@@ -20,50 +20,45 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def isolation() -> Iterator[Isolation]:
-    """One helper for all tests: each file has a fork of its own."""
-    made = Isolation()
-    yield made
-    made.close()
-
-
-def test_a_file_that_hangs_is_ended(isolation: Isolation, tmp_path: Path) -> None:
-    """At its deadline, and the next file is read as if nothing had been."""
-    hangs, fine = tmp_path / "1_hangs.py", tmp_path / "2_fine.py"
-    hangs.write_text("while True:\n    pass\n")
-    fine.write_text(problem("return x + 1"))
-    with pytest.raises(Refused, match="took longer than 2 s"):
-        isolation.ask("inspect", wall_s=2.0, path=str(hangs))
-    assert isolation.ask("inspect", path=str(fine))["kind"] == "elementwise"
-
-
-def test_a_file_sees_no_keys(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Whatever is in our environment."""
-    monkeypatch.setenv("OPENAI_API_KEY", "secret")
-    looks = tmp_path / "1_looks.py"
-    looks.write_text("import os\nraise RuntimeError(os.environ.get('OPENAI_API_KEY', 'nothing there'))\n")
-    made = Isolation()
-    try:
-        with pytest.raises(Refused, match="nothing there"):
-            made.ask("inspect", path=str(looks))
-    finally:
+    """One server for all tests, started with a key in its environment."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OPENAI_API_KEY", "secret")
+        made = Isolation()
+        yield made
         made.close()
 
 
+def test_a_file_that_hangs_is_killed(isolation: Isolation, tmp_path: Path) -> None:
+    """At its deadline; the next file is inspected as if nothing had happened."""
+    (tmp_path / "1_hangs.py").write_text("while True:\n    pass\n")
+    (tmp_path / "2_fine.py").write_text(problem("return x + 1"))
+    with pytest.raises(Refused, match="took longer than 2 s"):
+        isolation.ask("inspect", wall_s=2.0, path=str(tmp_path / "1_hangs.py"))
+    assert isolation.ask("inspect", path=str(tmp_path / "2_fine.py"))["kind"] == "elementwise"
+
+
+def test_a_file_sees_no_keys(isolation: Isolation, tmp_path: Path) -> None:
+    """The environment is an allow-list."""
+    looks = tmp_path / "1_looks.py"
+    looks.write_text("import os\nraise RuntimeError(os.environ.get('OPENAI_API_KEY', 'nothing there'))\n")
+    with pytest.raises(Refused, match="nothing there"):
+        isolation.ask("inspect", path=str(looks))
+
+
 def test_a_file_that_prints_does_not_answer_for_us(isolation: Isolation, tmp_path: Path) -> None:
-    """Its standard output goes nowhere."""
+    """Its standard output is discarded."""
     prints = tmp_path / "1_prints.py"
     prints.write_text("print('{\"ok\": {}}', flush=True)\n" + problem("return x + 1"))
     assert isolation.ask("inspect", path=str(prints))["flops"] == 0
 
 
-def test_it_ends_with_whoever_asked(tmp_path: Path) -> None:
-    """A helper whose input is closed in the middle of a request does not wait for the deadline."""
-    hangs = tmp_path / "1_hangs.py"
-    hangs.write_text("while True:\n    pass\n")
-    given = {"path": str(hangs)}
-    request = {"what": "inspect", "wall_s": 500, "memory_bytes": 8 << 30, "given": given}
+def test_the_server_ends_with_its_client(tmp_path: Path) -> None:
+    """A server whose input is closed in the middle of a request does not wait for the deadline."""
+    (tmp_path / "1_hangs.py").write_text("while True:\n    pass\n")
+    given = {"path": str(tmp_path / "1_hangs.py")}
+    request = {"function": "inspect", "wall_s": 500, "memory_bytes": 8 << 30, "given": given}
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "harness.kernelbench.isolated"],
+        [sys.executable, "-P", "-m", "harness.kernelbench.isolation"],
         input=json.dumps(request) + "\n",
         text=True,
         capture_output=True,

@@ -26,13 +26,14 @@ def test_the_table_says_what_is_admitted_and_why_not(
     assert "2 of 2 admitted on cpu" in text
 
 
-def test_the_list_as_json_has_every_reason(
+def test_the_list_as_json_has_reasons_and_scaled_rows(
     judged: Judged, bench_checkout: Path, bench_cache: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The records as they are, and whether each is admitted."""
-    list_problems([f"kernelbench:{bench_checkout}/level1/3_*"], "cpu", bench_cache, json_output=True)
-    (row,) = json.loads(capsys.readouterr().out)
-    assert not row["admitted"] and "random" in row["reasons"][0]
+    list_problems([f"kernelbench:{bench_checkout}/level1/[36]_*"], "cpu", bench_cache, json_output=True)
+    dropout, scaled = json.loads(capsys.readouterr().out)
+    assert not dropout["admitted"] and "random" in dropout["reasons"][0]
+    assert scaled["admitted"] and scaled["scaled"][1] == 65536 and scaled["by"] == "whole"
 
 
 def test_only_what_is_admitted_is_chosen(
@@ -51,12 +52,3 @@ def test_a_problem_that_is_not_admitted_cannot_be_named(
     """Nothing is left: a usage error with the reason."""
     with pytest.raises(UsageError, match="the operand x"):
         chosen_tasks([f"kernelbench:{bench_checkout}/level1/2_Copy.py"], None, "cpu", bench_cache)
-
-
-def test_the_table_says_what_is_scaled(
-    judged: Judged, bench_checkout: Path, bench_cache: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """With the rows that are left."""
-    list_problems([f"kernelbench:{bench_checkout}/level1/6_*"], "cpu", bench_cache, json_output=True)
-    (row,) = json.loads(capsys.readouterr().out)
-    assert row["admitted"] and row["scaled"][1] == 65536 and row["by"] == "whole"

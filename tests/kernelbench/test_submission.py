@@ -11,8 +11,7 @@ pytest.importorskip("torch", reason="needs torch (pip install torch)")
 from harness.errors import UsageError
 from harness.grading.grade import Grader
 from harness.kernelbench.admission import Admission
-from harness.kernelbench.conversion import Converted
-from harness.kernelbench.submission import defines_model_new, read_submission, wrapped
+from harness.kernelbench.conversion import Converted, defines_model_new, read_submission, wrapped
 from harness.outcome import Cause
 
 LINEAR = """\

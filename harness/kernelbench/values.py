@@ -1,0 +1,230 @@
+"""What a problem's values show: whether its rows are independent, and whether a check of it is fair.
+
+Executes problem files, so it runs in the helper processes of `isolation` only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from harness.judge.compare import compare, passes, worst_error
+from harness.judge.problem import Problem, Tensors
+from harness.judge.rows import ROWS, treats_rows_apart
+from harness.kernelbench.adapter import load_problem
+from harness.kernelbench.conversion import reference_py
+from harness.kernelbench.inspection import inspect_problem
+from harness.kernelbench.problems import ProblemFacts, RowFacts
+from harness.records import Target
+from harness.suite.catalogue import load_task
+from harness.suite.tolerance import tolerance
+
+_LIGHT = (1 << 20, 1e8)
+"""Elements and operations of a row up to which the whole proof of independence is tried."""
+_MOST = (1 << 25, 1e9)
+"""Up to which it is tried at all. The judge repeats the proof on its device before it relies on it."""
+_SMALL_ELEMENTS = 1 << 22
+_CLOSE = 1e-5
+_WARM_UP = """\
+import torch
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.Sequential(torch.nn.Conv2d(1, 1, 1), torch.nn.BatchNorm2d(1), torch.nn.ReLU())
+
+    def forward(self, x):
+        return torch.softmax(self.layers(x), -1)
+
+def get_inputs():
+    return [torch.rand(2, 1, 2, 2)]
+
+def get_init_inputs():
+    return []
+"""
+
+Outputs = tuple[torch.Tensor, ...]
+
+
+def warm_up() -> None:
+    """Import what PyTorch loads at its first operators, which takes a second, before any fork."""
+    torch.set_num_threads(1)  # a thread pool does not survive a fork
+    _with_trials(_WARM_UP, inspect_problem(_WARM_UP))
+
+
+def inspect(path: str) -> dict[str, Any]:
+    """The facts of a problem file, with what trials on small inputs add."""
+    source = Path(path).read_text()
+    return _with_trials(source, inspect_problem(source)).model_dump(mode="json")
+
+
+def probe(folder: str, target: Target, device: str = "cpu", rows: int | None = None) -> list[str]:
+    """Reasons that need values why a converted task is not fair on `target`.
+
+    `rows`: rows to try it with instead of the workload's own.
+    """
+    loaded = load_task(Path(folder))
+    (workload,) = loaded.task.workloads_for(target)
+    if rows is not None:
+        workload = workload.model_copy(update={"dims": {"rows": rows}})
+    problem = Problem(loaded, workload, "float32", device=torch.device(device))
+    with torch.no_grad():
+        return list(_unfair(problem))
+
+
+# --- trials on small inputs ----------------------------------------------------------------------
+
+
+class _PublicGenerator:
+    """Draws from PyTorch's generator: nothing is secret here, and it is ten times as fast."""
+
+    device = torch.device("cpu")
+
+    def uniform(self, shape: Any, low: float = 0.0, high: float = 1.0) -> torch.Tensor:
+        return torch.rand(tuple(shape)).mul_(high - low).add_(low)
+
+    def normal(self, shape: Any) -> torch.Tensor:
+        return torch.randn(tuple(shape))
+
+    def integers(self, shape: Any, low: int, high: int) -> torch.Tensor:
+        return torch.randint(low, high, tuple(shape))
+
+
+class _Converted:
+    """A converted problem on the CPU."""
+
+    def __init__(self, source: str, facts: ProblemFacts) -> None:
+        self._module: Any = load_problem(reference_py(source, facts), "kernelbench_problem_tried")
+        self._scalars = {one.name: one.value for one in facts.scalars}
+
+    def draw(self, rows: int | None, *, wide: bool = False) -> dict[str, torch.Tensor]:
+        """Operands in float32."""
+        drawn: dict[str, torch.Tensor] = self._module.draw(_PublicGenerator(), torch.float32, rows, wide=wide)
+        return drawn
+
+    def truth(self, inputs: dict[str, torch.Tensor]) -> Outputs:
+        """Outputs in float64."""
+        cast = {n: v.double() if v.is_floating_point() else v for n, v in inputs.items()}
+        outputs: Outputs = self._module.truth({**cast, **self._scalars})
+        return outputs
+
+    def returns_an_operand(self, rows: int | None, *, wide: bool) -> bool:
+        """Whether an output equals an operand on one draw."""
+        inputs = self.draw(rows, wide=wide)
+        return any(
+            value.shape == out.shape
+            and torch.allclose(value.double(), out.double(), rtol=_CLOSE, atol=_CLOSE)
+            for out in self.truth(inputs)
+            for value in inputs.values()
+        )
+
+
+def _with_trials(source: str, facts: ProblemFacts) -> ProblemFacts:
+    if facts.draws or facts.writes:
+        return facts
+    rows = facts.rows
+    with torch.no_grad():
+        if rows is not None:
+            rows = rows.model_copy(update={"apart": _rows_apart(source, facts, rows)})
+        return facts.model_copy(update={"rows": rows, "wide": _needs_wide_inputs(source, facts)})
+
+
+def _rows_apart(source: str, facts: ProblemFacts, rows: RowFacts) -> bool | None:
+    """Whether each output row depends on its input row alone; None if that is too much work to try."""
+    if len(rows.outputs) != len(facts.outputs) or any(len(t.shape) < 2 for t in facts.outputs):
+        return False
+    if not _within(facts, rows, _MOST):
+        return None
+    few, draws = (min(ROWS, rows.rows), 3) if _within(facts, rows, _LIGHT) else (2, 1)
+    tried = _Converted(source, facts)
+    return treats_rows_apart(tried.draw, tried.truth, rows.inputs, few, draws)
+
+
+def _within(facts: ProblemFacts, rows: RowFacts, limit: tuple[int, float]) -> bool:
+    elements = sum(math.prod(t.shape) // (rows.rows if facts.scales(t) else 1) for t in facts.tensors)
+    return elements + rows.peak_bytes // 4 <= limit[0] and rows.flops <= limit[1]
+
+
+def _needs_wide_inputs(source: str, facts: ProblemFacts) -> bool:
+    """Whether an operand passes as output on the problem's inputs, but not on larger ones of both signs."""
+    if not {t.shape for t in facts.inputs} & {t.shape for t in facts.outputs}:
+        return False
+    if facts.rows is not None:
+        small, few = _within(facts, facts.rows, _MOST), min(2, facts.rows.rows)
+    else:
+        elements = sum(math.prod(t.shape) for t in facts.tensors)
+        small, few = elements <= _SMALL_ELEMENTS and facts.flops <= _LIGHT[1], None
+    if not small:
+        return False
+    tried = _Converted(source, facts)
+    return tried.returns_an_operand(few, wide=False) and not tried.returns_an_operand(few, wide=True)
+
+
+# --- answers without work ------------------------------------------------------------------------
+
+
+class _Draw:
+    """One draw of the operands, with its truth."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.inputs: Tensors = problem.make_inputs()
+        self.truth = problem.truth(self.inputs)
+
+
+def _unfair(problem: Problem) -> Iterator[str]:
+    one, other = _Draw(problem), _Draw(problem)
+    first = problem.reference(one.inputs)
+
+    def passing(answer: Outputs) -> bool:
+        return _passes(problem, one.truth, first, answer)
+
+    if not all(bool(t.isfinite().all()) for t in (*one.truth, *first) if t.is_floating_point()):
+        yield "its outputs are not all finite"
+        return
+    problem.reference(other.inputs)  # a call in between must not change the next one's outputs
+    if not passing(problem.reference(one.inputs)):
+        yield "two calls on equal operands differ"
+        return
+    if not passing(first):
+        yield "PyTorch in float32 does not pass its own tolerance"
+    constant = all(t.numel() > 1 and bool((t == t.reshape(-1)[0]).all()) for t in one.truth)
+    if constant and passing(tuple(t.float() for t in other.truth)):
+        yield "its output is constant"
+        return
+    passed = [name for name, answer in _trivial(problem, one, other) if passing(answer)]
+    if passed:
+        yield f"an answer without work passes: {', '.join(passed)}"
+
+
+def _trivial(problem: Problem, one: _Draw, other: _Draw) -> Iterator[tuple[str, Outputs]]:
+    """Answers of the right shape that take no work, by name."""
+    dtypes = [problem.operand_dtype(operand) for operand in problem.task.outputs]
+
+    def cast(answer: Outputs) -> Outputs:
+        return tuple(value.to(dtype).contiguous() for value, dtype in zip(answer, dtypes, strict=True))
+
+    yield "zeros", cast(tuple(torch.zeros_like(t) for t in one.truth))
+    yield "ones", cast(tuple(torch.ones_like(t) for t in one.truth))
+    for name, value in one.inputs.items():
+        if all(t.shape == value.shape for t in one.truth):
+            yield f"the operand {name}", cast((value,) * len(dtypes))
+    means = (float(t.double().mean()) for t in other.truth)
+    yield (
+        "the mean of another output",
+        cast(tuple(torch.full_like(t, mean) for t, mean in zip(one.truth, means, strict=True))),
+    )
+    yield "the output of other inputs", cast(other.truth)
+
+
+def _passes(problem: Problem, truth: Outputs, own: Outputs, answer: Outputs) -> bool:
+    """Whether the judge would accept `answer`; `own` are PyTorch's outputs in float32."""
+    for operand, expected, theirs, ours in zip(problem.task.outputs, truth, answer, own, strict=True):
+        rule = tolerance(problem.task, operand, "float32")
+        allowed = rule.allowed(worst_error(ours, expected, rule.f, None))
+        if not passes(compare(theirs, expected, rule.f, allowed, None), allowed, rule):
+            return False
+    return True
