@@ -1,18 +1,16 @@
-"""Failures that are ours, never the student's.
+"""Exceptions of liftbench. A failed project is no exception but a `Finding`.
 
 LiftbenchError
  |- UsageError        the user's input cannot be used (exit code 2)
- |- BudgetSpent       a limit on tokens, dollars or calls is reached: stop, and keep what there is
- |- DownloadError     a package index could not be reached, or has not what was asked for
- |- InfraError        something of ours failed: becomes the verdict `infra` at one boundary (run.py)
+ |- BudgetSpent       a limit on tokens, dollars or calls is reached
+ |- DownloadError     a package index is unreachable, or lacks the package
+ |- InfraError        infrastructure failed: a trial's verdict becomes `infra`
      |- ProviderError   a model API failed after its retries
      |- SandboxError    a sandbox could not start, or broke a promise
-     |- StorageError    a folder of ours is full, gone, or read-only
+     |- StorageError    a folder is full, missing or read-only
      |- DeviceError     a GPU failed
-     |   |- DeviceLost    it was well before a project ran on it, and is not any more
-     |- HarnessBug      we broke an invariant of our own
-
-A bad project is no exception: it is a `Finding` (see records/project.py).
+     |   |- DeviceLost    a GPU that was healthy before a project ran on it fails its health check
+     |- HarnessBug      an invariant of liftbench is broken
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ _URL = re.compile(r"(https?|git|ssh|hf|file):/+|git@[\w.-]+:")
 
 
 class LiftbenchError(Exception):
-    """Base of all errors that liftbench raises on purpose."""
+    """Base class."""
 
 
 class UsageError(LiftbenchError):
@@ -37,33 +35,33 @@ class UsageError(LiftbenchError):
 
 
 class BudgetSpent(LiftbenchError):
-    """A limit that the user set on tokens, dollars or calls is reached; nothing more is asked."""
+    """A limit on tokens, dollars or calls is reached; no further request is sent."""
 
 
 class DownloadError(LiftbenchError):
-    """A package index could not be reached, or has not what was asked for; nothing was changed."""
+    """A package index is unreachable, or lacks the package; nothing was changed."""
 
 
 class InfraError(LiftbenchError):
-    """Something of ours failed; retried, never scored."""
+    """Infrastructure failed. Never scored; POLICY says whether it is retried."""
 
     cause: Cause = Cause.HARNESS_BUG
 
 
 class ProviderError(InfraError):
-    """A model API failed after the SDK's retries, or answered with something that is no reply."""
+    """A model API failed after the SDK's retries, or sent a malformed reply."""
 
     cause = Cause.PROVIDER
 
 
 class SandboxError(InfraError):
-    """A sandbox could not start a process or keep a promise."""
+    """A sandbox could not start a process, or broke a promise."""
 
     cause = Cause.SANDBOX
 
 
 class StorageError(InfraError):
-    """A folder of ours is full, gone, or read-only: trying again is vain before that is mended."""
+    """A folder is full, missing or read-only, until somebody repairs it."""
 
     cause = Cause.STORAGE
 
@@ -75,24 +73,24 @@ class DeviceError(InfraError):
 
 
 class DeviceLost(DeviceError):
-    """A device that was well before a project ran on it is not any more."""
+    """A GPU that was healthy before a project ran on it fails its health check."""
 
     def __init__(self, message: str, project: str) -> None:
-        """`project`: digest of the one that ran on it."""
+        """`project`: digest of the project that ran on it."""
         super().__init__(message)
         self.project = project
 
 
 class HarnessBug(InfraError):
-    """An invariant of our own was broken."""
+    """An invariant of liftbench is broken."""
 
     cause = Cause.HARNESS_BUG
 
 
 def did_you_mean(word: str, known: Iterable[str], most: int = 3) -> str:
-    """`; did you mean a or b?` with the nearest of the known names, for the end of a message; or nothing.
+    """`; did you mean a or b?` with the most similar known names, or "".
 
-    Case, dashes and underscores do not count, nor does the part before a name's last slash.
+    Ignores case, dashes, underscores, and optionally the part before a name's last slash.
     """
     names: dict[str, str] = {}
     for name in known:
@@ -108,11 +106,11 @@ def _loose(name: str) -> str:
 
 
 def refuse_url(name_or_path: str) -> None:
-    """Raises UsageError for a URL where a folder or a file is wanted."""
+    """Raise UsageError for a URL where a path is expected."""
     found = _URL.match(name_or_path)
     if found is not None:
-        # pathlib has made one slash of two.
+        # pathlib turns `//` into `/`.
         url = f"{found[1]}://{name_or_path[found.end() :]}" if found[1] else name_or_path
         raise UsageError(
-            f"{url} is a URL, and nothing is fetched from URLs: download it (git clone), then name the folder"
+            f"{url} is a URL; liftbench reads only local paths: download it (git clone) and pass the folder"
         )

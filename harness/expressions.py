@@ -1,7 +1,4 @@
-"""Arithmetic over a workload's dims, as task.toml writes it ("2 * cols", "rows * (cols + 1)").
-
-Only + - * // % and integers; anything else raises ValueError.
-"""
+"""Integer arithmetic over a workload's dims, as in task.toml ("2 * cols", "rows * (cols + 1)")."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ _OPERATIONS: dict[type[ast.operator], Callable[[int, int], int]] = {
 
 
 def evaluate(expression: str, dims: Mapping[str, int]) -> int:
-    """Value of `expression`, names taken from `dims`. Raises ValueError naming what is not allowed."""
+    """Value of an expression of + - * // %, integers and dims. Raises ValueError for anything else."""
     try:
         tree = ast.parse(expression, mode="eval")
         return _value(tree.body, dims, expression)

@@ -1,7 +1,4 @@
-"""Locks between processes. Whoever has to wait for one says for whom: pid and command.
-
-The kernel knows who holds a file lock, so nothing is written down and no note can be stale.
-"""
+"""File locks between processes. A wait is logged with the holder's pid and command, read from /proc/locks."""
 
 from __future__ import annotations
 
@@ -23,16 +20,16 @@ from harness.text import clean, shorten
 _logger = logging.getLogger(__name__)
 
 _SOON_S: Final = 1.0
-"""A shorter wait is not worth a word."""
+"""Shorter waits are not logged."""
 _AGAIN_S: Final = 60.0
 _UNSEEN: Final = 5
-"""Looks in a row without a holder before that is told: the lock may be changing hands."""
+"""Consecutive samples without a holder before that is logged: the lock may be changing hands."""
 _COMMAND_CHARS: Final = 80
 _SHOWN: Final = 3
 
-_telling = threading.Lock()
-_told: set[str] = set()
-"""What a thread of this process already says that it waits for."""
+_log_lock = threading.Lock()
+_logged: set[str] = set()
+"""Locks whose wait another thread of this process already logs."""
 
 
 class Holder(NamedTuple):
@@ -46,7 +43,7 @@ class Holder(NamedTuple):
 
 
 def holders(*paths: Path) -> tuple[Holder, ...]:
-    """Who holds any of these locks, this process included; empty where the kernel does not say."""
+    """Processes that hold any of these locks, this one included; empty where /proc/locks is missing."""
     found: set[int] = set()
     with suppress(OSError):  # no /proc/locks (gVisor)
         table = Path("/proc/locks").read_text()
@@ -57,13 +54,13 @@ def holders(*paths: Path) -> tuple[Holder, ...]:
 
 
 def held_by(path: Path) -> str:
-    """Such as `pid 12 (liftbench eval my-skill)`, for a message."""
-    return _said(holders(path))
+    """The holders as text, such as `pid 12 (liftbench eval my-skill)`."""
+    return _text(holders(path))
 
 
 @contextmanager
 def locked(path: Path, what: str) -> Iterator[None]:
-    """Hold the lock file `path`; `what` it guards is named where that takes a wait."""
+    """Hold the lock file `path`; a wait is logged as one for `what`."""
     lock = FileLock(path)
     try:
         lock.acquire(timeout=0)
@@ -77,7 +74,7 @@ def locked(path: Path, what: str) -> Iterator[None]:
 
 
 def flock(file: TextIOWrapper, kind: int, what: str, *paths: Path) -> None:
-    """fcntl.flock, which tells of a wait for the holders of `paths`."""
+    """fcntl.flock; a wait is logged with the holders of `paths`."""
     try:
         fcntl.flock(file, kind | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -87,21 +84,21 @@ def flock(file: TextIOWrapper, kind: int, what: str, *paths: Path) -> None:
 
 @contextmanager
 def announced(what: str, *paths: Path) -> Iterator[None]:
-    """Around a wait for the holders of `paths`: says for whom, every minute, and when it is over.
+    """Log a wait after a second, then every minute, with the holders of `paths`, and its end.
 
-    Waits for this very process are not told: its threads take turns.
+    Waits for other threads of this process are not logged.
     """
     over = threading.Event()
-    teller = threading.Thread(target=_tell, args=(what, paths, over), daemon=True)
-    teller.start()
+    logger = threading.Thread(target=_log_wait, args=(what, paths, over), daemon=True)
+    logger.start()
     try:
         yield
     finally:
         over.set()
-        teller.join()
+        logger.join()
 
 
-def _tell(what: str, paths: tuple[Path, ...], over: threading.Event) -> None:
+def _log_wait(what: str, paths: tuple[Path, ...], over: threading.Event) -> None:
     start = time.monotonic()
     mine, unseen = False, 0
     while not over.wait(_AGAIN_S if mine else _SOON_S):
@@ -110,31 +107,31 @@ def _tell(what: str, paths: tuple[Path, ...], over: threading.Event) -> None:
         unseen = 0 if found else unseen + 1
         if not others and unseen < _UNSEEN:
             continue
-        with _telling:
-            if not mine and what in _told:
+        with _log_lock:
+            if not mine and what in _logged:
                 continue
-            _told.add(what)
+            _logged.add(what)
         since = f", for {waited:.0f} s now" if mine else ""
-        _logger.warning("waiting for %s%s: held by %s", what, since, _said(others))
+        _logger.warning("waiting for %s%s: held by %s", what, since, _text(others))
         mine = True
     if mine:
-        _told.discard(what)
+        _logged.discard(what)
         _logger.warning("waited %.0f s for %s; going on", time.monotonic() - start, what)
 
 
-def _said(found: tuple[Holder, ...]) -> str:
+def _text(found: tuple[Holder, ...]) -> str:
     if not found:
-        return "a process that cannot be seen from here"
+        return "a process that is not visible from here"
     more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
     return ", ".join(map(str, found[:_SHOWN])) + more
 
 
 def _pids(table: str, file: os.stat_result) -> set[int]:
-    """The holders of a file by /proc/locks, such as `1: FLOCK  ADVISORY  WRITE 123 fe:00:16040025 0 EOF`."""
+    """Holders of a file in lines such as `1: FLOCK  ADVISORY  WRITE 123 fe:00:16040025 0 EOF`."""
     found = set()
     for line in table.splitlines():
         words = line.split()
-        if len(words) < 6 or words[1] != "FLOCK":  # `->`: one that waits
+        if len(words) < 6 or words[1] != "FLOCK":  # `->` marks a waiter
             continue
         pid, (device, _, inode) = int(words[4]), words[5].rpartition(":")
         if int(inode) == file.st_ino and _same_file(pid, device, file):
@@ -143,10 +140,10 @@ def _pids(table: str, file: os.stat_result) -> set[int]:
 
 
 def _same_file(pid: int, device: str, file: os.stat_result) -> bool:
-    """Whether it is that file and no other with its inode number: by the open files of its holder.
+    """Whether the holder has this very file open, not another with its inode number.
 
-    The table's device is not the one that stat gives on btrfs and overlayfs; it decides only where the
-    holder is another user's, or has ended and left the lock to a child.
+    The table's device number differs from stat's on btrfs and overlayfs, so it decides only where the holder
+    belongs to another user, or has ended and left the lock to a child.
     """
     try:
         descriptors = list(Path(f"/proc/{pid}/fd").iterdir())
@@ -160,11 +157,11 @@ def _same_file(pid: int, device: str, file: os.stat_result) -> bool:
 
 
 def _command(pid: int) -> str:
-    """Its command line without the interpreter and folders, cleaned and cut."""
+    """Command line without interpreter and folder, cleaned and shortened."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").rstrip("\0").split("\0")
     except OSError:
-        return "ended; what it has started still holds it"
+        return "ended; a child still holds it"
     if len(words) > 1 and Path(words[0]).name.startswith("python") and not words[1].startswith("-"):
         words = words[1:]
     return shorten(clean(" ".join([Path(words[0]).name, *words[1:]])).replace("\n", " "), _COMMAND_CHARS)

@@ -1,7 +1,4 @@
-"""Stages, verdicts and causes, and the one table that says what each cause means.
-
-Every cause has exactly one policy row, and only `infra` rows are retried.
-"""
+"""Stages, verdicts and causes, and the policy table that gives every cause its verdict."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from typing import NamedTuple
 
 
 class Stage(StrEnum):
-    """The stages of a grade, in the order in which they run."""
+    """Stages of a grade, in order."""
 
     PROJECT = "project"
     BUILD = "build"
@@ -20,7 +17,8 @@ class Stage(StrEnum):
 
 
 class Verdict(StrEnum):
-    """What became of a project. `infra` is ours; `not_measured` is the machine's; the rest the student's."""
+    """Outcome of a trial. `infra` is liftbench's failure, `not_measured` a limit of this machine, all others
+    are the student's."""
 
     NO_PROJECT = "no_project"
     BUILD_FAILED = "build_failed"
@@ -35,9 +33,9 @@ class Verdict(StrEnum):
 
 
 class Cause(StrEnum):
-    """Why a verdict was reached; the message beside it carries the details."""
+    """Why a verdict was reached; a message beside it has the details."""
 
-    # project: what came back is no project
+    # project: the reply holds none
     EMPTY_REPLY = "empty_reply"
     REFUSAL = "refusal"
     TRUNCATED = "truncated"
@@ -78,87 +76,82 @@ class Cause(StrEnum):
     CLOCK = "clock"
     INTERFERENCE = "interference"
     PHYSICS = "physics"
-    # the machine cannot go further
+    # this machine cannot run the next stage
     NO_CUDA_DEVICE = "no_cuda_device"
     NO_CUDA_TRANSPORT = "no_cuda_transport"
     NO_TOOLCHAIN = "no_toolchain"
     BUILD_ONLY = "build_only"
-    # ours
+    # infrastructure
     PROVIDER = "provider"
     SANDBOX = "sandbox"
     STORAGE = "storage"
     DEVICE = "device"
     HARNESS_BUG = "harness_bug"
-    # all well
+
     PASSED = "passed"
 
 
 class Policy(NamedTuple):
-    """How a cause is treated: the verdict it means, whether the trial is retried, whether it is scored."""
+    """How a cause is treated."""
 
     verdict: Verdict
-    retry: bool
-    scored: bool
+    retry: bool = False
+    """Whether a trial that failed for this cause is tried again; only infrastructure failures are."""
 
 
-def _student(verdict: Verdict) -> Policy:
-    return Policy(verdict, retry=False, scored=True)
-
-
-_INFRA = Policy(Verdict.INFRA, retry=True, scored=False)
-# `not_measured` is scored in the compile rate only; the report leaves it out of every later metric.
-_UNMEASURED = Policy(Verdict.NOT_MEASURED, retry=False, scored=True)
+_INFRA = Policy(Verdict.INFRA, retry=True)
 
 POLICY: dict[Cause, Policy] = {
-    Cause.EMPTY_REPLY: _student(Verdict.NO_PROJECT),
-    Cause.REFUSAL: _student(Verdict.NO_PROJECT),
-    Cause.TRUNCATED: _student(Verdict.NO_PROJECT),
-    Cause.NO_FILES: _student(Verdict.NO_PROJECT),
-    # The prompt, skill included, does not fit into the model's context: asking again would not mend it.
-    Cause.CONTEXT_OVERFLOW: _student(Verdict.NO_PROJECT),
-    Cause.TOOL_LOOP: _student(Verdict.NO_PROJECT),
-    Cause.UNSAFE_PATH: _student(Verdict.NO_PROJECT),
-    Cause.TOO_LARGE: _student(Verdict.NO_PROJECT),
-    Cause.BAD_BUILD_TOML: _student(Verdict.BUILD_FAILED),
-    Cause.BAD_LAYOUT: _student(Verdict.BUILD_FAILED),
-    Cause.NO_BACKEND: _student(Verdict.BUILD_FAILED),
-    Cause.REFUSED_FLAG: _student(Verdict.BUILD_FAILED),
-    Cause.COMPILE_ERROR: _student(Verdict.BUILD_FAILED),
-    Cause.LINK_ERROR: _student(Verdict.BUILD_FAILED),
-    Cause.BUILD_TIMEOUT: _student(Verdict.TIMED_OUT),
-    Cause.BUILD_LIMIT: _student(Verdict.BUILD_FAILED),
-    Cause.IMPORT_ERROR: _student(Verdict.LOAD_FAILED),
-    Cause.MISSING_FUNCTION: _student(Verdict.LOAD_FAILED),
-    # It compiled, so it counts there; the judge refuses to load it (docs/decisions/0010-library-calls.md).
-    Cause.LIBRARY_CALLS: _student(Verdict.LOAD_FAILED),
-    Cause.OP_RAISED: _student(Verdict.CRASHED),
-    Cause.WRONG_VALUES: _student(Verdict.WRONG_RESULT),
-    Cause.UNWRITTEN_OUTPUT: _student(Verdict.WRONG_RESULT),
-    Cause.MUTATED_INPUT: _student(Verdict.WRONG_RESULT),
-    Cause.WROTE_OUTSIDE: _student(Verdict.WRONG_RESULT),
-    Cause.NONDETERMINISTIC: _student(Verdict.WRONG_RESULT),
-    Cause.CHANGED_GLOBALS: _student(Verdict.WRONG_RESULT),
-    Cause.EXITED_EARLY: _student(Verdict.CRASHED),
-    Cause.SIGNAL: _student(Verdict.CRASHED),
-    Cause.OUT_OF_MEMORY: _student(Verdict.CRASHED),
-    Cause.BROKE_PROTOCOL: _student(Verdict.CRASHED),
-    Cause.WALL_TIMEOUT: _student(Verdict.TIMED_OUT),
-    Cause.OUTPUT_LIMIT: _student(Verdict.CRASHED),
-    # A device that was well went wrong under the same project twice (health.py).
-    Cause.DEVICE_FAULT: _student(Verdict.CRASHED),
-    Cause.CLOCK: _student(Verdict.CHEATED),
-    # References are slower while its process stands frozen, by the kernel's work for it, in 3 of 3 processes.
-    Cause.INTERFERENCE: _student(Verdict.CHEATED),
-    # Faster than the board can be, in 3 of 3 fresh processes (judge/physics.py).
-    Cause.PHYSICS: _student(Verdict.CHEATED),
-    Cause.NO_CUDA_DEVICE: _UNMEASURED,
-    Cause.NO_CUDA_TRANSPORT: _UNMEASURED,
-    Cause.NO_TOOLCHAIN: _UNMEASURED,
-    Cause.BUILD_ONLY: _UNMEASURED,
+    Cause.EMPTY_REPLY: Policy(Verdict.NO_PROJECT),
+    Cause.REFUSAL: Policy(Verdict.NO_PROJECT),
+    Cause.TRUNCATED: Policy(Verdict.NO_PROJECT),
+    Cause.NO_FILES: Policy(Verdict.NO_PROJECT),
+    # The prompt, skill included, does not fit into the model's context; a retry would not either.
+    Cause.CONTEXT_OVERFLOW: Policy(Verdict.NO_PROJECT),
+    Cause.TOOL_LOOP: Policy(Verdict.NO_PROJECT),
+    Cause.UNSAFE_PATH: Policy(Verdict.NO_PROJECT),
+    Cause.TOO_LARGE: Policy(Verdict.NO_PROJECT),
+    Cause.BAD_BUILD_TOML: Policy(Verdict.BUILD_FAILED),
+    Cause.BAD_LAYOUT: Policy(Verdict.BUILD_FAILED),
+    Cause.NO_BACKEND: Policy(Verdict.BUILD_FAILED),
+    Cause.REFUSED_FLAG: Policy(Verdict.BUILD_FAILED),
+    Cause.COMPILE_ERROR: Policy(Verdict.BUILD_FAILED),
+    Cause.LINK_ERROR: Policy(Verdict.BUILD_FAILED),
+    Cause.BUILD_TIMEOUT: Policy(Verdict.TIMED_OUT),
+    Cause.BUILD_LIMIT: Policy(Verdict.BUILD_FAILED),
+    Cause.IMPORT_ERROR: Policy(Verdict.LOAD_FAILED),
+    Cause.MISSING_FUNCTION: Policy(Verdict.LOAD_FAILED),
+    # It compiled, so it counts as compiled; the judge refuses to load it.
+    Cause.LIBRARY_CALLS: Policy(Verdict.LOAD_FAILED),
+    Cause.OP_RAISED: Policy(Verdict.CRASHED),
+    Cause.WRONG_VALUES: Policy(Verdict.WRONG_RESULT),
+    Cause.UNWRITTEN_OUTPUT: Policy(Verdict.WRONG_RESULT),
+    Cause.MUTATED_INPUT: Policy(Verdict.WRONG_RESULT),
+    Cause.WROTE_OUTSIDE: Policy(Verdict.WRONG_RESULT),
+    Cause.NONDETERMINISTIC: Policy(Verdict.WRONG_RESULT),
+    Cause.CHANGED_GLOBALS: Policy(Verdict.WRONG_RESULT),
+    Cause.EXITED_EARLY: Policy(Verdict.CRASHED),
+    Cause.SIGNAL: Policy(Verdict.CRASHED),
+    Cause.OUT_OF_MEMORY: Policy(Verdict.CRASHED),
+    Cause.BROKE_PROTOCOL: Policy(Verdict.CRASHED),
+    Cause.WALL_TIMEOUT: Policy(Verdict.TIMED_OUT),
+    Cause.OUTPUT_LIMIT: Policy(Verdict.CRASHED),
+    # A healthy device failed under the same project twice.
+    Cause.DEVICE_FAULT: Policy(Verdict.CRASHED),
+    Cause.CLOCK: Policy(Verdict.CHEATED),
+    # References are slower while the student's process is frozen, by kernel work on its behalf, in 3 of 3.
+    Cause.INTERFERENCE: Policy(Verdict.CHEATED),
+    # Faster than the board can be, in 3 of 3 fresh processes.
+    Cause.PHYSICS: Policy(Verdict.CHEATED),
+    Cause.NO_CUDA_DEVICE: Policy(Verdict.NOT_MEASURED),
+    Cause.NO_CUDA_TRANSPORT: Policy(Verdict.NOT_MEASURED),
+    Cause.NO_TOOLCHAIN: Policy(Verdict.NOT_MEASURED),
+    Cause.BUILD_ONLY: Policy(Verdict.NOT_MEASURED),
     Cause.PROVIDER: _INFRA,
     Cause.SANDBOX: _INFRA,
-    Cause.STORAGE: _INFRA,
+    # A full or missing folder stays so until somebody repairs it.
+    Cause.STORAGE: Policy(Verdict.INFRA, retry=False),
     Cause.DEVICE: _INFRA,
     Cause.HARNESS_BUG: _INFRA,
-    Cause.PASSED: _student(Verdict.CORRECT),
+    Cause.PASSED: Policy(Verdict.CORRECT),
 }

@@ -7,12 +7,12 @@ import re
 import unicodedata
 from typing import Final
 
-# CSI and OSC sequences go as a whole, so that "\x1b[31mred" reads "red" and not "[31mred".
+# Whole CSI and OSC sequences, so that "\x1b[31mred" becomes "red" and not "[31mred".
 _ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\-_]")
-# Trojan Source (CVE-2021-42574): these reorder what follows them on a line.
+# Bidirectional overrides reorder the rest of a line: Trojan Source, CVE-2021-42574.
 _BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 _ERROR = re.compile(r"\b(?:fatal )?error\b\s*(?:C?\d+)?:|undefined reference", re.IGNORECASE)
-# Plain English has about 4.2 bytes to a token, C++ and CUDA about 3; skills about kernels lie between.
+# Plain English has about 4.2 bytes per token, C++ and CUDA about 3; skills about kernels lie between.
 BYTES_PER_TOKEN: Final = 3.6
 SLUG_LIMIT: Final = 64
 REDACTED: Final = "[secret]"
@@ -36,7 +36,7 @@ LINE_CHARS = 300
 def _shown(char: str) -> bool:
     if char in "\n\t":
         return True
-    # Cc: controls, Cs: surrogates, Cn: unassigned, which holds U+FFFE and U+FFFF, illegal in XML.
+    # Cc: control, Cs: surrogate, Cn: unassigned (U+FFFE and U+FFFF are illegal in XML).
     return unicodedata.category(char) not in ("Cc", "Cs", "Cn") and char not in _BIDI
 
 
@@ -47,7 +47,7 @@ def clean(text: str) -> str:
 
 
 def shorten(text: str, limit: int) -> str:
-    """text, cut to limit characters with a mark where something is missing."""
+    """`text`, cut to `limit` characters; `...` marks a cut."""
     return text if len(text) <= limit else text[: limit - 3].rstrip() + "..."
 
 
@@ -76,29 +76,29 @@ def redact(text: str) -> str:
 
 
 def message_of(text: str) -> str:
-    """A cleaned message of bounded length."""
+    """`text`, cleaned and shortened to MESSAGE_CHARS."""
     return shorten(clean(text).strip(), MESSAGE_CHARS)
 
 
 def first_line(text: str) -> str:
-    """The first line that is not blank, cleaned and of bounded length."""
+    """The first line that is not blank, cleaned and shortened."""
     return next((shorten(line.strip(), LINE_CHARS) for line in clean(text).splitlines() if line.strip()), "")
 
 
 def first_error(text: str) -> str:
-    """The first line that reads like a compiler's or linker's error, else the first line."""
+    """The first line that looks like an error of a compiler or linker, else the first line."""
     lines = clean(text).splitlines()
     found = next((line.strip() for line in lines if _ERROR.search(line)), None)
     return first_line(text) if found is None else shorten(found, LINE_CHARS)
 
 
 def estimate_tokens(text: str) -> int:
-    """About how many tokens `text` is: UTF-8 bytes / 3.6, rounded up. An estimate, not any model's count."""
+    """Estimated number of tokens: UTF-8 bytes / 3.6, rounded up."""
     return math.ceil(len(text.encode()) / BYTES_PER_TOKEN)
 
 
 def slug(text: str) -> str:
-    """A valid skill name out of any words; `generated-skill` where nothing is left."""
+    """A valid skill name made from any words; `generated-skill` if none is left."""
     words = re.findall(r"[a-z0-9]+", text.lower())
     name = ""
     for word in words:

@@ -13,7 +13,7 @@ from tools.size import LAZY, Module, annotated, length, root_modules, shipped
 LAYERS: list[set[str]] = [
     {"outcome", "expressions", "stats", "fences", "text"},
     {"errors", "records"},
-    {"files", "locks", "storage"},
+    {"files", "locks"},
     {"sandboxes", "models"},
     {"suite"},
     {"builder", "student"},

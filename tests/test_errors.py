@@ -53,7 +53,7 @@ def test_a_mistyped_skill_brings_the_nearest() -> None:
 )
 def test_a_url_is_refused_as_it_was_given(given: str, shown: str) -> None:
     """With what to do instead."""
-    with pytest.raises(UsageError, match=f"^{shown} is a URL, and nothing is fetched from URLs: download it"):
+    with pytest.raises(UsageError, match=f"^{shown} is a URL; liftbench reads only local paths: download it"):
         refuse_url(given)
 
 

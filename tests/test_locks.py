@@ -125,7 +125,7 @@ def test_a_lock_is_nobodys_once_its_holder_has_ended(tmp_path: Path) -> None:
         process.kill()
         process.wait()
         assert holders(place) == ()
-        assert held_by(place) == "a process that cannot be seen from here"
+        assert held_by(place) == "a process that is not visible from here"
 
 
 def test_a_holder_is_named_once(tmp_path: Path) -> None:

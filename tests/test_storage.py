@@ -16,9 +16,9 @@ from harness.builder.reuse.cache import BuildCache
 from harness.builder.toolchain import Toolchain
 from harness.device.machine import machine_facts
 from harness.errors import SandboxError, StorageError
+from harness.files import Place, builds, finished_trials, is_storage, storage_error, watching
 from harness.grading.grade import Grader
 from harness.outcome import Cause
-from harness.storage import Place, builds, finished_trials, is_storage, storage_error, watching
 from sandboxes.pool import StoppableSandbox
 from tests.conftest import tiny
 from tests.fakes.overlays import throw_away_task, zoo_project
@@ -69,7 +69,7 @@ def test_a_full_folder_is_named_with_advice(tmp_path: Path) -> None:
     assert error is not None and error.cause is Cause.STORAGE
     assert (
         str(error)
-        == f"{full} (builds) is full (0 MiB are free): make room there, or name another folder with --cache"
+        == f"{full} (builds) is full (0 MiB free): free some space, or choose another folder with --cache"
     )
 
 
@@ -85,7 +85,7 @@ def test_a_folder_that_is_gone_is_named(tmp_path: Path) -> None:
     """Somebody has removed it, or its disk."""
     place = Place(tmp_path / "gone", "temporary files", "set TMPDIR")
     with (
-        pytest.raises(StorageError, match=r"gone \(temporary files\) is not there any more: set TMPDIR"),
+        pytest.raises(StorageError, match=r"gone \(temporary files\) no longer exists: set TMPDIR"),
         watching(place),
     ):
         (tmp_path / "gone" / "x").write_text("")
@@ -174,7 +174,5 @@ def test_temporary_files_without_room_are_named(name: str, tmp_path: Path, toolc
             text=True,
             check=False,
         )
-    wanted = (
-        f"StorageError: {short} (temporary files) is full (0 MiB are free): make room there, or set TMPDIR"
-    )
+    wanted = f"StorageError: {short} (temporary files) is full (0 MiB free): free some space, or set TMPDIR"
     assert done.stdout.startswith(wanted), done.stdout + done.stderr[-2000:]

@@ -20,7 +20,7 @@ from harness.builder.toolchain import CUDA_EXTRA, Toolchain, find_toolchain
 from harness.cli.promise_table import SandboxState, probe_all, promise_table
 from harness.device.machine import machine_facts
 from harness.records import MachineFacts, Record
-from harness.records.calibration import Calibration
+from harness.records.timing import Calibration
 
 _KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "LIFTBENCH_API_KEY")
 _PACKAGES = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from harness.records import ContenderTiming, TimingResult, WorkloadTiming
-from harness.records.telemetry import BlockTelemetry, Extent
+from harness.records.timing import BlockTelemetry, Extent
 
 
 def score_lines(timing: TimingResult) -> list[str]:

@@ -25,7 +25,7 @@ from harness.cli.setup import (
 )
 
 if TYPE_CHECKING:
-    from harness.records.admission import Admission
+    from harness.records.task import Admission
 
 
 def check_tasks(

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from harness.judge.clock import MOST_DOUBT
 from harness.records import Ratio
-from harness.records.calibration import Calibration, FalseAlarms, SizeFigures
+from harness.records.timing import Calibration, FalseAlarms, SizeFigures
 
 ALLOWED_ALARMS = 0.05
 """protocols.md: the A/A false-alarm rate is published, and is at most this."""

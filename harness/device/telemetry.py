@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
-from harness.records.telemetry import BlockTelemetry, Extent, GpuSample, TelemetrySample
+from harness.records.timing import BlockTelemetry, Extent, GpuSample, TelemetrySample
 from sandboxes.nvml import Nvml, open_nvml
 
 MOST_DROPPED: Final = 0.10

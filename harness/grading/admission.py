@@ -15,7 +15,7 @@ from harness.grading.trivial import passing, reference_fails
 from harness.judge.problem import Problem
 from harness.outcome import Verdict
 from harness.records import Grade, Project, Target
-from harness.records.admission import Admission, Rule
+from harness.records.task import Admission, Rule
 from harness.suite.catalogue import LoadedTask, expert_directory, read_project
 from harness.suite.mutants import mutants, sample, sources
 from harness.suite.sizes import HOST_BYTES, gib, sizes

@@ -15,8 +15,8 @@ from pydantic import ValidationError
 from harness.errors import UsageError
 from harness.files import write_atomically
 from harness.records import Project, Record, Task
-from harness.records.admission import Admission, Rule, RuleName
 from harness.records.reasons import reason_of
+from harness.records.task import Admission, Rule, RuleName
 
 FILE_NAME = "ADMISSION.json"
 RULES: tuple[RuleName, ...] = get_args(RuleName)

@@ -20,6 +20,7 @@ from harness.builder.toolchain import Toolchain
 from harness.device.health import DeviceHealth, HealthGuard, HostHealth
 from harness.device.machine import Phases, QuietLock, judge_and_worker_cpus
 from harness.errors import HarnessBug, UsageError
+from harness.files import builds, temporary_files, watching
 from harness.grading.import_stage import ImportStage
 from harness.grading.instrumentation import Examination, Seen, flags_beside, unsanitized
 from harness.grading.load import (
@@ -45,7 +46,6 @@ from harness.records import (
 )
 from harness.records.grade import REPEATED, SCALED
 from harness.skills.overlap import provenance
-from harness.storage import builds, temporary_files, watching
 from harness.suite.catalogue import LoadedTask
 from sandboxes.job import Sandbox
 

@@ -28,8 +28,7 @@ from harness.judge.transport import Transport
 from harness.judge.worker_client import WorkerClient
 from harness.judge.worker_job import Source
 from harness.records import Protocol, Ratio, Target
-from harness.records.calibration import Calibration, FalseAlarms, HandShake, SizeFigures
-from harness.records.telemetry import BlockTelemetry
+from harness.records.timing import BlockTelemetry, Calibration, FalseAlarms, HandShake, SizeFigures
 from harness.suite.catalogue import LoadedTask
 
 PROCESSES = 4

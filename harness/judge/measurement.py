@@ -52,7 +52,7 @@ from harness.records import (
     Secondary,
     WorkloadTiming,
 )
-from harness.records.telemetry import BlockTelemetry
+from harness.records.timing import BlockTelemetry
 
 NOISY = "noisy host"
 UNFINISHED = "interval not reached"

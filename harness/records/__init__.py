@@ -1,11 +1,24 @@
-"""The frozen records that flow through liftbench, from task to trial.
+"""Frozen records that flow through liftbench, from task to trial.
 
-A record that exists is legal; "not reached" is None, unknown is None, never -1 or 0.
+Validators reject illegal states. "Not reached" and unknown are None, never -1 or 0.
 """
 
 from __future__ import annotations
 
-from harness.records.base import SCHEMA_VERSION, Protocol, Record, Role, Target, digest_of
+from harness.records.base import (
+    SCHEMA_VERSION,
+    ArmKind,
+    ClockName,
+    Delivery,
+    LaneName,
+    Metric,
+    Precision,
+    Protocol,
+    Record,
+    Role,
+    Target,
+    digest_of,
+)
 from harness.records.build import (
     BINDING_WARNING,
     BinaryCalls,
@@ -15,6 +28,7 @@ from harness.records.build import (
     DiagnosticKind,
 )
 from harness.records.evidence import (
+    SANITIZER_TOOLS,
     Evidence,
     OperatorCalls,
     PhysicalLimit,
@@ -23,21 +37,15 @@ from harness.records.evidence import (
     TracedKernel,
 )
 from harness.records.grade import (
+    GRADER_VERSION,
+    REPEATED,
+    SCALED,
     CheckResult,
-    ContenderTiming,
     Grade,
-    Interference,
     KernelBenchScore,
-    Lane,
-    Ratio,
-    Secondary,
-    Spread,
-    TimingResult,
     WorkloadCheck,
-    WorkloadTiming,
 )
-from harness.records.project import Finding, Project, ProjectFile
-from harness.records.provenance import Origin, Provenance
+from harness.records.project import COPIED, Finding, Origin, Project, ProjectFile, Provenance
 from harness.records.request import (
     Arm,
     Message,
@@ -51,7 +59,17 @@ from harness.records.request import (
     ToolCall,
     Usage,
 )
-from harness.records.task import Hidden, Operand, Parts, Scalar, Task, Workload
+from harness.records.task import Admission, Hidden, Operand, Parts, Rule, Scalar, Task, Workload
+from harness.records.timing import (
+    ContenderTiming,
+    Interference,
+    Lane,
+    Ratio,
+    Secondary,
+    Spread,
+    TimingResult,
+    WorkloadTiming,
+)
 from harness.records.trial import (
     InfraFailure,
     MachineFacts,
@@ -63,67 +81,3 @@ from harness.records.trial import (
     TrialRecord,
     Turn,
 )
-
-__all__ = [
-    "BINDING_WARNING",
-    "SCHEMA_VERSION",
-    "Arm",
-    "BinaryCalls",
-    "BuildResult",
-    "CheckResult",
-    "ContenderTiming",
-    "DeviceKernel",
-    "Diagnostic",
-    "DiagnosticKind",
-    "Evidence",
-    "Finding",
-    "Grade",
-    "Hidden",
-    "InfraFailure",
-    "Interference",
-    "KernelBenchScore",
-    "Lane",
-    "MachineFacts",
-    "Message",
-    "ModelSpec",
-    "Operand",
-    "OperatorCalls",
-    "Origin",
-    "Parts",
-    "PhysicalLimit",
-    "Project",
-    "ProjectFile",
-    "Protocol",
-    "Provenance",
-    "Ratio",
-    "Record",
-    "Reply",
-    "Request",
-    "Role",
-    "RunConfig",
-    "RunLock",
-    "RunRecord",
-    "Sampling",
-    "SanitizerFinding",
-    "SanitizerRun",
-    "Scalar",
-    "Secondary",
-    "Skill",
-    "Spread",
-    "Step",
-    "Target",
-    "Task",
-    "Thinking",
-    "TimingResult",
-    "Tool",
-    "ToolCall",
-    "TracedKernel",
-    "TrialKey",
-    "TrialRecord",
-    "Turn",
-    "Usage",
-    "Workload",
-    "WorkloadCheck",
-    "WorkloadTiming",
-    "digest_of",
-]

@@ -1,4 +1,4 @@
-"""What all records share: the base class, the schema's version, and digests."""
+"""Base class, schema version, digests and shared literal types of all records."""
 
 from __future__ import annotations
 
@@ -10,14 +10,19 @@ from pydantic import BaseModel, ConfigDict
 
 SCHEMA_VERSION: Final = 1
 
-
 Target = Literal["cuda", "cpu"]
-
-
 Protocol = Literal["quick", "full"]
-
-
 Role = Literal["in", "out", "inout", "partial"]
+ArmKind = Literal["without_skill", "with_skill", "placebo", "old_skill"]
+Delivery = Literal["body", "disclosed"]
+"""`body`: SKILL.md is part of the prompt; `disclosed`: the student reads skill files through a tool."""
+Metric = Literal["deployed", "correct", "compiles"]
+"""Primary metric of a run."""
+Precision = Literal["strict", "tf32"]
+LaneName = Literal["call", "batch"]
+"""`call`: one reveal per call; `batch`: K input sets revealed at once."""
+ClockName = Literal["inside", "outside"]
+"""The worker's own clock, or the judge's."""
 
 
 def digest_of(value: Any) -> str:
@@ -27,6 +32,6 @@ def digest_of(value: Any) -> str:
 
 
 class Record(BaseModel):
-    """Base of all records: frozen, unknown fields refused, infinities and NaN refused."""
+    """Base of all records: frozen; unknown fields, infinities and NaN are rejected."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)

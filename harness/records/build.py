@@ -1,4 +1,4 @@
-"""Records of a build: what failed, or what was made."""
+"""Records of a build: its diagnostics, compiled kernels and calls into other libraries."""
 
 from __future__ import annotations
 
@@ -22,32 +22,30 @@ DiagnosticKind = Literal[
     "out_of_memory",
     "other",
 ]
-
-
 BINDING_WARNING: Final = "binding: "
-"""So begin warnings of a function that receives other numbers than were passed; `file:line: ` follows."""
+"""Prefix of warnings about arguments that a binding passes on wrongly; `file:line: ` follows."""
 
 
 class Diagnostic(Record):
-    """The first error of one file of a build."""
+    """The first error in one file of a build."""
 
     kind: DiagnosticKind
-    """`syntax` is whatever a compiler's front end refuses, types included."""
+    """`syntax` covers every error of a compiler's front end, types included."""
     message: str
-    """The tool's own words, one line, without this machine's paths."""
+    """The tool's message on one line, without paths of this machine."""
     file: str | None = None
-    """Relative to the project, or `torch/...`, `cuda/...`; None where no file is to blame."""
+    """Relative to the project, or `torch/...`, `cuda/...`; None where no file is known."""
     line: int | None = None
     """1-based."""
     column: int | None = None
     source: str | None = None
-    """The text of that line."""
+    """Text of that line."""
     advice: str | None = None
-    """What to do about it, in liftbench's words."""
+    """How to fix it, written by liftbench."""
 
 
 class DeviceKernel(Record):
-    """One CUDA kernel as it was compiled: evidence of what was really written."""
+    """Resource usage and instruction mix of one compiled CUDA kernel."""
 
     name: str
     """Demangled."""
@@ -56,43 +54,41 @@ class DeviceKernel(Record):
     registers: int
     """Per thread."""
     shared_bytes: int
-    """Static shared memory per block; what a launch adds is not known here."""
+    """Static shared memory per block; dynamic shared memory is not known."""
     stack_bytes: int
     """Local memory per thread, callees included where the compiler knows them."""
     spill_store_bytes: int | None = None
-    """Per thread, of the store instructions that the compiler marked as spills, as `ptxas -v` counts
-    them; None where it marks none or the instructions were not read."""
+    """Per thread, as `ptxas -v` counts spill stores; None where instructions were not read or not marked."""
     spill_load_bytes: int | None = None
     instructions: dict[str, int] | None = None
-    """SASS instructions in the code, not executions, by class (harness.builder.binary.cubins.CLASSES; a class
-    that is not there is 0), `all` for their number without NOPs; None where they were not read."""
+    """Static SASS instruction counts by class (absent means 0); `all` is the total without NOPs. None where
+    they were not read."""
 
 
 class BinaryCalls(Record):
-    """What a shared library calls, by its undefined symbols and the operator names in it; qualified
-    names, sorted, at most 100 each."""
+    """What a shared library calls, from its undefined symbols and operator names: qualified names, sorted,
+    at most 100 each."""
 
     compute: tuple[str, ...] = ()
     """PyTorch operators that compute, such as `at::_ops::matmul::call` or `aten::mm (by name)`."""
     library: tuple[str, ...] = ()
-    """cuBLAS, cuDNN, MKL and their kin."""
+    """cuBLAS, cuDNN, MKL and similar."""
     dispatcher: tuple[str, ...] = ()
-    """Ways to call any operator by name; `compute` has the names that were found."""
+    """Functions that call operators by name; names that were found are in `compute`."""
     tensor: tuple[str, ...] = ()
     """Allocation, views, properties and registration."""
     runtime: tuple[str, ...] = ()
     """CUDA runtime and driver."""
     system: tuple[str, ...] = ()
-    """Loading, processes, files, network."""
+    """Dynamic loading, processes, files, network."""
     unresolved: tuple[str, ...] = ()
-    """No library that is loaded beside torch has them: the import fails. As they read, with what the
-    library defines instead."""
+    """Symbols that no loaded library defines, so the import fails; with similar names that are defined."""
     unproven: int = 0
-    """Symbols that only a CUDA build of torch could have; not checked with a CPU-only one."""
+    """Symbols that only a CUDA build of torch could define; a CPU-only build cannot check them."""
 
     @property
     def borrowed(self) -> tuple[str, ...]:
-        """The names behind the flags: what may do the project's work for it."""
+        """Names that may do the project's work for it: the evidence behind `flags`."""
         return (*self.compute, *self.library, *self.dispatcher, *self._loaders)
 
     @property
@@ -101,7 +97,7 @@ class BinaryCalls(Record):
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """What a reader of a speedup should know: work that is not the project's own, or may not be."""
+        """Flags for work that is not, or may not be, the project's own."""
         python = any(name.lstrip("_").startswith("Py") for name in self.dispatcher)
         named = any(name.endswith(" (by name)") for name in (*self.compute, *self.tensor))
         found = {
@@ -114,7 +110,7 @@ class BinaryCalls(Record):
 
 
 class BuildResult(Record):
-    """What the build stage found."""
+    """Result of the build stage."""
 
     ok: bool
     finding: Finding | None
@@ -126,31 +122,31 @@ class BuildResult(Record):
     wall_s: float
     """Of this request; near 0 on a cache hit."""
     compiler_s: float | None
-    """Sum of the wall time of compile and link commands when it was built; None if none ran."""
+    """Sum of wall times of compile and link commands; None if none ran."""
     units: int | None = None
     """Number of translation units; None when planning failed."""
     variant: str | None = None
     """kernel-builder's variant name, such as torch-stable-abi210-cu130-x86_64-linux."""
     module: str | None = None
-    """The Python package in the variant."""
+    """Python package in the variant."""
     architectures: tuple[str, ...] = ()
     """Such as sm_90; empty on cpu."""
     jit: bool = False
-    """A universal project: nothing was compiled here, and its worker runs in role run_jit."""
+    """A universal project: it compiles at run time, in a worker with the role run_jit."""
     abi: str | None = None
-    """What the ABI check said; None when it did not run."""
+    """Result of the ABI check; None when it did not run."""
     warnings: tuple[str, ...] = ()
     toolchain: dict[str, str] = Field(default_factory=dict)
     diagnostics: tuple[Diagnostic, ...] = ()
     """First error of each file that has one; empty when ok, unless the library could not be loaded."""
     kernels: tuple[DeviceKernel, ...] | None = None
-    """The longest programs first; None on cpu, and where `warnings` says why they were not measured."""
+    """Longest first; None on cpu, and where `warnings` says why they were not read."""
     calls: BinaryCalls | None = None
     """None when nothing was linked."""
 
     @property
     def binding_warnings(self) -> tuple[str, ...]:
-        """Of `warnings`, what compiles but gives an operator other numbers: `file:line: ...`."""
+        """Warnings about wrongly passed arguments, without the prefix: `file:line: ...`."""
         found = (w for w in self.warnings if w.startswith(BINDING_WARNING))
         return tuple(w.removeprefix(BINDING_WARNING) for w in found)
 

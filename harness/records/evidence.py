@@ -1,8 +1,8 @@
-"""Records of what stands beside a grade: traced calls, sanitizer runs, physical limits."""
+"""Records that accompany a grade: traced calls, sanitizer runs, physical limits."""
 
 from __future__ import annotations
 
-from typing import Literal, Self, get_args
+from typing import Final, Literal, Self, get_args
 
 from pydantic import model_validator
 
@@ -12,54 +12,52 @@ OperatorKind = Literal["own", "harmless", "compute"]
 SanitizerTool = Literal["memcheck", "racecheck", "initcheck", "synccheck"]
 SANITIZER_TOOLS: tuple[SanitizerTool, ...] = get_args(SanitizerTool)
 SanitizerStatus = Literal["clean", "findings", "not_present", "timed_out", "not_measured"]
-LITTLE_OF_ITS_OWN = 0.5
-"""Below this share of device time in the project's own kernels a flag is raised. Ours, not calibrated."""
-
-LOADS_CODE = "loads code at run time"
-"""The flag of a library that can (records/build.py), and of Python that did."""
+LITTLE_OF_ITS_OWN: Final = 0.5
+"""A smaller share of device time in the project's own kernels is flagged. Chosen, not calibrated."""
+LOADS_CODE: Final = "loads code at run time"
+"""Flag of a library that imports dlopen, and of Python that loaded a library."""
 
 
 class OperatorCalls(Record):
-    """One operator that a traced call dispatched. As the process says."""
+    """One operator that a traced call dispatched, as the worker reports it."""
 
     name: str
-    """With its namespace, without its overload: `aten::mm`."""
+    """With namespace, without overload: `aten::mm`."""
     calls: int
     kind: OperatorKind
-    """`own`: of the project's library; `harmless`: allocates, looks at, moves or fills memory."""
+    """`own`: of the project's library; `harmless`: allocates, inspects, moves or fills memory."""
 
 
 class TracedKernel(Record):
-    """One kernel, copy or fill that a traced call ran on the device. As the process says."""
+    """One kernel, copy or fill that a traced call ran on the device, as the worker reports it."""
 
     name: str
     launches: int
     device_us: float
-    """Of all launches together."""
+    """Sum over all launches."""
     own: bool | None
-    """Whether its name is one in the project's library; None where that is not known, and for copies."""
+    """Whether the project's library has a kernel of this name; None where unknown, and for copies."""
     copy_or_fill: bool = False
 
 
 class Evidence(Record):
-    """What one call does, seen from inside a fresh process of the project's own after the check. Its
-    figures are claims: what they admit counts, what they do not show proves nothing."""
+    """Trace of one call in a fresh worker after the check. The worker reports it, so what it admits counts
+    and what it omits proves nothing."""
 
     workload: str
     dtype: str
     operators: tuple[OperatorCalls, ...] | None
-    """The most called first; None where `trouble` says why there are none."""
+    """Most called first; None where `trouble` says why."""
     kernels: tuple[TracedKernel, ...] | None = None
-    """The longest first; None on cpu, and where they were not measured (`notes`)."""
+    """Longest first; None on cpu, and where they were not measured (`notes`)."""
     loads: tuple[str, ...] = ()
-    """What its Python had the loader open or look up until the call was over: libraries, functions and native
-    modules that are neither its own nor torch's doing."""
+    """Libraries, functions and native modules that its Python loaded, other than its own and torch's."""
     traced_right: bool | None = None
-    """Whether the traced call's outputs were right; None where it did not come that far."""
+    """Whether the traced call's outputs were right; None where it produced none."""
     trouble: str | None = None
     """Why there is no trace."""
     notes: tuple[str, ...] = ()
-    """What was not measured, or not kept."""
+    """What was not measured or not kept."""
 
     @model_validator(mode="after")
     def _trace_or_trouble(self) -> Self:
@@ -69,19 +67,19 @@ class Evidence(Record):
 
     @property
     def computing(self) -> tuple[str, ...]:
-        """PyTorch operators that compute, by name."""
+        """Names of PyTorch operators that compute."""
         return tuple(o.name for o in self.operators or () if o.kind == "compute")
 
     @property
     def launches(self) -> int | None:
-        """Kernels launched in the call, copies and fills left out."""
+        """Kernel launches in the call, without copies and fills."""
         if self.kernels is None:
             return None
         return sum(k.launches for k in self.kernels if not k.copy_or_fill)
 
     @property
     def own_share(self) -> float | None:
-        """Share of device time in the project's own kernels, 0 to 1; None where that is not known."""
+        """Share of device time in the project's own kernels, 0 to 1; None where unknown."""
         total = sum(k.device_us for k in self.kernels or ())
         known = all(k.own is not None or k.copy_or_fill for k in self.kernels or ())
         if total <= 0 or not known:
@@ -90,7 +88,7 @@ class Evidence(Record):
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """What a reader of the result should know."""
+        """Flags that the trace raises."""
         share = self.own_share
         found = {
             "dispatches PyTorch operators": bool(self.computing),
@@ -103,23 +101,23 @@ class Evidence(Record):
 
 
 class SanitizerFinding(Record):
-    """One report of a tool. As the process says: the tool runs inside it."""
+    """One message of a sanitizer, which runs inside the worker and can be forged by it."""
 
     message: str
-    """The tool's own first line."""
+    """First line."""
     kernel: str | None = None
-    """As the tool names it; None where it names none (a failed API call)."""
+    """None where the tool names none (a failed API call)."""
     count: int = 1
-    """Equal ones."""
+    """Equal messages."""
 
 
 class SanitizerRun(Record):
-    """One of compute-sanitizer's tools on the smallest workload that is not trivial."""
+    """One compute-sanitizer tool on the smallest workload that is not trivial."""
 
     tool: SanitizerTool
     status: SanitizerStatus
     total: int | None = None
-    """Errors and hazards by the tool's own summary (warnings of racecheck too); None without one."""
+    """Errors and hazards in the tool's summary (with racecheck's warnings); None without a summary."""
     findings: tuple[SanitizerFinding, ...] = ()
     """The first ones."""
     message: str | None = None
@@ -137,27 +135,27 @@ class SanitizerRun(Record):
 
 
 class PhysicalLimit(Record):
-    """How a figure compares with what the board can do."""
+    """A time compared with the speed of light of the board."""
 
     board: str
     time_us: float
-    """The figure that is compared: the student's score."""
+    """The student's score."""
     limit_us: float
-    """T_sol by the datasheet: no faster than max(operations / peak, bytes / bandwidth)."""
+    """T_sol by the datasheet: max(operations / peak, bytes / bandwidth)."""
     bound_by: Literal["compute", "memory", "launch"]
     fraction: float
-    """limit_us / time_us: 1 is the limit."""
+    """limit_us / time_us; 1 is the limit."""
     measured_limit_us: float | None = None
-    """The same with what this board was measured to do in this session."""
+    """The same with peaks measured on this board in this session."""
     score: float | None = None
-    """1 / (1 + (T - T_sol) / (T_ref - T_sol)): 0.5 at the reference, 1 at the limit; None where the
-    reference is at the limit itself."""
+    """1 / (1 + (T - T_sol) / (T_ref - T_sol)): 0.5 at the reference, 1 at the limit; None where the reference
+    is at the limit."""
     floor_us: float
-    """No correct answer can take less, whatever it does; a figure below it is impossible."""
+    """No correct answer can be faster; a time below it is impossible."""
     flags: tuple[str, ...] = ()
     """`above the limit`, `suspiciously fast`."""
 
     @property
     def impossible(self) -> bool:
-        """Below the floor."""
+        """Whether the time is below the floor."""
         return self.time_us < self.floor_us

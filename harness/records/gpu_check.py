@@ -1,4 +1,4 @@
-"""What one session of the GPU check found, item by item: results/*.json."""
+"""Records of one session of the GPU check: results/*.json."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ Status = Literal["passed", "failed", "not_here"]
 
 
 class Entry(Record):
-    """What one item found."""
+    """Result of one item."""
 
     name: str
     proves: str
     status: Status
     facts: dict[str, Fact]
     error: str | None
-    """Why it failed, or why it cannot be asked here."""
+    """Why it failed, or why it cannot run on this machine."""
     wall_s: float
     measured_at: str
     """UTC, to the second."""
 
     @property
     def finished(self) -> bool:
-        """Asking again would find the same; a sandbox that was missing may have been installed since."""
+        """Whether the item need not run again; a missing sandbox may have been installed since."""
         return self.status != "not_here"
 
 
@@ -39,5 +39,5 @@ class Contents(Record):
     gpu: str
     gpu_uuid: str
     software: dict[str, str] = Field(default_factory=dict)
-    """Versions of driver, torch and nvcc when an item was last asked."""
+    """Versions of driver, torch and nvcc at the last item."""
     entries: tuple[Entry, ...] = ()

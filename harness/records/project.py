@@ -1,26 +1,38 @@
-"""Records of a student's project, and of why something of it fell short."""
+"""Records of a student's project, of findings against it, and of source that it shares with kernels_ref."""
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Final, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from harness.outcome import POLICY, Cause, Verdict
 from harness.records.base import Record, digest_of
 
+EVIDENT_ROWS: Final = 8
+"""Fewer common n-grams can be an idiom: experts of unrelated families share up to 7, a copied function has
+hundreds."""
+EVIDENT_TOKENS: Final = 100
+"""A common stretch of this many tokens is evidence whatever the number of n-grams: recorded replies reach 49,
+whole expert projects 442 and more."""
+COPIED_SHARE: Final = 0.1
+"""Share of a project's n-grams in common from which it is flagged: recorded replies reach 2.7 %, a whole
+expert for one target 17 % and more."""
+COPIED: Final = "copied from kernels_ref"
+"""Flag of a project that shares source with an expert; never a verdict."""
+
 
 class Finding(Record):
-    """Why something of the student's fell short: data, not an exception."""
+    """Why a project failed a stage."""
 
     cause: Cause
     message: str
-    """What happened, where, and what was expected; first line stands alone."""
+    """What happened, where, and what was expected; the first line stands alone."""
 
     @field_validator("message")
     @classmethod
     def _writable(cls, message: str) -> str:
-        """It may quote a student, whose lone surrogates are text in Python and in JSON but not in UTF-8."""
+        """Replaces lone surrogates, which a quoted reply may hold and UTF-8 cannot."""
         return message.encode(errors="replace").decode()
 
     @property
@@ -38,12 +50,12 @@ class ProjectFile(Record):
 
 
 class Project(Record):
-    """A kernel-builder project: text files (project.py and catalogue.py say how many and how large)."""
+    """A kernel-builder project: a bounded number of text files of bounded size."""
 
     files: tuple[ProjectFile, ...]
     """Sorted by path; paths are unique."""
     left_out: dict[str, str] = Field(default_factory=dict)
-    """Path -> why what lies there is no part of it (`is a symbolic link`); empty for a reply."""
+    """Path -> why the file there is not part of it (`is a symbolic link`); empty for a reply."""
 
     @property
     def digest(self) -> str:
@@ -56,3 +68,55 @@ class Project(Record):
         if paths != sorted(set(paths)):
             raise ValueError("project files must be sorted by path and unique")
         return self
+
+
+class Origin(Record):
+    """The file of kernels_ref that shares most n-grams with a project, and its longest common stretch."""
+
+    task: str
+    file: str
+    """Below `kernels_ref/TASK/`."""
+    rows: int = Field(ge=1)
+    """Distinct n-grams in common with this file."""
+    longest: int
+    """Tokens of the longest common stretch that contains such an n-gram."""
+    source_line: int
+    """1-based line where the stretch begins in this file."""
+    project_file: str
+    project_line: int
+    """1-based line where it begins in the project."""
+
+
+class Provenance(Record):
+    """How much of a project's source equals source of any expert, token for token; comments, `#include`
+    lines and build.toml do not count."""
+
+    rows: int = Field(ge=0)
+    """Distinct n-grams of 13 tokens in the project that can be evidence."""
+    common: int = Field(ge=0)
+    """Those of them that some expert's file contains."""
+    origin: Origin | None = None
+    """None exactly when nothing is in common."""
+
+    @model_validator(mode="after")
+    def _adds_up(self) -> Self:
+        most = 0 if self.origin is None else self.origin.rows
+        if not most <= self.common <= self.rows or (self.origin is None) != (self.common == 0):
+            raise ValueError("rows in common are rows of the project's, and have an origin")
+        return self
+
+    @property
+    def share(self) -> float:
+        """common / rows; 0 without rows."""
+        return self.common / self.rows if self.rows else 0.0
+
+    @property
+    def evident(self) -> bool:
+        """Whether more is in common than an idiom."""
+        stretch = 0 if self.origin is None else self.origin.longest
+        return self.common >= EVIDENT_ROWS or stretch >= EVIDENT_TOKENS
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """The flag `COPIED`, or nothing."""
+        return (COPIED,) if self.evident and self.share >= COPIED_SHARE else ()

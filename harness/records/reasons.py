@@ -1,4 +1,4 @@
-"""Why a file or a value was not accepted, in words for its author: no class names, nothing of pydantic."""
+"""Turns validation errors into messages for the author of a file, without class names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 _SHOWN: Final = 3
 _VALUE_CHARS: Final = 40
-# Of a union pydantic names the tried class or type in the place of a field.
+# pydantic names the tried class or type of a union in the place of a field.
 _NO_FIELD: Final = re.compile(r"[A-Z][a-z]+[A-Z]?\w*|.*\[.*\]")
 _WORDS: Final = {
     "missing": "is missing",
@@ -24,7 +24,7 @@ _WORDS: Final = {
 
 
 def reason_of(error: Exception) -> str:
-    """Of a ValidationError the first three faults, each after its field; of others what they say."""
+    """The first three faults of a ValidationError, each after its field; the message of other errors."""
     if isinstance(error, ValidationError):
         faults = error.errors(include_url=False)
         lines = list(dict.fromkeys(map(_line, faults)))
@@ -38,7 +38,7 @@ def reason_of(error: Exception) -> str:
 
 
 def field_of(fault: Any) -> str:
-    """`operands.0.shape`; empty where the whole is at fault."""
+    """`operands.0.shape`; empty where the whole value is at fault."""
     parts = [str(part) for part in fault["loc"]]
     return ".".join(part for part in parts if not _NO_FIELD.fullmatch(part))
 

@@ -1,4 +1,4 @@
-"""Records of skills, arms and what is exchanged with a model."""
+"""Records of skills, arms, and requests to models and their replies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pydantic import (
     model_validator,
 )
 
-from harness.records.base import Record, digest_of
+from harness.records.base import ArmKind, Delivery, Record, digest_of
 
 
 class Skill(Record):
@@ -28,20 +28,20 @@ class Skill(Record):
     digest: str
     """Over all files, paths and bytes."""
     documents: dict[str, str] = Field(default_factory=dict, repr=False)
-    """Text files by path, SKILL.md whole: what a student may ask for where delivery is `disclosed`."""
+    """Text files by path, SKILL.md with its frontmatter: readable where delivery is `disclosed`."""
 
 
 class Arm(Record):
-    """What is held different between trials: which skill text, if any, the student is given."""
+    """An experimental condition: the skill texts, if any, that the student is given."""
 
-    kind: Literal["without_skill", "with_skill", "placebo", "old_skill"]
+    kind: ArmKind
     skills: tuple[str, ...] = ()
-    """Digests, in the order in which they are presented."""
-    delivery: Literal["body", "disclosed"] = "body"
+    """Digests, in order of presentation."""
+    delivery: Delivery = "body"
 
     @property
     def id(self) -> str:
-        """Short and stable: the kind, then 8 hex digits where a skill or delivery matters."""
+        """The kind, followed by 8 hex digits where a skill or delivery matters; stable across runs."""
         if self.kind == "without_skill":
             return "without_skill" if self.delivery == "body" else "without_skill-disclosed"
         return f"{self.kind}-{digest_of([list(self.skills), self.delivery])[:8]}"
@@ -54,7 +54,7 @@ class Arm(Record):
 
 
 class Sampling(Record):
-    """What is asked of a model beside the messages; None leaves the provider's default."""
+    """Sampling parameters; None is the provider's default."""
 
     max_output_tokens: int = 16_000
     temperature: float | None = None
@@ -108,21 +108,21 @@ class ToolCall(Record):
 
 
 class Thinking(Record):
-    """A part of a reply that is no answer: opaque, read by nobody here, and sent back as it came."""
+    """An opaque reasoning block of a reply, sent back unchanged."""
 
     block: dict[str, JsonValue]
-    """The provider's JSON: a block of Anthropic's with its signature, or fields of a chat completion."""
+    """The provider's JSON: a signed Anthropic block, or fields of a chat completion."""
     after_text: int = 0
-    """Characters of the reply's text that came before it."""
+    """Characters of the reply's text before it."""
     after_calls: int = 0
-    """Calls of tools that came before it."""
+    """Tool calls before it."""
 
 
-class _Thoughtful(Record):
-    """What may hold thinking; without any it is written as if there were no such thing."""
+class _WithThinking(Record):
+    """Omits `thinking` from JSON where there is none, so that digests of older records still match."""
 
     thinking: tuple[Thinking, ...] = ()
-    """In order; only where the model could call tools."""
+    """In order; only where the model had tools."""
 
     @model_serializer(mode="wrap")
     def _without_none(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -132,15 +132,15 @@ class _Thoughtful(Record):
         return fields
 
 
-class Message(_Thoughtful):
+class Message(_WithThinking):
     """One message of a conversation."""
 
     role: Literal["system", "user", "assistant", "tool"]
     content: str
     tool_calls: tuple[ToolCall, ...] = ()
-    """Of an assistant."""
+    """Only of an assistant."""
     tool_call_id: str | None = None
-    """Which call a tool's message answers."""
+    """The call that a tool's message answers."""
 
     @model_validator(mode="after")
     def _fits_role(self) -> Self:
@@ -154,7 +154,7 @@ class Message(_Thoughtful):
 
 
 class Request(Record):
-    """One call to a model: the whole prompt, and which trial it is for."""
+    """One call to a model: the whole prompt, and its trial."""
 
     messages: tuple[Message, ...]
     sampling: Sampling
@@ -164,12 +164,12 @@ class Request(Record):
     repeat: int
     turn: int = 0
     step: int = 0
-    """Within a turn: how many replies before this one only called tools."""
+    """Replies of this turn, before this one, that only called tools."""
     tools: tuple[Tool, ...] = ()
 
     @property
     def prompt_digest(self) -> str:
-        """Over the messages, and tools and thinking where there are any: what the student reads."""
+        """Over everything that the student reads: messages, and tools and thinking where there are any."""
         read: list[object] = [[m.role, m.content] for m in self.messages]
         calls = [[m.tool_call_id, [c.model_dump() for c in m.tool_calls]] for m in self.messages]
         if self.tools or any(call != [None, []] for call in calls):
@@ -180,7 +180,8 @@ class Request(Record):
 
 
 class Usage(Record):
-    """Tokens as the provider counts them; None is unknown. Cached and reasoning are parts, not additions."""
+    """Tokens as the provider counts them; None is unknown. Cached input is part of the input, reasoning of
+    the output."""
 
     input_tokens: int | None = None
     cached_input_tokens: int | None = None
@@ -188,13 +189,13 @@ class Usage(Record):
     reasoning_tokens: int | None = None
 
 
-class Reply(_Thoughtful):
-    """What a model answered."""
+class Reply(_WithThinking):
+    """A model's reply."""
 
     text: str
     stop: Literal["end", "length", "refusal", "tool", "overflow", "other"]
-    """`tool`: it waits for the results of its calls; `overflow`: the provider refused the prompt as too long
-    for the model's context, and there is no text."""
+    """`tool`: it waits for results of its calls; `overflow`: the prompt is too long for the model's context
+    and there is no text."""
     model_label: str
     """The model as the provider (or the recording) names it."""
     created: str
@@ -203,11 +204,11 @@ class Reply(_Thoughtful):
     cost_usd: float | None = None
     latency_s: float | None = None
     recorded: bool = False
-    """Replayed from a recording rather than asked now."""
+    """Replayed from a recording."""
     tool_calls: tuple[ToolCall, ...] = ()
 
     @field_validator("text")
     @classmethod
     def _is_unicode(cls, text: str) -> str:
-        """Half of a surrogate pair, which JSON may carry, cannot be stored: it becomes U+FFFD."""
+        """Replaces lone surrogates, which JSON may carry and UTF-8 cannot, by U+FFFD."""
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -1,4 +1,4 @@
-"""Records of a task: one kernel to write."""
+"""Records of a task (one kernel to write) and of its admission."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from harness.records.base import Record, Role, Target
+from harness.records.base import Precision, Record, Role, Target
 
 
 class Operand(Record):
@@ -22,10 +22,10 @@ class Operand(Record):
     mask: str | None = None
     """For `partial`: name of the boolean `in` operand of the same shape."""
     touched: str | None = None
-    """How many elements a call touches, over dims, where an index chooses them (an embedding table, a paged
-    cache); None: all. For the speed of light alone."""
+    """Number of elements that a call touches, over dims, where an index selects them (an embedding table, a
+    paged cache); None: all. Used only for the speed of light."""
     keyword: bool = False
-    """Passed by name: the parameters of a module, of which there may be many."""
+    """Passed by name, such as the parameters of a module."""
 
     @model_validator(mode="after")
     def _only_inputs_by_name(self) -> Self:
@@ -44,25 +44,25 @@ Values = Literal[
     "normal", "tiny", "large", "offset", "outlier", "constant", "sorted", "reversed", "ties",
     "nan", "inf", "denormal", "negative_zero",
 ]  # fmt: skip
-"""Kinds of adversarial values (judge/values.py makes them from what `make_inputs` gives)."""
+"""Kinds of adversarial values, derived from those of `make_inputs`."""
 ANY_TASK: tuple[Values, ...] = ("sorted", "reversed", "ties")
-"""Kinds that take every value from those that `make_inputs` drew: safe whatever an op asks of its inputs."""
+"""Kinds that only reorder or repeat drawn values, so they are legal for every op."""
 PROMISED: frozenset[Values] = frozenset({"nan", "inf", "denormal", "negative_zero"})
-"""Kinds that occur only where the task names them, and then stand in the prompt."""
+"""Kinds that occur only where the task names them; the prompt then says so."""
 Arrangement = Literal["contiguous", "transposed", "stepped", "expanded", "misaligned"]
-"""How operands lie in memory."""
+"""Memory layout of operands."""
 Range = tuple[int, int] | tuple[int, int, int]
 """Lowest value, highest value (inclusive), step (1 where left out)."""
 
 
 class Hidden(Record):
-    """What shapes may be drawn when a project is graded, from a secret seed."""
+    """Shapes that may be drawn at grading time, from a secret seed."""
 
     dims: dict[str, Range]
     """Every dim of the workloads."""
 
     @model_validator(mode="after")
-    def _ranges_hold_something(self) -> Self:
+    def _ranges_are_not_empty(self) -> Self:
         for name, (low, high, *step) in self.dims.items():
             if low < 0 or high < low or (step and step[0] < 1):
                 raise ValueError(
@@ -79,13 +79,13 @@ class Scalar(Record):
 
 
 class Parts(Record):
-    """How a workload is judged that is too large to be judged whole."""
+    """How a workload is judged that is too large to be judged as a whole."""
 
     rows: tuple[str, ...] = ()
-    """`in` operands whose first axis is that of every output, where an op treats rows apart. The judge proves
-    that before it compares part of the rows; empty: the truth is computed whole."""
+    """`in` operands whose first axis is that of every output, where rows are independent. The judge proves
+    that before it compares part of the rows. Empty: the truth is computed for all rows."""
     live: str = "0"
-    """Bytes that a float32 call has alive beside its operands: an expression over dims."""
+    """Peak bytes of a float32 call besides its operands: an expression over dims."""
 
 
 class Workload(Record):
@@ -97,12 +97,12 @@ class Workload(Record):
     timed: bool = False
     """Whether speed is measured on it; every workload is checked."""
     target: Target | None = None
-    """Only for this target (sizes of real models for a GPU, small ones for a CPU); None: for both."""
+    """The only target it is for (sizes of real models for a GPU, small ones for a CPU); None: both."""
     source: str | None = None
     """The model or paper that the sizes come from; not in the prompt."""
     scaled_from: int | None = None
-    """First axis of the problem that it was converted from, where that is larger: no result on it is ranked
-    or scored by the other benchmark's rules."""
+    """First axis of the original problem where that is larger; such results are not ranked, nor scored by the
+    other benchmark's rules."""
 
 
 class Task(Record):
@@ -127,28 +127,28 @@ class Task(Record):
     dtypes: dict[Target, tuple[str, ...]]
     tolerance: Literal["elementwise", "reduction", "contraction", "exact"]
     flops: str | None = None
-    """Arithmetic expression over dims; None where counting operations says nothing."""
+    """Arithmetic expression over dims; None where a count of operations is not meaningful."""
     library_calls: Literal["forbid", "flag", "allow"] = "flag"
-    """What it means when a project's library calls PyTorch operators that compute, cuBLAS or the like:
-    a failure (the student is told beforehand), a flag beside the result, or nothing."""
+    """Effect of calls to PyTorch operators that compute, cuBLAS or similar: a failure (stated in the prompt),
+    a flag, or none."""
     hidden: Hidden | None = None
-    """Shapes drawn at grading time; scalars are those of one of the workloads. None: no hidden shapes."""
+    """Shapes drawn at grading time, with the scalars of one of the workloads; None: no hidden shapes."""
     values: tuple[Values, ...] = ANY_TASK
-    """Adversarial values that the op takes, beside what `make_inputs` draws."""
+    """Adversarial values that the op accepts, in addition to those of `make_inputs`."""
     keep: tuple[str, ...] = ()
     """Operands whose values are never made adversarial: masks, probabilities, indices."""
     layouts: tuple[Arrangement, ...] = ("contiguous",)
-    """How operands may lie in memory. Contiguous always occurs; the prompt names the others."""
+    """Memory layouts of operands. Contiguous always occurs; the prompt names the others."""
     exact: bool = False
     """Sums of small integers are representable: also checked on inputs from {-1, 0, 1}, for equality."""
-    precision: Literal["strict", "tf32"] = "strict"
+    precision: Precision = "strict"
     """`strict`: float32 is float32 throughout; `tf32`: products may be rounded to TF32."""
     nondeterminism: float = Field(default=0.0, ge=0.0, lt=1.0)
-    """Equal inputs may give outputs that differ by this times (|value| + RMS of its row); 0: equal bytes."""
+    """Outputs of equal inputs may differ by this times (|value| + RMS of its row); 0: equal bytes."""
     parts: Parts | None = None
-    """How it is judged where it is large; None: a workload too large to be judged whole is refused."""
+    """How large workloads are judged; None: a workload too large to be judged as a whole is rejected."""
     also: Literal["kernelbench"] | None = None
-    """Whose own score is computed beside ours: of a task that was converted from another benchmark."""
+    """Benchmark that the task was converted from, whose own score is computed as well."""
     digest: str
     """Over task.toml and reference.py, byte for byte."""
 
@@ -163,11 +163,11 @@ class Task(Record):
         return self.package.replace("-", "_")
 
     def scaled(self, target: Target) -> bool:
-        """Whether it stands for a larger problem of another benchmark on `target`."""
+        """Whether a workload for `target` is smaller than the original problem."""
         return any(w.scaled_from is not None for w in self.workloads_for(target))
 
     def workloads_for(self, target: Target) -> tuple[Workload, ...]:
-        """What it is checked on for `target`, in the order of task.toml."""
+        """Workloads for `target`, in the order of task.toml."""
         return tuple(w for w in self.workloads if w.target in (None, target))
 
     @property
@@ -240,3 +240,36 @@ class Task(Record):
 def operand_dtype(operand: Operand, dtype: str) -> str:
     """The operand's dtype name when the workload's dtype is `dtype`."""
     return dtype if operand.dtype == "$dtype" else operand.dtype
+
+
+RuleName = Literal[
+    "sources", "sizes", "reference", "trivial", "inputs", "precision", "expert", "mutants", "light"
+]
+RuleStatus = Literal["holds", "fails", "not_measured"]
+
+
+class Rule(Record):
+    """Result of one admission rule."""
+
+    name: RuleName
+    status: RuleStatus
+    said: str = ""
+    """What failed, or why it was not measured; figures where it holds."""
+
+
+class Admission(Record):
+    """Results of all admission rules on one task."""
+
+    task: str
+    version: int
+    task_digest: str
+    expert: str | None
+    """Digest of the expert project."""
+    target: Target
+    """Target of the expert and its mutants."""
+    rules: tuple[Rule, ...]
+
+    @property
+    def admitted(self) -> bool:
+        """Whether no rule failed."""
+        return all(rule.status != "fails" for rule in self.rules)

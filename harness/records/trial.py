@@ -7,22 +7,22 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from harness.outcome import POLICY, Cause, Verdict
-from harness.records.base import SCHEMA_VERSION, Protocol, Record, Target, digest_of
+from harness.records.base import SCHEMA_VERSION, Metric, Protocol, Record, Target, digest_of
 from harness.records.grade import Grade
 from harness.records.request import Arm, ModelSpec, Reply, Sampling
 
 
 class Step(Record):
-    """A reply that only asked for files, before the reply that ended its turn."""
+    """A reply that only called the file tool, before the reply that ended its turn."""
 
     prompt_digest: str
     reply: Reply
     reads: tuple[str, ...]
-    """What it was given, as `skill/path`, in order; a call that named nothing there is is left out."""
+    """Files that it was given, as `skill/path`, in order; calls that named no file are omitted."""
 
 
 class Turn(Record):
-    """One exchange with the student and what became of it."""
+    """One exchange with the student and its grade."""
 
     index: int
     prompt_digest: str
@@ -30,21 +30,21 @@ class Turn(Record):
     project: str | None
     """Project digest."""
     grade: Grade | None
-    """None when grading failed for a reason of ours (TrialRecord.infra says which)."""
+    """None when grading failed with an infrastructure failure (TrialRecord.failures)."""
     steps: tuple[Step, ...] = ()
-    """Requests for files before `reply`; charged like it."""
+    """Calls of the file tool before `reply`; paid for like it."""
     kept: bool = False
-    """The project of the turn before stands, and its grade here again: the student kept it, or what it asked
-    for no longer fitted into its context."""
+    """The previous turn's project counts, and `grade` repeats its grade: the student kept it, or the exchange
+    no longer fit into its context."""
 
     @property
     def replies(self) -> tuple[Reply, ...]:
-        """Everything the student said in this turn: what was paid for."""
+        """All replies of this turn: what was paid for."""
         return (*(step.reply for step in self.steps), self.reply)
 
 
 class TrialKey(Record):
-    """Which trial: the coordinates in a run."""
+    """Coordinates of a trial in a run."""
 
     task: str
     model: str
@@ -56,19 +56,19 @@ class TrialKey(Record):
 
     @property
     def folder(self) -> str:
-        """Where its files lie in the run's folder."""
+        """Path of its files in the run's folder."""
         return f"trials/{self.task}/{ModelSpec(name=self.model).slug}/{self.arm}/{self.repeat}"
 
 
 class InfraFailure(Record):
-    """A failure of ours during one attempt."""
+    """An infrastructure failure of one attempt."""
 
     cause: Cause
     message: str
     at: str
     """UTC, ISO 8601."""
     project: str | None = None
-    """Digest of the project that ran on a device that was well before and was not any more."""
+    """Digest of the project that ran when a device was lost."""
 
     @model_validator(mode="after")
     def _is_ours(self) -> Self:
@@ -85,12 +85,12 @@ class TrialRecord(Record):
     generation_key: str
     """Digest of prompt, model, sampling and repeat: what was paid for."""
     grading_key: str | None
-    """Digest of project, task, grader version, image and device; None when there was no project."""
+    """Digest of project, task, grader version, image and machine; None when there was no project."""
     turns: tuple[Turn, ...]
     failures: tuple[InfraFailure, ...] = ()
-    """Of every attempt, in order; attempts = failures + 1 unless the last one failed too."""
+    """Of every failed attempt, in order."""
     infra: bool = False
-    """Every attempt failed: not scored."""
+    """Every attempt failed; not scored."""
     started: str
     finished: str
 
@@ -115,7 +115,7 @@ class TrialRecord(Record):
 
 
 class MachineFacts(Record):
-    """The machine that graded; None is absent or unknown."""
+    """Hardware and software of the grading machine; None is absent or unknown."""
 
     platform: str
     python: str
@@ -132,16 +132,16 @@ class MachineFacts(Record):
 
     @property
     def digest(self) -> str:
-        """12 hex digits: the same machine and software give the same one."""
+        """12 hex digits, equal for equal machines and software."""
         return digest_of(self.model_dump())[:12]
 
 
 class RunConfig(Record):
-    """A resolved `eval`: everything that decides which trials there are and how they are judged."""
+    """A resolved `eval`: everything that decides which trials exist and how they are judged."""
 
     tasks: tuple[str, ...]
     skills: tuple[str, ...]
-    """Names as the user gave them, for display; the arms hold the digests."""
+    """Names for display; the arms hold the digests."""
     models: tuple[ModelSpec, ...]
     arms: tuple[Arm, ...]
     repeats: int
@@ -150,35 +150,35 @@ class RunConfig(Record):
     sandbox: str
     sampling: Sampling
     turns: int = 1
-    metric: Literal["deployed", "correct", "compiles"]
-    """The primary metric, fixed before the run."""
+    metric: Metric
+    """Primary metric, fixed before the run."""
     seed: int
-    """Of the order of trials; nothing secret is drawn from it."""
+    """Seed of the order of trials; not secret."""
     alpha: float = Field(default=0.05, gt=0.0, le=0.05)
-    """Level of the decision: 0.05 / 2^k where a skill's lineage looks at the same split for the k-th time."""
+    """Level of the decision: 0.05 / 2^k at the k-th evaluation of a skill's lineage on the same tasks."""
 
 
 class RunLock(Record):
-    """What the run was pinned to: a resume with other digests is refused."""
+    """Digests that a run is pinned to; a resume with others is a new run."""
 
     grader_version: str
     tasks: dict[str, str]
     """Task id to digest."""
     families: dict[str, str]
-    """Task id to family: a report must not need the task folders."""
+    """Task id to family, so that a report does not need the task folders."""
     skills: dict[str, str]
     """Skill name to digest, for every skill of every arm."""
     prompts: dict[str, str]
     """`task/arm` to prompt digest."""
     machine: MachineFacts
     image: str | None = None
-    """Sandbox image digest, where there is one."""
+    """Digest of the sandbox image, where there is one."""
     leaked: dict[str, str] = Field(default_factory=dict)
-    """Task id to where a skill repeats its reference or expert project: left out of every comparison."""
+    """Task id to where a skill contains its reference or expert project; excluded from every comparison."""
 
 
 class RunRecord(Record):
-    """run.json: what a run is."""
+    """Contents of run.json."""
 
     schema_version: Literal[1] = SCHEMA_VERSION
     run_id: str

@@ -13,7 +13,7 @@ from typing import Final
 from harness import stats
 from harness.outcome import Verdict
 from harness.records import Grade, RunRecord, TrialRecord
-from harness.records.provenance import COPIED
+from harness.records.project import COPIED
 from harness.report.arms import arm_labels
 from harness.report.figures import plural
 from harness.report.records import Head, Leak, NamedDigest, Progress, Quartiles, Replies, Timings

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.records import Task
-from harness.records.admission import Admission
+from harness.records.task import Admission
 from harness.report.results import Result
 
 NOT_YET = "not measured yet"

@@ -16,7 +16,7 @@ from functools import cache
 from typing import Final, NamedTuple
 
 from harness.records import Origin, Project, Provenance, Record, Task
-from harness.records.provenance import EVIDENT_ROWS
+from harness.records.project import EVIDENT_ROWS
 from harness.skills.lineage import lineage_of, seen_tasks
 from harness.skills.spec import LoadedSkill
 from harness.student.prompts import SYSTEM, task_text

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from harness.errors import BudgetSpent, DeviceLost, HarnessBug, InfraError, StorageError
+from harness.files import finished_trials, is_storage, storage_error, temporary_files, watching
 from harness.grading.grade import Grader
 from harness.models.failure import PermanentProviderError
 from harness.models.protocol import Model
 from harness.outcome import Cause
 from harness.records import InfraFailure, RunRecord, Skill, TrialKey, TrialRecord
-from harness.storage import finished_trials, is_storage, storage_error, temporary_files, watching
 from harness.study.conversation import Conversation, Stopped
 from harness.study.executors import Executor
 from harness.study.plan import arm_by_id, grading_key, owed, request_for

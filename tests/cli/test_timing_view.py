@@ -12,7 +12,7 @@ from harness.cli.doctor_command import run_timing
 from harness.cli.timing_view import timing_view
 from harness.errors import UsageError
 from harness.records import Ratio
-from harness.records.calibration import Calibration, FalseAlarms, HandShake, SizeFigures
+from harness.records.timing import Calibration, FalseAlarms, HandShake, SizeFigures
 
 SIZE = SizeFigures(
     workload="8_rows",

@@ -19,7 +19,7 @@ from harness.grading.workers import GradeSettings
 from harness.judge.gpu import DeviceConditions, Gpu, KnownSpeed, device_errors, open_gpu, refused
 from harness.outcome import Cause, Stage, Verdict
 from harness.records import MachineFacts
-from harness.records.telemetry import GpuSample, TelemetrySample
+from harness.records.timing import GpuSample, TelemetrySample
 from sandboxes.pool import StoppableSandbox
 from tests.fakes.cuda_driver import WithDriver, compile_driver, fresh
 from tests.fakes.gpu import WithoutDevice, made_up_gpu

@@ -15,7 +15,7 @@ from harness.device.telemetry import (
     disturbed,
     make_telemetry,
 )
-from harness.records.telemetry import Extent, GpuSample, TelemetrySample
+from harness.records.timing import Extent, GpuSample, TelemetrySample
 from tests.fakes.nvml import OLD, WHOLE, install_fake_nvml
 
 STAT = "cpu  2303256 972571 586028 2925953 28715 0 9101 41899 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n"

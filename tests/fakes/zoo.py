@@ -18,7 +18,7 @@ from harness.grading.grade import Grader
 from harness.judge.physics import ABOVE, SUSPICIOUS
 from harness.outcome import POLICY, Cause, Stage, Verdict
 from harness.records import Grade
-from harness.records.provenance import COPIED
+from harness.records.project import COPIED
 from harness.suite.catalogue import LoadedTask
 from tests.fakes.overlays import ZOO, overlaid, throw_away_task, zoo_project
 from tests.fakes.processes import processes_naming

@@ -15,7 +15,7 @@ from harness.grading.admission import admit, sizes_rule
 from harness.judge.problem import Problem
 from harness.outcome import Cause, Stage
 from harness.records import Grade, Project, Target, TrialKey
-from harness.records.admission import Admission, Rule
+from harness.records.task import Admission, Rule
 from harness.suite.catalogue import LoadedTask, load_task, select_tasks
 from tests.report import factories as make
 

@@ -10,7 +10,7 @@ from harness.errors import UsageError
 from harness.files import data_directory
 from harness.grading.admitted import FILE_NAME, RULES, Admitted
 from harness.records import Project, ProjectFile, Task
-from harness.records.admission import Admission, Rule
+from harness.records.task import Admission, Rule
 from harness.suite.catalogue import all_tasks, expert_directory, read_project
 from tests.fakes.overlays import throw_away_task
 

@@ -15,7 +15,7 @@ from harness.builder.toolchain import Toolchain
 from harness.grading.grade import Grader
 from harness.outcome import Cause, Stage
 from harness.records import Finding, Grade, Project, Ratio, TimingResult
-from harness.records.provenance import COPIED
+from harness.records.project import COPIED
 from harness.suite.catalogue import LoadedTask
 from sandboxes.pool import StoppableSandbox
 from tests.fakes.overlays import ZOO, overlaid, zoo_project

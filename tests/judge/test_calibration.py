@@ -15,8 +15,7 @@ from harness.judge.protocol import numbers_of
 from harness.judge.transport import HostTransport
 from harness.judge.worker_client import WorkerClient
 from harness.judge.worker_job import Source, WorkerPlace
-from harness.records.calibration import Calibration
-from harness.records.telemetry import TelemetrySample
+from harness.records.timing import Calibration, TelemetrySample
 from tests.fakes.overlays import throw_away_task
 from tests.fakes.worker import HonestWorker, ThreadSandbox
 

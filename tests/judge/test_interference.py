@@ -12,7 +12,7 @@ from harness.judge.interference import (
     judge_interference,
     rates,
 )
-from harness.records.telemetry import TelemetrySample
+from harness.records.timing import TelemetrySample
 
 
 def turns(

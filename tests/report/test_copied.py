@@ -9,7 +9,7 @@ from rich.console import Console
 from harness.cli.card import print_card
 from harness.outcome import Cause
 from harness.records import Arm, BinaryCalls, Origin, Provenance, TrialRecord
-from harness.records.provenance import COPIED
+from harness.records.project import COPIED
 from harness.report.evidence import evidence_lines
 from harness.report.html import render_html
 from harness.report.markdown import report_markdown

@@ -10,8 +10,8 @@ from harness.cli.suite_command import status_text
 from harness.errors import UsageError
 from harness.outcome import Cause
 from harness.records import TimingResult, TrialKey, WorkloadTiming
-from harness.records.admission import Admission, Rule
 from harness.records.gpu_check import Contents, Entry
+from harness.records.task import Admission, Rule
 from harness.report.results import Result, read_results, result_of, write_results
 from harness.report.status import NOT_YET, status_page
 from tests.fakes.overlays import throw_away_task

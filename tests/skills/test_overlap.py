@@ -15,7 +15,7 @@ from harness.files import data_directory
 from harness.grading.grade import Grader
 from harness.outcome import Verdict
 from harness.records import Grade, Origin, Project, ProjectFile, Provenance, Reply, TrialRecord
-from harness.records.provenance import COPIED, COPIED_SHARE, EVIDENT_ROWS, EVIDENT_TOKENS
+from harness.records.project import COPIED, COPIED_SHARE, EVIDENT_ROWS, EVIDENT_TOKENS
 from harness.skills.lineage import Lineage
 from harness.skills.overlap import (
     NGRAM_TOKENS,

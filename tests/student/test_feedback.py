@@ -23,7 +23,7 @@ from harness.records import (
     WorkloadCheck,
     WorkloadTiming,
 )
-from harness.records.provenance import COPIED
+from harness.records.project import COPIED
 from harness.student.feedback import QUOTED_TOKENS, feedback
 from harness.suite.catalogue import select_tasks
 from harness.text import estimate_tokens

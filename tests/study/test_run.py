@@ -135,7 +135,7 @@ def test_a_full_disk_stops_the_run_at_once(store: RunStore) -> None:
     def explode() -> None:
         graded.append(True)
         if len(graded) > 2:
-            raise StorageError("/tmp (temporary files) is full: make room there, or set TMPDIR")
+            raise StorageError("/tmp (temporary files) is full: free some space, or set TMPDIR")
 
     run, _ = make_run(store, lambda request: reply(PROJECT), FakeGrader(explode))
     with pytest.raises(StorageError, match="set TMPDIR"):
@@ -143,7 +143,7 @@ def test_a_full_disk_stops_the_run_at_once(store: RunStore) -> None:
     trials = store.load()
     assert [t.verdict for t in trials] == [Verdict.BUILD_FAILED, Verdict.BUILD_FAILED, Verdict.INFRA]
     assert [(f.cause, f.message) for f in trials[-1].failures] == [
-        (Cause.STORAGE, "/tmp (temporary files) is full: make room there, or set TMPDIR")
+        (Cause.STORAGE, "/tmp (temporary files) is full: free some space, or set TMPDIR")
     ]
     run, _ = make_run(store, lambda request: reply(PROJECT))
     assert carry_out(run).finished == 6
@@ -174,7 +174,7 @@ def test_a_run_folder_that_is_gone_is_told_and_loses_nothing_else(store: RunStor
             store.folder.rename(store.folder.with_name("elsewhere"))
 
     run, _ = make_run(store, lambda request: reply(PROJECT), FakeGrader(vanish))
-    with pytest.raises(StorageError, match=r"run \(the run\) is not there any more"):
+    with pytest.raises(StorageError, match=r"run \(the run\) no longer exists"):
         carry_out(run, workers=1)
     kept = RunStore(store.folder.with_name("elsewhere"))
     assert len(kept.load()) == 2
