@@ -24,7 +24,7 @@ from harness.report.spending import spending
 from harness.report.study import Study, look_of
 from harness.report.transitions import transitions
 from harness.report.turns import turn_points
-from harness.stats.decision import Decision, adjusted_together, decide
+from harness.stats import Decision, adjusted_together, decide
 from harness.text import clean
 
 SKEWED_BELOW: Final = 20  # below, the interval of `deployed` (mass at 0) covers less than it says [own]

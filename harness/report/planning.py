@@ -217,7 +217,7 @@ class Sizing:
         """The whole plan; families: how many the user has."""
         needed = None
         if self.effect is not None:
-            count = stats.units_needed(self._scaled_effect(), self.sd, self.power, self.level)
+            count = stats.families_needed(self._scaled_effect(), self.sd, self.power, self.level)
             needed = self.size(max(least_families(self.level), count))
         return StudyPlan(
             metric=self.metric,

@@ -1,14 +1,11 @@
-"""Shares of trials: intervals, pass@k, fast_p, exact tests of counts, and adjustment for many tests.
-
-A bound at 0 or n successes is exactly 0 or 1; an empty sample is None, not 0.
-"""
+"""Shares of trials: intervals, pass@k, fast_p, Fisher's exact test and Holm's adjustment."""
 
 import functools
 import math
 from collections.abc import Sequence
 from statistics import NormalDist
 
-from harness.stats.means import Interval, require, share
+from harness.stats.intervals import Interval, require, share
 
 
 def wilson(successes: int, n: int, confidence: float = 0.95) -> Interval | None:
@@ -23,17 +20,17 @@ def wilson(successes: int, n: int, confidence: float = 0.95) -> Interval | None:
     rate, shrink = successes / n, 1.0 + z * z / n
     centre = (rate + z * z / (2 * n)) / shrink
     half = z * math.sqrt(rate * (1.0 - rate) / n + z * z / (4.0 * n * n)) / shrink
-    # The bound at 0 or n successes is exactly 0 or 1; rounding must not say otherwise.
+    # Exactly 0 or 1 at the ends, in spite of rounding.
     low = 0.0 if successes == 0 else centre - half
     return Interval(low, 1.0 if successes == n else centre + half)
 
 
 @functools.lru_cache(maxsize=1024)
 def clopper_pearson_low(successes: int, n: int, alpha: float) -> float:
-    """The rate at which so many successes or more of n have the chance alpha / 2; 0 without a success.
+    """The lower Clopper-Pearson limit: the rate at which `successes` or more of n have the chance alpha / 2.
 
-    Clopper and Pearson (1934), Biometrika 26, 404-413, by bisection. ValueError: not 0 <= successes <= n, n
-    < 1, alpha outside (0, 1).
+    0 without a success. Clopper and Pearson (1934), Biometrika 26, 404-413, by bisection. ValueError:
+    not 0 <= successes <= n, n < 1, alpha outside (0, 1).
     """
     require(0 <= successes <= n and n >= 1, f"need 0 <= successes <= n, got {successes} of {n}")
     share(alpha, "alpha")

@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from harness.stats.means import DUST, Interval, finite, mean_of, require, share
+from harness.stats.intervals import DUST, Interval, finite, mean_of, require, share
 from harness.stats.rates import clopper_pearson_low
 
 Floats = npt.NDArray[np.float64]
@@ -27,8 +27,7 @@ EXACT_FAMILIES: Final = 20
 LEAST_FAMILIES: Final = 6
 """Below, there is no interval at any level."""
 _DRAWS: Final = 99_990
-"""One less than a prime, so that alpha * 99,991 / 2 is no integer for any decimal alpha: K never hangs on
-rounding."""
+"""One less than a prime, so that alpha * 99,991 / 2 is no integer for any decimal alpha."""
 _SEED: Final = 20_240_229  # fixed, so that a report can be reproduced to the last digit
 _CHUNK: Final = 10_000
 
@@ -51,12 +50,12 @@ class PairedRatio:
     ratio: float
     interval: Interval | None
     unbounded: bool
-    """The denominator's own interval includes 0: no finite interval holds the ratio at this confidence."""
+    """The denominator's interval includes 0, so the ratio has no finite interval at this confidence."""
 
 
 @functools.lru_cache(maxsize=4)
 def _drawn(n: int) -> npt.NDArray[np.uint8]:
-    """(_DRAWS, n): who is in each drawn subset, none of them empty; the same ones in every call."""
+    """(_DRAWS, n): membership of non-empty drawn subsets, the same in every call."""
     rng = np.random.Generator(np.random.PCG64(_SEED))
     drawn = rng.integers(0, 2, size=(_DRAWS + 100, n), dtype=np.uint8)
     return drawn[drawn.any(axis=1)][:_DRAWS]
@@ -77,7 +76,7 @@ def _subset_sums(values: Sequence[float]) -> Floats:
 
 @functools.lru_cache(maxsize=4)
 def _subset_sizes(n: int) -> Floats:
-    """Members of the subsets of `_subset_sums`, in its order."""
+    """Sizes of the subsets of `_subset_sums`, in the same order."""
     return _subset_sums([1.0] * n)
 
 
@@ -128,11 +127,11 @@ def sign_flip(
 ) -> SignFlip:
     """Test of mean = 0 and interval of the mean of differences: (n,), one per family, any unit.
 
-    It assumes differences symmetric about their mean, nothing else. scale: the largest number that they
-    were computed from, for what counts as rounding; bound: no difference can lie beyond it (1 for shares),
-    None where there is none. Interval None: n below LEAST_FAMILIES, K = 0, or no difference but 0. Depends
-    on neither the order nor, but for the sign of the result, the direction of the differences. ValueError:
-    a value that is not finite or beyond bound, confidence outside (0.5, 1).
+    Assumes only that differences are symmetric about their mean. scale: the largest number that they were
+    computed from, which sets what counts as rounding. bound: the largest possible difference (1 for shares),
+    None without one. The interval is None below LEAST_FAMILIES, for K = 0, and where every difference is 0.
+    The result does not depend on the order; negated differences give the mirrored result. ValueError: a value
+    that is not finite or beyond bound, confidence outside (0.5, 1).
     """
     alpha = _alpha(confidence)
     checked = finite(differences, "sign_flip")
@@ -144,7 +143,7 @@ def sign_flip(
     side = -1.0 if math.fsum(near) < 0.0 else 1.0
     ordered = sorted((side * value for value in near), key=lambda value: (abs(value), value))
     sums = _subset_sums(ordered)
-    sums[np.abs(sums) <= dust * len(near)] = 0.0  # a tie counts, also where rounding splits it
+    sums[np.abs(sums) <= dust * len(near)] = 0.0  # ties count as extreme in spite of rounding
     beyond = min(int(np.count_nonzero(sums <= 0.0)), int(np.count_nonzero(sums >= 0.0)))
     interval = _inverted(ordered, sums, alpha, dust, bound)
     if interval is not None and side < 0.0:
@@ -154,7 +153,7 @@ def sign_flip(
 
 
 def share_interval(shares: Sequence[float], confidence: float = 0.95) -> Interval | None:
-    """Interval of the mean of shares: (n,) in 0..1, one per family; None as for `sign_flip`, but for zeros.
+    """Interval of the mean of shares: (n,) in 0..1, one per family; None below LEAST_FAMILIES and for K = 0.
 
     ValueError: a share outside 0..1, confidence outside (0.5, 1).
     """
@@ -168,13 +167,13 @@ def share_interval(shares: Sequence[float], confidence: float = 0.95) -> Interva
 def paired_ratio(
     numerators: Sequence[float], denominators: Sequence[float], confidence: float = 0.95
 ) -> PairedRatio | None:
-    """The ratio of means of (n,) paired values, any units: all r for which numerator - r * denominator
-    passes the sign-flip test, as Fieller's interval inverts the t test.
+    """The ratio of means of (n,) paired values, any units, with the interval that inverts the sign-flip test.
 
-    A subset whose denominators do not add up to the sign of all counts against both limits, so there are
-    limits exactly where the denominators' own interval excludes 0. Interval None without `unbounded`: too
-    few values, or one ratio in every subset. None: a denominator's mean of 0. ValueError: values that are
-    not finite, lengths that differ, confidence outside (0.5, 1).
+    The interval holds all r for which the test does not reject numerator - r * denominator (Fieller's method
+    with another test). A subset whose denominators have the opposite sign counts against both limits, so
+    limits exist exactly where the denominators' own interval excludes 0. Interval None without `unbounded`:
+    too few values, or the same ratio in every subset. None: the denominators have the mean 0. ValueError:
+    values that are not finite, lengths that differ, confidence outside (0.5, 1).
     """
     alpha = _alpha(confidence)
     x, y = finite(numerators, "numerators"), finite(denominators, "denominators")

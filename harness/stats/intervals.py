@@ -1,19 +1,19 @@
-"""Means and medians with their t intervals, on plain numbers.
+"""Means, ratios and medians with their intervals, and Student's t distribution.
 
-Zero spread or one value gives no interval, never one of zero width.
+Zero spread or a single value gives no interval, never one of zero width.
 """
 
+import functools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import mpmath
 import numpy as np
 
-from harness.stats.student_t import t_ppf
-
-# Differences below this share of the largest input are rounding dust, so they count as ties.
 DUST: Final = 1e-12
+"""Differences below this share of the largest input are rounding errors and count as ties."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +67,38 @@ def mean_of(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)  # fsum: the result does not depend on the order
 
 
+def _t_upper(t: float, df: float) -> float:
+    """P(T > t) for t >= 0, by whichever tail of the incomplete beta function keeps its digits (DLMF 8.17)."""
+    square = t * t
+    if square < df:
+        return 0.5 - 0.5 * float(mpmath.betainc(0.5, df / 2, 0, square / (df + square), regularized=True))
+    return 0.5 * float(mpmath.betainc(df / 2, 0.5, 0, df / (df + square), regularized=True))
+
+
+def t_cdf(t: float, df: float) -> float:
+    """P(T <= t) of Student's t with df >= 1 degrees of freedom. ValueError: t not finite, df < 1."""
+    require(math.isfinite(t), f"t must be finite, got {t}")
+    require(1.0 <= df < math.inf, f"df must be finite and at least 1, got {df}")
+    upper = _t_upper(abs(t), df)
+    return 1.0 - upper if t > 0 else upper
+
+
+@functools.lru_cache(maxsize=256)
+def t_ppf(p: float, df: float) -> float:
+    """The t with P(T <= t) = p, by bisection. ValueError: p outside (0, 1), df < 1."""
+    share(p, "p")
+    require(1.0 <= df < math.inf, f"df must be finite and at least 1, got {df}")
+    tail = min(p, 1.0 - p)
+    if tail == 0.5:
+        return 0.0
+    low, high = 0.0, 1.0
+    while _t_upper(high, df) > tail:
+        low, high = high, 2.0 * high
+    while low < (middle := 0.5 * (low + high)) < high:  # ends at two neighboring floats
+        low, high = (middle, high) if _t_upper(middle, df) > tail else (low, middle)
+    return high if p > 0.5 else -high
+
+
 def mean_interval(values: Sequence[float], confidence: float = 0.95) -> Estimate:
     """Mean of values: (n,), any unit, with Student's t interval, n - 1 df.
 
@@ -82,18 +114,10 @@ def mean_interval(values: Sequence[float], confidence: float = 0.95) -> Estimate
     return Estimate(mean, Interval(mean - half, mean + half), n)
 
 
-def geometric_mean(values: Sequence[float]) -> float:
-    """exp(mean(ln values)) of values: (n,), each > 0. ValueError: empty, not finite, not > 0."""
-    checked = finite(values, "geometric_mean")
-    require(min(checked) > 0.0, "geometric_mean: every value must be above 0")
-    return math.exp(mean_of([math.log(value) for value in checked]))
-
-
 def log_ratio_interval(log_ratios: Sequence[float], confidence: float = 0.95) -> RatioEstimate:
     """Ratio with interval from log_ratios: (n,), natural logs, one per independent unit.
 
-    The t interval of the logs, exponentiated (protocols.md, Timing: compare, one log ratio per
-    process pair). ValueError: empty or non-finite values, bad confidence.
+    The t interval of the logs, exponentiated. ValueError: empty or non-finite values, bad confidence.
     """
     logs = mean_interval(log_ratios, confidence)
     low_high = logs.interval

@@ -1,0 +1,231 @@
+"""Simulated studies with a known truth, through `paired_lift`, `decide` and whole reports.
+
+Every simulation is seeded; bounds leave room for chance: with n studies a share p has the standard error
+sqrt(p (1 - p) / n).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness import stats
+from harness.outcome import Cause
+from harness.report.summary import summarise
+from harness.stats import Lift, Observation, decide, paired_lift
+from harness.stats.intervals import mean_interval
+from tests.report import factories as make
+from tools.inference_figures import (
+    COVERAGE,
+    COVERED,
+    DECIDED,
+    DECISIONS,
+    STUDIES,
+    Floats,
+    Population,
+    Row,
+    Studies,
+    family_differences,
+    simulate,
+)
+
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "statistics.md"
+REDUCED = 120
+"""Studies in a run of the program here; the document has STUDIES."""
+Note = Callable[[str, object], None]
+
+
+def _observations(studies: Studies, index: int) -> list[Observation]:
+    """The raw repeats of one study, as `paired_lift` gets them from a run."""
+    found: list[Observation] = []
+    for family, task in zip(*np.nonzero(studies.repeats[index]), strict=True):
+        n = int(studies.repeats[index, family, task])
+        names = f"family{family}", f"task{family}.{task}"
+        solved = round(studies.with_skill[index, family, task] * n)
+        solved_without = round(studies.without_skill[index, family, task] * n)
+        for repeat in range(n):
+            found.append(Observation(*names, "treatment", float(repeat < solved)))
+            found.append(Observation(*names, "control", float(repeat < solved_without)))
+    return found
+
+
+def _real_lifts(population: Population, n_studies: int, n_families: int, seed: int) -> list[Lift]:
+    studies = simulate(population, n_studies, n_families, seed)
+    return [paired_lift(_observations(studies, index), shares=True) for index in range(n_studies)]
+
+
+def _published(label: str) -> list[float]:
+    """The shares in a row of docs/statistics.md."""
+    (line,) = [x for x in DOCUMENT.read_text("utf-8").splitlines() if x.startswith(f"| {label} |")]
+    return [float(value) / 100 for value in re.findall(r"([0-9.]+)%", line.removeprefix(f"| {label} |"))]
+
+
+@pytest.mark.parametrize(
+    ("row", "counts"),
+    [(row, DECIDED) for row in DECISIONS] + [(row, COVERED) for row in COVERAGE],
+    ids=lambda value: getattr(value, "label", ""),
+)
+def test_the_published_figures_are_those_of_the_program(row: Row, counts: tuple[int, ...]) -> None:
+    """Reduced runs agree within four standard errors; false `helps` stay within half of alpha."""
+    for n, published in zip(counts, _published(row.label), strict=True):
+        found = row.figures(REDUCED, n)
+        share = min(1.0 - 0.5 / REDUCED, max(0.5 / REDUCED, (found + published) / 2))
+        error = (share * (1.0 - share) * (1 / REDUCED + 1 / STUDIES)) ** 0.5
+        assert found == pytest.approx(published, abs=4.0 * error + 0.006)
+        if row.label.startswith("no effect"):
+            assert published <= 0.025
+
+
+def test_paired_lift_itself_covers_the_true_lift(record_property: Note) -> None:
+    """The interval that `paired_lift` returns from raw repeats covers in 93-97% of studies."""
+    intervals = [lift.interval for lift in _real_lifts(Population(), 2_000, 10, seed=5)]
+    covered = [found is not None and found.low <= 0.1 <= found.high for found in intervals]
+    record_property("coverage, paired_lift, 10 families, base rate 0.5", float(np.mean(covered)))
+    assert 0.93 <= np.mean(covered) <= 0.97
+
+
+@pytest.mark.parametrize(("n_families", "base_rate"), [(6, 0.5), (10, 0.2), (10, 0.5), (10, 0.8)])
+def test_a_null_skill_is_rarely_called_helpful(
+    n_families: int, base_rate: float, record_property: Note
+) -> None:
+    """A skill whose mean effect is zero is called `helps` in at most 2.5% of studies by `decide`."""
+    lifts = _real_lifts(Population(base_rate=base_rate, lift=0.0), 2_000, n_families, seed=6)
+    called = [decide(lift).decision for lift in lifts]
+    helps, hurts = called.count("helps") / len(called), called.count("hurts") / len(called)
+    record_property(f"null called helps, {n_families} families, base rate {base_rate}", helps)
+    record_property(f"null called hurts, {n_families} families, base rate {base_rate}", hurts)
+    assert helps <= 0.025 + 3 * 0.0035  # Monte-Carlo standard error 0.0035
+    assert helps + hurts <= 0.065
+
+
+def test_a_strong_skill_is_called_helpful(record_property: Note) -> None:
+    """The rule is not just silent: a lift of 30 points in 10 families is nearly always found."""
+    lifts = _real_lifts(Population(base_rate=0.2, lift=0.3), 500, 10, seed=7)
+    helps = [decide(lift).decision == "helps" for lift in lifts]
+    record_property("lift of 30 points called helps, 10 families", float(np.mean(helps)))
+    assert np.mean(helps) >= 0.9
+
+
+def test_a_t_interval_by_task_raises_false_alarms(record_property: Note) -> None:
+    """With 30 tasks in 6 families, inference by task calls a null skill far too often significant."""
+    population = Population(lift=0.0, family_lift_sd=1.0)
+    studies = simulate(population, 4_000, 6, seed=8, tasks=(5, 5))
+    by_task: Floats = (studies.with_skill - studies.without_skill).reshape(4_000, 30)
+    intervals = [mean_interval(row).interval for row in by_task.tolist()]
+    alarms_by_task = float(np.mean([one is not None and not one.low <= 0.0 <= one.high for one in intervals]))
+    p_values = [stats.sign_flip(row).p_value for row in family_differences(studies).tolist()]
+    alarms_by_family = float(np.mean([p <= 0.05 for p in p_values]))
+    record_property("null significant by task, 30 tasks in 6 families", alarms_by_task)
+    record_property("null significant by family, 30 tasks in 6 families", alarms_by_family)
+    assert alarms_by_task > 0.12
+    assert alarms_by_family < 0.065
+
+
+# Several decisions, looks and leaks
+
+
+def _helps(rng: np.random.Generator, effects: Sequence[float], placebo: float | None = None) -> bool:
+    """Whether any skill of one study helps; effects: of each skill on the chance to be correct."""
+    levels = rng.uniform(0.2, 0.6, 10)
+
+    def arm(effect: float, sd: float = 0.1) -> Floats:
+        chances = np.clip(levels + effect + rng.normal(0.0, sd, 10), 0.0, 1.0)
+        return np.asarray(rng.binomial(3, chances) / 3)
+
+    control = arm(0.0, 0.0)
+    other = None if placebo is None else arm(placebo)
+    made = []
+    for effect in effects:
+        treated = arm(effect)
+        made.append((_lift(treated - control), None if other is None else _lift(treated - other)))
+    adjusted = stats.adjusted_together(made)
+    return any(
+        decide(lift, placebo=second, p_adjusted=p).decision == "helps"
+        for (lift, second), p in zip(made, adjusted, strict=True)
+    )
+
+
+def _lift(differences: Floats, alpha: float = 0.05) -> Lift:
+    """The lift of families with these differences."""
+    seen = []
+    for family, difference in enumerate(differences):
+        names = f"f{family}", f"t{family}"
+        seen += [Observation(*names, "treatment", difference), Observation(*names, "control", 0.0)]
+    return paired_lift(seen, 1.0 - alpha)
+
+
+def test_text_that_helps_like_any_text_is_not_called_helpful(record_property: Note) -> None:
+    """A skill and its placebo both add 25 points: against the placebo nothing is left, and that decides."""
+    rng = np.random.default_rng(11)
+    share = float(np.mean([_helps(rng, [0.25], placebo=0.25) for _ in range(300)]))
+    record_property("skill no better than its placebo called helps, 10 families", share)
+    assert share <= 0.05
+    assert np.mean([_helps(rng, [0.25]) for _ in range(100)]) >= 0.25
+
+
+def test_three_useless_skills_are_rarely_called_helpful(record_property: Note) -> None:
+    """One of three decisions under Holm helps in at most 5% of studies."""
+    rng = np.random.default_rng(12)
+    share = float(np.mean([_helps(rng, [0.0] * 3) for _ in range(300)]))
+    record_property("any of three null skills called helps, Holm, 10 families", share)
+    assert share <= 0.05
+
+
+def test_looking_again_at_halved_levels_keeps_the_error_below_5_percent(record_property: Note) -> None:
+    """Six looks at 0.05 / 2^k: a null skill helps in at most 5% of lineages; at 0.05 each in far more."""
+    rng = np.random.default_rng(13)
+    halved, plain = 0, 0
+    for _ in range(400):
+        rows = rng.normal(0.0, 1.0, (6, 12))
+        halved += any(
+            decide(_lift(row, 0.05 / 2**k), alpha=0.05 / 2**k).decision == "helps"
+            for k, row in enumerate(rows, start=1)
+        )
+        plain += any(decide(_lift(row)).decision == "helps" for row in rows)
+    record_property("null called helps at any of six looks, alpha / 2^k", halved / 400)
+    record_property("null called helps at any of six looks, alpha 0.05 each", plain / 400)
+    assert halved / 400 <= 0.05
+    assert plain / 400 >= 0.09
+
+
+@pytest.mark.parametrize(("effect", "sd", "families"), [(0.24, 0.3, 15), (0.36, 0.5, 18)])
+def test_a_study_of_the_planned_size_finds_the_effect(
+    effect: float,
+    sd: float,
+    families: int,
+    record_property: Note,
+) -> None:
+    """With the families that `plan` asks for, the effect is found in 80% of studies, within 6 points."""
+    assert stats.families_needed(effect, sd) == families
+    rng = np.random.default_rng(14)
+    lifts = [_lift(row) for row in rng.normal(effect, sd, (800, families))]
+    found = [decide(lift).decision == "helps" for lift in lifts]
+    record_property(f"effect {effect} at sd {sd} found by {families} families", float(np.mean(found)))
+    assert 0.74 <= np.mean(found) <= 0.86  # standard error 0.014, and up to 2 points for the sign-flip test
+
+
+def test_a_leak_would_pass_for_a_skill(record_property: Note) -> None:
+    """A useless skill that holds the answer to 8 of 16 tasks: helps if they count, not if left out."""
+    rng = np.random.default_rng(15)
+    tasks = make.families(16)
+    leaked = dict.fromkeys(list(tasks)[:8], "skill/references/a.md")
+    run = make.run(tasks, repeats=1, metric="correct")
+    careful = run.model_copy(update={"lock": run.lock.model_copy(update={"leaked": leaked})})
+    counted, left_out = [], []
+    for _ in range(25):
+        trials = []
+        for task in tasks:
+            for arm in (make.WITHOUT, make.WITH):
+                known = task in leaked and arm is make.WITH
+                cause = Cause.PASSED if known or rng.random() < 0.2 else Cause.WRONG_VALUES
+                trials.append(make.trial(task, arm, cause, "w"))
+        counted.append(summarise(run, trials, tasks).comparisons[0].conclusion.decision)
+        left_out.append(summarise(careful, trials, tasks).comparisons[0].conclusion.decision)
+    record_property("null skill with 8 of 16 tasks leaked called helps, counted", counted.count("helps") / 25)
+    record_property("the same, leaked tasks left out", left_out.count("helps") / 25)
+    assert counted.count("helps") >= 12
+    assert left_out.count("helps") <= 3  # at 5%, more than 3 of 25 has the chance 0.034
