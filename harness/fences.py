@@ -14,6 +14,7 @@ from markdown_it.token import Token
 
 _INNER: Final = re.compile(r" {0,3}(?P<marks>`{3,}(?=[^`]*$)|~{3,})[ \t]*+[^ \t].*")
 _INDENTED_CODE: Final = 4
+_NEWLINE: Final = "\n"
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,13 @@ def fenced_blocks(markdown: str) -> list[Block]:
     state = _State(source, _PARSER, {}, [])
     _PARSER.block.tokenize(state, state.line, state.lineMax)
     return list(_blocks(state.tokens, source.split("\n")))
+
+
+def fenced(text: str, info: str = "", *, least: int = 3) -> str:
+    """text as a fenced block, with at least `least` marks and more than any run of them in the text."""
+    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
+    marks = "`" * max(least, longest + 1)
+    return f"{marks}{info}\n{text.removesuffix(_NEWLINE)}\n{marks}"
 
 
 class _State(StateBlock):

@@ -46,7 +46,7 @@ from harness.records import Finding, Reply, Skill
 from harness.skills import blocks, edit, facts, fragments, frontmatter, links, overlap, parsing, placebo
 from harness.student import excerpts
 from harness.student.reply_parsing import parse_reply
-from harness.teaching.draft import read_changes
+from harness.teaching.workshop import DraftError, read_changes
 from harness.teaching.traces import condense, events, faults, files, lessons, reading
 from tests.fakes.projects import fake_toolchain
 
@@ -139,7 +139,8 @@ class Readers:
         for one in (text, named):
             reply = Reply(text=one, stop="end", model_label="m", created="2026-01-01T00:00:00+00:00")
             parse_reply(reply)
-            read_changes(reply)
+            with contextlib.suppress(DraftError):
+                read_changes(reply)
             reply_files(one)
 
     def fences(self, text: str) -> None:

@@ -85,7 +85,7 @@ def generate(
     from harness.records import Sampling
     from harness.study.execute import RunContext
     from harness.study.run import Budget
-    from harness.teaching.pipeline import generate as carry_out_generation
+    from harness.teaching.generation import generate as carry_out_generation
     from harness.teaching.request import GenerationRequest
 
     refuse_url(str(source or ""))

@@ -1,21 +1,25 @@
-"""What the teacher reads: the order, what it knows, and what became of its last version.
+"""What the teacher reads: the order, what it knows, and how its last version did.
 
-Nothing of the selection or test split is in a brief: its inputs hold only development tasks.
+Only development tasks are quoted: nothing of the selection and test splits is in a brief.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from harness.records import Message, Target
+from harness.fences import fenced
+from harness.outcome import Verdict
+from harness.records import Grade, Message, Target, TrialRecord
 from harness.skills.spec import BODY_LINES_ADVISED, BODY_TOKENS_ADVISED
+from harness.text import clean, estimate_tokens, first_line, message_of
 
 TRACE_TOKENS: Final = 24_000
-"""What a trace is condensed to (estimated tokens): a fifth of a 128k context. Errors come first."""
+"""Budget of a condensed trace, in estimated tokens: a fifth of a context of 128k."""
 EVIDENCE_TOKENS: Final = 8_000
-"""What a report of failures may take."""
+"""Budget of the evidence of one version."""
 
 _SYSTEM: Final = f"""\
 You write agent skills: folders with a SKILL.md that another, weaker model reads before it writes \
@@ -50,7 +54,7 @@ _TARGETS: Final[dict[Target, str]] = {
 
 @dataclass(frozen=True)
 class Example:
-    """An input and the output that is wanted for it (`-e INPUT->OUTPUT`)."""
+    """An input and the output that the user wants for it (`-e INPUT->OUTPUT`)."""
 
     wanted_for: str
     output: str
@@ -58,23 +62,23 @@ class Example:
 
 @dataclass(frozen=True)
 class Order:
-    """What is wanted of the teacher, whatever version it is at."""
+    """What the teacher is asked for, the same for every version."""
 
     description: str
     target: Target
     name: str | None
-    """Of the skill, where the user has chosen it."""
+    """Of the skill, where the user chose one."""
     examples: tuple[Example, ...]
     trace: str | None
     """Condensed."""
     old: tuple[tuple[str, str], ...]
-    """Path and text of the skill that it starts from; empty without one."""
+    """Path and text of the files of the skill to start from; empty without one."""
     sample: str
     """A development task as the student reads it."""
 
 
 def first_brief(order: Order) -> tuple[Message, ...]:
-    """For the first version."""
+    """Asks for a first version."""
     parts = [f"# Order\n\n{order.description.strip()}\n\nThe reader writes for {_TARGETS[order.target]}."]
     if order.name is not None:
         parts.append(f"The skill's name is `{order.name}`.")
@@ -103,7 +107,7 @@ def first_brief(order: Order) -> tuple[Message, ...]:
 
 
 def faulty_brief(brief: Sequence[Message], reply: str, faults: Sequence[str]) -> tuple[Message, ...]:
-    """For a version that is no valid skill: what is wrong with it, line by line."""
+    """Asks for corrections of a version that is not a valid skill: what is wrong with it, line by line."""
     listed = "\n".join(f"- {fault}" for fault in faults)
     said = (
         f"This cannot be used yet:\n\n{listed}\n\nGive the files that change, whole, in the same form. "
@@ -113,14 +117,16 @@ def faulty_brief(brief: Sequence[Message], reply: str, faults: Sequence[str]) ->
 
 
 def refining_brief(
-    order: Order, current: Sequence[tuple[str, str]], evidence: str, version: int, rejected: int
+    order: Order, current: Sequence[tuple[str, str]], measured: str, version: int, rejected: int
 ) -> tuple[Message, ...]:
-    """For a next version, from what `version` did on the development tasks; `rejected`: versions made from it
-    that were no better on tasks which the teacher does not see."""
+    """Asks for a better version than `version`, given its results on the development tasks.
+
+    `rejected`: versions made from it that were no better on the selection tasks.
+    """
     parts = [
         f"# Order\n\n{order.description.strip()}\n\nThe reader writes for {_TARGETS[order.target]}.",
         f"# The skill so far (version {version})\n\n{_files(current)}",
-        f"# What readers made of it, measured on development tasks\n\n{_quoted(evidence)}",
+        f"# What readers made of it, measured on development tasks\n\n{_quoted(measured)}",
         "# What is wanted now\n\nA better version. Mend what made projects fail or slow, most frequent "
         "first: find the cause of each group and teach what avoids it, in general terms. Remove or correct "
         "what misled. Keep what works; do not let it grow without need. Give the files that change, whole "
@@ -143,12 +149,128 @@ def _files(files: Sequence[tuple[str, str]]) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Fenced by more marks than any run of them inside."""
-    marks = "`" * max(4, 1 + max(_run(line) for line in text.split("\n")))
-    return f"{marks}\n{text.rstrip()}\n{marks}"
+    return fenced(text.rstrip(), least=4)
 
 
-def _run(line: str) -> int:
-    """Backticks at the start of a line."""
-    bare = line.lstrip()
-    return len(bare) - len(bare.lstrip("`"))
+# --- evidence of a version's trials ----------------------------------------------------------
+
+_EXAMPLES_TOLD: Final = 2
+"""Examples of each group."""
+_MESSAGE_LIMIT: Final = 1_200
+_SOURCE_LIMIT: Final = 160
+_SLOWEST: Final = 12
+_GOOD: Final = 5
+
+
+def evidence(
+    with_skill: Sequence[TrialRecord], without: Sequence[TrialRecord], budget_tokens: int = EVIDENCE_TOKENS
+) -> str:
+    """Failures and slow shapes, grouped, the most frequent first: Markdown of at most `budget_tokens`."""
+    sections = [_verdicts(with_skill, without), *_failures(with_skill, without), _speeds(with_skill)]
+    told: list[str] = []
+    left_out = 0
+    room = budget_tokens - 20  # for the last line
+    for section in filter(None, sections):
+        cost = estimate_tokens(section + "\n\n")
+        if cost <= room:
+            told.append(section)
+            room -= cost
+        else:
+            left_out += 1
+    if left_out:
+        told.append(f"({left_out} more groups are left out for length.)")
+    return "\n\n".join(told)
+
+
+def _graded(trials: Iterable[TrialRecord]) -> list[tuple[TrialRecord, Grade]]:
+    return [(t, t.grade) for t in trials if t.grade is not None and t.verdict is not Verdict.INFRA]
+
+
+def _verdicts(with_skill: Sequence[TrialRecord], without: Sequence[TrialRecord]) -> str:
+    """A table of the verdicts."""
+    lines = ["## How trials ended", "", "| verdict | with the skill | without any |", "|---|---|---|"]
+    sides = [[grade.verdict for _, grade in _graded(trials)] for trials in (with_skill, without)]
+    for verdict in Verdict:
+        counts = [side.count(verdict) for side in sides]
+        if any(counts):
+            cells = [
+                f"{n} of {len(side)}" if side else "not measured"
+                for n, side in zip(counts, sides, strict=True)
+            ]
+            lines.append(f"| {verdict.value} | {cells[0]} | {cells[1]} |")
+    return "\n".join(lines)
+
+
+def _failures(with_skill: Sequence[TrialRecord], without: Sequence[TrialRecord]) -> Iterable[str]:
+    """One section per group of failures, the most frequent first."""
+    groups: dict[str, list[tuple[TrialRecord, Grade]]] = defaultdict(list)
+    for trial, grade in _graded(with_skill):
+        if grade.verdict not in (Verdict.CORRECT, Verdict.NOT_MEASURED):
+            groups[_kind(grade)].append((trial, grade))
+    before = [_kind(grade) for _, grade in _graded(without)]
+    for kind, members in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0])):
+        tasks = sorted({trial.key.task for trial, _ in members})
+        lines = [
+            f"## {kind}: {len(members)} with the skill, {before.count(kind)} without",
+            "",
+            f"Tasks: {', '.join(tasks)}",
+        ]
+        for trial, grade in members[:_EXAMPLES_TOLD]:
+            lines += ["", f"In {trial.key.task}:", "", *_example(grade)]
+        yield "\n".join(lines)
+
+
+def _kind(grade: Grade) -> str:
+    """The name of a group: the cause, and for builds the kind of the first error."""
+    if grade.build is not None and grade.build.diagnostics:
+        return f"{grade.finding.cause.value} ({grade.build.diagnostics[0].kind})"
+    return grade.finding.cause.value
+
+
+def _example(grade: Grade) -> Iterable[str]:
+    if grade.build is not None and grade.build.diagnostics:
+        for one in grade.build.diagnostics[:_EXAMPLES_TOLD]:
+            place = ":".join(str(part) for part in (one.file, one.line) if part is not None)
+            yield f"- {clean(place)}: {clean(one.message)}" if place else f"- {clean(one.message)}"
+            if one.source is not None:
+                yield f"    {clean(one.source).strip()[:_SOURCE_LIMIT]}"
+        return
+    yield f"- {clean(message_of(grade.finding.message))[:_MESSAGE_LIMIT]}"
+    if grade.check is None:
+        return
+    for case in grade.check.workloads:
+        if case.finding is not None and not case.hidden:
+            dims = ", ".join(f"{name} = {size}" for name, size in (case.dims or {}).items())
+            yield (
+                f"- workload {case.workload} {case.dtype} ({dims}), values {case.values}, {case.layout}: "
+                f"{clean(first_line(case.finding.message))}"
+            )
+    hidden = [case for case in grade.check.workloads if case.hidden]
+    if wrong := sum(case.finding is not None for case in hidden):
+        yield f"- {wrong} of {len(hidden)} cases of undisclosed shapes are wrong"
+
+
+def _speeds(trials: Sequence[TrialRecord]) -> str:
+    """The slowest timed shapes of correct projects, then the best."""
+    shapes = []
+    for trial, grade in _graded(trials):
+        for timed in grade.timing.workloads if grade.correct and grade.timing else ():
+            fastest = min((r.score_us for r in timed.references), default=None)
+            shapes.append((timed.speedup.value, trial.key.task, timed, fastest))
+    if not shapes:
+        return ""
+    shapes.sort(key=lambda shape: shape[0])
+    lines = [
+        f"## Speed of correct projects, slowest first ({len(shapes)} shapes timed)",
+        "",
+        "| task | shape | dtype | speedup over the reference | project, us | reference, us |",
+        "|---|---|---|---|---|---|",
+    ]
+    chosen = shapes if len(shapes) <= _SLOWEST + _GOOD else [*shapes[:_SLOWEST], *shapes[-_GOOD:]]
+    for value, task, timed, fastest in chosen:
+        reference = "-" if fastest is None else f"{fastest:.1f}"
+        lines.append(
+            f"| {task} | {clean(timed.workload)} | {timed.dtype} | {value:.2f}x | "
+            f"{timed.student.score_us:.1f} | {reference} |"
+        )
+    return "\n".join(lines)

@@ -1,33 +1,45 @@
-"""One generation, from an order to a written skill and its test.
+"""One generation, from a request to a written skill and its test. The same request resumes it.
 
-The test split is looked at once, after the last choice was made; the look is on record before anything of it
-can be known.
+The test split is looked at once, after the last choice; the look is logged before any of its trials.
 """
 
 from __future__ import annotations
 
 import datetime
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Final, Protocol
 
 from harness.errors import UsageError
 from harness.files import write_atomically
 from harness.models.meter import Spent
-from harness.skills.lineage import SHORT_KEY, Lineage, Look, LookLog, look_at
+from harness.records import Sampling
+from harness.skills.check import check_skill
+from harness.skills.findings import SkillFinding
+from harness.skills.lineage import SHORT_KEY, Lineage, Look, LookLog, lineage_of, look_at, looks_file
 from harness.skills.package import derive
 from harness.skills.spec import LoadedSkill, read_skill
 from harness.stats import fewest_families
-from harness.study.arms import Arms, Delivery, make_arms
-from harness.teaching.brief import Order
-from harness.teaching.record import GenerationRecord, MeasuredLift
-from harness.teaching.refine import Evaluate, Search, search
-from harness.teaching.splits import Splits
-from harness.teaching.workshop import Version, Workshop
+from harness.student.prompts import task_text
+from harness.study.arms import Arms, make_arms
+from harness.study.execute import RunContext
+from harness.study.store import sole_writer
+from harness.teaching.brief import TRACE_TOKENS, Order
+from harness.teaching.grading import Measured, Reporter, SplitGrading
+from harness.teaching.record import FILE_NAME, GenerationRecord, read_record, wrote
+from harness.teaching.request import SPLITS, GenerationRequest, Splits, split_tasks
+from harness.teaching.search import Evaluate, Search
+from harness.teaching.traces.condense import condense
+from harness.teaching.traces.reading import read_trace
+from harness.teaching.workshop import Teacher, Version, Workshop
+from harness.text import slug
 
-RECORD = "generation.json"
+TEACHER_TOKENS: Final = 32_000
+"""Output limit: a skill with its references is longer than a project."""
+
+Say = Callable[[str], None]
 
 
 class MeasureLift(Protocol):
@@ -38,192 +50,198 @@ class MeasureLift(Protocol):
         ...
 
 
+def generate(request: GenerationRequest, context: RunContext, report: Reporter) -> GenerationRecord:
+    """Everything, from the request to the report of the test."""
+    request.refuse_unmeasured(context.bench.grader.device_bytes)
+    old, display, bench = request.old, context.display, context.bench
+    lineage = (lineage_of(old) if old is not None else None) or request.new_lineage()
+    splits = split_tasks(request.tasks, lineage.seen) if request.students else None
+    folder = context.runs / f"generate-{slug(request.description)[:40]}-{request.digest[:8]}"
+    out = request.output_folder(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    with sole_writer(folder):
+        plan = _plan(request, splits, lineage, folder, out, display.say)
+        sampling = Sampling(max_output_tokens=TEACHER_TOKENS)
+        teacher = Teacher(request.teacher, sampling, folder / "teacher", display.waiting)
+
+        def check(directory: Path) -> Sequence[SkillFinding]:
+            return check_skill(directory, build=bench.result).findings
+
+        workshop = Workshop(teacher, check, folder / "versions", plan.lineage)
+        generation = Generation(plan, workshop, LookLog(looks_file()), display.say)
+        display.say(f"generation {folder}")
+        if splits is None:
+            return generation.write_only()
+        grading = SplitGrading(request, splits, replace(context, runs=folder / "runs"), report)
+        return generation.search_and_test(grading.evaluate, grading.test)
+
+
 @dataclass(frozen=True)
-class Measured:
-    """How the test run ended."""
+class Plan:
+    """A request, and what follows from it."""
 
-    folder: str
-    stopped: str | None
-    """Why trials of it are owed."""
-    lifts: tuple[MeasuredLift, ...] = ()
-
-
-@dataclass(frozen=True)
-class Job:
-    """Everything that a generation needs."""
-
+    request: GenerationRequest
     order: Order
-    source: str | None
-    """The trace or skill that it begins from, as the user named it."""
-    old: Path | None
-    """The skill that it begins from."""
-    teacher: str
-    students: tuple[str, ...]
-    metric: Literal["deployed", "correct", "compiles"]
     splits: Splits | None
     """None: nothing is evaluated."""
-    rounds: int
     lineage: Lineage
-    looks: LookLog
-    with_placebo: bool
-    delivery: Delivery
-    design: str
-    """Digest of the test's design: tasks, models, repeats. With the skill it tells one look from another."""
+    """With the families that this generation shows to teacher or choice."""
     folder: Path
+    """The generation's own."""
     out: Path
-    """Where the skill is written: a folder for the skill's own folder."""
-    replace: bool
+    """The parent of the folder to which the skill is written."""
+
+
+def _plan(
+    request: GenerationRequest, splits: Splits | None, lineage: Lineage, folder: Path, out: Path, say: Say
+) -> Plan:
+    sample = (request.tasks if splits is None else splits.development)[0].task
+    shown = (sample.family,) if splits is None else splits.seen
+    old, output = request.old, request.output
+    order = Order(
+        description=request.description,
+        target=request.target,
+        name=output.name if output is not None and old is None else None,
+        examples=request.examples,
+        trace=_trace(request, splits, say),
+        old=() if old is None else tuple(sorted(read_skill(old).documents.items())),
+        sample=task_text(sample, request.target),
+    )
+    lineage = replace(lineage, seen=tuple(sorted({*lineage.seen, *shown})))
+    return Plan(request, order, splits, lineage, folder, out)
+
+
+def _trace(request: GenerationRequest, splits: Splits | None, say: Say) -> str | None:
+    """The condensed trace. Of a run folder it leaves out the tasks of the selection and test splits."""
+    if request.source is None or request.old is not None:
+        return None
+    hidden = () if splits is None else (*splits.selection, *splits.test)
+    condensed = condense(read_trace(request.source, {t.task.id for t in hidden}), TRACE_TOKENS)
+    say(f"trace {request.source}: {condensed.summary}")
+    return condensed.text
 
 
 class Generation:
-    """A generation being carried out."""
+    """A generation being carried out, and its record."""
 
-    def __init__(
-        self,
-        job: Job,
-        workshop: Workshop,
-        spent: Callable[[], Mapping[str, Spent]],
-        told: Callable[[str], None],
-    ) -> None:
-        """`told` hears a sentence at every stage."""
-        self._job = job
+    def __init__(self, plan: Plan, workshop: Workshop, looks: LookLog, say: Say) -> None:
+        """`say` is called with one line at every stage."""
+        request = plan.request
+        self._plan = plan
         self._workshop = workshop
-        self._spent = spent
-        self._told = told
+        self._looks = looks
+        self._say = say
+        known = read_record(plan.folder)
+        self._spent_before = {} if known is None else known.spent
         self.record = GenerationRecord(
             created=f"{datetime.datetime.now(datetime.UTC):%Y-%m-%dT%H:%M:%SZ}",
-            description=job.order.description,
-            source=job.source,
-            teacher=job.teacher,
-            students=job.students,
-            target=job.order.target,
-            metric=job.metric,
-            families=_families(job.splits),
-            lineage=job.lineage.id,
+            description=request.description,
+            source=None if request.source is None else str(request.source),
+            teacher=request.teacher.name,
+            students=tuple(spec.name for spec in request.students),
+            target=request.target,
+            metric=request.metric,
+            families={} if plan.splits is None else {name: plan.splits.families(name) for name in SPLITS},
+            lineage=plan.lineage.id,
+            written=None if known is None else known.written,
+            written_digest=None if known is None else known.written_digest,
         )
-        known = _known(job.folder)
-        self._spent_before = {} if known is None else known.spent
-        if known is not None:
-            kept = {"written": known.written, "written_digest": known.written_digest}
-            self.record = self.record.model_copy(update=kept)
 
     def write_only(self) -> GenerationRecord:
-        """Write a skill that nothing was measured of."""
-        job = self._job
-        if job.old is None:
-            version = self._workshop.first(job.order)
-        else:
-            version = self._workshop.rewrite(job.order, self._workshop.adopt(job.old))
-        self._keep(candidates=(version.record(job.folder),), chosen=version.index, why="not evaluated")
+        """Write a skill and measure nothing."""
+        old = self._plan.request.old
+        parent = None if old is None else self._workshop.adopt(old)
+        version = self._workshop.first(self._plan.order, parent)
+        candidates = (version.record(self._plan.folder),)
+        self._keep(candidates=candidates, chosen=version.index, why="not evaluated")
         self._deliver(version.folder)
         return self.record
 
-    def carry_out(self, evaluate: Evaluate, test: MeasureLift) -> GenerationRecord:
+    def search_and_test(self, evaluate: Evaluate, test: MeasureLift) -> GenerationRecord:
         """Search, write the best version, and test it."""
-        job = self._job
-        assert job.splits is not None
-        families = {t.task.id: t.task.family for t in (*job.splits.development, *job.splits.selection)}
-        found = search(
-            job.order,
-            self._workshop,
-            evaluate,
-            old=job.old,
-            rounds=job.rounds,
-            metric=job.metric,
-            families=families,
-            told=lambda version, what: self._told(f"version {version.index}: {what}"),
-        )
-        version, why = _choice(found, job.old is not None)
+        found = self._search(evaluate)
+        version, why = _choice(found, self._plan.request.old is not None)
         self._keep(
-            candidates=tuple(v.record(job.folder) for v in found.versions),
+            candidates=tuple(v.record(self._plan.folder) for v in found.versions),
             without_skill=found.without_skill,
             chosen=version.index,
             why=why,
             stopped=found.stopped,
         )
-        self._told(why)
-        if job.old is not None and version.index == 0:
+        self._say(why)
+        old = None if self._plan.request.old is None else found.versions[0]
+        if version is old:
             return self.record  # nothing better to write, and nothing new to test
-        look = look_at(job.looks, job.lineage, version.skill.digest, job.design, self.record.created)
-        final = self._marked(version, look.number - (found.stopped is not None))  # then no look is made
-        self._deliver(final)
+        design = self._plan.request.design(self._plan.splits)
+        look = look_at(self._looks, self._plan.lineage, version.skill.digest, design, self.record.created)
         if found.stopped is not None:
+            self._deliver(self._marked(version, look.number - 1))
             return self.record
+        final = self._marked(version, look.number)
+        self._deliver(final)
         self._warn_of_few_families(look)
-        job.looks.add(look)
+        self._looks.add(look)
         self._keep(look=look)
-        old = None if job.old is None else found.versions[0].skill
-        tested = LoadedSkill(read_skill(final), final)
-        arms = make_arms([tested.skill], with_placebo=job.with_placebo, old=old, delivery=job.delivery)
-        done = test(arms, look.alpha, tested)
+        done = test(self._test_arms(final, old), look.alpha, LoadedSkill(read_skill(final), final))
         self._keep(test_run=done.folder, stopped=done.stopped, tested=done.lifts)
         return self.record
 
+    def _search(self, evaluate: Evaluate) -> Search:
+        request, splits = self._plan.request, self._plan.splits
+        assert splits is not None
+        families = {t.task.id: t.task.family for t in (*splits.development, *splits.selection)}
+        rounds = request.rounds if request.old is None else max(1, request.rounds)
+        search = Search(self._workshop, evaluate, request.metric, families, self._say)
+        return search.run(self._plan.order, old=request.old, rounds=rounds)
+
+    def _test_arms(self, final: Path, old: Version | None) -> Arms:
+        request = self._plan.request
+        return make_arms(
+            [read_skill(final)],
+            with_placebo=request.with_placebo,
+            old=None if old is None else old.skill,
+            delivery=request.delivery,
+        )
+
     def _warn_of_few_families(self, look: Look) -> None:
-        """Told before the test is paid for; its rates and intervals are still worth something."""
-        assert self._job.splits is not None
-        there, needed = len(self._job.splits.families("test")), fewest_families(look.alpha)
+        """Say, before the test is paid for, that it cannot decide; its rates are still worth something."""
+        assert self._plan.splits is not None
+        there, needed = len(self._plan.splits.families("test")), fewest_families(look.alpha)
         if there < needed:
-            self._told(
+            self._say(
                 f"the test split has {there} families; at alpha {look.alpha:g} a decision takes {needed}: "
                 "this test cannot end in `helps`"
             )
 
-    # --- parts ---------------------------------------------------------------------------------
-
     def _marked(self, version: Version, looks: int) -> Path:
-        """The version with the lineage's marks: what it was refined on, and the look that is to come."""
-        job = self._job
-        assert job.splits is not None
-        seen = tuple(sorted({*job.lineage.seen, *job.splits.seen}))
-        marks = replace(job.lineage, seen=seen, looks=looks).metadata
-        place = job.folder / "final"
+        """A copy with the lineage's marks: what it was refined on, how often its test split was looked at."""
+        marks = replace(self._plan.lineage, looks=looks).metadata
+        for line in self.record.shortfalls[:1]:
+            marks[SHORT_KEY] = line
+        place = self._plan.folder / "final"
         if place.exists():
             shutil.rmtree(place)
-        said = [line for line in self.record.shortfalls[:1] if version.index == self.record.chosen]
-        marks |= dict.fromkeys([SHORT_KEY] if said else [], "".join(said))
         return derive(version.folder, place / version.folder.name, metadata_updates=marks)
 
     def _deliver(self, folder: Path) -> None:
-        """Copy the skill to where the user wants it; what an earlier call wrote there is replaced."""
-        target = self._job.out / folder.name
+        """Copy the skill to where the user wants it, over what an earlier call wrote there."""
+        target = self._plan.out / folder.name
         there, same = target.exists(), _same(folder, target)
-        if there and not (same or self._job.replace or wrote(self._job.folder, target)):
+        if there and not (same or self._plan.request.replace or wrote(self._plan.folder, target)):
             raise UsageError(
-                f"{target} is there already; the new skill lies in {folder}. Use --force, or another -o"
+                f"{target} exists already; the new skill is in {folder}. Use --force, or another -o"
             )
         if not same:
             derive(folder, target, replace=there)
         self._keep(written=str(target), written_digest=read_skill(target).digest)
 
     def _keep(self, **facts: object) -> None:
-        """Note what is known now, on disk too."""
+        """Add facts to the record, on disk too."""
         spent = dict(self._spent_before)
-        for role, now in self._spent().items():
+        for role, now in self._plan.request.meter.spent_by_role.items():
             spent[role] = spent.get(role, Spent()) + now
         self.record = self.record.model_copy(update={**facts, "spent": spent})
-        write_atomically(self._job.folder / RECORD, self.record.model_dump_json(indent=1) + "\n")
-
-
-def wrote(folder: Path, target: Path) -> bool:
-    """Whether the generation in `folder` wrote the skill at `target`, and nobody has changed it since."""
-    known = _known(folder)
-    try:
-        return (
-            known is not None
-            and known.written == str(target)
-            and known.written_digest == read_skill(target).digest
-        )
-    except UsageError:
-        return False
-
-
-def _known(folder: Path) -> GenerationRecord | None:
-    """What an earlier call has recorded; None where there was none, or its record is damaged."""
-    try:
-        return GenerationRecord.model_validate_json((folder / RECORD).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
+        write_atomically(self._plan.folder / FILE_NAME, self.record.model_dump_json(indent=1) + "\n")
 
 
 def _same(one: Path, other: Path) -> bool:
@@ -234,33 +252,18 @@ def _same(one: Path, other: Path) -> bool:
         return False
 
 
-def _families(splits: Splits | None) -> dict[str, tuple[str, ...]]:
-    if splits is None:
-        return {}
-    return {
-        "development": splits.families("development"),
-        "selection": splits.families("selection"),
-        "test": splits.families("test"),
-    }
-
-
 def _choice(found: Search, from_old: bool) -> tuple[Version, str]:
     """The version to keep, and why."""
-    version, why = _best(found, from_old)
-    return version, why if found.gave_up is None else f"{why}. No further one: {found.gave_up}"
-
-
-def _best(found: Search, from_old: bool) -> tuple[Version, str]:
     best = found.best
-    if best is None and from_old:
-        return found.versions[0], f"{found.stopped or 'nothing was measured'}: the old skill stays"
-    if best is None:
-        last = found.versions[-1]
-        return last, f"version {last.index} has no score: {found.stopped or 'nothing was measured'}"
+    unscored = found.stopped or "nothing was measured"
     scored = sum(v.selection is not None for v in found.versions)
-    if from_old and best.index == 0:
-        return (
-            best,
-            f"none of {scored - 1} new versions did better on the selection split: the old skill stays",
-        )
-    return best, f"version {best.index} is the best of {scored} on the selection split"
+    if best is None and from_old:
+        best, why = found.versions[0], f"{unscored}: the old skill stays"
+    elif best is None:
+        best = found.versions[-1]
+        why = f"version {best.index} has no score: {unscored}"
+    elif from_old and best.index == 0:
+        why = f"none of {scored - 1} new versions did better on the selection split: the old skill stays"
+    else:
+        why = f"version {best.index} is the best of {scored} on the selection split"
+    return best, why if found.gave_up is None else f"{why}. No further one: {found.gave_up}"

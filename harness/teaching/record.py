@@ -1,18 +1,20 @@
-"""generation.json: how a skill came about, for whoever wants to know or to check.
-
-A score that was not measured is None; the chosen candidate has the best selection score of all that have one.
-"""
+"""generation.json: how a skill was written, chosen and tested. A score that was not measured is None."""
 
 from __future__ import annotations
 
 import math
-from typing import Literal
+from pathlib import Path
+from typing import Final, Literal
 
 from pydantic import Field
 
+from harness.errors import UsageError
 from harness.models.meter import Spent
 from harness.records import Record, Target
 from harness.skills.lineage import Look
+from harness.skills.spec import read_skill
+
+FILE_NAME: Final = "generation.json"
 
 
 class CandidateRecord(Record):
@@ -21,13 +23,13 @@ class CandidateRecord(Record):
     index: int
     """0 is the first, or the old skill."""
     parent: int | None
-    """The version that it was made from."""
+    """Index of the version that it was made from."""
     folder: str
     """Relative to the generation's folder."""
     digest: str
     body_tokens_estimate: int
     warnings: int
-    """Of the check; errors keep a version from being one."""
+    """Of the check; a version has no errors."""
     development: dict[str, int] | None = None
     """Verdicts of the development trials; None where they were not needed or not reached."""
     selection: float | None = None
@@ -35,12 +37,12 @@ class CandidateRecord(Record):
 
 
 class MeasuredLift(Record):
-    """One student on the test split."""
+    """The result of one student on the test split."""
 
     model: str
     without_skill: float | None
     with_skill: float | None
-    """Of the primary metric: a share, or ln of a ratio."""
+    """The primary metric: a share, or ln of a ratio."""
     decision: Literal["helps", "hurts", "inconclusive"]
 
 
@@ -58,7 +60,7 @@ class GenerationRecord(Record):
     created: str
     description: str
     source: str | None
-    """The trace or skill that it began from."""
+    """The trace or skill that `--from` named."""
     teacher: str
     students: tuple[str, ...]
     target: Target
@@ -71,24 +73,24 @@ class GenerationRecord(Record):
     """The selection score without any skill."""
     chosen: int | None = None
     why: str = ""
-    """Why this candidate."""
+    """Why this one."""
     written: str | None = None
-    """Where the skill was written; None where nothing was."""
+    """Where the skill was written."""
     written_digest: str | None = None
-    """Of the skill as it was written there: by it a later call knows its own work, and replaces it."""
+    """Digest of the skill as written there; a later call replaces it only while it has this digest."""
     look: Look | None = None
-    """At the test split; None where it was not looked at."""
+    """At the test split; None without a test."""
     test_run: str | None = None
     tested: tuple[MeasuredLift, ...] = ()
-    """By student; empty where the test did not end."""
+    """By student; empty where the test was not finished."""
     stopped: str | None = None
-    """Why it ended early; None when everything was done."""
+    """Why it ended early."""
     spent: dict[str, Spent] = Field(default_factory=dict)
-    """By role (teacher, student), in all calls that worked on it."""
+    """By role (teacher, student), over all calls of the command."""
 
     @property
     def shortfalls(self) -> tuple[str, ...]:
-        """Where the chosen version was not shown to beat no skill, with the figures."""
+        """Where the chosen version was not shown to be better than no skill, with the figures."""
         chosen = next((one for one in self.candidates if one.index == self.chosen), None)
         found = []
         if chosen is not None and (line := self._against(chosen.selection, self.without_skill)):
@@ -102,11 +104,31 @@ class GenerationRecord(Record):
         return tuple(found)
 
     def _against(self, with_skill: float | None, without: float | None) -> str | None:
-        """The figures, where the skill is not ahead."""
+        """The figures, where the skill is not better."""
         if with_skill is None or without is None or with_skill > without:
             return None
         return self._figures(with_skill, without)
 
     def _figures(self, with_skill: float | None, without: float | None) -> str:
-        told = score_text(self.metric, with_skill), score_text(self.metric, without)
-        return f"{self.metric} {told[0]} with it, {told[1]} without"
+        figures = score_text(self.metric, with_skill), score_text(self.metric, without)
+        return f"{self.metric} {figures[0]} with it, {figures[1]} without"
+
+
+def read_record(folder: Path) -> GenerationRecord | None:
+    """What an earlier call has recorded in `folder`; None where there is none, or it is damaged."""
+    try:
+        return GenerationRecord.model_validate_json((folder / FILE_NAME).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def wrote(folder: Path, target: Path) -> bool:
+    """Whether the generation in `folder` wrote the skill at `target`, and nobody has changed it since."""
+    known = read_record(folder)
+    try:
+        return known is not None and (known.written, known.written_digest) == (
+            str(target),
+            read_skill(target).digest,
+        )
+    except UsageError:
+        return False

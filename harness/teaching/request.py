@@ -1,11 +1,13 @@
-"""What the user asked of a generation, and what identifies it."""
+"""What the user asked of a generation, what identifies it, and its three splits of tasks by family."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final, Literal
 
 from harness.errors import UsageError
 from harness.models import Model
@@ -17,9 +19,62 @@ from harness.study.arms import Delivery
 from harness.study.study import Metric
 from harness.suite.catalogue import LoadedTask
 from harness.teaching.brief import Example
-from harness.teaching.generation import wrote
-from harness.teaching.splits import Splits
+from harness.teaching.record import wrote
 from harness.text import slug
+
+Split = Literal["development", "selection", "test"]
+SPLITS: Final[tuple[Split, ...]] = ("development", "selection", "test")
+_TEST_SHARE: Final = 0.4
+"""Of the families; the rest is halved."""
+_SALT: Final = "liftbench splits 1"
+
+
+@dataclass(frozen=True)
+class Splits:
+    """What the teacher sees, what chooses a version, and what is reported: no family is in two of them."""
+
+    development: tuple[LoadedTask, ...]
+    selection: tuple[LoadedTask, ...]
+    test: tuple[LoadedTask, ...]
+
+    def tasks(self, split: Split) -> tuple[LoadedTask, ...]:
+        """The tasks of a split."""
+        return {"development": self.development, "selection": self.selection, "test": self.test}[split]
+
+    def families(self, split: Split) -> tuple[str, ...]:
+        """The families of a split, sorted."""
+        return tuple(sorted({t.task.family for t in self.tasks(split)}))
+
+    @property
+    def seen(self) -> tuple[str, ...]:
+        """Families on which the skill is refined or chosen: they never test it again."""
+        return tuple(sorted({*self.families("development"), *self.families("selection")}))
+
+
+def split_tasks(tasks: Sequence[LoadedTask], seen: Collection[str] = ()) -> Splits:
+    """Split by family; the same families give the same splits.
+
+    `seen`: families on which this lineage was refined before; none is in the test split. Raises UsageError
+    with fewer than three families, or none that is unseen.
+    """
+    families = sorted({t.task.family for t in tasks}, key=_rank)
+    fresh = [family for family in families if family not in seen]
+    if len(families) < 3 or not fresh:
+        raise UsageError(
+            f"{len(families)} families of tasks, {len(fresh)} of them new to this skill: refining needs "
+            "three, one per split, and one that the skill was not refined on. Use more --tasks, or --no-eval"
+        )
+    test = set(fresh[: min(math.ceil(_TEST_SHARE * len(families)), len(families) - 2)])
+    rest = [family for family in families if family not in test]
+
+    def of(chosen: Collection[str]) -> tuple[LoadedTask, ...]:
+        return tuple(t for t in tasks if t.task.family in chosen)
+
+    return Splits(of(rest[::2]), of(rest[1::2]), of(test))
+
+
+def _rank(family: str) -> str:
+    return hashlib.sha256(f"{_SALT}:{family}".encode()).hexdigest()
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,8 @@ from harness.skills.findings import SkillFinding
 from harness.skills.lineage import Lineage
 from harness.study.arms import Arms
 from harness.teaching.brief import Order
-from harness.teaching.splits import Split
-from harness.teaching.teacher import Teacher
-from harness.teaching.workshop import Evaluated, Workshop
+from harness.teaching.request import Split
+from harness.teaching.workshop import Evaluated, Teacher, Workshop
 from tests.report import factories
 
 ORDER = Order(

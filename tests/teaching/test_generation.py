@@ -1,22 +1,24 @@
-"""A generation from order to test: what is written, what is looked at, what is on record."""
+"""A generation from request to test: what is written, what is looked at, what is on record."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from harness.errors import BudgetSpent, UsageError
 from harness.models.meter import Spent
+from harness.records import ModelSpec, Sampling
 from harness.skills.lineage import Lineage, LookLog, lineage_of
 from harness.skills.spec import LoadedSkill, read_skill, validate_skill
 from harness.study.arms import Arms
 from harness.suite.catalogue import select_tasks
-from harness.teaching.generation import Generation, Job, Measured
+from harness.teaching.generation import Generation, Plan
+from harness.teaching.grading import Measured
 from harness.teaching.record import GenerationRecord, MeasuredLift
-from harness.teaching.refine import Evaluate
-from harness.teaching.splits import Split, Splits
+from harness.teaching.request import GenerationRequest, Split, Splits
 from harness.teaching.workshop import Evaluated
 from tests.fakes.teaching import ORDER, FakeGrading, FakeTeacher, given, skill_text, workshop
 
@@ -41,61 +43,85 @@ class Probe:
 
 
 class OnSplits(FakeGrading):
-    """Grades as FakeGrading does, on the tasks of the job's splits."""
-
-    def __init__(self, made: Splits) -> None:
-        super().__init__()
-        self.made = made
+    """Grades as FakeGrading does, on the tasks of `splits`."""
 
     def __call__(self, split: Split, arms: Arms) -> Evaluated:
         done = super().__call__(split, arms)
-        tasks = getattr(self.made, split)
-        names = dict.fromkeys({t.key.task for t in done.trials}, tasks[0].task.id)
-        moved = [
-            t.model_copy(update={"key": t.key.model_copy(update={"task": names[t.key.task]})})
-            for t in done.trials
-        ]
+        task = splits().tasks(split)[0].task.id
+        moved = [t.model_copy(update={"key": t.key.model_copy(update={"task": task})}) for t in done.trials]
         return Evaluated(tuple(moved), done.stopped)
 
 
+class FakeMeter:
+    """Counts the teacher's calls."""
+
+    def __init__(self, teacher: FakeTeacher) -> None:
+        self._teacher = teacher
+
+    @property
+    def spent_by_role(self) -> dict[str, Spent]:
+        return {"teacher": Spent(calls=len(self._teacher.asked))}
+
+
 def make(
-    tmp_path: Path, teacher: FakeTeacher, rounds: int = 1, old: Path | None = None, **changes: object
-) -> tuple[Generation, Job]:
-    values: dict[str, object] = {
-        "order": ORDER,
-        "source": None,
-        "old": old,
-        "teacher": "fake/teacher",
-        "students": ("fake/student",),
+    tmp_path: Path,
+    teacher: FakeTeacher,
+    rounds: int = 1,
+    old: Path | None = None,
+    *,
+    name: str = "generation",
+    out: str = "skills",
+    said: list[str] | None = None,
+    **changes: Any,
+) -> Generation:
+    """A generation with these changes to its request."""
+    values: dict[str, Any] = {
+        "description": ORDER.description,
+        "source": old,
+        "examples": (),
+        "output": None,
+        "tasks": (),
+        "teacher": teacher,
+        "students": (ModelSpec(name="fake/student"),),
+        "models": {},
+        "meter": FakeMeter(teacher),
         "metric": "correct",
-        "splits": splits(),
+        "target": "cpu",
+        "protocol": "quick",
+        "sampling": Sampling(),
         "rounds": rounds,
-        "lineage": Lineage("abc", (), 0),
-        "looks": LookLog(tmp_path / "looks.jsonl"),
-        "with_placebo": True,
+        "repeats": 5,
+        "turns": 1,
         "delivery": "body",
-        "design": "design",
-        "folder": tmp_path / "generation",
-        "out": tmp_path / "skills",
+        "with_placebo": True,
         "replace": False,
     }
-    job = Job(**(values | changes))  # type: ignore[arg-type]
-    made = workshop(job.folder, teacher)
-    return Generation(job, made, lambda: {"teacher": Spent(calls=len(teacher.asked))}, lambda text: None), job
+    request = GenerationRequest(**(values | changes))
+    made = splits() if request.students else None
+    lineage = Lineage("abc", () if made is None else made.seen, 0)
+    plan = Plan(request, ORDER, made, lineage, tmp_path / name, tmp_path / out)
+    looks = LookLog(tmp_path / "looks.jsonl")
+    return Generation(plan, workshop(plan.folder, teacher), looks, (said if said is not None else []).append)
 
 
-def carry_out(generation: Generation, job: Job, tested: Probe) -> GenerationRecord:
-    assert job.splits is not None
-    grading: Evaluate = OnSplits(job.splits)
-    return generation.carry_out(grading, tested)
+def old_skill(tmp_path: Path, words: str) -> Path:
+    """A skill to start from."""
+    old = tmp_path / "rows"
+    old.mkdir()
+    (old / "SKILL.md").write_text(skill_text(words))
+    return old
+
+
+def carry_out(generation: Generation, tested: Probe | None = None) -> GenerationRecord:
+    return generation.search_and_test(OnSplits(), tested or Probe())
 
 
 def test_the_best_version_is_written_marked_and_tested_once(tmp_path: Path) -> None:
     """Two versions, the first better: it is written, with its marks, and tested at half of 5%."""
     teacher = FakeTeacher([given(skill_text("worth 8")), given(skill_text("worth 3"))])
-    generation, job = make(tmp_path, teacher)
+    generation = make(tmp_path, teacher)
     tested = Probe()
-    record = carry_out(generation, job, tested)
+    record = carry_out(generation, tested)
     assert record.chosen == 0
     written = tmp_path / "skills" / "rows"
     assert record.written == str(written)
@@ -107,8 +133,7 @@ def test_the_best_version_is_written_marked_and_tested_once(tmp_path: Path) -> N
     assert read_skill(written).digest in arms.library
     marks = lineage_of(written)
     assert marks is not None
-    assert job.splits is not None
-    assert marks.seen == job.splits.seen
+    assert marks.seen == splits().seen
     assert marks.looks == 1
     kept = GenerationRecord.model_validate_json((tmp_path / "generation" / "generation.json").read_text())
     assert kept == record
@@ -121,14 +146,12 @@ def test_the_same_generation_again_is_the_same_look_and_another_is_the_next(tmp_
     tested = Probe()
     replies = [given(skill_text("worth 8")), given(skill_text("worth 3"))]
     for _ in range(2):
-        generation, job = make(tmp_path, FakeTeacher(replies))
-        carry_out(generation, job, tested)
+        generation = make(tmp_path, FakeTeacher(replies))
+        carry_out(generation, tested)
     assert [alpha for _, alpha in tested.runs] == [0.025, 0.025]
     other = FakeTeacher([given(skill_text("worth 9"))])
-    generation, job = make(
-        tmp_path, other, 0, folder=tmp_path / "second", out=tmp_path / "elsewhere", design="other design"
-    )
-    record = carry_out(generation, job, tested)
+    generation = make(tmp_path, other, 0, name="second", out="elsewhere", repeats=6)
+    record = carry_out(generation, tested)
     assert tested.runs[-1][1] == 0.0125
     assert record.look is not None
     assert record.look.number == 2
@@ -136,14 +159,13 @@ def test_the_same_generation_again_is_the_same_look_and_another_is_the_next(tmp_
 
 def test_an_old_skill_is_the_opponent_of_its_successor(tmp_path: Path) -> None:
     """The test has the old version as an arm, and the new one keeps what was not changed."""
-    old = tmp_path / "rows"
-    (old / "assets").mkdir(parents=True)
+    old = old_skill(tmp_path, "worth 2")
+    (old / "assets").mkdir()
     (old / "assets" / "data.bin").write_bytes(b"\x00\xff")
-    (old / "SKILL.md").write_text(skill_text("worth 2"))
     teacher = FakeTeacher([given(skill_text("worth 6"))])
-    generation, job = make(tmp_path, teacher, 1, old)
+    generation = make(tmp_path, teacher, 1, old)
     tested = Probe()
-    record = carry_out(generation, job, tested)
+    record = carry_out(generation, tested)
     assert record.chosen == 1
     [(arms, _)] = tested.runs
     assert [arm.kind for arm in arms.arms] == ["without_skill", "old_skill", "with_skill", "placebo"]
@@ -152,12 +174,10 @@ def test_an_old_skill_is_the_opponent_of_its_successor(tmp_path: Path) -> None:
 
 def test_where_nothing_is_better_nothing_is_written_or_looked_at(tmp_path: Path) -> None:
     """The old skill stays, the test split is not touched, and the record says so."""
-    old = tmp_path / "rows"
-    old.mkdir()
-    (old / "SKILL.md").write_text(skill_text("worth 9"))
-    generation, job = make(tmp_path, FakeTeacher([given(skill_text("worth 6"))]), 1, old)
+    old = old_skill(tmp_path, "worth 9")
+    generation = make(tmp_path, FakeTeacher([given(skill_text("worth 6"))]), 1, old)
     tested = Probe()
-    record = carry_out(generation, job, tested)
+    record = carry_out(generation, tested)
     assert "the old skill stays" in record.why
     assert record.written is None
     assert tested.runs == []
@@ -166,9 +186,9 @@ def test_where_nothing_is_better_nothing_is_written_or_looked_at(tmp_path: Path)
 
 def test_a_skill_that_did_not_beat_no_skill_says_so_in_record_and_metadata(tmp_path: Path) -> None:
     """With the figures of both splits; the mark in its metadata is no student's to read."""
-    generation, job = make(tmp_path, FakeTeacher([given(skill_text("worth 1"))]), 0)
+    generation = make(tmp_path, FakeTeacher([given(skill_text("worth 1"))]), 0)
     lift = MeasuredLift(model="m/s", without_skill=0.5, with_skill=0.4, decision="inconclusive")
-    record = carry_out(generation, job, Probe(lifts=(lift,)))
+    record = carry_out(generation, Probe(lifts=(lift,)))
     assert record.without_skill == 0.1
     assert record.shortfalls == (
         "on the selection split the best version did not beat no skill: correct 10% with it, 10% without",
@@ -182,13 +202,13 @@ def test_a_skill_that_did_not_beat_no_skill_says_so_in_record_and_metadata(tmp_p
 
 def test_a_skill_that_beat_no_skill_has_no_such_mark(tmp_path: Path) -> None:
     """Ahead on selection: no mark; ahead on the test without a decision: that is said, and no more."""
-    generation, job = make(tmp_path, FakeTeacher([given(skill_text("worth 8"))]), 0)
+    generation = make(tmp_path, FakeTeacher([given(skill_text("worth 8"))]), 0)
     ahead = {"without_skill": 0.5, "with_skill": 0.9}
     lifts = (
         MeasuredLift(model="m/a", decision="helps", **ahead),
         MeasuredLift(model="m/b", decision="inconclusive", **ahead),
     )
-    record = carry_out(generation, job, Probe(lifts=lifts))
+    record = carry_out(generation, Probe(lifts=lifts))
     assert record.shortfalls == (
         "the test did not show that it beats no skill (m/b, inconclusive): correct 90% with it, 50% without",
     )
@@ -197,7 +217,7 @@ def test_a_skill_that_beat_no_skill_has_no_such_mark(tmp_path: Path) -> None:
 
 def test_without_evaluation_a_skill_is_written_and_nothing_claimed(tmp_path: Path) -> None:
     """--no-eval: one version, no score, no look."""
-    generation, _ = make(tmp_path, FakeTeacher([given(skill_text("worth 5"))]), splits=None, students=())
+    generation = make(tmp_path, FakeTeacher([given(skill_text("worth 5"))]), students=())
     record = generation.write_only()
     assert record.why == "not evaluated"
     assert record.candidates[0].selection is None
@@ -210,24 +230,22 @@ def test_a_skill_that_is_there_is_not_replaced_unasked(tmp_path: Path) -> None:
     target = tmp_path / "skills" / "rows"
     target.mkdir(parents=True)
     (target / "SKILL.md").write_text(skill_text("mine"))
-    generation, _ = make(tmp_path, FakeTeacher([given(skill_text("worth 5"))]), splits=None, students=())
+    generation = make(tmp_path, FakeTeacher([given(skill_text("worth 5"))]), students=())
     with pytest.raises(UsageError, match="--force"):
         generation.write_only()
     assert (target / "SKILL.md").read_text() == skill_text("mine")
     record = json.loads((tmp_path / "generation" / "generation.json").read_text())
     assert record["written"] is None
-    generation, _ = make(
-        tmp_path, FakeTeacher([given(skill_text("worth 5"))]), splits=None, students=(), replace=True
-    )
+    generation = make(tmp_path, FakeTeacher([given(skill_text("worth 5"))]), students=(), replace=True)
     generation.write_only()
     assert "worth 5" in (target / "SKILL.md").read_text()
 
 
 def test_a_teacher_that_gives_up_does_not_prevent_the_test(tmp_path: Path) -> None:
     """Its replies are kept, so asking again would bring the same: the best version is tested as it is."""
-    generation, job = make(tmp_path, FakeTeacher([given(skill_text("worth 8")), "no", "no", "no"]))
+    generation = make(tmp_path, FakeTeacher([given(skill_text("worth 8")), "no", "no", "no"]))
     tested = Probe()
-    record = carry_out(generation, job, tested)
+    record = carry_out(generation, tested)
     assert len(tested.runs) == 1
     assert record.stopped is None
     assert "wrote no usable skill" in record.why
@@ -236,16 +254,16 @@ def test_a_teacher_that_gives_up_does_not_prevent_the_test(tmp_path: Path) -> No
 def test_a_generation_that_was_stopped_costs_no_look_and_goes_on(tmp_path: Path) -> None:
     """What was written meanwhile tells of no look, is replaced without being asked, and all is counted."""
     first = FakeTeacher([given(skill_text("worth 3")), BudgetSpent("call budget: 1 of 1 calls used")])
-    generation, job = make(tmp_path, first)
+    generation = make(tmp_path, first)
     tested = Probe()
-    record = carry_out(generation, job, tested)
+    record = carry_out(generation, tested)
     assert record.stopped is not None
     assert tested.runs == []
     marks = lineage_of(tmp_path / "skills/rows")
     assert marks is not None
     assert marks.looks == 0
-    generation, job = make(tmp_path, FakeTeacher([given(skill_text("worth 9"))]))
-    record = carry_out(generation, job, tested)
+    generation = make(tmp_path, FakeTeacher([given(skill_text("worth 9"))]))
+    record = carry_out(generation, tested)
     assert "worth 9" in read_skill(tmp_path / "skills/rows").body
     assert [alpha for _, alpha in tested.runs] == [0.025]
     assert record.spent["teacher"].calls == 3
@@ -254,32 +272,27 @@ def test_a_generation_that_was_stopped_costs_no_look_and_goes_on(tmp_path: Path)
 def test_what_the_user_has_changed_meanwhile_is_not_replaced(tmp_path: Path) -> None:
     """A skill that the generation wrote, and somebody edited, is somebody's."""
     first = FakeTeacher([given(skill_text("worth 3")), BudgetSpent("call budget: 1 of 1 calls used")])
-    carry_out(*make(tmp_path, first), Probe())
+    carry_out(make(tmp_path, first))
     written = tmp_path / "skills" / "rows" / "SKILL.md"
     written.write_text(written.read_text() + "Mine.\n")
     with pytest.raises(UsageError, match="--force"):
-        carry_out(*make(tmp_path, FakeTeacher([given(skill_text("worth 9"))])), Probe())
+        carry_out(make(tmp_path, FakeTeacher([given(skill_text("worth 9"))])))
     assert written.read_text().endswith("Mine.\n")
 
 
 def test_a_test_that_was_stopped_is_no_finished_one(tmp_path: Path) -> None:
     """Trials that are owed by the test stand in the record as the reason to go on."""
-    generation, job = make(tmp_path, FakeTeacher([given(skill_text("worth 8"))]), 0)
-    record = carry_out(generation, job, Probe(stopped="time budget"))
+    generation = make(tmp_path, FakeTeacher([given(skill_text("worth 8"))]), 0)
+    record = carry_out(generation, Probe(stopped="time budget"))
     assert record.test_run == "runs/test"
     assert record.stopped == "time budget"
 
 
 def test_an_old_skill_stays_where_nothing_was_scored(tmp_path: Path) -> None:
     """A budget that ends before any score leaves the user's skill alone."""
-    old = tmp_path / "rows"
-    old.mkdir()
-    (old / "SKILL.md").write_text(skill_text("worth 9"))
-    generation, job = make(tmp_path, FakeTeacher([given(skill_text("worth 6"))]), 1, old)
-    assert job.splits is not None
-    grading = OnSplits(job.splits)
-    grading.stop_after = 0
-    record = generation.carry_out(grading, Probe())
+    old = old_skill(tmp_path, "worth 9")
+    generation = make(tmp_path, FakeTeacher([given(skill_text("worth 6"))]), 1, old)
+    record = generation.search_and_test(OnSplits(stop_after=0), Probe())
     assert record.chosen == 0
     assert record.written is None
     assert "the old skill stays" in record.why
@@ -288,7 +301,5 @@ def test_an_old_skill_stays_where_nothing_was_scored(tmp_path: Path) -> None:
 def test_too_few_families_for_the_level_are_told_before_the_test(tmp_path: Path) -> None:
     """One test family can never decide; whoever pays for the test hears so first."""
     told: list[str] = []
-    generation, job = make(tmp_path, FakeTeacher([given(skill_text("worth 6"))]), 0)
-    generation._told = told.append
-    carry_out(generation, job, Probe())
+    carry_out(make(tmp_path, FakeTeacher([given(skill_text("worth 6"))]), 0, said=told))
     assert any("at alpha 0.025 a decision takes 7" in said for said in told)

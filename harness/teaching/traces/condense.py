@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from harness.errors import UsageError
+from harness.fences import fenced
 from harness.teaching.traces.events import Event, Trace
 from harness.teaching.traces.files import FileState, follow
 from harness.teaching.traces.lessons import Lesson, Note, lessons, notes
@@ -149,15 +150,8 @@ def _headline(number: int, lesson: Lesson) -> str:
 
 def _details(lesson: Lesson) -> str:
     command = f"\nCommand: `{lesson.command}`" if lesson.command else ""
-    fix = f"\nFix:\n{_fenced(lesson.fix)}" if lesson.fix else ""
-    return f"{command}\n{_fenced(lesson.context)}{fix}"
-
-
-def _fenced(text: str) -> str:
-    marks = "```"
-    while marks in text:
-        marks += "`"
-    return f"{marks}\n{text}\n{marks}"
+    fix = f"\nFix:\n{fenced(lesson.fix)}" if lesson.fix else ""
+    return f"{command}\n{fenced(lesson.context)}{fix}"
 
 
 def _notes(page: _Page, found: Sequence[Note]) -> None:
@@ -179,7 +173,7 @@ def _files(page: _Page, files: Sequence[FileState]) -> None:
         share = room // (len(files) - number) - len(heading.encode()) - 20
         text = (file.text or "").rstrip()
         if share >= min(_FILE_BYTES, len(text.encode())):
-            blocks[file.path] = heading + _fenced(clip(text, share))
+            blocks[file.path] = heading + fenced(clip(text, share))
             room -= len(blocks[file.path].encode()) + 2
     shown = [blocks[file.path] for file in reversed(files) if file.path in blocks]
     left_out = len(files) - len(shown)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from harness.outcome import Cause
 from harness.records import Arm, TrialRecord
-from harness.teaching.evidence import evidence
+from harness.teaching.brief import evidence
 from harness.text import estimate_tokens
 from tests.report import factories
 
@@ -25,7 +25,6 @@ def test_groups_come_by_count_with_both_sides() -> None:
     told = evidence(
         trials(WITH, Cause.WRONG_VALUES, Cause.COMPILE_ERROR, Cause.COMPILE_ERROR, Cause.PASSED),
         trials(WITHOUT, Cause.COMPILE_ERROR, Cause.NO_FILES),
-        {},
         8_000,
     )
     assert told.index("compile_error (syntax): 2 with the skill, 1 without") < told.index(
@@ -35,13 +34,10 @@ def test_groups_come_by_count_with_both_sides() -> None:
 
 
 def test_the_line_at_fault_is_shown() -> None:
-    """Where the student's file is at hand, its lines around the error are told."""
+    """A compiler error comes with its place and its line of source; a side without trials is not measured."""
     [failed] = trials(WITH, Cause.COMPILE_ERROR)
-    digest = failed.turns[-1].project
-    assert digest is not None
-    source = "\n".join(f"line {n}" for n in range(1, 60))
-    told = evidence([failed], [], {("a" * 64, "rms_norm_cuda/rms_norm.cu"): source}, 8_000)
-    assert ">  41 line 41" in told
+    told = evidence([failed], [], 8_000)
+    assert "- rms_norm_cuda/rms_norm.cu:41: " in told
     assert "not measured" in told
 
 
@@ -49,13 +45,13 @@ def test_it_keeps_to_its_budget_and_counts_what_it_left_out() -> None:
     """A small budget drops the rarest groups, says how many, and is never exceeded."""
     causes = (Cause.COMPILE_ERROR, Cause.WRONG_VALUES, Cause.SIGNAL, Cause.IMPORT_ERROR, Cause.NO_FILES)
     for budget in (60, 120, 200, 400, 8_000):
-        told = evidence(trials(WITH, *causes), [], {}, budget)
+        told = evidence(trials(WITH, *causes), [], budget)
         assert estimate_tokens(told) <= budget
-    assert "more groups are left out" in evidence(trials(WITH, *causes), [], {}, 200)
+    assert "more groups are left out" in evidence(trials(WITH, *causes), [], 200)
 
 
 def test_trials_that_we_lost_are_no_evidence() -> None:
     """A provider's outage is not the skill's."""
-    told = evidence(trials(WITH, Cause.PROVIDER, Cause.PASSED), [], {}, 8_000)
+    told = evidence(trials(WITH, Cause.PROVIDER, Cause.PASSED), [], 8_000)
     assert "| correct | 1 of 1 |" in told
     assert "provider" not in told

@@ -1,4 +1,4 @@
-"""Teachers' replies: files out of them, or what their writer can mend."""
+"""From teachers' replies to skill folders, or to faults that the teacher can correct."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from harness.records import Reply
+from harness.skills.findings import SkillFinding, error
 from harness.skills.lineage import Lineage, lineage_of
 from harness.skills.spec import validate_skill
-from harness.teaching.draft import Changes, Unusable, read_changes, write_new, write_next
+from harness.teaching.workshop import Changes, DraftError, read_changes, write_draft
 from harness.text import slug
+from tests.fakes.teaching import ORDER, FakeTeacher, given, skill_text, workshop
 
 LINEAGE = Lineage("abc", ("scan",), 1)
 SKILL = "---\nname: fast-rows\ndescription: 'Rows: fast.'\n---\n\n# Rows\n\n```cpp\nint x;\n```\n"
@@ -21,23 +23,16 @@ def reply(text: str, stop: str = "end") -> Reply:
 
 
 def test_files_keep_their_fences_and_lines() -> None:
-    """A skill with code blocks comes through whole, and what stands around it is dropped."""
+    """Files with code blocks are read whole, text around them is dropped; a bare SKILL.md counts too."""
     changes = read_changes(
         reply(
             f'Sure!\n<file path="SKILL.md">\n{SKILL}</file>\n'
             '<file path="references/a.md">\nA\n</file>\n<delete path="references/b.md"/>\nDone.'
         )
     )
-    assert isinstance(changes, Changes)
     assert changes.files == {"SKILL.md": SKILL, "references/a.md": "A\n"}
     assert changes.removed == ("references/b.md",)
-
-
-def test_a_reply_that_is_a_skill_is_one() -> None:
-    """Without any tag, text that begins like SKILL.md is taken for it."""
-    changes = read_changes(reply("\n" + SKILL))
-    assert isinstance(changes, Changes)
-    assert changes.files["SKILL.md"] == SKILL
+    assert read_changes(reply("\n" + SKILL)).files["SKILL.md"] == SKILL
 
 
 @pytest.mark.parametrize(
@@ -54,38 +49,33 @@ def test_a_reply_that_is_a_skill_is_one() -> None:
         ('<file path="a.md">\n' + "x" * 1_100_000 + "\n</file>", "end", "at most"),
     ],
 )
-def test_what_cannot_be_used_says_why(text: str, stop: str, fault: str) -> None:
+def test_an_unusable_reply_says_why(text: str, stop: str, fault: str) -> None:
     """Every unusable reply has a fault that its writer can act on."""
-    found = read_changes(reply(text, stop))
-    assert isinstance(found, Unusable)
-    assert fault in " ".join(found.faults)
+    with pytest.raises(DraftError, match=fault):
+        read_changes(reply(text, stop))
 
 
-def test_a_new_skill_is_valid_and_carries_its_lineage(tmp_path: Path) -> None:
-    """The folder is named as the skill is, its YAML survives a colon, and its marks are there."""
-    made = write_new(Changes({"SKILL.md": SKILL, "references/a.md": "A\n"}), tmp_path, LINEAGE, None)
-    assert made == tmp_path / "fast-rows"
+@pytest.mark.parametrize(("chosen", "name"), [(None, "fast-rows"), ("my-skill", "my-skill")])
+def test_a_new_skill_is_valid_and_carries_its_lineage(tmp_path: Path, chosen: str | None, name: str) -> None:
+    """The folder has the teacher's name or the user's; YAML survives a colon; the marks are there."""
+    changes = Changes({"SKILL.md": SKILL, "references/a.md": "A\n"})
+    made = write_draft(changes, None, tmp_path, LINEAGE, chosen)
+    assert made == tmp_path / name
     assert [f for f in validate_skill(made) if f.severity == "error"] == []
     assert lineage_of(made) == LINEAGE
     assert (made / "references/a.md").read_text() == "A\n"
 
 
-def test_a_name_that_the_user_chose_wins(tmp_path: Path) -> None:
-    """`-o DIR` names the skill, whatever the teacher called it."""
-    made = write_new(Changes({"SKILL.md": SKILL}), tmp_path, LINEAGE, "my-skill")
-    assert made == tmp_path / "my-skill"
-    assert [f for f in validate_skill(made) if f.severity == "error"] == []
-
-
 @pytest.mark.parametrize("text", ["no frontmatter", "---\nname: x\n---\nbody\n", "---\nname: [\n---\n"])
-def test_a_skill_md_that_cannot_be_read_is_a_fault(tmp_path: Path, text: str) -> None:
+def test_broken_frontmatter_is_a_fault(tmp_path: Path, text: str) -> None:
     """Missing or broken frontmatter goes back to the teacher, and nothing is written."""
-    assert isinstance(write_new(Changes({"SKILL.md": text}), tmp_path, LINEAGE, None), Unusable)
+    with pytest.raises(DraftError, match=r"SKILL\.md"):
+        write_draft(Changes({"SKILL.md": text}), None, tmp_path, LINEAGE)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_next_version_keeps_what_was_not_given(tmp_path: Path) -> None:
-    """Licence, assets and unknown frontmatter fields of the old skill survive byte for byte."""
+    """License, assets and unknown frontmatter fields of the old skill survive byte for byte."""
     old = tmp_path / "old" / "fast-rows"
     (old / "assets").mkdir(parents=True)
     (old / "SKILL.md").write_bytes(
@@ -95,25 +85,36 @@ def test_a_next_version_keeps_what_was_not_given(tmp_path: Path) -> None:
     (old / "assets/logo.bin").write_bytes(bytes(range(256)))
     (old / "LICENSE").write_bytes(b"MIT\r\n")
     changes = Changes({"SKILL.md": SKILL, "references/new.md": "N\n"})
-    made = write_next(changes, old, tmp_path / "new" / "fast-rows", LINEAGE)
-    assert isinstance(made, Path)
+    made = write_draft(changes, old, tmp_path / "new", LINEAGE)
     text = (made / "SKILL.md").read_text()
-    assert "license: MIT # really" in text
-    assert "custom: [1, 2]" in text
-    assert "# Rows" in text
+    assert all(kept in text for kept in ("license: MIT # really", "custom: [1, 2]", "# Rows"))
     assert "Old." not in text
     assert (made / "assets/logo.bin").read_bytes() == bytes(range(256))
     assert (made / "LICENSE").read_bytes() == b"MIT\r\n"
     assert lineage_of(made) == LINEAGE
+    with pytest.raises(DraftError):  # to remove nothing is a fault that the teacher is told
+        write_draft(Changes({}, ("references/none.md",)), old, tmp_path / "other", LINEAGE)
 
 
-def test_a_removal_of_nothing_is_a_fault(tmp_path: Path) -> None:
-    """The teacher is told, rather than the user."""
-    old = tmp_path / "fast-rows"
-    old.mkdir()
-    (old / "SKILL.md").write_text(SKILL)
-    made = write_next(Changes({}, ("references/none.md",)), old, tmp_path / "n" / "fast-rows", LINEAGE)
-    assert isinstance(made, Unusable)
+def test_faults_go_back_to_the_teacher_until_the_code_builds(tmp_path: Path) -> None:
+    """Findings are quoted with their place, and the corrected version builds on the faulty one."""
+
+    def check(directory: Path) -> list[SkillFinding]:
+        text = (directory / "SKILL.md").read_text()
+        return [error("SKILL.md", 6, "this code does not compile")] if "bad" in text else []
+
+    teacher = FakeTeacher(
+        [
+            "no files at all",
+            given(skill_text("bad 5")) + given("kept\n", "references/a.md"),
+            given(skill_text("good 5 [a](references/a.md)")),
+        ]
+    )
+    made = workshop(tmp_path, teacher, check).first(ORDER)
+    assert "good 5" in made.skill.body
+    assert (made.folder / "references/a.md").read_text() == "kept\n"
+    assert "no file was given" in teacher.asked[1].messages[-1].content
+    assert "SKILL.md:6: error: this code does not compile" in teacher.asked[2].messages[-1].content
 
 
 @pytest.mark.parametrize(
@@ -123,5 +124,4 @@ def test_a_removal_of_nothing_is_a_fault(tmp_path: Path) -> None:
 def test_slugs_are_names(text: str, name: str) -> None:
     """Any words make a valid name."""
     assert slug(text) == name
-    assert len(slug("word " * 100)) <= 64
-    assert len(slug("w" * 100)) == 64
+    assert len(slug("word " * 100)) <= 64 == len(slug("w" * 100))
