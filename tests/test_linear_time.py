@@ -46,8 +46,8 @@ from harness.records import Finding, Reply, Skill
 from harness.skills import blocks, edit, facts, fragments, frontmatter, links, overlap, parsing, placebo
 from harness.student import excerpts
 from harness.student.reply_parsing import parse_reply
-from harness.teaching.workshop import DraftError, read_changes
 from harness.teaching.traces import condense, events, faults, files, lessons, reading
+from harness.teaching.workshop import DraftError, read_changes
 from tests.fakes.projects import fake_toolchain
 
 UNITS: Final = (
