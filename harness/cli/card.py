@@ -1,11 +1,8 @@
-"""The card that `grade` prints: one project's verdict and how it came about.
-
-What was not reached or is not known says so; nothing is rounded but here.
-"""
+"""The card of one project: verdict, build, kernels, check and timing. Figures are rounded only here."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rich.console import Console, Group, RenderableType
@@ -13,15 +10,14 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from harness.cli.diagnostic_view import CARD_LIMIT, diagnostic_lines
-from harness.cli.kernel_table import kernel_table
-from harness.cli.score_view import score_lines
 from harness.outcome import Cause, Stage, Verdict
 from harness.records import (
     BINDING_WARNING,
     BinaryCalls,
     BuildResult,
     CheckResult,
+    ContenderTiming,
+    DeviceKernel,
     Diagnostic,
     Finding,
     Grade,
@@ -30,11 +26,17 @@ from harness.records import (
     WorkloadCheck,
     WorkloadTiming,
 )
+from harness.records.timing import BlockTelemetry, Extent
 from harness.report.evidence import evidence_lines
+from harness.report.kernels import all_counts, notable, short_name, spills, total
 from harness.text import clean
 
 _COLOURS = {Verdict.CORRECT: "green", Verdict.NOT_MEASURED: "yellow", Verdict.INFRA: "yellow"}
 _CALLS_SHOWN = 4
+_DIAGNOSTICS_SHOWN = 4
+_KERNELS_SHOWN = 6
+# So that 80 columns, less the card's frame, break no figure and few names.
+_NAME_COLUMNS, _CLASS_COLUMNS = 18, 13
 
 
 def untrusted(text: str) -> Text:
@@ -153,7 +155,7 @@ def _calls_line(grade: Grade) -> list[RenderableType]:
 
 def _build_lines(build: BuildResult, everything: bool) -> list[RenderableType]:
     lines: list[RenderableType] = [Text(_build_line(build))]
-    lines += diagnostic_lines(build.diagnostics, None if everything else CARD_LIMIT)
+    lines += diagnostic_lines(build.diagnostics, None if everything else _DIAGNOSTICS_SHOWN)
     lines += [Text(f"warning: {clean(w)}", style="yellow") for w in build.binding_warnings]
     notes = [w for w in build.warnings if not w.startswith(BINDING_WARNING)]
     lines += [Text(f"note: {clean(w)}", style="dim") for w in notes]
@@ -215,3 +217,90 @@ def print_card(grade: Grade, console: Console, title: str, *, all_kernels: bool 
         Text(f"\nsandbox {grade.sandbox}, protocol {grade.protocol}, {grade.wall_s:.1f} s", style="dim")
     )
     console.print(Panel(Group(*lines), title=title, title_align="left", expand=False))
+
+
+def diagnostic_lines(diagnostics: Sequence[Diagnostic], limit: int | None = _DIAGNOSTICS_SHOWN) -> list[Text]:
+    """Kind, place and message, the source line below; `limit` None shows all."""
+    lines: list[Text] = []
+    for one in diagnostics[:limit]:
+        place = ":".join(str(part) for part in (one.file, one.line, one.column) if part is not None)
+        head = Text.assemble((one.kind, "bold red"), "  ")
+        if place:
+            head.append(f"{clean(place)}: ", "bold")
+        head.append(clean(one.message).replace("\n", " "))
+        lines.append(head)
+        if one.source is not None:
+            lines.append(Text(f"    {clean(one.source).strip()}"))
+        if one.advice is not None:
+            lines.append(Text(f"    help: {clean(one.advice)}", style="cyan"))
+    more = len(diagnostics) - len(diagnostics[:limit])
+    if more:
+        lines.append(Text(f"and {more} more: `liftbench show` and the build log have them", style="dim"))
+    return lines
+
+
+def kernel_table(kernels: tuple[DeviceKernel, ...], everything: bool) -> list[RenderableType]:
+    """The longest kernels, or with `everything` all of them with every class of instruction."""
+    shown = kernels if everything else kernels[:_KERNELS_SHOWN]
+    if not shown:
+        return []
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 1, 0, 0))
+    table.add_column("kernel", overflow="fold", min_width=_NAME_COLUMNS)
+    table.add_column("for", no_wrap=True)
+    for name in ("regs", "smem B", "stack B", "spills", "instr."):
+        table.add_column(name, justify="right")
+    table.add_column("of which", overflow="fold", min_width=_CLASS_COLUMNS)
+    for one in shown:
+        classes = all_counts(one) if everything else notable(one)
+        figures = [str(n) for n in (one.registers, one.shared_bytes, one.stack_bytes)]
+        cells = [short_name(one.name), one.architecture, *figures, spills(one), total(one), classes]
+        table.add_row(*(Text(cell) for cell in cells))
+    lines: list[RenderableType] = [Text("\nkernels: as compiled; counts are of the code", style="dim"), table]
+    if len(shown) < len(kernels):
+        lines.append(Text(f"and {len(kernels) - len(shown)} shorter ones", style="dim"))
+    return lines
+
+
+def score_lines(timing: TimingResult) -> list[str]:
+    """For the card, in order."""
+    facts = "; ".join(f"{name} {value}" for name, value in sorted(timing.transport_facts.items()))
+    lines = [f"memory shared by {timing.transport}" + (f" ({facts})" if facts else "")]
+    for one in timing.workloads:
+        lines += [f"{one.workload} {one.dtype}: {line}" for line in _workload_lines(one)]
+    return [*lines, *(f"note: {note}" for note in timing.notes)]
+
+
+def _workload_lines(one: WorkloadTiming) -> Iterator[str]:
+    if one.telemetry:
+        yield _conditions(one.telemetry)
+    for contender in (one.student, *one.references):
+        if contender.secondary:
+            yield _secondary(contender)
+
+
+def _secondary(contender: ContenderTiming) -> str:
+    figures = ", ".join(f"{other.mode} {other.claimed_us:.1f} us" for other in contender.secondary)
+    return f"{contender.name} by its own account, never ranked: {figures}"
+
+
+def _conditions(blocks: tuple[BlockTelemetry, ...]) -> str:
+    disturbed = sum(bool(block.disturbed) for block in blocks)
+    said = [f"{len(blocks)} blocks" + (f", {disturbed} of them disturbed" if disturbed else "")]
+    stolen = sum(block.steal_s or 0.0 for block in blocks)
+    said += [f"{stolen:.2f} s taken by the hypervisor"] if stolen else []
+    for name, unit, extents in (
+        ("SM clock", "MHz", [block.sm_mhz for block in blocks]),
+        ("power", "W", [block.power_w for block in blocks]),
+        ("temperature", "C", [block.temperature_c for block in blocks]),
+    ):
+        said += _range(name, unit, extents)
+    held = sorted({reason for block in blocks for reason in block.held_down_by or ()})
+    return ", ".join(said + ([f"clocks held down by {' and '.join(held)}"] if held else []))
+
+
+def _range(name: str, unit: str, extents: list[Extent | None]) -> list[str]:
+    known = [extent for extent in extents if extent is not None]
+    if not known:
+        return []
+    low, high = min(one.low for one in known), max(one.high for one in known)
+    return [f"{name} {low:.0f} to {high:.0f} {unit}"]

@@ -1,7 +1,6 @@
-"""The `liftbench` command: its subcommands, their environment variables, and what an error means for the exit
-code.
+"""The `liftbench` command: lazy subcommands, environment variables, signals and exit codes.
 
-Importing this imports no torch, no SDK and no docker, so that --help is fast.
+A subcommand's module is imported when the subcommand is used, so `liftbench --help` imports none of them.
 """
 
 from __future__ import annotations
@@ -11,26 +10,17 @@ import os
 import select
 import signal
 import sys
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Annotated, Any, NoReturn
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
+from typing import Annotated, Any, Final, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 from harness import __version__
-from harness.cli import (
-    build_command,
-    cases_command,
-    eval_command,
-    generate_command,
-    grade_command,
-    headers_command,
-    plan_command,
-    runs_command,
-    skills_command,
-    suite_command,
-    tasks_command,
-)
+from harness.errors import LiftbenchError, ProviderError, UsageError
+from harness.text import clean
 
 EXIT_FAILURE, EXIT_USAGE, EXIT_THRESHOLD, EXIT_INTERRUPTED = 1, 2, 3, 130
 EXIT_SIGNALED = 128
@@ -39,13 +29,115 @@ EXIT_PIPE = 141
 """What a shell reports of a program that ended because nobody read its output."""
 PREFIX = "LIFTBENCH"
 
+GROUPS: Final = {
+    "tasks": "The kernels that students are asked for.",
+    "skills": "Agent Skills.",
+    "cases": "Test cases of skills: strings and files, not kernels.",
+}
+COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
+    "eval": ("eval:evaluate", "Measure a skill's lift: tasks x arms x models x runs."),
+    "generate": ("generate:generate", "Write a skill, refine it, and test it on unseen families."),
+    "build": ("grade:build", "Build projects as kernel-builder does."),
+    "grade": ("grade:grade", "Build, check and time one project on one task."),
+    "validate": ("suite:validate", "Grade our expert projects, and replies that must score 0."),
+    "plan": (
+        "plan:plan",
+        "Say how large a study must be to find an effect, and about what it costs.",
+    ),
+    "runs": ("runs:runs", "List runs: when, what, how far."),
+    "show": ("runs:show", "Print one trial, or list those that match."),
+    "report": ("runs:report", "Write a run's reports again."),
+    "headers": ("grade:headers", "Fetch header files that CUDA builds need and this machine lacks."),
+    "tasks list": ("tasks:list_tasks", "List tasks: id, family, sizes."),
+    "tasks show": ("tasks:show_task", "Print a task as the student reads it."),
+    "tasks check": ("suite:check_tasks", "Try every admission rule on tasks."),
+    "tasks freeze": ("suite:freeze_tasks", "Write tasks/VERSION: digests of every task's version."),
+    "tasks status": ("suite:write_status", "Write kernels_ref/STATUS.md: what is measured, and where."),
+    "skills list": ("skills:list_skills_command", "List shipped and installed skills with their sizes."),
+    "skills check": (
+        "skills:check_skill_command",
+        "Check a skill: its format, links, code, facts, leaks.",
+    ),
+    "skills install": ("skills:install_command", "Copy a skill to where your agents look for skills."),
+    "skills uninstall": ("skills:uninstall_command", "Remove installed skills."),
+    "cases check": ("cases:check_command", "Read test cases, and try each on answers that solve nothing."),
+    "cases run": ("cases:run_command", "Ask models a skill's test cases, without the skill and with it."),
+    "doctor": ("doctor:doctor", "Say what was found on this machine, and what that allows."),
+}
+"""Words of each command, where its function is below `harness.cli`, and its line in the help."""
+
 _RESUMES = "finished trials are kept, the same command resumes"
 
 # Newer typers carry a click of their own, so the class is taken from what typer exports.
 _CLICK_ERROR: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 
+
+class _Subcommands(Mapping[str, Any]):
+    """Subcommands of a group by name; one is imported when it is looked up."""
+
+    def __init__(self, *path: str) -> None:
+        self._path = path
+        words = [tuple(name.split()) for name in COMMANDS]
+        depth = len(path)
+        self._names = dict.fromkeys(w[depth] for w in words if w[:depth] == path and len(w) > depth)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._names:
+            raise KeyError(name)
+        path = (*self._path, name)
+        return _group(name) if name in GROUPS else _load(path)
+
+    def summary(self, name: str) -> str:
+        """A line for the group's help."""
+        return GROUPS.get(name) or COMMANDS[" ".join((*self._path, name))][1]
+
+
+class LazyGroup(TyperGroup):
+    """A group that imports no subcommand to print its help."""
+
+    commands: Any
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Names, in the order of the table."""
+        return list(self.commands)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """The list of commands in the help."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, self.commands.summary(name)) for name in self.commands])
+
+
+def _load(path: tuple[str, ...]) -> Any:
+    """The click command of a subcommand, with an environment variable for every flag."""
+    from harness.cli.options import expand_groups
+
+    module, _, function = COMMANDS[" ".join(path)][0].partition(":")
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+    app.command(path[-1])(expand_groups(getattr(import_module(f"harness.cli.{module}"), function)))
+    command: Any = typer.main.get_command(app)
+    for option in command.params:
+        if option.param_type_name == "option" and "--help" not in option.opts:
+            words = [PREFIX, *path, max(option.opts, key=len).lstrip("-")]
+            option.envvar = "_".join(words).replace("-", "_").upper()
+            option.show_envvar = False
+    return command
+
+
+def _group(name: str) -> LazyGroup:
+    group = LazyGroup(name=name, help=GROUPS[name], no_args_is_help=True, rich_markup_mode=None)
+    group.commands = _Subcommands(name)
+    return group
+
+
 app = typer.Typer(
     name="liftbench",
+    cls=LazyGroup,
     help="Does this agent skill make this model write better GPU kernels?",
     epilog="Every flag is also an environment variable of the same name: `eval --runs 5` is "
     f"{PREFIX}_EVAL_RUNS=5. Repeatable flags take words separated by spaces, flags without a value 1 or 0. "
@@ -74,65 +166,11 @@ def _root(
     pass
 
 
-app.command("eval")(eval_command.evaluate)
-app.command("generate")(generate_command.generate)
-app.command("build")(build_command.build)
-app.command("grade")(grade_command.grade)
-app.command("validate")(grade_command.validate)
-app.command("plan")(plan_command.plan)
-app.command("runs")(runs_command.runs)
-app.command("show")(runs_command.show)
-app.command("report")(runs_command.report)
-app.command("headers")(headers_command.headers)
-tasks_command.app.command("check")(suite_command.check_tasks)
-tasks_command.app.command("freeze")(suite_command.freeze_tasks)
-tasks_command.app.command("status")(suite_command.write_status)
-app.add_typer(tasks_command.app, name="tasks")
-app.add_typer(skills_command.app, name="skills")
-app.add_typer(cases_command.app, name="cases")
-
-
-@app.command("doctor")
-def doctor(
-    json_output: bool = typer.Option(False, "--json", help="Print the findings as JSON."),
-    timing: bool = typer.Option(
-        False, "--timing", help="Time a reference against itself: how far are speedups to be believed here?"
-    ),
-    target: str = typer.Option("cpu", help="With --timing: `cpu`, or `cuda` where there is a GPU."),
-    sandbox: str = typer.Option("auto,local", help="With --timing: where workers run (only code of ours)."),
-    cache: Path | None = typer.Option(None, help="With --timing: folder for locks (default: the user's)."),
-) -> None:
-    """Say what was found on this machine, and what that allows."""
-    from harness.cli.doctor_command import run_doctor, run_timing
-
-    if timing:
-        run_timing(target, sandbox, cache, json_output)
-    else:
-        run_doctor(json_output)
-
-
 def command_tree() -> Any:
-    """The click command, every flag of which is also an environment variable of the same name."""
-    root = typer.main.get_command(app)
-    for path, command in commands_below(root):
-        for option in command.params:
-            if option.param_type_name == "option" and "--help" not in option.opts:
-                option.envvar = "_".join([PREFIX, *path, max(option.opts, key=len).lstrip("-")])
-                option.envvar = option.envvar.replace("-", "_").upper()
-                option.show_envvar = False
+    """The root click command."""
+    root: Any = typer.main.get_command(app)
+    root.commands = _Subcommands()
     return root
-
-
-def commands_below(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Every command that is no group, with its words, such as `("tasks", "list")`."""
-    for name, command in group.commands.items():
-        if hasattr(command, "commands"):
-            yield from commands_below(command, (*path, name))
-        else:
-            yield (*path, name), command
-
-
-# --- the end ----------------------------------------------------------------------------------------
 
 
 class _Outputs:
@@ -153,7 +191,7 @@ class _Outputs:
 
 
 def _say(text: str) -> None:
-    """A line on stderr, if anyone reads it."""
+    """Print a line on stderr, if anyone reads it."""
     with contextlib.suppress(BrokenPipeError):
         print(text, file=sys.stderr)
 
@@ -168,20 +206,20 @@ def _say_click_error(error: Any) -> None:
 
 
 def _end_on_signals() -> list[signal.Signals]:
-    """SIGTERM and SIGHUP end a command as Ctrl-C does; the list returned holds what has come of the three.
+    """Let SIGTERM and SIGHUP end a command as Ctrl-C does; the list receives each signal that arrives.
 
-    One that our parent has ignored (nohup) stays ignored.
+    A signal that the parent process ignores (nohup) stays ignored.
     """
-    came: list[signal.Signals] = []
+    received: list[signal.Signals] = []
 
     def end(number: int, frame: object) -> NoReturn:
-        came.append(signal.Signals(number))
+        received.append(signal.Signals(number))
         raise KeyboardInterrupt
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, end)
-    return came
+    return received
 
 
 def _leave(code: int) -> NoReturn:
@@ -198,23 +236,22 @@ def _leave(code: int) -> NoReturn:
 
 
 def main() -> None:
-    """Run, and turn exceptions into one message and an exit code."""
-    came = _end_on_signals()
-    code = _run(_Outputs())
+    """Run and exit; a signal has its own message and exit code."""
+    received = _end_on_signals()
+    code = run()
     if code == EXIT_INTERRUPTED:
-        ended = came[0] if came else signal.SIGINT
-        _say(f"ended by {'Ctrl-C' if ended == signal.SIGINT else ended.name}; {_RESUMES}")
-        code = EXIT_SIGNALED + ended
+        number = received[0] if received else signal.SIGINT
+        _say(f"ended by {'Ctrl-C' if number == signal.SIGINT else number.name}; {_RESUMES}")
+        code = EXIT_SIGNALED + number
     _leave(code)
 
 
-def _run(outputs: _Outputs) -> int:
-    from harness.errors import LiftbenchError, ProviderError, UsageError
-    from harness.text import clean
-
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run a command, by default the process's own arguments; its exit code."""
+    outputs = _Outputs()
     try:
-        result = command_tree()(standalone_mode=False)
-        return result if isinstance(result, int) else 0  # typer answers Ctrl-C with 130
+        result = command_tree().main(arguments, prog_name="liftbench", standalone_mode=False)
+        return result if isinstance(result, int) else 0  # typer returns 130 after Ctrl-C
     except (KeyboardInterrupt, typer.Abort):
         return EXIT_INTERRUPTED
     except typer.Exit as done:
@@ -239,8 +276,6 @@ def _run(outputs: _Outputs) -> int:
         _say(f"liftbench: {broken or error}")
         return EXIT_FAILURE
     except Exception:  # noqa: BLE001 - the last boundary: a bug of ours, with its traceback
-        import traceback
-
         _say(traceback.format_exc() + "liftbench: this is a bug; please report it with the lines above")
         return EXIT_FAILURE
 

@@ -13,8 +13,7 @@ import pytest
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from harness.cli.card import print_build, print_card, untrusted
-from harness.cli.diagnostic_view import diagnostic_lines
+from harness.cli.card import diagnostic_lines, print_build, print_card, untrusted
 from harness.outcome import Cause
 from harness.records import BuildResult, Diagnostic, Finding
 from harness.text import message_of
@@ -110,12 +109,12 @@ def test_errors_on_stderr_are_clean(output: str) -> None:
     """An error of ours that quotes a project's output drives no terminal."""
     code = (
         "import sys\n"
-        "from harness.cli import main\n"
+        "from harness.cli import main, runs\n"
         "from harness.errors import SandboxError\n"
-        "@main.app.command('break')\n"
         "def fail() -> None:\n"
         "    raise SandboxError(sys.stdin.buffer.read().decode())\n"
-        "sys.argv = ['liftbench', 'break']\n"
+        "runs.runs = fail\n"
+        "sys.argv = ['liftbench', 'runs']\n"
         "main.main()\n"
     )
     done = subprocess.run(

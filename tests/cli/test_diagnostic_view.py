@@ -6,8 +6,7 @@ import io
 
 from rich.console import Console
 
-from harness.cli.card import print_build, print_card
-from harness.cli.diagnostic_view import diagnostic_lines
+from harness.cli.card import diagnostic_lines, print_build, print_card
 from harness.outcome import Cause, Stage, Verdict
 from harness.records import BuildResult, Diagnostic, Finding, Grade
 

@@ -1,17 +1,24 @@
-"""The command line as a user meets it."""
+"""The command line as a user meets it: help, environment variables, wrong use, pipes and signals."""
 
 from __future__ import annotations
 
+import ast
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from harness import __version__
+from harness.cli.main import COMMANDS, GROUPS, command_tree, run
 from harness.suite.catalogue import all_tasks
 
 ROOT = Path(__file__).resolve().parents[2]
+HEAVY = ("torch", "numpy", "pydantic", "openai", "anthropic", "docker", "jinja2", "rich", "genai_prices")
+OWN_VARIABLES = {"LIFTBENCH_API_KEY", "LIFTBENCH_CACHE_GIB", "LIFTBENCH_HEADERS", "LIFTBENCH_PRICES"}
 
 
 def liftbench(*words: str | Path, cwd: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -27,130 +34,257 @@ def liftbench(*words: str | Path, cwd: Path = ROOT, **environment: str) -> subpr
     )
 
 
+def _shell(script: str) -> tuple[str, str]:
+    """stdout and stderr of a bash script; `$LIFTBENCH` is the command."""
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "HOME": "/tmp"}
+    environment["LIFTBENCH"] = f"{sys.executable} -m harness.cli.main"
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    return done.stdout, done.stderr
+
+
+def command_of(words: str) -> Any:
+    """The click command of `tasks list` and the like."""
+    found = command_tree()
+    for word in words.split():
+        found = found.commands[word]
+    return found
+
+
+def options_of(words: str) -> list[Any]:
+    """Its options but --help."""
+    params = command_of(words).params
+    return [one for one in params if one.param_type_name == "option" and "--help" not in one.opts]
+
+
+@pytest.mark.parametrize("words", ["", *GROUPS, *COMMANDS])
+def test_every_help_fits_a_terminal(
+    words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At 80 columns; no line of the list of commands is cut, no option repeats the name of its variable."""
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run([*words.split(), "--help"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith(f"Usage: {' '.join(['liftbench', *words.split()])} ")
+    assert max(len(line) for line in text.splitlines()) <= 80
+    assert "..." not in text.partition("Commands:\n")[2]
+    assert "env var" not in text
+    assert words or "LIFTBENCH_EVAL_RUNS=5" in " ".join(text.split())
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_the_list_of_commands_says_what_their_help_says(words: str) -> None:
+    """The table in main.py repeats the first line of each docstring; -h works everywhere."""
+    assert command_of(words).help.partition("\n\n")[0] == COMMANDS[words][1]
+    assert run([*words.split(), "-h"]) == 0
+
+
+def test_help_imports_nothing_heavy() -> None:
+    """--help is fast because no command, no SDK, no torch, pydantic or rich is imported for it."""
+    code = "import sys\nfrom harness.cli.main import run\nrun(['--help'])\nprint(sorted(set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    loaded = set(ast.literal_eval(done.stdout.splitlines()[-1]))
+    assert not loaded & set(HEAVY)
+    ours = {name for name in loaded if name.startswith(("harness.", "sandboxes"))}
+    assert ours == {"harness.cli", "harness.cli.main", "harness.errors", "harness.outcome", "harness.text"}
+
+
+@pytest.mark.parametrize("words", ["runs", "tasks list", "skills list", "eval", "generate", "doctor"])
+def test_help_of_a_command_imports_no_torch(words: str) -> None:
+    """Nor an SDK: those are imported when a model is made or a project judged."""
+    code = (
+        "import sys\n"
+        "from harness.cli.main import run\n"
+        f"run([*{words.split()}, '--help'])\n"
+        "print([name for name in ('torch', 'openai', 'anthropic', 'docker') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_every_option_is_a_variable_of_the_same_name() -> None:
+    """The long flag in capitals after the command's words; no two are equal, none is another variable's."""
+    found = []
+    for words in COMMANDS:
+        for option in options_of(words):
+            flag = next(name for name in option.opts if name.startswith("--"))
+            expected = "_".join(["LIFTBENCH", *words.split(), *flag.removeprefix("--").split("-")]).upper()
+            assert option.envvar == expected
+            found.append(expected)
+    assert len(found) == len(set(found))
+    assert not OWN_VARIABLES & set(found)
+
+
+@pytest.mark.parametrize(
+    ("words", "variable", "given", "name", "expected"),
+    [
+        ("eval", "LIFTBENCH_EVAL_RUNS", "7", "repeats", 7),
+        ("eval", "LIFTBENCH_EVAL_DRY_RUN", "1", "dry_run", True),
+        ("eval", "LIFTBENCH_EVAL_TARGET", "cpu", "target", "cpu"),
+        ("eval", "LIFTBENCH_EVAL_TASKS", "l1/* l2/*", "tasks", ["l1/*", "l2/*"]),
+        ("generate", "LIFTBENCH_GENERATE_FROM", "trace.md", "source", Path("trace.md")),
+        ("tasks list", "LIFTBENCH_TASKS_LIST_JSON", "1", "json_output", True),
+    ],
+)
+def test_a_variable_arrives_in_the_command(
+    words: str, variable: str, given: str, name: str, expected: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Numbers, flags, choices, repeatable options, and options of groups."""
+    monkeypatch.setenv(variable, given)
+    needed = {"eval": ["s", "-m", "a/b"], "generate": ["t", "--teacher", "a/b"]}.get(words, [])
+    context = command_of(words).make_context(words, list(needed))
+    found = context.params[name]
+    assert (list(found) if isinstance(expected, list) else found) in (expected, str(expected))
+
+
+def test_a_wrong_value_from_the_environment_names_its_variable(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The flag alone would send the reader to a command line that does not have it."""
+    monkeypatch.setenv("LIFTBENCH_EVAL_RUNS", "many")
+    assert run(["eval", "some", "-m", "openai/x"]) == 2
+    text = capsys.readouterr().err
+    assert "--runs" in text and "LIFTBENCH_EVAL_RUNS is set in the environment" in text
+
+
+GRADE = ["grade", "kernels_ref/l1/rms_norm", "--task"]
+URL = "https://hf.co/a"
+SKILL = "cuda-kernel-builder"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["grade", "nowhere", "--task", "l1/rms_norm"], "no build.toml"),
+        ([*GRADE, "nope"], "no task matches 'nope'"),
+        ([*GRADE, "l1/*"], "name one"),
+        ([*GRADE, "l1/rms_norm", "--target", "cpu", "--sanitize"], "compute-sanitizer is for CUDA"),
+        ([*GRADE, "rms_norm", "--target", "tpu"], "'cuda', 'cpu'"),
+        ([*GRADE, "rms_norm", "--sandbox", "podman"], "is no sandbox"),
+        (["eval", "no-such-skill", "-m", "openai/x"], "no skill"),
+        (["eval", SKILL, "-m", "gpt"], "provider/model"),
+        (["eval", SKILL, "-m", "openai/x"], "OPENAI_API_KEY"),
+        (["eval", SKILL, "-m", "nobody/x"], "unknown provider"),
+        (["eval", SKILL, "-m", "a/b", "-m", "a/b"], "named twice"),
+        # A provider's key must never reach a server that was meant for another model.
+        (["eval", SKILL, "-m", "openai/a", "-m", "anthropic/b", "--base-url", "http://h/v1"], "--base-url"),
+        (["eval", SKILL, "-m", "openai/x", "--fail-under", "joy=3"], "--fail-under"),
+        (["eval", SKILL, "-m", "openai/x", "--metric", "joy"], "--metric"),
+        (["eval", SKILL, "-m", "openai/x", "--arms", "joy"], "write placebo, old=DIR"),
+        (["eval", SKILL], "--model"),
+        (["show", "nope", "x"], "no run"),
+        (["eval", URL, "-m", "openai/x"], f"{URL} is a URL"),
+        (["eval", "some", "-m", "openai/x", "--arms", f"old={URL}"], f"{URL} is a URL"),
+        (["skills", "install", URL, "--claude"], f"{URL} is a URL"),
+        (["skills", "list", URL], f"{URL} is a URL"),
+        (["cases", "check", URL], f"{URL} is a URL"),
+        (["build", URL], f"{URL} is a URL"),
+        (["generate", "x", "--teacher", "openai/x", "--from", URL], f"{URL} is a URL"),
+        (["tasks", "list", f"kernelbench:{URL}"], f"{URL} is a URL"),
+        (["tasks", "list", "--tasks-root", URL], f"{URL} is a URL"),
+        (["tasks", "list", "--tasks-root", "nowhere"], "nowhere is no folder"),
+        (["frobnicate"], "No such command"),
+        (["task"], "Did you mean 'tasks'"),
+    ],
+)
+def test_wrong_use_ends_with_2_and_says_what_to_do(
+    words: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Exit code 2, one message on stderr, and no run folder."""
+    for variable in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.chdir(ROOT)
+    runs = ["--runs-dir", str(tmp_path / "runs")] if words[0] in ("eval", "show", "generate") else []
+    assert run([*words, *runs]) == 2
+    text = capsys.readouterr().err
+    assert message in " ".join(text.split())
+    assert "Traceback" not in text
+    assert not (tmp_path / "runs").exists()
+
+
+def test_no_key_is_needed_for_a_server_of_ones_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """--base-url with a foreign provider gets as far as the dry run without any key."""
+    words = ["eval", SKILL, "-m", "local/llama", "--base-url", "http://localhost:1/v1", "--limit", "6"]
+    assert run([*words, "--dry-run", "--runs-dir", str(tmp_path)]) == 0
+    text = capsys.readouterr().out
+    assert "60 trials" in text and "minimum detectable effect" in text
+
+
+def test_tasks_are_listed_and_shown(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`tasks list` names them all, ids and figures whole; `tasks show` prints what the student reads."""
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run(["tasks", "list"]) == 0
+    listed = capsys.readouterr().out
+    assert all(f"{t.task.id} " in listed for t in all_tasks())
+    assert all("…" not in line[:66] for line in listed.splitlines())
+    assert run(["tasks", "show", "l1/rms_norm", "--target", "cpu"]) == 0
+    assert capsys.readouterr().out.startswith("# Task: RMS norm")
+
+
+@pytest.mark.slow
+def test_doctor_never_prints_a_key() -> None:
+    """Keys are present or absent; their values are not shown."""
+    done = liftbench("doctor", "--json", OPENAI_API_KEY="sk-very-secret")
+    assert done.returncode == 0, done.stderr
+    found = {item["name"]: item["found"] for item in json.loads(done.stdout)["items"]}
+    assert (found["OPENAI_API_KEY"], found["ANTHROPIC_API_KEY"]) == ("present", None)
+    assert "sk-very-secret" not in done.stdout + done.stderr
+    assert "what this allows" in liftbench("doctor").stdout
+
+
+def test_an_empty_folder_of_runs_is_no_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`runs` says so; --json prints an empty list."""
+    assert run(["runs", "--runs-dir", str(tmp_path)]) == 0
+    assert "no runs" in capsys.readouterr().out
+    assert run(["runs", "--runs-dir", str(tmp_path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == []
+
+
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    """`--version`: one line on stdout."""
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out == f"liftbench {__version__}\n"
+
+
+@pytest.mark.parametrize("words", ["tasks list --json", "eval --help"])
+def test_a_reader_that_leaves_is_no_error(words: str) -> None:
+    """As in `... | head`: exit code 141, as a shell reports of `yes | head`, and nothing on stderr."""
+    assert _shell(f"$LIFTBENCH {words} | true; echo ${{PIPESTATUS[0]}}") == ("141\n", "")
+
+
+def test_a_reader_of_errors_that_leaves_changes_no_exit_code() -> None:
+    """The message is lost, the code is not."""
+    assert _shell("$LIFTBENCH tasks show nope 2>&1 >&- | true; echo ${PIPESTATUS[0]}") == ("2\n", "")
+
+
+def test_output_that_cannot_be_written_is_our_failure() -> None:
+    """A full disk is no broken pipe: exit code 1."""
+    out, err = _shell("$LIFTBENCH tasks list --json > /dev/full; echo $?")
+    assert out == "1\n"
+    assert "No space left on device" in err and "Traceback" not in err
+
+
 def test_signals_end_a_command_as_ctrl_c_does_unless_they_are_ignored() -> None:
     """SIGTERM raises KeyboardInterrupt and is remembered; SIGHUP, ignored as under nohup, stays ignored."""
     code = (
         "import signal\n"
         "from harness.cli.main import _end_on_signals\n"
         "signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
-        "came = _end_on_signals()\n"
+        "received = _end_on_signals()\n"
         "signal.raise_signal(signal.SIGHUP)\n"
         "try:\n"
         "    signal.raise_signal(signal.SIGTERM)\n"
         "except KeyboardInterrupt:\n"
-        "    print(*(one.name for one in came))\n"
+        "    print(*(one.name for one in received))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "SIGTERM"
-
-
-def test_help_loads_nothing_heavy() -> None:
-    """--help stays fast because torch, pydantic, rich, the SDKs and docker are not imported for it."""
-    code = (
-        "import sys\n"
-        "from harness.cli.main import command_tree\n"
-        "command_tree().main(['--help'], standalone_mode=False)\n"
-        "heavy = {'torch', 'numpy', 'pydantic', 'openai', 'anthropic', 'docker', 'jinja2', 'rich'}\n"
-        "print(sorted(heavy & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "[]"
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["grade", "nowhere", "--task", "l1/rms_norm"], "no build.toml"),
-        (["grade", "kernels_ref/l1/rms_norm", "--task", "nope"], "no task matches 'nope'"),
-        (["grade", "kernels_ref/l1/rms_norm", "--task", "l1/*"], "name one"),
-        (
-            ["grade", "kernels_ref/l1/rms_norm", "--task", "l1/rms_norm", "--target", "cpu", "--sanitize"],
-            "compute-sanitizer is for CUDA",
-        ),
-        (["grade", "kernels_ref/l1/rms_norm", "--task", "rms_norm", "--target", "tpu"], "cuda and cpu"),
-        (["grade", "kernels_ref/l1/rms_norm", "--task", "rms_norm", "--sandbox", "podman"], "is no sandbox"),
-        (["eval", "no-such-skill", "-m", "openai/x"], "no skill"),
-        (["eval", "cuda-kernel-builder", "-m", "gpt"], "provider/model"),
-        (["eval", "cuda-kernel-builder", "-m", "openai/x"], "OPENAI_API_KEY"),
-        (["eval", "cuda-kernel-builder", "-m", "nobody/x"], "unknown provider"),
-        (["eval", "cuda-kernel-builder", "-m", "openai/x", "--fail-under", "joy=3"], "--fail-under"),
-        (["eval", "cuda-kernel-builder", "-m", "openai/x", "--metric", "joy"], "--metric"),
-        (["show", "nope", "x"], "no run"),
-        (["eval", "https://hf.co/a", "-m", "openai/x"], "https://hf.co/a is a URL"),
-        (["eval", "some", "-m", "openai/x", "--arms", "old=https://hf.co/a"], "https://hf.co/a is a URL"),
-        (["skills", "install", "https://hf.co/a", "--claude"], "https://hf.co/a is a URL"),
-        (["skills", "list", "https://hf.co/a"], "https://hf.co/a is a URL"),
-        (["cases", "check", "https://hf.co/a"], "https://hf.co/a is a URL"),
-        (["build", "https://hf.co/a"], "https://hf.co/a is a URL"),
-        (["generate", "x", "--teacher", "openai/x", "--from", "https://hf.co/a"], "https://hf.co/a is a URL"),
-        (["tasks", "list", "kernelbench:https://hf.co/a"], "https://hf.co/a is a URL"),
-        (["tasks", "list", "--tasks-root", "https://hf.co/a"], "https://hf.co/a is a URL"),
-        (["tasks", "list", "--tasks-root", "nowhere"], "nowhere is no folder"),
-        (["eval", "cuda-kernel-builder"], "--model"),
-        (["frobnicate"], "No such command"),
-    ],
-)
-def test_wrong_use_ends_with_2_and_says_what_to_do(words: list[str], said: str, tmp_path: Path) -> None:
-    """Exit code 2, one message on stderr, no traceback, and no run folder."""
-    runs = ["--runs-dir", str(tmp_path / "runs")] if words[0] in ("eval", "show") else []
-    done = liftbench(*words, *runs)
-    assert done.returncode == 2, done.stderr
-    assert said in " ".join(done.stderr.split()).replace("│ ", "")
-    assert "Traceback" not in done.stderr
-    assert not (tmp_path / "runs").exists()
-
-
-def test_no_key_is_wanted_for_a_server_of_ones_own(tmp_path: Path) -> None:
-    """--base-url with a foreign provider gets as far as the dry run without any key."""
-    done = liftbench(
-        *("eval", "cuda-kernel-builder", "-m", "local/llama", "--base-url", "http://localhost:1/v1"),
-        *("--limit", "6", "--dry-run", "--runs-dir", tmp_path),
-    )
-    assert done.returncode == 0, done.stderr
-    assert "60 trials" in done.stdout
-    assert "minimum detectable effect" in done.stdout
-
-
-def test_a_base_url_never_gets_another_providers_key(tmp_path: Path) -> None:
-    """Two models of known providers and one base URL: refused, since a key could leak."""
-    done = liftbench(
-        *("eval", "cuda-kernel-builder", "-m", "openai/a", "-m", "anthropic/b"),
-        *("--base-url", "http://localhost:1/v1", "--runs-dir", tmp_path),
-    )
-    assert done.returncode == 2
-    assert "--base-url" in done.stderr
-
-
-def test_tasks_are_listed_and_shown() -> None:
-    """`tasks list` names them all, ids and figures whole; `tasks show` prints what the student reads."""
-    listed = liftbench("tasks", "list", COLUMNS="80").stdout
-    assert all(f"{t.task.id} " in listed for t in all_tasks())
-    assert all("…" not in line[:66] for line in listed.splitlines())
-    shown = liftbench("tasks", "show", "l1/rms_norm", "--target", "cpu")
-    assert shown.stdout.startswith("# Task: RMS norm")
-
-
-def test_doctor_never_prints_a_key() -> None:
-    """Keys are present or absent; their values stay unread."""
-    done = liftbench("doctor", "--json", OPENAI_API_KEY="sk-very-secret")
-    assert done.returncode == 0, done.stderr
-    found = {item["name"]: item["found"] for item in json.loads(done.stdout)["items"]}
-    assert found["OPENAI_API_KEY"] == "present"
-    assert found["ANTHROPIC_API_KEY"] is None
-    assert "sk-very-secret" not in done.stdout + done.stderr
-    assert "sk-very-secret" not in liftbench("doctor", OPENAI_API_KEY="sk-very-secret").stdout
-
-
-def test_the_shipped_skill_is_listed_and_valid() -> None:
-    """`skills list` and `skills check` know the shipped skill (without building here)."""
-    assert "cuda-kernel-builder" in liftbench("skills", "list").stdout
-    done = liftbench("skills", "check", "cuda-kernel-builder", "--no-build")
-    assert done.returncode == 0, done.stdout
-    assert "cuda-kernel-builder: ok" in done.stdout
-
-
-def test_no_runs_is_said_kindly(tmp_path: Path) -> None:
-    """An empty folder is no error."""
-    done = liftbench("runs", "--runs-dir", tmp_path)
-    assert done.returncode == 0
-    assert "no runs" in done.stdout

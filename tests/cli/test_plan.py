@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness.cli.plan_command import plan
+from harness.cli.plan import plan
 from harness.errors import UsageError
 from harness.report.planning import TABLE_FAMILIES
 from harness.study.store import RunStore
@@ -72,7 +72,6 @@ def test_plan_knows_several_skills_and_models(capsys: pytest.CaptureFixture[str]
         ({"effect": "15"}, "--effect 15: write a percentage from 1% to 10000%, such as 15%"),
         ({"effect": "0%"}, "write a percentage from 1%"),
         ({"effect": "120%", "metric": "correct"}, "a share has 100 points"),
-        ({"metric": "speed"}, "there are deployed, correct and compiles"),
         ({"power": 1.0}, "--power 1: give a number above 0 and below 1"),
         ({"alpha": 0.1}, "--alpha 0.1: give a number above 0 and up to 0.05"),
         ({"sd": 0.0}, "--sd 0: give a number above 0"),

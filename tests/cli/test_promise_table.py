@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from harness.cli.promise_table import PromiseState, SandboxState, State, promise_table
+from harness.cli.doctor import PromiseState, SandboxState, State, promise_table
 from sandboxes.selftest import PROMISES
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.cli.score_view import score_lines
+from harness.cli.card import score_lines
 from harness.records import ContenderTiming, Lane, Ratio, Secondary, Spread, TimingResult, WorkloadTiming
 from harness.records.timing import BlockTelemetry, Extent
 

@@ -5,12 +5,9 @@ from __future__ import annotations
 import io
 from typing import Any
 
-import pytest
 from rich.console import Console
 
-from harness.cli.doctor_command import run_timing
-from harness.cli.timing_view import timing_view
-from harness.errors import UsageError
+from harness.cli.doctor import timing_view
 from harness.records import Ratio
 from harness.records.timing import Calibration, FalseAlarms, HandShake, SizeFigures
 
@@ -82,9 +79,3 @@ def test_a_noisy_host_is_told_with_what_to_do() -> None:
     assert "7 of 10 blocks were disturbed (9 threads want 2 cores)" in text
     assert "never ranked" in text
     assert "quiet host" not in text
-
-
-def test_an_unknown_target_is_a_usage_error() -> None:
-    """Before anything is started."""
-    with pytest.raises(UsageError, match="--target rocm"):
-        run_timing("rocm", "local", None, json_output=False)

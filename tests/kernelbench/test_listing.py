@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli.kernelbench_view import chosen_tasks, list_problems
+from harness.cli.tasks import chosen_tasks, list_problems
 from harness.errors import UsageError
 from harness.kernelbench.admission import Admission
 from harness.kernelbench.conversion import Converted

@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console, Group
 
-from harness.cli.kernel_table import kernel_table
+from harness.cli.card import kernel_table
 from harness.records import DeviceKernel
 from harness.report.html import render_html
 from harness.report.kernels import all_counts, notable, short_name, spills, total

@@ -1,37 +1,54 @@
 """`liftbench cases check|run`: test cases of a skill, in upskill's format or that of agentskills.io.
 
-A sandbox is opened only where a case has a command.
+A sandbox is opened only if a case has a command.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
-from harness.cli.runs_command import DEFAULT_RUNS, RunsOption
-from harness.cli.setup import CacheOption, JsonOption, SandboxOption, make_workshop
-
-if TYPE_CHECKING:
-    from harness.cases.commands import Commands
-    from harness.cases.records import CaseAnswer, TestCase, Worth
-    from harness.cases.tally import ArmSums, CaseRow, CasesTally, ModelTally, Rate
-    from harness.models import Model
-    from harness.records import ModelSpec
-    from harness.skills.spec import LoadedSkill
-
-app = typer.Typer(help="Test cases of skills: strings and files, not kernels.", no_args_is_help=True)
+from harness.cases.commands import Commands
+from harness.cases.importing import load_cases
+from harness.cases.records import CaseAnswer, TestCase, Worth
+from harness.cases.running import answers_of, cases_config, run_cases
+from harness.cases.scoring import verdict
+from harness.cases.store import CasesStore
+from harness.cases.tally import ArmSums, CaseRow, CasesTally, ModelTally, Rate, tally
+from harness.cases.worth import sentence, worth_of
+from harness.cli.options import (
+    DEFAULT_RUNS,
+    BaseUrlOption,
+    CacheOption,
+    JsonOption,
+    ModelsOption,
+    RunsDirOption,
+    SandboxOption,
+    SkillArgument,
+    model_specs,
+)
+from harness.cli.setup import make_workshop
+from harness.errors import BudgetSpent, UsageError
+from harness.models import Model, make_model
+from harness.records import ModelSpec
+from harness.skills.spec import LoadedSkill, load_skill
+from harness.study.executors import make_executor
+from harness.text import first_line
 
 DECIDED_ELSEWHERE = "test cases are strings; the decision rests on `liftbench eval`"
 
 
-@app.command("check")
 def check_command(
     source: Annotated[
         str,
@@ -47,10 +64,6 @@ def check_command(
 
     A case that such an answer passes proves nothing.
     """
-    import json
-
-    from harness.cases.worth import sentence, worth_of
-
     cases = read_cases(source)
     with _commands(cases, sandbox, cache) as commands:
         worths = [worth_of(case, commands) for case in cases]
@@ -66,17 +79,16 @@ def check_command(
     return 0
 
 
-@app.command("run")
 def run_command(
-    skill: Annotated[str, typer.Argument(help="A skill's folder, or the name of a shipped one.")],
-    model: Annotated[list[str], typer.Option("-m", "--model", help="provider/model; repeatable.")],
+    skill: SkillArgument,
+    model: ModelsOption,
     cases_file: Annotated[
         Path | None, typer.Option("--cases", help="A file of test cases (default: the skill's own).")
     ] = None,
     repeats: Annotated[int, typer.Option("--runs", min=1, help="Replies per case, model and arm.")] = 5,
-    base_url: Annotated[str | None, typer.Option(help="An OpenAI-compatible server, with /v1.")] = None,
+    base_url: BaseUrlOption = None,
     sandbox: SandboxOption = "auto",
-    runs_dir: RunsOption = DEFAULT_RUNS,
+    runs_dir: RunsDirOption = DEFAULT_RUNS,
     json_output: JsonOption = False,
     cache: CacheOption = None,
 ) -> int:
@@ -84,15 +96,11 @@ def run_command(
 
     The same command resumes.
     """
-    from harness.cli.study_options import model_specs
-    from harness.models import make_model
-    from harness.skills.spec import load_skill
-
     specs = model_specs(model, base_url)
     loaded = load_skill(skill)
     source = str(cases_file or loaded.directory)
     models = {spec.name: make_model(spec) for spec in specs}
-    result, problems = _ask(Asking(loaded, source, specs, models, repeats, sandbox, runs_dir, cache))
+    result, problems = _run(CaseRun(loaded, source, specs, models, repeats, sandbox, runs_dir, cache))
     if json_output:
         print(result.model_dump_json(indent=1))
     else:
@@ -101,8 +109,8 @@ def run_command(
 
 
 @dataclass(frozen=True)
-class Asking:
-    """Which cases are asked, of whom, and where the answers are kept."""
+class CaseRun:
+    """Which cases are asked, of which models, and where the answers are kept."""
 
     loaded: LoadedSkill
     source: str
@@ -115,67 +123,49 @@ class Asking:
     cache: Path | None
 
 
-def ask_beside(asking: Asking, *, quiet: bool) -> None:
-    """Test cases beside an eval: a table of their own below the lift, and no part of its decision."""
-    from harness.errors import BudgetSpent
-
+def ask_cases(run: CaseRun, *, quiet: bool) -> None:
+    """Test cases of an eval: a table of their own below the lift, no part of its decision."""
     try:
-        result, _ = _ask(asking)
+        result, _ = _run(run)
     except BudgetSpent as spent:
-        print(f"test cases: {spent}; the same command goes on", file=sys.stderr)
+        print(f"test cases: {spent}; the same command resumes", file=sys.stderr)
         return
     if not quiet:
         print()
         _print_tally(result)
 
 
-def _ask(asking: Asking) -> tuple[CasesTally, tuple[str, ...]]:
+def _run(run: CaseRun) -> tuple[CasesTally, tuple[str, ...]]:
     """Ask what is owed of a skill's cases; the tally, and why answers are still owed. Raises UsageError."""
-    from harness.cases.running import answers_of, cases_config, run_cases
-    from harness.cases.store import CasesStore
-    from harness.cases.tally import tally
-    from harness.cases.worth import sentence, worth_of
-    from harness.errors import UsageError
-    from harness.study.executors import make_executor
-
-    cases = read_cases(asking.source)
-    config = cases_config(asking.loaded.skill, cases, asking.specs, repeats=asking.repeats)
+    cases = read_cases(run.source)
+    config = cases_config(run.loaded.skill, cases, run.specs, repeats=run.repeats)
     planned = answers_of(config)
     if not planned:
-        raise UsageError(f"{asking.source}: none of its {len(cases)} test cases checks anything")
-    with _commands(cases, asking.sandbox, asking.cache) as commands:
+        raise UsageError(f"{run.source}: none of its {len(cases)} test cases checks anything")
+    with _commands(cases, run.sandbox, run.cache) as commands:
         worths = [worth_of(case, commands) for case in cases]
         print(sentence(worths), file=sys.stderr)
-        store = CasesStore.open(config, asking.runs_dir)
+        store = CasesStore.open(config, run.runs_dir)
         with store.writer():
             print(f"run {store.folder}: {len(planned)} answers, {len(store.load())} kept", file=sys.stderr)
             problems = run_cases(
-                store, asking.models, make_executor("local", 4), commands=commands, observer=_say_what_came
+                store, run.models, make_executor("local", 4), commands=commands, observer=_print_answer
             )
             result = tally(store.run(), store.load(), worths)
-    for problem, count in Counter(map(_clean, problems)).items():
+    for problem, count in Counter(map(first_line, problems)).items():
         print(f"{count} answers owed: {problem}", file=sys.stderr)
     return result, tuple(problems)
 
 
-# --- what is needed ---------------------------------------------------------------------------------
-
-
 def read_cases(source: str) -> tuple[TestCase, ...]:
     """The cases of a file, a folder or a shipped skill. Raises UsageError."""
-    from harness.cases.importing import load_cases
-    from harness.skills.spec import load_skill
-
     path = Path(source)
     return load_cases(path if path.exists() else load_skill(source).directory)
 
 
 @contextmanager
 def _commands(cases: Sequence[TestCase], sandbox: str, cache: Path | None) -> Iterator[Commands | None]:
-    """What runs commands; None where there are none, or `auto` finds no sandbox (said on stderr)."""
-    from harness.cases.commands import Commands
-    from harness.errors import UsageError
-
+    """What runs commands; None if no case has one, or `auto` finds no sandbox (printed on stderr)."""
     workshop = None
     if any(check.kind == "command" for case in cases for check in case.checks):
         try:
@@ -190,62 +180,40 @@ def _commands(cases: Sequence[TestCase], sandbox: str, cache: Path | None) -> It
     try:
         yield Commands(workshop.sandbox, workshop.toolchain.python)
     finally:
-        workshop.sandbox.stop()
+        workshop.close()
 
 
-def _clean(text: str) -> str:
-    from harness.text import first_line
-
-    return first_line(text)
-
-
-def _say_what_came(answer: CaseAnswer) -> None:
-    from harness.cases.scoring import verdict
-
+def _print_answer(answer: CaseAnswer) -> None:
     key = answer.key
-    arm = key.arm.partition("-")[0]
-    print(
-        f"{_clean(key.case)} {arm} #{key.repeat} ({key.model}): {verdict(answer.outcomes).replace('_', ' ')}",
-        file=sys.stderr,
-        flush=True,
-    )
-
-
-# --- tables -----------------------------------------------------------------------------------------
+    result = verdict(answer.outcomes).replace("_", " ")
+    line = f"{first_line(key.case)} {key.arm.partition('-')[0]} #{key.repeat} ({key.model}): {result}"
+    print(line, file=sys.stderr, flush=True)
 
 
 def _print_cases(cases: Sequence[TestCase], worths: Sequence[Worth]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
     table = Table(box=None, pad_edge=False, header_style="dim")
     for name in ("case", "checks", "worth"):
         table.add_column(name, overflow="fold")
     for case, worth in zip(cases, worths, strict=True):
         style = "dim" if worth.worth == "none" else ""
-        table.add_row(*(Text(cell, style=style) for cell in (_clean(case.id), _checks(case), worth.why)))
+        table.add_row(*(Text(cell, style=style) for cell in (first_line(case.id), _checks(case), worth.why)))
     Console().print(table)
 
 
 def _checks(case: TestCase) -> str:
     """`contains 2, command 1, not checkable 3`."""
     counts = Counter(check.kind for check in case.checks)
-    said = [f"{kind} {count}" for kind, count in counts.items()]
+    parts = [f"{kind} {count}" for kind, count in counts.items()]
     if case.not_checkable:
-        said.append(f"not checkable {len(case.not_checkable)}")
-    return ", ".join(said) or "none"
+        parts.append(f"not checkable {len(case.not_checkable)}")
+    return ", ".join(parts) or "none"
 
 
 def _print_tally(result: CasesTally) -> None:
-    from rich.console import Console
-    from rich.text import Text
-
     console = Console()
     for one in result.models:
-        console.print(
-            Text(f"{one.model} x {_clean(result.skill)}   {len(one.rows)} cases x {result.repeats} runs")
-        )
+        head = f"{one.model} x {first_line(result.skill)}   {len(one.rows)} cases x {result.repeats} runs"
+        console.print(Text(head))
         console.print(_table(one))
         for name, sums in (("without", one.without_skill), ("with", one.with_skill)):
             console.print(Text(f"{name}: {_cost(sums)}", style="dim"))
@@ -255,10 +223,7 @@ def _print_tally(result: CasesTally) -> None:
     console.print(Text(DECIDED_ELSEWHERE))
 
 
-def _table(one: ModelTally) -> object:
-    from rich.table import Table
-    from rich.text import Text
-
+def _table(one: ModelTally) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("case", overflow="fold")
     for name in ("without", "with"):
@@ -266,15 +231,12 @@ def _table(one: ModelTally) -> object:
     table.add_column("", overflow="fold")
     for row in one.rows:
         style = "dim" if row.worth.worth == "none" else ""
-        cells = (_clean(row.case), _rate(row.without_skill), _rate(row.with_skill), _note(row))
+        cells = (first_line(row.case), _rate(row.without_skill), _rate(row.with_skill), _note(row))
         table.add_row(*(Text(cell, style=style) for cell in cells))
     total = (_rate(one.without_skill.rate), _rate(one.with_skill.rate))
-    table.add_row("total", *total, "without the worthless" if any(_vain(row) for row in one.rows) else "")
+    worthless = any(row.worth.worth == "none" for row in one.rows)
+    table.add_row("total", *total, "without the worthless" if worthless else "")
     return table
-
-
-def _vain(row: CaseRow) -> bool:
-    return row.worth.worth == "none"
 
 
 def _note(row: CaseRow) -> str:
@@ -284,7 +246,7 @@ def _note(row: CaseRow) -> str:
 
 
 def _rate(rate: Rate) -> str:
-    """`3/5 60%`, and what was not run."""
+    """`3/5 60%`, and how many were not run."""
     waiting = f" ({rate.not_run} not run)" if rate.not_run else ""
     if not rate.scored:
         return f"-{waiting}"

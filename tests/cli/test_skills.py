@@ -3,29 +3,45 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
-from harness.cli.skills_view import report_lines
+from harness.cli.main import run
+from harness.cli.skills import report_lines
 from harness.skills.check import check_skill
 
 ROOT = Path(__file__).resolve().parents[2]
 GOOD = "---\nname: my-skill\ndescription: d\n---\nBody.\n"
 
 
-def skills(*words: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """`liftbench skills ...` in `cwd`, which is also the user's home's parent."""
-    return subprocess.run(
-        [sys.executable, "-m", "harness.cli.main", "skills", *map(str, words)],
-        cwd=cwd,
-        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "COLUMNS": "150", "HOME": str(cwd / "home")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+class Result(NamedTuple):
+    """What a command printed, and its exit code."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def skills(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., Result]:
+    """`liftbench skills ...` in a folder of its own, with a home below it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("COLUMNS", "150")
+
+    def invoke(*words: str | Path) -> Result:
+        code = run(["skills", *map(str, words)])
+        return Result(code, *capsys.readouterr())
+
+    return invoke
+
+
+Skills = Callable[..., Result]
 
 
 @pytest.fixture
@@ -37,16 +53,16 @@ def skill(tmp_path: Path) -> Path:
     return directory
 
 
-def test_installed_skills_are_listed_and_removed_again(tmp_path: Path, skill: Path) -> None:
+def test_installed_skills_are_listed_and_removed_again(skills: Skills, tmp_path: Path, skill: Path) -> None:
     """Several clients at once; `list` says for whom; `uninstall` takes them away; --global is the home."""
-    done = skills("install", skill, "--claude", "--agents", cwd=tmp_path)
+    done = skills("install", skill, "--claude", "--agents")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == [
         f"claude: {tmp_path}/.claude/skills/my-skill",
         f"agents: {tmp_path}/.agents/skills/my-skill",
     ]
-    assert skills("install", skill, "--opencode", "--global", cwd=tmp_path).returncode == 0
-    rows = json.loads(skills("list", "--json", cwd=tmp_path).stdout)
+    assert skills("install", skill, "--opencode", "--global").returncode == 0
+    rows = json.loads(skills("list", "--json").stdout)
     found = [(r["client"], r["scope"], r["name"]) for r in rows if r["client"]]
     assert found == [
         ("claude", "project", "my-skill"),
@@ -54,8 +70,8 @@ def test_installed_skills_are_listed_and_removed_again(tmp_path: Path, skill: Pa
         ("opencode", "user", "my-skill"),
     ]
     assert "cuda-kernel-builder" in [r["name"] for r in rows if r["client"] is None]
-    assert "opencode, user" in skills("list", cwd=tmp_path).stdout
-    done = skills("uninstall", "my-skill", "--claude", "--agents", cwd=tmp_path)
+    assert "opencode, user" in skills("list").stdout
+    done = skills("uninstall", "my-skill", "--claude", "--agents")
     assert done.stdout.count("removed ") == 2
     assert not (tmp_path / ".claude" / "skills" / "my-skill").exists()
     assert (tmp_path / "home" / ".config" / "opencode" / "skills" / "my-skill" / "SKILL.md").is_file()
@@ -70,18 +86,20 @@ def test_installed_skills_are_listed_and_removed_again(tmp_path: Path, skill: Pa
         (["list", "nowhere"], "is no folder"),
     ],
 )
-def test_mistakes_are_usage_errors(tmp_path: Path, skill: Path, words: list[str], said: str) -> None:
+def test_mistakes_are_usage_errors(
+    skills: Skills, tmp_path: Path, skill: Path, words: list[str], said: str
+) -> None:
     """Exit code 2, what happened, and nothing is written."""
-    done = skills(*words, cwd=tmp_path)
+    done = skills(*words)
     assert done.returncode == 2, done.stdout + done.stderr
     assert said in " ".join(done.stderr.split())
     assert [p.name for p in tmp_path.iterdir()] == ["src"]
 
 
-def test_the_tree_shows_the_tokens_of_every_part(tmp_path: Path, skill: Path) -> None:
+def test_the_tree_shows_the_tokens_of_every_part(skills: Skills, tmp_path: Path, skill: Path) -> None:
     """Catalog line, body, each file, total, and what the specification has against the skill."""
     (skill / "SKILL.md").write_text(GOOD.replace("name: my-skill", "name: my-skill\nmetadata:\n  v: 1.0"))
-    done = skills("list", skill.parent, "--tree", cwd=tmp_path)
+    done = skills("list", skill.parent, "--tree")
     parts = [line.split() for line in done.stdout.splitlines()]
     assert parts[0][:2] == ["my-skill", "145"]
     assert parts[1][:3] == ["catalog", "line", "4"]
@@ -91,12 +109,12 @@ def test_the_tree_shows_the_tokens_of_every_part(tmp_path: Path, skill: Path) ->
     assert "metadata.v" in done.stdout
 
 
-def test_check_reports_code_facts_and_leaks(tmp_path: Path, skill: Path) -> None:
+def test_check_reports_code_facts_and_leaks(skills: Skills, tmp_path: Path, skill: Path) -> None:
     """Without building: findings like a compiler's, counts by language, exit 3 for an error."""
     kernel = (ROOT / "kernels_ref/l3/selective_scan/selective_scan_cuda/selective_scan.cu").read_text()
     body = f"A warp has 64 threads.\n```toml\n[general.cuda]\ncapabilities = []\n```\n```cuda\n{kernel}```\n"
     (skill / "SKILL.md").write_text(GOOD.replace("Body.\n", body))
-    done = skills("check", skill, "--no-build", cwd=tmp_path)
+    done = skills("check", skill, "--no-build")
     lines = done.stdout.splitlines()
     assert done.returncode == 3
     assert lines[0].startswith("SKILL.md:5: warning: `warp has 64 threads`: a warp has 32 threads")
@@ -107,11 +125,11 @@ def test_check_reports_code_facts_and_leaks(tmp_path: Path, skill: Path) -> None
 
 
 @pytest.mark.slow
-def test_check_compiles_what_a_skill_shows(tmp_path: Path, skill: Path) -> None:
+def test_check_compiles_what_a_skill_shows(skills: Skills, tmp_path: Path, skill: Path) -> None:
     """With a sandbox: progress on stderr, counts and the failure in the record."""
     body = "```cpp\nint f() { return 1; }\n```\n```cpp\nint f(int);\nint g() { return f(); }\n```\n"
     (skill / "SKILL.md").write_text(GOOD.replace("Body.\n", body))
-    done = skills("check", skill, "--sandbox", "local", "--cache", tmp_path / "cache", "--json", cwd=tmp_path)
+    done = skills("check", skill, "--sandbox", "local", "--cache", tmp_path / "cache", "--json")
     report = json.loads(done.stdout)
     assert done.returncode == 3
     assert (report["code"]["cpp"]["built"], report["code"]["cpp"]["failed"]) == (1, 1)

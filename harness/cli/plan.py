@@ -5,18 +5,36 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from rich.console import Console
+from rich.table import Table
 
-from harness.cli.runs_command import DEFAULT_RUNS, RunsOption
-from harness.cli.setup import JsonOption, TasksRootOption
+from harness.cli.options import (
+    DEFAULT_RUNS,
+    JsonOption,
+    MetricOption,
+    RepeatsOption,
+    RunsDirOption,
+    TasksRootOption,
+    model_specs,
+)
 from harness.errors import UsageError
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from harness.report.planning import StudyPlan, StudySize, TrialCost
+from harness.models.prices import load_prices, price_of
+from harness.report import figures as f
+from harness.report.planning import (
+    ASSUMED_COST,
+    ASSUMED_SD,
+    Sizing,
+    StudyPlan,
+    StudySize,
+    TrialCost,
+    cost_of_run,
+    observed_sd,
+)
+from harness.study.store import find_run
+from harness.suite.catalogue import all_tasks
 
 _EFFECT_PERCENT = (1, 10_000)
 _MAX_SD = 10.0
@@ -28,10 +46,10 @@ def plan(
     effect: Annotated[
         str | None, typer.Option(help="Such as 15%: x1.15 in deployed, 15 points of correct or compiles.")
     ] = None,
-    metric: Annotated[str, typer.Option(help="deployed, correct or compiles.")] = "deployed",
+    metric: MetricOption = "deployed",
     power: Annotated[float, typer.Option(help="Chance to find the effect.")] = 0.8,
     families: Annotated[int | None, typer.Option(min=2, help="Number of families you have.")] = None,
-    repeats: Annotated[int, typer.Option("--runs", min=1, help="Replies per task, model and arm.")] = 5,
+    repeats: RepeatsOption = 5,
     sd: Annotated[float | None, typer.Option(help="Between families; of the log ratio for deployed.")] = None,
     alpha: Annotated[float, typer.Option(help="Level of the decision.")] = 0.05,
     skills: Annotated[int, typer.Option(min=1, help="Arms with a skill, decided together by Holm.")] = 1,
@@ -41,20 +59,14 @@ def plan(
     model: Annotated[
         list[str] | None, typer.Option("-m", "--model", help="provider/model, for its price; repeatable.")
     ] = None,
-    runs_dir: RunsOption = DEFAULT_RUNS,
+    runs_dir: RunsDirOption = DEFAULT_RUNS,
     tasks_root: TasksRootOption = None,
     json_output: JsonOption = False,
 ) -> None:
     """Say how large a study must be to find an effect, and about what it costs."""
-    from rich.console import Console
 
-    from harness.cli.study_options import model_specs, parse_metric
-    from harness.models.prices import load_prices, price_of
-    from harness.report.planning import Sizing
-    from harness.suite.catalogue import all_tasks
-
-    chosen, models = parse_metric(metric), tuple(model or ())
-    wanted = None if effect is None else _parse_effect(effect, chosen)
+    models = tuple(model or ())
+    wanted = None if effect is None else _parse_effect(effect, metric)
     _require(0.0 < alpha <= 0.05, f"--alpha {alpha:g}: give a number above 0 and up to 0.05")
     _require(0.0 < power < 1.0, f"--power {power:g}: give a number above 0 and below 1")
     _require(alpha < power, f"--power {power:g}: give a number above --alpha ({alpha:g})")
@@ -63,13 +75,13 @@ def plan(
     model_specs(list(models), None)
     decisions = skills * max(1, len(models))
     _require(decisions <= _MAX_DECISIONS, f"{decisions} decisions: plan at most {_MAX_DECISIONS} at once")
-    spread, source, cost = _grounds(chosen, sd, earlier, runs_dir)
+    spread, source, cost = _grounds(metric, sd, earlier, runs_dir)
     tasks = all_tasks(tasks_root)
     _require(bool(tasks), f"no tasks below {tasks_root}")
     table = load_prices()
     prices = {name: price_of(name, table) for name in models}
     made = Sizing(
-        metric=chosen,
+        metric=metric,
         effect=wanted,
         power=power,
         alpha=alpha,
@@ -95,8 +107,6 @@ def _grounds(
     metric: str, sd: float | None, earlier: str | None, runs_dir: Path
 ) -> tuple[float, str, TrialCost]:
     """The spread between families, its source, and the cost of a trial. Raises UsageError."""
-    from harness.report.planning import ASSUMED_COST, ASSUMED_SD, cost_of_run, observed_sd
-    from harness.study.store import find_run
 
     spread, source, cost = ASSUMED_SD[metric], "assumed, see docs/statistics.md", ASSUMED_COST
     if earlier is not None:
@@ -123,7 +133,6 @@ def _parse_effect(text: str, metric: str) -> float:
 
 
 def _lines(made: StudyPlan, unpriced: list[str]) -> Iterator[str]:
-    from harness.report import figures as f
 
     decisions = made.skills * made.models
     design = "one decision" if decisions == 1 else f"{decisions} decisions (Holm)"
@@ -159,7 +168,6 @@ def _or_more(made: StudyPlan, row: StudySize) -> str:
 
 
 def _size(row: StudySize) -> str:
-    from harness.report import figures as f
 
     cost = f"about {f.tokens(row.tokens)} tokens" if row.tokens is not None else "tokens unknown"
     dollars = "" if row.cost_usd is None else f", about {f.dollars(row.cost_usd)}"
@@ -168,9 +176,6 @@ def _size(row: StudySize) -> str:
 
 
 def _table(made: StudyPlan) -> Table:
-    from rich.table import Table
-
-    from harness.report import figures as f
 
     table = Table(box=None, pad_edge=False, header_style="dim")
     priced = made.suite.cost_usd is not None

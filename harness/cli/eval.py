@@ -1,0 +1,150 @@
+"""`liftbench eval`: does a skill help a model? The same command resumes its run."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from harness.cli.cases import CaseRun, ask_cases, read_cases
+from harness.cli.options import (
+    BaseUrlOption,
+    GradingOptions,
+    JsonOption,
+    ModelsOption,
+    PatternsOption,
+    RepeatsOption,
+    TrialOptions,
+    model_specs,
+    parse_arms,
+)
+from harness.cli.progress import StderrDisplay
+from harness.cli.runs import report_run
+from harness.cli.setup import make_bench
+from harness.cli.tasks import chosen_tasks
+from harness.errors import UsageError
+from harness.models import make_model
+from harness.records import Sampling
+from harness.report.planning import least_families, minimum_detectable
+from harness.report.threshold import Threshold
+from harness.skills.overlap import excluded_tasks
+from harness.skills.spec import LoadedSkill, load_skill
+from harness.study.arms import make_arms
+from harness.study.execute import RunContext, execute, open_study, record_looks, with_looks
+from harness.study.run import Budget
+from harness.study.study import Study, make_study
+
+
+def evaluate(
+    skill: Annotated[list[str], typer.Argument(help="Skills' folders, or names of shipped ones.")],
+    model: ModelsOption,
+    *,
+    tasks: PatternsOption = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first N tasks.")] = None,
+    repeats: RepeatsOption = 5,
+    arms: Annotated[list[str] | None, typer.Option(help="Further arms: placebo, old=DIR.")] = None,
+    combine: Annotated[bool, typer.Option(help="Every combination of the skills is an arm too.")] = False,
+    cases: Annotated[
+        Path | None, typer.Option(help="Also ask test cases (skill_meta.json, evals.json).")
+    ] = None,
+    base_url: BaseUrlOption = None,
+    temperature: Annotated[float | None, typer.Option(help="Default: the provider's.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Sent to providers that take one.")] = None,
+    fail_under: Annotated[str | None, typer.Option(help="METRIC=LIFT: exit 3 if less was measured.")] = None,
+    dry_run: Annotated[bool, typer.Option(help="Show what would be done, and stop.")] = False,
+    fresh: Annotated[bool, typer.Option(help="Begin a new run even if this one exists.")] = False,
+    trial: TrialOptions,
+    grading: GradingOptions,
+    json_output: JsonOption = False,
+) -> int:
+    """Measure a skill's lift: tasks x arms x models x runs."""
+    threshold = None if fail_under is None else Threshold.parse(fail_under)
+    with_placebo, old = parse_arms(arms or [])
+    skills = [load_skill(name) for name in skill]
+    if cases is not None:
+        if len(skills) != 1:
+            raise UsageError("--cases are one skill's: give one skill")
+        read_cases(str(cases))  # an unreadable file is reported before any model is asked
+    chosen = chosen_tasks(tasks or [], grading.tasks_root, grading.target, grading.cache)[:limit]
+    study = make_study(
+        make_arms(
+            [one.skill for one in skills],
+            combine=combine,
+            with_placebo=with_placebo,
+            old=None if old is None else old.skill,
+            delivery=trial.delivery,
+        ),
+        chosen,
+        model_specs(model, base_url),
+        repeats=repeats,
+        target=grading.target,
+        protocol=grading.protocol,
+        sampling=Sampling(max_output_tokens=trial.max_tokens, temperature=temperature, seed=seed),
+        metric=trial.metric,
+        turns=trial.turns,
+        leaked=excluded_tasks([*skills, *([old] if old is not None else [])], chosen),
+    )
+    if dry_run:
+        _print_plan(with_looks(study, skills, StderrDisplay().say, fresh=fresh)[0])
+        return 0
+    # Keys and addresses are checked before anything is written or built.
+    meter = trial.meter()
+    models = {spec.name: meter.wrap(make_model(spec)) for spec in study.models}
+    context = RunContext(
+        make_bench(grading.target, grading.protocol, grading.sandbox, grading.cache),
+        models,
+        trial.runs_dir,
+        Budget(max_wall_s=trial.max_wall),
+        trial.max_connections,
+        StderrDisplay(),
+        fresh,
+    )
+    code = _execute(study, skills, context, threshold, json_output=json_output)
+    if cases is not None and code != 1:
+        options = (repeats, grading.sandbox, trial.runs_dir, grading.cache)
+        ask_cases(CaseRun(skills[0], str(cases), study.models, models, *options), quiet=json_output)
+    return code
+
+
+def _execute(
+    study: Study,
+    skills: list[LoadedSkill],
+    context: RunContext,
+    threshold: Threshold | None,
+    *,
+    json_output: bool,
+) -> int:
+    """Run what is owed and report it; the exit code."""
+    study, looks = with_looks(study, skills, context.display.say, fresh=context.fresh)
+    store = open_study(study, context)
+    record_looks(looks)
+    try:
+        execute(study, store, context)
+    finally:
+        context.bench.close()
+        summary = report_run(store, json_output=json_output)
+    if not summary.progress.scored:
+        return 1
+    missed = () if threshold is None else threshold.missed(summary)
+    for line in missed:
+        print(f"threshold missed: {line}", file=sys.stderr)
+    return 3 if missed else 0
+
+
+def _print_plan(study: Study) -> None:
+    arms = study.arms.arms
+    count = f"{len(study.tasks)} tasks x {len(arms)} arms x {len(study.models)} models x {study.repeats}"
+    turns = f", up to {study.turns} turns each" if study.turns > 1 else ""
+    print(f"{study.trials} trials: {count}{turns}")
+    for loaded in study.tasks:
+        print(f"  {loaded.task.id}  ({loaded.task.family})")
+    names = {digest: name for name, digest in study.arms.digests.items()}
+    for arm in arms:
+        print(f"  {arm.kind}  {' + '.join(names[digest] for digest in arm.skills) or '-'}")
+    for task, why in study.leaked.items():
+        print(f"  left out of comparisons: {task}: {why}")
+    counted = {t.task.family for t in study.tasks if t.task.id not in study.leaked}
+    print(f"families: {len(counted)} (a decision needs {least_families(study.alpha)})")
+    print(minimum_detectable(study.metric, len(counted), study.alpha))

@@ -1,0 +1,189 @@
+"""`liftbench generate`: a teacher writes a skill, students show what it is worth.
+
+The same command resumes an interrupted generation and pays for no reply twice.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from harness.cli.options import (
+    BaseUrlOption,
+    GradingOptions,
+    JsonOption,
+    PatternsOption,
+    RepeatsOption,
+    TrialOptions,
+    model_specs,
+    parse_arms,
+)
+from harness.cli.progress import StderrDisplay
+from harness.cli.runs import report_run
+from harness.cli.setup import make_bench
+from harness.cli.tasks import chosen_tasks
+from harness.errors import UsageError, refuse_url
+from harness.models import make_model
+from harness.records import Sampling
+from harness.study.execute import RunContext
+from harness.study.run import Budget
+from harness.suite.catalogue import LoadedTask
+from harness.teaching.brief import Example
+from harness.teaching.generation import generate as run_generation
+from harness.teaching.record import GenerationRecord, score_text
+from harness.teaching.request import GenerationRequest
+
+
+def generate(
+    description: Annotated[str, typer.Argument(metavar="TASK", help="What the skill is to teach.")],
+    teacher: Annotated[str, typer.Option(help="provider/model that writes the skill.")],
+    *,
+    student: Annotated[
+        list[str] | None,
+        typer.Option("-m", "--student", help="provider/model that reads it; repeatable."),
+    ] = None,
+    source: Annotated[
+        Path | None, typer.Option("--from", help="A trace (Markdown, JSON, JSONL) or a skill's folder.")
+    ] = None,
+    example: Annotated[
+        list[str] | None, typer.Option("-e", "--example", help="INPUT->OUTPUT that is wanted; repeatable.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="The skill's folder (default: skills/NAME).")
+    ] = None,
+    no_eval: Annotated[bool, typer.Option("--no-eval", help="Write a skill; measure nothing.")] = False,
+    refine: Annotated[int, typer.Option(min=0, max=20, help="New versions, each from real failures.")] = 3,
+    tasks: PatternsOption = None,
+    repeats: RepeatsOption = 5,
+    arms: Annotated[list[str] | None, typer.Option(help="A further arm of the test: placebo.")] = None,
+    base_url: BaseUrlOption = None,
+    teacher_base_url: Annotated[str | None, typer.Option(help="The teacher's server.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing skill.")] = False,
+    trial: TrialOptions,
+    grading: GradingOptions,
+    json_output: JsonOption = False,
+) -> int:
+    """Write a skill, refine it, and test it on unseen families.
+
+    It is refined by what students' projects really do.
+    """
+    refuse_url(str(source or ""))
+    with_placebo, old = parse_arms(arms or [])
+    if old is not None:
+        raise UsageError("--arms old=...: the old version is the skill that --from names")
+    if not student and not no_eval:
+        raise UsageError("name a --student whose projects are to show what the skill is worth, or --no-eval")
+    meter = trial.meter()
+    [teacher_spec] = model_specs([teacher], teacher_base_url)
+    students = () if no_eval else model_specs(student or [], base_url)
+    examples = tuple(parse_example(text) for text in example or [])
+    chosen = _fitting_tasks(tasks or [], grading)
+    teacher_model = meter.wrap(make_model(teacher_spec), "teacher")
+    models = {spec.name: meter.wrap(make_model(spec)) for spec in students}
+    request = GenerationRequest(
+        description=description,
+        source=source,
+        examples=examples,
+        output=output,
+        tasks=chosen,
+        teacher=teacher_model,
+        students=students,
+        models=models,
+        meter=meter,
+        metric=trial.metric,
+        target=grading.target,
+        protocol=grading.protocol,
+        sampling=Sampling(max_output_tokens=trial.max_tokens),
+        rounds=refine,
+        repeats=repeats,
+        turns=trial.turns,
+        delivery=trial.delivery,
+        with_placebo=with_placebo,
+        replace=force,
+    )
+    record = _run(request, trial, grading, quiet=json_output)
+    if json_output:
+        print(record.model_dump_json(indent=1))
+    else:
+        _print_record(record)
+    return 0
+
+
+def _run(
+    request: GenerationRequest, trial: TrialOptions, grading: GradingOptions, *, quiet: bool
+) -> GenerationRecord:
+    bench = make_bench(grading.target, grading.protocol, grading.sandbox, grading.cache)
+    budget = Budget(max_wall_s=trial.max_wall)
+    context = RunContext(
+        bench, request.models, trial.runs_dir, budget, trial.max_connections, StderrDisplay()
+    )
+    try:
+        return run_generation(
+            request, context, lambda store: report_run(store, json_output=False, quiet=quiet)
+        )
+    finally:
+        bench.close()
+
+
+def _fitting_tasks(patterns: list[str], grading: GradingOptions) -> list[LoadedTask]:
+    """The tasks of all three splits."""
+    found = chosen_tasks(patterns, grading.tasks_root, grading.target, grading.cache)
+    fitting = [one for one in found if grading.target in one.task.dtypes]
+    if not fitting:
+        raise UsageError(
+            f"none of these tasks is for target {grading.target}: choose other --tasks or --target"
+        )
+    return fitting
+
+
+def parse_example(text: str) -> Example:
+    """`INPUT->OUTPUT`. Raises UsageError."""
+    wanted_for, arrow, output = text.partition("->")
+    if not arrow or not wanted_for.strip() or not output.strip():
+        raise UsageError(f"-e {text}: write INPUT->OUTPUT, such as -e 'reduce rows->one warp per row'")
+    return Example(wanted_for.strip(), output.strip())
+
+
+def _print_record(record: GenerationRecord) -> None:
+    """Versions with their scores, which was kept and why, its measured worth, and the cost."""
+    console = Console()
+    console.print(_versions(record))
+    lines = [f"* {record.why}" if record.why else "", f"written: {record.written or 'nothing'}"]
+    if record.look is not None:
+        lines.append(
+            f"look {record.look.number} of lineage {record.look.lineage} at its test split: "
+            f"tested at alpha {record.look.alpha:g}"
+        )
+    for role, spent in record.spent.items():
+        cost = "unknown cost" if spent.cost_usd is None else f"${spent.cost_usd:.2f}"
+        lines.append(f"{role}: {spent.calls} calls, {spent.tokens} tokens, {cost}")
+    if record.stopped is not None:
+        lines.append(f"stopped early: {record.stopped}; the same command resumes")
+    for line in filter(None, lines):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    for line in record.shortfalls:
+        console.print(f"warning: {line}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+
+
+def _versions(record: GenerationRecord) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in ("version", "made from", "tokens (estimate)", f"{record.metric} on selection", "development"):
+        table.add_column(name)
+    if record.families:
+        table.add_row("no skill", "", "", score_text(record.metric, record.without_skill), "")
+    for one in record.candidates:
+        verdicts = ", ".join(
+            f"{count} {verdict}" for verdict, count in sorted((one.development or {}).items())
+        )
+        table.add_row(
+            f"{one.index}{' *' if one.index == record.chosen else ''}",
+            "-" if one.parent is None else str(one.parent),
+            str(one.body_tokens_estimate),
+            score_text(record.metric, one.selection),
+            verdicts,
+        )
+    return table

@@ -1,0 +1,187 @@
+"""`liftbench build`, `grade` and `headers`: projects without a model."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from harness.builder.build import Built
+from harness.builder.headers.cutlass import ON_PYPI
+from harness.builder.headers.fetched import HeaderSet, headers_root
+from harness.builder.headers.fetching import Fetcher
+from harness.builder.headers.wheels import index_url
+from harness.builder.toolchain import find_toolchain
+from harness.cli.card import print_build, print_card
+from harness.cli.options import (
+    CacheOption,
+    GradingOptions,
+    JsonOption,
+    SandboxOption,
+    SanitizeOption,
+    TargetOption,
+    TimedOption,
+)
+from harness.cli.setup import make_bench, make_workshop
+from harness.cli.tasks import chosen_tasks
+from harness.errors import DeviceLost, UsageError
+from harness.kernelbench.conversion import convert_pattern, read_submission, wrapped
+from harness.kernelbench.problems import is_pattern
+from harness.records import Grade, Project
+from harness.study.bench import Bench
+from harness.suite.catalogue import LoadedTask, read_project
+from harness.suite.sizes import refuse_too_large
+
+HEADER_NAMES = "cuda, cutlass_3_5, cutlass_3_6, cutlass_3_8, cutlass_4_0 or all"
+
+
+def build(
+    directories: Annotated[
+        list[Path], typer.Argument(help="kernel-builder projects: folders with build.toml.")
+    ],
+    target: TargetOption = "cuda",
+    sandbox: SandboxOption = "auto",
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Copy the variants to OUT/NAME/build, where `kernels` looks for them."),
+    ] = None,
+    wall_s: Annotated[float, typer.Option(help="Time limit of one build, in seconds.")] = 600.0,
+    json_output: JsonOption = False,
+    cache: CacheOption = None,
+) -> int:
+    """Build projects as kernel-builder does.
+
+    Exit code 3 if one does not build.
+    """
+    projects = [(directory.resolve().name, read_project(directory)) for directory in directories]
+    workshop = make_workshop(sandbox, cache)
+    missing = workshop.toolchain.missing(target)
+    if missing is not None:
+        raise UsageError(f"cannot build for {target}: {missing}")
+    errors = Console(stderr=True)
+    all_built = True
+    try:
+        for name, project in projects:
+            with errors.status(f"{name}: build ..."):
+                built = workshop.build(project, target, wall_s=wall_s)
+            all_built = all_built and built.result.ok
+            package = _place(built, out, name)
+            if json_output:
+                print(built.result.model_dump_json())
+            else:
+                print_build(built.result, Console(), f"{name}, {target}", package)
+    finally:
+        workshop.close()
+    return 0 if all_built else 3
+
+
+def _place(built: Built, out: Path | None, name: str) -> Path | None:
+    """The folder of the package, copied below `out` if that is given."""
+    if built.package is None or out is None:
+        return built.package
+    place = out / name / "build" / built.package.name
+    shutil.copytree(built.package, place, dirs_exist_ok=True)
+    return place
+
+
+def grade(
+    directory: Annotated[
+        Path,
+        typer.Argument(
+            help="A kernel-builder project (a folder with build.toml), or a KernelBench answer (FILE.py)."
+        ),
+    ],
+    task: Annotated[
+        str, typer.Option(help="The task, such as l1/rms_norm, or kernelbench:PATH/level1/FILE.")
+    ],
+    *,
+    sanitize: SanitizeOption = False,
+    timed: TimedOption = True,
+    json_output: JsonOption = False,
+    build_log: Annotated[Path | None, typer.Option(help="Keep the build log in this file.")] = None,
+    grading: GradingOptions,
+) -> None:
+    """Build, check and time one project on one task.
+
+    Exit code 0 whenever a grade was produced, whatever it is.
+    """
+    target, cache = grading.target, grading.cache
+    found = chosen_tasks([task], grading.tasks_root, target, cache)
+    if len(found) != 1:
+        raise UsageError(f"--task {task} matches {len(found)} tasks; name one")
+    if directory.is_file():
+        project = _submission(directory, task, found[0], cache)
+    else:
+        project = read_project(directory)
+    bench = make_bench(target, grading.protocol, grading.sandbox, cache, sanitize=sanitize, timed=timed)
+    try:
+        refuse_too_large(found, target, bench.grader.device_bytes)
+        result = _grade(project, found[0], bench, build_log)
+    finally:
+        bench.close()
+    if json_output:
+        print(result.model_dump_json(indent=1))
+    else:
+        print_card(result, Console(), f"{directory.name} on {found[0].task.id}, {target}")
+
+
+def _grade(project: Project, loaded: LoadedTask, bench: Bench, build_log: Path | None) -> Grade:
+    """The grade, with the current stage on stderr; tried once more if the device is lost."""
+    errors = Console(stderr=True)
+    with errors.status("") as status:
+
+        def attempt() -> Grade:
+            return bench.grader.grade(
+                project, loaded, log=build_log, observer=lambda stage: status.update(f"{stage} ...")
+            )
+
+        try:
+            return attempt()
+        except DeviceLost as error:
+            errors.print(f"{error}; trying once more, the second attempt counts", markup=False)
+            return attempt()
+
+
+def _submission(file: Path, pattern: str, loaded: LoadedTask, cache: Path | None) -> Project:
+    """The project that wraps a file with `ModelNew` as an answer to `loaded`. Raises UsageError."""
+    if not is_pattern(pattern):
+        raise UsageError(f"{file} is one file: only KernelBench problems (--task kernelbench:...) take that")
+    # The pattern may name others that are not admitted.
+    converted = next(one for one in convert_pattern(pattern, cache) if one.problem.id == loaded.task.id)
+    return wrapped(read_submission(file), converted)
+
+
+def headers(
+    what: Annotated[list[str] | None, typer.Argument(help=f"{HEADER_NAMES} (default: cuda).")] = None,
+    json_output: JsonOption = False,
+) -> None:
+    """Fetch header files that CUDA builds need and this machine lacks.
+
+    They come from PyPI wheels; only the headers are kept, in the user's data folder. Builds never use
+    the network.
+    `cuda`: headers of cuBLAS, cuSPARSE and others for the nvcc in use, and those of torch that a
+    CPU-only torch lacks. `cutlass_3_6` and the like: for projects whose build.toml depends on it.
+    Another folder: LIFTBENCH_HEADERS. Another index: PIP_INDEX_URL.
+    """
+    names = what or ["cuda"]
+    if "all" in names:
+        names = ["cuda", *ON_PYPI]
+    unknown = [name for name in names if name != "cuda" and not name.startswith("cutlass_")]
+    if unknown:
+        raise UsageError(f"headers {unknown[0]}: there are {HEADER_NAMES}")
+    root = headers_root(os.environ)
+    fetcher = Fetcher(root, index_url(os.environ), lambda line: print(line, file=sys.stderr, flush=True))
+    found: list[HeaderSet] = []
+    for name in dict.fromkeys(names):
+        found += fetcher.cuda(find_toolchain()) if name == "cuda" else [fetcher.cutlass(name)]
+    if json_output:
+        print(json.dumps([one.model_dump(mode="json") for one in found], indent=1))
+        return
+    for one in found:
+        print(f"{one.name}  {one.root}  ({one.sources})")

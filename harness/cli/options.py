@@ -1,0 +1,165 @@
+"""Options that several commands share, and groups of options as dataclasses."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final, get_type_hints
+
+import platformdirs
+import typer
+from pydantic import ValidationError
+
+from harness.errors import UsageError
+from harness.models import PROVIDERS
+from harness.models.meter import Limits, Meter
+from harness.records import ModelSpec, Protocol, Target
+from harness.records.reasons import reason_of
+from harness.skills.spec import LoadedSkill, load_skill
+from harness.study.arms import Delivery
+from harness.study.study import Metric
+
+DEFAULT_RUNS: Final = Path("runs")
+
+TargetOption = Annotated[Target, typer.Option(help="cuda: sm_90, an H100 or H200. cpu: any machine.")]
+ProtocolOption = Annotated[Protocol, typer.Option(help="quick, or full for leaderboards.")]
+SandboxOption = Annotated[str, typer.Option(help="auto, docker, bubblewrap, landlock or local.")]
+SanitizeOption = Annotated[
+    bool, typer.Option("--sanitize", help="CUDA only: run compute-sanitizer's four tools, 120 s each.")
+]
+TimedOption = Annotated[bool, typer.Option("--time/--no-time", help="Whether correct projects are timed.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
+TasksRootOption = Annotated[
+    Path | None, typer.Option(help="Folder with tasks of your own (default: the shipped ones).")
+]
+CacheOption = Annotated[
+    Path | None, typer.Option("--cache", help="Folder for builds (default: the user's cache folder).")
+]
+RunsDirOption = Annotated[Path, typer.Option("--runs-dir", help="Folder that holds the runs.")]
+RunArgument = Annotated[
+    str, typer.Argument(metavar="RUN", help="A run's folder, its name or the end of it, or `last`.")
+]
+SkillArgument = Annotated[
+    str, typer.Argument(metavar="SKILL", help="A skill's folder, or the name of a shipped one.")
+]
+ModelsOption = Annotated[list[str], typer.Option("-m", "--model", help="provider/model; repeatable.")]
+PatternsOption = Annotated[list[str] | None, typer.Option(help="Globs, such as 'l1/*'; repeatable.")]
+RepeatsOption = Annotated[int, typer.Option("--runs", min=1, help="Replies per task, model and arm.")]
+BaseUrlOption = Annotated[str | None, typer.Option(help="An OpenAI-compatible server, with /v1.")]
+MetricOption = Annotated[
+    Metric, typer.Option(metavar="METRIC", help="Primary metric: deployed, correct or compiles.")
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GradingOptions:
+    """Where and how projects are graded."""
+
+    target: TargetOption = "cuda"
+    protocol: ProtocolOption = "quick"
+    sandbox: SandboxOption = "auto"
+    tasks_root: TasksRootOption = None
+    cache: CacheOption = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialOptions:
+    """How models are asked, and within which limits."""
+
+    delivery: Annotated[Delivery, typer.Option(help="disclosed: the skill is read file by file.")] = "body"
+    turns: Annotated[
+        int, typer.Option(min=1, max=20, help="Maximum replies per trial; feedback is sent between them.")
+    ] = 1
+    metric: MetricOption = "deployed"
+    max_tokens: Annotated[int, typer.Option(min=1, help="Output tokens per reply.")] = 16_000
+    max_connections: Annotated[int, typer.Option(min=1, help="Trials under way at once.")] = 4
+    max_wall: Annotated[
+        float | None, typer.Option(min=1, help="Limit of each run in seconds; the same command resumes.")
+    ] = None
+    max_cost: Annotated[float | None, typer.Option(min=0, help="Limit in dollars.")] = None
+    max_calls: Annotated[int | None, typer.Option(min=1, help="Limit on calls of models.")] = None
+    max_total_tokens: Annotated[int | None, typer.Option(min=1, help="Limit on tokens, in and out.")] = None
+    runs_dir: RunsDirOption = DEFAULT_RUNS
+
+    def meter(self) -> Meter:
+        """Counts calls against the limits."""
+        return Meter(
+            Limits(max_tokens=self.max_total_tokens, max_cost_usd=self.max_cost, max_calls=self.max_calls)
+        )
+
+
+def expand_groups(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The command with one option for each field of its dataclass parameters."""
+    parameters: list[inspect.Parameter] = []
+    groups: dict[str, type[Any]] = {}
+    for parameter in inspect.signature(command, eval_str=True).parameters.values():
+        group = parameter.annotation
+        if not is_dataclass(group):
+            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+            continue
+        assert isinstance(group, type)
+        groups[parameter.name] = group
+        hints = get_type_hints(group, include_extras=True)
+        for field in fields(group):
+            default = inspect.Parameter.empty if field.default is MISSING else field.default
+            parameters.append(
+                inspect.Parameter(
+                    field.name,
+                    inspect.Parameter.KEYWORD_ONLY,
+                    default=default,
+                    annotation=hints[field.name],
+                )
+            )
+
+    @functools.wraps(command)
+    def run(**given: Any) -> Any:
+        made = {
+            name: group(**{field.name: given.pop(field.name) for field in fields(group)})
+            for name, group in groups.items()
+        }
+        return command(**given, **made)
+
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
+
+
+def cache_folder(given: Path | None) -> Path:
+    """Where builds are kept."""
+    return Path(platformdirs.user_cache_dir("liftbench")) if given is None else given.resolve()
+
+
+def model_specs(names: Sequence[str], base_url: str | None) -> tuple[ModelSpec, ...]:
+    """Models by name. Raises UsageError for a malformed or repeated name or a useless base URL."""
+    try:
+        specs = [ModelSpec(name=name) for name in names]
+    except ValidationError as error:
+        raise UsageError(reason_of(error)) from None
+    if len(set(names)) != len(names):
+        raise UsageError("a model is named twice")
+    if base_url is None:
+        return tuple(specs)
+    # Never send a provider's key to a server that was meant for another model.
+    foreign = [s for s in specs if s.provider not in PROVIDERS]
+    chosen = foreign or (specs if len(specs) == 1 else [])
+    if not chosen:
+        raise UsageError("--base-url fits none of the models; give it with one model at a time")
+    return tuple(s.model_copy(update={"base_url": base_url}) if s in chosen else s for s in specs)
+
+
+def parse_arms(given: Sequence[str]) -> tuple[bool, LoadedSkill | None]:
+    """Whether there is a placebo, and the old version: from `placebo`, `old=DIR` or both with a comma."""
+    with_placebo, old = False, None
+    for word in (word.strip() for text in given for word in text.split(",")):
+        if word == "placebo":
+            with_placebo = True
+        elif word.startswith("old=") and old is None:
+            old = load_skill(word.removeprefix("old="))
+        else:
+            raise UsageError(
+                f"--arms {word}: write placebo, old=DIR or both (the arms without and with are always there)"
+            )
+    return with_placebo, old

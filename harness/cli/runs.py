@@ -1,0 +1,207 @@
+"""`liftbench runs`, `show` and `report`, and the report at the end of `eval`."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.rule import Rule
+from rich.table import Table
+
+from harness.cli.card import print_card, untrusted
+from harness.cli.options import DEFAULT_RUNS, JsonOption, RunArgument, RunsDirOption
+from harness.errors import UsageError, did_you_mean
+from harness.records import Message, TrialKey, TrialRecord
+from harness.report.records import Summary
+from harness.report.summary import summarise
+from harness.report.terminal import print_summary
+from harness.report.write import write_reports
+from harness.study.plan import plan
+from harness.study.store import RunStore, all_runs, find_run
+from harness.suite.catalogue import all_tasks
+from harness.text import first_line
+
+_REASONS = 5
+"""At most this many different reasons for lost trials are printed."""
+
+
+def runs(runs_dir: RunsDirOption = DEFAULT_RUNS, json_output: JsonOption = False) -> None:
+    """List runs: when, what, how far."""
+    stores = all_runs(runs_dir)
+    if json_output:
+        print(json.dumps([_row(store) for store in stores], indent=1))
+        return
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("run", no_wrap=True)
+    for name in ("skills", "models", "target", "scored"):
+        table.add_column(name, overflow="fold")
+    for row in map(_row, stores):
+        lost = f", {row['lost']} lost" if row["lost"] else ""
+        scored = f"{row['scored']}/{row['planned']}{lost}"
+        table.add_row(row["run"], ", ".join(row["skills"]), ", ".join(row["models"]), row["target"], scored)
+    Console().print(table)
+    if not table.rows:
+        print(f"no runs below {runs_dir}")
+
+
+def _row(store: RunStore) -> dict[str, Any]:
+    config, trials = store.run().config, store.load()
+    lost = sum(trial.infra for trial in trials)
+    return {
+        "run": store.folder.name,
+        "skills": list(config.skills),
+        "models": [m.name for m in config.models],
+        "target": config.target,
+        "scored": len(trials) - lost,
+        "lost": lost,
+        "planned": len(plan(config)),
+    }
+
+
+def show(
+    run: RunArgument,
+    trial: Annotated[str, typer.Argument(help="task/model/arm/repeat, or a part of it, such as the task.")],
+    runs_dir: RunsDirOption = DEFAULT_RUNS,
+    json_output: JsonOption = False,
+) -> None:
+    """Print one trial, or list those that match.
+
+    Of one: prompt, reply, first error, and the command that grades its project again.
+    """
+    store = find_run(runs_dir, run)
+    found = find_trials(store, trial)
+    if json_output:
+        if len(found) != 1:
+            raise UsageError(
+                f"{len(found)} trials match {trial!r}, and --json prints one; without --json they are listed"
+            )
+        print(found[0].model_dump_json(indent=1))
+    elif len(found) == 1:
+        print_trial(store, found[0], Console())
+    else:
+        where = [] if runs_dir == DEFAULT_RUNS else ["--runs-dir", str(runs_dir)]
+        print_matches(found, ["liftbench", "show", *where, run], Console())
+
+
+def report(run: RunArgument, runs_dir: RunsDirOption = DEFAULT_RUNS, json_output: JsonOption = False) -> None:
+    """Write a run's reports again.
+
+    These are report.html, report.json, trials.csv and the table.
+    """
+    report_run(find_run(runs_dir, run), json_output=json_output)
+
+
+def report_run(store: RunStore, *, json_output: bool, quiet: bool = False) -> Summary:
+    """Write the reports into the run's folder and print the table, or the JSON; lost trials go to stderr.
+
+    With `quiet` nothing is printed.
+    """
+    run, trials = store.run(), store.load()
+    summary = summarise(run, trials, run.lock.families)
+    write_reports(store.folder, summary)
+    if quiet:
+        return summary
+    if json_output:
+        print(summary.model_dump_json(indent=1))
+    else:
+        console = Console()
+        if summary.progress.scored:
+            print_summary(summary, console)
+        else:
+            console.print(f"nothing is scored: 0 of {summary.progress.planned} trials", highlight=False)
+        console.print(f"\nreport: {store.folder / 'report.html'}", highlight=False, soft_wrap=True)
+        sys.stdout.flush()  # before what follows on stderr
+    for line in _loss_lines(summary, trials):
+        print(line, file=sys.stderr)
+    return summary
+
+
+def _loss_lines(summary: Summary, trials: Sequence[TrialRecord]) -> list[str]:
+    """How many trials were lost to failures of ours, and why: each reason once, with its count."""
+    lost = [trial.failures[-1] for trial in trials if trial.infra]
+    if not lost:
+        return []
+    reasons = Counter((failure.cause, first_line(failure.message)) for failure in lost)
+    lines = [f"  {count} x {cause}: {message}" for (cause, message), count in reasons.most_common(_REASONS)]
+    if len(reasons) > _REASONS:
+        lines.append(f"  and {len(reasons) - _REASONS} other reasons: see report.html")
+    planned = summary.progress.planned
+    head = f"warning: {len(lost)} of {planned} trials are lost to failures that are not the student's"
+    return [f"{head}; the same `eval` tries them again", *lines]
+
+
+def name_of(key: TrialKey) -> str:
+    """`task/model/arm/repeat`, as `show` takes it."""
+    return f"{key.task}/{key.model}/{key.arm}/{key.repeat}"
+
+
+def find_trials(store: RunStore, part: str) -> list[TrialRecord]:
+    """The trial of that name, else all whose name contains `part`. Raises UsageError if there is none."""
+    trials = store.load()
+    exact = [t for t in trials if name_of(t.key) == part]
+    found = exact or [t for t in trials if part in name_of(t.key)]
+    if not found:
+        meant = did_you_mean(part, [t.key.task for t in trials])
+        raise UsageError(f"no trial of {store.folder.name} matches {part!r} (/ matches all){meant}")
+    return found
+
+
+def print_matches(trials: Sequence[TrialRecord], command: Sequence[str], console: Console) -> None:
+    """Verdict, speedup and the command that shows it, of each trial; `command` lacks the trial's name."""
+    console.print(f"{len(trials)} trials match. To see one:", highlight=False)
+    for trial in sorted(trials, key=lambda one: name_of(one.key)):
+        grade = trial.grade
+        timing = grade.timing if grade is not None and grade.correct else None
+        speed = "" if timing is None else f"{timing.speedup.value:.2f}x"
+        line = f"{trial.verdict:<12} {speed:>6}  {shlex.join([*command, name_of(trial.key)])}"
+        console.print(untrusted(line), soft_wrap=True)
+
+
+def print_trial(store: RunStore, trial: TrialRecord, console: Console) -> None:
+    """Prompts, replies, grades, and the command that grades the last project again."""
+    seen = 0
+    if not trial.turns:
+        _print_prompt(store.request(trial.key).messages, 0, console)
+    for turn in trial.turns:
+        for step, reply in enumerate(turn.replies):
+            messages = store.request(trial.key, turn=turn.index, step=step).messages
+            # A later prompt repeats what was said before it.
+            _print_prompt([m for m in messages[seen:] if m.role != "assistant"], turn.index, console)
+            seen = len(messages)
+            console.print(Rule(f"reply {turn.index}: {reply.model_label}, {reply.stop}", align="left"))
+            console.print(untrusted(reply.text))
+            for call in reply.tool_calls:
+                console.print(untrusted(f"calls {call.name}({call.arguments})"))
+        if turn.grade is not None and not turn.kept:
+            print_card(turn.grade, console, name_of(trial.key), all_kernels=True)
+    for failure in trial.failures:
+        console.print(untrusted(f"infra failure at {failure.at}: {failure.cause}: {failure.message}"))
+    graded = [t.index for t in trial.turns if t.project is not None and not t.kept]
+    last = store.turn_folder(trial.key, graded[-1] if graded else 0)
+    if (last / "build.log").is_file():
+        console.print(f"build log: {last / 'build.log'}", highlight=False)
+    if (last / "project").is_dir():
+        _print_command(store, trial, last / "project", console)
+
+
+def _print_prompt(messages: Sequence[Message], turn: int, console: Console) -> None:
+    for message in messages:
+        console.print(Rule(f"prompt {turn}: {message.role}", align="left"))
+        console.print(untrusted(message.content))
+
+
+def _print_command(store: RunStore, trial: TrialRecord, project: Path, console: Console) -> None:
+    """The command that grades a project of a trial again."""
+    run = store.run()
+    words = ["liftbench", "grade", str(project), "--task", trial.key.task]
+    words += ["--target", run.config.target, "--sandbox", run.config.sandbox]
+    console.print(f"grade it again: {shlex.join(words)}", highlight=False, soft_wrap=True)
+    if run.lock.tasks[trial.key.task] not in {t.task.digest for t in all_tasks()}:
+        console.print("  (this task is not the shipped one: add the run's --tasks-root)", highlight=False)

@@ -1,0 +1,267 @@
+"""`liftbench skills list|check|install|uninstall`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from harness.cli.options import CacheOption, JsonOption, SandboxOption, SkillArgument
+from harness.cli.setup import make_workshop
+from harness.errors import UsageError, refuse_url
+from harness.files import data_directory
+from harness.report.figures import plural
+from harness.skills.check import SkillReport, check_skill
+from harness.skills.install import PROJECT_FOLDERS, Client, Place, install, places, uninstall
+from harness.skills.sizes import FOLDERS, skill_size
+from harness.skills.spec import ListedSkill, list_skills, load_skill, validate_skill
+from harness.suite.catalogue import all_tasks
+
+_PROGRESS_EVERY = 10
+"""Pieces of code between two lines of progress, where stderr is no terminal."""
+_COLUMN = 58
+_DESCRIPTION_CHARS = 160
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientOptions:
+    """For which agents, and where."""
+
+    claude: Annotated[bool, typer.Option("--claude", help="Claude Code: .claude/skills.")] = False
+    codex: Annotated[bool, typer.Option("--codex", help="Codex: .codex/skills.")] = False
+    opencode: Annotated[
+        bool, typer.Option("--opencode", help="opencode: .opencode/skills, ~/.config/opencode/skills.")
+    ] = False
+    agents: Annotated[
+        bool, typer.Option("--agents", help="The folder that several clients share: .agents/skills.")
+    ] = False
+    user: Annotated[bool, typer.Option("--global", help="In your home, not in this folder.")] = False
+
+    def places(self) -> list[Place]:
+        """Raises UsageError when no client is named."""
+        wanted: dict[Client, bool] = {
+            "claude": self.claude,
+            "codex": self.codex,
+            "opencode": self.opencode,
+            "agents": self.agents,
+        }
+        chosen = [client for client, named in wanted.items() if named]
+        if not chosen:
+            raise UsageError("for which agent? Give one or more of --claude, --codex, --opencode, --agents")
+        return places(chosen, user=self.user)
+
+
+def list_skills_command(
+    root: Annotated[Path | None, typer.Argument(help="Folder of skills (default: the shipped ones).")] = None,
+    tree: Annotated[bool, typer.Option("--tree", help="Tokens of every part of each skill.")] = False,
+    json_output: JsonOption = False,
+) -> None:
+    """List shipped and installed skills with their sizes.
+
+    Sizes are in tokens (estimates).
+    """
+    if root is not None and not root.is_dir():
+        refuse_url(str(root))
+        raise UsageError(f"{root} is no folder: give a folder that holds skills")
+    own = list_skills(root or data_directory("skills"))
+    clients = list(PROJECT_FOLDERS)
+    where = [*places(clients, user=False), *places(clients, user=True)]
+    installed = [(place, one) for place in where for one in list_skills(place.folder)]
+    if json_output:
+        rows = [_row(one) for one in own] + [_row(one, place) for place, one in installed]
+        print(json.dumps(rows, indent=1))
+        return
+    console = Console()
+    if tree:
+        for one in [*own, *(one for _, one in installed)]:
+            console.print(_tree(one), markup=False, highlight=False, soft_wrap=True)
+        return
+    console.print(_table([(None, one) for one in own]))
+    if installed:
+        console.print()
+        console.print(_table(list(installed)))
+
+
+def _row(one: ListedSkill, place: Place | None = None) -> dict[str, Any]:
+    """For --json."""
+    row: dict[str, Any] = {
+        "directory": str(one.directory),
+        "client": None if place is None else place.client,
+        "scope": None if place is None else place.scope,
+        "problem": one.problem,
+        "findings": [finding.model_dump(mode="json") for finding in validate_skill(one.directory)],
+    }
+    if one.skill is not None:
+        size = skill_size(one.skill)
+        row |= one.skill.model_dump(mode="json", exclude={"body", "documents"})
+        row["tokens_estimate"] = size.model_dump(mode="json") | {"total": size.total}
+    return row
+
+
+def _table(rows: Sequence[tuple[Place | None, ListedSkill]]) -> Table:
+    """One row per skill; installed ones name their client."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    if any(place is not None for place, _ in rows):
+        table.add_column("installed for", no_wrap=True)
+    table.add_column("skill", no_wrap=True)
+    for name in ("catalog", "body", "total"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("files", justify="right")
+    table.add_column("description (sizes: estimated tokens)")
+    for place, one in rows:
+        cells = [] if place is None else [f"{place.client}, {place.scope}"]
+        if one.skill is None:
+            table.add_row(*cells, one.directory.name, "-", "-", "-", "-", f"unreadable: {one.problem}")
+            continue
+        size = skill_size(one.skill)
+        figures = [str(size.catalog), str(size.body), str(size.total), str(len(one.skill.files))]
+        findings = validate_skill(one.directory)
+        note = f"[{plural(len(findings), 'finding')}: `skills check`] " if findings else ""
+        text = note + _clipped(one.skill.description)
+        table.add_row(*cells, one.skill.name, *figures, text.replace("[", "\\["))
+    return table
+
+
+def _clipped(text: str) -> str:
+    return text if len(text) <= _DESCRIPTION_CHARS else f"{text[:_DESCRIPTION_CHARS].rsplit(' ', 1)[0]} ..."
+
+
+def _tree(one: ListedSkill) -> str:
+    """Estimated tokens of every part of a skill, and the findings on its frontmatter."""
+    if one.skill is None:
+        return f"{one.directory.name}: unreadable: {one.problem}"
+    size = skill_size(one.skill)
+    lines = [
+        _line(one.skill.name, size.total, "tokens, estimated"),
+        _line("  catalog line", size.catalog, "in every conversation"),
+        _line("  SKILL.md body", size.body, "when it is used"),
+    ]
+    for folder in FOLDERS:
+        files = size.in_folder(folder)
+        if files:
+            lines.append(_line(f"  {folder}/", size.folder(folder), "on demand"))
+            lines += [_line(f"    {file.path.removeprefix(f'{folder}/')}", file.tokens) for file in files]
+    lines += [_line(f"  {file.path}", file.tokens) for file in size.in_folder(None)]
+    lines += [f"  {finding}" for finding in validate_skill(one.directory)]
+    return "\n".join(lines)
+
+
+def _line(name: str, tokens: int | None, note: str = "") -> str:
+    figure = "no text" if tokens is None else f"{tokens:,}"
+    return f"{name:<{_COLUMN}}{figure:>9}  {note}".rstrip()
+
+
+def check_skill_command(
+    skill: SkillArgument,
+    build: Annotated[bool, typer.Option(help="Compile the code that the skill shows.")] = True,
+    sandbox: SandboxOption = "auto",
+    json_output: JsonOption = False,
+    cache: CacheOption = None,
+) -> int:
+    """Check a skill: its format, links, code, facts, leaks.
+
+    Its code must compile, and it must not repeat a task's solution. Exit code 3 if a finding is an error.
+    """
+    path = Path(skill)
+    if not path.is_dir():
+        path = load_skill(skill).directory
+    name = path.resolve().name
+    workshop = make_workshop(sandbox, cache) if build else None
+    builder = None if workshop is None else workshop.result
+    try:
+        with Console(stderr=True).status(f"{name}: check ...") as status:
+
+            def progress(done: int, total: int) -> None:
+                status.update(f"{name}: {done} of {total} pieces of code built ...")
+                if not sys.stderr.isatty() and (done == total or done % _PROGRESS_EVERY == 0):
+                    print(f"{name}: {done} of {total} pieces of code built", file=sys.stderr)
+
+            report = check_skill(path, build=builder, tasks=all_tasks(), progress=progress)
+    finally:
+        if workshop is not None:
+            workshop.close()
+    if json_output:
+        print(report.model_dump_json(indent=1))
+    else:
+        Console().print("\n".join(report_lines(report)), markup=False, highlight=False, soft_wrap=True)
+    return 0 if report.ok else 3
+
+
+def report_lines(report: SkillReport) -> Iterator[str]:
+    """Findings first, then the builds of the code, then one line on the whole."""
+    yield from (str(finding) for finding in report.findings)
+    for project in report.projects:
+        for result in project.builds:
+            where = f"{project.file}:{project.line}"
+            yield f"{where}: {project.name} builds for {result.backend}: {'yes' if result.ok else 'NO'}"
+    for language, counts in report.code.items():
+        figures = {
+            "built": counts.built,
+            "parsed": counts.parsed,
+            "not built": counts.not_built,
+            "failed": counts.failed,
+            "not read": counts.unread,
+        }
+        yield f"{language}: " + ", ".join(f"{number} {what}" for what, number in figures.items() if number)
+    tokens, lines = report.body_tokens_estimate, report.body_lines
+    body = "no body"
+    if tokens is not None and lines is not None:
+        body = f"body {plural(tokens, 'token')} (estimate), {plural(lines, 'line')}"
+    yield (
+        f"{report.name or report.directory}: {'ok' if report.ok else 'has errors'}; {body}, "
+        f"{plural(report.files, 'file')}, {plural(report.code_blocks, 'code block')}"
+    )
+
+
+def install_command(
+    skill: SkillArgument,
+    clients: ClientOptions,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace another skill of that name; accept an invalid one.")
+    ] = False,
+    json_output: JsonOption = False,
+) -> None:
+    """Copy a skill to where your agents look for skills.
+
+    In this folder, or (--global) in your home.
+    """
+    path, shipped = Path(skill), data_directory("skills") / skill
+    if not (path / "SKILL.md").is_file() and (shipped / "SKILL.md").is_file():
+        path = shipped
+    installed = install(path, clients.places(), force=force)
+    if json_output:
+        rows = [
+            {"client": one.place.client, "directory": str(one.directory), "changed": one.changed}
+            for one in installed
+        ]
+        print(json.dumps(rows, indent=1))
+        return
+    for one in installed:
+        print(f"{one.place.client}: {one.directory}{'' if one.changed else ' (was there already)'}")
+
+
+def uninstall_command(
+    names: Annotated[list[str], typer.Argument(help="Names of installed skills.")],
+    clients: ClientOptions,
+    json_output: JsonOption = False,
+) -> None:
+    """Remove installed skills.
+
+    From this folder, or (--global) from your home.
+    """
+    where = clients.places()
+    removed = []
+    for name in names:
+        for directory in uninstall(name, where):
+            removed.append(str(directory))
+            if not json_output:
+                print(f"removed {directory}")
+    if json_output:
+        print(json.dumps({"removed": removed}, indent=1))

@@ -1,0 +1,242 @@
+"""`liftbench validate` and `liftbench tasks check|freeze|status`: the suite as a whole."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from harness.cli.card import ratio_text, untrusted
+from harness.cli.options import (
+    CacheOption,
+    GradingOptions,
+    JsonOption,
+    SandboxOption,
+    SanitizeOption,
+    TargetOption,
+    TasksRootOption,
+    TimedOption,
+)
+from harness.cli.setup import make_bench
+from harness.cli.tasks import chosen_tasks
+from harness.files import data_directory, write_atomically
+from harness.grading.admission import admit
+from harness.grading.admitted import FILE_NAME, RULES, Admitted, cell
+from harness.grading.validation import Validation, validate_task
+from harness.kernelbench.conversion import select_with_problems
+from harness.records import Grade, Project
+from harness.records.task import Admission
+from harness.report.results import read_results, result_of, write_results
+from harness.report.status import status_page
+from harness.study.bench import Bench
+from harness.study.executors import make_executor
+from harness.suite import frozen
+from harness.suite.catalogue import LoadedTask, all_tasks, expert_directory, read_project
+from harness.suite.sizes import refuse_too_large
+
+TasksArgument = Annotated[list[str] | None, typer.Argument(help="Tasks (default: all).")]
+
+
+def validate(
+    pattern: TasksArgument = None,
+    *,
+    sanitize: SanitizeOption = False,
+    timed: TimedOption = False,
+    record: Annotated[
+        Path | None,
+        typer.Option(help="Also keep the experts' figures in this JSON file (see `make status`)."),
+    ] = None,
+    grading: GradingOptions,
+    json_output: JsonOption = False,
+) -> int:
+    """Grade our expert projects, and replies that must score 0.
+
+    Exit code 3 if a result is unexpected.
+    """
+    target, cache = grading.target, grading.cache
+    tasks = chosen_tasks(pattern or [], grading.tasks_root, target, cache)
+    bench = make_bench(target, grading.protocol, grading.sandbox, cache, sanitize=sanitize, timed=timed)
+    try:
+        refuse_too_large(tasks, target, bench.grader.device_bytes)
+        results = _validate(tasks, bench)
+    finally:
+        bench.close()
+    if record is not None:
+        graded = [r.grade for r in results if r.what == "expert" and r.grade is not None]
+        write_results(record, [result_of(grade, bench.machine) for grade in graded])
+    if json_output:
+        print(json.dumps([r.model_dump(mode="json") for r in results], indent=1))
+    else:
+        _print_validation(results)
+    return 0 if all(r.as_expected for r in results) else 3
+
+
+def _validate(tasks: Sequence[LoadedTask], bench: Bench) -> list[Validation]:
+    """In the order of tasks, with progress on stderr. Raises InfraError."""
+    found: dict[str, list[Validation]] = {}
+    executor = make_executor("local", os.cpu_count() or 1)
+    for results in executor.map(lambda one: validate_task(one, bench.grader), tasks):
+        task = results[0].task
+        found[task] = results
+        note = "" if all(one.as_expected for one in results) else ": UNEXPECTED"
+        print(f"{len(found)}/{len(tasks)} {task}{note}", file=sys.stderr, flush=True)
+    return [one for loaded in tasks for one in found[loaded.task.id]]
+
+
+def _print_validation(results: Sequence[Validation]) -> None:
+    """One line for each expert and for each unexpected result."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("task", no_wrap=True)
+    for name in ("what", "verdict", "build s", "worst error", "speedup, 95% CI", ""):
+        table.add_column(name)
+    for one in results:
+        if one.what == "expert" or not one.as_expected:
+            table.add_row(one.task, one.what, *_cells(one.grade), "" if one.as_expected else "UNEXPECTED")
+    console = Console()
+    console.print(table)
+    experts = [r for r in results if r.what == "expert"]
+    trivial = [r for r in results if r.what == "trivial outputs"]
+    empty = [r for r in results if r not in experts and r not in trivial]
+    on_trivial = f"trivial outputs fail on {_count(trivial)} tasks, " if trivial else ""
+    console.print(f"{_count(experts)} experts pass, {on_trivial}{_count(empty)} replies without work score 0")
+    for one in results:
+        if not one.as_expected:
+            console.print(untrusted(f"{one.task} {one.what}: {one.said}"))
+
+
+def _count(results: Sequence[Validation]) -> str:
+    return f"{sum(r.as_expected for r in results)} of {len(results)}"
+
+
+def _cells(grade: Grade | None) -> tuple[str, str, str, str]:
+    """Verdict, build time, worst error, speedup."""
+    if grade is None:
+        return ("-",) * 4
+    build = "-" if grade.build is None or grade.build.compiler_s is None else f"{grade.build.compiler_s:.1f}"
+    checks = grade.check.workloads if grade.check else ()
+    errors = [w.worst_error for w in checks if w.worst_error is not None]
+    timed = grade.timing is not None and bool(grade.timing.workloads)
+    speedup = ratio_text(grade.timing.speedup) if grade.timing is not None and timed else "not measured"
+    return str(grade.verdict), build, f"{max(errors):.3g}" if errors else "-", speedup
+
+
+def check_tasks(
+    pattern: TasksArgument = None,
+    target: TargetOption = "cpu",
+    timed: TimedOption = False,
+    mutants: Annotated[int, typer.Option(help="At most this many off-by-one mutants of each expert.")] = 8,
+    record: Annotated[
+        Path | None, typer.Option(help="Keep the outcome in this JSON file; what it has is not tried again.")
+    ] = None,
+    sandbox: SandboxOption = "auto",
+    json_output: JsonOption = False,
+    tasks_root: TasksRootOption = None,
+    cache: CacheOption = None,
+) -> int:
+    """Try every admission rule on tasks.
+
+    Exit code 3 if one is broken.
+    """
+    # References run in 16 bits in this process, too: on virtual machines whose AMX is listed but traps,
+    # oneDNN would end it (SIGILL, seen with torch 2.13).
+    os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+    kept = None if record is None else Admitted.open(record)
+    done: list[Admission] = []
+    owed: list[LoadedTask] = []
+    for loaded in select_with_problems(pattern or [], tasks_root):
+        found = None if kept is None else kept.entry(loaded.task, _expert(loaded))
+        if found is None or not found.admitted:
+            owed.append(loaded)
+        else:
+            done.append(found)
+    if owed:
+        bench = make_bench(target, "quick", sandbox, cache, timed=timed)
+        try:
+            done += _admit(owed, bench, mutants, kept)
+        finally:
+            bench.close()
+    if kept is not None and tasks_root is None and kept.keep([one.task for one in all_tasks()]):
+        kept.write()
+    done.sort(key=lambda entry: entry.task)
+    if json_output:
+        print(json.dumps([entry.model_dump(mode="json") for entry in done], indent=1))
+    else:
+        _print_admissions(done)
+    return 0 if all(entry.admitted for entry in done) else 3
+
+
+def _expert(loaded: LoadedTask) -> Project | None:
+    directory = expert_directory(loaded.task)
+    return None if directory is None else read_project(directory)
+
+
+def _admit(tasks: list[LoadedTask], bench: Bench, mutants: int, kept: Admitted | None) -> list[Admission]:
+    """Try tasks, with progress on stderr; each outcome is kept at once."""
+    done = []
+    executor = make_executor("local", os.cpu_count() or 1)
+    for entry in executor.map(lambda one: admit(one, bench.grader, mutants), tasks):
+        print(f"{entry.task}: {'admitted' if entry.admitted else 'NOT admitted'}", file=sys.stderr)
+        done.append(entry)
+        if kept is not None:
+            kept.add(entry)
+    return done
+
+
+def _print_admissions(entries: list[Admission]) -> None:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("task", no_wrap=True)
+    for name in RULES:
+        table.add_column(name)
+    for entry in entries:
+        rules = {rule.name: rule for rule in entry.rules}
+        table.add_row(entry.task, *(cell(rules[name]) for name in RULES))
+    console = Console()
+    console.print(table)
+    for entry in entries:
+        for rule in entry.rules:
+            if rule.status == "fails":
+                console.print(untrusted(f"{entry.task} {rule.name}: {rule.said}"))
+    admitted = sum(entry.admitted for entry in entries)
+    console.print(f"{admitted} of {len(entries)} tasks break no rule; - is not measured here")
+
+
+def freeze_tasks() -> None:
+    """Write tasks/VERSION: digests of every task's version.
+
+    Nothing is written when a task changed under its old version.
+    """
+    path = data_directory("tasks") / frozen.FILE_NAME
+    before = frozen.Frozen.parse(path.read_text(encoding="utf-8")) if path.exists() else frozen.Frozen()
+    tasks = [loaded.task for loaded in all_tasks()]
+    differences = before.differences(tasks)
+    after = before.with_tasks(tasks)
+    if after != before:
+        write_atomically(path, after.text())
+    for line in differences:
+        print(line)
+    print(f"suite {after.suite}: {len(after.tasks)} tasks{'' if differences else ', as frozen'}")
+
+
+def status_text(results: Path) -> str:
+    """What kernels_ref/STATUS.md should say, by the files in `results`. Raises UsageError."""
+    tasks = [loaded.task for loaded in all_tasks()]
+    admitted = Admitted.open(data_directory("tasks") / FILE_NAME)
+    return status_page(tasks, admitted.entries, read_results(results))
+
+
+def write_status(
+    results: Annotated[
+        Path | None, typer.Option(help="Folder with results (default: results/ of the checkout).")
+    ] = None,
+) -> None:
+    """Write kernels_ref/STATUS.md: what is measured, and where."""
+    experts = data_directory("kernels_ref")
+    write_atomically(experts / "STATUS.md", status_text(results or experts.parent / "results"))
+    print(experts / "STATUS.md")

@@ -1,0 +1,193 @@
+"""`liftbench tasks list|show`, and the choice of tasks for other commands."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from harness.cli.options import CacheOption, JsonOption, TargetOption, TasksRootOption, cache_folder
+from harness.errors import UsageError
+from harness.kernelbench.admission import Admission, admit_all
+from harness.kernelbench.conversion import Converted, select_with_problems
+from harness.kernelbench.problems import find_problems, is_pattern
+from harness.records import Target, Task
+from harness.student.prompts import task_text
+from harness.suite.catalogue import LoadedTask, select_tasks
+from harness.suite.sizes import gib, sizes
+
+
+def chosen_tasks(
+    patterns: Sequence[str], root: Path | None, target: Target, cache: Path | None
+) -> list[LoadedTask]:
+    """The tasks that patterns name; KernelBench problems that are not admitted are listed on stderr.
+
+    Raises UsageError if a pattern leaves nothing.
+    """
+    theirs = [pattern for pattern in patterns if is_pattern(pattern)]
+    ours = [pattern for pattern in patterns if not is_pattern(pattern)]
+    if not theirs:
+        return select_tasks(ours, root)
+    chosen = {loaded.task.id: loaded for loaded in (select_tasks(ours, root) if ours else [])}
+    judged = _admitted(theirs, target, cache)
+    left_out = [admission for _, admission in judged if not admission.admitted]
+    for admission in left_out:
+        print(f"not admitted: {admission.task}: {'; '.join(admission.reasons)}", file=sys.stderr)
+    admitted = {a.task: one.task() for one, a in judged if a.admitted}
+    if not admitted:
+        why = "; ".join(left_out[0].reasons)
+        raise UsageError(
+            f"{', '.join(theirs)}: no problem is admitted on {target}; {left_out[0].task}: {why}"
+        )
+    return [task for _, task in sorted({**chosen, **admitted}.items())]
+
+
+def _admitted(
+    patterns: Sequence[str], target: Target, cache: Path | None
+) -> list[tuple[Converted, Admission]]:
+    """Every problem once, with progress on stderr."""
+    problems = {problem.id: problem for pattern in patterns for problem in find_problems(pattern)}
+    lock, steps = threading.Lock(), [0]
+
+    def observer(step: str) -> None:
+        with lock:
+            steps[0] += 1
+            if sys.stderr.isatty():
+                print(f"\r\x1b[K{steps[0]}: {step}", end="", file=sys.stderr, flush=True)
+            elif steps[0] % 25 == 0:
+                print(f"{steps[0]} steps for {len(problems)} KernelBench problems", file=sys.stderr)
+
+    try:
+        return admit_all(list(problems.values()), target, cache_folder(cache), observer)
+    finally:
+        if sys.stderr.isatty():
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+def list_tasks(
+    pattern: Annotated[
+        list[str] | None, typer.Argument(help="Globs, such as 'l1/*', or kernelbench:PATH[/level1][/GLOB].")
+    ] = None,
+    target: TargetOption = "cuda",
+    workloads: Annotated[
+        bool, typer.Option("--workloads", help="A line for each workload: its bytes, and its source.")
+    ] = False,
+    json_output: JsonOption = False,
+    tasks_root: TasksRootOption = None,
+    cache: CacheOption = None,
+) -> None:
+    """List tasks: id, family, sizes.
+
+    KernelBench problems: sizes, and whether they are admitted for --target.
+    """
+    patterns = pattern or []
+    if any(map(is_pattern, patterns)):
+        if not all(map(is_pattern, patterns)):
+            raise UsageError("tasks list: list KernelBench problems and other tasks separately")
+        list_problems(patterns, target, cache, json_output=json_output)
+        return
+    tasks = [loaded.task for loaded in select_with_problems(patterns, tasks_root)]
+    if json_output:
+        print(json.dumps([task.model_dump(mode="json") for task in tasks], indent=1))
+    elif workloads:
+        Console().print(_workloads_table(tasks))
+    else:
+        Console().print(_tasks_table(tasks))
+        print(f"{len(tasks)} tasks in {len({task.family for task in tasks})} families")
+
+
+def _tasks_table(tasks: Sequence[Task]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim", expand=True)
+    table.add_column("task", no_wrap=True, min_width=max((len(task.id) for task in tasks), default=0))
+    for name, width in (("sizes", 5), ("timed", 5), ("largest cpu", 11), ("cuda", 8)):
+        table.add_column(name, justify="right", no_wrap=True, min_width=width)
+    table.add_column("family: title", no_wrap=True, overflow="ellipsis", ratio=1, min_width=12)
+    for task in tasks:
+        table.add_row(
+            task.id,
+            str(len(task.workloads)),
+            str(sum(w.timed for w in task.workloads)),
+            _largest(task, "cpu"),
+            _largest(task, "cuda"),
+            f"{task.family}: {task.title}",
+        )
+    return table
+
+
+def _largest(task: Task, target: Target) -> str:
+    """Bytes of the operands of the largest workload."""
+    found = [size.operands_bytes for size in sizes(task, target)]
+    return gib(max(found)) if found else "-"
+
+
+def _workloads_table(tasks: Sequence[Task]) -> Table:
+    """Every workload in every dtype: its bytes, and the model that its sizes come from."""
+    table = Table(box=None, pad_edge=False, header_style="dim", expand=True)
+    for name in ("task", "workload", "target", "timed"):
+        table.add_column(name, no_wrap=True)
+    for name in ("operands", "judged in"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("sizes of", overflow="ellipsis", no_wrap=True, ratio=1, min_width=8)
+    for task in tasks:
+        by_name = {workload.name: workload for workload in task.workloads}
+        for target in task.dtypes:
+            for size in sizes(task, target):
+                workload = by_name[size.workload]
+                figures = (gib(size.operands_bytes), gib(size.judged_bytes))
+                timed = "yes" if workload.timed else "no"
+                table.add_row(task.id, size.label, target, timed, *figures, workload.source or "")
+    return table
+
+
+def list_problems(patterns: Sequence[str], target: Target, cache: Path | None, *, json_output: bool) -> None:
+    """Print which KernelBench problems are admitted on `target`, and why the others are not."""
+    admissions = [admission for _, admission in _admitted(patterns, target, cache)]
+    if json_output:
+        rows = [{**a.model_dump(mode="json"), "admitted": a.admitted} for a in admissions]
+        print(json.dumps(rows, indent=1))
+        return
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("task", no_wrap=True, overflow="ellipsis", max_width=36)
+    for name in ("MiB", "to judge"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column(f"on {target}")
+    for one in admissions:
+        verdict = "admitted" if one.admitted else "no: " + "; ".join(one.reasons)
+        if one.by != "whole":
+            verdict += f", by {one.by}"
+        table.add_row(
+            one.task.removeprefix("kernelbench_"),
+            "-" if one.size_bytes is None else f"{one.size_bytes / (1 << 20):,.0f}",
+            "-" if one.judged_bytes is None else f"{one.judged_bytes / (1 << 30):.1f} GiB",
+            "; ".join([verdict, *one.notes]),
+        )
+    console = Console()
+    console.print(table, markup=False)
+    admitted = sum(one.admitted for one in admissions)
+    memory = admissions[0].memory_bytes / 1e9
+    console.print(
+        f"{admitted} of {len(admissions)} admitted on {target} (limits for {memory:.0f} GB; --json has more)"
+    )
+
+
+def show_task(
+    task: Annotated[str, typer.Argument(help="The task, such as l1/rms_norm.")],
+    target: TargetOption = "cuda",
+    json_output: JsonOption = False,
+    tasks_root: TasksRootOption = None,
+) -> None:
+    """Print a task as the student reads it."""
+    found = select_with_problems([task], tasks_root)
+    if len(found) != 1:
+        raise UsageError(f"{task} matches {len(found)} tasks; name one")
+    if json_output:
+        print(found[0].task.model_dump_json(indent=1))
+    else:
+        print(task_text(found[0].task, target))
