@@ -13,7 +13,7 @@ from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from harness.builder.config.build_toml import check
 from harness.cases.importing import load_cases
-from harness.cases.store import CasesStore
+from harness.cases.running import CasesStore
 from harness.cli.options import model_specs
 from harness.errors import UsageError
 from harness.grading.admitted import Admitted

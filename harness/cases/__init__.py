@@ -1,1 +1,1 @@
-"""Test cases of skills, as upskill and agentskills.io keep them: read, judged for worth, asked and scored."""
+"""Test cases of skills, in the formats of upskill and agentskills.io: read, asked, scored, counted."""

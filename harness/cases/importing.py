@@ -1,25 +1,36 @@
-"""Reads the test cases of a skill, from whichever of the two formats it has.
+"""Reads the test cases of a skill, in upskill's format or that of agentskills.io.
 
-A file that cannot be used is a UsageError that says where and why.
+What a machine can check becomes a check; everything else is kept in words and never scored. A file that
+cannot be used is a UsageError that names the file, the entry and the field.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from pydantic import ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    model_validator,
+)
 
-from harness.cases import evals_format, upskill_format
-from harness.cases.fields import Entry, entries
-from harness.cases.records import TestCase
+from harness.cases.records import COMMAND_WALL_LIMIT_S, COMMAND_WALL_S, Check, TestCase
 from harness.errors import UsageError
-from harness.records.reasons import field_of, words_of
+from harness.files import unsafe_path
+from harness.records.reasons import reason_of
 
 FILES: Final = ("skill_meta.json", "evals/evals.json")
 """Where a skill keeps test cases: upskill's file, and that of agentskills.io."""
+FILE_LIMIT: Final = 256 << 10
+"""Bytes of one file that goes into a prompt."""
 _DOCUMENT_LIMIT: Final = 16 << 20
 _MOST_CASES: Final = 1_000
 
@@ -33,7 +44,7 @@ def load_cases(path: Path) -> tuple[TestCase, ...]:
     if not cases:
         raise UsageError(f"{' and '.join(map(str, files))}: there are no test cases in it")
     if len(cases) > _MOST_CASES:
-        raise UsageError(f"{path} holds {len(cases)} test cases; at most {_MOST_CASES} are taken")
+        raise UsageError(f"{path} holds {len(cases)} test cases; at most {_MOST_CASES} are allowed")
     seen: set[str] = set()
     for case in cases:
         if case.id in seen:
@@ -44,31 +55,22 @@ def load_cases(path: Path) -> tuple[TestCase, ...]:
 
 def _cases_of(file: Path) -> list[TestCase]:
     document = _document(file)
-    if isinstance(document, list):
-        return _read(entries(file, "the list", document), upskill_format.case_of)
-    if not isinstance(document, dict):
+    lists = {"": document} if isinstance(document, list) else document
+    if not isinstance(lists, dict):
         raise UsageError(f"{file} must hold a JSON object, or a list of test cases")
-    named = [name for name in (evals_format.LIST, *upskill_format.LISTS) if document.get(name) is not None]
-    found: list[TestCase] = []
-    for name in named:
-        read = evals_format.case_of if name == evals_format.LIST else upskill_format.case_of
-        items = Entry(file, "the document", document).items(name)
-        found += _read(entries(file, name, items), read)
-    if not named and file.name != "skill_meta.json":  # which may hold metadata alone
-        names = ", ".join((evals_format.LIST, *upskill_format.LISTS))
-        raise UsageError(f"{file} is no file of test cases: it has none of {names}")
+    lists = {name: lists[name] for name in ("", *_FORMATS) if lists.get(name) is not None}
+    if not lists and file.name != "skill_meta.json":  # which may hold metadata alone
+        raise UsageError(f"{file} is not a file of test cases: it has none of {', '.join(_FORMATS)}")
+    found = []
+    for name, entries in lists.items():
+        if not isinstance(entries, list):
+            raise UsageError(f"{file}: {name} must be a list")
+        for index, entry in enumerate(entries):
+            try:
+                found.append(_FORMATS.get(name, _UpskillCase).model_validate(entry).case(index + 1, file))
+            except ValueError as error:  # ValidationError is one
+                raise UsageError(f"{file}: {name}[{index}]: {reason_of(error)}") from None
     return found
-
-
-def _read(found: list[Entry], case_of: Callable[[Entry, int], TestCase]) -> list[TestCase]:
-    cases = []
-    for number, entry in enumerate(found, start=1):
-        try:
-            cases.append(case_of(entry, number))
-        except ValidationError as error:
-            fault = error.errors()[0]
-            raise entry.fault(field_of(fault), words_of(fault)) from None
-    return cases
 
 
 def _document(file: Path) -> Any:
@@ -78,10 +80,247 @@ def _document(file: Path) -> Any:
     except OSError as error:
         raise UsageError(f"{file} cannot be read: {error.strerror}") from None
     if len(data) > _DOCUMENT_LIMIT:
-        raise UsageError(f"{file} is larger than 16 MiB")
+        raise UsageError(f"{file} is larger than {_DOCUMENT_LIMIT >> 20} MiB")
     try:
         document = json.loads(data.decode("utf-8-sig"))
         json.dumps(document, ensure_ascii=False).encode()  # half of a surrogate pair could not be kept
         return document
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{file} is no JSON: {error}") from None
+        raise UsageError(f"{file} is not JSON: {error}") from None
+
+
+# --- fields ---------------------------------------------------------------------------------------
+
+
+def _listed(value: Any) -> Any:
+    """A text as a list of one, null as an empty list; blank texts demand nothing and are left out."""
+    values = [] if value is None else [value] if isinstance(value, str) else value
+    if isinstance(values, list):
+        return [item for item in values if not isinstance(item, str) or item.strip()]
+    return values
+
+
+def _by_path(value: Any) -> Any:
+    """`file_contains` as a list of verifiers: it may be one entry, or an object from path to texts."""
+    if isinstance(value, dict):
+        one = "path" in value
+        value = [value] if one else [{"path": path, "values": texts} for path, texts in value.items()]
+    if not isinstance(value, list):
+        return value
+    return [{**entry, "type": "file_contains"} if isinstance(entry, dict) else entry for entry in value]
+
+
+def _not_blank(text: str) -> str:
+    if not text.strip():
+        raise ValueError("is blank")
+    return text
+
+
+def _written(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+_VERIFIERS: Final = ("contains", "output_contains", "regex", "file_exists", "file_contains", "command")
+Texts = Annotated[list[str], BeforeValidator(_listed)]
+Required = Annotated[str, AfterValidator(_not_blank)]
+
+
+class _Entry(BaseModel):
+    """An object of a file. Unknown fields are kept; null is absent."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: inner for name, inner in value.items() if inner is not None}
+        return value
+
+    def unknown(self) -> list[str]:
+        """A note for each unknown field that holds something."""
+        extra = {name: value for name, value in (self.model_extra or {}).items() if value}
+        return [
+            f"{name}: {_written(value)} (a field that is not known here)" for name, value in extra.items()
+        ]
+
+
+class _Config(_Entry):
+    timeout_seconds: float = Field(default=COMMAND_WALL_S, gt=0, le=COMMAND_WALL_LIMIT_S)
+
+
+class _Verifier(_Entry):
+    """A verifier of upskill's v2; its texts stand under any of four names."""
+
+    type: Required
+    values: Texts = []
+    text: Texts = []
+    value: Texts = []
+    pattern: Texts = []
+    path: str = ""
+    cmd: str = ""
+    command: str = ""
+    config: _Config = _Config()
+
+    @model_validator(mode="after")
+    def _is_complete(self) -> _Verifier:
+        if self.type in ("file_exists", "file_contains") and not self.path.strip():
+            raise ValueError("path is missing or blank")
+        if self.type == "command" and not (self.cmd or self.command).strip():
+            raise ValueError("cmd is missing or blank")
+        return self
+
+    def checks(self) -> list[Check]:
+        texts = self.values or self.text or self.value or self.pattern
+        match self.type:
+            case "contains" | "output_contains":
+                return [Check(kind="contains", text=text) for text in texts]
+            case "regex":
+                return [Check(kind="regex", text=text) for text in texts]
+            case "file_exists":
+                return [Check(kind="file_exists", path=self.path)]
+            case "file_contains":
+                return [Check(kind="file_contains", text=text, path=self.path) for text in texts]
+            case "command":
+                wall_s = self.config.timeout_seconds
+                return [Check(kind="command", text=self.cmd or self.command, wall_s=wall_s)]
+        return []
+
+    def notes(self) -> list[str]:
+        """The verifier in words, if it cannot be checked here."""
+        if self.type in _VERIFIERS:
+            return []
+        return [
+            f"verifier {_written(self.model_dump(exclude_unset=True))}: no check of this type is known here"
+        ]
+
+
+class _Expected(_Entry):
+    """`expected`, whose keys have come and gone between versions."""
+
+    contains: Texts = []
+    output_contains: Texts = []
+    regex: Texts = []
+    file_exists: Texts = []
+    file_contains: Annotated[list[_Verifier], BeforeValidator(_by_path)] = []
+    command: Texts = []
+    config: _Config = _Config()
+
+    def checks(self) -> list[Check]:
+        wall_s = self.config.timeout_seconds
+        return [
+            *(Check(kind="contains", text=text) for text in (*self.contains, *self.output_contains)),
+            *(Check(kind="regex", text=text) for text in self.regex),
+            *(Check(kind="file_exists", path=path) for path in self.file_exists),
+            *_checks(self.file_contains),
+            *(Check(kind="command", text=text, wall_s=wall_s) for text in self.command),
+        ]
+
+
+# --- the two formats --------------------------------------------------------------------------------
+
+
+class _Context(_Entry):
+    files: dict[str, str] = {}
+
+
+class _UpskillCase(_Entry):
+    """A case of upskill's: `tests` in skill_meta.json, or a file of cases."""
+
+    id: str | None = None
+    name: str | None = None
+    input: Required
+    context: _Context = _Context()
+    expected: _Expected = _Expected()
+    verifiers: list[_Verifier] = []
+    validator: str | None = None
+    output_file: str | None = None
+    validator_config: Any = None
+
+    def case(self, number: int, file: Path) -> TestCase:
+        """`number`, from 1, names a case without a name."""
+        notes = [*self.expected.unknown(), *_notes(self.verifiers)]
+        if self.validator is not None:
+            on = f" of {self.output_file}" if self.output_file else ""
+            notes.append(f"validator {self.validator}{on}: it is Python inside upskill")
+        return TestCase(
+            id=(self.id or self.name or f"case-{number}")[:100],
+            prompt=self.input,
+            files=self.context.files,
+            checks=(*self.expected.checks(), *_checks(self.verifiers)),
+            not_checkable=(*notes, *self.unknown()),
+        )
+
+
+def _checks(verifiers: Iterable[_Verifier]) -> list[Check]:
+    return [check for verifier in verifiers for check in verifier.checks()]
+
+
+def _notes(verifiers: Iterable[_Verifier]) -> list[str]:
+    return [note for verifier in verifiers for note in verifier.notes()]
+
+
+def _assertion_kind(value: Any) -> str:
+    return "verifier" if isinstance(value, dict) and "type" in value else "sentence"
+
+
+_Assertion = Annotated[
+    Annotated[_Verifier, Tag("verifier")] | Annotated[Any, Tag("sentence")], Discriminator(_assertion_kind)
+]
+"""A sentence, or an object with a `type`, which is read as a verifier of upskill's."""
+
+
+class _Eval(_Entry):
+    """A case of agentskills.io: evals/evals.json."""
+
+    id: Any = None
+    name: Any = None
+    prompt: Required
+    expected_output: str = ""
+    files: Texts = []
+    assertions: list[_Assertion] = []
+    expectations: list[_Assertion] = []
+
+    def case(self, number: int, file: Path) -> TestCase:
+        """`number`, from 1, names a case without an id; `file` is where it stands."""
+        stated = [*self.assertions, *self.expectations]
+        verifiers = [one for one in stated if isinstance(one, _Verifier)]
+        notes = [f"expected_output: {self.expected_output}"] if self.expected_output.strip() else []
+        notes += [_written(one) for one in stated if not isinstance(one, _Verifier)]
+        return TestCase(
+            id=f"eval-{number if self.id is None else _written(self.id)}"[:100],
+            prompt=self.prompt,
+            files={path: _read(file, path) for path in self.files},
+            checks=tuple(_checks(verifiers)),
+            not_checkable=(*notes, *_notes(verifiers), *self.unknown()),
+        )
+
+
+def _read(file: Path, path: str) -> str:
+    """The text of a file named relative to the skill's folder, or to the document's. Raises ValueError."""
+    if unsafe_path(path) is not None:
+        raise ValueError(f"files names {path!r}, which {unsafe_path(path)}")
+    here = file.resolve().parent
+    root = here.parent if here.name == "evals" else here
+    found = next((p for p in (root / path, here / path) if p.is_file()), None)
+    if found is None or not found.resolve().is_relative_to(root):
+        raise ValueError(f"files names {path!r}; there is no such file in {root}")
+    try:
+        with found.open("rb") as source:
+            data = source.read(FILE_LIMIT + 1)
+        if len(data) > FILE_LIMIT:
+            raise ValueError(f"files names {path!r}, which is larger than {FILE_LIMIT >> 10} KiB")
+        return data.decode()
+    except OSError as error:
+        raise ValueError(f"files names {path!r}, which cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError:
+        raise ValueError(f"files names {path!r}, which is not text and cannot be in a prompt") from None
+
+
+_FORMATS: Final[dict[str, type[_UpskillCase | _Eval]]] = {
+    "evals": _Eval,
+    "tests": _UpskillCase,
+    "test_cases": _UpskillCase,
+    "cases": _UpskillCase,
+}
+"""The names under which a document may keep its cases."""

@@ -1,7 +1,4 @@
-"""Records of test cases: what is asked, what is checked, what came of it.
-
-A check has exactly the fields of its kind; an outcome that is no pass says why.
-"""
+"""Records of test cases: what is asked, what is checked, what was answered, and the counts."""
 
 from __future__ import annotations
 
@@ -29,19 +26,19 @@ _HAS: Final[dict[CheckKind, tuple[bool, bool]]] = {
     "file_contains": (True, True),
     "command": (True, False),
 }
-"""Kind -> whether it has a text, whether it has a path."""
+"""By kind: whether it has a text, and a path."""
 
 
 class Check(Record):
-    """One thing that a machine can check of a reply."""
+    """One thing that a machine can check in a reply. It has exactly the fields of its kind."""
 
     kind: CheckKind
     text: str | None = None
-    """What must occur (in any case of letters), the regular expression, or the shell command."""
+    """What must occur (letter case is ignored), the regular expression, or the shell command."""
     path: str | None = None
     """Of a file of the reply; relative, without `..`."""
     wall_s: float | None = Field(default=None, gt=0.0, le=COMMAND_WALL_LIMIT_S)
-    """Longest run of a command; None for every other kind."""
+    """Time limit of a command; None for every other kind."""
 
     @field_validator("path")
     @classmethod
@@ -56,38 +53,38 @@ class Check(Record):
     @model_validator(mode="after")
     def _fits_kind(self) -> Self:
         if (self.text is not None, self.path is not None) != _HAS[self.kind]:
-            raise ValueError(f"a check {self.kind} has another set of fields")
+            raise ValueError(f"a check {self.kind} has other fields")
         if (self.wall_s is not None) != (self.kind == "command"):
-            raise ValueError("a command, and no other check, has a limit of time")
+            raise ValueError("only a command has a time limit, and it needs one")
         if self.kind == "regex":
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # what a later Python will read otherwise
                 try:
                     re.compile(self.text or "")
                 except (re.error, RecursionError, OverflowError) as error:
-                    raise ValueError(f"{self.text!r} is no regular expression: {error}") from None
+                    raise ValueError(f"{self.text!r} is not a regular expression: {error}") from None
         return self
 
 
 class TestCase(Record):
     """A prompt, and what a reply to it must hold."""
 
-    __test__: ClassVar[bool] = False  # pytest takes classes of this name for tests
+    __test__: ClassVar[bool] = False  # not a test, in spite of its name
 
     id: str = Field(min_length=1, max_length=100)
     """Unique within a file."""
     prompt: str
     files: dict[str, str] = Field(default_factory=dict)
-    """Path -> text of what is given with the prompt."""
+    """Text by path, given with the prompt."""
     checks: tuple[Check, ...] = ()
     """A reply must pass them all."""
     not_checkable: tuple[str, ...] = ()
-    """What the file demands beside, in words: kept, and never scored."""
+    """What the file demands otherwise, in words: kept, never scored."""
 
     @field_validator("files")
     @classmethod
     def _fit_together(cls, files: dict[str, str]) -> dict[str, str]:
-        """They can be written side by side, inside a folder."""
+        """They can be written together into a folder."""
         tidy: dict[str, str] = {}
         for path, text in files.items():
             reason = unfit(path, tidy) if path.strip() else "is blank"
@@ -98,39 +95,39 @@ class TestCase(Record):
 
 
 class CheckOutcome(Record):
-    """What became of one check."""
+    """The result of one check. It says why, unless the check passed."""
 
     passed: bool | None
     """None: it was not run."""
     cause: str = ""
-    """Why it did not pass; empty exactly where it did."""
+    """Why it did not pass; empty where it did."""
 
     @model_validator(mode="after")
     def _says_why(self) -> Self:
         if bool(self.cause) == (self.passed is True):
-            raise ValueError("an outcome that is no pass, and no other, says why")
+            raise ValueError("an outcome has a cause exactly where it did not pass")
         return self
 
 
 class Worth(Record):
-    """Whether passing a case says anything."""
+    """Whether passing a case proves anything."""
 
     case: str
     worth: Literal["some", "none", "unknown"]
-    """`some`: no trivial answer passes it; `unknown`: a command that would tell was not run."""
+    """`some`: no trivial answer passes it; `unknown`: a command was not run."""
     passed_by: str | None = None
     """The trivial answer that passes."""
     why: str
-    """One line for people."""
+    """In one line."""
 
 
 class CasesConfig(Record):
-    """What a run of test cases is: two equal ones are the same run."""
+    """What defines a run of test cases: two equal ones are the same run."""
 
     skill: str
     skill_digest: str
     skill_text: str
-    """As it stands before the prompt in the arm with_skill."""
+    """What precedes the prompt in the arm with_skill."""
     system: str
     """The system text, the same in both arms."""
     models: tuple[ModelSpec, ...]
@@ -171,4 +168,58 @@ class CaseAnswer(Record):
     outcomes: tuple[CheckOutcome, ...]
     """In the order of the case's checks."""
     sandbox: str | None = None
-    """Where its commands ran; None where none ran."""
+    """Where its commands ran; None without commands."""
+
+
+# --- counts ---------------------------------------------------------------------------------------
+
+
+class Rate(Record):
+    """How often a case was passed."""
+
+    passed: int
+    scored: int
+    not_run: int
+    """Answers whose command was not run: not counted as scored."""
+
+
+class CaseRow(Record):
+    """One case, asked of one model."""
+
+    case: str
+    worth: Worth
+    without_skill: Rate
+    with_skill: Rate
+    tells_nothing_apart: bool
+    """Always passed in both arms."""
+
+
+class ArmSums(Record):
+    """The answers of one arm: what passed, and what it cost."""
+
+    rate: Rate
+    """Of cases that are worth something."""
+    input_tokens: int | None
+    """Of all answers; None where one is unknown."""
+    output_tokens: int | None
+    cost_usd: float | None
+
+
+class ModelTally(Record):
+    """One model."""
+
+    model: str
+    rows: tuple[CaseRow, ...]
+    without_skill: ArmSums
+    with_skill: ArmSums
+
+
+class CasesTally(Record):
+    """One run."""
+
+    schema_version: Literal[1] = 1
+    run_id: str
+    skill: str
+    repeats: int
+    answers_owed: int
+    models: tuple[ModelTally, ...]

@@ -1,6 +1,6 @@
-"""The files in a reply: fenced blocks that name a path, whatever its suffix.
+"""The files in a reply to a test case: fenced blocks that name a path, with any suffix.
 
-Every path is relative, free of `..`, and can be written beside the others; a reply never raises.
+Every path is relative, without `..`, and can be written together with the others; a reply never raises.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from harness.student.reply_parsing import MAX_BYTES, MAX_FILES, MAX_REPLY_CHARS
 
 _NAMING_LIMIT: Final = 1_000
 _NAME_BYTES: Final = 255  # NAME_MAX of Linux
-# A suffix begins with a letter, so that `python3.11` and `v1.2` are none.
+# A suffix begins with a letter: `python3.11` and `v1.2` are not paths.
 _ANY_PATH: Final = r"[\w.+@~\\/-]*[\w+-]\.[A-Za-z]\w{0,9}|Makefile|Dockerfile|LICENSE"
 _HEADING: Final = re.compile(r"^\s*(?:#{1,6}\s+|\*\*|`|-\s+|\d+[.)]\s+|file(?:name)?\s*:)", re.I)
 _COMMENT: Final = re.compile(r"^\s*(?://|\#(?!!)|/\*|--|<!--|;|%)(?P<said>.*)$")
@@ -25,15 +25,15 @@ _COMMENT: Final = re.compile(r"^\s*(?://|\#(?!!)|/\*|--|<!--|;|%)(?P<said>.*)$")
 
 @dataclass(frozen=True)
 class ReplyFiles:
-    """What a reply gives as files."""
+    """The files in a reply."""
 
     files: Mapping[str, str]
     left_out: Mapping[str, str]
-    """Path -> why it is no file."""
+    """By path, why a block is not a file."""
 
 
 def reply_files(text: str, wanted: Iterable[str] = ()) -> ReplyFiles:
-    """The files of a reply; `wanted` are paths that count as such however they look (`my notes`).
+    """The files of a reply; `wanted` are paths that count even without a suffix (`my notes`).
 
     A later block with the same path replaces an earlier one.
     """
@@ -70,7 +70,7 @@ def write_files(files: Mapping[str, str], folder: Path) -> None:
 
 
 def overlaid(below: Mapping[str, str], above: Mapping[str, str]) -> dict[str, str]:
-    """Both sets of files; where they meet, also as file and folder of one name, `above` stands."""
+    """Both sets of files; where two conflict, also as file and folder of one name, that of `above`."""
     kept = {path: text for path, text in below.items() if path in above or unfit(path, above) is None}
     return {**kept, **above}
 
@@ -99,7 +99,7 @@ def _named(block: Block, word: re.Pattern[str]) -> tuple[str | None, str]:
 
 
 def unfit(path: str, files: Mapping[str, str]) -> str | None:
-    """Why `path` cannot stand beside `files`; None if it can."""
+    """Why `path` cannot be written together with `files`; None if it can."""
     reason = unsafe_path(path)
     if reason is not None:
         return reason

@@ -1,25 +1,55 @@
-"""Asks models test cases, with a skill and without, and keeps what they answer.
+"""Asks models test cases, with a skill and without, keeps what they answer, and counts it.
 
-A reply that was paid for is on disk before its command runs; it is never asked for again.
+A reply that was paid for is on disk before its command runs, and is never asked for again.
 """
 
 from __future__ import annotations
 
+import contextlib
+import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, TypeVar
 
-from harness.cases.asking import SYSTEM, request_for
-from harness.cases.commands import Commands
-from harness.cases.records import AnswerKey, CaseAnswer, CasesConfig, TestCase
-from harness.cases.scoring import score, verdict
-from harness.cases.store import CasesStore
-from harness.errors import InfraError
+from pydantic import ValidationError
+
+from harness import __version__
+from harness.cases.records import (
+    AnswerKey,
+    ArmSums,
+    CaseAnswer,
+    CaseRow,
+    CasesConfig,
+    CasesRun,
+    CasesTally,
+    ModelTally,
+    Rate,
+    TestCase,
+    Worth,
+)
+from harness.cases.scoring import Commands, case_text, score, verdict
+from harness.errors import InfraError, UsageError
+from harness.files import append_line, write_atomically
 from harness.models.failure import PermanentProviderError
 from harness.models.protocol import Model
-from harness.records import Arm, ModelSpec, Sampling, Skill
+from harness.records import Arm, Message, ModelSpec, Request, Sampling, Skill, digest_of
+from harness.records.reasons import reason_of
 from harness.student.prompts import skill_text
 from harness.study.executors import Executor
+from harness.study.store import sole_writer
+
+SYSTEM: Final = """\
+You are an expert who is given one request and answers it with one message. You cannot run, look up or save \
+anything. Every file that you are asked to write or change stands whole in your message, as a fenced code \
+block whose info string is the language and the file's path."""
+
+_HEAD: Final = "cases.json"
+_ANSWERS: Final = "cases.jsonl"
+Number = TypeVar("Number", int, float)
 
 
 def cases_config(
@@ -28,7 +58,6 @@ def cases_config(
     models: Sequence[ModelSpec],
     *,
     repeats: int,
-    sampling: Sampling | None = None,
 ) -> CasesConfig:
     """A run of these cases, with the skill and without."""
     return CasesConfig(
@@ -39,7 +68,7 @@ def cases_config(
         models=tuple(models),
         arms=(Arm(kind="without_skill"), Arm(kind="with_skill", skills=(skill.digest,))),
         repeats=repeats,
-        sampling=sampling or Sampling(),
+        sampling=Sampling(),
         cases=tuple(cases),
     )
 
@@ -56,6 +85,55 @@ def answers_of(config: CasesConfig) -> list[AnswerKey]:
     ]
 
 
+class CasesStore:
+    """The folder of one run. A torn line of cases.jsonl is asked again; an answer's last line counts."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @classmethod
+    def open(cls, config: CasesConfig, root: Path) -> CasesStore:
+        """The folder below `root` of the run that `config` describes: an earlier one, or a new one."""
+        digest = digest_of(config.model_dump(mode="json"))[:8]
+        earlier = sorted(path.parent for path in root.glob(f"*-{digest}/{_HEAD}"))
+        if earlier:
+            return cls(earlier[-1])
+        created = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+        stamp = created.replace("-", "").replace(":", "")
+        # A foreign skill may have any name.
+        skill = re.sub(r"[^\w.-]", "-", config.skill, flags=re.A)[:64]
+        name = f"{stamp}-cases-{skill}-{digest}"
+        head = CasesRun(run_id=name, created=created, liftbench=__version__, config=config)
+        write_atomically(root / name / _HEAD, head.model_dump_json(indent=1) + "\n")
+        return cls(root / name)
+
+    def run(self) -> CasesRun:
+        """cases.json. Raises UsageError when it is missing or damaged."""
+        path = self.folder / _HEAD
+        try:
+            return CasesRun.model_validate_json(path.read_text())
+        except (OSError, ValidationError) as error:
+            raise UsageError(f"{path} is missing or damaged: {reason_of(error)}") from None
+
+    def writer(self) -> AbstractContextManager[None]:
+        """Be the one writer. Raises UsageError when another process is."""
+        return sole_writer(self.folder)
+
+    def append(self, answer: CaseAnswer) -> None:
+        """Add an answer; on disk when this returns."""
+        append_line(self.folder / _ANSWERS, answer.model_dump_json())
+
+    def load(self) -> dict[AnswerKey, CaseAnswer]:
+        """Every whole answer."""
+        path = self.folder / _ANSWERS
+        found: dict[AnswerKey, CaseAnswer] = {}
+        for line in path.read_bytes().splitlines() if path.exists() else []:
+            with contextlib.suppress(ValidationError):
+                answer = CaseAnswer.model_validate_json(line)
+                found[answer.key] = answer
+        return found
+
+
 def run_cases(
     store: CasesStore,
     models: Mapping[str, Model],
@@ -64,14 +142,14 @@ def run_cases(
     commands: Commands | None = None,
     observer: Callable[[CaseAnswer], None] = lambda answer: None,
 ) -> tuple[str, ...]:
-    """Ask and score what is owed; why each answer that is still owed is so. `models` by name.
+    """Ask and score what is missing; returns why answers are still missing. `models` by name.
 
     An answer whose command was not run is scored again when there is a sandbox. Raises
     PermanentProviderError, and UsageError for what can never be answered.
     """
-    config, kept = store.run().config, store.load()
-    one = _Asker(store, config, kept, models, commands, observer)
-    todo = [key for key in answers_of(config) if one.is_owed(key)]
+    config = store.run().config
+    one = _Asker(store, config, store.load(), models, commands, observer)
+    todo = [key for key in answers_of(config) if one.is_missing(key)]
     return tuple(problem for problem in executor.map(one.finish, todo) if problem is not None)
 
 
@@ -87,16 +165,16 @@ class _Asker:
     observer: Callable[[CaseAnswer], None]
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def is_owed(self, key: AnswerKey) -> bool:
-        """Not answered, or its command waits for a sandbox."""
+    def is_missing(self, key: AnswerKey) -> bool:
+        """Not answered, or its command was not run and now can be."""
         answer = self.kept.get(key)
         return answer is None or (self.commands is not None and verdict(answer.outcomes) == "not_run")
 
     def finish(self, key: AnswerKey) -> str | None:
-        """Keep an answer and its score, or say why there is none: the one boundary for failures of ours."""
+        """Keep an answer and its score; or say why there is none, if the fault is ours."""
+        case = next(case for case in self.config.cases if case.id == key.case)
         try:
-            answer = self.kept.get(key) or self._asked(key)
-            case = next(case for case in self.config.cases if case.id == key.case)
+            answer = self.kept.get(key) or self._asked(key, case)
             if self.commands is not None and verdict(answer.outcomes) == "not_run":
                 outcomes = score(case, answer.reply.text, self.commands)
                 sandbox = self.commands.sandbox.name
@@ -109,16 +187,91 @@ class _Asker:
         self.observer(answer)
         return None
 
-    def _asked(self, key: AnswerKey) -> CaseAnswer:
+    def _asked(self, key: AnswerKey, case: TestCase) -> CaseAnswer:
         """Ask, and keep the reply with what needs no sandbox."""
-        request = request_for(key, self.config)
+        request = self._request(key, case)
         reply = self.models[key.model].complete(request)
-        case = next(case for case in self.config.cases if case.id == key.case)
         outcomes = score(case, reply.text, None)
         answer = CaseAnswer(key=key, prompt_digest=request.prompt_digest, reply=reply, outcomes=outcomes)
         self._keep(answer)
         return answer
 
+    def _request(self, key: AnswerKey, case: TestCase) -> Request:
+        """The arms differ only in the skill's text."""
+        arm = next(arm for arm in self.config.arms if arm.id == key.arm)
+        skill = self.config.skill_text if arm.skills else ""
+        return Request(
+            messages=(
+                Message(role="system", content=self.config.system),
+                Message(role="user", content=skill + case_text(case)),
+            ),
+            sampling=self.config.sampling,
+            task=key.case,
+            arm=key.arm,
+            repeat=key.repeat,
+        )
+
     def _keep(self, answer: CaseAnswer) -> None:
         with self._lock:
             self.store.append(answer)
+
+
+# --- counting -------------------------------------------------------------------------------------
+
+
+def tally(run: CasesRun, answers: Mapping[AnswerKey, CaseAnswer], worths: Sequence[Worth]) -> CasesTally:
+    """Counts by case, arm and model; `worths` are of all cases. A worthless case is in no total."""
+    config = run.config
+    return CasesTally(
+        run_id=run.run_id,
+        skill=config.skill,
+        repeats=config.repeats,
+        answers_owed=sum(key not in answers for key in answers_of(config)),
+        models=tuple(
+            _of_model(model.name, [a for a in answers.values() if a.key.model == model.name], worths)
+            for model in config.models
+        ),
+    )
+
+
+def _of_model(model: str, answers: list[CaseAnswer], worths: Sequence[Worth]) -> ModelTally:
+    without = [answer for answer in answers if answer.key.arm.startswith("without_skill")]
+    given = [answer for answer in answers if not answer.key.arm.startswith("without_skill")]
+    rows = []
+    for worth in worths:
+        rates = [_rate(a for a in arm if a.key.case == worth.case) for arm in (without, given)]
+        always = all(rate.scored and rate.passed == rate.scored for rate in rates)
+        rows.append(
+            CaseRow(
+                case=worth.case,
+                worth=worth,
+                without_skill=rates[0],
+                with_skill=rates[1],
+                tells_nothing_apart=always,
+            )
+        )
+    counted = {worth.case for worth in worths if worth.worth != "none"}
+    return ModelTally(
+        model=model, rows=tuple(rows), without_skill=_sums(without, counted), with_skill=_sums(given, counted)
+    )
+
+
+def _rate(answers: Iterable[CaseAnswer]) -> Rate:
+    found = [verdict(answer.outcomes) for answer in answers]
+    waiting = found.count("not_run")
+    return Rate(passed=found.count("passed"), scored=len(found) - waiting, not_run=waiting)
+
+
+def _sums(answers: list[CaseAnswer], counted: set[str]) -> ArmSums:
+    return ArmSums(
+        rate=_rate(answer for answer in answers if answer.key.case in counted),
+        input_tokens=_sum([answer.reply.usage.input_tokens for answer in answers]),
+        output_tokens=_sum([answer.reply.usage.output_tokens for answer in answers]),
+        cost_usd=_sum([answer.reply.cost_usd for answer in answers]),
+    )
+
+
+def _sum(values: Sequence[Number | None]) -> Number | None:
+    """None where one is unknown, or there is none."""
+    known = [one for one in values if one is not None]
+    return sum(known[1:], start=known[0]) if known and len(known) == len(values) else None

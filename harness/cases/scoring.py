@@ -1,19 +1,53 @@
-"""Scores a reply to a test case.
+"""Scores a reply to a test case, and tells whether passing that case proves anything.
 
-A reply never raises; a command that no sandbox can run is `not run`, neither passed nor failed.
+A reply never raises, whatever it holds. A command runs only inside a sandbox, on a copy of the files; without
+a sandbox it is `not run`, neither passed nor failed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
 
-from harness.cases.commands import Commands
-from harness.cases.patterns import occurs
-from harness.cases.records import Check, CheckOutcome, TestCase, Verdict
-from harness.cases.reply_files import ReplyFiles, overlaid, reply_files
+from harness.cases.records import Check, CheckOutcome, TestCase, Verdict, Worth
+from harness.cases.reply_files import ReplyFiles, overlaid, reply_files, write_files
+from harness.errors import HarnessBug, SandboxError
+from harness.fences import fenced
+from sandboxes.job import ExitFacts, Job, Limits, Sandbox
+from sandboxes.orphans import owned_folder
 
 NO_SANDBOX = "not run: there is no sandbox for its command"
 ALREADY_FAILED = "not run: another check has failed already"
+NOTHING: Final = "nothing is checked"
+REFUSAL: Final = (
+    "I'm sorry, but I cannot help with that request. Please let me know if I can do anything else."
+)
+
+_FILES: Final = "files"
+_COMMAND: Final = "command.sh"
+# The command is a file: nothing in it is read as a placeholder of the sandbox.
+_START: Final = 'cd "$1" && exec /bin/sh "$2"'
+_SYSTEM_PATH: Final = "/usr/local/bin:/usr/bin:/bin"
+_MEMORY_BYTES: Final = 2 << 30
+_SHOWN_CHARS: Final = 300
+_SEARCH_WALL_S: Final = 5.0
+_SEARCH: Final = (
+    "import json, re, sys, warnings\n"
+    "warnings.simplefilter('ignore')\n"
+    "pattern, text = json.load(sys.stdin)\n"
+    "print(re.search(pattern, text, re.MULTILINE) is not None)\n"
+)
+_ENDS: Final[Mapping[str, str]] = {
+    "oom": "it used more than 2 GiB of memory",
+    "output_limit": "it printed too much",
+    "disk_limit": "it filled the disk that it was given",
+}
 
 
 def verdict(outcomes: Sequence[CheckOutcome]) -> Verdict:
@@ -30,27 +64,23 @@ def score(case: TestCase, text: str, commands: Commands | None) -> tuple[CheckOu
     nothing has failed.
     """
     found = reply_files(text, [check.path for check in case.checks if check.path is not None])
-    outcomes: dict[int, CheckOutcome] = {}
-    for last in (False, True):
-        for index, check in enumerate(case.checks):
-            if (check.kind == "command") is not last:
-                continue
-            if not last:
-                outcomes[index] = _looked_up(check, text, found)
-            elif any(one.passed is False for one in outcomes.values()):
-                outcomes[index] = CheckOutcome(passed=None, cause=ALREADY_FAILED)
-            elif commands is None:
-                outcomes[index] = CheckOutcome(passed=None, cause=NO_SANDBOX)
-            else:
-                outcomes[index] = commands.run(check, overlaid(case.files, found.files))
+    outcomes = {i: _looked_up(c, text, found) for i, c in enumerate(case.checks) if c.kind != "command"}
+    for index, check in enumerate(case.checks):
+        if check.kind != "command":
+            continue
+        if any(one.passed is False for one in outcomes.values()):
+            outcomes[index] = CheckOutcome(passed=None, cause=ALREADY_FAILED)
+        elif commands is None:
+            outcomes[index] = CheckOutcome(passed=None, cause=NO_SANDBOX)
+        else:
+            outcomes[index] = commands.run(check, overlaid(case.files, found.files))
     return tuple(outcomes[index] for index in range(len(case.checks)))
 
 
 def _looked_up(check: Check, text: str, found: ReplyFiles) -> CheckOutcome:
-    """A check that needs the reply alone."""
-    if check.path is None:
-        where, read = "the reply", text
-    else:
+    """A check that needs only the reply."""
+    where, read = "the reply", text
+    if check.path is not None:
         where, read = check.path, found.files.get(check.path, "")
         if check.path not in found.files:
             if check.kind == "file_exists" and any(f.startswith(f"{check.path}/") for f in found.files):
@@ -73,3 +103,137 @@ def _looked_up(check: Check, text: str, found: ReplyFiles) -> CheckOutcome:
 
 def _failed(cause: str) -> CheckOutcome:
     return CheckOutcome(passed=False, cause=cause)
+
+
+def occurs(pattern: str, text: str, wall_s: float = _SEARCH_WALL_S) -> bool | str:
+    """Whether a regular expression matches anywhere, `^` and `$` at lines; else why that is not known.
+
+    Python cannot interrupt a search such as `(a+)+$`, so it runs in a process of its own.
+    """
+    try:
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", "-c", _SEARCH],
+            input=json.dumps([pattern, text]),
+            capture_output=True,
+            text=True,
+            timeout=wall_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"the search took longer than {wall_s:g} s"
+    if done.returncode != 0:
+        return f"the search ended with status {done.returncode}"
+    return done.stdout.strip() == "True"
+
+
+# --- commands -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Commands:
+    """Runs the commands of checks."""
+
+    sandbox: Sandbox
+    python: Path
+    """The interpreter that jobs find first as `python`."""
+
+    def run(self, check: Check, files: Mapping[str, str]) -> CheckOutcome:
+        """The outcome of a `command` in a folder with `files`. Raises SandboxError."""
+        assert check.kind == "command" and check.text is not None and check.wall_s is not None
+        with owned_folder("case") as name:
+            folder = Path(name)
+            write_files(files, folder / _FILES)
+            (folder / _COMMAND).write_text(check.text + "\n", encoding="utf-8", errors="replace")
+            process = self.sandbox.start(self._job(folder, check.wall_s))
+            try:
+                facts = process.wait()
+            finally:
+                process.close()
+        if facts is None:
+            raise HarnessBug("a sandbox's wait() without timeout returned before the end")
+        return _outcome(facts, check.wall_s)
+
+    def _job(self, folder: Path, wall_s: float) -> Job:
+        return Job(
+            role="build",
+            argv=["/bin/sh", "-c", _START, "sh", f"{{scratch}}/{_FILES}", f"{{scratch}}/{_COMMAND}"],
+            limits=Limits(
+                wall_s=wall_s,
+                cpu_s=2 * wall_s,
+                memory_bytes=_MEMORY_BYTES,
+                file_bytes=64 << 20,
+                output_bytes=64 << 10,
+                processes=128,
+                scratch_bytes=256 << 20,
+                scratch_files=10_000,
+            ),
+            inputs={_FILES: folder / _FILES, _COMMAND: folder / _COMMAND},
+            environment={
+                "PATH": f"{self.python.parent}:{_SYSTEM_PATH}",
+                "LC_ALL": "C.UTF-8",
+                "PYTHONDONTWRITEBYTECODE": "1",
+            },
+        )
+
+
+def _outcome(facts: ExitFacts, wall_s: float) -> CheckOutcome:
+    if facts.status == "ok":
+        return CheckOutcome(passed=True)
+    if facts.status == "sandbox_error":
+        raise SandboxError(f"a command could not run: {facts.output.strip()[:_SHOWN_CHARS]}")
+    if facts.status in ("wall_timeout", "cpu_timeout"):
+        cause = f"it ran longer than {wall_s:g} s and was stopped"
+    elif facts.status == "nonzero":
+        cause = f"it ended with status {facts.code}"
+    else:
+        cause = _ENDS.get(facts.status, f"it was ended by signal {facts.signal}")
+    said = " ".join(facts.output.split())
+    if len(said) > _SHOWN_CHARS:
+        said = f"...{said[-_SHOWN_CHARS:]}"
+    return _failed(f"{cause}: {said}" if said else cause)
+
+
+# --- what a pass proves ---------------------------------------------------------------------------
+
+
+def case_text(case: TestCase) -> str:
+    """The prompt and the files that go with it, each as a fenced block that names it."""
+    return case.prompt + "".join(f"\n\n{fenced(text, path)}" for path, text in case.files.items())
+
+
+def trivial_answers(case: TestCase) -> dict[str, str]:
+    """Answers that solve nothing, by name, in the order in which they are tried."""
+    found = {"an echo of the prompt": case.prompt, "the empty answer": ""}
+    if case.files:
+        found["an echo of the prompt and its files"] = case_text(case)
+    return found | {"a refusal": REFUSAL}
+
+
+def worth_of(case: TestCase, commands: Commands | None) -> Worth:
+    """Whether passing the case proves anything: not if it checks nothing, or a trivial answer passes it.
+
+    Raises SandboxError.
+    """
+    if not case.checks:
+        return Worth(case=case.id, worth="none", why=f"worthless: {NOTHING}")
+    unknown = False
+    for name, text in trivial_answers(case).items():
+        found = verdict(score(case, text, commands))
+        if found == "passed":
+            return Worth(case=case.id, worth="none", passed_by=name, why=f"worthless: {name} passes it")
+        unknown = unknown or found == "not_run"
+    if unknown:
+        return Worth(case=case.id, worth="unknown", why="not known: its command was not run")
+    return Worth(case=case.id, worth="some", why="no trivial answer passes it")
+
+
+def sentence(worths: Sequence[Worth]) -> str:
+    """How many cases prove nothing, and why, in one line."""
+    vain = [one for one in worths if one.worth == "none"]
+    if not vain:
+        return f"0 of {len(worths)} cases prove nothing: no trivial answer passes one"
+    reasons = Counter(one.passed_by for one in vain)
+    said = [f"{name} passes {count}" for name, count in reasons.items() if name is not None]
+    if reasons[None]:
+        said.append(f"{NOTHING} in {reasons[None]}")
+    return f"{len(vain)} of {len(worths)} cases prove nothing: {', '.join(said)}"

@@ -19,14 +19,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from harness.cases.commands import Commands
 from harness.cases.importing import load_cases
-from harness.cases.records import CaseAnswer, TestCase, Worth
-from harness.cases.running import answers_of, cases_config, run_cases
-from harness.cases.scoring import verdict
-from harness.cases.store import CasesStore
-from harness.cases.tally import ArmSums, CaseRow, CasesTally, ModelTally, Rate, tally
-from harness.cases.worth import sentence, worth_of
+from harness.cases.records import ArmSums, CaseAnswer, CaseRow, CasesTally, ModelTally, Rate, TestCase, Worth
+from harness.cases.running import CasesStore, answers_of, cases_config, run_cases, tally
+from harness.cases.scoring import Commands, sentence, verdict, worth_of
 from harness.cli.options import (
     DEFAULT_RUNS,
     BaseUrlOption,

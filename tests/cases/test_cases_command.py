@@ -109,7 +109,7 @@ def test_check_opens_no_sandbox_where_nothing_is_run(tmp_path: Path) -> None:
     assert (code, err) == (0, "") and "0 of 1 cases prove nothing" in out
     file.write_text("[{}]")
     code, _, err = cases("check", file)
-    assert code == 2 and f"{file}: the list[0].input is missing or blank" in " ".join(err.split())
+    assert code == 2 and f"{file}: [0]: input: is missing" in " ".join(err.split())
 
 
 @pytest.mark.slow

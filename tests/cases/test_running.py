@@ -8,13 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.cases.commands import Commands
-from harness.cases.records import CaseAnswer, CasesRun, Check, TestCase
-from harness.cases.running import answers_of, cases_config, run_cases
-from harness.cases.scoring import verdict
-from harness.cases.store import CasesStore
-from harness.cases.tally import CasesTally, tally
-from harness.cases.worth import worth_of
+from harness.cases.records import CaseAnswer, CasesRun, CasesTally, Check, TestCase
+from harness.cases.running import CasesStore, answers_of, cases_config, run_cases, tally
+from harness.cases.scoring import Commands, verdict, worth_of
 from harness.errors import ProviderError, UsageError
 from harness.models import PermanentProviderError
 from harness.records import ModelSpec, Reply, Request, Skill, Usage
@@ -90,14 +86,9 @@ def test_an_echo_model_gains_only_what_the_skill_says_and_worthless_cases_do_not
 
 
 def test_a_case_that_is_always_passed_tells_nothing_apart(tmp_path: Path) -> None:
-    """In both arms, every time."""
-    [one] = counted(run(tmp_path, lambda request: said("sm_90a"), (KNOWS,))[0]).models
+    """In both arms, every time; one reply without a token count makes the sum unknown, not smaller."""
+    [one] = counted(run(tmp_path, lambda request: said("sm_90a", tokens=None), (KNOWS,))[0]).models
     assert one.rows[0].tells_nothing_apart
-
-
-def test_an_unknown_cost_is_not_zero(tmp_path: Path) -> None:
-    """One reply without a count makes the sum unknown."""
-    [one] = counted(run(tmp_path, lambda request: said("x", tokens=None), (KNOWS,))[0]).models
     assert one.with_skill.input_tokens is None and one.with_skill.cost_usd == 1.0
 
 
@@ -110,11 +101,7 @@ def test_finished_answers_are_kept_and_a_torn_line_is_owed(tmp_path: Path) -> No
     assert (again.folder, len(first.asked), len(second.asked)) == (store.folder, 8, 1)
     assert len(again.load()) == len(answers_of(again.run().config)) == 8
     assert run(tmp_path, echo, repeats=3)[0].folder != store.folder
-
-
-def test_a_skills_name_does_not_lead_out_of_the_folder_of_runs(tmp_path: Path) -> None:
-    """A skill that is not ours may be called anything."""
-    strange = SKILL.model_copy(update={"name": "../../x\n"})
+    strange = SKILL.model_copy(update={"name": "../../x\n"})  # a foreign skill may have any name
     store = CasesStore.open(cases_config(strange, CASES, [MODEL], repeats=1), tmp_path / "runs")
     assert store.folder.parent == tmp_path / "runs" and store.folder.is_dir()
 

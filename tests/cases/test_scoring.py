@@ -1,19 +1,46 @@
-"""What each check means for a reply."""
+"""What each check means for a reply, commands in sandboxes, and what passing a case proves."""
 
 from __future__ import annotations
 
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
-from harness.cases.patterns import occurs
-from harness.cases.records import Check, TestCase
-from harness.cases.scoring import ALREADY_FAILED, NO_SANDBOX, score, verdict
+from harness.cases.records import Check, CheckOutcome, TestCase
+from harness.cases.scoring import (
+    ALREADY_FAILED,
+    NO_SANDBOX,
+    REFUSAL,
+    Commands,
+    occurs,
+    score,
+    sentence,
+    verdict,
+    worth_of,
+)
+from harness.errors import SandboxError, UsageError
+from sandboxes.pool import StoppableSandbox
+from sandboxes.registry import choose_sandbox
+from tests.fakes.sandbox import FakeSandbox, exit_facts
 
+PYTHON = Path(sys.executable)
 REPLY = 'Use SM_90a.\n\n```json out/report.json\n{"Ok": true}\n```\n'
 
 
-def case(*checks: Check) -> TestCase:
+def case(*checks: Check, **fields: object) -> TestCase:
     """A case with these checks."""
-    return TestCase(id="c", prompt="p", checks=checks)
+    return TestCase(**{"id": "c", "prompt": "p", "checks": checks, **fields})
+
+
+def contains(*texts: str) -> tuple[Check, ...]:
+    return tuple(Check(kind="contains", text=text) for text in texts)
+
+
+def command(text: str, wall_s: float = 20.0) -> Check:
+    return Check(kind="command", text=text, wall_s=wall_s)
 
 
 @pytest.mark.parametrize(
@@ -32,27 +59,22 @@ def case(*checks: Check) -> TestCase:
     ],
 )
 def test_checks_of_the_reply_alone(check: Check, passed: bool) -> None:
-    """Texts in any case of letters, as upskill compares; expressions as they stand; files by path."""
+    """Texts without regard to letter case, as upskill compares; expressions as they stand; files by path."""
     [outcome] = score(case(check), REPLY, None)
     assert outcome.passed is passed
     assert bool(outcome.cause) is not passed
 
 
 def test_a_case_is_passed_when_all_of_it_is() -> None:
-    """One failure fails it; without checks nothing is known."""
-    good, bad = Check(kind="contains", text="use"), Check(kind="contains", text="never")
+    """One failure fails it; without checks nothing is known; without a sandbox a command is not run."""
+    good, bad = contains("use", "never")
     assert verdict(score(case(good, good), REPLY, None)) == "passed"
     assert verdict(score(case(good, bad), REPLY, None)) == "failed"
     assert verdict(score(case(), REPLY, None)) == "not_run"
-
-
-def test_without_a_sandbox_a_command_is_not_run() -> None:
-    """It is neither passed nor failed, unless something else has failed."""
-    command = Check(kind="command", text="true", wall_s=1.0)
-    outcomes = score(case(command, Check(kind="contains", text="use")), REPLY, None)
+    outcomes = score(case(command("true"), good), REPLY, None)
     assert [one.passed for one in outcomes] == [None, True]
     assert outcomes[0].cause == NO_SANDBOX and verdict(outcomes) == "not_run"
-    outcomes = score(case(command, Check(kind="contains", text="never")), REPLY, None)
+    outcomes = score(case(command("true"), bad), REPLY, None)
     assert outcomes[0].cause == ALREADY_FAILED and verdict(outcomes) == "failed"
 
 
@@ -67,3 +89,127 @@ def test_an_expression_that_never_ends_is_a_failure() -> None:
     """It is stopped, and says so."""
     assert occurs("(a+)+$", "a" * 40 + "b", wall_s=0.3) == "the search took longer than 0.3 s"
     assert occurs("b$", "ab\ncd") is True
+
+
+# --- commands ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def local(sandbox: StoppableSandbox) -> Commands:
+    """Commands as ordinary processes with limits."""
+    return Commands(sandbox, PYTHON)
+
+
+@pytest.fixture(scope="module")
+def isolating() -> Iterator[Commands]:
+    """Commands in a sandbox that isolates, where this machine has one."""
+    try:
+        choice = choose_sandbox("bubblewrap,landlock")
+    except UsageError as error:
+        pytest.skip(f"no sandbox that isolates: {error}")
+    yield Commands(choice.sandbox, PYTHON)
+    choice.sandbox.close()
+
+
+def test_a_command_sees_the_cases_files_and_over_them_the_replys(local: Commands) -> None:
+    """It runs in their folder, finds `python`, and its status decides."""
+    files = {"check.py": "import data\nassert data.N == 3", "data.py": "N = 1"}
+    tried = case(command("python check.py"), files=files)
+    assert verdict(score(tried, "```python data.py\nN = 3\n```", local)) == "passed"
+    outcomes = score(tried, "```python data.py\nN = 2\n```", local)
+    assert verdict(outcomes) == "failed"
+    assert "status 1" in outcomes[0].cause and "AssertionError" in outcomes[0].cause
+
+
+def test_a_slow_command_is_a_failed_check(local: Commands) -> None:
+    """It is stopped together with its background processes, and raises nothing."""
+    outcome = local.run(command("sleep 300 & sleep 300", wall_s=0.4), {})
+    assert outcome == CheckOutcome(passed=False, cause="it ran longer than 0.4 s and was stopped")
+
+
+def test_a_command_works_on_its_own_copy_without_keys(
+    local: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it removes is there for the next; the environment is scrubbed; placeholders mean nothing."""
+    files = {"a/b.txt": "x", "c.txt": "y"}
+    assert local.run(command("rm -rf ./* && test ! -e c.txt"), files).passed
+    assert local.run(command("test -f a/b.txt && test -f c.txt"), files).passed
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    assert local.run(command('test -z "$OPENAI_API_KEY"'), {}).passed
+    assert local.run(command("""test '{scratch}"' = '{scratch}'\\" """), {}).passed
+
+
+def test_an_isolating_sandbox_has_no_network_and_none_of_our_files(
+    isolating: Commands, tmp_path: Path
+) -> None:
+    """A command reaches no server of this machine and removes nothing of ours."""
+    precious = tmp_path / "precious"
+    precious.mkdir(mode=0o777)
+    (precious / "file").write_text("x")
+    assert isolating.run(command("test -f a.txt && python -c 'import socket'"), {"a.txt": ""}).passed
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        address = ("127.0.0.1", server.getsockname()[1])
+        call = f"import socket; socket.create_connection({address!r}, 5)"
+        outcome = isolating.run(command(f'python -c "{call}"'), {})
+        assert outcome.passed is False
+        assert "Error" in outcome.cause
+        with pytest.raises(BlockingIOError):
+            server.accept()
+    isolating.run(command(f"rm -rf {precious}; true"), {})
+    assert (precious / "file").read_text() == "x"
+
+
+def test_a_failing_sandbox_raises_and_long_output_is_cut() -> None:
+    """A sandbox's failure is not the reply's; of what a command prints the end is shown."""
+    broken = FakeSandbox(exit_facts("sandbox_error", "no namespaces"))
+    with pytest.raises(SandboxError, match="no namespaces"):
+        Commands(broken, PYTHON).run(command("true"), {})
+    [process] = broken.processes
+    assert process.closed
+    facts = exit_facts("nonzero", f"first {'x' * 9000} last", code=2)
+    outcome = Commands(FakeSandbox(facts), PYTHON).run(command("false"), {})
+    assert outcome.cause.startswith("it ended with status 2: ...") and outcome.cause.endswith("last")
+    assert len(outcome.cause) < 400
+
+
+# --- what a pass proves -----------------------------------------------------------------------
+
+FILES = {"in.csv": "a,b", "odd`name.md": "```\nx\n```"}
+VAIN = {
+    "an echo of the prompt": case(*contains("fix", "bug"), prompt="Fix the bug"),
+    "an echo of the prompt and its files": case(
+        Check(kind="file_contains", path="in.csv", text="b"), files=FILES
+    ),
+    "the empty answer": case(Check(kind="regex", text="^$")),
+    "a refusal": case(*contains("help", "request")),
+}
+
+
+@pytest.mark.parametrize("name", VAIN)
+def test_a_case_that_a_trivial_answer_passes_is_worthless(name: str) -> None:
+    """And it says which one."""
+    worth = worth_of(VAIN[name], None)
+    assert (worth.worth, worth.passed_by) == ("none", name)
+    assert name in worth.why
+
+
+def test_a_case_is_worth_something_if_no_trivial_answer_passes_it(sandbox: StoppableSandbox) -> None:
+    """Nothing checked is worthless; a command's worth needs a sandbox unless other checks decide."""
+    assert worth_of(case(not_checkable=("It is nice",)), None).why == "worthless: nothing is checked"
+    assert "sm_90" not in REFUSAL
+    assert worth_of(case(*contains("sm_90"), prompt="Which GPU?"), None).worth == "some"
+    check = command("test -f out.txt || test ! -e in.txt")
+    assert worth_of(case(check), None).worth == "unknown"
+    assert worth_of(case(check, *contains("sm_90")), None).worth == "some"
+    commands = Commands(sandbox, PYTHON)
+    assert worth_of(case(check), commands).worth == "none"
+    assert worth_of(case(check, files={"in.txt": ""}), commands).worth == "some"
+
+
+def test_the_sentence_counts_by_reason() -> None:
+    """One line for people."""
+    worths = [worth_of(one, None) for one in (*VAIN.values(), case())]
+    assert sentence(worths).startswith("5 of 5 cases prove nothing: an echo of the prompt passes 1")
+    assert sentence(worths).endswith("nothing is checked in 1")
+    assert sentence([]) == "0 of 0 cases prove nothing: no trivial answer passes one"
