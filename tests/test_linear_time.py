@@ -43,7 +43,7 @@ from harness.models import adaptation, refused, thinking
 from harness.models.conversation import arguments_object
 from harness.outcome import Cause
 from harness.records import Finding, Reply, Skill
-from harness.skills import blocks, edit, facts, fragments, frontmatter, links, overlap, parsing, placebo
+from harness.skills import blocks, claims, fragments, frontmatter, overlap, parsing, placebo, spec
 from harness.student import excerpts
 from harness.student.reply_parsing import parse_reply
 from harness.teaching.traces import condense, events, faults, files, lessons, reading
@@ -214,16 +214,16 @@ class Readers:
 
     def skill_text(self, text: str) -> None:
         blocks.shown_projects(blocks.code_blocks("SKILL.md", text))
-        facts.fact_findings("SKILL.md", text)
+        claims.fact_findings("SKILL.md", text)
         (self.folder / "SKILL.md").write_text(text)
-        links.link_findings(self.folder, ["SKILL.md"])
+        spec.link_findings(self.folder, ["SKILL.md"])
 
     def skill_header(self, text: str) -> None:
         with contextlib.suppress(frontmatter.FrontmatterError):
             frontmatter.parse(f"---\nname: a\n{text}\n---\nx")
         skill = f"---\nname: a\ndescription: b\n---\n{text}".encode()
         with contextlib.suppress(UsageError):
-            edit.replaced(skill, "x", body=text, description=None, metadata_updates={"a": "b"})
+            frontmatter.edited(skill, "x", body=text, metadata_updates={"a": "b"})
 
     def skill_code(self, text: str) -> None:
         for language in ("python", "toml", "json", "yaml"):

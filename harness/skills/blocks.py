@@ -1,7 +1,4 @@
-"""Takes the code that a skill shows out of its Markdown: fragments, and files that make up projects.
-
-Every block keeps the line at which it stands, so that a fault can be shown there.
-"""
+"""Extracts the code that a skill shows in its Markdown: pieces, and files that make up projects."""
 
 from __future__ import annotations
 
@@ -31,26 +28,44 @@ _LANGUAGES: Final = {
 }
 _FILES: Final = ("python", "cpp", "cuda", "toml", "json", "yaml")
 _FRAGMENT: Final = "fragment"
-"""Word of an info string: the code is not whole, and is not to be compiled or parsed."""
+"""Word of an info string: the code is incomplete, and is neither compiled nor parsed."""
+
+_ELIDED = re.compile(
+    r"^\s*(?:\.\.\.|…)|//.*(?:\.\.\.|…)|/\*[^*]*(?:\.\.\.|…)|^\s*#.*(?:\.\.\.|…)|\{\s*\.\.\.\s*\}|[(,]\s*\.\.\.\s*\)\s*;"
+    r"|<your[ _-]|\bYOUR_|\{\{\s*[a-z_]+\s*\}\}|\{%",
+    re.M,
+)
+_TEMPLATE = re.compile(r"\{\{-?\s*\w|\{%|<%|\$\{|<[A-Za-z][\w -]*>|\.\.\.|…|\bYOUR_|[\"']X\.Y")
+_WRONG = re.compile(
+    r"\b(?:wrong|incorrect|bad|broken|invalid|anti-?pattern|never|refused?|rejected|fails?|mistakes?|pseudo-?code|old"
+    r"|(?:do|does|will|must|can) ?not|(?:do|does|wo|ca)n['’]?t|instead of|before:)\b|❌|✗|🚫",
+    re.IGNORECASE,
+)
+_WRONG_COMMENT = re.compile(
+    r"(?://|#|/\*).*(?:\b(?:WRONG|BAD|BROKEN|INCORRECT|ERROR)\b|(?i:\bdoes not (?:compile|build|parse))"
+    r"|❌|✗|🚫)"
+)
+_LEAD: Final = 2
+"""Lines above a block that may say that it is wrong."""
 
 
 @dataclass(frozen=True)
 class CodeBlock:
-    """A fenced block of a skill, or a whole file of it."""
+    """A fenced block of a skill, or one of its files."""
 
     file: str
-    """The file in which it stands."""
+    """The file that contains it."""
     line: int
     """1-based line of the opening fence; 0 for a whole file."""
     language: str
-    """As written, in lower case and with aliases resolved; empty without one."""
+    """In lower case, with aliases resolved; empty without one."""
     path: str | None
-    """Path of the complete file that it shows; None for a fragment."""
+    """Path of the complete file that it shows; None for a piece."""
     text: str
     fragment: bool = False
-    """The author says that it is not whole."""
+    """The author marks it as incomplete."""
     unclosed: str | None = None
-    """How it shows that a fence is missing; None where it is closed."""
+    """The evidence that the closing fence is missing; None if it is closed."""
 
     @property
     def text_line(self) -> int:
@@ -63,23 +78,23 @@ class ShownProject:
     """A complete project that a document shows."""
 
     blocks: tuple[CodeBlock, ...]
-    """In document order; a later block with the same path replaces an earlier one."""
+    """In document order; a later block replaces an earlier one with the same path."""
 
     @property
     def build_toml(self) -> CodeBlock:
-        """The block that holds build.toml (the last one, if it stands twice)."""
+        """The last block that shows build.toml."""
         return [b for b in self.blocks if b.path == "build.toml"][-1]
 
     @property
     def project(self) -> Project:
-        """The files as a student would have sent them."""
+        """The files in the form of a student's reply."""
         texts = {b.path: b.text for b in self.blocks if b.path is not None}
         return Project(files=tuple(ProjectFile(path=p, text=texts[p]) for p in sorted(texts)))
 
 
 def code_blocks(file: str, markdown: str) -> list[CodeBlock]:
-    """All fenced blocks; the info string `cpp dir/file.cpp` (or `cpp path=...`) names a complete file,
-    the word `fragment` in it says that the code is not whole."""
+    """All fenced blocks. The info string `cpp dir/file.cpp` (or `cpp path=...`) names a complete file, the
+    word `fragment` marks incomplete code."""
     found = []
     for block in fenced_blocks(markdown):
         language, *rest = block.info.split() or [""]
@@ -101,14 +116,14 @@ def _unclosed(block: Block) -> str | None:
 
 
 def code_file(name: str, text: str) -> CodeBlock | None:
-    """A file of the skill as one block; None where it is no code that we read."""
+    """A file of the skill as one block; None if its language is not checked."""
     suffix = PurePosixPath(name).suffix.lower().removeprefix(".")
     language = _LANGUAGES.get(suffix, suffix)
     return CodeBlock(name, 0, language, name, text) if language in _FILES else None
 
 
 def shown_projects(blocks: Sequence[CodeBlock]) -> list[ShownProject]:
-    """The projects in one document's blocks: each build.toml after the first begins another one."""
+    """The projects in one document's blocks; each further build.toml starts another project."""
     groups: list[list[CodeBlock]] = [[]]
     for block in blocks:
         if block.path is None:
@@ -117,3 +132,20 @@ def shown_projects(blocks: Sequence[CodeBlock]) -> list[ShownProject]:
             groups.append([])
         groups[-1].append(block)
     return [ShownProject(tuple(g)) for g in groups if any(b.path == "build.toml" for b in g)]
+
+
+def is_elided(text: str) -> bool:
+    """Whether something is left out of this code, or it has a placeholder."""
+    return _ELIDED.search(text) is not None
+
+
+def is_template(text: str) -> bool:
+    """Whether this configuration or script has a placeholder."""
+    return _TEMPLATE.search(text) is not None
+
+
+def shown_as_wrong(block: CodeBlock, document: str) -> bool:
+    """Whether the lines above a block, or a comment in it, say that the code is wrong."""
+    above = [line for line in document.split("\n")[: max(block.line - 1, 0)] if line.strip()][-_LEAD:]
+    lead = above if block.line else []
+    return any(_WRONG.search(line) for line in lead) or _WRONG_COMMENT.search(block.text) is not None

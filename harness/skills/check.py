@@ -1,7 +1,6 @@
-"""Checks a whole skill: the specification, that the code which it shows is code, facts, leaks.
+"""Checks and measures a whole skill: specification, code, facts, leaks, tokens.
 
-Nothing of the skill is executed, and without `build` nothing is compiled. An error is certain; what may be
-right in a place that the skill does not show is a warning or a note.
+Nothing of the skill is executed, and nothing is compiled without `build`.
 """
 
 from __future__ import annotations
@@ -17,19 +16,31 @@ from typing import Any, Final, Literal
 
 from harness.builder.units import HEADER_SUFFIXES
 from harness.errors import UsageError
-from harness.records import Record
-from harness.skills.blocks import CodeBlock, ShownProject, code_blocks, code_file, shown_projects
-from harness.skills.certainty import shown_as_wrong
-from harness.skills.compiling import Build, Tried, compile_block
-from harness.skills.facts import fact_findings
-from harness.skills.findings import SkillFinding, error, warning
+from harness.records import Record, Skill
+from harness.skills.blocks import (
+    CodeBlock,
+    ShownProject,
+    code_blocks,
+    code_file,
+    shown_as_wrong,
+    shown_projects,
+)
+from harness.skills.claims import fact_findings, hardware_findings
+from harness.skills.compiling import Build, ShownProjectReport, Tried, build_shown, compile_block
 from harness.skills.fragments import is_compiled
 from harness.skills.frontmatter import FrontmatterError, decode
-from harness.skills.hardware import hardware_findings
 from harness.skills.overlap import overlaps
 from harness.skills.parsing import is_parsed, parse_block
-from harness.skills.projects import ShownProjectReport, build_shown
-from harness.skills.spec import DOCUMENT_LIMIT, FILE, read_skill, skill_files, validate_skill
+from harness.skills.spec import (
+    DOCUMENT_LIMIT,
+    FILE,
+    SkillFinding,
+    error,
+    read_skill,
+    skill_files,
+    validate_skill,
+    warning,
+)
 from harness.suite.catalogue import LoadedTask
 from harness.text import estimate_tokens
 
@@ -42,46 +53,46 @@ _BACKENDS: Final = {
     "cpu": re.compile(r"\bcpu\b|avx", re.IGNORECASE),
 }
 _HEAD: Final = 2_000
-"""Characters of SKILL.md that say what it is about."""
+"""Characters of SKILL.md that determine its backend."""
 _OTHER_BUILD: Final = re.compile(r"cpp_extension|load_inline|CUDAExtension")
 Outcome = Literal["built", "parsed", "not_built", "failed", "unread"]
 
 
 class CodeCounts(Record):
-    """Pieces of code in one language: fenced blocks, and files of the skill."""
+    """Counts of fenced blocks and files in one language."""
 
     built: int = 0
-    """Compiled here, alone or in the project that they belong to."""
+    """Compiled, alone or in their project."""
     parsed: int = 0
     not_built: int = 0
-    """Marked `fragment`, in need of what is not shown, or to be compiled where nothing was built."""
+    """Marked `fragment`, dependent on code that is not shown, or not compiled for lack of `--build`."""
     failed: int = 0
     """Each has a finding."""
     unread: int = 0
-    """In languages that are not judged, such as bash: nothing is run."""
+    """In languages that are not checked, such as bash."""
 
 
 class SkillReport(Record):
-    """All that is known about a skill without asking a model."""
+    """The result of a check."""
 
     directory: str
     name: str | None
-    """None when SKILL.md cannot be read."""
+    """None if SKILL.md cannot be read."""
     digest: str | None
     body_tokens_estimate: int | None
-    """UTF-8 bytes / 3.6: an estimate."""
+    """UTF-8 bytes / 3.6."""
     body_lines: int | None
     files: int
     code_blocks: int
     """Fenced blocks in its Markdown."""
     code: dict[str, CodeCounts]
-    """By language; blocks without one are under `text`."""
+    """By language; `text` for blocks without one."""
     projects: tuple[ShownProjectReport, ...]
     findings: tuple[SkillFinding, ...]
 
     @property
     def ok(self) -> bool:
-        """No finding is an error."""
+        """Whether no finding is an error."""
         return all(f.severity != "error" for f in self.findings)
 
 
@@ -95,7 +106,7 @@ def check_skill(
     """Check the skill in `directory`.
 
     With `build`, its code is compiled: projects for each of their targets, pieces for the one they need;
-    `progress` gets how many of how many are done. With `tasks`, leaks are looked for.
+    `progress` is called with the number of finished and of all builds. With `tasks`, leaks are searched for.
     """
     findings = validate_skill(directory)
     code = _Code()
@@ -141,21 +152,21 @@ def check_skill(
 
 @dataclass
 class _Code:
-    """All code of a skill, and what became of it."""
+    """All code of a skill, and the result for each piece."""
 
     blocks: list[CodeBlock] = field(default_factory=list)
     shown: list[ShownProject] = field(default_factory=list)
     companions: dict[str, Mapping[str, str]] = field(default_factory=dict)
-    """For the pieces of each file: the headers that they may include."""
+    """File -> the headers that its pieces may include."""
     for_builder: frozenset[str] = frozenset()
-    """The files whose code is to be built with kernel-builder."""
+    """Files whose code is to be built with kernel-builder."""
     backend: str = "cuda"
-    """What the skill is about: advice is for it."""
+    """The backend that advice is for."""
     outcomes: dict[CodeBlock, Outcome] = field(default_factory=dict)
     projects: list[ShownProjectReport] = field(default_factory=list)
 
     def judge(self, build: Build | None, progress: Callable[[int, int], None]) -> list[SkillFinding]:
-        """Parse, then build what there is to build, as many at once as there are cores."""
+        """Parse, then build in parallel on all cores."""
         found = [*self._unclosed(), *self._parsed()]
         in_projects = {block for shown in self.shown for block in shown.blocks}
         pieces = [b for b in self.blocks if is_compiled(b) and b not in in_projects]
@@ -170,7 +181,7 @@ class _Code:
                 for done, _ in enumerate(as_completed(every), 1):
                     if build is not None:
                         progress(done, len(every))
-            except BaseException:  # Ctrl-C: what has not begun does not begin
+            except BaseException:  # Ctrl-C: no further build starts
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
         for shown, project in zip(self.shown, (future.result() for future in whole), strict=True):
@@ -194,7 +205,7 @@ class _Code:
         return compile_block(block, companions, build, kernel_builder=block.file in self.for_builder)
 
     def _unclosed(self) -> Iterator[SkillFinding]:
-        """A fence that is not closed takes what follows for code, whatever its language."""
+        """An unclosed fence turns the text after it into code, in any language."""
         for block in self.blocks:
             if block.unclosed is not None:
                 message = (
@@ -216,7 +227,7 @@ class _Code:
             yield from found
 
     def failed_at(self, finding: SkillFinding) -> bool:
-        """Whether a piece that failed holds that line: then its own error says enough."""
+        """Whether the finding is inside a failed piece, whose own error is enough."""
         line = finding.line or 1
         return any(
             block.file == finding.file and block.line <= line <= block.line + block.text.count("\n")
@@ -239,7 +250,7 @@ def _outcome(attempt: Tried) -> Outcome:
 
 
 def _softened(finding: SkillFinding, blocks: Sequence[CodeBlock], texts: Mapping[str, str]) -> SkillFinding:
-    """An error in code that the skill shows as wrong is none."""
+    """Turns an error in code that the skill shows as wrong into a note."""
     line = finding.line or 0
     if finding.severity != "error" or not line:
         return finding
@@ -253,20 +264,20 @@ def _softened(finding: SkillFinding, blocks: Sequence[CodeBlock], texts: Mapping
 
 
 def _backend_of(text: str) -> str:
-    """The backend that the beginning of SKILL.md names most often; the first, cuda, where none stands out."""
+    """The backend that the start of SKILL.md names most often; cuda between equals."""
     counts = {name: len(pattern.findall(text[:_HEAD])) for name, pattern in _BACKENDS.items()}
     return max(counts, key=lambda name: counts[name])
 
 
 def _for_builder(texts: Mapping[str, str]) -> frozenset[str]:
-    """All files of a skill on kernel-builder, but for those on PyTorch's own way to build extensions."""
+    """The files of a skill about kernel-builder, except those about PyTorch's cpp_extension."""
     if not any(_BUILDER.search(text) for text in texts.values()):
         return frozenset()
     return frozenset(name for name, text in texts.items() if not _OTHER_BUILD.search(text))
 
 
 def _collect(texts: Mapping[str, str], code: _Code) -> None:
-    """The blocks of the Markdown, the code files, and the projects that both make up."""
+    """Collect Markdown blocks, code files, and the projects that they make up."""
     roots = {str(PurePosixPath(name).parent) for name in texts if PurePosixPath(name).name == "build.toml"}
     headers = {name: text for name, text in texts.items() if _is_header(name)}
     for name, text in texts.items():
@@ -303,7 +314,7 @@ def _language(name: str) -> str:
 
 
 def _leak_findings(texts: Mapping[str, str], tasks: Sequence[LoadedTask]) -> Iterator[SkillFinding]:
-    """The strongest one for each task and file."""
+    """The largest leak of each task in each file."""
     told: set[tuple[str, str]] = set()
     for leak in overlaps(texts, tasks) if tasks else ():
         if (leak.task, leak.file) not in told:
@@ -314,3 +325,56 @@ def _leak_findings(texts: Mapping[str, str], tasks: Sequence[LoadedTask]) -> Ite
                 f"{leak.count} rows of 13 in all: an evaluation leaves that task out of its primary result"
             )
             yield warning(leak.file, leak.line, message)
+
+
+# --- tokens --------------------------------------------------------------------------------------
+
+FOLDERS = ("references", "scripts", "assets")
+
+
+class FileSize(Record):
+    """A file other than SKILL.md."""
+
+    path: str
+    tokens: int | None
+    """None for a binary file."""
+
+
+class SkillSize(Record):
+    """Estimated tokens of a skill."""
+
+    catalog: int
+    """Name and description, in every conversation."""
+    body: int
+    """SKILL.md without frontmatter, read when the skill is used."""
+    files: tuple[FileSize, ...]
+    """The other files, read on demand, by path."""
+
+    @property
+    def total(self) -> int:
+        """Everything that can be read."""
+        return self.catalog + self.body + sum(file.tokens or 0 for file in self.files)
+
+    def in_folder(self, name: str | None) -> list[FileSize]:
+        """The files below that folder, or with None those in none of FOLDERS."""
+        if name is not None:
+            return [file for file in self.files if file.path.startswith(f"{name}/")]
+        return [file for file in self.files if file.path.partition("/")[0] not in FOLDERS]
+
+
+def catalog_line(skill: Skill) -> str:
+    """The line by which a client lists a skill that is not in use yet."""
+    return f"- {skill.name}: {' '.join(skill.description.split())}"
+
+
+def skill_size(skill: Skill) -> SkillSize:
+    """The sizes of the parts of `skill`."""
+    texts = skill.documents
+    files = tuple(
+        FileSize(path=name, tokens=estimate_tokens(texts[name]) if name in texts else None)
+        for name in skill.files
+        if name != FILE
+    )
+    return SkillSize(
+        catalog=estimate_tokens(catalog_line(skill)), body=estimate_tokens(skill.body.strip()), files=files
+    )

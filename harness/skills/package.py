@@ -1,30 +1,24 @@
-"""Writes skill folders: a new one from a draft, or the next version of an old one.
+"""Writes skill folders: a new one from a draft, or the next version of an existing one.
 
-A folder appears whole or not at all; of an old skill, whatever was not asked to change is the same byte for
-byte, with its permissions and links.
+A folder appears whole or not at all. What a new version does not change stays the same byte for byte, with
+its permissions and links.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-import yaml
-
 from harness.errors import UsageError
-from harness.files import unsafe_path
-from harness.skills import frontmatter
-from harness.skills.edit import folded, replaced, with_newlines
-from harness.skills.spec import FILE, validate_skill
+from harness.files import directory_atomically, unsafe_path
+from harness.skills.frontmatter import dumped, edited, folded, with_newlines
+from harness.skills.spec import FILE, skill_md_findings
 
-_WIDTH = 100
-"""YAML folds longer text."""
-_LEFT_BEHIND = shutil.ignore_patterns(".git", "__pycache__")
+_NOT_COPIED = shutil.ignore_patterns(".git", "__pycache__")
 
 
 @dataclass(frozen=True)
@@ -39,39 +33,39 @@ class SkillDraft:
     compatibility: str | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, bytes] = field(default_factory=dict)
-    """Beside SKILL.md: relative POSIX path -> contents."""
+    """Other files: relative POSIX path -> contents."""
+
+    @property
+    def skill_md(self) -> str:
+        """The text of SKILL.md."""
+        texts = {"license": self.license, "compatibility": self.compatibility}
+        fields: dict[str, object] = {"name": self.name, "description": folded(self.description)}
+        fields |= {name: folded(text) for name, text in texts.items() if text}
+        if self.metadata:
+            fields["metadata"] = {key: folded(value) for key, value in self.metadata.items()}
+        body = self.body.encode("utf-8", "replace").decode().strip("\n")
+        return f"---\n{dumped(fields)}---\n\n{body}\n"
 
 
 def write_skill(draft: SkillDraft, out: Path, *, replace: bool = False) -> Path:
-    """Write the draft to the folder `out`, which is named as the skill is, and return it.
+    """Write the draft to the folder `out`, which must have the skill's name, and return it.
 
-    Raises UsageError when `out` exists (unless `replace`), when the frontmatter would break the
-    specification, or when a file has a path that is not allowed. Links in the body are check_skill's matter.
+    Raises UsageError if `out` exists (unless `replace`), if the frontmatter would violate the specification,
+    or if a file's path is not allowed. Links in the body are not checked.
     """
     if out.name != draft.name:
         raise UsageError(
             f"the skill {draft.name!r} cannot be written to {out}: the folder must have its name"
         )
-    text = _skill_md(draft)
+    text = draft.skill_md.encode()
     for path in draft.files:
-        _checked(path)
-    with _in_place(out, replace) as fresh:
-        fresh.mkdir()
-        (fresh / FILE).write_bytes(text.encode())
-        body_line = frontmatter.parse(text).body_line
-        found = [f for f in validate_skill(fresh) if f.severity == "error" and (f.line or 0) < body_line]
-        if found:
-            faults = "; ".join(f.message for f in found)
-            raise UsageError(f"the skill {draft.name!r} would be invalid: {faults}")
-        for path, data in draft.files.items():
-            target = fresh / path
-            try:
-                target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_bytes(data)
-            except OSError as fault:  # one path is another's folder
-                raise UsageError(
-                    f"the file {path!r} of a skill cannot be written: {fault.strerror}"
-                ) from fault
+        _check_path(path)
+    errors = [f.message for f in skill_md_findings(text, out.name) if f.severity == "error"]
+    if errors:
+        raise UsageError(f"the skill {draft.name!r} would be invalid: {'; '.join(errors)}")
+    with _new_folder(out, replace) as fresh:
+        for path, data in {FILE: text, **draft.files}.items():
+            _write(fresh, path, data)
     return out
 
 
@@ -86,14 +80,14 @@ def derive(
     description: str | None = None,
     replace: bool = False,
 ) -> Path:
-    """Write to the folder `out` the skill in `old` with what is given put in its place, and return `out`.
+    """Write the skill in `old` with the given parts replaced to the folder `out`, and return `out`.
 
-    `changed`: path -> new text, for new files too; `removed`: paths. None leaves a part as it is. `.git` and
-    `__pycache__` stay behind. Raises UsageError, also where an edit of the frontmatter would touch more.
+    `changed`: path -> text of changed and new files; `removed`: paths; None keeps a part. `.git` and
+    `__pycache__` are not copied. Raises UsageError.
     """
     changed = dict(changed or {})
     for path in (*changed, *removed):
-        _checked(path)
+        _check_path(path)
     both = sorted(set(changed) & set(removed))
     if both:
         raise UsageError(f"{both[0]!r} is to be changed and removed")
@@ -101,46 +95,24 @@ def derive(
         data = (old / FILE).read_bytes()
     except OSError as fault:
         raise UsageError(f"{old / FILE} cannot be read: {fault.strerror}") from fault
-    edited = replaced(
-        data,
-        str(old / FILE),
-        body=body,
-        description=description,
-        metadata_updates=metadata_updates or {},
-    )
-    with _in_place(out, replace) as fresh:
+    new = edited(data, str(old / FILE), body=body, description=description, metadata_updates=metadata_updates)
+    with _new_folder(out, replace) as fresh:
         try:
-            shutil.copytree(old, fresh, symlinks=True, ignore=_LEFT_BEHIND)
+            shutil.copytree(old, fresh, symlinks=True, ignore=_NOT_COPIED, dirs_exist_ok=True)
         except (shutil.Error, OSError) as fault:
             raise UsageError(f"{old} cannot be copied: {fault}") from fault
-        if edited != data:
-            _write(fresh, FILE, edited)
+        if new != data:
+            _write(fresh, FILE, new)
         for path in removed:
             _remove(fresh, path)
         for path, text in changed.items():
-            _change(fresh, path, text)
+            target = _unlinked(fresh, path)
+            before = target.read_bytes() if target.is_file() else b""
+            _write(fresh, path, with_newlines(text, before))
     return out
 
 
-# --- parts -----------------------------------------------------------------------------------
-
-
-def _skill_md(draft: SkillDraft) -> str:
-    fields: dict[str, object] = {"name": draft.name, "description": folded(draft.description)}
-    if draft.license:
-        fields["license"] = folded(draft.license)
-    if draft.compatibility:
-        fields["compatibility"] = folded(draft.compatibility)
-    if draft.metadata:
-        fields["metadata"] = {key: folded(value) for key, value in draft.metadata.items()}
-    header = yaml.safe_dump(
-        fields, sort_keys=False, allow_unicode=True, width=_WIDTH, default_flow_style=False
-    )
-    body = draft.body.encode("utf-8", "replace").decode().strip("\n")
-    return f"---\n{header}---\n\n{body}\n"
-
-
-def _checked(path: str) -> None:
+def _check_path(path: str) -> None:
     reason = unsafe_path(path)
     if reason is None and path == FILE:
         reason = "is written by itself"
@@ -151,7 +123,7 @@ def _checked(path: str) -> None:
 
 
 def _unlinked(folder: Path, path: str) -> Path:
-    """The path in the folder. Raises UsageError where it is a link or lies behind one."""
+    """The path in the folder. Raises UsageError if it is a symbolic link or below one."""
     target = folder / path
     for part in (target, *target.parents):
         if part == folder:
@@ -162,6 +134,7 @@ def _unlinked(folder: Path, path: str) -> Path:
 
 
 def _remove(folder: Path, path: str) -> None:
+    """Remove a file, and the folders that it leaves empty."""
     target = folder / path
     _unlinked(folder, PurePosixPath(path).parent.as_posix())
     if target.is_dir() and not target.is_symlink():
@@ -176,53 +149,33 @@ def _remove(folder: Path, path: str) -> None:
         parent.rmdir()
 
 
-def _change(folder: Path, path: str, text: str) -> None:
-    """New text for a file, with the line ends and the mark that the old one had."""
-    target = _unlinked(folder, path)
-    data = text.encode("utf-8", "replace")
-    if target.is_file():
-        data = with_newlines(text, target.read_bytes())
-    _write(folder, path, data)
-
-
 def _write(folder: Path, path: str, data: bytes) -> None:
-    """Write in place: an existing file keeps its permissions."""
+    """Write in place, so that an existing file keeps its permissions."""
     target = _unlinked(folder, path)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        if target.exists() and not os.access(target, os.W_OK):
-            mode = target.stat().st_mode
+        mode = target.stat().st_mode if target.exists() else None
+        if mode is not None:
             target.chmod(mode | 0o200)
-            target.write_bytes(data)
+        target.write_bytes(data)
+        if mode is not None:
             target.chmod(mode)
-        else:
-            target.write_bytes(data)
     except OSError as fault:
         raise UsageError(f"{path!r} cannot be written into the skill: {fault.strerror}") from fault
 
 
 @contextmanager
-def _in_place(out: Path, replace: bool) -> Iterator[Path]:
-    """A path, with `out`'s name, at which to make a folder; if all went well it becomes `out` by a rename."""
-    there = os.path.lexists(out)
-    if there and not replace:
-        raise UsageError(f"{out} exists: name another place, or ask for it to be replaced")
-    if there and (out.is_symlink() or not out.is_dir()):
-        raise UsageError(f"{out} is no folder: it is not replaced")
+def _new_folder(out: Path, replace: bool) -> Iterator[Path]:
+    """A folder to fill, which then takes the place of `out`."""
+    if os.path.lexists(out):
+        if not replace:
+            raise UsageError(f"{out} exists: name another place, or ask for it to be replaced")
+        if out.is_symlink() or not out.is_dir():
+            raise UsageError(f"{out} is no folder: it is not replaced")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(prefix=".new-", dir=out.parent))
+        with directory_atomically(out) as fresh:
+            fresh.chmod(0o755)
+            yield fresh
     except OSError as fault:
         raise UsageError(f"{out} cannot be written: {fault.strerror}") from fault
-    try:
-        yield scratch / out.name
-        if there:
-            out.rename(scratch / ".old")
-        try:
-            (scratch / out.name).rename(out)
-        except OSError:
-            if there:
-                (scratch / ".old").rename(out)
-            raise
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)

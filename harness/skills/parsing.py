@@ -22,9 +22,8 @@ from harness.builder.config.faults import faults, nearest
 from harness.builder.config.hints import hints
 from harness.builder.config.lines import positions
 from harness.builder.config.toml_text import NoToml, plain, toml_fields
-from harness.skills.blocks import CodeBlock
-from harness.skills.certainty import is_template
-from harness.skills.findings import SkillFinding, error, warning
+from harness.skills.blocks import CodeBlock, is_template
+from harness.skills.spec import SkillFinding, error, warning
 from sandboxes.orphans import owned_folder
 
 _TABLES: Final = {"general", "kernel", "torch", "torch-noarch", "tvm-ffi"}

@@ -1,57 +1,85 @@
-"""Reads Agent Skills and judges them by the specification.
+"""Reads Agent Skills and validates them against the specification.
 
-Reading is lenient (a skill in the wild can be measured), validating is strict.
+Reading is lenient, so that any skill can be measured; validation is strict.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import posixpath
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Final, NamedTuple
+from pathlib import Path, PurePosixPath
+from typing import Final, Literal, NamedTuple
+from urllib.parse import unquote
+
+from markdown_it import MarkdownIt
 
 from harness.errors import UsageError, did_you_mean, refuse_url
 from harness.files import data_directory
-from harness.records import Skill, digest_of
+from harness.records import Record, Skill, digest_of
 from harness.skills import frontmatter
-from harness.skills.findings import SkillFinding, error, warning
 from harness.skills.frontmatter import Field, Frontmatter, FrontmatterError
-from harness.skills.links import link_findings
 from harness.text import estimate_tokens
 
 FILE: Final = "SKILL.md"
 FIELDS: Final = ("name", "description", "license", "compatibility", "metadata", "allowed-tools")
 CLIENT_FIELDS: Final = (
-    "when_to_use",
-    "argument-hint",
-    "arguments",
-    "disable-model-invocation",
-    "user-invocable",
-    "model",
-    "effort",
-    "context",
-    "agent",
-    "hooks",
-    "paths",
-    "shell",
+    *("when_to_use", "argument-hint", "arguments", "disable-model-invocation", "user-invocable", "model"),
+    *("effort", "context", "agent", "hooks", "paths", "shell"),
 )
-"""Not in the specification, but documented by a client."""
-_MARKS: Final = re.compile(r"^[ \t]+liftbench-[\w-]+:.*\n", re.M)
-"""Our own notes in the metadata (teaching/lineage.py): neither a student nor a teacher reads them."""
+"""Not in the specification, but documented by Claude Code."""
+_LINEAGE_LINES: Final = re.compile(r"^[ \t]+liftbench-[\w-]+:.*\n", re.M)
+"""Lineage metadata, which is removed before a student or teacher reads SKILL.md."""
 DOCUMENT_LIMIT: Final = 256 << 10
 NAME_LIMIT: Final = 64
 DESCRIPTION_LIMIT: Final = 1024
 COMPATIBILITY_LIMIT: Final = 500
 BODY_LINES_ADVISED: Final = 500
 BODY_TOKENS_ADVISED: Final = 5_000
+_SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*:")
+_BUNDLED: Final = ("references/", "scripts/", "assets/")
+_PLACEHOLDER = re.compile(r"[*<>{}$|]|\.\.\.|\bpath/to\b", re.IGNORECASE)
+_FRONTMATTER = re.compile(r"\A---\n.*?^---$", re.S | re.M)
+_MARKDOWN: Final = MarkdownIt("commonmark").enable("table")
+Severity = Literal["error", "warning", "note"]
+
+
+class SkillFinding(Record):
+    """One fault of a skill. Only errors, which are certain, make a skill invalid."""
+
+    file: str
+    """Relative to the skill's directory, POSIX."""
+    line: int | None
+    """1-based; None for the whole file."""
+    severity: Severity
+    """A warning is likely, or advice; a note says what could not be judged."""
+    message: str
+
+    def __str__(self) -> str:
+        """`SKILL.md:3: error: ...`, the format of compilers."""
+        where = self.file if self.line is None else f"{self.file}:{self.line}"
+        return f"{where}: {self.severity}: {self.message}"
+
+
+def error(file: str, line: int | None, message: str) -> SkillFinding:
+    """A finding that makes the skill invalid."""
+    return SkillFinding(file=file, line=line, severity="error", message=message)
+
+
+def warning(file: str, line: int | None, message: str) -> SkillFinding:
+    """A finding that is advice."""
+    return SkillFinding(file=file, line=line, severity="warning", message=message)
+
+
+# --- reading -------------------------------------------------------------------------------------
 
 
 def skill_files(directory: Path) -> list[str]:
-    """Relative POSIX paths of a skill's files, sorted; hidden files, caches and links are no part of it."""
+    """Relative POSIX paths of a skill's files, sorted, without hidden files, caches and links."""
     found = []
     for path in directory.rglob("*"):
         relative = path.relative_to(directory)
@@ -63,9 +91,9 @@ def skill_files(directory: Path) -> list[str]:
 
 
 def read_skill(directory: Path) -> Skill:
-    """The skill in `directory`. Raises UsageError, naming file and line, when it has no usable SKILL.md."""
+    """The skill in `directory`. Raises UsageError with file and line if it has no usable SKILL.md."""
     path = directory / FILE
-    if path.exists() and not path.is_file():  # a pipe would be read forever
+    if path.exists() and not path.is_file():  # reading a pipe would block
         raise UsageError(f"{path} is no file")
     try:
         parsed = frontmatter.parse(frontmatter.decode(path.read_bytes()))
@@ -86,7 +114,7 @@ def read_skill(directory: Path) -> Skill:
 
 
 def _documents(directory: Path, files: list[str]) -> dict[str, str]:
-    """The text files among them; what is no UTF-8, or too large for a prompt, is left out."""
+    """The UTF-8 text files that are small enough for a prompt."""
     found = {}
     for name in files:
         data = (directory / name).read_bytes()
@@ -94,7 +122,7 @@ def _documents(directory: Path, files: list[str]) -> dict[str, str]:
             with contextlib.suppress(FrontmatterError):
                 found[name] = frontmatter.decode(data)
     if FILE in found:
-        found[FILE] = _MARKS.sub("", found[FILE])
+        found[FILE] = _LINEAGE_LINES.sub("", found[FILE])
     return found
 
 
@@ -107,7 +135,7 @@ def _needed(parsed: Frontmatter, name: str, path: Path) -> str:
 
 
 class ListedSkill(NamedTuple):
-    """A folder with a SKILL.md: the skill, or why it cannot be read."""
+    """A folder with a SKILL.md: its skill, or why it cannot be read."""
 
     directory: Path
     skill: Skill | None
@@ -115,7 +143,7 @@ class ListedSkill(NamedTuple):
 
 
 def list_skills(root: Path) -> list[ListedSkill]:
-    """All skills directly below `root`, sorted by folder name; an unreadable one does not hide the others."""
+    """All skills directly below `root`, readable or not, sorted by folder name."""
     found = []
     for path in sorted(root.glob(f"*/{FILE}")):
         try:
@@ -125,8 +153,35 @@ def list_skills(root: Path) -> list[ListedSkill]:
     return found
 
 
+@dataclass(frozen=True)
+class LoadedSkill:
+    """A skill and its folder."""
+
+    skill: Skill
+    directory: Path
+
+
+def load_skill(name_or_path: str) -> LoadedSkill:
+    """A skill by folder, or by the name of a shipped one. Raises UsageError if there is none."""
+    refuse_url(name_or_path)
+    path = Path(name_or_path)
+    if not (path / FILE).is_file():
+        shipped = data_directory("skills")
+        path = shipped / name_or_path
+        if not (path / FILE).is_file():
+            names = sorted(p.parent.name for p in shipped.glob(f"*/{FILE}"))
+            raise UsageError(
+                f"no skill {name_or_path!r}: neither a folder with SKILL.md nor one of {', '.join(names)}"
+                f"{did_you_mean(name_or_path, names)}"
+            )
+    return LoadedSkill(read_skill(path), path)
+
+
+# --- validating ----------------------------------------------------------------------------------
+
+
 def validate_skill(directory: Path) -> list[SkillFinding]:
-    """Every breach of the specification (errors) and of its advice (warnings), in order of lines."""
+    """Every violation of the specification (errors) and of its advice (warnings), by file and line."""
     path = directory / FILE
     if not directory.is_dir():
         return [error(FILE, None, f"{directory} is not a directory")]
@@ -134,7 +189,13 @@ def validate_skill(directory: Path) -> list[SkillFinding]:
         return [error(FILE, None, "the directory has no SKILL.md (in capitals)")]
     if not path.is_file():
         return [error(FILE, None, "SKILL.md is no file")]
-    data = path.read_bytes()
+    found = skill_md_findings(path.read_bytes(), directory.resolve().name)
+    found += link_findings(directory, skill_files(directory))
+    return sorted(found, key=lambda f: (f.file != FILE, f.file, f.line or 0))
+
+
+def skill_md_findings(data: bytes, folder: str) -> list[SkillFinding]:
+    """The findings on a SKILL.md in a folder of that name, without its links."""
     try:
         parsed = frontmatter.parse(frontmatter.decode(data))
     except FrontmatterError as fault:
@@ -142,10 +203,7 @@ def validate_skill(directory: Path) -> list[SkillFinding]:
     found = [error(FILE, line, message) for line, message in parsed.faults]
     if data.startswith(frontmatter.BOM.encode()):
         found.append(error(FILE, 1, "a byte order mark stands before `---`: save the file without one"))
-    found += _field_findings(parsed.fields, directory.resolve().name)
-    found += _body_findings(parsed)
-    found += link_findings(directory, skill_files(directory))
-    return sorted(found, key=lambda f: (f.file != FILE, f.file, f.line or 0))
+    return [*found, *_field_findings(parsed.fields, folder), *_body_findings(parsed)]
 
 
 def _field_findings(fields: dict[str, Field], folder: str) -> Iterator[SkillFinding]:
@@ -224,25 +282,88 @@ def _body_findings(parsed: Frontmatter) -> Iterator[SkillFinding]:
         yield warning(FILE, parsed.body_line, f"{message}: move details to references/")
 
 
-@dataclass(frozen=True)
-class LoadedSkill:
-    """A skill and where its files lie."""
-
-    skill: Skill
-    directory: Path
+# --- links ---------------------------------------------------------------------------------------
 
 
-def load_skill(name_or_path: str) -> LoadedSkill:
-    """A skill by folder, or by the name of a shipped one. Raises UsageError when there is none."""
-    refuse_url(name_or_path)
-    path = Path(name_or_path)
-    if not (path / "SKILL.md").is_file():
-        shipped = data_directory("skills")
-        path = shipped / name_or_path
-        if not (path / "SKILL.md").is_file():
-            names = sorted(p.parent.name for p in shipped.glob("*/SKILL.md"))
-            raise UsageError(
-                f"no skill {name_or_path!r}: neither a folder with SKILL.md nor one of {', '.join(names)}"
-                f"{did_you_mean(name_or_path, names)}"
-            )
-    return LoadedSkill(read_skill(path), path)
+def link_findings(directory: Path, files: Sequence[str]) -> list[SkillFinding]:
+    """Dead, absolute and escaping links in all of a skill's Markdown files.
+
+    A path may be relative to its file or to the skill's root. Web links are never fetched; code and HTML
+    comments contain no links.
+    """
+    present = {str(path) for name in files for path in (PurePosixPath(name), *PurePosixPath(name).parents)}
+    found: list[SkillFinding] = []
+    for name in files:
+        if name.endswith(".md"):
+            text = (directory / name).read_bytes().decode("utf-8", errors="replace").replace("\r\n", "\n")
+            spans = list(_spans(text))
+            for line, target in sorted({(line, target) for line, kind, target in spans if kind == "link"}):
+                found += _link_findings(directory, name, line, target, present)
+            for line, code in [(line, code) for line, kind, code in spans if kind == "code"]:
+                if code.startswith(_BUNDLED) and " " not in code and not _PLACEHOLDER.search(code):
+                    found += _code_span_findings(name, line, code, present)
+    return found
+
+
+def _spans(text: str) -> Iterator[tuple[int, str, str]]:
+    """Links, images and code spans: 1-based line, kind, target or code."""
+    env: dict[str, dict[str, dict[str, object]]] = {}
+    blank = _FRONTMATTER.sub(lambda match: "\n" * match[0].count("\n"), text)
+    line = 1
+    for block in _MARKDOWN.parse(blank, env):
+        line = block.map[0] + 1 if block.map else line
+        at = line
+        for token in block.children or ():
+            match token.type:
+                case "softbreak" | "hardbreak":
+                    at += 1
+                case "link_open":
+                    yield at, "link", str(token.attrs["href"])
+                case "image":
+                    yield at, "link", str(token.attrs["src"])
+                case "code_inline":
+                    yield at, "code", token.content
+    for definition in env.get("references", {}).values():
+        lines = definition["map"]
+        assert isinstance(lines, list)
+        yield lines[0] + 1, "link", str(definition["href"])
+
+
+def _link_findings(
+    directory: Path, file: str, line: int, target: str, present: Collection[str]
+) -> Iterator[SkillFinding]:
+    path = unquote(target.partition("#")[0].partition("?")[0])
+    if not path or _SCHEME.match(target) or target.startswith("//") or _PLACEHOLDER.search(path):
+        return
+    if path.startswith(("/", "~")):
+        yield warning(file, line, f"the link {target!r} is absolute: use a path relative to this file")
+        return
+    beside = posixpath.normpath(posixpath.join(posixpath.dirname(file), path))
+    below_root = posixpath.normpath(path)
+    resolved = next((place for place in (beside, below_root) if place in present), None)
+    if resolved is not None:
+        if resolved.count("/") > 1:
+            yield warning(file, line, f"the link {target!r} is more than one level deep")
+    elif beside.startswith(".."):
+        yield warning(
+            file, line, f"the link {target!r} leaves the skill's directory: the skill alone lacks it"
+        )
+    elif any((directory / place).exists() for place in (beside, below_root) if not place.startswith("..")):
+        message = f"the link {target!r} points at a hidden file or a symbolic link: they are not installed"
+        yield warning(file, line, message)
+    else:
+        yield error(
+            file, line, f"the link {target!r} points at nothing in the skill{_suggestion(path, present)}"
+        )
+
+
+def _suggestion(path: str, present: Collection[str]) -> str:
+    """A suggestion, if only one file has that name."""
+    same = [name for name in present if posixpath.basename(name) == posixpath.basename(path)]
+    return f": did you mean {same[0]}?" if len(same) == 1 else ""
+
+
+def _code_span_findings(file: str, line: int, code: str, present: Collection[str]) -> Iterator[SkillFinding]:
+    places = (posixpath.normpath(code), posixpath.normpath(posixpath.join(posixpath.dirname(file), code)))
+    if not any(place in present for place in places):
+        yield warning(file, line, f"`{code}` is named here, but the skill has no such file")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from harness.outcome import Cause
 from harness.records import Reply, Request, Sampling, TrialRecord
-from harness.skills.findings import SkillFinding
 from harness.skills.lineage import Lineage
+from harness.skills.spec import SkillFinding
 from harness.study.arms import Arms
 from harness.teaching.brief import Order
 from harness.teaching.request import Split

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.skills.facts import fact_findings, known_facts
+from harness.skills.claims import fact_findings, known_facts
 
 ROOT = Path(__file__).parents[2]
 WRONG = {

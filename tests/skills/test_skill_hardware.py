@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.skills.hardware import FIGURES, hardware_findings
+from harness.skills.claims import FIGURES, hardware_findings
 
 ROOT = Path(__file__).parents[2]
 WRONG = (

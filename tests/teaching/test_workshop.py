@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from harness.skills.findings import SkillFinding, error
 
 from harness.records import Reply
-from harness.skills.findings import SkillFinding, error
 from harness.skills.lineage import Lineage, lineage_of
 from harness.skills.spec import validate_skill
 from harness.teaching.workshop import Changes, DraftError, read_changes, write_draft

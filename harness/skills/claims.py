@@ -1,17 +1,101 @@
-"""Finds statements in a skill that contradict the basic figures of H100 and H200.
+"""Finds claims in a skill that contradict known facts about Hopper, kernel-builder, and the boards.
 
-A figure is held against a board only where the text binds it to that board: in a sentence nothing but a
-verb and other figures stands between them; in a table they share a row or column, or the heading names that
-board alone.
+A line that denies something ("not", "wrong", "refused") is no claim. A figure is attributed to an H100 or
+H200 only if nothing but a verb and other figures stands between them in a sentence, if they share a row or
+column of a table, or if the table's heading names that board alone.
 """
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib import resources
 from typing import Final, NamedTuple
 
-from harness.skills.findings import SkillFinding, error, warning
+from harness.records import Record
+from harness.skills.spec import SkillFinding, error, warning
+
+# --- facts of programming ------------------------------------------------------------------------
+
+_FLAGS: Final = re.IGNORECASE | re.MULTILINE
+# A space of a pattern matches a line break too, except in a character class.
+_SPACE = re.compile(r" (?![^\[\]]*\])")
+_FACT_DENIAL = re.compile(
+    r"\b(?:no|not|never|neither|nor|cannot|without|wrong|false|myth|mistake\w*|instead|avoid|unlike|rather|contrary"
+    r"|refuse[sd]?|error|errors|fails?|old|older|legacy|obsolete|outdated|circulate\w*)\b|n't\b",
+    re.IGNORECASE,
+)
+
+
+class Fact(Record):
+    """One fact, and the patterns of claims that contradict it."""
+
+    id: str
+    claim: str
+    """The right wording, a clause."""
+    value: str
+    source: str
+    wrong: tuple[str, ...]
+    """Regular expressions over the whole text; a space matches a line break too."""
+    about: str | None = None
+    """Must match in the lines of a claim."""
+    unless: str | None = None
+    """Must not match in the lines of a claim."""
+    breaks_the_build: bool = False
+    """Code that follows the claim does not build with kernel-builder."""
+
+
+@functools.cache
+def known_facts() -> tuple[Fact, ...]:
+    """All of facts.toml."""
+    text = (resources.files("harness.skills") / "facts.toml").read_text(encoding="utf-8")
+    return tuple(Fact.model_validate(fields) for fields in tomllib.loads(text)["fact"])
+
+
+def fact_findings(file: str, text: str, *, kernel_builder: bool = True) -> list[SkillFinding]:
+    """Each line of `text` that contradicts a fact, once per fact.
+
+    Code that does not build is an error if the text is about kernel-builder, else a warning.
+    """
+    return _findings(known_facts(), file, text, kernel_builder)
+
+
+def unbuildable(file: str, text: str, *, kernel_builder: bool = True) -> list[SkillFinding]:
+    """Those of the findings that say that code does not build."""
+    return _findings([f for f in known_facts() if f.breaks_the_build], file, text, kernel_builder)
+
+
+def _findings(facts: Iterable[Fact], file: str, text: str, kernel_builder: bool) -> list[SkillFinding]:
+    found: dict[tuple[str, int], SkillFinding] = {}
+    for fact in facts:
+        report = error if fact.breaks_the_build and kernel_builder else warning
+        for pattern in fact.wrong:
+            for match in re.finditer(_SPACE.sub(r"\\s", pattern), text, _FLAGS):
+                start = match.start() + len(match[0]) - len(match[0].lstrip())
+                lines = _lines(text, start, match.end())
+                if _is_claim(fact, lines):
+                    line = text.count("\n", 0, start) + 1
+                    said = " ".join(text[start : match.end()].split())
+                    message = f"`{said}`: {fact.claim} ({fact.value}; {fact.source})"
+                    found[fact.claim, line] = report(file, line, message)
+    return list(found.values())
+
+
+def _lines(text: str, start: int, end: int) -> str:
+    """The whole lines that a match spans."""
+    after = text.find("\n", end)
+    return text[text.rfind("\n", 0, start) + 1 : len(text) if after < 0 else after]
+
+
+def _is_claim(fact: Fact, lines: str) -> bool:
+    if _FACT_DENIAL.search(lines) or (fact.unless is not None and re.search(fact.unless, lines, _FLAGS)):
+        return False
+    return fact.about is None or re.search(fact.about, lines, _FLAGS) is not None
+
+
+# --- figures of the boards -----------------------------------------------------------------------
 
 _BOARDS = re.compile(
     r"\b(?P<board>H100|H200|Hopper)\b(?:\s*\(\s*(?:H100|SXM5?|PCIe|NVL)\s*\))?", re.IGNORECASE
@@ -24,7 +108,7 @@ _WHOLE = re.compile(
     r"\b(?:full|die|GH100|MIG|DGX|HGX|nodes?|pairs?|slices?|partitions?|GPCs?|TPCs?|half|respectively|\d+\s*[x×])\b",
     re.IGNORECASE,
 )
-"""The figure may be of a part, or of several boards."""
+"""Words that make the figure one of a part, or of several boards."""
 _DENIAL = re.compile(
     r"\b(?:no|not|never|wrong|false\w*|myth|mistake\w*|claims?|incorrect\w*|if|whether|pretend|suppose|measured"
     r"|used|in use|use|uses|remain\w*|left|free|reserved|unused|busy|idle)\b|n't\b",
@@ -43,25 +127,25 @@ _SEPARATOR = re.compile(r"\s*\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)*\|?\s*")
 _HEADING = re.compile(r" {0,3}#{1,6}\s")
 _MEASURED = re.compile(r"bench|result|measur|achiev", re.IGNORECASE)
 _RESULTS = re.compile(r"perform|profil|config|tun|kernel|occupan|migrat", re.IGNORECASE)
-"""Sections whose figures may be of a program, not of the board."""
+"""Headings of sections whose figures may describe a program, not the board."""
 _LONGEST: Final = 1_000
-"""Characters of a sentence: what is longer is no sentence."""
+"""Longest sentence that is read, in characters."""
 _TOLERANCE: Final = 0.05
-"""Rounding, and binary units for decimal ones."""
+"""Relative; covers rounding, and binary units for decimal ones."""
 _REACHED: Final = 0.7
-"""Share of the peak bandwidth from which on a figure may have been measured."""
+"""Share of the peak bandwidth above which a figure may be a measurement."""
 
 
 class _Figure(NamedTuple):
-    """One figure of a board, and the ways to write it."""
+    """One figure of a board, and how texts write it."""
 
     label: str
     value: str
     right: Mapping[str, tuple[float, ...]]
-    """By board; what a variant of it has is right too."""
+    """Right values by board, of its variants too."""
     told: str
     spec: str
-    """Label of a table's row or column, where it is stricter."""
+    """The label of a table's row or column, which is stricter."""
     exact: bool = False
 
 
@@ -117,23 +201,23 @@ FIGURES: Final = (
 )
 _BANDWIDTH: Final = FIGURES[-1]
 _VARIANTS: Final = {114.0: "PCIe", 2.0: "PCIe", 3.9: "NVL"}
-"""What only this variant of the H100 has."""
+"""Values of only one variant of the H100."""
 
 
 class _Claim(NamedTuple):
-    """A figure that a text gives for a board."""
+    """A figure that a text states for a board."""
 
     figure: _Figure
     value: float
     boards: frozenset[str]
     about: str
-    """The words that may name a variant of the board."""
+    """Words that may name a variant of the board."""
     at: int
     said: str
 
 
 def hardware_findings(file: str, text: str) -> list[SkillFinding]:
-    """Each wrong figure of an H100 or H200, at its line."""
+    """Each wrong figure of an H100 or H200."""
     found: dict[tuple[int, str], SkillFinding] = {}
     for claim in (*_in_sentences(text), *_in_tables(text)):
         right = [value for board in claim.boards for value in claim.figure.right.get(board, ())]
@@ -162,7 +246,7 @@ def _maybe_measured(claim: _Claim, right: Sequence[float]) -> bool:
 
 
 def _value(figure: _Figure, match: re.Match[str]) -> float:
-    """In the unit of the figure: sm_90 is 9.0, and GB/s are TB/s."""
+    """In the figure's unit: sm_90 is 9.0, and GB/s become TB/s."""
     groups = match.groupdict()
     if groups.get("arch"):
         return int(groups["arch"]) / 10
@@ -170,7 +254,7 @@ def _value(figure: _Figure, match: re.Match[str]) -> float:
     return float(groups["value"].replace(",", "")) * scale
 
 
-# --- sentences -------------------------------------------------------------------------------
+# --- figures in sentences ------------------------------------------------------------------------
 
 
 def _phrases(figure: _Figure) -> Iterator[re.Pattern[str]]:
@@ -212,33 +296,22 @@ def _stated(words: str) -> Iterator[_Claim]:
     """The claims of one sentence."""
     phrases = [(figure, match) for figure, pattern in _PHRASES for match in pattern.finditer(words)]
     spans = sorted(((match.start(), match.end()) for _, match in phrases), key=lambda span: span[0] - span[1])
+    boards = frozenset(found["board"].upper() for found in _BOARDS.finditer(words))
     for figure, match in phrases:
-        board = _bound(words, match, spans)
-        if board is not None and not _doubtful(words, board, match):
-            boards = frozenset(found["board"].upper() for found in _BOARDS.finditer(words))
-            yield _Claim(
-                figure, _value(figure, match), boards, words, board.start(), _short(words, board, match)
-            )
+        board = _board_of(words, match, spans)
+        if board is not None and not _denied(words, board, match):
+            start, end = min(board.start(), match.start()), max(board.end(), match.end())
+            said = " ".join(words[start:end].split())
+            yield _Claim(figure, _value(figure, match), boards, words, board.start(), said)
     for figure, pattern in _REVERSED:
         for match in pattern.finditer(words):
-            if not _doubtful(words, match, match):
-                yield _Claim(
-                    figure,
-                    _value(figure, match),
-                    frozenset({match["board"].upper()}),
-                    words,
-                    match.start(),
-                    match[0],
-                )
+            if not _denied(words, match, match):
+                named = frozenset({match["board"].upper()})
+                yield _Claim(figure, _value(figure, match), named, words, match.start(), match[0])
 
 
-def _short(words: str, board: re.Match[str], match: re.Match[str]) -> str:
-    start, end = min(board.start(), match.start()), max(board.end(), match.end())
-    return " ".join(words[start:end].split())
-
-
-def _bound(words: str, match: re.Match[str], spans: Sequence[tuple[int, int]]) -> re.Match[str] | None:
-    """The board that the phrase is about: before it but for verbs and other figures, or right after it."""
+def _board_of(words: str, match: re.Match[str], spans: Sequence[tuple[int, int]]) -> re.Match[str] | None:
+    """The board that a figure refers to: before it, apart from verbs and other figures, or right after it."""
     after = re.match(
         rf"\s*(?:,? ?(?:on|of|in|for|\(|:|=)\s*)?(?:an? |the )?(?:{_OTHERS})",
         words[match.end() :],
@@ -265,19 +338,19 @@ def _bound(words: str, match: re.Match[str], spans: Sequence[tuple[int, int]]) -
     return _BOARDS.match(words, follow.end()) if follow is not None else None
 
 
-def _doubtful(words: str, board: re.Match[str], match: re.Match[str]) -> bool:
-    """Whether the clause around it denies it, or speaks of a part that is used."""
+def _denied(words: str, board: re.Match[str], match: re.Match[str]) -> bool:
+    """Whether the clause denies the figure, or refers to a used part."""
     start, end = min(board.start(), match.start()), max(board.end(), match.end())
     before = words[:start].rpartition(",")[2]
     after = re.split(r",|\band\b|\bbut\b|\bso\b", words[end:], maxsplit=1)[0]
     return _DENIAL.search(before) is not None or _DENIAL.search(after) is not None
 
 
-# --- tables ----------------------------------------------------------------------------------
+# --- figures in tables ---------------------------------------------------------------------------
 
 
 def _in_tables(text: str) -> Iterator[_Claim]:
-    """Figures in tables with boards across or down, or under a heading that names one board alone."""
+    """Figures in tables with a board per column or row, or below a heading that names one board alone."""
     lines = text.split("\n")
     starts = [0]
     for line in lines:
@@ -299,7 +372,7 @@ def _in_tables(text: str) -> Iterator[_Claim]:
         section = "".join(headings[-1:])
         if _RESULTS.search(section) is None and _MEASURED.search(" ".join(headings)) is None:
             naming = [h for h in headings if _BOARDS.search(h) or re.search(_OTHERS, h, re.IGNORECASE)]
-            for row, claim in _judged_table(rows, "".join(naming[-1:])):
+            for row, claim in _table_claims(rows, "".join(naming[-1:])):
                 yield claim._replace(at=starts[number if row == 0 else number + 1 + row])
 
 
@@ -312,7 +385,7 @@ def _cells(line: str) -> list[str]:
 
 
 def _only_board(text: str) -> str | None:
-    """The one board that it names; None where it names several, or another GPU."""
+    """The one board that a text names; None if it names several, or another GPU."""
     named = {match["board"].upper() for match in _BOARDS.finditer(text)} - {"HOPPER"}
     if not named and re.search(r"\bHopper\b", text, re.IGNORECASE):
         named = {"HOPPER"}
@@ -321,30 +394,27 @@ def _only_board(text: str) -> str | None:
     return named.pop()
 
 
-def _judged_table(rows: list[list[str]], heading: str) -> Iterator[tuple[int, _Claim]]:
-    """Claims with the number of their row, from 1; a table with one known figure may be about anything."""
-    down = [(number, row[0], dict(enumerate(row))) for number, row in enumerate(rows) if number]
-    header = rows[0]
-    claims: list[tuple[int, _Claim]] = []
+def _table_claims(rows: list[list[str]], heading: str) -> Iterator[tuple[int, _Claim]]:
+    """Claims with their row, from 1. A table with only one kind of figure is not judged."""
+    header, claims = rows[0], list[tuple[int, _Claim]]()
     boards = {column: board for column, cell in enumerate(header) if (board := _only_board(cell)) is not None}
     if not boards and _only_board(heading) is not None and not _BOARDS.search(" ".join(header)):
         boards = {1: _only_board(heading) or ""}
-    for number, label, cells in down:
+    for number, row in enumerate(rows[1:], 1):
+        cells = dict(enumerate(row))
         for column, board in boards.items():
             about = f"{header[column] if column < len(header) else ''} {heading} {cells.get(column, '')}"
-            claims += [(number, claim) for claim in _cell(label, cells.get(column, ""), board, about)]
-    for number, label, cells in down:
-        named = _only_board(label)
-        for column, title in enumerate(header[1:], 1):
-            if named is not None:
-                about = f"{label} {heading} {cells.get(column, '')}"
-                claims += [(number, claim) for claim in _cell(title, cells.get(column, ""), named, about)]
+            claims += [(number, one) for one in _cell_claims(row[0], cells.get(column, ""), board, about)]
+        named = _only_board(row[0]) or ""
+        for column, title in enumerate(header[1:], 1) if named else ():
+            about = f"{row[0]} {heading} {cells.get(column, '')}"
+            claims += [(number, one) for one in _cell_claims(title, cells.get(column, ""), named, about)]
     kinds = {claim.figure.told for _, claim in claims}
     if len(kinds) > 1 or FIGURES[0].told in kinds:
         yield from claims
 
 
-def _cell(label: str, cell: str, board: str, about: str) -> Iterator[_Claim]:
+def _cell_claims(label: str, cell: str, board: str, about: str) -> Iterator[_Claim]:
     for figure in FIGURES:
         whole = f"{label}/SM" if re.search(_PER_SM, cell) else label
         value = re.match(rf"(?:up to |~|≈)?{figure.value}", cell, re.IGNORECASE)

@@ -11,9 +11,8 @@ from harness.builder.toolchain import Toolchain
 from harness.outcome import Cause
 from harness.records import BuildResult, Diagnostic, Finding, Project, Target
 from harness.skills.blocks import CodeBlock, code_blocks, code_file
-from harness.skills.certainty import compiler_severity
 from harness.skills.check import CodeCounts, SkillReport, check_skill
-from harness.skills.compiling import compile_block
+from harness.skills.compiling import compile_block, compiler_severity
 from harness.skills.fragments import attempts, target_of
 from sandboxes.pool import StoppableSandbox
 

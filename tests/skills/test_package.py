@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from harness.errors import UsageError
 from harness.skills import frontmatter
-from harness.skills.edit import folded, replaced
+from harness.skills.frontmatter import edited, folded
 from harness.skills.package import SkillDraft, derive, write_skill
 from harness.skills.spec import read_skill, validate_skill
 
@@ -268,8 +268,6 @@ HEADERS = {
     "block": "name: my-skill\ndescription: D.\nmetadata:\n  a: b\n\n",
     "last": "description: D.\nname: my-skill\nmetadata:\n        a:   'b'  # c",
     "folded": "name: my-skill\ndescription: D.\nmetadata:\n  a: >-\n    b\n    c\nlicense: MIT\n",
-    "flow": "name: my-skill\ndescription: D.\nmetadata: {a: b, c: 'd}'}\n",
-    "empty flow": "name: my-skill\ndescription: D.\nmetadata: {}\n",
 }
 
 
@@ -288,7 +286,7 @@ def fields_of(data: bytes) -> dict[str, object]:
 def test_metadata_takes_any_value_in_any_form(header: str, key: str, value: str) -> None:
     """The entry says what was asked, the other entries and fields what they said before."""
     old = f"---\n{header.rstrip(chr(10))}\n---\n# B\n".encode()
-    new = replaced(old, "SKILL.md", body=None, description=None, metadata_updates={key: value})
+    new = edited(old, "SKILL.md", metadata_updates={key: value})
     before = fields_of(old)
     entries = before.get("metadata")
     kept = entries if isinstance(entries, dict) else {}
@@ -302,7 +300,7 @@ def test_a_description_and_a_body_of_any_text_round_trip(text: str, body: str, n
     """What was written is read back, and the lines around it are untouched."""
     lines = ["---", "name: my-skill", "description: |", "  Old", "  one", "x: 'y'  # z", "---", "", "B", ""]
     old = newline.join(lines).encode()
-    new = replaced(old, "SKILL.md", body=body, description=text, metadata_updates={})
+    new = edited(old, "SKILL.md", body=body, description=text)
     assert fields_of(new) == {"name": "my-skill", "description": folded(text), "x": "y"}
     written = frontmatter.parse(frontmatter.decode(new)).body
     wanted = body.encode("utf-8", "replace").decode().replace("\r\n", "\n").replace("\r", "\n")
@@ -315,6 +313,7 @@ def test_a_description_and_a_body_of_any_text_round_trip(text: str, body: str, n
     [
         "name: &n my-skill\ndescription: D.\nmetadata: &m\n  a: b\nother: *m\n",
         "name: my-skill\ndescription: D.\nmetadata: text\n",
+        "name: my-skill\ndescription: D.\nmetadata: {a: b}\n",
     ],
 )
 def test_frontmatter_that_cannot_be_edited_is_refused(tmp_path: Path, header: str) -> None:
