@@ -17,10 +17,9 @@ from harness.files import write_atomically
 from harness.models.meter import Spent
 from harness.records import Sampling
 from harness.skills.check import check_skill
-from harness.skills.findings import SkillFinding
 from harness.skills.lineage import SHORT_KEY, Lineage, Look, LookLog, lineage_of, look_at, looks_file
 from harness.skills.package import derive
-from harness.skills.spec import LoadedSkill, read_skill
+from harness.skills.spec import LoadedSkill, SkillFinding, read_skill
 from harness.stats import fewest_families
 from harness.student.prompts import task_text
 from harness.study.arms import Arms, make_arms

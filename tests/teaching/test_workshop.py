@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from harness.skills.findings import SkillFinding, error
 
 from harness.records import Reply
 from harness.skills.lineage import Lineage, lineage_of
-from harness.skills.spec import validate_skill
+from harness.skills.spec import SkillFinding, error, validate_skill
 from harness.teaching.workshop import Changes, DraftError, read_changes, write_draft
 from harness.text import slug
 from tests.fakes.teaching import ORDER, FakeTeacher, given, skill_text, workshop
