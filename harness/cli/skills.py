@@ -18,9 +18,8 @@ from harness.cli.setup import make_workshop
 from harness.errors import UsageError, refuse_url
 from harness.files import data_directory
 from harness.report.figures import plural
-from harness.skills.check import SkillReport, check_skill
+from harness.skills.check import FOLDERS, SkillReport, check_skill, skill_size
 from harness.skills.install import PROJECT_FOLDERS, Client, Place, install, places, uninstall
-from harness.skills.sizes import FOLDERS, skill_size
 from harness.skills.spec import ListedSkill, list_skills, load_skill, validate_skill
 from harness.suite.catalogue import all_tasks
 
