@@ -145,7 +145,7 @@ def _tree(one: ListedSkill) -> str:
     for folder in FOLDERS:
         files = size.in_folder(folder)
         if files:
-            lines.append(_line(f"  {folder}/", size.folder(folder), "on demand"))
+            lines.append(_line(f"  {folder}/", sum(file.tokens or 0 for file in files), "on demand"))
             lines += [_line(f"    {file.path.removeprefix(f'{folder}/')}", file.tokens) for file in files]
     lines += [_line(f"  {file.path}", file.tokens) for file in size.in_folder(None)]
     lines += [f"  {finding}" for finding in validate_skill(one.directory)]
