@@ -37,7 +37,7 @@ from harness.cases.reply_files import reply_files
 from harness.errors import UsageError
 from harness.fences import fenced_blocks
 from harness.grading import load as load_stage
-from harness.judge.sanitizer_report import read_report
+from harness.judge.sanitizer import read_report
 from harness.kernelbench.conversion import defines_model_new
 from harness.models import adaptation, refused, thinking
 from harness.models.conversation import arguments_object

@@ -21,7 +21,7 @@ class Watched:
 
     reason: str | None = None
     """Why it was disturbed, once it is over; None if it was not."""
-    looks: Turn | None = None
+    samples: Turn | None = None
     """At the machine, before and after it, once it is over; None where nobody looked."""
 
 
@@ -56,8 +56,8 @@ class TelemetryConditions:
         watched = Watched()
         before = self._telemetry.sample()
         yield watched
-        watched.looks = (before, self._telemetry.sample())
-        watched.reason = disturbed(*watched.looks, self._kept_processes)
+        watched.samples = (before, self._telemetry.sample())
+        watched.reason = disturbed(*watched.samples, self._kept_processes)
 
 
 class HostConditions(TelemetryConditions):

@@ -274,8 +274,8 @@ class _Grading:
 
     def _by_kernelbench(self, source: Source) -> KernelBenchScore:
         """Whatever our verdict is: theirs may differ, and their rates count every project that was built."""
+        from harness.judge.candidates import trusted_sources
         from harness.judge.check import problems
-        from harness.judge.trusted import trusted_sources
         from harness.kernelbench.rules import score
 
         grader, workers = self._grader, self._grader._workers

@@ -14,7 +14,7 @@ from harness.builder.toolchain import Toolchain
 from harness.errors import HarnessBug
 from harness.grading.load import call_flags
 from harness.grading.workers import GradeSettings, Workers
-from harness.judge.own_work import forbidden_work, sanitizer_flags, trace_flags
+from harness.judge.evidence import forbidden_work, sanitizer_flags, trace_flags
 from harness.records import BuildResult, Evidence, Finding, Project, Provenance, SanitizerRun, Task
 from harness.records.evidence import SANITIZER_TOOLS
 from harness.suite.catalogue import LoadedTask
@@ -117,7 +117,7 @@ class Examination:
             worker.close()
 
     def _problems(self, loaded: LoadedTask, *, timed_only: bool) -> list[Problem]:
-        from harness.judge.cases import problems
+        from harness.judge.check import problems
 
         device = self._workers.transport.device
         return problems(loaded, self._settings.target, timed_only=timed_only, device=device)

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import torch
 
-from harness.judge.problem import Problem, Tensors, torch_dtype
-from harness.judge.verifier import Outputs, Verifier
+from harness.judge.problem import Outputs, Problem, Tensors, torch_dtype
+from harness.judge.verifier import Verifier
 
 COARSE: Mapping[torch.dtype, torch.dtype] = {
     torch.float32: torch.bfloat16,

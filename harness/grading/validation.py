@@ -10,7 +10,7 @@ import torch
 
 from harness.grading.grade import Grader
 from harness.grading.trivial import passing
-from harness.judge.cases import problems
+from harness.judge.check import problems
 from harness.outcome import Verdict
 from harness.records import Finding, Grade, Record, Reply, Target
 from harness.student.prompts import SYSTEM, task_text

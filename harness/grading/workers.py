@@ -19,11 +19,10 @@ from sandboxes.job import Sandbox
 
 if TYPE_CHECKING:
     from harness.builder.build import Built
-    from harness.judge.candidates import Candidates
+    from harness.judge.candidates import Candidates, TrustedWorkers
     from harness.judge.problem import Problem
     from harness.judge.protocol import Numbers
     from harness.judge.transport import Transport
-    from harness.judge.trusted import TrustedWorkers
     from harness.judge.worker_client import WorkerClient
     from harness.judge.worker_job import Source, WorkerPlace, Wrapper
 
@@ -175,7 +174,7 @@ class Workers:
 
     def trusted(self) -> TrustedWorkers:
         """References and the null project. Only called while the machine is held exclusively."""
-        from harness.judge.trusted import TrustedWorkers
+        from harness.judge.candidates import TrustedWorkers
 
         if self._trusted is None:
             self._trusted = TrustedWorkers(lambda source: self.start(source, _TRUSTED_WALL_S))
@@ -188,8 +187,7 @@ class Workers:
 
         `student`: a loaded worker that stays; None where each of its turns is in a process of its own.
         """
-        from harness.judge.candidates import COMPILED, STUDENT, Candidates
-        from harness.judge.trusted import trusted_sources
+        from harness.judge.candidates import COMPILED, STUDENT, Candidates, trusted_sources
 
         numbers = self.numbers
         sources = trusted_sources(loaded, problem, compiled=numbers.compiled)

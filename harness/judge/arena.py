@@ -1,11 +1,11 @@
 """What lies in shared memory: one arena holds K sets of a problem's operands.
 
-An arena is filled before a worker can map it, or, in memory that stays mapped, while the worker is frozen: so
-nothing of a later call's inputs can be seen early. The judge's private copy, not the shared memory, is what
-truth is computed from.
+An arena is filled before a worker can map it or, in memory that stays mapped, while the worker is frozen:
+no input can be seen before its reveal. Truth is computed from the judge's private copy of the inputs, not
+from the shared memory.
 
-Layout of a set: guard | operand | guard | operand | ... | guard, operands aligned to 256 bytes plus
-one page, sets aligned to pages.
+Layout of a set: guard | operand | guard | operand | ... | guard, operands aligned to 256 bytes plus one page,
+sets aligned to pages.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import torch
 
 from harness.errors import HarnessBug
-from harness.judge.memory import Handle, HostMemory, Memory
 from harness.judge.problem import Problem, Tensors
-from harness.judge.transport import Transport
+from harness.judge.transport import Handle, HostMemory, Memory, Transport
 from harness.judge.values import changes
 from harness.records import Operand
 from harness.records.task import Arrangement
@@ -27,6 +27,7 @@ from harness.records.task import Arrangement
 GUARD_BYTES = 4096
 _ALIGN = 4096
 _GUARD_BYTE = 0xA5
+_PIECE_BYTES = 1 << 26
 
 
 def _aligned(size: int) -> int:
@@ -42,7 +43,7 @@ class Slot:
     dtype: torch.dtype
     offset: int
     size: int
-    """Bytes from the first to behind the last element, whatever lies between them."""
+    """Bytes from the first to behind the last element, gaps included."""
     strides: tuple[int, ...] | None = None
     """In elements; None is contiguous."""
 
@@ -57,7 +58,7 @@ class Slot:
         return packed
 
     def unpack(self, data: torch.Tensor) -> torch.Tensor:
-        """The operand in its bytes `data`, (size,) uint8: a view where it is contiguous."""
+        """The operand in its bytes `data`, (size,) uint8: a view."""
         values = data.view(self.dtype)
         if self.strides is None:
             return values.reshape(self.shape)
@@ -65,14 +66,13 @@ class Slot:
 
 
 def _strides(operand: Operand, shape: tuple[int, ...], layout: Arrangement) -> tuple[int, ...] | None:
-    """Strides of an operand in `layout`; None where it is contiguous: what a project writes always is."""
+    """Strides of an operand in `layout`; None where it is contiguous, as all that a project writes is."""
     if operand.role != "in" or not shape or 0 in shape or layout in ("contiguous", "misaligned"):
         return None
     axes = list(range(len(shape)))
     if layout == "transposed" and len(shape) > 1:
         axes[-1], axes[-2] = axes[-2], axes[-1]
-    gap = 2 if layout == "stepped" else 1
-    strides, step = [0] * len(shape), gap
+    strides, step = [0] * len(shape), 2 if layout == "stepped" else 1
     for axis in reversed(axes):
         strides[axis] = step
         step *= shape[axis]
@@ -81,27 +81,15 @@ def _strides(operand: Operand, shape: tuple[int, ...], layout: Arrangement) -> t
     return tuple(strides)
 
 
-_PIECE_BYTES = 1 << 26
-
-
-def _all_equal(data: torch.Tensor, byte: int) -> bool:
-    return bool((data == byte).all())
-
-
-def _same_bytes(one: torch.Tensor, two: torch.Tensor) -> bool:
-    """Of large operands: piece by piece, since a comparison makes a copy of its own."""
-    pieces = (slice(start, start + _PIECE_BYTES) for start in range(0, one.numel(), _PIECE_BYTES))
-    return all(torch.equal(one[piece], two[piece]) for piece in pieces)
-
-
 class Layout:
     """Offsets of a problem's operands; the same for every set, so addresses repeat and values do not."""
 
     def __init__(self, problem: Problem, arrangement: Arrangement = "contiguous") -> None:
         """`arrangement`: how operands lie. `transposed` (last two axes), `stepped` (every second element) and
-        `expanded` (stride 0 along the first axis) are for `in` operands that may be changed (values.changes);
+        `expanded` (stride 0 along the first axis) apply to `in` operands whose values may change;
         `misaligned` puts every operand one element behind a page."""
         self.slots: list[Slot] = []
+        self.scalars = dict(problem.workload.scalars)
         free = {o.name for o in changes(problem)} if arrangement == "expanded" else None
         cursor = GUARD_BYTES
         for operand in problem.task.operands:
@@ -117,9 +105,8 @@ class Layout:
             cursor = _aligned(cursor + size) + GUARD_BYTES
         self.set_bytes = _aligned(cursor)
         self.large = problem.large
-        outs = [slot.offset + slot.size for slot in self.slots if slot.operand.role != "in"]
-        self.kept_bytes = max(outs)
-        """Of a set, from its beginning: all that a snapshot of a large one copies. Outputs come first."""
+        self.kept_bytes = max(slot.offset + slot.size for slot in self.slots if slot.operand.role != "in")
+        """Bytes that a snapshot of a large set copies, from its beginning: outputs come first."""
 
     def guards(self) -> list[tuple[str, int, int]]:
         """(operand beside it, start, end) of everything in a set that is no operand."""
@@ -152,13 +139,13 @@ class SetResult:
     outputs: tuple[torch.Tensor, ...]
     """In the order of Task.outputs."""
     changed_inputs: tuple[str, ...]
-    """Operands, or parts of them, that only may be read."""
+    """Read-only operands, or parts of operands, that were written."""
     changed_guards: tuple[str, ...]
     """Operands next to which a guard band was written."""
 
 
 class Arena:
-    """One allocation with K filled sets."""
+    """One allocation with K filled sets; a context manager that releases it."""
 
     def __init__(
         self,
@@ -171,14 +158,12 @@ class Arena:
         """`sets`: inputs of each set; `poison`: the byte (0xFF is NaN, or 0x00) that fills outputs.
 
         `resident`: memory that stays mapped in the worker, which must be frozen now; without it the arena
-        allocates its own, host memory where no transport is named. Raises DeviceError or OSError when there
-        is no memory.
+        allocates its own, host memory by default. Raises DeviceError or OSError when there is no memory.
         """
         self.layout = layout
         self._inputs = list(sets)
         self._poison = poison
-        self._intact: tuple[list[str], list[str]] | None = None
-        """Of a large set, when its snapshot was taken."""
+        self._integrity_of_large: tuple[list[str], list[str]] | None = None
         self.size = layout.set_bytes * len(sets)
         self.resident = resident is not None
         if layout.large and len(sets) != 1:
@@ -187,8 +172,8 @@ class Arena:
         if resident is not None:
             self._memory = resident
         else:
-            make = HostMemory if transport is None else transport.allocate
-            self._memory = make(self.size, self._kept)
+            allocate = HostMemory if transport is None else transport.allocate
+            self._memory = allocate(self.size, self._kept)
         self._bytes = self._memory.data[: self.size]
         self._fill()
 
@@ -198,28 +183,28 @@ class Arena:
             for _, start, end in self.layout.guards():
                 self._bytes[base + start : base + end] = _GUARD_BYTE
             for slot in self.layout.slots:
-                place = self._place(index, slot)
+                place = self._slice(self._bytes, index, slot)
                 if slot.operand.role == "out":
                     place.fill_(self._poison)
                 else:
                     place.copy_(slot.pack(inputs[slot.operand.name]))
 
-    def _place(self, index: int, slot: Slot) -> torch.Tensor:
+    def _slice(self, data: torch.Tensor, index: int, slot: Slot) -> torch.Tensor:
         start = index * self.layout.set_bytes + slot.offset
-        return self._bytes[start : start + slot.size]
+        return data[start : start + slot.size]
 
     def handle(self) -> Handle:
-        """For the worker; empty where it has the memory mapped already."""
+        """What the worker maps it by; empty where the worker has the memory mapped already."""
         return Handle() if self.resident else self._memory.handle()
 
     def snapshot(self) -> torch.Tensor:
-        """A private copy of everything, as bytes: afterwards the worker can change nothing.
+        """A private copy of everything, as bytes, which the worker cannot change any more.
 
         Of a large set the outputs alone: what may not be written is compared in place, right after.
         """
         copy = self._bytes[: self._kept].clone() if self.resident else self._memory.take()
         if self.layout.large:
-            self._intact = self._integrity(0, self._memory.left)
+            self._integrity_of_large = self._integrity(0, self._memory.shared)
         return copy
 
     def results(self, snapshot: torch.Tensor) -> list[SetResult]:
@@ -227,20 +212,19 @@ class Arena:
         return [self._result(index, snapshot) for index in range(len(self._inputs))]
 
     def _result(self, index: int, snapshot: torch.Tensor) -> SetResult:
-        base = index * self.layout.set_bytes
-        outputs = [
-            slot.unpack(snapshot[base + slot.offset : base + slot.offset + slot.size])
+        outputs = tuple(
+            slot.unpack(self._slice(snapshot, index, slot))
             for slot in self.layout.slots
             if slot.operand.role != "in"
-        ]
-        changed, guards = self._intact or self._integrity(index, snapshot)
-        return SetResult(tuple(outputs), tuple(changed), tuple(dict.fromkeys(guards)))
+        )
+        changed, guards = self._integrity_of_large or self._integrity(index, snapshot)
+        return SetResult(outputs, tuple(changed), tuple(dict.fromkeys(guards)))
 
     def _integrity(self, index: int, data: torch.Tensor) -> tuple[list[str], list[str]]:
-        """(operands, guard bands) that a worker changed and may not, in a whole set of `data`."""
+        """(operands, guard bands) in a whole set of `data` that were written and may not be."""
         base, changed = index * self.layout.set_bytes, []
         for slot in self.layout.slots:
-            found = data[base + slot.offset : base + slot.offset + slot.size]
+            found = self._slice(data, index, slot)
             if slot.operand.role == "in":
                 if not _same_bytes(found, slot.pack(self._inputs[index][slot.operand.name])):
                     changed.append(slot.operand.name)
@@ -249,7 +233,7 @@ class Arena:
         guards = [
             name
             for name, start, end in self.layout.guards()
-            if not _all_equal(data[base + start : base + end], _GUARD_BYTE)
+            if not bool((data[base + start : base + end] == _GUARD_BYTE).all())
         ]
         return changed, guards
 
@@ -265,3 +249,15 @@ class Arena:
         del self._bytes
         if not self.resident:
             self._memory.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _same_bytes(one: torch.Tensor, two: torch.Tensor) -> bool:
+    """In pieces, since a comparison of large operands makes a large copy."""
+    pieces = (slice(start, start + _PIECE_BYTES) for start in range(0, one.numel(), _PIECE_BYTES))
+    return all(torch.equal(one[piece], two[piece]) for piece in pieces)

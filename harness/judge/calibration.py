@@ -1,6 +1,6 @@
-"""A/A calibration: what our clock says of contenders that are the same.
+"""A/A calibration: what the clock reports for candidates that are the same.
 
-Nothing of a student takes part, and the figures come from the machinery that grades students.
+The figures come from the code that grades students; no student code takes part.
 """
 
 from __future__ import annotations
@@ -19,11 +19,18 @@ from harness import stats
 from harness.device.conditions import TelemetryConditions, pinned, settle_judge
 from harness.device.telemetry import MOST_DROPPED, Telemetry
 from harness.judge.candidates import NULL, STUDENT, Candidates
-from harness.judge.clock import ClockName, Constant, block_means, constant_of, contender_timing
+from harness.judge.clock import (
+    ClockName,
+    Constant,
+    LaneName,
+    Samples,
+    block_means,
+    constant_of,
+    contender_timing,
+)
 from harness.judge.measurement import Measurement, Session, ratio
 from harness.judge.problem import Problem, Tensors
 from harness.judge.protocol import Numbers
-from harness.judge.sampler import Lanes
 from harness.judge.transport import Transport
 from harness.judge.worker_client import WorkerClient
 from harness.judge.worker_job import Source
@@ -32,11 +39,11 @@ from harness.records.timing import BlockTelemetry, Calibration, FalseAlarms, Han
 from harness.suite.catalogue import LoadedTask
 
 PROCESSES = 4
-"""Of the same reference; pairs of them are compared. More would cost half a second and a warm-up each."""
+"""Of the same reference, compared in pairs. Each costs half a second and a warm-up."""
 BLOCKS = 10
-"""Recorded for each size; comparisons draw from them."""
+"""Recorded for each size; comparisons are drawn from them."""
 COMPARISONS = 2000
-"""Drawn for each size, protocol and clock: a rate of 5 % then has a standard error of 0.5 points."""
+"""For each size, protocol and clock: a rate of 5 % then has a standard error of 0.5 points."""
 MINIMUM_EFFECT = 1.02
 WIDEST_INTERVAL = 0.05
 """Of an A/A ratio: a wider one means that the host is loaded (protocols.md)."""
@@ -46,29 +53,26 @@ ROWS: Final[dict[Target, tuple[int, ...]]] = {"cpu": (8, 64, 384), "cuda": (64, 
 _POOL: Final = 6
 _CLOCKS: tuple[ClockName, ...] = ("inside", "outside")
 
-Start = Callable[[Source], WorkerClient]
 Scores = Mapping[ClockName, Sequence[Sequence[float]]]
 """Microseconds per call: one row per process, one column per block."""
 
 
 class Repeated(Problem):
-    """A problem that shows the same few inputs again and again: nobody in a calibration would replay them,
-    and drawing fresh ones takes most of the time."""
+    """A problem that repeats a few inputs: drawing fresh ones takes most of the time, and no candidate of a
+    calibration would replay answers."""
 
     @cached_property
     def _pool(self) -> list[Tensors]:
         return [super(Repeated, self).make_inputs() for _ in range(_POOL)]
 
     def make_inputs(self) -> Tensors:
-        """One of the few."""
+        """One of a few."""
         return random.choice(self._pool)
 
 
 def sizes_of(loaded: LoadedTask, target: Target, transport: Transport, numbers: Numbers) -> list[Problem]:
-    """The first timed workload of l1/softmax with few, some and many rows, in the target's first dtype.
-
-    Sizes of which a batch would not fit are left out.
-    """
+    """The first timed workload of l1/softmax with few, some and many rows, in the target's first dtype;
+    without sizes of which a batch would not fit into memory."""
     base = next(one for one in loaded.task.workloads_for(target) if one.timed)
     dtype = loaded.task.dtypes[target][0]
     found: list[Problem] = []
@@ -82,7 +86,7 @@ def sizes_of(loaded: LoadedTask, target: Target, transport: Transport, numbers: 
 
 @dataclass(frozen=True)
 class Setting:
-    """Where a calibration is made."""
+    """Where and how a calibration is made."""
 
     transport: Transport
     telemetry: Telemetry
@@ -93,10 +97,13 @@ class Setting:
     blocks: int = BLOCKS
 
 
-def calibrate(start: Start, loaded: LoadedTask, timed: Sequence[Problem], setting: Setting) -> Calibration:
-    """Time the reference of a task against itself at the sizes of `timed`; nobody else may measure.
+def calibrate(
+    start: Callable[[Source], WorkerClient], loaded: LoadedTask, timed: Sequence[Problem], setting: Setting
+) -> Calibration:
+    """Time the reference of a task against itself at the sizes of `timed`; the caller holds the machine's
+    lock.
 
-    `start` gives a worker that is not loaded yet. Raises InfraError and its kinds.
+    `start` starts a worker that is not loaded yet. Raises InfraError.
     """
     names = [STUDENT, *(f"again {i}" for i in range(1, setting.processes)), NULL]
     source = Source("reference", loaded.reference_path, "liftbench_reference", "reference")
@@ -105,12 +112,11 @@ def calibrate(start: Start, loaded: LoadedTask, timed: Sequence[Problem], settin
         name: partial(start, one) for name, one in sources.items()
     }
     settle_judge()
-    with ExitStack() as open_workers, pinned(setting.judge_cpus):
+    with ExitStack() as workers, pinned(setting.judge_cpus):
         resident = {}
-        # What a frozen process has started on a device goes on: there each turn has a process of its own.
+        # What a frozen process has started on a device continues: there each turn has its own process.
         for name in names if setting.transport.stops_with_process else ():
-            resident[name] = starts[name]()
-            open_workers.callback(resident[name].close)
+            resident[name] = workers.enter_context(starts[name]())
             resident[name].load()
         found = [_measure(problem, Candidates(starts, resident), setting) for problem in timed]
     blocks = [block for one in found for block in one.blocks]
@@ -140,26 +146,26 @@ class _Found:
     blocks: tuple[BlockTelemetry, ...]
 
 
-def _measure(problem: Problem, contenders: Candidates, setting: Setting) -> _Found:
+def _measure(problem: Problem, candidates: Candidates, setting: Setting) -> _Found:
     numbers = replace(
         setting.numbers, clean_blocks=setting.blocks, most_blocks=setting.blocks + 2, fresh_processes=False
     )
-    conditions = TelemetryConditions(setting.telemetry, len(contenders.resident))
+    conditions = TelemetryConditions(setting.telemetry, len(candidates.resident))
     session = Session(numbers, setting.transport, conditions, setting.judge_cpus)
-    measurement = Measurement(problem, contenders, session)
+    measurement = Measurement(problem, candidates, session)
     measurement.measure()
     samples, constants = measurement.samples, measurement.constants
     timing = contender_timing(STUDENT, samples[STUDENT], constants, trusted=True)
-    rows = [name for name in contenders.start if name != NULL]
+    rows = [name for name in candidates.start if name != NULL]
     constant = constants[timing.lane]
     scores: dict[ClockName, list[list[float]]] = {
-        clock: [list(_row(samples[name], timing.lane, constant, clock)) for name in rows] for clock in _CLOCKS
+        clock: [_row(samples[name][timing.lane], constant, clock) for name in rows] for clock in _CLOCKS
     }
     figures = SizeFigures(
         workload=problem.workload.name,
         dtype=problem.dtype,
         bytes_moved=problem.bytes_moved,
-        hand_shake=tuple(_hand_shake(lane, samples[NULL]) for lane in samples[NULL]),
+        hand_shake=tuple(_hand_shake(*lane) for lane in samples[NULL].items()),
         lane=timing.lane,
         inside_us=timing.scored_lane.inside.mean_us,
         outside_us=timing.scored_lane.outside_us,
@@ -167,28 +173,25 @@ def _measure(problem: Problem, contenders: Candidates, setting: Setting) -> _Fou
         latency_us=timing.latency_us,
         ratio=ratio(_logs(scores["inside"][0], scores["inside"][1])),
         outside_ratio=ratio(_logs(scores["outside"][0], scores["outside"][1])),
-        process_spread=process_spread(scores["inside"]) if contenders.resident else None,
+        process_spread=process_spread(scores["inside"]) if candidates.resident else None,
     )
     return _Found(figures, scores, measurement.telemetry)
 
 
-def _row(samples: Lanes, lane: str, constant: Constant, clock: ClockName) -> Sequence[float]:
-    chosen = samples["call" if lane == "call" else "batch"]
-    means = block_means(chosen, constant, clock, trusted=True)
+def _row(samples: Samples, constant: Constant, clock: ClockName) -> list[float]:
+    means = block_means(samples, constant, clock, trusted=True)
     return [means[block] for block in sorted(means)]
 
 
-def _hand_shake(lane: str, samples: Lanes) -> HandShake:
-    chosen = samples["call" if lane == "call" else "batch"]
-    constant = constant_of(chosen)
-    values = [one.outside_us - constant.per_set_us * one.sets for one in chosen.reveals]
-    high = statistics.quantiles(values, n=20, method="inclusive")[-1]
+def _hand_shake(lane: LaneName, samples: Samples) -> HandShake:
+    constant = constant_of(samples)
+    values = [one.outside_us - constant.per_set_us * one.calls for one in samples.reveals]
     return HandShake(
-        lane="call" if lane == "call" else "batch",
+        lane=lane,
         reveals=len(values),
         c05_us=constant.low_us,
         median_us=statistics.median(values),
-        p95_us=high,
+        p95_us=statistics.quantiles(values, n=20, method="inclusive")[-1],
     )
 
 
@@ -197,16 +200,16 @@ def _logs(first: Sequence[float], second: Sequence[float]) -> list[float]:
 
 
 def _half_width(found: Ratio) -> float:
-    """Relative; there is no interval over one block, nor where all are equal."""
+    """Relative half-width; infinite over one block, 0 where all are equal."""
     if found.low is None or found.high is None:
         return math.inf if found.n < 2 else 0.0
     return (found.high - found.low) / (2 * found.value)
 
 
 def process_spread(rows: Sequence[Sequence[float]]) -> float | None:
-    """Standard deviation, as a share, of the mean of equal processes; None for fewer than 2.
+    """Relative standard deviation of the means of equal processes; None for fewer than 2.
 
-    rows: (processes, blocks), microseconds. An interval over blocks of one pair cannot see this.
+    rows: (processes, blocks), microseconds. An interval over blocks of one pair does not include this.
     """
     means = [statistics.fmean(math.log(value) for value in row) for row in rows]
     return math.expm1(statistics.stdev(means)) if len(means) > 1 else None
@@ -229,13 +232,13 @@ def false_alarms(
     comparisons: int = COMPARISONS,
     seed: int = 0,
 ) -> FalseAlarms:
-    """How often one of two equal contenders is called faster, by resampling recorded blocks.
+    """How often one of two equal candidates is called faster, by resampling recorded blocks.
 
-    sizes: for each size (processes, blocks) microseconds, 2 processes and `draws` blocks or more. `quick`:
-    one pair of processes, `draws` of its blocks. `full`: `draws` pairs of processes, one block of each; a
-    process may be drawn again, so with few of them the rate is approximate.
+    sizes: for each size (processes, blocks) microseconds, at least 2 processes and `draws` blocks. `quick`
+    draws one pair of processes and `draws` of its blocks; `full` draws `draws` pairs of processes and one
+    block of each, with replacement, so with few processes the rate is approximate.
     """
-    order = random.Random(seed)  # nothing secret is drawn from it
+    order = random.Random(seed)  # draws nothing secret
     plain = gated = 0
     for rows in sizes:
         for _ in range(comparisons):

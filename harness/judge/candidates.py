@@ -1,62 +1,120 @@
-"""Who is measured, and which of them live at a time.
+"""Who is timed on a problem, and which of their processes live at a time.
 
-Resident contenders are loaded once and stand frozen between their turns; the others are started for a turn
-and killed after it. During a turn only that contender's threads run, and no other process of a student's
-lives unless it is frozen in host memory.
+The candidates are the student, the references and the null project. Resident ones are loaded once and
+frozen between their turns; the others are started for a turn and killed after it. During a turn only that
+candidate's threads run, and no other process of a student's lives unless it is frozen in host memory.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from harness.errors import HarnessBug
+from harness.errors import HarnessBug, InfraError
+from harness.judge.problem import Problem
 from harness.judge.sampler import Sampler
 from harness.judge.worker_client import WorkerClient
+from harness.judge.worker_job import Source
+from harness.suite.catalogue import LoadedTask
 
 STUDENT = "student"
 NULL = "null"
 COMPILED = "compile"
 
-Start = Callable[[], WorkerClient]
+
+def trusted_sources(loaded: LoadedTask, problem: Problem, *, compiled: bool) -> dict[str, Source]:
+    """What is timed beside a student: `eager`, `library` where the task names a fused op, `compile` where
+    asked for, and the null project, last."""
+
+    def source(function: str, compiled: bool = False) -> Source:
+        path = loaded.reference_path
+        return Source("reference", path, "liftbench_reference", function, jit=compiled, compiled=compiled)
+
+    found = {"eager": source("reference")}
+    if problem.has_library:
+        found["library"] = source("library")
+    if compiled:
+        found[COMPILED] = source("reference", compiled=True)
+    return {**found, NULL: Source("null")}
+
+
+def not_compiled(error: HarnessBug) -> str:
+    """The note where torch.compile cannot be timed: not every machine or op can compile at run time."""
+    return f"torch.compile as an opponent: not measured: {error}"
+
+
+class TrustedWorkers:
+    """Workers that run only our code, one per name, kept between grades."""
+
+    def __init__(self, start: Callable[[Source], WorkerClient]) -> None:
+        self._start = start
+        self._workers: dict[str, WorkerClient] = {}
+
+    def worker(self, name: str, source: Source) -> WorkerClient:
+        """The worker of that name, loaded with `source`. Raises SandboxError, HarnessBug."""
+        worker = self._workers.get(name)
+        if worker is not None:
+            try:
+                worker.reload(source)
+                return worker
+            except InfraError:  # no longer usable: start another
+                self._workers.pop(name).close()
+        worker = self._start(source)
+        self._workers[name] = worker
+        worker.load()
+        return worker
+
+    def workers(
+        self, sources: dict[str, Source], names: Iterable[str]
+    ) -> tuple[dict[str, WorkerClient], list[str]]:
+        """(those of `names`, notes about `compile` where this machine cannot have it)."""
+        found, notes = {}, []
+        for name in names:
+            try:
+                found[name] = self.worker(name, sources[name])
+            except HarnessBug as error:
+                if name != COMPILED:
+                    raise
+                notes.append(not_compiled(error))
+        return found, notes
+
+    def close(self) -> None:
+        """Kill them all."""
+        while self._workers:
+            self._workers.popitem()[1].close()
 
 
 @dataclass(frozen=True)
 class Candidates:
     """Student, references and the null project."""
 
-    start: dict[str, Start]
-    """How each is started: a worker that is not loaded yet. `student` first, `null` last."""
+    start: dict[str, Callable[[], WorkerClient]]
+    """Starts a worker that is not loaded yet. `student` first, `null` last."""
     resident: dict[str, WorkerClient]
-    """Those of them that are loaded already. The student may be dismissed and brought back."""
+    """Those that are loaded already. The student may be dismissed and brought back."""
     notes: tuple[str, ...] = ()
     """Who cannot take part, and why."""
 
     def dismiss(self) -> None:
-        """End the student's process, where one is resident."""
+        """Kill the student's process, where one is resident."""
         student = self.resident.pop(STUDENT, None)
         if student is not None:
             student.close()
 
 
-def not_compiled(error: HarnessBug) -> str:
-    """The note where torch.compile takes no part."""
-    return f"torch.compile as an opponent: not measured: {error}"
-
-
 class Schedule:
-    """The contenders of one problem's measurement."""
+    """Turns of the candidates on one problem."""
 
-    def __init__(self, bench: Sampler, contenders: Candidates) -> None:
-        self._sampler = bench
-        self._start = contenders.start
-        self._resident = contenders.resident
-        self.notes = list(contenders.notes)
+    def __init__(self, sampler: Sampler, candidates: Candidates) -> None:
+        self._sampler = sampler
+        self._start = candidates.start
+        self._resident = candidates.resident
+        self.notes = list(candidates.notes)
         """Who could not take part, and why."""
         self.pace_us: dict[str, float] = {}
-        """The least that a call was seen to take, of those that were warmed up: see `seen`."""
+        """The least that a call was seen to take, by candidate."""
 
     @property
     def names(self) -> list[str]:
@@ -65,61 +123,54 @@ class Schedule:
 
     def prepare(self, warm_up_s: float | None = None) -> None:
         """Warm up the residents, then freeze them. Raises Failed, or HarnessBug for one of ours."""
-        for name, contender in list(self._resident.items()):
+        for name, client in list(self._resident.items()):
             try:
-                self._ready(name, contender, warm_up_s)
+                self._warm_up(name, client, warm_up_s)
             except HarnessBug as error:
                 if name != COMPILED:
                     raise
-                # Not every machine can compile at run time, and not every op can be compiled.
                 self.notes.append(not_compiled(error))
                 del self._resident[name], self._start[name]
                 continue
-            contender.freeze(True)
+            client.freeze(True)
 
     def bring_student(self) -> None:
         """Start a process of the student's that stays, warm it up and freeze it. Raises Failed."""
-        contender = self._resident[STUDENT] = self._start[STUDENT]()
-        contender.load()
-        self._ready(STUDENT, contender)
-        contender.freeze(True)
+        client = self._resident[STUDENT] = self._start[STUDENT]()
+        client.load()
+        self._warm_up(STUDENT, client)
+        client.freeze(True)
 
-    def _ready(self, name: str, contender: WorkerClient, warm_up_s: float | None = None) -> None:
-        self._sampler.plan(contender, trusted=name != STUDENT)
+    def _warm_up(self, name: str, client: WorkerClient, warm_up_s: float | None = None) -> None:
+        self._sampler.plan(client, trusted=name != STUDENT)
         usual_s = self._sampler.numbers.warm_up_s if warm_up_s is None else warm_up_s
-        seconds = 0.0 if name == NULL else usual_s
-        self.seen(name, self._sampler.warm_up(contender, seconds))
+        self.observe(name, self._sampler.warm_up(client, 0.0 if name == NULL else usual_s))
 
-    def seen(self, name: str, pace_us: float) -> None:
-        """A call took about that. The least counts: who is slow while it warms up would else have small
-        batches, of which the constant that is taken off is most."""
+    def observe(self, name: str, pace_us: float) -> None:
+        """A call took about that. The least counts: a candidate that is slow only while it warms up would
+        otherwise get small batches, of which the subtracted constant is most."""
         self.pace_us[name] = min(pace_us, self.pace_us.get(name, math.inf))
 
     @contextmanager
     def turn(self, name: str) -> Iterator[WorkerClient]:
-        """The contender, warmed up, while it is its turn."""
+        """The candidate, warmed up and running: thawed for the turn, or in a process of its own."""
         resident = self._resident.get(name)
-        if resident is not None:
-            resident.freeze(False)
-            yield resident
-            resident.freeze(True)
-            return
-        with self.fresh(name) as contender:
-            yield contender
+        with self.fresh(name) if resident is None else resident.thawed() as client:
+            yield client
 
     @contextmanager
     def fresh(self, name: str) -> Iterator[WorkerClient]:
-        """A process of its own, warmed up, and killed at the end."""
-        contender = self._start[name]()
+        """A new process, warmed up, and killed at the end."""
+        client = self._start[name]()
         try:
-            contender.load()
-            self._ready(name, contender)
-            yield contender
+            with client:
+                client.load()
+                self._warm_up(name, client)
+                yield client
         finally:
-            contender.close()
-            self._sampler.release(contender)
+            self._sampler.release(client)
 
     def release(self) -> None:
         """Thaw the residents."""
-        for contender in self._resident.values():
-            contender.freeze(False)
+        for client in self._resident.values():
+            client.freeze(False)

@@ -1,46 +1,209 @@
-"""The check stage: is the project right in every case?
+"""The check stage: which cases there are, and whether the project is right in all of them.
 
-Truth is computed after the outputs of all calls of the case were taken; of a large problem, where few sets
-fit, that of B after B.
+Every workload is checked with the task's own values in every dtype. Hidden shapes and the places of
+adversarial values are drawn anew for every check, and the order is secret. Truth is computed after the
+outputs of all calls of a case were taken; of a large problem, where few sets fit, each call on fresh inputs
+is verified first.
 """
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
 
 from harness.judge import values
 from harness.judge.arena import Arena, Layout
-from harness.judge.cases import Case, cases, problems
-from harness.judge.problem import Tensors
-from harness.judge.verifier import Outputs, Verifier, repeatable
+from harness.judge.problem import Outputs, Problem, Tensors
+from harness.judge.values import INTEGERS, changes
+from harness.judge.verifier import Case, Verifier
 from harness.judge.worker_client import Failed, WorkerClient
 from harness.outcome import Cause
-from harness.records import CheckResult, Finding, Protocol, Target, WorkloadCheck
+from harness.records import CheckResult, Finding, Protocol, Target, Workload, WorkloadCheck
+from harness.records.task import Range
 from harness.suite.catalogue import LoadedTask
 
-__all__ = ["Outputs", "Verifier", "check", "problems", "repeatable"]
 
+@dataclass(frozen=True)
+class Plan:
+    """How much of everything a protocol checks."""
+
+    hidden: int
+    """Hidden shapes."""
+    hidden_bytes: int
+    """Maximum size of the operands of one of them."""
+    seeds: int
+    """Sets of fresh values for a workload, beside the one that is repeated."""
+    everywhere: bool
+    """Every kind of values and layout on every workload that is small enough, else on one of them."""
+    small_bytes: int
+    """Adversarial values and layouts are tried on workloads of at most this size (the smallest, if none
+    is)."""
+
+
+# 5 seeds and hidden shapes: protocols.md. The rest is our own: `quick` should cost little more than the
+# workloads alone.
+PLANS: dict[Protocol, Plan] = {
+    "quick": Plan(hidden=2, hidden_bytes=2 << 20, seeds=1, everywhere=False, small_bytes=3 << 18),
+    "full": Plan(hidden=6, hidden_bytes=64 << 20, seeds=4, everywhere=True, small_bytes=64 << 20),
+}
 _POISON = (0xFF, 0x00)
+_TRIES = 64
+_secret = random.SystemRandom()
 
 
-def _judge(verifier: Verifier, contender: WorkerClient, case: Case, layout: Layout) -> Finding | None:
+# --- which cases -----------------------------------------------------------------------------
+
+
+def problems(
+    loaded: LoadedTask, target: Target, *, timed_only: bool = False, device: torch.device | None = None
+) -> list[Problem]:
+    """All workloads of a task with all dtypes of the target; `device` is where the judge makes inputs."""
+    task = loaded.task
+    return [
+        Problem(loaded, workload, dtype, device=device)
+        for workload in task.workloads_for(target)
+        if workload.timed or not timed_only
+        for dtype in task.dtypes[target]
+    ]
+
+
+def cases(
+    loaded: LoadedTask, target: Target, protocol: Protocol = "quick", *, device: torch.device | None = None
+) -> list[Case]:
+    """All cases of a check, in the order in which they are shown."""
+    plan, task = PLANS[protocol], loaded.task
+    every = problems(loaded, target, device=device)
+    chosen = [Case(problem, seeds=plan.seeds) for problem in every]
+    for workload in hidden_workloads(loaded, target, plan.hidden, plan.hidden_bytes):
+        dtypes = task.dtypes[target] if plan.everywhere else (_secret.choice(task.dtypes[target]),)
+        chosen += [Case(Problem(loaded, workload, d, device=device, hidden=True)) for d in dtypes]
+    small = [p for p in every if p.size_bytes <= plan.small_bytes]
+    small = small or [min(every, key=lambda p: p.size_bytes)]
+
+    def places(candidates: list[Problem]) -> list[Problem]:
+        return candidates if plan.everywhere or not candidates else [_secret.choice(candidates)]
+
+    changeable = [p for p in small if changes(p)]
+    for kind in dict.fromkeys([*task.values, *([INTEGERS] if task.exact else [])]):
+        chosen += [Case(problem, values=kind, repeats=1, seeds=0) for problem in places(changeable)]
+    for layout in dict.fromkeys(task.layouts):
+        if layout != "contiguous":
+            chosen += [Case(problem, layout=layout, repeats=2, seeds=0) for problem in places(small)]
+    return chosen
+
+
+def hidden_workloads(loaded: LoadedTask, target: Target, count: int, most_bytes: int) -> list[Workload]:
+    """`count` shapes from the task's ranges, none where it has none; every second is an awkward one.
+
+    The scalars are those of one of the task's workloads.
+    """
+    hidden, task = loaded.task.hidden, loaded.task
+    if hidden is None:
+        return []
+    dtypes, workloads = task.dtypes[target], task.workloads_for(target)
+    made: list[Workload] = []
+    for index in range(count):
+        candidates: list[tuple[int, Workload]] = []
+        for _ in range(_TRIES):
+            awkward = index % 2 == 0
+            dims = {name: _draw(extent, small=awkward) for name, extent in hidden.dims.items()}
+            if awkward:
+                name = _secret.choice(sorted(dims))
+                dims[name] = _awkward(hidden.dims[name], dims[name])
+            scalars = _secret.choice(workloads).scalars
+            workload = Workload(name=f"drawn_{index + 1}", dims=dims, scalars=scalars)
+            size = max(Problem(loaded, workload, d).size_bytes for d in dtypes)
+            candidates.append((size, workload))
+            if size <= most_bytes:
+                break
+        fits = candidates[-1][0] <= most_bytes
+        made.append((candidates[-1] if fits else min(candidates, key=lambda one: one[0]))[1])
+    return made
+
+
+def _parts(extent: Range) -> tuple[int, int, int]:
+    return (extent[0], extent[1], 1) if len(extent) == 2 else extent
+
+
+def _draw(extent: Range, *, small: bool) -> int:
+    """Uniform, or `small`: uniform in the logarithm, so that sizes of all orders are equally likely."""
+    low, high, step = _parts(extent)
+    drawn = _secret.uniform(low, high + 1)
+    if small:
+        drawn = math.exp(_secret.uniform(math.log(low + 1), math.log(high + 2))) - 1
+    return low + (min(max(int(drawn), low), high) - low) // step * step
+
+
+def _awkward(extent: Range, otherwise: int) -> int:
+    """1, a prime, an odd number, or a power of two plus or minus one, where the range has such."""
+    low, high, step = _parts(extent)
+    powers = [2**k + d for k in range(high.bit_length() + 1) for d in (-1, 1)]
+    flavors = [[1], [_prime_from(otherwise)], [otherwise | 1], powers]
+    fitting = [[v for v in some if low <= v <= high and (v - low) % step == 0] for some in flavors]
+    fitting = [some for some in fitting if some]
+    return _secret.choice(_secret.choice(fitting)) if fitting else otherwise
+
+
+def _prime_from(number: int) -> int:
+    """The smallest prime that is not below `number`."""
+    candidate = max(2, number)
+    while any(candidate % divisor == 0 for divisor in range(2, math.isqrt(candidate) + 1)):
+        candidate += 1
+    return candidate
+
+
+# --- making the calls ------------------------------------------------------------------------
+
+
+def check(
+    client: WorkerClient, loaded: LoadedTask, target: Target, protocol: Protocol = "quick"
+) -> CheckResult:
+    """Check every case, in secret order. A worker that dies ends the check."""
+    todo = cases(loaded, target, protocol, device=client.transport.device)
+    order = [case.label for case in todo]
+    _secret.shuffle(todo)
+    done: dict[str, WorkloadCheck] = {}
+    ended: Finding | None = None
+    for case in todo:
+        try:
+            done[case.label] = _check_case(client, case)
+        except Failed as failure:
+            ended = failure.finding
+            done[case.label] = Verifier(case.problem, case).record(ended)
+            break
+    checked = tuple(done[label] for label in order if label in done)
+    return CheckResult(
+        workloads=checked,
+        finding=ended or next((w.finding for w in checked if w.finding is not None), None),
+        not_run=tuple(label for label in order if label not in done),
+        precision=loaded.task.precision,
+    )
+
+
+def _check_case(client: WorkerClient, case: Case) -> WorkloadCheck:
+    layout, verifier = Layout(case.problem, case.layout), Verifier(case.problem, case)
+    client.plan(layout)
+    finding = _judge(verifier, client, case, layout)
+    return verifier.record(finding or _changed_settings(client, case))
+
+
+def _judge(verifier: Verifier, client: WorkerClient, case: Case, layout: Layout) -> Finding | None:
     """Make all calls of a case; the first thing that is wrong with it. Raises Failed.
 
-    Whether calls stayed within what they may write comes first, then equal outputs of equal inputs, then
-    values.
+    Writes outside of what a call may write come first, then unequal outputs of equal inputs, then values.
     """
     integrity: list[Finding | None] = []
     repeated: list[Finding | None] = []
     wrong: list[Finding | None] = []
 
     def one(given: Tensors, poison: int) -> Outputs:
-        arena = Arena(layout, [given], poison, contender.transport)
-        try:
-            snapshot, _ = contender.call(arena, 1, f"on workload {case.label}")
+        with Arena(layout, [given], poison, client.transport) as arena:
+            snapshot, _ = client.call(arena, 1, f"on workload {case.label}")
             result = arena.results(snapshot)[0]
-        finally:
-            arena.close()
         integrity.append(verifier.integrity(result))
         return result.outputs
 
@@ -74,49 +237,17 @@ def _inputs(case: Case) -> Tensors:
     return values.fit_layout(case.problem, values.make(case.problem, case.values), case.layout)
 
 
-def _check_case(contender: WorkerClient, case: Case) -> WorkloadCheck:
-    layout, verifier = Layout(case.problem, case.layout), Verifier(case.problem, case)
-    contender.plan(layout, 1, dict(case.problem.workload.scalars))
-    finding = _judge(verifier, contender, case, layout)
-    return verifier.record(finding or _changed_globals(contender, case))
-
-
-def _changed_globals(contender: WorkerClient, case: Case) -> Finding | None:
+def _changed_settings(client: WorkerClient, case: Case) -> Finding | None:
     """Whether torch's global settings are what they were before the project was loaded.
 
-    What a worker says of them is a claim, and native code can have it lie. References run in other
-    processes and truth in the judge's, so nothing depends on it: it is a trip-wire for honest mistakes.
+    The worker's answer is a claim, which native code can forge. Nothing depends on it, since references and
+    truth run in other processes: it catches honest mistakes.
     """
-    changed = contender.changed_flags()
+    changed = client.changed_settings()
     if not changed:
         return None
     words = ", ".join(f"{name} was {before} and is {after}" for name, before, after in changed)
     return Finding(
         cause=Cause.CHANGED_GLOBALS,
         message=f"{case.label}: a global setting of torch was changed and not put back: {words}",
-    )
-
-
-def check(
-    contender: WorkerClient, loaded: LoadedTask, target: Target, protocol: Protocol = "quick"
-) -> CheckResult:
-    """Check every case, in secret order. A worker that dies ends the check."""
-    todo = cases(loaded, target, protocol, device=contender.transport.device)
-    order = [case.label for case in todo]
-    random.SystemRandom().shuffle(todo)
-    done: dict[str, WorkloadCheck] = {}
-    ended: Finding | None = None
-    for case in todo:
-        try:
-            done[case.label] = _check_case(contender, case)
-        except Failed as failure:
-            ended = failure.finding
-            done[case.label] = Verifier(case.problem, case).record(ended)
-            break
-    checked = tuple(done[label] for label in order if label in done)
-    return CheckResult(
-        workloads=checked,
-        finding=ended or next((w.finding for w in checked if w.finding is not None), None),
-        not_run=tuple(label for label in order if label not in done),
-        precision=loaded.task.precision,
     )

@@ -1,4 +1,4 @@
-"""The outside clock: what one contender takes, as the judge sees it and as the worker claims it.
+"""The outside clock: what a worker's calls take, by the judge's figures and by the worker's claims.
 
 Outside figures are total time / calls, never a median over calls. A claim can lower a score by at most u, and
 both sides of a ratio are by the same clock.
@@ -10,19 +10,19 @@ import itertools
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from harness.judge.worker_reply import CallTimes
+from harness.judge.worker_reply import Reveal
 from harness.records import ContenderTiming, Lane, Spread
 
 MINIMUM_UNCERTAINTY_US = 2.0
 """Of one reveal, however many calls it holds."""
 MOST_DOUBT = 0.05
-"""Of the outside figure: where u is larger, claims are not used (DESIGN.md, the outside clock)."""
+"""Of the outside figure: where u is larger, claims are not used."""
 LEAST_SHARE = 0.5
-"""Of a raw outside figure that is scored at least: where a reveal's constant is most of a batch, what is
-taken off for it could otherwise be more than all of a hostile worker's own cost."""
+"""Of a raw outside figure that is scored at least: where a reveal's constant is most of a batch,
+subtracting it could otherwise remove more than a hostile worker's own cost."""
 FALSE_SHARE = 0.8
 """Of the lower quartile of reveals: a claim above that is never called false [own]."""
 HIGH_SHARE = 0.1
@@ -32,48 +32,21 @@ UNUSED = "outside_clock"
 CHEAPER_IN_BATCHES = "cheaper_in_batches"
 
 LaneName = Literal["call", "batch"]
+"""One call per reveal (`single` in the design), or many (`batched`)."""
 ClockName = Literal["inside", "outside"]
 ReferenceClock = Literal["inside", "outside", "best"]
 """`best`: the smaller of both figures, for a reference beside a student whose claims contradict the clock."""
 
 
-@dataclass(frozen=True)
-class Reveal:
-    """One reveal of one contender."""
-
-    block: int
-    sets: int
-    """Calls."""
-    outside_us: float
-    """All of it."""
-    latency_us: float
-    claim_us: float | None
-    """What the worker says of all its calls together."""
-    each_us: tuple[float, ...]
-    """What it says of single ones, if it does."""
-    aside_us: float
-    """What it says it spent on copying results: only believed of our own workers."""
-
-
 @dataclass
 class Samples:
-    """Reveals of one contender in one lane."""
+    """Reveals to one worker in one lane."""
 
     reveals: list[Reveal] = field(default_factory=list)
 
-    def add(self, block: int, sets: int, times: CallTimes) -> None:
-        """One reveal of `sets` calls."""
-        self.reveals.append(
-            Reveal(
-                block=block,
-                sets=sets,
-                outside_us=times.outside_s * 1e6,
-                latency_us=times.latency_s * 1e6,
-                claim_us=None if times.claim_ns is None else times.claim_ns / 1e3,
-                each_us=tuple(ns / 1e3 for ns in times.each_ns),
-                aside_us=times.aside_ns / 1e3,
-            )
-        )
+    def add(self, block: int, reveal: Reveal) -> None:
+        """Add one reveal of a block."""
+        self.reveals.append(replace(reveal, block=block))
 
     def keep(self, blocks: set[int]) -> Samples:
         """The samples of some blocks."""
@@ -81,13 +54,13 @@ class Samples:
 
     @property
     def blocks(self) -> list[int]:
-        """In order, each once."""
+        """Sorted, each once."""
         return sorted({one.block for one in self.reveals})
 
     @property
     def calls(self) -> int:
         """Calls in all reveals."""
-        return sum(one.sets for one in self.reveals)
+        return sum(one.calls for one in self.reveals)
 
     @property
     def mean_outside_us(self) -> float:
@@ -123,12 +96,20 @@ class Samples:
     def single_us(self) -> list[float]:
         """Claims of single calls; of whole reveals, per call, where there are none."""
         each = [value for one in self.reveals for value in one.each_us]
-        return each or [(one.claim_us or 0.0) / one.sets for one in self.reveals]
+        return each or [(one.claim_us or 0.0) / one.calls for one in self.reveals]
+
+
+Lanes = dict[LaneName, Samples]
+
+
+def lanes() -> Lanes:
+    """No samples yet."""
+    return {"call": Samples(), "batch": Samples()}
 
 
 @dataclass(frozen=True)
 class Constant:
-    """What a reveal costs without any work: from the null project."""
+    """What a reveal costs without any work: measured with the null project."""
 
     low_us: float
     """5th percentile, of one reveal: c05."""
@@ -139,26 +120,26 @@ class Constant:
 
     def of(self, reveal: Reveal) -> float:
         """Microseconds of one reveal."""
-        return self.low_us + self.per_set_us * reveal.sets
+        return self.low_us + self.per_set_us * reveal.calls
 
 
 def constant_of(samples: Samples) -> Constant:
     """The null project's constant. Needs at least 2 reveals.
 
     Where reveals differ in size, the cost of a set is the median of the slopes between any two of them
-    (Theil and Sen), which a few stretched ones do not bend.
+    (Theil-Sen), which a few stretched reveals do not bend.
     """
     reveals = samples.reveals
     slopes: list[float] = []
-    if len({one.sets for one in reveals}) > 1:  # single reveals are many, and their pairs are many more
+    if len({one.calls for one in reveals}) > 1:  # single reveals are many, and their pairs are many more
         slopes = [
-            (b.outside_us - a.outside_us) / (b.sets - a.sets)
+            (b.outside_us - a.outside_us) / (b.calls - a.calls)
             for a, b in itertools.combinations(reveals, 2)
-            if a.sets != b.sets
+            if a.calls != b.calls
         ]
-    cheapest = min(one.outside_us / one.sets for one in reveals)
+    cheapest = min(one.outside_us / one.calls for one in reveals)
     slope = min(max(statistics.median(slopes), 0.0), cheapest) if slopes else 0.0
-    rest = [one.outside_us - slope * one.sets for one in reveals]
+    rest = [one.outside_us - slope * one.calls for one in reveals]
     low = statistics.quantiles(rest, n=20, method="inclusive")[0]
     return Constant(low, statistics.fmean(rest) - low, slope)
 
@@ -176,17 +157,16 @@ def spread(values: Sequence[float]) -> Spread:
 def lane(name: LaneName, samples: Samples, constant: Constant, *, trusted: bool) -> Lane:
     """Both figures of one lane, and whether the claim may be used.
 
-    u = max(3 sigma, a, 2 us a reveal), where `a` is the whole constant: a worker that avoids all of it
-    answers sooner by at most that. A claim counts down to outside - (u - a), so that both together gain at
-    most u.
+    u = max(3 sigma, a, 2 us per reveal), where `a` is the whole constant: a worker that avoids all of it
+    answers sooner by at most that. A claim counts down to outside - (u - a), so both together gain at most u.
 
-    `trusted`: the worker runs only our code, so its own figure stands, and the copy of a reference's result
-    into the judge's buffer is taken out of the outside figure.
+    `trusted`: the worker runs only our code, so its own figure is used, and the copy of a reference's result
+    into the judge's buffer is subtracted from the outside figure.
     """
     avoidable = samples.mean_constant_us(constant)
     aside = samples.mean_aside_us if trusted else 0.0
     outside = max(samples.mean_outside_us - aside - avoidable, 1e-3)
-    net = [(one.outside_us - constant.of(one)) / one.sets for one in samples.reveals]
+    net = [(one.outside_us - constant.of(one)) / one.calls for one in samples.reveals]
     own = statistics.stdev(net) / math.sqrt(len(net)) if len(net) > 1 else outside
     per_reveal = len(samples.reveals) / samples.calls
     sigma = math.hypot(own, constant.spread_us * per_reveal)
@@ -216,20 +196,17 @@ def _claims(samples: Samples, mean_us: float) -> Spread:
 
 def contender_timing(
     name: str,
-    samples: dict[LaneName, Samples],
+    samples: Lanes,
     constants: dict[LaneName, Constant],
     *,
     trusted: bool,
     clock: ReferenceClock = "inside",
 ) -> ContenderTiming:
-    """The scored figure of one contender: that of its batches.
-
-    `clock`: which one a reference is scored by.
-    """
-    lanes = {n: lane(n, samples[n], constants[n], trusted=trusted) for n in samples}
-    scored = lanes["batch"]
+    """The scored figure of one candidate, which is that of its batches; `clock` scores a reference."""
+    found = {n: lane(n, samples[n], constants[n], trusted=trusted) for n in samples}
+    scored = found["batch"]
     flags = []
-    if any(_mismatch(one, trusted) for one in lanes.values()):
+    if any(_mismatch(one, trusted) for one in found.values()):
         flags.append(MISMATCH)
     elif not scored.matched:
         flags.append(UNUSED)
@@ -240,7 +217,7 @@ def contender_timing(
         score = _student_us(scored, LEAST_SHARE * samples["batch"].mean_outside_us)
     return ContenderTiming(
         name=name,
-        lanes=tuple(lanes.values()),
+        lanes=tuple(found.values()),
         lane="batch",
         score_us=max(score, 1e-3),
         latency_us=samples["call"].mean_latency_us,
@@ -279,10 +256,10 @@ def claim_too_little(one: Lane) -> bool:
 
 
 def reference_clock(student: ContenderTiming) -> ReferenceClock:
-    """Which clock the references beside this student are scored by."""
+    """Which clock scores the references beside this student."""
     if student.scored_lane.matched:
         return "inside"
-    # Who contradicts the clock must not be helped by what it does to the other side.
+    # Contradicting the clock must not help by what it does to the other side.
     return "best" if MISMATCH in student.flags else "outside"
 
 
@@ -291,8 +268,8 @@ def block_means(
 ) -> dict[int, float]:
     """Mean microseconds per call for each block by one clock. ValueError where claims are missing.
 
-    `lowest_us`: what a student's claims count down to, in each block too: a ratio is a geometric mean over
-    blocks, so claims that are right on average and 0 in all blocks but one would else give any.
+    `lowest_us`: what a student's claims count down to, in each block too. A ratio is a geometric mean over
+    blocks, so claims that are right on average and 0 in all blocks but one would otherwise give any ratio.
     """
     means: dict[int, float] = {}
     for block in samples.blocks:
@@ -309,11 +286,11 @@ def block_means(
 
 
 def single_score_us(student: ContenderTiming, reference: ContenderTiming) -> float | None:
-    """What a student is scored by whose single reveals cost more than its batches, by more than u and by more
-    than the reference's do; None where they do not.
+    """The score of a student whose single reveals cost more than its batches, by more than u and by more than
+    the reference's do; None where they do not.
 
-    Work of many sets can be fused: a recurrence of 4,096 steps took 9.5 us a set alone and 2.4 us with
-    four of them side by side.
+    Work of many sets can be fused: a recurrence of 4,096 steps took 9.5 us a set alone and 2.4 us with four
+    of them side by side.
     """
     ours, theirs = ({one.name: one for one in each.lanes} for each in (student, reference))
     single, doubt = ours["call"].outside_us, ours["call"].uncertainty_us

@@ -1,25 +1,171 @@
-"""The CUDA transport: which way of sharing device memory works here, and what precedes a reveal.
+"""Device memory that a worker can map: VMM allocations by file descriptor, or CUDA's legacy IPC.
 
-The way is chosen once, by trying it, and a way that was refused is named with its reason.
+The way is chosen once by trying it; a way that was refused is recorded with its reason. Physical memory
+that a worker has seen never holds later inputs before they are revealed, since a hostile worker can keep it
+mapped: VMM memory serves one reveal and is given back; IPC memory, which may not be freed while a worker
+has it open, holds data only from the reveal to the snapshot.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
+from typing import Any
 
 import torch
 
 from harness.device.cuda.device import Device
 from harness.device.cuda.driver import L2_CACHE_BYTES, POSIX_EXPORT, VIRTUAL_MEMORY, Driver
 from harness.errors import DeviceError
-from harness.judge.cuda_memory import IpcMemory, SharedBlock, VmmMemory
-from harness.judge.memory import Memory
+from harness.judge.transport import Handle, Memory
 
 FLUSH_BYTES = 256 << 20
-"""protocols.md: Hopper's L2 is 50 MB; this is also above twice what the driver says of an H200 (60 MB)."""
+"""protocols.md: Hopper's L2 is 50 MB; this is also above twice what the driver reports of an H200 (60 MB)."""
 _LIVE_BYTES = 1 << 30
 _LIVE_SHARE = 16
 """Of device memory: an arena, its inputs, the snapshot and the truth together stay under a quarter."""
+_IPC_UNIT = 2 << 20
+"""cuMemAlloc cuts smaller requests out of blocks of this size, and IPC shares whole blocks."""
+
+
+class _Bytes:
+    """Foreign memory as PyTorch's CUDA array interface, version 3."""
+
+    def __init__(self, pointer: int, size: int) -> None:
+        self.__cuda_array_interface__: dict[str, Any] = {
+            "shape": (size,),
+            "typestr": "|u1",
+            "data": (pointer, False),
+            "strides": None,
+            "version": 3,
+        }
+
+
+def tensor_at(pointer: int, size: int, device: torch.device) -> torch.Tensor:
+    """(size,) uint8 over the memory at `pointer`, without a copy; on `cpu`, an address of this process.
+
+    The memory must be mapped already: PyTorch asks the driver which device it lies on.
+    """
+    if device.type == "cpu":
+        return torch.frombuffer((ctypes.c_char * size).from_address(pointer), dtype=torch.uint8)
+    return torch.as_tensor(_Bytes(pointer, size), device=device)
+
+
+class _DeviceMemory:
+    """What both kinds of device memory share: the snapshot buffer."""
+
+    data: torch.Tensor
+
+    def __init__(self, device: Device, size: int, tensors: torch.device, kept: int | None) -> None:
+        self.size = size
+        self._device = device
+        self._kept = size if kept is None else kept
+        # Allocated now, so that the snapshot's own time is that of a copy.
+        self._copy: torch.Tensor | None = torch.empty(self._kept, dtype=torch.uint8, device=tensors)
+
+    @property
+    def shared(self) -> torch.Tensor:
+        """The memory that the worker wrote to."""
+        return self.data
+
+    def take(self) -> torch.Tensor:
+        """A private copy of the kept bytes."""
+        kept = self.shared[: self._kept]
+        copy = torch.empty_like(kept) if self._copy is None else self._copy
+        self._copy = None
+        copy.copy_(kept)
+        self._device.synchronize()
+        return copy
+
+
+class VmmMemory(_DeviceMemory):
+    """An allocation that is exported as a file descriptor."""
+
+    def __init__(self, device: Device, size: int, tensors: torch.device, kept: int | None = None) -> None:
+        """`size`: bytes, above 0; `tensors`: the device of `data`; `kept`: how many bytes `take` copies
+        (default: all). Raises CudaError."""
+        self._mapping = device.map(size)
+        try:
+            # A worker maps whole pages of 2 MiB: what lies behind `size` must hold nothing of an earlier use.
+            device.fill(self._mapping.pointer, 0, self._mapping.size)
+            device.synchronize()
+            self._descriptor = device.export(self._mapping)
+        except BaseException:
+            device.unmap(self._mapping)
+            raise
+        self.data = tensor_at(self._mapping.pointer, size, tensors)
+        super().__init__(device, size, tensors, kept)
+
+    def handle(self) -> Handle:
+        """The descriptor and the number of bytes to map. Waits for writes to `data`."""
+        self._device.synchronize()
+        return Handle({"mapped_bytes": self._mapping.size}, self._descriptor)
+
+    def close(self) -> None:
+        """Give back address and descriptor. The memory itself is free once no worker has it."""
+        self.data = torch.empty(0, dtype=torch.uint8)
+        self._copy = None
+        os.close(self._descriptor)
+        self._device.unmap(self._mapping)
+
+
+class SharedBlock:
+    """The block that workers open by IPC; it grows, and is freed only when all workers have ended."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._blocks: list[tuple[int, int]] = []
+
+    def of_size(self, size: int) -> tuple[int, int]:
+        """(address, bytes) of a block of at least `size`. Raises CudaError."""
+        if not self._blocks or self._blocks[-1][1] < size:
+            least = max(size, 2 * self._blocks[-1][1] if self._blocks else 0)
+            rounded = -(-least // _IPC_UNIT) * _IPC_UNIT
+            # An outgrown block stays: a worker may still have it open, and reuse would show it later data.
+            self._blocks.append((self._device.allocate(rounded), rounded))
+        return self._blocks[-1]
+
+    def close(self) -> None:
+        """Free all blocks."""
+        while self._blocks:
+            self._device.free(self._blocks.pop()[0])
+
+
+class IpcMemory(_DeviceMemory):
+    """Private memory that is copied to the shared block when it is revealed: the figure is `hot`."""
+
+    def __init__(
+        self,
+        device: Device,
+        size: int,
+        tensors: torch.device,
+        block: SharedBlock,
+        kept: int | None = None,
+    ) -> None:
+        """As VmmMemory. Raises CudaError."""
+        self._pointer, self._bytes = block.of_size(size)
+        self._ipc_handle = device.ipc_handle(self._pointer)
+        self._shared = tensor_at(self._pointer, size, tensors)
+        self.data = torch.empty(size, dtype=torch.uint8, device=tensors)
+        super().__init__(device, size, tensors, kept)
+
+    @property
+    def shared(self) -> torch.Tensor:
+        """The shared block."""
+        return self._shared
+
+    def handle(self) -> Handle:
+        """Copies the data to the shared block, which reveals it: call this after t0."""
+        self._shared.copy_(self.data)
+        self._device.synchronize()
+        return Handle({"ipc_handle": self._ipc_handle.hex()})
+
+    def close(self) -> None:
+        """Wipe the shared block."""
+        self._device.fill(self._pointer, 0, self._bytes)
+        self._device.synchronize()
+        self._shared = self.data = torch.empty(0, dtype=torch.uint8)
+        self._copy = None
 
 
 def open_cuda(device: str) -> CudaTransport:
@@ -28,12 +174,12 @@ def open_cuda(device: str) -> CudaTransport:
 
 
 class CudaTransport:
-    """One GPU, open in the judge's process. Close it when its workers are gone."""
+    """One GPU, open in the judge's process. Close it after its workers have ended."""
 
     def __init__(
         self, device: str | None = None, *, driver: Driver | None = None, tensors: torch.device | None = None
     ) -> None:
-        """`device`: UUID or index. `driver`, `tensors`: for a stand-in whose memory is the host's.
+        """`device`: UUID or index. `driver`, `tensors`: for a fake GPU whose memory is the host's.
 
         Raises DeviceError when there is no such GPU, or neither way of sharing works.
         """
@@ -41,19 +187,19 @@ class CudaTransport:
         self.device = torch.device("cuda", self.gpu.ordinal) if tensors is None else tensors
         self.stops_with_process = False
         self._flush = self._byte = 0
-        self._shared: SharedBlock | None = None
+        self._block: SharedBlock | None = None
         try:
-            self._reason = self._refused()
-            if self._reason is not None:
-                self._shared = SharedBlock(self.gpu)
-                self._try_ipc(self._shared)
+            self._vmm_refused = self._why_no_vmm()
+            if self._vmm_refused is not None:
+                self._block = SharedBlock(self.gpu)
+                self._try_ipc(self._block)
             self.live_bytes = min(_LIVE_BYTES, self.gpu.total_bytes // _LIVE_SHARE)
             self._flush = self.gpu.allocate(FLUSH_BYTES)
         except BaseException:
             self.close()
             raise
 
-    def _refused(self) -> str | None:
+    def _why_no_vmm(self) -> str | None:
         """Why memory cannot be shared by descriptor; None where it can."""
         for number, what in ((VIRTUAL_MEMORY, "virtual memory"), (POSIX_EXPORT, "export by descriptor")):
             if not self.gpu.attribute(number):
@@ -70,36 +216,36 @@ class CudaTransport:
             self.gpu.unmap(mapping)
         return None
 
-    def _try_ipc(self, shared: SharedBlock) -> None:
+    def _try_ipc(self, block: SharedBlock) -> None:
         try:
-            self.gpu.ipc_handle(shared.of_size(1)[0])
+            self.gpu.ipc_handle(block.of_size(1)[0])
         except DeviceError as error:
             raise DeviceError(
-                f"device memory cannot be shared. By descriptor: {self._reason}. By IPC: {error}"
+                f"device memory cannot be shared. By descriptor: {self._vmm_refused}. By IPC: {error}"
             ) from error
 
     @property
     def name(self) -> str:
         """`cuda-vmm`, or `cuda-ipc` where descriptors are refused."""
-        return "cuda-vmm" if self._shared is None else "cuda-ipc"
+        return "cuda-vmm" if self._block is None else "cuda-ipc"
 
     def allocate(self, size: int, kept: int | None = None) -> Memory:
         """Device memory that no worker has seen. Raises CudaError."""
         if kept is not None and kept < size:
-            torch.cuda.empty_cache()  # a large set: what PyTorch has cached of earlier ones is needed
-        if self._shared is None:
+            torch.cuda.empty_cache()  # a large set needs the memory that PyTorch has cached of earlier ones
+        if self._block is None:
             return VmmMemory(self.gpu, size, self.device, kept)
-        return IpcMemory(self.gpu, size, self.device, self._shared, kept)
+        return IpcMemory(self.gpu, size, self.device, self._block, kept)
 
     def before_reveal(self) -> None:
-        """Release lines that a worker made persist in L2, write more than L2 holds, wait."""
+        """Reset L2 lines that a worker made persistent, write more than L2 holds, and wait."""
         self.gpu.call("cuCtxResetPersistingL2Cache")
         self._byte = (self._byte + 1) % 256
         self.gpu.fill(self._flush, self._byte, FLUSH_BYTES)
         self.gpu.synchronize()
 
     def wait(self) -> None:
-        """Until the device is idle as far as the judge is concerned."""
+        """Wait for the judge's work on the device."""
         self.gpu.synchronize()
 
     def facts(self) -> dict[str, str]:
@@ -112,16 +258,16 @@ class CudaTransport:
             "L2": f"{self.gpu.attribute(L2_CACHE_BYTES) >> 20} MiB",
             "caches": f"persisting lines reset, {FLUSH_BYTES >> 20} MiB written before each reveal",
         }
-        if self._reason is not None:
-            facts["not by descriptor"] = self._reason
+        if self._vmm_refused is not None:
+            facts["not by descriptor"] = self._vmm_refused
             facts["reveal"] = "hot: inputs are copied while the clock runs"
         return facts
 
     def close(self) -> None:
-        """Give everything back. Safe to call twice."""
+        """Release everything. Safe to call twice."""
         if self._flush:
             self.gpu.free(self._flush)
             self._flush = 0
-        if self._shared is not None:
-            self._shared.close()
+        if self._block is not None:
+            self._block.close()
         self.gpu.close()

@@ -1,7 +1,8 @@
-"""Own-kernel evidence: what one call of a correct project dispatches and launches.
+"""What one call of a correct project dispatches and launches, and what that means for its grade.
 
-A worker's account is parsed, bounded and labelled as a claim; it can cost a project a flag or a reason,
-never earn it anything. The worker that is traced is never one that is timed.
+A worker's account is parsed, bounded and labeled as a claim; it can cost a project a flag or a reason, never
+earn it anything. The worker that is traced is never one that is timed. Where a task forbids library calls, a
+call that could not be traced is refused.
 """
 
 from __future__ import annotations
@@ -11,41 +12,48 @@ from typing import Any, Final
 from harness.builder.binary.call_classes import classify_operator
 from harness.builder.binary.cubins import MAX_KERNELS, MAX_NAME
 from harness.judge.arena import Arena, Layout
-from harness.judge.check import Verifier
 from harness.judge.problem import Problem
+from harness.judge.verifier import Verifier
 from harness.judge.worker_client import Failed, WorkerClient
-from harness.records import BuildResult, Evidence, OperatorCalls, TracedKernel
+from harness.outcome import Cause
+from harness.records import (
+    BuildResult,
+    Evidence,
+    Finding,
+    OperatorCalls,
+    SanitizerRun,
+    Task,
+    TracedKernel,
+)
 from harness.records.evidence import OperatorKind
 
-_MOST_ROWS: Final = 100
+_MAX_ROWS: Final = 100
 _NAME_CHARS: Final = 300
-_MOST_CALLS: Final = 10**9
-_MOST_NS: Final = 10**12
-# Bookkeeping of PyTorch's own, beside call_classes' list of `aten` operators that are harmless.
+_MAX_CALLS: Final = 10**9
+_MAX_NS: Final = 10**12
+_NAMED: Final = 4
+# PyTorch's own bookkeeping, beside the `aten` operators that are harmless.
 _HARMLESS_SPACES: Final = frozenset({"prim", "profiler", "debugprims"})
 
 
-def gather(contender: WorkerClient, problem: Problem, build: BuildResult, namespace: str) -> Evidence:
+# --- tracing ---------------------------------------------------------------------------------
+
+
+def gather(client: WorkerClient, problem: Problem, build: BuildResult, namespace: str) -> Evidence:
     """Trace one call on fresh inputs, after one that lets the project set itself up.
 
-    `contender` is loaded, and good for nothing else afterwards; `namespace` is where its library registers
-    operators. Never raises for a project's fault: that is `trouble`.
+    `client` is loaded, and cannot be used for anything else afterwards; `namespace` is where its library
+    registers operators. A project's failure is recorded as `trouble`.
     """
     layout = Layout(problem)
     doing = f"while traced on {problem.label}"
     try:
-        contender.plan(layout, 1, dict(problem.workload.scalars))
-        first = Arena(layout, [problem.make_inputs()], 0xFF, contender.transport)
-        try:
-            contender.call(first, 1, doing)
-        finally:
-            first.close()
+        client.plan(layout)
+        with Arena(layout, [problem.make_inputs()], 0xFF, client.transport) as first:
+            client.call(first, 1, doing)
         inputs = problem.make_inputs()
-        arena = Arena(layout, [inputs], 0xFF, contender.transport)
-        try:
-            snapshot, said = contender.trace(arena, doing)
-        finally:
-            arena.close()
+        with Arena(layout, [inputs], 0xFF, client.transport) as arena:
+            snapshot, said = client.trace(arena, doing)
     except Failed as failure:
         return untraced(problem, failure.finding.message)
     result = arena.results(snapshot)[0]
@@ -61,9 +69,6 @@ def untraced(problem: Problem, trouble: str) -> Evidence:
     )
 
 
-# --- what a worker says ----------------------------------------------------------------------
-
-
 def read_trace(
     said: dict[str, Any], problem: Problem, build: BuildResult, namespace: str, *, right: bool
 ) -> Evidence:
@@ -71,9 +76,7 @@ def read_trace(
     operators, loads = _operators(said.get("operators"), namespace), _loads(said.get("loads"))
     if operators is None or loads is None:
         return untraced(problem, "the process gave no well-formed account of its call")
-    notes = [_left_out(said.get("operators_left_out"), "operators")]
-    notes.append(_left_out(said.get("loads_left_out"), "loads"))
-    notes.append(_left_out(said.get("kernels_left_out"), "kernels"))
+    notes = [_left_out(said.get(f"{what}_left_out"), what) for what in ("operators", "loads", "kernels")]
     kernels = None
     if said.get("kernels") is not None:
         kernels = _kernels(said["kernels"], build)
@@ -92,17 +95,17 @@ def read_trace(
 
 
 def _text(said: str) -> str:
-    """Bounded, and without a lone surrogate, which no record can hold."""
+    """Bounded, and without lone surrogates, which no record can hold."""
     return said[:_NAME_CHARS].encode(errors="replace").decode()
 
 
 def _left_out(count: object, what: str) -> str:
-    return f"{count} more {what} not kept" if type(count) is int and 0 < count < _MOST_CALLS else ""
+    return f"{count} more {what} not kept" if type(count) is int and 0 < count < _MAX_CALLS else ""
 
 
 def _rows(value: object, *kinds: type) -> list[list[Any]] | None:
     """Rows of exactly these types (bool is no int); None for anything else."""
-    if not isinstance(value, list) or len(value) > _MOST_ROWS:
+    if not isinstance(value, list) or len(value) > _MAX_ROWS:
         return None
     for row in value:
         if not isinstance(row, list) or [type(cell) for cell in row] != list(kinds):
@@ -112,7 +115,7 @@ def _rows(value: object, *kinds: type) -> list[list[Any]] | None:
 
 def _operators(value: object, namespace: str) -> tuple[OperatorCalls, ...] | None:
     rows = _rows(value, str, int)
-    if rows is None or not all(0 < calls <= _MOST_CALLS for _, calls in rows):
+    if rows is None or not all(0 < calls <= _MAX_CALLS for _, calls in rows):
         return None
     return tuple(
         OperatorCalls(name=_text(name), calls=calls, kind=operator_kind(name, namespace))
@@ -121,7 +124,7 @@ def _operators(value: object, namespace: str) -> tuple[OperatorCalls, ...] | Non
 
 
 def _loads(value: object) -> tuple[str, ...] | None:
-    if not isinstance(value, list) or len(value) > _MOST_ROWS or not all(type(n) is str for n in value):
+    if not isinstance(value, list) or len(value) > _MAX_ROWS or not all(type(n) is str for n in value):
         return None
     return tuple(_text(name) for name in value)
 
@@ -138,7 +141,7 @@ def operator_kind(name: str, namespace: str) -> OperatorKind:
 
 def _kernels(value: object, build: BuildResult) -> tuple[TracedKernel, ...] | None:
     rows = _rows(value, str, int, int, bool)
-    if rows is None or not all(0 < n <= _MOST_CALLS and 0 <= ns <= _MOST_NS for _, n, ns, _ in rows):
+    if rows is None or not all(0 < n <= _MAX_CALLS and 0 <= ns <= _MAX_NS for _, n, ns, _ in rows):
         return None
     own = OwnKernels(build)
     return tuple(
@@ -162,9 +165,9 @@ class OwnKernels:
         self._complete = build.kernels is not None and len(build.kernels) < MAX_KERNELS
 
     def has(self, name: str) -> bool | None:
-        """Whether it has a kernel of that name; None where its kernels are not (all) known.
+        """Whether the library has a kernel of that name; None where its kernels are not (all) known.
 
-        Both sides are demangled by the same rules; a name that was cut off is compared as far as it goes.
+        Both sides are demangled by the same rules; a truncated name is compared as far as it goes.
         """
         if self._names is None:
             return None
@@ -176,3 +179,40 @@ class OwnKernels:
 def _plain(name: str) -> str:
     """Without blanks; a long name as far as the reader of the library keeps it (its last 3 are dots)."""
     return "".join((name if len(name) < MAX_NAME else name[: MAX_NAME - 3]).split())
+
+
+# --- dispatch policy -------------------------------------------------------------------------
+
+
+def trace_flags(evidence: Evidence | None, task: Task) -> tuple[str, ...]:
+    """Flags of the grade; none where the task allows library calls."""
+    return () if evidence is None or task.library_calls == "allow" else evidence.flags
+
+
+def sanitizer_flags(runs: tuple[SanitizerRun, ...]) -> tuple[str, ...]:
+    """One flag for each tool with findings: never a verdict, since tools have false positives."""
+    return tuple(f"{run.tool} findings" for run in runs if run.findings)
+
+
+def forbidden_work(evidence: Evidence | None, task: Task) -> Finding | None:
+    """The failure of a project that was seen to dispatch or to load what its task forbids."""
+    if evidence is None or task.library_calls != "forbid":
+        return None
+    if evidence.trouble is not None:
+        said = f"the task forbids library calls, and the call could not be traced: {evidence.trouble}"
+        return Finding(cause=Cause.LIBRARY_CALLS, message=said)
+    lines = []
+    if evidence.computing:
+        lines.append(
+            f"the task forbids what the call on {evidence.workload} does: it dispatches PyTorch operators"
+        )
+        lines += _named(evidence.computing)
+    if evidence.loads:
+        lines.append("the task forbids what the package's Python does: it loads code at run time")
+        lines += _named(evidence.loads)
+    return Finding(cause=Cause.LIBRARY_CALLS, message="\n".join(lines)) if lines else None
+
+
+def _named(names: tuple[str, ...]) -> list[str]:
+    more = [f"  and {len(names) - _NAMED} more"] if len(names) > _NAMED else []
+    return [*(f"  {name}" for name in names[:_NAMED]), *more]

@@ -1,7 +1,7 @@
 """Whether a student's frozen process slows down the references that it is compared with.
 
-SIGSTOP stops threads, not what the kernel does for a process: timers, wake-ups, deferred frees. So references
-are measured with the student frozen and with its process gone, and with the null project in its place as
+SIGSTOP stops threads, not the kernel's work for a process: timers, wake-ups, deferred frees. So references
+are measured with the student frozen, with its process gone, and with the null project in its place as
 control.
 """
 
@@ -18,17 +18,17 @@ from harness.device.telemetry import Turn
 from harness.records import Interference
 
 State = Literal["frozen", "gone", "control"]
-"""Of the student's process while a reference has its turn; `control`: an idle null project stands frozen."""
+"""Of the student's process during a reference's turn; `control`: an idle null project is frozen instead."""
 FLAG: Final = "interference"
 MARGIN: Final = 0.05
-"""Excess below which nothing is called interference [own]: what an attack can gain unnoticed is this, or 3
-sigma where that is more."""
+"""Excess below which nothing is called interference [own]: an attack can gain this unnoticed, or 3 sigma
+where that is more."""
 LIVES: Final = 3
 """Processes of the student that must all interfere before it is called a cheat."""
 CAUSE_FACTOR: Final = 2.0
 CAUSE_PER_S: Final = 300.0
-"""Interrupts or softirqs per second: this much and this many times more, frozen than gone, is a cause seen
-[own]. A quiet 2-core machine has 300 to 1,000 of each."""
+"""More interrupts or softirqs per second by both, frozen than gone, count as a cause seen [own]. A quiet
+2-core machine has 300 to 1,000 of each."""
 
 
 @dataclass(frozen=True)
@@ -40,16 +40,16 @@ class ReferenceTurn:
     life: int
     """Which process of the student's: 0 is the one that is scored."""
     us: float
-    """Mean of its batches, per call, from outside."""
+    """Mean outside time of a call in its batches."""
     interrupts_per_s: float | None = None
     softirqs_per_s: float | None = None
 
 
-def rates(looks: Turn | None) -> tuple[float | None, float | None]:
-    """(interrupts, softirqs) per second between two looks at the machine; None where it does not tell."""
-    if looks is None:
+def rates(samples: Turn | None) -> tuple[float | None, float | None]:
+    """(interrupts, softirqs) per second between two samples of the machine; None where they are unknown."""
+    if samples is None:
         return None, None
-    before, after = looks
+    before, after = samples
     elapsed_s = max(after.at_s - before.at_s, 1e-6)
 
     def rate(first: int | None, last: int | None) -> float | None:
@@ -66,7 +66,7 @@ def _groups(turns: Iterable[ReferenceTurn]) -> dict[tuple[str, State], list[floa
 
 
 def _excess(turns: Sequence[ReferenceTurn], state: State) -> tuple[float, float] | None:
-    """(mean log ratio of `state` to `gone` over references, its standard error); None where turns lack.
+    """(mean log ratio of `state` to `gone` over references, its standard error); None without such turns.
 
     The variance is pooled over references and states.
     """
@@ -85,10 +85,10 @@ def _excess(turns: Sequence[ReferenceTurn], state: State) -> tuple[float, float]
 
 
 def judge_interference(turns: Sequence[ReferenceTurn]) -> Interference | None:
-    """What the turns of all lives show; None where a state is lacking.
+    """What the turns of all lives show; None where a state is missing.
 
-    The scored process has to show it, less what the control shows, and where others were looked at, one of
-    them too: a machine that was slow for some seconds looks the same once.
+    The scored process must show it, beyond what the control shows, and so must one of the others that were
+    measured: a machine that was slow for some seconds looks the same once.
     """
     scored = _excess([turn for turn in turns if turn.life == 0], "frozen")
     if scored is None:
@@ -118,7 +118,7 @@ def _life_seen(turns: Sequence[ReferenceTurn], life: int, usual: float) -> bool:
 
 
 def _cause(turns: Sequence[ReferenceTurn]) -> str | None:
-    """What the kernel did more of while the student stood frozen, in words; None where nothing was seen."""
+    """What the kernel did more of while the student was frozen; None where nothing was seen."""
     for what, field in (("interrupts", "interrupts_per_s"), ("softirqs", "softirqs_per_s")):
         rate: dict[State, float] = {}
         for state in ("frozen", "gone"):
@@ -139,5 +139,5 @@ def words(found: Interference) -> str:
 
 
 def is_cheat(found: Interference) -> bool:
-    """Whether every one of LIVES processes interfered, and the kernel's work for it was seen."""
+    """Whether all of LIVES processes interfered, and a kernel-side cause was seen."""
     return found.seen and found.cause is not None and found.lives >= LIVES == found.lives_slowed

@@ -1,33 +1,68 @@
 """Random numbers that a student cannot predict.
 
-Every generator has its own fresh 256-bit key from the kernel; two never share a stream, and nothing of a
-key leaves the judge.
-
-The stream: draw n (from 1) of a key is ChaCha20 with nonce n, as 32-bit words in order; normals by the
-Box-Muller transform from 24-bit uniforms.
+Every generator has its own 256-bit key from the kernel, and no key leaves the judge. Draw n (from 1) of a key
+is the ChaCha20 stream (RFC 8439) of nonce n, read as 32-bit words; normals come from 24-bit uniforms by the
+Box-Muller transform.
 """
 
 from __future__ import annotations
 
 import math
+import os
 import secrets
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from concurrent.futures import ThreadPoolExecutor
 
-if TYPE_CHECKING:
-    import torch
+import torch
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
 _KEY_BYTES = 32
+_BLOCK_BYTES = 64
+_MAX_STREAM_BYTES = _BLOCK_BYTES << 32
+"""The block counter has 32 bits."""
+_CHUNK_BYTES = 4 << 20
+_MAX_THREADS = 8
+
+
+def keystream(key: bytes, nonce: int, count: int, *, first_block: int = 0) -> torch.Tensor:
+    """(count,) int32: words of the ChaCha20 stream of a 32-byte key and a nonce below 2^96.
+
+    Long streams are made by several threads: the cipher releases the interpreter lock. Raises ValueError when
+    the stream would repeat (256 GiB).
+    """
+    if first_block * _BLOCK_BYTES + 4 * count > _MAX_STREAM_BYTES:
+        raise ValueError(f"{count} words are more than one nonce has")
+    words = torch.zeros(count, dtype=torch.int32)
+    stream = memoryview(words.view(torch.uint8).numpy().data)
+    zeros = memoryview(bytes(min(len(stream), _CHUNK_BYTES)))
+
+    def fill(start: int) -> None:
+        chunk = stream[start : start + _CHUNK_BYTES]
+        counter = first_block + start // _BLOCK_BYTES
+        initial = counter.to_bytes(4, "little") + nonce.to_bytes(12, "little")
+        encryptor = Cipher(algorithms.ChaCha20(key, initial), mode=None).encryptor()
+        encryptor.update_into(zeros[: len(chunk)], chunk)
+
+    starts = range(0, len(stream), _CHUNK_BYTES)
+    threads = min(_MAX_THREADS, len(os.sched_getaffinity(0)), len(starts))
+    if threads < 2:
+        for start in starts:
+            fill(start)
+    else:
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(fill, starts))
+    return words
 
 
 class SecretGenerator:
     """Draws tensors from a keyed stream."""
 
     def __init__(self, key: bytes | None = None, device: torch.device | None = None) -> None:
-        """`key`: 32 bytes, for tests only; a fresh one is drawn otherwise. ValueError for other sizes.
+        """`key`: 32 bytes, for tests; a fresh one by default. `device`: where tensors are made (default:
+        CPU).
 
-        `device`: where tensors are wanted; the CPU when None. Words are made on the host and copied there,
-        the transforms are computed there.
+        Words are made on the host and copied to `device`, where they are transformed. Raises ValueError for a
+        key of another size.
         """
         self._key = secrets.token_bytes(_KEY_BYTES) if key is None else key
         if len(self._key) != _KEY_BYTES:
@@ -37,15 +72,11 @@ class SecretGenerator:
 
     @property
     def device(self) -> torch.device:
-        """Where tensors are made; what a task makes beside them (an arange, a mask) has to be there too."""
-        import torch
-
+        """Where tensors are made; a task's own tensors (an arange, a mask) must be there too."""
         return torch.device("cpu") if self._device is None else self._device
 
     def _words(self, count: int) -> torch.Tensor:
         """(count,) int32, uniform over all 32-bit patterns."""
-        from harness.judge.chacha import keystream
-
         self._draws += 1
         words = keystream(self._key, self._draws, count)
         return words if self._device is None else words.to(self._device)
@@ -56,8 +87,6 @@ class SecretGenerator:
 
     def normal(self, shape: Sequence[int]) -> torch.Tensor:
         """`shape` float32, N(0, 1)."""
-        import torch
-
         count = math.prod(shape)
         half = (count + 1) // 2
         radius = self._unit(half).log_().mul_(-2.0).sqrt_()

@@ -11,6 +11,7 @@ import random
 import statistics
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -23,6 +24,7 @@ from harness.judge.clock import (
     CHEAPER_IN_BATCHES,
     Constant,
     LaneName,
+    Lanes,
     ReferenceClock,
     Samples,
     block_means,
@@ -30,6 +32,7 @@ from harness.judge.clock import (
     claims_too_little,
     constant_of,
     contender_timing,
+    lanes,
     reference_clock,
     single_score_us,
 )
@@ -37,7 +40,7 @@ from harness.judge.interference import ReferenceTurn, State
 from harness.judge.physics import Board, impossible, judge_physics, work_of
 from harness.judge.problem import Problem
 from harness.judge.protocol import CONFIRMATIONS, Numbers, RatioUnit
-from harness.judge.sampler import Lanes, Sampler, Visit, lanes
+from harness.judge.sampler import Sampler, Visit
 from harness.judge.transport import Transport
 from harness.judge.worker_client import Failed, WorkerClient
 from harness.judge.worker_reply import SecondaryMode
@@ -57,10 +60,9 @@ from harness.records.timing import BlockTelemetry
 NOISY = "noisy host"
 UNFINISHED = "interval not reached"
 _GONE_TURNS = 4
-"""Of each reference, with the student's process gone; as many beside the null project where that is
-needed."""
+"""Of each reference with the student's process gone, and as many beside the null project as control."""
 _LIFE_BLOCKS = 2
-"""Of a further process of the student's that is looked at for interference."""
+"""Of each further process of the student's that is measured for interference."""
 _SHORT_WARM_UP_S = 0.05
 
 
@@ -72,9 +74,9 @@ class Session:
     transport: Transport
     conditions: Conditions
     judge_cpus: frozenset[int] | None = None
-    """Where the judge sits while it measures."""
+    """The judge's cores while it measures."""
     board: Board | None = None
-    """What can be reached at all; None where that is not known."""
+    """Physical limits of the device; None where they are not known."""
 
 
 def ratio(logs: list[float], unit: RatioUnit = "blocks") -> Ratio:
@@ -104,121 +106,127 @@ class Measured:
 class Measurement:
     """The blocks of one problem."""
 
-    def __init__(self, problem: Problem, contenders: Candidates, session: Session) -> None:
+    def __init__(self, problem: Problem, candidates: Candidates, session: Session) -> None:
         self._numbers = session.numbers
         self._conditions = session.conditions
         self._board = session.board
+        self._problem = problem
         self._sampler = Sampler(problem, session.numbers, session.transport)
-        self._contenders = contenders
-        self._student_stays = STUDENT in contenders.resident
-        self._lineup = Schedule(self._sampler, contenders)
+        self._candidates = candidates
+        self._student_stays = STUDENT in candidates.resident
+        self._schedule = Schedule(self._sampler, candidates)
         self._random = random.SystemRandom()
         self.samples: dict[str, Lanes] = {}
-        """By contender. Public, so that a calibration can resample them."""
+        """By candidate. Public, so that a calibration can resample them."""
         self._spent_s: dict[str, float] = {}
         self._disturbed: dict[int, list[str]] = {}
-        self._looks: dict[int, list[Turn]] = {}
-        self._visited: Visit = []
-        """The last visit of the student's, which references are shown too."""
+        self._telemetry: dict[int, list[Turn]] = {}
+        self._visit: Visit = []
+        """The student's last visit, which references are shown too."""
         self._turns: list[ReferenceTurn] = []
         self._gone: dict[str, Lanes] = {}
         """Samples with the student's process gone."""
         self._flags: set[str] = set()
         self._secondary: dict[str, tuple[Secondary, ...]] = {}
 
+    # --- blocks --------------------------------------------------------------------------------
+
     def measure(self) -> None:
         """Measure until the protocol is satisfied, or the blocks are used up.
 
-        Raises Failed; then too the residents are thawed and can go on.
+        Raises Failed; even then the residents are thawed and usable.
         """
         try:
-            self._measure()
+            self._schedule.prepare()
+            self.samples = self._new_samples(self._schedule.names)
+            self._gone = {name: lanes() for name in self.samples if name != STUDENT}
+            self._spent_s = dict.fromkeys(self.samples, 0.0)
+            for block in range(self._numbers.most_blocks):
+                self._block(block)
+                if block + 1 - len(self._disturbed) >= self._numbers.clean_blocks and self._enough():
+                    break
+            else:
+                if self._numbers.half_width is not None:
+                    self._flags.add(UNFINISHED)
+            self._drop_disturbed_blocks()
+            if self._numbers.secondary and not self._sampler.transport.stops_with_process:
+                self._secondary = {name: self._secondary_of(name) for name in self.samples if name != NULL}
         finally:
-            self._lineup.release()
+            self._schedule.release()
             self._sampler.close()
 
-    def _measure(self) -> None:
-        self._lineup.prepare()
-        self.samples = {name: lanes() for name in self._lineup.names}
-        self._gone = {name: lanes() for name in self.samples if name != STUDENT}
-        self._spent_s = dict.fromkeys(self.samples, 0.0)
-        for block in range(self._numbers.most_blocks):
-            self._block(block)
-            if block + 1 - len(self._disturbed) >= self._numbers.clean_blocks and self._enough():
-                break
-        else:
-            if self._numbers.half_width is not None:
-                self._flags.add(UNFINISHED)
-        self._drop_disturbed_blocks()
-        if self._numbers.secondary and not self._sampler.transport.stops_with_process:
-            self._secondary = {name: self._secondary_of(name) for name in self.samples if name != NULL}
+    @staticmethod
+    def _new_samples(names: list[str]) -> dict[str, Lanes]:
+        return {name: lanes() for name in names}
 
     def _secondary_of(self, name: str) -> tuple[Secondary, ...]:
-        """What the worker says of other ways of calling: on a device only, and never ranked."""
+        """The worker's claims about other modes: on a device only, and never ranked."""
         # `warm` calls twice on the same operands, which an op that updates them in place does not survive.
-        in_place = any(o.role in ("inout", "partial") for o in self._sampler.problem.task.operands)
+        in_place = any(o.role in ("inout", "partial") for o in self._problem.task.operands)
         modes: list[SecondaryMode] = ["queued", "graph"] if in_place else ["queued", "graph", "warm"]
-        with self._lineup.turn(name) as contender:
-            found = [self._sampler.secondary(contender, mode, keep=name == STUDENT) for mode in modes]
+        with self._schedule.turn(name) as client:
+            found = [self._sampler.secondary(client, mode, keep=name == STUDENT) for mode in modes]
         self._sampler.verify()
         return tuple(one for one in found if one is not None)
 
     def _block(self, block: int) -> None:
-        """ABBA: every contender twice, in mirrored order; what is first changes from block to block."""
+        """ABBA: every candidate twice, in mirrored order; the order changes from block to block."""
         names = list(self.samples)
         self._random.shuffle(names)
         for half in (names, names[::-1]):
-            self._visited = self._sampler.visit(self._lineup.pace_us.get(STUDENT, 0.0))
+            self._visit = self._sampler.visit(self._schedule.pace_us.get(STUDENT, 0.0))
             for name in half:
                 watched = self._turn(name, block, self.samples, "frozen")
                 if watched.reason is not None:
                     self._disturbed.setdefault(block, []).append(watched.reason)
-                if watched.looks is not None:
-                    self._looks.setdefault(block, []).append(watched.looks)
+                if watched.samples is not None:
+                    self._telemetry.setdefault(block, []).append(watched.samples)
+
+    @contextmanager
+    def _watched_turn(self, name: str) -> Iterator[tuple[WorkerClient, Watched]]:
+        if self._conditions.around_lives:
+            with self._conditions.watched() as watched, self._schedule.turn(name) as client:
+                yield client, watched
+        else:
+            with self._schedule.turn(name) as client, self._conditions.watched() as watched:
+                yield client, watched
 
     def _turn(self, name: str, block: int, samples: dict[str, Lanes], state: State, life: int = 0) -> Watched:
-        batches = samples[name]["batch"].reveals
+        """One visit, and more until the turn's time is over."""
+        batches, student = samples[name]["batch"].reveals, name == STUDENT
         before = len(batches)
-        if self._conditions.around_lives:
-            with self._conditions.watched() as watched, self._lineup.turn(name) as contender:
-                self._visits(contender, name, block, samples)
-        else:
-            with self._lineup.turn(name) as contender, self._conditions.watched() as watched:
-                self._visits(contender, name, block, samples)
-        if name == STUDENT:
+        with self._watched_turn(name) as (client, watched):
+            began, visit = time.monotonic(), self._visit
+            while True:
+                # A student's inputs are fresh; a worker of ours may be shown the same ones again.
+                pace_us = self._schedule.pace_us.get(name, 0.0)
+                shown = visit if student else self._sampler.again(visit, pace_us)
+                seen_us = self._sampler.reveal(client, shown, samples[name], block, keep=student)
+                self._schedule.observe(name, seen_us)
+                if time.monotonic() - began >= self._turn_s:
+                    break
+                if student:
+                    visit = self._visit = self._sampler.visit(self._schedule.pace_us.get(name, 0.0))
+            self._spent_s[name] += time.monotonic() - began
+        if student:
             self._sampler.verify()
         elif name != NULL:
             us = Samples(batches[before:]).mean_outside_us
-            self._turns.append(ReferenceTurn(name, state, life, us, *interference.rates(watched.looks)))
+            self._turns.append(ReferenceTurn(name, state, life, us, *interference.rates(watched.samples)))
         return watched
-
-    def _visits(self, contender: WorkerClient, name: str, block: int, samples: dict[str, Lanes]) -> None:
-        """One visit, and more until the turn's time is over."""
-        began, student = time.monotonic(), name == STUDENT
-        visit = self._visited
-        while True:
-            # A student's inputs are fresh; what is ours may be shown the same ones again.
-            shown = visit if student else self._sampler.again(visit, self._lineup.pace_us.get(name, 0.0))
-            pace_us = self._sampler.reveal(contender, shown, samples[name], block, keep=student)
-            self._lineup.seen(name, pace_us)
-            if time.monotonic() - began >= self._turn_s:
-                break
-            if student:
-                visit = self._visited = self._sampler.visit(self._lineup.pace_us.get(name, 0.0))
-        self._spent_s[name] += time.monotonic() - began
 
     @property
     def _turn_s(self) -> float:
-        """How long a turn goes on; one visit where it is 0."""
+        """Seconds that a turn continues; one visit where it is 0."""
         return self._numbers.most_s / (2 * self._numbers.clean_blocks)
 
     def _enough(self) -> bool:
-        """Whether the samples of every contender satisfy the protocol."""
+        """Whether the samples of every candidate satisfy the protocol."""
         return self._numbers.half_width is None or all(
-            self._contender_enough(name) for name in self.samples if name != NULL
+            self._candidate_enough(name) for name in self.samples if name != NULL
         )
 
-    def _contender_enough(self, name: str) -> bool:
+    def _candidate_enough(self, name: str) -> bool:
         numbers, both = self._numbers, self.samples[name]
         reveals = [one for samples in both.values() for one in samples.reveals]
         if self._spent_s[name] >= numbers.most_s:
@@ -227,7 +235,7 @@ class Measurement:
         singles = [one.outside_us for one in both["call"].reveals]
         half = stats.median_half_width(singles)
         return (
-            sum(one.sets for one in reveals) >= numbers.least_samples
+            sum(one.calls for one in reveals) >= numbers.least_samples
             and sum(one.outside_us for one in reveals) >= numbers.least_measured_s * 1e6
             and half is not None
             and half <= (numbers.half_width or math.inf) * statistics.median(singles)
@@ -248,60 +256,57 @@ class Measurement:
     # --- interference --------------------------------------------------------------------------
 
     def finish(self) -> Measured:
-        """Look for interference where a student's process stood frozen beside the references, and judge. The
-        caller has ended that process. Raises Failed."""
+        """Look for interference where a student's process was frozen beside the references, and judge. The
+        caller has killed that process. Raises Failed."""
         if self._student_stays:
             try:
-                self._lineup.prepare(_SHORT_WARM_UP_S)
-                self._with_student_gone(0)
+                self._schedule.prepare(_SHORT_WARM_UP_S)
+                self._student_gone(0)
                 found = interference.judge_interference(self._turns)
                 if found is not None and found.seen:
                     for life in range(1, interference.LIVES):
                         self._further_life(life)
             finally:
-                self._contenders.dismiss()
-                self._lineup.release()
+                self._candidates.dismiss()
+                self._schedule.release()
         try:
             return self._result()
         finally:
             self._sampler.close()
 
-    def _with_student_gone(self, life: int, stand_in: WorkerClient | None = None) -> None:
-        """Turns of references and the null project; with a `stand_in` it takes the student's place."""
+    def _student_gone(self, life: int, stand_in: WorkerClient | None = None) -> None:
+        """Turns of references and the null project; a `stand_in` takes the student's place."""
         names = [name for name in self.samples if name != STUDENT]
+        samples = self._gone if stand_in is None else self._new_samples(names)
+        state: State = "gone" if stand_in is None else "control"
         for _ in range(_GONE_TURNS):
             self._random.shuffle(names)
             for name in names:
                 if stand_in is not None:
-                    self._sampler.reveal(
-                        stand_in, self._sampler.again(self._visited, 0.0), lanes(), 0, keep=False
-                    )
+                    shown = self._sampler.again(self._visit, 0.0)
+                    self._sampler.reveal(stand_in, shown, lanes(), 0, keep=False)
                     stand_in.freeze(True)
-                state: State = "gone" if stand_in is None else "control"
-                self._turn(name, life, self._gone if stand_in is None else self._lost(), state, life)
+                self._turn(name, life, samples, state, life)
 
     def _further_life(self, life: int) -> None:
-        """Another process of the student's: frozen, gone, and the null project in its place. Raises
+        """Another process of the student's: frozen, then the null project in its place, then gone. Raises
         Failed."""
-        self._lineup.bring_student()
-        samples, names = self._lost(), list(self.samples)
+        self._schedule.bring_student()
+        names = list(self.samples)
+        unscored = self._new_samples(names)
         for _ in range(_LIFE_BLOCKS):
             self._random.shuffle(names)
             for name in [*names, *reversed(names)]:
                 if name == STUDENT:
-                    self._visited = self._sampler.visit(self._lineup.pace_us.get(STUDENT, 0.0))
-                self._turn(name, 0, samples, "frozen", life)
-        self._contenders.dismiss()
-        with self._lineup.fresh(NULL) as stand_in:
-            self._with_student_gone(life, stand_in)
-        self._with_student_gone(life)
-
-    def _lost(self) -> dict[str, Lanes]:
-        """For samples that are not scored."""
-        return {name: lanes() for name in self.samples}
+                    self._visit = self._sampler.visit(self._schedule.pace_us.get(STUDENT, 0.0))
+                self._turn(name, 0, unscored, "frozen", life)
+        self._candidates.dismiss()
+        with self._schedule.fresh(NULL) as stand_in:
+            self._student_gone(life, stand_in)
+        self._student_gone(life)
 
     def _score_undisturbed(self) -> None:
-        """Have references and the null project scored by what they took with the student's process gone."""
+        """Score references and the null project by their samples with the student's process gone."""
         for name, gone in self._gone.items():
             blocks = self.samples[name]["batch"].blocks
             for lane, samples in gone.items():
@@ -314,8 +319,8 @@ class Measurement:
     def constants(self) -> dict[LaneName, Constant]:
         """Of the null project, once all is measured: it goes over all pairs of reveals.
 
-        The lower one of those with the student's process frozen and gone: what it slows down must not be
-        taken off its own time."""
+        The lower one of those with the student's process frozen and gone: what that process slows down must
+        not be subtracted from its own time."""
         found: dict[LaneName, Constant] = {}
         for lane, samples in self.samples[NULL].items():
             both = [samples, self._gone[NULL][lane]]
@@ -327,21 +332,15 @@ class Measurement:
     def telemetry(self) -> tuple[BlockTelemetry, ...]:
         """Every block, dropped ones too."""
         reasons = {block: list(dict.fromkeys(found)) for block, found in self._disturbed.items()}
-        return tuple(block_telemetry(b, looks, reasons.get(b, [])) for b, looks in self._looks.items())
+        return tuple(block_telemetry(b, turns, reasons.get(b, [])) for b, turns in self._telemetry.items())
 
     def timing(self, name: str, clock: ReferenceClock = "inside") -> ContenderTiming:
-        """One contender's figures."""
+        """One candidate's figures."""
         timing = self._timing_of(name, self.samples[name], clock)
         return timing.model_copy(update={"secondary": self._secondary.get(name, ())})
 
     def _timing_of(self, name: str, samples: Lanes, clock: ReferenceClock = "inside") -> ContenderTiming:
-        return contender_timing(
-            name,
-            samples,
-            self.constants,
-            trusted=name != STUDENT,
-            clock=clock,
-        )
+        return contender_timing(name, samples, self.constants, trusted=name != STUDENT, clock=clock)
 
     def block_scores(self, name: str, lane: LaneName, clock: ReferenceClock) -> dict[int, float]:
         """Mean microseconds per call, block by block."""
@@ -354,12 +353,12 @@ class Measurement:
         outside = block_means(samples, constant, "outside", trusted=False)
         if not samples.claimed:
             return outside
-        # A student whose claims are not used is not helped by low ones, but held to high ones.
+        # Claims that are not used do not help a student when they are low, and count when they are high.
         inside = block_means(samples, constant, "inside", trusted=False)
         return {block: max(outside[block], inside[block]) for block in outside}
 
     def _result(self) -> Measured:
-        problem = self._sampler.problem
+        problem = self._problem
         found = self._interference()
         student = self.timing(STUDENT)
         if self._claims_are_false(student):
@@ -368,7 +367,6 @@ class Measurement:
         references = [self.timing(n, clock) for n in self.samples if n not in (STUDENT, NULL)]
         fastest = min(references, key=lambda one: one.score_us)
         ours = self.block_scores(STUDENT, student.lane, clock)
-        # In the student's lane, so that like is compared with like.
         theirs = self.block_scores(fastest.name, student.lane, clock)
         single_us = single_score_us(student, fastest)
         if single_us is not None:
@@ -393,7 +391,7 @@ class Measurement:
         )
         reasons = sorted({reason for reasons in self._disturbed.values() for reason in reasons})
         notes = [f"{problem.label}: blocks disturbed: {', '.join(reasons)}"] if reasons else []
-        return Measured(timing, logs, tuple(sorted(self._flags)), (*self._lineup.notes, *notes))
+        return Measured(timing, logs, tuple(sorted(self._flags)), (*self._schedule.notes, *notes))
 
     def _interference(self) -> Interference | None:
         """What the student's frozen process did to references, which are then scored without it. Raises
@@ -401,60 +399,60 @@ class Measurement:
         found = interference.judge_interference(self._turns)
         if found is None:
             return None
-        message = f"{self._sampler.problem.label}: {interference.words(found)}"
+        message = f"{self._problem.label}: {interference.words(found)}"
         if not found.seen:
-            if found.lives > 1:  # looked at more closely, and not found again
+            if found.lives > 1:  # measured again beside further processes, and not found
                 self._flags.add(NOISY)
-                self._lineup.notes.append(f"{message}; not so beside others of its processes")
+                self._schedule.notes.append(f"{message}; not so beside others of its processes")
             return found
         if interference.is_cheat(found):
             raise Failed(Finding(cause=Cause.INTERFERENCE, message=f"{message}, in 3 of 3 processes"))
         self._flags.add(interference.FLAG)
-        self._lineup.notes.append(message)
+        self._schedule.notes.append(message)
         self._score_undisturbed()
         return found
 
     def _claims_are_false(self, student: ContenderTiming) -> bool:
-        """Whether claims lie below the outside figure in 3 of 3 undisturbed processes. On a device that stays
-        a flag: its clock has not been calibrated on hardware. Where a fresh process does not repeat it, the
-        figure is kept off rankings as that of a noisy host."""
+        """Whether claims lie below the outside figure in 3 of 3 undisturbed processes. On a device that
+        stays a flag: its clock has not been calibrated on hardware. Where a fresh process does not repeat
+        it, the figure is flagged as that of a noisy host, which is never ranked."""
         device = not self._sampler.transport.stops_with_process
         if device or NOISY in self._flags or not claims_too_little(student):
             return False
         if not all(map(claims_too_little, self._confirmations())):
             self._flags.add(NOISY)
-            self._lineup.notes.append(
-                f"{self._sampler.problem.label}: claims below the outside clock, not so in a fresh process"
+            self._schedule.notes.append(
+                f"{self._problem.label}: claims below the outside clock, not so in a fresh process"
             )
         return NOISY not in self._flags
 
     def _physics(self, score_us: float, reference_us: float) -> PhysicalLimit | None:
         """How the score compares with what the board can do. Raises Failed where it is impossible."""
-        work = work_of(self._sampler.problem)
+        work = work_of(self._problem)
         limit = judge_physics(score_us, reference_us, work, self._board)
         if limit is None or not limit.impossible:
             return limit
         again = [judge_physics(t.score_us, reference_us, work, self._board) for t in self._confirmations()]
-        finding = impossible(self._sampler.problem.label, [limit, *(one for one in again if one is not None)])
+        finding = impossible(self._problem.label, [limit, *(one for one in again if one is not None)])
         if finding is not None:
             raise Failed(finding)
         return limit
 
     def _confirmations(self) -> Iterator[ContenderTiming]:
-        """What fresh processes of the student come to, one by one."""
+        """The figures of fresh processes of the student, one by one."""
         for _ in range(CONFIRMATIONS):
             samples = lanes()
-            with self._lineup.fresh(STUDENT) as contender:
-                # The machine is looked at while the contender stands: its own threads disturb nothing.
-                contender.freeze(True)
+            with self._schedule.fresh(STUDENT) as client:
+                # The machine is sampled while the student is frozen: its own threads disturb nothing.
+                client.freeze(True)
                 with self._conditions.watched() as watched:
                     for block in range(self._numbers.clean_blocks):
-                        visit = self._sampler.visit(self._lineup.pace_us[STUDENT])
-                        self._sampler.reveal(contender, visit, samples, block, keep=True)
-                    contender.freeze(True)
+                        visit = self._sampler.visit(self._schedule.pace_us[STUDENT])
+                        self._sampler.reveal(client, visit, samples, block, keep=True)
+                    client.freeze(True)
             if watched.reason is not None:
                 self._flags.add(NOISY)
-                self._lineup.notes.append(
+                self._schedule.notes.append(
                     f"a process that was to confirm a figure was disturbed: {watched.reason}"
                 )
             self._sampler.verify()

@@ -1,10 +1,8 @@
-"""What a board can do at most, and what a figure that beats it means.
+"""Physical limits of a board, and what a figure that beats them means.
 
-An unknown board, dtype or count of operations gives no limit, never a guessed one; the floor is never above
-T_sol.
-
-T_sol is what a very good kernel could reach, and is shown. The floor is what no kernel can beat, and is the
-only figure here with a verdict: it leaves out whatever an honest kernel might avoid.
+T_sol (speed of light) is what a very good kernel could reach, and is shown. The floor is what no kernel can
+beat: it leaves out whatever an honest kernel might avoid, is never above T_sol, and is the only figure here
+with a verdict. An unknown board, dtype or count of operations gives no limit.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ if TYPE_CHECKING:
 
 ABOVE: Final = "above the limit"
 SUSPICIOUS: Final = "suspiciously fast"
-SUSPICIOUS_SPEEDUP: Final = 10.0  # TritonBench and KernelBench-Hard send 10x to a person
+SUSPICIOUS_SPEEDUP: Final = 10.0  # TritonBench and KernelBench-Hard have a person review 10x
 PROCESSES: Final = 3
 """Fresh processes that must all be below the floor before it is called a cheat."""
 
@@ -94,7 +92,7 @@ BOARDS: Final[Mapping[str, Board]] = MappingProxyType(
 
 @dataclass(frozen=True)
 class Work:
-    """What one call has to do at least."""
+    """The least that one call must do."""
 
     dtype: str
     flops: int | None
@@ -102,34 +100,22 @@ class Work:
     unique_bytes: int
     """Of all operands, each counted once (twice where read and written)."""
     cold_read_bytes: int
-    """That any correct answer must read, and that no cache holds before the call."""
-
-
-@dataclass(frozen=True)
-class Ceilings:
-    """What this board was measured to do in this session (gpu-check)."""
-
-    copy_gb_s: float
-    """Read and written bytes of the largest copy per second."""
-    matmul_tflops: Mapping[str, float]
-    """Best library matmul, by dtype name."""
-    null_kernel_us: float
-    """An empty kernel."""
+    """Bytes that any correct answer must read, and that no cache holds before the call."""
 
 
 def board_of(gpu: str | None, device: str | None) -> Board | None:
-    """The board with that NVML name; None for one that is not in the table, without a GPU, and for a part
-    of one (`device` is a UUID)."""
+    """The board with that NVML name; None for an unknown one, without a GPU, and for a MIG part (`device`
+    is a UUID)."""
     if gpu is None or device is None or device.startswith("MIG-"):
         return None
     return BOARDS.get(gpu.strip())
 
 
 def work_of(problem: Problem) -> Work:
-    """What a task's workload has to do.
+    """The work of a task's workload.
 
-    Reads count as unavoidable only where the task counts its operations (its author has thought of every
-    element) and no integer or boolean operand can say which elements matter (indices, masks, lengths).
+    Reads count as unavoidable only where the task counts its operations (so its author has thought of every
+    element) and no integer or boolean operand can select elements (indices, masks, lengths).
     """
     selecting = any(
         not problem.operand_dtype(o).is_floating_point for o in problem.task.operands if o.role != "out"
@@ -151,28 +137,17 @@ def _seconds_us(amount: float, per_second: float | None) -> float:
     return 0.0 if per_second is None else amount / per_second * 1e6
 
 
-def speed_of_light(work: Work, board: Board, ceilings: Ceilings | None = None) -> dict[str, float]:
-    """Microseconds that each resource needs by the datasheet: `compute`, `memory`, `launch`.
-
-    No datasheet has a launch floor: it is 0 unless it was measured.
-    """
+def speed_of_light(work: Work, board: Board) -> dict[str, float]:
+    """Microseconds that each resource needs by the datasheet: `compute`, `memory`. Datasheets have no launch
+    time."""
     return {
         "compute": _seconds_us(work.flops or 0, board.peak(work.dtype)),
         "memory": _seconds_us(work.unique_bytes, board.bandwidth_gb_s * 1e9),
-        "launch": 0.0 if ceilings is None else ceilings.null_kernel_us,
     }
 
 
-def measured_limit_us(work: Work, ceilings: Ceilings) -> float:
-    """T_sol with the ceilings measured in this session."""
-    peak = ceilings.matmul_tflops.get(work.dtype)
-    compute = _seconds_us(work.flops or 0, None if peak is None else peak * 1e12)
-    memory = _seconds_us(work.unique_bytes, ceilings.copy_gb_s * 1e9)
-    return max(compute, memory, ceilings.null_kernel_us)
-
-
 def floor_us(work: Work, board: Board) -> float:
-    """Less than this no correct answer can take. Outputs do not count: L2 absorbs them."""
+    """The least time of any correct answer. Outputs do not count: L2 absorbs them."""
     compute = _seconds_us(work.flops or 0, board.highest_peak(work.dtype))
     cold = max(0, work.cold_read_bytes - board.l2_bytes)
     return max(compute, _seconds_us(cold, board.bandwidth_gb_s * 1e9))
@@ -188,11 +163,7 @@ def sol_score(time_us: float, reference_us: float, limit_us: float) -> float | N
 
 
 def judge_physics(
-    time_us: float,
-    reference_us: float,
-    work: Work,
-    board: Board | None,
-    ceilings: Ceilings | None = None,
+    time_us: float, reference_us: float, work: Work, board: Board | None
 ) -> PhysicalLimit | None:
     """Compare a student's figure with the board; None where the limit is not known, or zero.
 
@@ -200,7 +171,7 @@ def judge_physics(
     """
     if board is None:
         return None
-    needs = speed_of_light(work, board, ceilings)
+    needs = speed_of_light(work, board)
     bound_by = max(needs, key=lambda name: needs[name])
     limit = needs[bound_by]
     if limit <= 0:
@@ -212,7 +183,6 @@ def judge_physics(
         limit_us=limit,
         bound_by=bound_by,  # type: ignore[arg-type]
         fraction=limit / time_us,
-        measured_limit_us=None if ceilings is None else measured_limit_us(work, ceilings),
         score=sol_score(time_us, reference_us, limit),
         floor_us=floor_us(work, board),
         flags=tuple(name for name, true in flags.items() if true),
@@ -220,10 +190,8 @@ def judge_physics(
 
 
 def impossible(label: str, seen: Sequence[PhysicalLimit]) -> Finding | None:
-    """The finding on figures of fresh processes of one project on one workload, one each.
-
-    Only where there are at least 3 and every one is below the floor.
-    """
+    """The finding where one project's figures on one workload, of at least 3 fresh processes, are all below
+    the floor."""
     if len(seen) < PROCESSES or not all(one.impossible for one in seen):
         return None
     fastest = min(seen, key=lambda one: one.time_us)

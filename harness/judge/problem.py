@@ -1,12 +1,15 @@
 """One workload made concrete: shapes, dtypes, fresh inputs, the truth, and the reference's own answer.
 
-Truth is computed in float64 from the same quantised inputs that the project received.
+Truth is computed in float64 from the same quantized inputs that the project received. Of an op that treats
+rows (indices of the first axis) apart, the truth of some rows can be computed alone; that is proven by
+trial.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,17 +21,22 @@ import torch
 from harness.errors import HarnessBug
 from harness.expressions import evaluate
 from harness.judge.keystream import SecretGenerator
-from harness.judge.rows import Tensors, take_rows, treats_rows_apart
 from harness.records import Operand, Task, Workload
 from harness.records.task import operand_dtype
 from harness.suite.catalogue import LoadedTask
 from harness.suite.sizes import size_of, whole_limit
 
-__all__ = ["Problem", "Tensors", "WorkloadView", "torch_dtype"]
+Tensors = dict[str, torch.Tensor]
+Outputs = tuple[torch.Tensor, ...]
+ROWS, DRAWS = 4, 3
+"""Rows and draws of a proof that rows are treated apart."""
+_CLOSE = 1e-9
+"""Of float64 results that are sums in another order; what depends on other rows differs by far more."""
+_secret = random.SystemRandom()
 
 
 def torch_dtype(name: str) -> torch.dtype:
-    """The torch dtype of that name. Raises HarnessBug for a name that is none."""
+    """The torch dtype of that name. Raises HarnessBug for any other name."""
     dtype = getattr(torch, name, None)
     if not isinstance(dtype, torch.dtype):
         raise HarnessBug(f"{name!r} is no torch dtype")
@@ -37,10 +45,8 @@ def torch_dtype(name: str) -> torch.dtype:
 
 @contextmanager
 def _strict_arithmetic() -> Iterator[None]:
-    """No TF32 and no 16-bit sums, as the yardstick needs it; what was set before comes back.
-
-    cuDNN's convolutions use TF32 by default. Raises nothing where there is no CUDA: they are plain flags.
-    """
+    """No TF32 (cuDNN's convolutions use it by default) and no 16-bit sums, so that the reference's own
+    error is small; restores the flags, which exist without CUDA too."""
     switches: tuple[tuple[Any, str], ...] = (
         (torch.backends.cuda.matmul, "allow_tf32"),
         (torch.backends.cuda.matmul, "allow_fp16_reduced_precision_reduction"),
@@ -80,8 +86,8 @@ class Problem:
         hidden: bool = False,
         whole_bytes: int | None = None,
     ) -> None:
-        """`device`: where inputs and truth are (None: the CPU); `hidden`: the shape is in no task file;
-        `whole_bytes`: the most that may be judged whole (None: the device's limit)."""
+        """`device`: where inputs and truth are (default: the CPU); `hidden`: the shape is in no task file;
+        `whole_bytes`: maximum size that is judged whole (default: the device's limit)."""
         self.task: Task = loaded.task
         self.workload = workload
         self.dtype = dtype
@@ -92,7 +98,7 @@ class Problem:
 
     @cached_property
     def large(self) -> bool:
-        """Whether it is judged in parts: outputs alone are copied, and the truth is compared part by part."""
+        """Whether it is judged in parts: only outputs are copied, and compared part by part."""
         if self.task.parts is None:
             return False
         limit = self._whole_bytes
@@ -104,10 +110,8 @@ class Problem:
 
     @cached_property
     def rows_apart(self) -> bool:
-        """Whether rows of the outputs depend on the same rows of the inputs alone.
-
-        The task says so, and here it is proven. Where the proof fails the truth is computed whole.
-        """
+        """Whether rows of the outputs depend on the same rows of the inputs alone, as the task declares and a
+        trial confirms; otherwise the truth is computed whole."""
         rows = () if self.task.parts is None else self.task.parts.rows
         return bool(rows) and treats_rows_apart(self._few_rows, self.truth_of, rows)
 
@@ -143,7 +147,7 @@ class Problem:
         return torch_dtype(operand_dtype(operand, self.dtype))
 
     def published_inputs(self) -> Tensors:
-        """Inputs as another benchmark draws them, for its own rules; the task's where it has no others."""
+        """Inputs as the original benchmark draws them, for its own rules; by default the task's."""
         return self._drawn(getattr(self._module, "published_inputs", self._module.make_inputs))
 
     def make_inputs(self) -> Tensors:
@@ -172,24 +176,24 @@ class Problem:
         }
         return {**cast, **self.workload.scalars}
 
-    def truth(self, inputs: Tensors) -> tuple[torch.Tensor, ...]:
+    def truth(self, inputs: Tensors) -> Outputs:
         """Outputs in float64 (integers stay integers), in the order of Task.outputs."""
         return self._checked(self.truth_of(inputs))
 
-    def truth_of(self, inputs: Tensors) -> tuple[torch.Tensor, ...]:
+    def truth_of(self, inputs: Tensors) -> Outputs:
         """The same on some rows of the inputs."""
         function = getattr(self._module, "truth", self._module.reference)
-        outputs: tuple[torch.Tensor, ...] = function(self._arguments(inputs, torch.float64))
+        outputs: Outputs = function(self._arguments(inputs, torch.float64))
         return outputs
 
-    def reference(self, inputs: Tensors) -> tuple[torch.Tensor, ...]:
+    def reference(self, inputs: Tensors) -> Outputs:
         """Outputs of PyTorch in the workload's dtype, in the order of Task.outputs; TF32 is off."""
         return self._checked(self.reference_of(inputs))
 
-    def reference_of(self, inputs: Tensors) -> tuple[torch.Tensor, ...]:
+    def reference_of(self, inputs: Tensors) -> Outputs:
         """The same on some rows of the inputs."""
         with _strict_arithmetic():
-            outputs: tuple[torch.Tensor, ...] = self._module.reference(self._arguments(inputs, None))
+            outputs: Outputs = self._module.reference(self._arguments(inputs, None))
         return outputs
 
     def scales(self, inputs: Tensors) -> tuple[torch.Tensor | None, ...]:
@@ -203,7 +207,7 @@ class Problem:
             raise HarnessBug(f"{self.task.id}: scale() did not return tensors of shapes {shapes}")
         return scales
 
-    def _checked(self, outputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+    def _checked(self, outputs: Outputs) -> Outputs:
         expected = [self.shape(o) for o in self.task.outputs]
         if not isinstance(outputs, tuple) or [tuple(o.shape) for o in outputs] != expected:
             raise HarnessBug(f"{self.task.id}: the reference did not return outputs of shapes {expected}")
@@ -240,3 +244,50 @@ class Problem:
     def flops(self) -> int | None:
         """Operations of the workload, where the task counts them."""
         return None if self.task.flops is None else evaluate(self.task.flops, self.workload.dims)
+
+
+def take_rows(inputs: Tensors, names: Sequence[str], rows: torch.Tensor) -> Tensors:
+    """Copies of those rows of the named inputs; the others as they are."""
+    return {
+        name: value.index_select(0, rows.to(value.device)) if name in names else value
+        for name, value in inputs.items()
+    }
+
+
+def treats_rows_apart(
+    draw: Callable[[int], Tensors],
+    truth: Callable[[Tensors], Outputs],
+    names: Sequence[str],
+    rows: int = ROWS,
+    draws: int = DRAWS,
+) -> bool:
+    """Whether a few rows in reverse, and a random part of them, give just those rows of the outputs: the
+    first excludes what depends on a row's place, the second what depends on other rows or on their number.
+
+    `draw(n)`: inputs with n rows in the operands `names`; `truth`: the float64 outputs of such inputs.
+    """
+    for _ in range(draws):
+        inputs = draw(rows)
+        whole = truth(inputs)
+        if any(not out.dim() or out.shape[0] != rows for out in whole):
+            return False
+        some = _secret.sample(range(rows), _secret.randint(1, max(1, rows - 1)))
+        for chosen in (torch.arange(rows).flip(0), torch.tensor(some)):
+            try:
+                part = truth(take_rows(inputs, names, chosen))
+            except torch.OutOfMemoryError:
+                raise
+            except (IndexError, RuntimeError, ValueError):
+                return False  # it does not take every number of rows
+            if not all(_equal(p, w[chosen.to(w.device)]) for p, w in zip(part, whole, strict=True)):
+                return False
+    return True
+
+
+def _equal(part: torch.Tensor, whole: torch.Tensor) -> bool:
+    if part.shape != whole.shape:
+        return False
+    if not whole.is_floating_point():
+        return torch.equal(part, whole)
+    scale = float(whole.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0).abs().max()) if whole.numel() else 0.0
+    return torch.allclose(part, whole, rtol=_CLOSE, atol=_CLOSE * scale, equal_nan=True)

@@ -8,31 +8,33 @@ from typing import Any, Literal
 from harness.records import Protocol
 
 RatioUnit = Literal["blocks", "process pairs"]
+CONFIRMATIONS = 2
+"""Fresh processes that must repeat a false claim before it is called a cheat (3 in all)."""
 
 
 @dataclass(frozen=True)
 class Numbers:
-    """Of one protocol."""
+    """The numbers of one protocol."""
 
     clean_blocks: int
-    """Blocks that nothing disturbed, after which it may stop."""
+    """Undisturbed blocks after which it may stop."""
     most_blocks: int
     fresh_processes: bool
     """Each turn is in a process of its own, so that a block compares process pairs."""
     compiled: bool
     """torch.compile is an opponent."""
     least_samples: int = 0
-    """Calls of each contender, in both lanes together, before the interval may stop it."""
+    """Calls of each candidate, in both lanes together, before the interval may stop it."""
     least_measured_s: float = 0.0
-    """Of each contender's time in calls."""
+    """Time in calls of each candidate, before the interval may stop it."""
     half_width: float | None = None
     """Relative half-width of the 95 % interval of the median at which it may stop; None: blocks decide."""
     most_s: float = 0.0
-    """Time spent on one contender and workload, after which it stops anyhow and is flagged."""
+    """Time spent on one candidate and workload, after which it stops and is flagged."""
     warm_up_s: float = 0.5
     warm_up_calls: int = 10
     batch_sets: tuple[int, int] = (2, 128)
-    """Fewest and most input sets revealed at once; the workload's time decides (bench.py), and memory."""
+    """Fewest and most input sets revealed at once; the workload's time decides, and memory."""
     constant_us: float = 200.0
     """About what a reveal costs without any work (measured: 150 to 250 on a 2-core VM)."""
     calls_per_visit: tuple[int, int] = (1, 3)
@@ -40,11 +42,11 @@ class Numbers:
     secondary: bool = False
     """On a device: queued, graph and warm figures too."""
     flush: bool = False
-    """On the host: other memory is written before each reveal. (A device's transport flushes its cache.)"""
+    """On the host: write other memory before each reveal. (A device's transport always flushes its cache.)"""
 
     @property
     def unit(self) -> RatioUnit:
-        """What one log ratio is of."""
+        """What one log ratio compares."""
         return "process pairs" if self.fresh_processes else "blocks"
 
 
@@ -77,7 +79,3 @@ def numbers_of(protocol: Protocol, *, on_device: bool) -> Numbers:
     """The numbers of a protocol on the host, or on a device."""
     numbers = _NUMBERS[protocol]
     return replace(numbers, **_ON_DEVICE[protocol]) if on_device else numbers
-
-
-CONFIRMATIONS = 2
-"""Fresh processes that must repeat a false claim before it is called a cheat (3 in all)."""

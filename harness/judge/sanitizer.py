@@ -1,16 +1,18 @@
 """`--sanitize`: NVIDIA's compute-sanitizer tools on one call of a correct project.
 
-A run ends in a status with a reason; it never decides a verdict (tools have false positives, and the tool
-runs inside the student's process, which could silence it).
+A run ends in a status with a reason and never decides a verdict: tools have false positives, and the tool
+runs inside the student's process, which could silence it. Its report is bounded and only ever a claim;
+without the tool's own summary nothing is clean.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -18,11 +20,10 @@ from typing import Final
 from harness.errors import SandboxError
 from harness.judge.arena import Arena, Layout
 from harness.judge.problem import Problem
-from harness.judge.sanitizer_report import MOST_BYTES, Report, read_report
 from harness.judge.worker_client import Failed, WorkerClient
 from harness.judge.worker_job import Wrapper
 from harness.outcome import Cause
-from harness.records import SanitizerRun
+from harness.records import SanitizerFinding, SanitizerRun
 from harness.records.evidence import SANITIZER_TOOLS, SanitizerTool
 from sandboxes.scratch import CollectError
 
@@ -33,18 +34,37 @@ _PROGRAM: Final = "compute-sanitizer"
 _LAUNCHER: Final = "TreeLauncherSubreaper"
 _LOG: Final = "sanitizer.txt"
 _PRINTED: Final = 50
+MAX_REPORT_BYTES: Final = 1 << 20
+_MAX_FINDINGS: Final = 20
+_TEXT_CHARS: Final = 300
+_PREFIX: Final = re.compile(r"={9} ?(.*)")
+_ERRORS: Final = re.compile(r"ERROR SUMMARY: (\d{1,9}) errors?\b")
+_HAZARDS: Final = re.compile(
+    r"RACECHECK SUMMARY: (\d{1,9}) hazards? displayed \((\d{1,9}) errors?, (\d{1,9}) warn"
+)
+# `at fill(float *, long)+0x160 in fill.cu:6`, or for racecheck ` access at fill(float *)+0x100 in ...`.
+_PLACE: Final = re.compile(r"(?:.*\baccess )?at (.{1,2000}?)\+0x[0-9a-f]+\b")
+# About the tool and how the process ended, not about a kernel.
+_TROUBLE: Final = re.compile(
+    r"Error: (?!Race reported|Potential|Deadlock)|Internal Sanitizer|Internal error|Target application"
+    r"|No attachable process|Failed to|Tracking kernels launched by child|Unable to|Unknown record"
+)
+_ASIDE: Final = re.compile(
+    r"COMPUTE-SANITIZER$|(?:LEAK|RACECHECK|ERROR) SUMMARY:|Warning: (?!Race reported|Potential)|Try using "
+    r"|\d+ errors? (?:were|was) |No hazards|Process ID|Created|System"
+)
 
 StartUnder = Callable[[Wrapper, float], WorkerClient]
-"""Starts a worker of the student's under a program, with a wall limit in seconds."""
+"""Starts a student's worker under a program, with a wall-clock limit in seconds."""
 
 
 @dataclass(frozen=True)
 class Sanitizer:
-    """The program and the directory that it needs."""
+    """Where the program is."""
 
     program: Path
     home: Path
-    """Its launcher and the libraries that it injects."""
+    """The directory of its launcher and of the libraries that it injects."""
 
     def wrapper(self, tool: SanitizerTool) -> Wrapper:
         """How a worker is started under it."""
@@ -55,9 +75,9 @@ class Sanitizer:
                 *("--log-file", "{scratch}/" + _LOG),
                 *("--print-limit", str(_PRINTED)),
                 *("--launch-timeout", "60"),
-                # A failed API call is the op's to handle, and the check's to judge.
+                # A failed API call is handled by the op, and judged by the check.
                 *("--report-api-errors", "no"),
-                # The copies that it works on are made from memory that the judge's process wrote.
+                # The copies that the op works on are made from memory that the judge's process wrote.
                 *(("--check-api-memory-access", "no") if tool == "initcheck" else ()),
             ),
             readable=(self.home,),
@@ -66,10 +86,9 @@ class Sanitizer:
 
 
 def find_sanitizer(cuda_root: Path | None, environment: Mapping[str, str] = os.environ) -> Sanitizer | str:
-    """The program, or why it cannot be used.
+    """The program on PATH, in CUDA_HOME or in `cuda_root`, or why it cannot be used.
 
-    Looked for on PATH, in CUDA_HOME and in `cuda_root`; the pip wheels before 13.1 have the program without
-    its launcher, and can start nothing.
+    The pip wheels before 13.1 have the program without its launcher, and can start nothing.
     """
     roots = [Path(environment["CUDA_HOME"])] if environment.get("CUDA_HOME") else []
     roots += [cuda_root] if cuda_root is not None else []
@@ -99,7 +118,7 @@ def smallest(problems: Sequence[Problem]) -> Problem:
 
 
 def absent_runs(reason: str) -> tuple[SanitizerRun, ...]:
-    """Of every tool, where the program is not there."""
+    """The runs of every tool where the program is missing."""
     return tuple(SanitizerRun(tool=tool, status="not_present", message=reason) for tool in SANITIZER_TOOLS)
 
 
@@ -109,20 +128,17 @@ def sanitize(start: StartUnder, sanitizer: Sanitizer, problem: Problem) -> tuple
 
 
 def run_tool(start: StartUnder, sanitizer: Sanitizer, tool: SanitizerTool, problem: Problem) -> SanitizerRun:
-    """One call of the project in a fresh worker under one tool, ended in an orderly way."""
+    """One call of the project in a fresh worker under one tool, which then exits by itself."""
     began = time.monotonic()
-    worker = start(sanitizer.wrapper(tool), TOOL_WALL_S)
     failure: Failed | SandboxError | None = None
-    try:
+    with start(sanitizer.wrapper(tool), TOOL_WALL_S) as worker:
         try:
             worker.load()
             _call_once(worker, problem)
-        except (Failed, SandboxError) as failed:  # the tool could not start it, say: recorded below
+        except (Failed, SandboxError) as failed:  # recorded below: the tool may be unable to start it
             failure = failed
         facts = worker.end(max(1.0, TOOL_WALL_S - (time.monotonic() - began)))
         text = _log_of(worker)
-    finally:
-        worker.close()
     late = facts is None or facts.status == "wall_timeout"
     late = late or (isinstance(failure, Failed) and failure.finding.cause is Cause.WALL_TIMEOUT)
     why = None if failure is None else str(failure)
@@ -131,31 +147,28 @@ def run_tool(start: StartUnder, sanitizer: Sanitizer, tool: SanitizerTool, probl
 
 def _call_once(worker: WorkerClient, problem: Problem) -> None:
     layout = Layout(problem)
-    worker.plan(layout, 1, dict(problem.workload.scalars))
-    arena = Arena(layout, [problem.make_inputs()], 0xFF, worker.transport)
-    try:
+    worker.plan(layout)
+    with Arena(layout, [problem.make_inputs()], 0xFF, worker.transport) as arena:
         worker.trace(arena, "under compute-sanitizer", watch="copies")
-    finally:
-        arena.close()
 
 
 def _log_of(worker: WorkerClient) -> str:
-    """What the tool wrote, bounded; nothing where there is no such file."""
+    """What the tool wrote, bounded; empty without a file, which cannot be clean then."""
     with tempfile.TemporaryDirectory() as folder:
         try:
             files = worker.collect([_LOG], Path(folder))
         except CollectError:
-            return ""  # whatever lies there, no summary can be read: not clean
+            return ""
         if not files:
             return ""
         with files[0].open("rb") as file:
-            return file.read(MOST_BYTES).decode(errors="replace")
+            return file.read(MAX_REPORT_BYTES).decode(errors="replace")
 
 
 def _judged(
     tool: SanitizerTool, report: Report, late: bool, failure: str | None, label: str, wall_s: float
 ) -> SanitizerRun:
-    """The status: what was found counts even where the run broke off; clean needs an orderly end."""
+    """The status: findings count even where the run broke off; clean needs a normal exit."""
     found = report.total if report.total else len(report.findings)
     why = report.trouble or failure
     if late:
@@ -175,3 +188,66 @@ def _judged(
         workload=label,
         wall_s=wall_s,
     )
+
+
+# --- the report ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Report:
+    """One run of one tool."""
+
+    total: int | None
+    """Errors and hazards by its summary; None without one."""
+    findings: tuple[SanitizerFinding, ...]
+    """The first kinds, with counts."""
+    trouble: str | None
+    """The tool's first message about itself."""
+
+
+def read_report(text: str) -> Report:
+    """Parse what the tool wrote; other text is ignored."""
+    total, trouble = None, None
+    counts: dict[tuple[str, str | None], int] = {}
+    for head, body in _records(text[:MAX_REPORT_BYTES]):
+        total = _summed(head, total)
+        if _TROUBLE.match(head):
+            trouble = trouble or head[:_TEXT_CHARS]
+        elif not _ASIDE.match(head):
+            key = (head[:_TEXT_CHARS], _kernel([head, *body]))
+            counts[key] = counts.get(key, 0) + 1
+    findings = [SanitizerFinding(message=m, kernel=k, count=n) for (m, k), n in counts.items()]
+    return Report(total, tuple(findings[:_MAX_FINDINGS]), trouble)
+
+
+def _records(text: str) -> Iterator[tuple[str, list[str]]]:
+    """(first line, indented lines) of each record."""
+    head, body = "", list[str]()
+    for line in text.splitlines():
+        match = _PREFIX.match(line)
+        if match is None or not match[1].strip():
+            continue
+        if not match[1].startswith(" "):
+            if head:
+                yield head, body
+            head, body = match[1].strip(), []
+        else:
+            body.append(match[1].strip())
+    if head:
+        yield head, body
+
+
+def _summed(head: str, total: int | None) -> int | None:
+    hazards, errors = _HAZARDS.match(head), _ERRORS.match(head)
+    if hazards is not None:
+        return max(total or 0, int(hazards[1]), int(hazards[2]) + int(hazards[3]))
+    return max(total or 0, int(errors[1])) if errors is not None else total
+
+
+def _kernel(lines: list[str]) -> str | None:
+    """The kernel of the first place that is named."""
+    for line in lines:
+        match = _PLACE.match(line)
+        if match is not None:
+            return match[1][:_TEXT_CHARS]
+    return None

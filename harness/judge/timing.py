@@ -1,7 +1,4 @@
-"""The time stage: how fast is a correct project against its references, over all timed workloads?
-
-The first failure ends it, and then there is no speedup.
-"""
+"""The timing stage: how fast is a correct project against its references, over all timed workloads?"""
 
 from __future__ import annotations
 
@@ -13,8 +10,9 @@ from harness.judge.worker_client import Failed
 from harness.records import Finding, Ratio, TimingResult, WorkloadTiming
 
 
-def time_project(contenders: Candidates, timed: list[Problem], session: Session) -> TimingResult:
-    """Time every timed workload; the caller holds the machine's lock. Ends the student's process."""
+def time_project(candidates: Candidates, timed: list[Problem], session: Session) -> TimingResult:
+    """Time every timed workload, until the first failure; the caller holds the machine's lock. Kills the
+    student's process."""
     results: list[WorkloadTiming] = []
     ratios: list[list[float]] = []
     flags: set[str] = set()
@@ -25,25 +23,24 @@ def time_project(contenders: Candidates, timed: list[Problem], session: Session)
     with pinned(session.judge_cpus):
         try:
             for problem in timed:
-                measurements.append(Measurement(problem, contenders, session))
+                measurements.append(Measurement(problem, candidates, session))
                 measurements[-1].measure()
-            contenders.dismiss()
+            candidates.dismiss()
             all_measured = [measurement.finish() for measurement in measurements]
         except Failed as failure:
             finding, all_measured = failure.finding, []
         finally:
-            contenders.dismiss()
-        for measured in all_measured:
-            results.append(measured.timing)
-            ratios.append(measured.logs)
-            flags |= {*measured.flags, *measured.timing.student.flags}
-            flags |= set(measured.timing.physics.flags if measured.timing.physics else ())
-            notes += [note for note in measured.notes if note not in notes]
+            candidates.dismiss()
+    for measured in all_measured:
+        results.append(measured.timing)
+        ratios.append(measured.logs)
+        flags |= {*measured.flags, *measured.timing.student.flags}
+        flags |= set(measured.timing.physics.flags if measured.timing.physics else ())
+        notes += [note for note in measured.notes if note not in notes]
+    nothing = Ratio(value=1.0, low=None, high=None, n=0)
     return TimingResult(
         workloads=tuple(results),
-        speedup=Ratio(value=1.0, low=None, high=None, n=0)
-        if finding
-        else ratio(_paired(ratios), session.numbers.unit),
+        speedup=nothing if finding else ratio(_paired(ratios), session.numbers.unit),
         flags=tuple(sorted(flags)),
         notes=tuple(notes),
         transport=session.transport.name,
@@ -53,6 +50,6 @@ def time_project(contenders: Candidates, timed: list[Problem], session: Session)
 
 
 def _paired(ratios: list[list[float]]) -> list[float]:
-    """One mean log ratio per block over the workloads; blocks that not all have are left out."""
+    """One mean log ratio per block over the workloads; blocks that some workload lacks are left out."""
     length = min(len(r) for r in ratios)
     return [sum(r[i] for r in ratios) / len(ratios) for i in range(length)]

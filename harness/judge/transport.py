@@ -1,17 +1,63 @@
-"""How operands get from the judge to a worker and back: the seam, and shared memory on the host.
+"""Memory that judge and worker share: the protocols, and sealed memfds on the host.
 
-Check and timing are written once, against this; the CPU zoo exercises them for every transport.
+Checks and timing are written against these protocols, so the CPU target exercises them for every transport.
+An allocation serves one reveal; only host memory may stay mapped in a worker, and is then written only
+while that worker is frozen.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+import fcntl
+import mmap
+import os
+import secrets
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import torch
 
-from harness.judge.memory import HostMemory, Memory
-
 _LIVE_BYTES = 256 << 20
+
+
+@dataclass(frozen=True)
+class Handle:
+    """What a worker needs to map an allocation."""
+
+    fields: dict[str, Any] = field(default_factory=dict)
+    """Merged into the `call` message."""
+    descriptor: int | None = None
+    """Sent with the message. Owned by the memory: the sender does not close it."""
+
+
+class Memory(Protocol):
+    """One allocation."""
+
+    @property
+    def data(self) -> torch.Tensor:
+        """(size,) uint8, on the judge's side."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        ...
+
+    def handle(self) -> Handle:
+        """What the worker maps it by."""
+        ...
+
+    @property
+    def shared(self) -> torch.Tensor:
+        """(size,) uint8: the memory that the worker wrote to."""
+        ...
+
+    def take(self) -> torch.Tensor:
+        """(kept,) uint8: a private copy, complete when this returns."""
+        ...
+
+    def close(self) -> None:
+        """Release the judge's hold."""
+        ...
 
 
 class Transport(Protocol):
@@ -29,26 +75,26 @@ class Transport(Protocol):
 
     @property
     def stops_with_process(self) -> bool:
-        """Whether a frozen worker can change nothing more. On a device its kernels go on: there t1 is when
+        """Whether a frozen worker can change nothing more. On a device its kernels continue, so t1 is when
         the judge's own copy is complete."""
         ...
 
     @property
     def live_bytes(self) -> int:
-        """The most that one arena may take."""
+        """Maximum size of one arena."""
         ...
 
     def allocate(self, size: int, kept: int | None = None) -> Memory:
-        """`size` bytes, of which snapshots copy the first `kept` (None: all). Raises DeviceError or OSError
-        when there are none."""
+        """`size` bytes, of which snapshots copy the first `kept` (default: all). Raises DeviceError or
+        OSError when there is no memory."""
         ...
 
     def before_reveal(self) -> None:
-        """Flush caches, and wait until what the judge itself started is done. Comes before t0."""
+        """Flush caches and wait for the judge's own work; called before t0."""
         ...
 
     def wait(self) -> None:
-        """Until what the judge itself started is done."""
+        """Wait for the work that the judge started."""
         ...
 
     def facts(self) -> dict[str, str]:
@@ -56,20 +102,62 @@ class Transport(Protocol):
         ...
 
     def close(self) -> None:
-        """Release all."""
+        """Release everything."""
         ...
 
 
+class HostMemory:
+    """A memfd that can be neither resized nor sealed further."""
+
+    def __init__(self, size: int, kept: int | None = None) -> None:
+        """`size`: bytes, above 0; `kept`: how many of them `take` copies (default: all). Raises OSError when
+        there is no memory."""
+        self.size = size
+        self._kept = size if kept is None else kept
+        # The worker sees the name in /proc/self/maps: a random one tells it nothing.
+        self.descriptor = os.memfd_create(secrets.token_hex(4), os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.ftruncate(self.descriptor, size)
+        # Without these seals a worker could shrink the file and kill the judge with SIGBUS.
+        seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+        fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, seals)
+        self._map = mmap.mmap(self.descriptor, size)
+        self.data = torch.frombuffer(self._map, dtype=torch.uint8)
+
+    def populate(self) -> None:
+        """Touch every page, so that none is charged to a worker that maps it."""
+        self.data.zero_()
+
+    def handle(self) -> Handle:
+        """The descriptor."""
+        return Handle(descriptor=self.descriptor)
+
+    @property
+    def shared(self) -> torch.Tensor:
+        """The memory itself."""
+        return self.data
+
+    def take(self) -> torch.Tensor:
+        """A private copy of the kept bytes."""
+        return self.data[: self._kept].clone()
+
+    def close(self) -> None:
+        """Release descriptor, mapping and pages. A worker may hold a descriptor of its own, and pages that it
+        keeps alive would be charged to the judge."""
+        os.close(self.descriptor)
+        del self.data
+        self._map.madvise(mmap.MADV_REMOVE)
+        self._map.close()
+
+
 class HostTransport:
-    """Sealed memfds; the target `cpu`."""
+    """Sealed memfds, for the target `cpu`."""
 
     name = "memfd"
     stops_with_process = True
     live_bytes = _LIVE_BYTES
 
     def __init__(self, flush_bytes: int = 0) -> None:
-        """`flush_bytes`: this much other memory is written before each reveal; 0 leaves the last-level cache
-        as the judge's own writing of inputs left it."""
+        """`flush_bytes`: how much other memory is written before each reveal; 0 does not flush caches."""
         self.device = torch.device("cpu")
         self._flush = torch.zeros(flush_bytes, dtype=torch.uint8)
 
@@ -78,17 +166,17 @@ class HostTransport:
         return HostMemory(size, kept)
 
     def before_reveal(self) -> None:
-        """Push operands out of the caches, where asked to."""
+        """Push operands out of the caches, if `flush_bytes` was given."""
         if self._flush.numel():
             self._flush.add_(1)
 
     def wait(self) -> None:
-        """Nothing runs on the host by itself."""
+        """Nothing runs asynchronously on the host."""
 
     def facts(self) -> dict[str, str]:
-        """What precedes a reveal."""
+        """How caches are treated."""
         flushed = self._flush.numel()
         return {"caches": f"{flushed >> 20} MiB written before each reveal" if flushed else "not flushed"}
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Holds nothing."""

@@ -1,10 +1,8 @@
 """Adversarial values: a task's own inputs, made hard.
 
-Only floating `in` operands that the task does not `keep` are changed; nothing is made that is subnormal,
-infinite or no number, but by the kinds that say so; what was infinite or no number before (a mask) leaves
-its operand alone.
-
-Every draw comes from a SecretGenerator, so a student can no more predict these than the task's own values.
+Only floating-point `in` operands that the task does not `keep` are changed. Only the kinds that say so
+produce subnormal numbers, infinities or NaN; an operand that held NaN or infinities before (a mask) is left
+alone. Every draw comes from a SecretGenerator.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ from collections.abc import Callable
 import torch
 
 from harness.judge.keystream import SecretGenerator
-from harness.judge.problem import Problem, Tensors
+from harness.judge.problem import Outputs, Problem, Tensors
 from harness.records import Operand
 
 OWN = "task"
@@ -24,14 +22,15 @@ INTEGERS = "integers"
 _OFFSET_RMS = 32.0
 _OUTLIER = 1e3
 _TIES = 8
+_REPLACED_SHARE = 0.1
 # 1e-4 and 1e3 (protocols.md) leave the range of 16-bit floats and less once an op multiplies two operands.
 _NARROW = {torch.float16: (2.0**-6, 16.0)}
 _DEFAULT = (1e-4, 1e3)
 _FLOAT8 = (2.0**-2, 4.0)
 
 
-def _scales(dtype: torch.dtype) -> tuple[float, float]:
-    """Factors of `tiny` and `large`."""
+def _factors(dtype: torch.dtype) -> tuple[float, float]:
+    """Of `tiny` and `large`."""
     return _FLOAT8 if dtype.itemsize == 1 else _NARROW.get(dtype, _DEFAULT)
 
 
@@ -69,43 +68,37 @@ def _within(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return torch.where(clamped.abs() < info.smallest_normal, clamped * 0.0, clamped)
 
 
+_Function = Callable[[torch.Tensor, SecretGenerator, torch.dtype], torch.Tensor]
+"""(values, generator, dtype of the operand) -> values; float32 or wider in and out, same shape."""
+
+
 def _row_rms(values: torch.Tensor) -> torch.Tensor:
     return values.square().mean(dim=-1, keepdim=True).sqrt() if values.dim() else values.abs()
 
 
-def _drawn(values: torch.Tensor, generator: SecretGenerator) -> torch.Tensor:
-    return generator.normal(values.shape).to(values)
-
-
-def _one_per_row(values: torch.Tensor, generator: SecretGenerator) -> torch.Tensor:
-    """(like values) bool: one element of each row, at a secret place."""
-    if values.dim() == 0:
-        return torch.ones_like(values, dtype=torch.bool)
-    place = generator.integers((*values.shape[:-1], 1), 0, values.shape[-1]).to(values.device)
-    return torch.zeros_like(values, dtype=torch.bool).scatter_(-1, place, True)
-
-
-def _one(values: torch.Tensor, generator: SecretGenerator) -> int:
-    return int(generator.integers((1,), 0, values.numel()))
+def _place_per_row(values: torch.Tensor, generator: SecretGenerator) -> torch.Tensor:
+    """(..., 1) int64: a secret index into each row."""
+    return generator.integers((*values.shape[:-1], 1), 0, values.shape[-1]).to(values.device)
 
 
 def _outlier(values: torch.Tensor, generator: SecretGenerator, dtype: torch.dtype) -> torch.Tensor:
-    factor = min(_OUTLIER, _scales(dtype)[1])
-    return torch.where(_one_per_row(values, generator), values * factor, values)
+    """One element of each row is made large."""
+    factor = min(_OUTLIER, _factors(dtype)[1])
+    if values.dim() == 0:
+        return values * factor
+    chosen = torch.zeros_like(values, dtype=torch.bool).scatter_(-1, _place_per_row(values, generator), True)
+    return torch.where(chosen, values * factor, values)
 
 
 def _constant(values: torch.Tensor, generator: SecretGenerator, dtype: torch.dtype) -> torch.Tensor:
     """Every row is one of its elements."""
-    del dtype
     if values.dim() == 0:
         return values
-    place = generator.integers((*values.shape[:-1], 1), 0, values.shape[-1]).to(values.device)
-    return values.gather(-1, place).expand_as(values)
+    return values.gather(-1, _place_per_row(values, generator)).expand_as(values)
 
 
 def _ties(values: torch.Tensor, generator: SecretGenerator, dtype: torch.dtype) -> torch.Tensor:
-    """Every row repeats its first few elements; two of them at least, so that it does not become constant."""
-    del generator, dtype
+    """Every row repeats its first few elements; at least two of them, so that it does not become constant."""
     if values.dim() == 0:
         return values
     count = values.shape[-1]
@@ -113,56 +106,40 @@ def _ties(values: torch.Tensor, generator: SecretGenerator, dtype: torch.dtype) 
     return values[..., torch.arange(count, device=values.device) % pool]
 
 
-def _ordered(descending: bool) -> _Function:
-    def ordered(values: torch.Tensor, generator: SecretGenerator, dtype: torch.dtype) -> torch.Tensor:
-        del generator, dtype
-        return values.sort(dim=-1, descending=descending).values if values.dim() else values
-
-    return ordered
+def _ordered(values: torch.Tensor, *, descending: bool) -> torch.Tensor:
+    return values.sort(dim=-1, descending=descending).values if values.dim() else values
 
 
-def _some(value: Callable[[torch.Tensor, torch.dtype], torch.Tensor | float]) -> _Function:
+def _replaced(values: torch.Tensor, generator: SecretGenerator, by: torch.Tensor | float) -> torch.Tensor:
     """A tenth of the elements are replaced."""
-
-    def replace(values: torch.Tensor, generator: SecretGenerator, dtype: torch.dtype) -> torch.Tensor:
-        chosen = generator.uniform(values.shape).to(values.device) < 0.1
-        return torch.where(chosen, torch.as_tensor(value(values, dtype)).to(values), values)
-
-    return replace
+    chosen = generator.uniform(values.shape).to(values.device) < _REPLACED_SHARE
+    return torch.where(chosen, torch.as_tensor(by).to(values), values)
 
 
-def _nan(values: torch.Tensor, generator: SecretGenerator, dtype: torch.dtype) -> torch.Tensor:
-    del dtype
+def _poked(values: torch.Tensor, generator: SecretGenerator, *numbers: float) -> torch.Tensor:
+    """Each number is put at one secret place of the whole tensor."""
     made = values.clone().reshape(-1)
-    made[_one(values, generator)] = torch.nan
+    for number in numbers:
+        made[int(generator.integers((1,), 0, values.numel()))] = number
     return made.reshape(values.shape)
 
-
-def _inf(values: torch.Tensor, generator: SecretGenerator, dtype: torch.dtype) -> torch.Tensor:
-    del dtype
-    made = values.clone().reshape(-1)
-    made[_one(values, generator)] = torch.inf
-    made[_one(values, generator)] = -torch.inf
-    return made.reshape(values.shape)
-
-
-_Function = Callable[[torch.Tensor, SecretGenerator, torch.dtype], torch.Tensor]
-"""(values, generator, dtype of the operand) -> values; float32 or wider in and out, same shape."""
 
 _KINDS: dict[str, _Function] = {
-    "normal": lambda values, generator, dtype: _drawn(values, generator),
-    "tiny": lambda values, generator, dtype: values * _scales(dtype)[0],
-    "large": lambda values, generator, dtype: values * _scales(dtype)[1],
+    "normal": lambda values, generator, dtype: generator.normal(values.shape).to(values),
+    "tiny": lambda values, generator, dtype: values * _factors(dtype)[0],
+    "large": lambda values, generator, dtype: values * _factors(dtype)[1],
     "offset": lambda values, generator, dtype: values + _OFFSET_RMS * _row_rms(values),
     "outlier": _outlier,
     "constant": _constant,
-    "sorted": _ordered(descending=False),
-    "reversed": _ordered(descending=True),
+    "sorted": lambda values, generator, dtype: _ordered(values, descending=False),
+    "reversed": lambda values, generator, dtype: _ordered(values, descending=True),
     "ties": _ties,
-    "nan": _nan,
-    "inf": _inf,
-    "denormal": _some(lambda values, dtype: values.sign() * (torch.finfo(dtype).smallest_normal / 2)),
-    "negative_zero": _some(lambda values, dtype: -0.0),
+    "nan": lambda values, generator, dtype: _poked(values, generator, torch.nan),
+    "inf": lambda values, generator, dtype: _poked(values, generator, torch.inf, -torch.inf),
+    "denormal": lambda values, generator, dtype: _replaced(
+        values, generator, values.sign() * (torch.finfo(dtype).smallest_normal / 2)
+    ),
+    "negative_zero": lambda values, generator, dtype: _replaced(values, generator, -0.0),
     INTEGERS: lambda values, generator, dtype: generator.integers(values.shape, -1, 2).to(values),
 }
 
@@ -179,11 +156,8 @@ def fit_layout(problem: Problem, inputs: Tensors, layout: str) -> Tensors:
     return {**inputs, **same}
 
 
-def unfit(problem: Problem, truths: tuple[torch.Tensor, ...]) -> str | None:
-    """Why values cannot be judged: the truth is no finite number, or none that the output's dtype holds.
-
-    Asked for adversarial values alone, and never for those that a task promises to contain NaN or infinities.
-    """
+def unfit(problem: Problem, truths: Outputs) -> str | None:
+    """Why adversarial values cannot be judged: the truth is not finite, or beyond the output's dtype."""
     for operand, truth in zip(problem.task.outputs, truths, strict=True):
         dtype = problem.operand_dtype(operand)
         if not dtype.is_floating_point or not truth.numel():

@@ -1,35 +1,68 @@
 """The verdict on the outputs of calls on one problem.
 
-Truth is computed after the outputs were taken; PyTorch's own error can raise what is allowed, never lower
+Truth is computed after the outputs were taken; PyTorch's own error can raise the allowed error, never lower
 it.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import torch
 
 from harness.judge.arena import SetResult
-from harness.judge.cases import Case
-from harness.judge.compare import Error, compare, element_errors, passes, worst_error
-from harness.judge.parts import compared_outputs, sampled_rows
-from harness.judge.problem import Problem, Tensors
+from harness.judge.compare import (
+    Error,
+    compare,
+    compared_outputs,
+    element_errors,
+    passes,
+    sampled_rows,
+    worst_error,
+)
+from harness.judge.problem import Outputs, Problem, Tensors
 from harness.judge.values import INTEGERS, OWN, unfit
 from harness.outcome import Cause
 from harness.records import Finding, WorkloadCheck
+from harness.records.task import Arrangement
 from harness.suite.tolerance import Tolerance, tolerance
 
-Outputs = tuple[torch.Tensor, ...]
+REPEATS = 3
 _NOT_FINITE = ("nan", "inf")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One problem, with one kind of values in one layout."""
+
+    problem: Problem
+    values: str = OWN
+    layout: Arrangement = "contiguous"
+    repeats: int = REPEATS
+    """Calls on the first inputs, over different poison, one of them after all others."""
+    seeds: int = 1
+    """Calls on fresh inputs in between."""
+
+    @property
+    def label(self) -> str:
+        """For messages and for the record of what was not run."""
+        words = [self.problem.label]
+        if self.problem.hidden:
+            words[0] += f" ({' '.join(f'{k}={v}' for k, v in self.problem.workload.dims.items())})"
+        if self.values != OWN:
+            words.append(f"values {self.values}")
+        if self.layout != "contiguous":
+            words.append(self.layout)
+        return ", ".join(words)
 
 
 class Verifier:
     """Compares the outputs of calls on one problem with the truth."""
 
     def __init__(self, problem: Problem, case: Case | None = None, *, timed: bool = False) -> None:
-        """`case`: what the calls are made with; None is the task's own values, contiguous. `timed`: of a
-        large problem a sample is compared (parts.py)."""
+        """`case`: how the calls are made (default: the task's own values, contiguous). `timed`: of a large
+        problem a sample is compared."""
         self._timed = timed
         self._rows: tuple[int, int] | None = None
         self._problem = problem
@@ -42,20 +75,17 @@ class Verifier:
         self._skipped: str | None = None
 
     def integrity(self, result: SetResult) -> Finding | None:
-        """Whether a call stayed within what it may write."""
-        label = self._case.label
+        """Whether a call wrote only what it may write."""
         if result.changed_inputs:
-            names = ", ".join(result.changed_inputs)
-            return Finding(
-                cause=Cause.MUTATED_INPUT, message=f"{label}: wrote to {names}, which is read only"
+            return self._finding(
+                f"wrote to {', '.join(result.changed_inputs)}, which is read only", Cause.MUTATED_INPUT
             )
         if result.changed_guards:
-            names = ", ".join(result.changed_guards)
-            return Finding(cause=Cause.WROTE_OUTSIDE, message=f"{label}: wrote outside of {names}")
+            return self._finding(f"wrote outside of {', '.join(result.changed_guards)}", Cause.WROTE_OUTSIDE)
         return None
 
     def values(self, inputs: Tensors, outputs: Outputs) -> Finding | None:
-        """Whether the outputs are right. Truth is computed here, after the outputs are in."""
+        """Whether the outputs are right."""
         self.calls += 1
         problem, kind = self._problem, self._case.values
         if problem.large:
@@ -70,11 +100,10 @@ class Verifier:
         if problem.custom_compare is not None:
             return self._custom(inputs, outputs, truths)
         scales = problem.scales(inputs)
-        for index, (operand, actual, truth) in enumerate(
-            zip(problem.task.outputs, outputs, truths, strict=True)
-        ):
+        for index, operand in enumerate(problem.task.outputs):
+            actual, truth, scale = outputs[index], truths[index], scales[index]
             rule = tolerance(problem.task, operand, problem.dtype)
-            allowed, scale = 1.0, scales[index]
+            allowed = 1.0
             error = compare(actual, truth, rule.f, allowed, scale)
             if error.over:
                 # Only now the reference's own error matters.
@@ -87,7 +116,7 @@ class Verifier:
         return None
 
     def _in_parts(self, inputs: Tensors, outputs: Outputs) -> Finding | None:
-        """The same where truth and comparison do not fit at once."""
+        """The same where truth and comparison do not fit into memory at once."""
         if self._problem.rows_apart:
             self._rows = sampled_rows(self._problem, timed=self._timed)
         for one in compared_outputs(self._problem, inputs, outputs, timed=self._timed):
@@ -97,7 +126,7 @@ class Verifier:
         return None
 
     def _exact(self, outputs: Outputs, truths: Outputs) -> Finding | None:
-        """The exact lane: all sums are representable, so rounding once is all that may have happened."""
+        """The exact lane: all sums are representable, so one rounding is all that may have happened."""
         for operand, actual, truth in zip(self._problem.task.outputs, outputs, truths, strict=True):
             expected = truth.to(self._problem.operand_dtype(operand))
             error = compare(actual, expected.double() if truth.is_floating_point() else expected, 0.0, 1.0)
@@ -114,16 +143,12 @@ class Verifier:
             worst = float(self._problem.custom_compare(outputs, truths, inputs))
         except (IndexError, RuntimeError, ValueError) as error:
             # Outputs are a student's: an index out of range must not become our failure.
-            message = f"{self._case.label}: the task's own measure cannot use the outputs: {error}"
-            return Finding(cause=Cause.WRONG_VALUES, message=message)
+            return self._finding(f"the task's own measure cannot use the outputs: {error}")
         worst = math.inf if math.isnan(worst) else worst
         self._remember(Error(worst, 0.0, 0, 0, 0.0, ()), 1.0)
         if worst <= 1.0:
             return None
-        return Finding(
-            cause=Cause.WRONG_VALUES,
-            message=f"{self._case.label}: {worst:.3g} times the allowed error, by the task's own measure",
-        )
+        return self._finding(f"{worst:.3g} times the allowed error, by the task's own measure")
 
     def _remember(self, error: Error, allowed: float) -> None:
         if math.isfinite(error.worst):
@@ -133,16 +158,15 @@ class Verifier:
             self.worst_absolute = max(self.worst_absolute or 0.0, error.absolute)
 
     def _not_finite(self, outputs: Outputs, truths: Outputs) -> Finding | None:
-        """NaN and infinities where the truth is finite, which no task's own measure is asked about."""
+        """NaN and infinities where the truth is finite; no task's own measure is asked about those."""
         for operand, actual, truth in zip(self._problem.task.outputs, outputs, truths, strict=True):
-            wrong = truth.isfinite() & ~actual.double().isfinite()  # float8 knows no isfinite
+            wrong = truth.isfinite() & ~actual.double().isfinite()  # float8 has no isfinite
             if bool(wrong.any()):
                 at = tuple(int(i) for i in wrong.nonzero()[0])
                 self._where = (operand.name, at)
-                return Finding(
-                    cause=Cause.WRONG_VALUES,
-                    message=f"{self._case.label}: {int(wrong.sum())} elements of {operand.name} are NaN or "
-                    f"infinite where the truth is finite; the first, at [{', '.join(map(str, at))}]",
+                return self._finding(
+                    f"{int(wrong.sum())} elements of {operand.name} are NaN or infinite where the truth is "
+                    f"finite; the first, at [{', '.join(map(str, at))}]"
                 )
         return None
 
@@ -150,29 +174,23 @@ class Verifier:
         self._where = (name, error.where)
         where = ", ".join(str(i) for i in error.where)
         if rule.f == 0:
-            wrong, size = "are not equal to the truth", "the first"
-            end = f"{size}, at [{where}]"
+            how = f"are not equal to the truth; the first, at [{where}]"
         else:
-            wrong = "are out of tolerance"
-            size = (
-                "is no number"
-                if math.isinf(error.worst)
-                else f"is {error.worst / allowed:.3g} times the allowed error"
-            )
-            end = f"the worst, at [{where}], {size}"
-        return Finding(
-            cause=Cause.WRONG_VALUES,
-            message=f"{self._case.label}: {error.over} of {error.total} elements of {name} {wrong}; {end}",
-        )
+            ratio = error.worst / allowed
+            size = "is no number" if math.isinf(error.worst) else f"is {ratio:.3g} times the allowed error"
+            how = f"are out of tolerance; the worst, at [{where}], {size}"
+        return self._finding(f"{error.over} of {error.total} elements of {name} {how}")
+
+    def _finding(self, message: str, cause: Cause = Cause.WRONG_VALUES) -> Finding:
+        return Finding(cause=cause, message=f"{self._case.label}: {message}")
 
     def repeatable(self, first: Outputs, second: Outputs, *, unwritten: bool = True) -> Finding | None:
         """Whether equal inputs gave equal outputs; see the function of that name."""
-        return repeatable(
-            self._case.label, first, second, self._problem.task.nondeterminism, unwritten=unwritten
-        )
+        bound = self._problem.task.nondeterminism
+        return repeatable(self._case.label, first, second, bound, unwritten=unwritten)
 
     def record(self, finding: Finding | None) -> WorkloadCheck:
-        """What was found in this case."""
+        """The record of this case."""
         case, workload = self._case, self._problem.workload
         return WorkloadCheck(
             workload=workload.name,
@@ -198,8 +216,8 @@ def repeatable(
 ) -> Finding | None:
     """Whether equal inputs gave equal bytes, or values within `bound` * (|value| + RMS of its row).
 
-    `unwritten`: the first lay over 0xFF and the second over 0x00, so that what differs in just that way was
-    never written.
+    `unwritten`: the first lay over 0xFF and the second over 0x00, so elements that differ in exactly that way
+    were never written.
     """
     for one, two in zip(first, second, strict=True):
         width = one.dtype.itemsize
@@ -210,16 +228,13 @@ def repeatable(
         a, b = a.reshape(-1, width), b.reshape(-1, width)
         missing = int(((a == 0xFF).all(dim=1) & (b == 0x00).all(dim=1)).sum()) if unwritten else 0
         if missing:
-            return Finding(
-                cause=Cause.UNWRITTEN_OUTPUT, message=f"{label}: {missing} elements were never written"
-            )
+            message = f"{label}: {missing} elements were never written"
+            return Finding(cause=Cause.UNWRITTEN_OUTPUT, message=message)
         differing = int((a != b).any(dim=1).sum())
         if bound > 0 and one.is_floating_point():
             differing = int((element_errors(two, one.double(), bound) > 1.0).sum())
         if differing:
             more = f" by more than the task's bound of {bound:g}" if bound > 0 else ""
-            return Finding(
-                cause=Cause.NONDETERMINISTIC,
-                message=f"{label}: {differing} elements differ between two calls on equal inputs{more}",
-            )
+            message = f"{label}: {differing} elements differ between two calls on equal inputs{more}"
+            return Finding(cause=Cause.NONDETERMINISTIC, message=message)
     return None

@@ -1,7 +1,6 @@
 """The sandbox job of one worker.
 
-Two workers of the same kind get the same job but for what they load, so that one that stands by fits
-either.
+Two workers of the same kind get the same job but for what they load, so a pre-started worker fits either.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ _PRELOAD = ("torch",)
 _SCRATCH_BYTES = 256 << 20
 _JIT_SCRATCH_BYTES = 2 << 30
 _THREADS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-# Of its own for every worker: nothing that one process compiled is loaded by another.
+# Per worker: nothing that one process compiled is loaded by another.
 _JIT_CACHES = {
     "TRITON_CACHE_DIR": "{scratch}/jit/triton",
     "TORCHINDUCTOR_CACHE_DIR": "{scratch}/jit/inductor",
@@ -39,21 +38,21 @@ class Source:
     module: str = ""
     function: str = ""
     jit: bool = False
-    """The project compiles when it runs: its worker needs a compiler and a place for what it makes."""
+    """The project compiles at run time: its worker needs a compiler and room for what it makes."""
     compiled: bool = False
     """A reference that is called through torch.compile."""
     namespace: str = ""
-    """Where in torch.ops a project's library registers; empty where there is none."""
+    """Where in torch.ops the project's library registers; empty where there is none."""
     repeatable: bool = False
-    """A death that may have come from outside is raised as Killed: whoever grades starts again."""
+    """Raise Killed for a death that may have come from outside."""
 
 
 @dataclass(frozen=True)
 class Wrapper:
-    """A program that a worker runs under; such a worker is started afresh."""
+    """A program that a worker runs under; such a worker is never pre-started."""
 
     argv: tuple[str, ...]
-    """In front of the worker's own."""
+    """Prepended to the worker's own."""
     readable: tuple[Path, ...]
     environment: dict[str, str]
 
@@ -66,7 +65,7 @@ class WorkerPlace:
     """Directories that torch is imported from."""
     python: Path = Path(sys.executable)
     in_image: bool = False
-    """Both are paths in an image, which brings these files; else they are this machine's."""
+    """`site` and `python` are paths in a container image, not of this machine."""
     memory_bytes: int | None = None
     cpus: frozenset[int] | None = None
     device: str | None = None
@@ -83,19 +82,13 @@ def worker_job(source: Source, place: WorkerPlace, wall_s: float) -> Job:
     if source.kind == "reference" and source.path is not None:
         # The task folders: a reference worker serves one task after another.
         readable = (*readable, source.path.resolve().parents[2])
-    # Its pages count as memory; only what compiles needs much of it.
+    # Pages of the scratch directory count as memory; only compilers need much of it.
     scratch_bytes = _JIT_SCRATCH_BYTES if source.jit else _SCRATCH_BYTES
-    python = [str(place.python), "-I", "-S"]
     under = Wrapper((), (), {}) if place.under is None else place.under
+    program = ["{scratch}/worker/__main__.py", "{channel}", *(str(d) for d in place.site)]
     return Job(
         role="run_jit" if source.jit else "run",
-        argv=[
-            *under.argv,
-            *python,
-            "{scratch}/worker/__main__.py",
-            "{channel}",
-            *(str(d) for d in place.site),
-        ],
+        argv=[*under.argv, str(place.python), "-I", "-S", *program],
         limits=Limits(wall_s=wall_s, memory_bytes=place.memory_bytes, scratch_bytes=scratch_bytes),
         inputs=inputs,
         readable=(*readable, *under.readable),

@@ -1,55 +1,139 @@
-"""What came of one reveal: the judge's own figures, and what the worker says.
+"""How a worker's messages and its end are classified.
 
-Whatever a worker sends, what comes out is well formed or absent.
+Whatever a worker sends becomes a well-formed value or none; a claim is only ever a claim.
 """
 
 from __future__ import annotations
 
+import json
+import signal
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from harness.outcome import Cause
+from harness.records import Finding
+from sandboxes.job import ExitFacts, raise_if_infra
+
 Mode = Literal["eager", "graph", "queued", "warm"]
-"""How calls are made. All but `eager` are for CUDA, and secondary figures."""
+"""How calls are made. All but `eager` exist on CUDA only, and give secondary figures."""
 SecondaryMode = Literal["graph", "queued", "warm"]
 _MODES: dict[str, Mode] = {mode: mode for mode in get_args(Mode)}
-EACH = 512
-"""Single calls that a worker may report beside their sum."""
+_MAX_SINGLE_CLAIMS = 512
+_MAX_SETTINGS = 32
+_SETTING_CHARS = 48
+_OUTPUT_CHARS = 600  # of either end: the error comes first, torch's backtrace after it
+
+_EXITS: dict[str, tuple[Cause, str]] = {
+    "ok": (Cause.EXITED_EARLY, "the process exited by itself (code 0)"),
+    "nonzero": (Cause.EXITED_EARLY, "the process exited by itself (code {code})"),
+    "signal": (Cause.SIGNAL, "the process was killed by {signal}"),
+    "oom": (Cause.OUT_OF_MEMORY, "the process used more memory than allowed ({peak} bytes)"),
+    "wall_timeout": (Cause.WALL_TIMEOUT, "the process ran into its wall-clock limit"),
+    "cpu_timeout": (Cause.WALL_TIMEOUT, "the process ran into its CPU limit"),
+    "output_limit": (Cause.OUTPUT_LIMIT, "the process printed more than allowed"),
+    "disk_limit": (Cause.OUTPUT_LIMIT, "the process wrote more than allowed"),
+    "gpu_fault": (Cause.SIGNAL, "the GPU reported a fault of the process"),
+}
 
 
 @dataclass(frozen=True)
-class CallTimes:
-    """One reveal."""
+class Reveal:
+    """One reveal to one worker: the judge's own figures, and the worker's claims."""
 
-    outside_s: float
-    """From before the descriptor is handed over until the worker is frozen for the snapshot."""
-    latency_s: float
+    calls: int
+    outside_us: float
+    """Of all calls: from before the descriptor is handed over until the worker is frozen for the snapshot."""
+    latency_us: float
     """From `done` until nothing that the worker does can change the snapshot."""
-    claim_ns: int | None
-    """What the worker says of all calls together; None where it made no well-formed claim."""
-    each_ns: tuple[int, ...] = ()
-    """What it says of single calls: the first ones, or none."""
-    aside_ns: int = 0
-    """What it says it spent on copying a reference's results into the judge's buffers. A claim, too."""
+    claim_us: float | None
+    """Of all calls; None without a well-formed claim."""
+    each_us: tuple[float, ...] = ()
+    """Of single calls: the first ones, or none."""
+    aside_us: float = 0.0
+    """Time spent on copying a reference's results into the judge's buffers; believed of our own workers
+    only."""
     mode: Mode = "eager"
-    """How it says it made the calls: `eager` where it could not do as asked (some ops resist capture)."""
+    """How the calls were made: `eager` where the worker could not do as asked (some ops resist capture)."""
+    block: int = 0
+    """The block of the measurement that it belongs to."""
 
 
-def call_times(
-    answer: dict[str, Any], calls: int, *, outside_s: float, latency_s: float, most_s: float
-) -> CallTimes:
-    """From a worker's answer, in which only `ns` is known to be a list; a claim beyond `most_s` is none."""
-    most = int(most_s * 1e9)
+def read_claims(
+    answer: dict[str, Any], calls: int, *, outside_us: float, latency_us: float, limit_s: float
+) -> Reveal:
+    """From a worker's answer, in which only `ns` is known to be a list; a claim beyond `limit_s` is none."""
+    limit_ns = int(limit_s * 1e9)
 
-    def duration(value: object) -> int | None:
-        return value if type(value) is int and 0 <= value <= most else None
+    def microseconds(value: object) -> float | None:
+        return value / 1e3 if type(value) is int and 0 <= value <= limit_ns else None
 
-    each = [duration(value) for value in answer["ns"][:EACH]]
+    each = [microseconds(value) for value in answer["ns"][:_MAX_SINGLE_CLAIMS]]
+    malformed = None in each or len(each) > calls
     mode = _MODES.get(str(answer.get("mode")), "eager")
-    return CallTimes(
-        outside_s=outside_s,
-        latency_s=latency_s,
-        claim_ns=duration(answer.get("total_ns")) if answer.get("calls") == calls else None,
-        each_ns=() if None in each or len(each) > calls else tuple(ns for ns in each if ns is not None),
-        aside_ns=duration(answer.get("aside_ns")) or 0,
+    return Reveal(
+        calls=calls,
+        outside_us=outside_us,
+        latency_us=latency_us,
+        claim_us=microseconds(answer.get("total_ns")) if answer.get("calls") == calls else None,
+        each_us=() if malformed else tuple(us for us in each if us is not None),
+        aside_us=microseconds(answer.get("aside_ns")) or 0.0,
         mode="eager" if answer.get("why") else mode,
     )
+
+
+def parse(data: bytes) -> dict[str, Any]:
+    """The JSON object in a message; empty for anything else."""
+    try:
+        message = json.loads(data)
+    except (ValueError, RecursionError):
+        return {}
+    return message if isinstance(message, dict) else {}
+
+
+def global_settings(message: object) -> dict[str, str]:
+    """torch's global settings as short texts by name; malformed entries are dropped."""
+    if not isinstance(message, dict):
+        return {}
+    return {
+        name[:_SETTING_CHARS]: str(value)[:_SETTING_CHARS]
+        for name, value in list(message.items())[:_MAX_SETTINGS]
+        if isinstance(name, str) and isinstance(value, (str, bool, int, float))
+    }
+
+
+def error_text(text: str) -> str:
+    """The exception's own line, then the traceback."""
+    lines = [line for line in text.strip().splitlines() if line.strip()]
+    return lines[-1] + ("\n" + "\n".join(lines) if len(lines) > 1 else "") if lines else "no message"
+
+
+def raised_finding(text: str, doing: str) -> Finding:
+    """An exception of the op."""
+    memory = any(mark in text for mark in ("MemoryError", "bad_alloc", "can't allocate memory"))
+    cause = Cause.OUT_OF_MEMORY if memory else Cause.OP_RAISED
+    return Finding(cause=cause, message=f"the op raised {doing}: {error_text(text)}")
+
+
+def protocol_finding(data: bytes, doing: str) -> Finding:
+    """A message that no worker of ours sends."""
+    message = f"something wrote {len(data)} bytes of its own to the judge's channel {doing}"
+    return Finding(cause=Cause.BROKE_PROTOCOL, message=message)
+
+
+def exit_finding(facts: ExitFacts, doing: str) -> Finding:
+    """Why a worker's process ended. Raises SandboxError where the sandbox ended it."""
+    raise_if_infra(facts, "a worker ran")
+    cause, words = _EXITS[facts.status]
+    how = words.format(code=facts.code, signal=_signal_name(facts.signal), peak=facts.peak_memory_bytes)
+    output = facts.output.strip()
+    if len(output) > 2 * _OUTPUT_CHARS:
+        output = f"{output[:_OUTPUT_CHARS]}\n...\n{output[-_OUTPUT_CHARS:]}"
+    message = f"{how} {doing}".strip() + (f"\nits output (untrusted): {output}" if output else "")
+    return Finding(cause=cause, message=message)
+
+
+def _signal_name(number: int | None) -> str:
+    try:
+        return signal.Signals(number or 0).name
+    except ValueError:
+        return f"signal {number}"

@@ -14,7 +14,7 @@ import torch
 from harness.judge.arena import Arena, Layout
 from harness.judge.problem import Problem, Tensors
 from harness.judge.worker_client import Failed, WorkerClient
-from harness.judge.worker_reply import CallTimes
+from harness.judge.worker_reply import Reveal
 from harness.records import KernelBenchScore
 
 TRIALS, WARM_UPS, CALLS = 5, 3, 100
@@ -38,7 +38,7 @@ def score(problem: Problem, student: Start, eager: Start) -> KernelBenchScore:
         contender = student()
         try:
             contender.load()
-            contender.plan(Layout(problem), 1, dict(problem.workload.scalars))
+            contender.plan(Layout(problem))
             for _ in range(TRIALS):
                 passed += _trial(contender, problem, tolerance)
             mean_us, calls = _mean_us(contender, problem) if passed == TRIALS else (None, 0)
@@ -63,7 +63,7 @@ def score(problem: Problem, student: Start, eager: Start) -> KernelBenchScore:
 def _eager_us(contender: WorkerClient, problem: Problem) -> float | None:
     try:
         contender.load()
-        contender.plan(Layout(problem), 1, dict(problem.workload.scalars))
+        contender.plan(Layout(problem))
         return _mean_us(contender, problem)[0]
     finally:
         contender.close()
@@ -71,7 +71,7 @@ def _eager_us(contender: WorkerClient, problem: Problem) -> float | None:
 
 def _shown(
     contender: WorkerClient, problem: Problem, inputs: Tensors, rounds: int = 1
-) -> tuple[tuple[torch.Tensor, ...], CallTimes]:
+) -> tuple[tuple[torch.Tensor, ...], Reveal]:
     """(outputs, times) of `rounds` calls on the same inputs. Raises Failed."""
     arena = Arena(Layout(problem), [inputs], 0xFF, contender.transport)
     try:
@@ -101,11 +101,11 @@ def _mean_us(contender: WorkerClient, problem: Problem) -> tuple[float | None, i
     """(mean of the calls by the worker's own account, how many); None where it made no claim."""
     inputs = problem.published_inputs()
     _shown(contender, problem, inputs, rounds=WARM_UPS)
-    began, calls, total_ns = time.monotonic(), 0, 0
+    began, calls, total_us = time.monotonic(), 0, 0.0
     while calls < CALLS and (calls == 0 or time.monotonic() - began < _ENOUGH_S):
         _, times = _shown(contender, problem, inputs, rounds=_CHUNK)
-        if times.claim_ns is None:
+        if times.claim_us is None:
             return None, calls
         calls += _CHUNK
-        total_ns += times.claim_ns
-    return total_ns / calls / 1e3, calls
+        total_us += times.claim_us
+    return total_us / calls, calls

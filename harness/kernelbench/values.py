@@ -13,8 +13,7 @@ from typing import Any
 import torch
 
 from harness.judge.compare import compare, passes, worst_error
-from harness.judge.problem import Problem, Tensors
-from harness.judge.rows import ROWS, treats_rows_apart
+from harness.judge.problem import ROWS, Problem, Tensors, treats_rows_apart
 from harness.kernelbench.adapter import load_problem
 from harness.kernelbench.conversion import reference_py
 from harness.kernelbench.inspection import inspect_problem

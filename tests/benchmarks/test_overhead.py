@@ -22,8 +22,8 @@ from harness.device.machine import machine_facts
 from harness.grading.grade import Grader
 from harness.grading.workers import GradeSettings
 from harness.judge.arena import Arena, Layout
-from harness.judge.check import Verifier
 from harness.judge.problem import Problem
+from harness.judge.verifier import Verifier
 from harness.outcome import Verdict
 from harness.records import Project
 from harness.suite.catalogue import LoadedTask, expert_directory, read_project, select_tasks

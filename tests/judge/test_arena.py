@@ -12,8 +12,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 
 from harness.judge.arena import GUARD_BYTES, Arena, Layout
-from harness.judge.memory import HostMemory
 from harness.judge.problem import Problem, Tensors
+from harness.judge.transport import HostMemory
 from harness.judge.values import fit_layout
 from harness.records.task import Arrangement
 from tests.fakes.overlays import throw_away_task

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.judge.cases import PLANS, cases, hidden_workloads
+from harness.judge.check import PLANS, cases, hidden_workloads
 from harness.judge.problem import Problem
 from harness.judge.values import INTEGERS
 from harness.records import Hidden

@@ -12,7 +12,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 
-from harness.judge.check import check, problems, repeatable
+from harness.judge.check import check, problems
+from harness.judge.verifier import repeatable
 from harness.judge.worker_client import WorkerClient
 from harness.judge.worker_job import Source, WorkerPlace
 from harness.outcome import Cause

@@ -19,7 +19,7 @@ from harness.judge.clock import (
     single_score_us,
     spread,
 )
-from harness.judge.worker_reply import CallTimes
+from harness.judge.worker_reply import Reveal
 from harness.records import ContenderTiming
 
 NULL = Constant(low_us=0.0, spread_us=0.0, per_set_us=20.0)
@@ -33,15 +33,15 @@ def times_of(
     calls: int = 1,
     latency_us: float = 5.0,
     aside_us: float = 0.0,
-) -> CallTimes:
+) -> Reveal:
     """A reveal; figures per call, None for no claim."""
-    ns = None if inside_us is None else round(inside_us * 1e3)
-    return CallTimes(
-        outside_us * calls / 1e6,
-        latency_us / 1e6,
-        None if ns is None else ns * calls,
-        () if ns is None else (ns,) * calls,
-        round(aside_us * calls * 1e3),
+    return Reveal(
+        calls=calls,
+        outside_us=outside_us * calls,
+        latency_us=latency_us,
+        claim_us=None if inside_us is None else inside_us * calls,
+        each_us=() if inside_us is None else (inside_us,) * calls,
+        aside_us=aside_us * calls,
     )
 
 
@@ -58,7 +58,7 @@ def samples_of(
     samples = Samples()
     for i in range(reveals):
         times = times_of(outside_us, inside_us, calls=sets, latency_us=latency_us, aside_us=aside_us)
-        samples.add(i // 4, sets, times)
+        samples.add(i // 4, times)
     return samples
 
 
@@ -118,7 +118,7 @@ def test_one_malformed_reveal_spoils_all_claims() -> None:
     """Claims are used for all reveals or for none: a worker cannot pick which of its calls count."""
     samples = samples_of(1100.0, 900.0)
     assert samples.claimed
-    samples.add(9, 2, times_of(1100.0, None, calls=2))
+    samples.add(9, times_of(1100.0, None, calls=2))
     assert not samples.claimed
     assert not lane("call", samples, NULL, trusted=False).matched
 
@@ -163,7 +163,7 @@ def test_false_claim_in_the_other_lane_is_noticed() -> None:
 def test_outside_figure_is_total_over_calls() -> None:
     """Sleeping in one of many calls cannot be hidden by a median."""
     samples = samples_of(120.0, 100.0, reveals=9)
-    samples.add(9, 1, times_of(10_120.0, 100.0))
+    samples.add(9, times_of(10_120.0, 100.0))
     assert lane("call", samples, NULL, trusted=False).outside_us == pytest.approx(1100.0)
 
 
@@ -246,7 +246,7 @@ def test_claims_cannot_be_moved_between_blocks() -> None:
     samples = Samples()
     for block in range(5):
         claim_us = 3.0 if block < 4 else 5000.0 - 4 * 3.0
-        samples.add(block, 1, times_of(1020.0, claim_us))
+        samples.add(block, times_of(1020.0, claim_us))
     both = {"call": samples, "batch": samples}
     timing = contender_timing("student", both, {"call": NULL, "batch": NULL}, trusted=False)  # type: ignore[arg-type]
     lane = timing.scored_lane
@@ -259,7 +259,7 @@ def test_constant_of_the_null_project() -> None:
     """The constant is the 5th percentile of a reveal, and its spread what the mean is above that."""
     samples = Samples()
     for i in range(101):
-        samples.add(0, 2, times_of(100.0 + i, 0.0, calls=2))
+        samples.add(0, times_of(100.0 + i, 0.0, calls=2))
     constant = constant_of(samples)
     assert (constant.low_us, constant.spread_us) == (pytest.approx(210.0), pytest.approx(90.0))
 
@@ -268,7 +268,7 @@ def test_constant_grows_with_the_sets() -> None:
     """Mapping more sets costs more: that is no uncertainty, and is taken off each reveal by its size."""
     samples = Samples()
     for sets in range(2, 40):
-        samples.add(0, sets, times_of((150.0 + 20.0 * sets) / sets, 0.0, calls=sets))
+        samples.add(0, times_of((150.0 + 20.0 * sets) / sets, 0.0, calls=sets))
     constant = constant_of(samples)
     assert (constant.low_us, constant.per_set_us) == (pytest.approx(150.0), pytest.approx(20.0))
     assert constant.spread_us == pytest.approx(0.0, abs=1e-6)

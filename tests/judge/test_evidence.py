@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from torch.utils._python_dispatch import _disable_current_modes
 
 from harness.judge.check import problems
-from harness.judge.evidence import OwnKernels, operator_kind, read_trace
-from harness.judge.own_work import forbidden_work, trace_flags
+from harness.judge.evidence import OwnKernels, forbidden_work, operator_kind, read_trace, trace_flags
 from harness.outcome import Cause
 from harness.records import BuildResult, DeviceKernel, Evidence, SanitizerRun
 from harness.worker.evidence import on_copies, trace

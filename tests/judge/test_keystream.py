@@ -1,17 +1,77 @@
-"""The secret generator: what it draws is what it says, and nobody else can draw it."""
+"""The secret generator: its stream is ChaCha20, and what it draws has the stated distribution."""
 
 from __future__ import annotations
 
 import math
+import secrets
+import struct
 
 import pytest
 
 torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 
-from harness.judge.keystream import SecretGenerator
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.judge import keystream as module
+from harness.judge.keystream import SecretGenerator, keystream
 
 KEY = bytes(range(32))
 COUNT = 1 << 18
+
+
+def block_of_the_rfc(key: bytes, nonce: int, counter: int) -> bytes:
+    """RFC 8439, 2.3, word by word."""
+    constants = struct.unpack("<12I", b"expand 32-byte k" + key)
+    start = [*constants, counter, *struct.unpack("<3I", nonce.to_bytes(12, "little"))]
+    x = list(start)
+
+    def quarter(a: int, b: int, c: int, d: int) -> None:
+        for (into, add, turn), bits in zip(((a, b, d), (c, d, b)) * 2, (16, 12, 8, 7), strict=True):
+            x[into] = (x[into] + x[add]) & 0xFFFFFFFF
+            mixed = x[turn] ^ x[into]
+            x[turn] = (mixed << bits | mixed >> (32 - bits)) & 0xFFFFFFFF
+
+    for _ in range(10):
+        for i in range(4):
+            quarter(i, 4 + i, 8 + i, 12 + i)
+        for i in range(4):
+            quarter(i, 4 + (i + 1) % 4, 8 + (i + 2) % 4, 12 + (i + 3) % 4)
+    return struct.pack("<16I", *((a + b) & 0xFFFFFFFF for a, b in zip(x, start, strict=True)))
+
+
+def test_the_vector_of_the_rfc() -> None:
+    """RFC 8439, 2.3.2: the block of that key, nonce and counter."""
+    nonce = int.from_bytes(bytes.fromhex("000000090000004a00000000"), "little")
+    expected = (
+        "10f1e7e4d13b5915500fdd1fa32071c4c7d1f4c733c068030422aa9ac3d46c4e"
+        "d2826446079faa0914c2d705d98b02a2b5129cd1de164eb9cbd083e8a2503c4e"
+    )
+    assert keystream(KEY, nonce, 16, first_block=1).numpy().tobytes().hex() == expected
+    assert block_of_the_rfc(KEY, nonce, 1).hex() == expected
+
+
+@given(nonce=st.integers(0, 2**96 - 1), count=st.integers(0, 100), key=st.binary(min_size=32, max_size=32))
+@settings(deadline=None, max_examples=50)
+def test_the_stream_is_chacha20(nonce: int, count: int, key: bytes) -> None:
+    """Of any key, nonce and length, odd ones too; a shorter stream is the start of a longer one."""
+    blocks = b"".join(block_of_the_rfc(key, nonce, i) for i in range(7))
+    assert keystream(key, nonce, count).numpy().tobytes() == blocks[: 4 * count]
+
+
+def test_chunks_join_without_a_seam() -> None:
+    """What several threads make in chunks is the stream of RFC 8439 at every chunk's start."""
+    key, chunk = secrets.token_bytes(32), module._CHUNK_BYTES // 4
+    whole = keystream(key, 3, 3 * chunk + 5)
+    for start in (0, chunk, 2 * chunk, 3 * chunk):
+        part = whole[start : start + 16].numpy().tobytes()
+        assert part == block_of_the_rfc(key, 3, start // 16)[: len(part)]
+
+
+def test_a_nonce_has_an_end() -> None:
+    """More than 2^32 blocks would repeat, and are refused before any is made."""
+    with pytest.raises(ValueError, match="more than one nonce has"):
+        keystream(KEY, 1, 1 << 36 | 1)
 
 
 def test_a_known_key_gives_known_values() -> None:
@@ -41,14 +101,10 @@ def test_torch_generator_decides_nothing() -> None:
 
 
 def test_tensors_are_where_they_are_wanted() -> None:
-    """Everything drawn lies on the generator's device, and transforms are computed there."""
+    """Everything drawn lies on the generator's device, and a key that is not 256 bits is refused."""
     generator = SecretGenerator(KEY, torch.device("meta"))
     drawn = (generator.normal((5,)), generator.uniform((2, 3)), generator.integers((4,), 0, 9))
     assert {tensor.device.type for tensor in drawn} == {"meta"}
-
-
-def test_key_size() -> None:
-    """A key that is not 256 bits is refused."""
     with pytest.raises(ValueError, match="32 bytes"):
         SecretGenerator(b"short")
 
@@ -65,15 +121,17 @@ def test_normal_moments() -> None:
     assert abs(float((x[:half] * x[half:]).mean())) < 5 * sigma * math.sqrt(2)
 
 
-def test_uniform_fills_its_interval() -> None:
-    """A chi-square over 64 bins does not refuse uniformity, and all lies in (low, high]."""
+def test_uniforms_and_integers_fill_their_ranges() -> None:
+    """A chi-square refuses neither; uniforms lie in (low, high], integers in [low, high)."""
     x = SecretGenerator(KEY).uniform((COUNT,), -2.0, 6.0)
-    assert float(x.min()) > -2.0
-    assert float(x.max()) <= 6.0
-    counts = torch.histc(x, bins=64, min=-2.0, max=6.0)
+    assert float(x.min()) > -2.0 and float(x.max()) <= 6.0
     expected = COUNT / 64
-    chi_square = float(((counts - expected) ** 2 / expected).sum())
+    chi_square = float(((torch.histc(x, bins=64, min=-2.0, max=6.0) - expected) ** 2 / expected).sum())
     assert abs(chi_square - 63) < 5 * math.sqrt(2 * 63)
+    y = SecretGenerator(KEY).integers((COUNT,), -3, 5)
+    counts = torch.bincount(y + 3, minlength=8).double()
+    assert (y.dtype, len(counts)) == (torch.int64, 8)
+    assert float(((counts - COUNT / 8) ** 2 / (COUNT / 8)).sum()) < 7 + 5 * math.sqrt(14)
 
 
 def test_zero_never_reaches_the_logarithm() -> None:
@@ -86,14 +144,6 @@ def test_zero_never_reaches_the_logarithm() -> None:
     worst = Worst(KEY)
     assert worst._unit(4).tolist() == [2.0**-24, 1.0, 2.0**-24, 2.0**-24]
     assert bool(worst.normal((64,)).isfinite().all())
-
-
-def test_integers_lie_in_their_range() -> None:
-    """Every value of [low, high) appears, evenly, and nothing else."""
-    x = SecretGenerator(KEY).integers((COUNT,), -3, 5)
-    counts = torch.bincount(x + 3, minlength=8).double()
-    assert (x.dtype, len(counts)) == (torch.int64, 8)
-    assert float(((counts - COUNT / 8) ** 2 / (COUNT / 8)).sum()) < 7 + 5 * math.sqrt(14)
 
 
 @pytest.mark.parametrize("shape", [(0,), (3, 0), (), (1,), (7, 3)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,15 +11,14 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 
 from harness.judge.arena import Arena, Layout
-from harness.judge.cases import Case
 from harness.judge.check import _check_case
-from harness.judge.parts import LEAST_ROWS, compared_outputs, missed, sampled_rows
-from harness.judge.problem import Problem
+from harness.judge.clock import lanes
+from harness.judge.compare import LEAST_ROWS, compared_outputs, sampled_rows
+from harness.judge.problem import Problem, take_rows, treats_rows_apart
 from harness.judge.protocol import Numbers
-from harness.judge.rows import take_rows, treats_rows_apart
-from harness.judge.sampler import Sampler, lanes
+from harness.judge.sampler import Sampler
 from harness.judge.transport import HostTransport
-from harness.judge.verifier import Verifier
+from harness.judge.verifier import Case, Verifier
 from harness.judge.worker_client import Failed, WorkerClient
 from harness.judge.worker_job import Source, WorkerPlace
 from harness.outcome import Cause
@@ -165,7 +165,7 @@ def test_a_timed_call_is_sampled_in_secret_and_anew(tmp_path: Path) -> None:
     assert sampled_rows(problem, timed=False) == (64, 64)
     inputs, answer = right(problem)
     answer[20:24] += 1.0
-    chance, trials = 1 - missed(4, 10, 64), 60
+    chance, trials = 1 - math.comb(60, 10) / math.comb(64, 10), 60
     found = sum(Verifier(problem, timed=True).values(inputs, (answer,)) is not None for _ in range(trials))
     assert 0.4 < chance < 0.6
     # Six standard deviations.
@@ -190,13 +190,6 @@ def test_what_no_answer_may_hold_is_found_wherever_it_is(tmp_path: Path, value: 
     for _ in range(20):
         finding = Verifier(problem, timed=True).values(inputs, (answer,))
         assert finding is not None and "[37, 5]" in finding.message
-
-
-def test_the_chance_to_miss() -> None:
-    """Without replacement: at most (1 - f)^n, and none where more are wrong than are left out."""
-    assert missed(1, 32, 64) == 0.5
-    assert missed(33, 32, 64) == 0.0
-    assert missed(10, 32, 1000) < (1 - 0.01) ** 32
 
 
 @pytest.mark.parametrize(("operand", "changed"), [("x", ("x",)), ("out", ())])
@@ -234,7 +227,7 @@ def test_a_large_problem_is_timed_one_set_at_a_time_and_verified_at_once(tmp_pat
             assert [len(shown.inputs) for shown in visit] == [1]
             if act is _honest:
                 bench.reveal(contender, visit, lanes(), 0, keep=True)
-                assert bench._taken == []
+                assert bench._unverified == []
             else:
                 with pytest.raises(Failed, match="elements of out are out of tolerance"):
                     bench.reveal(contender, visit, lanes(), 0, keep=True)

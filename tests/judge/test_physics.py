@@ -15,7 +15,6 @@ from harness.judge.physics import (
     BOARDS,
     SUSPICIOUS,
     Board,
-    Ceilings,
     Work,
     board_of,
     floor_us,
@@ -149,18 +148,6 @@ def test_compute_floor_knows_boost_and_tensor_cores() -> None:
     single = Work("float32", 67_000_000_000_000, 0, 0)
     assert max(speed_of_light(single, H200).values()) == pytest.approx(1e6)
     assert floor_us(single, H200) == pytest.approx(1e6 * 67 / 494.7 * 1830 / 1980)
-
-
-def test_measured_ceilings_stand_beside_the_datasheet() -> None:
-    """Both denominators are given, and a launch floor only where it was measured."""
-    work = Work("bfloat16", 1000, 4_300_000, 0)
-    ceilings = Ceilings(copy_gb_s=4300.0, matmul_tflops={"bfloat16": 790.0}, null_kernel_us=2.5)
-    limit = judge_physics(5.0, 10.0, work, H200, ceilings)
-    assert limit is not None
-    assert (limit.bound_by, limit.limit_us, limit.measured_limit_us) == ("launch", 2.5, 2.5)
-    without = judge_physics(5.0, 10.0, work, H200)
-    assert without is not None
-    assert (without.bound_by, without.measured_limit_us) == ("memory", None)
 
 
 def _seen(*times_us: float) -> list[PhysicalLimit]:

@@ -9,9 +9,10 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 
+from harness.judge.clock import lanes
 from harness.judge.problem import Problem
 from harness.judge.protocol import Numbers
-from harness.judge.sampler import Sampler, lanes
+from harness.judge.sampler import Sampler
 from harness.judge.transport import HostTransport
 from harness.judge.values import OWN
 from harness.judge.worker_client import Failed, WorkerClient

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.judge.sanitizer_report import Report, read_report
+from harness.judge.sanitizer import Report, read_report
 
 MEMCHECK = """\
 ========= COMPUTE-SANITIZER

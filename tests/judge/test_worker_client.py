@@ -15,11 +15,10 @@ torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 
 from harness.errors import HarnessBug, SandboxError
 from harness.judge.arena import Arena, Layout
-from harness.judge.endings import exit_finding
 from harness.judge.problem import Problem
 from harness.judge.worker_client import Failed, Killed, WorkerClient
 from harness.judge.worker_job import Source, WorkerPlace
-from harness.judge.worker_reply import CallTimes
+from harness.judge.worker_reply import Reveal, exit_finding
 from harness.outcome import Cause
 from sandboxes.job import ExitFacts, Status
 from tests.fakes.overlays import throw_away_task
@@ -68,10 +67,10 @@ def answering(*answers: bytes) -> Script:
     return script
 
 
-def call(contender: WorkerClient, arena: Arena) -> CallTimes:
+def call(contender: WorkerClient, arena: Arena) -> Reveal:
     """Load, plan, and one call."""
     contender.load()
-    contender.plan(arena.layout, 1, {"alpha": 2.0})
+    contender.plan(arena.layout)
     return contender.call(arena, 1, "on a test")[1]
 
 
@@ -128,7 +127,7 @@ def test_malformed_claims_are_no_claims(arena: Arena, claim: str) -> None:
     answer = f'{{"calls": 1, "total_ns": {claim}, "ns": [{claim}], "aside_ns": {claim}}}'
     contender, _ = contender_of(answering(b"D", answer.encode()))
     times = call(contender, arena)
-    assert (times.claim_ns, times.each_ns, times.aside_ns) == (None, (), 0)
+    assert (times.claim_us, times.each_us, times.aside_us) == (None, (), 0.0)
     contender.close()
 
 
@@ -136,7 +135,7 @@ def test_malformed_claims_are_no_claims(arena: Arena, claim: str) -> None:
 def test_claim_for_other_calls_is_none(arena: Arena, calls: str) -> None:
     """A worker cannot choose over how many calls its claim is spread."""
     contender, _ = contender_of(answering(b"D", f'{{"calls": {calls}, "total_ns": 5, "ns": []}}'.encode()))
-    assert call(contender, arena).claim_ns is None
+    assert call(contender, arena).claim_us is None
     contender.close()
 
 
@@ -144,7 +143,7 @@ def test_more_single_claims_than_calls_are_dropped(arena: Arena) -> None:
     """Figures of single calls that cannot all be of this reveal are not used."""
     contender, _ = contender_of(answering(b"D", b'{"calls": 1, "total_ns": 5, "ns": [2, 3]}'))
     times = call(contender, arena)
-    assert (times.claim_ns, times.each_ns) == (5, ())
+    assert (times.claim_us, times.each_us) == (0.005, ())
     contender.close()
 
 
@@ -152,8 +151,8 @@ def test_claims_are_taken_down(arena: Arena) -> None:
     """A well-formed claim is recorded as it was made, and the judge's own figure does not depend on it."""
     contender, _ = contender_of(answering(b"D", b'{"calls": 1, "total_ns": 124, "ns": [123]}'))
     times = call(contender, arena)
-    assert (times.claim_ns, times.each_ns) == (124, (123,))
-    assert times.outside_s >= times.latency_s > 0
+    assert (times.claim_us, times.each_us) == (0.124, (0.123,))
+    assert times.outside_us >= times.latency_us > 0
     contender.close()
 
 
@@ -203,7 +202,7 @@ def test_the_judges_own_work_is_not_the_workers_time(arena: Arena, monkeypatch: 
 
     monkeypatch.setattr(arena, "snapshot", slow)
     contender, _ = contender_of(script, call_s=0.5)
-    assert call(contender, arena).claim_ns == 5
+    assert call(contender, arena).claim_us == 0.005
     contender.close()
 
 

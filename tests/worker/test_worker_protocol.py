@@ -14,11 +14,10 @@ torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 
 from harness.builder.toolchain import Toolchain
 from harness.judge.arena import Arena, Layout
-from harness.judge.check import Outputs
-from harness.judge.problem import Problem, Tensors
+from harness.judge.problem import Outputs, Problem, Tensors
 from harness.judge.worker_client import Failed, WorkerClient
 from harness.judge.worker_job import Source, WorkerPlace
-from harness.judge.worker_reply import CallTimes
+from harness.judge.worker_reply import Reveal
 from harness.outcome import Cause
 from harness.records import Workload
 from sandboxes.pool import StoppableSandbox
@@ -60,10 +59,10 @@ def problem_of(name: str) -> Problem:
 
 def call(
     contender: WorkerClient, problem: Problem, inputs: list[Tensors], rounds: int = 1
-) -> tuple[list[Outputs], CallTimes]:
+) -> tuple[list[Outputs], Reveal]:
     """Plan, and one reveal of some sets over 0xFF poison."""
     layout = Layout(problem)
-    contender.plan(layout, len(inputs), dict(problem.workload.scalars))
+    contender.plan(layout, len(inputs))
     arena = Arena(layout, inputs, 0xFF)
     snapshot, times = contender.call(arena, len(inputs), "on a test", rounds)
     outputs = [result.outputs for result in arena.results(snapshot)]
@@ -116,16 +115,16 @@ def test_reference_worker_is_the_reference(reference: WorkerClient, name: str) -
     for given, got in zip(inputs, outputs, strict=True):
         for one, other in zip(got, problem.reference(given), strict=True):
             torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-6)
-    assert times.claim_ns is not None and len(times.each_ns) == 2
+    assert times.claim_us is not None and len(times.each_us) == 2
 
 
 def test_null_project_takes_the_path_of_a_project(null: WorkerClient) -> None:
     """It is called and timed as a project is, so it claims a little; every round is counted."""
     problem = problem_of("scale")
     _, times = call(null, problem, [problem.make_inputs() for _ in range(3)], rounds=2)
-    assert len(times.each_ns) == 6
-    assert 0 < (times.claim_ns or 0) == sum(times.each_ns)
-    assert times.outside_s > times.latency_s > 0
+    assert len(times.each_us) == 6
+    assert 0 < (times.claim_us or 0) == sum(times.each_us)
+    assert times.outside_us > times.latency_us > 0
 
 
 @pytest.mark.parametrize(("namespace", "expected"), [("liftbench_ns", 2), ("liftbench_none", 0), ("", 0)])
@@ -149,7 +148,7 @@ def test_plans_do_not_pile_up(null: WorkerClient) -> None:
     large = Workload(name="large", dims={"rows": 1 << 15, "cols": 1 << 14}, scalars={"alpha": 1.0})
     layout = Layout(Problem(throw_away_task("scale"), large, "float32"))
     for _ in range(10):
-        null.plan(layout, 1, {"alpha": 1.0})  # 40 GiB of addresses in all; 20 are allowed
+        null.plan(layout)  # 40 GiB of addresses in all; 20 are allowed
 
 
 def test_frozen_worker_goes_on_after_thawing(null: WorkerClient) -> None:
@@ -196,7 +195,7 @@ def test_inputs_are_mapped_only_during_a_call(start: Start, tmp_path: Path) -> N
     )
     problem = problem_of("scale")
     layout = Layout(problem)
-    contender.plan(layout, 1, {"alpha": 1.0})
+    contender.plan(layout)
     for attempt in range(2):
         arena = Arena(layout, [problem.make_inputs()], 0xFF)
         if attempt == 0:

@@ -22,7 +22,7 @@ from harness.judge.arena import Arena, Layout
 from harness.judge.problem import Problem
 from harness.judge.worker_client import Failed, WorkerClient
 from harness.judge.worker_job import Source, WorkerPlace
-from harness.judge.worker_reply import CallTimes
+from harness.judge.worker_reply import Reveal
 from harness.outcome import Cause
 from harness.records import Finding
 from tests.fakes.overlays import throw_away_task
@@ -100,14 +100,14 @@ def open_files() -> int:
     return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
-def conversation(script: Script, arena: Arena) -> Finding | CallTimes:
+def conversation(script: Script, arena: Arena) -> Finding | Reveal:
     """All that is ever asked of a worker, and what came of it: a finding, or the times of a call."""
     contender = WorkerClient(PROJECT, ThreadSandbox(script), WorkerPlace(()), wall_s=60, call_s=CALL_S)
     try:
         contender.load()
-        contender.plan(arena.layout, 1, {"alpha": 2.0})
+        contender.plan(arena.layout)
         times = contender.call(arena, 1, "on a test")[1]
-        changed = contender.changed_flags()
+        changed = contender.changed_settings()
         return Finding(cause=Cause.CHANGED_GLOBALS, message=str(changed[0][2])) if changed else times
     except Failed as failure:
         return failure.finding
@@ -125,17 +125,17 @@ def arena() -> Any:
     made.close()
 
 
-def is_a_verdict(outcome: Finding | CallTimes) -> None:
+def is_a_verdict(outcome: Finding | Reveal) -> None:
     """A finding that a record can hold, or times in which nothing is what a worker should not be believed."""
     if isinstance(outcome, Finding):
         assert Finding.model_validate_json(outcome.model_dump_json()).cause is outcome.cause
         assert outcome.verdict != "infra"
         return
-    most = int(CALL_S * 1e9)
-    claims = (outcome.claim_ns or 0, outcome.aside_ns, *outcome.each_ns)
-    assert all(type(claim) is int and 0 <= claim <= most for claim in claims)
-    assert len(outcome.each_ns) <= 1
-    assert outcome.outside_s >= outcome.latency_s > 0
+    most = CALL_S * 1e6
+    claims = (outcome.claim_us or 0.0, outcome.aside_us, *outcome.each_us)
+    assert all(type(claim) is float and 0 <= claim <= most for claim in claims)
+    assert len(outcome.each_us) <= 1
+    assert outcome.outside_us >= outcome.latency_us > 0
 
 
 numbers = st.one_of(
@@ -218,7 +218,7 @@ def test_descriptors_from_a_worker_are_not_kept(arena: Arena) -> None:
         call_s=CALL_S,
     )
     contender.load()
-    contender.plan(arena.layout, 1, {"alpha": 2.0})
+    contender.plan(arena.layout)
     with pytest.raises(Failed) as failed:
         contender.call(arena, 1, "on a test")
     assert failed.value.finding.cause is Cause.BROKE_PROTOCOL
@@ -243,7 +243,7 @@ def test_a_worker_that_never_reads_does_not_block_the_judge(arena: Arena) -> Non
     contender.load()
     with pytest.raises(Failed) as failed:
         for _ in range(10_000):
-            contender.plan(arena.layout, 1, {"alpha": 2.0})
+            contender.plan(arena.layout)
     assert failed.value.finding.cause is Cause.BROKE_PROTOCOL
     contender.close()
 

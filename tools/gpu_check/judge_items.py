@@ -71,14 +71,14 @@ def transport(backend: str, bench: Bench) -> dict[str, Fact]:
 def _reference_calls(worker: WorkerClient, loaded: LoadedTask) -> dict[str, Fact]:
     """Our own reference on secret inputs, in every mode. Raises FellShort for a wrong result."""
     from harness.judge.arena import Arena, Layout
-    from harness.judge.cases import problems
+    from harness.judge.check import problems
     from harness.judge.verifier import Verifier
     from harness.judge.worker_reply import Mode
 
     device = worker.transport.device
     (problem,) = problems(loaded, "cuda", timed_only=True, device=device)
     layout, sets, facts = Layout(problem), 2, dict[str, Fact]()
-    worker.plan(layout, sets, dict(problem.workload.scalars))
+    worker.plan(layout, sets)
     modes: tuple[Mode, ...] = ("eager", "eager", "queued", "graph")
     for mode in modes:
         inputs = [problem.make_inputs() for _ in range(sets)]
@@ -92,9 +92,9 @@ def _reference_calls(worker: WorkerClient, loaded: LoadedTask) -> dict[str, Fact
             finding = verifier.integrity(result) or verifier.values(given, result.outputs)
             if finding is not None:
                 raise FellShort(f"our own reference, {mode}: {finding.message}", facts)
-        facts[f"{mode}_outside_us"] = times.outside_s * 1e6 / sets
-        facts[f"{mode}_inside_us"] = None if times.claim_ns is None else times.claim_ns / 1e3 / sets
-        facts["latency_us"] = times.latency_s * 1e6
+        facts[f"{mode}_outside_us"] = times.outside_us / sets
+        facts[f"{mode}_inside_us"] = None if times.claim_us is None else times.claim_us / sets
+        facts["latency_us"] = times.latency_us
     return facts
 
 
@@ -184,7 +184,7 @@ def expert(task: str, bench: Bench) -> dict[str, Fact]:
 def _trivial_facts(loaded: LoadedTask, device: torch.device, seen: dict[str, Fact]) -> dict[str, Fact]:
     """Raises FellShort where zeros, an input or the like would pass."""
     from harness.grading.trivial import passing
-    from harness.judge.cases import problems
+    from harness.judge.check import problems
 
     (problem,) = problems(headline(loaded), "cuda", timed_only=True, device=device)
     passed = passing(problem)

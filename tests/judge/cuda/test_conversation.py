@@ -19,14 +19,14 @@ torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 from harness.builder.toolchain import Toolchain
 from harness.judge.arena import Arena, Layout
 from harness.judge.check import check
+from harness.judge.clock import lanes
 from harness.judge.cuda_transport import CudaTransport
-from harness.judge.problem import Problem, Tensors
+from harness.judge.problem import Outputs, Problem, Tensors
 from harness.judge.protocol import Numbers
-from harness.judge.sampler import Sampler, lanes
-from harness.judge.verifier import Outputs
+from harness.judge.sampler import Sampler
 from harness.judge.worker_client import Failed, WorkerClient
 from harness.judge.worker_job import Source, WorkerPlace
-from harness.judge.worker_reply import CallTimes, Mode
+from harness.judge.worker_reply import Mode, Reveal
 from harness.outcome import Cause
 from sandboxes.pool import StoppableSandbox
 from tests.fakes.cuda_driver import WithDriver, fresh
@@ -104,7 +104,7 @@ def reference_of(name: str) -> Source:
 
 def call(
     contender: WorkerClient, problem: Problem, inputs: list[Tensors], rounds: int = 1, mode: Mode = "eager"
-) -> tuple[list[Outputs], CallTimes]:
+) -> tuple[list[Outputs], Reveal]:
     """One reveal of some sets over 0xFF poison; plan() first."""
     arena = Arena(Layout(problem), inputs, 0xFF, contender.transport)
     try:
@@ -116,7 +116,7 @@ def call(
 
 def planned(contender: WorkerClient, problem: Problem, sets: int) -> None:
     """Announce a problem."""
-    contender.plan(Layout(problem), sets, dict(problem.workload.scalars))
+    contender.plan(Layout(problem), sets)
 
 
 @pytest.mark.parametrize("name", ["scale", "two_outputs", "argmax", "axpy", "masked_scale"])
@@ -129,8 +129,8 @@ def test_a_reference_is_the_reference(start: Start, name: str) -> None:
     for given, got in zip(inputs, outputs, strict=True):
         for one, other in zip(got, problem.reference(given), strict=True):
             torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-6)
-    assert times.claim_ns is not None
-    assert times.aside_ns > 0
+    assert times.claim_us is not None
+    assert times.aside_us > 0
 
 
 @pytest.mark.parametrize("mode", ["eager", "queued", "warm", "graph"])
@@ -142,8 +142,8 @@ def test_every_mode_does_the_work_and_claims_a_time(start: Start, mode: Mode) ->
     outputs, times = call(contender, problem, inputs, mode=mode)
     for given, (got,) in zip(inputs, outputs, strict=True):
         torch.testing.assert_close(got, given["x"] * -0.3)
-    assert times.claim_ns is not None
-    assert len(times.each_ns) == (4 if mode == "warm" else 0)
+    assert times.claim_us is not None
+    assert len(times.each_us) == (4 if mode == "warm" else 0)
 
 
 def test_operands_are_passed_by_name_where_the_task_says_so(start: Start) -> None:
@@ -170,7 +170,7 @@ def test_a_single_call_is_claimed_singly(start: Start) -> None:
     problem, contender = problem_of(), start(SCALE)
     planned(contender, problem, 1)
     _, times = call(contender, problem, [problem.make_inputs()])
-    assert times.each_ns == (times.claim_ns,)
+    assert times.each_us == (times.claim_us,)
 
 
 def test_the_null_project_writes_nothing(start: Start) -> None:
@@ -179,7 +179,7 @@ def test_the_null_project_writes_nothing(start: Start) -> None:
     planned(contender, problem, 1)
     ((out,),), times = call(contender, problem, [problem.make_inputs()])
     assert bool(out.isnan().all())
-    assert times.claim_ns is not None
+    assert times.claim_us is not None
 
 
 def test_addresses_stay_and_values_change(start: Start) -> None:

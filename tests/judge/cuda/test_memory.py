@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 
 from harness.device.cuda.device import Device
 from harness.device.cuda.driver import CudaError
-from harness.judge.cuda_memory import IpcMemory, SharedBlock, VmmMemory
+from harness.judge.cuda_transport import IpcMemory, SharedBlock, VmmMemory
 from tests.fakes.cuda_driver import FakeDriver
 
 CPU = torch.device("cpu")
@@ -110,7 +110,7 @@ def test_a_step_that_fails_gives_back_the_earlier_ones(
 def test_ipc_reveals_by_copying(gpu: Device, shared: SharedBlock) -> None:
     """The shared block holds data from handle() to close(), and not before or after."""
     memory = IpcMemory(gpu, 1000, CPU, shared)
-    view = memory._shared
+    view = memory.shared
     memory.data.fill_(5)
     assert not view.any()
     assert len(bytes.fromhex(memory.handle().fields["ipc_handle"])) == 64
