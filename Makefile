@@ -21,7 +21,7 @@ help:
 	@echo "make size   lines, files and shape of the code, and their bounds"
 	@echo "make image  the images that Docker jobs run in (docs/sandboxes.md)"
 	@echo "make bench  what the harness itself costs"
-	@echo "make status  kernels_ref/STATUS.md from results/"
+	@echo "make status  docs/generated/status.md from results/"
 	@echo "make security  all attacks on all sandboxes of this machine, into docs/security.md"
 	@echo "make zoo    projects that want to fool the judge, and honest ones, into docs/security.md"
 	@echo "make gpu-check  on a machine with a GPU: what only a GPU can answer, into results/"

@@ -27,8 +27,7 @@ from harness.records import (
     WorkloadTiming,
 )
 from harness.records.timing import BlockTelemetry, Extent
-from harness.report.evidence import evidence_lines
-from harness.report.kernels import all_counts, notable, short_name, spills, total
+from harness.report.evidence import all_counts, evidence_lines, notable, short_name, spills, total
 from harness.text import clean
 
 _COLOURS = {Verdict.CORRECT: "green", Verdict.NOT_MEASURED: "yellow", Verdict.INFRA: "yellow"}

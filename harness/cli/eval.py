@@ -28,7 +28,7 @@ from harness.errors import UsageError
 from harness.models import make_model
 from harness.records import Sampling
 from harness.report.planning import least_families, minimum_detectable
-from harness.report.threshold import Threshold
+from harness.report.summary import Threshold
 from harness.skills.overlap import excluded_tasks
 from harness.skills.spec import LoadedSkill, load_skill
 from harness.study.arms import make_arms

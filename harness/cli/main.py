@@ -52,7 +52,10 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "tasks show": ("tasks:show_task", "Print a task as the student reads it."),
     "tasks check": ("suite:check_tasks", "Try every admission rule on tasks."),
     "tasks freeze": ("suite:freeze_tasks", "Write tasks/VERSION: digests of every task's version."),
-    "tasks status": ("suite:write_status", "Write kernels_ref/STATUS.md: what is measured, and where."),
+    "tasks status": (
+        "suite:write_status",
+        "Write docs/generated/status.md: what is measured of every expert kernel, and where.",
+    ),
     "skills list": ("skills:list_skills_command", "List shipped and installed skills with their sizes."),
     "skills check": (
         "skills:check_skill_command",

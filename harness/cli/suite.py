@@ -33,8 +33,7 @@ from harness.grading.validation import Validation, validate_task
 from harness.kernelbench.conversion import select_with_problems
 from harness.records import Grade, Project
 from harness.records.task import Admission
-from harness.report.results import read_results, result_of, write_results
-from harness.report.status import status_page
+from harness.report.results import read_results, result_of, status_page, write_results
 from harness.study.bench import Bench
 from harness.study.executors import make_executor
 from harness.suite import frozen
@@ -225,7 +224,7 @@ def freeze_tasks() -> None:
 
 
 def status_text(results: Path) -> str:
-    """What kernels_ref/STATUS.md should say, by the files in `results`. Raises UsageError."""
+    """The text of docs/generated/status.md from the files in `results`. Raises UsageError."""
     tasks = [loaded.task for loaded in all_tasks()]
     admitted = Admitted.open(data_directory("tasks") / FILE_NAME)
     return status_page(tasks, admitted.entries, read_results(results))
@@ -236,7 +235,8 @@ def write_status(
         Path | None, typer.Option(help="Folder with results (default: results/ of the checkout).")
     ] = None,
 ) -> None:
-    """Write kernels_ref/STATUS.md: what is measured, and where."""
-    experts = data_directory("kernels_ref")
-    write_atomically(experts / "STATUS.md", status_text(results or experts.parent / "results"))
-    print(experts / "STATUS.md")
+    """Write docs/generated/status.md: what is measured of every expert kernel, and where."""
+    checkout = data_directory("kernels_ref").parent
+    page = checkout / "docs" / "generated" / "status.md"
+    write_atomically(page, status_text(results or checkout / "results"))
+    print(page)

@@ -1,32 +1,39 @@
-"""One model in one arm: rates, speed split, tokens and dollars.
-
-Tokens or dollars that one reply leaves unknown are unknown in the sum.
-"""
+"""One model in one arm: rates, speeds, costs and what was read; and what one arm costs more than another."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import median
 
 from harness import stats
-from harness.records import Arm, RunRecord, TrialRecord
-from harness.report.metrics import THRESHOLDS, family_means, fast_values, pass_metric
-from harness.report.records import ArmSummary, FastLevel, PassPoint, Rate
-from harness.report.scoring import Score, total
+from harness.records import Arm, Reply, RunRecord, TrialRecord, Turn
+from harness.report.effects import Rate, Spending
+from harness.report.metrics import (
+    THRESHOLDS,
+    Score,
+    by_trial,
+    family_means,
+    fast_metric,
+    observations,
+    pass_metric,
+    total_usage,
+    usage_of_reply,
+)
+from harness.report.records import ArmSummary, FastLevel, PassPoint, ReadFile, Reading
 from harness.text import clean
 
 
 def arm_labels(run: RunRecord) -> dict[str, str]:
-    """Arm id to a short name for people; names that would collide carry the arm's digest."""
+    """Arm id to a short name; names that would collide carry the arm's digest."""
     names = {digest: clean(name) for name, digest in run.lock.skills.items()}
-    labels: dict[str, str] = {}
     placebos = [arm for arm in run.config.arms if arm.kind == "placebo"]
     treatments = [arm for arm in run.config.arms if arm.kind == "with_skill"]
-    stands_for = dict(zip(placebos, treatments, strict=False)) if len(placebos) > 1 else {}
+    paired = len(placebos) == len(treatments) > 1
+    stands_for = dict(zip(placebos, treatments, strict=True)) if paired else {}
+    labels: dict[str, str] = {}
     for arm in run.config.arms:
-        label = _label(arm, names)
-        if len(placebos) == len(treatments) and arm in stands_for:
-            label = f"placebo of {_label(stands_for[arm], names)}"
+        label = f"placebo of {_label(stands_for[arm], names)}" if arm in stands_for else _label(arm, names)
         if label in labels.values():
             label = f"{label} ({arm.id.rpartition('-')[2]})"
         labels[arm.id] = label
@@ -34,43 +41,33 @@ def arm_labels(run: RunRecord) -> dict[str, str]:
 
 
 def _label(arm: Arm, names: Mapping[str, str]) -> str:
-    if arm.kind == "without_skill":
-        return "without skill" if arm.delivery == "body" else "without skill (disclosed)"
-    if arm.kind == "placebo":
-        return "placebo" if arm.delivery == "body" else "placebo (disclosed)"
     label = " + ".join(names.get(digest, f"skill {digest[:8]}") for digest in arm.skills)
-    label = f"old {label}" if arm.kind == "old_skill" else label
-    return f"{label} (disclosed)" if arm.delivery == "disclosed" else label
+    plain = {"without_skill": "without skill", "placebo": "placebo", "old_skill": f"old {label}"}
+    return plain.get(arm.kind, label) + (" (disclosed)" if arm.delivery == "disclosed" else "")
 
 
 def rate_of(flags: Sequence[bool]) -> Rate:
     """How many are set, with Wilson's interval."""
-    interval = stats.wilson(sum(flags), len(flags))
-    return Rate(
-        count=sum(flags),
-        n=len(flags),
-        low=interval.low if interval else None,
-        high=interval.high if interval else None,
-    )
+    ends = stats.wilson(sum(flags), len(flags))
+    low, high = (ends.low, ends.high) if ends else (None, None)
+    return Rate(count=sum(flags), n=len(flags), low=low, high=high)
 
 
 def _fast_levels(scores: Sequence[Score]) -> Iterable[FastLevel]:
     for threshold in THRESHOLDS:
-        means = family_means(fast_values(threshold)(scores))
-        if not means:
-            return
-        made = stats.share_interval(means)
-        low, high = (made.low, made.high) if made else (None, None)
-        yield FastLevel(threshold=threshold, share=math.fsum(means) / len(means), low=low, high=high)
+        means = family_means(fast_metric(threshold).values(scores))
+        if means:
+            ends = stats.share_interval(means)
+            low, high = (ends.low, ends.high) if ends else (None, None)
+            yield FastLevel(threshold=threshold, share=math.fsum(means) / len(means), low=low, high=high)
 
 
 def _passes(scores: Sequence[Score], repeats: int) -> Iterable[PassPoint]:
     for k in range(1, repeats + 1):
         estimators = (stats.pass_at_k, stats.pass_hat_k)
         at, hat = (family_means(pass_metric(k, estimator).values(scores)) for estimator in estimators)
-        if not at:
-            return
-        yield PassPoint(k=k, at=math.fsum(at) / len(at), hat=math.fsum(hat) / len(hat))
+        if at:
+            yield PassPoint(k=k, at=math.fsum(at) / len(at), hat=math.fsum(hat) / len(hat))
 
 
 def arm_summary(
@@ -86,7 +83,7 @@ def arm_summary(
     checked: bool,
 ) -> ArmSummary:
     """Figures of one model in one arm; built, checked: whether the run measured those stages."""
-    usage = total(s.usage for s in scores)
+    usage = total_usage(s.usage for s in scores)
     correct = [s for s in scores if s.correct] if checked else []
     faster = sum(1 for s in correct if s.distinguishable and (s.speedup or 0.0) > 1.0)
     slower = sum(1 for s in correct if s.distinguishable and (s.speedup or 0.0) < 1.0)
@@ -114,3 +111,148 @@ def arm_summary(
         fast_levels=tuple(_fast_levels(scores)) if checked else (),
         passes=tuple(_passes(scores, repeats)) if checked else (),
     )
+
+
+# What the treatment costs more than the control
+
+
+def _lift(
+    get: Callable[[Score], float | None], treatment: Sequence[Score], control: Sequence[Score]
+) -> stats.Lift | None:
+    """Treatment minus control, by family; None where one trial of a shared task does not report it."""
+    shared = {s.task for s in treatment} & {s.task for s in control}
+    counted = [s for s in (*treatment, *control) if s.task in shared]
+    if not counted or any(get(score) is None for score in counted):
+        return None
+    return stats.paired_lift(observations(by_trial(get), treatment, control), tested=False)
+
+
+def arm_means(
+    get: Callable[[Score], float | None], treatment: Sequence[Score], control: Sequence[Score]
+) -> tuple[float | None, float | None]:
+    """(treatment, control) means by family; None, None where one trial does not report it."""
+    lift = _lift(get, treatment, control)
+    return (None, None) if lift is None else (lift.mean_with, lift.mean_without)
+
+
+def _price(extra: stats.Lift | None, correct: stats.Lift | None) -> stats.PairedRatio | None:
+    """Extra cost per additional correct kernel; None where either is unknown or nothing is gained."""
+    if extra is None or correct is None or extra.lift is None or correct.lift is None or correct.lift <= 0.0:
+        return None
+    spent, gained = dict(extra.per_family), dict(correct.per_family)
+    found = None
+    if spent.keys() == gained.keys():
+        costs = [spent[family] for family in gained]
+        found = stats.paired_ratio(costs, list(gained.values()), correct.confidence)
+    return found or stats.PairedRatio(extra.lift / correct.lift, None, unbounded=False)
+
+
+def spending(
+    treatment: Sequence[Score], control: Sequence[Score], correct: stats.Lift | None, alpha: float
+) -> Spending | None:
+    """Treatment minus control; correct: the lift in correctness, None where it was not measured."""
+    if not {s.task for s in treatment} & {s.task for s in control}:
+        return None
+    inputs = _lift(lambda s: s.usage.input_tokens, treatment, control)
+    outputs = _lift(lambda s: s.usage.output_tokens, treatment, control)
+    both = None if inputs is None or outputs is None else _lift(lambda s: s.usage.tokens, treatment, control)
+    cost = _lift(lambda s: s.usage.cost_usd, treatment, control)
+    gained, p_value = (None, None) if correct is None else (correct.lift, correct.p_value)
+    fields = {
+        "input_tokens": None if inputs is None else inputs.lift,
+        "output_tokens": None if outputs is None else outputs.lift,
+        "cost_usd": None if cost is None else cost.lift,
+        "extra_correct": gained,
+        "extra_correct_sure": p_value is not None and p_value <= alpha and (gained or 0.0) > 0.0,
+        "cost_usd_per_extra_correct": None,
+        "tokens_per_extra_correct": None,
+    }
+    for name, price in (("cost_usd", _price(cost, correct)), ("tokens", _price(both, correct))):
+        if price is not None:
+            fields[f"{name}_per_extra_correct"] = price.ratio
+            fields["per_extra_correct_unbounded"] = price.unbounded or fields.get(
+                "per_extra_correct_unbounded", False
+            )
+            if price.interval is not None:
+                fields[f"{name}_per_extra_correct_low"] = price.interval.low
+                fields[f"{name}_per_extra_correct_high"] = price.interval.high
+    return Spending.model_validate(fields)
+
+
+# What was read where a skill was disclosed
+
+
+def reading(model: str, arm: str, label: str, trials: Sequence[TrialRecord]) -> Reading | None:
+    """What one model read in one arm; None where no trial was scored."""
+    scored = [trial for trial in trials if not trial.infra and trial.grade is not None]
+    if not scored:
+        return None
+    read = [{f for turn in t.turns for step in turn.steps for f in step.reads} for t in scored]
+    added: dict[str, list[int]] = {}
+    for trial in scored:
+        for turn in trial.turns:
+            for file, tokens in _added(turn):
+                added.setdefault(file, []).append(tokens)
+    asking = [[usage_of_reply(step.reply) for turn in t.turns for step in turn.steps] for t in scored]
+    spent = [total_usage(usages).tokens for usages in asking]
+    known = [tokens for tokens in spent if tokens is not None]
+    skills = [{file.partition("/")[0] for file in files} for files in read]
+    return Reading(
+        model=model,
+        arm=arm,
+        label=label,
+        skills=_counted(skills, {}),
+        files=_counted(read, added),
+        tokens=math.fsum(known) / len(known) if len(known) == len(spent) else None,
+    )
+
+
+def _added(turn: Turn) -> Iterable[tuple[str, int]]:
+    """Files that were read alone in a step, each with the growth of the next prompt beyond that reply."""
+    for step, following in zip(turn.steps, turn.replies[1:], strict=True):
+        if len(step.reads) == 1 and (grown := _growth(step.reply, following)) is not None:
+            yield step.reads[0], grown
+
+
+def _growth(reply: Reply, following: Reply) -> int | None:
+    after, usage = following.usage.input_tokens, reply.usage
+    if after is None or usage.input_tokens is None or usage.output_tokens is None:
+        return None
+    # Reasoning is not part of the next prompt.
+    grown = after - usage.input_tokens - usage.output_tokens + (usage.reasoning_tokens or 0)
+    return grown if grown > 0 else None
+
+
+def _counted(read: Sequence[set[str]], added: dict[str, list[int]]) -> tuple[ReadFile, ...]:
+    made = [
+        ReadFile(
+            file=clean(name),
+            trials=rate_of([name in files for files in read]),
+            tokens=median(added[name]) if name in added else None,
+        )
+        for name in sorted(set().union(*read))
+    ]
+    return tuple(sorted(made, key=lambda one: -one.trials.count))
+
+
+def unread_warnings(run: RunRecord, readings: Iterable[Reading]) -> Iterable[str]:
+    """Disclosed skills that no trial of a model, or fewer than half of them, ever read."""
+    names = {digest: clean(name) for name, digest in run.lock.skills.items()}
+    arms = {arm.id: arm for arm in run.config.arms if arm.kind in ("with_skill", "old_skill")}
+    for one in readings:
+        if one.arm not in arms:
+            continue
+        old, model = "the old " if arms[one.arm].kind == "old_skill" else "", clean(one.model)
+        for digest in arms[one.arm].skills:
+            name = names.get(digest, f"skill {digest[:8]}")
+            rate = next((skill.trials for skill in one.skills if skill.file == name), None)
+            if rate is None:
+                yield (
+                    f"{old}{name} was never read in any trial of {model} (disclosed): "
+                    "its lift says nothing of its content"
+                )
+            elif 2 * rate.count < rate.n:
+                yield (
+                    f"{old}{name} was read in {rate.count} of {rate.n} trials of {model} "
+                    "(disclosed): the others saw only its description"
+                )

@@ -1,11 +1,11 @@
-"""Model by model, with_skill against its controls: which tests are made, adjusted and decided on.
+"""Which arms are compared, which tests are adjusted together, and what is decided.
 
-The decision rests on the metric fixed before the run; if that one was not measured, the decision is
-inconclusive.
+The decision rests on the metric fixed before the run; if that one was not measured, it is inconclusive.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,26 +13,84 @@ from typing import Final
 
 from harness import stats
 from harness.records import Arm, RunConfig
-from harness.report.error_classes import error_classes
+from harness.report.arms import spending
+from harness.report.effects import Comparison, Conclusion, Matrix, MatrixCell, MatrixRow, MetricRow, TurnPoint
 from harness.report.figures import plural
-from harness.report.metrics import TESTED, Metric
-from harness.report.planning import detected
-from harness.report.records import ArmSummary, Comparison, Conclusion, MetricRow, TurnPoint
-from harness.report.rows import fast_points, kernelbench_points, metric_row, pass_lifts
-from harness.report.scoring import Score
-from harness.report.spending import spending
-from harness.report.study import Study, look_of
-from harness.report.transitions import transitions
-from harness.report.turns import turn_points
-from harness.stats import Decision, adjusted_together, decide
+from harness.report.lifts import (
+    Scores,
+    error_classes,
+    fast_points,
+    kernelbench_points,
+    metric_row,
+    pass_lifts,
+    transitions,
+    turn_points,
+)
+from harness.report.metrics import TESTED, Metric, metrics_for
+from harness.report.planning import detected, least_families
+from harness.report.records import ArmSummary, Gap
 from harness.text import clean
 
-SKEWED_BELOW: Final = 20  # below, the interval of `deployed` (mass at 0) covers less than it says [own]
+SKEWED_BELOW: Final = 20
+"""Families below which the interval of `deployed`, which piles up at 0, covers less than it says."""
+_ALPHA: Final = 0.05
 _INFRA_ALPHA: Final = 0.05
 
 
+def look_of(alpha: float) -> int | None:
+    """k where alpha is 0.05 / 2^k with k >= 1, else None."""
+    k = round(math.log2(_ALPHA / alpha))
+    return k if k >= 1 and math.isclose(alpha, _ALPHA / 2**k) else None
+
+
 @dataclass(frozen=True)
-class Contrast:
+class ScoredRun:
+    """What all comparisons of a run share; leaked tasks have no score here."""
+
+    config: RunConfig
+    scores: Mapping[tuple[str, str], Scores]
+    """By model and arm."""
+    by_turn: Mapping[tuple[str, str], Sequence[Scores]]
+    """The same after every turn; empty where the run has one turn."""
+    leaked: Mapping[str, str]
+    """Task left out to where a skill repeats its reference."""
+    summaries: Mapping[tuple[str, str], ArmSummary]
+    build_gap: Gap | None
+    check_gap: Gap | None
+
+    @property
+    def confidence(self) -> float:
+        """Of every interval of a lift."""
+        return 1.0 - self.config.alpha
+
+    @property
+    def minimum_families(self) -> int:
+        """Below this every decision is inconclusive."""
+        return least_families(self.config.alpha)
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """In the order in which they are shown."""
+        return metrics_for(self.config.repeats)
+
+    @property
+    def primary(self) -> Metric:
+        """The metric that the decision rests on."""
+        return next(m for m in self.metrics if m.name == self.config.metric)
+
+    def gap(self, metric: str) -> Gap | None:
+        """Why a metric was not measured."""
+        return self.build_gap if metric == "compiles" else self.check_gap
+
+    def lift(self, metric: Metric, model: str, treatment: Arm, control: Arm) -> stats.Lift | None:
+        """None when the metric was not measured in this run."""
+        if self.gap(metric.name):
+            return None
+        return metric.lift(self.scores[model, treatment.id], self.scores[model, control.id], self.confidence)
+
+
+@dataclass(frozen=True)
+class _Contrast:
     """One pair of arms of one model, before adjustment."""
 
     model: str
@@ -47,30 +105,61 @@ class Contrast:
     blocked: str | None
 
 
-def _contrast(study: Study, model: str, treatment: Arm, control: Arm, placebo: Arm | None) -> Contrast:
-    first = study.summaries[model, treatment.id]
+def comparisons(run: ScoredRun) -> tuple[Comparison, ...]:
+    """One comparison per model, with_skill arm and control."""
+    contrasts = [_contrast(run, *pair) for pair in _pairs(run.config)]
+    adjusted = _adjusted(contrasts, run.config.metric)
+    return tuple(
+        _comparison(run, contrast, _conclude(run, contrast, p))
+        for contrast, p in zip(contrasts, adjusted, strict=True)
+    )
+
+
+def _pairs(config: RunConfig) -> Iterable[tuple[str, Arm, Arm, Arm | None]]:
+    """Model, treatment, control, placebo.
+
+    A treatment has controls of its own delivery where there are any. As many placebos as skills are assigned
+    by order, else the first serves all.
+    """
+    kinds: dict[str, list[Arm]] = defaultdict(list)
+    for arm in config.arms:
+        kinds[arm.kind].append(arm)
+    treatments, placebos = kinds["with_skill"], kinds["placebo"]
+    by_order = len(placebos) == len(treatments)
+    for model in config.models:
+        for controls in (kinds["without_skill"], kinds["old_skill"]):
+            for control in controls:
+                for index, treatment in enumerate(treatments):
+                    same = [arm for arm in controls if arm.delivery == treatment.delivery]
+                    if control in (same or controls):
+                        placebo = placebos[index if by_order else 0] if placebos else None
+                        yield model.name, treatment, control, placebo
+
+
+def _contrast(run: ScoredRun, model: str, treatment: Arm, control: Arm, placebo: Arm | None) -> _Contrast:
+    first = run.summaries[model, treatment.id]
     p_of: dict[str, float] = {}
     for arm in (control, placebo):
         if arm is not None:
-            other = study.summaries[model, arm.id]
+            other = run.summaries[model, arm.id]
             p_of[arm.kind] = stats.fisher_exact(
                 first.infra_trials, first.scored, other.infra_trials, other.scored
             )
     kind, lowest = min(p_of.items(), key=lambda item: item[1])
     blocked = f"infra rates differ between with_skill and {kind} (p = {lowest:.3g})"
-    return Contrast(
+    return _Contrast(
         model=model,
         treatment=treatment,
         control=control,
         placebo=placebo,
-        lifts={m.name: study.lift(m, model, treatment, control) for m in study.metrics},
-        placebo_lift=study.lift(study.primary, model, treatment, placebo) if placebo else None,
+        lifts={m.name: run.lift(m, model, treatment, control) for m in run.metrics},
+        placebo_lift=run.lift(run.primary, model, treatment, placebo) if placebo else None,
         infra_p=p_of[control.kind],
         blocked=blocked if lowest < _INFRA_ALPHA else None,
     )
 
 
-def _adjusted(contrasts: Sequence[Contrast], primary: str) -> list[float | None]:
+def _adjusted(contrasts: Sequence[_Contrast], primary: str) -> list[float | None]:
     """Holm over the decisions with the same kind of control; None where there is only one."""
     result: list[float | None] = [None] * len(contrasts)
     by_kind: dict[str, list[int]] = defaultdict(list)
@@ -78,116 +167,61 @@ def _adjusted(contrasts: Sequence[Contrast], primary: str) -> list[float | None]
         by_kind[contrast.control.kind].append(index)
     for indices in by_kind.values():
         tested = [(contrasts[i].lifts[primary], contrasts[i].placebo_lift) for i in indices]
-        for index, p in zip(indices, adjusted_together(tested), strict=True):
+        for index, p in zip(indices, stats.adjusted_together(tested), strict=True):
             result[index] = p
     return result
 
 
-def _conclude(study: Study, contrast: Contrast, p_adjusted: float | None) -> Conclusion:
-    metric, gap = study.config.metric, study.gap(study.config.metric)
-    lift = contrast.lifts[metric]
+def _conclude(run: ScoredRun, contrast: _Contrast, p_adjusted: float | None) -> Conclusion:
+    metric, gap = run.config.metric, run.gap(run.config.metric)
+    lift, least = contrast.lifts[metric], run.minimum_families
+    made = None
     if lift is None:
-        why = f"{metric} was not measured: {gap.reason if gap else 'unknown'}"
-        decision = Decision("inconclusive", why)
+        reason = f"{metric} was not measured: {gap.reason if gap else 'unknown'}"
     elif not lift.n_families:
-        decision = Decision("inconclusive", "no task has a scored trial in both arms")
-    elif lift.n_families < study.minimum_families:
-        why = f"too few families ({lift.n_families} of at least {study.minimum_families})"
-        decision = Decision("inconclusive", why)
+        reason = "no task has a scored trial in both arms"
+    elif lift.n_families < least:
+        reason = f"too few families ({lift.n_families} of at least {least})"
     else:
-        decision = decide(
+        made = stats.decide(
             lift,
-            minimum_families=study.minimum_families,
-            alpha=study.config.alpha,
+            minimum_families=least,
+            alpha=run.config.alpha,
             blocked=contrast.blocked,
             placebo=contrast.placebo_lift,
             p_adjusted=p_adjusted,
         )
-    reason = decision.reason
-    if study.primary.unit == "ratio":  # decided on logs, where no change is 0; the reader sees ratios
+        reason = made.reason
+    if run.primary.unit == "ratio":  # decided on logs, where no change is 0; shown as ratios
         reason = reason.replace("excludes 0", "excludes x1").replace("includes 0", "includes x1")
     return Conclusion(
-        decision=decision.decision,
+        decision=made.decision if made else "inconclusive",
         metric=metric,
         reason=reason,
         p_adjusted=p_adjusted,
-        alpha=study.config.alpha,
-        look=look_of(study.config.alpha),
+        alpha=run.config.alpha,
+        look=look_of(run.config.alpha),
     )
 
 
-def _caveats(study: Study, row: MetricRow, sides: Sequence[ArmSummary]) -> Iterable[str]:
-    alpha = study.config.alpha
-    if (look := look_of(alpha)) is not None:
-        yield (
-            f"look {look} of this skill's lineage at these tasks: decided at alpha {alpha:g}, "
-            f"so that all looks together stay below 0.05"
-        )
-    if study.leaked:
-        named = ", ".join(f"{clean(task)} ({clean(where)})" for task, where in sorted(study.leaked.items()))
-        count = plural(len(study.leaked), "task")
-        yield f"{count} left out, as a skill repeats the reference: {named}"
-    yield from _families(row, study)
-    if row.metric == "deployed" and study.minimum_families <= row.n_families < SKEWED_BELOW:
-        yield (
-            f"{row.n_families} families: below {SKEWED_BELOW} the deployed score is skewed, "
-            "so its interval is approximate"
-        )
-    if row.n_dropped_tasks:
-        yield f"{plural(row.n_dropped_tasks, 'task')} without a scored trial in both arms left out"
-    owed = sum(side.planned - side.scored - side.infra_trials for side in sides)
-    if owed > 0:
-        yield f"{plural(owed, 'planned trial')} of these arms owed: the decision may change"
-    noisy = sum(side.noisy for side in sides)
-    if noisy:
-        yield f"{plural(noisy, 'speedup')} timed on a noisy host: counted here, never ranked"
-
-
-def _families(row: MetricRow, study: Study) -> Iterable[str]:
-    """Whether the number of families leaves room for one that does not agree."""
-    alpha, n = study.config.alpha, row.n_families
-    if n >= study.minimum_families and 2.0 ** (2 - n) > alpha:
-        yield f"{n} families: p can be at most {alpha:g} only where all {n} differ in the same direction"
-
-
-def _controls(controls: Sequence[Arm], treatment: Arm) -> Sequence[Arm]:
-    """Those of the treatment's delivery, where there are any: else the ways of asking differ, too."""
-    return [arm for arm in controls if arm.delivery == treatment.delivery] or controls
-
-
-def _pairs(config: RunConfig) -> Iterable[tuple[str, Arm, Arm, Arm | None]]:
-    """Model, treatment, control, placebo; as many placebos as skills go by order, else the first serves."""
-    kinds: dict[str, list[Arm]] = defaultdict(list)
-    for arm in config.arms:
-        kinds[arm.kind].append(arm)
-    treatments, placebos = kinds["with_skill"], kinds["placebo"]
-    by_order = len(placebos) == len(treatments)
-    for model in config.models:
-        for kind in ("without_skill", "old_skill"):
-            for control in kinds[kind]:
-                for index, treatment in enumerate(treatments):
-                    if control in _controls(kinds[kind], treatment):
-                        placebo = placebos[index if by_order else 0] if placebos else None
-                        yield model.name, treatment, control, placebo
-
-
-def _comparison(study: Study, contrast: Contrast, made: Conclusion) -> Comparison:
-    model, primary, placebo = contrast.model, study.config.metric, contrast.placebo
-    treatment = study.scores[model, contrast.treatment.id]
-    control = study.scores[model, contrast.control.id]
-    tested = [m.name for m in study.metrics if m.name in TESTED and m.name != primary]
+def _comparison(run: ScoredRun, contrast: _Contrast, made: Conclusion) -> Comparison:
+    model, primary, placebo = contrast.model, run.config.metric, contrast.placebo
+    treatment, control = (run.scores[model, arm.id] for arm in (contrast.treatment, contrast.control))
+    tested = [m.name for m in run.metrics if m.name in TESTED and m.name != primary]
     ps = [lift.p_value if (lift := contrast.lifts[name]) else None for name in tested]
     holm: dict[str, float | None] = dict(zip(tested, stats.holm(ps), strict=True))
 
-    def row(metric: Metric, lift: stats.Lift | None, other: Sequence[Score]) -> MetricRow:
-        p_holm, gap = holm.get(metric.name), study.gap(metric.name)
+    def row(metric: Metric, lift: stats.Lift | None, other: Scores) -> MetricRow:
+        p_holm, gap = holm.get(metric.name), run.gap(metric.name)
         return metric_row(metric, lift, treatment, other, primary=primary, p_holm=p_holm, gap=gap)
 
-    main, checked = contrast.lifts[primary], study.check_gap is None
-
-    rows = tuple(row(metric, contrast.lifts[metric.name], control) for metric in study.metrics)
-    placebo_scores = study.scores[model, placebo.id] if placebo else ()
-    sides = [study.summaries[model, arm.id] for arm in (contrast.treatment, contrast.control)]
+    main, built, checked = contrast.lifts[primary], run.build_gap is None, run.check_gap is None
+    alpha, confidence = run.config.alpha, run.confidence
+    rows = tuple(row(metric, contrast.lifts[metric.name], control) for metric in run.metrics)
+    placebo_scores = run.scores[model, placebo.id] if placebo else ()
+    sides = [run.summaries[model, arm.id] for arm in (contrast.treatment, contrast.control)]
+    passes = pass_lifts(treatment, control, run.config.repeats, confidence)
+    classes = error_classes(treatment, control, alpha, run.minimum_families, built=built, checked=checked)
     return Comparison(
         model=model,
         treatment=contrast.treatment.id,
@@ -196,51 +230,72 @@ def _comparison(study: Study, contrast: Contrast, made: Conclusion) -> Compariso
         label=sides[0].label,
         control_label=sides[1].label,
         rows=rows,
-        fast_p=tuple(fast_points(treatment, control, study.confidence)) if checked else (),
-        kernelbench_fast_p=(
-            tuple(kernelbench_points(treatment, control, study.confidence)) if checked else ()
-        ),
-        placebo_row=row(study.primary, contrast.placebo_lift, placebo_scores) if placebo else None,
+        fast_p=tuple(fast_points(treatment, control, confidence)) if checked else (),
+        kernelbench_fast_p=tuple(kernelbench_points(treatment, control, confidence)) if checked else (),
+        placebo_row=row(run.primary, contrast.placebo_lift, placebo_scores) if placebo else None,
         infra_p=contrast.infra_p,
         conclusion=made,
-        spending=spending(treatment, control, contrast.lifts["correct"], study.config.alpha),
-        observed=detected(primary, main, study.config.alpha) if main else None,
+        spending=spending(treatment, control, contrast.lifts["correct"], alpha),
+        observed=detected(primary, main, alpha) if main else None,
         transitions=transitions(treatment, control),
-        error_classes=error_classes(
-            treatment,
-            control,
-            study.config.alpha,
-            study.minimum_families,
-            built=study.build_gap is None,
-            checked=checked,
-        ),
-        passes=(
-            tuple(pass_lifts(treatment, control, study.config.repeats, study.confidence)) if checked else ()
-        ),
-        turns=_turns(study, contrast),
-        caveats=tuple(_caveats(study, next(r for r in rows if r.metric == primary), sides)),
+        error_classes=classes,
+        passes=tuple(passes) if checked else (),
+        turns=_turns(run, contrast),
+        caveats=tuple(_caveats(run, next(r for r in rows if r.metric == primary), sides)),
     )
 
 
-def _turns(study: Study, contrast: Contrast) -> tuple[TurnPoint, ...]:
-    if study.gap(study.config.metric) is not None:
+def _turns(run: ScoredRun, contrast: _Contrast) -> tuple[TurnPoint, ...]:
+    if run.gap(run.config.metric) is not None:
         return ()
-    treatment = study.by_turn[contrast.model, contrast.treatment.id]
-    control = study.by_turn[contrast.model, contrast.control.id]
-    return tuple(turn_points(study.primary, treatment, control, study.confidence))
+    treatment = run.by_turn[contrast.model, contrast.treatment.id]
+    control = run.by_turn[contrast.model, contrast.control.id]
+    return tuple(turn_points(run.primary, treatment, control, run.confidence))
 
 
-def _concluded(study: Study) -> list[tuple[Contrast, Conclusion]]:
-    contrasts = [_contrast(study, *pair) for pair in _pairs(study.config)]
-    adjusted = _adjusted(contrasts, study.config.metric)
-    return [(c, _conclude(study, c, p)) for c, p in zip(contrasts, adjusted, strict=True)]
+def _caveats(run: ScoredRun, row: MetricRow, sides: Sequence[ArmSummary]) -> Iterable[str]:
+    alpha, n = run.config.alpha, row.n_families
+    if (look := look_of(alpha)) is not None:
+        yield (
+            f"look {look} of this skill's lineage at these tasks: decided at alpha {alpha:g}, "
+            f"so that all looks together stay below 0.05"
+        )
+    if run.leaked:
+        named = ", ".join(f"{clean(task)} ({clean(where)})" for task, where in sorted(run.leaked.items()))
+        yield f"{plural(len(run.leaked), 'task')} left out, as a skill repeats the reference: {named}"
+    if n >= run.minimum_families and 2.0 ** (2 - n) > alpha:
+        yield f"{n} families: p can be at most {alpha:g} only where all {n} differ in the same direction"
+    if row.metric == "deployed" and run.minimum_families <= n < SKEWED_BELOW:
+        yield (
+            f"{n} families: below {SKEWED_BELOW} the deployed score is skewed, so its interval is approximate"
+        )
+    if row.n_dropped_tasks:
+        yield f"{plural(row.n_dropped_tasks, 'task')} without a scored trial in both arms left out"
+    owed = sum(side.planned - side.scored - side.infra_trials for side in sides)
+    if owed > 0:
+        yield f"{plural(owed, 'planned trial')} of these arms owed: the decision may change"
+    if noisy := sum(side.noisy for side in sides):
+        yield f"{plural(noisy, 'speedup')} timed on a noisy host: counted here, never ranked"
 
 
-def conclusions(study: Study) -> tuple[Conclusion, ...]:
-    """The decisions alone, in the order of `comparisons`."""
-    return tuple(made for _, made in _concluded(study))
+def matrices(made: Sequence[Comparison]) -> Iterable[Matrix]:
+    """One matrix per kind of control with more than one comparison."""
+    for label in dict.fromkeys(c.control_label for c in made):
+        members = [c for c in made if c.control_label == label]
+        if len(members) < 2:
+            continue
+        columns = {c.treatment: c.label for c in members}
+        yield Matrix(
+            control_label=label,
+            unit=members[0].primary.unit,
+            columns=tuple(columns.values()),
+            rows=tuple(
+                MatrixRow(model=model, cells=tuple(_cell(c) for c in members if c.model == model))
+                for model in dict.fromkeys(c.model for c in members)
+            ),
+        )
 
 
-def comparisons(study: Study) -> tuple[Comparison, ...]:
-    """One comparison per model, with_skill arm and control."""
-    return tuple(_comparison(study, contrast, made) for contrast, made in _concluded(study))
+def _cell(comparison: Comparison) -> MatrixCell:
+    row, decision = comparison.primary, comparison.conclusion.decision
+    return MatrixCell(arm=comparison.treatment, decision=decision, lift=row.lift, low=row.low, high=row.high)

@@ -1,17 +1,26 @@
-"""How numbers are worded: the only place that rounds.
+"""Numbers in words: the only module that rounds.
 
-ASCII; None never prints as a number; a share below 1 never prints as 100 %, one above 0 never as 0 %.
+ASCII. None never prints as a number; a share below 1 never prints as 100 %, one above 0 never as 0 %.
 """
 
 from __future__ import annotations
 
-from harness.report.records import ArmSummary, KernelBenchPoint, MetricRow, Summary, Unit
-from harness.text import clean
+import re
+
+from harness.report.effects import Bounded, MetricRow, Unit
 
 NOT_AVAILABLE = "n/a"
 UNKNOWN = "unknown"
 NOT_MEASURED = "not measured"
-FOOTNOTE = "* failed or slower counts as 1.0x"
+_MINUS = re.compile(r"(?<![\w.])-(?=[\d$])")
+_TIMES_BEFORE = re.compile(r"\bx(?= ?\d)")
+_TIMES_AFTER = re.compile(r"(?<=\d)x\b")
+
+
+def typeset(text: str) -> str:
+    """-3 pts -> −3 pts, x1.31 -> ×1.31, 1.31x -> 1.31×, 30 x 5 -> 30 × 5; only for text of ours."""
+    text = _MINUS.sub("\N{MINUS SIGN}", text)
+    return _TIMES_AFTER.sub("\N{MULTIPLICATION SIGN}", _TIMES_BEFORE.sub("\N{MULTIPLICATION SIGN}", text))
 
 
 def percent(share: float | None) -> str:
@@ -55,33 +64,28 @@ def change(unit: Unit, value: float | None) -> str:
     return signed_points(value) + " pts" if unit == "share" else "x" + ratio(value)
 
 
-def bounds(unit: Unit, low: float | None, high: float | None) -> str:
+def bare_change(unit: Unit, value: float) -> str:
+    """A lift without its unit: +26, or x1.26."""
+    return change(unit, value).removesuffix(" pts")
+
+
+def bounds(unit: Unit, one: Bounded) -> str:
     """(+17, +35), (x1.11, x1.44) or n/a."""
-    if low is None or high is None:
+    if one.low is None or one.high is None:
         return NOT_AVAILABLE
-    return f"({change(unit, low).removesuffix(' pts')}, {change(unit, high).removesuffix(' pts')})"
+    return f"({bare_change(unit, one.low)}, {bare_change(unit, one.high)})"
 
 
-def lifted(unit: Unit, value: float | None, low: float | None, high: float | None) -> str:
-    """+26 pts (+17, +35), +26 pts (no interval), or n/a once."""
-    if value is None:
+def lifted(unit: Unit, lift: float | None, one: Bounded) -> str:
+    """+26 pts (+17, +35), +26 pts (no interval), or n/a."""
+    if lift is None:
         return NOT_AVAILABLE
-    ends = "(no interval)" if low is None or high is None else bounds(unit, low, high)
-    return f"{change(unit, value)} {ends}"
+    return f"{change(unit, lift)} {'(no interval)' if one.low is None else bounds(unit, one)}"
 
 
-def fast_p_cells(point: KernelBenchPoint) -> list[str]:
-    """A row of both rules: threshold; ours without, with, lift and bounds; theirs without and with."""
-    cells = [NOT_AVAILABLE] * 4
-    if (ours := point.ours) is not None:
-        cells = [percent(ours.control), percent(ours.treatment), change("share", ours.lift)]
-        cells.append(bounds("share", ours.low, ours.high))
-    return [f"{point.threshold:g}x", *cells, percent(point.control), percent(point.treatment)]
-
-
-def interval(row: MetricRow) -> str:
-    """The bounds of a row's lift."""
-    return bounds(row.unit, row.low, row.high)
+def share_bounds(one: Bounded) -> str:
+    """(9%, 91%), or nothing."""
+    return "" if one.low is None else f"({percent(one.low)}, {percent(one.high)})"
 
 
 def families(row: MetricRow) -> str:
@@ -91,7 +95,7 @@ def families(row: MetricRow) -> str:
 
 
 def per_usd(unit: Unit, value: float | None) -> str:
-    """Points, or per cent of a ratio, for a dollar that the skill costs more."""
+    """Points, or per cent of a ratio, per extra dollar."""
     if value is None:
         return NOT_AVAILABLE
     figure = f"{value:+,.0f}" if abs(value) >= 99.5 else f"{value:+.2g}"
@@ -130,7 +134,7 @@ def dollars(amount: float | None) -> str:
 
 
 def signed_dollars(amount: float) -> str:
-    """0.031 -> +$0.031; less than a hundredth of a cent is none."""
+    """0.031 -> +$0.031; below a hundredth of a cent it is $0.00."""
     return dollars(0.0) if abs(amount) < 0.0001 else f"{'-' if amount < 0 else '+'}{dollars(abs(amount))}"
 
 
@@ -155,18 +159,6 @@ def seconds(duration: float | None) -> str:
     return f"{duration:.1f} s" if duration < 10 else f"{duration:.0f} s"
 
 
-def per_correct(arm: ArmSummary, what: str) -> str:
-    """Tokens or dollars per correct kernel; says why where there is none."""
-    if arm.correct is None:
-        return NOT_MEASURED
-    total = arm.usage.tokens if what == "tokens" else arm.usage.cost_usd
-    if total is None and arm.scored:
-        return UNKNOWN
-    if not arm.correct.count:
-        return NOT_AVAILABLE
-    return tokens(arm.tokens_per_correct) if what == "tokens" else dollars(arm.cost_usd_per_correct)
-
-
 def relative_change(after: float | None, before: float | None) -> str:
     """14 after 21 -> -33%."""
     if after is None or not before:
@@ -180,44 +172,3 @@ def plural(count: int, noun: str) -> str:
     if count == 1:
         return f"1 {noun}"
     return f"{count:,} {noun[:-1]}ies" if noun.endswith("y") else f"{count:,} {noun}s"
-
-
-def model_name(summary: Summary, name: str) -> str:
-    """`provider/model` without the provider; a recording goes by whose replies it holds, if it says."""
-    provider, _, model = name.partition("/")
-    labels = summary.replies.model_labels
-    if provider == "replay" and len(labels) == 1 and len(summary.head.models) == 1:
-        model = labels[0].partition("/")[2] or labels[0]
-    return clean(model or name)
-
-
-def plan_line(summary: Summary) -> str:
-    """`30 tasks x 5 runs`."""
-    head = summary.head
-    return f"{plural(len(head.tasks), 'task')} x {plural(head.repeats, 'run')}"
-
-
-def infra_line(failures: int, lost: int) -> str | None:
-    """What failed for reasons of ours; None when nothing did."""
-    parts = []
-    if failures > lost:  # the last failure of a lost trial was not retried
-        parts.append(f"{plural(failures - lost, 'infra failure')} retried, not scored")
-    if lost:
-        parts.append(f"{plural(lost, 'trial')} lost to infra, not scored")
-    return "; ".join(parts) or None
-
-
-def owed_line(owed: int, planned: int) -> str | None:
-    """What is still owed; None when nothing is."""
-    if not owed:
-        return None
-    return f"{owed:,} of {plural(planned, 'planned trial')} not measured yet: resume to finish"
-
-
-def gap_line(summary: Summary) -> str | None:
-    """Which stages this machine could not run, and why; None when it ran them all."""
-    gap = summary.build_gap or summary.check_gap
-    if gap is None:
-        return None
-    what = "every stage" if summary.build_gap else "correctness and speed"
-    return f"{what} {NOT_MEASURED} in {plural(gap.trials, 'trial')} ({gap.reason}): {gap.message}"

@@ -1,14 +1,13 @@
 """report.html: one self-contained page.
 
-The page loads nothing and runs no script but ours: autoescape, and a content security policy that names our
-script's hash.
+Every value is escaped, and the content security policy allows only our script, by its hash.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -18,14 +17,13 @@ from markupsafe import Markup
 
 from harness import __version__
 from harness.outcome import Verdict
+from harness.report import evidence as k
 from harness.report import figures as f
-from harness.report import kernels as k
 from harness.report import plots
-from harness.report.curves import fast_curve, turn_curve
-from harness.report.headline import headlines
-from harness.report.matrix import matrix_leads
-from harness.report.records import ArmSummary, Comparison, MetricRow, Summary, TaskCell
-from harness.report.typeset import typeset
+from harness.report import wording as w
+from harness.report.effects import Comparison, MetricRow
+from harness.report.figures import typeset
+from harness.report.records import Summary, TaskCell
 from harness.text import clean
 
 _TEMPLATES: Final = Path(__file__).parent / "templates"
@@ -59,7 +57,7 @@ def _listed(names: Sequence[str], noun: str) -> list[str]:
 
 def question(summary: Summary) -> list[tuple[str, bool]]:
     """The page's title, what was asked: pieces, and whether each is a name that should stay whole."""
-    models = _listed([f.model_name(summary, name) for name in summary.head.models], "model")
+    models = _listed([w.model_name(summary, name) for name in summary.head.models], "model")
     skills = list(dict.fromkeys(c.label for c in summary.comparisons))
     what = "GPU kernels" if summary.head.target == "cuda" else "kernels"
     verb = "Does" if len(skills) == 1 else "Do"
@@ -72,14 +70,17 @@ def question(summary: Summary) -> list[tuple[str, bool]]:
     return [piece for piece in pieces if piece[0]]
 
 
-def sentence(comparison: Comparison, confidence: str) -> str:
+_NOUNS: Final = {
+    "deployed": "Deployed speed",
+    "correct": "The share of correct kernels",
+    "compiles": "The compile rate",
+}
+
+
+def _sentence(comparison: Comparison, confidence: str) -> str:
     """The primary row in words; confidence as `95% CI`."""
-    row = comparison.row(comparison.conclusion.metric)
-    noun = {
-        "deployed": "Deployed speed",
-        "correct": "The share of correct kernels",
-        "compiles": "The compile rate",
-    }[row.metric]
+    row = comparison.primary
+    noun = _NOUNS[row.metric]
     if row.not_measured:
         return f"{noun} was not measured ({row.not_measured})."
     if row.lift is None:
@@ -87,32 +88,25 @@ def sentence(comparison: Comparison, confidence: str) -> str:
     before, after = f.level(row.unit, row.control), f.level(row.unit, row.treatment)
     interval = "no interval"
     if row.low is not None and row.high is not None:
-        low, high = (f.change(row.unit, end).removesuffix(" pts") for end in (row.low, row.high))
-        interval = f"{confidence} {low} to {high}"
+        interval = f"{confidence} {f.bare_change(row.unit, row.low)} to {f.bare_change(row.unit, row.high)}"
     p = "" if row.p_value is None else f", p = {f.p_value(row.p_value)}".replace("= <", "< ")
     basis = f"{f.plural(row.n_families, 'family')}, {f.plural(row.n_tasks, 'task')}"
     change = f.change(row.unit, row.lift)
     return typeset(f"{noun} goes from {before} to {after}, {change} ({interval}{p}; {basis}).")
 
 
-def _chip(summary: Summary, position: int) -> dict[str, Any]:
-    """One trial in the matrix: its short text, class and full description."""
-    row = summary.trials[position]
-    code, meaning = CODES[row.verdict]
-    if row.verdict is Verdict.CORRECT:
-        code = typeset(f.speedup(row.speedup))
-        meaning = f"correct, {f.speedup(row.speedup)}"
-    shade = row.verdict.value
-    if row.verdict is Verdict.CORRECT and row.speedup is not None and row.speedup < 1:
-        shade += " behind"
-    built = row.verdict is Verdict.NOT_MEASURED and row.build_wall_s is not None
-    if built:
-        code, meaning = "built", "built; later stages not measured"
-    return {"position": position, "text": code, "shade": shade, "title": f"run {row.repeat}: {meaning}"}
-
-
-def _chips(summary: Summary, cell: TaskCell) -> list[dict[str, Any]]:
-    return [_chip(summary, position) for position in cell.trials]
+def _chips(summary: Summary, cell: TaskCell) -> Iterator[dict[str, Any]]:
+    """The trials of a cell: short text, class and full description of each."""
+    for position in cell.trials:
+        row = summary.trials[position]
+        (text, meaning), shade = CODES[row.verdict], row.verdict.value
+        if row.verdict is Verdict.CORRECT:
+            text, meaning = typeset(f.speedup(row.speedup)), f"correct, {f.speedup(row.speedup)}"
+            shade += " behind" if row.speedup is not None and row.speedup < 1 else ""
+        elif row.verdict is Verdict.NOT_MEASURED and row.build_wall_s is not None:
+            text, meaning = "built", "built; later stages not measured"
+        title = f"run {row.repeat}: {meaning}"
+        yield {"position": position, "text": text, "shade": shade, "title": title}
 
 
 def _adjusted(row: MetricRow) -> str:
@@ -131,13 +125,13 @@ def _strip(summary: Summary, comparison: Comparison) -> Markup:
 
 def _fast_curve(summary: Summary, comparison: Comparison) -> Markup:
     sides = (("without", "control", comparison.control), ("with", "treatment", comparison.treatment))
-    return fast_curve(
+    return plots.fast_curve(
         [(name, kind, summary.arm(comparison.model, arm).fast_levels) for name, kind, arm in sides]
     )
 
 
-def shades(share: float) -> str:
-    """The class of a cell of the heat table: the more of the trials, the darker."""
+def _shade(share: float) -> str:
+    """The class of a cell of the heat table."""
     return f"heat-{sum(share >= step for step in (0.005, 0.03, 0.08, 0.15, 0.3))}"
 
 
@@ -148,7 +142,7 @@ def _environment(summary: Summary) -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        # A second line of defence: whatever reaches the page was cleaned once more.
+        # Defense in depth: whatever reaches the page is cleaned again.
         finalize=lambda value: (
             clean(value) if isinstance(value, str) and not isinstance(value, Markup) else value
         ),
@@ -163,15 +157,15 @@ def _environment(summary: Summary) -> Environment:
         "typeset": typeset,
         "level": lambda value, row: typeset(f.level(row.unit, value)),
         "change": lambda value, row: typeset(f.change(row.unit, value)),
-        "interval": lambda row: typeset(f.interval(row)),
         "families": f.families,
         "words": lambda value: str(value).replace("_", " "),
         "plural": f.plural,
         "per_usd": lambda value, row: typeset(f.per_usd(row.unit, value)),
         "points": lambda value: typeset(f.change("share", value)),
         "lift": lambda cell, unit: typeset(f.change(unit, cell.lift)),
-        "bounds": lambda one, unit: typeset(f.bounds(unit, one.low, one.high)),
-        "model": lambda name: f.model_name(summary, name),
+        "bounds": lambda one, unit="share": typeset(f.bounds(unit, one)),
+        "share_bounds": f.share_bounds,
+        "model": lambda name: w.model_name(summary, name),
         "when": _when,
         "url": lambda path: quote(path),
         "kernel": k.short_name,
@@ -180,18 +174,6 @@ def _environment(summary: Summary) -> Environment:
         "notable": k.notable,
     }
     return made
-
-
-def _rate(arm: ArmSummary, name: str) -> dict[str, str] | None:
-    rate = arm.compiled if name == "compiled" else arm.correct
-    if rate is None:
-        return None
-    spread = "" if rate.low is None else f"({f.percent(rate.low)}, {f.percent(rate.high)})"
-    return {
-        "share": f.percent(rate.count / rate.n if rate.n else None),
-        "count": f"{rate.count} of {rate.n}",
-        "interval": spread,
-    }
 
 
 def render_html(summary: Summary) -> str:
@@ -209,16 +191,15 @@ def render_html(summary: Summary) -> str:
             policy=f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'",
             question=question(summary),
             ci=f.confidence(summary.head.alpha),
-            sentence=lambda comparison: sentence(comparison, f.confidence(summary.head.alpha)),
-            matrix_leads=matrix_leads(summary),
-            headlines=[typeset(text) for text in headlines(summary)],
+            sentence=lambda comparison: _sentence(comparison, f.confidence(summary.head.alpha)),
+            matrix_leads=summary.matrix_leads,
+            headlines=[typeset(text) for text in w.headlines(summary)],
             adjusted=_adjusted,
-            rate=_rate,
-            per_correct=f.per_correct,
-            plan=typeset(f.plan_line(summary)),
-            gap=f.gap_line(summary),
-            owed=f.owed_line(summary.progress.owed, summary.progress.planned),
-            infra=f.infra_line(summary.progress.infra_failures, summary.progress.infra_trials),
+            per_correct=w.per_correct,
+            plan=typeset(w.plan_line(summary)),
+            gap=w.gap_line(summary),
+            owed=w.owed_line(summary),
+            infra=w.infra_line(summary.progress.infra_failures, summary.progress.infra_trials),
             chips=lambda cell: _chips(summary, cell),
             labels=labels,
             codes={verdict.value: code for verdict, code in CODES.items()},
@@ -226,9 +207,9 @@ def render_html(summary: Summary) -> str:
             levels=plots.levels,
             forest=lambda row: plots.forest(row, f.confidence(summary.head.alpha)),
             fast_curve=lambda comparison: _fast_curve(summary, comparison),
-            arm_curve=lambda arm: fast_curve([("all", "treatment", arm.fast_levels)]),
-            turn_curve=turn_curve,
-            shades=shades,
+            arm_curve=lambda arm: plots.fast_curve([("all", "treatment", arm.fast_levels)]),
+            turn_curve=plots.turn_curve,
+            shades=_shade,
             strip=lambda comparison: _strip(summary, comparison),
             causes=plots.causes(summary.failures, labels),
         )

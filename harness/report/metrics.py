@@ -1,25 +1,171 @@
-"""The metrics of a lift: what each one reads off an arm's scored trials.
+"""Scored trials, and the metrics that are read from them.
 
-A trial that a metric was not measured on contributes no value.
+A metric that a trial does not count in is None, never 0. Trials lost to infra have no score.
 """
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from harness import stats
-from harness.report.records import MetricName, Unit
-from harness.report.scoring import Score
+from harness.outcome import Cause, Verdict
+from harness.records import DiagnosticKind, Grade, Reply, RunRecord, TrialRecord, Turn
+from harness.report.effects import MetricName, Unit
+from harness.report.records import Gap, Usages
+from harness.text import first_line
+
+KERNELBENCH: Final = "kernelbench_"
+"""Prefix of the ids of converted KernelBench problems."""
+THRESHOLDS: Final = (0.0, 0.5, 0.8, 1.0, 1.5, 2.0)
+"""Of fast_p."""
+TESTED: Final = ("compiles", "correct", "deployed", "speedup_both_correct", "pass_at_k", "pass_hat_k")
+"""pass@1 equals `correct`, and is not tested twice."""
+_REASONS: Final = {
+    Cause.NO_CUDA_DEVICE: "no CUDA device",
+    Cause.NO_CUDA_TRANSPORT: "no CUDA transport",
+    Cause.NO_TOOLCHAIN: "no CUDA toolchain",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """One scored trial."""
+
+    task: str
+    family: str
+    model: str
+    arm: str
+    compiled: bool | None
+    """None: the build stage was not measured."""
+    correct: bool | None
+    """None: correctness was not measured."""
+    speedup: float | None
+    """t_reference / t_student of a correct trial."""
+    distinguishable: bool
+    noisy: bool
+    usage: Usages
+    """Of every reply, including those that only asked for files."""
+    verdict: Verdict
+    cause: Cause
+    first_error: DiagnosticKind | None = None
+    """Kind of a failed build's first error."""
+    kernelbench: float | None = None
+    """Speedup by KernelBench's own rules, 0 where it is not correct by them; None: another task, or not
+    measured."""
+
+    @property
+    def deployed(self) -> float | None:
+        """ln max(1, speedup) where correct and distinguishable, else 0; None: not measured."""
+        if self.correct is None:
+            return None
+        return stats.deployed(self.speedup, self.correct, self.distinguishable)
+
+    @property
+    def log_speedup(self) -> float | None:
+        """ln speedup of a correct trial."""
+        return None if self.speedup is None else math.log(self.speedup)
+
+
+def score(trial: TrialRecord, families: Mapping[str, str], turns: int | None = None) -> Score | None:
+    """What a trial counts for, after its first `turns` turns or at its end; None for one lost to infra."""
+    taken = trial.turns if turns is None else trial.turns[:turns]
+    grades = [turn.grade for turn in taken if turn.grade is not None]
+    grade = trial.grade if turns is None else grades[-1] if grades else None
+    if trial.verdict is Verdict.INFRA or grade is None:
+        return None
+    build = grade.build if grade.not_built else None
+    ratio = grade.timing.speedup if grade.correct and grade.timing else None
+    return Score(
+        task=trial.key.task,
+        family=families[trial.key.task],
+        model=trial.key.model,
+        arm=trial.key.arm,
+        compiled=compiled(grade),
+        correct=grade.correct,
+        speedup=None if ratio is None else ratio.value,
+        distinguishable=ratio is not None and ratio.distinguishable,
+        noisy=grade.timing is not None and "noisy host" in grade.timing.flags,
+        usage=usage_of(taken),
+        verdict=grade.verdict,
+        cause=grade.finding.cause,
+        first_error=build.diagnostics[0].kind if build and build.diagnostics else None,
+        kernelbench=_by_kernelbench(trial.key.task, grade),
+    )
+
+
+def leaked_tasks(run: RunRecord) -> dict[str, str]:
+    """Planned tasks whose reference a skill repeats, and where: they are not counted."""
+    return {task: run.lock.leaked[task] for task in run.config.tasks if task in run.lock.leaked}
+
+
+def compiled(grade: Grade) -> bool | None:
+    """Whether the build stage was passed; None when this machine could not run it."""
+    return None if grade.verdict is Verdict.NOT_MEASURED and not grade.compiled else grade.compiled
+
+
+def _by_kernelbench(task: str, grade: Grade) -> float | None:
+    """KernelBench's rate counts every problem: what could not be built or run is not correct."""
+    if not task.startswith(KERNELBENCH) or grade.correct is None:
+        return None
+    if grade.kernelbench is None:
+        return None if grade.correct else 0.0
+    return grade.kernelbench.speedup or 0.0
+
+
+def usage_of_reply(reply: Reply) -> Usages:
+    """Tokens and dollars of one reply; a prompt that was refused as too long costs nothing."""
+    if reply.stop == "overflow":
+        return Usages(input_tokens=0, output_tokens=0, cost_usd=0.0)
+    usage = reply.usage
+    return Usages(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens, cost_usd=reply.cost_usd)
+
+
+def usage_of(turns: Iterable[Turn]) -> Usages:
+    """Tokens and dollars of every reply of all turns."""
+    return total_usage(usage_of_reply(reply) for turn in turns for reply in turn.replies)
+
+
+def total_usage(usages: Iterable[Usages]) -> Usages:
+    """The sum; one unknown makes it unknown."""
+    parts = list(usages)
+    inputs = [part.input_tokens for part in parts if part.input_tokens is not None]
+    outputs = [part.output_tokens for part in parts if part.output_tokens is not None]
+    costs = [part.cost_usd for part in parts if part.cost_usd is not None]
+    return Usages(
+        input_tokens=sum(inputs) if len(inputs) == len(parts) else None,
+        output_tokens=sum(outputs) if len(outputs) == len(parts) else None,
+        cost_usd=math.fsum(costs) if len(costs) == len(parts) else None,
+    )
+
+
+def gaps(trials: Iterable[TrialRecord]) -> tuple[Gap | None, Gap | None]:
+    """Why the build stage, and why the stages after it, were not measured in this run.
+
+    One trial that could not be checked hides the row for all: the failures before that stage are known and
+    the successes are not, so a rate over what is known would be biased downwards.
+    """
+    grades = [t.grade for t in trials if t.grade is not None and t.verdict is Verdict.NOT_MEASURED]
+    return _gap([g for g in grades if compiled(g) is None]), _gap(grades)
+
+
+def _gap(stopped: Sequence[Grade]) -> Gap | None:
+    if not stopped:
+        return None
+    cause = Counter(grade.finding.cause for grade in stopped).most_common(1)[0][0]
+    message = next(grade.finding.message for grade in stopped if grade.finding.cause is cause)
+    reason = _REASONS.get(cause, cause.value.replace("_", " "))
+    return Gap(cause=cause, reason=reason, message=first_line(message), trials=len(stopped))
+
+
+# Metrics
 
 Value = tuple[str, str, float]
 """Family, task, value."""
-THRESHOLDS: Final = (0.0, 0.5, 0.8, 1.0, 1.5, 2.0)
-TESTED: Final = ("compiles", "correct", "deployed", "speedup_both_correct", "pass_at_k", "pass_hat_k")
-"""pass@1 is missing: it is `correct` under another name, and one test should not count twice."""
+Values = Callable[[Sequence[Score]], Iterable[Value]]
 
 
 @dataclass(frozen=True)
@@ -29,7 +175,7 @@ class Metric:
     name: MetricName
     label: str
     unit: Unit
-    values: Callable[[Sequence[Score]], Iterable[Value]]
+    values: Values
 
     def lift(
         self,
@@ -43,9 +189,13 @@ class Metric:
         seen = observations(self.values, treatment, control)
         return stats.paired_lift(seen, confidence, shares=self.unit == "share", tested=tested)
 
+    def shown(self, value: float) -> float:
+        """From the scale of inference to the reader's: logs become ratios."""
+        return value if self.unit == "share" else math.exp(value)
+
 
 def observations(
-    values: Callable[[Sequence[Score]], Iterable[Value]], treatment: Sequence[Score], control: Sequence[Score]
+    values: Values, treatment: Sequence[Score], control: Sequence[Score]
 ) -> list[stats.Observation]:
     """The values of both arms."""
     seen: list[stats.Observation] = []
@@ -55,12 +205,7 @@ def observations(
     return seen
 
 
-def out(unit: Unit, value: float) -> float:
-    """From the scale of inference to the reader's: logs become ratios."""
-    return value if unit == "share" else math.exp(value)
-
-
-def by_trial(get: Callable[[Score], float | None]) -> Callable[[Sequence[Score]], Iterable[Value]]:
+def by_trial(get: Callable[[Score], float | None]) -> Values:
     """One value per trial that has one."""
 
     def values(scores: Sequence[Score]) -> Iterable[Value]:
@@ -72,9 +217,7 @@ def by_trial(get: Callable[[Score], float | None]) -> Callable[[Sequence[Score]]
     return values
 
 
-def _by_task(
-    k: int, estimate: Callable[[int, int, int], float]
-) -> Callable[[Sequence[Score]], Iterable[Value]]:
+def _by_task(k: int, estimate: Callable[[int, int, int], float]) -> Values:
     """One value per task with at least k scored replies."""
 
     def values(scores: Sequence[Score]) -> Iterable[Value]:
@@ -89,8 +232,8 @@ def _by_task(
     return values
 
 
-def flag_metric(get: Callable[[Score], float | None]) -> Metric:
-    """A share of trials that has no row of its own."""
+def share_metric(get: Callable[[Score], float | None]) -> Metric:
+    """A share of trials without a row of its own."""
     return Metric("correct", "", "share", by_trial(get))
 
 
@@ -99,53 +242,25 @@ def pass_metric(k: int, estimator: Callable[[int, int, int], float]) -> Metric:
     return Metric("pass_at_k", "", "share", _by_task(k, estimator))
 
 
-def family_means(values: Iterable[Value]) -> list[float]:
-    """Values of one arm, averaged by task and then by family."""
-    tasks: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for family, task, value in values:
-        tasks[family, task].append(value)
-    means: dict[str, list[float]] = defaultdict(list)
-    for (family, _), found in sorted(tasks.items()):
-        means[family].append(math.fsum(found) / len(found))
-    return [math.fsum(found) / len(found) for found in means.values()]
-
-
-def fast_values(threshold: float) -> Callable[[Sequence[Score]], Iterable[Value]]:
-    """1 for a trial that is correct and faster than threshold, else 0."""
+def fast_metric(threshold: float) -> Metric:
+    """Share of trials that are correct and faster than threshold."""
 
     def fast(score: Score) -> float | None:
         if score.correct is None:
             return None
         return float(score.speedup is not None and score.speedup > threshold)
 
-    return by_trial(fast)
-
-
-def per_task_lifts(metric: Metric, a: Sequence[Score], b: Sequence[Score]) -> Iterable[Value]:
-    """Family, task and difference a - b of every task with a value in both."""
-    sides: list[dict[tuple[str, str], list[float]]] = []
-    for scores in (a, b):
-        values: dict[tuple[str, str], list[float]] = defaultdict(list)
-        for family, task, value in metric.values(scores):
-            values[family, task].append(value)
-        sides.append(values)
-    for family, task in sorted(sides[0].keys() & sides[1].keys()):
-        with_, without = sides[0][family, task], sides[1][family, task]
-        yield family, task, math.fsum(with_) / len(with_) - math.fsum(without) / len(without)
+    return share_metric(fast)
 
 
 def metrics_for(repeats: int) -> tuple[Metric, ...]:
     """All metrics of a run, in the order in which they are shown."""
+    log_speedup = by_trial(lambda s: s.log_speedup)
     once = (
         Metric("compiles", "compiles", "share", by_trial(lambda s: s.compiled)),
         Metric("correct", "correct", "share", by_trial(lambda s: s.correct)),
         Metric("deployed", "deployed", "ratio", by_trial(lambda s: s.deployed)),
-        Metric(
-            "speedup_both_correct",
-            "speedup where both correct",
-            "ratio",
-            by_trial(lambda s: s.log_speedup),
-        ),
+        Metric("speedup_both_correct", "speedup where both correct", "ratio", log_speedup),
         Metric("pass_at_1", "pass@1", "share", _by_task(1, stats.pass_at_k)),
     )
     if repeats == 1:
@@ -155,3 +270,19 @@ def metrics_for(repeats: int) -> tuple[Metric, ...]:
         Metric("pass_at_k", f"pass@{repeats}", "share", _by_task(repeats, stats.pass_at_k)),
         Metric("pass_hat_k", f"pass^{repeats}", "share", _by_task(repeats, stats.pass_hat_k)),
     )
+
+
+def task_means(values: Iterable[Value]) -> dict[tuple[str, str], float]:
+    """Family and task to the mean of its values, in order."""
+    tasks: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for family, task, value in values:
+        tasks[family, task].append(value)
+    return {key: math.fsum(found) / len(found) for key, found in sorted(tasks.items())}
+
+
+def family_means(values: Iterable[Value]) -> list[float]:
+    """Values of one arm, averaged by task and then by family."""
+    means: dict[str, list[float]] = defaultdict(list)
+    for (family, _), found in task_means(values).items():
+        means[family].append(found)
+    return [math.fsum(found) / len(found) for found in means.values()]

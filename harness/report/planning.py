@@ -11,17 +11,15 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import mean, stdev, variance
-from typing import Final, Literal
+from typing import Final
 
 from harness import stats
 from harness.errors import UsageError
 from harness.models.prices import Price
-from harness.records import Record, RunRecord, TrialRecord
-from harness.report.facts import leaked_tasks
+from harness.records import Metric, Record, RunRecord, TrialRecord
+from harness.report.effects import Detectable
 from harness.report.figures import plural
-from harness.report.metrics import metrics_for
-from harness.report.records import Detectable
-from harness.report.scoring import Score, score
+from harness.report.metrics import Score, leaked_tasks, metrics_for, score
 
 ASSUMED_SD: Final = {"deployed": 0.5, "correct": 0.3, "compiles": 0.3}
 """Between families, without an earlier run: of the log ratio for deployed, of the share otherwise."""
@@ -130,7 +128,7 @@ class StudySize(Record):
 class StudyPlan(Record):
     """What a study needs to find an effect."""
 
-    metric: Literal["deployed", "correct", "compiles"]
+    metric: Metric
     effect: float | None
     """As requested: 0.15 is x1.15 in deployed, 15 points of a share."""
     power: float
@@ -156,7 +154,7 @@ class StudyPlan(Record):
 class Sizing:
     """Everything that a plan rests on except the number of families."""
 
-    metric: Literal["deployed", "correct", "compiles"]
+    metric: Metric
     effect: float | None
     power: float
     alpha: float

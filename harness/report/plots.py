@@ -1,26 +1,130 @@
-"""The report's figures: levels of both arms, lifts by family, single speedups, causes.
+"""The figures of the HTML report, drawn as SVG.
 
-A value that does not exist is said in words, not drawn.
+Every text that enters the markup is escaped. A value that does not exist is stated in words, not drawn.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from harness.report import figures as f
-from harness.report.records import Comparison, FailureGroup, FamilyLift, MetricRow, TrialRow
-from harness.report.svg import Axis, box, dot, figure, line, path, point_axis, ratio_axis, text
-from harness.report.typeset import typeset
+from harness.report.effects import Comparison, FamilyLift, MetricRow, TurnPoint, Unit
+from harness.report.figures import typeset
+from harness.report.records import FailureGroup, FastLevel, TrialRow
 from harness.text import shorten
 
 _WIDTH: Final = 460.0
 _LEFT: Final = 126.0
 _RIGHT: Final = _WIDTH - 62.0
-_ROOM: Final = 36.0  # for a figure to the left of a dot at the axis' start
+_ROOM: Final = 36.0  # for a figure to the left of a dot at the start of the axis
+_CURVE_LEFT: Final = 44.0
+_TOP, _BOTTOM = 14.0, 176.0
+_LABEL_GAP: Final = 15.0
+
+
+def _number(value: float) -> str:
+    return f"{value:.1f}".removesuffix(".0")
+
+
+def text(x: float, y: float, content: str, kind: str = "", anchor: str = "start") -> str:
+    """Text with its baseline at y."""
+    place = f'x="{_number(x)}" y="{_number(y)}"'
+    return f'<text {place} class="{kind}" text-anchor="{anchor}">{escape(content)}</text>'
+
+
+def line(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
+    """A straight line."""
+    start, end = f'x1="{_number(x1)}" y1="{_number(y1)}"', f'x2="{_number(x2)}" y2="{_number(y2)}"'
+    return f'<line {start} {end} class="{kind}"/>'
+
+
+def dot(x: float, y: float, radius: float, kind: str, title: str = "") -> str:
+    """A circle; the title is what a pointer shows."""
+    inner = f"<title>{escape(title)}</title>" if title else ""
+    return (
+        f'<circle cx="{_number(x)}" cy="{_number(y)}" r="{_number(radius)}" class="{kind}">{inner}</circle>'
+    )
+
+
+def box(x: float, y: float, width: float, height: float, kind: str, title: str = "") -> str:
+    """A rectangle with slightly rounded corners."""
+    inner = f"<title>{escape(title)}</title>" if title else ""
+    return (
+        f'<rect x="{_number(x)}" y="{_number(y)}" width="{_number(max(width, 0.0))}" '
+        f'height="{_number(height)}" rx="1.5" class="{kind}">{inner}</rect>'
+    )
+
+
+def path(points: Sequence[tuple[float, float]], kind: str, *, closed: bool = False) -> str:
+    """A line through points, or the area inside them."""
+    steps = " L".join(f"{_number(x)} {_number(y)}" for x, y in points)
+    return f'<path d="M{steps}{" Z" if closed else ""}" class="{kind}"/>'
+
+
+def figure(width: float, height: float, label: str, marks: Sequence[str]) -> Markup:
+    """The <svg> element; label is what a screen reader says."""
+    return Markup(
+        f'<svg viewBox="0 0 {_number(width)} {_number(height)}" role="img" aria-label="{escape(label)}">'
+        f"{''.join(marks)}</svg>"
+    )
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A horizontal (or, with left > right, reversed) scale from data to pixels."""
+
+    low: float
+    high: float
+    left: float
+    right: float
+    log: bool = False
+
+    def at(self, value: float) -> float:
+        """The pixel of value, clipped to the axis."""
+        value = min(max(value, self.low), self.high)
+        if self.log:
+            share = math.log(value / self.low) / math.log(self.high / self.low)
+        else:
+            share = (value - self.low) / (self.high - self.low)
+        return self.left + share * (self.right - self.left)
+
+    def holds(self, value: float) -> bool:
+        """Whether value lies on the axis."""
+        return self.low <= value <= self.high
+
+
+# In order of how much a reader wants to see them.
+_RATIOS = (1.0, 2.0, 0.5, 10.0, 5.0, 0.2, 1.5, 0.1, 100.0, 1.25, 0.8, 20.0, 3.0, 1.1, 0.9, 50.0, 0.7)
+_TICK_ROOM = 38.0  # px, a label such as 1.25x and a gap
+
+
+def ratio_axis(values: Sequence[float], left: float, right: float) -> tuple[Axis, list[float]]:
+    """A log axis that holds values and 1, and ticks at round ratios that leave each other room."""
+    low, high = min(1.0, *values), max(1.0, *values)
+    low, high = max(0.05, low / 1.06), min(200.0, max(high, low * 1.1) * 1.06)
+    axis = Axis(low, high, left, right, log=True)
+    ticks: list[float] = []
+    for tick in filter(axis.holds, _RATIOS):
+        if all(abs(axis.at(tick) - axis.at(other)) >= _TICK_ROOM for other in ticks):
+            ticks.append(tick)
+    return axis, sorted(ticks)
+
+
+def point_axis(values: Sequence[float], left: float, right: float) -> tuple[Axis, list[float]]:
+    """A linear axis in shares that holds values and 0, within -1 to 1, and ticks in round points."""
+    low, high = max(-1.0, min(0.0, *values)), min(1.0, max(0.0, *values))
+    span = max(high - low, 0.1)
+    step = next(step for step in (0.02, 0.05, 0.1, 0.2, 0.25, 0.5) if span / step <= 6)
+    first, last = math.floor(low / step), max(math.ceil(high / step), math.floor(low / step) + 1)
+    return Axis(first * step, last * step, left, right), [i * step for i in range(first, last + 1)]
+
+
+# Comparisons
 
 
 def _tick(row: MetricRow, value: float) -> str:
@@ -94,7 +198,7 @@ def forest(row: MetricRow, confidence: str) -> Markup:
     for index, family in enumerate(families):
         marks += _family(row, family, axis, 24.0 + 22 * index)
     marks += _diamond(row, axis, bottom)
-    interval = "" if row.low is None else f", {confidence} {f.interval(row)}"
+    interval = "" if row.low is None else f", {confidence} {f.bounds(row.unit, row)}"
     label = f"Lift in {row.label} by family: all families {f.change(row.unit, row.lift)}{interval}"
     return figure(_WIDTH, bottom + 40, label, marks)
 
@@ -185,3 +289,81 @@ def causes(groups: Sequence[FailureGroup], arms: Mapping[str, tuple[str, str]]) 
             y += bar + 3
         y += 9
     return figure(width, y, "Failures by cause and arm", marks)
+
+
+# Curves
+
+
+def _apart(ends: Sequence[float]) -> list[float]:
+    """Heights of labels, in the given order, moved so that two stand at least a line apart."""
+    if len(ends) != 2 or abs(ends[0] - ends[1]) >= _LABEL_GAP:
+        return list(ends)
+    middle, half = sum(ends) / 2, _LABEL_GAP / 2
+    return [middle - half, middle + half] if ends[0] < ends[1] else [middle + half, middle - half]
+
+
+def fast_curve(arms: Sequence[tuple[str, str, Sequence[FastLevel]]]) -> Markup:
+    """Share of kernels correct and faster than each threshold.
+
+    arms: one or two (name, `control` or `treatment`, levels).
+    """
+    arms = [arm for arm in arms if arm[2]]
+    if not arms:
+        return Markup("")
+    right = _WIDTH - 84.0
+    x, y = Axis(0.0, 2.0, _CURVE_LEFT, right), Axis(0.0, 1.0, _BOTTOM, _TOP)
+    marks = [line(_CURVE_LEFT, y.at(s), right, y.at(s), "grid") for s in (0.0, 0.25, 0.5, 0.75, 1.0)]
+    marks += [text(_CURVE_LEFT - 8, y.at(s) + 4, f"{100 * s:.0f}%", "tick", "end") for s in (0.0, 0.5, 1.0)]
+    marks.append(line(x.at(1.0), _TOP, x.at(1.0), _BOTTOM, "zero"))
+    for level in arms[0][2]:
+        label = typeset(f"{level.threshold:g}x")
+        marks.append(text(x.at(level.threshold), _BOTTOM + 18, label, "tick", "middle"))
+    for _, kind, levels in arms:
+        marks += _band(x, y, [(one.threshold, one.low, one.high) for one in levels], kind)
+    for _, kind, levels in arms:
+        places = [(x.at(one.threshold), y.at(one.share)) for one in levels]
+        marks.append(path(places, f"curve {kind}-line"))
+        for place, one in zip(places, levels, strict=True):
+            marks.append(dot(*place, 3.6, kind, f.percent(one.share)))
+    heights = _apart([y.at(levels[-1].share) for _, _, levels in arms])
+    for (name, kind, levels), height in zip(arms, heights, strict=True):
+        strong = "figure strong" if kind == "treatment" else "figure"
+        marks.append(text(right + 10, height + 4, f"{name} {f.percent(levels[-1].share)}", strong))
+    said = "speedup that a correct kernel exceeds"
+    marks.append(text((_CURVE_LEFT + right) / 2, _BOTTOM + 36, said, "tick", "middle"))
+    return figure(_WIDTH, _BOTTOM + 44, "Share of kernels correct and faster than each threshold", marks)
+
+
+def _band(x: Axis, y: Axis, ends: Sequence[tuple[float, float | None, float | None]], kind: str) -> list[str]:
+    known = [(at, low, high) for at, low, high in ends if low is not None and high is not None]
+    if len(known) < 2:
+        return []
+    upper = [(x.at(at), y.at(high)) for at, _, high in known]
+    lower = [(x.at(at), y.at(low)) for at, low, _ in reversed(known)]
+    return [path([*upper, *lower], f"band {kind}-band", closed=True)]
+
+
+def turn_curve(unit: Unit, points: Sequence[TurnPoint]) -> Markup:
+    """The lift after every turn with its interval: how much of it is there at once, how much by repair."""
+    lifts = [(p.turn, p.lift, p.low, p.high) for p in points if p.lift is not None]
+    if not lifts:
+        return Markup("")
+    right = _WIDTH - 70.0
+    ends = [v for _, *values in lifts for v in values if v is not None]
+    made, ticks = (ratio_axis if unit == "ratio" else point_axis)(ends, _BOTTOM, _TOP + 14)
+    x = Axis(0.5, points[-1].turn + 0.5, _CURVE_LEFT + 16, right)
+    marks = [line(_CURVE_LEFT + 16, made.at(tick), right, made.at(tick), "grid") for tick in ticks]
+    for tick in ticks:
+        label = typeset(f"x{tick:g}" if unit == "ratio" else f.signed_points(tick))
+        marks.append(text(_CURVE_LEFT + 8, made.at(tick) + 4, label, "tick", "end"))
+    none = made.at(1.0 if unit == "ratio" else 0.0)
+    marks.append(line(_CURVE_LEFT + 16, none, right, none, "zero"))
+    marks.append(path([(x.at(turn), made.at(lift)) for turn, lift, _, _ in lifts], "curve treatment-line"))
+    for turn, lift, low, high in lifts:
+        if low is not None and high is not None:
+            marks.append(line(x.at(turn), made.at(low), x.at(turn), made.at(high), "whisker"))
+        marks.append(dot(x.at(turn), made.at(lift), 4.5, "treatment", f.change(unit, lift)))
+        marks.append(text(x.at(turn) + 9, made.at(lift) - 8, typeset(f.change(unit, lift)), "figure strong"))
+        marks.append(text(x.at(turn), _BOTTOM + 18, shorten(str(turn), 4), "tick", "middle"))
+    marks.append(text((_CURVE_LEFT + right) / 2, _BOTTOM + 36, "after turn", "tick", "middle"))
+    return figure(_WIDTH, _BOTTOM + 44, "Lift after every turn", marks)

@@ -1,33 +1,89 @@
-"""summarise: run and trial records to the one Summary that every report is made from.
+"""From run and trial records to the Summary that every report is rendered from.
 
-Pure; the same records give the same Summary, in whatever order they come.
+The result does not depend on the order of the records.
 """
 
 from __future__ import annotations
 
+import math
+import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
+from harness import stats
 from harness.errors import UsageError
 from harness.outcome import Verdict
-from harness.records import Grade, RunRecord, TrialRecord
-from harness.report.arms import arm_labels, arm_summary
-from harness.report.comparisons import comparisons
-from harness.report.facts import (
-    copied_warning,
-    head_of,
-    leaked_tasks,
-    replies_of,
-    timings_of,
-    warnings_of,
-)
-from harness.report.matrix import matrices
+from harness.records import COPIED, Grade, RunRecord, TrialRecord
+from harness.report.arms import arm_labels, arm_summary, reading, unread_warnings
+from harness.report.comparisons import ScoredRun, comparisons, matrices
+from harness.report.figures import plural
+from harness.report.metrics import gaps, leaked_tasks, score, usage_of
 from harness.report.planning import detectable
-from harness.report.reading import reading, unread_warnings
-from harness.report.records import ArmSummary, Gap, Progress, Reading, Summary
-from harness.report.scoring import Score, gaps, score, score_after, usage_of
-from harness.report.study import Study
+from harness.report.records import (
+    ArmSummary,
+    Gap,
+    Head,
+    Leak,
+    NamedDigest,
+    Progress,
+    Quartiles,
+    Reading,
+    Replies,
+    Summary,
+    Timings,
+)
 from harness.report.trials import build_failure_groups, failure_groups, task_rows, trial_row
+from harness.text import clean
+
+_MACHINES_SHOWN: Final = 3
+_ByArm = dict[tuple[str, str], list[TrialRecord]]
+"""By model and arm."""
+
+
+def summarise(run: RunRecord, trials: Sequence[TrialRecord], families: Mapping[str, str]) -> Summary:
+    """Everything a report says about a run; families: task id to family. UsageError: a task without one."""
+    config = run.config
+    if missing := [task for task in config.tasks if task not in families]:
+        raise UsageError(f"no family known for {', '.join(missing)}: give the folder that holds these tasks")
+    finished, unplanned = _planned(run, trials)
+    grades = [t.grade for t in finished if t.grade is not None and t.verdict is not Verdict.INFRA]
+    gap, leaked = gaps(finished), leaked_tasks(run)
+    by_arm: _ByArm = {(model.name, arm.id): [] for model in config.models for arm in config.arms}
+    for trial in finished:
+        if trial.key.task not in leaked:
+            by_arm[trial.key.model, trial.key.arm].append(trial)
+    scored = _scored_run(run, by_arm, families, gap)
+    compared = comparisons(scored)
+    head, progress = _head(run, families, grades), _progress(run, finished, unplanned)
+    replies, readings = _replies(finished), tuple(_readings(run, by_arm))
+    rows = [trial_row(trial, families) for trial in finished]
+    pairs = list(zip(rows, finished, strict=True))
+    counted = len({families[task] for task in config.tasks if task not in leaked})
+    return Summary(
+        head=head,
+        progress=progress,
+        replies=replies,
+        totals=usage_of(turn for trial in finished for turn in trial.turns),
+        timings=_timings(finished, grades),
+        build_gap=gap[0],
+        check_gap=gap[1],
+        detectable=detectable(config.metric, counted, config.alpha),
+        warnings=(
+            *_warnings(head, progress, replies, grades),
+            *_copied_warning(run, finished),
+            *unread_warnings(run, readings),
+        ),
+        arms=tuple(scored.summaries.values()),
+        comparisons=compared,
+        matrices=tuple(matrices(compared)),
+        readings=readings,
+        tasks=task_rows(config, families, pairs, leaked, built=not gap[0], checked=not gap[1]),
+        failures=failure_groups(rows, config.arms),
+        build_failures=build_failure_groups(rows, config.arms),
+        trials=tuple(rows),
+    )
 
 
 def _planned(run: RunRecord, trials: Sequence[TrialRecord]) -> tuple[list[TrialRecord], int]:
@@ -40,35 +96,33 @@ def _planned(run: RunRecord, trials: Sequence[TrialRecord]) -> tuple[list[TrialR
     return [known[key] for key in order], len(latest) - len(known)
 
 
-def _grades(trials: Iterable[TrialRecord]) -> list[Grade]:
-    return [t.grade for t in trials if t.grade is not None and t.verdict is not Verdict.INFRA]
-
-
-def _arms(
-    run: RunRecord,
-    trials: Mapping[tuple[str, str], Sequence[TrialRecord]],
-    scores: Mapping[tuple[str, str], Sequence[Score]],
-    build_gap: Gap | None,
-    check_gap: Gap | None,
-) -> dict[tuple[str, str], ArmSummary]:
-    labels, repeats = arm_labels(run), run.config.repeats
-    planned = (len(run.config.tasks) - len(leaked_tasks(run))) * repeats
-    made: dict[tuple[str, str], ArmSummary] = {}
-    for model in run.config.models:
-        for arm in run.config.arms:
+def _scored_run(
+    run: RunRecord, by_arm: _ByArm, families: Mapping[str, str], gap: tuple[Gap | None, Gap | None]
+) -> ScoredRun:
+    config, labels, leaked = run.config, arm_labels(run), leaked_tasks(run)
+    turns = range(1, config.turns + 1) if config.turns > 1 else ()
+    scores = {key: [s for t in trials if (s := score(t, families))] for key, trials in by_arm.items()}
+    by_turn = {
+        key: [[s for t in trials if (s := score(t, families, count))] for count in turns]
+        for key, trials in by_arm.items()
+    }
+    planned = (len(config.tasks) - len(leaked)) * config.repeats
+    summaries: dict[tuple[str, str], ArmSummary] = {}
+    for model in config.models:
+        for arm in config.arms:
             key = (model.name, arm.id)
-            made[key] = arm_summary(
+            summaries[key] = arm_summary(
                 model.name,
                 arm,
                 labels[arm.id],
                 planned,
-                repeats,
-                trials[key],
+                config.repeats,
+                by_arm[key],
                 scores[key],
-                built=build_gap is None,
-                checked=check_gap is None,
+                built=gap[0] is None,
+                checked=gap[1] is None,
             )
-    return made
+    return ScoredRun(config, scores, by_turn, leaked, summaries, *gap)
 
 
 def _progress(run: RunRecord, trials: Sequence[TrialRecord], unplanned: int) -> Progress:
@@ -86,80 +140,150 @@ def _progress(run: RunRecord, trials: Sequence[TrialRecord], unplanned: int) -> 
     )
 
 
-def _check_families(tasks: Iterable[str], families: Mapping[str, str]) -> None:
-    missing = [task for task in tasks if task not in families]
-    if missing:
-        raise UsageError(f"no family known for {', '.join(missing)}: give the folder that holds these tasks")
-
-
-def _readings(run: RunRecord, trials: Mapping[tuple[str, str], Sequence[TrialRecord]]) -> Iterable[Reading]:
+def _readings(run: RunRecord, by_arm: _ByArm) -> Iterable[Reading]:
     labels = arm_labels(run)
     for model in run.config.models:
         for arm in run.config.arms:
             if arm.delivery == "disclosed" and arm.skills:
-                found = reading(model.name, arm.id, labels[arm.id], trials[model.name, arm.id])
+                found = reading(model.name, arm.id, labels[arm.id], by_arm[model.name, arm.id])
                 yield from [found] if found else []
 
 
-def _study(
-    run: RunRecord,
-    by_arm: Mapping[tuple[str, str], Sequence[TrialRecord]],
-    families: Mapping[str, str],
-    gap: tuple[Gap | None, Gap | None],
-) -> Study:
-    """by_arm: without leaked tasks."""
-    config = run.config
-    scores = {key: [s for t in trials if (s := score(t, families))] for key, trials in by_arm.items()}
-    several = range(1, config.turns + 1) if config.turns > 1 else ()
-    by_turn = {
-        key: [[s for t in trials if (s := score_after(t, families, turns))] for turns in several]
-        for key, trials in by_arm.items()
-    }
-    arms = _arms(run, by_arm, scores, *gap)
-    return Study(config, scores, by_turn, leaked_tasks(run), arms, *gap)
-
-
-def summarise(run: RunRecord, trials: Sequence[TrialRecord], families: Mapping[str, str]) -> Summary:
-    """Everything a report says about a run; families: task id to family. UsageError: a task without one."""
-    config: Final = run.config
-    _check_families(config.tasks, families)
-    finished, unplanned = _planned(run, trials)
-    grades, gap, leaked = _grades(finished), gaps(finished), leaked_tasks(run)
-    by_arm: dict[tuple[str, str], list[TrialRecord]] = {
-        (model.name, arm.id): [] for model in config.models for arm in config.arms
-    }
-    for trial in finished:
-        if trial.key.task not in leaked:
-            by_arm[trial.key.model, trial.key.arm].append(trial)
-    study = _study(run, by_arm, families, gap)
-    compared = comparisons(study)
-    head = head_of(run, families, grades)
-    progress, replies = _progress(run, finished, unplanned), replies_of(finished)
-    readings = tuple(_readings(run, by_arm))
-    rows = [trial_row(trial, families) for trial in finished]
-    pairs = list(zip(rows, finished, strict=True))
-    return Summary(
-        head=head,
-        progress=progress,
-        replies=replies,
-        totals=usage_of(turn for trial in finished for turn in trial.turns),
-        timings=timings_of(finished, grades),
-        build_gap=gap[0],
-        check_gap=gap[1],
-        detectable=detectable(
-            config.metric, len({families[t] for t in config.tasks if t not in leaked}), config.alpha
-        ),
-        warnings=(
-            *warnings_of(head, progress, replies, grades),
-            *copied_warning(run, finished),
-            *unread_warnings(run, readings),
-        ),
-        arms=tuple(study.summaries.values()),
-        comparisons=compared,
-        matrices=tuple(matrices(compared)),
-        readings=readings,
-        tasks=task_rows(config, families, pairs, leaked, built=not gap[0], checked=not gap[1]),
-        failures=failure_groups(rows, config.arms),
-        build_failures=build_failure_groups(rows, config.arms),
-        trials=tuple(rows),
+def _head(run: RunRecord, families: Mapping[str, str], grades: Sequence[Grade]) -> Head:
+    config, lock, leaked = run.config, run.lock, leaked_tasks(run)
+    skills = {clean(name): digest for name, digest in lock.skills.items()}
+    facts: dict[str, set[str]] = defaultdict(set)
+    for grade in grades:
+        for name, value in grade.sandbox_facts.items():
+            facts[clean(name)].add(clean(value))
+    return Head(
+        run_id=clean(run.run_id),
+        created=clean(run.created),
+        target=config.target,
+        protocol=config.protocol,
+        metric=config.metric,
+        sandbox=config.sandbox,
+        sandbox_facts={name: " | ".join(sorted(values)) for name, values in sorted(facts.items())},
+        sandbox_weak="local" in {config.sandbox, *(g.sandbox for g in grades)},
+        machine=lock.machine,
+        device=_device(run, grades),
+        grader_version=lock.grader_version,
+        image=lock.image,
+        models=tuple(m.name for m in config.models),
+        skills=tuple(NamedDigest(name=name, digest=skills[name]) for name in sorted(skills)),
+        tasks=tuple(NamedDigest(name=t, digest=lock.tasks.get(t, "")) for t in config.tasks),
+        families=tuple(sorted({families[t] for t in config.tasks})),
+        repeats=config.repeats,
+        turns=config.turns,
+        sampling=config.sampling,
+        seed=config.seed,
+        alpha=config.alpha,
+        leaked=tuple(Leak(task=clean(t), where=clean(w)) for t, w in sorted(leaked.items())),
     )
+
+
+def _device(run: RunRecord, grades: Sequence[Grade]) -> str:
+    machine = run.lock.machine
+    if run.config.target == "cpu":
+        return f"cpu ({clean(machine.cpu)})"
+    built = sorted({arch for g in grades if g.build for arch in g.build.architectures}) or ["sm_90"]
+    return f"{', '.join(built)} ({clean(machine.gpu) if machine.gpu else 'no GPU on this machine'})"
+
+
+def _replies(trials: Iterable[TrialRecord]) -> Replies:
+    replies = [reply for trial in trials for turn in trial.turns for reply in turn.replies]
+    dates = sorted(clean(reply.created) for reply in replies)
+    return Replies(
+        recorded=sum(reply.recorded for reply in replies),
+        live=sum(not reply.recorded for reply in replies),
+        model_labels=tuple(sorted({clean(reply.model_label) for reply in replies})),
+        first=dates[0] if dates else None,
+        last=dates[-1] if dates else None,
+    )
+
+
+def _quartiles(values: Sequence[float]) -> Quartiles | None:
+    if not values:
+        return None
+    middle, first, third = stats.median_iqr(values)
+    return Quartiles(n=len(values), total_s=math.fsum(values), median_s=middle, q1_s=first, q3_s=third)
+
+
+def _timings(trials: Sequence[TrialRecord], grades: Sequence[Grade]) -> Timings:
+    builds = [g.build for g in grades if g.build is not None]
+    latencies = [reply.latency_s for trial in trials for turn in trial.turns for reply in turn.replies]
+    return Timings(
+        reply=_quartiles([s for s in latencies if s is not None]),
+        build=_quartiles([b.wall_s for b in builds if not b.cache_hit]),
+        compiler=_quartiles([b.compiler_s for b in builds if b.compiler_s is not None]),
+        grade=_quartiles([g.wall_s for g in grades]),
+        cache_hits=sum(b.cache_hit for b in builds),
+        builds=len(builds),
+    )
+
+
+def _warnings(head: Head, progress: Progress, replies: Replies, grades: Sequence[Grade]) -> Iterable[str]:
+    """What weakens the run as a whole."""
+    if head.sandbox_weak:
+        yield "sandbox local: student code ran with little isolation; for trusted replies only, never ranked"
+    others = {g.sandbox for g in grades} - {head.sandbox}
+    if others - {"local"}:
+        yield f"some trials were graded in another sandbox: {', '.join(sorted(others))}"
+    machines = sorted({g.machine for g in grades})
+    if len(machines) > 1:
+        shown = ", ".join(machines[:_MACHINES_SHOWN])
+        yield f"graded on {len(machines)} different machines ({shown}): speedups are not comparable"
+    if replies.recorded:
+        labels = ", ".join(replies.model_labels)
+        dates = " to ".join(sorted({day[:10] for day in (replies.first, replies.last) if day}))
+        yield f"{plural(replies.recorded, 'recorded reply')} of {labels} ({dates}): replayed, not asked now"
+    if progress.unplanned:
+        yield f"{plural(progress.unplanned, 'trial')} not in this run's plan left out"
+    if borrowing := sum(bool(g.flags_of_work) for g in grades):
+        yield f"{plural(borrowing, 'trial')} flagged for what the built library calls"
+    flagged = [flag for g in grades if g.timing for flag in g.timing.flags]
+    if mismatched := flagged.count("clock_mismatch"):
+        yield f"{plural(mismatched, 'trial')} with clock_mismatch: scored by the slower clock"
+
+
+def _copied_warning(run: RunRecord, trials: Iterable[TrialRecord]) -> Iterable[str]:
+    """How many correct projects of each arm are copies of kernels_ref; nothing where none is."""
+    correct: dict[str, list[bool]] = {arm.id: [] for arm in run.config.arms}
+    for trial in trials:
+        if trial.grade is not None and trial.verdict is Verdict.CORRECT:
+            correct[trial.key.arm].append(trial.grade.copied)
+    if any(map(any, correct.values())):
+        labels = arm_labels(run)
+        counts = (f"{labels[arm]} {sum(found)} of {len(found)}" for arm, found in correct.items())
+        yield f"{COPIED}, of the correct trials: {', '.join(counts)}"
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """`--fail-under METRIC=LIFT`."""
+
+    metric: str
+    lift: float
+
+    @classmethod
+    def parse(cls, text: str) -> Threshold:
+        """`correct=0.1` is +10 points; `deployed=1.05` is a ratio. Raises UsageError."""
+        found = re.fullmatch(r"(compiles|correct|deployed)=([-+]?\d*\.?\d+)", text)
+        if found is None:
+            raise UsageError(f"--fail-under {text}: write compiles=0.1, correct=0.1 or deployed=1.05")
+        return cls(found[1], float(found[2]))
+
+    def missed(self, summary: Summary) -> tuple[str, ...]:
+        """A message for each comparison with without_skill that did not measure at least this lift."""
+        compared = [one for one in summary.comparisons if one.control == "without_skill"]
+        wanted = f"--fail-under wanted a lift of {self.metric}={self.lift:g}"
+        if not compared:
+            return (f"{wanted}, and no skill was compared with no skill",)
+        missed = []
+        for one in compared:
+            row = next(row for row in one.rows if row.metric == self.metric)
+            if row.lift is None or row.lift < self.lift:
+                got = "not measured" if row.lift is None else f"measured {row.lift:.4g}"
+                why = f" ({row.not_measured})" if row.not_measured else ""
+                missed.append(f"{wanted}, {one.model} x {one.label}: {got}{why}")
+        return tuple(missed)

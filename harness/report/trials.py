@@ -12,6 +12,7 @@ from statistics import median
 from harness.outcome import POLICY, Cause, Stage, Verdict
 from harness.records import Arm, Diagnostic, DiagnosticKind, Finding, Grade, RunConfig, TrialRecord
 from harness.report.evidence import evidence_lines
+from harness.report.metrics import compiled, usage_of
 from harness.report.records import (
     ArmCount,
     BuildFailureGroup,
@@ -20,7 +21,6 @@ from harness.report.records import (
     TaskRow,
     TrialRow,
 )
-from harness.report.scoring import compiled, usage_of
 from harness.text import clean, first_error, first_line, message_of
 
 

@@ -13,8 +13,7 @@ from typing import Protocol
 
 from harness.errors import BudgetSpent
 from harness.records import Skill
-from harness.report.metrics import metrics_for
-from harness.report.scoring import score
+from harness.report.metrics import metrics_for, score
 from harness.study.arms import Arms, make_arms
 from harness.teaching.brief import Order, evidence
 from harness.teaching.request import Split

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from harness.outcome import Cause, Verdict
-from harness.report.headline import headline
-from harness.report.records import Comparison, Summary
+from harness.report.effects import Comparison
+from harness.report.records import Summary
 from harness.report.summary import summarise
+from harness.report.wording import headline
 from tests.report import factories as make
 from tests.report import studies
 from tests.report.test_summary import SPEEDS, WRONG, small_study, without_gpu

@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 
 from harness.report import figures as f
-from harness.report.typeset import typeset
+from harness.report.effects import Bounded
+from harness.report.figures import typeset
 from harness.text import clean, first_error, first_line, message_of
+
+NO_INTERVAL = Bounded(low=None, high=None)
 
 
 @pytest.mark.parametrize(
@@ -21,9 +24,9 @@ from harness.text import clean, first_error, first_line, message_of
         (f.change("share", 0.26), "+26 pts"),
         (f.change("share", -0.26), "-26 pts"),
         (f.change("ratio", 1.256), "x1.26"),
-        (f.lifted("share", 0.26, 0.17, 0.35), "+26 pts (+17, +35)"),
-        (f.lifted("share", 1.0, None, None), "+100 pts (no interval)"),
-        (f.lifted("share", None, None, None), "n/a"),
+        (f.lifted("share", 0.26, Bounded(low=0.17, high=0.35)), "+26 pts (+17, +35)"),
+        (f.lifted("share", 1.0, NO_INTERVAL), "+100 pts (no interval)"),
+        (f.lifted("share", None, NO_INTERVAL), "n/a"),
         (f.level("ratio", 12.34), "12.3x"),
         (f.tokens(None), "unknown"),
         (f.tokens(0), "0"),

@@ -14,13 +14,19 @@ import pytest
 
 from harness.outcome import Cause
 from harness.report.html import render_html
-from harness.report.json_report import report_json, schema, schema_text
 from harness.report.markdown import report_markdown
 from harness.report.records import Summary
 from harness.report.summary import summarise
-from harness.report.tables import COLUMNS, junit_xml, trials_csv
 from harness.report.terminal import summary_lines
-from harness.report.write import write_reports
+from harness.report.write import (
+    COLUMNS,
+    junit_xml,
+    report_json,
+    schema,
+    schema_text,
+    trials_csv,
+    write_reports,
+)
 from tests.report import factories as make
 from tests.report import studies
 from tests.report.test_html import hostile_summary
@@ -65,7 +71,7 @@ def test_markdown_table_survives_hostile_text() -> None:
     tasks = make.families(1)
     trials = [make.trial("l1/f0t0", make.WITH, Cause.NO_CUDA_DEVICE, "a | b <img src=x> `c` [d](e)")]
     text = report_markdown(summarise(make.run(tasks), trials, tasks))
-    assert r"a \| b \<img src=x\> \`c\` \[d\]\(e\)" in text
+    assert r"a \| b \<img src=x\> \`c\` \[d\](e)" in text
     assert "| correct | not measured (no CUDA device) |" in text.replace("\\", "")
 
 
@@ -74,11 +80,11 @@ def test_markdown_has_the_decision_on_top_and_the_tables_below() -> None:
     combined = report_markdown(summarise(*studies.combinations()))
     assert "\n**claude-haiku-4-5 x cuda-kernel-builder: helps: +55 pts" in combined
     assert report_markdown(summarise(*studies.repairs())).splitlines()[2].startswith("**helps: ")
-    assert "| model | cuda-kernel-builder | fast-memory | cuda-kernel-builder + fast-memory |" in combined
+    assert "|  | cuda-kernel-builder | fast-memory | cuda-kernel-builder + fast-memory |" in combined
     repairs = report_markdown(summarise(*studies.repairs()))
-    assert "| turn | deployed, control | with | lift | 95% CI, by family |" in repairs
+    assert "| after turn | without | with | lift | CI | $ without | $ with | lift/$ |" in repairs
     assert "- wrong\\_result -\\> correct: 21% of trials" in repairs
-    assert "- removed: wrong\\_values, 21% to 0% of trials" in repairs
+    assert "- removed: wrong\\_values 21% -\\> 0% (p, Holm: 0.006)" in repairs
     read = report_markdown(summarise(*studies.disclosed()))
     assert "| cuda-kernel-builder/SKILL.md | 50% of 8 | 4.0k |" in read
 
@@ -182,7 +188,7 @@ def test_json_validates_against_the_schema(kind: str) -> None:
 
 
 def test_published_schema_is_current() -> None:
-    """docs/report.schema.json; renew with python -m harness.report.json_report."""
+    """docs/report.schema.json; renew with python -m harness.report.write."""
     assert (REPOSITORY / "docs" / "report.schema.json").read_text(encoding="utf-8") == schema_text()
 
 
@@ -209,4 +215,4 @@ def test_markdown_leads_with_the_matrix_where_there_are_many_comparisons() -> No
     assert many.index("## Decisions on") < many.index("**claude-haiku-4-5 x") < many.index("10 tasks x 2 r")
     assert few.index("**claude-haiku-4-5 x") < few.index("## Decisions on")
     assert [text.count("## Decisions on") for text in (many, few)] == [1, 1]
-    assert "| **inconclusive** x1.00 (no interval) | **inconclusive** n/a |" in few
+    assert "| inconclusive x1.00 (no interval) | inconclusive n/a |" in few

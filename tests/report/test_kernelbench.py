@@ -6,10 +6,10 @@ import dataclasses
 
 from harness.outcome import Cause, Verdict
 from harness.report.html import render_html
+from harness.report.lifts import kernelbench_points
 from harness.report.markdown import report_markdown
+from harness.report.metrics import Score
 from harness.report.records import Usages
-from harness.report.rows import kernelbench_points
-from harness.report.scoring import Score
 from harness.report.summary import summarise
 from tests.report import factories as make
 from tests.report import studies

@@ -9,8 +9,8 @@ from rich.console import Console, Group
 
 from harness.cli.card import kernel_table
 from harness.records import DeviceKernel
+from harness.report.evidence import all_counts, notable, short_name, spills, total
 from harness.report.html import render_html
-from harness.report.kernels import all_counts, notable, short_name, spills, total
 from harness.report.summary import summarise
 from tests.report import factories as make
 

@@ -8,10 +8,10 @@ import pytest
 
 from harness.outcome import Cause, Verdict
 from harness.records import Arm, RunRecord, TrialRecord
-from harness.report.headline import headlines
+from harness.report.comparisons import look_of
 from harness.report.records import Summary
-from harness.report.study import look_of
 from harness.report.summary import summarise
+from harness.report.wording import headlines
 from tests.report import factories as make
 from tests.report import studies
 from tests.report.studies import GOOD

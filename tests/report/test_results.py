@@ -12,8 +12,7 @@ from harness.outcome import Cause
 from harness.records import TimingResult, TrialKey, WorkloadTiming
 from harness.records.gpu_check import Contents, Entry
 from harness.records.task import Admission, Rule
-from harness.report.results import Result, read_results, result_of, write_results
-from harness.report.status import NOT_YET, status_page
+from harness.report.results import NOT_YET, Result, read_results, result_of, status_page, write_results
 from tests.fakes.overlays import throw_away_task
 from tests.gpu_check.test_judge_items import contender
 from tests.report import factories as make
@@ -131,4 +130,4 @@ def test_the_page_shows_what_is_known_and_what_is_not(tmp_path: Path) -> None:
 
 def test_the_shipped_page_is_what_the_results_say() -> None:
     """Make it so: make status."""
-    assert (ROOT / "kernels_ref" / "STATUS.md").read_text() == status_text(ROOT / "results")
+    assert (ROOT / "docs" / "generated" / "status.md").read_text() == status_text(ROOT / "results")

@@ -10,11 +10,11 @@ import pytest
 from harness.errors import UsageError
 from harness.outcome import Cause, Verdict
 from harness.records import ModelSpec, RunRecord, TrialRecord
-from harness.report.headline import headline
 from harness.report.html import render_html
 from harness.report.markdown import report_markdown
 from harness.report.records import Summary
 from harness.report.summary import summarise
+from harness.report.wording import headline
 from tests.report import factories as make
 
 WRONG = (Cause.WRONG_VALUES, "worst error 41 of the tolerance")

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.errors import UsageError
-from harness.report.summary import summarise
-from harness.report.threshold import Threshold
+from harness.report.summary import Threshold, summarise
 from tests.report import factories, studies
 
 

@@ -1,0 +1,317 @@
+"""Records of a comparison: one model with a skill against one control.
+
+Every figure rests on tasks with a scored trial in both arms and without a leak. None is unknown, not
+computable or not measured, never 0; nothing is rounded.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from harness.outcome import Verdict
+from harness.records import Metric, Record
+
+Unit = Literal["share", "ratio"]
+"""A `share` is a fraction, and its lift a difference (0 = no change). A `ratio` is a speedup, and its lift a
+ratio (1 = no change)."""
+MetricName = Literal[
+    "compiles", "correct", "deployed", "speedup_both_correct", "pass_at_1", "pass_at_k", "pass_hat_k"
+]
+DecisionName = Literal["helps", "hurts", "inconclusive"]
+
+
+class Bounded(Record):
+    """Something with a confidence interval; both ends are None where there is no interval."""
+
+    low: float | None
+    high: float | None
+
+
+class Rate(Bounded):
+    """A share of trials with its Wilson 95 % interval, which takes trials as independent."""
+
+    count: int
+    n: int
+
+    @property
+    def share(self) -> float | None:
+        """None without a trial."""
+        return self.count / self.n if self.n else None
+
+
+class Effect(Bounded):
+    """One quantity in both arms: means over families of task means, and the paired lift.
+
+    The interval inverts the sign-flip test by family; None below 6 families and where no family differs.
+    """
+
+    control: float | None
+    treatment: float | None
+    lift: float | None
+
+
+class TaskLift(Record):
+    """The difference of one task."""
+
+    task: str
+    lift: float
+
+
+class FamilyLift(Record):
+    """The difference of one family."""
+
+    family: str
+    lift: float
+    tasks: tuple[TaskLift, ...]
+
+
+class MetricRow(Effect):
+    """One metric in one comparison."""
+
+    metric: MetricName
+    label: str
+    unit: Unit
+    role: Literal["primary", "secondary", "descriptive"]
+    """Secondary p values are Holm-adjusted together; descriptive rows are not tested."""
+    p_value: float | None
+    """Sign-flip test by family."""
+    p_holm: float | None
+    """Of secondary rows only."""
+    n_families: int
+    n_different: int
+    """Families whose difference is not 0: the p value is at least 2^(1 - n_different)."""
+    n_tasks: int
+    n_dropped_tasks: int
+    """Tasks without a value in both arms."""
+    per_family: tuple[FamilyLift, ...]
+    not_measured: str | None
+    """Why, when this metric was not measured in this run."""
+
+
+class FastPoint(Effect):
+    """Share of kernels that are correct and faster than a threshold."""
+
+    threshold: float
+    control: float
+    treatment: float
+    lift: float
+
+
+class KernelBenchPoint(Record):
+    """fast_p at one threshold by KernelBench's own rules: plain means over trials, times as claimed."""
+
+    threshold: float
+    control: float
+    treatment: float
+    ours: FastPoint | None = None
+    """By our rules over the same trials; None without a problem that has trials in both arms."""
+
+
+class PassLift(Effect):
+    """pass@k or pass^k."""
+
+    estimator: Literal["pass@k", "pass^k"]
+    k: int
+    control: float
+    treatment: float
+    lift: float
+    n_tasks: int
+    """Tasks with at least k scored replies in both arms."""
+
+
+class TurnPoint(Effect):
+    """The primary metric after so many turns; a trial that ended earlier keeps its result."""
+
+    turn: int
+    """From 1."""
+    control_tokens: float | None
+    treatment_tokens: float | None
+    control_cost_usd: float | None
+    treatment_cost_usd: float | None
+    """Per trial, of all turns so far."""
+    lift_per_usd: float | None
+    """Points (or per cent of a ratio) per extra dollar; None without an extra cost."""
+
+
+class ErrorClass(Bounded):
+    """How often trials end in one class of error; the difference is the paired lift by family."""
+
+    group: Literal["cause", "first build error"]
+    name: str
+    """A Cause, or the DiagnosticKind of a failed build's first error."""
+    control: Rate
+    treatment: Rate
+    difference: float | None
+    p_value: float | None
+    p_holm: float | None
+    """Over all classes of the comparison."""
+    n_families: int
+    change: Literal["removed", "introduced", "fewer", "more", "as many"]
+    """Removed or introduced only where p_holm is at most alpha."""
+
+
+class Conclusion(Record):
+    """The decision about a skill."""
+
+    decision: DecisionName
+    metric: Metric
+    reason: str
+    p_adjusted: float | None
+    """Holm-adjusted over the comparisons with the same kind of control; None when there is only one."""
+    alpha: float = 0.05
+    look: int | None = None
+    """k where alpha is 0.05 / 2^k: the k-th time that this skill's lineage is tested on these tasks."""
+
+
+class Spending(Record):
+    """What the treatment costs more than the control: means over families of task means.
+
+    A value is None where one reply does not report it.
+    """
+
+    input_tokens: float | None
+    output_tokens: float | None
+    cost_usd: float | None
+    """Treatment minus control per trial; a trial may hold several replies."""
+    extra_correct: float | None
+    """Additional correct kernels per trial; None where correctness was not measured."""
+    extra_correct_sure: bool
+    """`extra_correct` is significant at the run's alpha."""
+    cost_usd_per_extra_correct: float | None
+    tokens_per_extra_correct: float | None
+    """None where unknown, and where there is no additional correct kernel."""
+    cost_usd_per_extra_correct_low: float | None = None
+    cost_usd_per_extra_correct_high: float | None = None
+    tokens_per_extra_correct_low: float | None = None
+    tokens_per_extra_correct_high: float | None = None
+    """Inverted sign-flip test by family."""
+    per_extra_correct_unbounded: bool = False
+    """The interval of `extra_correct` includes 0, so a price has no finite interval."""
+
+    @property
+    def tokens(self) -> float | None:
+        """Input and output together."""
+        if self.input_tokens is None or self.output_tokens is None:
+            return None
+        return self.input_tokens + self.output_tokens
+
+
+class Transition(Record):
+    """How often a trial has one verdict in the control arm and another in the treatment arm."""
+
+    control: Verdict
+    treatment: Verdict
+    share: float
+
+
+class Movement(Record):
+    """Trials that change from one verdict to another, net of those that change back."""
+
+    before: Verdict
+    after: Verdict
+    net: float
+    """Share of trials; above 0."""
+    there: float
+    back: float
+    words: str
+    """Such as `build_failed -> correct: 14% of trials`, by the net share."""
+
+
+class Transitions(Record):
+    """The expected joint distribution of verdicts in both arms.
+
+    Repeats are exchangeable, so within a task every control repeat is paired with every treatment repeat;
+    tasks are averaged in families, then families. So the column sum of `correct` minus its row sum is the
+    lift in correctness.
+    """
+
+    n_tasks: int
+    verdicts: tuple[Verdict, ...]
+    """Those that occur, best first."""
+    cells: tuple[Transition, ...]
+    """Only shares above 0."""
+    movements: tuple[Movement, ...]
+    """The largest net changes first."""
+
+    def share(self, control: Verdict, treatment: Verdict) -> float:
+        """One cell."""
+        found = (c.share for c in self.cells if (c.control, c.treatment) == (control, treatment))
+        return next(found, 0.0)
+
+
+class Detectable(Record):
+    """What a study can detect: from its plan, or afterwards from the observed spread."""
+
+    n_families: int
+    sd: float
+    """Between families: of the log ratio for deployed, of the share otherwise."""
+    effect: float | None
+    """A ratio for deployed, else a fraction; None with too few families for any decision."""
+    statement: str
+
+
+class Comparison(Record):
+    """One model, with_skill against one control."""
+
+    model: str
+    treatment: str
+    control: str
+    placebo: str | None
+    """Arm ids."""
+    label: str
+    """The skill's name."""
+    control_label: str
+    rows: tuple[MetricRow, ...]
+    fast_p: tuple[FastPoint, ...]
+    kernelbench_fast_p: tuple[KernelBenchPoint, ...] = ()
+    """Where tasks are KernelBench's."""
+    placebo_row: MetricRow | None
+    """with_skill minus placebo on the primary metric."""
+    infra_p: float
+    """Fisher's exact test of equal shares lost to infra in both arms."""
+    conclusion: Conclusion
+    spending: Spending | None = None
+    """None without a pair of trials."""
+    observed: Detectable | None = None
+    """By the observed spread of the primary metric between families."""
+    transitions: Transitions | None = None
+    error_classes: tuple[ErrorClass, ...] = ()
+    """Significant ones first, then by the size of the difference."""
+    passes: tuple[PassLift, ...] = ()
+    turns: tuple[TurnPoint, ...] = ()
+    """Only for runs of more than one turn; the decision rests on the last."""
+    caveats: tuple[str, ...]
+
+    def row(self, metric: MetricName) -> MetricRow:
+        """The row of a metric."""
+        return next(row for row in self.rows if row.metric == metric)
+
+    @property
+    def primary(self) -> MetricRow:
+        """The row that the decision rests on."""
+        return self.row(self.conclusion.metric)
+
+
+class MatrixCell(Bounded):
+    """One model with one skill or combination."""
+
+    arm: str
+    decision: DecisionName
+    lift: float | None
+
+
+class MatrixRow(Record):
+    """One model, with a cell per column of the matrix."""
+
+    model: str
+    cells: tuple[MatrixCell, ...]
+
+
+class Matrix(Record):
+    """Which skills help which models: decisions on the primary metric against one kind of control."""
+
+    control_label: str
+    unit: Unit
+    columns: tuple[str, ...]
+    """Labels of the treatment arms, such as `a + b`."""
+    rows: tuple[MatrixRow, ...]

@@ -1,0 +1,277 @@
+"""From the scores of two arms to the effects of a comparison: metrics, curves, turns, verdicts and errors."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import combinations
+from typing import Any, Final, Literal
+
+from harness import stats
+from harness.outcome import POLICY, Cause, Verdict
+from harness.report.arms import arm_means, rate_of
+from harness.report.effects import (
+    ErrorClass,
+    FamilyLift,
+    FastPoint,
+    KernelBenchPoint,
+    MetricRow,
+    Movement,
+    PassLift,
+    TaskLift,
+    Transition,
+    Transitions,
+    TurnPoint,
+)
+from harness.report.figures import percent
+from harness.report.metrics import (
+    TESTED,
+    THRESHOLDS,
+    Metric,
+    Score,
+    fast_metric,
+    pass_metric,
+    share_metric,
+    task_means,
+)
+from harness.report.records import Gap
+
+Scores = Sequence[Score]
+VERDICTS: Final = (
+    Verdict.CORRECT, Verdict.NOT_MEASURED, Verdict.WRONG_RESULT, Verdict.TIMED_OUT, Verdict.CRASHED,
+    Verdict.LOAD_FAILED, Verdict.BUILD_FAILED, Verdict.NO_PROJECT, Verdict.CHEATED,
+)  # fmt: skip
+"""Best first, by how far a project came."""
+_MOVEMENTS: Final = 5
+_SMALLEST_MOVEMENT: Final = 0.005
+_BEFORE_LOADING: Final = frozenset(
+    cause
+    for cause, policy in POLICY.items()
+    if policy.verdict in (Verdict.NO_PROJECT, Verdict.BUILD_FAILED) or cause is Cause.BUILD_TIMEOUT
+)
+
+
+def effect_of(metric: Metric, lift: stats.Lift) -> dict[str, Any]:
+    """The fields of an Effect, in the reader's units."""
+    ends = (lift.interval.low, lift.interval.high) if lift.interval else (None, None)
+    values = (lift.mean_without, lift.mean_with, lift.lift, *ends)
+    shown = (None if value is None else metric.shown(value) for value in values)
+    return dict(zip(("control", "treatment", "lift", "low", "high"), shown, strict=True))
+
+
+def metric_row(
+    metric: Metric,
+    lift: stats.Lift | None,
+    treatment: Scores,
+    control: Scores,
+    *,
+    primary: str,
+    p_holm: float | None,
+    gap: Gap | None,
+) -> MetricRow:
+    """The row of one metric; lift is None exactly when gap says why it was not measured."""
+    role = "primary" if metric.name == primary else "secondary" if metric.name in TESTED else "descriptive"
+    lift = lift or stats.paired_lift([])
+    made = {
+        "metric": metric.name,
+        "label": metric.label,
+        "unit": metric.unit,
+        "role": role,
+        "p_value": None if role == "descriptive" else lift.p_value,
+        "p_holm": p_holm,
+        "n_families": lift.n_families,
+        "n_different": lift.n_different,
+        "n_tasks": lift.n_tasks,
+        "n_dropped_tasks": lift.n_dropped_tasks,
+        "per_family": tuple(_families(metric, lift, treatment, control)),
+        "not_measured": gap.reason if gap else None,
+    }
+    return MetricRow.model_validate(made | effect_of(metric, lift))
+
+
+def _families(metric: Metric, lift: stats.Lift, treatment: Scores, control: Scores) -> Iterable[FamilyLift]:
+    if not lift.n_families:
+        return
+    with_, without = (task_means(metric.values(scores)) for scores in (treatment, control))
+    tasks: dict[str, list[TaskLift]] = defaultdict(list)
+    for family, task in sorted(with_.keys() & without.keys()):
+        difference = metric.shown(with_[family, task] - without[family, task])
+        tasks[family].append(TaskLift(task=task, lift=difference))
+    for family, difference in lift.per_family:
+        yield FamilyLift(family=family, lift=metric.shown(difference), tasks=tuple(tasks[family]))
+
+
+def fast_points(treatment: Scores, control: Scores, confidence: float) -> Iterable[FastPoint]:
+    """The fast_p curve of both arms; nothing without a task in both."""
+    for threshold in THRESHOLDS:
+        metric = fast_metric(threshold)
+        lift = metric.lift(treatment, control, confidence, tested=False)
+        if lift.n_families:
+            yield FastPoint.model_validate({"threshold": threshold} | effect_of(metric, lift))
+
+
+def kernelbench_points(treatment: Scores, control: Scores, confidence: float) -> Iterable[KernelBenchPoint]:
+    """fast_p by KernelBench's own rules, and by ours over the same trials; nothing without its problems."""
+    arms = [[s for s in scores if s.kernelbench is not None] for scores in (control, treatment)]
+    if not all(arms):
+        return
+    shares = [stats.fast_p([s.kernelbench or None for s in arm], THRESHOLDS) for arm in arms]
+    ours = {point.threshold: point for point in fast_points(arms[1], arms[0], confidence)}
+    for at, without, with_ in zip(THRESHOLDS, *shares, strict=True):
+        yield KernelBenchPoint(threshold=at, control=without, treatment=with_, ours=ours.get(at))
+
+
+def pass_lifts(treatment: Scores, control: Scores, repeats: int, confidence: float) -> Iterable[PassLift]:
+    """pass@k and pass^k for every k up to repeats that a task in both arms has."""
+    estimators = {"pass@k": stats.pass_at_k, "pass^k": stats.pass_hat_k}
+    for k in range(1, repeats + 1):
+        for name, estimator in estimators.items():
+            metric = pass_metric(k, estimator)
+            lift = metric.lift(treatment, control, confidence, tested=False)
+            if lift.n_families:
+                made = {"estimator": name, "k": k, "n_tasks": lift.n_tasks}
+                yield PassLift.model_validate(made | effect_of(metric, lift))
+
+
+def turn_points(
+    metric: Metric, treatment: Sequence[Scores], control: Sequence[Scores], confidence: float
+) -> Iterable[TurnPoint]:
+    """One point per turn; treatment and control hold an arm's scores after turn 1, 2, ..."""
+    for index, (with_, without) in enumerate(zip(treatment, control, strict=True), start=1):
+        lift = metric.lift(with_, without, confidence, tested=False)
+        tokens = arm_means(lambda s: s.usage.tokens, with_, without)
+        dollars = arm_means(lambda s: s.usage.cost_usd, with_, without)
+        made = {
+            "turn": index,
+            "treatment_tokens": tokens[0],
+            "control_tokens": tokens[1],
+            "treatment_cost_usd": dollars[0],
+            "control_cost_usd": dollars[1],
+            "lift_per_usd": _per_usd(metric, lift.lift, *dollars),
+        }
+        yield TurnPoint.model_validate(made | effect_of(metric, lift))
+
+
+def _per_usd(metric: Metric, lift: float | None, with_: float | None, without: float | None) -> float | None:
+    if lift is None or with_ is None or without is None or with_ <= without:
+        return None
+    gained = lift if metric.unit == "share" else math.expm1(lift)
+    return 100.0 * gained / (with_ - without)
+
+
+# Which verdict in the control arm becomes which in the treatment arm
+
+
+def transitions(treatment: Scores, control: Scores) -> Transitions | None:
+    """The expected joint of both arms' verdicts; None without a task in both."""
+    after, before = _verdicts(treatment), _verdicts(control)
+    tasks = sorted(after.keys() & before.keys())
+    if not tasks:
+        return None
+    in_family = Counter(family for family, _ in tasks)
+    parts: dict[tuple[Verdict, Verdict], list[float]] = defaultdict(list)
+    for key in tasks:
+        weight = 1.0 / (in_family[key[0]] * len(in_family))
+        for old, p in before[key].items():
+            for new, q in after[key].items():
+                parts[old, new].append(weight * p * q)
+    joint = {pair: math.fsum(found) for pair, found in parts.items()}
+    order = [verdict for verdict in VERDICTS if any(verdict in pair for pair in joint)]
+    cells = [(old, new) for old in order for new in order if (old, new) in joint]
+    return Transitions(
+        n_tasks=len(tasks),
+        verdicts=tuple(order),
+        cells=tuple(Transition(control=old, treatment=new, share=joint[old, new]) for old, new in cells),
+        movements=tuple(sorted(_movements(joint, order), key=lambda m: -m.net)[:_MOVEMENTS]),
+    )
+
+
+def _verdicts(scores: Scores) -> dict[tuple[str, str], dict[Verdict, float]]:
+    """Family and task to the share of each verdict."""
+    found: dict[tuple[str, str], list[Verdict]] = defaultdict(list)
+    for score in scores:
+        found[score.family, score.task].append(score.verdict)
+    return {key: {v: n / len(seen) for v, n in Counter(seen).items()} for key, seen in found.items()}
+
+
+def _movements(
+    joint: Mapping[tuple[Verdict, Verdict], float], order: Sequence[Verdict]
+) -> Iterable[Movement]:
+    for one, other in combinations(order, 2):
+        up, down = joint.get((other, one), 0.0), joint.get((one, other), 0.0)
+        before, after = (other, one) if up >= down else (one, other)
+        net = abs(up - down)
+        if net >= _SMALLEST_MOVEMENT:
+            words = f"{before.value} -> {after.value}: {percent(net)} of trials"
+            there, back = max(up, down), min(up, down)
+            yield Movement(before=before, after=after, net=net, there=there, back=back, words=words)
+
+
+# Errors that a skill removed or introduced
+
+_ErrorName = tuple[Literal["cause", "first build error"], str]
+
+
+def error_classes(
+    treatment: Scores, control: Scores, alpha: float, minimum_families: int, *, built: bool, checked: bool
+) -> tuple[ErrorClass, ...]:
+    """Every class of error in both arms, significant ones first.
+
+    A class is tested whichever arm it occurs in. built, checked: whether every trial went through those
+    stages.
+    """
+    shared = {s.task for s in treatment} & {s.task for s in control}
+    with_, without = ([s for s in scores if s.task in shared] for scores in (treatment, control))
+    classes = dict(_classes([*with_, *without], built=built, checked=checked))
+    lifts = [share_metric(hit).lift(with_, without, 1.0 - alpha) for hit in classes.values()]
+    made = []
+    for ((group, name), hit), lift, p_holm in zip(
+        classes.items(), lifts, stats.holm([lift.p_value for lift in lifts]), strict=True
+    ):
+        rates = [rate_of([hit(s) for s in scores]) for scores in (without, with_)]
+        clear = p_holm is not None and p_holm <= alpha and lift.n_families >= minimum_families
+        sign = (lift.lift or 0.0) if clear else 0.0
+        counts = rates[0].count * rates[1].n, rates[1].count * rates[0].n
+        counted = "fewer" if counts[0] > counts[1] else "more" if counts[0] < counts[1] else "as many"
+        fields = {
+            "group": group,
+            "name": name,
+            "control": rates[0],
+            "treatment": rates[1],
+            "difference": lift.lift,
+            "low": lift.interval.low if lift.interval else None,
+            "high": lift.interval.high if lift.interval else None,
+            "p_value": lift.p_value,
+            "p_holm": p_holm,
+            "n_families": lift.n_families,
+            "change": "removed" if sign < 0.0 else "introduced" if sign > 0.0 else counted,
+        }
+        made.append(ErrorClass.model_validate(fields))
+    return tuple(sorted(made, key=_order))
+
+
+def _order(one: ErrorClass) -> tuple[bool, float, str, str]:
+    return one.change not in ("removed", "introduced"), -abs(one.difference or 0.0), one.group, one.name
+
+
+def _has_cause(cause: Cause) -> Callable[[Score], bool]:
+    return lambda score: score.cause is cause
+
+
+def _has_first_error(kind: str) -> Callable[[Score], bool]:
+    return lambda score: score.first_error == kind
+
+
+def _classes(
+    scores: Scores, *, built: bool, checked: bool
+) -> Iterable[tuple[_ErrorName, Callable[[Score], bool]]]:
+    """Every class that occurs in either arm and whose stage every trial went through."""
+    for cause in sorted({score.cause for score in scores}):
+        verdict = POLICY[cause].verdict
+        reached = checked or (built and cause in _BEFORE_LOADING) or verdict is Verdict.NO_PROJECT
+        if reached and verdict not in (Verdict.CORRECT, Verdict.NOT_MEASURED):
+            yield ("cause", cause.value), _has_cause(cause)
+    kinds = {score.first_error for score in scores if score.first_error is not None}
+    for kind in sorted(kinds) if built else ():
+        yield ("first build error", kind), _has_first_error(kind)

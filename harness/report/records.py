@@ -1,0 +1,358 @@
+"""Records of a whole report: the run, its arms, tasks and trials; the input of every renderer.
+
+None is unknown, not computable or not measured, never 0. Nothing is rounded. Text of a student or a provider
+has been cleaned of control characters.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from harness.outcome import Cause, Stage, Verdict
+from harness.records import (
+    DeviceKernel,
+    Diagnostic,
+    DiagnosticKind,
+    MachineFacts,
+    Metric,
+    Protocol,
+    Record,
+    Sampling,
+    Target,
+)
+from harness.report.effects import Bounded, Comparison, Detectable, Matrix, Rate
+
+REPORT_SCHEMA_VERSION: Final = 1
+
+
+class NamedDigest(Record):
+    """A skill or task, and the digest that pins it."""
+
+    name: str
+    digest: str
+
+
+class Leak(Record):
+    """A task whose reference a skill repeats: no comparison, rate or decision counts it."""
+
+    task: str
+    where: str
+    """Where in the skill."""
+
+
+class Gap(Record):
+    """Why a metric was not measured in this run."""
+
+    cause: Cause
+    reason: str
+    """In a few words, such as `no CUDA device`."""
+    message: str
+    """First line of the first such trial's message."""
+    trials: int
+    """How many trials stopped there."""
+
+
+class Quartiles(Record):
+    """A distribution of durations."""
+
+    n: int
+    total_s: float
+    median_s: float
+    q1_s: float
+    q3_s: float
+
+
+class Usages(Record):
+    """Tokens and dollars; one unknown reply makes a sum unknown."""
+
+    input_tokens: int | None
+    output_tokens: int | None
+    cost_usd: float | None
+
+    @property
+    def tokens(self) -> int | None:
+        """Input and output together; cached and reasoning tokens are parts of them."""
+        if self.input_tokens is None or self.output_tokens is None:
+            return None
+        return self.input_tokens + self.output_tokens
+
+
+class Head(Record):
+    """What was measured, where, and with what."""
+
+    run_id: str
+    created: str
+    target: Target
+    protocol: Protocol
+    metric: Metric
+    """The primary metric, fixed before the run."""
+    sandbox: str
+    sandbox_facts: dict[str, str]
+    sandbox_weak: bool
+    """The run used `local`, which isolates little."""
+    machine: MachineFacts
+    device: str
+    """What the kernels were built for and ran on, in words."""
+    grader_version: str
+    image: str | None
+    models: tuple[str, ...]
+    skills: tuple[NamedDigest, ...]
+    tasks: tuple[NamedDigest, ...]
+    families: tuple[str, ...]
+    repeats: int
+    turns: int
+    sampling: Sampling
+    seed: int
+    alpha: float = 0.05
+    """Level of the decision; intervals of lifts hold 1 - alpha."""
+    leaked: tuple[Leak, ...] = ()
+
+
+class Progress(Record):
+    """How much of the plan (tasks x arms x models x repeats) is finished."""
+
+    planned: int
+    finished: int
+    scored: int
+    """Finished and not lost to infra."""
+    owed: int
+    """Planned and not measured yet."""
+    infra_trials: int
+    """Every attempt failed for infrastructure reasons: not scored."""
+    infra_failures: int
+    """Failed attempts, of all trials."""
+    unplanned: int
+    """Records whose task, model or arm is not in the plan: left out."""
+
+
+class Replies(Record):
+    """Where the students' replies came from."""
+
+    recorded: int
+    live: int
+    model_labels: tuple[str, ...]
+    """As the providers or recordings name them."""
+    first: str | None
+    last: str | None
+    """Dates (UTC, ISO 8601) of the first and last reply."""
+
+
+class Timings(Record):
+    """What the run's time went into; None where nothing was timed."""
+
+    reply: Quartiles | None
+    build: Quartiles | None
+    """Wall time of builds that were not in the cache."""
+    compiler: Quartiles | None
+    """Sum of compile and link commands, per build that ran them."""
+    grade: Quartiles | None
+    cache_hits: int
+    builds: int
+
+
+class FastLevel(Bounded):
+    """Share of one arm's kernels that are correct and faster than a threshold: a mean over families."""
+
+    threshold: float
+    share: float
+
+
+class PassPoint(Record):
+    """pass@k and pass^k of one arm, means over families of tasks with at least k scored replies."""
+
+    k: int
+    at: float
+    """Chance that at least one of k replies is correct."""
+    hat: float
+    """Chance that all k are."""
+
+
+class ArmSummary(Record):
+    """One model in one arm, on its own."""
+
+    model: str
+    arm: str
+    kind: str
+    label: str
+    """`without skill`, or the skill's name."""
+    planned: int
+    scored: int
+    infra_trials: int
+    infra_failures: int
+    compiled: Rate | None
+    """None when the build stage was not measured in this run."""
+    correct: Rate | None
+    """None when correctness was not measured in this run; so are the next three."""
+    faster: int | None
+    """Correct and distinguishably faster than the reference."""
+    alike: int | None
+    slower: int | None
+    noisy: int
+    """Timed on a noisy host: counted, never ranked."""
+    fast_p: tuple[float, ...] | None
+    """Share of all scored trials that are correct and faster than each threshold (KernelBench's fast_p)."""
+    usage: Usages
+    """Of scored trials."""
+    tokens_per_correct: float | None
+    cost_usd_per_correct: float | None
+    fast_levels: tuple[FastLevel, ...] = ()
+    """fast_p by family; empty where correctness was not measured."""
+    passes: tuple[PassPoint, ...] = ()
+    """For k = 1 to the number of runs."""
+
+
+class ReadFile(Record):
+    """A file that students asked for."""
+
+    file: str
+    """`skill/path`."""
+    trials: Rate
+    """Trials that read it at least once, of the arm's scored trials."""
+    tokens: float | None
+    """Median growth of the next prompt where a step read this file alone; None: not reported."""
+
+
+class Reading(Record):
+    """What was read in one arm with disclosed delivery."""
+
+    model: str
+    arm: str
+    label: str
+    skills: tuple[ReadFile, ...]
+    """How often any file of a skill was read; `file` is the skill's name, tokens is None."""
+    files: tuple[ReadFile, ...]
+    """Most read first."""
+    tokens: float | None
+    """Input and output of the replies that only asked for files, mean per scored trial."""
+
+
+class TaskCell(Record):
+    """One task in one arm."""
+
+    arm: str
+    n: int
+    compiled: int | None
+    correct: int | None
+    median_speedup: float | None
+    """Of correct trials."""
+    verdicts: dict[str, int]
+    trials: tuple[int, ...]
+    """Positions in Summary.trials."""
+
+
+class TaskRow(Record):
+    """One task and model over the arms."""
+
+    task: str
+    family: str
+    model: str
+    cells: tuple[TaskCell, ...]
+    leaked: bool = False
+    """A skill repeats its reference: shown here, counted nowhere else."""
+
+
+class TrialRow(Record):
+    """One finished trial."""
+
+    task: str
+    family: str
+    model: str
+    arm: str
+    repeat: int
+    verdict: Verdict
+    stage: Stage | None
+    cause: Cause
+    headline: str
+    """First line of the message."""
+    message: str
+    """The message, up to 4,000 characters."""
+    diagnostics: tuple[Diagnostic, ...] = ()
+    """Errors of a failed build or import."""
+    build_wall_s: float | None
+    compiler_s: float | None
+    cache_hit: bool | None
+    jit: bool = False
+    """A universal project, which compiles when it runs."""
+    calls: tuple[str, ...] = ()
+    """Symbols behind the flags about calls, where the task restricts them."""
+    kernels: tuple[DeviceKernel, ...] | None = None
+    """As compiled, the longest programs first; None on cpu and where they were not measured."""
+    evidence: tuple[str, ...] = ()
+    """Lines about the trace, sanitizers, provenance and the physical limit."""
+    worst_error: float | None
+    """Largest |y - truth| / tolerance over all workloads."""
+    speedup: float | None
+    speedup_low: float | None
+    speedup_high: float | None
+    flags: tuple[str, ...]
+    tokens: int | None
+    cost_usd: float | None
+    folder: str
+    """Relative to the run folder."""
+
+
+class ArmCount(Record):
+    """A count in one arm, over all models."""
+
+    arm: str
+    count: int
+
+
+class FailureGroup(Record):
+    """Trials that failed for the same cause."""
+
+    cause: Cause
+    verdict: Verdict
+    counts: tuple[ArmCount, ...]
+    total: int
+    example: str
+    """The first compiler error where there is one, else the first line of a message."""
+    example_task: str
+
+
+class BuildFailureGroup(Record):
+    """Failed builds whose first error is of one kind; each build counts once."""
+
+    kind: DiagnosticKind
+    counts: tuple[ArmCount, ...]
+    total: int
+    example: str
+    """Place and message of the first one."""
+    example_task: str
+
+
+class Summary(Record):
+    """Everything a report says about one run."""
+
+    schema_version: Literal[1] = REPORT_SCHEMA_VERSION
+    head: Head
+    progress: Progress
+    replies: Replies
+    totals: Usages
+    """Of every reply, scored or not."""
+    timings: Timings
+    build_gap: Gap | None
+    """Why compiling was not measured; None when it was."""
+    check_gap: Gap | None
+    """Why correctness and speed were not measured; None when they were."""
+    detectable: Detectable
+    warnings: tuple[str, ...]
+    arms: tuple[ArmSummary, ...]
+    comparisons: tuple[Comparison, ...]
+    matrices: tuple[Matrix, ...] = ()
+    """Where there is more than one model, or more than one skill or combination."""
+    readings: tuple[Reading, ...] = ()
+    """Where a skill was disclosed."""
+    tasks: tuple[TaskRow, ...]
+    failures: tuple[FailureGroup, ...]
+    build_failures: tuple[BuildFailureGroup, ...] = ()
+    trials: tuple[TrialRow, ...]
+
+    def arm(self, model: str, arm: str) -> ArmSummary:
+        """One model in one arm."""
+        return next(a for a in self.arms if (a.model, a.arm) == (model, arm))
+
+    @property
+    def matrix_leads(self) -> bool:
+        """Whether the matrix stands before the headlines: with more than 3 comparisons."""
+        return bool(self.matrices) and len(self.comparisons) > 3
