@@ -6,7 +6,7 @@ The same trace and budget give the same text; every cut says how much is missing
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from harness.errors import UsageError
@@ -92,7 +92,7 @@ def condense(trace: Trace, budget_tokens: int) -> Condensed:
     if done.secrets:
         head.append(f"Redacted: {_number(done.secrets, 'word')} that may be a key or token.")
     text = clip("\n".join(head), _HEAD_BYTES - 2) + "\n\n" + body
-    return Condensed(text, budget_tokens, trace.characters, len(trace.events), errors, len(found), kept)
+    return replace(done, text=text)
 
 
 def _sentence(text: str) -> str:

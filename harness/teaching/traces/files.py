@@ -22,9 +22,6 @@ _TRIVIAL: Final = frozenset(_TRIVIAL_WORDS.split())
 _WRAPPERS: Final = frozenset(
     ("sudo", "time", "timeout", "nohup", "env", "exec", "command", "stdbuf", "nice", "uv", "poetry", "conda")
 )
-_WITH_SUBJECT: Final = re.compile(
-    r"^(?:python[\d.]*|bash|sh|zsh|node|nix|cargo|npm|pip[\d.]*|docker|kernel-builder|hf|grade|liftbench)$"
-)
 _HEREDOC = re.compile(r"<<-?\s*(['\"]?)([A-Za-z_]\w*)\1")
 _SPLIT = re.compile(r"&&|\|\||;|\||\n|&(?!>)")
 _WRITES = re.compile(r"(?:>|\btee\b(?:\s+-\w+)*)\s*(['\"]?)([^\s'\"<>|&;]+)\1")
@@ -177,7 +174,7 @@ def _side(hunk: Sequence[str], other: str) -> str:
 
 
 def programs(event: Event) -> frozenset[str]:
-    """The programs that a call runs, such as `python test.py`; where it runs none, the tool and its files."""
+    """What a call runs, such as `python test.py`; where it runs nothing, the tool and its files."""
     command = command_of(event.arguments)
     if command:
         return frozenset(filter(None, map(_program, _SPLIT.split(_heredocs(command)[0]))))
@@ -185,6 +182,7 @@ def programs(event: Event) -> frozenset[str]:
 
 
 def _program(segment: str) -> str:
+    """The program of a simple command and its first argument, without folders; empty for a trivial one."""
     words = segment.split()
     while words and (re.match(r"^\w+=", words[0]) or words[0] in _WRAPPERS):
         words = words[1:]
@@ -193,13 +191,7 @@ def _program(segment: str) -> str:
     program = words[0].rpartition("/")[2] if words else ""
     if program in _TRIVIAL or not re.match(r"^[\w.+-]+$", program):
         return ""
-    if not _WITH_SUBJECT.match(program):
-        return program
-    if "-c" in words[1:2]:
-        return f"{program} -c"
-    subject = next((w for w in words[1:] if not w.startswith("-") and w not in ("2>&1", ">", "<")), "")
-    if words[1:2] == ["-m"]:
-        return subject  # `python -m pytest` is pytest
+    subject = next((w for w in words[1:] if re.match(r"[^-<>\d]", w)), "")
     return f"{program} {subject if program == 'grade' else subject.rpartition('/')[2]}".strip()
 
 
