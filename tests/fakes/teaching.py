@@ -55,6 +55,11 @@ class FakeTeacher:
         return Reply(text=answer, stop="end", model_label="t", created="2026-01-01T00:00:00Z")
 
 
+def worths(*values: int) -> FakeTeacher:
+    """A teacher whose versions make so many of ten trials correct."""
+    return FakeTeacher([given(skill_text(f"worth {value}")) for value in values])
+
+
 @dataclass
 class FakeGrading:
     """A skill is worth what the digits in its body say: that share of the trials is correct, of ten."""

@@ -20,7 +20,7 @@ from harness.teaching.grading import Measured
 from harness.teaching.record import GenerationRecord, MeasuredLift
 from harness.teaching.request import GenerationRequest, Split, Splits
 from harness.teaching.workshop import Evaluated
-from tests.fakes.teaching import ORDER, FakeGrading, FakeTeacher, given, skill_text, workshop
+from tests.fakes.teaching import ORDER, FakeGrading, FakeTeacher, given, skill_text, workshop, worths
 
 
 def splits() -> Splits:
@@ -116,15 +116,17 @@ def carry_out(generation: Generation, tested: Probe | None = None) -> Generation
     return generation.search_and_test(OnSplits(), tested or Probe())
 
 
+def interrupted() -> FakeTeacher:
+    """A teacher whose budget is spent after one version."""
+    return FakeTeacher([given(skill_text("worth 3")), BudgetSpent("call budget: 1 of 1 calls used")])
+
+
 def test_the_best_version_is_written_marked_and_tested_once(tmp_path: Path) -> None:
     """Two versions, the first better: it is written, with its marks, and tested at half of 5%."""
-    teacher = FakeTeacher([given(skill_text("worth 8")), given(skill_text("worth 3"))])
-    generation = make(tmp_path, teacher)
-    tested = Probe()
-    record = carry_out(generation, tested)
-    assert record.chosen == 0
+    tested, said = Probe(), list[str]()
+    record = carry_out(make(tmp_path, worths(8, 3), said=said), tested)
     written = tmp_path / "skills" / "rows"
-    assert record.written == str(written)
+    assert (record.chosen, record.written) == (0, str(written))
     assert "worth 8" in read_skill(written).body
     assert [f for f in validate_skill(written) if f.severity == "error"] == []
     [(arms, alpha)] = tested.runs
@@ -132,29 +134,23 @@ def test_the_best_version_is_written_marked_and_tested_once(tmp_path: Path) -> N
     assert [arm.kind for arm in arms.arms] == ["without_skill", "with_skill", "placebo"]
     assert read_skill(written).digest in arms.library
     marks = lineage_of(written)
-    assert marks is not None
-    assert marks.seen == splits().seen
-    assert marks.looks == 1
+    assert marks is not None and (marks.seen, marks.looks) == (splits().seen, 1)
     kept = GenerationRecord.model_validate_json((tmp_path / "generation" / "generation.json").read_text())
     assert kept == record
     assert kept.spent["teacher"].calls == 2
     assert [c.selection for c in kept.candidates] == [0.8, 0.3]
+    assert any("at alpha 0.025 a decision takes 7" in line for line in said)  # one family decides nothing
 
 
 def test_the_same_generation_again_is_the_same_look_and_another_is_the_next(tmp_path: Path) -> None:
     """Resuming costs nothing; a later version of the same lineage is tested at a quarter of 5%."""
     tested = Probe()
-    replies = [given(skill_text("worth 8")), given(skill_text("worth 3"))]
     for _ in range(2):
-        generation = make(tmp_path, FakeTeacher(replies))
-        carry_out(generation, tested)
+        carry_out(make(tmp_path, worths(8, 3)), tested)
     assert [alpha for _, alpha in tested.runs] == [0.025, 0.025]
-    other = FakeTeacher([given(skill_text("worth 9"))])
-    generation = make(tmp_path, other, 0, name="second", out="elsewhere", repeats=6)
-    record = carry_out(generation, tested)
+    record = carry_out(make(tmp_path, worths(9), 0, name="second", out="elsewhere", repeats=6), tested)
     assert tested.runs[-1][1] == 0.0125
-    assert record.look is not None
-    assert record.look.number == 2
+    assert record.look is not None and record.look.number == 2
 
 
 def test_an_old_skill_is_the_opponent_of_its_successor(tmp_path: Path) -> None:
@@ -162,33 +158,31 @@ def test_an_old_skill_is_the_opponent_of_its_successor(tmp_path: Path) -> None:
     old = old_skill(tmp_path, "worth 2")
     (old / "assets").mkdir()
     (old / "assets" / "data.bin").write_bytes(b"\x00\xff")
-    teacher = FakeTeacher([given(skill_text("worth 6"))])
-    generation = make(tmp_path, teacher, 1, old)
     tested = Probe()
-    record = carry_out(generation, tested)
-    assert record.chosen == 1
+    assert carry_out(make(tmp_path, worths(6), 1, old), tested).chosen == 1
     [(arms, _)] = tested.runs
     assert [arm.kind for arm in arms.arms] == ["without_skill", "old_skill", "with_skill", "placebo"]
     assert (tmp_path / "skills/rows/assets/data.bin").read_bytes() == b"\x00\xff"
 
 
-def test_where_nothing_is_better_nothing_is_written_or_looked_at(tmp_path: Path) -> None:
-    """The old skill stays, the test split is not touched, and the record says so."""
-    old = old_skill(tmp_path, "worth 9")
-    generation = make(tmp_path, FakeTeacher([given(skill_text("worth 6"))]), 1, old)
+@pytest.mark.parametrize("stop_after", [None, 0])
+def test_where_nothing_is_better_nothing_is_written_or_looked_at(
+    tmp_path: Path, stop_after: int | None
+) -> None:
+    """The old skill stays, also where a budget ends before any score; the test split is not touched."""
     tested = Probe()
-    record = carry_out(generation, tested)
+    generation = make(tmp_path, worths(6), 1, old_skill(tmp_path, "worth 9"))
+    record = generation.search_and_test(OnSplits(stop_after=stop_after), tested)
+    assert (record.chosen, record.written) == (0, None)
     assert "the old skill stays" in record.why
-    assert record.written is None
     assert tested.runs == []
     assert not (tmp_path / "looks.jsonl").exists()
 
 
 def test_a_skill_that_did_not_beat_no_skill_says_so_in_record_and_metadata(tmp_path: Path) -> None:
-    """With the figures of both splits; the mark in its metadata is no student's to read."""
-    generation = make(tmp_path, FakeTeacher([given(skill_text("worth 1"))]), 0)
+    """With the figures of both splits; students do not see the mark in its metadata."""
     lift = MeasuredLift(model="m/s", without_skill=0.5, with_skill=0.4, decision="inconclusive")
-    record = carry_out(generation, Probe(lifts=(lift,)))
+    record = carry_out(make(tmp_path, worths(1), 0), Probe(lifts=(lift,)))
     assert record.without_skill == 0.1
     assert record.shortfalls == (
         "on the selection split the best version did not beat no skill: correct 10% with it, 10% without",
@@ -201,14 +195,13 @@ def test_a_skill_that_did_not_beat_no_skill_says_so_in_record_and_metadata(tmp_p
 
 
 def test_a_skill_that_beat_no_skill_has_no_such_mark(tmp_path: Path) -> None:
-    """Ahead on selection: no mark; ahead on the test without a decision: that is said, and no more."""
-    generation = make(tmp_path, FakeTeacher([given(skill_text("worth 8"))]), 0)
+    """Better on selection: no mark; better on the test without a decision: that is said, and no more."""
     ahead = {"without_skill": 0.5, "with_skill": 0.9}
     lifts = (
         MeasuredLift(model="m/a", decision="helps", **ahead),
         MeasuredLift(model="m/b", decision="inconclusive", **ahead),
     )
-    record = carry_out(generation, Probe(lifts=lifts))
+    record = carry_out(make(tmp_path, worths(8), 0), Probe(lifts=lifts))
     assert record.shortfalls == (
         "the test did not show that it beats no skill (m/b, inconclusive): correct 90% with it, 50% without",
     )
@@ -216,90 +209,47 @@ def test_a_skill_that_beat_no_skill_has_no_such_mark(tmp_path: Path) -> None:
 
 
 def test_without_evaluation_a_skill_is_written_and_nothing_claimed(tmp_path: Path) -> None:
-    """--no-eval: one version, no score, no look."""
-    generation = make(tmp_path, FakeTeacher([given(skill_text("worth 5"))]), students=())
-    record = generation.write_only()
-    assert record.why == "not evaluated"
-    assert record.candidates[0].selection is None
-    assert record.look is None
-    assert (tmp_path / "skills/rows/SKILL.md").is_file()
-
-
-def test_a_skill_that_is_there_is_not_replaced_unasked(tmp_path: Path) -> None:
-    """What was written before stays, and the message says where the new one lies."""
+    """--no-eval: one version, no score, no look. A skill that exists is replaced only with --force."""
     target = tmp_path / "skills" / "rows"
     target.mkdir(parents=True)
     (target / "SKILL.md").write_text(skill_text("mine"))
-    generation = make(tmp_path, FakeTeacher([given(skill_text("worth 5"))]), students=())
     with pytest.raises(UsageError, match="--force"):
-        generation.write_only()
+        make(tmp_path, worths(5), students=()).write_only()
     assert (target / "SKILL.md").read_text() == skill_text("mine")
     record = json.loads((tmp_path / "generation" / "generation.json").read_text())
     assert record["written"] is None
-    generation = make(tmp_path, FakeTeacher([given(skill_text("worth 5"))]), students=(), replace=True)
-    generation.write_only()
+    done = make(tmp_path, worths(5), students=(), replace=True).write_only()
+    assert (done.why, done.candidates[0].selection, done.look) == ("not evaluated", None, None)
     assert "worth 5" in (target / "SKILL.md").read_text()
 
 
 def test_a_teacher_that_gives_up_does_not_prevent_the_test(tmp_path: Path) -> None:
-    """Its replies are kept, so asking again would bring the same: the best version is tested as it is."""
-    generation = make(tmp_path, FakeTeacher([given(skill_text("worth 8")), "no", "no", "no"]))
-    tested = Probe()
-    record = carry_out(generation, tested)
+    """Asking again would give the same kept replies, so the best version is tested; the test may stop too."""
+    tested = Probe(stopped="time budget")
+    record = carry_out(make(tmp_path, FakeTeacher([given(skill_text("worth 8")), "no", "no", "no"])), tested)
     assert len(tested.runs) == 1
-    assert record.stopped is None
     assert "wrote no usable skill" in record.why
+    assert (record.test_run, record.stopped) == ("runs/test", "time budget")
 
 
 def test_a_generation_that_was_stopped_costs_no_look_and_goes_on(tmp_path: Path) -> None:
-    """What was written meanwhile tells of no look, is replaced without being asked, and all is counted."""
-    first = FakeTeacher([given(skill_text("worth 3")), BudgetSpent("call budget: 1 of 1 calls used")])
-    generation = make(tmp_path, first)
+    """The skill written meanwhile has no look and is replaced without --force; all calls are counted."""
     tested = Probe()
-    record = carry_out(generation, tested)
-    assert record.stopped is not None
+    assert carry_out(make(tmp_path, interrupted()), tested).stopped is not None
     assert tested.runs == []
     marks = lineage_of(tmp_path / "skills/rows")
-    assert marks is not None
-    assert marks.looks == 0
-    generation = make(tmp_path, FakeTeacher([given(skill_text("worth 9"))]))
-    record = carry_out(generation, tested)
+    assert marks is not None and marks.looks == 0
+    record = carry_out(make(tmp_path, worths(9)), tested)
     assert "worth 9" in read_skill(tmp_path / "skills/rows").body
     assert [alpha for _, alpha in tested.runs] == [0.025]
     assert record.spent["teacher"].calls == 3
 
 
-def test_what_the_user_has_changed_meanwhile_is_not_replaced(tmp_path: Path) -> None:
-    """A skill that the generation wrote, and somebody edited, is somebody's."""
-    first = FakeTeacher([given(skill_text("worth 3")), BudgetSpent("call budget: 1 of 1 calls used")])
-    carry_out(make(tmp_path, first))
+def test_a_skill_that_the_user_edited_is_not_replaced(tmp_path: Path) -> None:
+    """Although the generation wrote it."""
+    carry_out(make(tmp_path, interrupted()))
     written = tmp_path / "skills" / "rows" / "SKILL.md"
     written.write_text(written.read_text() + "Mine.\n")
     with pytest.raises(UsageError, match="--force"):
-        carry_out(make(tmp_path, FakeTeacher([given(skill_text("worth 9"))])))
+        carry_out(make(tmp_path, worths(9)))
     assert written.read_text().endswith("Mine.\n")
-
-
-def test_a_test_that_was_stopped_is_no_finished_one(tmp_path: Path) -> None:
-    """Trials that are owed by the test stand in the record as the reason to go on."""
-    generation = make(tmp_path, FakeTeacher([given(skill_text("worth 8"))]), 0)
-    record = carry_out(generation, Probe(stopped="time budget"))
-    assert record.test_run == "runs/test"
-    assert record.stopped == "time budget"
-
-
-def test_an_old_skill_stays_where_nothing_was_scored(tmp_path: Path) -> None:
-    """A budget that ends before any score leaves the user's skill alone."""
-    old = old_skill(tmp_path, "worth 9")
-    generation = make(tmp_path, FakeTeacher([given(skill_text("worth 6"))]), 1, old)
-    record = generation.search_and_test(OnSplits(stop_after=0), Probe())
-    assert record.chosen == 0
-    assert record.written is None
-    assert "the old skill stays" in record.why
-
-
-def test_too_few_families_for_the_level_are_told_before_the_test(tmp_path: Path) -> None:
-    """One test family can never decide; whoever pays for the test hears so first."""
-    told: list[str] = []
-    carry_out(make(tmp_path, FakeTeacher([given(skill_text("worth 6"))]), 0, said=told))
-    assert any("at alpha 0.025 a decision takes 7" in said for said in told)

@@ -17,6 +17,7 @@ from tests.fakes.teaching import (
     given,
     skill_text,
     workshop,
+    worths,
 )
 
 
@@ -25,11 +26,6 @@ def search(
 ) -> Search:
     made = Search(workshop(tmp_path, teacher), grading, "correct", FAMILIES)
     return made.run(ORDER, old=old, rounds=rounds)
-
-
-def worths(*values: int) -> FakeTeacher:
-    """A teacher whose versions make so many of ten trials correct."""
-    return FakeTeacher([given(skill_text(f"worth {value}")) for value in values])
 
 
 @pytest.mark.parametrize(

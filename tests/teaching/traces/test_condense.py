@@ -51,7 +51,7 @@ def test_a_short_trace_is_told_whole(tmp_path: Path, make: Callable[[], str]) ->
     found = condensed(tmp_path, text, 8_000)
     assert 'identifier "warpSize32" is undefined' in found.text
     assert "1.43x" in found.text
-    assert "left out" not in found.text.replace(", 0 left out", "")
+    assert "left out" not in found.text
     assert (found.errors, found.groups, found.kept) == (1, 1, 1)
     assert found.characters == len(text)
     assert found.summary == (
@@ -66,12 +66,13 @@ def test_a_short_trace_is_told_whole(tmp_path: Path, make: Callable[[], str]) ->
 def test_an_error_anywhere_in_a_long_trace_survives(
     tmp_path_factory: pytest.TempPathFactory, at: float, budget: int
 ) -> None:
-    """One error at any place of a megabyte is told, in any budget, and the budget holds."""
-    found = condensed(tmp_path_factory.mktemp("long"), long_session(1_000_000, at), budget)
-    assert found.characters > 1_000_000
+    """One error at any place of a long session is told, in any budget, and the budget holds."""
+    found = condensed(tmp_path_factory.mktemp("long"), long_session(300_000, at), budget)
+    assert found.characters > 300_000
     assert 'error: identifier "planted" is undefined' in found.text
     assert (found.errors, found.kept) == (1, 1)
     assert estimate_tokens(found.text) <= budget
+    assert found == condensed(tmp_path_factory.mktemp("again"), long_session(300_000, at), budget)
 
 
 @settings(max_examples=4, deadline=None)
@@ -80,9 +81,7 @@ def test_an_error_anywhere_in_a_long_log_survives(
     tmp_path_factory: pytest.TempPathFactory, at: float
 ) -> None:
     """The same for a plain log and for Markdown, where nothing but the line itself tells of it."""
-    filler = "".join(
-        f"line {i}: compiling a file, all is well\n" + "\n" * (i % 3 == 0) for i in range(24_000)
-    )
+    filler = "".join(f"line {i}: compiling a file, all is well\n" + "\n" * (i % 3 == 0) for i in range(8_000))
     cut = filler.rfind("\n", 0, int(at * len(filler))) + 1
     for head in ("", "## User\n\ndo it\n\n## Assistant\n\n"):
         text = f"{head}{filler[:cut]}{PLANTED}\n{filler[cut:]}"
@@ -117,43 +116,24 @@ def test_a_budget_always_holds(tmp_path: Path, budget: int) -> None:
         assert all(f"## {part}" in found.text for part in ("Task", "Measured", "Decided", "Files", "Outline"))
 
 
-def test_the_same_trace_gives_the_same_text(tmp_path: Path) -> None:
-    """Nothing depends on chance or on the order of sets."""
-    text = long_session(200_000, 0.5)
-    assert condensed(tmp_path, text, 3_000) == condensed(tmp_path, text, 3_000)
-
-
-def test_a_trace_without_errors_says_so(tmp_path: Path) -> None:
-    """No error is no part, not an empty one."""
+def test_what_was_not_found_or_not_read_is_told(tmp_path: Path) -> None:
+    """A trace without errors says so; torn lines and unknown records stand in the head."""
     found = condensed(tmp_path, "## User\n\nhi\n\n## Assistant\n\nhello\n", 1_000)
-    assert "no error found" in found.text
-    assert "no error found" in found.summary
+    assert "no error found" in found.text and "no error found" in found.summary
     assert "## Errors" not in found.text
-
-
-def test_what_could_not_be_read_is_told(tmp_path: Path) -> None:
-    """Torn lines and unknown records stand in the head."""
     found = condensed(tmp_path, FORMATS["claude_code"]() + "{torn", 4_000)
     assert "Torn or malformed JSON records that were skipped: 1." in found.text
     assert "never-heard-of (1)" in found.text
-
-
-def test_keys_are_not_passed_on(tmp_path: Path) -> None:
-    """What looks like an API key is replaced wherever it stands, and counted; other words stay."""
-    keys = [f"sk-ant-{'a1' * 20}", f"hf_{'Ab' * 17}", f"ghp_{'x9' * 18}"]
-    text = (
-        f"## User\n\nuse {keys[0]}\n\n## Tool result\n\nerror: {keys[1]} refused\n{keys[2]} sk-learn hf_hub\n"
-    )
-    found = condensed(tmp_path, text, 2_000)
-    assert not any(key in found.text for key in keys)
-    assert found.secrets == found.text.count("[secret]") >= 3
-    assert "sk-learn hf_hub" in found.text
-    assert f"Redacted: {found.secrets} words" in found.text
+    with pytest.raises(UsageError, match="at least 500"):
+        condensed(tmp_path, "log", SMALLEST_BUDGET - 1)
 
 
 @pytest.mark.parametrize(
     ("said", "secret", "kept"),
     [
+        (f"sk-ant-{'aB3d' * 10}", "aB3d", ""),
+        (f"hf_{'aB3d' * 9}", "aB3d", ""),
+        (f"ghp_{'aB3d' * 9}", "aB3d", ""),
         (f"gsk_{'aB3d' * 13}", "aB3d", ""),
         (f"xai-{'aB3d' * 20}", "aB3d", ""),
         (f"nvapi-{'aB3d' * 16}", "aB3d", ""),
@@ -166,11 +146,12 @@ def test_keys_are_not_passed_on(tmp_path: Path) -> None:
         (f"-----BEGIN PRIVATE KEY-----\n{'MIIE' * 16}\n{'Qx0=' * 5}\n-----END", "Qx0=", "-----END"),
     ],
 )
-def test_other_secrets_are_not_passed_on(tmp_path: Path, said: str, secret: str, kept: str) -> None:
-    """Keys of further providers, tokens, private keys, and what a variable of such a name holds."""
-    found = condensed(tmp_path, f"## User\n\nrun it with {said}\n", 2_000)
+def test_keys_are_not_passed_on(tmp_path: Path, said: str, secret: str, kept: str) -> None:
+    """Keys of providers, tokens, private keys, and the values of variables with such names."""
+    found = condensed(tmp_path, f"## User\n\nrun it with {said}\n## Tool result\n\nerror: {said}", 2_000)
     assert secret not in found.text
     assert "[secret]" in found.text and kept in found.text
+    assert f"Redacted: {found.secrets} words" in found.text
 
 
 def test_no_part_of_a_key_survives_a_cut(tmp_path: Path) -> None:
@@ -181,19 +162,11 @@ def test_no_part_of_a_key_survives_a_cut(tmp_path: Path) -> None:
         assert "Q7zK" not in condensed(tmp_path, f"## User\n\n{words}\n", 600).text
 
 
-def test_code_about_tokens_is_no_secret(tmp_path: Path) -> None:
+def test_code_about_tokens_is_not_a_secret(tmp_path: Path) -> None:
     """Names with `token` in them, as kernels for language models have, stay."""
-    code = (
-        "max_tokens = compute_number_of_tokens(x); token = tokenizer_decode_it; N_TOKENS=16; Bearer of news"
-    )
-    found = condensed(tmp_path, f"## User\n\n{code}\n", 2_000)
+    code = "sk-learn hf_hub max_tokens = compute_number_of_tokens(x); token = tokenizer_decode_it"
+    found = condensed(tmp_path, f"## User\n\n{code}; N_TOKENS=16; Bearer of news\n", 2_000)
     assert found.secrets == 0 and code in found.text
-
-
-def test_a_budget_for_nothing_is_a_usage_error(tmp_path: Path) -> None:
-    """The message says what is needed."""
-    with pytest.raises(UsageError, match="at least 500"):
-        condensed(tmp_path, "log", SMALLEST_BUDGET - 1)
 
 
 @settings(deadline=None)

@@ -15,10 +15,17 @@ from harness.teaching.traces.lessons import Lesson, Note, lessons, notes
 from harness.teaching.traces.reading import read_trace
 from tests.teaching.traces.sessions import COMMAND, FILE, FINAL, FORMATS, NEW, OLD, TASK, run_folder
 
+TRACEBACK = "Traceback (most recent call last):\n  File 'a', line 1\n"
 
-def printed(text: str, *, is_error: bool = False) -> Event:
+
+def printed(text: str, *, is_error: bool = False, call: str | None = None) -> Event:
     """What a tool printed."""
-    return Event(0, "tool", "tool_result", text, "line 1", is_error=is_error)
+    return Event(0, "tool", "tool_result", text, "line 1", is_error=is_error, call=call)
+
+
+def headlines(text: str, **marked: bool) -> list[str]:
+    """Of the errors in what a tool printed."""
+    return [fault.headline for fault in faults_of(printed(text, **marked))]
 
 
 def call(tool: str, call_id: str | None = None, **given: object) -> Event:
@@ -49,89 +56,55 @@ def session(*steps: tuple[str, str] | Event) -> Mined:
         if isinstance(step, Event):
             events.append(step)
         else:
-            given, output = {"command": step[0]}, step[1]
-            events.append(Event(0, "assistant", "tool_call", step[0], place, "bash", arguments=given))
-            events.append(Event(0, "tool", "tool_result", output, place, "bash"))
+            events.append(replace(call("bash", command=step[0]), text=step[0], place=place))
+            events.append(replace(printed(step[1]), place=place))
     return mine([replace(event, index=index) for index, event in enumerate(events)])
 
 
 # --- what an error looks like ------------------------------------------------------------------
 
-SHOWN = [
-    ("compile", 'src/a.cu(12): error: identifier "x" is undefined', 'error: identifier "x" is undefined'),
-    ("compile", "/w/a.cpp:3:14: error: expected ';' at end", "error: expected ';' at end"),
-    ("compile", "a.cu:1:10: fatal error: cute/a.hpp: No such file", "fatal error: cute/a.hpp: No such file"),
-    ("compile", "ptxas error   : Feature 'wgmma' not supported", "Feature 'wgmma' not supported"),
-    ("compile", "nvcc fatal   : Unsupported gpu architecture", "Unsupported gpu architecture"),
-    (
-        "link",
-        "a.o: in function `f':\na.cpp:(.text+0x1): undefined reference to `g()'",
-        "undefined reference to `g()'",
-    ),
-    ("link", "ImportError: /tmp/x.so: undefined symbol: _ZN3c10", "undefined symbol: _ZN3c10"),
-    (
-        "build",
-        "ninja: error: 'a.cu', needed by 'a.o', missing and no known rule to make it",
-        "'a.cu', needed by 'a.o', missing and no known rule to make it",
-    ),
-    (
-        "build",
-        "CMake Error at CMakeLists.txt:4 (find_package):\n  Could not find Torch\n",
-        "CMake Error at CMakeLists.txt:4 (find_package):",
-    ),
-    (
-        "build.toml",
-        "Cannot parse TOML in D/build.toml: Missing field license",
-        "Cannot parse TOML in D/build.toml: Missing field license",
-    ),
-    (
-        "build.toml",
-        "Unknown field capabilities. Expected one of minver, maxver",
-        "Unknown field capabilities. Expected one of minver, maxver",
-    ),
-    (
-        "python",
-        "Traceback (most recent call last):\n  File a.py\n    f()\nValueError: bad 'x'\n",
-        "ValueError: bad 'x'",
-    ),
-    (
-        "cuda",
-        "Traceback (most recent call last):\n  File a.py\nRuntimeError: CUDA error: an illegal memory access",
-        "RuntimeError: CUDA error: an illegal memory access",
-    ),
-    (
-        "cuda",
-        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB",
-        "CUDA out of memory. Tried to allocate 2 GiB",
-    ),
-    ("cuda", "========= Invalid __global__ read of size 4 bytes", "Invalid __global__ read of size 4 bytes"),
-    (
-        "wrong result",
-        "E       AssertionError: Tensor-likes are not close!",
-        "AssertionError: Tensor-likes are not close!",
-    ),
-    ("wrong result", "allclose: False (max diff 0.5)", "allclose: False (max diff 0.5)"),
-    ("wrong result", "max_abs_err = nan", "max_abs_err = nan"),
-    ("crash", "Segmentation fault (core dumped)", "Segmentation fault (core dumped)"),
-    ("timeout", "Command timed out after 120s", "Command timed out after 120s"),
-    ("exit", "Process exited with code 137", "Process exited with code 137"),
-    ("other", "bash: line 1: nvcc: command not found", "bash: line 1: nvcc: command not found"),
-    ("other", "error: builder for '/nix/store/x.drv' failed", "builder for '/nix/store/x.drv' failed"),
-]
+SHOWN = """
+compile: src/a.cu(12): |error: identifier "x" is undefined
+compile: /w/a.cpp:3:14: |error: expected ';' at end
+compile: a.cu:1:10: |fatal error: cute/a.hpp: No such file
+compile: ptxas error   : |Feature 'wgmma' not supported
+compile: nvcc fatal   : |Unsupported gpu architecture
+link: a.o: in function `f':~a.cpp:(.text+0x1): |undefined reference to `g()'
+link: ImportError: /tmp/x.so: |undefined symbol: _ZN3c10
+build: ninja: error: |'a.cu', needed by 'a.o', missing and no known rule to make it
+build: |CMake Error at CMakeLists.txt:4 (find_package):
+build.toml: |Cannot parse TOML in D/build.toml: Missing field license
+build.toml: |Unknown field capabilities. Expected one of minver, maxver
+python: Traceback (most recent call last):~  File a.py~    f()~|ValueError: bad 'x'
+cuda: Traceback (most recent call last):~  File a.py~|RuntimeError: CUDA error: an illegal memory access
+cuda: torch.OutOfMemoryError: |CUDA out of memory. Tried to allocate 2 GiB
+cuda: ========= |Invalid __global__ read of size 4 bytes
+wrong result: E       |AssertionError: Tensor-likes are not close!
+wrong result: |allclose: False (max diff 0.5)
+wrong result: |max_abs_err = nan
+crash: |Segmentation fault (core dumped)
+timeout: |Command timed out after 120s
+exit: |Process exited with code 137
+other: |bash: line 1: nvcc: command not found
+other: error: |builder for '/nix/store/x.drv' failed
+"""
+"""Category, and what is printed; ~ is a line break, | the beginning of the headline."""
 
 
-@pytest.mark.parametrize(("category", "text", "headline"), SHOWN, ids=[t[:40] for _, t, _ in SHOWN])
+@pytest.mark.parametrize("shown", SHOWN.strip().split("\n"))
 @pytest.mark.parametrize("around", ["{}", "fine\n{}\nfine", "     {}", "\x1b[31m{}\x1b[0m"], ids=repr)
-def test_what_tools_print_is_recognised(category: str, text: str, headline: str, around: str) -> None:
-    """The kind and the line that names it, wherever and however it stands."""
-    body = around.format(text.replace("\n", "\n     ") if around.startswith("     ") else text)
+def test_what_tools_print_is_recognized(shown: str, around: str) -> None:
+    """The category and the line that names it, wherever and however it stands."""
+    category, _, text = shown.partition(": ")
+    indent = "     " if around.startswith(" ") else ""
+    body = around.format(text.replace("|", "").replace("~", f"\n{indent}"))
     found = faults_of(printed(body))
-    assert [(f.category, f.headline) for f in found] == [(category, headline)]
+    assert [(f.category, f.headline) for f in found] == [(category, text.partition("|")[2])]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_words_about_errors_are_not_errors() -> None:
+    """Neither in output, nor in an agent's talk, nor in what it is about to do."""
+    for text in (
         "0 errors, 0 warnings",
         "Compiling error.cpp\n[3/3] error_handling.o",
         'throw std::runtime_error("CUDA error in launch");',
@@ -140,49 +113,30 @@ def test_what_tools_print_is_recognised(category: str, text: str, headline: str,
         "max_abs_err = 1e-3",
         "no mismatch found",
         "def exit(code): ...",
-    ],
-)
-def test_what_is_no_error_is_left_alone(text: str) -> None:
-    """Words about errors are none."""
-    assert faults_of(printed(text)) == []
-
-
-def test_what_an_agent_says_is_no_error_unless_it_quotes_one() -> None:
-    """Talk of a failure is not one; a compiler's own line is."""
+    ):
+        assert headlines(text) == [], text
     said = Event(0, "assistant", "text", "error: I think it timed out, exit code 1", "line 1")
     assert faults_of(said) == []
-    quoted = Event(0, "assistant", "text", "I see:\n  a.cu(3): error: no", "line 1")
+    quoted = replace(said, text="I see:\n  a.cu(3): error: no")  # a compiler's own line counts
     assert [f.headline for f in faults_of(quoted)] == ["error: no"]
-    written = Event(0, "assistant", "tool_call", "a.cu(3): error: no", "line 1")
-    assert faults_of(written) == []
+    assert faults_of(replace(quoted, kind="tool_call")) == []
 
 
 def test_a_consequence_counts_only_alone() -> None:
     """`ninja: build stopped` and torch's own exception say nothing beside the compiler's error."""
     stopped = "ninja: build stopped: subcommand failed."
-    raised = "Traceback (most recent call last):\n  x\nRuntimeError: Error compiling objects for extension"
-    both = faults_of(printed(f"a.cu(1): error: no\n{stopped}\n{raised}"))
-    assert [f.headline for f in both] == ["error: no"]
-    assert [f.headline for f in faults_of(printed(stopped))] == [stopped]
-    assert [f.headline for f in faults_of(printed(raised))] == [
-        "RuntimeError: Error compiling objects for extension"
-    ]
-
-
-def test_a_result_that_is_marked_as_failed_is_an_error_whatever_it_says() -> None:
-    """The trace's own flag counts where no pattern does."""
-    assert [f.headline for f in faults_of(printed("\nString to replace not found", is_error=True))] == [
-        "String to replace not found"
-    ]
+    raised = "RuntimeError: Error compiling objects for extension"
+    assert headlines(f"a.cu(1): error: no\n{stopped}\n{TRACEBACK}{raised}") == ["error: no"]
+    assert headlines(stopped) == [stopped]
+    assert headlines(TRACEBACK + raised) == [raised]
+    assert headlines("\nString to replace not found", is_error=True) == ["String to replace not found"]
 
 
 def test_every_exception_of_a_chain_counts_and_a_torn_one_is_told() -> None:
     """Both tracebacks of a chain; one without its last line is named as cut off."""
-    one = "Traceback (most recent call last):\n  File 'a', line 1\nKeyError: 'x'\n"
-    text = f"{one}\nDuring handling of it, another exception occurred:\n\n{one.replace('Key', 'Type')}"
-    assert [f.headline for f in faults_of(printed(text))] == ["KeyError: 'x'", "TypeError: 'x'"]
-    torn = faults_of(printed("Traceback (most recent call last):\n  File 'a', line 1"))
-    assert torn[0].headline == "traceback that is cut off: File 'a', line 1"
+    chained = f"{TRACEBACK}KeyError: 'x'\n\nDuring handling of it:\n\n{TRACEBACK}TypeError: 'x'\n"
+    assert headlines(chained) == ["KeyError: 'x'", "TypeError: 'x'"]
+    assert headlines(TRACEBACK) == ["traceback that is cut off: File 'a', line 1"]
 
 
 def test_equal_errors_have_one_signature() -> None:
@@ -191,18 +145,15 @@ def test_equal_errors_have_one_signature() -> None:
     def of(text: str) -> object:
         return signature(faults_of(printed(text))[0])
 
-    assert of("/a/b/x.cu(1): error: 3 at 0x7f01 in /p/q/h.cuh") == of(
-        "x.cu(22): error: 14 at 0xdead in /z/h.cuh"
-    )
-    assert of('x.cu(1): error: identifier "a" is undefined') != of(
-        'x.cu(1): error: identifier "b" is undefined'
-    )
+    one, other = "/a/b/x.cu(1): error: 3 at 0x7f01 in /p/q/h.cuh", "x.cu(22): error: 14 at 0xdead in /z/h.cuh"
+    assert of(one) == of(other)
+    assert of('x.cu(1): error: "a" is undefined') != of('x.cu(1): error: "b" is undefined')
 
 
 def test_a_huge_line_takes_no_time() -> None:
     """A minified file or a base64 picture with the word `error` in it is passed over quickly."""
     for unit in ("error a", "a/", "x(1", "Traceback ", "max diff ", ": "):
-        assert len(faults_of(printed(unit * 300_000))) <= 1
+        assert len(headlines(unit * 300_000)) <= 1
 
 
 # --- lessons -----------------------------------------------------------------------------------
@@ -212,20 +163,16 @@ def test_a_huge_line_takes_no_time() -> None:
 def test_the_error_of_every_format_is_found_once_and_resolved(
     tmp_path: Path, make: Callable[[], str]
 ) -> None:
-    """One lesson, with its command, and the edit where the trace shows it."""
+    """One lesson, with its command and the edit; the file as it was left; the figure."""
     path = tmp_path / "trace"
     path.write_text(make())
     mined = mine(read_trace(path).events)
-    assert [(x.category, x.count, x.resolved) for x in mined.lessons] == [("compile", 1, True)]
-    lesson = mined.lessons[0]
+    (lesson,) = mined.lessons
+    assert (lesson.category, lesson.count, lesson.resolved) == ("compile", 1, True)
     assert lesson.error == 'error: identifier "warpSize32" is undefined'
-    assert lesson.command is not None
-    assert lesson.command.startswith(COMMAND)
-    assert lesson.fix is not None
-    if mined.files:
-        assert OLD in lesson.fix
-        assert NEW in lesson.fix
-        assert [(f.path, f.text, f.complete) for f in mined.files] == [(FILE, FINAL, True)]
+    assert lesson.command is not None and lesson.command.startswith(COMMAND)
+    assert lesson.fix is not None and OLD in lesson.fix and NEW in lesson.fix
+    assert [(f.path, f.text, f.complete) for f in mined.files] == [(FILE, FINAL, True)]
     assert any("1.43x" in note.text for note in mined.notes)
 
 
@@ -238,46 +185,30 @@ def test_grades_of_a_run_folder_are_lessons(tmp_path: Path) -> None:
 
 def test_equal_errors_are_counted_and_keep_both_ends() -> None:
     """First and last place, the command, and the context of the last."""
-    mined = session(
-        ("make", "a.cu(1): error: x is 1"), ("ls", "a.cu"), ("make", "before\nb.cu(9): error: x is 2\nafter")
-    )
-    (lesson,) = mined.lessons
-    assert (lesson.count, lesson.first, lesson.last, lesson.resolved) == (
-        2,
-        "line 2",
-        "line 6, its line 2",
-        False,
-    )
-    assert (lesson.command, lesson.fix) == ("make", None)
-    assert lesson.context == "before\nb.cu(9): error: x is 2\nafter"
+    last = "before\nb.cu(9): error: x is 2\nafter"
+    (lesson,) = session(("make", "a.cu(1): error: x is 1"), ("ls", "a.cu"), ("make", last)).lessons
+    assert (lesson.count, lesson.first, lesson.last) == (2, "line 2", "line 6, its line 2")
+    assert (lesson.resolved, lesson.command, lesson.fix) == (False, "make", None)
+    assert lesson.context == last
 
 
 def test_only_a_run_of_the_same_program_resolves() -> None:
-    """Listing files or another program proves nothing."""
+    """Listing files or another program proves nothing; the fix is the edit, or the command that worked."""
     failed = ("python test.py", "allclose: False")
     assert not session(failed, ("ls", "ok"), ("python other.py", "ok")).lessons[0].resolved
     fixed = call("Edit", file_path="a.cu", old_string="a", new_string="b")
-    again = ("cd x && FOO=1 python ./test.py -v | tail -3", "ok")
-    (resolved,) = session(failed, fixed, again).lessons
-    assert resolved.resolved
-    assert resolved.fix == "a.cu:\n-a\n+b"
+    (lesson,) = session(failed, fixed, ("cd x && FOO=1 python ./test.py -v | tail -3", "ok")).lessons
+    assert (lesson.resolved, lesson.fix) == (True, "a.cu:\n-a\n+b")
+    (lesson,) = session(("nvcc a.cu", "a.cu(1): error: x"), ("nvcc -arch=sm_90a a.cu", "ok")).lessons
+    assert lesson.fix == "the command became: nvcc -arch=sm_90a a.cu"
 
 
 def test_a_run_that_fails_earlier_does_not_resolve() -> None:
-    """A wrong result is not put right by a build that breaks; a later stage's failure does show progress."""
-    steps = [("make test", "allclose: False"), ("make test", "a.cu(1): error: x")]
-    assert [x.resolved for x in session(*steps).lessons] == [False, False]
-    order = [("make test", "a.cu(1): error: x"), ("make test", "allclose: False")]
-    assert {x.category: x.resolved for x in session(*order).lessons} == {
-        "compile": True,
-        "wrong result": False,
-    }
-
-
-def test_a_changed_command_is_a_fix() -> None:
-    """Where no file was edited, the command that worked is told."""
-    (lesson,) = session(("nvcc a.cu", "a.cu(1): error: x"), ("nvcc -arch=sm_90a a.cu", "ok")).lessons
-    assert lesson.fix == "the command became: nvcc -arch=sm_90a a.cu"
+    """A wrong result is not fixed by a build that breaks; a later stage's failure does show progress."""
+    wrong, broken = ("make test", "allclose: False"), ("make test", "a.cu(1): error: x")
+    assert [x.resolved for x in session(wrong, broken).lessons] == [False, False]
+    resolved = {x.category: x.resolved for x in session(broken, wrong).lessons}
+    assert resolved == {"compile": True, "wrong result": False}
 
 
 def test_unresolved_errors_come_first_then_the_frequent_then_the_grave() -> None:
@@ -290,12 +221,8 @@ def test_unresolved_errors_come_first_then_the_frequent_then_the_grave() -> None
         ("python c.py", "a.cu(1): error: twice"),
         ("python c.py", "a.cu(1): error: twice"),
     )
-    assert [x.error for x in mined.lessons] == [
-        "error: twice",
-        "Segmentation fault",
-        "ValueError: x",
-        "error: fixed",
-    ]
+    order = ["error: twice", "Segmentation fault", "ValueError: x", "error: fixed"]
+    assert [x.error for x in mined.lessons] == order
 
 
 # --- files and notes ---------------------------------------------------------------------------
@@ -312,13 +239,12 @@ def test_files_follow_writes_edits_patches_and_here_documents() -> None:
     shell = "mkdir -p d && cat > d/a.txt <<'EOF'\none\ntwo\nEOF\necho done"
     assert left(call("bash", command=shell)) == {"d/a.txt": ("one\ntwo\n", True)}
     assert left(call("bash", command="python - <<EOF > out.txt\nx\nEOF")) == {}
+    first = call("Write", file_path="f", content="a b\n")
     edits = [
         {"old_string": "a", "new_string": "b"},
         {"old_string": "b", "new_string": "c", "replace_all": True},
     ]
-    assert left(
-        call("Write", file_path="f", content="a b\n"), call("MultiEdit", file_path="f", edits=edits)
-    ) == {"f": ("c c\n", True)}
+    assert left(first, call("MultiEdit", file_path="f", edits=edits)) == {"f": ("c c\n", True)}
     patch = "*** Begin Patch\n*** Update File: f\n@@ def\n one\n-two\n+2\n*** Delete File: g\n*** End Patch"
     assert left(
         call("Write", file_path="f", content="zero\none\ntwo\n"),
@@ -328,31 +254,21 @@ def test_files_follow_writes_edits_patches_and_here_documents() -> None:
 
 
 def test_a_change_whose_place_is_unknown_makes_a_file_incomplete() -> None:
-    """The last full version stays, and is not called complete until the next full one."""
-    first = call("Write", file_path="f", content="a\n")
+    """The last full version stays until the next full one; a change that failed is not applied."""
+    first = call("Write", "w", file_path="f", content="a\n")
     strange = call("Edit", file_path="f", old_string="not there", new_string="x")
     assert left(first, strange) == {"f": ("a\n", False)}
     assert left(first, strange, call("Write", file_path="f", content="b\n")) == {"f": ("b\n", True)}
     assert left(strange) == {}
-
-
-def test_a_change_that_failed_is_not_applied() -> None:
-    """The result says so."""
-    failed = Event(0, "tool", "tool_result", "no", "line 1", is_error=True, call="e")
-    assert left(
-        call("Write", "w", file_path="f", content="a\n"),
-        call("Edit", "e", file_path="f", old_string="a", new_string="b"),
-        failed,
-    ) == {"f": ("a\n", True)}
+    edit = call("Edit", "e", file_path="f", old_string="a", new_string="b")
+    assert left(first, edit, printed("no", is_error=True, call="e")) == {"f": ("a\n", True)}
 
 
 def test_figures_and_decisions_are_noted() -> None:
     """Lines with measured speed, and what the agent concluded; each once, code and thoughts left out."""
+    bench = "shape 128\nkernel: 12.5 us\nbandwidth 2.9 TB/s (87% of peak)\nspeedup: 1.43x\n3 x 4"
     mined = session(
-        (
-            "python bench.py",
-            "shape 128\nkernel: 12.5 us\nbandwidth 2.9 TB/s (87% of peak)\nspeedup: 1.43x\n3 x 4",
-        ),
+        ("python bench.py", bench),
         ("python bench.py", "kernel: 12.5 us"),
         Event(0, "assistant", "text", "The root cause was the stride.\nNow I go on.", "line 7"),
         Event(0, "assistant", "thinking", "kernel: 9 us", "line 8"),
