@@ -1,1 +1,1 @@
-"""student"""
+"""The student: prompts, reading of replies and skills, feedback."""

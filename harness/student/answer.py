@@ -1,7 +1,6 @@
-"""The student: from one request to its answer.
+"""One turn of the student: from a request to an answer, including the files that it asks to read.
 
-Whatever the model says, this ends and returns: it asks for files at most READS_LIMIT + LATE_LIMIT times;
-only what asks may raise.
+A turn has at most READS_LIMIT + LATE_LIMIT requests, whatever the model replies.
 """
 
 from __future__ import annotations
@@ -16,46 +15,46 @@ from harness.student.reply_parsing import parse_reply
 from harness.student.skill_tool import LATE_LIMIT, Reader
 
 KEEP: Final = "KEEP"
-"""A reply that is nothing but this line lets the project of the turn before stand."""
+"""A reply of only this line keeps the project of the turn before."""
 _NO_WORDS: Final = "(no text)"
-"""Providers refuse an assistant's message without any content."""
+"""Providers refuse an empty assistant message."""
 
 Ask = Callable[[Request], Reply]
-"""Model.complete, or something that keeps what was paid for. Raises what Model.complete raises."""
+"""Model.complete or a recording wrapper; it may raise what Model.complete raises."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The last reply of a turn, and the project in it or what was found instead."""
+    """The last reply of a turn, with its project or the reason why there is none."""
 
     request: Request
-    """What `reply` answers: the turn's request and all that was read since."""
+    """The request that `reply` answers, with everything read during the turn."""
     reply: Reply
     project: Project | Finding
     steps: tuple[Step, ...] = ()
-    """Replies before it that only asked for files."""
+    """Earlier replies, which only asked for files."""
     results: tuple[Message, ...] = ()
-    """To calls in `reply` itself."""
+    """Tool results for the calls in `reply`."""
 
     @property
     def keeps(self) -> bool:
-        """It asks for the project of the turn before."""
+        """Whether it keeps the project of the turn before."""
         return self.reply.text.strip() == KEEP
 
     @property
     def overflowed(self) -> bool:
-        """The exchange has become too long for the model; nothing was said."""
+        """Whether the exchange exceeded the model's context, so that there is no text."""
         return self.reply.stop == "overflow"
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """The exchange so far, this answer included."""
+        """The exchange, this answer included."""
         said = _said(self.reply, calls=bool(self.results))
         return (*self.request.messages, said, *self.results)
 
 
 def read(reply: Reply) -> Project | Finding:
-    """What a reply holds."""
+    """The project in a reply, or why there is none."""
     if reply.stop == "overflow":
         return Finding(
             cause=Cause.CONTEXT_OVERFLOW, message="the prompt does not fit into the model's context"
@@ -64,7 +63,7 @@ def read(reply: Reply) -> Project | Finding:
 
 
 def answer(request: Request, skills: Sequence[Skill], ask: Ask) -> Answer:
-    """One turn: ask, hand over the files that are asked for, and ask again. `skills`: the arm's."""
+    """One turn: send the request, and again with each file that is asked for. `skills`: the arm's."""
     reader, steps, late = Reader(skills), list[Step](), 0
     while True:
         reply = ask(request)
@@ -89,7 +88,7 @@ def _said(reply: Reply, *, calls: bool) -> Message:
     """The reply as a message of the exchange."""
     content = reply.text if reply.text.strip() or calls else _NO_WORDS
     made = reply.tool_calls if calls else ()
-    # Thinking that was cut off has no signature, and is not taken back; what a call follows was not cut off.
+    # Truncated thinking has no signature and is refused; thinking before a call is complete.
     whole = reply.stop in ("end", "tool")
     thinking = tuple(part for part in reply.thinking if whole or part.after_calls < len(made))
     return Message(role="assistant", content=content, tool_calls=made, thinking=thinking)

@@ -1,8 +1,7 @@
-"""Words of tools and of students' code, made fit to stand in what a student is told.
+"""Sanitizes tool output and exceptions before they are quoted in feedback.
 
-Every line of a quotation begins with "> ", so none can pass for ours; no absolute path is left in a message
-or trace; a quotation has at most the tokens that it was given, plus a line or two that say what was left
-out.
+Every quoted line begins with "> ", so it cannot pass for the harness's text. Absolute paths are removed. A
+quotation keeps to its token limit, apart from the lines that say what was left out.
 """
 
 from __future__ import annotations
@@ -16,17 +15,17 @@ from harness.text import clean, estimate_tokens, shorten
 LINE_CHARS: Final = 400
 _MARK: Final = "> "
 
-# Two or more parts: `/x` alone may be a division. What follows a word, a dot or a colon is no root.
+# At least two parts, since `/x` may be a division; after a word, dot or colon it is no absolute path.
 _DIRECTORIES = re.compile(r"(?<![\w.:/~*-])/(?:[^\s/:;'\"`,()<>|]+/)+")
 _FRAME = re.compile(r"^\s*File \"(?P<path>[^\"\n]{1,1000})\", line (?P<line>\d{1,9})(?P<where>.*)$")
 _NUMBER = re.compile(r"\d+")
 _NATIVE_FRAME = re.compile(r"^(?:frame )?#\d+:? ")
 _OUR_COPY: Final = "project"
-"""The folder of the built package, where a worker runs."""
+"""The folder of the built package in a worker."""
 
 
 def without_places(text: str, module: str) -> str:
-    """`text` with paths as the student knows them: into its package `module`, or a file's name alone."""
+    """`text` with absolute paths replaced by paths in the package `module`, or by file names."""
 
     def known(found: re.Match[str]) -> str:
         path = found[0]
@@ -39,13 +38,13 @@ def without_places(text: str, module: str) -> str:
 
 
 def _inside(path: str) -> str | None:
-    """What follows the folder of the built package; None outside of it."""
+    """The path in the built package; None outside of it."""
     _, folder, rest = f"/{path}".rpartition(f"/{_OUR_COPY}/")
     return rest if folder else None
 
 
 def own_trace(message: str, module: str) -> str:
-    """An exception's message and traceback, of which only the frames in the student's files are left."""
+    """An exception's message and traceback, with only the frames in the student's files."""
     lines = message.splitlines()
     kept: list[str] = []
     ours = False
@@ -57,16 +56,16 @@ def own_trace(message: str, module: str) -> str:
             if inside is not None:
                 kept.append(f'  File "torch-ext/{module}/{inside}", line {frame["line"]}{frame["where"]}')
             continue
-        ours = ours and line.startswith("    ")  # the frame's source line, and the marks below it
+        ours = ours and line.startswith("    ")  # the frame's source line and markers
         if not ours and not _NATIVE_FRAME.match(line) and not line.startswith("Traceback (most recent"):
             kept.append(line)
     if len(kept) > 1 and kept[-1].strip() and kept[0].endswith(kept[-1].strip()):
-        kept.pop()  # the exception's own line, which already stands first
+        kept.pop()  # the exception's line, which is also the first one
     return without_places("\n".join(kept), module)
 
 
 def without_numbers(trace: str) -> str:
-    """A message and its frames, in which only the lines of code and their places keep their digits."""
+    """A message and its frames with digits replaced, except in lines of code and their positions."""
     kept: list[str] = []
     code = False
     for line in trace.splitlines():
@@ -76,13 +75,13 @@ def without_numbers(trace: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """The first line of a student's or tool's text, clean and bounded: for use within a line of ours."""
+    """The first line of untrusted text, cleaned and shortened, for use within a line of feedback."""
     lines = [line.strip() for line in clean(text).splitlines() if line.strip()]
     return shorten(lines[0], LINE_CHARS) if lines else ""
 
 
 def quotation(parts: Sequence[str], tokens: int) -> str:
-    """As many parts as fit into `tokens`, whole and in order; the first one that does not is cut."""
+    """As many whole parts as fit into `tokens`, in order; if the first one does not fit, it is cut."""
     kept: list[str] = []
     left = tokens
     for index, part in enumerate(parts):
@@ -105,7 +104,7 @@ def quotation(parts: Sequence[str], tokens: int) -> str:
 
 def _marked(lines: Iterable[str]) -> Iterator[str]:
     for line in lines:
-        # Splitting once more: cleaning may leave a character that some reader takes for a line's end.
+        # Cleaning may leave characters that some readers treat as a line break.
         for piece in clean(line).splitlines():
             if piece.strip():
                 yield f"{_MARK}{shorten(piece.rstrip(), LINE_CHARS)}"

@@ -1,32 +1,34 @@
-"""What a student is told of its answer before the next one. Pure.
+"""The feedback on an answer that a student reads before its next one: a pure function of the grade.
 
-Of hidden cases nothing but their number and how many fail is told; no expected value, seed, hidden shape or
-machine's path; of inputs made hard only their kind, and no number; of a refused timing no figure. It
-follows from the grade alone, so it cannot depend on the arm.
+It never contains expected values, seeds, hidden shapes or paths of this machine. Of hidden cases it gives
+only how many there are and how many fail, of cases with extreme values only the kind, and of refused timings
+no figure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Literal
 
 from harness.outcome import Cause, Stage, Verdict
 from harness.records import (
+    CheckResult,
     ContenderTiming,
     DeviceKernel,
     Diagnostic,
+    Finding,
     Grade,
     Ratio,
     Target,
     Task,
     TimingResult,
+    WorkloadCheck,
     WorkloadTiming,
 )
-from harness.student.case_feedback import check_lines, told_of
 from harness.student.excerpts import one_line, own_trace, quotation, without_numbers, without_places
 
 QUOTED_TOKENS: Final = 2_000
-"""Of tools' and students' own words in one message, by skills.spec.estimate_tokens."""
+"""Estimated tokens of quoted tool output and exceptions in one message."""
 _KERNELS_SHOWN: Final = 12
 _ROWS_SHOWN: Final = 24
 
@@ -41,7 +43,7 @@ _VERDICTS: Final[dict[Verdict, str]] = {
     Verdict.CORRECT: "The results are correct in every case.",
 }
 _TELL_NO_MORE: Final = {
-    # Figures would say how far a false claim may go.
+    # Figures would show how far a false claim may go.
     Cause.INTERFERENCE: "What the process leaves behind, such as timers, slows down what runs after it.",
     Cause.CLOCK: "What the process says of its own times contradicts the judge's clock.",
     Cause.PHYSICS: "It is faster than any correct answer can be on this device.",
@@ -50,13 +52,32 @@ _TELL_NO_MORE: Final = {
 
 
 def feedback(grade: Grade, task: Task, target: Target, turn: int, turns: int) -> str:
-    """The message after answer `turn` (from 0) of at most `turns`. ValueError after the last one."""
+    """The message after answer `turn` (from 0) of at most `turns`. Raises ValueError after the last one."""
     if turn + 1 >= turns:
         raise ValueError(f"after answer {turn + 1} of {turns} nothing is asked")
     parts = [f"# Result of answer {turn + 1} of at most {turns}", _verdict(grade, target)]
     parts += _details(grade, task, target)
     parts += ["# Next", _next(grade, turn + 1, turns)]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+_CASES_TOKENS: Final = 1_000
+_PLAIN: Final = ("task", "integers")
+"""Kinds of values that have no special positions: the task's own, and -1, 0 and 1."""
+
+_CAUSES: Final[dict[Cause, str]] = {
+    Cause.WRONG_VALUES: "values are wrong",
+    Cause.UNWRITTEN_OUTPUT: "elements were never written",
+    Cause.MUTATED_INPUT: "an operand that is read only was written to",
+    Cause.WROTE_OUTSIDE: "memory outside of an operand was written to",
+    Cause.NONDETERMINISTIC: "equal inputs gave different outputs",
+    Cause.CHANGED_GLOBALS: "a global setting of torch was changed and not put back",
+    Cause.OP_RAISED: "the operator raised an exception",
+    Cause.SIGNAL: "the process was killed by a signal",
+    Cause.EXITED_EARLY: "the process exited by itself",
+    Cause.OUT_OF_MEMORY: "it used more memory than allowed",
+    Cause.WALL_TIMEOUT: "there was no answer in time",
+}
 
 
 def _verdict(grade: Grade, target: Target) -> str:
@@ -93,7 +114,7 @@ def _details(grade: Grade, task: Task, target: Target) -> list[str]:
         return [quotation([message], QUOTED_TOKENS)]
     if grade.not_built:
         return _build(grade, task)
-    told = [check_lines(grade.check)] if grade.check is not None else []
+    told = [_check_lines(grade.check)] if grade.check is not None else []
     binding = _binding(grade, task)
     told += binding
     if grade.verdict is Verdict.CORRECT:
@@ -111,8 +132,8 @@ def _details(grade: Grade, task: Task, target: Target) -> list[str]:
 
 
 def _failure(grade: Grade, task: Task) -> str:
-    """A package that could not be loaded, an operator that raised, a process that ended."""
-    told = told_of(grade)
+    """A package that cannot be loaded, an operator that raised, or a process that ended."""
+    told = _told_of(grade)
     if told == "nothing":
         return "It happened in a hidden case, so no more is told of it."
     said = own_trace(grade.finding.message, task.module)
@@ -121,11 +142,67 @@ def _failure(grade: Grade, task: Task) -> str:
     return quotation([said if told == "all" else without_numbers(said), *parts], QUOTED_TOKENS)
 
 
+# --- cases ---------------------------------------------------------------------------------------
+
+
+def _told_of(grade: Grade) -> Literal["all", "words", "nothing"]:
+    """How much of a failure's message may be quoted, by the case that failed.
+
+    `words`: without numbers, since an exception may quote its input.
+    """
+    if grade.check is None or grade.check.finding is None or grade.finding != grade.check.finding:
+        return "all"
+    cases = [case for case in grade.check.workloads if case.finding == grade.finding]
+    if any(_open(case) for case in cases):
+        return "all"
+    return "nothing" if all(case.hidden for case in cases) else "words"
+
+
+def _check_lines(check: CheckResult) -> str:
+    """How many cases pass, and which public ones fail."""
+    public = [case for case in check.workloads if not case.hidden]
+    hidden = [case for case in check.workloads if case.hidden]
+    failing = [_failing(case, case.finding) for case in public if case.finding is not None]
+    lines = [f"Cases with shapes that you know: {len(public) - len(failing)} of {len(public)} pass."]
+    if hidden:
+        passing = sum(case.finding is None for case in hidden)
+        lines.append(f"Hidden cases (shapes drawn for this check): {passing} of {len(hidden)} pass.")
+    if check.not_run:
+        lines.append(f"Cases not run after that: {len(check.not_run)}.")
+    text = " ".join(lines)
+    return text + ("\n\n" + quotation(failing, _CASES_TOKENS) if failing else "")
+
+
+def _open(case: WorkloadCheck) -> bool:
+    return not case.hidden and case.values in _PLAIN
+
+
+def _failing(case: WorkloadCheck, finding: Finding) -> str:
+    """One failed public case, in one line."""
+    name = f"{case.workload} {case.dtype}"
+    if case.values != "task":
+        name += f", values {case.values}"
+    if case.layout != "contiguous":
+        name += f", {case.layout}"
+    if _open(case) and finding.verdict is Verdict.WRONG_RESULT:
+        # The judge's own message: counts, an index and a multiple of the tolerance, but no value.
+        said = finding.message.removeprefix(f"{name}: ")
+        return f"{name}: {one_line(said)}"
+    return f"{name}: {_CAUSES.get(finding.cause, str(finding.cause).replace('_', ' '))}{_far(case)}"
+
+
+def _far(case: WorkloadCheck) -> str:
+    worst, allowed = case.worst_error, case.allowed_error
+    if worst is None or not allowed or worst <= allowed:
+        return ""
+    return f"; the largest error is {worst / allowed:.3g} times what is allowed"
+
+
 # --- the build -----------------------------------------------------------------------------------
 
 
 def _build(grade: Grade, task: Task) -> list[str]:
-    """The first error of every file; after the first one what its tool printed below it."""
+    """The first error of every file; the first one is followed by the tool's further output."""
     build = grade.build
     diagnostics = build.diagnostics if build is not None else ()
     parts = [_diagnostic(one, task) for one in diagnostics]
@@ -150,7 +227,7 @@ def _diagnostic(one: Diagnostic, task: Task) -> str:
 
 
 def _binding(grade: Grade, task: Task) -> list[str]:
-    """What compiles, but gives the operator other numbers than were passed: of the source alone."""
+    """Binding code that compiles, but passes the operator other numbers."""
     found = grade.build.binding_warnings if grade.build is not None else ()
     if not found:
         return []
@@ -202,7 +279,7 @@ def _ratio(ratio: Ratio) -> str:
 
 
 def _kernels(grade: Grade, target: Target) -> list[str]:
-    """What the compiler made of CUDA kernels, and what a traced call launched."""
+    """Resources of the compiled CUDA kernels, and the launches of a traced call."""
     if target != "cuda":
         return []
     compiled = grade.build.kernels or () if grade.build is not None else ()
@@ -237,6 +314,6 @@ def _compiled(kernel: DeviceKernel) -> str:
 
 
 def _flags(grade: Grade) -> str:
-    """Not where its source stands: a student that is told would rename, and have copied all the same."""
+    """Without the origin of copied source: a student that knows it would only rename."""
     flags = grade.flags_of_work
     return f"Noted beside the result: {', '.join(flags)}." if flags else ""

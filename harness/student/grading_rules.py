@@ -1,7 +1,7 @@
-"""The terms on which a project is judged, as the student reads them.
+"""The rules by which a project is graded, as a section of the prompt.
 
-Whatever a task declares and a project could fall over is told; a task that declares nothing has the text
-that it always had, so that recorded prompts stay as they are.
+The section states every rule that a task declares. For tasks that declare none its text never changes, so
+recorded prompts stay valid.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from harness.records import Target, Task
 from harness.records.task import PROMISED, Range
 from harness.suite.tolerance import REFERENCE_ERROR_FACTOR, TILE, TILE_FRACTION, Tolerance, tolerance
 
-# Only in tasks that forbid: whoever breaks a rule has been told it.
+# Only for tasks that forbid library calls.
 _OWN_WORK = """
 
 The computation must be your own code. The built library may call PyTorch to allocate, view, copy, cast \
@@ -20,7 +20,6 @@ and fill tensors, but no PyTorch operator that computes, neither directly nor by
 cuBLAS, cuDNN or MKL, and no function that loads code (dlopen, dlsym): a project whose library does is not \
 loaded."""
 
-# What a task declares is told; a task without such declarations has the prompt that it always had.
 _SHAPES = {
     "transposed": "an operand that is read only may be transposed (its last two axes swapped in memory)",
     "stepped": "an operand that is read only may hold every second element of a larger tensor",
@@ -62,7 +61,7 @@ def _extent(name: str, extent: Range) -> str:
 
 
 def _drawn(task: Task) -> str:
-    """What is drawn at grading time, where the task declares it."""
+    """Shapes and values that are drawn at grading time."""
     sentences = []
     if task.hidden is not None:
         sizes = ", ".join(_extent(name, extent) for name, extent in task.hidden.dims.items())
@@ -79,13 +78,13 @@ def _drawn(task: Task) -> str:
 
 
 def _scale(task: Task) -> str:
-    """What s is. A contraction's reference.py may have its own, which its description then gives."""
+    """The scale s. A contraction may define its own, which its description then gives."""
     own = ", or what the description above gives" if task.tolerance == "contraction" else ""
     return f"the root mean square of the truth's row (last axis){own}"
 
 
 def _limits(task: Task, rules: dict[str, Tolerance]) -> str:
-    """Caps, told with everything else that a task declares."""
+    """Caps of the tolerance."""
     capped = [f"{rule.cap:g} for {dtype}" for dtype, rule in rules.items() if math.isfinite(rule.cap)]
     if task.hidden is None or not capped:
         return ""
@@ -93,7 +92,7 @@ def _limits(task: Task, rules: dict[str, Tolerance]) -> str:
 
 
 def _counts(task: Task, rules: dict[str, Tolerance]) -> str:
-    """How many elements have to be right, and what float32 means where it is not the usual."""
+    """How many elements have to be right, and the precision of float32 products."""
     loose = [rule for rule in rules.values() if rule.matched < 1]
     words = "Every element counts."
     if loose:
@@ -112,7 +111,7 @@ def _repeatable(task: Task) -> str:
     return f"a result that changes by more than {bound} from call to call on equal inputs"
 
 
-def terms(task: Task, target: Target) -> str:
+def grading_rules(task: Task, target: Target) -> str:
     """The section "How it is judged" of a prompt, in Markdown."""
     dtypes = task.dtypes[target]
     rules = {d: tolerance(task, task.outputs[0], d) for d in dtypes}

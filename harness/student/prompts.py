@@ -1,7 +1,6 @@
-"""What the student reads first: a pure function of task, target, skill texts, delivery and number of turns.
+"""The student's prompt: a pure function of task, target, skill texts, delivery and number of turns.
 
-Nothing of this machine, of the arm's name, or of the clock gets into a prompt, so its digest is the same
-everywhere; with one turn and skills in the prompt it is what it always was.
+It contains nothing about this machine, the arm's name or the time, so its digest is the same everywhere.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from harness.records import Arm, Message, Request, Sampling, Skill, Target, Task, Workload
-from harness.student.grading_rules import terms
+from harness.student.grading_rules import grading_rules
 from harness.student.skill_tool import READS_LIMIT, TOOL, catalogue
 
 SYSTEM = """\
@@ -129,7 +128,7 @@ def _workload_row(workload: Workload) -> str:
 
 
 def task_text(task: Task, target: Target) -> str:
-    """The task as the student reads it, in Markdown: the same in every arm."""
+    """The task in Markdown; the same in every arm."""
     dtypes = ", ".join(task.dtypes[target])
     workloads = "\n".join(_workload_row(w) for w in task.workloads_for(target))
     layout = _LAYOUT.format(
@@ -164,7 +163,7 @@ Shapes and dtypes it is called with (each shape with every dtype): {dtypes}
 |---|---|---|
 {workloads}
 
-{terms(task, target)}
+{grading_rules(task, target)}
 
 {layout}
 
@@ -173,12 +172,12 @@ Shapes and dtypes it is called with (each shape with every dtype): {dtypes}
 
 
 def skill_text(skills: Sequence[Skill]) -> str:
-    """The skills as they stand before the task; empty without skills."""
+    """The skills, which come before the task; empty without skills."""
     return "".join(f'<skill name="{s.name}">\n{s.body.strip()}\n</skill>\n\n' for s in skills)
 
 
 def system_text(delivery: Literal["body", "disclosed"], turns: int) -> str:
-    """What every arm of a run is told first: it follows from the run's delivery and number of turns alone."""
+    """The system prompt, which is the same in every arm of a run."""
     if delivery == "body" and turns == 1:
         return SYSTEM
     parts = [_NO_HANDS[delivery], _READING] if delivery == "disclosed" else [_NO_HANDS[delivery]]

@@ -1,6 +1,6 @@
-"""Turns a student's reply into a project, or into the reason why it is none.
+"""Turns a student's reply into a project, or a finding that says why there is none.
 
-Every path of a returned project is relative, free of `..`, and unique; a reply never raises.
+Paths of a project are relative, without `..`, and unique. No reply raises an exception.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from harness.records import Finding, Project, ProjectFile, Reply
 MAX_FILES = 64
 MAX_BYTES = 1 << 20
 MAX_REPLY_CHARS = 2 * MAX_BYTES
-"""Files and all text around them: reading Markdown takes up to 4 CPU-seconds a MiB."""
+"""Of the whole reply: parsing Markdown takes up to 4 CPU-seconds per MiB."""
 _NAMING_LIMIT = 1_000
-"""Longer lines name no file; the patterns below take quadratic time on them."""
+"""Longest line that may name a file; the patterns below take quadratic time."""
 
-# A path has a suffix or is one of the known bare names; directories and words are no paths.
+# A path has a known suffix; directories and words are no paths.
 _PATH = r"[\w.+@~\\/-]*[\w+-]\.(?:toml|cpp|cc|cxx|c|cu|cuh|h|hpp|hxx|py|pyi|md|txt|nix|lock|inl)"
 _PATH_WORD = re.compile(rf"(?<![\w./\\-])({_PATH})(?![\w/\\-])")
 _COMMENT = re.compile(
@@ -30,7 +30,7 @@ _HEADING = re.compile(r"^\s*(?:#{1,6}\s+|\*\*|`|-\s+|\d+[.)]\s+|file(?:name)?\s*
 
 
 def _path_of(block: Block) -> tuple[str, str] | None:
-    """The block's path and its contents: from the info string, the text above, or a first comment."""
+    """The block's path and text; the path is in the info string, the line above, or a first comment."""
     in_info = _PATH_WORD.search(block.info[:_NAMING_LIMIT])
     if in_info:
         return in_info[1], block.text
@@ -89,7 +89,7 @@ def parse_reply(reply: Reply) -> Project | Finding:
 
 
 def _strip_common_root(found: dict[str, str]) -> dict[str, str]:
-    """`my-kernel/build.toml` and all else under my-kernel/ is the same project one level up."""
+    """The project one level up, if all of it is in one folder, as in `my-kernel/build.toml`."""
     roots = {PurePosixPath(p).parts[0] for p in found}
     if "build.toml" in found or len(roots) != 1 or f"{next(iter(roots))}/build.toml" not in found:
         return found

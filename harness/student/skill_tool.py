@@ -1,7 +1,7 @@
-"""Skills that are listed instead of shown: what the student may ask for, and what it is told.
+"""The tool by which a student reads files of skills that the prompt only lists.
 
-System text and tool are the same in every arm, so that arms differ in their catalogue alone; every call is
-answered; nothing raises, whatever a model has called.
+System prompt and tool are the same in every arm, so arms differ only in the list of skills. Every call gets
+an answer, and no call raises an exception.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Final
 from harness.records import Message, Skill, Tool, ToolCall
 
 READS_LIMIT: Final = 12
-"""Calls in one turn that are looked at; a skill's body, its references and a few mistakes."""
+"""Calls that are answered in one turn: a skill's body, its references and a few mistakes."""
 LATE_LIMIT: Final = 3
-"""Replies that only call tools after that; the last of them ends the turn."""
+"""Replies that only call tools after READS_LIMIT; the last of them ends the turn."""
 RESULT_CHARS: Final = 40_000
-"""Of one file: about 11,000 tokens. Bodies are advised to stay under 5,000."""
+"""Characters of one file, about 11,000 tokens."""
 _PATHS_SHOWN: Final = 60
 _NAME_CHARS: Final = 80
 
@@ -41,7 +41,7 @@ NO_MORE: Final = "no more files; answer now"
 
 
 def catalogue(skills: Sequence[Skill]) -> str:
-    """What stands before the task: a line for each skill."""
+    """The list of skills in the prompt, before the task."""
     if not skills:
         return "No skills are available.\n\n"
     lines = [f'<skill name="{s.name}">{" ".join(s.description.split())}</skill>' for s in skills]
@@ -49,7 +49,7 @@ def catalogue(skills: Sequence[Skill]) -> str:
 
 
 class Reader:
-    """Answers the calls of one turn."""
+    """Answers the tool calls of one turn."""
 
     def __init__(self, skills: Sequence[Skill]) -> None:
         self._documents = {skill.name: skill.documents for skill in skills}
@@ -57,11 +57,11 @@ class Reader:
 
     @property
     def exhausted(self) -> bool:
-        """No further call is looked at."""
+        """Whether the limit is reached and no further file is returned."""
         return self._asked >= READS_LIMIT
 
     def answer(self, calls: Sequence[ToolCall]) -> tuple[tuple[Message, ...], tuple[str, ...]]:
-        """A message for every call, in order, and what was read, as `skill/path`."""
+        """A message for every call, in order, and the files that were read, as `skill/path`."""
         messages, reads = [], []
         for call in calls:
             text, read = (NO_MORE, None) if self.exhausted else self._one(call)
@@ -89,7 +89,7 @@ class Reader:
 
 
 def _arguments(text: str) -> tuple[str, str] | None:
-    """(skill, path), or None for anything else."""
+    """(skill, path), or None for malformed arguments."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):

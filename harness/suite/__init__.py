@@ -1,1 +1,1 @@
-"""The task suite as a whole: what admits a task, and what freezes it."""
+"""The task suite: catalogue, sizes, tolerances, mutants, frozen versions."""

@@ -1,7 +1,4 @@
-"""Finds and loads tasks, skills and expert projects: in a checkout, a wheel, or a user's folder.
-
-The same bytes give the same digest wherever they lie.
-"""
+"""Finds and loads tasks and expert projects, in a checkout, a wheel, or a user's folder."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ _PROJECT_LIMIT = 32 << 20
 
 @dataclass(frozen=True)
 class LoadedTask:
-    """A task and where its reference lies."""
+    """A task and its folder."""
 
     task: Task
     directory: Path
@@ -39,7 +36,7 @@ class LoadedTask:
         return self.directory / "reference.py"
 
     def reference_module(self) -> ModuleType:
-        """Import reference.py afresh (it is ours or the user's, never the student's)."""
+        """Import reference.py afresh. It is ours or the user's, never the student's."""
         name = f"liftbench_reference_{self.task.level}_{self.task.name}"
         spec = importlib.util.spec_from_file_location(name, self.reference_path)
         if spec is None or spec.loader is None:
@@ -50,7 +47,7 @@ class LoadedTask:
 
 
 def load_task(directory: Path) -> LoadedTask:
-    """Read one task folder. Raises UsageError that names the file and the fault."""
+    """Read one task folder. Raises UsageError with the file and the fault."""
     path = directory / "task.toml"
     try:
         toml_bytes = path.read_bytes()
@@ -91,7 +88,7 @@ def _check_expressions(task: Task) -> None:
 
 
 def all_tasks(root: Path | None = None) -> list[LoadedTask]:
-    """All tasks below `root` (default: the shipped ones), sorted by id. Raises UsageError for no folder."""
+    """All tasks below `root` (default: the shipped ones), sorted by id. UsageError for a missing folder."""
     base = data_directory("tasks") if root is None else root
     if not base.is_dir():
         refuse_url(str(base))
@@ -100,9 +97,9 @@ def all_tasks(root: Path | None = None) -> list[LoadedTask]:
 
 
 def select_tasks(patterns: Sequence[str], root: Path | None = None) -> list[LoadedTask]:
-    """Tasks whose id or name matches one of the glob patterns; none given takes all.
+    """Tasks whose id or name matches one of the glob patterns; all tasks without patterns.
 
-    Raises UsageError for a pattern that matches nothing, with the nearest names.
+    Raises UsageError with the nearest names for a pattern that matches nothing.
     """
     tasks = all_tasks(root)
     if not patterns:
@@ -128,17 +125,16 @@ def expert_directory(task: Task) -> Path | None:
 
 
 def _wanted(relative: Path) -> bool:
-    """Neither hidden nor what a build has left: build/ at the top, bytecode."""
+    """Whether a path is neither hidden nor build output (build/ at the top, bytecode)."""
     hidden = any(part.startswith(".") or part == "__pycache__" for part in relative.parts)
     return not hidden and relative.parts[0] != "build" and relative.suffix != ".pyc"
 
 
 def read_project(directory: Path) -> Project:
-    """A project from a folder, leaving out hidden files and build leftovers; never follows links.
+    """A project from a folder, without hidden files and build output.
 
-    What is no text (images, libraries) and links are left out by name, so that a build.toml which
-    lists them can be told. Raises UsageError when there is no build.toml, a file cannot be read, or
-    the text is above 32 MiB in all.
+    Binary files and links are recorded in `left_out`, so that a build.toml that lists them gets a clear
+    message. Raises UsageError if there is no build.toml, a file cannot be read, or all text exceeds 32 MiB.
     """
     refuse_url(str(directory))
     if not (directory / "build.toml").is_file():
@@ -163,7 +159,7 @@ def read_project(directory: Path) -> Project:
 
 
 def _read_text(path: Path) -> tuple[str | None, str]:
-    """(text, "") or (None, why it is none)."""
+    """(text, ""), or (None, reason)."""
     if path.is_symlink():
         return None, "is a symbolic link, which is never followed"
     if path.suffix in {".so", ".o"}:
@@ -188,5 +184,5 @@ def _walk(directory: Path) -> Iterable[Path]:
         try:
             path.relative_to(directory).as_posix().encode()
         except UnicodeEncodeError:
-            continue  # A name that is no UTF-8: no build.toml can list it.
+            continue  # no build.toml can list a name that is not UTF-8
         yield path

@@ -1,7 +1,7 @@
-"""The frozen suite: which version of each task has which digest.
+"""The frozen suite (tasks/VERSION): the version and digest of each task.
 
-One version of a task has one digest for ever: a changed task is frozen only under a higher version, and
-every freeze that changes anything has a new suite number.
+A version of a task has one digest: a changed task needs a higher version, and every freeze that changes
+anything increments the suite number.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LINE = re.compile(r"([\w-]+/[\w-]+) (\d+) ([0-9a-f]{64})")
 
 @dataclass(frozen=True)
 class Frozen:
-    """The file's contents."""
+    """The contents of tasks/VERSION."""
 
     suite: int = 0
     tasks: Mapping[str, tuple[int, str]] = field(default_factory=dict)
@@ -31,7 +31,7 @@ class Frozen:
 
     @classmethod
     def parse(cls, text: str) -> Frozen:
-        """Raises UsageError for a line that is none of ours."""
+        """Raises UsageError for a malformed line."""
         lines = [line for line in text.splitlines() if line and not line.startswith("#")]
         first = re.fullmatch(r"suite (\d+)", lines[0]) if lines else None
         if first is None:
@@ -45,12 +45,12 @@ class Frozen:
         return cls(int(first[1]), tasks)
 
     def text(self) -> str:
-        """The file."""
+        """The text of the file."""
         lines = [f"{name} {version} {digest}\n" for name, (version, digest) in sorted(self.tasks.items())]
         return f"{_HEAD}suite {self.suite}\n{''.join(lines)}"
 
     def differences(self, tasks: Sequence[Task]) -> list[str]:
-        """What is not as it was frozen, a sentence each."""
+        """The differences between frozen and current tasks, a sentence each."""
         now = {task.id: task for task in tasks}
         found = [f"{name} is frozen and not there" for name in self.tasks if name not in now]
         for name, task in now.items():
@@ -61,7 +61,7 @@ class Frozen:
         return found
 
     def with_tasks(self, tasks: Sequence[Task]) -> Frozen:
-        """The next suite. Raises UsageError for a task that changed under the same version."""
+        """The next suite. Raises UsageError for a task that changed without a new version."""
         changed = [
             f"{task.id} (version {task.version})"
             for task in tasks

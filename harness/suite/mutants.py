@@ -1,13 +1,9 @@
-"""Off-by-one mistakes, planted one at a time in an expert's source.
+"""Mutants of an expert's source: one off-by-one mistake each.
 
-Pure; the same text gives the same mutants in the same order; comments, strings, preprocessor lines,
-template heads, argument checks, prefetches and lines that end in `// no mutate: reason` are left alone.
-
-A loop ends one step late or early or starts one late; a 1 that is added or taken off is forgotten. Only what
-cannot but go wrong: a vector loop that ends early leaves more to its tail, a comparison of values decides
-between equals, a step of a whole block behind the end finds nothing left to do, and behind the end of an
-array in registers (whose length is a constant) nothing is defined. What is harmless all the same carries the
-mark.
+A loop ends one step late or early or starts one late, or an added or subtracted 1 is dropped. Mutations that
+may be harmless are not made: vector loops (their tail does the rest), comparisons of values, steps of whole
+blocks, bounds that are constants. Comments, strings, preprocessor lines, template heads, argument checks,
+prefetches and lines that end in `// no mutate: reason` are left unchanged. The result is deterministic.
 """
 
 from __future__ import annotations
@@ -25,7 +21,7 @@ _SKIPPED_LINE = re.compile(
 )
 _STRING = re.compile(r'"(?:\\.|[^"\\])*"')
 _LOOP = re.compile(r"\b(?:for|while) \(")
-# Relational operators stand between spaces, template brackets do not.
+# Relational operators have spaces around them, template brackets do not.
 _IN_LOOPS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r" < (?!<|[A-Z]|k[A-Z]|\d)(?![^;]*;[^;]*\+= )"), " <= "),
     (re.compile(r" < ([^;<>)]+)(?=[;)])"), r" < \1 - 1"),
@@ -56,13 +52,13 @@ class Mutant:
 
 
 def _code(line: str) -> str:
-    """The line with strings and comments blanked, of equal length."""
+    """The line with strings and comments replaced by spaces."""
     blanked = _STRING.sub(lambda found: " " * len(found.group()), line)
     return blanked.split("//")[0].ljust(len(line))
 
 
 def _changed_lines(line: str) -> list[str]:
-    """The line with each single mistake that it allows."""
+    """Every mutation of the line."""
     if _SKIPPED_LINE.search(line) or MARK in line:
         return []
     code = _code(line)
@@ -75,7 +71,7 @@ def _changed_lines(line: str) -> list[str]:
 
 
 def _unfinished_check(text: str) -> set[int]:
-    """Lines (from 1) that continue a STD_TORCH_CHECK."""
+    """Lines (from 1) of every STD_TORCH_CHECK."""
     skipped: set[int] = set()
     depth = 0
     for number, line in enumerate(text.splitlines(), 1):
@@ -90,7 +86,7 @@ def _unfinished_check(text: str) -> set[int]:
 
 
 def mutants(project: Project, paths: Sequence[str]) -> list[Mutant]:
-    """All mutants of those files of a project, in the order of the text."""
+    """All mutants of those files of a project, in text order."""
     found = []
     for file in project.files:
         if file.path not in paths:
@@ -111,7 +107,7 @@ def mutants(project: Project, paths: Sequence[str]) -> list[Mutant]:
 
 
 def sample(every: Sequence[Mutant], count: int, seed: str) -> list[Mutant]:
-    """At most `count` of them, the same for the same `seed`, in the order of the text."""
+    """At most `count` mutants, chosen by `seed`, in text order."""
     if len(every) <= count:
         return list(every)
     chosen = random.Random(seed).sample(range(len(every)), count)
@@ -119,7 +115,7 @@ def sample(every: Sequence[Mutant], count: int, seed: str) -> list[Mutant]:
 
 
 def sources(project: Project, suffixes: tuple[str, ...] = (".cpp", ".cc", ".h", ".hpp")) -> list[str]:
-    """Files with kernels for the CPU: C++ that is not the binding."""
+    """C++ files with CPU kernels, without the binding."""
     return [
         file.path
         for file in project.files

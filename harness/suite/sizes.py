@@ -1,10 +1,7 @@
-"""How much memory judging a workload takes, and a refusal before anything starts.
+"""Computes the memory for judging a workload, and refuses workloads that are too large.
 
-Pure arithmetic over task files: no torch, no allocation.
-
-Judged whole, a call has alive at once: its inputs as they were drawn, the arena that the worker maps, the
-judge's copy of it, and the float64 truth with its float64 inputs. Judged in parts (`Task.parts`), memory
-holds every input once beside the arena, and outputs once: see `parts_bytes`.
+Judged whole, a call keeps alive its drawn inputs, the arena that the worker maps, the judge's copy of it, and
+the float64 truth with its float64 inputs. For judging in parts (`Task.parts`) see `parts_bytes`.
 """
 
 from __future__ import annotations
@@ -21,41 +18,41 @@ from harness.suite.catalogue import LoadedTask
 
 HOST_BYTES = 2 << 30
 DEVICE_SHARE = 4
-"""What is judged whole stays below 2 GiB on the CPU, and below a quarter of a device's memory."""
+"""Judging whole takes at most 2 GiB on the CPU, or a quarter of a device's memory."""
 PARTS_SHARE = 0.9
-"""Of a device's memory, for a workload that is judged in parts [own]."""
+"""Share of a device's memory for judging in parts [own]."""
 PART_BYTES = 1 << 30
-"""What one part of the truth takes, with its comparison; one row where that is more [own]."""
+"""Memory of one part of the truth with its comparison, unless one row takes more [own]."""
 _CONTEXT_BYTES = 2 << 30
-"""CUDA contexts and kernels of two processes [own]."""
+"""CUDA contexts of two processes [own]."""
 _COPIES = 3
 _TRUTH_BYTES = 8
 _COMPARED_BYTES = 40
-"""Of an element of an output while it is compared: five float64 values."""
+"""Per output element during comparison: five float64 values."""
 _WIDTHS = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2, "int16": 2}
 
 
 def element_bytes(dtype: str) -> int:
-    """Of a torch dtype by name; 1 for all that have 8 bits."""
+    """Bytes per element of a torch dtype by name; 1 for all 8-bit types."""
     return _WIDTHS.get(dtype, 1)
 
 
 def whole_limit(target: Target, device_bytes: int | None) -> int:
-    """What judging a workload whole may take."""
+    """Memory limit for judging a workload whole."""
     return HOST_BYTES if target == "cpu" or device_bytes is None else device_bytes // DEVICE_SHARE
 
 
 @dataclass(frozen=True)
 class Size:
-    """Of one workload in one dtype."""
+    """The sizes of one workload in one dtype."""
 
     workload: str
     dtype: str
     operands_bytes: int
     judged_bytes: int
-    """At once, while a call on it is judged whole."""
+    """Peak while a call is judged whole."""
     parts_bytes: int | None = None
-    """At once, in the judge and the worker, where it is judged in parts; None where it cannot be."""
+    """Peak in judge and worker while it is judged in parts; None if it cannot be."""
 
     @property
     def label(self) -> str:
@@ -63,10 +60,7 @@ class Size:
         return f"{self.workload} {self.dtype}"
 
     def needed(self, target: Target, device_bytes: int | None) -> tuple[int, int]:
-        """(bytes that judging it takes, limit), in parts where it is too large to be judged whole.
-
-        Only a device takes what is judged in parts: the CPU has smaller workloads instead.
-        """
+        """(needed bytes, limit); in parts if it is too large to be judged whole, which only a device does."""
         limit = whole_limit(target, device_bytes)
         if self.judged_bytes <= limit or self.parts_bytes is None or target == "cpu" or device_bytes is None:
             return self.judged_bytes, limit
@@ -80,7 +74,7 @@ def _bytes(operand: Operand, workload: Workload, dtype: str) -> tuple[int, int]:
 
 
 def row_bytes(task: Task, workload: Workload, dtype: str) -> int:
-    """What one row of a workload that is judged by rows takes: copied, in float64, and compared."""
+    """Memory of one row of a workload that is judged by rows: copied, in float64, and compared."""
     assert task.parts is not None and task.parts.rows
     rows = evaluate(task.outputs[0].shape[0], workload.dims)
     batched = sum(_bytes(o, workload, dtype)[1] for o in task.operands if o.name in task.parts.rows)
@@ -90,11 +84,11 @@ def row_bytes(task: Task, workload: Workload, dtype: str) -> int:
 
 
 def parts_bytes(task: Task, workload: Workload, dtype: str) -> int | None:
-    """The most that judging a workload in parts has alive, in the judge and in the worker.
+    """Peak memory of judging a workload in parts, in judge and worker; None if it cannot be.
 
-    Alive throughout: two sets of inputs (those that are repeated and fresh ones), two sets of outputs, what
-    the worker's process keeps of a call. To these come, one after the other: the draw of a set (its largest
-    operand twice, as bits and as values); the arena; the truth, of some rows or whole.
+    Always alive: two sets of inputs (repeated and fresh ones), two sets of outputs, and the worker's own
+    memory. Added one after the other: a draw (its largest operand as bits and as values), the arena, and the
+    truth of some rows or of all.
     """
     if task.parts is None:
         return None
@@ -114,7 +108,7 @@ def parts_bytes(task: Task, workload: Workload, dtype: str) -> int | None:
 
 
 def size_of(task: Task, workload: Workload, dtype: str) -> Size:
-    """The size of a workload. Raises ValueError for a broken expression, which load_task has ruled out."""
+    """The size of a workload. Raises ValueError for a broken expression, which load_task refuses."""
     both = [_bytes(operand, workload, dtype) for operand in task.operands]
     elements, operands = sum(count for count, _ in both), sum(size for _, size in both)
     return Size(
@@ -136,10 +130,9 @@ def sizes(task: Task, target: Target) -> list[Size]:
 
 
 def refuse_too_large(tasks: Sequence[LoadedTask], target: Target, device_bytes: int | None) -> None:
-    """Raises UsageError that names every workload too large to be judged here.
+    """Raises UsageError with every workload that is too large to be judged here.
 
-    `device_bytes`: memory of the GPU that projects run on; None where there is none: then nothing of `cuda`
-    runs, and nothing is refused.
+    `device_bytes`: memory of the GPU; without one (None) nothing of `cuda` runs, so nothing is refused.
     """
     if target == "cuda" and device_bytes is None:
         return

@@ -1,11 +1,9 @@
-"""How much error is allowed: the numbers, without the arithmetic (judge/compare.py has that).
+"""The error tolerance of each dtype.
 
-Tol_ij = f * (|truth_ij| + s_ij), s_ij the RMS of the truth's row or what the task's own `scale` says; a
-project passes when max |y - truth| / tol <= max(4 * the same figure of the PyTorch reference, 1), that
-product with f never above `cap`.
-
-The factors are this project's own (docs/protocols.md); published harnesses use 1e-4 to 1e-5 for
-fp32 and 1e-2 for 16-bit types. They are calibrated on the CPU target only.
+tol_ij = f * (|truth_ij| + s_ij), where s_ij is the RMS of the truth's row or the task's own `scale`. A
+project passes if max |y - truth| / tol <= max(4 * the same figure of the PyTorch reference, 1); that bound
+times f never exceeds `cap`. The factors are our own and calibrated on the CPU target only; published
+harnesses use 1e-4 to 1e-5 for fp32 and 1e-2 for 16-bit types.
 """
 
 from __future__ import annotations
@@ -19,32 +17,32 @@ REFERENCE_ERROR_FACTOR = 4.0
 TILE = 64
 """Side of the tiles of the tile test."""
 TILE_FRACTION = 0.05
-"""No tile may have more than this fraction of elements out of tolerance."""
+"""Largest fraction of elements of a tile that may be out of tolerance."""
 
 _FLOAT32 = {"elementwise": 1e-5, "reduction": 1e-4, "contraction": 1e-4}
 _TF32 = 1e-3
 _HALF = {"float16": 1e-3, "bfloat16": 8e-3}
 _CAP = {"float16": 1e-2, "bfloat16": 1.6e-2}
-# Half a unit in the last place (2^-4 with 3 bits of mantissa, 2^-3 with 2) and a tenth more, because an
-# honest kernel may round a value that lies between two numbers the other way.
+# Half a unit in the last place (2^-4 with 3 bits of mantissa, 2^-3 with 2) plus a tenth, because a correct
+# kernel may round a value between two numbers the other way.
 _FLOAT8 = {"float8_e4m3": 7e-2, "float8_e5m2": 1.4e-1}
 
 
 @dataclass(frozen=True)
 class Tolerance:
-    """What an output is held to."""
+    """The tolerance of one output."""
 
     f: float
     """0 means exact equality."""
     cap: float = math.inf
-    """f times the allowed error never exceeds this, however bad PyTorch's own op is."""
+    """Upper bound of f times the allowed error, however large the error of PyTorch's op is."""
     matched: float = 1.0
     """Fraction of elements that must be within the allowed error."""
     most: float = 1.0
     """No element may exceed this many times the allowed error."""
 
     def allowed(self, own_error: float) -> float:
-        """The largest element error that passes, where the PyTorch reference has `own_error`."""
+        """The largest element error that passes, if the PyTorch reference has `own_error`."""
         if not math.isfinite(own_error) or self.f == 0:
             return 1.0
         return max(min(REFERENCE_ERROR_FACTOR * own_error, self.cap / self.f), 1.0)
@@ -65,7 +63,7 @@ def factor(task: Task, dtype: str) -> float:
 
 
 def tolerance(task: Task, output: Operand, dtype: str) -> Tolerance:
-    """What `output` is held to when the workload's dtype is `dtype`. ValueError for an unknown dtype."""
+    """The tolerance of `output` for a workload of `dtype`. Raises ValueError for an unknown dtype."""
     own = dtype if output.dtype == "$dtype" else output.dtype
     f = factor(task, own)
     if f == 0:
@@ -76,6 +74,6 @@ def tolerance(task: Task, output: Operand, dtype: str) -> Tolerance:
         if o.role != "out"
     )
     if eight_bit:
-        # Tensor cores sum fp8 products with fewer bits than fp32: single elements stray, a tile must not.
+        # Tensor cores sum fp8 products with fewer bits than fp32, so single elements may be off, not tiles.
         return Tolerance(f, _CAP.get(own, math.inf), matched=0.99, most=5.0)
     return Tolerance(f, _CAP.get(own, math.inf))
