@@ -1,7 +1,7 @@
-"""Control groups, versions 1 and 2: limits that hold for a whole process tree.
+"""Control groups, versions 1 and 2: limits on a whole process tree.
 
-After kill() nothing runs in the group; a limit that was asked for and cannot be set is an error. A group's
-name tells whose it is: liftbench-<owner>-<name> (owners.py).
+Paths are resolved through our own mounts and control group namespace. A limit that cannot be set is an error,
+and after kill() nothing runs in the group.
 """
 
 from __future__ import annotations
@@ -9,39 +9,51 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import re
 import signal
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from harness.errors import SandboxError
-from sandboxes.cgroup_places import ALWAYS_IN_V2, membership, places
-from sandboxes.orphans import Owner
 
-_NAME: Final = re.compile(r"liftbench-(\d+-\d+-\d+)-")
-_CPU_PERIOD_US: Final = 100_000  # the kernel's default
-_PEAK_SLACK_BYTES: Final = 1 << 20  # the kernel takes pages in lots
+_NEEDED: Final = frozenset({"memory", "pids", "freezer"})
+_V2_CORE: Final = frozenset({"freezer", "cpuacct"})
+"""Part of every version 2 group, not controllers that may be missing."""
+_WANTED: Final = _NEEDED | {"cpuacct"}
+_PEAK_SLACK_BYTES: Final = 1 << 20  # the kernel charges pages in batches
 _FREEZE_S: Final = 5.0
 _KILL_S: Final = 10.0
 _POLL_S: Final = 0.0005
 _PROC: Final = Path("/proc")
 
 
-class _Group:
-    """A group of either version: a folder for each controller, all the same one in version 2."""
+class Cgroup:
+    """A group of either version: a folder for each controller, all the same in version 2."""
 
     def __init__(self, version: int, folders: Mapping[str, Path]) -> None:
         self.version = version
         self._folders = dict(folders)
 
+    @classmethod
+    def of_container(cls, pid: int, container: str, proc: Path = _PROC) -> Cgroup | None:
+        """The group of process `pid`; None unless its path contains the container's id.
+
+        The id guards against a process id of another PID namespace, which is another process here.
+        """
+        try:
+            found = membership(pid, proc)
+        except (FileNotFoundError, ProcessLookupError):
+            return None  # it has ended
+        folders = {k: v for k, v in found.folders.items() if container in str(v) and v.is_dir()}
+        return cls(found.version, folders) if folders else None
+
     def _paths(self) -> list[Path]:
         return list(dict.fromkeys(self._folders.values()))
 
     def _read(self, controller: str, version_1: str, version_2: str) -> str | None:
-        """None where there is no such file, or no group any more: nobody knows."""
+        """None without such a file, or without the group."""
         folder = self._folders.get(controller)
         if folder is None:
             return None
@@ -51,11 +63,11 @@ class _Group:
             return None
 
     def processes(self) -> list[int]:
-        """Process ids in it, as this PID namespace numbers them; those it cannot see are left out."""
+        """Process ids in all of its folders, without those outside this PID namespace."""
         found: set[int] = set()
         for path in self._paths():
             try:
-                # An invisible one is 0, and kill(0) would be our own group.
+                # An invisible process is listed as 0, and kill(0) would be our own process group.
                 found |= {int(word) for word in (path / "cgroup.procs").read_text().split()} - {0}
             except FileNotFoundError:
                 continue  # removed
@@ -65,7 +77,7 @@ class _Group:
         return sorted(found)
 
     def members(self) -> list[int]:
-        """The same as one controller tells it, in a fraction of the time; empty when the group is gone."""
+        """Process ids by one controller: fast; empty when the group is gone."""
         try:
             words = (self._paths()[0] / "cgroup.procs").read_text().split()
         except OSError:
@@ -73,38 +85,37 @@ class _Group:
         return [int(word) for word in words if word != "0"]
 
     def memory_bytes(self) -> int | None:
-        """In use now, less file pages that the kernel would give back first; None where unknown."""
+        """Current use without inactive file pages."""
         used = self._read("memory", "memory.usage_in_bytes", "memory.current")
-        spare = _named(self._read("memory", "memory.stat", "memory.stat"), "inactive_file")
+        spare = _field(self._read("memory", "memory.stat", "memory.stat"), "inactive_file")
         return None if used is None else max(0, int(used) - (spare or 0))
 
     def peak_memory_bytes(self) -> int | None:
-        """The most ever in use, file pages included; None where unknown (version 2 before Linux 5.19)."""
+        """Peak use, file pages included; None in version 2 before Linux 5.19."""
         peak = self._read("memory", "memory.max_usage_in_bytes", "memory.peak")
         return None if peak is None else int(peak)
 
     def cpu_s(self) -> float | None:
-        """CPU time of all that ever ran in it; None where unknown."""
+        """CPU time of all processes, ended ones included."""
         used = self._read("cpuacct", "cpuacct.usage", "cpu.stat")
         if used is None:
             return None
         if self.version == 1:
             return int(used) / 1e9
-        microseconds = _named(used, "usage_usec")
+        microseconds = _field(used, "usage_usec")
         return None if microseconds is None else microseconds / 1e6
 
     def oom_kills(self) -> int | None:
-        """How many processes the kernel killed for want of memory; None where unknown."""
-        return _named(self._read("memory", "memory.oom_control", "memory.events"), "oom_kill")
+        """Number of processes that the kernel killed for lack of memory."""
+        return _field(self._read("memory", "memory.oom_control", "memory.events"), "oom_kill")
 
-    def reached_its_limit(self) -> bool:
-        """Whether it ever asked for more memory than it may have; True also where nobody knows.
+    def reached_memory_limit(self) -> bool:
+        """Whether it requested more than its limit; True where unknown.
 
-        A process of it can be killed for want of memory without that: the machine, or what stands around
-        the group, has run out of it.
+        A process can also be OOM-killed because the machine or a parent group has run out of memory.
         """
         if self.version == 1:
-            # Linux 6.18 does not count failures, so the peak decides too.
+            # Linux 6.18 does not count failures, so the peak is compared too.
             names = ("memory.failcnt", "memory.max_usage_in_bytes", "memory.limit_in_bytes")
             found = [self._read("memory", name, "") for name in names]
             failures, peak, limit = [None if one is None else int(one) for one in found]
@@ -112,120 +123,86 @@ class _Group:
                 return True
             return failures > 0 or peak >= limit - _PEAK_SLACK_BYTES
         events = self._read("memory", "", "memory.events")
-        return (_named(events, "oom") or 0) > 0 or _named(events, "oom") is None
+        return (_field(events, "oom") or 0) > 0 or _field(events, "oom") is None
 
     def can_freeze(self) -> bool:
-        """Whether freeze() is in our power."""
+        """Whether this process may freeze it."""
         folder = self._folders.get("freezer")
         name = "freezer.state" if self.version == 1 else "cgroup.freeze"
         return folder is not None and os.access(folder / name, os.W_OK)
 
     def thaw_order(self) -> tuple[Path, str]:
-        """The file and the word by which anybody with our rights thaws it; needs can_freeze()."""
+        """File and word that thaw it; needs can_freeze()."""
         folder = self._folders["freezer"]
         return (folder / "freezer.state", "THAWED") if self.version == 1 else (folder / "cgroup.freeze", "0")
 
     def freeze(self, frozen: bool) -> None:
-        """Stop or continue all of it; it stands still when this returns.
+        """Stop or continue all processes before returning.
 
-        Raises SandboxError when it does not (a process in uninterruptible sleep); it is thawed then.
+        Raises SandboxError, after thawing, when a process does not stop (uninterruptible sleep).
         """
         try:
-            stands = _until(lambda: self._order(frozen), _FREEZE_S)
-            if not stands and frozen:
-                self._order(False)
+            reached = _until(lambda: self._request(frozen), _FREEZE_S)
+            if not reached and frozen:
+                self._request(False)
         except OSError as error:
             raise SandboxError(f"a control group could not be frozen or thawed: {error}") from error
-        if not stands:
+        if not reached:
             raise SandboxError(f"a control group was not {'frozen' if frozen else 'thawed'} in {_FREEZE_S} s")
 
-    def _order(self, frozen: bool) -> bool:
-        """Ask for it, and tell whether it is so. Version 1 wants to be asked again while it is not."""
+    def _request(self, frozen: bool) -> bool:
+        """Request a state and return whether it is reached. Version 1 must be asked repeatedly."""
         folder = self._folders["freezer"]
         if self.version == 1:
             (folder / "freezer.state").write_text("FROZEN" if frozen else "THAWED")
             return (folder / "freezer.state").read_text().strip() == ("FROZEN" if frozen else "THAWED")
         (folder / "cgroup.freeze").write_text(str(int(frozen)))
-        return _named((folder / "cgroup.events").read_text(), "frozen") == int(frozen)
-
-
-class ForeignCgroup(_Group):
-    """A group that something else has made, such as a container engine: read and frozen, no more."""
-
-    @classmethod
-    def of_process(cls, pid: int, named: str, proc: Path = _PROC) -> ForeignCgroup | None:
-        """The group of process `pid` if its path contains `named` (the container's id), else None.
-
-        Holds for every engine's way of naming. `named` guards against a process id of another PID
-        namespace, which means another process here.
-        """
-        try:
-            found = membership(pid, proc)
-        except (FileNotFoundError, ProcessLookupError):
-            return None  # it has ended
-        folders = {k: v for k, v in found.folders.items() if named in str(v) and v.is_dir()}
-        return cls(found.version, folders) if folders else None
-
-
-class Cgroup(_Group):
-    """One of ours."""
+        return _field((folder / "cgroup.events").read_text(), "frozen") == int(frozen)
 
     def join_files(self) -> list[Path]:
-        """Files into each of which a process writes its id to join."""
+        """A process joins by writing its id to each of these."""
         return [path / "cgroup.procs" for path in self._paths()]
 
     def kill(self) -> None:
-        """End all of it, also when frozen; nothing can start in it afterwards. Safe to call twice.
+        """Kill all processes, frozen ones too; nothing can start in it afterwards. Safe to call twice.
 
-        Raises SandboxError when something does not die (a process in uninterruptible sleep).
+        Raises SandboxError when a process does not die (uninterruptible sleep).
         """
         folder = self._folders["pids"]
         try:
-            # No fork outruns us; cgroup.kill is of version 2 since Linux 5.14.
+            # First forbid forks; cgroup.kill exists in version 2 since Linux 5.14.
             for file, word in ((folder / "pids.max", "0"), (folder / "cgroup.kill", "1")):
                 if file.exists():
                     file.write_text(word)
-            ended = _until(self._killed, _KILL_S)
+            ended = _until(self._kill_once, _KILL_S)
         except FileNotFoundError:
             return  # removed
         if not ended:
             raise SandboxError(f"processes {self.processes()} of a control group do not die")
 
-    def _killed(self) -> bool:
-        """Kill what there is, and tell whether there was nothing."""
+    def _kill_once(self) -> bool:
+        """Kill all processes; whether there were none."""
         if not self.processes():
             return True
         _kill_all(self.processes)
         if self.version == 1:
-            self._order(False)  # there, a frozen process does not die
+            self._request(False)  # frozen processes do not die in version 1
         return False
 
     def remove(self) -> None:
         """Remove it once it is empty. Safe to call twice. Raises SandboxError."""
         for path in self._paths():
-
-            def removed(path: Path = path) -> bool:
-                try:
-                    path.rmdir()
-                except FileNotFoundError:
-                    return True
-                except OSError as error:
-                    if error.errno != errno.EBUSY:  # the last process is on its way out
-                        raise SandboxError(f"a control group could not be removed: {error}") from error
-                    return False
-                return True
-
-            if not _until(removed, _KILL_S):
+            if not _until(lambda path=path: _is_removed(path), _KILL_S):  # type: ignore[misc]
                 raise SandboxError(f"control group {path} stays busy: {self.processes()} are in it")
 
 
 @dataclass(frozen=True)
 class Cgroups:
-    """Where we may make groups."""
+    """Where this process may create groups."""
 
     version: int
     folders: Mapping[str, Path]
-    """By controller: the folder in which ours are made."""
+    """Parent folder by controller."""
 
     @classmethod
     def find(cls, proc: Path = _PROC) -> Cgroups | None:
@@ -235,31 +212,13 @@ class Cgroups:
         return None if found is None else cls(own.version, found)
 
     def facts(self) -> dict[str, str]:
-        """What the groups made here really limit, for the record."""
-        real = sorted(self.folders.keys() - (ALWAYS_IN_V2 | {"cpuacct"}))
-        return {"cgroups": f"version {self.version}", "cgroup limits": ", ".join(real)}
+        """Version and the limits that can be set, for the record."""
+        limits = sorted(self.folders.keys() - _V2_CORE)
+        return {"cgroups": f"version {self.version}", "cgroup limits": ", ".join(limits)}
 
-    def create(
-        self,
-        name: str,
-        *,
-        memory_bytes: int | None,
-        processes: int | None,
-        cpus: float | None = None,
-        cpu_set: Iterable[int] | None = None,
-    ) -> Cgroup:
-        """A new group; memory counts without swap, `cpus` is CPU seconds per second.
-
-        Raises SandboxError, and leaves nothing behind, when a limit cannot be set.
-        """
-        if not re.fullmatch(r"[\w-]+", name):
-            raise ValueError(f"no name for a control group: {name!r}")
-        full = f"liftbench-{Owner.ours()}-{name}"
-        wanted = {"cpu": cpus is not None, "cpuset": cpu_set is not None}
-        lacking = [controller for controller, asked in wanted.items() if asked] - self.folders.keys()
-        if lacking:
-            raise SandboxError(f"control groups here have no {' and no '.join(sorted(lacking))} limit")
-        used = {k: v / full for k, v in self.folders.items() if wanted.get(k, True)}
+    def create(self, name: str, *, memory_bytes: int | None, processes: int | None) -> Cgroup:
+        """A new group; memory is limited without swap. Raises SandboxError, and leaves nothing behind."""
+        used = {controller: folder / name for controller, folder in self.folders.items()}
         made: dict[str, Path] = {}
         try:
             for path in dict.fromkeys(used.values()):
@@ -269,17 +228,13 @@ class Cgroups:
                 self._limit_memory(used["memory"], memory_bytes)
             if processes is not None:
                 (used["pids"] / "pids.max").write_text(str(processes))
-            if cpus is not None:
-                self._limit_cpu(used["cpu"], int(cpus * _CPU_PERIOD_US))
-            if cpu_set is not None:
-                self._limit_cores(used["cpuset"], ",".join(str(n) for n in sorted(cpu_set)))
         except OSError as error:
             Cgroup(self.version, made).remove()
-            raise SandboxError(f"control group {full} could not be made: {error}") from error
+            raise SandboxError(f"control group {name} could not be made: {error}") from error
         return Cgroup(self.version, used)
 
     def _limit_memory(self, folder: Path, size_bytes: int) -> None:
-        """Swap is no way out. A kernel that does not count it is told not to use it."""
+        """Also forbids swap; a kernel that does not account for swap is told not to use it."""
         if self.version == 2:
             (folder / "memory.max").write_text(str(size_bytes))
             if (folder / "memory.swap.max").exists():
@@ -292,40 +247,28 @@ class Cgroups:
         else:
             (folder / "memory.swappiness").write_text("0")
 
-    def _limit_cpu(self, folder: Path, quota_us: int) -> None:
-        if self.version == 2:
-            (folder / "cpu.max").write_text(f"{quota_us} {_CPU_PERIOD_US}")
-            return
-        (folder / "cpu.cfs_period_us").write_text(str(_CPU_PERIOD_US))
-        (folder / "cpu.cfs_quota_us").write_text(str(quota_us))
-
-    def _limit_cores(self, folder: Path, cores: str) -> None:
-        if self.version == 1:  # a new group has no memory nodes, and nobody can join it
-            (folder / "cpuset.mems").write_text((folder.parent / "cpuset.mems").read_text())
-        (folder / "cpuset.cpus").write_text(cores)
-
-    def sweep(self) -> list[str]:
-        """Kill and remove groups whose harness is dead; their names. Raises SandboxError."""
+    def remove_matching(self, matches: Callable[[str], bool]) -> list[str]:
+        """Kill and remove our groups whose name matches; their names. Raises SandboxError."""
         parents = dict.fromkeys(self.folders.values())
         names = {path.name for parent in parents for path in parent.glob("liftbench-*")}
-        dead = sorted(name for name in names if _is_left_over(name))
-        for name in dead:
+        found = sorted(name for name in names if matches(name))
+        for name in found:
             group = Cgroup(self.version, {k: v / name for k, v in self.folders.items()})
             group.kill()
             group.remove()
-        return dead
+        return found
 
 
-def _named(text: str | None, name: str) -> int | None:
-    """The number behind `name` in lines of names and numbers; in version 1 totals come with a prefix."""
+def _field(text: str | None, name: str) -> int | None:
+    """The number after `name` in lines of names and numbers; version 1 prefixes totals with total_."""
     words = dict(line.split(" ", 1) for line in (text or "").splitlines() if " " in line)
     found = words.get(f"total_{name}", words.get(name))
     return None if found is None else int(found)
 
 
-def _until(done: Callable[[], bool], most_s: float) -> bool:
+def _until(done: Callable[[], bool], timeout_s: float) -> bool:
     """Whether `done` became true in time."""
-    deadline = time.monotonic() + most_s
+    deadline = time.monotonic() + timeout_s
     while not done():
         if time.monotonic() > deadline:
             return False
@@ -333,12 +276,24 @@ def _until(done: Callable[[], bool], most_s: float) -> bool:
     return True
 
 
+def _is_removed(path: Path) -> bool:
+    try:
+        path.rmdir()
+    except FileNotFoundError:
+        return True
+    except OSError as error:
+        if error.errno != errno.EBUSY:  # the last process is ending
+            raise SandboxError(f"a control group could not be removed: {error}") from error
+        return False
+    return True
+
+
 def _kill_all(members: Callable[[], list[int]]) -> None:
-    """SIGKILL to what is in a group before and after its descriptor is open: a reused id is not hit."""
+    """SIGKILL to processes that are members before and after their pidfd is opened: no reused id is hit."""
     with contextlib.ExitStack() as held:
         handles: dict[int, int] = {}
         for pid in members():
-            with contextlib.suppress(ProcessLookupError):  # ended by itself
+            with contextlib.suppress(ProcessLookupError):
                 handles[pid] = os.pidfd_open(pid)
                 held.callback(os.close, handles[pid])
         for pid in handles.keys() & set(members()):
@@ -346,7 +301,94 @@ def _kill_all(members: Callable[[], list[int]]) -> None:
                 signal.pidfd_send_signal(handles[pid], signal.SIGKILL)
 
 
-def _is_left_over(name: str) -> bool:
-    found = _NAME.match(name)
-    owner = Owner.parse(found[1]) if found else None
-    return owner is not None and owner.is_dead()
+# --- where groups are --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Membership:
+    """The groups of a process."""
+
+    version: int
+    """2 where that version has the needed controllers; on a hybrid system version 1 holds them."""
+    folders: dict[str, Path]
+    """By controller; all the same in version 2."""
+    top: Path
+    """Mount point of the hierarchy (version 2)."""
+
+
+@dataclass(frozen=True)
+class _Mount:
+    """One mounted hierarchy (proc(5), mountinfo)."""
+
+    version: int
+    root: str
+    place: Path
+    options: frozenset[str]
+
+    def folder(self, group: str | None) -> Path | None:
+        """Where this mount shows `group`; None if it does not."""
+        if group is None or not Path(group).is_relative_to(self.root) or ".." in group:
+            return None
+        return self.place / Path(group).relative_to(self.root)
+
+
+def _mounts(mountinfo: str) -> Iterator[_Mount]:
+    for line in mountinfo.splitlines():
+        before, _, after = line.partition(" - ")
+        kind, _, options = after.split(" ", 2)
+        if kind in ("cgroup", "cgroup2"):
+            words = before.split(" ")
+            yield _Mount(1 + (kind == "cgroup2"), words[3], Path(words[4]), frozenset(options.split(",")))
+
+
+def membership(pid: int | str, proc: Path) -> Membership:
+    """The groups of process `pid`. Raises OSError when there is no such process."""
+    groups: dict[str, str] = {}
+    for line in (proc / str(pid) / "cgroup").read_text().splitlines():
+        _, controllers, group = line.split(":", 2)
+        groups |= dict.fromkeys(controllers.split(","), group)
+    version_1: dict[str, Path] = {}
+    for mount in _mounts((proc / "self" / "mountinfo").read_text()):
+        if mount.version == 2:
+            folder = mount.folder(groups.get(""))
+            if folder and _words(mount.place / "cgroup.controllers") | _V2_CORE >= _NEEDED:
+                here = (_words(folder / "cgroup.controllers") & _WANTED) | _V2_CORE
+                return Membership(2, dict.fromkeys(sorted(here), folder), mount.place)
+        for name in sorted(mount.options & _WANTED if mount.version == 1 else ()):
+            if folder := mount.folder(groups.get(name)):
+                version_1.setdefault(name, folder)
+    return Membership(1, version_1, Path("/"))
+
+
+def places(own: Membership) -> dict[str, Path] | None:
+    """By controller: the nearest folder below which limits can be set; None if none.
+
+    In version 2 that is our own group or an ancestor: a group with processes cannot enable controllers for
+    its children.
+    """
+    if own.version == 1:
+        usable = {name: folder for name, folder in own.folders.items() if os.access(folder, os.W_OK)}
+        return usable if usable.keys() >= _NEEDED else None
+    group = own.folders["freezer"]
+    for folder in [group, *group.parents]:
+        # Moving a process needs write access to the nearest common ancestor of both groups.
+        if os.access(folder, os.W_OK) and os.access(folder / "cgroup.procs", os.W_OK):
+            enabled = _enabled_below(folder)
+            if enabled >= _NEEDED:
+                return dict.fromkeys(sorted(enabled), folder)
+        if folder == own.top:
+            break
+    return None
+
+
+def _words(file: Path) -> set[str]:
+    return set(file.read_text().split()) if file.exists() else set()
+
+
+def _enabled_below(folder: Path) -> set[str]:
+    """Controllers that groups below `folder` have, after enabling those that are wanted."""
+    control = folder / "cgroup.subtree_control"
+    for name in sorted((_words(folder / "cgroup.controllers") & _WANTED) - _words(control)):
+        with contextlib.suppress(OSError):  # EBUSY: it has processes; the answer is read below
+            control.write_text(f"+{name}")
+    return (_words(control) & _WANTED) | _V2_CORE

@@ -1,7 +1,7 @@
-"""Which GPU a job gets: its device files, the driver's libraries, and the variables that go with it.
+"""The GPU of a job: its device files, the driver's libraries, and environment variables.
 
-A job gets the files of the one GPU (or MIG instance) that it names, and no variable of a job's own says
-anything about devices or about the loader.
+A job gets the files of the one GPU or MIG instance that it names, and may not set variables that choose
+devices or control the loader.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from sandboxes.nvml import Gpu, MigInstance, NvmlError, XidWatch, open_nvml
 _CONTROL = ("nvidiactl", "nvidia-uvm")
 _OPTIONAL = ("nvidia-uvm-tools",)
 _MAKE_NODES = "as root: nvidia-modprobe -u -c 0"
-# What NVIDIA's own container tools give to a container with the capabilities `compute` and `utility`,
-# without OpenCL and video.
+# As for a container with the capabilities `compute` and `utility`, without OpenCL.
 _LIBRARIES = (
     "libcuda.so.1",
     "libnvidia-ml.so.1",
@@ -31,29 +30,28 @@ _LIBRARIES = (
     "libnvidia-allocator.so.1",
 )
 _ARCHITECTURES = {"x86_64": "x86-64", "aarch64": "AArch64"}  # as ldconfig calls them
-# Where installers put the driver without telling the loader: GPU operators, and WSL.
+# GPU operators and WSL install the driver here without registering it with the loader.
 _ELSEWHERE = (Path("/usr/local/nvidia/lib64"), Path("/usr/local/nvidia/lib"), Path("/usr/lib/wsl/lib"))
 _LDCONFIG_S = 10.0
-# Each of these can choose a device, or have code loaded: the container toolkit's own hook once inherited
-# LD_PRELOAD (CVE-2025-23266).
+# These choose a device or load code: the container toolkit's hook once inherited LD_PRELOAD (CVE-2025-23266).
 _OURS = re.compile(r"NVIDIA_.*|LD_.*|GLIBC_TUNABLES|CUDA_(VISIBLE_DEVICES|DEVICE_ORDER|INJECTION.*|MPS_.*)")
 
 
 @dataclass(frozen=True)
 class GpuSlot:
-    """What one job is given: a GPU, or one MIG instance of it."""
+    """A GPU, or one MIG instance of it."""
 
     gpu: Gpu
     instance: MigInstance | None = None
 
     @property
     def uuid(self) -> str:
-        """Of the instance, where it is one."""
+        """Of the MIG instance, if any."""
         return self.gpu.uuid if self.instance is None else self.instance.uuid
 
 
 def find_gpus() -> list[Gpu]:
-    """The GPUs of this machine; none without a driver. Raises NvmlError when the driver is broken."""
+    """The GPUs of this machine; none without a driver. Raises NvmlError."""
     nvml = open_nvml()
     if nvml is None:
         return []
@@ -99,22 +97,22 @@ def watch_gpu(device: str) -> XidWatch | None:
 def device_nodes(
     slot: GpuSlot, dev: Path = Path("/dev"), driver: Path = Path("/proc/driver/nvidia")
 ) -> list[Path]:
-    """The device files that CUDA needs for `slot`, its own first. Raises DeviceError when one is missing."""
+    """Device files that CUDA needs, those of `slot` first. Raises DeviceError when one is missing."""
     wanted = [*_own_nodes(slot, dev, driver), *(dev / name for name in _CONTROL)]
     missing = [path for path in wanted if not _is_device(path)]
     if missing:
         raise DeviceError(
-            f"GPU {slot.uuid}: {', '.join(map(str, missing))} is not there or is no device: "
+            f"GPU {slot.uuid}: {', '.join(map(str, missing))} is missing or is no device: "
             f"{_MAKE_NODES}; in a container, start it with this GPU"
         )
     return [*wanted, *(path for name in _OPTIONAL if _is_device(path := dev / name))]
 
 
 def _own_nodes(slot: GpuSlot, dev: Path, driver: Path) -> list[Path]:
-    """Those that no other slot has."""
+    """Those that no other slot uses."""
     minor = slot.gpu.minor
     if minor is None:
-        raise DeviceError(f"GPU {slot.gpu.uuid}: the driver does not tell its minor number")
+        raise DeviceError(f"GPU {slot.gpu.uuid}: the driver does not report its minor number")
     nodes = [dev / f"nvidia{minor}"]
     if slot.instance is not None:
         group = driver / f"capabilities/gpu{minor}/mig/gi{slot.instance.gpu_instance}"
@@ -152,10 +150,10 @@ def loader_cache() -> str:
 
 
 def driver_libraries(cache: str | None = None, elsewhere: Iterable[Path] = _ELSEWHERE) -> list[Path]:
-    """The driver's libraries as the loader finds them, each link followed by its file; [] without a driver.
+    """The driver's libraries, each link followed by its target; [] without a driver.
 
-    `cache`: what `ldconfig -p` prints (default: ask it). Those that it does not know are looked for in
-    `elsewhere`; a sandbox then needs driver_environment().
+    `cache`: output of `ldconfig -p`, by default of this machine. Libraries that it does not list are looked
+    for in `elsewhere`, and a sandbox then needs driver_environment().
     """
     text = loader_cache() if cache is None else cache
     architecture = _ARCHITECTURES.get(platform.machine(), "?")
@@ -177,23 +175,23 @@ def driver_libraries(cache: str | None = None, elsewhere: Iterable[Path] = _ELSE
 
 
 def driver_environment(libraries: Sequence[Path], cache: str | None = None) -> dict[str, str]:
-    """LD_LIBRARY_PATH for a driver that the loader does not know of; empty for one that it knows."""
+    """LD_LIBRARY_PATH where the loader does not know the driver's libraries, else empty."""
     text = loader_cache() if cache is None else cache
     unknown = [p for p in libraries if p.name == "libcuda.so.1" and f"=> {p}" not in text]
     return {"LD_LIBRARY_PATH": str(unknown[0].parent)} if unknown else {}
 
 
 def device_environment(slot: GpuSlot) -> dict[str, str]:
-    """What every job with a GPU gets from us: CUDA then sees that one, whatever else it could open."""
+    """CUDA then sees only this GPU."""
     return {"CUDA_VISIBLE_DEVICES": slot.uuid}
 
 
 def checked_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """A job's own variables, when none of them chooses a device or loads code. Raises SandboxError."""
+    """The job's variables. Raises SandboxError if one chooses a device or loads code."""
     refused = sorted(name for name in environment if _OURS.fullmatch(name))
     if refused:
         raise SandboxError(
-            f"a job may not set {', '.join(refused)}: devices are chosen by Job.device, and nothing that a "
-            "job brings is loaded outside its sandbox"
+            f"a job may not set {', '.join(refused)}: devices are chosen by Job.device, and no code of a "
+            "job is loaded outside its sandbox"
         )
     return dict(environment)

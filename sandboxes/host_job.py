@@ -1,13 +1,18 @@
-"""Prepares a job on this host: its folder, its control group and the spec that inside.py reads."""
+"""What a job is given on this host: a user, a folder, a control group, a GPU, and the spec for inside.py."""
 
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import os
+import pwd
+import random
 import secrets
 import tempfile
+import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -15,7 +20,6 @@ from typing import Any, Final
 
 from harness.errors import SandboxError
 from sandboxes.cgroups import Cgroup, Cgroups
-from sandboxes.escapes import refusing_escapes
 from sandboxes.gpu import (
     checked_environment,
     device_environment,
@@ -28,15 +32,71 @@ from sandboxes.gpu import (
 from sandboxes.host_process import CHANNEL_NUMBER
 from sandboxes.job import Job
 from sandboxes.orphans import owned_prefix
-from sandboxes.process import remove_tree
-from sandboxes.seccomp import compile_filter, profile, without_hidden_memory
+from sandboxes.reaper import processes
+from sandboxes.scratch import remove_tree
+from sandboxes.seccomp import compile_filter, job_filter, profile, without_hidden_memory
 
 _ADDRESS_SLACK_BYTES: Final = 16 << 30
+_UIDS: Final = range(20_000, 60_000)  # below 65536: a user namespace may map no more
+CHOWN, KILL, SETGID, SETUID, SYS_ADMIN = 0, 5, 6, 7, 21  # linux/capability.h
+
+
+# --- users -------------------------------------------------------------------------------------
+
+
+class FreeUsers:
+    """Hands out unused user ids, so that killing by user never hits a stranger's process."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count(random.SystemRandom().randrange(len(_UIDS)))
+        self._lock = threading.Lock()
+
+    def take(self) -> int | None:
+        """An id without account and processes; None where this process may not change users."""
+        if os.geteuid() != 0 or not has_capabilities(CHOWN, KILL, SETGID, SETUID):
+            return None
+        with self._lock:
+            busy = {uid for _, uid in processes()}
+            for number in itertools.islice(self._numbers, len(_UIDS)):
+                uid = _UIDS[number % len(_UIDS)]
+                if uid not in busy and not _has_account(uid):
+                    return uid
+        raise SandboxError(f"no user id in {_UIDS} is free")
+
+
+def has_capabilities(*capabilities: int) -> bool:
+    """Whether this process has all of them: root in a container may have none."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("CapEff:"):
+            held = int(line.split()[1], 16)
+            return all(held >> number & 1 for number in capabilities)
+    return False
+
+
+def threads_of(uid: int) -> int:
+    """How many threads `uid` runs now, as RLIMIT_NPROC counts them."""
+    total = 0
+    for pid, owner in processes():
+        if owner == uid:
+            with suppress(OSError):  # it ended
+                total += int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[17])
+    return total
+
+
+def _has_account(uid: int) -> bool:
+    try:
+        pwd.getpwuid(uid)
+    except KeyError:
+        return False
+    return True
+
+
+# --- everything else ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class HostGpu:
-    """What a job with a GPU gets of this host; all empty for one without."""
+    """What of this host a job with a GPU needs; empty without one."""
 
     nodes: tuple[Path, ...] = ()
     libraries: tuple[Path, ...] = ()
@@ -54,45 +114,40 @@ def gpu_of(job: Job) -> HostGpu:
 
 
 def environment_of(job: Job, scratch: str, gpu: HostGpu | None = None) -> dict[str, str]:
-    """A scrubbed environment and the job's own variables; never ours. Raises SandboxError."""
+    """A scrubbed environment with the job's own variables. Raises SandboxError."""
     base = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": scratch, "TMPDIR": scratch, "LANG": "C.UTF-8"}
     return base | checked_environment(job.environment) | dict(gpu.environment if gpu else ())
 
 
 def profile_for(job: Job, *, sockets: bool, counted: bool, rulesets: bool = False) -> bytes:
-    """Our seccomp profile for this machine, without what `job` may not do. Raises SandboxError.
+    """The job's filter followed by our profile, for this machine. Raises SandboxError.
 
-    `counted`: a control group counts all memory that it takes. CUDA needs what else would be refused.
-    `rulesets`: Landlock's are still to be made behind it.
+    `counted`: a control group counts all memory, so that none is hidden; CUDA needs hidden memory too.
+    `rulesets`: Landlock rulesets are still to be made after it.
     """
     machine, hidden = os.uname().machine, counted or job.device is not None
-    return refusing_escapes(job, machine, _program(machine, sockets, hidden, rulesets))
+    return job_filter(job, machine, _program(machine, sockets, hidden, rulesets))
 
 
 @cache
 def _program(machine: str, sockets: bool, hidden: bool, rulesets: bool) -> bytes:
-    """Of two files of ours; compiling takes 2 ms. `hidden`: with memory that no watchdog sees."""
+    """Compiling takes 2 ms."""
     found = profile() if hidden else without_hidden_memory(profile())
     gone = () if rulesets else ("landlock_create_ruleset",)
     return compile_filter(found, machine, sockets=sockets, also_refuse=gone)
 
 
-def new_folder(uid: int | None, *, scratch: bool = True) -> Path:
-    """A folder for one job, passable for `uid`, with a `scratch` directory of that user's.
-
-    Raises SandboxError.
-    """
+def new_folder(uid: int | None) -> Path:
+    """A folder for one job, with a `scratch` directory that belongs to `uid`. Raises SandboxError."""
     try:
         folder = Path(tempfile.mkdtemp(prefix=owned_prefix("job")))
     except OSError as error:
         raise SandboxError(f"no folder for a job: {error}; is the disk full?") from error
     try:
+        (folder / "scratch").mkdir(mode=0o700)
         if uid is not None:
             folder.chmod(0o711)
-        if scratch:
-            (folder / "scratch").mkdir(mode=0o700)
-            if uid is not None:
-                os.chown(folder / "scratch", uid, uid)  # other jobs are other users
+            os.chown(folder / "scratch", uid, uid)
     except OSError as error:
         remove_tree(folder)
         raise SandboxError(f"no folder for a job: {error}") from error
@@ -100,16 +155,17 @@ def new_folder(uid: int | None, *, scratch: bool = True) -> Path:
 
 
 def group_for(job: Job, groups: Cgroups | None, *, scratch_counts: bool) -> Cgroup | None:
-    """A control group with the job's limits; None where there are none. Raises SandboxError.
+    """A control group with the job's limits. Raises SandboxError.
 
-    `scratch_counts`: the scratch directory lies in memory, and its pages are the job's.
+    `scratch_counts`: the scratch directory lies in memory and is charged to the job.
     """
     if groups is None:
         return None
     limits, memory = job.limits, job.limits.memory_bytes
     if memory is not None and scratch_counts:
         memory += limits.scratch_bytes
-    return groups.create(secrets.token_hex(6), memory_bytes=memory, processes=limits.processes)
+    name = owned_prefix("job") + secrets.token_hex(6)
+    return groups.create(name, memory_bytes=memory, processes=limits.processes)
 
 
 def spec_for(
@@ -117,9 +173,10 @@ def spec_for(
     *,
     scratch: str,
     environment: dict[str, str],
-    seccomp: bytes | None,
+    seccomp: bytes,
     caps_memory: bool,
     processes: int | None,
+    channel: str = CHANNEL_NUMBER,
     die_with_parent: bool = True,
     landlock: Sequence[Any] | None = None,
     counted: Sequence[str] = (),
@@ -127,16 +184,15 @@ def spec_for(
 ) -> str:
     """The argument of inside.py.
 
-    `counted`: other places in memory where it can make files, which count as those in scratch.
-    `reaps`: orphans become its children, by which those that are to be frozen are found.
-    `processes`: the most that the job's user may run, where that says something of the job.
+    `counted`: other directories in memory whose files count as scratch. `reaps`: it becomes the subreaper
+    of orphans. `processes`: RLIMIT_NPROC, which counts all processes of the user.
     """
     limits, memory = job.limits, job.limits.memory_bytes
     # A backstop for the watchdog. CUDA reserves far more than it uses: 280 GiB for one pool on an H200.
     backstop = None if memory is None or job.device or caps_memory else 2 * memory + _ADDRESS_SLACK_BYTES
     return json.dumps(
         {
-            "channel": CHANNEL_NUMBER,
+            "channel": channel,
             "scratch": scratch,
             "environment": environment,
             "limits": {
@@ -147,7 +203,7 @@ def spec_for(
             },
             "landlock": landlock,
             "counted": list(counted),
-            "seccomp": None if seccomp is None else base64.b64encode(seccomp).decode(),
+            "seccomp": base64.b64encode(seccomp).decode(),
             "reaps": reaps,
             "die_with_parent": die_with_parent,
             "preload": list(job.preload),

@@ -1,7 +1,7 @@
-"""A cage around a child process of ours: what `local`, `landlock` and `bubblewrap` have in common.
+"""The process tree of a child process on this host, for the backends local, landlock and bubblewrap.
 
-After kill() nothing of the tree runs: by cgroup where there is one, else by session (which nobody may
-leave, see `setsid`), and as root also by user.
+After kill() nothing of the tree runs: by control group where there is one, else by session (which a job
+cannot leave, since its filter refuses setsid), and as root also by user.
 """
 
 from __future__ import annotations
@@ -15,211 +15,198 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 from harness.errors import SandboxError
-from sandboxes.freeze import stand_still
+from sandboxes.cgroups import Cgroup
+from sandboxes.freeze import confirm_stopped
 from sandboxes.job import STOP_S, TreeExit, UnstoppableError, Usage
-from sandboxes.process import remove_tree
-from sandboxes.reaper import Reaper
-from sandboxes.users import kill_session, kill_user
-
-if TYPE_CHECKING:
-    from sandboxes.cgroups import Cgroup
+from sandboxes.reaper import REAPER, kill_session, kill_user
+from sandboxes.scratch import remove_tree
 
 _OUTSIDE: Final = Path(__file__).with_name("outside.py")
 INSIDE: Final = Path(__file__).with_name("inside.py")
-_WORDS_BYTES: Final = 1 << 14
-_OWN: Final = ("VmPTE:", "HugetlbPages:")
+_STARTUP_BYTES: Final = 1 << 14
+_PAGE_TABLES: Final = ("VmPTE:", "HugetlbPages:")
 CHANNEL_NUMBER: Final = "{channel-number}"
-"""In the command: becomes the number of the inherited socket."""
-REAPER: Final = Reaper()
-"""One for all sandboxes of this process: it knows nothing but what runs."""
+"""In a command: replaced by the number of the inherited socket."""
 
 
 @dataclass(frozen=True)
-class Start:
+class SpawnSpec:
     """How to start one child."""
 
     command: Sequence[str]
-    """What to become at last: inside.py, or what starts it. CHANNEL_NUMBER in any word is replaced."""
+    """What outside.py becomes: inside.py, or a program that starts it."""
     folder: Path
-    """Ours, for this job only; removed at the end."""
-    outside: dict[str, Any] = field(default_factory=dict)
-    """For outside.py: readable, staging, scratch, cpus."""
+    """Belongs to this job; removed at the end."""
+    readable: Sequence[Path]
+    """Paths that the job's user must be able to reach."""
+    cpus: frozenset[int] | None
     uid: int | None = None
-    """The user to become; None to stay the same."""
+    """The user to become; None to keep ours."""
     cgroup: Cgroup | None = None
+    scratch: tuple[Path, int, int] | None = None
+    """A directory to cover by a file system of that size in bytes and inodes; needs `uid`."""
     descriptors: Sequence[int] = ()
-    """To be inherited beside the channel."""
-    inside_signals: bool = True
+    """Inherited beside the channel."""
+    reports_signals: bool = True
     """The child's exit status is the job's own; False where a monitor reports 128 + signal."""
     caps_scratch: bool = False
     memory_bytes: int | None = None
-    """The limit that is watched where no cgroup holds it."""
+    """Limit that is polled where no cgroup enforces it."""
     leaves_group: bool = False
-    """Its processes may leave its process group: only a control group freezes all of them."""
+    """Its processes may leave the process group, so only a control group freezes all of them."""
 
 
 class HostProcess:
-    """A child process and all that comes from it."""
+    """A child process and its descendants."""
 
     channel: socket.socket
 
-    def __init__(self, start: Start) -> None:
+    def __init__(self, spec: SpawnSpec) -> None:
         """Raises SandboxError; the folder is removed then."""
-        self._start = start
+        self._spec = spec
         self._released = False
         self._lock = threading.Lock()
-        self._ended: TreeExit | None = None
-        self.caps_memory = start.cgroup is not None
-        self.caps_scratch = start.caps_scratch
+        self._exit: TreeExit | None = None
+        self.caps_memory = spec.cgroup is not None
+        self.caps_scratch = spec.caps_scratch
         try:
             self._spawn()
         except OSError as error:
-            self._tidy()
+            self._clean_up()
             raise SandboxError(f"a sandbox could not start a process: {error}") from error
 
     def _spawn(self) -> None:
-        start = self._start
+        spec = self._spec
         self.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._words, words_end = os.pipe()
+        self._startup, startup_end = os.pipe()
         number = str(theirs.fileno())
-        spec = {
-            "readable": [],
-            "staging": str(start.folder / "mounts"),
-            "scratch": None,
-            "cpus": None,
-            **start.outside,
-            "argv": [word.replace(CHANNEL_NUMBER, number) for word in start.command],
-            "cgroups": [str(f) for f in start.cgroup.join_files()] if start.cgroup else [],
-            "uid": start.uid,
+        outside = {
+            "argv": [word.replace(CHANNEL_NUMBER, number) for word in spec.command],
+            "cgroups": [str(file) for file in spec.cgroup.join_files()] if spec.cgroup else [],
+            "cpus": sorted(spec.cpus) if spec.cpus else None,
+            "uid": spec.uid,
+            "readable": [str(path) for path in spec.readable],
+            "staging": str(spec.folder / "mounts"),
+            "scratch": None if spec.scratch is None else [str(spec.scratch[0]), *spec.scratch[1:]],
         }
         try:
             self._popen = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(_OUTSIDE), json.dumps(spec)],
+                [sys.executable, "-I", "-S", str(_OUTSIDE), json.dumps(outside)],
                 env={},
                 stdin=subprocess.DEVNULL,
-                stdout=words_end,
-                stderr=words_end,
-                pass_fds=(theirs.fileno(), *start.descriptors),
+                stdout=startup_end,
+                stderr=startup_end,
+                pass_fds=(theirs.fileno(), *spec.descriptors),
                 start_new_session=True,
                 cwd="/",
             )
         except BaseException:
             self.channel.close()
-            os.close(self._words)
+            os.close(self._startup)
             raise
         finally:
             theirs.close()
-            os.close(words_end)
-        REAPER.watch(self._popen.pid, start.uid, start.folder)
-
-    # --- the cage ------------------------------------------------------------------------------
+            os.close(startup_end)
+        REAPER.watch(self._popen.pid, spec.uid, spec.folder)
 
     def wait(self) -> TreeExit:
-        """Block until the first process has ended, and end the others."""
+        """Block until the first process has ended, and kill the others."""
         _, status, usage = os.wait4(self._popen.pid, 0)
         code = os.waitstatus_to_exitcode(status)
-        self._popen.returncode = code  # Popen must not wait for it again.
+        self._popen.returncode = code  # Popen must not wait for it again
         self.kill()
         number = -code if code < 0 else None
-        if not self._start.inside_signals and _is_signal(code - 128):
+        if not self._spec.reports_signals and 0 < code - 128 <= signal.NSIG:
             number = code - 128
-        group = self._start.cgroup
-        peak = group.peak_memory_bytes() if group else None
+        group = self._spec.cgroup
         cpu_s = group.cpu_s() if group else None
-        self._ended = TreeExit(
+        self._exit = TreeExit(
             code=None if number else code,
             signal=number,
-            oom=bool(group and group.oom_kills() and group.reached_its_limit()),
-            # Without a group the watchdog's figure stands: ru_maxrss begins at the size of this process.
-            peak_memory_bytes=peak,
+            oom=bool(group and group.oom_kills() and group.reached_memory_limit()),
+            # Without a group the polled peak is used: ru_maxrss starts at the size of this process.
+            peak_memory_bytes=group.peak_memory_bytes() if group else None,
             cpu_s=usage.ru_utime + usage.ru_stime if cpu_s is None else cpu_s,
         )
-        return self._ended
+        return self._exit
 
     def kill(self) -> None:
-        """End the group, the session, and as root every process of the job's user."""
+        """Kill the control group, the session and, as root, every process of the job's user."""
         with self._lock:
             if self._released:
                 return
-            if self._start.cgroup is not None:
-                self._start.cgroup.kill()
-            if self._ended is None:
+            if self._spec.cgroup is not None:
+                self._spec.cgroup.kill()
+            if self._exit is None:
                 self._signal_group(signal.SIGKILL)
             kill_session(self._popen.pid)
-            if self._start.uid is not None:
-                kill_user(self._start.uid)
+            if self._spec.uid is not None:
+                kill_user(self._spec.uid)
 
     def freeze(self, frozen: bool) -> None:
-        """By signal to the process group, since that is faster, where no process can leave it.
-
-        Raises UnstoppableError.
-        """
-        if self._start.leaves_group and self._start.cgroup is not None:
-            self._start.cgroup.freeze(frozen)
+        """By signal, which is faster than a control group, where no process can leave the process group."""
+        group, pid = self._spec.cgroup, self._popen.pid
+        if self._spec.leaves_group and group is not None:
+            group.freeze(frozen)
             return
-        pid, group = self._popen.pid, self._start.cgroup
         self._signal_group(signal.SIGSTOP if frozen else signal.SIGCONT)
-        # Without a control group an orphan is found too: it becomes a child of the first process, which
-        # is told to be its reaper (inside.py). To look through the session takes 1.5 ms.
+        # Without a control group orphans are found as children of the first process, their subreaper.
+        # Looking through the whole session takes 1.5 ms.
         members = group.members if group is not None else lambda: _tree(pid)
-        if frozen and not stand_still(members, pid, STOP_S):
+        if frozen and not confirm_stopped(members, pid, STOP_S):
             raise UnstoppableError(f"some thread did not stop within {STOP_S:.0f} s")
 
     def _signal_group(self, number: int) -> None:
         try:
             os.killpg(self._popen.pid, number)
         except (ProcessLookupError, PermissionError):
-            return  # Already gone.
+            return  # it has ended
 
     def usage(self) -> Usage:
-        """Of the cgroup, else what the tree has in memory and swap, page tables included.
+        """Of the control group, else memory and swap of the tree, page tables included.
 
-        That counts a page for every process that has it. Only where it is over the limit is each page
-        divided among those that share it, which takes a hundred times as long.
+        The sum counts shared pages once per process. Only where it exceeds the limit are they divided among
+        their users, which takes a hundred times as long.
         """
-        group = self._start.cgroup
+        group = self._spec.cgroup
         if group is not None:
             return Usage(group.memory_bytes(), group.cpu_s())
         tree = list(_tree(self._popen.pid))
-        resident, most = sum(_resident_bytes(pid) for pid in tree), self._start.memory_bytes
-        if most is None or resident <= most:
+        resident, limit = sum(_resident_bytes(pid) for pid in tree), self._spec.memory_bytes
+        if limit is None or resident <= limit:
             return Usage(resident)
         return Usage(sum(_proportional_bytes(pid) for pid in tree))
 
     def members(self) -> list[int]:
-        """Its processes now."""
-        group = self._start.cgroup
+        """Process ids."""
+        group = self._spec.cgroup
         return list(_tree(self._popen.pid)) if group is None else group.members()
 
-    def words(self) -> str:
-        """What it printed before it was ready."""
-        if self._released or not select.select([self._words], [], [], 1.0)[0]:
+    def startup_output(self) -> str:
+        """Output from before inside.py was ready."""
+        if self._released or not select.select([self._startup], [], [], 1.0)[0]:
             return ""
-        return os.read(self._words, _WORDS_BYTES).decode(errors="replace").strip()
+        return os.read(self._startup, _STARTUP_BYTES).decode(errors="replace").strip()
 
     def release(self) -> None:
-        """Remove the group and the folder."""
+        """Remove the control group and the folder."""
         with self._lock:
             if self._released:
                 return
             self._released = True
-        os.close(self._words)
-        self._tidy()
+        os.close(self._startup)
+        self._clean_up()
         REAPER.forget(self._popen.pid)
 
-    def _tidy(self) -> None:
-        if self._start.cgroup is not None:
-            self._start.cgroup.remove()
-        remove_tree(self._start.folder)
-
-
-def _is_signal(number: int) -> bool:
-    return 0 < number <= signal.NSIG
+    def _clean_up(self) -> None:
+        if self._spec.cgroup is not None:
+            self._spec.cgroup.remove()
+        remove_tree(self._spec.folder)
 
 
 def _tree(root: int) -> Iterator[int]:
@@ -229,7 +216,7 @@ def _tree(root: int) -> Iterator[int]:
         pid = pending.pop()
         yield pid
         try:
-            for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - on the way of the judge's clock
+            for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - on the judge's clock
                 with open(f"/proc/{pid}/task/{thread}/children", "rb") as children:  # noqa: PTH123
                     pending.extend(int(word) for word in children.read().split())
         except OSError:
@@ -237,20 +224,20 @@ def _tree(root: int) -> Iterator[int]:
 
 
 def _proportional_bytes(pid: int) -> int:
-    """As /proc tells it (Pss), or the resident bytes where it does not."""
-    shared = _bytes_of(pid, "smaps_rollup", "Pss:", "SwapPss:")
+    """With shared pages divided among their users (Pss); the resident bytes where /proc has no Pss."""
+    shared = _kilobytes(pid, "smaps_rollup", "Pss:", "SwapPss:")
     if shared is None:
         return _resident_bytes(pid)
-    return shared + (_bytes_of(pid, "status", *_OWN) or 0)
+    return shared + (_kilobytes(pid, "status", *_PAGE_TABLES) or 0)
 
 
 def _resident_bytes(pid: int) -> int:
-    """What it has in memory, in swap, and in page tables (which cost as much as pages that are only read)."""
-    return _bytes_of(pid, "status", "VmRSS:", "VmSwap:", *_OWN) or 0
+    """Memory, swap and page tables (which cost as much as pages that are only read)."""
+    return _kilobytes(pid, "status", "VmRSS:", "VmSwap:", *_PAGE_TABLES) or 0
 
 
-def _bytes_of(pid: int, file: str, *names: str) -> int | None:
-    """The sum of what a file of /proc tells in kB; None where it cannot be read."""
+def _kilobytes(pid: int, file: str, *names: str) -> int | None:
+    """The sum, in bytes, of fields in kB; None where the file cannot be read."""
     try:
         lines = Path(f"/proc/{pid}/{file}").read_text().splitlines()
     except OSError:

@@ -1,21 +1,21 @@
-"""The first program in every sandbox: restricts itself, makes ready, and becomes the job when told to.
+"""The first program in every sandbox: restricts itself, reports that it is ready, and becomes the job.
 
-On any failure it exits with one line on stderr, and never runs the job with fewer restrictions than asked
-for. Until `go` no byte of a student's is there.
+On any failure it exits with one line on stderr; it never runs the job with fewer restrictions than requested.
+No student file is present until the job's argv arrives. Standard library only: it runs as a script.
 
 Usage: python -I -S inside.py SPEC_JSON, with
   channel      number of an inherited SEQPACKET socket, or the path of one to connect to
   scratch      the private, writable directory
   counted      other writable file systems in memory
-  environment  of the job, all of it
+  environment  the job's whole environment
   limits       {cpu_s, file_bytes, address_bytes, processes}, None for none
   landlock     [[right, directory, [name, ...]], ...] or None; see confine()
-  seccomp      base64 of a BPF program, or None
-  reaps        whether orphans become its children
+  seccomp      base64 of a BPF program
+  reaps        whether to become the subreaper of orphans
   die_with_parent, preload, site
-Messages: here -> {"ready": true} with descriptors of the scratch directory and of `counted`;
-  -> here {"argv": [...]} with two descriptors: one on which only a failure to start is told, and the
-  one that becomes stdout and stderr.
+Messages: sends {"ready": true} with descriptors of the scratch directory and of `counted`; receives
+{"argv": [...]} with two descriptors: one for an error message if the start fails, and one for stdout and
+stderr.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _OPEN_FILES = 1024
 _LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446
 _LANDLOCK_VERSION = 1
 _LANDLOCK_PATH_BENEATH = 1
-# linux/landlock.h: rights by the version of the interface that brought them.
+# linux/landlock.h: rights by the version of the interface that introduced them.
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _ALL_FILES = ((1, (1 << 13) - 1), (2, 1 << 13), (3, 1 << 14), (5, 1 << 15))  # refer, truncate, ioctl
 _READ = _EXECUTE | _READ_FILE | _READ_DIR
@@ -60,7 +60,7 @@ def _check(result: int, what: str) -> int:
 
 
 def _limit(kind: int, value: int | None, grace: int = 0) -> None:
-    """`grace`: how far the hard limit lies above the one that only sends a signal."""
+    """`grace`: distance of the hard limit, above the soft one that only sends a signal."""
     if value is None:
         return
     hard = resource.getrlimit(kind)[1]
@@ -71,8 +71,8 @@ def _limit(kind: int, value: int | None, grace: int = 0) -> None:
 
 
 def set_limits(limits: dict[str, int | None]) -> None:
-    """Resource limits of the process and all that it starts."""
-    _limit(resource.RLIMIT_CPU, limits["cpu_s"], grace=1)  # else it is SIGKILL, which says nothing
+    """Resource limits of this process and its descendants."""
+    _limit(resource.RLIMIT_CPU, limits["cpu_s"], grace=1)  # so that SIGXCPU comes before SIGKILL
     _limit(resource.RLIMIT_FSIZE, limits["file_bytes"])
     _limit(resource.RLIMIT_AS, limits["address_bytes"])
     _limit(resource.RLIMIT_NPROC, limits["processes"])
@@ -83,18 +83,17 @@ def set_limits(limits: dict[str, int | None]) -> None:
 
 
 def landlock_version() -> int:
-    """The kernel's Landlock interface; 0 where there is none."""
+    """Version of the kernel's Landlock interface; 0 without Landlock."""
     libc = ctypes.CDLL(None, use_errno=True)
     found: int = libc.syscall(_LANDLOCK_CREATE, None, ctypes.c_size_t(0), _LANDLOCK_VERSION)
     return max(0, found)
 
 
 def confine(rules: list[tuple[str, str, list[str]]], libc: ctypes.CDLL) -> None:
-    """Landlock: nothing of the file system but `rules`, no network, no signals to the outside.
+    """Landlock: only `rules` of the file system, no network, no signals to other processes.
 
-    A rule is a right for names in a directory ("" for itself) and all that is below them: `read` (which
-    includes executing), `list` (names only), `device` or `write` (everything). Needs no_new_privs.
-    Raises OSError where the kernel has no Landlock.
+    A rule is a right for names in a directory ("" for itself) and everything below: `read` (and execute),
+    `list` (names only), `device` or `write` (all rights). Needs no_new_privs. Raises OSError.
     """
     version = landlock_version()
     if version < 1:
@@ -114,7 +113,7 @@ def confine(rules: list[tuple[str, str, list[str]]], libc: ctypes.CDLL) -> None:
 
 
 def _allow(libc: ctypes.CDLL, ruleset: int, path: str, granted: int) -> None:
-    """Add one rule; a file can only be given the rights of files."""
+    """Add one rule; files accept only the rights of files."""
     place = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
         if not stat.S_ISDIR(os.fstat(place).st_mode):
@@ -127,14 +126,14 @@ def _allow(libc: ctypes.CDLL, ruleset: int, path: str, granted: int) -> None:
 
 
 def install_filter(program: bytes, libc: ctypes.CDLL) -> None:
-    """A seccomp program (struct sock_filter, 8 bytes each). Needs no_new_privs."""
+    """Install a seccomp program (struct sock_filter, 8 bytes each). Needs no_new_privs."""
     code = ctypes.create_string_buffer(program, len(program))
     head = struct.pack("@HP", len(program) // 8, ctypes.addressof(code))
     _check(libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, head, 0, 0), "seccomp")
 
 
 def restrict(spec: dict[str, Any]) -> None:
-    """Limits, no new privileges, Landlock, seccomp; in this order, since each one may forbid the next."""
+    """Limits, no new privileges, Landlock, seccomp; in this order, since each may forbid the ones before."""
     libc = ctypes.CDLL(None, use_errno=True)
     set_limits(spec["limits"])
     _check(libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
@@ -144,10 +143,9 @@ def restrict(spec: dict[str, Any]) -> None:
     os.umask(0o077)
     if spec["landlock"] is not None:
         confine(spec["landlock"], libc)
-    if spec["reaps"]:  # so that whoever freezes us finds orphans below us; else bwrap has an init of its own
+    if spec["reaps"]:  # freezing finds orphans as our children; bwrap has its own init
         _check(libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "subreaper")
-    if spec["seccomp"] is not None:
-        install_filter(binascii.a2b_base64(spec["seccomp"]), libc)
+    install_filter(binascii.a2b_base64(spec["seccomp"]), libc)
 
 
 def connected(channel: str) -> socket.socket:
@@ -159,8 +157,8 @@ def connected(channel: str) -> socket.socket:
     return found
 
 
-def make_ready(channel: socket.socket, scratch: str, counted: list[str]) -> None:
-    """Say so, and hand out the directories: scratch outlives us by that, in all of them files are counted."""
+def send_ready(channel: socket.socket, scratch: str, counted: list[str]) -> None:
+    """Send descriptors of the writable directories; the harness counts files and collects through them."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
     directories = array.array("i", [os.open(path, flags) for path in (scratch, *counted)])
     channel.sendmsg([b'{"ready": true}'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, directories)])
@@ -168,14 +166,14 @@ def make_ready(channel: socket.socket, scratch: str, counted: list[str]) -> None
         os.close(directory)
 
 
-def wait_for_go(channel: socket.socket) -> tuple[dict[str, Any], int, int]:
-    """The order, and the descriptors for failures and for output; exits when nobody will give one."""
+def receive_job(channel: socket.socket) -> tuple[dict[str, Any], int, int]:
+    """The order, and the descriptors for failures and for output; exits when the channel closes."""
     width = array.array("i").itemsize
     data, ancillary, _, _ = channel.recvmsg(
         _MESSAGE_BYTES, socket.CMSG_SPACE(2 * width), socket.MSG_CMSG_CLOEXEC
     )
     if not data:
-        os._exit(0)  # a spare one that was never needed
+        os._exit(0)  # a warm process that was not needed
     descriptors = array.array("i")
     for level, kind, payload in ancillary:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
@@ -185,7 +183,7 @@ def wait_for_go(channel: socket.socket) -> tuple[dict[str, Any], int, int]:
 
 
 def run_here(argv: list[str], failures: int) -> None:
-    """Run argv's script in this interpreter, which has imported what it needs."""
+    """Run argv's script in this interpreter, which has imported `preload`."""
     with open(argv[3], "rb") as file:  # noqa: PTH123
         code = compile(file.read(), argv[3], "exec")
     sys.argv[:] = argv[3:]
@@ -196,8 +194,8 @@ def run_here(argv: list[str], failures: int) -> None:
     exec(code, main.__dict__)
 
 
-def prepared(spec: dict[str, Any]) -> socket.socket:
-    """All that can be done before the order comes; the judge's channel."""
+def prepare(spec: dict[str, Any]) -> socket.socket:
+    """Everything that does not depend on the job; returns the judge's channel."""
     scratch = spec["scratch"]
     spec["environment"] = {k: v.replace("{scratch}", scratch) for k, v in spec["environment"].items()}
     channel = connected(spec["channel"])
@@ -213,18 +211,20 @@ def prepared(spec: dict[str, Any]) -> socket.socket:
 
 
 def main() -> None:
-    """Restrict, make ready, wait, become the job."""
+    """Restrict, report, wait, become the job."""
     failures = 2
     try:
         spec = json.loads(sys.argv[1])
-        channel = prepared(spec)
-        make_ready(channel, spec["scratch"], spec["counted"])
-        order, failures, output = wait_for_go(channel)
+        channel = prepare(spec)
+        send_ready(channel, spec["scratch"], spec["counted"])
+        order, failures, output = receive_job(channel)
         os.dup2(output, 1)
         os.dup2(output, 2)
         os.close(output)
-        words = {"{scratch}": spec["scratch"], "{channel}": str(channel.fileno())}
-        argv = [_filled(word, words) for word in order["argv"]]
+        number = str(channel.fileno())
+        argv = [
+            word.replace("{scratch}", spec["scratch"]).replace("{channel}", number) for word in order["argv"]
+        ]
         if not spec["preload"]:
             os.set_inheritable(channel.fileno(), True)
             os.execve(argv[0], argv, spec["environment"])
@@ -233,12 +233,6 @@ def main() -> None:
         os.write(failures, f"{type(error).__name__}: {error}\n".encode())
         os._exit(1)
     run_here(argv, failures)
-
-
-def _filled(word: str, words: dict[str, str]) -> str:
-    for mark, value in words.items():
-        word = word.replace(mark, value)
-    return word
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""The sandbox seam: a Job starts, and a Process is what runs.
+"""The sandbox interface: a Job is started as a Process, which ends with its whole process tree.
 
-A Process dies with its whole process tree at kill() or at its deadline.
+Callers use Job, Process and Sandbox. A backend implements Backend and ProcessTree.
 """
 
 from __future__ import annotations
@@ -15,7 +15,26 @@ from typing import Final, Literal, Protocol
 from harness.errors import SandboxError
 
 IMAGES_FACT = "images"
-"""In a sandbox's facts: one digest of all images that jobs run in; absent where there are none."""
+"""Key in a sandbox's facts: one digest of all images that jobs run in; absent without images."""
+STOP_S: Final = 10.0
+"""Time limit for freezing all threads of a tree; a call that filled 3 GB of memory took 0.8 s."""
+OWN_SIGNALS: Final = frozenset(
+    {
+        signal.SIGSEGV,
+        signal.SIGBUS,
+        signal.SIGFPE,
+        signal.SIGILL,
+        signal.SIGABRT,
+        signal.SIGTRAP,
+        signal.SIGSYS,
+        signal.SIGPIPE,
+        signal.SIGALRM,
+        signal.SIGVTALRM,
+        signal.SIGPROF,
+    }
+)
+"""Signals that a process causes itself. Not retried: that would favor code that crashes sometimes."""
+_SHOWN_CHARACTERS: Final = 600
 RoleName = Literal["build", "run", "run_jit"]
 Status = Literal[
     "ok",
@@ -33,22 +52,22 @@ Status = Literal[
 
 @dataclass(frozen=True)
 class Limits:
-    """What a process may use. Sizes in bytes, times in seconds; None is unlimited."""
+    """Limits of a process tree. Sizes in bytes, times in seconds; None is unlimited."""
 
     wall_s: float
     """Frozen time excluded."""
     cpu_s: float | None = None
     memory_bytes: int | None = None
-    """Beside the scratch directory, where that lies in memory."""
+    """The scratch directory is not included, even where it lies in memory."""
     file_bytes: int = 256 << 20
     """Largest single file."""
     output_bytes: int = 1 << 20
-    """Kept of stdout and stderr together; 16 times that kills."""
+    """Kept of stdout and stderr together; a job that writes 16 times as much is killed."""
     processes: int = 256
     scratch_bytes: int = 2 << 30
-    """All of the scratch directory, where a backend can cap it."""
+    """Total size of the scratch directory, where the backend can limit it."""
     scratch_files: int = 50_000
-    """Inodes of the scratch directory, where a backend can cap them."""
+    """Inodes of the scratch directory, where the backend can limit them."""
 
 
 @dataclass(frozen=True)
@@ -60,17 +79,17 @@ class Job:
     """`{scratch}` in any word becomes the private, writable directory, `{channel}` the channel's number."""
     limits: Limits
     inputs: Mapping[str, Path] = field(default_factory=dict)
-    """Name in the scratch directory -> file or directory outside; copied, so never written through."""
+    """Name in the scratch directory -> file or directory outside, which is copied."""
     readable: Sequence[Path] = ()
-    """Directories outside that the process must be able to read (toolkit, torch)."""
+    """Directories outside that the process may read (CUDA toolkit, torch)."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Added to a scrubbed environment; never the launcher's own."""
+    """Added to a scrubbed environment; nothing is inherited from the launching process."""
     device: str | None = None
     """GPU UUID or index; None for no GPU."""
     cpus: frozenset[int] | None = None
     """Cores the process is pinned to; None for all."""
     preload: tuple[str, ...] = ()
-    """Modules that the interpreter imports before any byte of a student's is there: allows a warm start.
+    """Modules to import before any student code is present: allows a warm start.
 
     argv is then `[python, "-I", "-S", script, ...]`, and the script runs in that interpreter.
     """
@@ -90,35 +109,24 @@ class ExitFacts:
     cpu_s: float | None
     peak_memory_bytes: int | None
     output: str
-    """stdout and stderr, capped. Untrusted text."""
+    """stdout and stderr, truncated. Untrusted text."""
     starved_s: float | None = None
-    """Seconds in which its tasks could have run and processes outside its control group had the cores; None
-    where that was not watched."""
+    """Time in which its tasks were runnable but other control groups held the cores; None if unknown."""
 
 
-OWN_SIGNALS: Final = frozenset(
-    {
-        signal.SIGSEGV,
-        signal.SIGBUS,
-        signal.SIGFPE,
-        signal.SIGILL,
-        signal.SIGABRT,
-        signal.SIGTRAP,
-        signal.SIGSYS,
-        signal.SIGPIPE,
-        signal.SIGALRM,
-        signal.SIGVTALRM,
-        signal.SIGPROF,
-    }
-)
-"""What a process gets for what it did itself: a second try would favor code that crashes now and then."""
-_SHOWN: Final = 600
+# Who is responsible for the end of a process. A student's code controls everything that it prints, its exit
+# code, and whether it kills itself, so none of these makes a failure ours:
+# 1. `sandbox_error` is ours; only the sandbox sets it.
+# 2. A build is ours where other control groups held the cores for over half of its wall-clock limit.
+# 3. A build that failed otherwise is ours where a control build without student files fails too.
+# 4. A death by a signal that may have come from outside is repeated once, in a fresh process.
+# 5. Everything else is the student's, a second such death too.
 
 
 def raise_if_infra(facts: ExitFacts, doing: str) -> None:
     """Raise SandboxError where the end is ours (rules 1 and 2)."""
     if facts.status == "sandbox_error":
-        raise SandboxError(f"the sandbox failed while {doing}: {facts.output.strip()[-_SHOWN:]}")
+        raise SandboxError(f"the sandbox failed while {doing}: {facts.output.strip()[-_SHOWN_CHARACTERS:]}")
     starved_s = facts.starved_s
     if facts.status == "wall_timeout" and starved_s is not None and starved_s > facts.wall_s / 2:
         raise SandboxError(
@@ -128,7 +136,7 @@ def raise_if_infra(facts: ExitFacts, doing: str) -> None:
 
 
 def killed_from_outside(facts: ExitFacts) -> bool:
-    """Whether it may have been killed from outside (rule 4): by the host for want of memory, or by hand."""
+    """Whether the process may have been killed from outside (rule 4), such as by the host's OOM killer."""
     return facts.status == "signal" and facts.signal not in OWN_SIGNALS
 
 
@@ -142,47 +150,44 @@ class Process(Protocol):
         """The exit facts, or None if it still runs after timeout_s (None waits for the deadline)."""
 
     def kill(self) -> None:
-        """End the whole process tree now."""
+        """Kill the whole process tree."""
 
     def pause(self, paused: bool) -> None:
         """Freeze or thaw the whole process tree (used while another contender is timed)."""
 
     def collect(self, allow: Iterable[str], destination: Path) -> list[Path]:
-        """Copy regular files matching the glob patterns from the scratch directory; links are refused."""
+        """Copy regular files that match the glob patterns out of the scratch directory; links are refused."""
 
     def close(self) -> None:
         """Kill, release descriptors and remove the scratch directory. Safe to call twice."""
 
 
 class Sandbox(Protocol):
-    """Where jobs run."""
+    """Starts jobs."""
 
     name: str
 
     def facts(self) -> dict[str, str]:
-        """What protects and what does not, for the record."""
+        """What is isolated and what is not, for the record."""
 
     def start(self, job: Job) -> Process:
         """Start a process. Raises SandboxError when the backend itself fails."""
 
     def prepare(self, job: Job, count: int = 1) -> None:
-        """Start ahead what `count` jobs like this one need, where that can be; returns at once."""
+        """Start `count` warm processes for jobs of this shape in the background, where supported."""
 
     def settle(self) -> None:
-        """Return when nothing is being prepared any more."""
+        """Wait until no warm process is being started."""
 
     def close(self) -> None:
-        """End what was prepared. Running jobs are not touched."""
+        """End warm processes. Running jobs are not affected."""
 
 
-# --- what a backend implements --------------------------------------------------------------
-
-STOP_S: Final = 10.0
-"""Within which all threads of a tree must stand: a call that had 3 GB of memory filled took 0.8 s (0013)."""
+# --- what a backend implements -----------------------------------------------------------------
 
 
 class UnstoppableError(Exception):
-    """A tree that does not stand still; caught in running.py, which ends it."""
+    """A process tree could not be frozen within STOP_S."""
 
 
 @dataclass(frozen=True)
@@ -190,85 +195,85 @@ class TreeExit:
     """How a process tree ended, as the backend saw it."""
 
     code: int | None
-    """Exit code; None when a signal ended it, or nobody knows."""
+    """Exit code; None when a signal ended it, or it is unknown."""
     signal: int | None = None
     oom: bool = False
-    """The kernel killed something of it because it went over its own limit of memory."""
+    """The kernel killed a process because the tree reached its own memory limit."""
     peak_memory_bytes: int | None = None
     cpu_s: float | None = None
     problem: str | None = None
-    """The backend failed; code and signal then say nothing."""
+    """The backend failed; code and signal are then meaningless."""
 
 
 @dataclass(frozen=True)
 class Usage:
-    """What a process tree uses now; None where nobody knows."""
+    """Current resource usage of a process tree; None if unknown."""
 
     memory_bytes: int | None = None
     cpu_s: float | None = None
 
 
 class ProcessTree(Protocol):
-    """Holds one process tree, from before its first byte until after its last."""
+    """One process tree in its restrictions. Runs only inside.py until a job is sent to it."""
 
     channel: socket.socket
-    """Our end of a connected AF_UNIX SEQPACKET pair; at first inside.py talks over it."""
+    """Our end of a connected AF_UNIX SEQPACKET pair; inside.py is the first to use the other end."""
     caps_memory: bool
-    """The kernel enforces the memory limit; otherwise running.py watches it."""
+    """The kernel enforces the memory limit; otherwise process.py polls it."""
     caps_scratch: bool
-    """The scratch directory is a file system of its own with a size."""
+    """The scratch directory is a file system of its own with a size limit."""
 
     def wait(self) -> TreeExit:
-        """Block until all of it has ended. Called once."""
+        """Block until the whole tree has ended. Called once."""
 
     def kill(self) -> None:
-        """End the whole tree now. Safe to call at any time, also twice."""
+        """Kill the whole tree. Safe to call at any time, also twice."""
 
     def freeze(self, frozen: bool) -> None:
-        """Stop or continue the whole tree; when it returns, all stand still, system calls included.
+        """Stop or continue the whole tree, including system calls in progress, before returning.
 
-        Raises UnstoppableError where that cannot be reached.
+        Raises UnstoppableError.
         """
 
     def usage(self) -> Usage:
-        """What the tree uses now."""
+        """Current usage."""
 
     def members(self) -> list[int]:
-        """Its processes now, as far as we can see them."""
+        """Process ids, as far as they are visible."""
 
-    def words(self) -> str:
-        """What was printed before it was ready: for an error message."""
+    def startup_output(self) -> str:
+        """Output from before the tree was ready, for error messages."""
 
     def release(self) -> None:
-        """Give back all that it used, after its end. Safe to call twice."""
+        """Free all resources after the end. Safe to call twice."""
 
 
 class ImageFiles(Protocol):
-    """The files of the image that jobs see instead of this machine's."""
+    """The files of a container image that jobs see instead of this machine's."""
 
     def description(self) -> bytes:
-        """What it says of its toolchain (harness/builder/description.py). Raises SandboxError."""
+        """The image's JSON description of its toolchain. Raises SandboxError."""
 
     def view(self, cache: Path) -> Path:
-        """A directory here with those of its files that we read ourselves. Raises SandboxError."""
+        """A local directory with copies of the files that the harness reads. Raises SandboxError."""
 
 
 class Backend(Protocol):
-    """Makes cages."""
+    """Starts process trees."""
 
     name: str
     python: Path
-    """The interpreter that jobs use, as they see it."""
+    """The interpreter that jobs use, by its path inside the sandbox."""
 
     @property
     def image(self) -> ImageFiles | None:
         """None where jobs see files of this machine."""
 
     def facts(self) -> dict[str, str]:
-        """What protects and what does not, for the record."""
+        """What is isolated and what is not, for the record."""
 
     def spawn(self, job: Job) -> ProcessTree:
-        """A cage that fits `job`, whose argv and inputs come later. Raises SandboxError."""
+        """A tree with the restrictions of `job`; argv and inputs are sent later. Raises SandboxError."""
 
     def close(self) -> None:
-        """Let go of what it holds. Its cages are not touched."""
+        """Release shared resources. Running trees are not affected."""

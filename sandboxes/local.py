@@ -1,15 +1,12 @@
-"""The `local` backend: a process of its own, with limits, but no isolation.
+"""The `local` backend: a process with limits, without isolation.
 
-What it gives: an own session (which no job can leave) and process group (which only a build can), a
-scrubbed environment (no API keys), rlimits, a memory watchdog, a wall-clock kill of the whole tree, a
-private scratch directory, and, when liftbench runs as root, an unprivileged user of its own for every
-process.
+Every job gets its own session (which it cannot leave) and process group (which only a build can leave), a
+scrubbed environment, rlimits, a memory watchdog, a wall-clock limit on the whole tree, a private scratch
+directory and, when liftbench runs as root, its own unprivileged user.
 
-What it does NOT protect: the network stays open; every file that the user may read can be read
-(without root: your own files, including keys on disk); other processes of the same user can be
-signalled and traced; disk use is bounded per file only. Use it for projects you trust.
-Invariant: kill() ends the session, and as root also every process of the job's user; so does our own
-end, however it comes (reaper.py).
+Not protected: the network is open; every file that the user may read can be read (without root: your own
+files, keys on disk included); processes of the same user can be signalled and traced; disk use is limited by
+file only. Use it for projects that you trust.
 """
 
 from __future__ import annotations
@@ -19,12 +16,11 @@ import sys
 import sysconfig
 from pathlib import Path
 
-from sandboxes.escapes import refusing_escapes
-from sandboxes.host_job import environment_of, new_folder, spec_for
-from sandboxes.host_process import INSIDE, HostProcess, Start
+from sandboxes.host_job import FreeUsers, environment_of, new_folder, spec_for
+from sandboxes.host_process import INSIDE, HostProcess, SpawnSpec
 from sandboxes.job import Job
-from sandboxes.process import remove_tree
-from sandboxes.users import FreeUsers
+from sandboxes.scratch import remove_tree
+from sandboxes.seccomp import job_filter
 
 
 def interpreter_directories() -> list[Path]:
@@ -35,7 +31,7 @@ def interpreter_directories() -> list[Path]:
 
 
 class LocalBackend:
-    """Starts jobs as ordinary processes; see the module docstring for what that means."""
+    """Starts jobs as ordinary processes."""
 
     name = "local"
     python = Path(sys.executable)
@@ -45,7 +41,7 @@ class LocalBackend:
         self._users = FreeUsers()
 
     def facts(self) -> dict[str, str]:
-        """What protects: for the record."""
+        """For the record."""
         return {
             "user": "unprivileged, one per process" if os.geteuid() == 0 else "same as the judge",
             "network": "open",
@@ -57,16 +53,16 @@ class LocalBackend:
         """Nothing is held."""
 
     def spawn(self, job: Job) -> HostProcess:
-        """Raises SandboxError when scratch space or the process cannot be made."""
+        """Raises SandboxError."""
         uid = self._users.take()
         folder = new_folder(uid)
-        scratch = str(folder / "scratch")
+        scratch = folder / "scratch"
         try:
             spec = spec_for(
                 job,
-                scratch=scratch,
-                environment=environment_of(job, scratch),
-                seccomp=refusing_escapes(job, os.uname().machine),
+                scratch=str(scratch),
+                environment=environment_of(job, str(scratch)),
+                seccomp=job_filter(job, os.uname().machine),
                 caps_memory=False,
                 processes=job.limits.processes if uid is not None else None,
             )
@@ -74,22 +70,11 @@ class LocalBackend:
             remove_tree(folder)
             raise
         return HostProcess(
-            Start(
+            SpawnSpec(
                 command=[sys.executable, "-I", "-S", str(INSIDE), spec],
                 folder=folder,
-                outside={
-                    "readable": [
-                        str(p)
-                        for p in [
-                            *interpreter_directories(),
-                            INSIDE,
-                            folder / "scratch",
-                            *job.readable,
-                            *job.site,
-                        ]
-                    ],
-                    "cpus": sorted(job.cpus) if job.cpus else None,
-                },
+                readable=[*interpreter_directories(), INSIDE, scratch, *job.readable, *job.site],
+                cpus=job.cpus,
                 uid=uid,
                 memory_bytes=job.limits.memory_bytes,
                 leaves_group=job.role == "build",

@@ -1,7 +1,7 @@
-"""Which of the host's files a job may read, where a backend can choose.
+"""Which of the host's files a job may read in bubblewrap and landlock.
 
-Our own source is never in it, and with it the tasks and their references, unless a job of ours names a
-directory of them; a job of the role `run` finds no compiler, assembler or linker.
+Our own source, with the tasks and their references, is excluded unless a job names a directory of it. A job
+of role `run` gets no compiler, assembler or linker.
 """
 
 from __future__ import annotations
@@ -20,37 +20,37 @@ from sandboxes.job import Job
 _SYSTEM: Final = Path("/usr")
 _TOP: Final = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _ETC: Final = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives")
-# glibc and torch count cores and memory nodes there.
+# glibc and torch count cores and memory nodes here.
 _MACHINE: Final = ("/sys/devices/system/cpu", "/sys/devices/system/node")
-# Where CUDA looks up the GPU that it has opened, and what it is connected to.
+# CUDA looks up the GPU and its links here.
 _MACHINE_WITH_GPU: Final = ("/sys/devices", "/sys/bus/pci", "/sys/module")
-# A shell for what scripts start; everything else in /usr/bin is for people or for builds.
+# For scripts; the rest of /usr/bin is for builds or interactive use.
 _TOOLS: Final = ("sh", "env", "uname")
 _LIBRARIES: Final = ("lib", "lib32", "lib64", "libx32")
 _CUDA_LIBRARIES: Final = ("local/cuda*/lib64", "local/cuda*/targets/*/lib")
-# Compilers' own folders below `lib`, and those that wheels bring.
+# Compilers' folders below `lib`, and in wheels.
 _COMPILERS: Final = re.compile(r"gcc(-cross)?|llvm.*|clang.*|bfd-plugins|rustlib|go(-.*)?")
 _WHEELS: Final = ("nvidia/*/bin", "nvidia/*/nvvm", "nvidia/cuda_nvcc", "triton/backends/*/bin", "ziglang")
 
 
 @dataclass(frozen=True)
 class View:
-    """What of the host can be read."""
+    """The readable part of the host's file system."""
 
     shown: tuple[Path, ...]
-    """Each with all that is below it, by the name it has inside; parents come first."""
+    """Paths readable with everything below them; parents come first."""
     hidden: tuple[Path, ...]
-    """Taken out of what is shown; but something shown may lie below it again."""
+    """Excluded from `shown`; a path of `shown` may lie below it again."""
     links: tuple[tuple[Path, str], ...]
-    """Links at the top, and where they lead."""
+    """Top-level links (such as /lib) and their targets."""
 
     def in_order(self) -> list[tuple[Path, bool]]:
-        """All of it, outermost first, with whether it is shown."""
+        """All paths, outermost first, with whether they are shown."""
         both = [(path, True) for path in self.shown] + [(path, False) for path in self.hidden]
         return sorted(both, key=lambda entry: entry[0].parts)
 
     def granted(self) -> Iterator[tuple[Path, bool]]:
-        """The same without taking anything out: paths, and whether all below is meant or only their names."""
+        """The same as an allow list: paths, with whether everything below or only the listing is readable."""
         hidden = set(self.hidden)
         above = {parent for path in hidden for parent in path.parents}
         for path in self.shown:
@@ -59,7 +59,7 @@ class View:
 
 
 def view_for(job: Job, also: Iterable[Path] = ()) -> View:
-    """What `job` may read, and `also` (a driver's libraries). Raises SandboxError for what is not there."""
+    """What `job` may read, with `also` (driver libraries). Raises SandboxError for a missing path."""
     run = job.role == "run"
     wanted = [*(_system_libraries() if run else [_SYSTEM]), *_interpreter(run)]
     wanted += [path for name in _ETC if (path := Path("/etc") / name).exists()]
@@ -74,10 +74,10 @@ def view_for(job: Job, also: Iterable[Path] = ()) -> View:
             wanted.append(path)
     for path in [*job.readable, *job.site, *also]:
         if not path.exists():
-            raise SandboxError(f"a job is to read {path}, which is not there")
-        wanted.append(Path(os.path.abspath(path)))  # noqa: PTH100 - a link stays one
+            raise SandboxError(f"a job is to read {path}, which does not exist")
+        wanted.append(Path(os.path.abspath(path)))  # noqa: PTH100 - keep links
     real = {path.resolve() for path in wanted}
-    # What a link at the top leads to is there under its own name.
+    # Targets of top-level links are shown under their own name.
     aliases = {p: p.resolve() for p in wanted if not any(link in p.parents for link, _ in links)}
     hidden = {*_ours(), *(_compilers(real) if run else [])}
     hidden |= {
@@ -90,7 +90,7 @@ def view_for(job: Job, also: Iterable[Path] = ()) -> View:
 
 
 def _system_libraries() -> list[Path]:
-    """What programs need to run, and no program that makes others."""
+    """What programs need at run time, without compilers."""
     found = [_SYSTEM / part / name for part in (".", "local") for name in _LIBRARIES]
     found += [path for pattern in _CUDA_LIBRARIES for path in _SYSTEM.glob(pattern)]
     found += [_SYSTEM / "bin" / name for name in _TOOLS]
@@ -98,7 +98,7 @@ def _system_libraries() -> list[Path]:
 
 
 def _interpreter(run: bool) -> list[Path]:
-    """This Python: its prefixes as a whole, or what it needs of them to run."""
+    """This Python: its whole prefixes, or with `run` only what it needs at run time."""
     prefixes = dict.fromkeys(Path(p) for p in (sys.prefix, sys.base_prefix, sys.base_exec_prefix))
     if not run:
         return [p for p in prefixes if not p.is_relative_to(_SYSTEM)] + _chain(Path(sys.executable))
@@ -107,7 +107,7 @@ def _interpreter(run: bool) -> list[Path]:
 
 
 def _chain(path: Path) -> list[Path]:
-    """A file and all links that lead to it: a virtual environment's python is the third or fourth."""
+    """A path and every link target on the way to the file, as for a virtual environment's python."""
     found = [path]
     while found[-1].is_symlink():
         found.append(Path(os.path.normpath(found[-1].parent / found[-1].readlink())))
@@ -115,7 +115,7 @@ def _chain(path: Path) -> list[Path]:
 
 
 def _ours() -> list[Path]:
-    """Our own source: a checkout as a whole, else our two packages (and the tasks inside them)."""
+    """Our own source: the whole checkout, or the two installed packages."""
     root = Path(__file__).resolve().parents[1]
     return [root] if (root / "pyproject.toml").is_file() else [root / "harness", root / "sandboxes"]
 
@@ -132,11 +132,11 @@ def _compilers(shown: Iterable[Path]) -> Iterator[Path]:
 
 
 def _without_repeats(shown: set[Path], hidden: set[Path], links: list[tuple[Path, str]]) -> View:
-    """Only what changes something: shown below nothing shown, or hidden below something shown."""
+    """Drops paths whose nearest listed ancestor has the same visibility."""
     kept: dict[Path, bool] = {}
     for path in sorted(shown | hidden, key=lambda p: p.parts):
         nearest = next((parent for parent in path.parents if parent in kept), None)
-        visible = path in shown  # what is named beats what is hidden
+        visible = path in shown  # a requested path overrides an exclusion
         if visible != (nearest is not None and kept[nearest]) and (visible or path.exists()):
             kept[path] = visible
     return View(

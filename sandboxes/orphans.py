@@ -1,7 +1,6 @@
-"""Which process made something that may outlive it: a folder, a container.
+"""Marks folders, control groups and containers with their owner, and removes those of dead owners.
 
-A living owner, or one that we cannot see, is never called dead; the start time tells a process from a later
-one with the same number.
+An owner that is alive, or that this process cannot see, is never treated as dead.
 """
 
 from __future__ import annotations
@@ -13,33 +12,34 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from sandboxes.process import remove_tree
-from sandboxes.users import kill_home
+from sandboxes.cgroups import Cgroups
+from sandboxes.reaper import kill_matching, kill_user, processes
+from sandboxes.scratch import remove_tree
 
-_NAME: Final = re.compile(r"liftbench-(\d+-\d+-\d+)-.+")
 _WORD: Final = re.compile(r"(\d{1,10})-(\d{1,20})-(\d{1,20})")
+_NAME: Final = re.compile(r"liftbench-(\d+-\d+-\d+)-.+")
 
 
 @dataclass(frozen=True)
 class Owner:
-    """A process, told apart from all others of this machine."""
+    """A process of this machine; the start time distinguishes it from a later one with the same number."""
 
     pid: int
     start: int
-    """Clock ticks from the machine's start to the process's."""
+    """In clock ticks since boot."""
     namespace: int
-    """Of process ids: in another one the same number is another process."""
+    """PID namespace, in which `pid` counts."""
 
     @classmethod
-    def ours(cls) -> Owner:
+    def current(cls) -> Owner:
         """This process."""
         start = _start(os.getpid())
-        assert start is not None  # we run
+        assert start is not None
         return cls(os.getpid(), start, _namespace())
 
     @classmethod
     def parse(cls, word: str) -> Owner | None:
-        """What str() made; None for anything else."""
+        """The inverse of str(); None for other text."""
         found = _WORD.fullmatch(word)
         return None if found is None else cls(*(int(number) for number in found.groups()))
 
@@ -47,54 +47,78 @@ class Owner:
         return f"{self.pid}-{self.start}-{self.namespace}"
 
     def is_visible(self) -> bool:
-        """Whether we can tell if it lives: it is in our namespace of process ids."""
+        """Whether it is in this process's PID namespace."""
         return self.namespace == _namespace()
 
     def is_dead(self) -> bool:
-        """False also where we cannot see it."""
+        """False where it cannot be seen."""
         return self.is_visible() and _start(self.pid) != self.start
 
 
+def owned_prefix(noun: str) -> str:
+    """Prefix of the names of folders and control groups that this process creates."""
+    return f"liftbench-{Owner.current()}-{noun}-"
+
+
 def owned_folder(noun: str) -> tempfile.TemporaryDirectory[str]:
-    """A temporary folder that leftovers.py finds when we die before we can remove it."""
+    """A temporary folder that remove_orphans() finds if this process dies before removing it."""
     return tempfile.TemporaryDirectory(prefix=owned_prefix(noun))
 
 
-def owned_prefix(noun: str) -> str:
-    """How the name of such a folder begins."""
-    return f"liftbench-{Owner.ours()}-{noun}-"
+def is_orphan(name: str) -> bool:
+    """Whether a folder or control group of this name belongs to a dead owner."""
+    found = _NAME.fullmatch(name)
+    owner = None if found is None else Owner.parse(found[1])
+    return owner is not None and owner.is_dead()
+
+
+def remove_orphans(directory: Path | None = None, groups: Cgroups | None = None) -> list[str]:
+    """Remove folders and control groups of dead owners, with their processes; returns their names.
+
+    Folders are looked for in `directory` (default: the temporary directory). Raises SandboxError for a
+    control group that cannot be removed.
+    """
+    removed = []
+    for folder in (directory or Path(tempfile.gettempdir())).glob("liftbench-*"):
+        if is_orphan(folder.name) and _is_our_folder(folder):
+            _kill_jobs_at(folder / "scratch")  # the reaper does this, unless it died too
+            remove_tree(folder)
+            removed.append(folder.name)
+    return sorted(removed) + (groups.remove_matching(is_orphan) if groups else [])
+
+
+def _is_our_folder(path: Path) -> bool:
+    """A directory, not a link, of our user: others may write to the temporary directory too."""
+    try:
+        facts = path.lstat()
+    except OSError:
+        return False
+    return path.is_dir() and not path.is_symlink() and facts.st_uid == os.geteuid()
+
+
+def _kill_jobs_at(home: Path) -> None:
+    """Kill every process whose HOME is this job's directory and, as root, all of its user's processes."""
+    wanted = b"\0HOME=" + os.fsencode(home) + b"\0"
+
+    def lives_there(pid: int, uid: int) -> bool:
+        try:
+            return wanted in b"\0" + Path(f"/proc/{pid}/environ").read_bytes()
+        except OSError:  # it ended, or belongs to another user
+            return False
+
+    for uid in {uid for pid, uid in processes() if lives_there(pid, uid)} - {os.geteuid()}:
+        kill_user(uid)
+    kill_matching(lives_there)
 
 
 def _start(pid: int) -> int | None:
+    """None for a process that has ended, zombies included."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    return None if fields[0] in "ZX" else int(fields[19])  # nobody waits for a zombie's things
+    return None if fields[0] in "ZX" else int(fields[19])
 
 
 def _namespace() -> int:
     return int(re.sub(r"\D", "", str(Path("/proc/self/ns/pid").readlink())))
-
-
-def remove_orphans(directory: Path | None = None) -> list[Path]:
-    """The folders that were removed. `directory`: where to look (default: where temporary files go)."""
-    removed = []
-    for folder in (directory or Path(tempfile.gettempdir())).glob("liftbench-*"):
-        found = _NAME.fullmatch(folder.name)
-        owner = None if found is None else Owner.parse(found[1])
-        if owner is None or not owner.is_dead() or not _is_our_folder(folder):
-            continue
-        kill_home(folder / "scratch")  # reaper.py does it, unless it died together with its harness
-        remove_tree(folder)
-        removed.append(folder)
-    return sorted(removed)
-
-
-def _is_our_folder(path: Path) -> bool:
-    """No link, and nobody else's: the temporary directory belongs to all users."""
-    try:
-        facts = path.lstat()
-    except OSError:
-        return False  # somebody else was quicker
-    return path.is_dir() and not path.is_symlink() and facts.st_uid == os.geteuid()

@@ -1,15 +1,16 @@
-"""Runs as our child, outside the sandbox and before it: changes what only the outside can change.
+"""Runs before the sandbox, as a child of the harness: joins control groups, mounts, and changes the user.
 
-On any failure it exits with one line on stderr, and starts nothing.
+On any failure it exits with one line on stderr and starts nothing. Standard library only: it runs as a
+script.
 
 Usage: python -I -S outside.py SPEC_JSON, with
-  argv       what to become; it starts with an empty environment, since what comes next may show it
-  cgroups    files to write our own process id to
-  cpus       cores to stay on, or None
-  uid        user to become, or None to stay the same
+  argv       what to become, with an empty environment
+  cgroups    files to write its own process id to
+  cpus       cores to be pinned to, or None
+  uid        user to become, or None
   readable   directories that this user must be able to reach
-  staging    an empty place of ours for mount points
-  scratch    [directory, bytes, inodes] to be covered by a file system of that size, or None
+  staging    an empty directory for mount points
+  scratch    [directory, bytes, inodes] to cover by a file system of that size, or None
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _SIGKILL = 9
 
 
 def blocked_ancestor(path: Path) -> Path | None:
-    """The outermost directory above `path` that other users may not enter, if there is one."""
+    """The outermost directory above `path` that other users may not enter."""
     for ancestor in [*reversed(path.parents), path]:
         if ancestor.is_dir() and not ancestor.stat().st_mode & 0o001:
             return ancestor
@@ -50,10 +51,9 @@ def _mount(libc: ctypes.CDLL, source: str, target: Path, kind: str, flags: int, 
 
 
 def expose(paths: list[Path], staging: Path, libc: ctypes.CDLL) -> None:
-    """Make `paths` readable for any user where a closed directory (such as /root) stands above them.
+    """Make `paths` reachable for any user below a closed directory such as /root.
 
-    The closed directory is covered by an empty one that holds only bind mounts of the wanted paths,
-    so nothing else of it can be seen. Needs a mount namespace of our own.
+    The closed directory is covered by one that holds only bind mounts of `paths`. Needs a mount namespace.
     """
     hidden: dict[Path, list[Path]] = {}
     for path in paths:
@@ -81,8 +81,8 @@ def expose(paths: list[Path], staging: Path, libc: ctypes.CDLL) -> None:
             _mount(libc, str(place), path, "", _MS_BIND | _MS_REC)
 
 
-def rearrange(spec: dict[str, Any], libc: ctypes.CDLL) -> None:
-    """Mounts, in a namespace of our own."""
+def mount_all(spec: dict[str, Any], libc: ctypes.CDLL) -> None:
+    """Mounts, in a new namespace."""
     readable = [Path(p) for p in spec["readable"]]
     closed = next((place for path in readable if (place := blocked_ancestor(path))), None)
     if spec["scratch"] is None and closed is None:
@@ -98,14 +98,14 @@ def rearrange(spec: dict[str, Any], libc: ctypes.CDLL) -> None:
 
 
 def prepare(spec: dict[str, Any]) -> None:
-    """Everything in its order: what needs root comes first."""
+    """In this order: steps that need root come first."""
     libc = ctypes.CDLL(None, use_errno=True)
     for file in spec["cgroups"]:
         Path(file).write_text(str(os.getpid()))
     if spec["cpus"]:
         os.sched_setaffinity(0, spec["cpus"])
     if spec["uid"] is not None:
-        rearrange(spec, libc)
+        mount_all(spec, libc)
         os.setgroups([])
         os.setresgid(spec["uid"], spec["uid"], spec["uid"])
         os.setresuid(spec["uid"], spec["uid"], spec["uid"])
@@ -113,7 +113,7 @@ def prepare(spec: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Prepare, then become what the spec says."""
+    """Prepare, then become argv."""
     try:
         spec = json.loads(sys.argv[1])
         prepare(spec)
@@ -125,7 +125,7 @@ def main() -> None:
     except (OSError, ValueError) as error:
         os.write(2, f"outside.py: {error}\n".encode())
         os._exit(1)
-    # The same interpreter, with the same switches: a second start of it would cost 20 ms.
+    # Stay in this interpreter, which has the same switches: another start costs 20 ms.
     sys.argv[:] = argv[3:]
     exec(code, {"__name__": "__main__"})
 

@@ -1,11 +1,10 @@
-"""A backend as a sandbox: every job in a cage of its own, which may have been started ahead.
+"""Sandboxes over a backend: SandboxPool keeps warm processes, StoppableSandbox ends everything at once.
 
-A cage is handed out once and never comes back, and no byte of a student's was in it before.
+A warm process runs one job and is never reused.
 """
 
 from __future__ import annotations
 
-import socket
 import threading
 from collections.abc import Hashable
 from contextlib import suppress
@@ -17,7 +16,7 @@ from sandboxes.process import RunningProcess, WarmProcess
 
 
 def shape(job: Job) -> Hashable:
-    """What two jobs must have in common to fit the same cage: all but argv, inputs and deadlines."""
+    """Jobs of equal shape fit the same warm process: all but argv, inputs, deadline and output limit."""
     limits = job.limits
     return (
         job.role,
@@ -33,18 +32,18 @@ def shape(job: Job) -> Hashable:
 
 
 class SandboxPool:
-    """See the module docstring."""
+    """A backend as a Sandbox, with warm processes by job shape."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self.name = backend.name
         self.python = backend.python
-        """The interpreter that jobs use, as they see it."""
+        """The interpreter that jobs use, by its path inside the sandbox."""
         self.image = backend.image
         """The files that jobs see; None where those are this machine's."""
         self._lock = threading.Condition()
         self._ready: dict[Hashable, list[WarmProcess]] = {}
-        self._coming: dict[Hashable, int] = {}
+        self._pending: dict[Hashable, int] = {}
         self._orders: SimpleQueue[Job | None] = SimpleQueue()
         self._starter: threading.Thread | None = None
         self._closed = False
@@ -54,91 +53,79 @@ class SandboxPool:
         return self._backend.facts()
 
     def start(self, job: Job) -> RunningProcess:
-        """Start a process, in a cage that stands by where there is one. Raises SandboxError."""
-        standing = self._take(shape(job)) or self._made(job)
-        return RunningProcess(standing, job)
+        """Start a process, warm if possible. Raises SandboxError."""
+        return RunningProcess(self._take(shape(job)) or self._spawn(job), job)
 
-    def _made(self, job: Job) -> WarmProcess:
-        """Raises SandboxError, for a full disk too."""
+    def _spawn(self, job: Job) -> WarmProcess:
+        """Raises SandboxError."""
         try:
             return WarmProcess(self._backend.spawn(job))
         except OSError as error:
             raise SandboxError(f"a sandbox could not be made: {error}") from error
 
     def prepare(self, job: Job, count: int = 1) -> None:
-        """See that `count` cages for jobs of this shape stand by or are on their way. Returns at once."""
+        """Ensure that `count` warm processes of this shape exist or are being started. Returns at once."""
         key = shape(job)
         with self._lock:
             if self._closed:
                 return
             if self._starter is None:
-                # One that lives as long as we do: what a thread has started dies with it.
-                self._starter = threading.Thread(target=self._make, daemon=True)
+                # One long-lived thread: the parent-death signal is sent when the starting *thread* ends.
+                self._starter = threading.Thread(target=self._serve_orders, daemon=True)
                 self._starter.start()
-            missing = count - len(self._ready.get(key, [])) - self._coming.get(key, 0)
+            missing = count - len(self._ready.get(key, [])) - self._pending.get(key, 0)
             for _ in range(missing):
-                self._coming[key] = self._coming.get(key, 0) + 1
+                self._pending[key] = self._pending.get(key, 0) + 1
                 self._orders.put(job)
 
     def settle(self) -> None:
-        """Return when nothing is being prepared any more."""
+        """Wait until no warm process is being started."""
         with self._lock:
-            self._lock.wait_for(lambda: not any(self._coming.values()))
+            self._lock.wait_for(lambda: not any(self._pending.values()))
 
-    def _make(self) -> None:
+    def _serve_orders(self) -> None:
         while (job := self._orders.get()) is not None:
-            key, standing = shape(job), None
-            with suppress(SandboxError):  # start() will meet the same trouble and tell it
-                standing = self._made(job)
+            key, warm = shape(job), None
+            with suppress(SandboxError):  # start() meets the same failure and reports it
+                warm = self._spawn(job)
             with self._lock:
-                self._coming[key] -= 1
+                self._pending[key] -= 1
                 self._lock.notify_all()
-                if standing is not None and not self._closed:
-                    self._ready.setdefault(key, []).append(standing)
-                    standing = None
-            if standing is not None:
-                standing.close()
+                if warm is not None and not self._closed:
+                    self._ready.setdefault(key, []).append(warm)
+                    warm = None
+            if warm is not None:
+                warm.close()
 
     def _take(self, key: Hashable) -> WarmProcess | None:
-        """One that still lives, or that is on its way."""
+        """A live warm process, waiting for one that is being started."""
         while True:
             with self._lock:
-                self._lock.wait_for(lambda: self._ready.get(key) or not self._coming.get(key))
+                self._lock.wait_for(lambda: self._ready.get(key) or not self._pending.get(key))
                 if not self._ready.get(key):
                     return None
-                standing = self._ready[key].pop()
-            if _lives(standing):
-                return standing
-            standing.close()
+                warm = self._ready[key].pop()
+            if warm.is_alive():
+                return warm
+            warm.close()
 
     def close(self) -> None:
-        """End what stands by; nothing is prepared afterwards. Jobs that run are not touched."""
+        """End warm processes and prepare no more. Running jobs are not affected."""
         with self._lock:
             self._closed = True
-            left = [standing for waiting in self._ready.values() for standing in waiting]
+            left = [warm for waiting in self._ready.values() for warm in waiting]
             self._ready.clear()
             starter = self._starter
-        for standing in left:
-            standing.close()
+        for warm in left:
+            warm.close()
         if starter is not None:
             self._orders.put(None)
             starter.join()
         self._backend.close()
 
 
-def _lives(standing: WarmProcess) -> bool:
-    """Nothing was said and nobody hung up: inside.py waits for its order."""
-    try:
-        standing.cage.channel.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    return False
-
-
 class StoppableSandbox:
-    """Another sandbox, with an off switch."""
+    """Wraps a sandbox: stop() kills all of its processes and prevents new ones."""
 
     def __init__(self, inner: Sandbox) -> None:
         self._inner = inner
@@ -152,9 +139,9 @@ class StoppableSandbox:
         return self._inner.facts()
 
     def start(self, job: Job) -> Process:
-        """Start a process, unless stopped. Raises SandboxError."""
+        """Start a process. Raises SandboxError, also after stop()."""
         if not self._stopped:
-            process = self._inner.start(job)  # may take seconds: several start at once
+            process = self._inner.start(job)  # without the lock: it may take seconds
             with self._lock:
                 if not self._stopped:
                     self._live = [*(p for p in self._live if p.wait(0) is None), process]
@@ -163,16 +150,16 @@ class StoppableSandbox:
         raise SandboxError("the run was stopped")
 
     def prepare(self, job: Job, count: int = 1) -> None:
-        """Start ahead, unless stopped."""
+        """Start warm processes, unless stopped."""
         if not self._stopped:
             self._inner.prepare(job, count)
 
     def settle(self) -> None:
-        """Return when nothing is being prepared any more."""
+        """Wait until no warm process is being started."""
         self._inner.settle()
 
     def close(self) -> None:
-        """End what was prepared."""
+        """End warm processes."""
         self._inner.close()
 
     def stop(self) -> None:

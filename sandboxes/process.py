@@ -1,7 +1,7 @@
-"""The Process of every backend: a job in a cage, from `go` to its end.
+"""The Process of every backend: a warm process tree receives a job and is watched until it ends.
 
-`sandbox_error` comes from us or from the backend, never from anything a job does: until inside.py has
-become the job, a failure raises SandboxError; afterwards an exit code is only an exit code.
+`sandbox_error` is only ever set by us or by the backend: a failure before inside.py has become the job
+raises SandboxError; afterwards an exit code is only an exit code.
 """
 
 from __future__ import annotations
@@ -9,10 +9,8 @@ from __future__ import annotations
 import array
 import json
 import os
-import shutil
 import signal
 import socket
-import subprocess
 import threading
 import time
 from collections.abc import Iterable
@@ -28,65 +26,72 @@ from sandboxes.nvml import XidWatch, faulted
 from sandboxes.scratch import collect_files, fill
 from sandboxes.starvation import Starvation
 
-_WATCH_INTERVAL_S: Final = 0.02
-_LOOK_INTERVAL_S: Final = 1.0
+_POLL_S: Final = 0.02
+_STARVATION_POLL_S: Final = 1.0
 _OUTPUT_KILL_FACTOR: Final = 16
-_READY_S: Final = 120.0  # torch from a cold disk on a loaded machine took 40 s
+_READY_S: Final = 120.0  # importing torch from a cold disk on a loaded machine took 40 s
 _MESSAGE_BYTES: Final = 1 << 16
-_MOST_PLACES: Final = 8
+_MAX_DIRECTORIES: Final = 8
 _END_S: Final = 10.0
-_REMOVAL_S: Final = 1.0
-# A plain user cannot remove what is in a directory that the job has closed; links are never followed.
-_REMOVE: Final = 'rm -rf -- "$1" || { find "$1" -type d -exec chmod u+rwx {} \\;; rm -rf -- "$1"; }'
-_LATE_S: Final = 0.2  # a GPU may tell of a fault after the process that caused it has ended
+_LATE_XID_S: Final = 0.2  # a GPU may report a fault after the process that caused it has ended
 
 
 class WarmProcess:
-    """A cage whose inside.py is ready: no job yet, and no byte of a student's."""
+    """A process tree whose inside.py is ready; it has no job yet, and no student file."""
 
-    def __init__(self, cage: ProcessTree) -> None:
-        """Waits until it is ready. Raises SandboxError, and releases the cage then."""
-        self.cage = cage
+    def __init__(self, tree: ProcessTree) -> None:
+        """Waits until it is ready. Raises SandboxError, after releasing the tree."""
+        self.tree = tree
         try:
-            self.scratch, *self.counted = self._ready()
+            self.scratch, *self.counted = self._receive_directories()
         except BaseException:
-            discard(cage)
+            discard(tree)
             raise
 
-    def _ready(self) -> array.array[int]:
-        """Descriptors of the scratch directory, and of other places whose files count."""
-        channel, width = self.cage.channel, array.array("i").itemsize
+    def _receive_directories(self) -> array.array[int]:
+        """Descriptors of the scratch directory and of other writable file systems."""
+        channel, width = self.tree.channel, array.array("i").itemsize
         channel.settimeout(_READY_S)
         descriptors = array.array("i")
         try:
             data, ancillary, _, _ = channel.recvmsg(
-                _MESSAGE_BYTES, socket.CMSG_SPACE(_MOST_PLACES * width), socket.MSG_CMSG_CLOEXEC
+                _MESSAGE_BYTES, socket.CMSG_SPACE(_MAX_DIRECTORIES * width), socket.MSG_CMSG_CLOEXEC
             )
         except OSError as error:
-            raise SandboxError(f"a sandbox did not start: {error}: {self.cage.words()}") from error
+            raise SandboxError(f"a sandbox did not start: {error}: {self.tree.startup_output()}") from error
         for level, kind, payload in ancillary:
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
                 descriptors.frombytes(payload[: len(payload) - len(payload) % width])
         if not data or not descriptors:
-            raise SandboxError(f"a sandbox did not start: {self.cage.words() or 'it ended at once'}")
+            raise SandboxError(f"a sandbox did not start: {self.tree.startup_output() or 'it ended at once'}")
         channel.settimeout(None)
         return descriptors
 
+    def is_alive(self) -> bool:
+        """Whether inside.py still waits for a job: nothing was sent, and the channel is open."""
+        try:
+            self.tree.channel.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False
+
     def close(self) -> None:
-        """End it without ever having given it a job."""
-        for place in (self.scratch, *self.counted):
-            os.close(place)
-        discard(self.cage)
+        """End it without a job."""
+        for directory in (self.scratch, *self.counted):
+            os.close(directory)
+        discard(self.tree)
 
 
-def discard(cage: ProcessTree) -> None:
-    """Kill what is in a cage and release it."""
-    cage.kill()
-    waiter = threading.Thread(target=cage.wait, daemon=True)
+def discard(tree: ProcessTree) -> None:
+    """Kill a tree and release it."""
+    tree.kill()
+    waiter = threading.Thread(target=tree.wait, daemon=True)
     waiter.start()
     waiter.join(_END_S)
-    cage.channel.close()
-    cage.release()
+    tree.channel.close()
+    tree.release()
 
 
 class RunningProcess:
@@ -94,14 +99,14 @@ class RunningProcess:
 
     channel: socket.socket
 
-    def __init__(self, standing: WarmProcess, job: Job) -> None:
-        """Gives `job` to a cage that stands by. Raises SandboxError when it could not be started."""
+    def __init__(self, warm: WarmProcess, job: Job) -> None:
+        """Sends `job` to a warm process. Raises SandboxError when it could not be started."""
         self._job = job
         self._gpu: XidWatch | None = None
-        self._cage = standing.cage
-        self._scratch = standing.scratch
-        self._places = (standing.scratch, *standing.counted)
-        self.channel = standing.cage.channel
+        self._tree = warm.tree
+        self._scratch = warm.scratch
+        self._directories = (warm.scratch, *warm.counted)
+        self.channel = warm.tree.channel
         self._verdict: Status | None = None
         self._output = bytearray()
         self._output_total = 0
@@ -112,16 +117,16 @@ class RunningProcess:
         self._faulted = False
         self._killed = False
         self._frozen_since: float | None = None
-        self._starvation = Starvation(job.cpus) if job.role == "build" else None
         self._frozen_s = 0.0
+        self._starvation = Starvation(job.cpus) if job.role == "build" else None
         self._started = time.monotonic()
         try:
             if job.device is not None:
                 self._gpu = watch_gpu(job.device)
             fill(self._scratch, job.inputs)
-            self._go()
+            self._send_job()
         except BaseException as error:
-            standing.close()
+            warm.close()
             if self._gpu is not None:
                 self._gpu.close()
             if isinstance(error, OSError):
@@ -131,10 +136,8 @@ class RunningProcess:
         self._watcher.start()
         threading.Thread(target=self._wait_for_end, daemon=True).start()
 
-    # --- start ---------------------------------------------------------------------------------
-
-    def _go(self) -> None:
-        """Send the order; returns when inside.py has become the job."""
+    def _send_job(self) -> None:
+        """Returns when inside.py has become the job."""
         failures, failures_end = os.pipe()
         output, output_end = os.pipe()
         try:
@@ -149,7 +152,7 @@ class RunningProcess:
             os.close(failures_end)
             os.close(output_end)
         with os.fdopen(failures, "rb") as stream:
-            failure = stream.read(_MESSAGE_BYTES)  # nothing, once it has become the job
+            failure = stream.read(_MESSAGE_BYTES)  # empty once it has become the job
         if failure:
             os.close(output)
             raise SandboxError(
@@ -158,61 +161,58 @@ class RunningProcess:
         self._reader = threading.Thread(target=self._read_output, args=(output,), daemon=True)
         self._reader.start()
 
-    # --- while it runs -------------------------------------------------------------------------
+    # --- threads that watch it -----------------------------------------------------------------
 
     def _read_output(self, descriptor: int) -> None:
-        cap = self._job.limits.output_bytes
+        limit = self._job.limits.output_bytes
         with os.fdopen(descriptor, "rb", buffering=0) as stream:
             while chunk := stream.read(1 << 16):
                 self._output_total += len(chunk)
-                self._output += chunk[: max(0, cap - len(self._output))]
-                if self._output_total > _OUTPUT_KILL_FACTOR * cap:
+                self._output += chunk[: max(0, limit - len(self._output))]
+                if self._output_total > _OUTPUT_KILL_FACTOR * limit:
                     self._end("output_limit")
 
     def _thawed_s(self) -> float:
-        """Seconds since the start in which it was not frozen."""
+        """Seconds since the start, frozen time excluded."""
         now, since = time.monotonic(), self._frozen_since
         return now - self._started - self._frozen_s - (0.0 if since is None else now - since)
 
     def _watch(self) -> None:
         limits = self._job.limits
-        looked_at = 0.0
-        while not self._done.wait(_WATCH_INTERVAL_S):
+        starvation_polled = 0.0
+        while not self._done.wait(_POLL_S):
             if self._thawed_s() > limits.wall_s:
                 self._end("wall_timeout")
                 return
-            usage = self._cage.usage()
-            if self._starvation is not None and time.monotonic() - looked_at > _LOOK_INTERVAL_S:
-                self._starvation.look(self._cage.members(), usage.cpu_s)
-                looked_at = time.monotonic()
+            usage = self._tree.usage()
+            if self._starvation is not None and time.monotonic() - starvation_polled > _STARVATION_POLL_S:
+                self._starvation.poll(self._tree.members(), usage.cpu_s)
+                starvation_polled = time.monotonic()
             self._peak = max(self._peak, usage.memory_bytes or 0)
-            most = None if self._cage.caps_memory else limits.memory_bytes
-            if most is not None and self._peak > most:
+            memory_bytes = None if self._tree.caps_memory else limits.memory_bytes
+            if memory_bytes is not None and self._peak > memory_bytes:
                 self._end("oom")
                 return
             if limits.cpu_s is not None and (usage.cpu_s or 0.0) > limits.cpu_s + 1.0:
                 self._end("cpu_timeout")
                 return
-            if self._cage.caps_scratch and self._files() > limits.scratch_files:
+            if self._tree.caps_scratch and self._files() > limits.scratch_files:
                 self._end("disk_limit")
                 return
 
     def _files(self) -> int:
-        """How many there are in scratch and other places, where these are file systems of their own.
-
-        Not every backend can have the kernel limit them.
-        """
-        return sum(facts.f_files - facts.f_ffree for facts in map(os.fstatvfs, self._places))
+        """Inodes used in the job's own file systems; not every backend has the kernel limit them."""
+        return sum(facts.f_files - facts.f_ffree for facts in map(os.fstatvfs, self._directories))
 
     def _wait_for_end(self) -> None:
         try:
-            ended = self._cage.wait()
-            self._cage.kill()  # whatever has outlived the first process
-        except SandboxError as error:  # else nobody would ever be told of an end
+            ended = self._tree.wait()
+            self._tree.kill()  # whatever outlives the first process
+        except SandboxError as error:
             ended = TreeExit(code=None, problem=str(error))
         wall_s = time.monotonic() - self._started
         self._reader.join(timeout=2)
-        ended = self._with_faults(ended)
+        ended = self._with_gpu_faults(ended)
         self._facts = ExitFacts(
             status=self._status(ended),
             code=ended.code,
@@ -225,12 +225,12 @@ class RunningProcess:
         )
         self._done.set()
 
-    def _with_faults(self, ended: TreeExit) -> TreeExit:
-        """What the GPU reported while it ran; our own killing counts for nothing, since it causes some."""
+    def _with_gpu_faults(self, ended: TreeExit) -> TreeExit:
+        """Adds Xids that the GPU reported; after our own kill they are ignored, since killing causes some."""
         if self._gpu is None:
             return ended
         try:
-            late_s = 0.0 if ended.code == 0 else _LATE_S
+            late_s = 0.0 if ended.code == 0 else _LATE_XID_S
             self._faulted = faulted(self._gpu.take(late_s), str(self._job.device)) and not self._killed
         except DeviceError as error:
             return replace(ended, problem=ended.problem or str(error))
@@ -256,18 +256,18 @@ class RunningProcess:
         return "nonzero" if ended.signal is None else "signal"
 
     def _scratch_is_full(self) -> bool:
-        """Whether a file system of its own has no room left, so that it probably failed for that."""
-        if not self._cage.caps_scratch:
+        """Whether the job probably failed because its scratch file system has no room left."""
+        if not self._tree.caps_scratch:
             return False
         facts = os.fstatvfs(self._scratch)
         return facts.f_bavail == 0 or facts.f_ffree == 0
 
     def _end(self, verdict: Status) -> None:
         self._verdict = self._verdict or verdict
-        with suppress(SandboxError):  # what could not be killed is told by _wait_for_end
+        with suppress(SandboxError):  # _wait_for_end reports a tree that could not be killed
             self.kill()
 
-    # --- the seam ------------------------------------------------------------------------------
+    # --- the Process protocol ------------------------------------------------------------------
 
     def wait(self, timeout_s: float | None = None) -> ExitFacts | None:
         """The exit facts, or None if it still runs after timeout_s."""
@@ -275,20 +275,20 @@ class RunningProcess:
         return self._facts
 
     def kill(self) -> None:
-        """End the whole process tree now."""
+        """Kill the whole process tree."""
         if not self._done.is_set():
             self._killed = True
-            self._cage.kill()
+            self._tree.kill()
 
     def pause(self, paused: bool) -> None:
-        """Freeze or thaw the tree. Frozen time does not count towards the wall-clock limit.
+        """Freeze or thaw the tree; frozen time does not count towards the wall-clock limit.
 
-        When it returns all stand still. A tree that cannot be stopped is ended, as `wall_timeout`.
+        A tree that cannot be frozen is killed, with the status `wall_timeout`.
         """
         if self._done.is_set():
             return
         try:
-            self._cage.freeze(paused)
+            self._tree.freeze(paused)
         except UnstoppableError:
             self._end("wall_timeout")
             return
@@ -299,7 +299,7 @@ class RunningProcess:
             self._frozen_since = None
 
     def collect(self, allow: Iterable[str], destination: Path) -> list[Path]:
-        """Copy regular files that match out of the scratch directory. Raises CollectError."""
+        """Copy matching regular files out of the scratch directory. Raises CollectError."""
         return collect_files(self._scratch, allow, destination)
 
     def close(self) -> None:
@@ -309,35 +309,8 @@ class RunningProcess:
         self._closed = True
         self.kill()
         self._done.wait(_END_S)
-        self._watcher.join(_END_S)  # it looks at the scratch directory
+        self._watcher.join(_END_S)  # it reads the scratch directory
         self.channel.close()
-        for place in self._places:
-            os.close(place)
-        self._cage.release()
-
-
-def remove_tree(directory: Path, within_s: float = _REMOVAL_S) -> None:
-    """Remove what a job has left, however much that is and however deep it is nested.
-
-    Waits for it a short time only: on some disks every directory takes milliseconds, which no student's
-    measured time should include. The rest goes on beside us; what our end interrupts, the next start removes.
-    """
-    removal = threading.Thread(target=_remove, args=(directory,), daemon=True)
-    removal.start()
-    removal.join(within_s)
-
-
-def _remove(directory: Path) -> None:
-    with suppress(RecursionError):
-        shutil.rmtree(directory, ignore_errors=True)
-    if not os.path.lexists(directory):
-        return
-    # Nested too deep, or closed by the job.
-    subprocess.run(
-        ["/bin/sh", "-c", _REMOVE, "sh", str(directory)],
-        env={"PATH": "/usr/bin:/bin"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        start_new_session=True,
-        check=False,
-    )
+        for directory in self._directories:
+            os.close(directory)
+        self._tree.release()

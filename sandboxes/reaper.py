@@ -1,9 +1,8 @@
-"""Ends what a harness had started when the harness dies without a word (kill -9, out of memory).
+"""Kills what a harness has started when the harness dies without cleaning up (kill -9, out of memory).
 
-It touches only the sessions, users, containers and folders that it was told of.
-
-The kernel kills a job's first process when we die (prctl PDEATHSIG), but not what that one has started:
-compilers would run on, a template bomb for ever.
+The kernel kills a job's first process when the harness dies (PR_SET_PDEATHSIG), but not its descendants. So a
+second process of ours reads registrations from a pipe, and cleans up when the pipe closes. It touches only
+registered sessions, users, containers and folders. Standard library only: it runs as a script.
 """
 
 from __future__ import annotations
@@ -15,55 +14,101 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 _RM = "/bin/rm"
-_SWEEPS = 40
+_SWEEPS = 5
+_REAPER_SWEEPS = 40
 _PAUSE_S = 0.05
 _ENGINE_TRIES = 5
 _ENGINE_S = 60.0  # a loaded engine took 12 s to remove ten containers
 
 
+def processes() -> Iterator[tuple[int, int]]:
+    """(process id, user id) of all processes that /proc shows."""
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit():
+                yield int(entry.name), entry.stat().st_uid
+        except OSError:
+            continue  # it ended
+
+
+def session_of(pid: int) -> int | None:
+    """None for a process that has ended."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[3])
+    except OSError:
+        return None
+
+
+def kill_matching(matches: Callable[[int, int], bool], sweeps: int = _SWEEPS, pause_s: float = 0.0) -> None:
+    """SIGKILL to every process whose (pid, uid) matches, repeated until no live one is found."""
+    for _ in range(sweeps):
+        if not sum(_kill(pid) for pid, uid in processes() if matches(pid, uid)):
+            return
+        time.sleep(pause_s)
+
+
+def kill_session(session: int) -> None:
+    """Kill every process of a session."""
+    kill_matching(lambda pid, uid: session_of(pid) == session)
+
+
+def kill_user(user: int) -> None:
+    """Kill every process of a user."""
+    kill_matching(lambda pid, uid: uid == user)
+
+
+def _kill(pid: int) -> bool:
+    """Whether it was alive."""
+    try:
+        os.kill(pid, signal.SIGKILL)
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in "ZX"
+
+
 class Reaper:
-    """Our end of the pipe; the process starts with the first job."""
+    """The harness's end of the pipe. The reaper process starts with the first registration."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._pipe: int | None = None
-        self._jobs: dict[int | str, str] = {}
+        self._registered: dict[int | str, str] = {}
 
     def watch(self, session: int, uid: int | None, folder: Path) -> None:
-        """From now on `session`, all that `uid` runs, and `folder` end with us."""
-        self._tell(session, json.dumps([session, uid, str(folder)]))
+        """Register a session, all processes of `uid`, and a folder."""
+        self._send(session, json.dumps([session, uid, str(folder)]))
 
     def watch_container(
         self, name: str, engine: Path, folder: Path, thaw: tuple[Path, str] | None = None
     ) -> None:
-        """From now on the container of that name and `folder` end with us.
+        """Register a container and a folder.
 
-        `engine`: its socket. `thaw`: file and word that thaw it where the engine does not know that it is
-        frozen, since it cannot remove it then.
+        `engine`: its socket. `thaw`: file and word that thaw the container's control group, for one that was
+        frozen without the engine, which could not remove it then.
         """
-        place = None if thaw is None else [str(thaw[0]), thaw[1]]
-        self._tell(name, json.dumps([name, str(engine), str(folder), place]))
+        order = None if thaw is None else [str(thaw[0]), thaw[1]]
+        self._send(name, json.dumps([name, str(engine), str(folder), order]))
 
-    def forget(self, job: int | str) -> None:
-        """It has ended: a session, or a container by its name."""
-        self._tell(job, None)
+    def forget(self, key: int | str) -> None:
+        """Unregister a session, or a container by its name."""
+        self._send(key, None)
 
-    def _tell(self, key: int | str, job: str | None) -> None:
+    def _send(self, key: int | str, registration: str | None) -> None:
         with self._lock:
-            if job is None:
-                self._jobs.pop(key, None)
+            if registration is None:
+                self._registered.pop(key, None)
             else:
-                self._jobs[key] = job
-            line = job or json.dumps([key])
+                self._registered[key] = registration
             try:
-                self._write(line)
-            except OSError:  # somebody killed it: another one learns of everything
+                self._write(registration or json.dumps([key]))
+            except OSError:  # the reaper was killed: start another with all registrations
                 self._pipe = None
-                self._write("\n".join(self._jobs.values()))
+                self._write("\n".join(self._registered.values()))
 
     def _write(self, lines: str) -> None:
         if self._pipe is None:
@@ -71,8 +116,12 @@ class Reaper:
         os.write(self._pipe, f"{lines}\n".encode())
 
 
+REAPER = Reaper()
+"""One for all sandboxes of this process."""
+
+
 def _start() -> int:
-    """Start the process; the write end of its pipe, which nothing that we start inherits."""
+    """Start the reaper process; returns the write end of its pipe, which no child inherits."""
     read_end, write_end = os.pipe()
     try:
         os.posix_spawn(
@@ -84,7 +133,7 @@ def _start() -> int:
                 (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
                 (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
             ],
-            setsid=True,  # Ctrl-C is for us, not for it
+            setsid=True,  # it must not receive the terminal's Ctrl-C
         )
     except BaseException:
         os.close(write_end)
@@ -94,11 +143,11 @@ def _start() -> int:
     return write_end
 
 
-# --- the process itself ----------------------------------------------------------------------
+# --- the reaper process ------------------------------------------------------------------------
 
 
 def main() -> None:
-    """Listen until the pipe ends, then end what is left."""
+    """Read registrations until the pipe closes, then clean up."""
     sessions: dict[int, tuple[int | None, str]] = {}
     containers: dict[str, tuple[str, str, list[str] | None]] = {}
     for line in sys.stdin:
@@ -109,30 +158,27 @@ def main() -> None:
             containers.pop(key, None)
             if rest:
                 containers[key] = (rest[0], rest[1], rest[2])
-            continue
-        sessions.pop(key, None)
-        if rest:
-            sessions[key] = (rest[0], rest[1])
-    for _ in range(_SWEEPS):
-        users = {uid for uid, _ in sessions.values() if uid is not None}
-        if not sum(_kill(pid) for pid in _belonging(set(sessions), users)):
-            break
-        time.sleep(_PAUSE_S)
+        else:
+            sessions.pop(key, None)
+            if rest:
+                sessions[key] = (rest[0], rest[1])
+    users = {uid for uid, _ in sessions.values() if uid is not None}
+    kill_matching(lambda pid, uid: uid in users or session_of(pid) in sessions, _REAPER_SWEEPS, _PAUSE_S)
     for name, (engine, _, thaw) in containers.items():
         _remove_container(name, engine, thaw)
     for folder in [*(f for _, f in sessions.values()), *(f for _, f, _ in containers.values())]:
-        os.spawnve(os.P_WAIT, _RM, ["rm", "-rf", "--", folder], {})  # of any depth
+        os.spawnve(os.P_WAIT, _RM, ["rm", "-rf", "--", folder], {})  # handles any depth
 
 
 def _remove_container(name: str, engine: str, thaw: list[str] | None) -> None:
-    """Ask the engine to kill and remove it; what it cannot do now, the next harness asks for again."""
+    """Kill and remove a container; after a failure the next harness removes it."""
     request = f"DELETE /containers/{name}?force=1&v=1 HTTP/1.0\r\nHost: engine\r\n\r\n"
     for _ in range(_ENGINE_TRIES):
         try:
             if thaw is not None:
                 Path(thaw[0]).write_text(thaw[1])
         except OSError:
-            pass  # It is gone.
+            pass  # the group is gone
         try:
             with socket.socket(socket.AF_UNIX) as connection:
                 connection.settimeout(_ENGINE_S)
@@ -144,26 +190,6 @@ def _remove_container(name: str, engine: str, thaw: list[str] | None) -> None:
         if answer[1:2] in ([b"204"], [b"404"]):
             return
         time.sleep(_PAUSE_S)
-
-
-def _belonging(sessions: set[int], users: set[int]) -> Iterator[int]:
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            if fields[0] not in "ZX" and (int(fields[3]) in sessions or entry.stat().st_uid in users):
-                yield int(entry.name)
-        except OSError:
-            continue  # It ended.
-
-
-def _kill(pid: int) -> bool:
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except OSError:
-        return False
-    return True
 
 
 if __name__ == "__main__":

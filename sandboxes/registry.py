@@ -1,6 +1,6 @@
-"""Chooses a sandbox by name, after it has shown that it keeps its promises.
+"""Chooses a sandbox by name, after its self-test has passed.
 
-A sandbox whose probe fails is never handed out; `local` only when it was spelled out.
+A sandbox that fails its self-test is never returned; `local` only when it was named explicitly.
 """
 
 from __future__ import annotations
@@ -12,9 +12,12 @@ from pathlib import Path
 
 from harness import __version__
 from harness.errors import SandboxError, UsageError
+from sandboxes.bubblewrap import BubblewrapBackend
 from sandboxes.job import Backend
+from sandboxes.landlock import LandlockBackend
+from sandboxes.local import LocalBackend
 from sandboxes.pool import SandboxPool
-from sandboxes.selftest import ProbeReport, probe
+from sandboxes.selftest import SelfTestReport, run_self_test
 
 LOCAL_WARNING = (
     "sandbox `local` does not isolate: projects can use the network and read what you can read. "
@@ -23,40 +26,20 @@ LOCAL_WARNING = (
 _ADVICE = (
     "apt-get install bubblewrap (or docker.io, then `make image`); to run without isolation: --sandbox local"
 )
-# Files that engines leave in their containers, and what Kubernetes tells its pods.
+# Files that engines create in their containers, and a variable that Kubernetes sets in its pods.
 _IN_CONTAINER = ("/.dockerenv", "/run/.containerenv")
 _IN_POD = "KUBERNETES_SERVICE_HOST"
 
 
 def _docker() -> Backend:
-    try:
-        from sandboxes.docker.backend import DockerBackend
-    except ModuleNotFoundError as error:
-        raise SandboxError(f"the Python package {error.name} is missing: pip install docker") from error
+    # Inside the function: importing the docker SDK takes 0.2 s.
+    from sandboxes.docker.backend import DockerBackend
+
     return DockerBackend.open(os.environ, __version__)
 
 
-def _bubblewrap() -> Backend:
-    from sandboxes.bubblewrap import BubblewrapBackend
-
-    backend = BubblewrapBackend()
-    return _available(backend, backend.unavailable())
-
-
-def _landlock() -> Backend:
-    from sandboxes.landlock import LandlockBackend
-
-    backend = LandlockBackend()
-    return _available(backend, backend.unavailable())
-
-
-def _local() -> Backend:
-    from sandboxes.local import LocalBackend
-
-    return LocalBackend()
-
-
-def _available(backend: Backend, reason: str | None) -> Backend:
+def _available(backend: BubblewrapBackend | LandlockBackend) -> Backend:
+    reason = backend.unavailable()
     if reason is not None:
         raise SandboxError(reason)
     return backend
@@ -65,11 +48,11 @@ def _available(backend: Backend, reason: str | None) -> Backend:
 Make = Callable[[], Backend]
 BACKENDS: dict[str, Make] = {
     "docker": _docker,
-    "bubblewrap": _bubblewrap,
-    "landlock": _landlock,
-    "local": _local,
+    "bubblewrap": lambda: _available(BubblewrapBackend()),
+    "landlock": lambda: _available(LandlockBackend()),
+    "local": LocalBackend,
 }
-"""Strongest first. Each raises SandboxError with the reason where it cannot be had."""
+"""Strongest first. Each raises SandboxError with the reason where it is unavailable."""
 
 
 @dataclass(frozen=True)
@@ -78,47 +61,50 @@ class Choice:
 
     sandbox: SandboxPool
     why: str
-    """Why this one, and why not another that was asked for. For people."""
-    report: ProbeReport | None
-    """None for `local`, which promises next to nothing."""
+    """Why this one and not another that was requested, for people."""
+    report: SelfTestReport | None
+    """None for `local`."""
 
 
 def automatic(environment: Mapping[str, str], root: Path = Path("/")) -> tuple[str, ...]:
-    """What `auto` tries, in this order; never `local`.
+    """What `auto` tries, in order; never `local`.
 
-    Landlock alone leaves processes and sockets of the machine visible, so it counts only where a container
-    that is thrown away stands around us.
+    Landlock leaves the machine's processes and sockets visible, so it is tried only in a container.
     """
     inside = any((root / file.lstrip("/")).exists() for file in _IN_CONTAINER) or _IN_POD in environment
     return ("docker", "bubblewrap", "landlock") if inside else ("docker", "bubblewrap")
 
 
 def open_sandbox(name: str) -> SandboxPool:
-    """The sandbox of that name, not probed. Raises SandboxError when it cannot be had, UsageError."""
+    """The sandbox of that name, without a self-test. Raises SandboxError, UsageError."""
     if name not in BACKENDS:
-        raise UsageError(f"{name!r} is no sandbox: there are auto, {', '.join(BACKENDS)}")
+        raise _unknown(name)
     return SandboxPool(BACKENDS[name]())
+
+
+def _unknown(name: str) -> UsageError:
+    return UsageError(f"{name!r} is no sandbox: there are auto, {', '.join(BACKENDS)}")
 
 
 def choose_sandbox(
     wanted: str, backends: Mapping[str, Make] = BACKENDS, environment: Mapping[str, str] = os.environ
 ) -> Choice:
-    """The first of the comma-separated names that works and keeps its promises.
+    """The first of the comma-separated names that is available and passes its self-test.
 
-    Raises UsageError when none does, with every reason.
+    Raises UsageError with every reason when none does.
     """
     words = [word.strip() for word in wanted.split(",")]
     names = [(name, word != "auto") for word in words for name in _names(word, environment)]
     refused: list[str] = []
-    told: list[str] = []
-    for name, asked in names:
+    reported: list[str] = []
+    for name, requested in names:
         try:
-            return _tried(name, backends[name], refused if name == "local" else told)
+            return _tested(name, backends[name], refused if name == "local" else reported)
         except SandboxError as error:
             refused.append(f"{name}: {error}")
-            # What `auto` did not find matters only where nothing that isolates is left; `doctor` lists all.
-            if asked or isinstance(error, _BrokenPromise):
-                told.append(refused[-1])
+            # What `auto` does not find matters only when nothing that isolates is left; `doctor` lists all.
+            if requested or isinstance(error, _FailedSelfTest):
+                reported.append(refused[-1])
     reasons = "".join(f"\n  {reason}" for reason in refused)
     raise UsageError(f"no sandbox to use{reasons}\n{_ADVICE}")
 
@@ -127,24 +113,24 @@ def _names(word: str, environment: Mapping[str, str]) -> tuple[str, ...]:
     if word == "auto":
         return automatic(environment)
     if word not in BACKENDS:
-        raise UsageError(f"{word!r} is no sandbox: there are auto, {', '.join(BACKENDS)}")
+        raise _unknown(word)
     return (word,)
 
 
-class _BrokenPromise(SandboxError):
-    """It is there, and does not hold."""
+class _FailedSelfTest(SandboxError):
+    """The sandbox is available but does not isolate as promised."""
 
 
-def _tried(name: str, make: Make, others: list[str]) -> Choice:
-    """`others`: why it is none of those tried before. Raises SandboxError for one absent, or broken."""
+def _tested(name: str, make: Make, others: list[str]) -> Choice:
+    """`others`: why the sandboxes before it are not used. Raises SandboxError."""
     sandbox = SandboxPool(make())
     if name == "local":
         return Choice(sandbox, "; ".join(others) or "asked for by name", None)
-    report = probe(sandbox, str(sandbox.python))
+    report = run_self_test(sandbox, str(sandbox.python))
     if report.broken:
         sandbox.close()
         broken = "; ".join(f"{one.name} ({one.detail})" for one in report.broken)
-        raise _BrokenPromise(f"breaks a promise, so it is not used: {broken}")
+        raise _FailedSelfTest(f"breaks a promise, so it is not used: {broken}")
     kept = sum(one.promised for one in report.promises)
     why = f"keeps its {kept} promises ({report.seconds:.1f} s)"
     return Choice(sandbox, "; ".join([why, *others]), report)

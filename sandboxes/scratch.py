@@ -1,7 +1,7 @@
-"""Puts files into a scratch directory, and takes files out of it that untrusted code has written.
+"""Copies files into a scratch directory, and out of one that untrusted code has written.
 
-Only regular, singly linked files below the directory are read, never through a link, and never more than
-the caps. It is known by a descriptor: its path may mean something else to us.
+The directory is addressed by a descriptor, never by its path. Only regular files with one link are read,
+never through a link, and within limits.
 """
 
 from __future__ import annotations
@@ -10,46 +10,31 @@ import fnmatch
 import os
 import shutil
 import stat
+import subprocess
+import threading
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
-MAX_FILES = 128
-MAX_BYTES = 256 << 20
-_MAX_DEPTH = 32
-_CHUNK = 1 << 20
-_LONGEST = 2048  # half of what Linux takes (PATH_MAX): the destination has a path too
+MAX_FILES: Final = 128
+MAX_BYTES: Final = 256 << 20
+_MAX_DEPTH: Final = 32
+_CHUNK: Final = 1 << 20
+_MAX_PATH: Final = 2048  # half of PATH_MAX: the destination has a path too
+_REMOVAL_S: Final = 1.0
+# A plain user must open directories that the job has closed before removing their contents.
+_REMOVE: Final = 'rm -rf -- "$1" || { find "$1" -type d -exec chmod u+rwx {} \\;; rm -rf -- "$1"; }'
 
 
 class CollectError(Exception):
-    """The directory holds more than may be taken out of it."""
-
-
-def _regular_files(directory: int, prefix: str, depth: int = 0) -> Iterable[tuple[str, int]]:
-    """Yields (relative path, open descriptor) of regular files; the caller closes the descriptor."""
-    if depth > _MAX_DEPTH:
-        raise CollectError(f"directories are nested more than {_MAX_DEPTH} deep")
-    for name in sorted(os.listdir(directory)):
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        try:
-            descriptor = os.open(name, flags, dir_fd=directory)
-        except OSError:
-            continue  # A link, a socket, or unreadable: not ours to take.
-        facts = os.fstat(descriptor)
-        if stat.S_ISDIR(facts.st_mode):
-            try:
-                yield from _regular_files(descriptor, f"{prefix}{name}/", depth + 1)
-            finally:
-                os.close(descriptor)
-        elif stat.S_ISREG(facts.st_mode) and facts.st_nlink == 1:
-            yield f"{prefix}{name}", descriptor
-        else:
-            os.close(descriptor)
+    """The directory exceeds the limits of what may be copied out of it."""
 
 
 def fill(scratch: int, inputs: Mapping[str, Path]) -> None:
-    """Copy each file or directory of `inputs` (our own) to its name in the open, still empty directory.
+    """Copy our files and directories to names in the open, still empty directory. Raises OSError.
 
-    What is copied belongs to the directory's owner. Raises OSError.
+    The copies belong to the directory's owner.
     """
     owner = os.fstat(scratch).st_uid
     for name, source in inputs.items():
@@ -66,13 +51,13 @@ def fill(scratch: int, inputs: Mapping[str, Path]) -> None:
 
 
 def _directory(place: int, name: str, owner: int) -> int:
-    """Make a directory where there is none, and open it."""
+    """Open a directory, making it if absent."""
     try:
         os.mkdir(name, 0o700, dir_fd=place)
     except FileExistsError:
         return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=place)
     made = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=place)
-    _give(made, owner)
+    _set_owner(made, owner)
     return made
 
 
@@ -90,33 +75,33 @@ def _copy(source: Path, place: int, name: str, owner: int) -> None:
         descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode, dir_fd=place)
         with os.fdopen(descriptor, "wb") as sink:
             shutil.copyfileobj(data, sink, _CHUNK)
-            _give(sink.fileno(), owner)
+            _set_owner(sink.fileno(), owner)
 
 
-def _give(descriptor: int, owner: int) -> None:
+def _set_owner(descriptor: int, owner: int) -> None:
     if owner != os.geteuid():
         os.chown(descriptor, owner, owner)
 
 
 def collect_files(scratch: int, allow: Iterable[str], destination: Path) -> list[Path]:
-    """Copy files of the open directory whose relative path matches a pattern of `allow` to `destination`.
+    """Copy files whose relative path matches a pattern of `allow`; returns the copies, sorted.
 
-    Returns the copies, sorted. Raises CollectError above MAX_FILES files or MAX_BYTES bytes.
+    Raises CollectError above MAX_FILES files or MAX_BYTES bytes.
     """
     patterns = list(allow)
     copies: list[Path] = []
     total = 0
     try:
         root = os.open(".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=scratch)
-    except PermissionError as error:  # a job may close its own directory, to a plain user also for us
+    except PermissionError as error:  # the job may have closed its own directory
         raise CollectError(f"the scratch directory is closed: {error}") from error
     try:
         for relative, descriptor in _regular_files(root, ""):
             with os.fdopen(descriptor, "rb") as source:
                 if not any(fnmatch.fnmatchcase(relative, p) for p in patterns):
                     continue
-                if len(os.fsencode(relative)) > _LONGEST:
-                    raise CollectError(f"a path of more than {_LONGEST} bytes is to be collected")
+                if len(os.fsencode(relative)) > _MAX_PATH:
+                    raise CollectError(f"a path of more than {_MAX_PATH} bytes is to be collected")
                 target = destination / relative
                 target.parent.mkdir(parents=True, exist_ok=True)
                 with target.open("wb") as sink:
@@ -131,3 +116,51 @@ def collect_files(scratch: int, allow: Iterable[str], destination: Path) -> list
     finally:
         os.close(root)
     return sorted(copies)
+
+
+def _regular_files(directory: int, prefix: str, depth: int = 0) -> Iterable[tuple[str, int]]:
+    """Yields (relative path, open descriptor) of regular files; the caller closes the descriptor."""
+    if depth > _MAX_DEPTH:
+        raise CollectError(f"directories are nested more than {_MAX_DEPTH} deep")
+    for name in sorted(os.listdir(directory)):
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        try:
+            descriptor = os.open(name, flags, dir_fd=directory)
+        except OSError:
+            continue  # a link, a socket, or unreadable
+        facts = os.fstat(descriptor)
+        if stat.S_ISDIR(facts.st_mode):
+            try:
+                yield from _regular_files(descriptor, f"{prefix}{name}/", depth + 1)
+            finally:
+                os.close(descriptor)
+        elif stat.S_ISREG(facts.st_mode) and facts.st_nlink == 1:
+            yield f"{prefix}{name}", descriptor
+        else:
+            os.close(descriptor)
+
+
+def remove_tree(directory: Path, within_s: float = _REMOVAL_S) -> None:
+    """Remove a job's folder of any size and depth, without following links.
+
+    Returns after `within_s` at most: some disks take milliseconds per directory, and the caller may be
+    measuring. The rest is removed by a thread, or by remove_orphans() if this process ends first.
+    """
+    removal = threading.Thread(target=_remove, args=(directory,), daemon=True)
+    removal.start()
+    removal.join(within_s)
+
+
+def _remove(directory: Path) -> None:
+    with suppress(RecursionError):
+        shutil.rmtree(directory, ignore_errors=True)
+    if not os.path.lexists(directory):
+        return
+    subprocess.run(  # nested too deep, or closed by the job
+        ["/bin/sh", "-c", _REMOVE, "sh", str(directory)],
+        env={"PATH": "/usr/bin:/bin"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        start_new_session=True,
+        check=False,
+    )

@@ -1,25 +1,44 @@
-"""Our seccomp profile, and its compiler to the classic BPF program that the kernel takes.
+"""Seccomp filters: our profile compiled to the classic BPF program that the kernel takes, and job filters.
 
-A call answered "yes" here is answered "yes" by the engine that reads the same file, and the reverse; a rule
-that the compiler cannot express exactly is refused, never approximated.
+`compile_filter` answers every call as a container engine does with the same profile; a rule that it cannot
+express exactly is refused, never approximated. Beyond the engines' default list, the profile refuses
+io_uring and native asynchronous I/O (a filter does not see what is queued), every socket family but
+AF_UNIX, vmsplice and remap_file_pages (rare, often in kernel bugs), SysV and POSIX message IPC (outlives
+its processes without an IPC namespace), sync and syncfs (one call stalls the host's disks), cachestat,
+process_madvise and move_pages (act on other processes), and terminal line disciplines.
 
-What the profile refuses beyond the engines' own list, and why: io_uring and native asynchronous I/O
-(a filter does not see what is queued), every socket family but AF_UNIX, vmsplice and remap_file_pages
-(rare, and often in kernel bugs), SysV and POSIX message IPC (outlives its processes where there is no
-IPC namespace), sync and syncfs (one call stalls the whole host's disks), cachestat, process_madvise and
-move_pages (look at, or act on, what belongs to others), terminal line disciplines.
+`job_filter` is installed before the profile on every backend. Whatever it refuses stays refused. It stops:
+
+Escaping a freeze or a kill. A session is killed, and a process group is frozen by SIGSTOP, which takes 0.1 to
+0.3 ms where a control group takes 2 ms and more; the judge's clock depends on it. So a running job may leave
+neither. It may not send SIGCONT, nor arrange for it (F_SETSIG on a pipe that we read, the exit signal of
+clone(), PR_SET_PDEATHSIG): two processes that wake each other in turn could each look stopped. It stays the
+subreaper of its orphans, by which those are found. In a build, ninja gives every compiler its own group.
+
+Working while frozen. SIGSTOP stops threads, not the kernel: an expired timer runs in interrupt context on the
+core of whoever is measured then, and wakes every epoll that watches it. So a running job gets no timers that
+outlive a system call. Sleeps need no rule: a thread that stops leaves its system call. A core-scheduling
+cookie slows down the scheduler for everybody.
+
+Holding shared resources. A file that a job may only read is still the host's inode: a watch (inotify,
+fanotify, F_NOTIFY) makes other processes pay for each access, and a lock or lease keeps others out. Locks
+are allowed in `run_jit` only: torch guards its compile cache with them.
+
+The answer is ENOSYS for calls that a kernel may lack, and ENOLCK for locks: libraries fall back on both.
 """
 
 from __future__ import annotations
 
 import errno
 import json
+import signal
 import struct
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from harness.errors import SandboxError
+from sandboxes.job import Job
 
 _PROFILE: Final = Path(__file__).with_name("seccomp.json")
 _NUMBERS: Final = Path(__file__).with_name("syscalls.json")
@@ -27,40 +46,77 @@ _AUDIT: Final = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}  # linux/audit.h
 _ENGINE_NAMES: Final = {"x86_64": "SCMP_ARCH_X86_64", "aarch64": "SCMP_ARCH_AARCH64"}
 _SOCKETS: Final = ("socket", "socketpair", "connect")
 _KNOWN_KEYS: Final = {"names", "action", "args", "errnoRet", "comment"}
-_MOST_INSTRUCTIONS: Final = 4096  # BPF_MAXINSNS
-_LONGEST_JUMP: Final = 255
+_MAX_INSTRUCTIONS: Final = 4096  # BPF_MAXINSNS
+_MAX_JUMP: Final = 255
 _LOW32: Final = 0xFFFFFFFF
+_X32: Final = 0x40000000
 # linux/bpf_common.h: a 32-bit word of seccomp_data, and comparisons with a constant.
-_LOAD, _AND, _JUMP, _EQUAL, _ABOVE, _AT_LEAST, _ANSWER = 0x20, 0x54, 0x05, 0x15, 0x25, 0x35, 0x06
+_LOAD, _AND, _JUMP, _EQUAL, _ABOVE, _AT_LEAST, _RETURN = 0x20, 0x54, 0x05, 0x15, 0x25, 0x35, 0x06
 _KILL, _ALLOW, _ERRNO = 0x80000000, 0x7FFF0000, 0x00050000  # linux/seccomp.h
 _NUMBER_AT, _ARCH_AT, _ARGS_AT = 0, 4, 16  # offsets in struct seccomp_data
+# The lower halves of arguments, of which the kernel reads no more in the calls below.
+_FIRST_AT, _SECOND_AT, _THIRD_AT = 16, 24, 32
+_EPERM, _ENOSYS, _ENOLCK = (_ERRNO | number for number in (errno.EPERM, errno.ENOSYS, errno.ENOLCK))
+
+_F_SETSIG, _F_SETLEASE, _F_NOTIFY = 10, 1024, 1026
+_F_LOCKS: Final = (6, 7, 37, 38)  # F_SETLK, F_SETLKW, and the same for open file descriptions
+_PR_SET_PDEATHSIG: Final = 1
+_PR_SCHED_CORE: Final = 62
+_PR_SET_CHILD_SUBREAPER: Final = 36
+_CLONE_EXIT_SIGNAL: Final = 0xFF  # CSIGNAL in linux/sched.h
+_SIGNAL_ARGUMENT: Final = {
+    "kill": _SECOND_AT,
+    "tkill": _SECOND_AT,
+    "tgkill": _THIRD_AT,
+    "rt_sigqueueinfo": _SECOND_AT,
+    "rt_tgsigqueueinfo": _THIRD_AT,
+    "pidfd_send_signal": _SECOND_AT,
+}
+"""Offset of the signal number, by the calls that send one."""
+_LEAVING: Final = ("setpgid", "sched_setaffinity")
+_TIMERS: Final = ("timer_create", "timerfd_create", "timerfd_settime", "setitimer", "alarm")
+_WATCHES: Final = ("inotify_init", "inotify_init1", "fanotify_init")
+_ANSWERS: Final = {**dict.fromkeys(_TIMERS + _WATCHES, _ENOSYS), "flock": _ENOLCK}
+"""Answers other than EPERM."""
 
 _Instruction = tuple[int, int, int, int]
 _Code = list[_Instruction]
 
 
 class _Condition(NamedTuple):
+    """`argument & mask == wanted`."""
+
     argument: int
-    operator: str
-    value: int
-    value_two: int
+    mask: int
+    wanted: int
 
 
-class _Way(NamedTuple):
-    """One rule for one call: an answer, given when all conditions hold."""
+class _Rule(NamedTuple):
+    """An answer to one call, given when all conditions hold."""
 
     answer: int
     conditions: tuple[_Condition, ...]
 
 
+def _packed(code: _Code) -> bytes:
+    """struct sock_filter, 8 bytes each."""
+    return b"".join(struct.pack("=HBBI", *instruction) for instruction in code)
+
+
+_ALLOW_ALL: Final = _packed([(_RETURN, 0, 0, _ALLOW)])
+
+
+# --- the profile -------------------------------------------------------------------------------
+
+
 def profile() -> dict[str, Any]:
-    """The profile as an engine reads it."""
+    """The profile in the format of container engines."""
     found: dict[str, Any] = json.loads(_PROFILE.read_text())
     return found
 
 
 def numbers(machine: str) -> dict[str, int]:
-    """System call names and numbers of `machine` (as uname says it). Raises SandboxError for others."""
+    """System call numbers of `machine` (as in uname). Raises SandboxError for an unknown one."""
     if machine not in _AUDIT:
         raise SandboxError(f"no system call numbers are known for {machine}: {', '.join(_AUDIT)} only")
     found: dict[str, int] = json.loads(_NUMBERS.read_text())[machine]
@@ -70,7 +126,7 @@ def numbers(machine: str) -> dict[str, int]:
 def restricted(
     profile: dict[str, Any], *, also_refuse: Sequence[str] = (), sockets: bool = True
 ) -> dict[str, Any]:
-    """A profile without `also_refuse`, and without any means to make or connect a socket unless `sockets`.
+    """A profile without `also_refuse`, and without sockets unless `sockets`.
 
     Raises ValueError for a name that is a system call on no machine.
     """
@@ -83,13 +139,12 @@ def restricted(
 
 
 def without_hidden_memory(profile: dict[str, Any]) -> dict[str, Any]:
-    """A profile without the calls by which a process takes memory that no watchdog sees.
+    """A profile without memory that the watchdog cannot see: memfds and anonymous shared mappings.
 
-    That is memory in memfds and in anonymous shared mappings (it stays after MADV_DONTNEED). Sockets and
-    Landlock's rules, which take such memory too, are up to the caller.
+    Sockets and Landlock rules, which use such memory too, are the caller's concern.
     """
     hidden = restricted(profile, also_refuse=("memfd_create", "mmap"))
-    anonymous, shared = 0x20, 0x01  # sys/mman.h; MAP_SHARED_VALIDATE has the bit of MAP_SHARED
+    anonymous, shared = 0x20, 0x01  # sys/mman.h; MAP_SHARED_VALIDATE includes the bit of MAP_SHARED
     mappings = [
         {
             "names": ["mmap"],
@@ -104,11 +159,10 @@ def without_hidden_memory(profile: dict[str, Any]) -> dict[str, Any]:
 def compile_filter(
     profile: dict[str, Any], machine: str, *, also_refuse: Sequence[str] = (), sockets: bool = True
 ) -> bytes:
-    """The program (struct sock_filter, 8 bytes each) for `machine`, as uname says it.
+    """The program for `machine` (as in uname).
 
-    A call of another ABI kills the process. A number above all that the profile names answers ENOSYS
-    (x32 among them), so that programs fall back from calls newer than the profile; runc does the same.
-    Raises ValueError for a profile that cannot be expressed exactly, SandboxError for an unknown machine.
+    A call of another ABI kills the process. Numbers above all that the profile names answer ENOSYS (x32
+    included), as with runc. Raises ValueError for a profile that cannot be expressed exactly.
     """
     known = numbers(machine)
     if _ENGINE_NAMES[machine] not in [entry["architecture"] for entry in profile["archMap"]]:
@@ -117,28 +171,28 @@ def compile_filter(
         raise ValueError("a second ABI has other numbers, and no rules here")
     default = _answer(profile["defaultAction"], profile.get("defaultErrnoRet"))
     highest = max(known[n] for rule in profile["syscalls"] for n in rule["names"] if n in known)
-    ways = _ways(restricted(profile, also_refuse=also_refuse, sockets=sockets), known)
-    if any(len({way.answer for way in several}) > 1 for several in ways.values()):
+    rules = _rules(restricted(profile, also_refuse=also_refuse, sockets=sockets), known)
+    if any(len({rule.answer for rule in several}) > 1 for several in rules.values()):
         raise ValueError("a call with several answers: engines disagree on which one holds")
 
-    starts, leaves = [0], [_chosen(ways.get(0, []), default)]
+    starts, leaves = [0], [_leaf(rules.get(0, []), default)]
     for number in range(1, highest + 1):
-        leaf = _chosen(ways.get(number, []), default)
+        leaf = _leaf(rules.get(number, []), default)
         if leaf != leaves[-1]:
             starts.append(number)
             leaves.append(leaf)
     program = [
         (_LOAD, 0, 0, _ARCH_AT),
         (_EQUAL, 1, 0, _AUDIT[machine]),
-        (_ANSWER, 0, 0, _KILL),
+        (_RETURN, 0, 0, _KILL),
         (_LOAD, 0, 0, _NUMBER_AT),
         (_ABOVE, 0, 1, highest),
-        (_ANSWER, 0, 0, _ERRNO | errno.ENOSYS),
+        (_RETURN, 0, 0, _ENOSYS),
         *_search(starts, leaves),
     ]
-    if len(program) > _MOST_INSTRUCTIONS:
-        raise ValueError(f"the profile takes {len(program)} instructions, the kernel {_MOST_INSTRUCTIONS}")
-    return b"".join(struct.pack("=HBBI", *instruction) for instruction in program)
+    if len(program) > _MAX_INSTRUCTIONS:
+        raise ValueError(f"the profile takes {len(program)} instructions, the kernel {_MAX_INSTRUCTIONS}")
+    return _packed(program)
 
 
 def _answer(action: str, error: int | None) -> int:
@@ -149,70 +203,62 @@ def _answer(action: str, error: int | None) -> int:
     raise ValueError(f"action {action} is not supported")
 
 
-def _ways(profile: dict[str, Any], known: dict[str, int]) -> dict[int, list[_Way]]:
-    """The rules by number. A name that this machine lacks has none."""
-    ways: dict[int, list[_Way]] = {}
-    for rule in profile["syscalls"]:
-        if not _KNOWN_KEYS.issuperset(rule):
-            raise ValueError(f"keys {sorted(set(rule) - _KNOWN_KEYS)} of a rule are not supported")
-        conditions = tuple(
-            _Condition(arg["index"], arg["op"], arg["value"], arg.get("valueTwo", 0))
-            for arg in rule.get("args", [])
-        )
+def _rules(profile: dict[str, Any], known: dict[str, int]) -> dict[int, list[_Rule]]:
+    """Rules by system call number, without names that this machine lacks."""
+    rules: dict[int, list[_Rule]] = {}
+    for entry in profile["syscalls"]:
+        if not _KNOWN_KEYS.issuperset(entry):
+            raise ValueError(f"keys {sorted(set(entry) - _KNOWN_KEYS)} of a rule are not supported")
+        conditions = tuple(_condition(argument) for argument in entry.get("args", []))
         if len({c.argument for c in conditions}) < len(conditions):
             # Engines read this as "or"; two rules say so plainly.
-            raise ValueError(f"two conditions on one argument of {rule['names']}")
-        way = _Way(_answer(rule["action"], rule.get("errnoRet")), conditions)
-        for name in rule["names"]:
+            raise ValueError(f"two conditions on one argument of {entry['names']}")
+        rule = _Rule(_answer(entry["action"], entry.get("errnoRet")), conditions)
+        for name in entry["names"]:
             if name in known:
-                ways.setdefault(known[name], []).append(way)
-    return ways
+                rules.setdefault(known[name], []).append(rule)
+    return rules
 
 
-def _chosen(ways: list[_Way], default: int) -> _Code:
-    """Answer by the first of `ways` whose conditions hold, else by default."""
-    code: _Code = [(_ANSWER, 0, 0, default)]
-    for way in reversed(ways):
-        body: _Code = [(_ANSWER, 0, 0, way.answer)]
-        for condition in reversed(way.conditions):
+def _condition(argument: dict[str, Any]) -> _Condition:
+    """The only operator that the profile uses is the masked comparison."""
+    if argument["op"] != "SCMP_CMP_MASKED_EQ":
+        raise ValueError(f"operator {argument['op']} is not supported")
+    found = _Condition(argument["index"], argument["value"], argument.get("valueTwo", 0))
+    if not 0 <= found.argument < 6 or not 0 <= found.mask < 1 << 64 or not 0 <= found.wanted < 1 << 64:
+        raise ValueError(f"no such argument or value: {found}")
+    if found.wanted & ~found.mask:
+        raise ValueError(f"a comparison that can never hold: {found}")
+    return found
+
+
+def _leaf(rules: list[_Rule], default: int) -> _Code:
+    """Return the answer of the first rule whose conditions hold, else the default."""
+    code: _Code = [(_RETURN, 0, 0, default)]
+    for rule in reversed(rules):
+        body: _Code = [(_RETURN, 0, 0, rule.answer)]
+        for condition in reversed(rule.conditions):
             body = _test(condition, len(body)) + body
-        code = body + code if way.conditions else body
+        code = body + code if rule.conditions else body
     return code
 
 
 def _test(condition: _Condition, skip: int) -> _Code:
-    """Go on when the condition holds, else skip `skip` more instructions.
+    """Continue when the condition holds, else skip `skip` more instructions.
 
-    Arguments have 64 bits and BPF words 32: the upper half decides unless it is equal.
+    Arguments have 64 bits and BPF words 32: both halves are compared.
     """
-    argument, operator, value, two = condition
-    if not 0 <= argument < 6 or not 0 <= value < 1 << 64 or not 0 <= two < 1 << 64:
-        raise ValueError(f"no such argument or value: {condition}")
-    if skip + 4 > _LONGEST_JUMP:
+    if skip + 4 > _MAX_JUMP:
         raise ValueError("a rule with too many conditions")
-    low: _Instruction = (_LOAD, 0, 0, _ARGS_AT + 8 * argument)  # both machines are little-endian
-    high: _Instruction = (_LOAD, 0, 0, _ARGS_AT + 8 * argument + 4)
-    upper, lower = value >> 32, value & _LOW32
-    match operator:
-        case "SCMP_CMP_EQ":
-            return [high, (_EQUAL, 0, skip + 2, upper), low, (_EQUAL, 0, skip, lower)]
-        case "SCMP_CMP_NE":
-            return [high, (_EQUAL, 0, 2, upper), low, (_EQUAL, skip, 0, lower)]
-        case "SCMP_CMP_MASKED_EQ":
-            if two & ~value:
-                raise ValueError(f"a comparison that can never hold: {condition}")
-            wanted_upper, wanted_lower = two >> 32, two & _LOW32
-            first: _Code = [high, (_AND, 0, 0, upper), (_EQUAL, 0, skip + 3, wanted_upper)]
-            return [*first, low, (_AND, 0, 0, lower), (_EQUAL, 0, skip, wanted_lower)]
-        case "SCMP_CMP_GE" | "SCMP_CMP_GT":
-            last = _AT_LEAST if operator.endswith("GE") else _ABOVE
-            head: _Code = [high, (_ABOVE, 3, 0, upper), (_EQUAL, 0, skip + 2, upper)]
-            return [*head, low, (last, 0, skip, lower)]
-        case "SCMP_CMP_LT" | "SCMP_CMP_LE":
-            last = _AT_LEAST if operator.endswith("LT") else _ABOVE
-            head = [high, (_ABOVE, skip + 3, 0, upper), (_EQUAL, 0, 2, upper)]
-            return [*head, low, (last, skip, 0, lower)]
-    raise ValueError(f"operator {operator} is not supported")
+    low = _ARGS_AT + 8 * condition.argument  # both machines are little-endian
+    return [
+        (_LOAD, 0, 0, low + 4),
+        (_AND, 0, 0, condition.mask >> 32),
+        (_EQUAL, 0, skip + 3, condition.wanted >> 32),
+        (_LOAD, 0, 0, low),
+        (_AND, 0, 0, condition.mask & _LOW32),
+        (_EQUAL, 0, skip, condition.wanted & _LOW32),
+    ]
 
 
 def _search(starts: list[int], leaves: list[_Code]) -> _Code:
@@ -222,6 +268,89 @@ def _search(starts: list[int], leaves: list[_Code]) -> _Code:
     middle = len(leaves) // 2
     left = _search(starts[:middle], leaves[:middle])
     right = _search(starts[middle:], leaves[middle:])
-    if len(left) <= _LONGEST_JUMP:
+    if len(left) <= _MAX_JUMP:
         return [(_AT_LEAST, len(left), 0, starts[middle]), *left, *right]
     return [(_AT_LEAST, 0, 1, starts[middle]), (_JUMP, 0, 0, len(left)), *left, *right]
+
+
+# --- the filter of one job ---------------------------------------------------------------------
+
+
+def refused_calls(job: Job) -> tuple[str, ...]:
+    """Calls that `job` may not make, whatever their arguments."""
+    running = () if job.role == "build" else (*_LEAVING, *_TIMERS)
+    locks = () if job.role == "run_jit" else ("flock",)
+    return ("setsid", *running, *_WATCHES, *locks)
+
+
+def job_filter(job: Job, machine: str, then: bytes = _ALLOW_ALL) -> bytes:
+    """The program of a job's role, which continues with `then`. Raises SandboxError."""
+    known = numbers(machine)
+    code = _refuse_names(machine, refused_calls(job))
+    for command in (_F_SETLEASE, _F_NOTIFY):
+        code += _refuse_when(known["fcntl"], _argument_is(_SECOND_AT, command))
+    if job.role != "run_jit":
+        for command in _F_LOCKS:
+            code += _refuse_when(known["fcntl"], _argument_is(_SECOND_AT, command), _ENOLCK)
+    if job.role != "build":
+        code += _running_rules(known)
+    return _packed(code) + then
+
+
+def ruleset_filter(machine: str) -> bytes:
+    """A program that refuses only further Landlock rulesets."""
+    return _packed(_refuse_names(machine, ("landlock_create_ruleset",))) + _ALLOW_ALL
+
+
+def _refuse_names(machine: str, names: tuple[str, ...]) -> _Code:
+    """Refuses calls by name; the number is loaded afterwards."""
+    known = numbers(machine)
+    code = [
+        (_LOAD, 0, 0, _ARCH_AT),  # calls of another ABI have other numbers
+        (_EQUAL, 1, 0, _AUDIT[machine]),
+        (_RETURN, 0, 0, _KILL),
+        (_LOAD, 0, 0, _NUMBER_AT),
+        (_AT_LEAST, 0, 1, _X32),
+        (_RETURN, 0, 0, _KILL),
+    ]
+    for name in names:
+        if name in known:
+            code += [(_EQUAL, 0, 1, known[name]), (_RETURN, 0, 0, _ANSWERS.get(name, _EPERM))]
+    return code
+
+
+def _running_rules(known: dict[str, int]) -> _Code:
+    """Arguments that a running job may not pass to calls that it may make."""
+    wakes_parent = [
+        (_LOAD, 0, 0, _FIRST_AT),
+        (_AND, 0, 0, _CLONE_EXIT_SIGNAL),
+        (_EQUAL, 0, 1, signal.SIGCONT),
+    ]
+    wakes_child = [
+        *_argument_is(_FIRST_AT, _PR_SET_PDEATHSIG, 3),
+        *_argument_is(_SECOND_AT, signal.SIGCONT),
+    ]
+    rules = [
+        ("fcntl", _argument_is(_SECOND_AT, _F_SETSIG)),
+        ("clone", wakes_parent),
+        ("prctl", wakes_child),
+        ("prctl", _argument_is(_FIRST_AT, _PR_SET_CHILD_SUBREAPER)),
+        ("prctl", _argument_is(_FIRST_AT, _PR_SCHED_CORE)),
+        *((name, _argument_is(at, signal.SIGCONT)) for name, at in _SIGNAL_ARGUMENT.items()),
+    ]
+    code = [one for name, test in rules for one in _refuse_when(known[name], test)]
+    # clone3's flags lie in memory, where no filter sees them; C libraries then use clone().
+    return [*code, (_EQUAL, 0, 1, known["clone3"]), (_RETURN, 0, 0, _ENOSYS)]
+
+
+def _argument_is(at: int, value: int, skip: int = 1) -> _Code:
+    """Continues when the argument is `value`, else skips `skip` instructions."""
+    return [(_LOAD, 0, 0, at), (_EQUAL, 0, skip, value)]
+
+
+def _refuse_when(number: int, test: _Code, answer: int = _EPERM) -> _Code:
+    """Refuses a call when `test` continues; otherwise `test` skips the answer.
+
+    The number is loaded before and after.
+    """
+    return [(_EQUAL, 0, len(test) + 2, number), *test, (_RETURN, 0, 0, answer), (_LOAD, 0, 0, _NUMBER_AT)]

@@ -1,6 +1,6 @@
-"""Tries a sandbox before it is used: does it keep the promises that its backend makes?
+"""The self-test of a sandbox: one job attempts what the backend promises to refuse.
 
-A promise holds only when its attempt was seen to be refused; what was not tried does not hold.
+A promise holds only when its attempt was seen to be refused; one that was not attempted does not hold.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from sandboxes.job import ExitFacts, Job, Limits, Sandbox
 from sandboxes.orphans import owned_prefix
 from sandboxes.selftest_job import ATTEMPTS
 
-_PROBING: Final = Path(__file__).with_name("selftest_job.py")
+_JOB: Final = Path(__file__).with_name("selftest_job.py")
 _WALL_S: Final = 30.0
 _PROCESSES: Final = 16
 _SCRATCH_BYTES: Final = 16 << 20
-# Two dozen children must fit: a watchdog counts the 10 MB that they share for each of them.
+# Two dozen children must fit: the watchdog counts the 10 MB that they share for each of them.
 _MEMORY_BYTES: Final = 384 << 20
 
 PROMISES: Final[dict[str, str]] = {
@@ -49,63 +49,62 @@ PROMISES: Final[dict[str, str]] = {
     "scratch limit": "bytes in scratch are limited",
     "memory limit": "memory is limited, for all processes together",
 }
-"""What is tried, in the order in which it is tried, for people."""
+"""What is attempted, in order, as shown to users."""
 
 _ALL: Final = frozenset(PROMISES)
 _PROMISED: Final[dict[str, frozenset[str]]] = {
     "docker": _ALL,
     "bubblewrap": _ALL,
-    # A directory on an ordinary file system: only the size of one file can be limited.
+    # The scratch directory is on an ordinary file system: only the size of a file can be limited.
     "landlock": _ALL - {"scratch limit"},
-    # It isolates nothing; what holds nevertheless is shown, but nobody may rely on it.
+    # Other promises may hold by chance.
     "local": frozenset(("descriptors", "memory limit")),
 }
 
 
 def promised_by(backend: str, *, root: bool) -> frozenset[str]:
-    """The promises of a backend, by its name; one that we do not know promises everything.
+    """The promises of a backend; an unknown one promises everything.
 
-    `root`: liftbench itself runs as root, so that jobs have users of their own.
+    `root`: liftbench runs as root, so that every job has its own user.
     """
     promised = _PROMISED.get(backend, _ALL)
-    # The kernel counts processes by user, and without a namespace the job's user is ours.
+    # RLIMIT_NPROC counts by user, and without a user namespace the job's user is ours.
     return promised if root or backend != "landlock" else promised - {"process limit"}
 
 
 @dataclass(frozen=True)
-class Probed:
-    """What came of one promise."""
+class Attempt:
+    """The result of one promise."""
 
     name: str
     """A key of PROMISES."""
     promised: bool
-    """By this backend."""
     held: bool
     detail: str
-    """What got through, or what stopped it. For people."""
+    """What succeeded, or what refused it."""
 
 
 @dataclass(frozen=True)
-class ProbeReport:
-    """What came of all promises on one sandbox."""
+class SelfTestReport:
+    """The results of all promises on one sandbox."""
 
     sandbox: str
-    promises: tuple[Probed, ...]
+    promises: tuple[Attempt, ...]
     seconds: float
 
     @property
-    def broken(self) -> tuple[Probed, ...]:
-        """Promises that the backend makes and does not keep: reason enough to refuse it."""
+    def broken(self) -> tuple[Attempt, ...]:
+        """Promises that the backend makes and does not keep: the sandbox must not be used."""
         return tuple(one for one in self.promises if one.promised and not one.held)
 
 
-def probe(sandbox: Sandbox, python: str) -> ProbeReport:
-    """Try every promise in one job. `python`: the sandbox's interpreter, as seen from inside.
+def run_self_test(sandbox: Sandbox, python: str) -> SelfTestReport:
+    """Attempt every promise in one job. `python`: the interpreter by its path inside the sandbox.
 
     Raises SandboxError when the job cannot be started.
     """
     began = time.monotonic()
-    with _Outside() as outside:
+    with _Targets() as targets:
         process = sandbox.start(
             Job(
                 role="run",
@@ -114,7 +113,7 @@ def probe(sandbox: Sandbox, python: str) -> ProbeReport:
                     "-I",
                     "-S",
                     "{scratch}/selftest_job.py",
-                    json.dumps(outside.spec),
+                    json.dumps(targets.spec),
                     "{channel}",
                 ],
                 limits=Limits(
@@ -123,7 +122,7 @@ def probe(sandbox: Sandbox, python: str) -> ProbeReport:
                     processes=_PROCESSES,
                     scratch_bytes=_SCRATCH_BYTES,
                 ),
-                inputs={"selftest_job.py": _PROBING},
+                inputs={"selftest_job.py": _JOB},
             )
         )
         try:
@@ -131,52 +130,51 @@ def probe(sandbox: Sandbox, python: str) -> ProbeReport:
         finally:
             process.close()
         claims = _claims(facts)
-        evidence = outside.evidence()
+        evidence = targets.evidence()
     promised = promised_by(sandbox.name, root=os.geteuid() == 0)
     found = tuple(_verdict(name, name in promised, claims, evidence) for name in PROMISES)
-    return ProbeReport(sandbox.name, found, time.monotonic() - began)
+    return SelfTestReport(sandbox.name, found, time.monotonic() - began)
 
 
 def _claims(facts: ExitFacts | None) -> dict[str, tuple[bool, str]]:
-    """By promise: whether it held, as far as the inside can say, and why."""
+    """By promise: whether it held according to the job, and why."""
     found: dict[str, tuple[bool, str]] = {}
     if facts is None:
         return found
-    tried = ""
+    current = ""
     for line in facts.output.splitlines():
         try:
             said = json.loads(line)
         except ValueError:
-            continue  # Some other program's words.
+            continue
         if not isinstance(said, dict):
             continue
-        tried = str(said.get("trying", tried))
+        current = str(said.get("trying", current))
         if "promise" in said:
             leak = said.get("leak")
             found[str(said["promise"])] = (leak is None, "refused" if leak is None else str(leak))
-    if tried in ATTEMPTS and tried not in found:
-        # It ended in the middle of an attempt: for memory that is how it should be.
-        killed = tried == "memory limit" and facts.status in ("oom", "signal")
-        found[tried] = (killed, f"the job ended: {facts.status}")
+    if current in ATTEMPTS and current not in found:
+        # It ended during an attempt: expected for memory only.
+        killed = current == "memory limit" and facts.status in ("oom", "signal")
+        found[current] = (killed, f"the job ended: {facts.status}")
     return found
 
 
 def _verdict(
     name: str, promised: bool, claims: dict[str, tuple[bool, str]], evidence: dict[str, str]
-) -> Probed:
+) -> Attempt:
     if name in evidence:
-        return Probed(name, promised, False, evidence[name])
-    held, detail = claims.get(name, (False, "could not be tried: the probe ended before"))
-    return Probed(name, promised, held, detail)
+        return Attempt(name, promised, False, evidence[name])
+    held, detail = claims.get(name, (False, "could not be attempted: the self-test ended before"))
+    return Attempt(name, promised, held, detail)
 
 
-class _Outside:
-    """Planted for one probe: a file, a directory, two listeners and a process with a key."""
+class _Targets:
+    """What the job tries to reach: a file, a directory, two listeners and a process with a key."""
 
-    def __enter__(self) -> _Outside:
+    def __enter__(self) -> _Targets:
         self._key = secrets.token_hex(12)
-        # Not the user's own temporary directory, which may be closed to others already.
-        self._folder = Path(tempfile.mkdtemp(prefix=owned_prefix("probe")))
+        self._folder = Path(tempfile.mkdtemp(prefix=owned_prefix("selftest")))
         try:
             self._folder.chmod(0o755)
             (self._folder / "secret").write_text(f"{secrets.token_hex(12)}\n")
@@ -185,13 +183,12 @@ class _Outside:
             (self._folder / "open").chmod(0o777)
             self._listener = socket.create_server(("127.0.0.1", 0))
             self._abstract = socket.socket(socket.AF_UNIX)
-            name = f"liftbench-probe-{secrets.token_hex(8)}"
+            name = f"liftbench-selftest-{secrets.token_hex(8)}"
             self._abstract.bind(f"\0{name}")
             self._abstract.listen()
-            # Ours by user and environment: a copy of what an attacker looks for.
             self._victim = subprocess.Popen(
                 ["sleep", "60"],
-                env={"PATH": os.defpath, "LIFTBENCH_PROBE_KEY": f"sk-{self._key}"},
+                env={"PATH": os.defpath, "LIFTBENCH_SELFTEST_KEY": f"sk-{self._key}"},
                 stdin=subprocess.DEVNULL,
             )
         except BaseException:
@@ -211,7 +208,7 @@ class _Outside:
         return self
 
     def evidence(self) -> dict[str, str]:
-        """Promises that are seen to be broken from here, whatever the inside says."""
+        """Promises that are seen to be broken from here, whatever the job reported."""
         found: dict[str, str] = {}
         if self._victim.poll() is not None:
             found["processes"] = "a process outside was ended"

@@ -1,7 +1,6 @@
-"""Runs inside a sandbox that is being probed: tries what must not work, and says what did.
+"""The job of the self-test: attempts what must be refused, and reports what succeeded.
 
-It harms nothing where a promise does not hold: what it takes it gives back, and what it starts it ends. The
-attempt on memory comes last, since it may be the end.
+Successful attempts are undone. The attempt on memory comes last, since it may kill the job.
 
 Usage: python -I -S selftest_job.py JSON, with secret, folder, key, port, abstract, victim, processes,
 scratch_bytes, memory_bytes, channel. It prints one line per attempt: {"promise": ..., "leak": ... or null}
@@ -30,20 +29,20 @@ _ADD_KEY = {"x86_64": 248, "aarch64": 217}
 _AF_VSOCK = 40
 _SCRATCH_PIECE = 1 << 20
 _MEMORY_PIECE = 64 << 20
-_WATCHED_S = 0.5  # where no kernel limits memory, a watchdog looks every 20 ms
+_WATCHED_S = 0.5  # without a control group, the watchdog polls every 20 ms
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def reads(spec: dict[str, Any]) -> str | None:
-    """A file outside that any user may read."""
+    """A world-readable file outside."""
     with suppress(OSError), open(spec["secret"], "rb") as file:  # noqa: PTH123
         return f"read {spec['secret']}: {file.read(64).decode(errors='replace').strip()}"
     return None
 
 
 def sees_keys(spec: dict[str, Any]) -> str | None:
-    """The launcher's keys in its own or anybody's environment."""
+    """The harness's keys in any environment."""
     mark = b"sk-" + spec["key"].encode()
     for path in ["/proc/self/environ", *glob.glob("/proc/[0-9]*/environ")]:  # noqa: PTH207
         with suppress(OSError), open(path, "rb") as file:  # noqa: PTH123
@@ -53,7 +52,7 @@ def sees_keys(spec: dict[str, Any]) -> str | None:
 
 
 def writes(spec: dict[str, Any]) -> str | None:
-    """A directory outside that any user may write to."""
+    """A world-writable directory outside."""
     with suppress(OSError), open(f"{spec['folder']}/written", "w"):  # noqa: PTH123
         return f"wrote to {spec['folder']}"
     return None
@@ -80,7 +79,7 @@ def reaches_abstract(spec: dict[str, Any]) -> str | None:
 
 
 def makes_sockets(spec: dict[str, Any]) -> str | None:
-    """Sockets that pass every network namespace, or are rarely looked at."""
+    """Sockets that cross network namespaces, or reach rarely used kernel code."""
     for family in (_AF_VSOCK, 38):  # AF_ALG
         with suppress(OSError), socket.socket(family, socket.SOCK_STREAM if family == 40 else 5):
             return f"made a socket of family {family}"
@@ -96,12 +95,12 @@ def signals(spec: dict[str, Any]) -> str | None:
 
 
 def makes_namespaces(spec: dict[str, Any]) -> str | None:
-    """In a child: namespaces cannot be left again."""
+    """In a child: namespaces cannot be left."""
     return _in_child(lambda: _libc.unshare(_CLONE_NEWUSER) == 0, "made a user namespace")
 
 
 def mounts(spec: dict[str, Any]) -> str | None:
-    """Old and new calls."""
+    """By the old and the new system calls."""
     here = os.getcwd().encode()  # noqa: PTH109
     if _made(_libc.syscall(_FSOPEN, b"tmpfs", 0)):
         return "fsopen"
@@ -112,27 +111,27 @@ def mounts(spec: dict[str, Any]) -> str | None:
 
 
 def uses_io_uring(spec: dict[str, Any]) -> str | None:
-    """It passes filters on system calls."""
+    """Its operations bypass seccomp."""
     made = _made(_libc.syscall(_IO_URING_SETUP, 1, ctypes.create_string_buffer(256)))
     return "made a ring" if made else None
 
 
 def uses_keyrings(spec: dict[str, Any]) -> str | None:
-    """They belong to a user, not to a container."""
+    """They are shared by all processes of a user."""
     number = _ADD_KEY.get(os.uname().machine)
     if number is None:
         return None
-    added = _libc.syscall(number, b"user", b"liftbench-probe", b"x", ctypes.c_size_t(1), -2)
+    added = _libc.syscall(number, b"user", b"liftbench-selftest", b"x", ctypes.c_size_t(1), -2)
     return "added a key" if added >= 0 else None
 
 
 def traces(spec: dict[str, Any]) -> str | None:
-    """In a child: being traced would stop it."""
+    """In a child: a traced process stops."""
     return _in_child(lambda: _libc.ptrace(_PTRACE_TRACEME, 0, None, None) == 0, "ptrace is open")
 
 
 def has_privileges(spec: dict[str, Any]) -> str | None:
-    """Root, capabilities, or a way to them."""
+    """Root, capabilities, or no_new_privs not set."""
     if 0 in os.getresuid():
         return "runs as root"
     with open("/proc/self/status") as file:  # noqa: PTH123
@@ -152,7 +151,7 @@ def inherits(spec: dict[str, Any]) -> str | None:
 
 
 def forks(spec: dict[str, Any]) -> str | None:
-    """More processes than it may have."""
+    """More processes than allowed."""
     children: list[int] = []
     try:
         while len(children) < 3 * spec["processes"] // 2:
@@ -171,7 +170,7 @@ def forks(spec: dict[str, Any]) -> str | None:
 
 
 def fills(spec: dict[str, Any]) -> str | None:
-    """More bytes in scratch than it may have."""
+    """More bytes in scratch than allowed."""
     names: list[str] = []
     try:
         for number in range(2 * spec["scratch_bytes"] // _SCRATCH_PIECE):
@@ -188,7 +187,7 @@ def fills(spec: dict[str, Any]) -> str | None:
 
 
 def hoards(spec: dict[str, Any]) -> str | None:
-    """More memory than it may have. Being killed for it is the best answer."""
+    """More memory than allowed. Being killed for it is the expected result."""
     pieces = []
     try:
         for _ in range(2 * spec["memory_bytes"] // _MEMORY_PIECE):
@@ -200,7 +199,7 @@ def hoards(spec: dict[str, Any]) -> str | None:
 
 
 def _made(descriptor: int) -> bool:
-    """Whether a call gave a descriptor; it is closed again."""
+    """Whether a call returned a descriptor, which is closed."""
     if descriptor >= 0:
         os.close(descriptor)
     return descriptor >= 0
@@ -232,11 +231,10 @@ ATTEMPTS: dict[str, Callable[[dict[str, Any]], str | None]] = {
     "scratch limit": fills,
     "memory limit": hoards,
 }
-"""By promise, in the order in which they are tried."""
 
 
 def main() -> None:
-    """Try everything."""
+    """Attempt everything."""
     spec = json.loads(sys.argv[1])
     spec["channel"] = int(sys.argv[2])
     for promise, attempt in ATTEMPTS.items():
@@ -244,8 +242,7 @@ def main() -> None:
         try:
             leak = attempt(spec)
         except OSError as error:
-            # An attempt that broke down has shown nothing.
-            leak = f"could not be tried: {error}"
+            leak = f"could not be attempted: {error}"
         os.write(1, json.dumps({"promise": promise, "leak": leak}).encode() + b"\n")
 
 

@@ -1,9 +1,9 @@
-"""How long a job's tasks could have run while other processes of the machine had the cores.
+"""How long a job's tasks were runnable while other processes of the machine held the cores.
 
-Three accounts of the kernel decide: what the tasks waited for a core (schedstat), what they ran (their
-control group, else themselves and the children they have waited for), and what the cores did (/proc/stat).
-What a job does to itself counts for nothing: waiting for its own tasks, for cores that it does not use
-though they are idle, or at a priority below ours.
+Computed from three kernel statistics: run delay of the tasks (schedstat), CPU time of the job (its control
+group, else its processes and the children they waited for), and core times (/proc/stat). Self-inflicted
+delay does not count: competing with its own tasks, leaving cores idle, or running at a lower priority than
+ours.
 """
 
 from __future__ import annotations
@@ -17,64 +17,66 @@ from typing import Final
 _PROC: Final = Path("/proc")
 _TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK")
 _NICE, _POLICY = 16, 38
-"""Fields of /proc/PID/stat behind the command, as the four below."""
 _TIMES = slice(11, 15)
+"""Fields of /proc/PID/stat after the command."""
 
 
 @dataclass(frozen=True)
 class Cores:
-    """What some cores did since the machine's start, in seconds."""
+    """Times of some cores since boot."""
 
     busy_s: float
     idle_s: float
     stolen_s: float
-    """By other virtual machines."""
+    """Steal time."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """A job's tasks and the cores that they may use."""
+    """One measurement of a job's tasks and the cores that they may use."""
 
     cores: int
-    did: Cores
+    times: Cores
     ran_s: float
-    """CPU time of the job, tasks that have ended included."""
+    """CPU time of the job, ended tasks included."""
     waited_s: Mapping[int, float] = field(default_factory=dict)
-    """By task: how long it was runnable and did not run."""
+    """Run delay by task."""
 
 
 def starved_s(before: Sample, after: Sample) -> float:
-    """For how long in between others had the cores that the job could have used: a job that could have used
-    two and had one starved for half of the time, and one that slept did not."""
+    """How long other processes held cores that the job could have used between two samples.
+
+    A job that could use two cores and had one starved for half of the time; one that slept did not starve.
+    """
     ran = max(0.0, after.ran_s - before.ran_s)
-    busy = max(ran, after.did.busy_s - before.did.busy_s)
-    idle = after.did.idle_s - before.did.idle_s
-    stolen = after.did.stolen_s - before.did.stolen_s
-    passed = (busy + idle + stolen) / after.cores
+    busy = max(ran, after.times.busy_s - before.times.busy_s)
+    idle = after.times.idle_s - before.times.idle_s
+    stolen = after.times.stolen_s - before.times.stolen_s
+    elapsed = (busy + idle + stolen) / after.cores
     waited = sum(max(0.0, s - before.waited_s.get(task, 0.0)) for task, s in after.waited_s.items())
-    if passed <= 0:
+    if elapsed <= 0:
         return 0.0
     if busy > 0:
         waited += stolen * ran / busy
-    wanted = min(ran + waited, after.cores * passed)
+    wanted = min(ran + waited, after.cores * elapsed)
     others = busy - ran + stolen
     lost = max(0.0, min(wanted - ran - idle, others))
-    return lost / max(1.0, wanted / passed)
+    return lost / max(1.0, wanted / elapsed)
 
 
 class Starvation:
-    """Adds it up for one job; see `starved_s`."""
+    """Accumulates starved_s over the life of one job."""
 
     def __init__(self, cores: Iterable[int] | None = None, proc: Path = _PROC) -> None:
-        """`cores`: those that the job may use; ours by default."""
+        """`cores`: those that the job may use; by default ours."""
         self._cores = frozenset(os.sched_getaffinity(0) if cores is None else cores)
         self._proc = proc
         self._last: Sample | None = None
         self.seconds: float | None = 0.0 if (proc / "self/schedstat").exists() else None
-        """None where the kernel keeps no such account."""
+        """None where the kernel has no schedstat."""
 
-    def look(self, pids: Iterable[int], cpu_s: float | None) -> None:
-        """Look at the job again. `pids`: its processes; `cpu_s`: by its control group."""
+    def poll(self, pids: Iterable[int], cpu_s: float | None) -> None:
+        """Sample the job. `pids`: its processes; `cpu_s`: CPU time by its control group."""
         if self.seconds is None:
             return
         sample = self._sample(pids, cpu_s)
@@ -97,14 +99,14 @@ class Starvation:
                 waited[int(task)] = _waited_s(self._proc / str(pid) / "task" / task)
         return Sample(
             cores=len(self._cores),
-            did=_cores(self._proc, self._cores),
+            times=_cores(self._proc, self._cores),
             ran_s=ran if cpu_s is None else cpu_s,
             waited_s=waited,
         )
 
 
 def _yields(task: list[str], ours: list[str]) -> bool:
-    """Whether it has given itself less than its share: its priority is below ours, or another kind."""
+    """Whether it runs at a lower priority than ours, or under another policy."""
     return int(task[_NICE]) > int(ours[_NICE]) or task[_POLICY] != ours[_POLICY]
 
 
@@ -112,11 +114,11 @@ def _names(folder: Path) -> list[str]:
     try:
         return [entry.name for entry in folder.iterdir()]
     except OSError:
-        return []  # it has ended
+        return []
 
 
 def _stat(folder: Path) -> list[str] | None:
-    """The fields behind the command; None when it has ended."""
+    """Fields of /proc/PID/stat after the command; None when it has ended."""
     try:
         return (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
@@ -135,8 +137,8 @@ def _cores(proc: Path, wanted: frozenset[int]) -> Cores:
     for line in (proc / "stat").read_text().splitlines():
         name, *words = line.split()
         if name.startswith("cpu") and name[3:].isdecimal() and int(name[3:]) in wanted:
-            user, nice, system, still, waiting, interrupts, soft, steal = (int(word) for word in words[:8])
-            busy += user + nice + system + interrupts + soft
-            idle += still + waiting
+            user, nice, system, idle_ticks, iowait, irq, softirq, steal = (int(word) for word in words[:8])
+            busy += user + nice + system + irq + softirq
+            idle += idle_ticks + iowait
             stolen += steal
     return Cores(busy * _TICK_S, idle * _TICK_S, stolen * _TICK_S)

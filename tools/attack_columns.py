@@ -13,10 +13,10 @@ import tempfile
 from pathlib import Path
 
 from harness.errors import InfraError, UsageError
+from sandboxes.host_job import FreeUsers
 from sandboxes.job import RoleName
 from sandboxes.outside import blocked_ancestor
 from sandboxes.registry import open_sandbox
-from sandboxes.users import FreeUsers
 from tools.attack_expected import Column
 from tools.attack_session import UNAVAILABLE, Report, load_report, observe
 

@@ -33,7 +33,7 @@ from harness.records.timing import Calibration, FalseAlarms, SizeFigures
 from harness.suite.catalogue import select_tasks
 from harness.text import first_line
 from sandboxes.registry import BACKENDS, open_sandbox
-from sandboxes.selftest import PROMISES, Probed, probe
+from sandboxes.selftest import PROMISES, Attempt, run_self_test
 
 _KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "LIFTBENCH_API_KEY")
 _PACKAGES = {
@@ -188,7 +188,7 @@ def _probed(name: str) -> SandboxState:
     try:
         sandbox = open_sandbox(name)
         try:
-            report = probe(sandbox, str(sandbox.python))
+            report = run_self_test(sandbox, str(sandbox.python))
         finally:
             sandbox.close()
     except InfraError as error:
@@ -200,7 +200,7 @@ def _probed(name: str) -> SandboxState:
     return SandboxState(name=name, unavailable=None, promises=states, seconds=round(report.seconds, 2))
 
 
-def _state(one: Probed) -> State:
+def _state(one: Attempt) -> State:
     if one.promised:
         return "held" if one.held else "broken"
     return "held, not promised" if one.held else "open"

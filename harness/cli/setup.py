@@ -41,14 +41,11 @@ def make_workshop(sandbox: str, cache: Path | None) -> Workshop:
 
 
 def _tidy() -> None:
-    """Remove what killed runs have left; what cannot be removed is harmless and only warned of."""
-    groups = Cgroups.find()
+    """Remove what killed runs have left; a failure is a warning."""
     try:
-        if groups is not None:
-            groups.sweep()
+        remove_orphans(groups=Cgroups.find())
     except SandboxError as error:
         print(f"warning: something of an earlier run is left: {error}", file=sys.stderr)
-    remove_orphans()
 
 
 def make_bench(

@@ -1,22 +1,19 @@
-"""The `docker` backend: every job in a container of its own.
+"""The `docker` backend: every job in its own container.
 
-What it gives: an image with nothing of this machine in it, read-only; no network; a user of its own (as
-root) without any privilege; our system call filter; limits on memory, processes, cores, output, and on
-the size and number of files of the scratch directory, which lies in memory; one GPU where one is asked for.
+Isolated: a read-only image without files of this machine; no network; as root every job has its own user,
+without privileges; our seccomp profile; limits on memory, processes, cores, output, and on the size and
+number of files of the scratch directory, which lies in memory; one GPU if requested.
 
-What it does NOT protect: the kernel and the GPU driver are shared with this machine. Who may use the
-engine's socket may do what root may; jobs never see it.
-Invariant: nothing that a job says is an option, a variable or a command of its container: inside.py gets
-it as data.
+Not protected: the kernel and the GPU driver are shared with this machine. Access to the engine's socket is
+equivalent to root; jobs never see it. A job's argv and environment are data for inside.py, never options,
+variables or commands of its container.
 """
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import os
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -24,26 +21,15 @@ from typing import Any, Final
 from docker.types import LogConfig, Mount, Ulimit
 
 from harness.errors import SandboxError
-from sandboxes.container_toolkit import find_toolkit
-from sandboxes.docker.container import Container, Plan
-from sandboxes.docker.door import SOCKET
-from sandboxes.docker.engine import (
-    DEADLINE_LABEL,
-    MARK_LABEL,
-    OWNER_LABEL,
-    DockerEngine,
-    remove_orphan_containers,
-)
+from sandboxes.docker.container import SOCKET, Container, ContainerSpec
+from sandboxes.docker.engine import DockerEngine, owner_labels, remove_orphan_containers
+from sandboxes.docker.gpu import cdi_of_engine, docker_gpu_arguments, find_toolkit
 from sandboxes.docker.image import Image, Role, reference
-from sandboxes.docker_gpu import cdi_of_engine, docker_gpu_arguments
-from sandboxes.escapes import refused_escapes, refusing_escapes
 from sandboxes.gpu import find_gpus, slot_named
-from sandboxes.host_job import HostGpu, environment_of
+from sandboxes.host_job import FreeUsers, HostGpu, environment_of, spec_for
 from sandboxes.host_process import INSIDE
 from sandboxes.job import IMAGES_FACT, Job
-from sandboxes.orphans import Owner
-from sandboxes.seccomp import profile
-from sandboxes.users import FreeUsers
+from sandboxes.seccomp import job_filter, profile, refused_calls
 
 PYTHON: Final = "/opt/liftbench/venv/bin/python"
 """The interpreter of every image of ours (Dockerfile.cuda)."""
@@ -52,19 +38,19 @@ _INSIDE: Final = "/liftbench/inside.py"
 _ROLES: Final[tuple[Role, ...]] = ("build", "run", "run_jit")
 _SHARED: Final = "/dev/shm"
 _SHM_BYTES: Final = 16 << 20
-_LIFE_S: Final = 24 * 3600  # far beyond any job, frozen or standing by
-# Only what inside.py prints before it becomes the job is logged; a job could still find its way there.
+_LIFE_S: Final = 24 * 3600  # far beyond any job, frozen or warm
+# inside.py prints here before it becomes the job, and a job may be able to.
 _LOG: Final = {"max-size": "1m", "max-file": "1"}
 
 
 class DockerBackend:
-    """Starts jobs in containers; see the module docstring for what that means."""
+    """Starts jobs in containers."""
 
     name = "docker"
     python = Path(PYTHON)
 
     def __init__(self, engine: DockerEngine, images: Mapping[Role, Image]) -> None:
-        """Removes what dead harnesses have left. Raises SandboxError."""
+        """Removes containers of dead harnesses. Raises SandboxError."""
         self._engine = engine
         self._images = images
         self._users = FreeUsers()
@@ -74,7 +60,7 @@ class DockerBackend:
 
     @classmethod
     def open(cls, environment: Mapping[str, str], version: str) -> DockerBackend:
-        """With the images that `make image` made of this version. Raises SandboxError, with advice."""
+        """With the images that `make image` built for this version. Raises SandboxError, with advice."""
         engine = DockerEngine.connect(environment)
         if isinstance(engine, str):
             raise SandboxError(engine)
@@ -85,7 +71,7 @@ class DockerBackend:
             raise
 
     def facts(self) -> dict[str, str]:
-        """What protects, the engine, and what the images are made of: for the record."""
+        """For the record, with the engine and the layers of the images."""
         facts = {
             "user": "unprivileged, one per process" if os.geteuid() == 0 else "same as the judge",
             "network": "none",
@@ -103,11 +89,11 @@ class DockerBackend:
 
     @property
     def image(self) -> Image | None:
-        """That of the compilers; None where this backend was given none."""
+        """The image with the compilers; None without a build image."""
         return self._images.get("build")
 
     def close(self) -> None:
-        """Let the engine's connections go."""
+        """Close the engine's connections."""
         self._engine.close()
 
     def spawn(self, job: Job) -> Container:
@@ -118,36 +104,33 @@ class DockerBackend:
         own = self._users.take()
         uid, gid = (os.geteuid(), os.getegid()) if own is None else (own, own)
         gpu = self._gpu(job)
+        variables = gpu.get("environment", {})
         settings = {
             "image": image.id,
             "entrypoint": [PYTHON, "-I", "-S", _INSIDE],
-            "command": [json.dumps(_spec(job, gpu.get("environment", {})))],
+            "command": [_spec(job, variables)],
             "user": f"{uid}:{gid}",
-            "environment": gpu.get("environment", {}),
+            "environment": variables,
             "working_dir": "/",
             "hostname": "liftbench",
-            "labels": {
-                MARK_LABEL: job.role,
-                OWNER_LABEL: str(Owner.ours()),
-                DEADLINE_LABEL: str(int(time.time()) + _LIFE_S),
-            },
+            "labels": owner_labels(job.role, _LIFE_S),
         }
         host = self._restrictions(job, uid, gid) | {"device_requests": gpu.get("device_requests")}
         return Container(
             self._engine,
-            Plan(
+            ContainerSpec(
                 settings,
                 host,
                 uid,
-                job.limits.memory_bytes is not None,
-                "setpgid" not in refused_escapes(job),
+                caps_memory=job.limits.memory_bytes is not None,
+                leaves_group="setpgid" not in refused_calls(job),
             ),
         )
 
     def _restrictions(self, job: Job, uid: int, gid: int) -> dict[str, Any]:
         limits, memory = job.limits, job.limits.memory_bytes
         if memory is not None:
-            memory += limits.scratch_bytes  # its pages are the job's
+            memory += limits.scratch_bytes  # its pages are charged to the job
         scratch = f"rw,exec,nosuid,nodev,size={limits.scratch_bytes},nr_inodes={limits.scratch_files}"
         return {
             "read_only": True,
@@ -156,7 +139,7 @@ class DockerBackend:
             "network_mode": "none",
             "ipc_mode": "private",
             "cgroupns": "private" if self._knows_cgroup_namespaces() else None,
-            "init": True,  # else a job that is process 1 survives its own signals, and ends with code 0
+            "init": True,  # else a job that is process 1 ignores its own signals, and exits with code 0
             "pids_limit": limits.processes,
             "mem_limit": memory,
             "memswap_limit": memory,
@@ -172,11 +155,11 @@ class DockerBackend:
         }
 
     def _knows_cgroup_namespaces(self) -> bool:
-        """Engines do since 20.10 (API 1.41)."""
+        """Since 20.10 (API 1.41)."""
         return tuple(int(part) for part in self._engine.api.api_version.split(".")) >= (1, 41)
 
     def _gpu(self, job: Job) -> dict[str, Any]:
-        """The SDK's arguments `device_requests` and `environment`; none without a GPU."""
+        """The SDK's arguments `device_requests` and `environment`; empty without a GPU."""
         if job.device is None:
             return {}
         slot = slot_named(job.device, find_gpus())
@@ -187,25 +170,18 @@ def _read_only(source: Path, target: str) -> Mount:
     return Mount(target, str(source), type="bind", read_only=True, propagation="rprivate")
 
 
-def _spec(job: Job, device_environment: Mapping[str, str]) -> dict[str, Any]:
-    """For inside.py."""
+def _spec(job: Job, device_environment: Mapping[str, str]) -> str:
+    """The argument of inside.py. The control group limits memory and processes."""
     gpu = HostGpu(environment=tuple(device_environment.items()))
-    return {
-        "channel": SOCKET,
-        "scratch": SCRATCH,
-        "environment": environment_of(job, SCRATCH, gpu),
-        "limits": {
-            "cpu_s": None if job.limits.cpu_s is None else int(job.limits.cpu_s) + 1,
-            "file_bytes": job.limits.file_bytes,
-            "address_bytes": None,  # the control group holds
-            "processes": None,
-        },
-        "landlock": None,
-        "counted": [_SHARED],
-        # Beside what the engine has installed, whose own first process needs these calls.
-        "seccomp": base64.b64encode(refusing_escapes(job, os.uname().machine)).decode(),
-        "reaps": True,
-        "die_with_parent": False,
-        "preload": list(job.preload),
-        "site": [str(path) for path in job.site],
-    }
+    return spec_for(
+        job,
+        channel=SOCKET,
+        scratch=SCRATCH,
+        environment=environment_of(job, SCRATCH, gpu),
+        # The engine installs the profile; its own first process needs what this refuses.
+        seccomp=job_filter(job, os.uname().machine),
+        caps_memory=True,
+        processes=None,
+        counted=[_SHARED],
+        die_with_parent=False,
+    )

@@ -1,7 +1,6 @@
-"""The Docker engine that we talk to: finding it, what it can do, and what its errors mean.
+"""The Docker engine: connecting, refusing unsuitable ones, explaining errors, removing orphaned containers.
 
-An engine that is accepted runs on this machine's kernel: descriptors and sockets cross only within one
-kernel.
+An accepted engine runs on this machine's kernel, since descriptors are passed over unix sockets.
 """
 
 from __future__ import annotations
@@ -21,10 +20,15 @@ import docker.errors
 from harness.errors import SandboxError
 from sandboxes.orphans import Owner
 
+_MARK: Final = "org.liftbench.job"
+_OWNER: Final = "org.liftbench.owner"
+_DEADLINE: Final = "org.liftbench.deadline"
+"""Seconds since 1970, for owners that are not visible (in another container with the engine's socket)."""
+
 _DEFAULT_SOCKET: Final = "unix:///var/run/docker.sock"
 _CALL_S: Final = 120.0  # starting a container took 8 s on a machine with a load of 8
-_CONNECTIONS: Final = 64  # each live container holds one, in wait(); 32 containers and as many calls
-_BRIDGES: Final = "another machine's processes cannot be given descriptors of ours"
+_CONNECTIONS: Final = 64  # each live container holds one in wait(); room for 32 containers and as many calls
+_BRIDGES: Final = "descriptors cannot be passed to processes of another machine"
 _INSTEAD: Final = "use an engine on this machine, or --sandbox bubblewrap"
 # An APIError is both; broken connections and timeouts of `requests` are OSErrors.
 ENGINE_ERRORS: Final = (docker.errors.DockerException, OSError)
@@ -32,17 +36,17 @@ ENGINE_ERRORS: Final = (docker.errors.DockerException, OSError)
 
 @dataclass(frozen=True)
 class DockerEngine:
-    """An engine that answers."""
+    """A connected engine."""
 
     client: docker.DockerClient
     address: Path
     """Its socket."""
     info: Mapping[str, Any]
-    """What its API says of itself."""
+    """What its API reports of it."""
 
     @classmethod
     def connect(cls, environment: Mapping[str, str]) -> DockerEngine | str:
-        """The engine that `environment` (DOCKER_HOST) names, or why it cannot be used, and what to do."""
+        """The engine that `environment` (DOCKER_HOST) names, or why it cannot be used, with advice."""
         address = environment.get("DOCKER_HOST") or _DEFAULT_SOCKET
         if not address.startswith("unix://"):
             return f"DOCKER_HOST is {address}: {_BRIDGES}; {_INSTEAD}"
@@ -65,11 +69,11 @@ class DockerEngine:
 
     @property
     def api(self) -> docker.APIClient:
-        """One call for one request: the client's own objects ask again for what we know."""
+        """Low-level API: one request per call."""
         return self.client.api
 
     def facts(self) -> dict[str, str]:
-        """What it is, for the record."""
+        """For the record."""
         info = self.info
         return {
             "engine": f"docker {info.get('ServerVersion', '?')}",
@@ -81,7 +85,7 @@ class DockerEngine:
         }
 
     def close(self) -> None:
-        """Let its connections go."""
+        """Close its connections."""
         self.client.close()
 
 
@@ -106,7 +110,7 @@ def _unreachable(path: Path) -> str | None:
 
 
 def refusal(info: Mapping[str, Any]) -> str | None:
-    """Why an engine that says `info` of itself cannot be used, or None."""
+    """Why an engine with this `info` cannot be used, or None."""
     kernel, security = info.get("KernelVersion"), _security(info)
     if info.get("OSType", "linux") != "linux":
         return f"runs {info['OSType']} containers: {_INSTEAD}"
@@ -114,13 +118,13 @@ def refusal(info: Mapping[str, Any]) -> str | None:
         return f"runs on another kernel ({kernel}), as Docker Desktop does: {_BRIDGES}; {_INSTEAD}"
     if "rootless" in security:
         return (
-            "is rootless: its users are not those of this machine, so that nobody could fill or read a "
-            "job's files. --sandbox bubblewrap isolates as well without root"
+            "is rootless: its users are not those of this machine, so a job's files could not be filled "
+            "or read. --sandbox bubblewrap isolates as well without root"
         )
     if "userns" in security:
         return (
-            "maps users (userns-remap): its users are not those of this machine, so that nobody could "
-            "check who connects. Start a second engine without userns-remap and set DOCKER_HOST"
+            "maps users (userns-remap): its users are not those of this machine, so the user that "
+            "connects could not be checked. Start a second engine without userns-remap and set DOCKER_HOST"
         )
     if "seccomp" not in security:
         return f"has no seccomp: it cannot refuse system calls; {_INSTEAD}"
@@ -130,14 +134,14 @@ def refusal(info: Mapping[str, Any]) -> str | None:
 
 
 def _security(info: Mapping[str, Any]) -> list[str]:
-    """Names of its security options; the API says `name=seccomp,profile=default`."""
+    """Names of its security options, from words such as `name=seccomp,profile=default`."""
     options = [str(option) for option in info.get("SecurityOptions") or []]
     return [option.removeprefix("name=").partition(",")[0] for option in options]
 
 
 @contextmanager
-def asking(what: str) -> Iterator[None]:
-    """Turn the engine's failures into SandboxError, with advice where there is some."""
+def engine_errors(what: str) -> Iterator[None]:
+    """Turn the engine's failures into SandboxError, with advice."""
     try:
         yield
     except ENGINE_ERRORS as error:
@@ -145,7 +149,7 @@ def asking(what: str) -> Iterator[None]:
 
 
 def explained(error: Exception) -> str:
-    """An engine's error in one line, and what to do about it."""
+    """An engine's error in one line, with advice."""
     text = " ".join(str(getattr(error, "explanation", None) or error).split())
     for sign, advice in _ADVICE.items():
         if sign in text.lower():
@@ -164,36 +168,38 @@ _ADVICE: Final = {
 }
 
 
-MARK_LABEL: Final = "org.liftbench.job"
-OWNER_LABEL: Final = "org.liftbench.owner"
-DEADLINE_LABEL: Final = "org.liftbench.deadline"
-"""Seconds since 1970. For owners that cannot be seen: in another container with the engine's socket."""
+# --- containers of dead harnesses --------------------------------------------------------------
+
+
+def owner_labels(mark: str, life_s: float) -> dict[str, str]:
+    """Labels of a container that this process creates for at most `life_s`."""
+    return {_MARK: mark, _OWNER: str(Owner.current()), _DEADLINE: str(int(time.time() + life_s))}
+
+
+def is_orphan(labels: Mapping[str, str], now_s: float) -> bool:
+    """Whether a container has outlived its owner or, where that is not visible, its deadline."""
+    owner = Owner.parse(labels.get(_OWNER, ""))
+    deadline = labels.get(_DEADLINE, "")
+    if owner is None or not deadline.isdigit():
+        return True  # it has our mark but no valid owner
+    return owner.is_dead() if owner.is_visible() else now_s > int(deadline)
 
 
 def remove_orphan_containers(engine: DockerEngine) -> list[str]:
-    """Names of those that were removed. Raises SandboxError when the engine fails."""
+    """Remove containers of dead harnesses; returns their names. Raises SandboxError."""
     removed = []
-    with asking("list containers"):
-        found = engine.api.containers(all=True, filters={"label": MARK_LABEL})
+    with engine_errors("list containers"):
+        found = engine.api.containers(all=True, filters={"label": _MARK})
     for entry in found:
         if not is_orphan(entry.get("Labels") or {}, time.time()):
             continue
-        with asking("remove a container of a dead harness"):
+        with engine_errors("remove a container of a dead harness"):
             try:
                 engine.api.remove_container(entry["Id"], force=True, v=True)
             except docker.errors.NotFound:
-                continue  # somebody else was quicker
+                continue  # removed by somebody else
             except docker.errors.APIError as error:
                 if error.status_code != 409:  # "removal is already in progress"
                     raise
         removed.append(str(entry["Names"][0]).lstrip("/"))
     return removed
-
-
-def is_orphan(labels: Mapping[str, str], now_s: float) -> bool:
-    """Whether what carries these labels has outlived its harness, or its time where that cannot be seen."""
-    owner = Owner.parse(labels.get(OWNER_LABEL, ""))
-    deadline = labels.get(DEADLINE_LABEL, "")
-    if owner is None or not deadline.isdigit():
-        return True  # marked as ours, by nobody of ours
-    return owner.is_dead() if owner.is_visible() else now_s > int(deadline)

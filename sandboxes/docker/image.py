@@ -1,7 +1,6 @@
-"""The images that Docker jobs run in: which one, made of what, and which of its files we read ourselves.
+"""The images that Docker jobs run in: provenance, and local copies of the files that the harness reads.
 
-A view is whole (it appeared by one rename), holds regular files and links only, and no link in it leads out
-of it.
+A copy (`view`) appears by one rename, holds regular files and links only, and no link leads out of it:
 
     <cache>/images/<first 12 digits of the image ID>/usr/lib/...
 """
@@ -16,7 +15,6 @@ import posixpath
 import shutil
 import tarfile
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,8 +26,7 @@ import docker.errors
 
 from harness.errors import SandboxError
 from harness.locks import locked
-from sandboxes.docker.engine import DEADLINE_LABEL, MARK_LABEL, OWNER_LABEL, asking
-from sandboxes.orphans import Owner
+from sandboxes.docker.engine import engine_errors, owner_labels
 
 Role = Literal["build", "run", "run_jit"]
 
@@ -45,18 +42,18 @@ _COPYING_S: Final = 3600  # 7 s for 0.7 GB
 
 
 def reference(role: Role, version: str, name: str = "liftbench") -> str:
-    """What `make image` calls the image of `role`, such as liftbench/build:0.1.0."""
+    """The name that `make image` gives to the image of `role`, such as liftbench/build:0.1.0."""
     return f"{name}/{role}:{version}"
 
 
 class Image:
-    """One image that is on this machine."""
+    """An image on this machine."""
 
     def __init__(self, client: docker.DockerClient, reference: str) -> None:
-        """Raises SandboxError where the engine has no such image, or does not answer."""
+        """Raises SandboxError where the engine has no such image, or fails."""
         self.reference = reference
         self._client = client
-        with asking(f"say what {reference} is"):
+        with engine_errors(f"inspect {reference}"):
             try:
                 self._attributes: dict[str, Any] = client.images.get(reference).attrs
             except docker.errors.ImageNotFound:
@@ -69,11 +66,11 @@ class Image:
 
     @property
     def layers(self) -> list[str]:
-        """Digests of what it is made of: the same contents have the same, whenever they were put together."""
+        """Layer digests, which do not depend on the time of the build."""
         return [str(layer) for layer in (self._attributes.get("RootFS") or {}).get("Layers") or []]
 
     def provenance(self) -> dict[str, str]:
-        """What the image is and is made of, for records."""
+        """For the record."""
         labels: dict[str, str] = (self._attributes.get("Config") or {}).get("Labels") or {}
         facts = {
             "image": self.reference,
@@ -95,11 +92,11 @@ class Image:
         raise SandboxError(f"{path} of {self.reference} is no file of at most {limit} bytes: make image")
 
     def description(self) -> bytes:
-        """What it says of its toolchain. Raises SandboxError."""
+        """Its JSON description of the toolchain. Raises SandboxError."""
         return self.read(DESCRIPTION)
 
     def view(self, cache: Path) -> Path:
-        """The directory with the files that its description lists; made once. Raises SandboxError."""
+        """A directory with the files that its description lists; made once. Raises SandboxError."""
         place = cache / "images" / self.id.removeprefix("sha256:")[:12]
         place.parent.mkdir(parents=True, exist_ok=True)
         with locked(place.with_suffix(".lock"), f"the copy of files from image {self.reference}"):
@@ -132,15 +129,10 @@ class Image:
 
     @contextmanager
     def _container(self) -> Iterator[Any]:
-        """A container that is never started: files can be taken out of it."""
-        labels = {
-            MARK_LABEL: "view",
-            OWNER_LABEL: str(Owner.ours()),
-            DEADLINE_LABEL: str(int(time.time()) + _COPYING_S),
-        }
-        with asking(f"read files of {self.reference}"):
+        """A container that is never started, to copy files out of it."""
+        with engine_errors(f"read files of {self.reference}"):
             container = self._client.containers.create(
-                self.id, command=["/none"], network_disabled=True, labels=labels
+                self.id, command=["/none"], network_disabled=True, labels=owner_labels("view", _COPYING_S)
             )
             try:
                 yield container
@@ -149,14 +141,11 @@ class Image:
 
 
 def _drop_old(folder: Path) -> None:
-    """Views of images that were used longest ago; one has 0.7 GB and more."""
+    """Keep only the views used last; one takes 0.7 GB and more."""
     views = [entry for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith(".")]
     views.sort(key=lambda entry: entry.stat().st_mtime, reverse=True)
     for old in views[_VIEWS_KEPT:]:
         shutil.rmtree(old, ignore_errors=True)
-
-
-# --- what is to be copied --------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -169,7 +158,7 @@ class _Tree:
 
 
 def _listed(description: bytes, name: str) -> tuple[list[_Tree], dict[str, str]]:
-    """Trees and links (path -> what it points at). Raises SandboxError for a description of another kind."""
+    """Trees and links (path -> target). Raises SandboxError for an invalid description."""
     try:
         view = json.loads(description)["view"]
         trees = [_Tree(str(t["path"]), str(t["names"]), bool(t["deep"])) for t in view["trees"]]
@@ -177,25 +166,20 @@ def _listed(description: bytes, name: str) -> tuple[list[_Tree], dict[str, str]]
         for path in (*(tree.path for tree in trees), *links):
             _inside(path)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise SandboxError(
-            f"{DESCRIPTION} of {name} is not as it should be ({error!r}): make image"
-        ) from None
+        raise SandboxError(f"{DESCRIPTION} of {name} is invalid ({error!r}): make image") from None
     return trees, links
 
 
 def _inside(path: str) -> tuple[str, ...]:
-    """The parts of an absolute path. Raises ValueError for any that could lead elsewhere."""
+    """The parts of an absolute path. Raises ValueError for one that could lead elsewhere."""
     pure = PurePosixPath(path)
     if not pure.is_absolute() or ".." in pure.parts or "\0" in path or len(pure.parts) < 2:
         raise ValueError(f"path {path[:200]!r}")
     return pure.parts[1:]
 
 
-# --- copying ---------------------------------------------------------------------------------
-
-
 class _Writer:
-    """Puts members of archives below one folder, never through a link."""
+    """Writes members of archives below one folder, never through a link."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -204,7 +188,7 @@ class _Writer:
         self._bytes = 0
 
     def add(self, member: tarfile.TarInfo, archive: tarfile.TarFile, tree: _Tree) -> None:
-        """A file or link that `tree` wants. Raises SandboxError for what no image of ours would hold."""
+        """Write a file or link that `tree` includes. Raises SandboxError for an invalid member."""
         below = PurePosixPath(member.name).parts[1:]  # the first part is the tree's own name
         if ".." in below or PurePosixPath(member.name).is_absolute():
             raise SandboxError(f"an archive of the image has a member {member.name[:200]!r}")
@@ -220,11 +204,11 @@ class _Writer:
             with self._target(parts).open("xb") as sink:
                 shutil.copyfileobj(stream, sink, _PIECE)
                 os.fchmod(sink.fileno(), 0o444)
-        # Directories are made for their files. Of a hard link the file may be one that was not wanted.
+        # Directories are made for their files; hard links are skipped.
 
     def link(self, parts: tuple[str, ...], target: str) -> None:
-        """A link that means in this folder what it means in the image; what is there already stays."""
-        # As in a root directory of its own: `..` ends at the top.
+        """Write a link that resolves within this folder as it does in the image, unless the path exists."""
+        # `..` stops at the top, as in a root directory.
         absolute = posixpath.normpath(posixpath.join("/", *parts[:-1], target)).lstrip("/")
         place = self._target(parts)
         if not os.path.lexists(place):
@@ -232,7 +216,7 @@ class _Writer:
             place.symlink_to("../" * (len(parts) - 1) + absolute or ".")
 
     def _target(self, parts: tuple[str, ...]) -> Path:
-        """Where a file goes; its directories are made, and are no links."""
+        """The path of a file; its directories are made, and must not be links."""
         for depth in range(1, len(parts)):
             if parts[:depth] not in self._directories:
                 directory = self._folder.joinpath(*parts[:depth])
@@ -260,18 +244,16 @@ def _archive(container: Any, path: str) -> Iterator[tarfile.TarFile]:
 
 
 class _Stream(io.RawIOBase):
-    """Pieces of bytes as a file."""
+    """An iterator of bytes as a file."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces = pieces
         self._rest = b""
 
     def readable(self) -> bool:
-        """Yes."""
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Fill `buffer` with what has come; 0 at the end."""
         while not self._rest:
             piece = next(self._pieces, None)
             if piece is None:

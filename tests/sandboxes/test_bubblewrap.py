@@ -12,10 +12,10 @@ import pytest
 
 from harness.errors import SandboxError
 from sandboxes.bubblewrap import BubblewrapBackend
+from sandboxes.host_job import CHOWN, SYS_ADMIN, has_capabilities
 from sandboxes.inside import landlock_version
 from sandboxes.job import Job, Limits
 from sandboxes.pool import SandboxPool
-from sandboxes.users import CHOWN, SYS_ADMIN, may
 from tests.sandboxes.behaviours import Isolated, Starter, end_of
 
 _REASON = BubblewrapBackend().unavailable()
@@ -145,7 +145,8 @@ def program(folder: Path, script: str) -> str:
 
 
 @pytest.mark.skipif(
-    os.geteuid() == 0 and not may(CHOWN, SYS_ADMIN), reason="this root is refused before bwrap is tried"
+    os.geteuid() == 0 and not has_capabilities(CHOWN, SYS_ADMIN),
+    reason="this root is refused before bwrap is tried",
 )
 @pytest.mark.parametrize(
     ("script", "reason"),
@@ -171,7 +172,7 @@ def test_reasons(tmp_path: Path, script: str, reason: str | None) -> None:
         SandboxPool(backend).start(JOB)
 
 
-@pytest.mark.skipif(os.geteuid() == 0 and not may(CHOWN, SYS_ADMIN), reason="see above")
+@pytest.mark.skipif(os.geteuid() == 0 and not has_capabilities(CHOWN, SYS_ADMIN), reason="see above")
 def test_without_a_new_proc(tmp_path: Path) -> None:
     """Inside a container that masks /proc the container's own is bound, and the record says so."""
     refusing = 'case " $* " in *" --proc "*) echo no proc >&2; exit 1;; esac; exit 0'
@@ -186,4 +187,4 @@ def test_not_installed(tmp_path: Path) -> None:
     """A bwrap that is not there is named, with the path."""
     found = BubblewrapBackend(program=str(tmp_path / "none")).unavailable()
     assert found is not None
-    assert "none could not be started" in found or "root has not its powers" in found
+    assert "none could not be started" in found or "root lacks its capabilities" in found

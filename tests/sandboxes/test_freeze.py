@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from sandboxes.bubblewrap import BubblewrapBackend
-from sandboxes.freeze import stand_still
+from sandboxes.freeze import confirm_stopped
 from sandboxes.host_process import HostProcess
 from sandboxes.job import Backend, Job, Limits, UnstoppableError
 from sandboxes.landlock import LandlockBackend
@@ -55,7 +55,7 @@ def test_all_threads_stand_when_it_says_so(process: subprocess.Popen[bytes]) -> 
     """Afterwards the kernel reports each thread as stopped."""
     for _ in range(20):
         os.killpg(process.pid, signal.SIGSTOP)
-        assert stand_still(lambda: [process.pid], process.pid, 10.0)
+        assert confirm_stopped(lambda: [process.pid], process.pid, 10.0)
         assert states(process.pid) == {"T"}
         os.killpg(process.pid, signal.SIGCONT)
 
@@ -71,7 +71,7 @@ def test_what_is_woken_again_and_again_does_not_stand(process: subprocess.Popen[
     waker = threading.Thread(target=wake)
     waker.start()
     try:
-        assert not all(stand_still(lambda: [process.pid], process.pid, 0.0) for _ in range(50))
+        assert not all(confirm_stopped(lambda: [process.pid], process.pid, 0.0) for _ in range(50))
     finally:
         done.set()
         waker.join()
@@ -81,7 +81,7 @@ def test_other_groups_are_left_alone(process: subprocess.Popen[bytes]) -> None:
     """A process that is not in the group is neither told nor waited for; one that has ended neither."""
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
-    assert stand_still(lambda: [process.pid, ended.pid], os.getpgid(0), 10.0)
+    assert confirm_stopped(lambda: [process.pid, ended.pid], os.getpgid(0), 10.0)
     assert "T" not in states(process.pid)
 
 

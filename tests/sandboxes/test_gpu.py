@@ -6,15 +6,25 @@ import errno
 import json
 import os
 import platform
+import re
 import stat
 from pathlib import Path
 
 import pytest
+from packaging.version import Version
 
 from harness.errors import DeviceError, SandboxError
-from sandboxes.cdi import cdi_device, cdi_devices
-from sandboxes.container_toolkit import CDI_FLOOR, FLOOR, Toolkit, Version, find_toolkit, refusal
-from sandboxes.docker_gpu import cdi_of_engine, docker_gpu_arguments
+from sandboxes.docker.gpu import (
+    CDI_FLOOR,
+    FLOOR,
+    Toolkit,
+    cdi_device,
+    cdi_devices,
+    cdi_of_engine,
+    docker_gpu_arguments,
+    find_toolkit,
+    refusal,
+)
 from sandboxes.gpu import (
     GpuSlot,
     checked_environment,
@@ -34,7 +44,7 @@ SECOND = Gpu(1, "GPU-b", "Made-up H200", 5, (9, 0), None)
 CUT = Gpu(
     2, "GPU-c", "Made-up H100", 2, (9, 0), True, (MigInstance("MIG-x", 9, 0), MigInstance("MIG-y", 11, 1))
 )
-GOOD = Toolkit(Version(1, 17, 8), "nvidia-ctk")
+GOOD = Toolkit(Version("1.17.8"), "nvidia-ctk")
 
 
 def make_node(path: Path, minor: int = 0) -> Path:
@@ -111,9 +121,7 @@ def test_a_missing_node_is_named_with_the_command_that_makes_it(dev: Path) -> No
     """A driver that was never used since boot has no nvidia-uvm; CUDA would only say `unknown error`."""
     (dev / "nvidia-uvm").unlink()
     (dev / "nvidia-uvm").write_text("a file is no device")
-    with pytest.raises(
-        DeviceError, match=r"nvidia-uvm is not there or is no device: as root: nvidia-modprobe"
-    ):
+    with pytest.raises(DeviceError, match=r"nvidia-uvm is missing or is no device: as root: nvidia-modprobe"):
         device_nodes(GpuSlot(FIRST), dev)
 
 
@@ -165,36 +173,18 @@ def test_a_driver_that_the_loader_does_not_know_is_found_and_named(tmp_path: Pat
     found = driver_libraries("", elsewhere=(tmp_path / "absent", tmp_path))
     assert found == [tmp_path / "libcuda.so.1"]
     assert driver_environment(found, "") == {"LD_LIBRARY_PATH": str(tmp_path)}
+    assert (driver_libraries("", elsewhere=()), driver_environment([], "")) == ([], {})
 
 
-def test_without_a_driver_there_is_nothing_to_hand_in() -> None:
-    """A machine without a GPU."""
-    assert driver_libraries("", elsewhere=()) == []
-    assert driver_environment([], "") == {}
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "NVIDIA_VISIBLE_DEVICES",
-        "NVIDIA_DRIVER_CAPABILITIES",
-        "LD_PRELOAD",
-        "LD_LIBRARY_PATH",
-        "GLIBC_TUNABLES",
-        "CUDA_VISIBLE_DEVICES",
-        "CUDA_INJECTION64_PATH",
-        "CUDA_MPS_PIPE_DIRECTORY",
+def test_a_job_cannot_choose_devices_or_load_code_by_a_variable() -> None:
+    """The container toolkit's hook, which runs as root, once obeyed such variables."""
+    for name in (
+        *("NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES", "LD_PRELOAD", "LD_LIBRARY_PATH"),
+        *("GLIBC_TUNABLES", "CUDA_VISIBLE_DEVICES", "CUDA_INJECTION64_PATH", "CUDA_MPS_PIPE_DIRECTORY"),
         "CUDA_DEVICE_ORDER",
-    ],
-)
-def test_a_job_cannot_choose_devices_or_load_code_by_a_variable(name: str) -> None:
-    """The hook of the container toolkit, which runs as root, once obeyed such variables."""
-    with pytest.raises(SandboxError, match=f"a job may not set {name}"):
-        checked_environment({"PATH": "/bin", name: "x"})
-
-
-def test_ordinary_variables_pass() -> None:
-    """What our own jobs set."""
+    ):
+        with pytest.raises(SandboxError, match=f"a job may not set {name}"):
+            checked_environment({"PATH": "/bin", name: "x"})
     wanted = {"OMP_NUM_THREADS": "1", "CUDA_CACHE_PATH": "{scratch}/jit/cuda", "TORCHINDUCTOR_CACHE_DIR": "x"}
     assert checked_environment(wanted) == wanted
 
@@ -259,18 +249,13 @@ def test_a_gpu_is_found_in_a_json_or_yaml_file(tmp_path: Path) -> None:
     assert [d.name for d in cdi_devices([tmp_path])] == ["nvidia.com/gpu=0"]
 
 
-def test_a_stale_file_cannot_hand_out_another_gpu(tmp_path: Path) -> None:
-    """The entry `0` of a file that was made before the cards changed places has the wrong node."""
-    (tmp_path / "nvidia.json").write_text(json.dumps(specification({"0": ["/dev/nvidia5"]})))
-    assert cdi_device([Path("/dev/nvidia0"), *SHARED], [tmp_path]) is None
-
-
-def test_all_is_never_taken_for_one_of_several(tmp_path: Path) -> None:
-    """Only the entry with exactly the node of this GPU is."""
+def test_only_the_entry_with_exactly_this_gpu_is_used(tmp_path: Path) -> None:
+    """Not `all`, and not the entry of a stale file that names another card's device file."""
     (tmp_path / "nvidia.json").write_text(json.dumps(SPEC))
     found = cdi_device([Path("/dev/nvidia5"), *SHARED], [tmp_path])
-    assert found is not None
-    assert found.name == "nvidia.com/gpu=1"
+    assert found is not None and found.name == "nvidia.com/gpu=1"
+    (tmp_path / "nvidia.json").write_text(json.dumps(specification({"0": ["/dev/nvidia5"]})))
+    assert cdi_device([Path("/dev/nvidia0"), *SHARED], [tmp_path]) is None
 
 
 def test_a_mig_instance_is_found_by_its_capabilities(tmp_path: Path) -> None:
@@ -324,17 +309,13 @@ def install(folder: Path, versions: dict[str, str]) -> str:
 
 
 @pytest.mark.parametrize("name", list(PRINTED))
-def test_each_program_tells_the_version(tmp_path: Path, name: str) -> None:
-    """Whichever of the packages is there; runc's version, printed below, is not taken for it."""
+def test_each_program_reports_the_version(tmp_path: Path, name: str) -> None:
+    """runc's version, printed below it, is ignored; of several programs the oldest counts."""
     found = find_toolkit(install(tmp_path, {name: "1.17.8"}))
-    assert found == Toolkit(Version(1, 17, 8), name)
+    assert found == Toolkit(Version("1.17.8"), name)
     assert refusal(found, cdi=False) is None
-
-
-def test_the_oldest_part_counts(tmp_path: Path) -> None:
-    """The library and the tools are packages of their own and can be of different age."""
-    found = find_toolkit(install(tmp_path, {"nvidia-ctk": "1.18.0", "nvidia-container-cli": "1.17.3"}))
-    assert found == Toolkit(Version(1, 17, 3), "nvidia-container-cli")
+    install(tmp_path, {"nvidia-ctk": "1.18.0", "nvidia-container-cli": "1.17.3"})
+    assert find_toolkit(str(tmp_path)) == Toolkit(Version("1.17.3"), "nvidia-container-cli")
 
 
 def test_a_machine_without_the_toolkit_is_refused_with_advice(tmp_path: Path) -> None:
@@ -364,16 +345,8 @@ def test_a_toolkit_with_known_holes_is_refused_by_their_names(
 ) -> None:
     """1.17.8 is the floor, and 1.17.5 where CDI is used, which never had some of them."""
     words = refusal(find_toolkit(install(tmp_path, {"nvidia-ctk": version})), cdi=cdi)
-    if not holes:
-        assert words is None
-        return
-    assert words is not None
-    assert [
-        hole
-        for hole in ("CVE-2024-0132", "CVE-2025-23359", "CVE-2025-23266", "CVE-2025-23267")
-        if hole in words
-    ] == holes
-    assert f"At least {CDI_FLOOR if cdi else FLOOR} is needed" in words
+    assert re.findall(r"CVE-\d+-\d+", words or "") == holes
+    assert (f"At least {CDI_FLOOR if cdi else FLOOR} is needed" in (words or "")) == bool(holes)
     assert str(FLOOR) == "1.17.8" and str(CDI_FLOOR) == "1.17.5"
 
 
@@ -419,6 +392,6 @@ def test_an_engine_without_cdi_is_asked_the_older_way(
 def test_no_gpu_goes_through_a_toolkit_that_is_refused() -> None:
     """Not even with CDI when it is older than that floor."""
     with pytest.raises(SandboxError, match="CVE-2025-23266"):
-        docker_gpu_arguments(GpuSlot(FIRST), None, Toolkit(Version(1, 17, 7), "nvidia-ctk"))
+        docker_gpu_arguments(GpuSlot(FIRST), None, Toolkit(Version("1.17.7"), "nvidia-ctk"))
     with pytest.raises(SandboxError, match="no version of the NVIDIA Container Toolkit"):
         docker_gpu_arguments(GpuSlot(FIRST), None, None)

@@ -7,6 +7,7 @@ import json
 import os
 import resource
 import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from sandboxes.host_process import INSIDE
 from sandboxes.inside import landlock_version
 
 NO_LIMITS = {"cpu_s": None, "file_bytes": None, "address_bytes": None, "processes": None}
+ALLOW_ALL = base64.b64encode(struct.pack("=HBBI", 0x06, 0, 0, 0x7FFF0000)).decode()
 PYTHON = [sys.executable, "-I", "-S"]
 # The interpreter that becomes the job, and what it loads.
 SYSTEM = [["read", "/", ["usr", "lib", "lib64", "etc/ld.so.cache"]], ["read", "/proc", ["self"]]]
@@ -38,7 +40,7 @@ class Inside:
             "limits": NO_LIMITS,
             "landlock": None,
             "counted": [],
-            "seccomp": None,
+            "seccomp": ALLOW_ALL,
             "reaps": False,
             "die_with_parent": False,
             "preload": [],
@@ -70,7 +72,7 @@ class Inside:
         with os.fdopen(failures) as failed, os.fdopen(output) as printed:
             return failed.read(), printed.read()
 
-    def words(self) -> str:
+    def startup_output(self) -> str:
         """What it prints when it does not become ready; it ends by that."""
         assert self.process.stdout is not None
         text = self.process.stdout.read().decode()
@@ -148,7 +150,7 @@ def test_limits(started: list[Inside], tmp_path: Path) -> None:
 def test_a_filter_that_the_kernel_refuses(started: list[Inside], tmp_path: Path) -> None:
     """Without the filter that was asked for, nothing runs."""
     inside = start(started, tmp_path, seccomp=base64.b64encode(bytes(8)).decode())
-    assert "seccomp" in inside.words()
+    assert "seccomp" in inside.startup_output()
 
 
 def test_a_message_without_descriptors(started: list[Inside], tmp_path: Path) -> None:
@@ -156,7 +158,7 @@ def test_a_message_without_descriptors(started: list[Inside], tmp_path: Path) ->
     inside = start(started, tmp_path)
     os.close(inside.ready())
     inside.channel.send(b'{"argv": ["/bin/true"]}')
-    words = inside.words()
+    words = inside.startup_output()
     assert words.startswith("ValueError")
     assert words.count("\n") == 1
 
@@ -238,7 +240,7 @@ def test_a_device_needs_its_own_right(started: list[Inside], tmp_path: Path) -> 
 def test_a_rule_for_what_is_not_there(started: list[Inside], tmp_path: Path) -> None:
     """A path that is missing is named, and nothing runs with a rule less."""
     inside = start(started, tmp_path, landlock=[["read", str(tmp_path), ["missing"]]])
-    assert f"{tmp_path}/missing" in inside.words()
+    assert f"{tmp_path}/missing" in inside.startup_output()
 
 
 @landlocked

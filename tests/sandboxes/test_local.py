@@ -44,7 +44,7 @@ def test_another_job_cannot_be_signalled_or_read(start: Starter) -> None:
     code = f"""
 import os
 for pid in ({pid}, {os.getpid()}):
-    scratch = {str(other._cage._start.folder / "scratch")!r}
+    scratch = {str(other._tree._spec.folder / "scratch")!r}
     for act in (lambda: os.kill(pid, 0), lambda: open(f"/proc/{{pid}}/mem"), lambda: os.listdir(scratch)):
         try:
             act(); print("ALLOWED")
@@ -59,7 +59,7 @@ for pid in ({pid}, {os.getpid()}):
 
 def pid_of(process: RunningProcess) -> int:
     """The job's own process id."""
-    pid: int = process._cage._popen.pid
+    pid: int = process._tree._popen.pid
     return pid
 
 

@@ -1,65 +1,81 @@
-"""Temporary folders of dead harnesses are removed; no others."""
+"""Owners, and removing what dead ones have left: folders, processes, control groups, containers."""
 
 from __future__ import annotations
 
 import os
+import pwd
 import resource
+import shutil
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from sandboxes.orphans import Owner, remove_orphans
-from sandboxes.process import remove_tree
+from sandboxes.docker.engine import is_orphan, owner_labels
+from sandboxes.host_job import CHOWN, SETUID, FreeUsers, has_capabilities, threads_of
+from sandboxes.orphans import Owner, owned_folder, remove_orphans
+from sandboxes.scratch import remove_tree
 
-OURS = Owner.ours()
+OURS = Owner.current()
 DEAD = replace(OURS, start=OURS.start - 1)
+INVISIBLE = replace(OURS, pid=1, start=1, namespace=OURS.namespace + 1)
+ROOT = os.geteuid() == 0
 
 
-def test_only_orphans_are_removed(tmp_path: Path) -> None:
-    """Not those of a living harness, of one that we cannot see, or that only look like ours."""
-    kept = [
-        f"liftbench-{OURS}-build-x",
-        f"liftbench-{replace(DEAD, namespace=OURS.namespace + 1)}-build-x",
-        "liftbench-",
-        "liftbench-build-x",
-        f"other-{DEAD}-build-x",
-        f"liftbench-{DEAD}",
-    ]
+def test_an_owner_is_dead_after_its_end() -> None:
+    """As soon as it has ended, even before anybody has waited for it."""
+    code = "from sandboxes.orphans import Owner; print(Owner.current(), flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout is not None
+        owner = Owner.parse(child.stdout.readline().strip())
+        assert owner is not None and owner.pid == child.pid and not owner.is_dead()
+        child.kill()
+        child.stdout.read()  # ends with it
+        while not owner.is_dead():
+            assert child.returncode is None
+        child.wait()
+        assert owner.is_dead()
+
+
+def test_owners_are_distinguished() -> None:
+    """By start time from a later process with the same number; one that is not visible is never dead."""
+    assert [owner.is_dead() for owner in (OURS, DEAD, INVISIBLE)] == [False, True, False]
+    assert Owner.parse(str(OURS)) == OURS
+    for word in ("", "1-2", "1-2-3-4", "a-2-3", "1-2--3", "99999999999-2-3"):
+        assert Owner.parse(word) is None
+    with owned_folder("build") as name:
+        assert f"liftbench-{OURS}-build-" in name
+
+
+def test_only_orphaned_folders_are_removed(tmp_path: Path) -> None:
+    """Not those of a living or invisible owner, of other programs, or files and links with such a name."""
+    kept = [f"liftbench-{OURS}-build-x", f"liftbench-{INVISIBLE}-build-x", "liftbench-", "liftbench-build-x"]
+    kept += [f"other-{DEAD}-build-x", f"liftbench-{DEAD}", "target"]
+    for name in kept:
+        (tmp_path / name / "precious").mkdir(parents=True)
     orphan = tmp_path / f"liftbench-{DEAD}-build-x"
     (orphan / "deep/inside").mkdir(parents=True)
-    for name in kept:
-        (tmp_path / name).mkdir()
-    assert remove_orphans(tmp_path) == [orphan]
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(kept)
-
-
-def test_links_and_files_are_left_alone(tmp_path: Path) -> None:
-    """A link that somebody put there is neither followed nor removed."""
-    target = tmp_path / "target"
-    (target / "precious").mkdir(parents=True)
-    (tmp_path / f"liftbench-{DEAD}-build-x").symlink_to(target)
-    (tmp_path / f"liftbench-{DEAD}-build-y").touch()
-    assert remove_orphans(tmp_path) == []
-    assert (target / "precious").is_dir()
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
-def test_folders_of_others_are_left_alone(tmp_path: Path) -> None:
-    """Another user's harness removes its own."""
-    theirs = tmp_path / f"liftbench-{DEAD}-build-x"
-    theirs.mkdir()
-    os.chown(theirs, 20_123, 20_123)
-    assert remove_orphans(tmp_path) == []
-    assert theirs.is_dir()
+    (tmp_path / f"liftbench-{DEAD}-build-y").symlink_to(tmp_path / "target")
+    (tmp_path / f"liftbench-{DEAD}-build-z").touch()
+    if ROOT:
+        kept.append(f"liftbench-{DEAD}-build-theirs")
+        (tmp_path / kept[-1] / "precious").mkdir(parents=True)
+        os.chown(tmp_path / kept[-1], 20_123, 20_123)
+    assert remove_orphans(tmp_path) == [orphan.name]
+    assert not orphan.exists()
+    assert all((tmp_path / name / "precious").is_dir() for name in kept)
+    assert (tmp_path / f"liftbench-{DEAD}-build-z").exists()
 
 
 def test_processes_of_orphans_are_killed(tmp_path: Path) -> None:
-    """Whoever lives in an orphaned scratch directory is killed, as root with its user; nobody else is."""
-    user = 20_321 if os.geteuid() == 0 else None
+    """Those whose HOME is an orphaned scratch directory, as root under any user; no others."""
+    user = 20_321 if ROOT else None
     orphan = tmp_path / f"liftbench-{DEAD}-job-x"
     alive = tmp_path / f"liftbench-{OURS}-job-y"
     started = []
@@ -70,7 +86,7 @@ def test_processes_of_orphans_are_killed(tmp_path: Path) -> None:
         wanted = user if home == orphan / "scratch" else None
         started.append(subprocess.Popen(["/bin/sleep", "300"], env=environment, user=wanted))
     try:
-        assert remove_orphans(tmp_path) == [orphan]
+        assert remove_orphans(tmp_path) == [orphan.name]
         assert started[0].wait(20) == -9
         assert [one.poll() for one in started[1:]] == [None, None]
     finally:
@@ -79,22 +95,17 @@ def test_processes_of_orphans_are_killed(tmp_path: Path) -> None:
             one.wait()
 
 
-def nested(folder: Path, depth: int) -> Path:
-    """Directories in directories."""
-    folder.mkdir()
-    place = os.open(folder, os.O_RDONLY)
-    for _ in range(depth):
+def test_a_deep_tree_is_removed_in_the_background(tmp_path: Path) -> None:
+    """The caller does not wait for directories nested deeper than Python's stack."""
+    deep = tmp_path / "deep"
+    deep.mkdir()
+    place = os.open(deep, os.O_RDONLY)
+    for _ in range(4 * sys.getrecursionlimit()):
         os.mkdir("d", dir_fd=place)
         inner = os.open("d", os.O_RDONLY, dir_fd=place)
         os.close(place)
         place = inner
     os.close(place)
-    return folder
-
-
-def test_what_takes_long_is_removed_beside_us(tmp_path: Path) -> None:
-    """A caller does not wait for what is nested deeper than Python's stack; in the end it is gone."""
-    deep = nested(tmp_path / "deep", 4 * sys.getrecursionlimit())
     before = resource.getrusage(resource.RUSAGE_THREAD)
     remove_tree(deep, within_s=0.0)
     assert resource.getrusage(resource.RUSAGE_THREAD).ru_utime - before.ru_utime < 0.5
@@ -102,3 +113,66 @@ def test_what_takes_long_is_removed_beside_us(tmp_path: Path) -> None:
     while deep.exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not deep.exists()
+
+
+@pytest.mark.parametrize(
+    ("owner", "late", "orphan"),
+    [(OURS, False, False), (OURS, True, False), (DEAD, False, True), (INVISIBLE, False, False),
+     (INVISIBLE, True, True)],
+    ids=["alive", "late", "dead", "invisible", "invisible and late"],
+)  # fmt: skip
+def test_orphaned_containers(owner: Owner, late: bool, orphan: bool) -> None:
+    """A living harness keeps its containers; those of an invisible one are kept until their deadline."""
+    labels = {k: str(owner) if v == str(OURS) else v for k, v in owner_labels("run", 100.0).items()}
+    assert is_orphan(labels, time.time() + (200.0 if late else 0.0)) is orphan
+
+
+def test_containers_with_our_mark_and_invalid_labels_are_orphans() -> None:
+    """Without owner or deadline nobody would ever remove them."""
+    labels = owner_labels("run", 100.0)
+    for kept in ("job", "owner"):
+        assert is_orphan({k: v for k, v in labels.items() if k.endswith(kept)}, 0.0)
+    assert is_orphan({k: "x" if v == str(OURS) else v for k, v in labels.items()}, 0.0)
+
+
+# --- users of jobs -----------------------------------------------------------------------------
+
+
+def test_free_users_differ_and_have_no_account() -> None:
+    """As root no two of a hundred are equal; without root a job keeps our user."""
+    users = FreeUsers()
+    taken = [users.take() for _ in range(100)]
+    if not ROOT:
+        assert set(taken) == {None}
+        return
+    assert len(set(taken)) == 100
+    assert not {entry.pw_uid for entry in pwd.getpwall()} & set(taken)
+
+
+@pytest.mark.skipif(not ROOT or shutil.which("setpriv") is None, reason="needs root and setpriv")
+def test_root_without_capabilities_keeps_its_user() -> None:
+    """As in a container whose root has none."""
+    code = "from sandboxes.host_job import FreeUsers; print(FreeUsers().take())"
+    done = subprocess.run(
+        ["setpriv", "--bounding-set=-all", "--inh-caps=-all", sys.executable, "-c", code],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == "None"
+    assert has_capabilities(CHOWN, SETUID)
+
+
+def test_threads_are_counted() -> None:
+    """One by one, as RLIMIT_NPROC counts them."""
+    before, hold = threads_of(os.getuid()), threading.Event()
+    extra = [threading.Thread(target=hold.wait) for _ in range(200)]
+    for thread in extra:
+        thread.start()
+    try:
+        assert threads_of(os.getuid()) > before + 100  # other processes come and go meanwhile
+    finally:
+        hold.set()
+        for thread in extra:
+            thread.join()

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from sandboxes.host_job import CHOWN, KILL, SETGID, SETUID, SYS_ADMIN, FreeUsers, has_capabilities
 from sandboxes.outside import __file__ as outside
-from sandboxes.users import CHOWN, KILL, SETGID, SETUID, SYS_ADMIN, FreeUsers, may
 
 ROOT = Path(__file__).resolve().parents[2]
 # Without those that only wait, for a clock or for a thousand directories.
@@ -21,7 +21,7 @@ SKIPPED = "not freezing and not deep and not wall_clock and not cpu_limit"
 
 @pytest.mark.slow
 @pytest.mark.skipif(
-    os.geteuid() != 0 or not may(CHOWN, KILL, SETGID, SETUID, SYS_ADMIN),
+    os.geteuid() != 0 or not has_capabilities(CHOWN, KILL, SETGID, SETUID, SYS_ADMIN),
     reason="only root can become another user; without root the tests themselves are a plain user's",
 )
 @pytest.mark.parametrize("backend", ["bubblewrap", "landlock"])

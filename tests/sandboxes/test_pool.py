@@ -1,4 +1,4 @@
-"""Cages that stand by: used once, by jobs that fit, and gone at the end."""
+"""Warm processes: used once, by jobs of their shape, and ended with the pool; stopping everything at once."""
 
 from __future__ import annotations
 
@@ -19,28 +19,20 @@ from harness.errors import SandboxError
 from sandboxes.host_process import HostProcess
 from sandboxes.job import Job, Limits, ProcessTree, TreeExit, Usage
 from sandboxes.local import LocalBackend
-from sandboxes.pool import SandboxPool, shape
+from sandboxes.pool import SandboxPool, StoppableSandbox, shape
+from tests.fakes.sandbox import FakeProcess, FakeSandbox, exit_facts
 
 
-class CountingBackend:
-    """The local backend; remembers its cages."""
-
-    name = "local"
-    python = Path(sys.executable)
-    image = None
+class CountingBackend(LocalBackend):
+    """Remembers its processes."""
 
     def __init__(self) -> None:
-        self._inner = LocalBackend()
-        self.cages: list[HostProcess] = []
-
-    def facts(self) -> dict[str, str]:
-        return self._inner.facts()
-
-    def close(self) -> None: ...
+        super().__init__()
+        self.trees: list[HostProcess] = []
 
     def spawn(self, job: Job) -> HostProcess:
-        self.cages.append(self._inner.spawn(job))
-        return self.cages[-1]
+        self.trees.append(super().spawn(job))
+        return self.trees[-1]
 
 
 @pytest.fixture
@@ -57,7 +49,7 @@ def sandbox(backend: CountingBackend) -> Iterator[SandboxPool]:
 
 
 def script_job(folder: Path, code: str, **changes: object) -> Job:
-    """A Python script as a job that may be started ahead."""
+    """A Python script with a preloaded module."""
     (folder / "script.py").write_text(code)
     job = Job(
         role="run",
@@ -69,38 +61,36 @@ def script_job(folder: Path, code: str, **changes: object) -> Job:
     return replace(job, **changes)  # type: ignore[arg-type]
 
 
-def standing(sandbox: SandboxPool, count: int) -> list[int]:
-    """Process ids of those that stand by, once there are `count`."""
+def warm_pids(sandbox: SandboxPool, count: int) -> list[int]:
+    """Process ids of warm processes, once there are `count`."""
     for _ in range(1000):
         ready = [s for waiting in sandbox._ready.values() for s in waiting]
         if len(ready) == count:
-            return [s.cage._popen.pid for s in ready if isinstance(s.cage, HostProcess)]
+            return [s.tree._popen.pid for s in ready if isinstance(s.tree, HostProcess)]
         time.sleep(0.01)
-    raise AssertionError(f"{len(ready)} stand by, not {count}")
+    raise AssertionError(f"{len(ready)} are warm, not {count}")
 
 
-def test_a_job_takes_what_stands_by(sandbox: SandboxPool, tmp_path: Path) -> None:
-    """The process that was prepared becomes the job, with files that it did not have before."""
-    job = script_job(tmp_path, "import os; print(os.getpid(), os.listdir())")
-    sandbox.prepare(job)
-    (pid,) = standing(sandbox, 1)
+def output_of(sandbox: SandboxPool, job: Job) -> str:
+    """What a job prints."""
     process = sandbox.start(job)
     facts = process.wait(30)
-    assert facts is not None and facts.output == f"{pid} ['script.py']\n"
-    assert not sandbox._ready[shape(job)]
     process.close()
+    assert facts is not None
+    return facts.output
 
 
-def test_each_is_used_once(sandbox: SandboxPool, backend: CountingBackend, tmp_path: Path) -> None:
-    """The second job of the same kind gets a process of its own."""
-    job = script_job(tmp_path, "import os; print(os.getpid())")
-    sandbox.prepare(job)
-    standing(sandbox, 1)
-    processes = [sandbox.start(job) for _ in range(2)]
-    outputs = {facts.output for p in processes if (facts := p.wait(30)) is not None}
-    assert len(outputs) == 2 and len(backend.cages) == 2
-    for process in processes:
-        process.close()
+def test_a_warm_process_runs_one_job(sandbox: SandboxPool, backend: CountingBackend, tmp_path: Path) -> None:
+    """It becomes the job, with files that it did not have before; the next job gets another process."""
+    job = script_job(tmp_path, "import os; print(os.getpid(), os.listdir())")
+    for _ in range(5):
+        sandbox.prepare(job)
+    (pid,) = warm_pids(sandbox, 1)
+    assert len(backend.trees) == 1
+    assert output_of(sandbox, job) == f"{pid} ['script.py']\n"
+    assert not sandbox._ready[shape(job)]
+    assert not output_of(sandbox, job).startswith(f"{pid} ")
+    assert len(backend.trees) == 2
 
 
 @pytest.mark.parametrize(
@@ -117,17 +107,17 @@ def test_each_is_used_once(sandbox: SandboxPool, backend: CountingBackend, tmp_p
     ],
     ids=lambda change: next(iter(change)),
 )
-def test_another_kind_of_job_does_not_take_it(change: dict[str, object], tmp_path: Path) -> None:
-    """What was fixed when it was started must fit exactly."""
+def test_a_job_of_another_shape_does_not_take_it(change: dict[str, object], tmp_path: Path) -> None:
+    """Everything that is fixed at the start must match."""
     job = script_job(tmp_path, "")
     assert shape(replace(job, **change)) != shape(job)  # type: ignore[arg-type]
 
 
 def test_the_deadline_counts_from_the_job(sandbox: SandboxPool, tmp_path: Path) -> None:
-    """Standing by is nobody's wall-clock time, and a job's own deadline holds."""
+    """Waiting for a job is not wall-clock time of the job, and its own deadline holds."""
     job = script_job(tmp_path, "import time; time.sleep(60)")
     sandbox.prepare(job)
-    standing(sandbox, 1)
+    warm_pids(sandbox, 1)
     time.sleep(0.6)
     process = sandbox.start(replace(job, limits=Limits(wall_s=0.5)))
     facts = process.wait(30)
@@ -135,48 +125,32 @@ def test_the_deadline_counts_from_the_job(sandbox: SandboxPool, tmp_path: Path) 
     process.close()
 
 
-def test_one_that_died_is_not_handed_out(sandbox: SandboxPool, tmp_path: Path) -> None:
-    """A job starts in a fresh one when what stood by was killed."""
+def test_a_dead_warm_process_is_not_used(sandbox: SandboxPool, tmp_path: Path) -> None:
+    """The job starts in a fresh one."""
     job = script_job(tmp_path, "print('ran')")
     sandbox.prepare(job)
-    (pid,) = standing(sandbox, 1)
+    (pid,) = warm_pids(sandbox, 1)
     os.kill(pid, signal.SIGKILL)
     (waiting,) = sandbox._ready[shape(job)]
-    waiting.cage.channel.recv(1, socket.MSG_PEEK)  # returns when the other end is gone
-    process = sandbox.start(job)
-    facts = process.wait(30)
-    assert facts is not None and facts.output == "ran\n"
-    process.close()
+    waiting.tree.channel.recv(1, socket.MSG_PEEK)  # returns when the other end is gone
+    assert output_of(sandbox, job) == "ran\n"
 
 
-def test_prepare_does_not_pile_up(sandbox: SandboxPool, backend: CountingBackend, tmp_path: Path) -> None:
-    """Asking again for what is there or on its way starts nothing."""
-    job = script_job(tmp_path, "")
-    for _ in range(5):
-        sandbox.prepare(job, 2)
-    standing(sandbox, 2)
-    sandbox.prepare(job, 2)
-    assert len(backend.cages) == 2
-
-
-def test_close_ends_what_stands_by(sandbox: SandboxPool, tmp_path: Path) -> None:
-    """Afterwards no process and no folder is left, and nothing is prepared any more; jobs still run."""
+def test_close_ends_warm_processes(sandbox: SandboxPool, tmp_path: Path) -> None:
+    """No process and no folder is left, and nothing is prepared any more; jobs can still run."""
     job = script_job(tmp_path, "print('ran')")
     sandbox.prepare(job, 2)
-    pids = standing(sandbox, 2)
-    folders = [s.cage._start.folder for s in sandbox._ready[shape(job)] if isinstance(s.cage, HostProcess)]
+    pids = warm_pids(sandbox, 2)
+    folders = [s.tree._spec.folder for s in sandbox._ready[shape(job)] if isinstance(s.tree, HostProcess)]
     sandbox.close()
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
     assert not any(folder.exists() for folder in folders)
     sandbox.prepare(job)
-    assert not sandbox._ready and not any(sandbox._coming.values())
-    process = sandbox.start(job)
-    facts = process.wait(30)
-    assert facts is not None and facts.output == "ran\n"
-    process.close()
+    assert not sandbox._ready and not any(sandbox._pending.values())
+    assert output_of(sandbox, job) == "ran\n"
 
 
-class BrokenCage:
+class BrokenTree:
     """Ends before it is ready."""
 
     caps_memory = caps_scratch = False
@@ -199,7 +173,7 @@ class BrokenCage:
     def members(self) -> list[int]:
         return []
 
-    def words(self) -> str:
+    def startup_output(self) -> str:
         return "no such interpreter"
 
     def release(self) -> None:
@@ -207,14 +181,14 @@ class BrokenCage:
 
 
 class BrokenBackend:
-    """Makes broken cages."""
+    """Its processes end before they are ready."""
 
     name = "broken"
     python = Path(sys.executable)
     image = None
 
     def __init__(self) -> None:
-        self.cages: list[BrokenCage] = []
+        self.trees: list[BrokenTree] = []
         self.made = threading.Event()
 
     def facts(self) -> dict[str, str]:
@@ -223,38 +197,38 @@ class BrokenBackend:
     def close(self) -> None: ...
 
     def spawn(self, job: Job) -> ProcessTree:
-        self.cages.append(BrokenCage())
+        self.trees.append(BrokenTree())
         self.made.set()
-        return self.cages[-1]
+        return self.trees[-1]
 
 
-def test_a_cage_that_does_not_start_is_released(tmp_path: Path) -> None:
-    """start() raises SandboxError with the cage's own words, and gives the cage back."""
+def test_a_tree_that_does_not_start_is_released(tmp_path: Path) -> None:
+    """start() raises SandboxError with its output."""
     backend = BrokenBackend()
     with pytest.raises(SandboxError, match="no such interpreter"):
         SandboxPool(backend).start(script_job(tmp_path, ""))
-    assert [cage.released for cage in backend.cages] == [True]
+    assert [tree.released for tree in backend.trees] == [True]
 
 
 def test_a_preparation_that_fails_is_only_lost(tmp_path: Path) -> None:
-    """It is not reported twice: the job that would have used it meets the trouble itself."""
+    """It is not reported: the job that would have used it meets the same failure."""
     backend = BrokenBackend()
     sandbox = SandboxPool(backend)
     sandbox.prepare(script_job(tmp_path, ""))
     assert backend.made.wait(20)
     sandbox.close()
-    assert [cage.released for cage in backend.cages] == [True] and not sandbox._ready
+    assert [tree.released for tree in backend.trees] == [True] and not sandbox._ready
 
 
 class FullBackend(BrokenBackend):
-    """Has no room for a cage's files."""
+    """Its disk is full."""
 
     def spawn(self, job: Job) -> ProcessTree:
         raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def test_a_full_disk_neither_hangs_nor_hides(tmp_path: Path) -> None:
-    """Whoever waits for what is being prepared goes on, and the job is told why it cannot start."""
+    """settle() returns, and start() raises the reason."""
     sandbox = SandboxPool(FullBackend())
     for _ in range(2):
         sandbox.prepare(script_job(tmp_path, ""))
@@ -262,3 +236,51 @@ def test_a_full_disk_neither_hangs_nor_hides(tmp_path: Path) -> None:
     with pytest.raises(SandboxError, match="No space left on device"):
         sandbox.start(script_job(tmp_path, ""))
     sandbox.close()
+
+
+# --- stopping everything -----------------------------------------------------------------------
+
+SLEEP = Job(
+    role="run",
+    argv=[sys.executable, "-I", "-S", "-c", "import time; time.sleep(600)"],
+    limits=Limits(wall_s=600),
+)
+
+
+def test_stop_kills_and_refuses() -> None:
+    """stop() kills what runs, and nothing can be started afterwards."""
+    sandbox = StoppableSandbox(SandboxPool(LocalBackend()))
+    processes = [sandbox.start(SLEEP) for _ in range(2)]
+    assert [p.wait(0.05) for p in processes] == [None, None]
+    sandbox.stop()
+    facts = [p.wait(20) for p in processes]
+    assert [f and f.signal for f in facts] == [9, 9]
+    with pytest.raises(SandboxError, match="stopped"):
+        sandbox.start(SLEEP)
+    for process in processes:
+        process.close()
+
+
+def test_a_start_during_stop_is_ended() -> None:
+    """A process that was being started when stop() was called is closed."""
+
+    class Slow(FakeSandbox):
+        def start(self, job: Job) -> FakeProcess:
+            sandbox.stop()  # as another thread would
+            return super().start(job)
+
+    slow = Slow(exit_facts("ok"))
+    sandbox = StoppableSandbox(slow)
+    with pytest.raises(SandboxError, match="stopped"):
+        sandbox.start(SLEEP)
+    assert [process.closed for process in slow.processes] == [True]
+
+
+def test_finished_processes_are_forgotten() -> None:
+    """Only living processes are kept."""
+    inner = FakeSandbox(exit_facts("ok"))
+    sandbox = StoppableSandbox(inner)
+    for _ in range(5):
+        sandbox.start(SLEEP).close()
+    assert len(sandbox._live) == 1
+    assert (sandbox.name, sandbox.facts()) == (inner.name, inner.facts())

@@ -1,4 +1,4 @@
-"""What the end of a job is called: who killed it, what its GPU said, what its own exit code cannot say."""
+"""The status of an ended job: GPU faults, our own kills, and failures of the backend."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ TALK = "import os, time; print('up', flush=True)\nwhile not os.path.exists('end'
 def ended_after(process: RunningProcess, events: Path, xids: str) -> ExitFacts:
     """How it ends when the GPU reports `xids` while it runs."""
     events.write_text(xids)
-    (process._cage._start.folder / "scratch/end").touch()  # type: ignore[attr-defined]
+    (process._tree._spec.folder / "scratch/end").touch()  # type: ignore[attr-defined]
     facts = process.wait(30)
     assert facts is not None
     return facts
@@ -76,20 +76,8 @@ def test_without_a_report_nothing_changes(start: Start, tmp_path: Path) -> None:
     assert (facts.status, facts.code) == ("nonzero", 3)
 
 
-class FailingCage:
-    """A local cage whose kill() fails once the job has ended, as that of a control group may."""
-
-    def __init__(self, inner: HostProcess) -> None:
-        self._inner = inner
-        self.channel = inner.channel
-        self.caps_memory, self.caps_scratch = inner.caps_memory, inner.caps_scratch
-        self.release, self.words, self.usage, self.freeze = (
-            inner.release,
-            inner.words,
-            inner.usage,
-            inner.freeze,
-        )
-        self.wait, self.members = inner.wait, inner.members
+class FailingTree(HostProcess):
+    """Its kill() fails once the job has ended, as that of a control group may."""
 
     def kill(self) -> None:
         raise SandboxError("a control group does not die")
@@ -98,8 +86,9 @@ class FailingCage:
 def test_a_backend_that_fails_at_the_end_is_told() -> None:
     """Whoever waits gets an answer, which is ours and no student's."""
     job = Job(role="run", argv=["/bin/true"], limits=Limits(wall_s=20))
-    inner = LocalBackend().spawn(job)
-    process = RunningProcess(WarmProcess(FailingCage(inner)), job)
+    tree = LocalBackend().spawn(job)
+    process = RunningProcess(WarmProcess(tree), job)
+    tree.__class__ = FailingTree
     facts = process.wait(30)
     assert facts is not None and facts.status == "sandbox_error"
     assert "does not die" in facts.output

@@ -1,4 +1,4 @@
-"""What a harness has started ends with it, even when nobody could tell it to."""
+"""What a harness has started ends with it, after kill -9 too."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from sandboxes.orphans import remove_orphans
+from sandboxes.reaper import Reaper
 from tests.fakes.processes import processes_naming
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,7 +30,7 @@ script = "import os, time; os.setpgid(0, 0); print(1); time.sleep(300)"
 shell = f'"{sys.executable}" -I -S -c "$1" {token} & wait'
 job = Job(role="build", argv=["/bin/sh", "-c", shell, "sh", script], limits=Limits(wall_s=250.0))
 process = SandboxPool(LocalBackend()).start(job)
-print((process._cage._start.folder / "scratch"), flush=True)
+print((process._tree._spec.folder / "scratch"), flush=True)
 process.wait(None)
 """
 
@@ -42,21 +43,30 @@ def gone(token: str, within_s: float = 20.0) -> bool:
     return not processes_naming(token)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=["KILL", "TERM"])
-def test_nothing_outlives_the_harness(number: signal.Signals) -> None:
-    """A grandchild in a process group of its own, and the scratch folder, are gone after kill -9."""
-    token = f"liftbench-minder-{secrets.token_hex(8)}"
+def started_harness(token: str, **environment: str) -> tuple[subprocess.Popen[str], Path]:
+    """A harness with a running build, and its scratch directory."""
     harness = subprocess.Popen(
-        [sys.executable, "-c", HARNESS, token], cwd=ROOT, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", HARNESS, token],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environment},
     )
     assert harness.stdout is not None
     with harness.stdout:
         scratch = Path(harness.stdout.readline().strip())
     deadline = time.monotonic() + 20
-    # The harness, the shell, and the tool.
-    while len(processes_naming(token)) < 3 and time.monotonic() < deadline:
+    while len(processes_naming(token)) < 3 and time.monotonic() < deadline:  # harness, shell, and tool
         time.sleep(0.05)
     assert len(processes_naming(token)) >= 3 and scratch.is_dir()
+    return harness, scratch
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=["KILL", "TERM"])
+def test_nothing_outlives_the_harness(number: signal.Signals) -> None:
+    """A grandchild in its own process group and the scratch directory are gone."""
+    token = f"liftbench-reaper-{secrets.token_hex(8)}"
+    harness, scratch = started_harness(token)
     harness.send_signal(number)
     harness.wait(20)
     assert gone(token)
@@ -66,59 +76,42 @@ def test_nothing_outlives_the_harness(number: signal.Signals) -> None:
     assert not scratch.exists()
 
 
-def test_the_next_start_ends_what_outlived_harness_and_minder(temporary: Path) -> None:
-    """A build goes on when both are killed together; the next harness ends it, and removes its folder."""
-    token = f"liftbench-minder-{secrets.token_hex(8)}"
-    harness = subprocess.Popen(
-        [sys.executable, "-c", HARNESS, token],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "TMPDIR": str(temporary)},
-    )
-    assert harness.stdout is not None
-    with harness.stdout:
-        scratch = Path(harness.stdout.readline().strip())
-    deadline = time.monotonic() + 20
-    while len(processes_naming(token)) < 3 and time.monotonic() < deadline:
-        time.sleep(0.05)
-    for pid in [*_children("reaper.py", harness.pid), harness.pid]:
-        os.kill(pid, signal.SIGSTOP)  # neither may see the other's end
-    for pid in [*_children("reaper.py", harness.pid), harness.pid]:
-        os.kill(pid, signal.SIGKILL)
+def test_the_next_harness_cleans_up_after_both(temporary: Path) -> None:
+    """When harness and reaper are killed together, the build goes on until the next harness ends it."""
+    token = f"liftbench-reaper-{secrets.token_hex(8)}"
+    harness, scratch = started_harness(token, TMPDIR=str(temporary))
+    for number in (signal.SIGSTOP, signal.SIGKILL):  # stopped first, so that neither sees the other's end
+        for pid in [*_children("reaper.py", harness.pid), harness.pid]:
+            os.kill(pid, number)
     harness.wait(20)
     assert processes_naming(token) and scratch.is_dir()
-    assert remove_orphans(temporary) == [scratch.parent]
+    assert remove_orphans(temporary) == [scratch.parent.name]
     assert gone(token)
 
 
-def test_a_killed_minder_is_replaced() -> None:
-    """Another one learns of all that still runs."""
-    from sandboxes.reaper import Reaper
-
-    token = f"liftbench-minder-{secrets.token_hex(8)}"
+def test_a_killed_reaper_is_replaced() -> None:
+    """The next one receives all registrations."""
+    token = f"liftbench-reaper-{secrets.token_hex(8)}"
     with subprocess.Popen(
         [sys.executable, "-c", "import time; time.sleep(300)", token], start_new_session=True
     ) as watched:
-        minder = Reaper()
-        minder.watch(watched.pid, None, Path("/nonexistent/liftbench"))
+        reaper = Reaper()
+        reaper.watch(watched.pid, None, Path("/nonexistent/liftbench"))
         first = _children("reaper.py")
         for pid in first:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
-        minder.watch(1 << 30, None, Path("/nonexistent/liftbench"))
+        reaper.watch(1 << 30, None, Path("/nonexistent/liftbench"))
         assert _children("reaper.py") and not first & _children("reaper.py")
-        assert minder._pipe is not None
-        os.close(minder._pipe)  # as our end would
+        assert reaper._pipe is not None
+        os.close(reaper._pipe)  # as our death would
         assert watched.wait(20) == -signal.SIGKILL
     for pid in _children("reaper.py"):
         os.waitpid(pid, 0)
 
 
 def test_containers_end_with_the_harness(tmp_path: Path) -> None:
-    """The engine is asked to remove what still runs, again where it refused; what was forgotten is left."""
-    from sandboxes.reaper import Reaper
-
+    """The engine is asked again after a failure; containers that were unregistered are left."""
     asked = []
     with socket.socket(socket.AF_UNIX) as engine:
         engine.bind(str(tmp_path / "engine"))
@@ -127,13 +120,13 @@ def test_containers_end_with_the_harness(tmp_path: Path) -> None:
         frozen, folder = tmp_path / "freezer.state", tmp_path / "folder"
         frozen.write_text("FROZEN")
         folder.mkdir()
-        minder = Reaper()
-        minder.watch_container("ended", tmp_path / "engine", folder)
-        minder.watch_container("frozen", tmp_path / "engine", folder)
-        minder.watch_container("frozen", tmp_path / "engine", folder, (frozen, "THAWED"))
-        minder.forget("ended")
-        assert minder._pipe is not None
-        os.close(minder._pipe)  # as our end would
+        reaper = Reaper()
+        reaper.watch_container("ended", tmp_path / "engine", folder)
+        reaper.watch_container("frozen", tmp_path / "engine", folder)
+        reaper.watch_container("frozen", tmp_path / "engine", folder, (frozen, "THAWED"))
+        reaper.forget("ended")
+        assert reaper._pipe is not None
+        os.close(reaper._pipe)  # as our death would
         for answer in (b"HTTP/1.0 500 Server Error\r\n\r\n", b"HTTP/1.0 204 No Content\r\n\r\n"):
             connection, _ = engine.accept()
             with connection:

@@ -1,4 +1,4 @@
-"""The probe, on a real sandbox and on answers of all kinds."""
+"""The self-test, on a real sandbox and on made-up reports."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import pytest
 
 from sandboxes.job import ExitFacts, Job, Process, Status
 from sandboxes.registry import open_sandbox
-from sandboxes.selftest import PROMISES, ProbeReport, probe, promised_by
+from sandboxes.selftest import PROMISES, SelfTestReport, promised_by, run_self_test
 from sandboxes.selftest_job import ATTEMPTS
 
 
 @pytest.fixture(scope="module")
-def local() -> ProbeReport:
-    """A probe of the backend that promises next to nothing."""
-    return probe(open_sandbox("local"), sys.executable)
+def local() -> SelfTestReport:
+    """The self-test of the backend that promises next to nothing."""
+    return run_self_test(open_sandbox("local"), sys.executable)
 
 
 def test_every_promise_has_an_attempt() -> None:
@@ -30,15 +30,15 @@ def test_every_promise_has_an_attempt() -> None:
         assert promised_by(backend, root=False) <= promised_by(backend, root=True)
 
 
-def test_local_keeps_what_it_promises(local: ProbeReport) -> None:
+def test_local_keeps_what_it_promises(local: SelfTestReport) -> None:
     """The local backend promises little, and that holds."""
     assert local.sandbox == "local"
     assert local.broken == ()
     assert len(local.promises) == len(PROMISES)
 
 
-def test_holes_are_found(local: ProbeReport) -> None:
-    """On a backend that does not isolate, the probe sees files, the network and abstract sockets."""
+def test_holes_are_found(local: SelfTestReport) -> None:
+    """On a backend that does not isolate, the self-test sees files, the network and abstract sockets."""
     held = {one.name: one.held for one in local.promises}
     assert not any(held[name] for name in ("files", "writing", "network", "abstract sockets"))
     assert held["memory limit"]
@@ -77,35 +77,34 @@ class _Answer:
 
             def close(self) -> None: ...
 
-        return Said()  # type: ignore[return-value] # has no channel: the probe uses none
+        return Said()  # type: ignore[return-value] # has no channel: the self-test uses none
 
 
 def _lines(leaks: Mapping[str, str | None]) -> str:
     return "\n".join(json.dumps({"promise": name, "leak": leak}) for name, leak in leaks.items())
 
 
-def test_a_sandbox_that_refuses_everything_passes() -> None:
-    """Nothing is broken when every attempt was refused."""
-    assert probe(_Answer(_lines(dict.fromkeys(PROMISES))), sys.executable).broken == ()
+def broken(output: str, status: Status = "ok") -> dict[str, str]:
+    """Broken promises and what succeeded, for a job with this output."""
+    report = run_self_test(_Answer(output, status=status), sys.executable)
+    return {one.name: one.detail for one in report.broken}
 
 
 def test_a_broken_promise_is_named() -> None:
-    """One leak refuses the backend, by the promise's name and with what got through."""
-    (broken,) = probe(_Answer(_lines(dict.fromkeys(PROMISES) | {"mounts": "fsopen"})), sys.executable).broken
-    assert (broken.name, broken.detail) == ("mounts", "fsopen")
+    """With what succeeded; nothing is broken when every attempt was refused."""
+    assert broken(_lines(dict.fromkeys(PROMISES))) == {}
+    assert broken(_lines(dict.fromkeys(PROMISES) | {"mounts": "fsopen"})) == {"mounts": "fsopen"}
 
 
 @pytest.mark.parametrize("output", ["", "garbage\n[]\n{}\n12\nnull", '{"promise": "made up", "leak": null}'])
-def test_silence_is_no_promise_kept(output: str) -> None:
-    """A job that says nothing, or nonsense, has kept no promise."""
-    assert {one.name for one in probe(_Answer(output), sys.executable).broken} == set(PROMISES)
+def test_silence_and_nonsense_keep_no_promise(output: str) -> None:
+    """A promise holds only when its attempt was refused."""
+    assert set(broken(output)) == set(PROMISES)
 
 
-def test_being_killed_for_memory_is_right() -> None:
-    """The attempt on memory may end the job; ending in any other attempt shows nothing."""
-    tried = {name: None for name in PROMISES if name != "memory limit"}
-    output = _lines(tried) + '\n{"trying": "memory limit"}'
-    assert probe(_Answer(output, status="oom"), sys.executable).broken == ()
-    assert [one.name for one in probe(_Answer(output, status="wall_timeout"), sys.executable).broken] == [
-        "memory limit"
-    ]
+def test_being_killed_for_memory_keeps_the_promise() -> None:
+    """Ending during any other attempt proves nothing."""
+    attempted = {name: None for name in PROMISES if name != "memory limit"}
+    output = _lines(attempted) + '\n{"trying": "memory limit"}'
+    assert broken(output, "oom") == {}
+    assert list(broken(output, "wall_timeout")) == ["memory limit"]

@@ -71,25 +71,25 @@ def fake_proc(folder: Path, *, waited_ns: int, nice: int = 0, policy: int = 0, t
 def test_the_kernels_accounts_are_read(tmp_path: Path, nice: int, policy: int, counts: bool) -> None:
     """Waiting is that of tasks with our priority: who gives way to all others has itself to blame."""
     starvation = Starvation({0}, fake_proc(tmp_path, waited_ns=0, nice=nice, policy=policy))
-    starvation.look([77, 78], 1.0)
+    starvation.poll([77, 78], 1.0)
     fake_proc(tmp_path, waited_ns=3_000_000_000, nice=nice, policy=policy)
-    starvation.look([77, 78], 1.0)
+    starvation.poll([77, 78], 1.0)
     assert starvation.seconds == pytest.approx(3.0 if counts else 0.0)
 
 
 def test_without_a_control_group_the_processes_are_asked(tmp_path: Path) -> None:
     """What they and the children that they waited for have run is no time of others'."""
     starvation = Starvation({0}, fake_proc(tmp_path, waited_ns=0))
-    starvation.look([77], None)
+    starvation.poll([77], None)
     fake_proc(tmp_path, waited_ns=3_000_000_000, ticks=3 * os.sysconf("SC_CLK_TCK"))
-    starvation.look([77], None)
+    starvation.poll([77], None)
     assert starvation.seconds == 0.0
 
 
 def test_a_kernel_without_accounts_says_nothing(tmp_path: Path) -> None:
     """Nobody knows: then it is not held against anybody."""
     starvation = Starvation({0}, tmp_path)
-    starvation.look([77], 1.0)
+    starvation.poll([77], 1.0)
     assert starvation.seconds is None
 
 

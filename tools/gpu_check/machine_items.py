@@ -10,8 +10,7 @@ import platform
 
 from harness.builder.cuda_toolkit import find_cuda
 from harness.records.gpu_check import Fact
-from sandboxes.cdi import cdi_device
-from sandboxes.container_toolkit import find_toolkit
+from sandboxes.docker.gpu import cdi_device, find_toolkit
 from sandboxes.gpu import device_nodes, driver_libraries
 from tools.gpu_check.item import Bench, Item
 

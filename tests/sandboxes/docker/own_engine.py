@@ -21,8 +21,9 @@ _GENTLE_S = 60.0
 class OwnEngine:
     """dockerd with its own data, socket and containerd, and without a network."""
 
-    def __init__(self, data_bytes: int | None = None) -> None:
-        """Skips the test where none can be started. `data_bytes`: size of its disk."""
+    def __init__(self, data_bytes: int | None = None, path: str = os.environ["PATH"]) -> None:
+        """Skips the test where none can be started. `data_bytes`: size of its disk; `path`: its PATH."""
+        self._path = path
         if shutil.which("dockerd") is None or os.geteuid() != 0:
             pytest.skip("a second Docker engine needs dockerd and root")
         # Short: paths of sockets have 107 characters.
@@ -51,7 +52,12 @@ class OwnEngine:
         ]  # fmt: skip
         with (self.place / "log").open("ab") as log:
             self._daemon = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                command,
+                env={**os.environ, "PATH": self._path},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
         deadline = time.monotonic() + _START_S
         while isinstance(found := DockerEngine.connect(self.environment), str):

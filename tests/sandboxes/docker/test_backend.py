@@ -39,7 +39,7 @@ class TestDocker(Isolated):
 def asked(engine: DockerEngine, start: Starter) -> Iterator[dict[str, Any]]:
     """What the engine says of a container of a job that brings words of its own."""
     process = start("import time; time.sleep(60)", "argued", environment={"BROUGHT": "along"}, processes=33)
-    yield engine.api.inspect_container(process._cage.name)
+    yield engine.api.inspect_container(process._tree.name)
 
 
 def test_restrictions_as_the_engine_has_them(asked: dict[str, Any]) -> None:
@@ -105,7 +105,7 @@ import time; time.sleep(60)
         assert "PermissionError" in end_of(process).output  # closed altogether
         return
     if os.geteuid() == 0:
-        log = Path(engine.api.inspect_container(process._cage.name)["LogPath"])
+        log = Path(engine.api.inspect_container(process._tree.name)["LogPath"])
         assert sum(file.stat().st_size for file in log.parent.glob(f"{log.name}*")) < 4 << 20
 
 
@@ -137,7 +137,7 @@ def test_what_stands_by_is_used_once(engine: DockerEngine, start: Starter, tmp_p
     names = set()
     for word in ("first", "second"):
         process = start.sandbox.start(job(word))
-        names.add(f"/{process._cage.name}")
+        names.add(f"/{process._tree.name}")
         assert end_of(process).output == f"['script.py'] {word}\n"
         process.close()
     assert names <= ahead and len(names) == 2

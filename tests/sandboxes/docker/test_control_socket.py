@@ -12,22 +12,22 @@ from pathlib import Path
 
 import pytest
 
-from sandboxes.docker.door import Door
+from sandboxes.docker.container import ControlSocket
 
 
 @pytest.fixture
-def door() -> Iterator[Door]:
+def door() -> Iterator[ControlSocket]:
     """A door for our own user."""
-    made = Door(os.geteuid())
+    made = ControlSocket(os.geteuid())
     yield made
     made.close()
 
 
-def test_one_is_let_in(door: Door) -> None:
+def test_one_is_let_in(door: ControlSocket) -> None:
     """The first of the right user gets the channel; then there is no socket any more."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as inside:
         inside.connect(str(door.folder / "socket"))
-        found = door.let_in(20.0)
+        found = door.accept(20.0)
         assert found is not None
         channel, pid = found
         with channel:
@@ -36,12 +36,12 @@ def test_one_is_let_in(door: Door) -> None:
     assert list(door.folder.iterdir()) == []
 
 
-def test_nobody_comes(door: Door) -> None:
+def test_nobody_comes(door: ControlSocket) -> None:
     """The caller looks whether the container still lives, and asks again."""
-    assert door.let_in(0.01) is None
+    assert door.accept(0.01) is None
 
 
-def test_its_folder_goes(door: Door) -> None:
+def test_its_folder_goes(door: ControlSocket) -> None:
     """close() may be called twice."""
     door.close()
     door.close()
@@ -53,7 +53,7 @@ def test_a_long_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     deep = tmp_path / ("long" * 30)
     deep.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(deep))
-    door = Door(os.geteuid())
+    door = ControlSocket(os.geteuid())
     assert (door.folder / "socket").is_socket()
     door.close()
 
@@ -61,7 +61,7 @@ def test_a_long_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
 def test_others_are_not_let_in() -> None:
     """A process of another user that reaches the socket is hung up on."""
-    door = Door(20_123)
+    door = ControlSocket(20_123)
     code = """
 import os, socket, sys
 tried = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -72,7 +72,7 @@ print(tried.recv(9))
     with subprocess.Popen(
         [sys.executable, "-c", code, str(door.folder / "socket")], stdout=subprocess.PIPE, text=True
     ) as intruder:
-        assert door.let_in(20.0) is None
+        assert door.accept(20.0) is None
         assert intruder.communicate()[0] == "b''\n"
     assert (door.folder / "socket").is_socket()
     door.close()

@@ -161,7 +161,7 @@ def test_a_container_is_removed_by_somebody(engine: DockerEngine, start: Starter
     """`docker rm -f` while a job runs is no signal of the job's: the trial is repeated."""
     process = start(SLEEP)
     awaited(process, "started")
-    engine.api.remove_container(process._cage.name, force=True)
+    engine.api.remove_container(process._tree.name, force=True)
     facts = end_of(process)
     assert (facts.status, facts.code, facts.signal) == ("sandbox_error", None, None)
     assert "removed" in facts.output
@@ -206,7 +206,7 @@ backend = DockerBackend(engine, {"run": Image(engine.client, sys.argv[1])})
 argv = [PYTHON, "-I", "-S", "-c", "import time; time.sleep(300)", sys.argv[2]]
 process = SandboxPool(backend).start(Job(role="run", argv=argv, limits=Limits(wall_s=250.0)))
 process.pause(sys.argv[3] == "frozen")
-print(process._cage._door.folder, flush=True)
+print(process._tree._control.folder, flush=True)
 time.sleep(300)
 """
 

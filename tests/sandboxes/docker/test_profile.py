@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sandboxes.cgroups import ForeignCgroup
+from sandboxes.cgroups import Cgroup
 from sandboxes.docker.backend import PYTHON
 from sandboxes.docker.engine import DockerEngine
 from sandboxes.docker.image import Image
@@ -102,7 +102,7 @@ def test_a_container_can_be_read_and_frozen_from_outside(container: Any) -> None
         time.sleep(0.02)
     started.reload()
     pid = started.attrs["State"]["Pid"]
-    group = ForeignCgroup.of_process(pid, started.id)
+    group = Cgroup.of_container(pid, started.id)
     assert group is not None
     assert pid in group.processes()
     assert group.memory_bytes()
@@ -125,7 +125,7 @@ def test_memory_kills_in_a_container_are_seen(container: Any) -> None:
     while b"on" not in started.logs():
         time.sleep(0.02)
     started.reload()
-    group = ForeignCgroup.of_process(started.attrs["State"]["Pid"], started.id)
+    group = Cgroup.of_container(started.attrs["State"]["Pid"], started.id)
     assert group is not None
     assert group.oom_kills() == 1
     peak = group.peak_memory_bytes()
