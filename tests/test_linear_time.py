@@ -16,12 +16,10 @@ import pytest
 
 from harness import text as cleaning
 from harness.builder.binary import call_classes, cubins, loading, symbol_names
-from harness.builder.binding.boxed import boxed_warnings
-from harness.builder.config.hints import hints
-from harness.builder.config.lines import positions
-from harness.builder.config.toml_text import NoToml, toml_fields
-from harness.builder.failure.diagnostics import diagnose
-from harness.builder.failure.log import (
+from harness.builder.build_toml import hints
+from harness.builder.diagnostics import diagnose, load_failure, refusal
+from harness.builder.parsing import NoToml, key_lines, toml_fields
+from harness.builder.tool_output import (
     Step,
     clean,
     compiler_seconds,
@@ -30,9 +28,7 @@ from harness.builder.failure.log import (
     finished_outputs,
     missing_header,
 )
-from harness.builder.failure.places import load_failure, refusal
-from harness.builder.includes import unconditional_includes, unlisted_include
-from harness.builder.python_side import python_facts
+from harness.builder.validate import binding_warnings, python_facts, unconditional_includes, unlisted_include
 from harness.cases.reply_files import reply_files
 from harness.errors import UsageError
 from harness.fences import fenced_blocks
@@ -150,8 +146,10 @@ class Readers:
 
     def sources(self, text: str) -> None:
         list(unconditional_includes(text))
-        boxed_warnings({"a.cpp": text})
-        boxed_warnings({"a.cpp": f'#include <torch/csrc/stable/library.h>\nm.def("f(float a) -> ()");{text}'})
+        binding_warnings({"a.cpp": text})
+        binding_warnings(
+            {"a.cpp": f'#include <torch/csrc/stable/library.h>\nm.def("f(float a) -> ()");{text}'}
+        )
         python_facts({"a.py": text})
         defines_model_new(text)
         overlap.tokenize_code(text)
@@ -160,7 +158,7 @@ class Readers:
     def build_toml(self, text: str) -> None:
         for one in (text, f"[general]\nname = {text}", f'a = "{text}', f"a = [{text}"):
             hints(one)
-            positions(one)
+            key_lines(one)
             with contextlib.suppress(NoToml):
                 toml_fields(one)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from harness.builder.slots import CompileSlots
+from harness.builder.cache import CompilerSlots
 from harness.device.machine import QuietLock
 from harness.errors import UsageError
 from harness.locks import held_by, holders, locked
@@ -64,7 +64,7 @@ def take_quiet(place: Path) -> None:
 
 
 def take_slot(place: Path) -> None:
-    with CompileSlots(place, cores=lambda: 1).taken(1) as count:
+    with CompilerSlots(place, cores=lambda: 1).taken(1) as count:
         assert count == 1
 
 

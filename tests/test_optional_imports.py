@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import pytest
 
-from harness.builder.config.build_toml import ABSENT
+from harness.builder.build_toml import ABSENT
 from harness.builder.toolchain import Toolchain
 from harness.models.package import REQUIREMENTS
 from tests.fakes.tiny import record, write_skill, write_tasks

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import pytest
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
-from harness.builder.config.build_toml import check
+from harness.builder.build_toml import check
 from harness.cases.importing import load_cases
 from harness.cases.running import CasesStore
 from harness.cli.options import model_specs

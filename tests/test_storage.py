@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.builder.reuse.cache import BuildCache
+from harness.builder.cache import BuildCache
 from harness.builder.toolchain import Toolchain
 from harness.device.machine import machine_facts
 from harness.errors import SandboxError, StorageError

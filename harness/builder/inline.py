@@ -1,7 +1,7 @@
-"""Libraries that a universal package compiles when it is imported (torch's load_inline and load).
+"""Libraries that a universal package compiles when it is imported, with torch's load_inline and load.
 
-A package that does not name cpp_extension is not run here; whatever is collected is bytes that only a
-worker loads.
+The package is imported once in the sandbox. A package that does not name cpp_extension is not imported, and
+the libraries are loaded only by a worker.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from harness.builder.compiling import machine_trouble
-from harness.builder.control import CONTROL_LIMITS
-from harness.builder.failure.log import without_place
+from harness.builder.compiling import control_error
+from harness.builder.failure import CONTROL_LIMITS, refuse_broken_machine
 from harness.builder.layout import Layout
+from harness.builder.tool_output import without_folder
 from harness.builder.toolchain import Toolchain
-from harness.errors import HarnessBug, SandboxError
+from harness.errors import HarnessBug
 from harness.outcome import Cause
 from harness.records import Finding
 from sandboxes.job import ExitFacts, Job, Limits, Sandbox, killed_from_outside, raise_if_infra
@@ -25,7 +25,7 @@ from sandboxes.orphans import owned_folder
 from sandboxes.scratch import CollectError
 
 FOLDER = "_inline"
-"""Where the libraries lie in the package."""
+"""Folder of the libraries in the package."""
 _ASKS = re.compile(r"\bload_inline\b|\bcpp_extension\b")
 _SCRIPT = Path(__file__).with_name("inline_import.py")
 _OUT = "libraries"
@@ -39,7 +39,7 @@ _ARCHITECTURES = "9.0 9.0a"
 
 @dataclass(frozen=True)
 class Inlined:
-    """What importing has left."""
+    """The result of the import."""
 
     files: dict[str, bytes]
     """Path in the package -> library."""
@@ -48,14 +48,14 @@ class Inlined:
 
 
 def compiles_inline(layout: Layout) -> bool:
-    """Whether one of its Python files names what compiles."""
+    """Whether a Python file of the package names load_inline or cpp_extension."""
     return any(file.path.endswith(".py") and _ASKS.search(file.text) for file in layout.package)
 
 
 def inline_libraries(layout: Layout, toolchain: Toolchain, *, sandbox: Sandbox, limits: Limits) -> Inlined:
-    """Import the package once, and collect what that compiled. Raises SandboxError, HarnessBug.
+    """Import the package once and collect the libraries. Raises SandboxError and HarnessBug.
 
-    For CUDA this needs a torch that has CUDA: a CPU-only one has nothing to link with.
+    CUDA sources need a CUDA build of torch to link with.
     """
     if layout.target == "cuda" and toolchain.torch_is_cpu_only:
         return Inlined(
@@ -80,22 +80,18 @@ def inline_libraries(layout: Layout, toolchain: Toolchain, *, sandbox: Sandbox, 
 
 
 def _refuse_if_broken(layout: Layout, toolchain: Toolchain, sandbox: Sandbox) -> None:
-    """Raise SandboxError where this machine cannot do it for a package of ours either."""
-    trouble = machine_trouble(layout, toolchain, sandbox)
-    if trouble is None:
-        ours = layout.model_copy(update={"module": _CONTROL})
-        facts, _ = _imported({f"{_CONTROL}/__init__.py": ""}, ours, toolchain, sandbox, CONTROL_LIMITS)
-        trouble = (
-            None if facts.status == "ok" else f"an empty package cannot be imported: {facts.output[-500:]}"
-        )
-    if trouble is not None:
-        raise SandboxError(f"this machine does not build a project of our own either: {trouble}")
+    """Raise SandboxError if this machine neither builds nor imports a package of ours."""
+    refuse_broken_machine(control_error(layout, toolchain, sandbox))
+    ours = layout.model_copy(update={"module": _CONTROL})
+    facts, _ = _imported({f"{_CONTROL}/__init__.py": ""}, ours, toolchain, sandbox, CONTROL_LIMITS)
+    if facts.status != "ok":
+        refuse_broken_machine(f"an empty package cannot be imported: {facts.output[-500:]}")
 
 
 def _imported(
     package: Mapping[str, str], layout: Layout, toolchain: Toolchain, sandbox: Sandbox, limits: Limits
 ) -> tuple[ExitFacts, Inlined]:
-    """Import once: how that ended, and what it left."""
+    """Import once: exit facts and result."""
     with owned_folder("inline") as name:
         folder = Path(name)
         for file, text in package.items():
@@ -131,8 +127,8 @@ def _finding(status: str, output: str) -> Finding:
 
 
 def _errors(output: str) -> str:
-    """From the compilers' first error to the end of what they say, without the folder that they ran in."""
-    lines = without_place(output, _SCRATCH).splitlines()
+    """The compilers' output from the first error on, without the folder that they ran in."""
+    lines = without_folder(output, _SCRATCH).splitlines()
     first = next((i for i, line in enumerate(lines) if _ERROR.search(line)), None)
     if first is None:
         return lines[-1] if lines else "it failed and printed nothing"

@@ -1,45 +1,45 @@
-"""What is built and where: the checks that need no compiler, and the files of the variant.
-
-The build tree holds what kernel-builder would copy plus what it generates, nothing else.
-"""
+"""Plans a build: checks a project without a compiler, and lists the files of build tree and package."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import base64
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
 from importlib import resources
-from pathlib import PurePosixPath
-from typing import Final
+from typing import Any, Final
 
-from harness.builder import metadata
-from harness.builder.config.schema import BuildToml, Torch, TorchNoarch, version_parts
-from harness.builder.depends import check_python_depends, not_installed
-from harness.builder.includes import unlisted_include
-from harness.builder.python_side import python_facts
-from harness.builder.refusal import Refused
-from harness.builder.staging import (
+from harness.builder.schema import BuildToml, General, Torch, TorchNoarch, version_parts
+from harness.builder.toolchain import Toolchain
+from harness.builder.units import Units, plan_units
+from harness.builder.validate import (
     GENERATED_HEADER,
+    Refused,
     Staged,
+    check_python_depends,
     check_shell_safe,
     check_tree,
+    not_installed,
+    python_depends,
+    python_facts,
     shown,
     stage,
-    straightened,
+    with_normal_paths,
 )
-from harness.builder.toolchain import Toolchain
-from harness.builder.units import HEADER_SUFFIXES, Units, plan_units
 from harness.outcome import Cause
 from harness.records import Finding, Project, ProjectFile, Record, Target
 
 SOURCE: Final = "source"
-"""Folder of the build tree that holds the project."""
+"""Folder of the build tree that contains the project."""
 STUBS: Final = "stubs"
+METADATA: Final = "metadata.json"
 
 
 class Layout(Record):
     """A project that is ready to build for one target."""
 
     module: str
-    """The Python package."""
+    """Name of the Python package."""
     ops_name: str
     """Name of the extension module and of the torch.ops namespace."""
     target: Target
@@ -48,21 +48,21 @@ class Layout(Record):
     units: Units
     """Empty for a universal project."""
     tree: tuple[ProjectFile, ...]
-    """The build tree: `source/...` and, where torch lacks headers, `stubs/...`."""
+    """The build tree: `source/...` and, for headers that torch lacks, `stubs/...`."""
     package: tuple[ProjectFile, ...]
-    """What lies beside the shared library in the variant: Python files and metadata.json."""
+    """Files beside the shared library in the variant: Python files and metadata.json."""
     warnings: tuple[str, ...] = ()
 
     @property
     def jit(self) -> bool:
-        """A universal project: the package is the whole build, and no compiler runs here."""
+        """Whether this is a universal project, for which no compiler runs at build time."""
         return not self.units.units
 
 
 def plan_layout(project: Project, toml: BuildToml, target: Target, toolchain: Toolchain) -> Layout | Finding:
     """Check and stage `project`, whose valid build.toml is `toml`, for `target`."""
     try:
-        return _Planner(project, straightened(toml), target, toolchain).plan()
+        return _Planner(project, with_normal_paths(toml), target, toolchain).plan()
     except Refused as refusal:
         return refusal.finding
 
@@ -105,38 +105,34 @@ class _Planner:
         self._warnings += staged.warnings
         self._check_package(staged)
         check_python_depends(self._toml.general)
-        self._check_installed()
+        root = self._toolchain.torch_root
+        if root is not None:
+            for name in not_installed(self._toml.general, self._target, self._toolchain.local(root.parent)):
+                self._warnings.append(f"python-depends {name} is not installed here: pip install it")
         if self._toml.torch is None:
             return self._universal(staged)
         return self._compiled(staged, self._toml.torch)
 
     def _compiled(self, staged: Staged, torch: Torch) -> Layout:
         self._check_versions(torch)
-        units = plan_units(self._toml, self._target, self._cuda_release(), self._toolchain.cutlass)
-        if isinstance(units, Finding):
-            raise Refused(units.message, units.cause)
+        release = self._toolchain.cuda.release if self._toolchain.cuda is not None else None
+        units = plan_units(self._toml, self._target, release, self._toolchain.cutlass)
         for unit in units.units:
             for path in (unit.source, *unit.include):
                 check_shell_safe(path, "build.toml")
-        self._check_includes(staged.files, units)
-        self._check_python(staged)
+        _check_python(staged)
         stable_abi = torch.stable_abi_for(self._target)
         package = self._package(staged, torch) | {
             "_ops.py": template("_ops.py.in").replace("@OPS_NAME@", self._ops_name),
-            metadata.NAME: self._metadata(units.capabilities or None),
+            METADATA: metadata(self._toml.general, self._target, self._ops_name, units.capabilities or None),
         }
-        return self._layout(
-            variant_name(self._target, self._toolchain, stable_abi),
-            package,
-            units=units,
-            tree=self._tree(staged.files),
-            stable_abi=stable_abi,
-        )
+        variant = variant_name(self._target, self._toolchain, stable_abi)
+        return self._layout(variant, package, units, self._tree(staged.files), stable_abi)
 
     def _universal(self, staged: Staged) -> Layout:
-        """As upstream's setup.py for noarch: the package's files are the build, .pyi included.
+        """As kernel-builder's setup.py for noarch: the package's files are the build, .pyi included.
 
-        CUDA and torch versions are not looked at: one variant serves all of them.
+        CUDA and torch versions are not checked: one variant serves all of them.
         """
         general, noarch = self._toml.general, self._toml.torch_noarch
         assert noarch is not None
@@ -156,22 +152,22 @@ class _Planner:
         ops = f"torch-ext/{self._module}/_ops.py"
         if ops in staged.files:
             raise Refused(f"{ops} is generated by kernel-builder; remove it")
-        self._check_python(staged)
-        archs = noarch.cuda_capabilities if "cuda_capabilities" in noarch.model_fields_set else None
+        _check_python(staged)
+        given = self._target == "cuda" and "cuda_capabilities" in noarch.model_fields_set
+        archs = noarch.cuda_capabilities if given else None
         package = self._package(staged, noarch) | {
             "_ops.py": template("_ops_universal.py.in").replace("@OPS_NAME@", self._ops_name),
-            metadata.NAME: self._metadata(archs if self._target == "cuda" else None),
+            METADATA: metadata(general, self._target, self._ops_name, archs),
         }
-        return self._layout(f"torch-{self._target}", package, units=Units(units=()))
+        return self._layout(f"torch-{self._target}", package, Units(units=()), (), None)
 
     def _layout(
         self,
         variant: str,
         package: dict[str, str],
-        *,
         units: Units,
-        tree: tuple[ProjectFile, ...] = (),
-        stable_abi: tuple[int, int] | None = None,
+        tree: tuple[ProjectFile, ...],
+        stable_abi: tuple[int, int] | None,
     ) -> Layout:
         check_tree(package)
         return Layout(
@@ -185,9 +181,6 @@ class _Planner:
             package=_project_files(package),
             warnings=tuple(dict.fromkeys([*self._warnings, *units.warnings])),
         )
-
-    def _cuda_release(self) -> tuple[int, int] | None:
-        return self._toolchain.cuda.release if self._toolchain.cuda is not None else None
 
     # --- checks --------------------------------------------------------------------------------
 
@@ -215,63 +208,22 @@ class _Planner:
         hint = f" (found {', '.join(found[:3])})" if found else ""
         return f"{init} is missing{hint}: the package's name is general.name with `_` for `-`"
 
-    def _check_installed(self) -> None:
-        root = self._toolchain.torch_root
-        if root is not None:
-            for name in not_installed(self._toml.general, self._target, self._toolchain.local(root.parent)):
-                self._warnings.append(f"python-depends {name} is not installed here: pip install it")
-
     def _check_versions(self, torch: Torch) -> None:
-        """As CMake does at configure time: outside its range a project is not built at all."""
-        cuda = self._toml.general.cuda
-        if self._target == "cuda" and cuda is not None and self._toolchain.cuda is not None:
-            self._check_range("CUDA", self._toolchain.cuda.release, cuda.minver, cuda.maxver)
-        release = self._toolchain.torch_release
-        if self._toolchain.torch_version is not None:
-            self._check_range("torch", release, torch.minver, torch.maxver)
-            abi = torch.stable_abi_for(self._target)
-            if abi is not None and release < abi:
-                raise Refused(
-                    f"stable-abi {abi[0]}.{abi[1]} is newer than torch {self._toolchain.torch_version}",
-                    Cause.BAD_BUILD_TOML,
-                )
-
-    @staticmethod
-    def _check_range(what: str, have: tuple[int, ...], low: str | None, high: str | None) -> None:
-        def padded(parts: tuple[int, ...]) -> tuple[int, ...]:
-            return (*parts, 0, 0, 0)[:4]
-
-        text = ".".join(map(str, have))
-        if low is not None and padded(have) < padded(version_parts(low)):
-            raise Refused(f"{what} {text} is older than minver {low}", Cause.BAD_BUILD_TOML)
-        if high is not None and padded(have) > padded(version_parts(high)):
-            raise Refused(f"{what} {text} is newer than maxver {high}", Cause.BAD_BUILD_TOML)
-
-    def _check_includes(self, staged: dict[str, str], units: Units) -> None:
-        """Sources of this target and every staged header; what is generated counts as staged."""
-        files = {f.path: f.text for f in self._project.files}
-        directories = {unit.source: unit.include for unit in units.units}
-        everywhere = tuple(dict.fromkeys(d for dirs in directories.values() for d in dirs))
-        headers = {p for p in staged if PurePosixPath(p).suffix in HEADER_SUFFIXES}
-        for path in sorted(headers | set(directories)):
-            found = unlisted_include(
-                path, files, staged.keys() | {GENERATED_HEADER}, directories.get(path, everywhere)
+        """As kernel-builder's CMake does: a project is not built outside its range of versions."""
+        cuda, toolkit = self._toml.general.cuda, self._toolchain.cuda
+        if self._target == "cuda" and cuda is not None and toolkit is not None:
+            _check_range("CUDA", toolkit.release, cuda.minver, cuda.maxver)
+        if self._toolchain.torch_version is None:
+            return
+        release, abi = self._toolchain.torch_release, torch.stable_abi_for(self._target)
+        _check_range("torch", release, torch.minver, torch.maxver)
+        if abi is not None and release < abi:
+            raise Refused(
+                f"stable-abi {abi[0]}.{abi[1]} is newer than torch {self._toolchain.torch_version}",
+                Cause.BAD_BUILD_TOML,
             )
-            if found is not None:
-                raise Refused(
-                    f'{path}:{found[0]} includes "{found[1]}", which no `src` of build.toml lists: '
-                    "kernel-builder copies listed files only, so list headers too"
-                )
 
-    @staticmethod
-    def _check_python(staged: Staged) -> None:
-        """Everything that is copied, tests included, as upstream's hook does."""
-        copied = staged.files | staged.tests
-        problems = python_facts({p: t for p, t in copied.items() if p.endswith(".py")}).problems
-        if problems:
-            raise Refused("\n".join(problems))
-
-    # --- what is built -------------------------------------------------------------------------
+    # --- files ---------------------------------------------------------------------------------
 
     def _tree(self, staged: dict[str, str]) -> tuple[ProjectFile, ...]:
         check_tree([*staged, GENERATED_HEADER])
@@ -287,17 +239,71 @@ class _Planner:
         suffixes = {"py", *(framework.pyext or ())} - {"pyi"}
         if isinstance(framework, TorchNoarch):
             suffixes = set(("py", "pyi") if framework.pyext is None else framework.pyext)
-        endings: Iterable[str] = tuple(f".{suffix}" for suffix in suffixes)
+        endings = tuple(f".{suffix}" for suffix in suffixes)
         root = f"torch-ext/{self._module}/"
         return {
             path.removeprefix(root): text
             for path, text in staged.files.items()
-            if path.startswith(root) and path.endswith(tuple(endings))
+            if path.startswith(root) and path.endswith(endings)
         }
 
-    def _metadata(self, archs: tuple[str, ...] | None) -> str:
-        return metadata.metadata(self._toml.general, self._target, self._ops_name, archs)
+
+def _check_python(staged: Staged) -> None:
+    """Check every copied Python file, tests included, as kernel-builder does."""
+    copied = staged.files | staged.tests
+    problems = python_facts({p: t for p, t in copied.items() if p.endswith(".py")}).problems
+    if problems:
+        raise Refused("\n".join(problems))
+
+
+def _check_range(what: str, have: tuple[int, ...], low: str | None, high: str | None) -> None:
+    def padded(parts: tuple[int, ...]) -> tuple[int, ...]:
+        return (*parts, 0, 0, 0)[:4]
+
+    text = ".".join(map(str, have))
+    if low is not None and padded(have) < padded(version_parts(low)):
+        raise Refused(f"{what} {text} is older than minver {low}", Cause.BAD_BUILD_TOML)
+    if high is not None and padded(have) > padded(version_parts(high)):
+        raise Refused(f"{what} {text} is newer than maxver {high}", Cause.BAD_BUILD_TOML)
 
 
 def _project_files(files: dict[str, str]) -> tuple[ProjectFile, ...]:
     return tuple(ProjectFile(path=path, text=files[path]) for path in sorted(files))
+
+
+# --- metadata.json ---------------------------------------------------------------------------
+
+
+def metadata(general: General, target: Target, ops_name: str, archs: Sequence[str] | None) -> str:
+    """metadata.json as kernel-builder writes it, without its digest. `archs`: CUDA capabilities, if known."""
+    backend: dict[str, Any] = {"type": target}
+    if archs is not None:
+        backend["archs"] = list(archs)
+    own = general.cuda.kernel_depends if target == "cuda" and general.cuda is not None else ()
+    fields: dict[str, Any] = {
+        "name": general.name,
+        "id": ops_name,
+        "version": general.version,
+        "license": general.license,
+        "upstream": general.upstream,
+        "source": general.source,
+        "python-depends": python_depends(general, target),
+        "kernel-depends": [d.model_dump(exclude_none=True) for d in (*general.kernel_depends, *own)],
+        "backend": backend,
+    }
+    return _json_text({key: value for key, value in fields.items() if value is not None})
+
+
+def with_digest(text: str, files: Mapping[str, bytes]) -> str:
+    """metadata.json with the SHA-256 (base64) of each file of the variant, by path in the variant."""
+    hashes = {
+        path: base64.b64encode(hashlib.sha256(files[path]).digest()).decode()
+        for path in sorted(files)
+        # The files that kernel-builder's loader leaves out of its comparison.
+        if path != METADATA and not path.endswith(".pyc") and "__pycache__" not in path.split("/")
+    }
+    return _json_text({**json.loads(text), "digest": {"algorithm": "sha256", "files": hashes}})
+
+
+def _json_text(fields: dict[str, Any]) -> str:
+    return json.dumps(fields, indent=2, ensure_ascii=False) + "\n"

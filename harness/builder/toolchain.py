@@ -1,6 +1,6 @@
-"""The compilers, headers and libraries that a build uses: found once, described for the record.
+"""Finds the compilers, headers and libraries for builds, and describes those of an image.
 
-`digest` depends on what the tools and the fetched headers are, not on where things lie.
+A toolchain's digest depends on the versions and contents of its tools, not on their paths.
 """
 
 from __future__ import annotations
@@ -9,37 +9,65 @@ import importlib.util
 import os
 import platform
 import re
+import shutil
+import subprocess
 import sys
 import sysconfig
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
-from harness.builder.cuda_toolkit import CudaToolkit, find_cuda, find_disassembler, probe, which
-from harness.builder.headers.cutlass import Cutlass, find_cutlass
-from harness.builder.headers.fetched import HeaderSet, cuda_set, headers_root, load_headers, torch_set
+from pydantic import ValidationError
+
+from harness.builder.headers import (
+    Cutlass,
+    HeaderSet,
+    cuda_set,
+    find_cutlass,
+    headers_root,
+    load_headers,
+    torch_set,
+)
+from harness.errors import SandboxError
 from harness.records import Record, Target, digest_of
 
 _GXX_MINIMUM: Final = 10  # the first with C++20, which torch's headers need since 2.12
-_HERE: Final = Path("/")
-# Where the loader looks after the directories of its configuration.
+_ROOT: Final = Path("/")
+# The loader's default directories.
 _LIBRARIES: Final = ("/lib64", "/usr/lib64", "/lib", "/usr/lib", "/usr/local/lib")
 CUDA_EXTRA: Final = "pip install 'liftbench[cuda]'"
-# torch's headers ask for these even in code that calls no such library; a CPU-only torch and a
-# bare toolkit lack them. `liftbench headers cuda` fetches them; until then harness/builder/templates/stubs
-# has stand-ins.
+# Headers that torch's headers include even for code that calls no such library. A CPU-only torch and a bare
+# toolkit lack them: `liftbench headers cuda` fetches them, and templates/stubs has stand-ins.
 TORCH_CUDA_HEADER: Final = "c10/cuda/impl/cuda_cmake_macros.h"
-MATH_HEADERS: Final = (
-    "cublasLt.h",
-    "cublas_v2.h",
-    "cusolverDn.h",
-    "cusolver_common.h",
-    "cusparse.h",
-)
+MATH_HEADERS: Final = ("cublasLt.h", "cublas_v2.h", "cusolverDn.h", "cusolver_common.h", "cusparse.h")
+
+
+class CudaToolkit(Record):
+    """nvcc with its headers and its runtime library."""
+
+    nvcc: Path
+    version: str
+    """Such as 13.0.88."""
+    root: Path
+    include: Path | None
+    library: Path | None
+    """Directory with libcudart."""
+    cudart: Path | None
+    """The shared CUDA runtime; in wheels its name ends in its major version."""
+    newest_gxx: int | None = None
+    """Newest major version of g++ that nvcc works with, if its headers say so."""
+    math_include: Path | None
+    """Headers of cuBLAS and the like from PyPI wheels, if the toolkit has none."""
+
+    @property
+    def release(self) -> tuple[int, int]:
+        """(13, 0)"""
+        major, minor = self.version.split(".")[:2]
+        return int(major), int(minor)
 
 
 class Toolchain(Record):
-    """Paths and versions; None where something was not found."""
+    """Paths and versions; None for what was not found."""
 
     platform: str
     """As in a variant name, such as x86_64-linux."""
@@ -49,9 +77,9 @@ class Toolchain(Record):
     ninja: Path | None
     ninja_version: str | None
     python: Path
-    """The interpreter that jobs run."""
+    """The interpreter of jobs."""
     python_include: Path | None
-    """Holds Python.h; None when it does not."""
+    """Folder with Python.h."""
     python_version: str
     torch_root: Path | None
     torch_version: str | None
@@ -59,38 +87,38 @@ class Toolchain(Record):
     torch_cuda: str | None
     """CUDA version that torch was built for; None for a CPU-only torch."""
     torch_definitions: tuple[str, ...] = ()
-    """Macros that torch's own build files hand to everything that links with it."""
+    """Macros that torch's CMake files define for everything that links with it."""
     cuda: CudaToolkit | None = None
     headers: tuple[HeaderSet, ...] = ()
-    """Fetched headers for CUDA builds, of this nvcc's release and this torch's version."""
+    """Fetched headers for CUDA builds, for this nvcc's release and this torch's version."""
     cutlass: tuple[Cutlass, ...] = ()
-    """For projects that depend on it; first choice first."""
+    """First choice first."""
     stubs: tuple[str, ...] = ()
-    """Headers for which a stand-in is generated in CUDA builds."""
+    """Headers for which CUDA builds get a stand-in."""
     disassembler: Path | None = None
     """Folder with cuobjdump and nvdisasm."""
     libraries: tuple[Path, ...] = ()
-    """Where the loader finds the system's shared libraries."""
-    root: Path = _HERE
-    """Where these paths can be read: / for this machine's own, the view of an image otherwise."""
+    """Folders of the system's shared libraries."""
+    root: Path = _ROOT
+    """Folder that contains these paths: / for this machine, the copy of an image's files otherwise."""
 
     @property
     def in_image(self) -> bool:
-        """Whether it belongs to an image rather than to this machine."""
-        return self.root != _HERE
+        """Whether it belongs to an image and not to this machine."""
+        return self.root != _ROOT
 
     def local(self, path: Path) -> Path:
-        """Where `path`, as jobs see it, can be read from outside of a sandbox."""
+        """The path outside of the sandbox of `path`, which is a path inside."""
         return self.root / path.relative_to("/") if self.in_image else path
 
     @property
     def torch_release(self) -> tuple[int, ...]:
-        """(2, 13, 0); torch must be there."""
+        """(2, 13, 0); (0,) without torch."""
         return tuple(int(n) for n in re.findall(r"\d+", (self.torch_version or "0").split("+")[0])[:3])
 
     @property
     def torch_is_cpu_only(self) -> bool:
-        """Whether the torch in use was built without CUDA."""
+        """Whether torch was built without CUDA."""
         return self.torch_cuda is None
 
     def facts(self, target: Target = "cuda") -> dict[str, str]:
@@ -117,28 +145,29 @@ class Toolchain(Record):
         return digest_of(self.facts())
 
     def readable(self, target: Target) -> list[Path]:
-        """Directories of this machine that a build sandbox must be able to read.
-
-        None where the toolchain is an image's: a directory of ours with such a name is another one.
-        """
+        """Directories of this machine that a build sandbox must read; empty for an image's toolchain."""
         if self.in_image:
             return []
         paths = [self.torch_root, self.python_include, self.ninja]
         if target == "cuda" and self.cuda is not None:
             paths += [self.cuda.root, self.cuda.math_include]
-            paths += [directory for headers in self.headers for directory in headers.include]
-            paths += [directory for cutlass in self.cutlass for directory in cutlass.include]
+            paths += [directory for _, include in self.fetched for directory in include]
         if self.gxx is not None and not self.gxx.is_relative_to("/usr"):
             paths.append(self.gxx.resolve().parent.parent)
-        found = {p.resolve() if p.is_dir() else p.parent for p in paths if p is not None}
-        return sorted(found)
+        return sorted({p.resolve() if p.is_dir() else p.parent for p in paths if p is not None})
+
+    @property
+    def fetched(self) -> list[tuple[Path, tuple[Path, ...]]]:
+        """(root, include directories) of each set of headers."""
+        found = [(headers.root, headers.include) for headers in self.headers]
+        return found + [(cutlass.root, cutlass.include) for cutlass in self.cutlass]
 
     def readable_tools(self) -> list[Path]:
-        """As `readable`, for jobs that read compiled kernels."""
+        """The same for jobs that read compiled kernels."""
         return [self.disassembler] if self.disassembler is not None and not self.in_image else []
 
     def missing(self, target: Target) -> str | None:
-        """What keeps this machine from building for `target`, and what to install; None if nothing."""
+        """What this machine lacks to build for `target`, and how to install it; None if nothing."""
         if self.gxx is None:
             return "no g++ found: apt-get install g++"
         if self._gxx_major() < _GXX_MINIMUM:
@@ -155,7 +184,7 @@ class Toolchain(Record):
         return None if target == "cpu" else self._missing_cuda()
 
     def _gxx_major(self) -> int:
-        """As in `g++ (GCC) 11.4.1 20231218`; a line that says nothing is given the benefit."""
+        """From a line such as `g++ (GCC) 11.4.1 20231218`; the minimum if it cannot be read."""
         found = re.search(r"(?:\)|g\+\+)\s+(\d+)\.\d+", self.gxx_version or "")
         return int(found[1]) if found else _GXX_MINIMUM
 
@@ -172,19 +201,18 @@ class Toolchain(Record):
                 f"apt-get install g++-{newest}, and put it first on PATH as g++"
             )
         # As torch.utils.cpp_extension: another major version cannot be loaded beside torch's own.
-        if self.torch_cuda is not None and _major(self.torch_cuda) != _major(version):
+        if self.torch_cuda is not None and self.torch_cuda.split(".")[0] != version.split(".")[0]:
             return f"torch {self.torch_version} needs nvcc {self.torch_cuda}, found {version}"
         return None
 
 
-def _major(version: str) -> str:
-    return version.partition(".")[0]
+# --- tools of this machine -------------------------------------------------------------------
 
 
 def find_toolchain(environment: Mapping[str, str] | None = None) -> Toolchain:
-    """Look around on this machine; `environment` (default: ours) gives CUDA_HOME and PATH."""
+    """The toolchain of this machine; `environment` (default: ours) provides CUDA_HOME and PATH."""
     env = os.environ if environment is None else environment
-    gxx = which("g++", env)  # not CXX: the flags are g++'s, and another compiler would fail students
+    gxx = _which("g++", env)  # not CXX: the flags are g++'s, and another compiler would fail students
     ninja = next(_ninja_candidates(env), None)
     include = Path(sysconfig.get_config_var("INCLUDEPY") or sysconfig.get_path("include"))
     torch_root, torch_version, torch_cuda = _find_torch()
@@ -222,33 +250,48 @@ def _system_libraries() -> Iterator[Path]:
 
 
 def _first_line(tool: Path | None) -> str | None:
-    output = None if tool is None else probe([tool, "--version"])
+    output = None if tool is None else _probe([tool, "--version"])
     return output.splitlines()[0].strip() if output else None
 
 
 def _ninja_candidates(env: Mapping[str, str]) -> Iterator[Path]:
-    """The PyPI wheel's binary, then PATH; a script that needs some Python is no use in a sandbox."""
+    """The binary of the PyPI wheel, then PATH. A script would need its Python inside the sandbox."""
     spec = importlib.util.find_spec("ninja")
     wheel = [] if spec is None or spec.origin is None else [Path(spec.origin).parent / "data/bin/ninja"]
-    on_path = which("ninja", env)
+    on_path = _which("ninja", env)
     for path in [*wheel, Path(sysconfig.get_path("scripts")) / "ninja", *([on_path] if on_path else [])]:
-        if _is_program(path):
-            yield path
+        if path.is_file() and os.access(path, os.X_OK):
+            with path.open("rb") as stream:
+                if stream.read(4) == b"\x7fELF":
+                    yield path
 
 
-def _is_program(path: Path) -> bool:
-    """An executable ELF file."""
-    if not (path.is_file() and os.access(path, os.X_OK)):
-        return False
-    with path.open("rb") as stream:
-        return stream.read(4) == b"\x7fELF"
+def _probe(command: list[str | Path]) -> str | None:
+    """Both output streams of a command; None if it cannot run or fails."""
+    try:
+        done = subprocess.run(
+            command,
+            env={"PATH": "/usr/bin:/bin", "LC_ALL": "C"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=60.0,
+            check=True,
+            text=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout
 
 
-# --- torch -----------------------------------------------------------------------------------
+def _which(name: str, env: Mapping[str, str]) -> Path | None:
+    """An executable on the PATH of `env`: absolute, with its links unresolved."""
+    found = shutil.which(name, path=env.get("PATH", os.defpath))
+    return None if found is None else Path(found).absolute()
 
 
 def _find_torch() -> tuple[Path | None, str | None, str | None]:
-    """Root, version and CUDA version, read from torch/version.py."""
+    """Root, version and CUDA version, read from torch/version.py without importing torch."""
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:
         return None, None, None
@@ -274,13 +317,10 @@ def _torch_definitions(root: Path | None) -> tuple[str, ...]:
     return tuple(sorted(found[1].split(";"))) if found and found[1] else ()
 
 
-# --- headers ---------------------------------------------------------------------------------
-
-
 def _headers(
     env: Mapping[str, str], cuda: CudaToolkit | None, cpu_only_torch: str | None
 ) -> tuple[HeaderSet, ...]:
-    """What was fetched for this nvcc and for this version of a CPU-only torch."""
+    """The sets that were fetched for this nvcc and for this version of a CPU-only torch."""
     if cuda is None:
         return ()
     names = [cuda_set(cuda.release)] + ([torch_set(cpu_only_torch)] if cpu_only_torch else [])
@@ -291,7 +331,7 @@ def _headers(
 def _stubs(
     torch_root: Path | None, cuda: CudaToolkit | None, headers: Sequence[HeaderSet]
 ) -> tuple[str, ...]:
-    """Headers that neither a CPU-only torch nor the toolkit nor a wheel has, and that were not fetched."""
+    """Headers that are neither in torch, nor in the toolkit or a wheel, nor fetched."""
     if torch_root is None or cuda is None:
         return ()
     fetched = [directory for found in headers for directory in found.include]
@@ -300,3 +340,191 @@ def _stubs(
     if not any((p / TORCH_CUDA_HEADER).is_file() for p in (torch_root / "include", *fetched)):
         stubs.append(TORCH_CUDA_HEADER)
     return tuple(sorted(stubs))
+
+
+# --- CUDA toolkits ---------------------------------------------------------------------------
+
+
+def find_cuda(env: Mapping[str, str]) -> CudaToolkit | None:
+    """The first nvcc that works: CUDA_HOME, CUDA_PATH, /usr/local/cuda, wheels, PATH."""
+    found = (describe_nvcc(path) for path in _nvcc_candidates(env) if path.is_file())
+    return next((cuda for cuda in found if cuda is not None), None)
+
+
+def _wheel_roots() -> list[Path]:
+    """`nvidia/cu13` and the like in site-packages, where the CUDA 13 wheels unpack."""
+    spec = importlib.util.find_spec("nvidia")
+    places = [] if spec is None else list(spec.submodule_search_locations or ())
+    return sorted((p for place in places for p in Path(place).glob("cu[0-9]*")), reverse=True)
+
+
+def _nvcc_candidates(env: Mapping[str, str]) -> Iterator[Path]:
+    for variable in ("CUDA_HOME", "CUDA_PATH"):
+        if env.get(variable):
+            yield Path(env[variable]) / "bin/nvcc"
+    yield Path("/usr/local/cuda/bin/nvcc")
+    yield from (root / "bin/nvcc" for root in _wheel_roots())
+    on_path = _which("nvcc", env)
+    if on_path is not None:
+        yield on_path
+
+
+def describe_nvcc(nvcc: Path) -> CudaToolkit | None:
+    """The toolkit of an nvcc, which may be a wrapper script: nvcc itself says where it is."""
+    version = re.search(r"\bV(\d+\.\d+\.\d+)", _probe([nvcc, "--version"]) or "")
+    plan = _probe([nvcc, "--dryrun", "-x", "cu", "-c", "/dev/null", "-o", "/dev/null"]) or ""
+    here = re.search(r"^#\$ _HERE_=(.+)$", plan, re.M)
+    if version is None or here is None:
+        return None
+    binary = (Path(here[1].strip()) / "nvcc").resolve()
+    root = binary.parent.parent
+    include = _holding("cuda_runtime.h", root / "include", *root.glob("targets/*/include"))
+    library = _holding("libcudart.so*", root / "lib64", root / "lib", *root.glob("targets/*/lib"))
+    math = None
+    if include is not None and not (include / "cublas_v2.h").is_file():
+        math = _holding("cublas_v2.h", *(wheel / "include" for wheel in _wheel_roots()))
+    runtimes = [] if library is None else library.glob("libcudart.so*")
+    return CudaToolkit(
+        nvcc=binary,
+        version=version[1],
+        root=root,
+        include=include,
+        library=library,
+        cudart=min(runtimes, key=lambda p: len(p.name), default=None),
+        newest_gxx=_newest_gxx(include),
+        math_include=math,
+    )
+
+
+def _newest_gxx(include: Path | None) -> int | None:
+    header = None if include is None else include / "crt/host_config.h"
+    if header is None or not header.is_file():
+        return None
+    found = re.search(r"gcc versions later than (\d+) are not supported", header.read_text(errors="replace"))
+    return int(found[1]) if found else None
+
+
+def _holding(pattern: str, *directories: Path) -> Path | None:
+    return next((d for d in directories if any(d.glob(pattern))), None)
+
+
+def find_disassembler(root: Path | None, env: Mapping[str, str]) -> Path | None:
+    """The folder with cuobjdump and nvdisasm: of the toolkit at `root`, of a PyPI wheel, or on PATH."""
+    on_path = _which("nvdisasm", env)
+    folders = [] if root is None else [root / "bin"]
+    folders += [wheel / "bin" for wheel in _wheel_roots()]
+    folders += [] if on_path is None else [on_path.resolve().parent]
+    tools = ("cuobjdump", "nvdisasm")
+    return next((f.absolute() for f in folders if all(os.access(f / tool, os.X_OK) for tool in tools)), None)
+
+
+# --- the toolchain of an image ---------------------------------------------------------------
+
+_DESCRIPTION_LIMIT: Final = 1 << 20  # it has 6 kB on Debian 12 with a CPU-only torch
+_SHARED_LIBRARY: Final = "*.so*"
+
+
+class Tree(Record):
+    """A directory, or one file, to copy out of the image."""
+
+    path: Path
+    """Contains no link."""
+    names: str = "*"
+    """Pattern for the files to copy."""
+    deep: bool = True
+    """Whether subdirectories are copied too."""
+
+
+class View(Record):
+    """The files of an image that are read outside of it."""
+
+    trees: tuple[Tree, ...]
+    links: dict[Path, str]
+    """Links on the way to the trees: path -> target."""
+
+
+class Description(Record):
+    """/opt/liftbench/toolchain.json of an image."""
+
+    schema_version: Literal[1] = 1
+    toolchain: Toolchain
+    view: View
+
+
+def describe_toolchain() -> str:
+    """The description of the image that this runs in, as JSON."""
+    found = find_toolchain()
+    links: dict[Path, str] = {}
+    trees: dict[Path, Tree] = {}
+    for tree in _wanted(found):
+        _add_links(tree.path, links)
+        real = tree.path.resolve()
+        # Most library folders contain nothing of interest, and large subfolders.
+        if real.is_file() or any(real.glob(tree.names)):
+            trees.setdefault(real, tree.model_copy(update={"path": real}))
+    description = Description(toolchain=found, view=View(trees=tuple(trees.values()), links=links))
+    return description.model_dump_json(indent=1) + "\n"
+
+
+def toolchain_of_image(description: bytes, view: Path) -> Toolchain:
+    """The toolchain that an image describes; `view` contains the copied files.
+
+    Raises SandboxError for an unusable description: every path must be absolute and without `..`.
+    """
+    try:
+        if len(description) > _DESCRIPTION_LIMIT:
+            raise ValueError(f"it has more than {_DESCRIPTION_LIMIT} bytes")
+        toolchain = Description.model_validate_json(description).toolchain
+        for path in _paths(toolchain):
+            if not path.is_absolute() or ".." in path.parts:
+                raise ValueError(f"it names {str(path)[:200]!r}")
+    except ValueError as error:
+        why = f"it has {error.error_count()} errors" if isinstance(error, ValidationError) else str(error)
+        message = f"the build image's description of its toolchain cannot be used: {why}; make image"
+        raise SandboxError(message) from None
+    return toolchain.model_copy(update={"root": view.absolute()})
+
+
+def _paths(toolchain: Toolchain) -> Iterator[Path]:
+    """Every path in `toolchain`."""
+    one = [toolchain.gxx, toolchain.ninja, toolchain.python, toolchain.python_include, toolchain.torch_root]
+    one += [toolchain.disassembler, *toolchain.libraries]
+    cuda = toolchain.cuda
+    if cuda is not None:
+        one += [cuda.nvcc, cuda.root, cuda.include, cuda.library, cuda.cudart, cuda.math_include]
+    for root, include in toolchain.fetched:
+        one += [root, *include]
+    return (path for path in one if path is not None)
+
+
+def _wanted(toolchain: Toolchain) -> Iterator[Tree]:
+    """Headers, to look up those that a compiler did not find, and libraries, whose symbols are read."""
+    torch, cuda = toolchain.torch_root, toolchain.cuda
+    if torch is not None:
+        yield Tree(path=torch / "version.py")
+        yield Tree(path=torch / "include")
+        yield Tree(path=torch / "lib", names=_SHARED_LIBRARY, deep=False)
+        for wheel in sorted(torch.parent.glob("nvidia/*/lib")):
+            yield Tree(path=wheel, names=_SHARED_LIBRARY, deep=False)
+    yield Tree(path=toolchain.python)
+    for directory in toolchain.libraries:
+        yield Tree(path=directory, names=_SHARED_LIBRARY, deep=False)
+    headers = [toolchain.python_include]
+    if cuda is not None:
+        headers += [cuda.include, cuda.math_include]
+        if cuda.library is not None:
+            yield Tree(path=cuda.library, names=_SHARED_LIBRARY, deep=False)
+    headers += [place for _, include in toolchain.fetched for place in include]
+    yield from (Tree(path=place) for place in headers if place is not None)
+
+
+def _add_links(path: Path, links: dict[Path, str]) -> None:
+    """Add every link on the way to the file at `path`."""
+    here = Path("/")
+    for number, part in enumerate(path.parts[1:], start=2):
+        here = here / part
+        if here.is_symlink() and here not in links:
+            target = here.readlink()
+            links[here] = str(target)
+            _add_links(here.parent.joinpath(target, *path.parts[number:]), links)
+            return

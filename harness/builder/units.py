@@ -1,7 +1,4 @@
-"""The translation units of a project for one target: which files compile, with which options.
-
-A returned unit's flags are all allowed; a Finding means that nothing may be compiled.
-"""
+"""The translation units of a project for one target: files to compile, their flags and CUDA architectures."""
 
 from __future__ import annotations
 
@@ -11,69 +8,71 @@ from pathlib import PurePosixPath
 from typing import Final, Literal
 
 from harness.builder.allowed_flags import Allowed, allow_cuda, allow_cxx
-from harness.builder.architectures import TARGET, loose_intersection, misspelt, supported
-from harness.builder.config.schema import BuildToml, CpuKernel, CudaKernel, version_parts
-from harness.builder.headers.cutlass import Cutlass, choose_cutlass, cutlass_missing, cutlass_warning
+from harness.builder.headers import Cutlass, choose_cutlass, cutlass_missing, cutlass_warning
+from harness.builder.schema import BuildToml, CpuKernel, CudaKernel, version_parts
+from harness.builder.validate import Refused
 from harness.outcome import Cause
-from harness.records import Finding, Record, Target
+from harness.records import Record, Target
 
 Language = Literal["cxx", "cuda"]
-# As CMake: what it has no language for is part of the project but is not compiled.
+# As in CMake, listed files with other suffixes are part of the project but are not compiled.
 _CXX_SUFFIXES: Final = frozenset({".cpp", ".cc", ".cxx", ".c++", ".C", ".CPP"})
 HEADER_SUFFIXES: Final = frozenset({".h", ".hpp", ".hxx", ".hh", ".cuh", ".inl", ".inc", ".ipp", ".tpp"})
 _CUDA_WITHOUT_TOOLKIT: Final = (13, 0)
+H100: Final = "9.0"
+"""Compute capability of H100 and H200."""
+_CAPABILITY = re.compile(r"(\d{1,3})\.(\d)([af]?)(\+PTX)?")
+_LOOSE_CAPABILITY = re.compile(r"(?:sm|compute)?_?(\d{1,2})\.?(\d)([af]?)(\+PTX)?", re.I)
 
 
 class Unit(Record):
     """One file to compile."""
 
     source: str
-    """Relative to the project, normalised."""
+    """Normal path in the project."""
     language: Language
     include: tuple[str, ...] = ()
-    """Directories of the component, relative to the project."""
+    """Include directories of the component, as paths in the project."""
     flags: tuple[str, ...] = ()
-    """The student's, screened and complete with their values."""
+    """The project's flags that are allowed."""
     capabilities: tuple[str, ...] = ()
-    """CUDA only; empty leaves the choice to nvcc, as upstream does for a .cu in [torch]."""
+    """CUDA only; if empty, nvcc chooses, as it does in kernel-builder for a .cu file in [torch]."""
 
 
 class Units(Record):
-    """All units of one target, in the order in which they are linked."""
+    """All units of one target, in link order."""
 
     units: tuple[Unit, ...]
     cutlass: Cutlass | None = None
-    """Headers for all units, where a kernel depends on CUTLASS."""
+    """Headers for all units, if a kernel depends on CUTLASS."""
     warnings: tuple[str, ...] = ()
 
     @property
     def capabilities(self) -> tuple[str, ...]:
-        """Union over the units, sorted as upstream writes them to metadata.json."""
+        """Union over the units, in the order of metadata.json."""
         return tuple(sorted({c for unit in self.units for c in unit.capabilities}))
 
-
-class _Refused(Exception):
-    def __init__(self, cause: Cause, message: str) -> None:
-        super().__init__(message)
-        self.finding = Finding(cause=cause, message=message)
-
-
-def normalised(path: str) -> str:
-    """`./a//b.cu` -> `a/b.cu`."""
-    return PurePosixPath(path).as_posix()
+    @property
+    def architectures(self) -> tuple[str, ...]:
+        """Names of the generated code, such as sm_90a, from capabilities and from the project's flags."""
+        words = gencode(self.capabilities)[1::2]
+        found = [word.rpartition("code=")[2] for word in words]
+        named: set[str] = set()
+        for unit in self.units:
+            for flag in unit.flags if unit.language == "cuda" else ():
+                if re.match(r"-{1,2}(gencode|generate-code|arch|gpu-architecture|code|gpu-code)=", flag):
+                    named |= set(re.findall(r"(?:sm|compute)_\d+[af]?", flag.rpartition("=")[2]))
+        return tuple(dict.fromkeys([*found, *sorted(named)]))
 
 
 def plan_units(
     toml: BuildToml, target: Target, cuda: tuple[int, int] | None, cutlass: Sequence[Cutlass] = ()
-) -> Units | Finding:
-    """The units of `target`; `cuda` is nvcc's release, None where there is no nvcc.
+) -> Units:
+    """The units of `target`, with screened flags. Raises Refused.
 
-    `cutlass`: what this machine has of it, first choice first.
+    `cuda` is nvcc's release, None without nvcc; `cutlass` lists this machine's copies, first choice first.
     """
-    try:
-        return _Planner(toml, target, cuda or _CUDA_WITHOUT_TOOLKIT, cutlass).plan()
-    except _Refused as refusal:
-        return refusal.finding
+    return _Planner(toml, target, cuda or _CUDA_WITHOUT_TOOLKIT, cutlass).plan()
 
 
 class _Planner:
@@ -95,26 +94,18 @@ class _Planner:
         for name, kernel in kernels.items():
             where = f"[kernel.{name}]"
             cuda_flags = kernel.cuda_flags if isinstance(kernel, CudaKernel) else ()
-            self._add(
-                where,
-                kernel.src,
-                kernel.include,
-                self._screened(allow_cxx(kernel.cxx_flags), f"cxx-flags of {where}"),
-                self._screened(allow_cuda(cuda_flags), f"cuda-flags of {where}"),
-                needed[name],
-            )
+            cxx = self._screened(allow_cxx(kernel.cxx_flags), f"cxx-flags of {where}")
+            cuda = self._screened(allow_cuda(cuda_flags), f"cuda-flags of {where}")
+            self._add(where, kernel.src, kernel.include, cxx, cuda, needed[name])
         if not self._units:
-            raise _Refused(Cause.BAD_LAYOUT, f"no file to compile is listed for {self._target}")
-        return Units(
-            units=tuple(self._units.values()),
-            cutlass=cutlass,
-            warnings=tuple(dict.fromkeys(self._warnings)),
-        )
+            raise Refused(f"no file to compile is listed for {self._target}")
+        warnings = tuple(dict.fromkeys(self._warnings))
+        return Units(units=tuple(self._units.values()), cutlass=cutlass, warnings=warnings)
 
-    # --- which kernels -------------------------------------------------------------------------
+    # --- kernels -------------------------------------------------------------------------------
 
     def _kernels(self) -> dict[str, CpuKernel | CudaKernel]:
-        """The target's kernels by name, sorted (upstream's order is that of a hash map)."""
+        """The target's kernels by name, sorted (kernel-builder's order is that of a hash map)."""
         backends = self._toml.general.backends
         kernels = sorted(self._toml.kernel.items())
         for name, kernel in kernels:
@@ -122,33 +113,28 @@ class _Planner:
                 continue
             message = f'[kernel.{name}] has backend "{kernel.backend}", which general.backends lacks'
             if kernel.backend == self._target:
-                raise _Refused(Cause.NO_BACKEND, f"{message}: kernel-builder would never build it")
+                raise Refused(f"{message}: kernel-builder would never build it", Cause.NO_BACKEND)
             self._warnings.append(message)
         mine = {n: k for n, k in kernels if isinstance(k, (CpuKernel, CudaKernel))}
         mine = {n: k for n, k in mine.items() if k.backend == self._target and self._wanted(n, k)}
         if not mine:
             has = ", ".join(sorted({k.backend for _, k in kernels})) or "none"
-            raise _Refused(
-                Cause.NO_BACKEND,
-                f"this project has no `{self._target}` kernel (kernels in build.toml: {has})",
-            )
+            message = f"this project has no `{self._target}` kernel (kernels in build.toml: {has})"
+            raise Refused(message, Cause.NO_BACKEND)
         return mine
 
     def _wanted(self, name: str, kernel: CpuKernel | CudaKernel) -> bool:
-        if isinstance(kernel, CudaKernel) and kernel.cuda_minver is not None:
-            if self._cuda >= version_parts(kernel.cuda_minver):
-                return True
-            # As upstream: the component is silently absent below its CUDA version.
-            self._warnings.append(f"[kernel.{name}] is left out: it needs CUDA {kernel.cuda_minver}")
-            return False
-        return True
+        """Whether this CUDA release builds it; kernel-builder leaves out others without a word."""
+        minver = kernel.cuda_minver if isinstance(kernel, CudaKernel) else None
+        if minver is None or self._cuda >= version_parts(minver):
+            return True
+        self._warnings.append(f"[kernel.{name}] is left out: it needs CUDA {minver}")
+        return False
 
     def _cutlass(self, kernels: Mapping[str, CpuKernel | CudaKernel]) -> Cutlass | None:
-        """CUTLASS for the whole project: upstream's CMake has one, and only where GPU_LANG is CUDA."""
-        if self._target != "cuda":
-            return None
+        """CUTLASS for the whole project, as in kernel-builder, which has one per CUDA build."""
         wanted = [(d, n) for n, k in kernels.items() for d in k.depends if d.startswith("cutlass_")]
-        if not wanted:
+        if self._target != "cuda" or not wanted:
             return None
         name, kernel = wanted[0]
         if len({dependency for dependency, _ in wanted}) > 1:
@@ -156,61 +142,48 @@ class _Planner:
         found = choose_cutlass(name, self._found_cutlass)
         if found is None:
             message = f"[kernel.{kernel}] depends on {name}: {cutlass_missing(name)}"
-            raise _Refused(Cause.NO_TOOLCHAIN, message)
+            raise Refused(message, Cause.NO_TOOLCHAIN)
         warning = cutlass_warning(name, found)
         self._warnings += [warning] if warning else []
         return found
 
-    # --- capabilities --------------------------------------------------------------------------
-
     def _all_capabilities(self, kernels: dict[str, CpuKernel | CudaKernel]) -> dict[str, tuple[str, ...]]:
-        """Per kernel. One kernel at least must serve the target GPU; the others keep their own."""
+        """Capabilities by kernel. At least one kernel must run on the H100; the others keep their own."""
         chosen: dict[str, tuple[str, ...]] = {}
         others: dict[str, tuple[str, ...]] = {}
         for name, kernel in kernels.items():
             wanted = kernel.cuda_capabilities if isinstance(kernel, CudaKernel) else ()
-            self._check_spelling(name, wanted)
+            _check_spelling(name, wanted)
             if self._target == "cpu" or not wanted:
-                chosen[name] = (TARGET,) if self._target == "cuda" else ()
+                chosen[name] = (H100,) if self._target == "cuda" else ()
                 continue
-            serving = loose_intersection(wanted, (TARGET,))
+            serving = loose_intersection(wanted, (H100,))
             full = loose_intersection(wanted, supported(self._cuda))
             if not full:
                 listed, known = ", ".join(wanted), ", ".join(supported(self._cuda))
-                raise _Refused(
-                    Cause.BAD_BUILD_TOML,
+                raise Refused(
                     f"[kernel.{name}]: empty set of capabilities after intersection "
                     f"(kernel: {listed}; supported: {known})",
+                    Cause.BAD_BUILD_TOML,
                 )
             (chosen if serving else others)[name] = serving or full
         if not chosen:
             listed = ", ".join(sorted({c for caps in others.values() for c in caps}))
-            raise _Refused(
-                Cause.NO_BACKEND,
+            raise Refused(
                 f"no kernel of this project runs on sm_90: cuda-capabilities give {listed}; "
-                f'add "{TARGET}" (or "{TARGET}a" for wgmma and setmaxnreg)',
+                f'add "{H100}" (or "{H100}a" for wgmma and setmaxnreg)',
+                Cause.NO_BACKEND,
             )
         for name, capabilities in others.items():
             # Compiled all the same: the binding may refer to its symbols.
             self._warnings.append(f"[kernel.{name}] is for {', '.join(capabilities)}, not for sm_90")
         return chosen | others
 
-    @staticmethod
-    def _check_spelling(name: str, capabilities: Iterable[str]) -> None:
-        for capability in capabilities:
-            better = misspelt(capability)
-            if better is not None:
-                hint = f'write "{better}"' if better else 'write it as "9.0", "9.0a" or "9.0+PTX"'
-                raise _Refused(
-                    Cause.BAD_BUILD_TOML,
-                    f'cuda-capabilities of [kernel.{name}]: "{capability}" is no capability: {hint}',
-                )
-
     # --- files and flags -----------------------------------------------------------------------
 
     def _binding(self) -> None:
         torch = self._toml.torch
-        assert torch is not None, "layout.py refuses other frameworks first"
+        assert torch is not None, "only [torch] projects are compiled"
         flags = self._screened(allow_cxx(torch.cxx_flags), "cxx-flags of [torch]")
         self._add("[torch]", torch.src, torch.include, flags, (), ())
         if self._target == "cuda" and any(u.language == "cuda" for u in self._units.values()):
@@ -218,7 +191,7 @@ class _Planner:
 
     def _screened(self, allowed: Allowed, where: str) -> tuple[str, ...]:
         if allowed.refused is not None:
-            raise _Refused(Cause.REFUSED_FLAG, f"{where}: {allowed.refused}")
+            raise Refused(f"{where}: {allowed.refused}", Cause.REFUSED_FLAG)
         self._warnings += [f"{where}: {warning}" for warning in allowed.warnings]
         return allowed.words
 
@@ -231,22 +204,19 @@ class _Planner:
         cuda_flags: tuple[str, ...],
         capabilities: tuple[str, ...],
     ) -> None:
-        for path in dict.fromkeys(normalised(s) for s in sources):
+        for path in dict.fromkeys(sources):
             language = self._language(path, where)
             if language is None:
                 continue
-            before = self._units.get(path)
             # A file in two components: CMake appends options and keeps the last include list.
+            before = self._units.get(path, Unit(source=path, language=language))
+            cuda = language == "cuda"
             self._units[path] = Unit(
                 source=path,
                 language=language,
-                include=tuple(normalised(i) for i in include),
-                flags=(before.flags if before else ()) + (cuda_flags if language == "cuda" else cxx_flags),
-                capabilities=tuple(
-                    dict.fromkeys((before.capabilities if before else ()) + capabilities)
-                    if language == "cuda"
-                    else ()
-                ),
+                include=tuple(include),
+                flags=before.flags + (cuda_flags if cuda else cxx_flags),
+                capabilities=tuple(dict.fromkeys(before.capabilities + capabilities)) if cuda else (),
             )
 
     def _language(self, path: str, where: str) -> Language | None:
@@ -260,11 +230,71 @@ class _Planner:
         return None
 
 
-def named_architectures(units: Units) -> tuple[str, ...]:
-    """Architectures that the student's own nvcc flags add, such as sm_90a."""
-    found: set[str] = set()
-    for unit in units.units:
-        for flag in unit.flags if unit.language == "cuda" else ():
-            if re.match(r"-{1,2}(gencode|generate-code|arch|gpu-architecture|code|gpu-code)=", flag):
-                found |= set(re.findall(r"(?:sm|compute)_\d+[af]?", flag.rpartition("=")[2]))
-    return tuple(sorted(found))
+# --- compute capabilities --------------------------------------------------------------------
+
+
+def supported(cuda: tuple[int, int]) -> tuple[str, ...]:
+    """The capabilities that kernel-builder builds for with this CUDA release."""
+    if cuda >= (13, 0):
+        return ("7.5", "8.0", "8.6", "8.7", "8.9", "9.0", "10.0", "11.0", "12.0", "12.1")
+    if cuda >= (12, 8):
+        return ("7.0", "7.2", "7.5", "8.0", "8.6", "8.7", "8.9", "9.0", "10.0", "10.1", "12.0")
+    return ("7.0", "7.2", "7.5", "8.0", "8.6", "8.7", "8.9", "9.0")
+
+
+def _check_spelling(name: str, capabilities: Iterable[str]) -> None:
+    for capability in capabilities:
+        if _CAPABILITY.fullmatch(capability):
+            continue
+        hint = 'write it as "9.0", "9.0a" or "9.0+PTX"'
+        loose = _LOOSE_CAPABILITY.fullmatch(capability.strip())
+        if loose is not None:
+            major, minor, letter, ptx = loose.groups()
+            hint = f'write "{int(major)}.{minor}{letter.lower()}{"+PTX" if ptx else ""}"'
+        raise Refused(
+            f'cuda-capabilities of [kernel.{name}]: "{capability}" is no capability: {hint}',
+            Cause.BAD_BUILD_TOML,
+        )
+
+
+def _version(capability: str) -> tuple[int, int]:
+    major, minor = capability.rstrip("af").split(".")
+    return int(major), int(minor)
+
+
+def loose_intersection(kernel: Sequence[str], targets: Sequence[str]) -> tuple[str, ...]:
+    """The kernel's capabilities that serve one of `targets`, as kernel-builder's CMake computes them.
+
+    "9.0a" takes the place of target 9.0; each other target gets the highest capability at or below
+    it of the same major version, or of any version with +PTX (the driver compiles PTX further).
+    """
+    with_ptx = {c.removesuffix("+PTX") for c in kernel if c.endswith("+PTX")}
+    bases = list(dict.fromkeys(c.removesuffix("+PTX") for c in kernel))
+    open_targets = list(targets)
+    chosen: list[str] = []
+    for specific in [c for c in bases if c[-1] in "af"]:
+        bases.remove(specific)
+        if specific[:-1] in targets:
+            chosen.append(specific)
+            if specific[:-1] in open_targets:
+                open_targets.remove(specific[:-1])
+    for target in map(_version, open_targets):
+        fitting = [
+            c
+            for c in sorted(bases, key=_version)
+            if _version(c) <= target and (c in with_ptx or _version(c)[0] == target[0])
+        ]
+        chosen += fitting[-1:]
+    ordered = sorted(dict.fromkeys(chosen), key=lambda c: (_version(c), c))
+    return tuple(f"{c}+PTX" if c in with_ptx else c for c in ordered)
+
+
+def gencode(capabilities: Sequence[str]) -> tuple[str, ...]:
+    """nvcc's flags: `9.0a` -> -gencode arch=compute_90a,code=sm_90a."""
+    words: list[str] = []
+    for capability in capabilities:
+        number = capability.removesuffix("+PTX").replace(".", "")
+        words += ["-gencode", f"arch=compute_{number},code=sm_{number}"]
+        if capability.endswith("+PTX"):
+            words += ["-gencode", f"arch=compute_{number},code=compute_{number}"]
+    return tuple(words)

@@ -6,8 +6,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from harness.builder.description import toolchain_of_image
-from harness.builder.toolchain import find_toolchain
+from harness.builder.toolchain import find_toolchain, toolchain_of_image
 from harness.cli.options import cache_folder
 from harness.device.machine import machine_facts
 from harness.errors import SandboxError, UsageError

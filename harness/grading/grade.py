@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from harness.builder.build import Built, build
-from harness.builder.failure.places import load_failure
+from harness.builder.diagnostics import load_failure
 from harness.builder.toolchain import Toolchain
 from harness.device.health import DeviceHealth, HealthGuard, HostHealth
 from harness.device.machine import Phases, QuietLock, judge_and_worker_cpus

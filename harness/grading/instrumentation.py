@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from harness.builder.python_side import python_facts
 from harness.builder.toolchain import Toolchain
+from harness.builder.validate import python_facts
 from harness.errors import HarnessBug
 from harness.grading.load import call_flags
 from harness.grading.workers import GradeSettings, Workers

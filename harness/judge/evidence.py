@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from harness.builder.binary.call_classes import classify_operator
-from harness.builder.binary.cubins import MAX_KERNELS, MAX_NAME
+from harness.builder.cubins import MAX_KERNELS, MAX_NAME
+from harness.builder.symbol_names import classify_operator
 from harness.judge.arena import Arena, Layout
 from harness.judge.problem import Problem
 from harness.judge.verifier import Verifier

@@ -24,8 +24,8 @@ pytest.importorskip("torch", reason="needs torch (pip install torch)")
 pytest.importorskip("pytest_benchmark", reason="needs pytest-benchmark (pip install pytest-benchmark)")
 
 from harness.builder.build import build
-from harness.builder.config.build_toml import read_build_toml
-from harness.builder.flags import compile_argv
+from harness.builder.build_toml import read_build_toml
+from harness.builder.commands import compile_argv
 from harness.builder.layout import Layout, plan_layout
 from harness.builder.toolchain import Toolchain, find_toolchain
 from harness.records import Project, Target

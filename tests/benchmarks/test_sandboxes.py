@@ -17,8 +17,7 @@ import pytest
 pytest.importorskip("torch", reason="needs torch (pip install torch)")
 pytest.importorskip("pytest_benchmark", reason="needs pytest-benchmark (pip install pytest-benchmark)")
 
-from harness.builder.description import toolchain_of_image
-from harness.builder.toolchain import Toolchain, find_toolchain
+from harness.builder.toolchain import Toolchain, find_toolchain, toolchain_of_image
 from harness.errors import SandboxError
 from sandboxes.job import Job, Limits
 from sandboxes.pool import SandboxPool

@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from harness.builder.build import Built, build, build_key
-from harness.builder.failure.log import TREE, clean, compiler_seconds, first_failure, toolkit_gap
-from harness.builder.reuse.cache import BuildCache
-from harness.builder.slots import COMPILER_BYTES
+from harness.builder.cache import COMPILER_BYTES, BuildCache
+from harness.builder.tool_output import TREE, clean, compiler_seconds, first_failure, toolkit_gap
 from harness.builder.toolchain import Toolchain, find_toolchain
 from harness.errors import HarnessBug, SandboxError
 from harness.outcome import Cause

@@ -7,13 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from harness.builder.binary.calls import binary_calls
-from harness.builder.binary.elf import SharedLibrary
-from harness.builder.binary.loading import LoadedLibraries, unresolved
+from harness.builder.binary import binary_calls
 from harness.builder.build import build
-from harness.builder.description import Description, describe_toolchain, toolchain_of_image
-from harness.builder.failure.advice import header_advice
-from harness.builder.toolchain import Toolchain, find_toolchain
+from harness.builder.diagnostics import header_advice
+from harness.builder.elf import LoadedLibraries, SharedLibrary, unresolved
+from harness.builder.toolchain import (
+    Description,
+    Toolchain,
+    describe_toolchain,
+    find_toolchain,
+    toolchain_of_image,
+)
 from harness.errors import SandboxError
 from tests.fakes.libraries import shared_library
 from tests.fakes.projects import fake_toolchain, project

@@ -8,18 +8,17 @@ from pathlib import Path
 import pytest
 
 from harness.builder.allowed_flags import allow_cuda, allow_cxx
-from harness.builder.architectures import (
+from harness.builder.build import RECIPE
+from harness.builder.commands import compile_argv, library_path, link_argv, ninja_file
+from harness.builder.layout import Layout, plan_layout
+from harness.builder.toolchain import Toolchain
+from harness.builder.units import (
     code_names,
     gencode,
     loose_intersection,
     misspelt,
     supported,
 )
-from harness.builder.build import RECIPE
-from harness.builder.flags import compile_argv, library_path, link_argv
-from harness.builder.layout import Layout, plan_layout
-from harness.builder.ninja_file import ninja_file
-from harness.builder.toolchain import Toolchain
 from harness.records import Target, digest_of
 from tests.fakes.projects import fake_toolchain, project, toml_of
 

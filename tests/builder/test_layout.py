@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.builder.includes import unconditional_includes
 from harness.builder.layout import Layout, plan_layout, template, variant_name
 from harness.builder.toolchain import Toolchain
+from harness.builder.validate import unconditional_includes
 from harness.outcome import Cause
 from harness.records import Finding, Project, Target
 from tests.fakes.projects import BUILD_TOML, fake_toolchain, project, toml_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.builder.python_side import python_facts
+from harness.builder.validate import python_facts
 
 THIN = '''"""Scales."""
 from __future__ import annotations

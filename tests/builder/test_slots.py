@@ -7,15 +7,15 @@ import sys
 import threading
 from pathlib import Path
 
-from harness.builder.slots import COMPILER_BYTES, CompileSlots, available_bytes
+from harness.builder.cache import COMPILER_BYTES, CompilerSlots, available_bytes
 
 ROOT = Path(__file__).parents[2]
 PLENTY = 100 * COMPILER_BYTES
 
 
-def slots(directory: Path, *, cores: int = 4, memory: int = PLENTY) -> CompileSlots:
+def slots(directory: Path, *, cores: int = 4, memory: int = PLENTY) -> CompilerSlots:
     """On a machine of the test's."""
-    return CompileSlots(directory, cores=lambda: cores, memory=lambda: memory)
+    return CompilerSlots(directory, cores=lambda: cores, memory=lambda: memory)
 
 
 def test_a_build_alone_takes_what_it_can_use(tmp_path):
@@ -71,8 +71,8 @@ def test_a_full_machine_makes_one_wait(tmp_path):
 _HOLDER = """
 import sys, time
 from pathlib import Path
-from harness.builder.slots import CompileSlots
-with CompileSlots(Path(sys.argv[1]), cores=lambda: 2, memory=lambda: 1 << 40).taken(2):
+from harness.builder.cache import CompilerSlots
+with CompilerSlots(Path(sys.argv[1]), cores=lambda: 2, memory=lambda: 1 << 40).taken(2):
     print("held", flush=True)
     time.sleep(600)
 """

@@ -9,15 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from harness.builder.cuda_toolkit import describe_nvcc, find_disassembler
-from harness.builder.failure.log import clean
-from harness.builder.flags import compile_argv, system_directories
-from harness.builder.headers.fetched import Manifest, load_headers, torch_set, write_manifest
+from harness.builder.commands import compile_argv, system_directories
+from harness.builder.headers import Manifest, load_headers, torch_set, write_manifest
 from harness.builder.layout import Layout, plan_layout
+from harness.builder.tool_output import clean
 from harness.builder.toolchain import (
     MATH_HEADERS,
     TORCH_CUDA_HEADER,
     Toolchain,
+    describe_nvcc,
+    find_disassembler,
     find_toolchain,
 )
 from tests.fakes.projects import fake_toolchain, project, toml_of

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.builder.config.build_toml import read_build_toml
-from harness.builder.config.schema import BuildToml
-from harness.builder.cuda_toolkit import CudaToolkit
-from harness.builder.toolchain import Toolchain
+from harness.builder.build_toml import read_build_toml
+from harness.builder.schema import BuildToml
+from harness.builder.toolchain import CudaToolkit, Toolchain
 from harness.records import Project, ProjectFile
 
 BUILD_TOML = """\

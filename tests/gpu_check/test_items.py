@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.builder.cuda_toolkit import find_cuda
+from harness.builder.toolchain import find_cuda
 from harness.errors import SandboxError
 from sandboxes.gpu import GpuSlot
 from sandboxes.job import Sandbox

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.builder.failure.log import TREE
+from harness.builder.tool_output import TREE
 from harness.builder.toolchain import Toolchain, find_toolchain
 from harness.device.machine import machine_facts
 from harness.errors import SandboxError, UsageError

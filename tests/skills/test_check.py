@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.builder.allowed_flags import allow_cxx
-from harness.builder.config.build_toml import ABSENT
+from harness.builder.build_toml import ABSENT
 from harness.outcome import Cause
 from harness.records import BuildResult, Finding, Project, Target
 from harness.skills.check import SkillReport, check_skill

@@ -14,7 +14,7 @@ from pathlib import Path
 import platformdirs
 
 import harness
-from harness.builder.cuda_toolkit import find_cuda
+from harness.builder.toolchain import find_cuda
 from harness.errors import LiftbenchError
 from sandboxes.gpu import slot_named
 from sandboxes.nvml import Nvml, open_nvml

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.builder.cuda_toolkit import find_cuda
+from harness.builder.toolchain import find_cuda
 from harness.judge.gpu import Gpu, open_gpu
 from harness.records import MachineFacts
 from harness.records.gpu_check import Fact

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import platform
 
-from harness.builder.cuda_toolkit import find_cuda
+from harness.builder.toolchain import find_cuda
 from harness.records.gpu_check import Fact
 from sandboxes.docker.gpu import cdi_device, find_toolkit
 from sandboxes.gpu import device_nodes, driver_libraries

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.builder.binary.abi import MANYLINUX, PYTHON_ABI, abi_verdict
+from harness.builder.binary import MANYLINUX, PYTHON_ABI, abi_verdict
 
 pytest.importorskip("kernel_abi_check", reason="kernel-abi-check is not installed")
 

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.builder.binary.call_classes import TENSOR_OPS, classify, classify_operator, is_tensor_op
-from harness.builder.binary.symbol_names import qualified
+from harness.builder.symbol_names import TENSOR_OPS, classify, classify_operator, is_tensor_op, qualified
 
 CLASSES = {
     "compute": """at::_ops::mm::call at::_ops::mul_Tensor::redispatch at::_ops::select_backward::call

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.builder.binary.cubins import CLASSES, MAX_NAME, Cubin, Reader, count_instructions, demangled
-from harness.builder.binary.cubins import instruction_class as class_of
+from harness.builder.cubins import CLASSES, MAX_NAME, Cubin, Reader, count_instructions, demangled
+from harness.builder.cubins import instruction_class as class_of
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from harness.builder.binary.cubins import CLASSES, MAX_KERNELS
-from harness.builder.binary.device_code import (
+from harness.builder.binary import (
     NOT_MEASURED,
     read_device_code,
     with_kernels,
 )
 from harness.builder.build import build
-from harness.builder.failure.log import TREE
+from harness.builder.cubins import CLASSES, MAX_KERNELS
+from harness.builder.tool_output import TREE
 from harness.builder.toolchain import Toolchain, find_toolchain
 from harness.records import BuildResult, DeviceKernel
 from sandboxes.local import LocalBackend

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.builder.binary.elf import ElfError, SharedLibrary
+from harness.builder.elf import ElfError, SharedLibrary
 from tests.fakes.libraries import shared_library
 
 SOURCE = """

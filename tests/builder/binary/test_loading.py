@@ -6,8 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from harness.builder.binary.elf import ElfError, SharedLibrary
-from harness.builder.binary.loading import MAX_UNDEFINED, LoadedLibraries, only_in_cuda_torch, unresolved
+from harness.builder.elf import (
+    MAX_UNDEFINED,
+    ElfError,
+    LoadedLibraries,
+    SharedLibrary,
+    only_in_cuda_torch,
+    unresolved,
+)
 from harness.builder.toolchain import Toolchain
 from tests.fakes.libraries import shared_library
 

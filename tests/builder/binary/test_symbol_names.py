@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.builder.binary.symbol_names import MAX_DEMANGLED, demangled, last_part, qualified
+from harness.builder.symbol_names import MAX_DEMANGLED, demangled, last_part, qualified
 from harness.builder.toolchain import Toolchain
 from sandboxes.local import LocalBackend
 from sandboxes.pool import SandboxPool

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from harness.builder.config.build_toml import ABSENT, check, read_build_toml, validate
-from harness.builder.config.hints import hints
-from harness.builder.config.lines import positions
-from harness.builder.config.schema import BuildToml, CudaKernel, version_parts
+from harness.builder.build_toml import ABSENT, check, hints, read_build_toml, validate
+from harness.builder.parsing import key_lines
+from harness.builder.schema import BuildToml, CudaKernel, version_parts
 from harness.errors import HarnessBug
 from harness.outcome import Cause
 from tests.fakes.projects import BUILD_TOML
@@ -491,7 +490,7 @@ x = [
 [[ c . "d.e" ]]
 x = 3
 """
-    found = positions(text)
+    found = key_lines(text)
     assert found[("a", "b")] == 1 and found[("b",)] == 2 and found[("b", "x", 1)] == 5
     assert (found[("b", "y z")], found[("b", "y z", "q")], found[("b", "y z", "r")]) == (7, 7, 8)
     assert (found[("c", "d.e", 0)], found[("c", "d.e", 0, "x")]) == (9, 10)

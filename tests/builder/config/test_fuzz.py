@@ -18,12 +18,10 @@ pytest.importorskip("hypothesis", reason="hypothesis is not installed (pip insta
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from harness.builder.config.build_toml import check, read_build_toml
-from harness.builder.config.faults import faults
-from harness.builder.config.hints import hints
-from harness.builder.config.lines import positions
-from harness.builder.includes import unconditional_includes
+from harness.builder.build_toml import check, faults, hints, read_build_toml
 from harness.builder.layout import Layout, plan_layout
+from harness.builder.parsing import key_lines
+from harness.builder.validate import unconditional_includes
 from harness.outcome import Verdict
 from harness.records import Finding, Project, ProjectFile
 from tests.fakes.projects import FILES, fake_toolchain, toml_of
@@ -96,7 +94,7 @@ def test_every_key_has_its_line(tree: dict[str, Any]) -> None:
     """The scanner finds what the writer wrote: one line per key, headers before their keys."""
     text = dumped(tree)
     lines = text.splitlines()
-    found = positions(text)
+    found = key_lines(text)
     for table, fields in tree.items():
         assert json.dumps(table)[1:-1] in lines[found[(table,)] - 1]
         for key, value in fields.items() if isinstance(fields, dict) else ():

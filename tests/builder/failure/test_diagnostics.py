@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from harness.builder.build import Built, build
-from harness.builder.failure.advice import header_advice
-from harness.builder.failure.diagnostics import DIAGNOSTICS_LIMIT, diagnose
-from harness.builder.failure.log import TREE, Step, clean, failed_steps, failure_of, finished_outputs
+from harness.builder.diagnostics import DIAGNOSTICS_LIMIT, diagnose, header_advice
+from harness.builder.tool_output import TREE, Step, clean, failed_steps, failure_of, finished_outputs
 from harness.builder.toolchain import Toolchain
 from harness.outcome import Cause
 from harness.records import Diagnostic, Project, Target

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.builder.failure.places import load_failure, refusal
+from harness.builder.diagnostics import load_failure, refusal
 from harness.outcome import Cause
 from harness.records import Finding
 from tests.fakes.projects import FILES

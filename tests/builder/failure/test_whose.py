@@ -19,12 +19,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from harness.builder.build import build
+from harness.builder.build_toml import read_build_toml
 from harness.builder.compiling import compile_layout
-from harness.builder.config.build_toml import read_build_toml
-from harness.builder.failure.blame import Run
-from harness.builder.failure.log import TREE
+from harness.builder.failure import Run
 from harness.builder.inline import inline_libraries
 from harness.builder.layout import Layout, plan_layout
+from harness.builder.tool_output import TREE
 from harness.builder.toolchain import Toolchain
 from harness.builder.units import Units
 from harness.errors import SandboxError

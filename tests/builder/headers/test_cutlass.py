@@ -7,18 +7,20 @@ from typing import get_args
 
 import pytest
 
-from harness.builder.config.schema import Dependency
-from harness.builder.flags import compile_argv
-from harness.builder.headers.cutlass import (
+from harness.builder.commands import compile_argv
+from harness.builder.headers import (
     MEANT,
     ON_PYPI,
     Cutlass,
+    Manifest,
     choose_cutlass,
     cutlass_missing,
     find_cutlass,
+    load_headers,
+    write_manifest,
 )
-from harness.builder.headers.fetched import Manifest, load_headers, write_manifest
 from harness.builder.layout import Layout, plan_layout
+from harness.builder.schema import Dependency
 from harness.builder.toolchain import Toolchain
 from harness.outcome import Cause
 from harness.records import Finding, Project, Target

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.builder.headers.fetched import headers_root, load_headers
-from harness.builder.headers.fetching import LIBRARIES, Fetcher
+from harness.builder.fetch_headers import LIBRARIES, Fetcher
+from harness.builder.headers import headers_root, load_headers
 from harness.builder.toolchain import Toolchain
 from harness.errors import DownloadError, UsageError
 from tests.fakes.index import serving, wheel_bytes

@@ -6,7 +6,7 @@ import zipfile
 
 import pytest
 
-from harness.builder.headers.wheels import PYPI, Wheel, index_url, list_wheels, open_wheel
+from harness.builder.fetch_headers import PYPI, Wheel, index_url, list_wheels, open_wheel
 from harness.errors import DownloadError, UsageError
 from tests.fakes.index import serving, wheel_bytes
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.builder.reuse.cache import ROOM_VARIABLE, room_bytes
-from harness.builder.reuse.room import make_room, touch
+from harness.builder.cache import SIZE_VARIABLE, evict, size_limit_bytes, touch
 from harness.errors import UsageError
 
 DAY_S = 24 * 3600.0
@@ -27,15 +26,15 @@ def entry(folder: Path, name: str, size: int, age_s: float) -> Path:
 def test_the_longest_unused_goes_first(tmp_path):
     """As many as are needed to fit, and no more."""
     entries = [entry(tmp_path, str(days), 100, days * DAY_S) for days in (2, 3, 4, 5)]
-    assert make_room(entries, 250, NOW) == 200
+    assert evict(entries, 250, NOW) == 200
     assert sorted(p.name for p in tmp_path.iterdir()) == ["2", "3"]
-    assert make_room(entries, 250, NOW) == 0
+    assert evict(entries, 250, NOW) == 0
 
 
 def test_what_was_used_today_stays(tmp_path):
     """However large it is: a grade may wait for hours between build and timing."""
     young, old = entry(tmp_path, "young", 1000, DAY_S / 2), entry(tmp_path, "old", 10, 2 * DAY_S)
-    assert make_room([young, old], 100, NOW) == 10
+    assert evict([young, old], 100, NOW) == 10
     assert young.is_dir() and not old.exists()
 
 
@@ -44,13 +43,13 @@ def test_use_counts(tmp_path):
     old = entry(tmp_path, "old", 10, 9 * DAY_S)
     touch(old)
     touch(tmp_path / "gone")
-    assert make_room([old], 0) == 0
+    assert evict([old], 0) == 0
 
 
 def test_the_size_is_the_users_choice(monkeypatch):
     """In whole GiB; anything else is refused with the variable's name."""
-    monkeypatch.setenv(ROOM_VARIABLE, "3")
-    assert room_bytes() == 3 << 30
-    monkeypatch.setenv(ROOM_VARIABLE, "3G")
-    with pytest.raises(UsageError, match=ROOM_VARIABLE):
-        room_bytes()
+    monkeypatch.setenv(SIZE_VARIABLE, "3")
+    assert size_limit_bytes() == 3 << 30
+    monkeypatch.setenv(SIZE_VARIABLE, "3G")
+    with pytest.raises(UsageError, match=SIZE_VARIABLE):
+        size_limit_bytes()

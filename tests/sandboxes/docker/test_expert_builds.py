@@ -10,8 +10,7 @@ import pytest
 
 from harness import __version__
 from harness.builder.build import Built, build
-from harness.builder.description import toolchain_of_image
-from harness.builder.toolchain import Toolchain
+from harness.builder.toolchain import Toolchain, toolchain_of_image
 from harness.errors import SandboxError
 from harness.judge.worker_client import WorkerClient
 from harness.judge.worker_job import Source, WorkerPlace

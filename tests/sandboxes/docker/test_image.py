@@ -15,7 +15,7 @@ import pytest
 docker_errors = pytest.importorskip("docker.errors", reason="needs docker (pip install docker)")
 
 from harness import __version__
-from harness.builder.description import toolchain_of_image
+from harness.builder.toolchain import toolchain_of_image
 from harness.errors import SandboxError
 from sandboxes.docker.engine import DockerEngine
 from sandboxes.docker.image import DESCRIPTION, Image, reference

@@ -1,10 +1,9 @@
-"""Which kind of thing a function is that a library calls, by its name alone.
+"""Names of functions in a library: demangling to a qualified name, and classification.
 
-Of PyTorch's functions, what is not known to be harmless computes: a new operator of a new release counts as
-one until it is listed here.
-
-Sources: the exported symbols of torch 2.13.0 (CPU and CUDA builds), its headers ATen/ops/*_ops.h,
-torch/csrc/stable/ and torch/csrc/inductor/aoti_torch/, and the operators whose schema returns a view.
+Of PyTorch's functions, those that are not known to be harmless compute: a new operator of a new release
+counts as computing until it is listed here. The lists come from the exported symbols of torch 2.13.0 (CPU
+and CUDA builds), its headers ATen/ops/*_ops.h, torch/csrc/stable/ and torch/csrc/inductor/aoti_torch/, and
+the operators whose schema returns a view.
 """
 
 from __future__ import annotations
@@ -12,10 +11,73 @@ from __future__ import annotations
 import re
 from typing import Final, Literal
 
+# --- qualified names -------------------------------------------------------------------------
+
+_SPECIAL = re.compile(r"T[VTIS]|G[VR]|Th[n\d]+_|Tv[n\d]+_[n\d]+_")  # vtables, type info, guards, thunks
+_STANDARD: Final = {
+    "St": "std",
+    "Sa": "std::allocator",
+    "Sb": "std::basic_string",
+    "Ss": "std::string",
+    "Si": "std::istream",
+    "So": "std::ostream",
+    "Sd": "std::iostream",
+}
+_NUMBER = re.compile(r"L?(\d{1,5})")
+_STRUCTOR = re.compile(r"C[123]|D[012]")
+_MAX_PARTS: Final = 64
+
+
+def qualified(symbol: str) -> str:
+    """`_ZN2at4_ops2mm4callERKNS_6TensorES4_` -> `at::_ops::mm::call`, without any arguments.
+
+    Names that are not mangled, or not understood, are returned unchanged.
+    """
+    if not symbol.startswith("_Z"):
+        return symbol
+    text = symbol[2:]
+    special = _SPECIAL.match(text)
+    text = text[special.end() :] if special else text
+    # A local entity (`Z`) is named after its function.
+    parts = _parts(re.sub(r"^Z*(N[rVKRO]*)?", "", text))
+    return "::".join(parts) or symbol
+
+
+def _parts(text: str) -> list[str]:
+    parts: list[str] = []
+    at = 0
+    while len(parts) < _MAX_PARTS:
+        number = _NUMBER.match(text, at)
+        if number is not None:
+            end = number.end() + int(number[1])
+            name = text[number.end() : end]
+            if len(name) != int(number[1]):
+                break
+            parts.append("(anonymous)" if name.startswith("_GLOBAL__N") else name)
+            at = end
+        elif text[at : at + 2] in _STANDARD and not parts:
+            parts.append(_STANDARD[text[at : at + 2]])
+            at += 2
+        elif _STRUCTOR.match(text, at) and parts:
+            tilde = "~" if text[at] == "D" else ""
+            parts.append(tilde + parts[-1])
+            break
+        else:
+            break
+    return parts
+
+
+def last_part(symbol: str) -> str:
+    """The bare name of a function: `scale` for `demo::scale(int)` and for a C function."""
+    return qualified(symbol).rpartition("::")[2]
+
+
+# --- classes ---------------------------------------------------------------------------------
+
 Class = Literal["compute", "library", "dispatcher", "tensor", "runtime", "system"]
 
-# Operators that allocate, look at, move or fill memory: every kernel's wrapper may need them. Copies
-# and casts are here too (`contiguous`, `to`, `copy_`), so a task that is itself a copy is not covered.
+# Operators that allocate, inspect, move or fill memory, which every kernel's wrapper may need. Copies and
+# casts are among them (`contiguous`, `to`, `copy_`), so a task that is itself a copy is not covered.
 _TENSOR_OPS: Final = """
     _local_scalar_dense _reshape_alias _to_copy _unsafe_view _version adjoint alias as_strided as_strided_
     can_cast chunk clone conj contiguous copy_ cpu cuda data data_ptr detach detach_ diagonal dim dsplit
@@ -40,8 +102,10 @@ _OVERLOADS: Final = frozenset(_OVERLOAD_NAMES.split())
 
 
 def is_tensor_op(name: str) -> bool:
-    """Whether `select`, `select_int` or `fill__Scalar` (an operator, with or without its overload) is
-    one that only allocates, looks at, moves or fills memory."""
+    """Whether an operator only allocates, inspects, moves or fills memory.
+
+    `name` may include an overload: `select`, `select_int`, `fill__Scalar`.
+    """
     name = name.replace("_symint", "")
     if name in TENSOR_OPS:
         return True
@@ -50,8 +114,7 @@ def is_tensor_op(name: str) -> bool:
 
 
 def classify(name: str) -> Class | None:
-    """The class of a function by its qualified name (symbol_names.qualified); None for all else, such
-    as the C++ runtime and mathematical functions."""
+    """The class of a function by its qualified name; None for others, such as the C++ runtime."""
     if "::" in name:
         return _cxx_class(name.split("::"))
     for kind, pattern in _C_CLASSES:
@@ -139,20 +202,12 @@ def _shim_class(name: str) -> Class:
 # --- C++ functions ---------------------------------------------------------------------------
 
 _LIBRARIES: Final = frozenset({"dnnl", "ideep", "fbgemm", "cudnn_frontend", "gloo", "tensorpipe", "c10d"})
-# Namespaces of at:: whose members are the operators themselves, for one backend or way of dispatch.
-_OPERATOR_SPACES: Final = frozenset(
-    {
-        "cpu",
-        "meta",
-        "redispatch",
-        "functorch",
-        "sparse_csr",
-        "compositeexplicitautograd",
-        "compositeexplicitautogradnonfunctional",
-        "compositeimplicitautograd",
-        "compositeimplicitautogradnestedtensor",
-    }
-)
+# Namespaces in at:: whose members are operators.
+_OPERATOR_NAMES: Final = """
+    cpu meta redispatch functorch sparse_csr compositeexplicitautograd compositeimplicitautograd
+    compositeexplicitautogradnonfunctional compositeimplicitautogradnestedtensor
+"""
+_OPERATOR_SPACES: Final = frozenset(_OPERATOR_NAMES.split())
 _NATIVE_LIBRARY: Final = re.compile(r"cudnn|raw_cudnn|miopen|mkldnn|onednn|mkl_|cpublas|xnnpack|nnpack")
 _NATIVE_HELPER: Final = re.compile(r"canUse32BitIndexMath|is_\w+|get_\w+|check\w+|toString")
 _CUDA_LIBRARY: Final = re.compile(r"blas$|solver$|sparse$|getCurrentCUDA(Blas|Sparse|Solver)|getCUDABlasLt")

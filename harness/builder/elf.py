@@ -1,7 +1,7 @@
-"""Reads what a shared library tells the loader: its symbols, the libraries it needs, its strings.
+"""Reads shared libraries: symbols, needed libraries, strings, and symbols that the loader would not find.
 
-The bytes are hostile. Every offset is checked, every count is capped, and whatever is wrong is an ElfError.
-Section headers are not believed: the loader never reads them.
+The bytes are hostile: every offset is checked, every count is limited, and every error is an ElfError.
+Section headers are ignored, as the loader ignores them.
 """
 
 from __future__ import annotations
@@ -9,9 +9,14 @@ from __future__ import annotations
 import mmap
 import re
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
+
+from harness.builder.symbol_names import qualified
+from harness.builder.toolchain import Toolchain
+from harness.records import Target
 
 Buffer = bytes | mmap.mmap
 
@@ -34,7 +39,7 @@ _MAX_STRINGS: Final = 10_000
 
 
 class ElfError(ValueError):
-    """The bytes are no shared library for x86-64 that could be read safely; the text says why."""
+    """The bytes are not a shared library that can be read safely; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +69,7 @@ class SharedLibrary:
         if any(at + length > size for _, at, length in self._loads):
             raise ElfError("a part of it lies past its end")
         if sum(length for _, _, length in self._loads) > 2 * size:
-            raise ElfError("its parts overlap")  # reading each of them would take for ever
+            raise ElfError("its parts overlap")  # reading them all would take forever
         dynamic = next((s for s in segments if s[0] == _PT_DYNAMIC), None)
         if dynamic is None:
             raise ElfError("it has no dynamic segment")
@@ -79,11 +84,11 @@ class SharedLibrary:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Map a file; only the pages that are looked at are read. Raises ElfError and OSError."""
+        """Map a file into memory. Raises ElfError and OSError."""
         with path.open("rb") as file:
             try:
                 return cls(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-            except ValueError as error:  # mmap says so of an empty file
+            except ValueError as error:  # the file is empty
                 raise ElfError(f"{path.name}: {error}") from error
 
     # --- reading with bounds -------------------------------------------------------------------
@@ -95,7 +100,7 @@ class SharedLibrary:
             raise ElfError(f"it ends before offset {offset} + {form.size}") from None
 
     def _offset(self, address: int) -> int:
-        """Where the bytes of a loaded address lie in the file."""
+        """Offset in the file of a loaded address."""
         for start, offset, size in self._loads:
             if start <= address < start + size:
                 return int(offset + address - start)
@@ -120,7 +125,7 @@ class SharedLibrary:
             raise ElfError("a name does not end within its table")
         return self._data[start:stop].decode(errors="backslashreplace")
 
-    # --- what it says --------------------------------------------------------------------------
+    # --- contents ------------------------------------------------------------------------------
 
     @property
     def needed(self) -> tuple[str, ...]:
@@ -164,7 +169,7 @@ class SharedLibrary:
         return False
 
     def strings(self, pattern: re.Pattern[bytes]) -> set[str]:
-        """What `pattern` matches in the loaded parts of the file; at most 10,000 different strings."""
+        """At most 10,000 distinct matches of `pattern` in the loaded parts of the file."""
         found: set[bytes] = set()
         for _, offset, size in self._loads:
             for match in pattern.finditer(self._data, offset, offset + size):
@@ -197,7 +202,7 @@ class SharedLibrary:
         return _GnuHash(bucket_count, first, buckets, buckets + 4 * bucket_count)
 
     def _symbol_count(self) -> int:
-        """The table's length stands nowhere: the hash tables know it, and relocations refer into it."""
+        """The file does not store the table's length: take it from the hash tables and the relocations."""
         counts = [1]
         if _DT_HASH in self._first:
             counts.append(self._word(self._offset(self._first[_DT_HASH]) + 4))
@@ -211,7 +216,7 @@ class SharedLibrary:
         return count
 
     def _hashed_end(self, table: _GnuHash) -> int:
-        """One past the last symbol of the last chain; undefined symbols stand before the first."""
+        """One past the last symbol of the last chain; undefined symbols precede the first."""
         buckets = [self._word(table.buckets + 4 * i) for i in range(table.bucket_count)]
         index = max(buckets)
         if index < table.first:
@@ -242,7 +247,7 @@ _WORD: Final = struct.Struct("<I")
 class _GnuHash:
     bucket_count: int
     first: int
-    """Index of the first symbol in the table: those before it cannot be found."""
+    """Index of the first symbol in the table."""
     buckets: int
     chains: int
 
@@ -252,3 +257,111 @@ def _gnu_hash_of(name: bytes) -> int:
     for byte in name:
         value = (value * 33 + byte) & 0xFFFFFFFF
     return value
+
+
+# --- the loader ------------------------------------------------------------------------------
+
+# Extensions need some hundred symbols. Each costs half a millisecond, so a hostile one costs ten seconds.
+MAX_UNDEFINED: Final = 20_000
+_MAX_LIBRARIES: Final = 200  # a process with a CUDA torch has about 40
+
+# Symbols that only a CUDA build of torch provides: exports of libtorch_cuda, libc10_cuda and the libraries
+# that they need in torch 2.13.0+cu130. The driver (cuLaunchKernel) and cuSOLVER are not among them.
+_ONLY_CUDA_TORCH: Final = re.compile(
+    r"""(c10::cuda | at::cuda | at::native | torch::cuda | c10d | torch::inductor
+        | pytorch_flash | PyTorchMemEffAttention
+        )::\w.*
+    | at::CUDA\w+(::.*)?
+    | aoti_torch_(cuda_\w+ | (create|delete)_cuda_\w+ | get_current_cuda_stream)
+    | torch_(c10_cuda_\w+ | cuda_\w+ | get_cuda_\w+ | get_current_cuda_\w+ | set_current_cuda_\w+)
+    | (cublas|cublasLt|cusparse|cusparseLt|cufft|cufile|nccl|pnccl|curand|cudnn|nvrtc|nvshmem)[A-Z_]\w*""",
+    re.X,
+)
+
+
+def only_in_cuda_torch(symbol: str) -> bool:
+    """Whether a symbol could come from a CUDA build of torch only."""
+    return _ONLY_CUDA_TORCH.fullmatch(qualified(symbol)) is not None
+
+
+class LoadedLibraries:
+    """The libraries in which the loader looks up an extension's symbols.
+
+    These are the program and its libraries, what torch makes global (libtorch_global_deps), and the libraries
+    that the extension was linked with and theirs. libtorch_python is not among them: Python loads it with
+    RTLD_LOCAL, and kernel-builder does not link it.
+    """
+
+    def __init__(self, extension: SharedLibrary, toolchain: Toolchain) -> None:
+        """Raises ElfError if the extension's own tables are wrong."""
+        self._toolchain = toolchain
+        self._directories = list(_directories(toolchain))
+        self._found: dict[str, SharedLibrary] = {}
+        self.missing: list[str] = []
+        """Names of needed libraries that were not found; absent symbols are then unproven."""
+        interpreter = toolchain.local(toolchain.python).resolve()
+        program = SharedLibrary.open(interpreter)
+        self._found[""] = program
+        waiting: list[tuple[str, tuple[Path, ...]]] = [("libtorch_global_deps.so", ())]
+        waiting += [(name, self._rpath(program, interpreter)) for name in program.needed]
+        waiting += [(name, ()) for name in extension.needed]
+        for name, near in waiting:  # grows during the loop: breadth first, as the loader does
+            if name not in self._found and len(self._found) < _MAX_LIBRARIES:
+                waiting += self._load(name, near)
+
+    def _load(self, name: str, near: tuple[Path, ...]) -> list[tuple[str, tuple[Path, ...]]]:
+        """Open one library; returns the names that it needs, and the folders to search first."""
+        path = None
+        if re.fullmatch(r"[\w.+-]+", name):
+            path = next((d / name for d in (*near, *self._directories) if (d / name).is_file()), None)
+        try:
+            library = None if path is None else SharedLibrary.open(path)
+        except (ElfError, OSError):
+            library = None
+        if library is None or path is None:
+            if name not in self.missing:
+                self.missing.append(name)
+            return []
+        self._found[name] = library
+        return [(needed, (*self._rpath(library, path), *near)) for needed in library.needed]
+
+    def have(self, symbol: str) -> bool:
+        """Whether a library exports `symbol`."""
+        return any(library.exports(symbol) for library in self._found.values())
+
+    def _rpath(self, library: SharedLibrary, path: Path) -> tuple[Path, ...]:
+        """The search path of the library at `path`, as paths that can be read here."""
+        origin = str(path.resolve().parent)
+        return tuple(
+            self._toolchain.local(Path(entry))
+            if entry.startswith("/")
+            else Path(entry.replace("$ORIGIN", origin))
+            for entry in library.search_path
+        )
+
+
+def _directories(toolchain: Toolchain) -> Iterator[Path]:
+    if toolchain.torch_root is not None:
+        yield toolchain.local(toolchain.torch_root) / "lib"
+    if toolchain.cuda is not None and toolchain.cuda.library is not None:
+        yield toolchain.local(toolchain.cuda.library)
+    yield from map(toolchain.local, toolchain.libraries)
+
+
+def unresolved(extension: SharedLibrary, target: Target, toolchain: Toolchain) -> tuple[list[str], int]:
+    """Mangled names that no library provides, and the number of unproven ones. Raises ElfError.
+
+    Unproven symbols could come from a CUDA build of torch that this machine lacks, or from a library that
+    was not found. Weak symbols may stay undefined.
+    """
+    wanted = [s.name for s in extension.symbols() if not s.defined and not s.weak]
+    if len(wanted) > MAX_UNDEFINED:
+        raise ElfError(f"it asks for more than {MAX_UNDEFINED} symbols")
+    loaded = LoadedLibraries(extension, toolchain)
+    absent = [name for name in wanted if not loaded.have(name)]
+    if loaded.missing:
+        return [], len(absent)
+    if target == "cpu" or not toolchain.torch_is_cpu_only:
+        return absent, 0
+    lacking = [name for name in absent if not only_in_cuda_torch(name)]
+    return lacking, len(absent) - len(lacking)

@@ -1,24 +1,22 @@
-"""The command lines of a build: the flags that kernel-builder's CMake project gives g++ and nvcc.
+"""The commands of a build, with the flags of kernel-builder's CMake project, and their build.ninja.
 
-Paths in an argv are relative to the build tree, or belong to the toolchain; the former keep the builder's
-directories out of the objects, the latter are mapped away.
-
-What is ours rather than upstream's: -ccbin (pins the host compiler), -ffile-prefix-map, and nvcc's
---keep with a fixed source path (its internal names otherwise depend on directory and process id).
+Objects contain no path of this machine: paths are relative to the build tree, or mapped to short names.
+Three flags are not kernel-builder's: -ccbin (pins the host compiler), -ffile-prefix-map, and nvcc's --keep
+with a fixed source path (its internal names otherwise depend on the directory and the process id).
 """
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Final
 
-from harness.builder.architectures import gencode
 from harness.builder.layout import SOURCE, STUBS, Layout
 from harness.builder.toolchain import Toolchain
-from harness.builder.units import Unit
+from harness.builder.units import Unit, gencode
 
-# torch/share/cmake/Caffe2/public/cuda.cmake: diagnostics that its own headers provoke.
+# Diagnostics that torch's own headers provoke (torch/share/cmake/Caffe2/public/cuda.cmake).
 _SUPPRESSED: Final = (
     "cc_clobber_ignored",
     "field_without_dll_interface",
@@ -31,12 +29,12 @@ _CXX20_SINCE: Final = (2, 12)
 
 
 def object_path(unit: Unit) -> str:
-    """A directory of its own for each source: nvcc leaves its steps beside the object."""
+    """Each object has its own directory, in which nvcc leaves its intermediate files."""
     return f"obj/{unit.source}/unit.o"
 
 
 def library_path(layout: Layout) -> str:
-    """The extension module; abi3 because of Py_LIMITED_API."""
+    """Path of the extension module in the build tree."""
     return f"lib/{layout.ops_name}.abi3.so"
 
 
@@ -67,7 +65,7 @@ def link_argv(layout: Layout, toolchain: Toolchain) -> tuple[str, ...]:
 
 
 def _cuda_libraries(layout: Layout, toolchain: Toolchain) -> tuple[str, ...]:
-    """The shared runtime, then what CMake adds to whatever nvcc compiled."""
+    """The shared runtime, then the libraries that CMake adds to CUDA targets."""
     if layout.target != "cuda":
         return ()
     assert toolchain.cuda is not None and toolchain.cuda.cudart is not None
@@ -89,7 +87,7 @@ def _definitions(layout: Layout, toolchain: Toolchain) -> tuple[str, ...]:
 
 
 def _includes(unit: Unit, layout: Layout, toolchain: Toolchain) -> Iterator[str]:
-    """The component's directories first, then csrc: CMake's order for source properties."""
+    """CMake's order for source properties: the component's directories, then csrc."""
     for directory in (*unit.include, "csrc"):
         yield f"-I{PurePosixPath(SOURCE) / directory}"
     for directory in system_directories(layout, toolchain):
@@ -97,21 +95,21 @@ def _includes(unit: Unit, layout: Layout, toolchain: Toolchain) -> Iterator[str]
 
 
 def system_directories(layout: Layout, toolchain: Toolchain) -> Sequence[str]:
-    """What is searched with -isystem, in order; relative ones belong to the build tree."""
+    """Directories for -isystem, in order; relative ones are in the build tree."""
     assert toolchain.torch_root is not None
     torch = toolchain.torch_root / "include"
     found = [toolchain.python_include, torch, torch / "torch/csrc/api/include"]
     if layout.target == "cuda" and toolchain.cuda is not None:
         found += [toolchain.cuda.include, toolchain.cuda.math_include]
         found += [directory for headers in toolchain.headers for directory in headers.include]
-        # Every file of the project sees it, as in kernel-builder: its Nix builds search CUTLASS last.
+        # For every file of the project and last, as in kernel-builder.
         found += layout.units.cutlass.include if layout.units.cutlass is not None else ()
     words = [str(directory) for directory in found if directory is not None]
     return [*words, STUBS] if layout.target == "cuda" and toolchain.stubs else words
 
 
 def _prefix_maps(layout: Layout, toolchain: Toolchain) -> tuple[str, ...]:
-    """__FILE__ in torch's macros would otherwise carry this machine's paths into the library."""
+    """Keep this machine's paths out of __FILE__ in torch's macros."""
     places = {"python": toolchain.python_include, "torch": toolchain.torch_root}
     if layout.target == "cuda" and toolchain.cuda is not None:
         places |= {"cuda": toolchain.cuda.root, "cuda-math": toolchain.cuda.math_include}
@@ -150,7 +148,7 @@ def _nvcc_argv(unit: Unit, layout: Layout, toolchain: Toolchain) -> tuple[str, .
         *("-Xcudafe", ",".join(f"--diag_suppress={name}" for name in _SUPPRESSED)),
         *("--expt-relaxed-constexpr", "--expt-extended-lambda"),
         *("-O3", "-DNDEBUG", f"-std=c{_standard(toolchain)}", "-Xcompiler=-fPIC"),
-        # torch's COMMON_NVCC_FLAGS less the four macros that switch half operators off.
+        # torch's COMMON_NVCC_FLAGS without the four macros that switch half operators off.
         *("--expt-relaxed-constexpr", "-DENABLE_FP8"),
         *_prefix_maps(layout, toolchain),
         *("--keep", "--keep-dir", str(PurePosixPath(output).parent)),
@@ -160,3 +158,51 @@ def _nvcc_argv(unit: Unit, layout: Layout, toolchain: Toolchain) -> tuple[str, .
         *unit.flags,
         *("-x", "cu", "-c", f"{SOURCE}/{unit.source}", "-o", output),
     )
+
+
+# --- build.ninja -----------------------------------------------------------------------------
+
+_NINJA_HEADER: Final = """\
+# Written by liftbench; see docs/decisions/0002-direct-ninja.md.
+ninja_required_version = 1.8
+
+rule compile
+  command = $argv "-ffile-prefix-map=$$PWD=."
+  description = $what $in
+
+rule link
+  command = $argv
+  description = link $out
+"""
+
+
+def ninja_file(layout: Layout, toolchain: Toolchain, *, driver: Sequence[str] = ()) -> str:
+    """The text of build.ninja, which runs in the build tree; `driver` precedes every nvcc command."""
+    edges = [_NINJA_HEADER]
+    objects = [object_path(unit) for unit in layout.units.units]
+    for unit, output in zip(layout.units.units, objects, strict=True):
+        argv = compile_argv(unit, layout, toolchain)
+        if unit.language == "cuda":
+            argv = (*driver, *argv)
+        what = "nvcc" if unit.language == "cuda" else "g++"
+        edges.append(
+            f"build {_ninja_path(output)}: compile {_ninja_path(f'{SOURCE}/{unit.source}')}\n"
+            f"  what = {what}\n  argv = {_shell_command(argv)}\n"
+        )
+    library = library_path(layout)
+    edges.append(
+        f"build {_ninja_path(library)}: link {' '.join(map(_ninja_path, objects))}\n"
+        f"  argv = {_shell_command(link_argv(layout, toolchain))}\n"
+    )
+    edges.append(f"default {_ninja_path(library)}\n")
+    return "\n".join(edges)
+
+
+def _ninja_path(path: str) -> str:
+    """Escape a path for a build line, which ninja splits at spaces and colons."""
+    return path.replace("$", "$$").replace(":", "$:").replace(" ", "$ ")
+
+
+def _shell_command(argv: Sequence[str]) -> str:
+    """Escape a command for a ninja variable that a shell reads."""
+    return shlex.join(argv).replace("$", "$$")

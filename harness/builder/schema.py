@@ -1,6 +1,6 @@
-"""The kernel-builder schema: build.toml of editions 4 and 5 as frozen records.
+"""build.toml of kernel-builder, editions 4 and 5, as frozen records.
 
-What upstream's parser accepts, these records can hold.
+The records hold every file that kernel-builder's own parser accepts.
 """
 
 from __future__ import annotations
@@ -8,52 +8,26 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal, Self
 
-from pydantic import (
-    AfterValidator,
-    ConfigDict,
-    Field,
-    StrictInt,
-    StrictStr,
-    model_validator,
-)
+from pydantic import AfterValidator, ConfigDict, Field, StrictInt, StrictStr, model_validator
 
 from harness.records import Record
 
 Backend = Literal["cann", "cpu", "cuda", "metal", "neuron", "rocm", "tpu", "xpu"]
 Dependency = Literal[
-    "torch",
-    "cutlass_2_10",
-    "cutlass_3_5",
-    "cutlass_3_6",
-    "cutlass_3_8",
-    "cutlass_3_9",
-    "cutlass_4_0",
-    "cutlass_4_4",
-    "cutlass_4_5",
-    "sycl_tla",
-    "metal-cpp",
-]
+    "torch", "cutlass_2_10", "cutlass_3_5", "cutlass_3_6", "cutlass_3_8", "cutlass_3_9", "cutlass_4_0",
+    "cutlass_4_4", "cutlass_4_5", "sycl_tla", "metal-cpp"
+]  # fmt: skip
 FRAMEWORKS = ("torch", "torch-noarch", "tvm-ffi")
-"""Tables of which a file has exactly one."""
+"""A file has exactly one of these tables."""
 _NAME = re.compile(r"[a-z][-a-z0-9]*[a-z0-9]")
 _VERSION = re.compile(r"\s*\+?[0-9]+\.\+?[0-9]+\s*")
 _LARGEST_PART = 2**64 - 1  # usize
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.S)
-_GIT_SCHEMES = frozenset({"https", "http", "git", "ssh", "git+ssh", "git+https", "git+http"})
 
 
-def _matching(pattern: re.Pattern[str], what: str) -> AfterValidator:
-    def check(text: str) -> str:
-        if pattern.fullmatch(text) is None:
-            raise ValueError(f"{what}: {text!r}")
-        return text
-
-    return AfterValidator(check)
-
-
-KernelName = Annotated[
-    StrictStr, _matching(_NAME, "at least two lowercase letters, digits and dashes, a letter first")
-]
+def _kernel_name(text: str) -> str:
+    if _NAME.fullmatch(text) is None:
+        raise ValueError(f"at least two lowercase letters, digits and dashes, a letter first: {text!r}")
+    return text
 
 
 def _version(text: str) -> str:
@@ -63,28 +37,8 @@ def _version(text: str) -> str:
     return text
 
 
-def _git_url(text: str) -> str:
-    """Upstream parses URLs as browsers do; what only that can refuse (odd hosts, ports) passes here."""
-    clean = re.sub(r"[\t\n\r]", "", text.strip("".join(map(chr, range(33)))))
-    found = _SCHEME.match(clean)
-    if found is not None:
-        scheme, rest = found[1].lower(), found[2]
-        host = re.split(r"[/\\?#]", rest.lstrip("/\\") if scheme in ("http", "https") else rest[2:])[0]
-        fine = scheme in _GIT_SCHEMES and " " not in host and (bool(host) or scheme not in ("http", "https"))
-    else:
-        host, _, path = text.partition(":")
-        fine = (
-            bool(path)
-            and not path.startswith("/")
-            and re.fullmatch(r"[^\s\[\]]*[^\s@\[\]]", host) is not None
-        )
-    if not fine:
-        raise ValueError(f"expected a git URL: {text[:80]!r}")
-    return text
-
-
+KernelName = Annotated[StrictStr, AfterValidator(_kernel_name)]
 Version = Annotated[StrictStr, AfterValidator(_version)]
-GitUrl = Annotated[StrictStr, AfterValidator(_git_url)]
 Strings = tuple[StrictStr, ...]
 
 
@@ -94,7 +48,7 @@ def version_parts(version: str) -> tuple[int, ...]:
 
 
 class Table(Record):
-    """Base of all TOML tables: keys in kebab-case, unknown keys refused."""
+    """Base class: keys in kebab-case, unknown keys refused."""
 
     model_config = ConfigDict(alias_generator=lambda name: name.replace("_", "-"), serialize_by_alias=True)
 
@@ -151,11 +105,11 @@ class General(Table):
     name: KernelName
     version: Annotated[StrictInt, Field(ge=0)]
     edition: Literal[4, 5] = 4
-    """4 stands for a file without the key; upstream then reads the legacy format."""
+    """4 for a file without the key, which kernel-builder reads in its legacy format."""
     license: StrictStr
     backends: tuple[Backend, ...]
-    upstream: GitUrl | None = None
-    source: GitUrl | None = None
+    upstream: StrictStr | None = None
+    source: StrictStr | None = None
     python_depends: Strings = ()
     kernel_depends: tuple[KernelDependency, ...] = ()
     hub: Hub | None = None
@@ -166,7 +120,7 @@ class General(Table):
 
     @property
     def module(self) -> str:
-        """The Python package: the name with `_` for `-`."""
+        """Name of the Python package."""
         return self.name.replace("-", "_")
 
 
@@ -179,14 +133,14 @@ class Torch(Table):
     src: Strings = ()
     include: Strings = ()
     pyext: Strings | None = None
-    """Suffixes of the Python-side files; None is upstream's default, py and pyi."""
+    """Suffixes of the files to copy; None means py and pyi."""
     cxx_flags: Strings = ()
     minver: Version | None = None
     maxver: Version | None = None
     stable_abi: Version | dict[Backend, Version] | None = None
 
     def stable_abi_for(self, backend: Backend) -> tuple[int, int] | None:
-        """Stable ABI to target, as (major, minor); None builds without it."""
+        """(major, minor) of the stable ABI to build against, if any."""
         abi = self.stable_abi
         version = abi.get(backend) if isinstance(abi, dict) else abi
         if version is None:
@@ -196,7 +150,7 @@ class Torch(Table):
 
 
 class TorchNoarch(Table):
-    """[torch-noarch]: Python only (Triton and the like); two keys are snake_case upstream."""
+    """[torch-noarch]: Python only, such as Triton. Two of its keys are in snake_case."""
 
     pyext: Strings | None = None
     cuda_capabilities: Strings = Field((), alias="cuda_capabilities")

@@ -1,0 +1,325 @@
+"""Facts about a built library, as evidence: functions that it calls, its ABI, and its compiled kernels.
+
+The library is hostile: it is read here or in the sandbox, and never loaded. A fact that cannot be determined
+is None.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Final
+
+from pydantic import Field, ValidationError
+
+from harness.builder.cubins import CLASSES, MAX_KERNELS, MAX_NAME
+from harness.builder.elf import ElfError, SharedLibrary, unresolved
+from harness.builder.symbol_names import (
+    OPERATOR_NAME,
+    Class,
+    classify,
+    classify_operator,
+    last_part,
+    qualified,
+)
+from harness.builder.toolchain import CUDA_EXTRA, Toolchain
+from harness.errors import SandboxError
+from harness.records import BinaryCalls, BuildResult, DeviceKernel, Record, Target
+from sandboxes.job import ExitFacts, Job, Limits, Sandbox
+from sandboxes.orphans import owned_folder
+from sandboxes.scratch import CollectError
+
+# --- calls -----------------------------------------------------------------------------------
+
+_NAMES_KEPT: Final = 100
+_NAME_LENGTH: Final = 300
+_ALIKE_SHOWN: Final = 3
+BY_NAME: Final = " (by name)"
+
+
+def binary_calls(
+    library: bytes, target: Target, toolchain: Toolchain, sandbox: Sandbox
+) -> BinaryCalls | None:
+    """The functions that a shared library calls; None if its tables cannot be read.
+
+    Taken from undefined symbols and from operator names in its strings. Not visible are calls from Python,
+    dlsym, static libraries, raw system calls, and operator names that are composed at run time.
+    """
+    try:
+        extension = SharedLibrary(library)
+        symbols = extension.symbols()
+        lacking, unproven = unresolved(extension, target, toolchain)
+    except (ElfError, OSError):
+        return None
+    found: defaultdict[Class, set[str]] = defaultdict(set)
+    for name in {qualified(s.name) for s in symbols if not s.defined}:
+        kind = classify(name)
+        if kind is not None:
+            found[kind].add(name)
+    if found["dispatcher"]:
+        for name in extension.strings(OPERATOR_NAME):
+            found[classify_operator(name)].add(name + BY_NAME)
+    defined = [s.name for s in symbols if s.defined]
+    return BinaryCalls(
+        compute=_kept(found["compute"]),
+        library=_kept(found["library"]),
+        dispatcher=_kept(found["dispatcher"]),
+        tensor=_kept(found["tensor"]),
+        runtime=_kept(found["runtime"]),
+        system=_kept(found["system"]),
+        unresolved=_kept(_explained(lacking, defined, toolchain, sandbox)),
+        unproven=unproven,
+    )
+
+
+def _kept(names: Iterable[str]) -> tuple[str, ...]:
+    """Sorted and limited: a library may name a hundred thousand functions."""
+    ordered = sorted(name[:_NAME_LENGTH] for name in names)
+    rest = len(ordered) - _NAMES_KEPT
+    return (*ordered[:_NAMES_KEPT], f"and {rest} more") if rest > 0 else tuple(ordered)
+
+
+def _explained(
+    lacking: Sequence[str], defined: Sequence[str], toolchain: Toolchain, sandbox: Sandbox
+) -> list[str]:
+    """Unresolved symbols in readable form, with similar functions that the library does define."""
+    alike: dict[str, list[str]] = {last_part(name): [] for name in lacking}
+    for other in defined if lacking else ():
+        found = alike.get(last_part(other))
+        if found is not None and len(found) < _ALIKE_SHOWN:
+            found.append(other)
+    shown = lacking[: _NAMES_KEPT + 1]
+    others = [other for name in shown for other in alike[last_part(name)]]
+    readable = demangled([*shown, *others], toolchain, sandbox)
+    told = [_hint(name, alike[last_part(name)], readable) for name in shown]
+    return told + [qualified(name) for name in lacking[len(shown) :]]
+
+
+def _hint(name: str, alike: Sequence[str], readable: Mapping[str, str]) -> str:
+    def plain(symbol: str) -> str:
+        return qualified(symbol) if symbol.startswith("_Z") else f'extern "C" {symbol}'
+
+    text = readable.get(name, qualified(name))
+    if alike:
+        others = " and ".join(readable.get(other, plain(other)) for other in alike)
+        return f"{text}: declared like this where it is called, but defined as {others}"
+    if name.startswith("cu") and name[2:3].isupper() and not name.startswith(("cublas", "cusolver")):
+        return f"{text}: the CUDA driver is not linked; ask cudaGetDriverEntryPointByVersion for it"
+    if name.startswith("_Z") and not qualified(name).startswith(("at::", "c10::", "torch::", "std::")):
+        return f"{text}: declared and called, but defined in no file that build.toml lists"
+    return text
+
+
+_FILTER_WALL_S: Final = 10.0
+_PLAIN = re.compile(r"[\w.$]{1,4000}")
+MAX_DEMANGLED: Final = 200
+
+
+def demangled(symbols: Sequence[str], toolchain: Toolchain, sandbox: Sandbox) -> dict[str, str]:
+    """Readable forms of at most 200 symbols, for messages only; without those that c++filt does not know.
+
+    c++filt runs in the sandbox. A failure leaves the symbols out.
+    """
+    wanted = [s for s in dict.fromkeys(symbols) if s.startswith("_Z") and _PLAIN.fullmatch(s)]
+    wanted = wanted[:MAX_DEMANGLED]
+    if not wanted or toolchain.gxx is None:
+        return {}
+    search = dict.fromkeys([str(toolchain.gxx.parent), "/usr/bin", "/bin"])
+    with owned_folder("names") as folder:
+        names = Path(folder) / "names"
+        names.write_text("\n".join(wanted) + "\n")
+        job = Job(
+            role="build",
+            argv=["/bin/sh", "-c", "exec c++filt < {scratch}/names"],
+            limits=Limits(wall_s=_FILTER_WALL_S, memory_bytes=1 << 30),
+            inputs={"names": names},
+            environment={"PATH": ":".join(search), "LC_ALL": "C"},
+        )
+        try:
+            process = sandbox.start(job)
+        except SandboxError:
+            return {}
+        try:
+            facts = process.wait()
+        finally:
+            process.close()
+    lines = facts.output.splitlines() if facts is not None and facts.status == "ok" else []
+    if len(lines) != len(wanted):
+        return {}
+    return {symbol: line for symbol, line in zip(wanted, lines, strict=True) if line != symbol}
+
+
+# --- ABI -------------------------------------------------------------------------------------
+
+PYTHON_ABI: Final = "3.9"  # as `kernel-builder check-abi`
+MANYLINUX: Final = "manylinux_2_28"
+_ABI_TIMEOUT_S: Final = 30.0
+_PROBLEMS_SHOWN: Final = 10
+_ABI_CHECK: Final = """
+import json, sys
+try:
+    from kernel_abi_check import ObjectFile
+except ImportError:
+    print(json.dumps(None))
+    raise SystemExit
+def problems(found):
+    return sorted({" ".join(str(getattr(p, n)) for n in ("name", "dep", "version") if hasattr(p, n))
+                   or str(p) for p in found})
+library = ObjectFile(sys.argv[1])
+print(json.dumps([problems(library.check_python_abi(sys.argv[2])),
+                  problems(library.check_manylinux(sys.argv[3]))]))
+"""
+
+
+def abi_verdict(library: bytes) -> str | None:
+    """kernel-abi-check's verdict on Python's limited API and manylinux; None if it is not installed.
+
+    kernel-builder links against an old glibc of its own, so a failure here fails no build.
+    """
+    with tempfile.NamedTemporaryFile(suffix=".abi3.so") as file:
+        file.write(library)
+        file.flush()
+        try:
+            # In a child process: native code reads untrusted bytes.
+            done = subprocess.run(
+                [sys.executable, "-I", "-c", _ABI_CHECK, file.name, PYTHON_ABI, MANYLINUX],
+                env={"LANG": "C.UTF-8"},
+                cwd="/",
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=_ABI_TIMEOUT_S,
+                check=True,
+            )
+            problems: list[list[str]] | None = json.loads(done.stdout)
+        except (subprocess.SubprocessError, ValueError):
+            return "the check itself failed"
+    if problems is None:
+        return None
+    python, libc = (", ".join(names[:_PROBLEMS_SHOWN]) for names in problems)
+    verdicts = [
+        f"not in Python's limited API of {PYTHON_ABI}: {python}" if python else f"ok: Python >= {PYTHON_ABI}",
+        f"newer than {MANYLINUX} through this machine's libraries: {libc}" if libc else f"ok: {MANYLINUX}",
+    ]
+    return "; ".join(verdicts)
+
+
+# --- compiled kernels ------------------------------------------------------------------------
+
+NOT_MEASURED: Final = "compiled kernels not measured: "
+"""Beginning of the warning if no kernel could be measured."""
+_SCRIPT: Final = Path(__file__).with_name("cubins.py")
+_ANSWER: Final = "kernels.json"
+# nvdisasm reads about 60,000 instructions a second on one core: 2 million fit.
+_READING_S: Final = 40.0
+_LIMITS: Final = Limits(wall_s=60.0, memory_bytes=4 << 30, output_bytes=1 << 16)
+_ANSWER_LIMIT: Final = 1 << 20
+_LARGEST: Final = 1 << 40
+
+
+@dataclass(frozen=True)
+class DeviceCode:
+    """The kernels of one library."""
+
+    kernels: tuple[DeviceKernel, ...] | None
+    """The longest programs first; None if nothing could be measured."""
+    notes: tuple[str, ...] = ()
+    """What was not measured, and why."""
+
+
+def with_kernels(result: BuildResult, library: bytes, toolchain: Toolchain, sandbox: Sandbox) -> BuildResult:
+    """Add facts about the kernels to a successful CUDA build; a failure adds a warning."""
+    if result.backend != "cuda":
+        return result
+    code = read_device_code(library, toolchain, sandbox)
+    others = [w for w in result.warnings if not w.startswith(NOT_MEASURED)]
+    return result.model_copy(update={"kernels": code.kernels, "warnings": (*others, *code.notes)})
+
+
+def read_device_code(library: bytes, toolchain: Toolchain, sandbox: Sandbox) -> DeviceCode:
+    """Registers, memory and instructions of each kernel, read in the sandbox."""
+    if toolchain.disassembler is None:
+        return _nothing(f"no cuobjdump and nvdisasm found: {CUDA_EXTRA}")
+    try:
+        facts, answer = _read(library, toolchain, sandbox)
+    except (SandboxError, CollectError) as error:
+        return _nothing(str(error))
+    if answer is None:
+        return _nothing(f"the reader ended with {facts.status}: {facts.output[-200:].strip()}")
+    return _validated(answer)
+
+
+def _nothing(reason: str) -> DeviceCode:
+    return DeviceCode(None, (NOT_MEASURED + reason,))
+
+
+def _read(library: bytes, toolchain: Toolchain, sandbox: Sandbox) -> tuple[ExitFacts, bytes | None]:
+    """Exit facts of the job, and its answer if it is complete."""
+    scratch, tools = "{scratch}", toolchain.disassembler
+    argv = [str(toolchain.python), "-I", "-S", f"{scratch}/{_SCRIPT.name}", f"{tools}/cuobjdump"]
+    argv += [f"{tools}/nvdisasm", f"{scratch}/library.so", f"{scratch}/{_ANSWER}", str(_READING_S)]
+    with owned_folder("kernels") as name:
+        source = Path(name) / "library.so"
+        source.write_bytes(library)
+        job = Job(
+            role="build",
+            argv=argv,
+            limits=_LIMITS,
+            inputs={_SCRIPT.name: _SCRIPT, source.name: source},
+            readable=toolchain.readable_tools(),
+            environment={"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"},
+        )
+        process = sandbox.start(job)
+        try:
+            facts = process.wait()
+            if facts is None:
+                raise SandboxError("the sandbox returned before the reader's end")
+            paths = process.collect([_ANSWER], Path(name) / "out") if facts.status == "ok" else []
+            small = [p for p in paths if p.stat().st_size <= _ANSWER_LIMIT]
+            return facts, small[0].read_bytes() if small else None
+        finally:
+            process.close()
+
+
+class _Answer(Record):
+    """The reader's answer; it read hostile bytes, so it may contain anything."""
+
+    kernels: Annotated[tuple[DeviceKernel, ...], Field(max_length=MAX_KERNELS)]
+    found: Annotated[int, Field(ge=0, lt=_LARGEST)]
+    notes: Annotated[tuple[Annotated[str, Field(max_length=MAX_NAME)], ...], Field(max_length=8)]
+
+
+def _validated(answer: bytes) -> DeviceCode:
+    try:
+        read = _Answer.model_validate_json(answer)
+    except ValidationError as error:
+        return _nothing(f"the reader's answer has {error.error_count()} errors")
+    if not all(_is_sane(kernel) for kernel in read.kernels):
+        return _nothing("the reader's answer makes no sense")
+    if read.notes and not read.kernels:
+        return _nothing(_printable("; ".join(read.notes)))
+    notes = [f"compiled kernels: {_printable(note)}" for note in read.notes]
+    if read.found > len(read.kernels):
+        notes.append(f"compiled kernels: {read.found} found, the longest {len(read.kernels)} recorded")
+    kernels = tuple(k.model_copy(update={"name": _printable(k.name)}) for k in read.kernels)
+    return DeviceCode(kernels, tuple(notes))
+
+
+def _is_sane(kernel: DeviceKernel) -> bool:
+    counts = kernel.instructions or {}
+    figures = [kernel.registers, kernel.shared_bytes, kernel.stack_bytes, *counts.values()]
+    figures += [f for f in (kernel.spill_store_bytes, kernel.spill_load_bytes) if f is not None]
+    sizes = all(0 <= figure < _LARGEST for figure in figures)
+    names = 0 < len(kernel.name) <= MAX_NAME and len(kernel.architecture) <= 16
+    whole = counts.get("all", 0) == sum(n for name, n in counts.items() if name != "all")
+    return sizes and names and whole and set(counts) <= set(CLASSES) and kernel.architecture.isidentifier()
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else " " for c in text)

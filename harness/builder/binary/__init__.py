@@ -1,1 +1,0 @@
-"""What a built library is: its ABI, what it calls, and the kernels in it."""

@@ -1,1 +1,0 @@
-"""How a binding hands an operator's arguments to C++."""

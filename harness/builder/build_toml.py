@@ -1,0 +1,450 @@
+"""Validates a build.toml with kernel-builder's own parser, and explains what is wrong with it."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path as FilePath
+from typing import Any, Final, NamedTuple, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from harness.builder import schema
+from harness.builder.parsing import (
+    NoToml,
+    Path,
+    Question,
+    Unparsable,
+    ask,
+    key_lines,
+    normalized,
+    toml_fields,
+)
+from harness.builder.schema import BuildToml as BuildToml
+from harness.errors import HarnessBug
+from harness.outcome import Cause
+from harness.records import Finding
+from harness.records.reasons import words_of
+from sandboxes.orphans import owned_folder
+
+MAX_BYTES: Final = 4 << 20
+"""The largest published build.toml, in kernels-community, has 539 KiB."""
+ABSENT: Final = "build.toml was checked by our own schema: the kernels package is not installed"
+_MESSAGE_LIMIT: Final = 2_000  # the parser quotes whole source lines
+
+
+class Validity(NamedTuple):
+    """Whether a build.toml is valid."""
+
+    finding: Finding | None
+    warnings: tuple[str, ...] = ()
+
+
+def check(
+    directory: FilePath,
+    backend: str = "cuda",
+    *,
+    upstream: Callable[[FilePath], dict[str, str]] | None = None,
+) -> Validity:
+    """Validate `directory`/build.toml; advice is given for `backend`.
+
+    `upstream` asks kernel-builder's parser: it returns {} for a valid file, {"error": message}, or
+    {"absent": reason} if the kernels package cannot be imported; our own schema decides in that case.
+    """
+    directory = directory.absolute()  # the parser runs in another directory
+    path = directory / "build.toml"
+    if not path.is_file():
+        return Validity(_finding("it is missing from the top of the project"))
+    with path.open("rb") as file:
+        data = file.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        return Validity(_finding(f"it is larger than {MAX_BYTES >> 20} MiB"))
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        return Validity(_finding(f"line {line} is not UTF-8 text"))
+    answer = (upstream or ask_upstream)(directory)
+    if "absent" in answer:
+        return Validity(_own_finding(text, backend), (ABSENT,))
+    if "error" in answer:
+        message = _without_directory(answer["error"], directory)
+        return Validity(_finding(message, hints(text, backend), "kernel-builder says: "))
+    try:
+        _parse(text)
+    except ValueError as error:
+        return Validity(_finding(f"kernel-builder accepts it, but liftbench cannot build it: {error}"))
+    return Validity(None)
+
+
+def read_build_toml(data: bytes) -> BuildToml:
+    """Read a file that `check` accepted. Raises HarnessBug if the records cannot hold it."""
+    try:
+        return _parse(data.decode())
+    except ValueError as error:
+        raise HarnessBug(f"a valid build.toml does not fit our records: {error}") from error
+
+
+def _parse(text: str) -> BuildToml:
+    """Raises ValueError, of which ValidationError and NoToml are subclasses."""
+    fields = toml_fields(text)
+    _check_edition(fields)
+    return BuildToml.model_validate(fields)
+
+
+def _check_edition(fields: dict[str, Any]) -> None:
+    general = fields.get("general")
+    edition = general.get("edition", 5) if isinstance(general, dict) else 5
+    # Edition 4 is the absence of the key; kernel-builder refuses a written 4.
+    if type(edition) is not int or edition != 5:
+        raise ValueError(f"unsupported build edition {str(edition)[:80]!r}: general.edition is the integer 5")
+
+
+# --- kernel-builder's parser -----------------------------------------------------------------
+
+_HARMLESS: Final = '[general]\nname = "control"\nversion = 1\nlicense = "Apache-2.0"\nbackends = ["cpu"]\n'
+# Only the extension module: importing `kernels` takes ten times as long and reads user settings.
+_PARSER: Final = """
+import importlib.machinery, importlib.util, json, sys
+try:
+    places = list(importlib.util.find_spec("kernels").submodule_search_locations)
+    spec = importlib.machinery.PathFinder.find_spec("kernels._rust", places)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    parse = module.Build.open
+except Exception as error:
+    print(json.dumps({"absent": f"{type(error).__name__}: {error}"}))
+    raise SystemExit
+try:
+    parse(sys.argv[1])
+except BaseException as error:
+    print(json.dumps({"error": str(error)}))
+else:
+    print(json.dumps({}))
+"""
+
+
+def ask_upstream(directory: FilePath) -> dict[str, str]:
+    """Ask kernel-builder's parser in a child process: it is native code that reads untrusted bytes."""
+    with owned_folder("toml") as harmless:
+        (FilePath(harmless) / "build.toml").write_text(_HARMLESS)
+        try:
+            answer: dict[str, str] = ask(_PARSER, Question([str(directory)]), Question([harmless]))
+        except Unparsable as error:
+            return {"error": f"upstream's parser cannot read this file: {error}"}
+    return answer
+
+
+def _without_directory(message: str, directory: FilePath) -> str:
+    """The parser's message without our paths and its fixed preamble."""
+    where = re.escape(str(directory))
+    message = re.sub(rf"Cannot parse build configuration in `{where}/?`:\s*", "", message)
+    message = re.sub(rf"Cannot parse TOML in {where}/build\.toml:\s*", "", message)
+    return message.replace(f"{directory}/", "").replace(str(directory), "the project").strip()
+
+
+def _own_finding(text: str, backend: str) -> Finding | None:
+    try:
+        fields = toml_fields(text)
+        _check_edition(fields)
+    except ValueError as error:
+        return _finding(str(error), hints(text, backend))
+    return _finding("", hints(text, backend)) if faults(fields, backend) else None
+
+
+def _finding(message: str, advice: Iterable[str] = (), prefix: str = "") -> Finding:
+    """Advice first, then the message; without advice, the message's reason on the first line."""
+    whole = message if len(message) <= _MESSAGE_LIMIT else f"{message[:_MESSAGE_LIMIT]} ..."
+    lines = list(advice)
+    if not lines:
+        reason = _reason(message)
+        lines = [reason[:_MESSAGE_LIMIT], *([whole] if "\n" in message and reason not in whole else [])]
+    elif message and not any(message in line for line in lines):
+        lines.append(f"{prefix}{whole}")
+    return Finding(cause=Cause.BAD_BUILD_TOML, message="build.toml is not valid: " + "\n".join(lines))
+
+
+def _reason(message: str) -> str:
+    """A message on one line: the parser draws the place first, and gives its reason below the drawing."""
+    lines = [line.strip() for line in message.split("\n")]
+    drawn = [index for index, line in enumerate(lines) if re.match(r"(?:\d+ )?\|", line)]
+    place = re.search(r"at line \d+, column \d+", lines[0])
+    reason = ", ".join(filter(None, lines[drawn[-1] + 1 :])) if drawn else ""
+    return f"{reason} ({place[0]})" if reason and place else " ".join(lines)
+
+
+# --- advice ----------------------------------------------------------------------------------
+
+_MOST_HINTS: Final = 8  # more of them hide the one that matters
+_MOST_FAULTS: Final = 50  # a hostile file has a hundred thousand
+_COMPARED: Final = 60  # difflib takes quadratic time on longer words
+_EXAMPLES: Final = {
+    "name": '"my-kernel"',
+    "version": "1",
+    "license": '"Apache-2.0"',
+    "depends": '["torch"]',
+    "repo-id": '"org/name"',
+}
+_KERNELS: Final[dict[str, type[BaseModel]]] = {
+    "cpu": schema.CpuKernel,
+    "cuda": schema.CudaKernel,
+    "metal": schema.MetalKernel,
+    "rocm": schema.RocmKernel,
+    "xpu": schema.XpuKernel,
+}
+_TABLES: Final[dict[Path, type[BaseModel]]] = {
+    (): BuildToml,
+    ("general",): schema.General,
+    ("general", "cuda"): schema.CudaGeneral,
+    ("general", "hub"): schema.Hub,
+    ("general", "neuron"): schema.BackendGeneral,
+    ("general", "tpu"): schema.TpuGeneral,
+    ("general", "xpu"): schema.BackendGeneral,
+    ("torch",): schema.Torch,
+    ("torch-noarch",): schema.TorchNoarch,
+    ("tvm-ffi",): schema.TvmFfi,
+}
+_CHOICES: Final = {
+    "backends": get_args(schema.Backend),
+    "depends": get_args(schema.Dependency),
+    "stable-abi": get_args(schema.Backend),
+    "backend": tuple(_KERNELS),
+}
+# Keys of older formats, and keys that are often written in the wrong table.
+_MISPLACED: Final = {
+    ("general", "universal"): "`universal` is gone: use [torch-noarch] and `backends`",
+    ("general", "cuda-minver"): "write it as `minver` under [general.cuda]",
+    ("general", "cuda-maxver"): "write it as `maxver` under [general.cuda]",
+    ("torch", "name"): "`name` is gone: the extension is named after general.name",
+    ("torch", "universal"): "`universal` is gone: use [torch-noarch] for [torch]",
+    ("kernel", "capabilities"): "the key is `cuda-capabilities`",
+}
+_CAPABILITIES: Final = 'capabilities belong to a kernel: `cuda-capabilities = ["9.0"]` under [kernel.NAME]'
+_EDITION: Final = "write `edition = 5` (an integer) under [general]"
+_NO_FRAMEWORK: Final = (
+    'add a [torch] table: src = ["torch-ext/torch_binding.cpp", ...], or [torch-noarch] for a project of '
+    "Python files only"
+)
+
+
+class Fault(NamedTuple):
+    """One error in a build.toml."""
+
+    path: Path
+    """Of the key, whether it is present or missing."""
+    advice: str
+
+
+def hints(text: str, backend: str = "cuda") -> list[str]:
+    """At most eight lines such as ``line 9: `minver` is a string: minver = "12.8"``; never raises."""
+    text = normalized(text)
+    try:
+        fields = toml_fields(text)
+    except NoToml as error:
+        hint = _syntax_hint(text, str(error))
+        return [hint] if hint else []
+    found = faults(fields, backend)
+    general = fields.get("general")
+    if isinstance(general, dict) and "edition" not in general:
+        found.append(Fault(("general", "edition"), _EDITION))
+    lines = key_lines(text)
+    for path, line in list(lines.items()):
+        for end in range(1, len(path)):
+            lines.setdefault(path[:end], line)
+    placed = []
+    for path, advice in found:
+        line = next((lines[path[:end]] for end in range(len(path), 0, -1) if path[:end] in lines), 0)
+        placed.append((line, f"line {line}: {advice}" if line else advice))
+    placed.sort(key=lambda item: item[0])
+    return list(dict.fromkeys(hint for _, hint in placed))[:_MOST_HINTS]
+
+
+def _syntax_hint(text: str, error: str) -> str | None:
+    """What is likely wrong with the line at which the TOML parser stopped."""
+    at = re.search(r"at line (\d+)", error)
+    lines = text.split("\n")
+    number = min(int(at[1]) if at else len(lines), len(lines))
+    line = lines[number - 1][:200].strip()
+    key, equals, value = (part.strip() for part in line.partition("="))
+    if line.startswith("```"):
+        return f"line {number}: the Markdown fence is part of the file: remove it"
+    if "{%" in line or "{{" in line:
+        return f"line {number}: a placeholder of a template is left in: fill it in"
+    if value in {"True", "False", "None"}:
+        return f"line {number}: TOML writes true and false, and leaves a key out for none"
+    if equals and re.match(r"[A-Za-z_][\w./-]*$", value):
+        return f'line {number}: text needs quotes: {key} = "{value}"'
+    if not equals and re.match(r"[\w-]+\s*:", line):
+        return f"line {number}: TOML has `key = value`, not `key: value`"
+    return None
+
+
+def faults(fields: dict[str, Any], backend: str = "cuda") -> list[Fault]:
+    """The first fifty errors of a parsed build.toml, in the order of the schema."""
+    try:
+        BuildToml.model_validate(fields)
+    except ValidationError as error:
+        found = [_fault(one, fields, backend) for one in error.errors(include_url=False)[:_MOST_FAULTS]]
+        # A value with two allowed types is reported twice: keep the report about its parts.
+        whole = {f.path[:end] for f in found for end in range(len(f.path))}
+        return [f for i, f in enumerate(found) if f.path not in whole | {g.path for g in found[:i]}]
+    return []
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The known word that was most likely meant."""
+    choices = list(known)
+    if len(word) > _COMPARED:
+        return None
+    loose = word.lower().replace("_", "-")
+    same = [c for c in choices if c.lower().replace("_", "-") == loose]
+    return next(iter(same or difflib.get_close_matches(word.lower(), choices, n=1, cutoff=0.6)), None)
+
+
+def _fault(error: Any, fields: dict[str, Any], backend: str) -> Fault:
+    path = _path(error["loc"])
+    kind, value = error["type"], error["input"]
+    # The key of a list's element is the list's key.
+    key = next((str(part) for part in reversed(path) if isinstance(part, str)), "")
+    match kind:
+        case "missing":
+            table, name = path[:-1], str(path[-1])
+            if not table:
+                return Fault(path, f"a [{name}] table is needed")
+            return Fault(path, f"{_table_name(table)} needs `{name} = {_example(name, backend)}`")
+        case "union_tag_not_found" | "union_tag_invalid":
+            return Fault((*path, "backend"), _kernel_backend(path, value, fields, backend))
+        case "extra_forbidden":
+            return Fault(path, _unknown_key(path, fields))
+        case "literal_error":
+            return Fault(path, _choice("stable-abi" if "stable-abi" in path else key, value, fields, backend))
+        case "string_type" | "int_type" | "tuple_type" | "dict_type" | "model_type" | "model_attributes_type":
+            return Fault(path, _wrong_type(kind, path, key, value))
+    if path == ():
+        given = any(framework in fields for framework in schema.FRAMEWORKS)
+        return Fault(path, words_of(error) if given else _NO_FRAMEWORK)
+    if path == ("general", "name") and isinstance(value, str):
+        better = re.sub(r"[^a-z0-9]+", "-", value[:80].lower()).strip("-").lstrip("0123456789-")
+        if len(better) >= 2:
+            python = better.replace("-", "_")
+            advice = f'write the name with dashes: name = "{better}" (the Python package is then {python})'
+            return Fault(path, advice)
+    separator = ":" if kind == "value_error" else ""
+    return Fault(path, f"`{key[:80]}`{separator} {words_of(error)}"[:300])
+
+
+def _path(location: tuple[int | str, ...]) -> Path:
+    """Pydantic's location without the chosen backend of a kernel and without names of types."""
+    parts = list(location)
+    if parts[:1] == ["kernel"] and len(parts) > 3 and parts[2] in _KERNELS:
+        del parts[2]
+    return tuple(p for p in parts if not (isinstance(p, str) and p.endswith("]") and "[" in p))
+
+
+def _table_name(path: Path) -> str:
+    return f"[{'.'.join(str(part)[:80] for part in path)}]" if path else "the file"
+
+
+def _example(name: str, backend: str) -> str:
+    suffix = {"cuda": "cu", "rocm": "cu", "metal": "metal"}.get(backend, "cpp")
+    fitting = {"backends": f'["{backend}"]', "backend": f'"{backend}"', "src": f'["kernels/kernel.{suffix}"]'}
+    return {**_EXAMPLES, **fitting}.get(name, "...")
+
+
+def _kernel_backend(path: Path, kernel: Any, fields: dict[str, Any], backend: str) -> str:
+    """Advice on a missing or unknown backend of a kernel."""
+    given = kernel.get("backend") if isinstance(kernel, dict) else None
+    if given is not None:
+        return _choice("backend", given, fields, backend)
+    if isinstance(kernel, dict) and "language" in kernel:
+        return f'write `backend = "{backend}"` and `depends = ["torch"]` for `language`'
+    return f'{_table_name(path)} needs `backend = "{backend}"`'
+
+
+def _choice(key: str, value: Any, fields: dict[str, Any], backend: str) -> str:
+    if key == "edition":
+        return _EDITION
+    if value == "triton" and key in ("backend", "backends"):
+        return _triton(fields, backend)
+    choices = _CHOICES.get(key, ())
+    near = nearest(value, choices) if isinstance(value, str) else None
+    meant = f'did you mean "{near}"? ' if near else ""
+    return f"{_quoted(value)} is no possible value of `{key}`: {meant}known: {', '.join(choices)}"
+
+
+def _triton(fields: dict[str, Any], backend: str) -> str:
+    """Advice for the backends that the file lists, otherwise for `backend`."""
+    general = fields.get("general")
+    listed = general.get("backends") if isinstance(general, dict) else None
+    known = [b for b in listed if b in get_args(schema.Backend)] if isinstance(listed, list) else []
+    wanted = known or [backend]
+    if wanted == ["cpu"]:
+        return 'triton is no backend, and has none for a CPU: write C++ with backend = "cpu"'
+    backends = ", ".join(f'"{one}"' for one in wanted)
+    return (
+        f"triton is no backend: a Triton project has backends = [{backends}] and a [torch-noarch] table, and "
+        "no [kernel] tables"
+    )
+
+
+def _wrong_type(kind: str, path: Path, key: str, value: Any) -> str:
+    if kind == "string_type":
+        quoted = json.dumps(str(value)) if isinstance(value, (int, float)) else '"..."'
+        if isinstance(path[-1], int):
+            return f"`{key}` is a list of strings: write {quoted} for {_quoted(value)}"
+        return f"`{key}` is a string: {key} = {quoted}"
+    if kind == "int_type":
+        return f"`{key}` is an integer, without quotes: {key} = 1"
+    if kind == "tuple_type":
+        inner = value if isinstance(value, str) else "..."
+        return f"`{key}` is a list: {key} = [{json.dumps(inner[:80], ensure_ascii=False)}]"
+    if path[:1] == ("kernel",):
+        name = str(path[1])[:80] if len(path) > 1 else "NAME"
+        return f"every kernel is a table with a name of its own: [kernel.{name}]"
+    return f"`{key[:80]}` is a table, not {_quoted(value)}"
+
+
+def _unknown_key(path: Path, fields: dict[str, Any]) -> str:
+    table, key = path[:-1], str(path[-1])
+    loose = key.replace("_", "-")
+    if table and (table[0], key) in _MISPLACED:
+        return _MISPLACED[str(table[0]), key]
+    if loose in ("capabilities", "cuda-capabilities") and table[:1] in (("general",), ("torch",)):
+        return _CAPABILITIES
+    known = _keys(table, fields)
+    near = nearest(key, known)
+    name = f"`{key[:80]}`"
+    if near is not None and near.replace("_", "-") == loose:
+        style = "dashes" if "-" in near else "underscores"
+        return f"keys have {style} here: `{near}` for {name}"
+    of_kernels = [backend for backend, model in _KERNELS.items() if loose in _names(model)]
+    if of_kernels and table[:1] == ("kernel",):
+        return f'{name} is for kernels with backend = "{of_kernels[0]}" only'
+    tables: dict[Path, type[BaseModel]] = {("kernel", "NAME"): schema.CudaKernel, **_TABLES}
+    homes = [t for t, model in tables.items() if loose in [n.replace("_", "-") for n in _names(model)]]
+    if homes and homes[0] != table:
+        return f"{name} does not belong to {_table_name(table)}: move it under {_table_name(homes[0])}"
+    if near is not None:
+        return f"{name} is unknown in {_table_name(table)}: did you mean `{near}`?"
+    return f"{name} is unknown in {_table_name(table)}; known there: {', '.join(sorted(known))}"
+
+
+def _keys(table: Path, fields: dict[str, Any]) -> list[str]:
+    model = _TABLES.get(table)
+    if model is None and len(table) == 2 and table[0] == "kernel":
+        model = _KERNELS.get(str(fields["kernel"][table[1]].get("backend")))
+    if model is None and "kernel-depends" in table:
+        model = schema.KernelDependency
+    return [] if model is None else _names(model)
+
+
+def _names(model: type[BaseModel]) -> list[str]:
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _quoted(value: Any) -> str:
+    text = value if isinstance(value, str) else ("true" if value is True else str(value))
+    text = text if len(text) <= 80 else f"{text[:80]}..."
+    return f'"{text}"' if isinstance(value, str) else text

@@ -1,1 +1,0 @@
-"""What a failed build says: whose fault it is, and the first error of each file."""

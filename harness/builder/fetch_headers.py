@@ -1,0 +1,498 @@
+"""Fetches header files out of PyPI wheels by HTTP range requests: a few MB instead of gigabytes of libraries.
+
+Everything that the network returns is limited before it is read. zipfile checks every file's CRC, and the
+SHA-256 of a wheel is checked if it was read whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import io
+import json
+import re
+import shutil
+import tempfile
+import urllib.error
+import urllib.request
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from html.parser import HTMLParser
+from pathlib import Path, PurePosixPath
+from typing import Any, Final, NamedTuple
+from urllib.parse import unquote, urldefrag, urljoin, urlsplit
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+from packaging.version import Version
+
+from harness.builder.headers import (
+    INCLUDE,
+    ON_PYPI,
+    UTIL_INCLUDE,
+    WHEEL_SOURCE,
+    HeaderSet,
+    Manifest,
+    Source,
+    cuda_set,
+    load_headers,
+    torch_set,
+    write_manifest,
+)
+from harness.builder.toolchain import CUDA_EXTRA, CudaToolkit, Toolchain
+from harness.errors import DownloadError, UsageError
+
+# Libraries whose headers torch and public kernels include and nvcc's wheels lack, each with a header that
+# tells whether it is there already.
+LIBRARIES: Final = {
+    "nvidia-cublas": "cublas_v2.h",
+    "nvidia-cusparse": "cusparse.h",
+    "nvidia-cusolver": "cusolverDn.h",
+    "nvidia-curand": "curand_kernel.h",
+    "nvidia-cufft": "cufft.h",
+    "nvidia-nvjitlink": "nvJitLink.h",
+    "nvidia-cuda-nvrtc": "nvrtc.h",
+    "nvidia-nvtx": "nvtx3/nvToolsExt.h",
+    "nvidia-nvml-dev": "nvml.h",
+    "nvidia-cuda-profiler-api": "cuda_profiler_api.h",
+}
+_META: Final = "cuda-toolkit"
+"""Its releases name the version of each library that belongs to a release of nvcc."""
+# The largest known header is nvml.h with 0.7 MB, the largest set CUTLASS 4.2 with 1,000 files and 30 MB.
+_FILE_LIMIT: Final = 8 << 20
+_SET_LIMIT: Final = 128 << 20
+_MEMBER = re.compile(r"[\w.+/-]+", re.A)
+
+
+class _Part(NamedTuple):
+    """Files of one wheel."""
+
+    wheel: Wheel
+    places: Mapping[str, str]
+    """Prefix in the wheel (`*` is one folder) -> folder in the set."""
+    skip: Path | None = None
+    """Files that this folder already has are left out."""
+
+
+class Fetcher:
+    """Fetches header sets into `root` from the index `index`; `say` receives progress messages."""
+
+    def __init__(self, root: Path, index: str, say: Callable[[str], None]) -> None:
+        self._root = root
+        self._index = index
+        self._say = say
+
+    def cuda(self, toolchain: Toolchain) -> list[HeaderSet]:
+        """The headers that `toolchain` lacks for CUDA builds: those of CUDA's libraries, and torch's own.
+
+        Raises UsageError without nvcc or torch, whose versions must be matched, and DownloadError.
+        """
+        if toolchain.cuda is None or toolchain.torch_root is None:
+            raise UsageError(
+                "headers cuda: there is no nvcc or no torch whose version could be matched: "
+                f"pip install torch; {CUDA_EXTRA}"
+            )
+        found = [self._libraries(toolchain.cuda, _machine(toolchain)), self._torch(toolchain)]
+        return [headers for headers in found if headers is not None]
+
+    def cutlass(self, name: str) -> HeaderSet:
+        """CUTLASS for `depends = [name]`. Raises UsageError for what PyPI does not have, DownloadError."""
+        if name not in ON_PYPI:
+            known = ", ".join(ON_PYPI)
+            raise UsageError(
+                f"headers {name}: PyPI has {known}; for others set CUTLASS_SRC_DIR to a checkout"
+            )
+        present = self._present(name)
+        if present is not None:
+            return present
+        wheels = list_wheels(self._index, "nvidia-cutlass")
+        wheel = next((w for w in wheels if w.version == Version(ON_PYPI[name])), None)
+        if wheel is None:
+            raise DownloadError(f"the index has no nvidia-cutlass {ON_PYPI[name]}")
+        places = {f"{WHEEL_SOURCE}/{place}/": place for place in (INCLUDE, UTIL_INCLUDE)}
+        return self._store(name, [_Part(wheel, places)])
+
+    # --- sets ----------------------------------------------------------------------------------
+
+    def _libraries(self, cuda: CudaToolkit, machine: str) -> HeaderSet | None:
+        name = cuda_set(cuda.release)
+        present = self._present(name)
+        if present is not None:
+            return present
+        places = [p for p in (cuda.include, cuda.math_include) if p is not None]
+        wanted = [n for n, header in LIBRARIES.items() if not any((p / header).is_file() for p in places)]
+        if not wanted:
+            self._say(f"{name}: the toolkit has all headers, nothing to fetch")
+            return None
+        versions = self._versions(cuda)
+        parts = []
+        for package in wanted:
+            wheels = [w for w in list_wheels(self._index, package) if w.fits(machine)]
+            fitting = [w for w in wheels if _satisfies(w.version, versions[package])]
+            if not fitting:
+                message = f"the index has no wheel of {package}{versions[package]} for this platform"
+                raise DownloadError(message)
+            # The oldest, so that later uploads do not change what is fetched.
+            wheel = min(fitting, key=lambda w: w.version)
+            parts.append(_Part(wheel, {"nvidia/*/include/": INCLUDE}))
+        return self._store(name, parts)
+
+    def _versions(self, cuda: CudaToolkit) -> dict[str, str]:
+        """Package -> specifier, from the newest cuda-toolkit that names this nvcc (or else its release)."""
+        meta = [w for w in list_wheels(self._index, _META) if w.version.release[:2] == cuda.release]
+        near: dict[str, str] | None = None
+        for wheel in sorted(meta, key=lambda w: w.version, reverse=True):
+            with open_wheel(wheel) as archive:
+                text = next((_text(archive, n) for n in archive.namelist() if n.endswith("METADATA")), "")
+            table = dict(re.findall(r"^Requires-Dist: ([\w-]+)\s*([<>=!~][^;\s]*)", text, re.M))
+            if not set(LIBRARIES) <= set(table):
+                continue
+            if _satisfies(Version(cuda.version), table.get("nvidia-cuda-nvcc", "==0")):
+                return table
+            near = near or table
+        if near is None:
+            raise DownloadError(
+                f"{self._index} has no {_META} that names the libraries of CUDA {cuda.version} "
+                "(there are some since 13.0): put a whole CUDA toolkit on this machine"
+            )
+        return near
+
+    def _torch(self, toolchain: Toolchain) -> HeaderSet | None:
+        """From the CUDA wheel of the same torch: every header that the installed one lacks."""
+        assert toolchain.torch_root is not None and toolchain.torch_version is not None
+        name = torch_set(toolchain.torch_version)
+        if not toolchain.torch_is_cpu_only:
+            self._say(f"{name}: torch {toolchain.torch_version} has its own CUDA headers, nothing to fetch")
+            return None
+        present = self._present(name)
+        if present is not None:
+            return present
+        version = toolchain.torch_version.partition("+")[0]
+        wheels = list_wheels(self._index, "torch")
+        wheels = [w for w in wheels if str(w.version) == version and w.fits(_machine(toolchain))]
+        python = "cp" + "".join(toolchain.python_version.split(".")[:2])
+        wheels.sort(key=lambda w: f"{python}-{python}" not in w.interpreters)
+        if not wheels:
+            raise DownloadError(f"{self._index} has no wheel of torch {version} for {toolchain.platform}")
+        with open_wheel(wheels[0]) as archive:
+            theirs = _commit(_text(archive, "torch/version.py"))
+        if theirs is None or theirs != _commit((toolchain.torch_root / "version.py").read_text()):
+            raise DownloadError(f"torch {version} of {self._index} was made from other sources than this one")
+        skip = toolchain.torch_root / "include"
+        return self._store(name, [_Part(wheels[0], {"torch/include/": INCLUDE}, skip)])
+
+    # --- storing -------------------------------------------------------------------------------
+
+    def _present(self, name: str) -> HeaderSet | None:
+        present = load_headers(self._root, name)
+        if present is not None:
+            self._say(f"{name}: already there ({present.root}); delete the folder to fetch it again")
+        return present
+
+    def _store(self, name: str, parts: Sequence[_Part]) -> HeaderSet:
+        self._root.mkdir(parents=True, exist_ok=True)
+        fresh = Path(tempfile.mkdtemp(prefix=".new-", dir=self._root))
+        try:
+            manifest = self._fill(fresh, name, parts)
+            write_manifest(fresh, manifest)
+            for path in (fresh, *fresh.rglob("*")):  # a sandbox's user must be able to read them
+                path.chmod(0o755 if path.is_dir() else 0o644)
+            final = self._root / name
+            if final.exists() and load_headers(self._root, name) is None:
+                shutil.rmtree(final)  # it has no manifest that this version reads
+            if not final.exists():  # otherwise another process stored the same files
+                fresh.rename(final)
+        finally:
+            shutil.rmtree(fresh, ignore_errors=True)
+        stored = load_headers(self._root, name)
+        assert stored is not None, "a manifest was just written"
+        self._say(f"{name}: {len(manifest.files)} files in {stored.root}")
+        return stored
+
+    def _fill(self, folder: Path, name: str, parts: Sequence[_Part]) -> Manifest:
+        files: dict[str, str] = {}
+        total = 0
+        for part in parts:
+            self._say(f"{name}: {part.wheel.name} {part.wheel.version}")
+            with open_wheel(part.wheel) as archive:
+                members = list(_members(archive, part))
+                if not members:
+                    raise DownloadError(f"{part.wheel.url} has no headers below {' or '.join(part.places)}")
+                for info, path in members:
+                    total += info.file_size
+                    if total > _SET_LIMIT:
+                        raise DownloadError(f"{part.wheel.url}: more than {_SET_LIMIT >> 20} MiB of headers")
+                    content = _content(archive, info)
+                    target = folder / path
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    target.write_bytes(content)
+                    files[path] = hashlib.sha256(content).hexdigest()
+        wheels = [part.wheel for part in parts]
+        sources = (Source(name=w.name, version=str(w.version), url=w.url, sha256=w.sha256) for w in wheels)
+        return Manifest(name=name, wheels=tuple(sources), files=dict(sorted(files.items())))
+
+
+def _machine(toolchain: Toolchain) -> str:
+    return toolchain.platform.partition("-")[0]
+
+
+def _satisfies(version: Version, specifier: str) -> bool:
+    try:
+        return SpecifierSet(specifier).contains(version)
+    except InvalidSpecifier:
+        return False
+
+
+def _members(archive: zipfile.ZipFile, part: _Part) -> Iterator[tuple[zipfile.ZipInfo, str]]:
+    """(member, path in the set); members whose names are not plain relative paths are left out."""
+    for prefix, place in part.places.items():
+        pattern = re.compile("[^/]+".join(re.escape(piece) for piece in prefix.split("*")) + "(.+)")
+        for info in archive.infolist():
+            found = pattern.fullmatch(info.filename)
+            if found is None or info.is_dir() or _MEMBER.fullmatch(found[1]) is None:
+                continue
+            name = PurePosixPath(found[1])
+            if name.is_absolute() or ".." in name.parts:
+                continue
+            if part.skip is None or not (part.skip / name).exists():
+                yield info, f"{place}/{name}"
+
+
+def _content(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
+    if info.file_size > _FILE_LIMIT:
+        raise DownloadError(f"{info.filename} has {info.file_size >> 20} MiB: that is no header")
+    try:
+        return archive.read(info)
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+        raise DownloadError(f"{info.filename}: the wheel is damaged: {error}") from error
+
+
+def _text(archive: zipfile.ZipFile, name: str) -> str:
+    try:
+        return _content(archive, archive.getinfo(name)).decode(errors="replace")
+    except KeyError as error:
+        raise DownloadError(f"a wheel without {name}") from error
+
+
+def _commit(version_py: str) -> str | None:
+    found = re.search(r"^git_version = ['\"]([0-9a-f]+)['\"]", version_py, re.M)
+    return found[1] if found else None
+
+
+# --- the package index -----------------------------------------------------------------------
+
+PYPI: Final = "https://pypi.org/simple"
+_ACCEPT: Final = "application/vnd.pypi.simple.v1+json, text/html;q=0.5"
+_PAGE_LIMIT: Final = 32 << 20  # torch's page had 365 kB in 2026
+
+
+class Wheel(NamedTuple):
+    """One wheel of an index."""
+
+    name: str
+    """Canonical, such as nvidia-cublas."""
+    version: Version
+    interpreters: frozenset[str]
+    """Such as cp311-cp311."""
+    platforms: frozenset[str]
+    url: str
+    sha256: str | None
+    """From the index, if it gives one."""
+
+    def fits(self, machine: str) -> bool:
+        """Whether its files are for Linux on `machine`, such as x86_64, or for any platform."""
+        return any(p == "any" or ("linux" in p and p.endswith(machine)) for p in self.platforms)
+
+
+def index_url(env: Mapping[str, str]) -> str:
+    """The index in the environment variables of pip and uv, or PyPI. Raises UsageError."""
+    for variable in ("PIP_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX_URL"):
+        given = env.get(variable)
+        if not given:
+            continue
+        parts = urlsplit(given)
+        if parts.scheme not in ("http", "https") or parts.username is not None:
+            # Not printed, because it may contain a password.
+            raise UsageError(f"{variable}: only http(s) indexes without a user name can be asked for headers")
+        return given.rstrip("/")
+    return PYPI
+
+
+def list_wheels(index: str, package: str) -> list[Wheel]:
+    """All wheels of `package`. Raises DownloadError."""
+    page_url = f"{index}/{package}/"
+    with _open(page_url, {"Accept": _ACCEPT}) as response:
+        page = _read(response, _PAGE_LIMIT, page_url)
+        kind = response.headers.get_content_type()
+        base = response.geturl()
+    try:
+        links = list(_json_links(page) if kind.endswith("json") else _html_links(page.decode()))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DownloadError(f"{page_url} is no package index: {type(error).__name__}") from error
+    wheels = []
+    for link, sha256 in links:
+        url = urljoin(base, link)
+        try:
+            name, version, _, tags = parse_wheel_filename(unquote(urlsplit(url).path.rpartition("/")[2]))
+        except InvalidWheelFilename:
+            continue
+        interpreters = frozenset(f"{tag.interpreter}-{tag.abi}" for tag in tags)
+        platforms = frozenset(tag.platform for tag in tags)
+        if urlsplit(url).scheme in ("http", "https"):
+            wheels.append(Wheel(name, version, interpreters, platforms, url, sha256))
+    return wheels
+
+
+class _Anchors(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.links: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.links += [value for name, value in attrs if tag == "a" and name == "href" and value]
+
+
+def _html_links(page: str) -> Iterator[tuple[str, str | None]]:
+    """(link, SHA-256) by PEP 503, which puts the digest into the fragment."""
+    parser = _Anchors()
+    parser.feed(page)
+    for link in parser.links:
+        url, fragment = urldefrag(link)
+        digest = re.fullmatch(r"sha256=([0-9a-f]{64})", fragment)
+        yield url, digest[1] if digest else None
+
+
+def _json_links(page: bytes) -> Iterator[tuple[str, str | None]]:
+    """(link, SHA-256) by PEP 691."""
+    for file in json.loads(page)["files"]:
+        digest = file["hashes"].get("sha256")
+        yield str(file["url"]), digest if isinstance(digest, str) else None
+
+
+# --- wheels as remote files ------------------------------------------------------------------
+
+_TIMEOUT_S: Final = 60.0
+_BLOCK: Final = 64 << 10
+_WHOLE: Final = 16 << 20
+"""Wheels up to this size are read whole, in one request, so that their SHA-256 can be checked."""
+
+
+def open_wheel(wheel: Wheel) -> zipfile.ZipFile:
+    """The wheel as a zip file that is read as needed. This and reading from it raise DownloadError."""
+    with _open(wheel.url, {"Range": f"bytes=0-{_BLOCK - 1}"}) as response:
+        total = _total_bytes(response, wheel.url)
+        if response.status != 206:
+            if total is None or total > _WHOLE:
+                size = "of unknown size" if total is None else f"of {total >> 20} MiB"
+                raise DownloadError(
+                    f"{urlsplit(wheel.url).netloc} does not serve parts of files (HTTP ranges), and "
+                    f"{wheel.name} {wheel.version} is a file {size}: use PyPI or a mirror that does"
+                )
+            return _whole(wheel, _read(response, _WHOLE, wheel.url))
+        assert total is not None, "_total_bytes refuses a part of an unknown whole"
+        first = _read(response, _BLOCK, wheel.url)
+        if len(first) != min(_BLOCK, total):
+            raise DownloadError(f"{wheel.url}: asked for {_BLOCK} bytes, got {len(first)}")
+    stream = _RemoteFile(wheel.url, total, first)
+    if total <= _WHOLE:
+        return _whole(wheel, stream.read(total))
+    return _zip(wheel, io.BufferedReader(stream, _BLOCK))
+
+
+def _whole(wheel: Wheel, content: bytes) -> zipfile.ZipFile:
+    if wheel.sha256 is not None and hashlib.sha256(content).hexdigest() != wheel.sha256:
+        raise DownloadError(f"{wheel.url}: the SHA-256 is not the index's: try again, or another mirror")
+    return _zip(wheel, io.BytesIO(content))
+
+
+def _zip(wheel: Wheel, stream: Any) -> zipfile.ZipFile:
+    try:
+        return zipfile.ZipFile(stream)
+    except (zipfile.BadZipFile, ValueError) as error:
+        raise DownloadError(f"{wheel.url} is no wheel: {error}") from error
+
+
+class _RemoteFile(io.RawIOBase):
+    """A file that is read by range requests; blocks are kept."""
+
+    def __init__(self, url: str, size_bytes: int, first: bytes) -> None:
+        self._url = url
+        self._size = size_bytes
+        self._position = 0
+        self._blocks = {0: first}
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        if start + offset < 0:
+            raise OSError("seek before the start of the file")
+        self._position = start + offset
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        end = min(self._position + len(buffer), self._size)
+        if end <= self._position:
+            return 0
+        numbers = range(self._position // _BLOCK, (end - 1) // _BLOCK + 1)
+        self._load(numbers)
+        offset = self._position % _BLOCK
+        piece = b"".join(self._blocks[n] for n in numbers)[offset : offset + end - self._position]
+        buffer[: len(piece)] = piece
+        self._position += len(piece)
+        return len(piece)
+
+    def _load(self, numbers: range) -> None:
+        """Read everything from the first missing block to the last in one request."""
+        missing = [n for n in numbers if n not in self._blocks]
+        if not missing:
+            return
+        start, end = missing[0] * _BLOCK, min((missing[-1] + 1) * _BLOCK, self._size)
+        with _open(self._url, {"Range": f"bytes={start}-{end - 1}"}) as response:
+            content = _read(response, end - start, self._url)
+            if response.status != 206 or len(content) != end - start:
+                raise DownloadError(f"{self._url}: asked for {end - start} bytes, got {len(content)}")
+        for number in range(missing[0], missing[-1] + 1):
+            at = (number - missing[0]) * _BLOCK
+            self._blocks[number] = content[at : at + _BLOCK]
+
+
+def _open(url: str, headers: Mapping[str, str]) -> Any:
+    request = urllib.request.Request(url, headers={"User-Agent": "liftbench", **headers})
+    try:
+        return urllib.request.urlopen(request, timeout=_TIMEOUT_S)
+    except urllib.error.HTTPError as error:
+        error.close()
+        raise DownloadError(f"{url}: HTTP {error.code} {error.reason}") from error
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        host = urlsplit(url).netloc
+        raise DownloadError(f"cannot reach {host}: {reason} (is this machine offline?)") from error
+
+
+def _read(response: Any, limit_bytes: int, url: str) -> bytes:
+    try:
+        content: bytes = response.read(limit_bytes + 1)
+    except (OSError, http.client.HTTPException) as error:
+        raise DownloadError(f"{url}: the connection broke: {error}") from error
+    if len(content) > limit_bytes:
+        raise DownloadError(f"{url}: more than the {limit_bytes} bytes that were expected")
+    return content
+
+
+def _total_bytes(response: Any, url: str) -> int | None:
+    if response.status == 206:
+        total = re.fullmatch(r"bytes \d+-\d+/(\d+)", response.headers.get("Content-Range", ""))
+        if total is None:
+            raise DownloadError(f"{url}: a part of a file without its total size")
+        return int(total[1])
+    length = response.headers.get("Content-Length", "")
+    return int(length) if length.isdecimal() else None

@@ -1,0 +1,210 @@
+"""Header sets on this machine: fetched from PyPI wheels, and CUTLASS for projects that depend on it.
+
+A folder with a manifest is complete (it appeared by one rename) and is never changed.
+
+    <user data>/liftbench/headers/     or LIFTBENCH_HEADERS
+      cuda-13.0/manifest.json include/     headers that the nvcc wheels lack: cuBLAS, cuSPARSE and others
+      torch-2.13.0/manifest.json include/  headers that a CPU-only torch lacks of its CUDA build
+      cutlass_3_6/manifest.json include/ tools/util/include/
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final, Literal
+
+import platformdirs
+from pydantic import ValidationError
+
+from harness.records import Record, digest_of
+
+HEADERS_VARIABLE: Final = "LIFTBENCH_HEADERS"
+INCLUDE: Final = "include"
+UTIL_INCLUDE: Final = "tools/util/include"
+"""Folder of CUTLASS, as in its repository."""
+_MANIFEST: Final = "manifest.json"
+
+
+class Source(Record):
+    """A wheel that files were taken from."""
+
+    name: str
+    version: str
+    url: str
+    sha256: str | None
+    """Of the whole wheel, from the index; checked only if the wheel was read whole."""
+
+
+class Manifest(Record):
+    """Contents of a folder of headers, and their sources."""
+
+    schema_version: Literal[1] = 1
+    name: str
+    """Name of the folder, such as cuda-13.0."""
+    wheels: tuple[Source, ...]
+    files: dict[str, str]
+    """Path in the folder -> SHA-256."""
+
+    @property
+    def digest(self) -> str:
+        """Over the files only, so that it does not depend on the mirror."""
+        return digest_of(self.files)
+
+
+class HeaderSet(Record):
+    """A folder of fetched headers."""
+
+    name: str
+    root: Path
+    include: tuple[Path, ...]
+    """Directories for the compilers, in order."""
+    digest: str
+    sources: str
+    """Wheels and versions, for display."""
+
+
+def headers_root(env: Mapping[str, str]) -> Path:
+    """Folder of the fetched headers."""
+    if env.get(HEADERS_VARIABLE):
+        return Path(env[HEADERS_VARIABLE]).absolute()
+    return Path(platformdirs.user_data_path("liftbench")) / "headers"
+
+
+def cuda_set(release: tuple[int, int]) -> str:
+    """Name of the set for a release of nvcc."""
+    return f"cuda-{release[0]}.{release[1]}"
+
+
+def torch_set(version: str) -> str:
+    """Name of the set for a CPU-only torch, without the local part of its version (+cpu)."""
+    return f"torch-{version.partition('+')[0]}"
+
+
+def load_headers(root: Path, name: str) -> HeaderSet | None:
+    """The set `name`; None if it was not fetched, or by a version with another manifest."""
+    folder = root / name
+    try:
+        manifest = Manifest.model_validate_json((folder / _MANIFEST).read_bytes())
+    except (OSError, ValidationError):
+        return None
+    return HeaderSet(
+        name=name,
+        root=folder,
+        include=tuple(d for d in (folder / INCLUDE, folder / UTIL_INCLUDE) if d.is_dir()),
+        digest=manifest.digest,
+        sources=", ".join(f"{source.name} {source.version}" for source in manifest.wheels),
+    )
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Complete a new folder."""
+    (folder / _MANIFEST).write_text(manifest.model_dump_json(indent=1) + "\n")
+
+
+# --- CUTLASS ---------------------------------------------------------------------------------
+
+SOURCE_VARIABLE: Final = "CUTLASS_SRC_DIR"
+# From kernel-builder's pyproject/deps.rs and nix-builder/pkgs/cutlass, August 2026.
+MEANT: Final = {
+    "cutlass_2_10": "2.10.0",
+    "cutlass_3_5": "3.5.1",
+    "cutlass_3_6": "3.6.0",
+    "cutlass_3_8": "3.8.0",
+    "cutlass_3_9": "3.9.2",
+    "cutlass_4_0": "4.0.0",
+    "cutlass_4_4": "4.4.2",
+    "cutlass_4_5": "4.5.2",
+}
+# The nvidia-cutlass wheels with C++ headers (November 2026); 4.2.0 is the nearest to 4.0.0.
+ON_PYPI: Final = {
+    "cutlass_3_5": "3.5.1.0",
+    "cutlass_3_6": "3.6.0.0",
+    "cutlass_3_8": "3.8.0.0",
+    "cutlass_4_0": "4.2.0.0",
+}
+WHEEL_SOURCE: Final = "cutlass_library/source"
+"""Folder in the wheel that is laid out as CUTLASS's repository."""
+
+
+class Cutlass(Record):
+    """CUTLASS headers on this machine."""
+
+    name: str | None
+    """The dependency that it serves; None for CUTLASS_SRC_DIR, which serves all."""
+    version: str
+    """From cutlass/version.h, such as 3.6.0."""
+    origin: Literal["CUTLASS_SRC_DIR", "fetched"]
+    root: Path
+    include: tuple[Path, ...]
+    digest: str
+
+    @property
+    def fact(self) -> str:
+        """For records and keys, without paths."""
+        return f"{self.name or self.origin}:{self.version}:{self.digest[:12]}"
+
+
+def find_cutlass(env: Mapping[str, str], headers: Path) -> tuple[Cutlass, ...]:
+    """All CUTLASS headers on this machine, first choice first; `headers` contains the fetched ones."""
+    found = [_from_source(env)]
+    for name in ON_PYPI:
+        fetched = load_headers(headers, name)
+        if fetched is not None:
+            found.append(_described(name, "fetched", fetched.root, fetched.digest))
+    return tuple(cutlass for cutlass in found if cutlass is not None)
+
+
+def choose_cutlass(name: str, found: Sequence[Cutlass]) -> Cutlass | None:
+    """The headers for `depends = [name]`, if this machine has any."""
+    return next((cutlass for cutlass in found if cutlass.name in (None, name)), None)
+
+
+def cutlass_warning(name: str, cutlass: Cutlass) -> str | None:
+    """Warning if another version than the requested one is used."""
+    if cutlass.version == MEANT[name]:
+        return None
+    why = "from CUTLASS_SRC_DIR" if cutlass.name is None else "the nearest that PyPI has"
+    return f"{name} means CUTLASS {MEANT[name]}; {cutlass.version} is used, {why}"
+
+
+def cutlass_missing(name: str) -> str:
+    """What to do if this machine has no headers for `name`."""
+    checkout = f"set {SOURCE_VARIABLE} to a checkout of CUTLASS {MEANT[name]}"
+    if name in ON_PYPI:
+        return f"its headers are not on this machine: run `liftbench headers {name}`, or {checkout}"
+    return f"no PyPI package has its headers: {checkout}"
+
+
+def _described(
+    name: str | None, origin: Literal["CUTLASS_SRC_DIR", "fetched"], root: Path, digest: str
+) -> Cutlass | None:
+    """None if `root` is not laid out as CUTLASS's repository."""
+    try:
+        text = (root / INCLUDE / "cutlass/version.h").read_text(errors="replace")
+    except OSError:
+        return None
+    parts = dict(re.findall(r"#define\s+CUTLASS_(MAJOR|MINOR|PATCH)\s+(\d+)", text))
+    include = tuple(d for d in (root / INCLUDE, root / UTIL_INCLUDE) if d.is_dir())
+    version = ".".join(parts.get(part, "?") for part in ("MAJOR", "MINOR", "PATCH"))
+    return Cutlass(name=name, version=version, origin=origin, root=root, include=include, digest=digest)
+
+
+def _from_source(env: Mapping[str, str]) -> Cutlass | None:
+    if not env.get(SOURCE_VARIABLE):
+        return None
+    root = Path(env[SOURCE_VARIABLE]).absolute()
+    # By content, because a checkout can be edited.
+    return _described(None, "CUTLASS_SRC_DIR", root, _digest_of_files(root))
+
+
+def _digest_of_files(root: Path) -> str:
+    """SHA-256 over the headers below `root`: paths and contents."""
+    total = hashlib.sha256()
+    for place in (INCLUDE, UTIL_INCLUDE):
+        for path in sorted(p for p in (root / place).rglob("*") if p.is_file()):
+            total.update(path.relative_to(root).as_posix().encode() + b"\0")
+            total.update(hashlib.sha256(path.read_bytes()).digest())
+    return total.hexdigest()

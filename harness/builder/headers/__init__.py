@@ -1,1 +1,0 @@
-"""Headers that this machine's torch and nvcc lack: fetched from PyPI wheels."""

@@ -1,1 +1,0 @@
-"""What is not done twice: finished builds on disk."""
