@@ -222,6 +222,7 @@ _MISPLACED: Final = {
     ("kernel", "capabilities"): "the key is `cuda-capabilities`",
 }
 _CAPABILITIES: Final = 'capabilities belong to a kernel: `cuda-capabilities = ["9.0"]` under [kernel.NAME]'
+_LANGUAGE: Final = 'write `backend = "{}"` and `depends = ["torch"]` for `language`'
 _EDITION: Final = "write `edition = 5` (an integer) under [general]"
 _NO_FRAMEWORK: Final = (
     'add a [torch] table: src = ["torch-ext/torch_binding.cpp", ...], or [torch-noarch] for a project of '
@@ -317,7 +318,7 @@ def _fault(error: Any, fields: dict[str, Any], backend: str) -> Fault:
         case "union_tag_not_found" | "union_tag_invalid":
             return Fault((*path, "backend"), _kernel_backend(path, value, fields, backend))
         case "extra_forbidden":
-            return Fault(path, _unknown_key(path, fields))
+            return Fault(path, _unknown_key(path, fields, backend))
         case "literal_error":
             return Fault(path, _choice("stable-abi" if "stable-abi" in path else key, value, fields, backend))
         case "string_type" | "int_type" | "tuple_type" | "dict_type" | "model_type" | "model_attributes_type":
@@ -359,7 +360,7 @@ def _kernel_backend(path: Path, kernel: Any, fields: dict[str, Any], backend: st
     if given is not None:
         return _choice("backend", given, fields, backend)
     if isinstance(kernel, dict) and "language" in kernel:
-        return f'write `backend = "{backend}"` and `depends = ["torch"]` for `language`'
+        return _LANGUAGE.format(backend)
     return f'{_table_name(path)} needs `backend = "{backend}"`'
 
 
@@ -406,9 +407,11 @@ def _wrong_type(kind: str, path: Path, key: str, value: Any) -> str:
     return f"`{key[:80]}` is a table, not {_quoted(value)}"
 
 
-def _unknown_key(path: Path, fields: dict[str, Any]) -> str:
+def _unknown_key(path: Path, fields: dict[str, Any], backend: str) -> str:
     table, key = path[:-1], str(path[-1])
     loose = key.replace("_", "-")
+    if table[:1] == ("kernel",) and key == "language":
+        return _LANGUAGE.format(backend)
     if table and (table[0], key) in _MISPLACED:
         return _MISPLACED[str(table[0]), key]
     if loose in ("capabilities", "cuda-capabilities") and table[:1] in (("general",), ("torch",)):

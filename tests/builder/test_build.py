@@ -13,7 +13,7 @@ import pytest
 
 from harness.builder.build import Built, build, build_key
 from harness.builder.cache import COMPILER_BYTES, BuildCache
-from harness.builder.tool_output import TREE, clean, compiler_seconds, first_failure, toolkit_gap
+from harness.builder.tool_output import TREE, clean, compiler_seconds, failed_steps, toolkit_gap
 from harness.builder.toolchain import Toolchain, find_toolchain
 from harness.errors import HarnessBug, SandboxError
 from harness.outcome import Cause
@@ -253,12 +253,12 @@ def test_a_cpu_kernel_has_no_claim_to_cuda_headers(toolchain, tmp_path):
 
 
 def test_a_header_that_was_not_copied_is_explained(toolchain, tmp_path):
-    """What only the compiler could find out (an include under #if) is explained afterwards."""
+    """The compiler does not find it; the advice names the file and both lists of build.toml."""
     text = '#if 1\n#include "extra.h"\n#endif\n'
     given = project({"kernels/extra.h": "", "kernels/fill.cpp": text})
     output = FAILED + "source/kernels/fill.cpp:2:10: fatal error: extra.h: No such file or directory\n"
     finding = run(FakeSandbox(exit_facts("nonzero", output)), toolchain, tmp_path, given).result.finding
-    assert finding is not None and "kernels/extra.h is in the project: is it listed" in finding.message
+    assert finding is not None and "kernels/extra.h is in the project, but" in finding.message
 
 
 def test_a_machine_without_nvcc_still_checks_the_project(toolchain, tmp_path):
@@ -310,19 +310,19 @@ ERRORS = {
 @pytest.mark.parametrize("printed", ERRORS)
 def test_the_first_error_line_is_found(printed, toolchain):
     """Of g++, nvcc's front end, ptxas, the drivers and the linker."""
-    failure = first_failure(FAILED + printed + "\nninja: build stopped\n", toolchain)
-    assert failure is not None and not failure.linking
+    (failure,) = failed_steps(FAILED + printed + "\nninja: build stopped\n", toolchain)
+    assert not failure.linking
     assert failure.message.splitlines()[0] == (ERRORS[printed] or printed)
 
 
 def test_the_first_failed_step_counts(toolchain):
     """With several jobs the log holds several; link steps are told apart."""
     two = FAILED + "a.cpp:1:1: error: first\n" + FAILED.replace("kernels", "z") + "z.cpp:1:1: error: second\n"
-    failure = first_failure(two, toolchain)
-    assert failure is not None and "first" in failure.message and "second" not in failure.message
-    link = first_failure("FAILED: lib/x.abi3.so\ng++ -shared\nld: x\n", toolchain)
-    assert link is not None and link.linking
-    assert first_failure("[3/3] link\n", toolchain) is None
+    failure = failed_steps(two, toolchain)[0]
+    assert "first" in failure.message and "second" not in failure.message
+    (link,) = failed_steps("FAILED: lib/x.abi3.so\ng++ -shared\nld: x\n", toolchain)
+    assert link.linking
+    assert failed_steps("[3/3] link\n", toolchain) == []
 
 
 def test_paths_are_cleaned(toolchain):

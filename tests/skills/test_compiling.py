@@ -262,7 +262,7 @@ def test_a_missing_toolchain_is_told_once(tmp_path: Path) -> None:
     ("toml", "line", "said"),
     [
         ('[general.cuda]\ncapabilities = ["9.0"]\n', 7, "under [kernel.NAME]"),
-        ("[kernel.a]\ncuda-capabilities = [9.0]\n", 7, 'strings: "9.0"'),
+        ("[kernel.a]\ncuda-capabilities = [9.0]\n", 7, 'write "9.0" for 9.0'),
         ('[torch]\nsrcs = ["a.cpp"]\n', 7, "did you mean `src`"),
         ('[kernel.a]\nbackend = "cpu"\ncuda-flags = ["-O3"]\n', 8, 'backend = "cuda" only'),
     ],

@@ -9,7 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from harness.builder.symbol_names import TENSOR_OPS, classify, classify_operator, is_tensor_op, qualified
+from harness.builder.symbol_names import (
+    TENSOR_OPS,
+    classify,
+    classify_operator,
+    is_tensor_op,
+    last_part,
+    qualified,
+)
 
 CLASSES = {
     "compute": """at::_ops::mm::call at::_ops::mul_Tensor::redispatch at::_ops::select_backward::call
@@ -133,3 +140,42 @@ def test_the_c_and_cxx_libraries_are_no_evidence(library):
         pytest.skip("no nm (apt-get install binutils)")
     names = {qualified(line.split()[-1].partition("@")[0]) for line in done.stdout.splitlines()}
     assert {n for n in names if classify(n) not in (None, "system")} == set()
+
+
+# --- mangled names ---------------------------------------------------------------------------
+
+NAMES = {
+    "memcpy": "memcpy",
+    "_Z11fill_floatsPflf": "fill_floats",
+    "_ZN2at4_ops2mm4callERKNS_6TensorES4_": "at::_ops::mm::call",
+    "_ZNK2at10TensorBase8data_ptrIfEEPT_v": "at::TensorBase::data_ptr",
+    "_ZN3c104cuda20getCurrentCUDAStreamEa": "c10::cuda::getCurrentCUDAStream",
+    "_ZN5torch11CppFunctionD1Ev": "torch::CppFunction::~CppFunction",
+    "_ZN5torch7LibraryC2ENS0_4KindENSt7__cxx1112basic_stringIcEE": "torch::Library::Library",
+    "_ZTVN2at14TensorIteratorE": "at::TensorIterator",
+    "_ZGVZN3foo3barEvE1x": "foo::bar",
+    "_ZNSt6threadC1EOS_": "std::thread::thread",
+    "_ZNSt6thread15_M_start_threadESt10unique_ptrINS_6_StateE": "std::thread::_M_start_thread",
+    "_ZNO5torch7Library4_defEv": "torch::Library::_def",
+    "_ZN12_GLOBAL__N_13runEv": "(anonymous)::run",
+    "_ZL4filei": "file",
+}
+
+
+@pytest.mark.parametrize("symbol", NAMES)
+def test_a_mangled_name_says_what_it_belongs_to(symbol):
+    """Namespaces, classes and the function; no arguments."""
+    assert qualified(symbol) == NAMES[symbol]
+
+
+@pytest.mark.parametrize(
+    "symbol", ["_Z", "_Z99999x", "_ZN5torchE9999999", "_ZNK", "_Z0", "_ZN1", "_Zls", "_ZN" + "1a" * 999]
+)
+def test_nonsense_is_left_alone(symbol):
+    """A hostile name neither raises nor grows."""
+    assert len(qualified(symbol)) <= 3 * len(symbol)
+
+
+def test_the_bare_name():
+    """For finding another function of the same name."""
+    assert (last_part("_ZN4demo5scaleEi"), last_part("scale")) == ("scale", "scale")

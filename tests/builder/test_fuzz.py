@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 from harness.builder.build_toml import check, faults, hints, read_build_toml
 from harness.builder.layout import Layout, plan_layout
 from harness.builder.parsing import key_lines
-from harness.builder.validate import unconditional_includes
 from harness.outcome import Verdict
 from harness.records import Finding, Project, ProjectFile
 from tests.fakes.projects import FILES, fake_toolchain, toml_of
@@ -177,14 +176,3 @@ def test_any_project_is_planned_or_refused(changes, toml, target, left_out, tmp_
         assert ".." not in place.parts
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(file.text)
-
-
-@given(text=st.text(alphabet='#include "a.h"\n/*<>ifdefndelse \\', max_size=200))
-@settings(FUZZ, max_examples=200)
-@example(text="/* " * 200_000)
-@example(text="#include" + " " * 200_000)
-@example(text='"' * 200_000)
-def test_includes_are_found_in_any_text(text: str) -> None:
-    """Line numbers stay within the file, and a file of comments that never end takes no time."""
-    for line, name, _ in unconditional_includes(text):
-        assert 1 <= line <= text.count("\n") + 1 and name

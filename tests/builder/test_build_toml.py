@@ -1,0 +1,307 @@
+"""build.toml: records, validity by kernel-builder's parser, and advice."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from harness.builder.build_toml import ABSENT, check, hints, read_build_toml
+from harness.builder.parsing import key_lines
+from harness.builder.schema import BuildToml, CudaKernel, version_parts
+from harness.errors import HarnessBug
+from harness.outcome import Cause
+from tests.fakes.projects import BUILD_TOML
+from tests.fakes.toml_documents import NOARCH, TVM_FFI, VALID, dumped
+from tests.fakes.upstream import ask_in_a_batch
+
+GENERAL = """\
+[general]
+name = "ab"
+version = 1
+edition = 5
+license = "x"
+backends = ["cuda"]
+"""
+BASE = GENERAL + "[torch]\n"
+V4 = BASE.replace("edition = 5\n", "")
+KERNEL = BASE + '[kernel.a]\nbackend = "cuda"\ndepends = ["torch"]\nsrc = ["a.cu"]\n'
+BLOG = '[general]\nname = "a_b"\nbackends = ["cuda"]\n[general.cuda]\ncapabilities = ["9.0"]\n[torch]\n'
+
+VALID_FILES = {
+    "every key": dumped(VALID),
+    "every key of a universal project": dumped(NOARCH),
+    "every key of tvm-ffi": dumped(TVM_FFI),
+    "minimal": KERNEL,
+    "tiny project": BUILD_TOML,
+    "v4": V4,
+    "v4 with stable-abi": V4 + 'stable-abi = "2.11"\n',
+    "stable-abi": BASE + 'stable-abi = "2.11"\n',
+    "hex version": BASE.replace("version = 1", "version = 0x10"),
+    "empty backends": BASE.replace('["cuda"]', "[]"),
+    "odd capability": KERNEL + 'cuda-capabilities = ["sm_90"]\n',
+    "minver with spaces": BASE + 'minver = " 2.1 "\n',
+    "big version": BASE + 'minver = "99999999999.1"\n',
+    "scp url": BASE.replace("license", 'upstream = "git@h:x/y"\nlicense'),
+    "byte order mark": "\ufeff" + BASE,
+    "crlf": BASE.replace("\n", "\r\n"),
+}
+# (text, parts of the message): each is refused by kernel-builder's parser and by our records.
+INVALID: dict[str, tuple[str, list[str]]] = {
+    "noarch kebab": (GENERAL + '[torch-noarch]\ncuda-capabilities = ["9.0"]\n',
+        ["line 8: keys have underscores here: `cuda_capabilities`"]),
+    "tvm-ffi without src": (GENERAL + "[tvm-ffi]\n", ["Missing field src", "line 7: [tvm-ffi] needs `src"]),
+    "no framework": (GENERAL, ["no variant of enum Framework", "add a [torch] table", "[torch-noarch]"]),
+    "two frameworks": (BASE + "[torch-noarch]\n", ["exactly one of [torch], [torch-noarch]"]),
+    "top-level table": (BASE + "[tool.x]\na = 1\n",
+        ["line 8: `tool` is unknown in the file; known there: general, kernel, torch"]),
+    "blog form": (BLOG, ['line 2: write the name with dashes: name = "a-b"', "line 5: capabilities belong"]),
+    "blog keys, edition 5": (BASE + '[general.cuda]\ncapabilities = ["9.0"]\n',
+        ["Unknown field capabilities", "line 9: capabilities belong to a kernel"]),
+    "underscore": (BASE.replace('"ab"', '"my_kernel"'),
+        ["Invalid kernel name `my_kernel`", 'line 2: write the name with dashes: name = "my-k']),
+    "one letter": (BASE.replace('"ab"', '"a"'), ["line 2: `name`: at least two lowercase letters"]),
+    "no license": (BASE.replace('license = "x"\n', ""),
+        ["Missing field license", 'line 1: [general] needs `license = "Apache-2.0"`']),
+    "no backends": (BASE.replace('backends = ["cuda"]\n', ""),
+        ['line 1: [general] needs `backends = ["cuda"]`']),
+    "negative version": (BASE.replace("version = 1", "version = -1"),
+        ["line 3: `version` must be greater than or equal to 0, not -1"]),
+    "version as string": (BASE.replace("version = 1", 'version = "1"'),
+        ["line 3: `version` is an integer, without quotes"]),
+    "unknown backend": (BASE.replace('["cuda"]', '["triton"]'),
+        ["Unknown variant triton", "line 6: triton is no backend", "[torch-noarch]"]),
+    "edition as string": (BASE.replace("edition = 5", 'edition = "5"'),
+        ["line 4: write `edition = 5` (an integer"]),
+    "edition as bool": (BASE.replace("edition = 5", "edition = true"),
+        ["line 4: write `edition = 5` (an integer"]),
+    "edition 4": (BASE.replace("edition = 5", "edition = 4"), ["edition"]),
+    "edition 6": (BASE.replace("edition = 5", "edition = 6"), ["line 4: write `edition = 5` (an integer)"]),
+    "no depends": (KERNEL.replace('depends = ["torch"]\n', ""),
+        ["Missing field depends", "line 8: [kernel.a] needs `depends"]),
+    "no backend": (KERNEL.replace('backend = "cuda"\n', ""),
+        ["Missing field backend", 'line 8: [kernel.a] needs `backend = "cuda"`']),
+    "kernel backend triton": (KERNEL.replace('= "cuda"', '= "triton"'), ["line 9: triton is no backend"]),
+    "snake case": (KERNEL + 'cuda_capabilities = ["9.0"]\n',
+        ["Unknown field cuda_capabilities", "line 12: keys have dashes here: `cuda-capabilities`"]),
+    "floats": (KERNEL + "cuda-capabilities = [9.0]\n",
+        ["Invalid type floating point", 'line 12: `cuda-capabilities` is a list of strings: write "9.0"']),
+    "cuda key on cpu": (KERNEL.replace('= "cuda"', '= "cpu"') + "cuda-flags = []\n",
+        ['line 12: `cuda-flags` is for kernels with backend = "cuda" only']),
+    "unknown cutlass": (KERNEL.replace('["torch"]', '["cutlass_4_2"]'),
+        ['line 10: "cutlass_4_2" is no possible value of `depends`: did you mean "cutlass_4_']),
+    "legacy language": (KERNEL.replace("backend = ", "language = "),
+        ['write `backend = "cuda"` and `depends = ["torch"]` for `language`']),
+    "v1": (V4.replace("[torch]", '[torch]\nname = "ab"\nuniversal = true\n'),
+        ["`name` is gone", "`universal` is gone"]),
+    "v2 universal": (V4.replace("license", "universal = true\nlicense"),
+        ["`universal` is gone: use [torch-noarch] and `backends`"]),
+    "v2 minver": (V4.replace("license", 'cuda-minver = "12.8"\nlicense'),
+        ["line 4: write it as `minver` under [general.cuda]"]),
+    "v3": (V4.replace('license = "x"\n', ""),
+        ["legacy format", "line 1: write `edition = 5`", "line 1: [general] needs `license"]),
+    "v4 with tpu": (V4 + "[general.tpu]\n", ["line 1: write `edition = 5`"]),
+    "v4 with kernel-depends": (V4.replace("license", "kernel-depends = []\nlicense"),
+        ["line 1: write `edition = 5`"]),
+    "v4 with a stable-abi table": (V4 + 'stable-abi = {cuda = "2.11"}\n', ["line 1: write `edition = 5`"]),
+    "capabilities in torch": (BASE + 'cuda-capabilities = ["9.0"]\n',
+        ["line 8: capabilities belong to a kernel"]),
+    "capabilities as a string": (KERNEL + 'cuda-capabilities = "9.0"\n',
+        ['line 12: `cuda-capabilities` is a list: cuda-capabilities = ["9.0"]']),
+    "misspelt table": (GENERAL + "[torchs]\n", ["did you mean `torch`?"]),
+    "underscore table": (GENERAL + "[torch_noarch]\n", ["keys have dashes here: `torch-noarch`"]),
+    "misspelt kernel key": (KERNEL.replace("depends", "depend"),
+        ["line 10: `depend` is unknown in [kernel.a]: did you mean `depends`?"]),
+    "general key in torch": (BASE + "backends = []\n",
+        ["line 8: `backends` does not belong to [torch]: move it under [general]"]),
+    "backend in capitals": (KERNEL.replace('= "cuda"', '= "Cuda"'),
+        ['line 9: "Cuda" is no possible value of `backend`: did you mean "cuda"?']),
+    "backends as a string": (BASE.replace('["cuda"]', '"cuda"'),
+        ['line 6: `backends` is a list: backends = ["cuda"]']),
+    "stable-abi of an unknown backend": (BASE + 'stable-abi = {npu = "2.11"}\n',
+        ['line 8: "npu" is no possible value of `stable-abi`']),
+    "stable-abi float": (BASE + "stable-abi = 2.1\n",
+        ['line 8: `stable-abi` is a string: stable-abi = "2.1"']),
+    "minver words": (BASE + 'minver = "new"\n',
+        ["Version must consist of numbers", "line 8: `minver`: expected a version"]),
+    "three numbers": (BASE + 'minver = "2.10.1"\n',
+        ["line 8: `minver`: expected a version of two numbers, such as 12.8: '2.10.1'"]),
+    "dependency without version": (BASE.replace("license", 'kernel-depends = [{repo-id = "a"}]\nlicense'),
+        ["line 5: `kernel-depends`: exactly one of version and revision is needed"]),
+    "src of integers": (BASE + "src = [1]\n", ['line 8: `src` is a list of strings: write "1" for 1']),
+    "kernel is a list": (BASE + "[[kernel]]\na = 1\n",
+        ["line 8: every kernel is a table with a name of its own: [kernel.NAME]"]),
+    "kernel is a number": (BASE + "[kernel]\na = 1\n",
+        ["line 9: every kernel is a table with a name of its own: [kernel.a]"]),
+    "broken": (BASE + "src = [\n", ["TOML parse error at line 8"]),
+    "duplicate key": (BASE + "src = []\nsrc = []\n", ["TOML parse error at line 9", "duplicate key `src`"]),
+    "Python's true": (BASE + "src = True\n",
+        ["TOML parse error at line 8", "line 8: TOML writes true and false"]),
+    "no quotes": (BASE.replace('"ab"', "ab"),
+        ["TOML parse error at line 2", 'line 2: text needs quotes: name = "ab"']),
+    "yaml": (BASE.replace('name = "ab"', "name: ab"), ["line 2: TOML has `key = value`, not `key: value`"]),
+    "fence": ("```toml\n" + BASE, ["line 1: the Markdown fence is part of the file"]),
+    "template": ("{% if a %}\n" + BASE, ["line 1: a placeholder of a template is left in"]),
+    "deep key": (BASE + "a." * 100 + "a = 1\n", ["TOML parse error at line 8"]),
+    "huge integer": (BASE.replace("version = 1", "version = 1" + "0" * 5_000),
+        ["TOML parse error at line 3"]),
+    "empty": ("", ["Missing field general", "a [general] table is needed"]),
+}  # fmt: skip
+
+
+def absent(directory: Path) -> dict[str, str]:
+    """Upstream's parser is not installed."""
+    return {"absent": "ModuleNotFoundError"}
+
+
+@pytest.fixture
+def put(tmp_path: Path):
+    """Writes a build.toml and returns its directory."""
+
+    def write(text: str) -> Path:
+        (tmp_path / "build.toml").write_bytes(text.encode())
+        return tmp_path
+
+    return write
+
+
+def test_records_and_upstreams_parser_agree_and_every_error_is_explained(put, tmp_path_factory) -> None:
+    """Both call the same files valid; a refusal has upstream's words, the line and what was meant."""
+    pytest.importorskip("kernels._rust", reason="the kernels package is absent")
+    texts = VALID_FILES | {name: text for name, (text, _) in INVALID.items()}
+    answers = ask_in_a_batch(list(texts.values()), tmp_path_factory.mktemp("corpus"))
+    for (name, text), error in zip(texts.items(), answers, strict=True):
+        directory = put(text)
+        ours = check(directory, upstream=absent)
+        assert (error is None, ours.finding is None) == (name in VALID_FILES,) * 2, f"{name}: {error} {ours}"
+        assert ours.warnings == (ABSENT,)
+        if error is None:
+            read_build_toml(text.encode())
+            continue
+        finding = check(directory, upstream=lambda _, error=error: {"error": error}).finding
+        assert finding is not None and str(directory) not in finding.message
+        for part in INVALID[name][1]:
+            assert part in finding.message, f"{name}: {part!r} is not in\n{finding.message}"
+
+
+@pytest.mark.parametrize("name", ["blog form", "underscore", "v3"])
+def test_the_verdict_is_upstreams_own_message_with_advice(name, put):
+    """Advice first, then the child's whole message, without our paths."""
+    pytest.importorskip("kernels._rust", reason="the kernels package is absent")
+    directory = put(INVALID[name][0])
+    finding = check(directory).finding
+    assert finding is not None and finding.cause is Cause.BAD_BUILD_TOML
+    assert str(directory) not in finding.message
+    first, _, rest = finding.message.partition("\n")
+    assert first.startswith("build.toml is not valid: line ")
+    assert "kernel-builder says: " in rest
+
+
+def test_without_advice_the_reason_comes_first(tmp_path):
+    """The first line is the whole message, or the reason that stands below a drawing."""
+    (tmp_path / "build.toml").write_text(KERNEL)
+    answers = {
+        "Name must:\n- Start well\n- End well": "Name must: - Start well - End well",
+        "TOML parse error at line 8, column 9\n  |\n8 | src = [\n  |   ^\ninvalid array\nexpected `]`": (
+            "invalid array, expected `]` (at line 8, column 9)"
+        ),
+    }
+    for message, first in answers.items():
+        finding = check(tmp_path, upstream=lambda _, message=message: {"error": message}).finding
+        assert finding is not None
+        assert finding.message.partition("\n")[0] == f"build.toml is not valid: {first}"
+
+
+def test_a_relative_directory_is_the_same(put, monkeypatch):
+    """The child runs in another directory."""
+    directory = put(KERNEL)
+    monkeypatch.chdir(directory.parent)
+    assert check(Path(directory.name)).finding is None
+    monkeypatch.chdir(directory)
+    put(INVALID["underscore"][0])
+    finding = check(Path()).finding
+    assert finding is not None and "Invalid kernel name" in finding.message
+    assert str(directory) not in finding.message
+
+
+@pytest.mark.parametrize(
+    ("data", "part"),
+    [
+        (None, "missing"),
+        (GENERAL.encode() + b"# \xff\n", "line 7 is not UTF-8 text"),
+        (b"#" * ((4 << 20) + 1), "larger than 4 MiB"),
+    ],
+)
+def test_files_that_no_parser_is_asked_about(data, part, tmp_path):
+    """Absent, not text, or far above every published file."""
+    if data is not None:
+        (tmp_path / "build.toml").write_bytes(data)
+    finding = check(tmp_path).finding
+    assert finding is not None and part in finding.message
+
+
+def test_long_messages_are_cut(put):
+    """Upstream quotes the offending line, however long it is."""
+    pytest.importorskip("kernels._rust", reason="the kernels package is absent")
+    finding = check(put("a = " + "[" * 20_000)).finding
+    assert finding is not None and len(finding.message) < 2_500
+
+
+@pytest.mark.parametrize("text", ["\x00", "general = 5", "[general]\nbackends = 5", "kernel = [1]", "=" * 10])
+def test_hints_never_raise(text):
+    """Advice is given on anything."""
+    assert isinstance(hints(text), list)
+
+
+def test_lines_are_found_by_path():
+    """The same key in another table, in quotes, dotted, or in a list of tables."""
+    text = 'a.b = 1\n[b]\nx = [\n  1, # [c]\n  "]",\n]\n"y z" = { p = 1 }\n[[ c . "d.e" ]]\nx = 3\n'
+    assert key_lines(text) == {
+        ("a", "b"): 1, ("b",): 2, ("b", "x"): 3, ("b", "y z"): 7, ("c", "d.e", 0): 8, ("c", "d.e", 0, "x"): 9,
+    }  # fmt: skip
+
+
+def test_what_upstream_accepts_must_fit_the_records(tmp_path):
+    """A file that only we refuse is refused as such: no project can end as a failure of ours by it."""
+    (tmp_path / "build.toml").write_text("[general]\nname = 5\n")
+    finding = check(tmp_path, upstream=lambda directory: {}).finding
+    assert finding is not None and finding.cause is Cause.BAD_BUILD_TOML
+    assert "kernel-builder accepts it, but liftbench cannot build it" in finding.message
+    with pytest.raises(HarnessBug, match="does not fit our records"):
+        read_build_toml(b"[general]\nname = 5\n")
+
+
+def test_records_hold_every_key():
+    """The whole table of the schema, read back from its own dump; versions compare by number."""
+    toml = read_build_toml(dumped(VALID).encode())
+    assert BuildToml.model_validate(toml.model_dump()) == toml
+    kernel = toml.kernel["a"]
+    assert isinstance(kernel, CudaKernel) and kernel.cuda_capabilities == ("9.0a",)
+    assert toml.general.module == "my_kernel"
+    assert toml.torch is not None
+    assert toml.torch.stable_abi_for("cuda") == (2, 11)
+    assert toml.torch.stable_abi_for("xpu") is None
+    assert version_parts("2.10") > version_parts("2.9")
+
+
+def test_the_parser_needs_no_environment(monkeypatch):
+    """Nothing of ours reaches the child."""
+    monkeypatch.setenv("PYTHONPATH", "/nowhere")
+    monkeypatch.setenv("PYTHONSTARTUP", "/nowhere")
+    with tempfile.TemporaryDirectory() as name:
+        (Path(name) / "build.toml").write_text(KERNEL)
+        assert check(Path(name)).finding is None
+
+
+@pytest.mark.parametrize("backend", ["cpu", "rocm", "xpu", "cuda"])
+def test_advice_is_for_the_target(tmp_path: Path, backend: str) -> None:
+    """What is missing is named for the target that is built, not for a GPU that the task does not have."""
+    (tmp_path / "build.toml").write_text('[general]\nname = "a-b"\n[torch]\n[kernel.a]\ndepends = []\n')
+    finding = check(tmp_path, backend).finding
+    assert finding is not None
+    assert f'needs `backends = ["{backend}"]`' in finding.message
+    assert f'needs `backend = "{backend}"`' in finding.message
+    assert backend == "cuda" or "cuda" not in finding.message
+    triton = '[general]\nname = "a-b"\nbackends = ["cuda", "rocm"]\n[torch]\n[kernel.a]\nbackend = "triton"\n'
+    assert any('has backends = ["cuda", "rocm"]' in line for line in hints(triton, backend))
