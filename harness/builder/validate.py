@@ -295,7 +295,8 @@ def python_facts(files: dict[str, str]) -> PythonFacts:
 
 # --- bindings --------------------------------------------------------------------------------
 
-_COMMENT = re.compile(r"//[^\n]*|/\*.*?(?:\*/|\Z)", re.S)
+# Comments and strings; both may be without an end, so that a hostile text is scanned once.
+_NOT_CODE = re.compile(r'//[^\n]*|/\*.*?(?:\*/|\Z)|"(?:[^"\\\n]++|\\.)*+"?', re.S)
 _BOXED = re.compile(r"\bTORCH_BOX\s{0,9}\(\s{0,9}&\s{0,9}(?:\w{1,99}::){0,9}(\w{1,99})\b")
 _SIGNATURE = re.compile(r"(\bfloat\s{1,9})?\b(\w{1,99})\s{0,9}\(([^()]{1,4000})\)")
 _FLOAT = re.compile(r"\bfloat\b(?!\s*\*)")
@@ -307,7 +308,7 @@ def binding_warnings(files: Mapping[str, str]) -> tuple[str, ...]:
 
     The stable ABI passes a schema's `float` as a double and copies its low bytes into a C++ `float`.
     """
-    sources = {path: _without_comments(text) for path, text in sorted(files.items()) if "." in path}
+    sources = {path: _code(text) for path, text in sorted(files.items()) if "." in path}
     boxed = {name for text in sources.values() for name in _BOXED.findall(text)}
     found: dict[str, list[str | None]] = {}
     for path, text in sources.items() if boxed else ():
@@ -329,5 +330,6 @@ def binding_warnings(files: Mapping[str, str]) -> tuple[str, ...]:
     )
 
 
-def _without_comments(text: str) -> str:
-    return _COMMENT.sub(lambda comment: "\n" * comment[0].count("\n"), text)
+def _code(text: str) -> str:
+    """`text` without comments and strings, with the same lines."""
+    return _NOT_CODE.sub(lambda match: "\n" * match[0].count("\n"), text)

@@ -13,10 +13,8 @@ import typer
 from rich.console import Console
 
 from harness.builder.build import Built
-from harness.builder.headers.cutlass import ON_PYPI
-from harness.builder.headers.fetched import HeaderSet, headers_root
-from harness.builder.headers.fetching import Fetcher
-from harness.builder.headers.wheels import index_url
+from harness.builder.fetch_headers import Fetcher, index_url
+from harness.builder.headers import ON_PYPI, HeaderSet, headers_root
 from harness.builder.toolchain import find_toolchain
 from harness.cli.card import print_build, print_card
 from harness.cli.options import (
