@@ -5,7 +5,7 @@ What a process claims about itself is marked as its claim; what was not measured
 
 from __future__ import annotations
 
-from harness.builder.binary.cubins import CLASSES
+from harness.builder.cubins import CLASSES
 from harness.records import (
     DeviceKernel,
     Evidence,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Final, NamedTuple, get_args
 
-from harness.builder.config.schema import BuildToml
+from harness.builder.schema import BuildToml
 from harness.builder.units import HEADER_SUFFIXES
 from harness.outcome import Cause
 from harness.records import BuildResult, Diagnostic, Project, Record, Target

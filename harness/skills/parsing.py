@@ -17,11 +17,9 @@ from typing import Any, Final
 
 import yaml
 
-from harness.builder.config import build_toml
-from harness.builder.config.faults import faults, nearest
-from harness.builder.config.hints import hints
-from harness.builder.config.lines import positions
-from harness.builder.config.toml_text import NoToml, plain, toml_fields
+from harness.builder import build_toml
+from harness.builder.build_toml import faults, hints, nearest
+from harness.builder.parsing import NoToml, key_lines, normalized, toml_fields
 from harness.skills.blocks import CodeBlock, is_template
 from harness.skills.spec import SkillFinding, error, warning
 from sandboxes.orphans import owned_folder
@@ -134,7 +132,7 @@ def _is_build_toml(block: CodeBlock, fields: dict[str, Any]) -> bool:
 
 def _partial_build_toml(block: CodeBlock, fields: dict[str, Any], backend: str) -> list[SkillFinding]:
     """The schema's faults in what is there, at their lines."""
-    lines = positions(plain(block.text))
+    lines = key_lines(normalized(block.text))
     advice = {m[1]: m[2] for m in map(_HINT.match, hints(block.text, backend)) if m is not None}
     found = []
     for fault in faults(_completed(fields), backend):

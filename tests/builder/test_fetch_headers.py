@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import subprocess
-import sys
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,11 +22,11 @@ from harness.builder.fetch_headers import (
 )
 from harness.builder.headers import headers_root, load_headers
 from harness.builder.toolchain import Toolchain
+from harness.cli.grade import headers
 from harness.errors import DownloadError, UsageError
 from tests.fakes.index import serving, wheel_bytes
 from tests.fakes.projects import fake_toolchain
 
-ROOT = Path(__file__).resolve().parents[2]
 COMMIT = "git_version = 'cf30153c4c131c8164ee7798e5022d810682e2cb'\n"
 ANY = "py3-none-any"
 LINUX = "py3-none-manylinux_2_27_x86_64"
@@ -271,36 +269,22 @@ def test_the_folder_can_be_chosen(tmp_path):
 # --- the command -------------------------------------------------------------------------------
 
 
-def command(*words: str, index: str, root: Path) -> subprocess.CompletedProcess[str]:
-    """`liftbench headers` in a process of its own."""
-    return subprocess.run(
-        [sys.executable, "-m", "harness.cli.main", "headers", *words],
-        env={**os.environ, "PIP_INDEX_URL": index, "LIFTBENCH_HEADERS": str(root)},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
-def test_the_command_fetches_and_prints(tmp_path):
-    """Progress on stderr, the sets on stdout, also as JSON."""
+def test_the_command_fetches_and_prints(tmp_path, monkeypatch, capsys):
+    """Progress on stderr, the sets on stdout, also as JSON; what does not exist is a usage error."""
+    monkeypatch.setenv("LIFTBENCH_HEADERS", str(tmp_path))
     with serving(index_files()) as (index, _):
-        done = command("cutlass_3_6", index=index, root=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "nvidia-cutlass 3.6.0.0" in done.stdout and "cutlass_3_6: 2 files" in done.stderr
-    again = command("cutlass_3_6", "--json", index="http://127.0.0.1:9/simple", root=tmp_path)
-    [record] = json.loads(again.stdout)
-    assert record["name"] == "cutlass_3_6" and "already there" in again.stderr
-
-
-def test_the_commands_failures_have_their_exit_codes(tmp_path):
-    """2 for what does not exist, 1 without a network; no traceback."""
-    offline = command("cutlass_3_6", index="http://127.0.0.1:9/simple", root=tmp_path)
-    unknown = command("cublas", index="http://127.0.0.1:9/simple", root=tmp_path)
-    assert (offline.returncode, unknown.returncode) == (1, 2)
-    assert "is this machine offline?" in offline.stderr and "there are cuda" in unknown.stderr
-    assert "Traceback" not in offline.stderr + unknown.stderr
+        monkeypatch.setenv("PIP_INDEX_URL", index)
+        headers(["cutlass_3_6"])
+    printed = capsys.readouterr()
+    assert "nvidia-cutlass 3.6.0.0" in printed.out and "cutlass_3_6: 2 files" in printed.err
+    headers(["cutlass_3_6"], json_output=True)
+    printed = capsys.readouterr()
+    [record] = json.loads(printed.out)
+    assert record["name"] == "cutlass_3_6" and "already there" in printed.err
+    with pytest.raises(DownloadError, match="is this machine offline"):
+        headers(["cutlass_3_8"])
+    with pytest.raises(UsageError, match="there are cuda"):
+        headers(["cublas"])
 
 
 # --- wheels and indexes ----------------------------------------------------------------------
