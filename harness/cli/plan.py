@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -24,13 +24,12 @@ from harness.errors import UsageError
 from harness.models.prices import load_prices, price_of
 from harness.report import figures as f
 from harness.report.planning import (
-    ASSUMED_COST,
+    ASSUMED_COSTS,
     ASSUMED_SD,
-    Sizing,
+    StudyDesign,
     StudyPlan,
     StudySize,
-    TrialCost,
-    cost_of_run,
+    costs_of_run,
     observed_sd,
 )
 from harness.study.store import find_run
@@ -64,7 +63,6 @@ def plan(
     json_output: JsonOption = False,
 ) -> None:
     """Say how large a study must be to find an effect, and about what it costs."""
-
     models = tuple(model or ())
     wanted = None if effect is None else _parse_effect(effect, metric)
     _require(0.0 < alpha <= 0.05, f"--alpha {alpha:g}: give a number above 0 and up to 0.05")
@@ -75,12 +73,13 @@ def plan(
     model_specs(list(models), None)
     decisions = skills * max(1, len(models))
     _require(decisions <= _MAX_DECISIONS, f"{decisions} decisions: plan at most {_MAX_DECISIONS} at once")
-    spread, source, cost = _grounds(metric, sd, earlier, runs_dir)
+    grounds = _grounds(metric, sd, earlier, runs_dir)
     tasks = all_tasks(tasks_root)
     _require(bool(tasks), f"no tasks below {tasks_root}")
     table = load_prices()
     prices = {name: price_of(name, table) for name in models}
-    made = Sizing(
+    made = StudyDesign(
+        **grounds,
         metric=metric,
         effect=wanted,
         power=power,
@@ -88,9 +87,6 @@ def plan(
         runs=repeats,
         skills=skills,
         models=max(1, len(models)),
-        sd=spread,
-        sd_source=source,
-        cost=cost,
         prices=tuple(prices.values()) or (None,),
         suite_families=len({t.task.family for t in tasks}),
         suite_tasks=len(tasks),
@@ -103,18 +99,17 @@ def plan(
     Console().print(_table(made))
 
 
-def _grounds(
-    metric: str, sd: float | None, earlier: str | None, runs_dir: Path
-) -> tuple[float, str, TrialCost]:
-    """The spread between families, its source, and the cost of a trial. Raises UsageError."""
-
-    spread, source, cost = ASSUMED_SD[metric], "assumed, see docs/statistics.md", ASSUMED_COST
+def _grounds(metric: str, sd: float | None, earlier: str | None, runs_dir: Path) -> dict[str, Any]:
+    """Spread between families and costs of a trial, with their sources. Raises UsageError."""
+    found: dict[str, Any] = {"sd": ASSUMED_SD[metric], "sd_source": "assumed, see docs/statistics.md"}
+    found |= {"costs": ASSUMED_COSTS, "costs_source": "assumed: 1.6k of prompt, 3.6k of skill, 4.5k of reply"}
     if earlier is not None:
         store = find_run(runs_dir, earlier)
         run, trials = store.run(), store.load()
-        cost, source = cost_of_run(run, trials), f"observed in {run.run_id}"
-        spread = observed_sd(run, trials, metric) if sd is None else sd
-    return (spread, source, cost) if sd is None else (sd, "as given", cost)
+        found |= {"costs": costs_of_run(run, trials), "costs_source": f"as in {run.run_id}"}
+        if sd is None:
+            found |= {"sd": observed_sd(run, trials, metric), "sd_source": f"observed in {run.run_id}"}
+    return found if sd is None else found | {"sd": sd, "sd_source": "as given"}
 
 
 def _require(condition: bool, message: str) -> None:
@@ -133,42 +128,41 @@ def _parse_effect(text: str, metric: str) -> float:
 
 
 def _lines(made: StudyPlan, unpriced: list[str]) -> Iterator[str]:
-
-    decisions = made.skills * made.models
-    design = "one decision" if decisions == 1 else f"{decisions} decisions (Holm)"
+    design = made.design
+    count = design.skills * design.models
+    decisions = "one decision" if count == 1 else f"{count} decisions (Holm)"
     yield (
-        f"{made.metric}, {f.percent(made.power)} power, alpha {made.alpha:g}, {design}, "
-        f"{f.plural(made.runs, 'run')} per task"
+        f"{design.metric}, {f.percent(design.power)} power, alpha {design.alpha:g}, {decisions}, "
+        f"{f.plural(design.runs, 'run')} per task"
     )
     if made.needed is not None:
-        yield f"to find {_effect(made, made.effect)}: {_size(made.needed)}"
+        yield f"to find {_effect(design, design.effect)}: {_size(made.needed)}"
     if made.asked is not None:
-        yield f"{_size(made.asked)}: find {_or_more(made, made.asked)}"
+        yield f"{_size(made.asked)}: find {_or_more(design, made.asked)}"
     enough = ""
     if made.needed is not None:
-        enough = " enough;" if made.needed.families <= made.suite_families else " not enough;"
-    finds = f"they find {_or_more(made, made.suite)}"
-    yield f"the tasks here: {made.suite_tasks} in {made.suite_families} families:{enough} {finds}"
-    unit = "log ratio" if made.metric == "deployed" else "share"
-    yield f"sd between families {made.sd:.2g} of the {unit}: {made.sd_source}"
+        enough = " enough;" if made.needed.families <= design.suite_families else " not enough;"
+    finds = f"they find {_or_more(design, made.suite)}"
+    yield f"the tasks here: {design.suite_tasks} in {design.suite_families} families:{enough} {finds}"
+    unit = "log ratio" if design.metric == "deployed" else "share"
+    yield f"sd between families {design.sd:.2g} of the {unit}: {design.sd_source}"
     prices = f"; unknown price: {', '.join(unpriced)} (add it with LIFTBENCH_PRICES)" if unpriced else ""
-    yield f"tokens: {made.usage_source}{prices}"
+    yield f"tokens: {design.costs_source}{prices}"
     yield "t approximation: below 15 families the exact test finds an effect up to 5 points less often"
     yield ""
 
 
-def _effect(made: StudyPlan, effect: float | None) -> str:
+def _effect(design: StudyDesign, effect: float | None) -> str:
     if effect is None:
         return "nothing"
-    return f"x{1 + effect:.2f}" if made.metric == "deployed" else f"+{100 * effect:.0f} pts"
+    return f"x{1 + effect:.2f}" if design.metric == "deployed" else f"+{100 * effect:.0f} pts"
 
 
-def _or_more(made: StudyPlan, row: StudySize) -> str:
-    return _effect(made, row.smallest_effect) + ("" if row.smallest_effect is None else " or more")
+def _or_more(design: StudyDesign, row: StudySize) -> str:
+    return _effect(design, row.smallest_effect) + ("" if row.smallest_effect is None else " or more")
 
 
 def _size(row: StudySize) -> str:
-
     cost = f"about {f.tokens(row.tokens)} tokens" if row.tokens is not None else "tokens unknown"
     dollars = "" if row.cost_usd is None else f", about {f.dollars(row.cost_usd)}"
     counts = f"{f.plural(row.families, 'family')}, about {f.plural(row.tasks, 'task')}"
@@ -176,18 +170,18 @@ def _size(row: StudySize) -> str:
 
 
 def _table(made: StudyPlan) -> Table:
-
+    design = made.design
     table = Table(box=None, pad_edge=False, header_style="dim")
     priced = made.suite.cost_usd is not None
     names = ["families", "tasks", "trials", "tokens", *(["cost"] if priced else []), "finds"]
-    if made.effect is not None:
-        names.append(f"chance to find {_effect(made, made.effect)}")
+    if design.effect is not None:
+        names.append(f"chance to find {_effect(design, design.effect)}")
     for name in names:
         table.add_column(name, justify="right")
     for row in made.rows:
         cells = [str(row.families), str(row.tasks), f"{row.trials:,}", f.tokens(row.tokens)]
         cells += [f.dollars(row.cost_usd)] if priced else []
-        cells += [_effect(made, row.smallest_effect)]
+        cells += [_effect(design, row.smallest_effect)]
         cells += [] if row.power is None else [f.percent(row.power)]
         table.add_row(*cells)
     return table

@@ -48,26 +48,23 @@ def _when(stamp: str) -> str:
     return f"{stamp[:10]} {stamp[11:16]} UTC" if stamp[10:11] == "T" and stamp.endswith("Z") else stamp
 
 
-def _listed(names: Sequence[str], noun: str) -> list[str]:
-    """Names (at odd positions) and what joins them; more than two are only counted."""
-    if len(names) > 2:
-        return [f"{len(names)} {noun}s"]
-    return ["", names[0], *([" and ", names[1]] if len(names) == 2 else [])] if names else [f"no {noun}"]
+def _listed(names: Sequence[str], noun: str) -> list[tuple[str, bool]]:
+    """Pieces of text, and whether each is a name; more than two names are only counted."""
+    if not names or len(names) > 2:
+        return [(f"{len(names) or 'no'} {noun}{'s' if names else ''}", False)]
+    return [(names[0], True), *([(" and ", False), (names[1], True)] if len(names) == 2 else [])]
 
 
 def question(summary: Summary) -> list[tuple[str, bool]]:
-    """The page's title, what was asked: pieces, and whether each is a name that should stay whole."""
+    """The page's title: pieces, and whether each is a name that should stay whole."""
     models = _listed([w.model_name(summary, name) for name in summary.head.models], "model")
     skills = list(dict.fromkeys(c.label for c in summary.comparisons))
     what = "GPU kernels" if summary.head.target == "cuda" else "kernels"
-    verb = "Does" if len(skills) == 1 else "Do"
-    parts = [(f"{verb} ", _listed(skills, "skill")), (" make ", models), (f" write better {what}?", [])]
     if not skills:
-        parts = [("How well ", models), (f" writes {what}" if len(models) < 3 else f" write {what}", [])]
-    pieces = []
-    for lead, names in parts:
-        pieces += [(lead, False), *((name, index % 2 == 1) for index, name in enumerate(names))]
-    return [piece for piece in pieces if piece[0]]
+        return [("How well ", False), *models, (f" write{'s' if len(models) == 1 else ''} {what}", False)]
+    verb = "Does " if len(skills) == 1 else "Do "
+    end = f" write better {what}?"
+    return [(verb, False), *_listed(skills, "skill"), (" make ", False), *models, (end, False)]
 
 
 _NOUNS: Final = {
@@ -147,31 +144,20 @@ def _environment(summary: Summary) -> Environment:
             clean(value) if isinstance(value, str) and not isinstance(value, Markup) else value
         ),
     )
+    plain = (f.percent, f.tokens, f.dollars, f.seconds, f.families, f.share_bounds, f.plural, typeset, quote)
+    made.filters |= {function.__name__: function for function in plain}
+    made.filters |= {function.__name__: function for function in (k.short_name, k.spills, k.total, k.notable)}
     made.filters |= {
-        "percent": f.percent,
-        "speedup": lambda value: typeset(f.speedup(value)),
-        "tokens": f.tokens,
-        "dollars": f.dollars,
-        "seconds": f.seconds,
         "p": f.p_value,
-        "typeset": typeset,
+        "speedup": lambda value: typeset(f.speedup(value)),
         "level": lambda value, row: typeset(f.level(row.unit, value)),
         "change": lambda value, row: typeset(f.change(row.unit, value)),
-        "families": f.families,
-        "words": lambda value: str(value).replace("_", " "),
-        "plural": f.plural,
-        "per_usd": lambda value, row: typeset(f.per_usd(row.unit, value)),
         "points": lambda value: typeset(f.change("share", value)),
-        "lift": lambda cell, unit: typeset(f.change(unit, cell.lift)),
         "bounds": lambda one, unit="share": typeset(f.bounds(unit, one)),
-        "share_bounds": f.share_bounds,
+        "per_usd": lambda value, row: typeset(f.per_usd(row.unit, value)),
+        "words": lambda value: str(value).replace("_", " "),
         "model": lambda name: w.model_name(summary, name),
         "when": _when,
-        "url": lambda path: quote(path),
-        "kernel": k.short_name,
-        "spills": k.spills,
-        "total": k.total,
-        "notable": k.notable,
     }
     return made
 
@@ -181,6 +167,7 @@ def render_html(summary: Summary) -> str:
     environment = _environment(summary)
     script = (_TEMPLATES / "sort.js").read_text(encoding="utf-8").strip()
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    confidence = f.confidence(summary.head.alpha)
     labels = {arm.arm: (arm.label, arm.kind) for arm in summary.arms}
     return (
         environment.get_template("report.html.j2").render(
@@ -190,8 +177,8 @@ def render_html(summary: Summary) -> str:
             style=Markup((_TEMPLATES / "report.css").read_text(encoding="utf-8")),
             policy=f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'",
             question=question(summary),
-            ci=f.confidence(summary.head.alpha),
-            sentence=lambda comparison: _sentence(comparison, f.confidence(summary.head.alpha)),
+            ci=confidence,
+            sentence=lambda comparison: _sentence(comparison, confidence),
             matrix_leads=summary.matrix_leads,
             headlines=[typeset(text) for text in w.headlines(summary)],
             adjusted=_adjusted,
@@ -205,7 +192,7 @@ def render_html(summary: Summary) -> str:
             codes={verdict.value: code for verdict, code in CODES.items()},
             present={row.verdict.value for row in summary.trials},
             levels=plots.levels,
-            forest=lambda row: plots.forest(row, f.confidence(summary.head.alpha)),
+            forest=lambda row: plots.forest(row, confidence),
             fast_curve=lambda comparison: _fast_curve(summary, comparison),
             arm_curve=lambda arm: plots.fast_curve([("all", "treatment", arm.fast_levels)]),
             turn_curve=plots.turn_curve,

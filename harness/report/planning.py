@@ -8,8 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from statistics import mean, stdev, variance
 from typing import Final
 
@@ -19,7 +18,8 @@ from harness.models.prices import Price
 from harness.records import Metric, Record, RunRecord, TrialRecord
 from harness.report.effects import Detectable
 from harness.report.figures import plural
-from harness.report.metrics import Score, leaked_tasks, metrics_for, score
+from harness.report.metrics import Score, leaked_tasks, metrics_for, score, total_usage
+from harness.report.records import Usages
 
 ASSUMED_SD: Final = {"deployed": 0.5, "correct": 0.3, "compiles": 0.3}
 """Between families, without an earlier run: of the log ratio for deployed, of the share otherwise."""
@@ -71,43 +71,34 @@ def _detectable(metric: str, n_families: int, alpha: float, sd: float, source: s
     return Detectable(n_families=n_families, sd=sd, effect=effect, statement=statement)
 
 
-@dataclass(frozen=True)
-class TrialCost:
-    """Mean tokens and dollars of one trial, as (without skill, with skill); None is unknown."""
+class TrialCost(Record):
+    """Mean tokens and dollars of a trial in one arm; None is unknown."""
 
-    input_tokens: tuple[float, float] | None
-    output_tokens: tuple[float, float] | None
-    cost_usd: tuple[float, float] | None
+    input_tokens: float | None
+    output_tokens: float | None
+    cost_usd: float | None
     """As an earlier run paid."""
-    source: str
 
     @property
-    def tokens(self) -> tuple[float, float] | None:
+    def tokens(self) -> float | None:
         """Input and output together."""
-        return _combined(self.input_tokens, self.output_tokens, 1.0, 1.0)
+        if self.input_tokens is None or self.output_tokens is None:
+            return None
+        return self.input_tokens + self.output_tokens
 
-    def dollars(self, price: Price | None) -> tuple[float, float] | None:
+    def dollars(self, price: Price | None) -> float | None:
         """At a list price without caching, or as the earlier run paid."""
-        if price is None:
-            return self.cost_usd
-        rates = price.input_usd_per_mtok / 1e6, price.output_usd_per_mtok / 1e6
-        return _combined(self.input_tokens, self.output_tokens, *rates)
+        if price is None or self.input_tokens is None or self.output_tokens is None:
+            return self.cost_usd if price is None else None
+        made = self.input_tokens * price.input_usd_per_mtok + self.output_tokens * price.output_usd_per_mtok
+        return made / 1e6
 
 
-def _combined(
-    first: tuple[float, float] | None, second: tuple[float, float] | None, a: float, b: float
-) -> tuple[float, float] | None:
-    if first is None or second is None:
-        return None
-    return first[0] * a + second[0] * b, first[1] * a + second[1] * b
-
-
-ASSUMED_COST: Final = TrialCost(
-    input_tokens=(1_600.0, 5_200.0),
-    output_tokens=(4_500.0, 4_500.0),
-    cost_usd=None,
-    source="assumed: 1.6k of prompt, 3.6k of skill, 4.5k of reply (the demo's)",
+ASSUMED_COSTS: Final = (
+    TrialCost(input_tokens=1_600, output_tokens=4_500, cost_usd=None),
+    TrialCost(input_tokens=5_200, output_tokens=4_500, cost_usd=None),
 )
+"""Without and with a skill, from the demo: 1.6k of prompt, 3.6k of skill, 4.5k of reply."""
 
 
 class StudySize(Record):
@@ -125,8 +116,8 @@ class StudySize(Record):
     """For the requested effect."""
 
 
-class StudyPlan(Record):
-    """What a study needs to find an effect."""
+class StudyDesign(Record):
+    """Everything that a plan rests on except the number of families."""
 
     metric: Metric
     effect: float | None
@@ -139,31 +130,9 @@ class StudyPlan(Record):
     sd: float
     """Between families: of the log ratio for deployed, of the share otherwise."""
     sd_source: str
-    usage_source: str
-    suite_families: int
-    suite_tasks: int
-    needed: StudySize | None
-    """The smallest study that finds the requested effect."""
-    asked: StudySize | None
-    """The requested number of families."""
-    suite: StudySize
-    rows: tuple[StudySize, ...]
-
-
-@dataclass(frozen=True)
-class Sizing:
-    """Everything that a plan rests on except the number of families."""
-
-    metric: Metric
-    effect: float | None
-    power: float
-    alpha: float
-    runs: int
-    skills: int
-    models: int
-    sd: float
-    sd_source: str
-    cost: TrialCost
+    costs: tuple[TrialCost, TrialCost]
+    """Without and with a skill."""
+    costs_source: str
     prices: tuple[Price | None, ...]
     """One per model; None is unknown, or as the earlier run paid."""
     suite_families: int
@@ -178,58 +147,42 @@ class Sizing:
         """A study of so many families, with tasks in the suite's proportion."""
         tasks = round(families * self.suite_tasks / self.suite_families)
         counts = tasks * self.runs, tasks * self.runs * self.skills
-        per_model = [_total(counts, self.cost.dollars(price)) for price in self.prices]
-        dollars = [amount for amount in per_model if amount is not None]
-        tokens = _total(counts, self.cost.tokens)
+        tokens = _total(counts, [cost.tokens for cost in self.costs])
+        dollars = [_total(counts, [cost.dollars(price) for cost in self.costs]) for price in self.prices]
+        known = [amount for amount in dollars if amount is not None]
+        decides = families >= least_families(self.level)
+        found = stats.smallest_effect(self.sd, families, self.power, self.level) if decides else None
+        power = 0.0
+        if decides and self.effect is not None:
+            power = stats.power_to_detect(self._scaled_effect, self.sd, families, self.level)
+        if found is not None and self.metric == "deployed":
+            found = math.expm1(found)
+        elif found is not None and found > 1.0:
+            found = None
         return StudySize(
             families=families,
             tasks=tasks,
             trials=sum(counts) * self.models,
             tokens=None if tokens is None else tokens * self.models,
-            cost_usd=math.fsum(dollars) if len(dollars) == len(per_model) else None,
-            smallest_effect=self._smallest(families),
-            power=self._power(families),
+            cost_usd=math.fsum(known) if len(known) == len(dollars) else None,
+            smallest_effect=found,
+            power=None if self.effect is None else power,
         )
 
+    @property
     def _scaled_effect(self) -> float:
         """The requested effect on the scale of inference."""
-        assert self.effect is not None
-        return math.log1p(self.effect) if self.metric == "deployed" else self.effect
-
-    def _power(self, families: int) -> float | None:
-        if self.effect is None:
-            return None
-        if families < least_families(self.level):
-            return 0.0
-        return stats.power_to_detect(self._scaled_effect(), self.sd, families, self.level)
-
-    def _smallest(self, families: int) -> float | None:
-        if families < least_families(self.level):
-            return None
-        found = stats.smallest_effect(self.sd, families, self.power, self.level)
-        if found is None or (self.metric != "deployed" and found > 1.0):
-            return None
-        return math.expm1(found) if self.metric == "deployed" else found
+        effect = self.effect or 0.0
+        return math.log1p(effect) if self.metric == "deployed" else effect
 
     def plan(self, families: int | None) -> StudyPlan:
         """The whole plan; families: how many the user has."""
         needed = None
         if self.effect is not None:
-            count = stats.families_needed(self._scaled_effect(), self.sd, self.power, self.level)
+            count = stats.families_needed(self._scaled_effect, self.sd, self.power, self.level)
             needed = self.size(max(least_families(self.level), count))
         return StudyPlan(
-            metric=self.metric,
-            effect=self.effect,
-            power=self.power,
-            alpha=self.alpha,
-            runs=self.runs,
-            skills=self.skills,
-            models=self.models,
-            sd=self.sd,
-            sd_source=self.sd_source,
-            usage_source=self.cost.source,
-            suite_families=self.suite_families,
-            suite_tasks=self.suite_tasks,
+            design=self,
             needed=needed,
             asked=None if families is None else self.size(families),
             suite=self.size(self.suite_families),
@@ -237,9 +190,23 @@ class Sizing:
         )
 
 
-def _total(counts: tuple[int, int], each: tuple[float, float] | None) -> float | None:
+def _total(counts: tuple[int, int], each: Sequence[float | None]) -> float | None:
     """Of so many trials without and with a skill."""
-    return None if each is None else counts[0] * each[0] + counts[1] * each[1]
+    known = [count * one for count, one in zip(counts, each, strict=True) if one is not None]
+    return sum(known) if len(known) == 2 else None
+
+
+class StudyPlan(Record):
+    """What a study needs to find an effect."""
+
+    design: StudyDesign
+    needed: StudySize | None
+    """The smallest study that finds the requested effect."""
+    asked: StudySize | None
+    """The requested number of families."""
+    suite: StudySize
+    """The families of the tasks at hand."""
+    rows: tuple[StudySize, ...]
 
 
 def _scores(run: RunRecord, trials: Sequence[TrialRecord]) -> dict[tuple[str, str], list[Score]]:
@@ -275,28 +242,18 @@ def observed_sd(run: RunRecord, trials: Sequence[TrialRecord], metric: str) -> f
     return math.sqrt(mean(variances))
 
 
-def cost_of_run(run: RunRecord, trials: Sequence[TrialRecord]) -> TrialCost:
-    """Mean tokens and dollars of an earlier run's trials."""
+def costs_of_run(run: RunRecord, trials: Sequence[TrialRecord]) -> tuple[TrialCost, TrialCost]:
+    """Mean tokens and dollars of an earlier run's trials, without and with a skill."""
     scores = _scores(run, trials)
-    sides = [
-        [s for (_, arm), found in scores.items() if arm in _arms(run, kind) for s in found]
+    without, with_ = (
+        [s.usage for (_, arm), found in scores.items() if arm in _arms(run, kind) for s in found]
         for kind in ("without_skill", "with_skill")
-    ]
-
-    def both(get: Callable[[Score], float | None]) -> tuple[float, float] | None:
-        without, with_ = (_mean(map(get, side)) for side in sides)
-        return None if without is None or with_ is None else (without, with_)
-
-    return TrialCost(
-        both(lambda s: s.usage.input_tokens),
-        both(lambda s: s.usage.output_tokens),
-        both(lambda s: s.usage.cost_usd),
-        f"as in {run.run_id}",
     )
+    return _mean_cost(without), _mean_cost(with_)
 
 
-def _mean(values: Iterable[float | None]) -> float | None:
-    """None where one value is unknown, or where there is none."""
-    found = list(values)
-    known = [value for value in found if value is not None]
-    return mean(known) if found and len(known) == len(found) else None
+def _mean_cost(usages: Sequence[Usages]) -> TrialCost:
+    total, n = total_usage(usages), max(1, len(usages))
+    parts = (total.input_tokens, total.output_tokens, total.cost_usd)
+    known = [None if part is None or not usages else part / n for part in parts]
+    return TrialCost(input_tokens=known[0], output_tokens=known[1], cost_usd=known[2])

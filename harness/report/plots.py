@@ -25,6 +25,7 @@ _ROOM: Final = 36.0  # for a figure to the left of a dot at the start of the axi
 _CURVE_LEFT: Final = 44.0
 _TOP, _BOTTOM = 14.0, 176.0
 _LABEL_GAP: Final = 15.0
+_QUARTERS: Final = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
 def _number(value: float) -> str:
@@ -98,7 +99,7 @@ class Axis:
         return self.low <= value <= self.high
 
 
-# In order of how much a reader wants to see them.
+# The most wanted first.
 _RATIOS = (1.0, 2.0, 0.5, 10.0, 5.0, 0.2, 1.5, 0.1, 100.0, 1.25, 0.8, 20.0, 3.0, 1.1, 0.9, 50.0, 0.7)
 _TICK_ROOM = 38.0  # px, a label such as 1.25x and a gap
 
@@ -124,11 +125,22 @@ def point_axis(values: Sequence[float], left: float, right: float) -> tuple[Axis
     return Axis(first * step, last * step, left, right), [i * step for i in range(first, last + 1)]
 
 
+def _vertical_grid(
+    axis: Axis, ticks: Sequence[float], labels: Sequence[str], top: float, bottom: float, gap: float
+) -> list[str]:
+    """Lines from top to bottom at every tick, with labels below."""
+    marks = []
+    for tick, label in zip(ticks, labels, strict=True):
+        marks.append(line(axis.at(tick), top, axis.at(tick), bottom, "grid"))
+        marks.append(text(axis.at(tick), bottom + gap, typeset(label), "tick", "middle"))
+    return marks
+
+
 # Comparisons
 
 
-def _tick(row: MetricRow, value: float) -> str:
-    return typeset(f"x{value:g}" if row.unit == "ratio" else f.signed_points(value))
+def _tick(unit: Unit, value: float) -> str:
+    return f"x{value:g}" if unit == "ratio" else f.signed_points(value)
 
 
 def levels(comparison: Comparison) -> Markup:
@@ -136,20 +148,16 @@ def levels(comparison: Comparison) -> Markup:
     marks: list[str] = []
     y = 26.0
     shares = Axis(0.0, 1.0, _LEFT + _ROOM, _RIGHT)
-    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
-        marks.append(line(shares.at(share), y - 12, shares.at(share), y + 82, "grid"))
-        marks.append(text(shares.at(share), y + 98, f"{100 * share:.0f}%", "tick", "middle"))
-    for name in ("compiles", "correct"):
-        row = comparison.row("compiles" if name == "compiles" else "correct")
+    marks += _vertical_grid(shares, _QUARTERS, [f.percent(q) for q in _QUARTERS], y - 12, y + 82, 16)
+    for row in (comparison.row("compiles"), comparison.row("correct")):
         marks += _pair(row, shares, y + 6)
         y += 52
     deployed = comparison.row("deployed")
     values = [v for v in (deployed.control, deployed.treatment) if v is not None]
     y += 44 if values else 24
     axis, ticks = ratio_axis([*values, 1.25], _LEFT + _ROOM, _RIGHT)
-    for tick in ticks if values else []:
-        marks.append(line(axis.at(tick), y - 12, axis.at(tick), y + 26, "grid"))
-        marks.append(text(axis.at(tick), y + 42, typeset(f"{tick:g}x"), "tick", "middle"))
+    if values:
+        marks += _vertical_grid(axis, ticks, [f"{tick:g}x" for tick in ticks], y - 12, y + 26, 16)
     marks += _pair(deployed, axis, y + 6)
     said = "; ".join(_said(comparison.row(m)) for m in ("compiles", "correct", "deployed"))
     return figure(_WIDTH, y + 52 if values else y + 24, f"Levels of both arms. {said}", marks)
@@ -191,8 +199,7 @@ def forest(row: MetricRow, confidence: str) -> Markup:
     make = ratio_axis if row.unit == "ratio" else point_axis
     axis, ticks = make(core, _LEFT, _RIGHT)
     bottom = 24.0 + 22 * len(families) + 14
-    marks = [line(axis.at(tick), 12, axis.at(tick), bottom + 16, "grid") for tick in ticks]
-    marks += [text(axis.at(tick), bottom + 32, _tick(row, tick), "tick", "middle") for tick in ticks]
+    marks = _vertical_grid(axis, ticks, [_tick(row.unit, tick) for tick in ticks], 12, bottom + 16, 16)
     none = axis.at(1.0 if row.unit == "ratio" else 0.0)
     marks.append(line(none, 6, none, bottom + 16, "zero"))
     for index, family in enumerate(families):
@@ -206,17 +213,12 @@ def forest(row: MetricRow, confidence: str) -> Markup:
 def _family(row: MetricRow, family: FamilyLift, axis: Axis, y: float) -> list[str]:
     marks = [text(_LEFT - 14, y + 4, shorten(family.family, 16), "name", "end")]
     if len(family.tasks) > 1:
-        marks += [
-            dot(axis.at(task.lift), y, 2.4, "task", f"{task.task}: {f.change(row.unit, task.lift)}")
-            for task in family.tasks
-        ]
+        for task in family.tasks:
+            title = f"{task.task}: {f.change(row.unit, task.lift)}"
+            marks.append(dot(axis.at(task.lift), y, 2.4, "task", title))
     marks.append(dot(axis.at(family.lift), y, 4.5, "treatment", f.change(row.unit, family.lift)))
-    marks.append(text(_WIDTH - 4, y + 4, typeset(_bare(row, family.lift)), "figure", "end"))
+    marks.append(text(_WIDTH - 4, y + 4, typeset(f.bare_change(row.unit, family.lift)), "figure", "end"))
     return marks
-
-
-def _bare(row: MetricRow, value: float) -> str:
-    return f.change(row.unit, value).removesuffix(" pts")
 
 
 def _diamond(row: MetricRow, axis: Axis, y: float) -> list[str]:
@@ -229,7 +231,7 @@ def _diamond(row: MetricRow, axis: Axis, y: float) -> list[str]:
         line(8, y - 16, _WIDTH - 4, y - 16, "rule"),
         text(_LEFT - 14, y + 4, "all families", "name strong", "end"),
         path(corners, "diamond", closed=True),
-        text(_WIDTH - 4, y + 4, typeset(_bare(row, row.lift)), "figure strong", "end"),
+        text(_WIDTH - 4, y + 4, typeset(f.bare_change(row.unit, row.lift)), "figure strong", "end"),
     ]
 
 
@@ -241,8 +243,7 @@ def speed_strip(arms: Sequence[tuple[str, str, Sequence[TrialRow]]]) -> Markup:
     axis, ticks = ratio_axis(values, _LEFT, _WIDTH - 14.0)
     lane, top = 62.0, 14.0
     bottom = top + lane * len(arms)
-    marks = [line(axis.at(tick), top, axis.at(tick), bottom, "grid") for tick in ticks]
-    marks += [text(axis.at(t), bottom + 18, typeset(f"{t:g}x"), "tick", "middle") for t in ticks]
+    marks = _vertical_grid(axis, ticks, [f"{tick:g}x" for tick in ticks], top, bottom, 18)
     marks.append(line(axis.at(1.0), top - 6, axis.at(1.0), bottom, "zero"))
     for index, (label, kind, rows) in enumerate(arms):
         middle = top + lane * (index + 0.5)
@@ -312,7 +313,7 @@ def fast_curve(arms: Sequence[tuple[str, str, Sequence[FastLevel]]]) -> Markup:
         return Markup("")
     right = _WIDTH - 84.0
     x, y = Axis(0.0, 2.0, _CURVE_LEFT, right), Axis(0.0, 1.0, _BOTTOM, _TOP)
-    marks = [line(_CURVE_LEFT, y.at(s), right, y.at(s), "grid") for s in (0.0, 0.25, 0.5, 0.75, 1.0)]
+    marks = [line(_CURVE_LEFT, y.at(s), right, y.at(s), "grid") for s in _QUARTERS]
     marks += [text(_CURVE_LEFT - 8, y.at(s) + 4, f"{100 * s:.0f}%", "tick", "end") for s in (0.0, 0.5, 1.0)]
     marks.append(line(x.at(1.0), _TOP, x.at(1.0), _BOTTOM, "zero"))
     for level in arms[0][2]:
@@ -354,8 +355,7 @@ def turn_curve(unit: Unit, points: Sequence[TurnPoint]) -> Markup:
     x = Axis(0.5, points[-1].turn + 0.5, _CURVE_LEFT + 16, right)
     marks = [line(_CURVE_LEFT + 16, made.at(tick), right, made.at(tick), "grid") for tick in ticks]
     for tick in ticks:
-        label = typeset(f"x{tick:g}" if unit == "ratio" else f.signed_points(tick))
-        marks.append(text(_CURVE_LEFT + 8, made.at(tick) + 4, label, "tick", "end"))
+        marks.append(text(_CURVE_LEFT + 8, made.at(tick) + 4, typeset(_tick(unit, tick)), "tick", "end"))
     none = made.at(1.0 if unit == "ratio" else 0.0)
     marks.append(line(_CURVE_LEFT + 16, none, right, none, "zero"))
     marks.append(path([(x.at(turn), made.at(lift)) for turn, lift, _, _ in lifts], "curve treatment-line"))

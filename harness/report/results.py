@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
+from jinja2 import Environment, FileSystemLoader
 from pydantic import TypeAdapter, ValidationError
 
 from harness.errors import UsageError
@@ -23,8 +24,9 @@ from harness.records.reasons import reason_of
 
 NOT_YET = "not measured yet"
 _BOUND_BY_ARITHMETIC = frozenset({"gemm", "gemm_fp8", "attention", "mlp", "moe", "convolution"})
-_LEAST_OF_COPY = 0.8
-_WITHIN = 1.5
+_SHARE_OF_COPY = 0.8
+_OF_LIBRARY = 1.5
+_TEMPLATES = Path(__file__).parent / "templates"
 
 
 class Result(Record):
@@ -144,91 +146,70 @@ def _of_ledger(contents: Contents) -> Iterator[Result]:
 
 def _of_entry(task: str, entry: Entry, gpu: str, share: float | None) -> Result:
     facts = entry.facts
-    names = {"speedup": "speedup", "low": "low", "high": "high", "workload": "workload"}
-    names |= {"student_us": "student_us", "fastest_reference": "reference", "reference_us": "reference_us"}
-    names |= {"of_speed_of_light": "of_light"}
     light = facts.get("of_speed_of_light")
-    of_copy = light * share if isinstance(light, float) and share is not None else None
-    flags = str(facts.get("flags", "-"))
-    return Result.model_validate(
-        {
-            "task": task,
-            "target": "cuda",
-            "device": gpu,
-            "protocol": str(facts.get("protocol", "quick")),
-            "correct": entry.status == "passed",
-            "flags": "" if flags == "-" else flags,
-            "of_copy": of_copy,
-            "measured_at": entry.measured_at,
-            **{ours: facts[theirs] for theirs, ours in names.items() if facts.get(theirs) is not None},
-        }
-    )
+    fields = {name: facts.get(name) for name in ("speedup", "low", "high", "workload", "student_us")}
+    fields |= {"reference": facts.get("fastest_reference"), "reference_us": facts.get("reference_us")}
+    fields |= {
+        "task": task,
+        "target": "cuda",
+        "device": gpu,
+        "protocol": str(facts.get("protocol", "quick")),
+        "correct": entry.status == "passed",
+        "flags": str(facts.get("flags", "-")).removeprefix("-"),
+        "of_light": light,
+        "of_copy": light * share if isinstance(light, float) and share is not None else None,
+        "measured_at": entry.measured_at,
+    }
+    return Result.model_validate(fields)
 
 
 # The status page
 
 
 def status_page(tasks: Sequence[Task], admissions: Sequence[Admission], results: Sequence[Result]) -> str:
-    """Markdown. `results`: oldest first; the newest of a task, device and kind counts."""
+    """docs/generated/status.md. results: oldest first; the newest of a task and device type counts."""
     checked = {entry.task: entry for entry in admissions}
     on_cpu = {one.task: one for one in results if one.target == "cpu"}
-    on_gpu = [one for one in results if one.target == "cuda"]
-    correct = {one.task: one for one in on_gpu}
-    timed = {one.task: one for one in on_gpu if one.speedup is not None}
-    lines = [
-        "# The expert kernels: what is measured",
-        "",
-        "Made by `make status` from `results/` and `tasks/ADMISSION.json`. A speedup is over the fastest of "
-        "the references that were timed: eager, the fused library op, with `full` torch.compile. `of copy` "
-        "is the share of the speed of light with the largest copy of that session in place of the "
-        "datasheet's bandwidth, for ops that memory binds. All experts compile for sm_90 in CI.",
-        "",
-        *_goals(tasks, timed),
-        "",
-        "| task | family | CPU: correct | CPU: speedup | GPU: correct | GPU: speedup | of copy | GPU, day |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+    on_gpu = {one.task: one for one in results if one.target == "cuda"}
+    timed = {one.task: one for one in results if one.target == "cuda" and one.speedup is not None}
+    rows = []
     for task in tasks:
-        cells = [task.id, task.family, _admitted(checked.get(task.id)), _speedup(on_cpu.get(task.id))]
-        cells += [_correct(correct.get(task.id)), _speedup(timed.get(task.id))]
-        cells += [
-            "-" if task.family in _BOUND_BY_ARITHMETIC else _copy(timed.get(task.id)),
-            _where(correct.get(task.id)),
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
+        gpu, speed = on_gpu.get(task.id), timed.get(task.id)
+        rows.append([
+            task.id, task.family, _admitted(checked.get(task.id)), _speedup(on_cpu.get(task.id)),
+            NOT_YET if gpu is None else _yes(gpu.correct), _speedup(speed),
+            "-" if task.family in _BOUND_BY_ARITHMETIC or speed is None or speed.of_copy is None
+            else f"{speed.of_copy:.0%}",
+            "-" if gpu is None else f"{gpu.device}, {gpu.measured_at[:10]}",
+        ])  # fmt: skip
     machines = sorted({f"{one.device} ({one.target})" for one in results})
-    lines += ["", f"Machines: {'; '.join(machines) or 'none'}."]
-    return "\n".join(lines) + "\n"
+    made = Environment(loader=FileSystemLoader(_TEMPLATES), keep_trailing_newline=True, trim_blocks=True)
+    template = made.get_template("status.md.j2")
+    return template.render(goals=_goals(tasks, timed), rows=rows, machines="; ".join(machines) or "none")
 
 
-def _goals(tasks: Sequence[Task], timed: dict[str, Result]) -> list[str]:
-    """The goals on a GPU, each with how many experts were measured."""
-    small = [t for t in tasks if t.level in ("l1", "l2") and t.id in timed]
-    bound = [t for t in tasks if t.family not in _BOUND_BY_ARITHMETIC and t.id in timed]
-    heavy = [t for t in tasks if t.family in ("gemm", "gemm_fp8", "attention") and t.id in timed]
-    fast = sum((timed[t.id].speedup or 0.0) >= 1.0 for t in small)
-    light = sum((timed[t.id].of_copy or 0.0) >= _LEAST_OF_COPY for t in bound)
-    near = sum((timed[t.id].speedup or 0.0) >= 1.0 / _WITHIN for t in heavy)
-    return [
-        f"- at least as fast as the fastest reference on 3 of 4 tasks of l1 and l2: {_of(fast, len(small))}",
-        f"- memory-bound ones at 80 % of the measured copy bandwidth: {_of(light, len(bound))}",
-        f"- gemm and attention within 1.5x of the library: {_of(near, len(heavy))}",
-    ]
+def _goals(tasks: Sequence[Task], timed: Mapping[str, Result]) -> dict[str, str]:
+    """How many of the measured experts reach each goal."""
+    small = [timed[t.id] for t in tasks if t.level in ("l1", "l2") and t.id in timed]
+    bound = [timed[t.id] for t in tasks if t.family not in _BOUND_BY_ARITHMETIC and t.id in timed]
+    heavy = [timed[t.id] for t in tasks if t.family in ("gemm", "gemm_fp8", "attention") and t.id in timed]
+    reached = {
+        "reference": [(one.speedup or 0.0) >= 1.0 for one in small],
+        "bandwidth": [(one.of_copy or 0.0) >= _SHARE_OF_COPY for one in bound],
+        "library": [(one.speedup or 0.0) >= 1.0 / _OF_LIBRARY for one in heavy],
+    }
+    return {k: f"{sum(v)} of {len(v)} measured" if v else NOT_YET for k, v in reached.items()}
 
 
-def _of(count: int, measured: int) -> str:
-    return f"{count} of {measured} measured" if measured else NOT_YET
+def _yes(holds: bool) -> str:
+    return "yes" if holds else "NO"
 
 
 def _admitted(entry: Admission | None) -> str:
     rule = None if entry is None else next((r for r in entry.rules if r.name == "expert"), None)
     if rule is None or rule.status == "not_measured":
         return NOT_YET
-    return "yes" if rule.status == "holds" else "NO"
-
-
-def _correct(result: Result | None) -> str:
-    return NOT_YET if result is None else "yes" if result.correct else "NO"
+    return _yes(rule.status == "holds")
 
 
 def _speedup(result: Result | None) -> str:
@@ -237,11 +218,3 @@ def _speedup(result: Result | None) -> str:
     interval = "" if result.low is None or result.high is None else f" ({result.low:.2f}, {result.high:.2f})"
     noisy = ", noisy host" if "noisy host" in result.flags else ""
     return f"{result.speedup:.2f}x{interval}, {result.protocol}, beside {result.reference}{noisy}"
-
-
-def _copy(result: Result | None) -> str:
-    return "-" if result is None or result.of_copy is None else f"{result.of_copy:.0%}"
-
-
-def _where(result: Result | None) -> str:
-    return "-" if result is None else f"{result.device}, {result.measured_at[:10]}"

@@ -1,16 +1,14 @@
-"""Trial rows, task rows and failure groups: the tables under the headline figures.
-
-Every finished, planned trial is exactly one row; text of a student is cleaned here.
-"""
+"""Trial rows, task rows and failure groups. Text of a student is cleaned here."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from statistics import median
+from typing import TypeVar
 
-from harness.outcome import POLICY, Cause, Stage, Verdict
-from harness.records import Arm, Diagnostic, DiagnosticKind, Finding, Grade, RunConfig, TrialRecord
+from harness.outcome import POLICY, Stage, Verdict
+from harness.records import Arm, Diagnostic, Finding, Grade, RunConfig, TrialRecord
 from harness.report.evidence import evidence_lines
 from harness.report.metrics import compiled, usage_of
 from harness.report.records import (
@@ -22,6 +20,8 @@ from harness.report.records import (
     TrialRow,
 )
 from harness.text import clean, first_error, first_line, message_of
+
+K = TypeVar("K", bound=str)
 
 
 def _finding(trial: TrialRecord) -> Finding:
@@ -77,10 +77,10 @@ def trial_row(trial: TrialRecord, families: Mapping[str, str]) -> TrialRow:
 
 
 def _flags(grade: Grade | None) -> tuple[str, ...]:
-    """What stands beside a result: of its work and its source, then of the clock."""
+    """Flags of the grade, then of the clock."""
     if grade is None:
         return ()
-    timing = grade.timing.flags if grade.timing else ()  # not among the grade's in records of before
+    timing = grade.timing.flags if grade.timing else ()  # older records do not repeat them in the grade
     return tuple(clean(flag) for flag in dict.fromkeys((*grade.flags, *timing)))
 
 
@@ -140,45 +140,50 @@ def task_rows(
 
 
 def failure_groups(rows: Sequence[TrialRow], arms: Sequence[Arm]) -> tuple[FailureGroup, ...]:
-    """Causes of everything that did not pass, most frequent first; what a machine cannot do is no failure."""
-    groups: dict[Cause, list[TrialRow]] = defaultdict(list)
-    for row in rows:
-        if row.verdict not in (Verdict.CORRECT, Verdict.NOT_MEASURED):
-            groups[row.cause].append(row)
-    made = []
-    for cause, members in groups.items():
-        counts = Counter(row.arm for row in members)
-        made.append(
-            FailureGroup(
-                cause=cause,
-                verdict=POLICY[cause].verdict,
-                counts=tuple(ArmCount(arm=arm.id, count=counts[arm.id]) for arm in arms),
-                total=len(members),
-                example=first_error(members[0].message),
-                example_task=members[0].task,
-            )
+    """Causes of everything that did not pass, most frequent first; what was not measured is no failure."""
+    failed = [row for row in rows if row.verdict not in (Verdict.CORRECT, Verdict.NOT_MEASURED)]
+    return tuple(
+        FailureGroup(
+            cause=cause,
+            verdict=POLICY[cause].verdict,
+            counts=_counts(members, arms),
+            total=len(members),
+            example=first_error(members[0].message),
+            example_task=members[0].task,
         )
-    return tuple(sorted(made, key=lambda group: (-group.total, group.cause.value)))
+        for cause, members in _grouped(failed, lambda row: row.cause)
+    )
 
 
 def build_failure_groups(rows: Sequence[TrialRow], arms: Sequence[Arm]) -> tuple[BuildFailureGroup, ...]:
-    """Why builds failed: by the kind of each build's first error, most frequent first."""
-    groups: dict[DiagnosticKind, list[TrialRow]] = defaultdict(list)
-    for row in rows:
-        if row.stage is Stage.BUILD and row.verdict is not Verdict.NOT_MEASURED and row.diagnostics:
-            groups[row.diagnostics[0].kind].append(row)
-    made = []
-    for kind, members in groups.items():
-        counts = Counter(row.arm for row in members)
-        first = members[0].diagnostics[0]
-        place = ":".join(str(part) for part in (first.file, first.line) if part is not None)
-        made.append(
-            BuildFailureGroup(
-                kind=kind,
-                counts=tuple(ArmCount(arm=arm.id, count=counts[arm.id]) for arm in arms),
-                total=len(members),
-                example=first_line(f"{place}: {first.message}" if place else first.message),
-                example_task=members[0].task,
-            )
+    """Failed builds by the kind of their first error, most frequent first."""
+    builds = [row for row in rows if row.stage is Stage.BUILD and row.verdict is not Verdict.NOT_MEASURED]
+    failed = [row for row in builds if row.diagnostics]
+    return tuple(
+        BuildFailureGroup(
+            kind=kind,
+            counts=_counts(members, arms),
+            total=len(members),
+            example=_example(members[0].diagnostics[0]),
+            example_task=members[0].task,
         )
-    return tuple(sorted(made, key=lambda group: (-group.total, group.kind)))
+        for kind, members in _grouped(failed, lambda row: row.diagnostics[0].kind)
+    )
+
+
+def _grouped(rows: Sequence[TrialRow], key: Callable[[TrialRow], K]) -> list[tuple[K, list[TrialRow]]]:
+    """The largest group first, equal ones by name."""
+    groups: dict[K, list[TrialRow]] = defaultdict(list)
+    for row in rows:
+        groups[key(row)].append(row)
+    return sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
+
+
+def _counts(rows: Sequence[TrialRow], arms: Sequence[Arm]) -> tuple[ArmCount, ...]:
+    counts = Counter(row.arm for row in rows)
+    return tuple(ArmCount(arm=arm.id, count=counts[arm.id]) for arm in arms)
+
+
+def _example(first: Diagnostic) -> str:
+    place = ":".join(str(part) for part in (first.file, first.line) if part is not None)
+    return first_line(f"{place}: {first.message}" if place else first.message)

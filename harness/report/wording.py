@@ -117,19 +117,20 @@ def _spent(spending: Spending) -> Iterable[str]:
 
 
 def _price(spending: Spending) -> str | None:
-    if spending.extra_correct is None:
+    one = spending
+    if one.extra_correct is None:
         return None
-    if spending.extra_correct <= 0.0:
+    if one.extra_correct <= 0.0:
         return "no additional correct kernel"
-    usd, count = spending.cost_usd_per_extra_correct, spending.tokens_per_extra_correct
+    usd, count = one.cost_usd_per_extra_correct, one.tokens_per_extra_correct
+    amount: Callable[[float], str]
     if usd is not None:
-        ends = spending.cost_usd_per_extra_correct_low, spending.cost_usd_per_extra_correct_high
-        interval = _interval(spending, ends, f.dollars)
-        return f"{f.dollars(usd)} per extra correct kernel ({interval})" if usd >= _LEAST_USD else None
-    if count is not None and count > 0.0:
-        ends = spending.tokens_per_extra_correct_low, spending.tokens_per_extra_correct_high
-        return f"{f.tokens(count)} tokens per extra correct kernel ({_interval(spending, ends, f.tokens)})"
-    return None
+        ends, amount = (one.cost_usd_per_extra_correct_low, one.cost_usd_per_extra_correct_high), f.dollars
+        shown = f.dollars(usd) if usd >= _LEAST_USD else None
+    else:
+        ends, amount = (one.tokens_per_extra_correct_low, one.tokens_per_extra_correct_high), f.tokens
+        shown = f"{f.tokens(count)} tokens" if count is not None and count > 0.0 else None
+    return shown and f"{shown} per extra correct kernel ({_interval(one, ends, amount)})"
 
 
 def _interval(

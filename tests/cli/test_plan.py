@@ -49,7 +49,7 @@ def test_plan_learns_from_an_earlier_run(tmp_path: Path, capsys: pytest.CaptureF
             store.append(trial)
     plan(effect="15%", earlier="last", runs_dir=tmp_path, json_output=True)
     made = json.loads(capsys.readouterr().out)
-    assert run.run_id in made["sd_source"] and run.run_id in made["usage_source"]
+    assert run.run_id in made["design"]["sd_source"] and run.run_id in made["design"]["costs_source"]
     assert made["suite"]["cost_usd"] > 0
     plan(effect="15%", earlier="last", sd=0.5, runs_dir=tmp_path)
     assert "sd between families 0.5 of the log ratio: as given" in capsys.readouterr().out

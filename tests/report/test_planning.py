@@ -9,7 +9,7 @@ import pytest
 
 from harness.errors import UsageError
 from harness.models.prices import Price
-from harness.report.planning import ASSUMED_COST, ASSUMED_SD, Sizing, cost_of_run, observed_sd
+from harness.report.planning import ASSUMED_COSTS, ASSUMED_SD, StudyDesign, costs_of_run, observed_sd
 from tests.report import factories as make
 from tests.report import studies
 from tests.report.test_summary import WRONG, small_study
@@ -17,13 +17,14 @@ from tests.report.test_summary import WRONG, small_study
 PRICE = Price(input_usd_per_mtok=1.0, output_usd_per_mtok=5.0)
 
 
-def sizing(metric: str = "deployed", **changes: Any) -> Sizing:
+def sizing(metric: str = "deployed", **changes: Any) -> StudyDesign:
     values: dict[str, Any] = {
         "effect": 0.15, "power": 0.8, "alpha": 0.05, "runs": 5, "skills": 1, "models": 1,
-        "sd": ASSUMED_SD[metric], "sd_source": "", "cost": ASSUMED_COST, "prices": (PRICE,),
+        "sd": ASSUMED_SD[metric], "sd_source": "", "costs": ASSUMED_COSTS, "costs_source": "",
+        "prices": (PRICE,),
         "suite_families": 25, "suite_tasks": 50,
     }  # fmt: skip
-    return Sizing(metric=metric, **(values | changes))  # type: ignore[arg-type]
+    return StudyDesign.model_validate(values | {"metric": metric} | changes)
 
 
 def test_a_row_by_hand() -> None:
@@ -85,10 +86,9 @@ def test_the_spread_of_a_run_by_hand() -> None:
 def test_costs_come_from_the_run_and_unknown_stays_unknown() -> None:
     """1,000 + 3,000 tokens and $0.02 a trial; one reply without a count makes both unknown."""
     run, trials, _ = small_study()
-    found = cost_of_run(run, trials)
-    assert found.tokens == (4_000.0, 4_000.0)
-    assert found.dollars(None) == pytest.approx((0.02, 0.02))
-    assert found.dollars(PRICE) == pytest.approx((0.016, 0.016))
+    for found in costs_of_run(run, trials):
+        assert (found.tokens, found.dollars(None)) == (4_000.0, pytest.approx(0.02))
+        assert found.dollars(PRICE) == pytest.approx(0.016)
     trials[0] = make.trial("l1/f0t0", make.WITHOUT, *WRONG, answer=make.reply(None, None))
-    blind = cost_of_run(run, trials)
+    blind, _ = costs_of_run(run, trials)
     assert [blind.tokens, blind.dollars(None), blind.dollars(PRICE)] == [None] * 3
