@@ -22,8 +22,8 @@ help:
 	@echo "make image  the images that Docker jobs run in (docs/sandboxes.md)"
 	@echo "make bench  what the harness itself costs"
 	@echo "make status  docs/generated/status.md from results/"
-	@echo "make security  all attacks on all sandboxes of this machine, into docs/security.md"
-	@echo "make zoo    projects that want to fool the judge, and honest ones, into docs/security.md"
+	@echo "make security  all attacks on all sandboxes of this machine, into docs/generated/security.md"
+	@echo "make zoo    projects that want to fool the judge, and honest ones, into docs/generated/security.md"
 	@echo "make gpu-check  on a machine with a GPU: what only a GPU can answer, into results/"
 	@echo "make gpu-wheels  what such a machine needs where it has no network, into build/gpu-wheels"
 
@@ -72,7 +72,7 @@ gpu-check:
 	@if [ -e $(STAMP) ] || ! ls build/gpu-wheels/*.whl >/dev/null 2>&1; then \
 	  $(MAKE) --no-print-directory setup && python=$(BIN)/python; \
 	else PYTHON=$(PYTHON) .ci/gpu-setup $(VENV)-gpu && python=$(VENV)-gpu/bin/python; fi && \
-	$$python -m tools.zoo_gpu_check --budget-s $(BUDGET_S) --out $(RESULTS)
+	$$python -m tools.zoo.gpu_check --budget-s $(BUDGET_S) --out $(RESULTS)
 
 gpu-wheels: setup
 	@PYTHON=$(BIN)/python .ci/gpu-wheels
@@ -82,11 +82,11 @@ status: setup
 	@$(BIN)/liftbench tasks status
 
 security: setup
-	$(BIN)/python -m tools.attack_report
+	$(BIN)/python -m tools.attacks.report
 
-# ZOO=--all: all sandboxes of this machine, not only the automatic one and local. Other options: tools/zoo_report.py.
+# ZOO=--all: all sandboxes of this machine, not only the automatic one and local. Other options: tools/zoo/report.py.
 zoo: setup
-	$(BIN)/python -m tools.zoo_report $(ZOO)
+	$(BIN)/python -m tools.zoo.report $(ZOO)
 
 wheel: setup
 	$(BIN)/python -m build --wheel

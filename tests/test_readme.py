@@ -10,7 +10,7 @@ from harness.suite.catalogue import select_tasks
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()
-SECURITY = (ROOT / "docs" / "security.md").read_text()
+SECURITY = (ROOT / "docs" / "generated" / "security.md").read_text()
 
 
 def found(pattern: str, text: str) -> list[str]:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from sandboxes.job import RoleName
-from tools.attack_catalogue import FOLDER, all_attacks, build_battery
-from tools.attack_columns import Unavailable, measure
-from tools.attack_expected import COLUMNS, HOLES, Column, differences
+from tools.attacks.catalogue import FOLDER, all_attacks, build_battery
+from tools.attacks.expected import COLUMNS, HOLES, Column, differences
+from tools.attacks.report import Unavailable, measure
 
 LEAST_ATTACKS = 60
 

@@ -20,7 +20,7 @@ from harness.text import message_of
 from sandboxes.job import Job, Limits
 from sandboxes.registry import open_sandbox
 from tests.fakes.trials import grade
-from tools.attack_catalogue import FOLDER
+from tools.attacks.catalogue import FOLDER
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -1,13 +1,13 @@
-"""docs/security.md says what the suite expects."""
+"""docs/generated/security.md says what the suite expects."""
 
 from __future__ import annotations
 
 import pytest
 
-from tools.attack_catalogue import all_attacks
-from tools.attack_expected import COLUMNS
-from tools.attack_report import DOCUMENT, disagreements, document
-from tools.attack_session import Observation, Report, dump_report, load_report
+from tools.attacks.catalogue import all_attacks
+from tools.attacks.expected import COLUMNS
+from tools.attacks.report import DOCUMENT, disagreements, document
+from tools.attacks.session import Observation, Report, dump_report, load_report
 
 
 def test_the_document_agrees_with_what_is_expected() -> None:

@@ -37,7 +37,7 @@ from tests.report import factories as make
 from tools.gpu_check.item import Bench, FellShort, NotHere
 from tools.gpu_check.judge_items import builds, check_facts, expert, grade_facts, graded, tasks, transport
 from tools.gpu_check.judging import headline
-from tools.zoo_gpu_check import zoo_items, zoo_row
+from tools.zoo.gpu_check import zoo_items, zoo_row
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
 Open = Callable[[MachineFacts], Gpu | str]

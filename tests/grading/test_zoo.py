@@ -20,7 +20,7 @@ from harness.suite.catalogue import LoadedTask
 from sandboxes.pool import StoppableSandbox
 from tests.fakes.overlays import ZOO, overlaid, zoo_project
 from tests.fakes.zoo import STRENGTH, HonestScores, Row, Seen, row, row_names, try_row
-from tools.zoo_exploits import UNTRIED, contradictions, numbers
+from tools.zoo.exploits import UNTRIED, contradictions, numbers
 
 NAMES = row_names()
 _SCALE = {"name": "x", "why": "a reason of some length", "cause": "passed", "message": ""}

@@ -6,7 +6,7 @@ from harness.outcome import Cause, Stage
 from harness.records import ContenderTiming, Finding, Grade, Lane, Ratio, Spread, TimingResult, WorkloadTiming
 from harness.suite.catalogue import read_project
 from tests.fakes.overlays import ZOO
-from tools.zoo_gain import KERNEL, PACKAGE, SIZES, Size, attacks, claims, line, skipping
+from tools.zoo.gain import KERNEL, PACKAGE, SIZES, Size, attacks, claims, line, skipping
 
 
 def graded(score_us: float, speedup: float, cause: Cause = Cause.PASSED) -> Grade:

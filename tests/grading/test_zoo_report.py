@@ -1,4 +1,4 @@
-"""The zoo's part of docs/security.md."""
+"""The zoo's part of docs/generated/security.md."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import pytest
 from harness.outcome import Stage
 from harness.records import Finding, Grade
 from tests.fakes.zoo import Row, Seen, row, row_names
-from tests.zoo.regions import REGIONS, carried_over, region, with_region
-from tools.attack_report import DOCUMENT
-from tools.zoo_exploits import EXPLOITS, UNTRIED
-from tools.zoo_tables import Column, Failed, disagreements, tables
+from tools.attacks.report import DOCUMENT
+from tools.zoo.exploits import EXPLOITS, UNTRIED
+from tools.zoo.regions import REGIONS, carried_over, region, with_region
+from tools.zoo.report import Column, Failed, disagreements, tables
 
 ROWS = {
     "caught": {"kind": "hostile", "exploit": "A4", "verdict": "cheated", "cause": "clock"},

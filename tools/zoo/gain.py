@@ -1,8 +1,9 @@
-"""What a forger can still gain on this machine: measured, as a Markdown table.
+"""Measures what a forger can gain on this machine, as a Markdown table.
 
-Every figure comes from a grade of this run; a gain is the forged score over the honest one of the same
-work, both against the reference of their own grade, and an attack that is condemned has gained nothing.
-python -m tools.zoo_gain [--sizes N]
+A gain is the forged score over the honest one of the same work, each against the reference of its own grade; a
+condemned attack gains nothing.
+
+    python -m tools.zoo.gain [--sizes N]
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from tests.fakes.zoo import NOISY
 
 PACKAGE: Final = "torch-ext/scale/__init__.py"
 KERNEL: Final = "scale_cpu/scale.cpp"
-_HALF: Final = "0.5)"  # how often it occurs in the row, and nothing else there
+_HALF: Final = "0.5)"  # the only text in the row that sets its factor
 _HEAD: Final = (
     "| work | attack | verdict | score, us | a, % | u, % | gain | bound | flags |",
     "|---|---|---|---:|---:|---:|---:|---:|---|",
@@ -52,7 +53,7 @@ class Size:
 
     @property
     def label(self) -> str:
-        """`256 x 256`, with what makes it long."""
+        """Such as `256 x 256`."""
         return f"{self.rows} x {self.cols}" + (", 2000 passes" if self.base == "base_slow" else "")
 
     def task(self) -> LoadedTask:
@@ -68,12 +69,12 @@ SIZES: Final = (Size(64, 64), Size(256, 256), Size(1024, 1024), Size(256, 256, "
 
 @dataclass(frozen=True)
 class Attack:
-    """Files that make a cheat of an honest project."""
+    """Files that turn an honest project into a cheat."""
 
     name: str
     files: Mapping[str, str]
     any_kernel: bool = True
-    """It leaves the kernel alone, so that it fits every base."""
+    """It does not replace the kernel, so it fits every base."""
 
 
 def claims(factor: float) -> Attack:
@@ -89,7 +90,7 @@ def _of_row(name: str, row: str, *paths: str) -> Attack:
 
 
 def attacks() -> tuple[Attack, ...]:
-    """All that are tried. The first is none: what it `gains` is the noise of this table."""
+    """All attacks. The first is none: its `gain` is the noise of the table."""
     return (
         Attack("none (honest, again)", {}),
         claims(0.9),
@@ -123,7 +124,7 @@ def line(size: Size, attack: str, grade: Grade, honest: Grade | None) -> str:
 
 
 def skipping(calls: int) -> str:
-    """What leaving out calls gains, and how likely it is to be seen when all `calls` outputs are verified."""
+    """The gain from skipping calls at random, and the chance that none of `calls` verified outputs shows it."""
     told = [f"one in {k}: x{k / (k - 1):.2f}, missed {(1 - 1 / k) ** calls:.2g}" for k in (3, 10, 50, 200)]
     return (
         f"Leaving out calls at random, with {calls} timed calls, all verified (gain, chance of being missed; "
@@ -133,7 +134,7 @@ def skipping(calls: int) -> str:
 
 @contextmanager
 def _grader() -> Iterator[tuple[Grader, str]]:
-    """`local`, on which the clock's rows must hold too, and its name."""
+    """A grader on `local`, and the name of its sandbox."""
     workshop = make_workshop("local", None)
     with tempfile.TemporaryDirectory(prefix="gain-") as folder:
         settings = GradeSettings(target="cpu", protocol="quick", cache=Path(folder), worker_wall_s=120.0)

@@ -1,15 +1,11 @@
-"""Marked regions of a document that several programs write.
-
-Owns: finding, replacing and carrying over what stands between two marks. Does not own: any text.
-Invariant: what stands outside of a region is not touched; a document without the marks is refused.
-"""
+"""Marked regions of a document that several programs write; text outside a region is not touched."""
 
 from __future__ import annotations
 
 import re
 
 REGIONS = ("zoo", "gain")
-"""Of docs/security.md: written by tests/zoo/report.py, in a frame that tests/sandbox/report.py writes."""
+"""Regions of docs/generated/security.md that `make zoo` writes; `make security` writes the rest."""
 
 
 def _marks(name: str) -> tuple[str, str]:
@@ -17,7 +13,7 @@ def _marks(name: str) -> tuple[str, str]:
 
 
 def region(text: str, name: str) -> str:
-    """What stands between the marks. Raises ValueError unless both are there, once."""
+    """The text between the marks. Raises ValueError unless both are there, once."""
     begin, end = _marks(name)
     found = re.findall(rf"{re.escape(begin)}\n(.*?){re.escape(end)}", text, re.DOTALL)
     if len(found) != 1:
@@ -35,10 +31,7 @@ def with_region(text: str, name: str, body: str) -> str:
 
 
 def carried_over(new: str, old: str) -> str:
-    """`new` with the regions of `old`: for the program that writes the frame.
-
-    A region that `old` does not have yet stays as it is in `new`; one that `new` lacks raises ValueError.
-    """
+    """`new` with those regions that `old` has. Raises ValueError for one that `new` lacks."""
     for name in REGIONS:
         if _marks(name)[0] in old:
             new = with_region(new, name, region(old, name))

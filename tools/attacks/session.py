@@ -1,7 +1,4 @@
-"""Runs all attacks on one backend and says what held.
-
-An attack that did not run is `unmeasured`, never `held`.
-"""
+"""Runs all attacks on one backend. An attack that did not run is `unmeasured`, never `held`."""
 
 from __future__ import annotations
 
@@ -23,11 +20,11 @@ from harness.errors import InfraError, UsageError
 from sandboxes.job import ExitFacts, Job, Limits, Process, RoleName, Sandbox
 from sandboxes.registry import open_sandbox
 from sandboxes.scratch import MAX_BYTES, CollectError
-from tools.attack_catalogue import Attack, all_attacks
-from tools.attack_world import World, remove_segment, segments
+from tools.attacks.catalogue import Attack, all_attacks
+from tools.attacks.world import World, remove_segment, segments
 
 UNAVAILABLE = 5
-"""Exit code of this module: the backend cannot be had here."""
+"""Exit code of this program where the backend is unavailable."""
 Verdict = Literal["held", "leaked", "unmeasured"]
 PROCESSES = 48
 FILES = 4_000
@@ -41,7 +38,7 @@ _OUTPUT_BYTES = 1 << 18
 
 @dataclass(frozen=True)
 class Observation:
-    """What came of one attack."""
+    """The result of one attack."""
 
     name: str
     verdict: Verdict
@@ -50,7 +47,7 @@ class Observation:
 
 @dataclass(frozen=True)
 class Report:
-    """What came of all attacks on one backend."""
+    """The results of all attacks on one backend."""
 
     backend: str
     user: bool
@@ -63,8 +60,8 @@ class Report:
 def observe(sandbox: Sandbox, battery: Path, role: RoleName = "run") -> Report:
     """Run every attack. Raises SandboxError when a job cannot be started.
 
-    For other roles than `run`, limits, results and the collector are left out: they are the same code. So is
-    deferral: nothing is measured while a build stands still.
+    In other roles than `run`, limits, results and the collector are left out (they are the same code), and
+    deferral (nothing is measured while a build is frozen).
     """
     began = time.monotonic()
     attacks = [a for a in all_attacks() if role == "run" or a.family != "deferral"]
@@ -104,7 +101,7 @@ class _Session:
     # --- many in one job -----------------------------------------------------------------------
 
     def together(self, attacks: list[Attack]) -> list[Observation]:
-        """Harmless attacks, one after another in one job, while another trial runs beside it."""
+        """Attacks without side effects, in one job, while another trial runs."""
         world = self._world
         other = self._start(
             ["alone", "sleeper"], limits(wall_s=120), {"other-trial": world.folder / "other-trial"}
@@ -115,7 +112,7 @@ class _Session:
         )
         try:
             facts = _end(process)
-            time.sleep(0.1)  # for the victim's and the listener's notes
+            time.sleep(0.1)  # for the victim's and the listener's logs
             return [self._judge(a, facts, before) for a in attacks]
         finally:
             process.close()
@@ -129,7 +126,7 @@ class _Session:
         return _claimed(attack.name, facts, believed)
 
     def _evidence(self, name: str, output: str, before: dict[int, int]) -> str | None:
-        """What shows outside that an attack got through; None when nothing does."""
+        """Evidence outside the sandbox that an attack succeeded, or None."""
         world = self._world
         dropped = world.dropped(name)
         if dropped or name not in _WITNESSES:
@@ -140,7 +137,7 @@ class _Session:
     # --- one in a job of its own ---------------------------------------------------------------
 
     def alone(self, attack: Attack) -> Observation:
-        """An attack whose job is judged by its end, or by what it leaves."""
+        """An attack whose job is judged by its end, or by what it leaves behind."""
         bounds = _BOUNDS.get(attack.name, limits())
         try:
             process = self._start(["alone", attack.name], bounds, {})
@@ -171,7 +168,7 @@ class _Session:
         return _claimed(name, facts, believed=True)
 
     def _collected(self, name: str, process: Process) -> Observation:
-        """Let the attack plant, collect everything, and look at what came out."""
+        """Let the attack plant files, collect everything, and check the copies."""
         racing = name == "plant_swap"
         if not racing and (facts := _end(process)).status != "ok" and name not in _MAY_FAIL:
             return Observation(name, "unmeasured", f"did not plant: {facts.status} {facts.output[-_SHOWN:]}")
@@ -195,7 +192,7 @@ class _Session:
         return Observation(name, "leaked" if problem else "held", (problem or said)[:_SHOWN])
 
     def _left_after(self, within_s: float) -> list[Path]:
-        """What is left of scratch directories; much, or what is nested deep, is removed beside us."""
+        """Scratch directories that are not removed yet; large ones are removed in the background."""
         deadline = time.monotonic() + within_s
         while True:
             left = [path for path in _job_folders() if (path / self._mark).exists()]
@@ -223,7 +220,7 @@ class _Session:
 
 
 def _job_folders() -> list[Path]:
-    """What lies in folders of jobs; others go away while we look."""
+    """The contents of job folders."""
     found: list[Path] = []
     for folder in Path(tempfile.gettempdir()).glob("liftbench-*"):
         with suppress(OSError):
@@ -237,7 +234,7 @@ def limits(
     output_bytes: int = _OUTPUT_BYTES,
     file_bytes: int = 64 << 20,
 ) -> Limits:
-    """Small ones: the attacks know them."""
+    """Small limits, which the attacks know."""
     return Limits(
         wall_s=wall_s,
         cpu_s=cpu_s,
@@ -261,7 +258,7 @@ def _end(process: Process) -> ExitFacts:
 
 
 def _claimed(name: str, facts: ExitFacts, believed: bool) -> Observation:
-    """By what it said, or by what stopped it from saying anything."""
+    """By its own report, or by how the job ended."""
     claims = [(m[2], m[3]) for m in _CLAIM.finditer(facts.output) if m[1] == name]
     said = dict(reversed(claims))  # the first of each kind
     if "unmeasured" in said:
@@ -285,7 +282,7 @@ def _descriptors() -> int:
 
 
 def _channelled(name: str, process: Process) -> Observation:
-    """Read everything as the judge does, and look whether anything changed here."""
+    """Read everything as the judge does, and check for leaked descriptors."""
     before = _descriptors()
     received, longest = 0, 0
     process.channel.settimeout(10)
@@ -302,17 +299,16 @@ def _channelled(name: str, process: Process) -> Observation:
 
 
 def _printable(facts: ExitFacts) -> bool:
-    # The cleaning belongs to harness.report, which a plain user's run cannot import; see
-    # test_output.py for what reaches a terminal. Here: the text arrived whole, as text.
+    # Only that the text arrived whole; harness.report, which a plain user cannot import here, cleans it.
     return "end" in facts.output and facts.status == "ok"
 
 
 _SEEN_OUTSIDE = frozenset(
     ("write_tmp", "write_dev_shm", "write_input", "net_udp", "kill_all", "ipc_leftover")
 )
-"""What they claim happened inside the sandbox, which is theirs."""
+"""Judged only by evidence outside: inside the sandbox they may succeed."""
 _MAY_FAIL = frozenset(("plant_setuid", "plant_hardlink"))
-"""A backend may already refuse the planting."""
+"""A backend may refuse to create the file."""
 
 _Witness = Callable[[World, str, str, dict[int, int]], str | None]
 
@@ -363,7 +359,7 @@ _BOUNDS = {
 
 
 def load_report(text: str) -> Report:
-    """A Report that dump_report wrote. Raises ValueError, KeyError or TypeError on anything else."""
+    """The inverse of dump_report. Raises ValueError, KeyError or TypeError on anything else."""
     data = json.loads(text)
     data["observations"] = tuple(Observation(**one) for one in data["observations"])
     return Report(**data)
@@ -375,7 +371,7 @@ def dump_report(report: Report) -> str:
 
 
 def main() -> None:
-    """Exits with UNAVAILABLE, and a reason on stderr, where the backend cannot be had."""
+    """Exits with UNAVAILABLE, and a reason on stderr, where the backend is unavailable."""
     try:
         sandbox = open_sandbox(sys.argv[1])
     except (UsageError, InfraError) as error:

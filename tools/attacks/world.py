@@ -1,7 +1,7 @@
-"""What lies outside the sandbox: planted secrets, listeners, a victim; and what became of them.
+"""Targets outside the sandbox: planted secrets, listeners and a victim process, and what happened to them.
 
-A secret's text (but for the key's, which attacks must recognise) is in no environment, argument or input of
-a job, so that its appearance in anything a job says proves that it was read.
+A secret's text (except the key's, which attacks must recognize) is in no environment, argument or input of
+a job: if it appears in a job's output, it was read.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class World:
 
     @property
     def key(self) -> str:
-        """Stands in our environment and in the victim's."""
+        """In our environment and in the victim's."""
         return f"sk-canary-{self.secrets['key']}"
 
     def _plant_files(self) -> None:
@@ -125,7 +125,7 @@ class World:
                 connection, _ = one.accept()
                 with connection:
                     connection.settimeout(2)
-                    with contextlib.suppress(OSError):  # it said nothing, or hung up
+                    with contextlib.suppress(OSError):
                         self._heard.append(connection.recv(4096) or b"(silence)")
 
     def _start_victim(self) -> None:
@@ -148,8 +148,8 @@ class World:
             libc.shmdt(ctypes.c_void_p(address))
 
     def words(self) -> dict[str, str]:
-        """What attacks are told, as environment variables. None of it is a secret."""
-        root = Path(__file__).resolve().parents[1]
+        """Environment variables of the attacks; none is secret."""
+        root = Path(__file__).resolve().parents[2]
         interfaces = [name for _, name in socket.if_nameindex() if name != "lo"]
         return {
             "LB_TOKEN": self.token,
@@ -177,13 +177,13 @@ class World:
     # --- looking afterwards --------------------------------------------------------------------
 
     def read(self, output: str) -> str | None:
-        """Which secret stands in `output`."""
+        """Which secret is in `output`."""
         found = [kind for kind, text in self.secrets.items() if kind != "key" and text in output]
         return f"the {found[0]} secret was read" if found else None
 
     def dropped(self, name: str) -> str | None:
-        """Where the attack has left a file outside; it is removed."""
-        root = Path(__file__).resolve().parents[1]
+        """Where the attack has left a file outside, which is removed."""
+        root = Path(__file__).resolve().parents[2]
         ours = [self.folder / n for n in ("toolkit", "open", "home")]
         places = [*map(Path, _EVERYWHERE), *ours, root / "harness", root / "sandboxes"]
         for place in places:
@@ -206,7 +206,7 @@ class World:
         return "the victim was signalled" if got & set(numbers) else None
 
     def outlived(self) -> str | None:
-        """Whether a process with our name still lives; waits 2 s for its end."""
+        """Whether a process with our name is alive after 2 s."""
         for _ in range(100):
             found = [pid for pid in _processes() if _comm(pid) == self.comm]
             if not found:
@@ -242,7 +242,6 @@ def segments() -> dict[int, int]:
 
 
 def remove_segment(number: int) -> None:
-    """Take it away."""
     ctypes.CDLL(None).shmctl(number, _IPC_RMID, None)
 
 
@@ -265,4 +264,4 @@ def _comm(pid: int) -> str:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
         return "" if state in "ZX" else Path(f"/proc/{pid}/comm").read_text().strip()
     except OSError:
-        return ""  # It ended.
+        return ""

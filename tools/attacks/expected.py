@@ -1,7 +1,7 @@
-"""What is expected of every attack on every backend: held, unless it stands here.
+"""Expected results: every attack is held on every backend, except the holes listed here.
 
-A hole that is not listed fails the suite, and so does a listed one that is closed, unless it depends on the
-machine (`may`).
+An unlisted hole fails the suite, and so does a listed one that is closed, unless it depends on the machine
+(`may`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ COLUMNS: Final[tuple[Column, ...]] = (
 
 @dataclass(frozen=True)
 class Hole:
-    """An attack that gets through."""
+    """An attack that succeeds."""
 
     reason: str
     may: bool = False
@@ -143,7 +143,7 @@ HOLES: Final[dict[Column, dict[str, Hole]]] = {
 
 
 def differences(column: Column, verdicts: dict[str, str]) -> list[str]:
-    """Where what was seen is not what is expected; `verdicts`: attack -> held, leaked or unmeasured."""
+    """Unexpected results; `verdicts`: attack -> held, leaked or unmeasured."""
     found = []
     for attack, verdict in verdicts.items():
         hole = HOLES[column].get(attack)

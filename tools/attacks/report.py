@@ -1,8 +1,8 @@
-"""Writes docs/security.md from a real run of all attacks on all backends: `make security`.
+"""Writes docs/generated/security.md from a run of all attacks on all backends: `make security`.
 
-Every cell of its table was observed in the run that wrote it; what could not be measured on that machine
-says so. python -m tools.attack_report [--check] `--check` only says whether the document's table and the
-table of expected results agree.
+Every cell of its table was observed in the run that wrote it, or is `not measured`.
+
+    python -m tools.attacks.report [--check]     --check only compares the page with the expected results
 """
 
 from __future__ import annotations
@@ -11,26 +11,112 @@ import argparse
 import datetime
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from tests.zoo.regions import carried_over
-from tools.attack_catalogue import FAMILIES, Attack, all_attacks, build_battery
-from tools.attack_columns import Unavailable, measure
-from tools.attack_expected import COLUMNS, HOLES, Column, differences
-from tools.attack_session import Report
+import pynvml
 
-DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "security.md"
+from harness.errors import InfraError, UsageError
+from sandboxes.host_job import FreeUsers
+from sandboxes.job import RoleName
+from sandboxes.outside import blocked_ancestor
+from sandboxes.registry import open_sandbox
+from tools.attacks.catalogue import FAMILIES, Attack, all_attacks, build_battery
+from tools.attacks.expected import COLUMNS, HOLES, Column, differences
+from tools.attacks.session import UNAVAILABLE, Report, load_report, observe
+from tools.zoo.regions import carried_over
+
+_ROOT = Path(__file__).resolve().parents[2]
+_TIMEOUT_S = 300.0
+DOCUMENT = _ROOT / "docs" / "generated" / "security.md"
 _TEXT = Path(__file__).with_name("security_text.md")
 _CELLS = {"held": "held", "leaked": "**open**", "unmeasured": "not measured"}
 _NOT_RUN = "not measured"
 _FACTS = ("engine", "engine_runtime", "bubblewrap", "landlock", "user", "limits", "cgroups")
 
 
+# --- one column: a backend, with liftbench as root or as a plain user --------------------------
+
+
+class Unavailable(Exception):
+    """The column cannot be measured on this machine, for the reason in the message."""
+
+
+def measure(column: Column, battery: Path, role: RoleName = "run") -> Report:
+    """Run all attacks (as a plain user always in the role `run`). Raises Unavailable."""
+    backend, _, as_user = column.partition(" as ")
+    if as_user and os.geteuid() == 0:
+        return _as_plain_user(backend, battery)
+    if not as_user and os.geteuid() != 0 and backend != "docker":
+        raise Unavailable("needs root")
+    try:
+        sandbox = open_sandbox(backend)
+    except (UsageError, InfraError) as error:
+        raise Unavailable(str(error)) from error
+    try:
+        return observe(sandbox, battery, role)
+    finally:
+        sandbox.close()
+
+
+def _as_plain_user(backend: str, battery: Path) -> Report:
+    """In a process of an unused user id, with a copy of the code that it needs."""
+    python = _passable_python()
+    uid = FreeUsers().take()
+    assert uid is not None
+    with tempfile.TemporaryDirectory(prefix="attacks-", dir="/var/tmp") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        skip = shutil.ignore_patterns("__pycache__", "_data")
+        for part in ("harness", "sandboxes", "tools", "tests/attacks"):
+            shutil.copytree(_ROOT / part, folder / part, ignore=skip)
+        shutil.copy(pynvml.__file__, folder)
+        shutil.copy(battery, folder / "battery")
+        (folder / "own").mkdir()
+        os.chown(folder / "own", uid, uid)
+        subprocess.run(["chmod", "-R", "a+rX", str(folder)], check=True)
+        result = folder / "own/result.json"
+        done = subprocess.run(
+            [python, "-m", "tools.attacks.session", backend, str(folder / "battery"), str(result)],
+            user=uid,
+            group=uid,
+            extra_groups=[],
+            cwd=folder,
+            env={"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(folder / "own"), "LANG": "C.UTF-8"},
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_S,
+            check=False,
+        )
+        if done.returncode == UNAVAILABLE:
+            raise Unavailable(f"as a plain user: {done.stderr.strip()}")
+        if done.returncode != 0:
+            raise RuntimeError(f"the suite failed as a plain user: {done.stderr}")
+        return load_report(result.read_text())
+
+
+def _passable_python() -> str:
+    """A Python 3.11 or later that any user can run. Raises Unavailable."""
+    for candidate in (sys.executable, "/usr/bin/python3"):
+        path = Path(candidate)
+        if not path.exists() or blocked_ancestor(path.resolve()) is not None:
+            continue
+        check = "import sys; sys.exit(sys.version_info < (3, 11))"
+        if subprocess.run([candidate, "-c", check], check=False).returncode == 0:
+            return candidate
+    raise Unavailable(
+        "as a plain user: no Python 3.11 that other users may run (this one is in a closed folder)"
+    )
+
+
+# --- the page ----------------------------------------------------------------------------------
+
+
 def write() -> int:
-    """Run everything that this machine can, and write the document. Returns how many surprises there were."""
+    """Run every column of this machine and write the page. Returns the number of unexpected results."""
     reports: dict[Column, Report | str] = {}
     surprises = 0
     with tempfile.TemporaryDirectory(prefix="battery-") as folder:
@@ -47,7 +133,7 @@ def write() -> int:
             surprises += len(found)
             sys.stderr.write(f"{column}: {report.seconds:.0f} s, {len(found)} surprises\n")
             sys.stderr.writelines(f"  {line}\n" for line in found)
-    # What `make zoo` has written stays.
+    # Keep the regions that `make zoo` has written.
     DOCUMENT.write_text(carried_over(document(reports), DOCUMENT.read_text()))
     return surprises
 
@@ -93,7 +179,7 @@ def _summary(reports: dict[Column, Report | str]) -> str:
 
 
 def _holes(run: dict[Column, Report]) -> str:
-    """What is open on the backends that isolate, with reasons; the rest stands in the table."""
+    """Open promises of the backends that isolate, with reasons."""
     lines = []
     promises = {attack.name: attack.promise for attack in all_attacks()}
     for column, report in run.items():
@@ -131,7 +217,7 @@ def _cell(text: str) -> str:
 
 
 def disagreements(text: str) -> list[str]:
-    """Where the table in a document is not what is expected, or misses an attack."""
+    """Where the page's table differs from the expected results, or lacks an attack."""
     rows: dict[str, list[str]] = {}
     for line in text.splitlines():
         if line.startswith("| `"):
@@ -149,7 +235,9 @@ def disagreements(text: str) -> list[str]:
 
 def main() -> int:
     """0 where everything was as expected, else 1."""
-    parser = argparse.ArgumentParser(description="Write docs/security.md from a run of the attack suite.")
+    parser = argparse.ArgumentParser(
+        description="Write docs/generated/security.md from a run of the attack suite."
+    )
     parser.add_argument(
         "--check", action="store_true", help="only compare the document with what is expected"
     )

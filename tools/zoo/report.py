@@ -1,20 +1,40 @@
-"""What a run of the zoo found, as Markdown.
+"""Grades the whole zoo and writes its part of docs/generated/security.md: `make zoo`.
 
-Nothing that a project said gets into the text, only verdicts, causes and figures of ours; a row that was
-not tried counts nowhere.
+Every cell of its tables was observed in the run that wrote it, or is `not measured`. The tables contain
+only our verdicts, causes and figures, no text of a project.
+
+    python -m tools.zoo.report [--sandbox NAME ...] [--all] [--rows PATTERN] [--no-gain] [--check]
 """
 
 from __future__ import annotations
 
+import argparse
 import datetime
+import fnmatch
 import os
 import platform
-from dataclasses import dataclass, field
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Literal
 
-from tests.fakes.zoo import Row, Seen
-from tools.zoo_exploits import exploit_table
+from harness.cli.setup import make_workshop
+from harness.device.machine import machine_facts
+from harness.errors import InfraError, UsageError
+from harness.grading.grade import Grader
+from harness.grading.workers import GradeSettings
+from sandboxes.registry import BACKENDS, choose_sandbox
+from tests.fakes.zoo import HURRIED_S, HonestScores, Row, Seen, row, row_names, try_row
+from tools.zoo.exploits import exploit_table
+from tools.zoo.gain import gain_table
+from tools.zoo.regions import region, with_region
 
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "generated" / "security.md"
+_SHOWN = 160
 HELD, OPEN, UNJUDGED, FAILED = "held", "**open**", "not judged", "**failed**"
 NOT_MEASURED, NOT_PROMISED = "not measured", "not promised"
 _KINDS: tuple[tuple[Literal["hostile", "bad", "honest"], str, str], ...] = (
@@ -27,7 +47,7 @@ _EXPLOITS = "### Known exploits, and who tries them"
 
 @dataclass(frozen=True)
 class Failed:
-    """A row that could not be graded, through a fault of ours."""
+    """A row that could not be graded because of our failure."""
 
     message: str
 
@@ -38,10 +58,10 @@ class Column:
 
     sandbox: str
     seen: dict[str, Seen | Failed] = field(default_factory=dict)
-    """By the row's name; rows that were not tried are missing."""
+    """By row name, without rows that were not tried."""
     seconds: float = 0.0
     absent: str | None = None
-    """Why nothing was tried."""
+    """Why the sandbox is unavailable."""
 
     def state(self, wanted: Row) -> str:
         """One of the words above."""
@@ -94,6 +114,66 @@ class Column:
             f"hostile {self.held_of(rows, 'hostile')}, bad {self.held_of(rows, 'bad')}, "
             f"honest {self.held_of(rows, 'honest')}"
         )
+
+
+# --- grading -----------------------------------------------------------------------------------
+
+
+@contextmanager
+def _graders(sandbox: str, cache: Path) -> Iterator[tuple[Grader, Grader]]:
+    """On the CPU target, with limits for tiny projects; the second grader has a short build limit.
+
+    Raises UsageError.
+    """
+    workshop = make_workshop(sandbox, None)
+    settings = GradeSettings(
+        target="cpu",
+        protocol="quick",
+        cache=cache,
+        worker_wall_s=60.0,
+        call_wall_s=3.0,
+        worker_memory_bytes=3 << 29,
+    )
+    machine = machine_facts(workshop.toolchain)
+    both = [
+        Grader(one, workshop.sandbox, workshop.toolchain, machine)
+        for one in (settings, replace(settings, build_wall_s=HURRIED_S))
+    ]
+    try:
+        yield both[0], both[1]
+    finally:
+        for grader in both:
+            grader.close()
+        workshop.sandbox.stop()
+
+
+def measure(sandbox: str, rows: list[Row]) -> Column:
+    """Try all rows that a sandbox must hold. Raises UsageError when it is unavailable."""
+    column = Column(sandbox)
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="zoo-") as name, _graders(sandbox, Path(name)) as graders:
+        grader, hurried = graders
+        honest = HonestScores(grader)
+        for number, wanted in enumerate(rows, 1):
+            if wanted.gpu or not wanted.expected_on(sandbox):
+                continue
+            try:
+                column.seen[wanted.name] = try_row(wanted, grader, honest, hurried)
+            except InfraError as error:
+                # Our failure: the row counts as not held.
+                column.seen[wanted.name] = Failed(f"{type(error).__name__}: {error}")
+            _progress(f"{sandbox} {number:3}/{len(rows)} {wanted.name:36} {column.told(wanted.name)}")
+    column.seconds = time.monotonic() - start
+    return column
+
+
+def _progress(line: str) -> None:
+    """A line on stderr, without control characters: it may quote a project."""
+    sys.stderr.write("".join(c if c.isprintable() else "?" for c in line)[:_SHOWN] + "\n")
+    sys.stderr.flush()
+
+
+# --- Markdown ----------------------------------------------------------------------------------
 
 
 def tables(rows: list[Row], columns: list[Column]) -> str:
@@ -174,3 +254,64 @@ def disagreements(text: str, rows: list[Row]) -> list[str]:
     if any(line not in lines for line in exploit_table(rows)):
         found.append("known exploits: projects or reasons have changed since: run `make zoo`")
     return found
+
+
+# --- the program -------------------------------------------------------------------------------
+
+
+def _sandboxes(wanted: list[str], every: bool) -> list[str]:
+    """Names, strongest first; by default the automatic one and `local`."""
+    if wanted:
+        return wanted
+    if every:
+        return list(BACKENDS)
+    choice = choose_sandbox("auto,local")
+    choice.sandbox.close()
+    return list(dict.fromkeys((choice.sandbox.name, "local")))
+
+
+def _columns(names: list[str], rows: list[Row]) -> list[Column]:
+    columns = []
+    for name in names:
+        try:
+            columns.append(measure(name, rows))
+        except (UsageError, InfraError) as error:
+            columns.append(Column(name, absent=str(error)))
+            _progress(f"{name}: not measured: {error}")
+    return columns
+
+
+def _write(name: str, body: str) -> None:
+    DOCUMENT.write_text(with_region(DOCUMENT.read_text(), name, body))
+
+
+def main() -> int:
+    """0 where every row held, else 1."""
+    parser = argparse.ArgumentParser(
+        description="Grade the zoo, and write its part of docs/generated/security.md."
+    )
+    parser.add_argument("--sandbox", action="append", default=[], choices=list(BACKENDS), help="repeatable")
+    parser.add_argument("--all", action="store_true", help="all sandboxes that this machine has")
+    parser.add_argument("--rows", help="only these (a pattern such as honest_*); nothing is written")
+    parser.add_argument("--no-gain", action="store_true", help="leave the table of gains as it is")
+    parser.add_argument("--check", action="store_true", help="only compare the document with the zoo")
+    given = parser.parse_args()
+    rows = [row(name) for name in row_names()]
+    if given.check:
+        found = disagreements(region(DOCUMENT.read_text(), "zoo"), rows)
+        sys.stderr.writelines(f"{line}\n" for line in found)
+        return 1 if found else 0
+    if given.rows:
+        rows = [one for one in rows if fnmatch.fnmatch(one.name, given.rows)]
+    columns = _columns(_sandboxes(given.sandbox, given.all), rows)
+    if not given.rows:
+        _write("zoo", tables(rows, columns))
+        if not given.no_gain:
+            _write("gain", gain_table())
+    for column in columns:
+        _progress(f"{column.sandbox}: {column.summary(rows)}, {column.seconds:.0f} s")
+    return 1 if any(column.open(rows) for column in columns) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,7 +1,4 @@
-"""gpu-check with the projects of the zoo that need a GPU: `make gpu-check`.
-
-A row passes only for the reason that its zoo.toml names.
-"""
+"""gpu-check with the zoo's projects for a GPU: `make gpu-check`. A row passes only for its intended reason."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The attacks: their names, families and promises, as their files state them; and how they are linked.
-
-The first line of a file is its promise.
-"""
+"""The attack programs: name, family and promise by the first line of each file, and their compilation."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-FOLDER = Path(__file__).resolve().parents[1] / "tests" / "attacks" / "programs"
+FOLDER = Path(__file__).resolve().parents[2] / "tests" / "attacks" / "programs"
 _FIRST_LINE = re.compile(r"/\* (?P<family>[a-z]+): (?P<promise>.+) \*/")
 _JOBS = 2
 FAMILIES = (
@@ -30,7 +27,7 @@ FAMILIES = (
     "results",
     "collector",
 )
-"""In the order in which reports list them."""
+"""In the order of reports."""
 
 
 @dataclass(frozen=True)
@@ -40,16 +37,16 @@ class Attack:
     name: str
     family: str
     promise: str
-    """What is promised to hold against it."""
+    """What holds against it."""
 
     @property
     def alone(self) -> bool:
-        """Whether it needs a job of its own: it eats resources, ends strangely or is judged by its end."""
+        """Whether it needs its own job: it uses up resources, or is judged by how it ends."""
         return self.family in ("bombs", "lifetime", "results", "collector")
 
 
 def all_attacks() -> list[Attack]:
-    """Every attack, by family and name. Raises ValueError where a file does not state its promise."""
+    """Every attack, by family and name. Raises ValueError for a file without a promise."""
     found = []
     for path in sorted(FOLDER.glob("*.c")):
         if path.name == "battery.c":
@@ -70,7 +67,7 @@ def build_battery(folder: Path) -> Path:
     lines = [f"int attack_{name}(int, char **);" for name in names]
     lines += ["struct entry { const char *name; int (*run)(int, char **); };"]
     lines += ["const struct entry battery_entries[] = {"]
-    # Most mains take no arguments; calling one with two is harmless on every machine we know.
+    # Most mains take no arguments; passing two is harmless.
     lines += [f'{{"{name}", (int (*)(int, char **))attack_{name}}},' for name in names]
     lines += ["{(void *)0, (void *)0}};"]
     entries.write_text("\n".join(lines) + "\n")

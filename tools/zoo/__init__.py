@@ -1,0 +1,1 @@
+"""Hostile and honest projects that the judge must tell apart: `make zoo`."""
