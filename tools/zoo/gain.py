@@ -1,7 +1,7 @@
 """Measures what a forger can gain on this machine, as a Markdown table.
 
-A gain is the forged score over the honest one of the same work, each against the reference of its own grade; a
-condemned attack gains nothing.
+A gain is the forged score over the honest one of the same work, each against the reference of its own
+grade; a condemned attack gains nothing.
 
     python -m tools.zoo.gain [--sizes N]
 """
@@ -124,7 +124,7 @@ def line(size: Size, attack: str, grade: Grade, honest: Grade | None) -> str:
 
 
 def skipping(calls: int) -> str:
-    """The gain from skipping calls at random, and the chance that none of `calls` verified outputs shows it."""
+    """The gain from skipping calls at random, and the chance that verifying `calls` outputs misses it."""
     told = [f"one in {k}: x{k / (k - 1):.2f}, missed {(1 - 1 / k) ** calls:.2g}" for k in (3, 10, 50, 200)]
     return (
         f"Leaving out calls at random, with {calls} timed calls, all verified (gain, chance of being missed; "

@@ -1,4 +1,4 @@
-"""gpu-check with the zoo's projects for a GPU: `make gpu-check`. A row passes only for its intended reason."""
+"""gpu-check with the zoo's projects for a GPU: `make gpu-check`. A row passes only for its own reason."""
 
 from __future__ import annotations
 
