@@ -138,7 +138,7 @@ def test_only_cli_and_report_print() -> None:
 
 
 # These load a system library by the name in the variable `library`.
-_LOADERS = {"harness.device.cuda.driver"}
+_LOADERS = {"harness.device.cuda"}
 _EXECUTING_FORMATS = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"}
 _EXECUTING_CALLS = {"exec", "eval", "torch.load", "np.load", "numpy.load", "ctypes.cdll.LoadLibrary"}
 # Executes the problem file that the user names, as a task's reference.py is executed.

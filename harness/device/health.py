@@ -1,7 +1,7 @@
-"""Is the machine fit for the next project, and who is to blame when it is not?
+"""Whether the machine can grade the next project fairly, and who is to blame when it cannot.
 
-A project is blamed only for a device that was well directly before it ran, and not the first time; whatever
-it does to a device, it is graded at most once more.
+A project is blamed only for a device that was healthy directly before it ran, and not the first time; it is
+graded at most twice.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -29,19 +30,20 @@ LEAVING_S: Final = 5.0
 """How long a driver may take to tear down the context of a killed process [own]."""
 _POLL_S = 0.1
 RESET: Final = "reset it (nvidia-smi --gpu-reset) or reboot before grading goes on"
+_TORCH_DEVICE_ERRORS: Final = ("AcceleratorError", "OutOfMemoryError")
 _SUSPICIOUS: Final = {Verdict.CRASHED, Verdict.TIMED_OUT}
 
 
 class DeviceHealth(Protocol):
-    """Says whether a project could be judged fairly now."""
+    """Checks whether a project could be graded fairly now."""
 
     def check(self) -> None:
-        """Raises an InfraError that says what is wrong and what to do; DeviceError when it is the device."""
+        """Raises an InfraError with advice; DeviceError when it is the device."""
         ...
 
 
 class KnownRun(Protocol):
-    """What one run of the known kernel showed."""
+    """One run of the known kernel."""
 
     @property
     def ok(self) -> bool:
@@ -50,24 +52,36 @@ class KnownRun(Protocol):
 
     @property
     def microseconds(self) -> float:
-        """What it took."""
+        """Its time on the device."""
         ...
 
 
 class KnownKernel(Protocol):
-    """A kernel of ours whose result is known: the control project."""
+    """A kernel of ours whose result is known, as control."""
 
     def run(self) -> KnownRun:
-        """Raises DeviceError where it cannot be run, or does not end."""
+        """Raises DeviceError where it fails or does not end."""
         ...
 
 
 class DeviceBusy(DeviceError):
-    """Somebody else uses the GPU; nobody can be blamed for it by what NVML tells."""
+    """Another process uses the GPU; NVML does not tell whose it is."""
+
+
+@contextmanager
+def device_errors() -> Iterator[None]:
+    """Turns what PyTorch raises for a device that failed or has no memory left into a DeviceError."""
+    try:
+        yield
+    except RuntimeError as error:
+        if type(error).__name__ not in _TORCH_DEVICE_ERRORS:
+            raise
+        first = str(error).partition("\n")[0]
+        raise DeviceError(f"the judge could not go on on its device: {first}") from error
 
 
 class HostHealth:
-    """The CPU target: room for a worker. Other trials share it, so a lack of room is never a project's."""
+    """The CPU target: memory and disk for a worker. Other trials share them, so no project is blamed."""
 
     def __init__(self, folder: Path, proc: Path = Path("/proc")) -> None:
         """`folder`: where builds lie."""
@@ -91,7 +105,7 @@ class HostHealth:
 
 
 def _available_bytes(meminfo: Path) -> int | None:
-    """What may be used without swapping; None where the kernel does not say."""
+    """Memory that is available without swapping; None where unknown."""
     try:
         lines = meminfo.read_text().splitlines()
     except OSError:
@@ -103,7 +117,7 @@ def _available_bytes(meminfo: Path) -> int | None:
 class GpuHealth:
     """The CUDA target: NVML, then the known kernel. Close it when done.
 
-    One grade at a time has a GPU, and at most the judge has a context when this checks.
+    One grade at a time has a GPU, and at most the judge has a context during a check.
     """
 
     def __init__(
@@ -114,7 +128,7 @@ class GpuHealth:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Watches from now on. Raises DeviceError when NVML is missing or does not know that GPU."""
+        """Starts watching. Raises DeviceError when NVML is missing or does not know that GPU."""
         nvml = open_nvml()
         if nvml is None:
             raise DeviceError(
@@ -135,7 +149,7 @@ class GpuHealth:
             raise
 
     def check(self) -> None:
-        """Xids, memory cells, processes that were left, and the known kernel. Raises DeviceError."""
+        """Xids, memory cells, the known kernel, and processes left behind. Raises DeviceError."""
         try:
             if self._xids is not None:
                 faulted(self._xids.take(), self._uuid)
@@ -167,7 +181,7 @@ class GpuHealth:
             )
 
     def _check_processes(self) -> None:
-        """After the known kernel, so that at the first check the judge's own context is there."""
+        """After the known kernel, so that the first check sees the judge's own context."""
         now = self._pids()
         if self._before is None:
             self._before = now
@@ -193,7 +207,7 @@ class GpuHealth:
 
 
 class HealthGuard:
-    """Checks around every project, and remembers which of them lost a device. Safe for several threads."""
+    """Checks the device around every project, and remembers which of them lost one. Thread-safe."""
 
     def __init__(self, health: DeviceHealth) -> None:
         self._health = health
@@ -201,16 +215,16 @@ class HealthGuard:
         self._lock = threading.Lock()
 
     def remember(self, project: str) -> None:
-        """A device was lost under that project (digest) in an earlier session."""
+        """A device was lost under this project (digest) in an earlier session."""
         with self._lock:
             self._lost.add(project)
 
     def watch(self, project: str, work: Callable[[], Grade]) -> Grade | Finding:
-        """Run `work`, which grades `project` (digest) and kills what it started before it returns or raises.
+        """Run `work`, which grades `project` (digest) and kills its processes before it returns or raises.
 
         The device is checked before, and again after a crash or a hang. Returns the grade, or the finding
-        that ends it: the device was lost under this project for the second time. Raises DeviceLost the
-        first time, and what check() raises when the device was not well before.
+        that ends it where the device was lost under this project for the second time. Raises DeviceLost the
+        first time, and what check() raises when the device was not healthy before.
         """
         self._health.check()
         try:

@@ -1,8 +1,4 @@
-"""What machine this is: facts for the record, and the lock that keeps it quiet while timing.
-
-While `exclusive` is held, no holder of `shared` runs, in this process or another; a waiting `exclusive` is
-not overtaken by new `shared` holders.
-"""
+"""Facts about this machine, and the locks that keep it quiet while timing."""
 
 from __future__ import annotations
 
@@ -10,14 +6,17 @@ import fcntl
 import os
 import platform
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from harness.builder.toolchain import Toolchain
 from harness.locks import flock
 from harness.records import MachineFacts
-from sandboxes.nvml import NvmlError, open_nvml
+from sandboxes.nvml import Gpu, Nvml, NvmlError, open_nvml
+
+T = TypeVar("T")
 
 
 def cpu_name() -> str:
@@ -31,31 +30,28 @@ def cpu_name() -> str:
     return platform.processor() or "unknown"
 
 
-def _gpu() -> tuple[str | None, str | None, str | None]:
-    """(name, UUID, driver version) of the first GPU; Nones without one, or where NVML fails."""
+def _of_first_gpu(ask: Callable[[Nvml, Gpu], T]) -> T | None:
+    """What NVML reports of the first GPU; None without one, or where NVML fails."""
     try:
-        with open_nvml() or nullcontext() as nvml:
-            gpus = nvml.gpus() if nvml else []
-            return (
-                (gpus[0].name, gpus[0].uuid, nvml.driver_version()) if nvml and gpus else (None, None, None)
-            )
-    except NvmlError:
-        return None, None, None
-
-
-def gpu_memory_bytes() -> int | None:
-    """Of the first GPU; None without one, or where NVML fails."""
-    try:
-        with open_nvml() or nullcontext() as nvml:
-            gpus = nvml.gpus() if nvml else []
-            return nvml.memory(gpus[0].uuid).total_bytes if nvml and gpus else None
+        nvml = open_nvml()
+        if nvml is None:
+            return None
+        with nvml:
+            gpus = nvml.gpus()
+            return ask(nvml, gpus[0]) if gpus else None
     except NvmlError:
         return None
 
 
+def gpu_memory_bytes() -> int | None:
+    """Of the first GPU; None without one, or where NVML fails."""
+    return _of_first_gpu(lambda nvml, gpu: nvml.memory(gpu.uuid).total_bytes)
+
+
 def machine_facts(toolchain: Toolchain) -> MachineFacts:
     """This machine. Takes a fraction of a second; torch is not imported."""
-    gpu, uuid, driver = _gpu()
+    found = _of_first_gpu(lambda nvml, gpu: (gpu.name, gpu.uuid, nvml.driver_version()))
+    gpu, uuid, driver = found or (None, None, None)
     cuda = toolchain.cuda
     return MachineFacts(
         platform=f"{platform.system()} {platform.machine()}",
@@ -73,18 +69,36 @@ def machine_facts(toolchain: Toolchain) -> MachineFacts:
 
 
 def judge_and_worker_cpus() -> tuple[frozenset[int] | None, frozenset[int] | None]:
-    """One core for the judge and one for the contender; (None, None) with a single core."""
+    """One core for the judge and one for the worker; (None, None) with a single core."""
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         return None, None
     return frozenset(cores[:1]), frozenset(cores[-1:])
 
 
+@contextmanager
+def pinned(cpus: frozenset[int] | None) -> Iterator[None]:
+    """Keep the calling thread on `cpus`."""
+    if cpus is None:
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cpus)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
 class QuietLock:
-    """Readers (builds, checks) and writers (timing) of one device, across processes."""
+    """Readers (builds, checks) and writers (timing) of one device, across processes.
+
+    While `exclusive` is held, no holder of `shared` runs; a waiting `exclusive` is not overtaken by new
+    readers.
+    """
 
     def __init__(self, directory: Path, device: str) -> None:
-        """`device` names what is timed: a GPU's UUID, or `cpu`."""
+        """`device`: a GPU's UUID, or `cpu`."""
         directory.mkdir(parents=True, exist_ok=True)
         self._what = "the CPU" if device == "cpu" else f"device {device}"
         self._gate = directory / f"{device}.gate"
@@ -105,7 +119,7 @@ class QuietLock:
     @contextmanager
     def _hold(self, kind: int) -> Iterator[None]:
         with self._lock.open("w") as lock:
-            # Whoever waits for the lock holds the gate, so that a writer is not starved by readers.
+            # A process holds the gate while it waits for the lock, so that readers do not starve a writer.
             with self._gate.open("w") as gate:
                 flock(gate, fcntl.LOCK_EX, self._what, self._lock, self._gate)
                 flock(lock, kind, self._what, self._lock)
@@ -113,10 +127,10 @@ class QuietLock:
 
 
 class Phases:
-    """Bundles the work of many threads into phases: first they build and check, then they are timed.
+    """Groups the work of many threads into phases: first they build and check, then they are timed.
 
-    Timing needs the whole machine. Taking turns one by one leaves a core idle at every change, so
-    timing begins when nobody builds or checks any more, and goes on until nobody waits for it.
+    Timing needs the whole machine. Taking turns one by one leaves a core idle at every change, so timing
+    begins when no thread builds or checks any more, and continues until none waits for it.
     """
 
     def __init__(self) -> None:
@@ -127,7 +141,7 @@ class Phases:
 
     @contextmanager
     def work(self) -> Iterator[None]:
-        """Building and checking; waits while a timing phase is on."""
+        """Building and checking; waits during a timing phase."""
         with self._changed:
             self._changed.wait_for(lambda: not self._timing)
             self._working += 1
@@ -140,7 +154,7 @@ class Phases:
 
     @contextmanager
     def timing(self) -> Iterator[None]:
-        """Being timed; waits until nobody works."""
+        """Being timed; waits until no thread works."""
         with self._changed:
             self._to_time += 1
             try:

@@ -1,14 +1,17 @@
-"""What else the machine did while a contender had its turn.
+"""What the machine did while a candidate had its turn, and whether that turn counts.
 
-What the timed process does by itself does not make its turn disturbed, or a project could have its slow
-turns dropped (but for heat, and too many drops are flagged); what is not known disturbs nothing.
+A turn is called disturbed by what the machine shows, never by the figures measured in it. What the timed
+process does by itself does not disturb its turn, or a project could have its slow turns dropped (except by
+heat; too many dropped turns are flagged). Unknown facts disturb nothing.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -20,12 +23,12 @@ MOST_DROPPED: Final = 0.10
 MOST_STEAL: Final = 0.05
 """Of one core during a turn [own]: the margin within which an outside and an inside figure agree is 0.10."""
 STEAL_TICKS: Final = 2
-"""The kernel counts steal in ticks of 10 ms: one alone says nothing of a short turn."""
+"""The kernel counts steal in ticks of 10 ms: a single one means nothing in a short turn."""
 LOWEST_CLOCK: Final = 0.90
 """Of the SM clock before the turn: boost varies by 10 to 30 % (protocols.md)."""
 GPU_PROCESSES: Final = 2
 """Judge and one worker: at most one worker with a context lives while timing."""
-# NVML's reasons that something is wrong; a power cap is what heavy kernels run into by themselves.
+# NVML's reasons that something is wrong; a power cap is reached by heavy kernels themselves.
 _SLOWED: Final = {
     "hardware slowdown",
     "software thermal slowdown",
@@ -33,22 +36,22 @@ _SLOWED: Final = {
     "power brake",
 }
 Turn = tuple[TelemetrySample, TelemetrySample]
-"""Before it, and after it when the contender stands still again."""
+"""Before it, and after it when the candidate is frozen again."""
 
 
 class Telemetry(Protocol):
-    """Looks at the machine. Only between turns: a look took 0.1 ms on a 2-core host (NVML: not measured)."""
+    """Samples the machine. Only between turns: a sample took 0.1 ms on a 2-core host (NVML: not measured)."""
 
     def sample(self) -> TelemetrySample:
-        """How it is now. Raises DeviceError when the GPU is gone."""
+        """The machine now. Raises DeviceError when the GPU is gone."""
         ...
 
 
 class HostTelemetry:
-    """What the kernel says; the CPU target."""
+    """The kernel's counters, for the CPU target."""
 
     def __init__(self, proc: Path = Path("/proc"), clock: Callable[[], float] = time.monotonic) -> None:
-        """`proc`, `clock`: where the kernel's files are, and seconds."""
+        """`clock`: seconds."""
         self._proc = proc
         self._clock = clock
         self._ticks_per_s = os.sysconf("SC_CLK_TCK")
@@ -98,10 +101,10 @@ def _counter(stat: str, name: str) -> int | None:
 
 
 class GpuTelemetry:
-    """What the kernel says, and what NVML says of one GPU; close it when done."""
+    """The kernel's counters, and NVML's of one GPU; close it when done."""
 
     def __init__(self, uuid: str, nvml: Nvml, host: Telemetry) -> None:
-        """Closes `nvml` when it is closed itself."""
+        """Owns `nvml`."""
         self._uuid = uuid
         self._nvml = nvml
         self._host = host
@@ -109,12 +112,12 @@ class GpuTelemetry:
     def sample(self) -> TelemetrySample:
         """The GPU first: its clocks fall soon after its work is done."""
         clocks = self._nvml.clocks(self._uuid)
-        told = self._nvml.sensors(self._uuid)
+        sensors = self._nvml.sensors(self._uuid)
         gpu = GpuSample(
             sm_mhz=clocks.sm_mhz,
             memory_mhz=clocks.memory_mhz,
-            power_w=told.power_w,
-            temperature_c=told.temperature_c,
+            power_w=sensors.power_w,
+            temperature_c=sensors.temperature_c,
             held_down_by=clocks.held_down_by,
             processes=len(self._nvml.processes(self._uuid)),
         )
@@ -126,19 +129,75 @@ class GpuTelemetry:
 
 
 def make_telemetry(gpu_uuid: str | None) -> HostTelemetry | GpuTelemetry:
-    """For the GPU with that UUID where NVML is there, else for the host alone. Raises NvmlError."""
+    """For the GPU with that UUID where NVML is available, else for the host alone. Raises NvmlError."""
     nvml = None if gpu_uuid is None else open_nvml()
     if gpu_uuid is None or nvml is None:
         return HostTelemetry()
     return GpuTelemetry(gpu_uuid, nvml, HostTelemetry())
 
 
+# --- watching a turn -------------------------------------------------------------------------
+
+
+@dataclass
+class Watched:
+    """One turn; filled when it is over."""
+
+    reason: str | None = None
+    """Why it was disturbed; None if it was not."""
+    samples: Turn | None = None
+    """None where the machine was not sampled."""
+
+
+class Conditions(Protocol):
+    """Watches the machine around a turn."""
+
+    @property
+    def around_lives(self) -> bool:
+        """Whether it samples while no candidate runs: before one is thawed or started, and after it is
+        frozen or killed. Otherwise it samples while the candidate waits for its reveals."""
+        ...
+
+    def watched(self) -> AbstractContextManager[Watched]:
+        """Around a turn."""
+        ...
+
+
+class TelemetryConditions:
+    """Samples before and after a turn."""
+
+    around_lives = False
+    """A GPU's clocks fall as soon as its process has ended."""
+
+    def __init__(self, telemetry: Telemetry, kept_processes: int = 0) -> None:
+        """`kept_processes`: our own, frozen on the GPU while another has its turn."""
+        self._telemetry = telemetry
+        self._kept_processes = kept_processes
+
+    @contextmanager
+    def watched(self) -> Iterator[Watched]:
+        """Around a turn."""
+        watched = Watched()
+        before = self._telemetry.sample()
+        yield watched
+        watched.samples = (before, self._telemetry.sample())
+        watched.reason = disturbed(*watched.samples, self._kept_processes)
+
+
+class HostConditions(TelemetryConditions):
+    """For the CPU target."""
+
+    around_lives = True
+    """A candidate's own threads must not be counted: it could have its slow turns dropped."""
+
+    def __init__(self) -> None:
+        super().__init__(HostTelemetry())
+
+
 def disturbed(before: TelemetrySample, after: TelemetrySample, kept_processes: int = 0) -> str | None:
-    """Why a turn between two looks does not count; None where nothing speaks against it.
+    """Why a turn between two samples does not count; None if it does.
 
-    `kept_processes`: of ours, that are on the GPU beside judge and worker and stand frozen.
-
-    The contender stands still when it is looked at, so that its own threads are not among the runnable.
+    `kept_processes`: our own, frozen on the GPU beside judge and worker.
     """
     for sample in (before, after):
         if sample.runnable is not None and sample.runnable > sample.cores:
@@ -169,12 +228,12 @@ def _gpu_disturbed(before: GpuSample, after: GpuSample, kept_processes: int) -> 
 
 
 def block_telemetry(block: int, turns: Sequence[Turn], reasons: Sequence[str]) -> BlockTelemetry:
-    """One block's record: why it was disturbed, and how far the figures went. Needs a turn."""
+    """One block's record: why it was disturbed, and the range of its figures. Needs a turn."""
     samples = [sample for turn in turns for sample in turn]
     gpus = [sample.gpu for sample in samples if sample.gpu is not None]
     runnable = [sample.runnable for sample in samples if sample.runnable is not None]
     held = [reason for gpu in gpus for reason in gpu.held_down_by or ()]
-    told = any(gpu.held_down_by is not None for gpu in gpus)
+    known = any(gpu.held_down_by is not None for gpu in gpus)
     return BlockTelemetry(
         block=block,
         disturbed=tuple(dict.fromkeys(reasons)),
@@ -186,7 +245,7 @@ def block_telemetry(block: int, turns: Sequence[Turn], reasons: Sequence[str]) -
         memory_mhz=_extent(gpu.memory_mhz for gpu in gpus),
         power_w=_extent(gpu.power_w for gpu in gpus),
         temperature_c=_extent(gpu.temperature_c for gpu in gpus),
-        held_down_by=tuple(dict.fromkeys(held)) if told else None,
+        held_down_by=tuple(dict.fromkeys(held)) if known else None,
     )
 
 

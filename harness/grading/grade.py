@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 from harness.builder.build import Built, build
 from harness.builder.diagnostics import load_failure
 from harness.builder.toolchain import Toolchain
-from harness.device.health import DeviceHealth, HealthGuard, HostHealth
+from harness.device.health import DeviceHealth, HealthGuard, HostHealth, device_errors
 from harness.device.machine import Phases, QuietLock, judge_and_worker_cpus
 from harness.errors import HarnessBug, UsageError
 from harness.files import builds, temporary_files, watching
@@ -29,7 +29,6 @@ from harness.grading.load import (
     wrong_package,
 )
 from harness.grading.workers import GradeSettings, Workers, project_source
-from harness.judge.gpu import device_errors
 from harness.judge.physics import board_of
 from harness.outcome import POLICY, Cause, Stage, Verdict
 from harness.records import (
@@ -52,7 +51,7 @@ from sandboxes.job import Sandbox
 if TYPE_CHECKING:
     import torch
 
-    from harness.device.conditions import Conditions
+    from harness.device.telemetry import Conditions
     from harness.judge.candidates import Candidates
     from harness.judge.gpu import Gpu
     from harness.judge.worker_client import WorkerClient
@@ -167,7 +166,7 @@ class Grader:
 
     def _conditions(self, contenders: Candidates) -> Conditions:
         """What a measurement of these looks at."""
-        from harness.device.conditions import HostConditions
+        from harness.device.telemetry import HostConditions
 
         return HostConditions() if self._gpu is None else self._gpu.conditions(len(contenders.resident))
 

@@ -16,8 +16,8 @@ from functools import cached_property, partial
 from typing import Final
 
 from harness import stats
-from harness.device.conditions import TelemetryConditions, pinned, settle_judge
-from harness.device.telemetry import MOST_DROPPED, Telemetry
+from harness.device.machine import pinned
+from harness.device.telemetry import MOST_DROPPED, Telemetry, TelemetryConditions
 from harness.judge.candidates import NULL, STUDENT, Candidates
 from harness.judge.clock import (
     ClockName,
@@ -31,6 +31,7 @@ from harness.judge.clock import (
 from harness.judge.measurement import Measurement, Session, ratio
 from harness.judge.problem import Problem, Tensors
 from harness.judge.protocol import Numbers
+from harness.judge.timing import settle_judge
 from harness.judge.transport import Transport
 from harness.judge.worker_client import WorkerClient
 from harness.judge.worker_job import Source

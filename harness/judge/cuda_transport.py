@@ -14,8 +14,7 @@ from typing import Any
 
 import torch
 
-from harness.device.cuda.device import Device
-from harness.device.cuda.driver import L2_CACHE_BYTES, POSIX_EXPORT, VIRTUAL_MEMORY, Driver
+from harness.device.cuda import L2_CACHE_BYTES, POSIX_EXPORT, VIRTUAL_MEMORY, Device, Driver
 from harness.errors import DeviceError
 from harness.judge.transport import Handle, Memory
 

@@ -1,6 +1,6 @@
-"""The GPU that projects run on here: whether there is one, whether it can be shared, and whether it is well.
+"""The GPU that projects run on: whether there is one, whether it can be used, and whether it is healthy.
 
-What is missing is a reason that is known before any project runs, so it is never held against one.
+What is missing is known before any project runs, so it is never held against one.
 """
 
 from __future__ import annotations
@@ -10,20 +10,28 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from harness.device.conditions import Conditions, TelemetryConditions, Watched
+import torch
+
+from harness.device import known_kernel
 from harness.device.health import RESET, DeviceHealth, GpuHealth, KnownKernel, KnownRun
-from harness.device.telemetry import GpuTelemetry, Telemetry, make_telemetry
+from harness.device.telemetry import (
+    Conditions,
+    GpuTelemetry,
+    Telemetry,
+    TelemetryConditions,
+    Watched,
+    make_telemetry,
+)
 from harness.errors import DeviceError
+from harness.judge.cuda_transport import open_cuda
+from harness.judge.transport import Transport
 from harness.records import MachineFacts
 from sandboxes.gpu import find_gpus, slot_named
 
-if TYPE_CHECKING:
-    from harness.judge.transport import Transport
-
 CAPABILITY: Final = (9, 0)
-"""What projects are built for (sm_90): code for it runs on no other."""
+"""Projects are built for sm_90: such code runs on no other."""
 WITHIN: Final = 0.02
 """protocols.md: the known kernel must be within 2 % of its session value before each block."""
 SETTLE_S: Final = 0.3
@@ -31,26 +39,10 @@ SETTLE_S: Final = 0.3
 _LEAST_RUNS: Final = 9
 
 
-_OF_A_DEVICE: Final = ("AcceleratorError", "OutOfMemoryError")
-"""What PyTorch raises in the judge's own process when a device fails, or has no memory left."""
-
-
-@contextmanager
-def device_errors() -> Iterator[None]:
-    """What PyTorch raises of a device becomes a DeviceError: it is not a bug of ours, and no traceback."""
-    try:
-        yield
-    except RuntimeError as error:
-        if type(error).__name__ not in _OF_A_DEVICE:
-            raise
-        first = str(error).partition("\n")[0]
-        raise DeviceError(f"the judge could not go on on its device: {first}") from error
-
-
 class KnownSpeed:
-    """The known kernel, once clocks had time to rise: is the GPU as fast as it was when this session began?
+    """The known kernel, once clocks had time to rise: is the GPU as fast as when this session began?
 
-    A GPU that was idle, while a project was built for instance, is slow at first, and nobody is to blame.
+    A GPU that was idle, for instance during a build, is slow at first.
     """
 
     def __init__(self, kernel: KnownKernel, clock: Callable[[], float] = time.monotonic) -> None:
@@ -68,16 +60,14 @@ class KnownSpeed:
 
     @property
     def session_us(self) -> float:
-        """What it took when the session began. Raises DeviceError."""
+        """Its time when the session began. Raises DeviceError."""
         if self._session_us is None:
             self._session_us = self._settled()
         return self._session_us
 
     def run(self) -> KnownRun:
         """The first run that is wrong, or within 2 % of the session's value; else the last one in 0.3 s.
-
-        Raises DeviceError.
-        """
+        Raises DeviceError."""
         session_us = self.session_us
         give_up = self._clock() + SETTLE_S
         while True:
@@ -87,7 +77,7 @@ class KnownSpeed:
                 return run
 
     def doubt(self) -> str | None:
-        """Why what is measured now does not count; None if nothing speaks against it. Raises DeviceError."""
+        """Why a measurement made now does not count; None if it does. Raises DeviceError."""
         run = self.run()
         if not run.ok:
             raise DeviceError(f"the GPU computed a known kernel wrongly while it was timed: {RESET}")
@@ -102,7 +92,7 @@ class DeviceConditions:
     around_lives = False
 
     def __init__(self, telemetry: Telemetry, speed: KnownSpeed, kept_processes: int = 0) -> None:
-        """`kept_processes`: of ours, that stand frozen on the GPU while another has its turn."""
+        """`kept_processes`: our own, frozen on the GPU while another has its turn."""
         self.telemetry = TelemetryConditions(telemetry, kept_processes)
         self._speed = speed
 
@@ -117,7 +107,7 @@ class DeviceConditions:
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU that is open. Close it when its workers are gone."""
+    """An open GPU. Close it when its workers have ended."""
 
     uuid: str
     transport: Transport
@@ -133,15 +123,12 @@ class Gpu:
         return DeviceConditions(self.telemetry, self.speed, kept_processes)
 
     def close(self) -> None:
-        """Give everything back. Safe to call twice."""
+        """Release everything. Safe to call twice."""
         self.closing.close()
 
 
 def open_gpu(machine: MachineFacts) -> Gpu | str:
-    """The GPU of this machine, ready to be graded on; else why it cannot be.
-
-    Takes seconds: torch is imported, and CUDA starts.
-    """
+    """The GPU of this machine, ready for grading, or why it cannot be used. Takes seconds: CUDA starts."""
     uuid = machine.gpu_uuid
     if uuid is None:
         return "no GPU was found"
@@ -153,9 +140,7 @@ def open_gpu(machine: MachineFacts) -> Gpu | str:
 
 
 def refused(uuid: str) -> str | None:
-    """What keeps a GPU from being graded on, as far as it can be told without touching it."""
-    import torch
-
+    """Why a GPU cannot be used for grading, as far as that is known without starting CUDA; None if it can."""
     try:
         gpu = slot_named(uuid, find_gpus()).gpu
     except DeviceError as error:
@@ -173,13 +158,9 @@ def refused(uuid: str) -> str | None:
 
 
 def _opened(uuid: str, opened: ExitStack) -> Gpu:
-    """Everything, in an order in which it can be closed again. Raises DeviceError."""
-    from harness.device.cuda.known import KnownKernel as Kernel
-    from harness.judge.cuda_transport import open_cuda
-
     transport = open_cuda(uuid)
     opened.callback(transport.close)
-    kernel = opened.enter_context(Kernel(transport.gpu))
+    kernel = opened.enter_context(known_kernel.KnownKernel(transport.gpu))
     kernel.tune()
     speed = KnownSpeed(kernel)
     health = GpuHealth(uuid, speed)

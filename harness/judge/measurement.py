@@ -16,8 +16,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from harness import stats
-from harness.device.conditions import Conditions, Watched
-from harness.device.telemetry import Turn, block_telemetry
+from harness.device.telemetry import Conditions, Turn, Watched, block_telemetry
 from harness.judge import interference
 from harness.judge.candidates import NULL, STUDENT, Candidates, Schedule
 from harness.judge.clock import (

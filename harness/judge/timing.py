@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
-from harness.device.conditions import pinned, settle_judge
+import ctypes
+
+import torch
+
+from harness.device.machine import pinned
 from harness.judge.candidates import Candidates
 from harness.judge.measurement import Measurement, Session, ratio
 from harness.judge.problem import Problem
 from harness.judge.worker_client import Failed
 from harness.records import Finding, Ratio, TimingResult, WorkloadTiming
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+
+
+def settle_judge() -> None:
+    """Have malloc reuse large blocks, whose page faults would take most of the judge's time, and have torch
+    use one thread: others would spin for a while on a candidate's core."""
+    torch.set_num_threads(1)
+    libc = ctypes.CDLL(None)
+    libc.mallopt(_M_MMAP_THRESHOLD, 32 << 20)  # its maximum
+    libc.mallopt(_M_TRIM_THRESHOLD, 1 << 30)
 
 
 def time_project(candidates: Candidates, timed: list[Problem], session: Session) -> TimingResult:

@@ -11,12 +11,12 @@ torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 
 from harness.builder.toolchain import Toolchain
 from harness.cli.setup import make_bench
-from harness.device.health import KnownRun
+from harness.device.health import KnownRun, device_errors
 from harness.device.machine import machine_facts
 from harness.errors import DeviceError
 from harness.grading.grade import Grader
 from harness.grading.workers import GradeSettings
-from harness.judge.gpu import DeviceConditions, Gpu, KnownSpeed, device_errors, open_gpu, refused
+from harness.judge.gpu import DeviceConditions, Gpu, KnownSpeed, open_gpu, refused
 from harness.outcome import Cause, Stage, Verdict
 from harness.records import MachineFacts
 from harness.records.timing import GpuSample, TelemetrySample

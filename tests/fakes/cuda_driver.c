@@ -298,7 +298,6 @@ int cuIpcCloseMemHandle(uint64_t pointer) {
     }
     return INVALID;
 }
-int cuMemcpyDtoD_v2(uint64_t to, uint64_t from, size_t n) { IN_CONTEXT; memmove((void *)to, (void *)from, n); return OK; }
 int cuMemcpyDtoH_v2(void *to, uint64_t from, size_t n) { IN_CONTEXT; memcpy(to, (void *)from, n); return OK; }
 int cuMemsetD8Async(uint64_t to, unsigned char byte, size_t n, void *stream) {
     IN_CONTEXT;

@@ -6,7 +6,7 @@ import dataclasses
 import subprocess
 from pathlib import Path
 
-from harness.device.cuda.driver import Driver
+from harness.device.cuda import Driver
 from sandboxes.job import Job, Process, Sandbox
 
 NAME = "libcuda.so.1"

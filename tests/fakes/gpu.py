@@ -11,8 +11,8 @@ from pathlib import Path
 
 import torch
 
-from harness.device.cuda.known import KnownKernel, KnownRun
 from harness.device.health import GpuHealth
+from harness.device.known_kernel import KnownKernel, KnownRun
 from harness.device.telemetry import GpuTelemetry, HostTelemetry
 from harness.judge.cuda_transport import CudaTransport
 from harness.judge.gpu import Gpu, KnownSpeed

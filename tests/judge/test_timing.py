@@ -14,7 +14,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 
-from harness.device.conditions import Conditions, HostConditions, Watched, pinned
+from harness.device.machine import pinned
+from harness.device.telemetry import Conditions, HostConditions, Watched
 from harness.errors import HarnessBug
 from harness.judge.candidates import Candidates
 from harness.judge.check import problems

@@ -11,10 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.device.cuda import known
-from harness.device.cuda.device import Device
-from harness.device.cuda.driver import CudaError
-from harness.device.cuda.known import KnownKernel, expected
+from harness.device import known_kernel as known
+from harness.device.cuda import CudaError, Device
+from harness.device.known_kernel import KnownKernel, expected
 from harness.errors import DeviceError
 from tests.fakes.cuda_driver import FakeDriver
 

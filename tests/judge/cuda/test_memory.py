@@ -10,8 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 
-from harness.device.cuda.device import Device
-from harness.device.cuda.driver import CudaError
+from harness.device.cuda import CudaError, Device
 from harness.judge.cuda_transport import IpcMemory, SharedBlock, VmmMemory
 from tests.fakes.cuda_driver import FakeDriver
 

@@ -1,7 +1,7 @@
-"""A kernel whose result and time are known: is the device healthy, and is it as fast as before?
+"""A kernel whose result and time are known: is the device healthy, and as fast as before?
 
-Expected values come from a closed form computed here, never from the device. It keeps the arithmetic units
-busy, so its time follows the SM clock; it says little of the memory clock.
+Expected values come from a closed form, never from the device. The kernel keeps the arithmetic units busy,
+so its time follows the SM clock, and hardly the memory clock.
 """
 
 from __future__ import annotations
@@ -11,24 +11,23 @@ import time
 from ctypes import byref, c_float, c_uint, c_ulonglong, c_void_p
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.device.cuda.device import Device
+from harness.device.cuda import Device
 from harness.errors import DeviceError
 
 _PTX = Path(__file__).with_name("known.ptx")
 _NAME = b"liftbench_known"
 _BLOCK = 256
 _COUNT = 1 << 20
-"""Threads: 31 for each of the 256 x 132 lanes of four schedulers of an H100, so all of them are busy."""
+"""Threads: 31 for each of the 256 x 132 lanes of an H100's schedulers, so all of them are busy."""
 _FILL = 0xA5
 _FIRST_ROUNDS, _MOST_ROUNDS = 256, 1 << 20
 _TARGET_US = 1000.0
 _DEADLINE_S = 5.0
-"""A launch takes a thousandth of a second; another process's kernel may have its time slices before it."""
+"""A launch takes a millisecond; another process's kernel may run before it."""
 _POLL_S = 100e-6
 # The generators of known.cu: factor, increment, modulus.
 _INTEGER = (1664525, 1013904223, 1 << 32)
@@ -80,10 +79,8 @@ class KnownKernel:
         rounds: int = _FIRST_ROUNDS,
         deadline_s: float = _DEADLINE_S,
     ) -> None:
-        """`count`: threads and words; `rounds`: steps of each, see tune(); `deadline_s`: for one launch.
-
-        Raises CudaError.
-        """
+        """`count`: threads and words; `rounds`: steps of each, see tune(); `deadline_s`: of one launch.
+        Raises CudaError."""
         self._deadline_s = deadline_s
         self.rounds = rounds
         self._device = device
@@ -101,13 +98,13 @@ class KnownKernel:
             raise
 
     def tune(self, target_us: float = _TARGET_US) -> None:
-        """Choose `rounds` so that one launch takes about `target_us`; once per session."""
+        """Choose `rounds` so that one launch takes about `target_us`."""
         self.run()  # the first launch pays for loading
         took = max(self.run().microseconds, 1.0)
         self.rounds = max(1, min(_MOST_ROUNDS, round(self.rounds * target_us / took)))
 
     def run(self) -> KnownRun:
-        """Launch once, and check every word. Raises DeviceError where it fails, or does not end."""
+        """Launch once, and check every word. Raises DeviceError where it fails or does not end."""
         call = self._device.call
         self._device.fill(self._words, _FILL, 4 * self._count)
         values = (c_ulonglong(self._words), c_uint(self._count), c_uint(self.rounds))
@@ -136,7 +133,7 @@ class KnownKernel:
             time.sleep(_POLL_S)
 
     def close(self) -> None:
-        """Give back events, module and memory."""
+        """Release events, module and memory."""
         for event in self._events:
             if event:
                 self._device.call("cuEventDestroy_v2", event)
@@ -147,7 +144,5 @@ class KnownKernel:
     def __enter__(self) -> KnownKernel:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

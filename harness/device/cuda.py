@@ -1,0 +1,345 @@
+"""NVIDIA's driver, as far as the judge needs it: one GPU's primary context, and memory by address.
+
+A call that fails raises a CudaError that names it, the result, and what to do; the steps before it are
+undone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import uuid
+from ctypes import byref, c_char, c_char_p, c_int, c_size_t, c_ubyte, c_uint, c_ulonglong, c_void_p
+from dataclasses import dataclass
+from typing import Any, Final
+
+from harness.errors import DeviceError
+
+LIBRARY = "libcuda.so.1"
+IPC_HANDLE_BYTES = 64
+UUID_BYTES = 16
+
+# CUmemAllocationType, CUmemAllocationHandleType, CUmemLocationType, CUmemAccess_flags: all of them 32 bits.
+PINNED, POSIX_DESCRIPTOR, ON_DEVICE, READ_WRITE = 1, 1, 1, 3
+GRANULARITY_MINIMUM = 0
+
+# CUdevice_attribute
+L2_CACHE_BYTES, VIRTUAL_MEMORY, POSIX_EXPORT = 38, 102, 103
+
+_NAME_BYTES = 256
+_NOT_READY = 600
+
+_STICKY: Final = frozenset({214, 219, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 999})
+"""After these every call of the context fails."""
+_ADVICE: Final = {
+    2: "other processes hold the device's memory: nvidia-smi lists them",
+    3: "the driver is not initialised in this process",
+    34: "this libcuda.so.1 is a stub for linking: put the driver's own first on the loader's path",
+    36: "install a newer driver",
+    46: "another process has the device for itself: nvidia-smi -q -d COMPUTE shows the compute mode",
+    100: "no GPU is visible: see nvidia-smi and CUDA_VISIBLE_DEVICES",
+    101: "name a GPU that nvidia-smi -L lists",
+    214: "an uncorrectable memory error: reset the GPU (nvidia-smi --gpu-reset)",
+    222: "the driver is older than this PTX: install a newer one",
+    800: "this process may not do that: see the permissions of /dev/nvidia*",
+    802: "the system is not ready: start nvidia-fabricmanager, or wait for it",
+    803: "library and kernel module of the driver differ in version: reload the module or reboot",
+    804: "this GPU does not run with the compatibility library: use the driver's own libcuda.so.1",
+}
+
+
+class Location(ctypes.Structure):
+    """CUmemLocation."""
+
+    _fields_ = [("type", c_int), ("id", c_int)]
+
+
+class _AllocationFlags(ctypes.Structure):
+    _fields_ = [
+        ("compression", c_ubyte),
+        ("gpu_direct_rdma", c_ubyte),
+        ("usage", ctypes.c_ushort),
+        ("reserved", c_ubyte * 4),
+    ]
+
+
+class AllocationProperties(ctypes.Structure):
+    """CUmemAllocationProp."""
+
+    _fields_ = [
+        ("type", c_int),
+        ("handle_types", c_int),
+        ("location", Location),
+        ("windows_metadata", c_void_p),
+        ("flags", _AllocationFlags),
+    ]
+
+
+class Access(ctypes.Structure):
+    """CUmemAccessDesc."""
+
+    _fields_ = [("location", Location), ("flags", c_int)]
+
+
+class IpcHandle(ctypes.Structure):
+    """CUipcMemHandle; passed by value."""
+
+    _fields_ = [("reserved", c_char * IPC_HANDLE_BYTES)]
+
+
+_out, _pointer, _size, _allocation = c_void_p, c_ulonglong, c_size_t, c_ulonglong
+"""Output address; CUdeviceptr; size_t; CUmemGenericAllocationHandle."""
+_handle, _flags = c_void_p, c_ulonglong
+"""CUcontext, CUstream, CUmodule, CUfunction and CUevent are pointers."""
+
+SIGNATURES: Final[dict[str, tuple[Any, ...]]] = {
+    "cuInit": (c_uint,),
+    "cuDriverGetVersion": (_out,),
+    "cuGetErrorName": (c_int, _out),
+    "cuGetErrorString": (c_int, _out),
+    "cuDeviceGetCount": (_out,),
+    "cuDeviceGet": (_out, c_int),
+    "cuDeviceGetUuid_v2": (_out, c_int),
+    "cuDeviceGetName": (_out, c_int, c_int),
+    "cuDeviceGetAttribute": (_out, c_int, c_int),
+    "cuDevicePrimaryCtxRetain": (_out, c_int),
+    "cuDevicePrimaryCtxRelease_v2": (c_int,),
+    "cuCtxSetCurrent": (_handle,),
+    "cuCtxSynchronize": (),
+    "cuCtxResetPersistingL2Cache": (),
+    "cuMemGetInfo_v2": (_out, _out),
+    "cuMemGetAllocationGranularity": (_out, _out, c_int),
+    "cuMemCreate": (_out, _size, _out, _flags),
+    "cuMemExportToShareableHandle": (_out, _allocation, c_int, _flags),
+    "cuMemAddressReserve": (_out, _size, _size, _pointer, _flags),
+    "cuMemAddressFree": (_pointer, _size),
+    "cuMemMap": (_pointer, _size, _size, _allocation, _flags),
+    "cuMemUnmap": (_pointer, _size),
+    "cuMemSetAccess": (_pointer, _size, _out, _size),
+    "cuMemRelease": (_allocation,),
+    "cuMemAlloc_v2": (_out, _size),
+    "cuMemFree_v2": (_pointer,),
+    "cuMemcpyDtoH_v2": (_out, _pointer, _size),
+    "cuMemsetD8Async": (_pointer, c_ubyte, _size, _handle),
+    "cuIpcGetMemHandle": (_out, _pointer),
+    "cuModuleLoadData": (_out, c_char_p),
+    "cuModuleUnload": (_handle,),
+    "cuModuleGetFunction": (_out, _handle, c_char_p),
+    "cuLaunchKernel": (_handle, *[c_uint] * 7, _handle, _out, _out),
+    "cuEventCreate": (_out, c_uint),
+    "cuEventRecord": (_handle, _handle),
+    "cuEventQuery": (_handle,),
+    # The first version: the second came with CUDA 12.8, and only older drivers lack it.
+    "cuEventElapsedTime": (_out, _handle, _handle),
+    "cuEventDestroy_v2": (_handle,),
+}
+
+
+class CudaError(DeviceError):
+    """A call into the driver failed."""
+
+    def __init__(self, call: str, code: int, name: str, text: str) -> None:
+        advice = _ADVICE.get(code)
+        if advice is None and code in _STICKY:
+            advice = "the context is lost: end this process and start another"
+        hint = f"; {advice}" if advice else "; make gpu-check tests what this machine can do"
+        super().__init__(f"{call} failed: {name} ({code}): {text}{hint}")
+        self.call = call
+        self.code = code
+
+
+class Driver:
+    """libcuda.so.1, loaded."""
+
+    def __init__(self, library: str = LIBRARY) -> None:
+        """Raises DeviceError when there is no driver, or one too old to have all functions."""
+        try:
+            self._library = ctypes.CDLL(library)
+        except OSError as error:
+            raise DeviceError(f"{library} cannot be loaded: {error}; install NVIDIA's driver") from error
+        missing = [name for name in SIGNATURES if not hasattr(self._library, name)]
+        if missing:
+            raise DeviceError(f"{library} has no {', '.join(missing)}: the driver is too old for this")
+        self._functions = {name: getattr(self._library, name) for name in SIGNATURES}
+        for name, function in self._functions.items():
+            function.argtypes = SIGNATURES[name]
+            function.restype = c_int
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """Raises CudaError for every result but success."""
+        self._raise(name, self._functions[name](*arguments))
+
+    def reached(self, event: Any) -> bool:
+        """Whether the device got to an event. Raises CudaError."""
+        code = self._functions["cuEventQuery"](event)
+        if code != _NOT_READY:
+            self._raise("cuEventQuery", code)
+        return bool(code != _NOT_READY)
+
+    def _raise(self, call: str, code: int) -> None:
+        if code != 0:
+            name = self._text("cuGetErrorName", code)
+            raise CudaError(call, code, name, self._text("cuGetErrorString", code))
+
+    def _text(self, function: str, code: int) -> str:
+        """The driver's name or text of a result."""
+        text = c_char_p()
+        if self._functions[function](code, ctypes.byref(text)) != 0 or text.value is None:
+            return "unknown"
+        return text.value.decode(errors="replace")
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """Highest CUDA version that this driver supports: (13, 0)."""
+        number = c_int()
+        self.call("cuDriverGetVersion", ctypes.byref(number))
+        return number.value // 1000, number.value % 1000 // 10
+
+
+@dataclass(frozen=True)
+class Mapping:
+    """Physical memory at an address."""
+
+    pointer: int
+    size: int
+    """Bytes, a multiple of the granularity."""
+    allocation: int
+
+
+class Device:
+    """One open GPU. Close it when done."""
+
+    def __init__(self, driver: Driver, device: str | None = None) -> None:
+        """`device`: a UUID as NVML writes it, or an index (default: the first GPU). Raises DeviceError when
+        there is no such device, or it cannot be opened."""
+        self.driver = driver
+        driver.call("cuInit", 0)
+        self.ordinal = self._find(device)
+        context = c_void_p()
+        driver.call("cuDevicePrimaryCtxRetain", byref(context), self.ordinal)
+        self._context: c_void_p | None = context
+        self.name = self._text()
+
+    def _find(self, device: str | None) -> int:
+        count = c_int()
+        self.driver.call("cuDeviceGetCount", byref(count))
+        uuids = [self._uuid(ordinal) for ordinal in range(count.value)]
+        wanted = "0" if device is None else device
+        if wanted.isdecimal() and int(wanted) < len(uuids):
+            return int(wanted)
+        # "MIG-" and "GPU-" precede the same sixteen bytes.
+        name = wanted.partition("-")[2].lower()
+        if name in uuids:
+            return uuids.index(name)
+        raise DeviceError(
+            f"no GPU {wanted} among the {len(uuids)} that this process sees; nvidia-smi -L lists them"
+        )
+
+    def _uuid(self, ordinal: int) -> str:
+        data = ctypes.create_string_buffer(UUID_BYTES)
+        self.driver.call("cuDeviceGetUuid_v2", data, ordinal)
+        return str(uuid.UUID(bytes=data.raw))
+
+    def _text(self) -> str:
+        name = ctypes.create_string_buffer(_NAME_BYTES)
+        self.driver.call("cuDeviceGetName", name, _NAME_BYTES, self.ordinal)
+        return name.value.decode(errors="replace")
+
+    def attribute(self, number: int) -> int:
+        """A CUdevice_attribute."""
+        value = c_int()
+        self.driver.call("cuDeviceGetAttribute", byref(value), number, self.ordinal)
+        return value.value
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """A call that needs the context, which is set per thread. Raises CudaError."""
+        self.driver.call("cuCtxSetCurrent", self._context)
+        self.driver.call(name, *arguments)
+
+    def synchronize(self) -> None:
+        """Wait for all work of this process on the device, PyTorch's too."""
+        self.call("cuCtxSynchronize")
+
+    @property
+    def total_bytes(self) -> int:
+        """Of device memory."""
+        free, total = c_size_t(), c_size_t()
+        self.call("cuMemGetInfo_v2", byref(free), byref(total))
+        return total.value
+
+    def close(self) -> None:
+        """Release the context. Safe to call twice."""
+        if self._context is not None:
+            self._context = None
+            self.driver.call("cuDevicePrimaryCtxRelease_v2", self.ordinal)
+
+    def _properties(self) -> AllocationProperties:
+        return AllocationProperties(
+            type=PINNED, handle_types=POSIX_DESCRIPTOR, location=Location(ON_DEVICE, self.ordinal)
+        )
+
+    @property
+    def granularity(self) -> int:
+        """Bytes: sizes of mappings are multiples of it."""
+        size, properties = c_size_t(), self._properties()
+        self.call("cuMemGetAllocationGranularity", byref(size), byref(properties), GRANULARITY_MINIMUM)
+        return size.value
+
+    def map(self, size: int) -> Mapping:
+        """New physical memory of at least `size` bytes, at an address of its own. Raises CudaError."""
+        unit = self.granularity
+        size = -(-size // unit) * unit
+        allocation, pointer, properties = c_ulonglong(), c_ulonglong(), self._properties()
+        self.call("cuMemCreate", byref(allocation), size, byref(properties), 0)
+        try:
+            self.call("cuMemAddressReserve", byref(pointer), size, 0, 0, 0)
+            try:
+                self._map_at(pointer.value, size, allocation.value)
+            except DeviceError:
+                self.call("cuMemAddressFree", pointer.value, size)
+                raise
+        except DeviceError:
+            self.call("cuMemRelease", allocation.value)
+            raise
+        return Mapping(pointer.value, size, allocation.value)
+
+    def _map_at(self, pointer: int, size: int, allocation: int) -> None:
+        self.call("cuMemMap", pointer, size, 0, allocation, 0)
+        try:
+            access = Access(Location(ON_DEVICE, self.ordinal), READ_WRITE)
+            self.call("cuMemSetAccess", pointer, size, byref(access), 1)
+        except DeviceError:
+            self.call("cuMemUnmap", pointer, size)
+            raise
+
+    def unmap(self, mapping: Mapping) -> None:
+        """Release a mapping; its memory stays while other processes have it."""
+        self.synchronize()
+        self.call("cuMemUnmap", mapping.pointer, mapping.size)
+        self.call("cuMemAddressFree", mapping.pointer, mapping.size)
+        self.call("cuMemRelease", mapping.allocation)
+
+    def export(self, mapping: Mapping) -> int:
+        """A file descriptor for a mapping's memory, the caller's to close. Raises CudaError where refused."""
+        descriptor = c_int(-1)
+        self.call("cuMemExportToShareableHandle", byref(descriptor), mapping.allocation, POSIX_DESCRIPTOR, 0)
+        return descriptor.value
+
+    def allocate(self, size: int) -> int:
+        """The address of `size` bytes of plain device memory."""
+        pointer = c_ulonglong()
+        self.call("cuMemAlloc_v2", byref(pointer), size)
+        return pointer.value
+
+    def free(self, pointer: int) -> None:
+        """Release plain memory."""
+        self.call("cuMemFree_v2", pointer)
+
+    def ipc_handle(self, pointer: int) -> bytes:
+        """The handle by which another process opens plain memory. Raises CudaError where refused."""
+        handle = IpcHandle()
+        self.call("cuIpcGetMemHandle", byref(handle), pointer)
+        return ctypes.string_at(byref(handle), IPC_HANDLE_BYTES)
+
+    def fill(self, pointer: int, byte: int, size: int) -> None:
+        """Start setting bytes; synchronize() waits for it."""
+        self.call("cuMemsetD8Async", pointer, byte, size, None)
