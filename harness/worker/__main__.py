@@ -1,7 +1,7 @@
-"""Runs INSIDE the sandbox: loads one contender and calls it on buffers it is given.
+"""Runs INSIDE the sandbox: loads a project, a reference or the null project, and calls it on given buffers.
 
-Inputs are mapped only while a call runs, always at the same addresses; memory that stays mapped is only
-written by the judge while this process is frozen.
+Inputs are mapped only while a call runs, always at the same addresses; memory that stays mapped is written
+by the judge only while this process is frozen.
 
 Started as: python -I -S worker/__main__.py CHANNEL_FD SITE_DIRECTORY...
 Messages (SEQPACKET): JSON from the judge; JSON or the single byte b"D" (done) from here.
@@ -12,6 +12,7 @@ Messages (SEQPACKET): JSON from the judge; JSON or the single byte b"D" (done) f
                                                     -> b"D"; after `hide` {calls, total_ns, ns: [first
                                                        ones], aside_ns} once unmapped; or {raised: text}
   hide  {}                                          (only after b"D")
+  flags {}                                          -> {flags: {name: value}}
   trace {size, watch, namespace, device} with an arena of one set
                                                     -> {trace: {...}} (worker/evidence.py, and of a project
                                                        worker/loads.py); or {raised: text}
@@ -30,6 +31,7 @@ import functools  # noqa: E402
 import gc  # noqa: E402
 import importlib.util  # noqa: E402
 import json  # noqa: E402
+import math  # noqa: E402
 import mmap  # noqa: E402
 import os  # noqa: E402
 import socket  # noqa: E402
@@ -61,8 +63,39 @@ def _map(address: int | None, size: int, protection: int, flags: int, descriptor
     return int(result)
 
 
-class Pool:
-    """A range of addresses that is empty but for the moments in which an arena is mapped there."""
+def elements(shape: list[int], strides: list[int] | None) -> int:
+    """From the first to behind the last element, gaps included."""
+    count = math.prod(shape)
+    if strides is None or count == 0:
+        return count
+    return 1 + sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
+
+
+class Signature:
+    """How the operands of a plan are passed."""
+
+    def __init__(self, plan: dict[str, Any]) -> None:
+        operands = plan["operands"]
+        self.names = [o["name"] for o in operands]
+        self.by_name = [i for i, o in enumerate(operands) if o.get("keyword")]
+        self.scalars = plan["scalars"]
+        self.writes = [i for i, o in enumerate(operands) if o["role"] != "in"]
+        self.reads = [i for i, o in enumerate(operands) if o["role"] != "out"]
+
+    def of_project(self, operands: list[torch.Tensor]) -> tuple[list[torch.Tensor], dict[str, Any]]:
+        """A project's arguments: by position, and by name."""
+        if not self.by_name:
+            return operands, self.scalars
+        named = {self.names[i]: operands[i] for i in self.by_name}
+        return operands[: self.by_name[0]], {**named, **self.scalars}
+
+    def of_reference(self, operands: list[torch.Tensor]) -> dict[str, Any]:
+        """A reference's argument, without the scalars."""
+        return {self.names[i]: operands[i] for i in self.reads}
+
+
+class Pool(Signature):
+    """A range of addresses, empty unless an arena is mapped there."""
 
     resident = False
     """The memory of all sets stays mapped."""
@@ -74,62 +107,44 @@ class Pool:
             [self._tensor(self.address + index * plan["set_bytes"], o) for o in plan["operands"]]
             for index in range(plan["sets"])
         ]
-        self.names = [o["name"] for o in plan["operands"]]
-        self.by_name = [i for i, o in enumerate(plan["operands"]) if o.get("keyword")]
-        self.scalars = plan["scalars"]
-        self.writes = [i for i, o in enumerate(plan["operands"]) if o["role"] != "in"]
-        self.reads = [i for i, o in enumerate(plan["operands"]) if o["role"] != "out"]
+        super().__init__(plan)
 
     @staticmethod
     def _tensor(base: int, operand: dict[str, Any]) -> torch.Tensor:
-        dtype = getattr(torch, operand["dtype"])
-        count = 1
-        for axis in operand["shape"]:
-            count *= axis
+        dtype, shape, strides = getattr(torch, operand["dtype"]), operand["shape"], operand.get("strides")
+        count = elements(shape, strides)
         if count == 0:
-            return torch.empty(operand["shape"], dtype=dtype)
-        strides = operand.get("strides")
-        if strides is not None:
-            count = 1 + sum((n - 1) * step for n, step in zip(operand["shape"], strides, strict=True))
+            return torch.empty(shape, dtype=dtype)
         buffer = (ctypes.c_char * (count * dtype.itemsize)).from_address(base + operand["offset"])
         flat = torch.frombuffer(buffer, dtype=dtype)
-        if strides is not None:
-            return flat.as_strided(operand["shape"], strides)
-        return flat.reshape(operand["shape"])
+        return flat.reshape(shape) if strides is None else flat.as_strided(shape, strides)
 
-    def arguments(self, operands: list[torch.Tensor]) -> tuple[list[torch.Tensor], dict[str, Any]]:
-        """How a project is called: by position, and by name."""
-        if not self.by_name:
-            return operands, self.scalars
-        named = {self.names[i]: operands[i] for i in self.by_name}
-        return operands[: self.by_name[0]], {**named, **self.scalars}
-
-    def measure(self, contender: Subject, message: dict[str, Any]) -> dict[str, Any]:
-        """Call every set `rounds` times; what the answer claims of it."""
-        contender.aside_ns, durations = 0, []
+    def measure(self, subject: Subject, message: dict[str, Any]) -> dict[str, Any]:
+        """Call every set `rounds` times; the claims of the answer."""
+        subject.aside_ns, durations = 0, []
         for _ in range(message["rounds"]):
             for index in range(message["sets"]):
-                durations.append(contender.run(self, index))
+                durations.append(subject.run(self, index))
         answer = {"calls": len(durations), "total_ns": sum(durations), "ns": durations[:_EACH]}
-        return {**answer, "aside_ns": contender.aside_ns}
+        return {**answer, "aside_ns": subject.aside_ns}
 
     def show(self, descriptor: int, message: dict[str, Any]) -> None:
-        """Map an arena over the start of the pool, all its pages at once."""
+        """Map an arena over the start of the pool, with all its pages."""
         flags = mmap.MAP_SHARED | _MAP_FIXED | _MAP_POPULATE
         _map(self.address, message["size"], mmap.PROT_READ | mmap.PROT_WRITE, flags, descriptor)
 
     def hide(self) -> None:
-        """Cover the pool with nothing."""
+        """Unmap the arena; the addresses stay reserved."""
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_FIXED | _MAP_NORESERVE
         _map(self.address, self.size, 0, flags, -1)
 
     def release(self) -> None:
-        """Give the addresses back: a worker of ours lives through thousands of plans."""
+        """Release the addresses: a worker of ours serves thousands of plans."""
         _libc.munmap(self.address, self.size)
 
 
 class Subject:
-    """What is called: a project's function, a reference, or nothing at all."""
+    """What is called: a project's function, a reference, or the null project."""
 
     operators = 0
     aside_ns = 0
@@ -163,14 +178,14 @@ class Subject:
             self.operators = sum(name.startswith(prefix) for name in torch._C._dispatch_get_all_op_names())
 
     def run(self, pool: Pool, index: int) -> int:
-        """Call on one set; nanoseconds that the call itself took."""
+        """Call on one set; nanoseconds of the call itself."""
         operands = pool.operands[index]
         if self.kind != "reference":
-            positional, named = pool.arguments(operands)
+            positional, named = pool.of_project(operands)
             start = _clock()
             self.function(*positional, **named)
             return _clock() - start
-        arguments = {pool.names[i]: operands[i] for i in pool.reads}
+        arguments = pool.of_reference(operands)
         start = _clock()
         outputs = self.function({**arguments, **pool.scalars})
         elapsed = _clock() - start
@@ -183,7 +198,7 @@ class Subject:
 
 
 def _nothing(*operands: torch.Tensor, **scalars: Any) -> None:
-    """The null project: called as a real one is, so that it costs what a real one does beside its work."""
+    """The null project: called as a real one is, so that it costs the same except for the work."""
 
 
 def _receive(channel: socket.socket) -> tuple[dict[str, Any] | None, int]:
@@ -199,18 +214,19 @@ def _receive(channel: socket.socket) -> tuple[dict[str, Any] | None, int]:
     return json.loads(data), descriptors[0] if descriptors else -1
 
 
-def _call(channel: socket.socket, contender: Subject, pool: Pool, message: dict[str, Any], fd: int) -> None:
+def _call(channel: socket.socket, subject: Subject, pool: Pool, message: dict[str, Any], fd: int) -> None:
     if not pool.resident:
         pool.show(fd, message)
     try:
-        answer = pool.measure(contender, message)
-    except Exception:  # noqa: BLE001 - whatever a student's op raises is what we report
-        # Before anything else: a device that failed does not even unmap.
+        answer = pool.measure(subject, message)
+    except Exception:  # noqa: BLE001 - whatever a student's op raises is reported
+        # Sent first: a device that failed does not even unmap.
         _send(channel, {"raised": traceback.format_exc(limit=-3)[-4000:]})
         answer = None
     else:
         channel.send(b"D")
-        # Frozen here, waiting: unmapping takes a millisecond, in which no thread can be stopped.
+        # The judge freezes this process here: unmapping takes a millisecond, in which no thread can be
+        # stopped.
         channel.recv(_MESSAGE_BYTES)
     if not pool.resident:
         pool.hide()
@@ -220,21 +236,21 @@ def _call(channel: socket.socket, contender: Subject, pool: Pool, message: dict[
         _send(channel, answer)
 
 
-def _trace(channel: socket.socket, contender: Subject, pool: Pool, message: dict[str, Any], fd: int) -> None:
+def _trace(channel: socket.socket, subject: Subject, pool: Pool, message: dict[str, Any], fd: int) -> None:
     """One call, and what it dispatched and launched: never in a worker that is timed."""
     watcher = companion("evidence")
     pool.show(fd, message)
     try:
         if message["watch"] == "copies":
-            found = watcher.on_copies(lambda: contender.run(pool, 0), pool.operands[0])
+            found = watcher.on_copies(lambda: subject.run(pool, 0), pool.operands[0])
         else:
-            found = watcher.trace(lambda: contender.run(pool, 0), message["namespace"], message["device"])
-            found.update(contender.loads.account() if contender.loads is not None else {})
+            found = watcher.trace(lambda: subject.run(pool, 0), message["namespace"], message["device"])
+            found.update(subject.loads.account() if subject.loads is not None else {})
     except Exception:  # noqa: BLE001 - as above
         answer = {"raised": traceback.format_exc(limit=-3)[-4000:]}
     else:
         answer = {"trace": found}
-    # The judge ends a worker that was traced: nothing that fails to unmap may stand in the answer's way.
+    # Sent before unmapping, which may fail: the judge ends a worker that was traced.
     _send(channel, answer)
     pool.hide()
     if fd >= 0:
@@ -242,15 +258,15 @@ def _trace(channel: socket.socket, contender: Subject, pool: Pool, message: dict
 
 
 def _pool(plan: dict[str, Any]) -> Any:
-    """Where operands will lie: memory of the host, or a device's."""
+    """Memory of the host, or of a device."""
     if plan["transport"] == "memfd":
         return Pool(plan)
-    return companion("device").DevicePool(plan, companion("driver"))
+    return companion("device").DevicePool(plan, Signature(plan), elements, companion("driver"))
 
 
 @functools.cache
 def companion(name: str) -> Any:
-    """A module of ours that lies beside this file, imported only by the workers that need it."""
+    """A module beside this file, imported only by the workers that need it."""
     spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
     if spec is None or spec.loader is None:
         raise ImportError(f"{name}.py is not beside __main__.py")
@@ -264,7 +280,7 @@ def _send(channel: socket.socket, message: dict[str, Any]) -> None:
 
 
 def _flags() -> dict[str, Any]:
-    """torch's global settings that a call must leave as they are. The judge only compares them."""
+    """torch's global settings, which a call must not change; the judge compares them."""
     smallest = sys.float_info.min
     return {
         "default dtype": str(torch.get_default_dtype()),
@@ -281,30 +297,30 @@ def _flags() -> dict[str, Any]:
 
 
 def main() -> None:
-    """Serve until the judge hangs up."""
+    """Serve until the judge closes the channel."""
     channel = socket.socket(fileno=int(sys.argv[1]))
     torch.set_num_threads(1)
     torch.set_grad_enabled(False)
-    # Large blocks are reused rather than returned to the kernel, so that an op that returns fresh
-    # tensors (the references do) does not pay page faults on every call.
+    # Large blocks are reused rather than returned to the kernel, so that an op that returns fresh tensors (as
+    # references do) does not pay page faults on every call.
     _libc.mallopt(_M_MMAP_THRESHOLD, 32 << 20)
     _libc.mallopt(_M_TRIM_THRESHOLD, 1 << 30)
     _send(channel, {"hello": torch.__version__, "pid": os.getpid(), "flags": _flags()})
-    contender, pool = Subject(), None
+    subject, pool = Subject(), None
     while True:
         message, descriptor = _receive(channel)
         if message is None:
             return
         if message["op"] == "load":
             try:
-                contender.load(message)
+                subject.load(message)
             except Exception as error:  # noqa: BLE001 - reported, and judged outside
                 where = "function" if isinstance(error, AttributeError) else "import"
                 _send(channel, {"error": traceback.format_exc(limit=-3)[-4000:], "where": where})
                 continue
             gc.collect()
             gc.disable()
-            _send(channel, {"ok": True, "operators": contender.operators})
+            _send(channel, {"ok": True, "operators": subject.operators})
         elif message["op"] == "plan":
             if pool is not None:
                 pool.release()
@@ -317,9 +333,9 @@ def main() -> None:
         elif message["op"] == "flags":
             _send(channel, {"flags": _flags()})
         elif message["op"] == "trace" and pool is not None:
-            _trace(channel, contender, pool, message, descriptor)
+            _trace(channel, subject, pool, message, descriptor)
         elif pool is not None:
-            _call(channel, contender, pool, message, descriptor)
+            _call(channel, subject, pool, message, descriptor)
 
 
 if __name__ == "__main__":

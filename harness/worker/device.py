@@ -1,9 +1,9 @@
-"""Runs INSIDE the sandbox, beside __main__.py: operands in device memory of the judge's, timed by the device.
+"""Runs INSIDE the sandbox, beside __main__.py: operands in the judge's device memory, timed by the device.
 
-The device is idle before a reveal is said to be done, and memory is mapped only meanwhile.
+Memory is mapped only during a reveal, which ends when the device is idle.
 
-Modes: `eager`; `graph`: the call of each set captured once, then replayed; `queued`: the stream is held while
-launches are enqueued; `warm`: every call is made twice on its set, and the second counts.
+Modes: `eager`; `graph`: the call of each set is captured once, then replayed; `queued`: the stream is held
+while launches are enqueued; `warm`: every call is made twice on its set, and the second counts.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ Results = dict[int, Any]
 
 
 class _HostClock:
-    """For the stand-in driver of the tests, whose device is this processor: there is nothing to wait for."""
+    """For the fake driver of the tests, whose device is this processor: there is nothing to wait for."""
 
     def mark(self) -> int:
-        """A moment, in nanoseconds."""
+        """Now, in nanoseconds."""
         return time.perf_counter_ns()
 
     def reached(self, mark: int) -> bool:
@@ -57,13 +57,13 @@ class _DeviceClock:
     """Events on the current stream."""
 
     def mark(self) -> Any:
-        """Recorded when the stream gets there."""
+        """An event, recorded when the stream reaches it."""
         event = _cuda.Event(enable_timing=True)
         event.record()
         return event
 
     def reached(self, mark: Any) -> bool:
-        """Whether the stream got there."""
+        """Whether the stream has reached it."""
         return bool(mark.query())
 
     def between_ns(self, start: Any, end: Any) -> int:
@@ -75,20 +75,29 @@ class _DeviceClock:
         _cuda.synchronize()
 
     def hold(self, seconds: float) -> None:
-        """Keep the stream busy, by a kernel that ends by itself: one that waited for the host could wait for
-        ever, since launches block when the queue is full."""
+        """Keep the stream busy with a kernel that ends by itself: one that waited for the host could wait
+        forever, since launches block when the queue is full."""
         _cuda._sleep(int(seconds * _CYCLES_PER_S))
 
 
 class DevicePool:
-    """What worker.Pool is for host memory: the sets of a plan, at addresses that stay."""
+    """The sets of a plan in device memory, at fixed addresses."""
 
     resident = False
-    """What a frozen process has started on a device goes on: its memory is mapped for each reveal."""
+    """Work that a frozen process has started on a device continues: memory is mapped for each reveal."""
 
-    def __init__(self, plan: dict[str, Any], driver: Any) -> None:
-        """`driver`: the module worker_driver. RuntimeError when NVIDIA's refuses, OSError without one."""
+    def __init__(
+        self,
+        plan: dict[str, Any],
+        signature: Any,
+        elements: Callable[[list[int], list[int] | None], int],
+        driver: Any,
+    ) -> None:
+        """`driver`: the module driver.py. RuntimeError when NVIDIA's driver refuses, OSError without one."""
         self._plan = plan
+        self.of_project, self.of_reference = signature.of_project, signature.of_reference
+        self.writes, self.scalars = signature.writes, signature.scalars
+        self._elements = elements
         self._on_gpu = plan["device"] == "cuda"
         if self._on_gpu:
             _cuda.init()
@@ -99,11 +108,6 @@ class DevicePool:
         self._clock: Any = _DeviceClock() if self._on_gpu else _HostClock()
         self._based_at = 0
         self.operands: list[list[torch.Tensor]] = []
-        self.names = [o["name"] for o in plan["operands"]]
-        self.by_name = [i for i, o in enumerate(plan["operands"]) if o.get("keyword")]
-        self.scalars = plan["scalars"]
-        self.writes = [i for i, o in enumerate(plan["operands"]) if o["role"] != "in"]
-        self.reads = [i for i, o in enumerate(plan["operands"]) if o["role"] != "out"]
         self._calls: dict[int, Call] = {}
         self._graphs: dict[int, tuple[Any, Any]] = {}
         self._no_graph = ""
@@ -112,7 +116,7 @@ class DevicePool:
     # --- memory ----------------------------------------------------------------------------------
 
     def show(self, descriptor: int, message: dict[str, Any]) -> None:
-        """Map an arena. Tensors are made when their memory is first there: PyTorch asks where it lies."""
+        """Map an arena. Tensors are made when their memory is first mapped: PyTorch asks where it lies."""
         self._window.show(descriptor, message)
         if self._based_at != self._window.address:
             self._based_at = self._window.address
@@ -123,13 +127,9 @@ class DevicePool:
 
     def _tensor(self, base: int, operand: dict[str, Any]) -> torch.Tensor:
         dtype, shape, strides = getattr(torch, operand["dtype"]), operand["shape"], operand.get("strides")
-        count = 1
-        for axis in shape:
-            count *= axis
+        count = self._elements(shape, strides)
         if count == 0:
             return torch.empty(shape, dtype=dtype, device=self._plan["device"])
-        if strides is not None:
-            count = 1 + sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
         address, size = base + operand["offset"], count * dtype.itemsize
         if self._on_gpu:
             flat = torch.as_tensor(self._array(address, size), device="cuda").view(dtype)
@@ -138,11 +138,11 @@ class DevicePool:
         return flat.reshape(shape) if strides is None else flat.as_strided(shape, strides)
 
     def hide(self) -> None:
-        """Take the arena away; the device is idle by then."""
+        """Unmap the arena; the device is idle."""
         self._window.hide()
 
     def release(self) -> None:
-        """Give addresses and context back."""
+        """Release addresses and context."""
         self._graphs.clear()
         self._clock.wait()
         self._window.close()
@@ -150,21 +150,21 @@ class DevicePool:
 
     # --- calls -----------------------------------------------------------------------------------
 
-    def measure(self, contender: Any, message: dict[str, Any]) -> dict[str, Any]:
-        """Call every set `rounds` times; when this returns the device is idle. What the answer claims:
+    def measure(self, subject: Any, message: dict[str, Any]) -> dict[str, Any]:
+        """Call every set `rounds` times; when this returns the device is idle. The claims of the answer:
 
         `total_ns` of all `calls`, `ns` of the first single ones where they were timed singly, `aside_ns` for
-        copying a reference's results, the `mode` that was used, and `why` where another was asked for.
+        copying a reference's results, the `mode` that was used, and `why` if it is not the requested one.
         """
         indices = [index for _ in range(message["rounds"]) for index in range(message["sets"])]
         mode, why = message["mode"], ""
         if mode == "graph":
-            why = self._capture(contender, set(indices))
+            why = self._capture(subject, set(indices))
             mode = "eager" if why else mode
-        calls = [(index, self._call(contender, index, mode)) for index in indices]
+        calls = [(index, self._call(subject, index, mode)) for index in indices]
         each: list[int] = []
         # What a project returns is dropped at once: its memory may be the next call's.
-        results: Results | None = {} if contender.kind == "reference" else None
+        results: Results | None = {} if subject.kind == "reference" else None
         if mode == "warm":
             each = self._warm(calls, results)
             total = sum(each)
@@ -177,29 +177,28 @@ class DevicePool:
         answer = {"calls": len(calls), "total_ns": total, "ns": each[:_EACH], "aside_ns": aside}
         return {**answer, "mode": mode, "why": why[-500:]}
 
-    def _call(self, contender: Any, index: int, mode: str) -> Call:
-        if mode == "graph" and contender.kind != "null":
+    def _call(self, subject: Any, index: int, mode: str) -> Call:
+        if mode == "graph" and subject.kind != "null":
             graph, results = self._graphs[index]
             return functools.partial(_replay, graph, results)
         if index not in self._calls:
-            self._calls[index] = self._bound(contender, index)
+            self._calls[index] = self._bound(subject, index)
         return self._calls[index]
 
-    def _bound(self, contender: Any, index: int) -> Call:
+    def _bound(self, subject: Any, index: int) -> Call:
         operands = self.operands[index]
-        if contender.kind == "null":
+        if subject.kind == "null":
             return _nothing
-        if contender.kind == "project":
-            first = self.by_name[0] if self.by_name else len(operands)
-            named = {self.names[i]: operands[i] for i in self.by_name}
-            return functools.partial(contender.function, *operands[:first], **named, **self.scalars)
-        arguments = {self.names[i]: operands[i] for i in self.reads}
-        return functools.partial(contender.function, {**arguments, **self.scalars})
+        if subject.kind == "project":
+            positional, named = self.of_project(operands)
+            return functools.partial(subject.function, *positional, **named)
+        arguments = {**self.of_reference(operands), **self.scalars}
+        return functools.partial(subject.function, arguments)
 
     def _together(
         self, calls: list[tuple[int, Call]], results: Results | None, *, hold: bool
     ) -> tuple[int, bool]:
-        """(nanoseconds of all, whether the stream was held until all were enqueued or need not be)."""
+        """(nanoseconds of all, whether the stream was held, if asked for, until all were enqueued)."""
         groups = range(0, len(calls), _QUEUE_CALLS if hold else max(1, len(calls)))
         total, held = 0, True
         for first in groups:
@@ -228,7 +227,7 @@ class DevicePool:
         return [self._clock.between_ns(start, end) for start, end in marks]
 
     def _store(self, results: Results | None) -> int:
-        """Write what a reference returned to the judge's buffers, apart; nanoseconds that it took."""
+        """Copy a reference's results to the judge's buffers; nanoseconds."""
         if results is None:
             return 0
         start = self._clock.mark()
@@ -239,9 +238,10 @@ class DevicePool:
         self._clock.wait()
         return int(self._clock.between_ns(start, end))
 
-    def _capture(self, contender: Any, indices: set[int]) -> str:
-        """Capture the call of every set that has no graph yet; why not, if it cannot be done."""
-        if contender.kind == "null":
+    def _capture(self, subject: Any, indices: set[int]) -> str:
+        """Capture the call of every set that has no graph yet; the reason if that is impossible, else
+        empty."""
+        if subject.kind == "null":
             return ""
         if not self._on_gpu:
             return "no CUDA graphs without a GPU"
@@ -250,11 +250,11 @@ class DevicePool:
         for index in sorted(indices - set(self._graphs)):
             if self._no_graph:
                 break
-            call = self._call(contender, index, "eager")
+            call = self._call(subject, index, "eager")
             side = _cuda.Stream()
             side.wait_stream(_cuda.current_stream())
             with _cuda.stream(side):
-                call()  # what a first call sets up cannot be captured
+                call()  # the set-up of a first call cannot be captured
             _cuda.synchronize()
             graph = _cuda.CUDAGraph()
             try:
@@ -268,7 +268,7 @@ class DevicePool:
 
 
 def _make(calls: list[tuple[int, Call]], results: Results | None) -> None:
-    """Make the calls; keep what each set's last one returned, where that is wanted."""
+    """Make the calls; with `results`, keep what each set's last one returned."""
     if results is None:
         for _, call in calls:
             call()
@@ -278,7 +278,7 @@ def _make(calls: list[tuple[int, Call]], results: Results | None) -> None:
 
 
 def _nothing() -> None:
-    """What the null project does."""
+    """The null project."""
 
 
 def _replay(graph: Any, results: Any) -> Any:

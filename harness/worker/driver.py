@@ -1,7 +1,7 @@
-"""Runs INSIDE the sandbox, beside worker/device.py: the calls into NVIDIA's driver that a worker needs.
+"""Runs INSIDE the sandbox, beside device.py: the calls into NVIDIA's driver that a worker needs.
 
-Memory that came by descriptor is always mapped at the same addresses, and only between show() and hide();
-legacy IPC cannot take its one block back.
+Memory that came by descriptor is mapped at the same addresses, and only between show() and hide(); a block of
+legacy IPC stays open.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _READ_WRITE, _LAZY_PEER = 3, 1
 
 
 class Driver:
-    """The first GPU that this process sees: a sandbox shows it one."""
+    """The first GPU that this process sees: a sandbox shows it exactly one."""
 
     def __init__(self) -> None:
         library = ctypes.CDLL(_LIBRARY)
@@ -79,7 +79,7 @@ class Driver:
 
 
 class Window:
-    """Addresses at which one arena after the other is mapped by its descriptor."""
+    """Addresses at which arenas are mapped by descriptor, one at a time."""
 
     def __init__(self, driver: Driver, size: int) -> None:
         self._call = driver.call
@@ -103,19 +103,19 @@ class Window:
         self._call("cuMemRelease", allocation.value)  # the mapping keeps it
 
     def hide(self) -> None:
-        """Take the arena away."""
+        """Unmap the arena."""
         if self._mapped:
             self._call("cuMemUnmap", self.address, self._mapped)
             self._mapped = 0
 
     def close(self) -> None:
-        """Give the addresses back."""
+        """Release the addresses."""
         self.hide()
         self._call("cuMemAddressFree", self.address, self._size)
 
 
 class Shared:
-    """The judge's one block, opened by legacy IPC: it stays open, and its address with it."""
+    """The judge's block, opened by legacy IPC; it stays open at its address."""
 
     def __init__(self, driver: Driver, size: int) -> None:
         self._call = driver.call
@@ -123,7 +123,7 @@ class Shared:
         self.address = 0
 
     def show(self, descriptor: int, message: dict[str, Any]) -> None:
-        """Open the block; a new one where the judge needed a larger."""
+        """Open the block, or a new one if the judge needed a larger one."""
         if message["ipc_handle"] == self._handle:
             return
         self.close()
@@ -133,7 +133,7 @@ class Shared:
         self._handle, self.address = message["ipc_handle"], address.value
 
     def hide(self) -> None:
-        """Nothing: the block holds data only while a call runs."""
+        """The block stays: it holds data only while a call runs."""
 
     def close(self) -> None:
         """Close what is open."""
@@ -143,7 +143,7 @@ class Shared:
 
 
 class Array:
-    """Device memory at an address, as PyTorch takes it."""
+    """Device memory at an address, as PyTorch's CUDA array interface."""
 
     def __init__(self, address: int, size: int) -> None:
         self.__cuda_array_interface__ = {

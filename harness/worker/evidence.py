@@ -1,11 +1,11 @@
-"""Runs INSIDE the sandbox, beside __main__.py: watches one call and says what it dispatched and launched.
+"""Runs INSIDE the sandbox, beside __main__.py: watches one call and reports what it dispatched and launched.
 
-What it says fits one message, however much a call does.
+The report fits one message, however much a call does.
 
-Two witnesses count operators, since either can be kept out of a call: a dispatch mode, which sees into the
-project's own operators (any Python may switch modes off), and PyTorch's profiler, on all threads.
-What neither can see: operators that are reached without PyTorch's dispatcher (at::native, at::cpu and most
-of the stable ABI's shims: the symbols of the library tell of those), and a call that switches off both.
+Operators are counted in two ways, since a call can evade either: by a dispatch mode, which sees into the
+project's own operators (any Python may switch modes off), and by PyTorch's profiler, on all threads.
+Neither sees operators that are reached without PyTorch's dispatcher (at::native, at::cpu and most of the
+stable ABI's shims, which show in the symbols of the library), nor a call that switches off both.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 _MOST_NAMES = 100
 _NAME_CHARS = 300
 _MOST_BYTES = 56_000
-"""The worker's messages are at most 64 KiB, and worker/loads.py has its say in the same one."""
+"""A message has at most 64 KiB, and the report of loads.py is in the same one."""
 _BACKENDS = {"cpu": "CPU", "cuda": "CUDA"}
 
 
 class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts what is dispatched, inside the project's own operators too."""
+    """Counts dispatched operators, inside the project's own operators too."""
 
     def __init__(self, namespace: str) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -37,7 +37,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """PyTorch would import its compiler to keep it out of here: over 2 s for every trace."""
+        """Otherwise PyTorch imports its compiler, which takes over 2 s for every trace."""
         return False
 
     def is_own(self, name: str) -> bool:
@@ -47,14 +47,14 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Count; then go on, and in an operator of the project's own keep watching."""
+        """Count, then continue; inside a project's own operator keep watching."""
         name = func._schema.name
         self.counts[name] += 1
         keywords = kwargs or {}
         if not self.is_own(name):
             return func(*args, **keywords)
-        # A mode is off while it handles a call. On again for what the project's C++ dispatches; and since
-        # the plain call would come straight back here, the kernel of the backend is named.
+        # A mode is off while it handles a call. It is on again for what the project's C++ dispatches; and
+        # since a plain call would come straight back here, the backend's kernel is called.
         with self:
             return func.redispatch(_backend(args, keywords), *args, **keywords)
 
@@ -66,10 +66,10 @@ def _backend(args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
 
 
 def on_copies(run: Callable[[], Any], operands: list[torch.Tensor]) -> dict[str, Any]:
-    """Have `run` work on copies of `operands` (the list that it reads), then write the results back.
+    """Have `run` work on copies of `operands` (the list that it reads), then copy the results back.
 
-    For a tool that watches memory: the judge's buffers lie in one mapping that another process wrote, where
-    no access is out of bounds and nothing is known to be initialised. Raises whatever the project raises.
+    For tools that watch memory: in the judge's buffers, one mapping that another process wrote, no access
+    is out of bounds and nothing is known to be initialized. Raises whatever the project raises.
     """
     shared = list(operands)
     operands[:] = [tensor.clone() for tensor in shared]
@@ -85,7 +85,7 @@ def on_copies(run: Callable[[], Any], operands: list[torch.Tensor]) -> dict[str,
 
 
 def _profiler(device: str) -> Any:
-    """PyTorch's own, below `torch.profiler`: that one imports the compiler when it starts (1.3 s)."""
+    """The profiler below `torch.profiler`, which imports the compiler when it starts (1.3 s)."""
     return autograd_profiler.profile(
         use_device="cuda" if device == "cuda" else None,
         use_kineto=True,
@@ -94,8 +94,7 @@ def _profiler(device: str) -> Any:
 
 
 def _recorded(profiler: Any) -> Counter[str]:
-    """How often the profiler saw each operator; what else a program records under names of its own
-    choice is left out."""
+    """How often the profiler saw each operator; other names that a program records are left out."""
     found = Counter(
         event.name() for event in profiler.kineto_results.events() if event.activity_type() == "cpu_op"
     )
@@ -104,8 +103,8 @@ def _recorded(profiler: Any) -> Counter[str]:
 
 
 def _either(watch: Watch, recorded: Counter[str]) -> Counter[str]:
-    """What either witness saw, and how often. What the mode handles the profiler records twice, going in and
-    going on; but an operator of the project's goes on by a redispatch, which is not recorded."""
+    """What either way saw, and how often. What the mode handles the profiler records twice, but a project's
+    own operator only once: a redispatch is not recorded."""
     found: Counter[str] = Counter()
     for name in sorted(watch.counts.keys() | recorded.keys()):
         seen = watch.counts[name]
@@ -114,7 +113,7 @@ def _either(watch: Watch, recorded: Counter[str]) -> Counter[str]:
 
 
 def _kernels(profiler: Any) -> list[list[Any]]:
-    """[name, launches, nanoseconds, is a copy or fill] of what ran on the device, the longest first."""
+    """[name, launches, nanoseconds, is a copy or fill] of device activity, the longest first."""
     found: dict[tuple[str, bool], list[int]] = {}
     for event in profiler.kineto_results.events():
         kind = event.activity_type()

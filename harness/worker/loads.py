@@ -1,10 +1,9 @@
-"""Runs INSIDE the sandbox, beside __main__.py: notes what a project's Python has the loader open or look up.
+"""Runs INSIDE the sandbox, beside __main__.py: records what a project's Python has the loader open or look
+up.
 
-Nothing is noted in a call that only calls operators, so a timed call pays nothing for it; the list is
-bounded.
-
-What it cannot see: functions called at addresses that Python read from elsewhere (/proc/self/maps), modules
-that were imported before the project (torch imports numpy), and native code.
+A call that only calls operators triggers nothing, so a timed call pays nothing; the list is bounded. It
+does not see functions called at addresses that Python read elsewhere (/proc/self/maps), modules that were
+imported before the project (torch imports numpy), and native code.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _LOOKS_UP = ("ctypes.dlsym", "ctypes.dlsym/handle")
 _EVENTS = frozenset({_OPENS, _CALLS, _IMPORTS, *_LOOKS_UP})
 _OUR_FILES = str(Path(__file__).parent) + os.sep
 _TORCH = Path(torch.__file__).parent
-# Who asks for something without the project's doing: ours, torch, and Triton, which loads what it compiled.
+# Code that loads things on its own behalf: ours, torch, and Triton, which loads what it compiled.
 _OTHERS = (_OUR_FILES, str(_TORCH) + os.sep, str(_TORCH.with_name("triton")) + os.sep)
 _EXTENSIONS = str(Path(os.__file__).parent / "lib-dynload") + os.sep
 
@@ -49,7 +48,7 @@ _dladdr.argtypes = [ctypes.c_void_p, ctypes.POINTER(_Place)]
 
 
 class Loads:
-    """What a project's Python loads beside its own package, from here on: a hook cannot be taken off."""
+    """Audits what a project's Python loads beside its own package; the hook cannot be removed."""
 
     def __init__(self, package: Path) -> None:
         """`package`: the project's folder."""
@@ -59,7 +58,7 @@ class Loads:
         sys.addaudithook(self._hook)
 
     def account(self) -> dict[str, Any]:
-        """{loads: [text, ...], loads_left_out}: what was noted, the first ones."""
+        """{loads: [text, ...], loads_left_out}: the first entries, and how many more there are."""
         kept, size = [], 0
         for name in self._found:
             size += len(json.dumps(name)) + 2
@@ -69,12 +68,12 @@ class Loads:
         return {"loads": kept, "loads_left_out": len(self._found) - len(kept) + len(self._left_out)}
 
     def _hook(self, event: str, arguments: tuple[Any, ...]) -> None:
-        """Told of everything that Python audits, in any thread. Never raises: that would forbid the event."""
+        """Python's audit hook, in any thread. Never raises, since that would forbid the event."""
         if event not in _EVENTS:
             return
         try:
             said = self._said(event, arguments)
-        except Exception as error:  # noqa: BLE001 - noted: only odd arguments come here
+        except Exception as error:  # noqa: BLE001 - recorded: only odd arguments come here
             said = f"something that cannot be named ({event}: {type(error).__name__})"
         if said is None:
             return
@@ -85,10 +84,11 @@ class Loads:
             self._left_out.add(hash(said))
 
     def _said(self, event: str, arguments: tuple[Any, ...]) -> str | None:
-        """What the project asked for; None where it is its own, the standard library's, or not its doing."""
+        """What the project asked for; None for its own and the standard library's files, and for other
+        callers."""
         if event == _IMPORTS:
             module, file = arguments[:2]
-            # None: a module's import begins. A file: its library is about to be opened.
+            # None: a module's import begins. Otherwise its library is about to be opened.
             if file is None or self._own(file) or str(file).startswith(_EXTENSIONS):
                 return None
             return f"import of {module}" if self._asked() else None
@@ -107,8 +107,8 @@ class Loads:
         return os.path.realpath(os.fsdecode(file)).startswith(self._package)
 
     def _looked_up(self, library: Any, name: str | int) -> str | None:
-        """A look-up in the project's own library finds functions of those that it was linked with, too: the
-        function's own place counts."""
+        """A look-up in the project's own library also finds functions of the libraries that it links to, so
+        the function's own file decides."""
         symbol = os.fsencode(str(name))
         address = _dlsym(library if isinstance(library, int) else library._handle, symbol)
         if not address:
@@ -120,8 +120,8 @@ class Loads:
         return None if self._own(file) else f"ctypes: {name} of {Path(os.fsdecode(file)).name}"
 
     def _asked(self) -> bool:
-        """Whether this is the project's doing: of the callers, the last one that is its code or one of the
-        others' decides. None of them: a thread of its own, or code that it put together."""
+        """Whether the project caused this: the innermost caller that is its code or one of the others'
+        decides. Without one it is a thread of its own, or code that it generated."""
         frame = sys._getframe()
         while frame is not None:
             file = frame.f_code.co_filename
