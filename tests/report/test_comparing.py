@@ -60,15 +60,11 @@ def test_a_price_has_the_interval_of_its_families() -> None:
     assert found.cost_usd_per_extra_correct_low == pytest.approx(0.01)
     assert found.cost_usd_per_extra_correct_high == pytest.approx(0.03)
     assert "$0.013 per extra correct kernel ($0.01, $0.03)" in headline(comparison)
+    same = spent(make.reply(cost=0.03), make.reply(cost=0.02), solved=6)  # one price in every subset
+    assert "$0.01 per extra correct kernel (no interval)" in headline(same)
     unsure = spent(make.reply(cost=0.03), make.reply(cost=0.02), solved=5).spending
     assert unsure is not None and unsure.per_extra_correct_unbounded
     assert (unsure.cost_usd_per_extra_correct_low, unsure.cost_usd_per_extra_correct_high) == (None, None)
-
-
-def test_a_price_that_is_the_same_everywhere_has_no_interval() -> None:
-    """All from 0 to 100% at the same cost: every subset of families has the same price."""
-    comparison = spent(make.reply(cost=0.03), make.reply(cost=0.02), solved=6)
-    assert "$0.01 per extra correct kernel (no interval)" in headline(comparison)
 
 
 def test_where_nothing_is_gained_there_is_no_price() -> None:
@@ -88,14 +84,8 @@ def test_unknown_dollars_leave_tokens_and_unknown_tokens_leave_words() -> None:
     assert "$" not in headline(comparison)
     silent = spent(make.reply(None, None), make.reply(None, None))
     assert headline(silent).endswith("; tokens and cost unknown")
-
-
-def test_what_was_not_measured_has_no_price_per_kernel() -> None:
-    """Without a GPU no kernel is known to be correct; the sentence says why there is no lift."""
-    comparison = first(without_gpu("deployed"))
-    assert comparison.spending is not None
-    assert comparison.spending.extra_correct is None
-    assert headline(comparison) == "inconclusive: deployed was not measured: no CUDA device"
+    unmeasured = first(without_gpu("deployed"))
+    assert unmeasured.spending is not None and unmeasured.spending.extra_correct is None
 
 
 def test_replies_that_only_asked_for_files_are_paid_for() -> None:
