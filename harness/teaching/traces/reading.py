@@ -28,8 +28,6 @@ _FORMATS: Final = (
     "folders of our own runs"
 )
 _HEAD_BYTES: Final = 1 << 16
-_LOG_BYTES: Final = 64 << 10
-"""Of a build log, its end."""
 _PASSED: Final = (Verdict.CORRECT, Verdict.NOT_MEASURED)
 
 
@@ -155,7 +153,7 @@ def _run(out: Collector, folder: Path, without: Collection[str]) -> int:
         if trial.key.task not in prompted:
             prompted.add(trial.key.task)
             characters += _prompt(out, folder / trial.key.folder / "prompt.json")
-        characters += _trial(out, trial, folder / trial.key.folder, f"{TRIALS} line {number}")
+        _trial(out, trial, f"{TRIALS} line {number}")
     return characters
 
 
@@ -170,41 +168,26 @@ def _prompt(out: Collector, path: Path) -> int:
     return len(text)
 
 
-def _trial(out: Collector, trial: TrialRecord, files: Path, place: str) -> int:
-    """The replies and grades of a trial; returns how many characters of its log were read."""
-    read = 0
+def _trial(out: Collector, trial: TrialRecord, place: str) -> None:
+    """The replies and grades of a trial."""
     name = trial.key.folder.removeprefix("trials/")
     for turn in trial.turns:
         where = f"{place}, turns[{turn.index}]"
         out.say("assistant", turn.reply.text, f"{where}.reply")
         if turn.grade is not None:
-            log = _log_end(files / "build.log") if turn is trial.turns[-1] else ""
-            read += len(log)
-            call = f"{name}/{turn.index}"
+            call, failed = f"{name}/{turn.index}", turn.grade.verdict not in _PASSED
             out.called("grade", {"command": f"grade {name}"}, f"{where}.grade", call=call)
-            failed = turn.grade.verdict not in _PASSED
-            out.returned(_words(turn.grade, log), f"{where}.grade", call=call, is_error=failed)
-    return read
+            out.returned(_words(turn.grade), f"{where}.grade", call=call, is_error=failed)
 
 
-def _log_end(path: Path) -> str:
-    try:
-        data = path.read_bytes()
-    except OSError:
-        return ""
-    missing = len(data) - _LOG_BYTES
-    text = data[-_LOG_BYTES:].decode("utf-8", "replace")
-    return f"[{missing:,} bytes of the log left out]\n{text}" if missing > 0 else text
-
-
-def _words(grade: Grade, log: str) -> str:
-    """Verdict, diagnostics and build log of a failed build, and the speedup where there is one."""
+def _words(grade: Grade) -> str:
+    """The verdict, the errors of a failed build with their lines of source, and the speedup."""
     lines = [f"verdict: {grade.verdict.value}"]
     if grade.verdict not in _PASSED:
         lines[0] += f" ({grade.finding.cause.value}): {grade.finding.message}"
-    if grade.build is not None and not grade.build.ok:
-        lines += [f"{d.file}:{d.line}: error: {d.message}" for d in grade.build.diagnostics if d.file]
-        lines += [log] if log.strip() else []
+    for found in grade.build.diagnostics if grade.build is not None else ():
+        place = f"{found.file}:{found.line}: " if found.file else ""
+        lines += [f"{place}error: {found.message}", *([found.source] if found.source else [])]
     if grade.timing is not None:
         lines.append(f"speedup over the reference: {grade.timing.speedup.value:.3f}x")
     return "\n".join(lines)
