@@ -10,7 +10,7 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, TypeVar
@@ -90,6 +90,7 @@ class CasesStore:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._lock = threading.Lock()
 
     @classmethod
     def open(cls, config: CasesConfig, root: Path) -> CasesStore:
@@ -120,8 +121,9 @@ class CasesStore:
         return sole_writer(self.folder)
 
     def append(self, answer: CaseAnswer) -> None:
-        """Add an answer; on disk when this returns."""
-        append_line(self.folder / _ANSWERS, answer.model_dump_json())
+        """Add an answer, from any thread; on disk when this returns."""
+        with self._lock:
+            append_line(self.folder / _ANSWERS, answer.model_dump_json())
 
     def load(self) -> dict[AnswerKey, CaseAnswer]:
         """Every whole answer."""
@@ -149,7 +151,7 @@ def run_cases(
     """
     config = store.run().config
     one = _Asker(store, config, store.load(), models, commands, observer)
-    todo = [key for key in answers_of(config) if one.is_missing(key)]
+    todo = [key for key in answers_of(config) if one.is_owed(key)]
     return tuple(problem for problem in executor.map(one.finish, todo) if problem is not None)
 
 
@@ -163,9 +165,8 @@ class _Asker:
     models: Mapping[str, Model]
     commands: Commands | None
     observer: Callable[[CaseAnswer], None]
-    _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def is_missing(self, key: AnswerKey) -> bool:
+    def is_owed(self, key: AnswerKey) -> bool:
         """Not answered, or its command was not run and now can be."""
         answer = self.kept.get(key)
         return answer is None or (self.commands is not None and verdict(answer.outcomes) == "not_run")
@@ -179,7 +180,7 @@ class _Asker:
                 outcomes = score(case, answer.reply.text, self.commands)
                 sandbox = self.commands.sandbox.name
                 answer = answer.model_copy(update={"outcomes": outcomes, "sandbox": sandbox})
-                self._keep(answer)
+                self.store.append(answer)
         except PermanentProviderError:
             raise
         except InfraError as error:
@@ -193,7 +194,7 @@ class _Asker:
         reply = self.models[key.model].complete(request)
         outcomes = score(case, reply.text, None)
         answer = CaseAnswer(key=key, prompt_digest=request.prompt_digest, reply=reply, outcomes=outcomes)
-        self._keep(answer)
+        self.store.append(answer)
         return answer
 
     def _request(self, key: AnswerKey, case: TestCase) -> Request:
@@ -210,10 +211,6 @@ class _Asker:
             arm=key.arm,
             repeat=key.repeat,
         )
-
-    def _keep(self, answer: CaseAnswer) -> None:
-        with self._lock:
-            self.store.append(answer)
 
 
 # --- counting -------------------------------------------------------------------------------------
@@ -239,14 +236,14 @@ def _of_model(model: str, answers: list[CaseAnswer], worths: Sequence[Worth]) ->
     given = [answer for answer in answers if not answer.key.arm.startswith("without_skill")]
     rows = []
     for worth in worths:
-        rates = [_rate(a for a in arm if a.key.case == worth.case) for arm in (without, given)]
-        always = all(rate.scored and rate.passed == rate.scored for rate in rates)
+        left, right = (_rate(a for a in arm if a.key.case == worth.case) for arm in (without, given))
+        always = all(rate.scored and rate.passed == rate.scored for rate in (left, right))
         rows.append(
             CaseRow(
                 case=worth.case,
                 worth=worth,
-                without_skill=rates[0],
-                with_skill=rates[1],
+                without_skill=left,
+                with_skill=right,
                 tells_nothing_apart=always,
             )
         )

@@ -1,18 +1,17 @@
-"""`liftbench cases` as a user meets it: in a process of its own."""
+"""`liftbench cases` as a user meets it."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from harness.cli.main import run
+
 META = {
     "tests": [
         {"id": "echoed", "input": "Fix the bug", "expected": {"contains": ["fix", "bug"]}},
@@ -74,20 +73,23 @@ def url() -> Iterator[str]:
     server.server_close()
 
 
-def cases(*words: str | Path) -> tuple[int, str, str]:
-    """Exit code, stdout, stderr."""
-    done = subprocess.run(
-        [sys.executable, "-m", "harness.cli.main", "cases", *map(str, words)],
-        cwd=ROOT,
-        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "COLUMNS": "100", "HOME": "/tmp"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return done.returncode, done.stdout, done.stderr
+Cases = Callable[..., tuple[int, str, str]]
 
 
-def test_check_says_what_each_case_is_worth(skill: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def cases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cases:
+    """`liftbench cases ...`: exit code, stdout, stderr."""
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    def invoke(*words: str | Path) -> tuple[int, str, str]:
+        code = run(["cases", *map(str, words)])
+        return (code, *capsys.readouterr())
+
+    return invoke
+
+
+def test_check_says_what_each_case_is_worth(cases: Cases, skill: Path, tmp_path: Path) -> None:
     """A table and a sentence; exit 0 whatever is found, since the file can be read."""
     code, out, err = cases("check", skill, "--sandbox", "local", "--cache", tmp_path / "cache")
     assert code == 0, err
@@ -101,7 +103,7 @@ def test_check_says_what_each_case_is_worth(skill: Path, tmp_path: Path) -> None
     assert found["sentence"].startswith("2 of 4")
 
 
-def test_check_opens_no_sandbox_where_nothing_is_run(tmp_path: Path) -> None:
+def test_check_opens_no_sandbox_where_nothing_is_run(cases: Cases, tmp_path: Path) -> None:
     """And a file that is none of test cases is a mistake of the user's."""
     file = tmp_path / "cases.json"
     file.write_text(json.dumps([{"input": "Which arch?", "expected": {"contains": ["sm_90a"]}}]))
@@ -112,8 +114,9 @@ def test_check_opens_no_sandbox_where_nothing_is_run(tmp_path: Path) -> None:
     assert code == 2 and f"{file}: [0]: input: is missing" in " ".join(err.split())
 
 
-@pytest.mark.slow
-def test_run_asks_both_arms_keeps_the_answers_and_resumes(skill: Path, tmp_path: Path, url: str) -> None:
+def test_run_asks_both_arms_keeps_the_answers_and_resumes(
+    cases: Cases, skill: Path, tmp_path: Path, url: str
+) -> None:
     """Against a server that echoes: the skill's words win, and the worthless case is in no total."""
     pytest.importorskip("openai", reason="needs openai (pip install openai)")
     words = ["run", skill, "-m", "local/echo", "--base-url", url, "--runs", "2", "--sandbox", "local"]
