@@ -43,7 +43,7 @@ class DownloadError(LiftbenchError):
 
 
 class InfraError(LiftbenchError):
-    """Infrastructure failed. Never scored; POLICY says whether it is retried."""
+    """Infrastructure failed; retried, never scored."""
 
     cause: Cause = Cause.HARNESS_BUG
 

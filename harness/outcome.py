@@ -1,9 +1,8 @@
-"""Stages, verdicts and causes, and the policy table that gives every cause its verdict."""
+"""Stages, verdicts, causes, and the table that gives every cause its verdict."""
 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import NamedTuple
 
 
 class Stage(StrEnum):
@@ -91,67 +90,57 @@ class Cause(StrEnum):
     PASSED = "passed"
 
 
-class Policy(NamedTuple):
-    """How a cause is treated."""
-
-    verdict: Verdict
-    retry: bool = False
-    """Whether a trial that failed for this cause is tried again; only infrastructure failures are."""
-
-
-_INFRA = Policy(Verdict.INFRA, retry=True)
-
-POLICY: dict[Cause, Policy] = {
-    Cause.EMPTY_REPLY: Policy(Verdict.NO_PROJECT),
-    Cause.REFUSAL: Policy(Verdict.NO_PROJECT),
-    Cause.TRUNCATED: Policy(Verdict.NO_PROJECT),
-    Cause.NO_FILES: Policy(Verdict.NO_PROJECT),
+POLICY: dict[Cause, Verdict] = {
+    Cause.EMPTY_REPLY: Verdict.NO_PROJECT,
+    Cause.REFUSAL: Verdict.NO_PROJECT,
+    Cause.TRUNCATED: Verdict.NO_PROJECT,
+    Cause.NO_FILES: Verdict.NO_PROJECT,
     # The prompt, skill included, does not fit into the model's context; a retry would not either.
-    Cause.CONTEXT_OVERFLOW: Policy(Verdict.NO_PROJECT),
-    Cause.TOOL_LOOP: Policy(Verdict.NO_PROJECT),
-    Cause.UNSAFE_PATH: Policy(Verdict.NO_PROJECT),
-    Cause.TOO_LARGE: Policy(Verdict.NO_PROJECT),
-    Cause.BAD_BUILD_TOML: Policy(Verdict.BUILD_FAILED),
-    Cause.BAD_LAYOUT: Policy(Verdict.BUILD_FAILED),
-    Cause.NO_BACKEND: Policy(Verdict.BUILD_FAILED),
-    Cause.REFUSED_FLAG: Policy(Verdict.BUILD_FAILED),
-    Cause.COMPILE_ERROR: Policy(Verdict.BUILD_FAILED),
-    Cause.LINK_ERROR: Policy(Verdict.BUILD_FAILED),
-    Cause.BUILD_TIMEOUT: Policy(Verdict.TIMED_OUT),
-    Cause.BUILD_LIMIT: Policy(Verdict.BUILD_FAILED),
-    Cause.IMPORT_ERROR: Policy(Verdict.LOAD_FAILED),
-    Cause.MISSING_FUNCTION: Policy(Verdict.LOAD_FAILED),
+    Cause.CONTEXT_OVERFLOW: Verdict.NO_PROJECT,
+    Cause.TOOL_LOOP: Verdict.NO_PROJECT,
+    Cause.UNSAFE_PATH: Verdict.NO_PROJECT,
+    Cause.TOO_LARGE: Verdict.NO_PROJECT,
+    Cause.BAD_BUILD_TOML: Verdict.BUILD_FAILED,
+    Cause.BAD_LAYOUT: Verdict.BUILD_FAILED,
+    Cause.NO_BACKEND: Verdict.BUILD_FAILED,
+    Cause.REFUSED_FLAG: Verdict.BUILD_FAILED,
+    Cause.COMPILE_ERROR: Verdict.BUILD_FAILED,
+    Cause.LINK_ERROR: Verdict.BUILD_FAILED,
+    Cause.BUILD_TIMEOUT: Verdict.TIMED_OUT,
+    Cause.BUILD_LIMIT: Verdict.BUILD_FAILED,
+    Cause.IMPORT_ERROR: Verdict.LOAD_FAILED,
+    Cause.MISSING_FUNCTION: Verdict.LOAD_FAILED,
     # It compiled, so it counts as compiled; the judge refuses to load it.
-    Cause.LIBRARY_CALLS: Policy(Verdict.LOAD_FAILED),
-    Cause.OP_RAISED: Policy(Verdict.CRASHED),
-    Cause.WRONG_VALUES: Policy(Verdict.WRONG_RESULT),
-    Cause.UNWRITTEN_OUTPUT: Policy(Verdict.WRONG_RESULT),
-    Cause.MUTATED_INPUT: Policy(Verdict.WRONG_RESULT),
-    Cause.WROTE_OUTSIDE: Policy(Verdict.WRONG_RESULT),
-    Cause.NONDETERMINISTIC: Policy(Verdict.WRONG_RESULT),
-    Cause.CHANGED_GLOBALS: Policy(Verdict.WRONG_RESULT),
-    Cause.EXITED_EARLY: Policy(Verdict.CRASHED),
-    Cause.SIGNAL: Policy(Verdict.CRASHED),
-    Cause.OUT_OF_MEMORY: Policy(Verdict.CRASHED),
-    Cause.BROKE_PROTOCOL: Policy(Verdict.CRASHED),
-    Cause.WALL_TIMEOUT: Policy(Verdict.TIMED_OUT),
-    Cause.OUTPUT_LIMIT: Policy(Verdict.CRASHED),
+    Cause.LIBRARY_CALLS: Verdict.LOAD_FAILED,
+    Cause.OP_RAISED: Verdict.CRASHED,
+    Cause.WRONG_VALUES: Verdict.WRONG_RESULT,
+    Cause.UNWRITTEN_OUTPUT: Verdict.WRONG_RESULT,
+    Cause.MUTATED_INPUT: Verdict.WRONG_RESULT,
+    Cause.WROTE_OUTSIDE: Verdict.WRONG_RESULT,
+    Cause.NONDETERMINISTIC: Verdict.WRONG_RESULT,
+    Cause.CHANGED_GLOBALS: Verdict.WRONG_RESULT,
+    Cause.EXITED_EARLY: Verdict.CRASHED,
+    Cause.SIGNAL: Verdict.CRASHED,
+    Cause.OUT_OF_MEMORY: Verdict.CRASHED,
+    Cause.BROKE_PROTOCOL: Verdict.CRASHED,
+    Cause.WALL_TIMEOUT: Verdict.TIMED_OUT,
+    Cause.OUTPUT_LIMIT: Verdict.CRASHED,
     # A healthy device failed under the same project twice.
-    Cause.DEVICE_FAULT: Policy(Verdict.CRASHED),
-    Cause.CLOCK: Policy(Verdict.CHEATED),
+    Cause.DEVICE_FAULT: Verdict.CRASHED,
+    Cause.CLOCK: Verdict.CHEATED,
     # References are slower while the student's process is frozen, by kernel work on its behalf, in 3 of 3.
-    Cause.INTERFERENCE: Policy(Verdict.CHEATED),
+    Cause.INTERFERENCE: Verdict.CHEATED,
     # Faster than the board can be, in 3 of 3 fresh processes.
-    Cause.PHYSICS: Policy(Verdict.CHEATED),
-    Cause.NO_CUDA_DEVICE: Policy(Verdict.NOT_MEASURED),
-    Cause.NO_CUDA_TRANSPORT: Policy(Verdict.NOT_MEASURED),
-    Cause.NO_TOOLCHAIN: Policy(Verdict.NOT_MEASURED),
-    Cause.BUILD_ONLY: Policy(Verdict.NOT_MEASURED),
-    Cause.PROVIDER: _INFRA,
-    Cause.SANDBOX: _INFRA,
-    # A full or missing folder stays so until somebody repairs it.
-    Cause.STORAGE: Policy(Verdict.INFRA, retry=False),
-    Cause.DEVICE: _INFRA,
-    Cause.HARNESS_BUG: _INFRA,
-    Cause.PASSED: Policy(Verdict.CORRECT),
+    Cause.PHYSICS: Verdict.CHEATED,
+    Cause.NO_CUDA_DEVICE: Verdict.NOT_MEASURED,
+    Cause.NO_CUDA_TRANSPORT: Verdict.NOT_MEASURED,
+    Cause.NO_TOOLCHAIN: Verdict.NOT_MEASURED,
+    Cause.BUILD_ONLY: Verdict.NOT_MEASURED,
+    Cause.PROVIDER: Verdict.INFRA,
+    Cause.SANDBOX: Verdict.INFRA,
+    Cause.STORAGE: Verdict.INFRA,
+    Cause.DEVICE: Verdict.INFRA,
+    Cause.HARNESS_BUG: Verdict.INFRA,
+    Cause.PASSED: Verdict.CORRECT,
 }
+"""The verdict of every cause. A trial that ends as `infra` is tried again; no other is."""

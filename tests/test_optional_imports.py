@@ -253,9 +253,7 @@ def test_missing_torch_is_said_in_one_sentence(
         pytest.importorskip("openai", reason="needs openai (pip install openai)")
     done = without("torch").run(*words, "--target", "cpu", "--sandbox", "local")
     assert done.returncode == 2, done.stderr
-    assert (
-        done.stderr.splitlines()[-1] == "liftbench: cannot build for cpu: no torch found: pip install torch"
-    )
+    assert done.stderr.splitlines()[-1].endswith("no torch found: pip install torch")
     assert "Traceback" not in done.stderr
     assert not (without("torch").home / "runs").exists()
 

@@ -16,7 +16,7 @@ from harness.cases.importing import load_cases
 from harness.cases.running import CasesStore
 from harness.cli.options import model_specs
 from harness.errors import UsageError
-from harness.grading.admitted import Admitted
+from harness.grading.admission import Admitted
 from harness.models.prices import load_prices
 from harness.models.recording import load
 from harness.records import Record

@@ -39,7 +39,7 @@ from harness.models.protocol import Model
 from harness.records import Arm, Message, ModelSpec, Request, Sampling, Skill, digest_of
 from harness.records.reasons import reason_of
 from harness.student.prompts import skill_text
-from harness.study.executors import Executor
+from harness.study.pools import Executor
 from harness.study.store import sole_writer
 
 SYSTEM: Final = """\

@@ -39,7 +39,7 @@ from harness.errors import BudgetSpent, UsageError
 from harness.models import Model, make_model
 from harness.records import ModelSpec
 from harness.skills.spec import LoadedSkill, load_skill
-from harness.study.executors import make_executor
+from harness.study.pools import LocalExecutor
 from harness.text import first_line
 
 DECIDED_ELSEWHERE = "test cases are strings; the decision rests on `liftbench eval`"
@@ -145,7 +145,7 @@ def _run(run: CaseRun) -> tuple[CasesTally, tuple[str, ...]]:
         with store.writer():
             print(f"run {store.folder}: {len(planned)} answers, {len(store.load())} kept", file=sys.stderr)
             problems = run_cases(
-                store, run.models, make_executor("local", 4), commands=commands, observer=_print_answer
+                store, run.models, LocalExecutor(4), commands=commands, observer=_print_answer
             )
             result = tally(store.run(), store.load(), worths)
     for problem, count in Counter(map(first_line, problems)).items():

@@ -34,7 +34,7 @@ from harness.skills.spec import LoadedSkill, load_skill
 from harness.study.arms import make_arms
 from harness.study.execute import RunContext, execute, open_study, record_looks, with_looks
 from harness.study.run import Budget
-from harness.study.study import Study, make_study
+from harness.study.study import Study
 
 
 def evaluate(
@@ -68,7 +68,7 @@ def evaluate(
             raise UsageError("--cases are one skill's: give one skill")
         read_cases(str(cases))  # an unreadable file is reported before any model is asked
     chosen = chosen_tasks(tasks or [], grading.tasks_root, grading.target, grading.cache)[:limit]
-    study = make_study(
+    study = Study(
         make_arms(
             [one.skill for one in skills],
             combine=combine,

@@ -32,7 +32,7 @@ from harness.errors import DeviceLost, UsageError
 from harness.kernelbench.conversion import convert_pattern, read_submission, wrapped
 from harness.kernelbench.problems import is_pattern
 from harness.records import Grade, Project
-from harness.study.bench import Bench
+from harness.study.execute import Bench
 from harness.suite.catalogue import LoadedTask, read_project
 from harness.suite.sizes import refuse_too_large
 

@@ -122,7 +122,13 @@ def _load(path: tuple[str, ...]) -> Any:
 
     module, _, function = COMMANDS[" ".join(path)][0].partition(":")
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-    app.command(path[-1])(expand_groups(getattr(import_module(f"harness.cli.{module}"), function)))
+    try:
+        imported = import_module(f"harness.cli.{module}")
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise UsageError(f"{' '.join(path)}: no torch found: pip install torch") from None
+    app.command(path[-1])(expand_groups(getattr(imported, function)))
     command: Any = typer.main.get_command(app)
     for option in command.params:
         if option.param_type_name == "option" and "--help" not in option.opts:

@@ -16,11 +16,9 @@ from pydantic import ValidationError
 from harness.errors import UsageError
 from harness.models import PROVIDERS
 from harness.models.meter import Limits, Meter
-from harness.records import ModelSpec, Protocol, Target
+from harness.records import Delivery, Metric, ModelSpec, Protocol, Target
 from harness.records.reasons import reason_of
 from harness.skills.spec import LoadedSkill, load_skill
-from harness.study.arms import Delivery
-from harness.study.study import Metric
 
 DEFAULT_RUNS: Final = Path("runs")
 

@@ -10,11 +10,9 @@ from harness.builder.toolchain import find_toolchain, toolchain_of_image
 from harness.cli.options import cache_folder
 from harness.device.machine import machine_facts
 from harness.errors import SandboxError, UsageError
-from harness.grading.grade import Grader
-from harness.grading.workers import GradeSettings
 from harness.judge.gpu import Gpu, open_gpu
 from harness.records import MachineFacts, Protocol, Target
-from harness.study.bench import Bench, Workshop
+from harness.study.execute import Bench, Workshop
 from sandboxes.cgroups import Cgroups
 from sandboxes.orphans import remove_orphans
 from sandboxes.pool import StoppableSandbox
@@ -60,6 +58,13 @@ def make_bench(
     if sanitize and target == "cpu":
         raise UsageError("--sanitize: compute-sanitizer is for CUDA; use --target cuda")
     workshop = make_workshop(sandbox, cache)
+    missing = workshop.toolchain.missing(target)
+    if missing is not None:
+        raise UsageError(f"cannot build for {target}: {missing}")
+    # They import torch, which planning and listing do without.
+    from harness.grading.grade import Grader
+    from harness.grading.workers import GradeSettings
+
     machine = machine_facts(workshop.toolchain)
     settings = GradeSettings(
         target=target, protocol=protocol, cache=workshop.cache, sanitize=sanitize, timed=timed

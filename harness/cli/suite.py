@@ -27,15 +27,14 @@ from harness.cli.options import (
 from harness.cli.setup import make_bench
 from harness.cli.tasks import chosen_tasks
 from harness.files import data_directory, write_atomically
-from harness.grading.admission import admit
-from harness.grading.admitted import FILE_NAME, RULES, Admitted, cell
+from harness.grading.admission import FILE_NAME, RULES, Admitted, admit, cell
 from harness.grading.validation import Validation, validate_task
 from harness.kernelbench.conversion import select_with_problems
 from harness.records import Grade, Project
 from harness.records.task import Admission
 from harness.report.results import read_results, result_of, status_page, write_results
-from harness.study.bench import Bench
-from harness.study.executors import make_executor
+from harness.study.execute import Bench
+from harness.study.pools import LocalExecutor
 from harness.suite import frozen
 from harness.suite.catalogue import LoadedTask, all_tasks, expert_directory, read_project
 from harness.suite.sizes import refuse_too_large
@@ -80,7 +79,7 @@ def validate(
 def _validate(tasks: Sequence[LoadedTask], bench: Bench) -> list[Validation]:
     """In the order of tasks, with progress on stderr. Raises InfraError."""
     found: dict[str, list[Validation]] = {}
-    executor = make_executor("local", os.cpu_count() or 1)
+    executor = LocalExecutor(os.cpu_count() or 1)
     for results in executor.map(lambda one: validate_task(one, bench.grader), tasks):
         task = results[0].task
         found[task] = results
@@ -179,7 +178,7 @@ def _expert(loaded: LoadedTask) -> Project | None:
 def _admit(tasks: list[LoadedTask], bench: Bench, mutants: int, kept: Admitted | None) -> list[Admission]:
     """Try tasks, with progress on stderr; each outcome is kept at once."""
     done = []
-    executor = make_executor("local", os.cpu_count() or 1)
+    executor = LocalExecutor(os.cpu_count() or 1)
     for entry in executor.map(lambda one: admit(one, bench.grader, mutants), tasks):
         print(f"{entry.task}: {'admitted' if entry.admitted else 'NOT admitted'}", file=sys.stderr)
         done.append(entry)

@@ -1,1 +1,1 @@
-"""grading"""
+"""Grading: build, load, check, time, and the admission of tasks."""

@@ -1,38 +1,43 @@
-"""Whether a task may be ranked on: every rule is tried and its outcome recorded.
+"""Admission rules that a task must pass to be ranked, and the file that records their results.
 
-A rule that could not be tried is `not_measured` with its reason, never `holds`.
-
-Sources: docs/protocols.md (admission), in the words of task.toml. Rules that need no GPU are tried on the
-task's workloads for the CPU, in the dtypes of both targets as far as PyTorch has them here.
+Rules that need no GPU use the task's workloads for the CPU, in the dtypes of both targets where PyTorch
+supports them. A rule that could not be tried is `not_measured` with a reason, never `holds`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Literal, get_args
 
+from pydantic import ValidationError
+
+from harness.errors import UsageError
+from harness.files import write_atomically
 from harness.grading.grade import Grader
 from harness.grading.trivial import passing, reference_fails
 from harness.judge.problem import Problem
 from harness.outcome import Verdict
-from harness.records import Grade, Project, Target
-from harness.records.task import Admission, Rule
+from harness.records import Admission, Grade, Project, Record, Rule, Target, Task
+from harness.records.reasons import reason_of
+from harness.records.task import RuleName
 from harness.suite.catalogue import LoadedTask, expert_directory, read_project
 from harness.suite.mutants import mutants, sample, sources
 from harness.suite.sizes import HOST_BYTES, gib, sizes
 
+FILE_NAME = "ADMISSION.json"
+RULES: tuple[RuleName, ...] = get_args(RuleName)
 LEAST_CAUGHT = 0.95
-"""Of an expert's mutants (docs/protocols.md)."""
+"""Share of an expert's mutants that the check must catch."""
 _DEVICE_BYTES = 20 << 30  # a quarter of an H100's 80 GB
 _DRAWS = 8
-"""Of inputs for the reference of a timed workload: 96 % find one that fails on a third of them [own]."""
+"""Input draws for the reference of a timed workload: 96 % find a failure on a third of them."""
+_WORDS = {"holds": "yes", "fails": "NO", "not_measured": "-"}
 _SAID_CHARS = 600
 
 
 def admit(loaded: LoadedTask, grader: Grader, most_mutants: int) -> Admission:
-    """Try every rule on one task, with builds and checks of at most so many mutated experts.
-
-    Raises InfraError where something of ours failed.
-    """
+    """Try every rule on one task, with at most `most_mutants` mutated experts. Raises InfraError."""
     task = loaded.task
     directory = expert_directory(task)
     project = None if directory is None else read_project(directory)
@@ -52,20 +57,20 @@ def admit(loaded: LoadedTask, grader: Grader, most_mutants: int) -> Admission:
 
 
 def _rule(name: str, problems: list[str], said: str = "") -> Rule:
-    """Fails where there are problems."""
+    """`fails` where there are problems."""
     status = "fails" if problems else "holds"
     text = "; ".join(problems) if problems else said
     return Rule.model_validate({"name": name, "status": status, "said": text[:_SAID_CHARS]})
 
 
 def _sources(loaded: LoadedTask) -> Rule:
-    """Timed sizes are those of real models, and say of which."""
+    """Timed sizes come from real models, which are named."""
     missing = [w.name for w in loaded.task.workloads if w.timed and not w.source]
     return _rule("sources", [f"workload {name} is timed and has no `source`" for name in missing])
 
 
 def sizes_rule(loaded: LoadedTask) -> Rule:
-    """Every workload can be judged: on the CPU target, and on an H100 with 80 GB."""
+    """Every workload fits in memory on the CPU target and on an H100 with 80 GB."""
     limits: dict[Target, int] = {"cpu": HOST_BYTES, "cuda": _DEVICE_BYTES}
     found = [(target, size) for target in loaded.task.dtypes for size in sizes(loaded.task, target)]
     over = [
@@ -81,7 +86,7 @@ def sizes_rule(loaded: LoadedTask) -> Rule:
 
 
 def _problems(loaded: LoadedTask) -> Iterator[Problem]:
-    """Timed workloads for the CPU in the dtypes of both targets, then the others in those of the CPU."""
+    """Timed CPU workloads in the dtypes of both targets, then the others in those of the CPU."""
     task = loaded.task
     every = dict.fromkeys([*task.dtypes.get("cpu", ()), *task.dtypes.get("cuda", ())])
     for workload in sorted(task.workloads_for("cpu"), key=lambda one: not one.timed):
@@ -90,7 +95,7 @@ def _problems(loaded: LoadedTask) -> Iterator[Problem]:
 
 
 def _without_projects(loaded: LoadedTask) -> list[Rule]:
-    """The reference passes; trivial answers, ignored inputs and coarse ones do not where it is timed."""
+    """The reference passes; on timed workloads trivial answers, ignored inputs and coarse inputs fail."""
     wrong: dict[str, list[str]] = {"reference": [], "trivial": [], "inputs": [], "precision": []}
     tried = dict.fromkeys(wrong, 0)
     unknown: list[str] = []
@@ -111,7 +116,7 @@ def _without_projects(loaded: LoadedTask) -> list[Rule]:
 
 
 def _reference_fails(problem: Problem) -> str | None:
-    """The first failure of several draws where it is timed, else of one."""
+    """The first failure in several draws where the workload is timed, else in one."""
     draws = _DRAWS if problem.workload.timed else 1
     return next((said for said in (reference_fails(problem) for _ in range(draws)) if said is not None), None)
 
@@ -151,7 +156,7 @@ def _expert(grade: Grade | None) -> Rule:
 def _mutants(
     loaded: LoadedTask, project: Project | None, grade: Grade | None, grader: Grader, most: int
 ) -> Rule:
-    """Off-by-one mistakes in the expert's source are found."""
+    """The check catches off-by-one mutants of the expert."""
     if project is None or grade is None or grade.verdict is not Verdict.CORRECT:
         return _not_measured("mutants", "needs an expert that is correct here")
     if most == 0:
@@ -175,10 +180,94 @@ def _mutants(
 
 
 def _light(grade: Grade | None) -> Rule:
-    """An expert above the speed of light means that the task counts its work wrongly."""
+    """No expert is above the speed of light; one that is shows that the task counts its work wrongly."""
     timed = [] if grade is None or grade.timing is None else grade.timing.workloads
     shares = {f"{w.workload} {w.dtype}": w.speed_of_light for w in timed if w.speed_of_light is not None}
     if not shares:
         return _not_measured("light", "needs a timed grade on a GPU that is in the table of boards")
     over = [f"{name} is at {share:.2f} of the speed of light" for name, share in shares.items() if share > 1]
     return _rule("light", over, f"at most {max(shares.values()):.2f}")
+
+
+# --- the record of admissions -----------------------------------------------------------------------
+
+
+class Contents(Record):
+    """ADMISSION.json."""
+
+    schema_version: Literal[1] = 1
+    entries: tuple[Admission, ...] = ()
+
+
+class Admitted:
+    """The record file: a JSON file, replaced after every task, and a Markdown table made from it."""
+
+    def __init__(self, path: Path, contents: Contents) -> None:
+        self.path = path
+        self._entries = {entry.task: entry for entry in contents.entries}
+
+    @classmethod
+    def open(cls, path: Path) -> Admitted:
+        """Read the file; empty where there is none. Raises UsageError for a broken one."""
+        if not path.exists():
+            return cls(path, Contents())
+        try:
+            return cls(path, Contents.model_validate_json(path.read_text(encoding="utf-8")))
+        except (OSError, UnicodeDecodeError, ValidationError) as error:
+            raise UsageError(
+                f"{path} is no record of admissions: {reason_of(error)}; move it away"
+            ) from error
+
+    @property
+    def entries(self) -> tuple[Admission, ...]:
+        """All entries, sorted by task."""
+        return tuple(self._entries[name] for name in sorted(self._entries))
+
+    def entry(self, task: Task, expert: Project | None) -> Admission | None:
+        """The entry of exactly these files; None where they have changed."""
+        found = self._entries.get(task.id)
+        digests = (task.digest, None if expert is None else expert.digest)
+        return found if found is not None and (found.task_digest, found.expert) == digests else None
+
+    def add(self, entry: Admission) -> None:
+        """Add or replace an entry and write both files."""
+        self._entries[entry.task] = entry
+        self.write()
+
+    def write(self) -> None:
+        """Write the JSON file and the table."""
+        contents = Contents(entries=self.entries)
+        write_atomically(self.path, contents.model_dump_json(indent=1) + "\n")
+        write_atomically(self.path.with_suffix(".md"), self.table())
+
+    def keep(self, tasks: Sequence[Task]) -> bool:
+        """Drop entries of other tasks; whether there were any."""
+        before, names = len(self._entries), {task.id for task in tasks}
+        self._entries = {name: entry for name, entry in self._entries.items() if name in names}
+        return len(self._entries) != before
+
+    def table(self) -> str:
+        """A Markdown table with one row per task."""
+        entries = self.entries
+        lines = [
+            "# Admission of every task",
+            "",
+            f"Made by `liftbench tasks check --record {self.path.name}`; the rules stand in docs/tasks.md. "
+            f"{sum(entry.admitted for entry in entries)} of {len(entries)} tasks break none. `-` is not "
+            "measured.",
+            "",
+            f"| task | version | {' | '.join(RULES)} |",
+            "|---" * (len(RULES) + 2) + "|",
+        ]
+        for entry in entries:
+            rules = {rule.name: rule for rule in entry.rules}
+            cells = [cell(rules[name]) if name in rules else "-" for name in RULES]
+            lines.append(f"| {entry.task} | {entry.version} | {' | '.join(cells)} |")
+        return "\n".join(lines) + "\n"
+
+
+def cell(rule: Rule) -> str:
+    """One rule as a table cell."""
+    if rule.name == "mutants" and rule.status == "holds":
+        return rule.said.split(" caught")[0].replace(" of ", "/")
+    return _WORDS[rule.status]

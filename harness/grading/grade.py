@@ -1,37 +1,55 @@
-"""One project on one task: build -> check -> time -> Grade. The only place that decides a verdict.
+"""Grades one project on one task: build -> load -> check -> time -> Grade. Verdicts are decided only here.
 
-A Grade never rests on what a worker said of itself; InfraError, not a Grade, is what comes out when
-something of ours failed.
+A Grade never relies on a worker's claims alone. Infrastructure failures are raised as InfraError.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import NamedTuple
+
+import torch
 
 from harness.builder.build import Built, build
 from harness.builder.diagnostics import load_failure
 from harness.builder.toolchain import Toolchain
 from harness.device.health import DeviceHealth, HealthGuard, HostHealth, device_errors
 from harness.device.machine import Phases, QuietLock, judge_and_worker_cpus
-from harness.errors import HarnessBug, UsageError
+from harness.device.telemetry import HostConditions
+from harness.errors import UsageError
 from harness.files import builds, temporary_files, watching
-from harness.grading.import_stage import ImportStage
-from harness.grading.instrumentation import Examination, Seen, flags_beside, unsanitized
+from harness.grading.instrumentation import Instrumentation, Seen, flags_beside, unsanitized
 from harness.grading.load import (
+    cannot_run_cuda,
     explained,
-    forbidden_calls,
-    wrong_package,
+    no_operators,
+    not_imported,
+    rejected,
+    unmeasured,
+    unresolved_symbols,
+    wants_gpu,
 )
-from harness.grading.workers import GradeSettings, Workers, project_source
+from harness.grading.workers import GradeSettings, Workers, frozen, project_source
+from harness.judge.candidates import Candidates, trusted_sources
+from harness.judge.check import check, problems
+from harness.judge.gpu import Gpu
+from harness.judge.measurement import Session
 from harness.judge.physics import board_of
+from harness.judge.problem import Problem
+from harness.judge.timing import time_project
+from harness.judge.worker_client import Failed, Killed, WorkerClient
+from harness.judge.worker_job import Source
+from harness.kernelbench.rules import score
 from harness.outcome import POLICY, Cause, Stage, Verdict
 from harness.records import (
+    REPEATED,
+    SCALED,
     BuildResult,
     CheckResult,
     Finding,
@@ -43,29 +61,63 @@ from harness.records import (
     Target,
     TimingResult,
 )
-from harness.records.grade import REPEATED, SCALED
 from harness.skills.overlap import provenance
 from harness.suite.catalogue import LoadedTask
 from sandboxes.job import Sandbox
 
-if TYPE_CHECKING:
-    import torch
-
-    from harness.device.telemetry import Conditions
-    from harness.judge.candidates import Candidates
-    from harness.judge.gpu import Gpu
-    from harness.judge.worker_client import WorkerClient
-    from harness.judge.worker_job import Source
-
-GRADER_VERSION = "5"
-"""Part of every grading key: raise it when the same project may be graded differently."""
-
 StageObserver = Callable[[str], None]
-T = TypeVar("T")
+
+
+class Ended(Exception):
+    """Ends a grade at a stage, with the finding that gives the verdict."""
+
+    def __init__(self, stage: Stage, finding: Finding) -> None:
+        super().__init__(finding.message)
+        self.stage = stage
+        self.finding = finding
+
+
+class Student(NamedTuple):
+    """A project's worker, and what it has loaded."""
+
+    worker: WorkerClient
+    source: Source
+
+
+@dataclass
+class Work:
+    """One project on its way through the stages, with the result of each stage that it has reached."""
+
+    loaded: LoadedTask
+    project: Project | None
+    log: Path | None = None
+    """Receives the build log."""
+    observer: StageObserver = lambda stage: None
+    """Called with the name of each stage that begins."""
+    started: float = field(default_factory=time.monotonic)
+    provenance: Provenance | None = None
+    built: Built | None = None
+    source: Source | None = None
+    """What workers load; None until the check is due."""
+    check: CheckResult | None = None
+    seen: Seen = field(default_factory=Seen)
+    timing: TimingResult | None = None
+    repeated: bool = False
+    """A worker was killed, perhaps from outside; the next such death is the student's."""
+
+    def repeat(self) -> None:
+        """Forget the results of workers; the build stays."""
+        self.repeated = True
+        self.check, self.timing, self.seen = None, None, Seen()
+
+    @property
+    def build(self) -> BuildResult | None:
+        """Result of the build stage."""
+        return None if self.built is None else self.built.result
 
 
 class Grader:
-    """Grades projects; safe to use from several threads. Close it when done."""
+    """Grades projects. Thread-safe; close it when done."""
 
     def __init__(
         self,
@@ -76,8 +128,8 @@ class Grader:
         health: DeviceHealth | None = None,
         gpu: Gpu | None = None,
     ) -> None:
-        """`health`: of what projects run on (default: that of `gpu`, or of this host). `gpu`: the one that
-        settings.device names, closed with the grader; without it projects for CUDA are only built.
+        """`gpu`: the opened GPU of `settings.device`, closed with the grader; without it, CUDA projects are
+        only built. `health`: replaces the health check of the GPU or host.
 
         Raises UsageError when this machine cannot build for the target.
         """
@@ -92,21 +144,18 @@ class Grader:
         self._quiet = QuietLock(settings.cache / "locks", settings.device or "cpu")
         self._judge_cpus, worker_cpus = judge_and_worker_cpus()
         self._gpu = gpu
-        # One project at a time has a GPU: whose fault a lost device was could not be told otherwise.
+        # A GPU grades one project at a time, so that a lost device can be attributed.
         self._turn: AbstractContextManager[object] = nullcontext() if gpu is None else threading.Lock()
         transport = None if gpu is None else gpu.transport
         self._workers = Workers(settings, sandbox, toolchain, worker_cpus, transport)
-        self._examination = Examination(settings, self._workers, toolchain)
-        self._importing = ImportStage(
-            self._workers, toolchain, machine, settings.no_device, self._quiet.shared
-        )
+        self._instrumentation = Instrumentation(settings, self._workers, toolchain)
         self._board = board_of(machine.gpu, settings.device)
         usual = HostHealth(settings.cache) if gpu is None else gpu.health
         self._guard = HealthGuard(usual if health is None else health)
 
     @property
     def target(self) -> Target:
-        """What it grades for."""
+        """Target of its grades."""
         return self._settings.target
 
     @property
@@ -116,10 +165,13 @@ class Grader:
 
     @property
     def truth_device(self) -> torch.device | None:
-        """Where inputs and truth are made; None where projects of this target are only built."""
+        """Where inputs and truth are computed; None where projects are only built."""
         return self._workers.transport.device if self._runs else None
 
-    # --- stages --------------------------------------------------------------------------------
+    @property
+    def _runs(self) -> bool:
+        """Whether this machine runs projects of the target, or only builds them."""
+        return self.target == "cpu" or self._settings.device is not None
 
     def grade(
         self,
@@ -130,16 +182,80 @@ class Grader:
         observer: StageObserver = lambda stage: None,
     ) -> Grade:
         """Grade a project. `log` receives the build log. Raises InfraError and its kinds."""
-        with watching(temporary_files(), builds(self._settings.cache)):
-            return _Grading(self, loaded, project, time.monotonic()).run(log, observer)
-
-    def lost_a_device(self, project: str) -> None:
-        """In an earlier session a device was lost under that project (digest): it has had its retry."""
-        self._guard.remember(project)
+        work = Work(loaded, project, log, observer)
+        with watching(temporary_files(), builds(self._settings.cache)), self._turn:
+            ended = self._guard.watch(project.digest, partial(self._run, work, project))
+        if isinstance(ended, Grade):
+            return ended
+        checked = work.check is not None and work.check.finding is None
+        return self._record(work, Ended(Stage.TIME if checked else Stage.CHECK, ended))
 
     def no_project(self, finding: Finding, loaded: LoadedTask) -> Grade:
-        """The grade of a reply that held no project."""
-        return _Grading(self, loaded, None, time.monotonic()).ended(Stage.PROJECT, finding)
+        """The grade of a reply that holds no project."""
+        return self._record(Work(loaded, None), Ended(Stage.PROJECT, finding))
+
+    def lost_a_device(self, project: str) -> None:
+        """Count a device lost under that project (digest) in an earlier session: its retry is spent."""
+        self._guard.remember(project)
+
+    def close(self) -> None:
+        """End the workers that are kept between grades, and close the GPU."""
+        self._workers.close()
+        if self._gpu is not None:
+            self._gpu.close()
+
+    # --- stages --------------------------------------------------------------------------------
+
+    def _run(self, work: Work, project: Project) -> Grade:
+        """All stages, repeated once where a worker may have been killed from outside."""
+        with device_errors():
+            try:
+                grade = self._stages(work, project)
+            except Killed:
+                work.repeat()
+                grade = self._stages(work, project)
+            task = work.loaded.task
+            converted = task.also is not None and not task.scaled(self.target)
+            if work.source is None or not converted or not self._settings.timed:
+                return grade
+            work.observer("KernelBench's rules")
+            try:
+                kernelbench = self._kernelbench(work, work.source)
+            except Killed:
+                work.repeat()
+                kernelbench = self._kernelbench(work, work.source)
+            return grade.model_copy(update={"kernelbench": kernelbench})
+
+    def _stages(self, work: Work, project: Project) -> Grade:
+        """Build, load, check and time: the grade where the first of them ends it."""
+        try:
+            with self._phases.work():
+                work.observer("build")
+                with self._quiet.shared():
+                    work.provenance = provenance(project, work.loaded)
+                work.built = work.built or self._build(project, work.log)
+                _end_on(Stage.BUILD, work.built.result.finding)
+                _end_on(Stage.LOAD, rejected(work.built.result, work.loaded.task))
+                # A worker that does not go on to be timed is killed before anybody may measure.
+                with self._quiet.shared(), ExitStack() as starting:
+                    student = starting.enter_context(self._load(work, work.built))
+                    work.check = self._check(work.loaded, student)
+                    _end_on(Stage.CHECK, work.check.finding)
+                    with frozen(student.worker):
+                        work.seen = self._instrumentation.inspect(
+                            student.source, project, work.loaded, work.built.result
+                        )
+                    _end_on(Stage.CHECK, work.seen.finding)
+                    life = starting.pop_all()
+            with life:
+                if not self._settings.timed:
+                    raise Ended(Stage.CHECK, _passed("correct; speed not asked for"))
+                work.observer("time")
+                work.timing = self._time(work.loaded, student)
+            _end_on(Stage.TIME, work.timing.finding)
+            raise Ended(Stage.TIME, _passed("correct on every workload"))
+        except Ended as ended:
+            return self._record(work, ended)
 
     def _build(self, project: Project, log: Path | None) -> Built:
         settings = self._settings
@@ -157,254 +273,141 @@ class Grader:
                     wall_s=settings.build_wall_s,
                 )
             finally:
-                self._sandbox.settle()  # nothing may start while somebody measures
+                self._sandbox.settle()  # no process may start while another project is measured
 
-    @property
-    def _runs(self) -> bool:
-        """Whether projects of this target are run here, and not only built."""
-        return self.target == "cpu" or self._settings.device is not None
+    @contextmanager
+    def _load(self, work: Work, built: Built) -> Iterator[Student]:
+        """A worker that has loaded the package. Raises Ended, on a machine that cannot run CUDA always."""
+        if not self._runs:
+            self._end_without_gpu(built.result)
+        work.observer("check" if self._runs else "load")
+        source = replace(project_source(built, work.loaded.task), repeatable=not work.repeated)
+        work.source = source if self._runs else None
+        with self._workers.running(source) as worker:
+            failure: Finding | None = None
+            try:
+                worker.load()
+            except Failed as failed:
+                failure = explained(failed.finding, built.result)
+            if not self._runs:
+                unregistered = None if worker.operators else no_operators(source.namespace)
+                self._end_after_import(built.result, failure or unregistered)
+            _end_on(Stage.LOAD, failure)
+            yield Student(worker, source)
 
-    def _conditions(self, contenders: Candidates) -> Conditions:
-        """What a measurement of these looks at."""
-        from harness.device.telemetry import HostConditions
+    def _end_without_gpu(self, build: BuildResult) -> None:
+        """Raises Ended where a CUDA package cannot even be imported here."""
+        cannot = cannot_run_cuda(self._machine, build, self._settings.no_device)
+        if build.jit:
+            raise Ended(Stage.LOAD, cannot)
+        _end_on(Stage.LOAD, unresolved_symbols(build))
+        if self._toolchain.torch_is_cpu_only:
+            raise Ended(Stage.LOAD, unmeasured(cannot, not_imported(build)))
 
-        return HostConditions() if self._gpu is None else self._gpu.conditions(len(contenders.resident))
+    def _end_after_import(self, build: BuildResult, failure: Finding | None) -> None:
+        """Raises Ended: a CUDA package was imported, or not, and this machine cannot run it."""
+        cannot = cannot_run_cuda(self._machine, build, self._settings.no_device)
+        if failure is None:
+            raise Ended(Stage.CHECK, unmeasured(cannot, "it imports, and its operators are registered"))
+        if wants_gpu(failure):
+            raise Ended(Stage.LOAD, unmeasured(cannot, f"its import asks for one: {failure.message}"))
+        raise Ended(Stage.LOAD, failure)
 
-    def close(self) -> None:
-        """End the workers that are kept between grades, and let go of the GPU."""
-        self._workers.close()
-        if self._gpu is not None:
-            self._gpu.close()
+    def _check(self, loaded: LoadedTask, student: Student) -> CheckResult:
+        """Compare outputs with the truth in every case."""
+        torch.set_num_threads(1)
+        return check(student.worker, loaded, self._settings.target, self._settings.protocol)
 
+    def _time(self, loaded: LoadedTask, student: Student) -> TimingResult:
+        """Time a correct project against its references; ends its worker."""
+        # `full` compares processes; and on a device, what a frozen process started goes on.
+        stays = not self._workers.numbers.fresh_processes and self._settings.device is None
+        if stays:
+            student.worker.freeze(True)  # waiting for the machine does not count against its wall-clock limit
+        else:
+            student.worker.close()
+        with self._phases.timing(), self._quiet.exclusive():
+            if stays:
+                student.worker.freeze(False)
+            keep = False
+            try:
+                result = time_project(*self._session(loaded, student, stays))
+                keep = self._gpu is None  # a GPU's next health check allows no process but the judge's
+                return result
+            finally:
+                if not keep:
+                    self._workers.discard_trusted()
 
-class _Grading:
-    """One grade in the making."""
+    def _session(
+        self, loaded: LoadedTask, student: Student, stays: bool
+    ) -> tuple[Candidates, list[Problem], Session]:
+        """Whom to time, on what, and under which conditions."""
+        workers, gpu = self._workers, self._gpu
+        timed = problems(loaded, self.target, timed_only=True, device=workers.transport.device)
+        candidates = workers.candidates(student.source, loaded, timed[0], student.worker if stays else None)
+        conditions = HostConditions() if gpu is None else gpu.conditions(len(candidates.resident))
+        session = Session(workers.numbers, workers.transport, conditions, self._judge_cpus, self._board)
+        return candidates, timed, session
 
-    def __init__(self, grader: Grader, loaded: LoadedTask, project: Project | None, start: float) -> None:
-        self._grader = grader
-        self._loaded = loaded
-        self._project = project
-        self._start = start
-        self._build: BuildResult | None = None
-        self._check: CheckResult | None = None
-        self._seen = Seen()
-        self._provenance: Provenance | None = None
-        self._timing: TimingResult | None = None
-        self._source: Source | None = None
-        self._built: Built | None = None
-        self._repeated = False
+    def _kernelbench(self, work: Work, source: Source) -> KernelBenchScore:
+        """Score by KernelBench's rules, which also count projects that are wrong by ours."""
+        workers = self._workers
+        (problem,) = problems(work.loaded, self.target, device=workers.transport.device)
+        eager = trusted_sources(work.loaded, problem, compiled=False)["eager"]
+        student = replace(source, repeatable=not work.repeated)
+        with self._phases.timing(), self._quiet.exclusive():
+            return score(problem, partial(workers.start, student), partial(workers.start, eager))
 
-    def ended(self, stage: Stage, finding: Finding) -> Grade:
-        """The grade as it stands."""
-        grader, settings = self._grader, self._grader._settings
+    # --- the record ----------------------------------------------------------------------------
+
+    def _record(self, work: Work, ended: Ended) -> Grade:
+        """The grade of what was reached."""
+        settings, task = self._settings, work.loaded.task
         return Grade(
-            task=self._loaded.task.id,
-            task_digest=self._loaded.task.digest,
-            project=None if self._project is None else self._project.digest,
+            task=task.id,
+            task_digest=task.digest,
+            project=None if work.project is None else work.project.digest,
             target=settings.target,
             protocol=settings.protocol,
-            verdict=POLICY[finding.cause].verdict,
-            stage=stage,
-            finding=finding,
-            flags=self._flags(),
-            build=self._diagnosed(stage, finding),
-            check=self._check,
-            timing=self._timing,
-            evidence=self._seen.evidence,
-            provenance=self._provenance,
-            sanitizers=self._seen.sanitizers or unsanitized(settings, finding),
-            sandbox=grader._sandbox.name,
-            sandbox_facts=grader._sandbox.facts(),
-            machine=grader._machine.digest,
-            wall_s=time.monotonic() - self._start,
+            verdict=POLICY[ended.finding.cause],
+            stage=ended.stage,
+            finding=ended.finding,
+            flags=self._flags(work),
+            build=_diagnosed(work, ended),
+            check=work.check,
+            timing=work.timing,
+            evidence=work.seen.evidence,
+            provenance=work.provenance,
+            sanitizers=work.seen.sanitizers or unsanitized(settings, ended.finding),
+            sandbox=self._sandbox.name,
+            sandbox_facts=self._sandbox.facts(),
+            machine=self._machine.digest,
+            wall_s=time.monotonic() - work.started,
         )
 
-    def _flags(self) -> tuple[str, ...]:
-        """Of all stages, each once."""
-        timing = () if self._timing is None else self._timing.flags
-        beside = flags_beside(self._build, self._loaded.task, self._seen, self._provenance)
-        repeated = (REPEATED,) if self._repeated else ()
-        scaled = (SCALED,) if self._loaded.task.scaled(self._grader.target) else ()
+    def _flags(self, work: Work) -> tuple[str, ...]:
+        """Flags of all stages, each once."""
+        task = work.loaded.task
+        timing = () if work.timing is None else work.timing.flags
+        repeated = (REPEATED,) if work.repeated else ()
+        scaled = (SCALED,) if task.scaled(self.target) else ()
+        beside = flags_beside(work.build, task, work.seen, work.provenance)
         return tuple(dict.fromkeys((*beside, *timing, *repeated, *scaled)))
 
-    def _diagnosed(self, stage: Stage, finding: Finding) -> BuildResult | None:
-        """The build; where its library could not be loaded, with what that says of the binding."""
-        failed = stage is Stage.LOAD and finding.verdict in {Verdict.LOAD_FAILED, Verdict.CRASHED}
-        if self._build is None or self._project is None or not failed:
-            return self._build
-        files = {file.path: file.text for file in self._project.files}
-        return self._build.model_copy(update={"diagnostics": load_failure(finding.message, files)})
 
-    def run(self, log: Path | None, observer: StageObserver) -> Grade:
-        """All stages, until one ends it."""
-        project = self._project
-        if project is None:
-            raise HarnessBug("nothing to build")
-        with self._grader._turn:
-            ended = self._grader._guard.watch(project.digest, lambda: self._stages(project, log, observer))
-        if isinstance(ended, Grade):
-            return ended
-        checked = self._check is not None and self._check.finding is None
-        return self.ended(Stage.TIME if checked else Stage.CHECK, ended)
+def _passed(message: str) -> Finding:
+    return Finding(cause=Cause.PASSED, message=message)
 
-    def _stages(self, project: Project, log: Path | None, observer: StageObserver) -> Grade:
-        with device_errors():
-            grade = self._once_more(lambda: self._own_stages(project, log, observer))
-            source, task, settings = self._source, self._loaded.task, self._grader._settings
-            theirs = task.also is not None and not task.scaled(settings.target)
-            if source is None or not theirs or not settings.timed:
-                return grade
-            observer("KernelBench's rules")
-            score = self._once_more(
-                lambda: self._by_kernelbench(replace(source, repeatable=not self._repeated))
-            )
-            return grade.model_copy(update={"kernelbench": score})
 
-    def _once_more(self, work: Callable[[], T]) -> T:
-        """Work, repeated where a worker was perhaps killed from outside: once in a grade."""
-        from harness.judge.worker_client import Killed
+def _end_on(stage: Stage, finding: Finding | None) -> None:
+    if finding is not None:
+        raise Ended(stage, finding)
 
-        try:
-            return work()
-        except Killed:
-            self._repeated = True
-            self._check, self._timing, self._seen = None, None, Seen()
-            return work()
 
-    def _by_kernelbench(self, source: Source) -> KernelBenchScore:
-        """Whatever our verdict is: theirs may differ, and their rates count every project that was built."""
-        from harness.judge.candidates import trusted_sources
-        from harness.judge.check import problems
-        from harness.kernelbench.rules import score
-
-        grader, workers = self._grader, self._grader._workers
-        (problem,) = problems(self._loaded, grader.target, device=workers.transport.device)
-        eager = trusted_sources(self._loaded, problem, compiled=False)["eager"]
-        with grader._phases.timing(), grader._quiet.exclusive():
-            return score(problem, lambda: workers.start(source), lambda: workers.start(eager))
-
-    def _own_stages(self, project: Project, log: Path | None, observer: StageObserver) -> Grade:
-        with self._grader._phases.work():
-            ready = self._prepare(project, log, observer)
-            if not isinstance(ready, Grade):
-                ready = self._examine(*ready)
-        if isinstance(ready, Grade):
-            return ready
-        if self._grader._settings.timed:
-            return self._time(*ready, observer)
-        ready[0].close()
-        return self.ended(Stage.CHECK, Finding(cause=Cause.PASSED, message="correct; speed not asked for"))
-
-    def _prepare(
-        self, project: Project, log: Path | None, observer: StageObserver
-    ) -> Grade | tuple[WorkerClient, Source]:
-        """Build, load and check: a grade, or a student that is ready to be timed."""
-        observer("build")
-        with self._grader._quiet.shared():
-            self._provenance = provenance(project, self._loaded)
-        built = self._built or self._grader._build(project, log)
-        self._built, self._build = built, built.result
-        if built.result.finding is not None:
-            return self.ended(Stage.BUILD, built.result.finding)
-        task = self._loaded.task
-        finding = wrong_package(built.result, task) or forbidden_calls(built.result, task)
-        if finding is not None:
-            return self.ended(Stage.LOAD, finding)
-        if not self._grader._runs:
-            repeatable = not self._repeated
-            return self.ended(*self._grader._importing.end(built, task, observer, repeatable))
-        observer("check")
-        self._source = replace(project_source(built, task), repeatable=not self._repeated)
-        return self._load_and_check(self._source)
-
-    def _load_and_check(self, source: Source) -> Grade | tuple[WorkerClient, Source]:
-        from harness.judge.worker_client import Failed
-
-        grader = self._grader
-        with grader._quiet.shared():
-            student = grader._workers.start(source)
-            try:
-                student.load()
-                self._check = self._run_check(student)
-            except Failed as failure:
-                student.close()
-                return self.ended(Stage.LOAD, explained(failure.finding, self._build))
-            except BaseException:
-                student.close()
-                raise
-        if self._check.finding is not None:
-            student.close()
-            return self.ended(Stage.CHECK, self._check.finding)
-        return student, source
-
-    def _examine(self, student: WorkerClient, source: Source) -> Grade | tuple[WorkerClient, Source]:
-        """A traced call and the sanitizers, where they are due: only what a task forbids ends a grade."""
-        with self._grader._quiet.shared():
-            if self._project is None:
-                raise HarnessBug("nothing to examine")
-            examine = self._grader._examination.examine
-            self._seen = examine(student, source, self._loaded, self._build, self._project)
-        if self._seen.finding is None:
-            return student, source
-        student.close()
-        return self.ended(Stage.CHECK, self._seen.finding)
-
-    def _time(self, student: WorkerClient, source: Source, observer: StageObserver) -> Grade:
-        observer("time")
-        stays = not self._fresh_processes
-        if not stays:
-            student.close()
-        try:
-            # Waiting for the machine is not the student's time.
-            if stays:
-                student.freeze(True)
-            with self._grader._phases.timing(), self._grader._quiet.exclusive():
-                if stays:
-                    student.freeze(False)
-                self._timing = self._run_timing(student if stays else None, source)
-        finally:
-            if stays:
-                student.close()
-        if self._timing.finding is not None:
-            return self.ended(Stage.TIME, self._timing.finding)
-        return self.ended(Stage.TIME, Finding(cause=Cause.PASSED, message="correct on every workload"))
-
-    @property
-    def _fresh_processes(self) -> bool:
-        """Whether the process that was checked ends before anything is timed: the full protocol compares
-        processes, and on a device what a frozen process has started goes on."""
-        grader = self._grader
-        return grader._workers.numbers.fresh_processes or grader._settings.device is not None
-
-    def _run_check(self, student: WorkerClient) -> CheckResult:
-        import torch
-
-        from harness.judge.check import check
-
-        torch.set_num_threads(1)
-        settings = self._grader._settings
-        return check(student, self._loaded, settings.target, settings.protocol)
-
-    def _run_timing(self, student: WorkerClient | None, source: Source) -> TimingResult:
-        from harness.judge.check import problems
-        from harness.judge.measurement import Session
-        from harness.judge.timing import time_project
-
-        grader = self._grader
-        workers, target = grader._workers, grader._settings.target
-        timed = problems(self._loaded, target, timed_only=True, device=workers.transport.device)
-        stay = False
-        try:
-            contenders = workers.contenders(source, self._loaded, timed[0], student)
-            conditions = grader._conditions(contenders)
-            session = Session(
-                workers.numbers, workers.transport, conditions, grader._judge_cpus, grader._board
-            )
-            result = time_project(contenders, timed, session)
-            # The next check of a GPU finds nobody on it but the judge.
-            stay = grader._gpu is None
-        finally:
-            if not stay:
-                # The measurement broke off in the middle: start afresh next time.
-                workers.discard_trusted()
-        return result
+def _diagnosed(work: Work, ended: Ended) -> BuildResult | None:
+    """The build, with diagnostics of its binding where the library could not be loaded."""
+    failed = ended.stage is Stage.LOAD and ended.finding.verdict in {Verdict.LOAD_FAILED, Verdict.CRASHED}
+    if work.build is None or work.project is None or not failed:
+        return work.build
+    files = {file.path: file.text for file in work.project.files}
+    return work.build.model_copy(update={"diagnostics": load_failure(ended.finding.message, files)})

@@ -1,7 +1,6 @@
-"""Answers that take no work, and whether a task's check lets one pass.
+"""Trivial answers (zeros, an input, ignored or coarse inputs), tried against a task's check.
 
-An answer is judged as a project's outputs are, on fresh inputs, with the truth computed from those. One
-reference is computed for each answer that needs one; nothing is built and no worker starts.
+Answers are judged as a project's outputs are, on fresh inputs; nothing is built and no worker starts.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ COARSE: Mapping[torch.dtype, torch.dtype] = {
     torch.float16: torch.float8_e5m2,
     torch.bfloat16: torch.float8_e5m2,
 }
-"""Two steps down: float32 past tf32 to bfloat16, 16 bits past e4m3 to e5m2, whose exponents reach as far."""
+"""Two steps coarser: float32 to bfloat16 (past tf32), 16 bits to e5m2 (past e4m3), which has the range."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """Outputs that nobody computed from all of the inputs in the precision that is asked for."""
+    """Outputs that do not come from all of the inputs in full precision."""
 
     what: str
     """`zeros`, `ones`, `mean`, `x as it is`, `ignores x`, `other inputs`, `inputs in bfloat16`."""
@@ -34,7 +33,7 @@ class Answer:
 
 
 def own_outputs(problem: Problem, inputs: Tensors) -> Outputs:
-    """The reference's outputs as a project would leave them: in the dtypes of its operands."""
+    """The reference's outputs in the dtypes of the operands, as a project would write them."""
     found = problem.reference(inputs)
     return tuple(
         value.to(problem.operand_dtype(operand))
@@ -43,10 +42,9 @@ def own_outputs(problem: Problem, inputs: Tensors) -> Outputs:
 
 
 def answers(problem: Problem, inputs: Tensors, right: Outputs) -> Iterator[Answer]:
-    """All that apply to `inputs`, whose right outputs are `right`.
+    """All trivial answers that apply to `inputs`, whose right outputs are `right`.
 
-    An input passes for an output where it has as many elements; operands that are read and written are
-    inputs too: what they hold before the call must not do.
+    An input serves as an output where it has as many elements; so do `inout` operands before the call.
     """
     yield Answer("zeros", tuple(torch.zeros_like(one) for one in right))
     yield Answer("ones", tuple(torch.ones_like(one) for one in right))
@@ -65,13 +63,13 @@ def answers(problem: Problem, inputs: Tensors, right: Outputs) -> Iterator[Answe
     own = torch_dtype(problem.dtype)
     lower = COARSE.get(own)
     if lower is not None and any(value.dtype == own for value in inputs.values()):
-        # Only operands of the workload's dtype: a float32 table beside bfloat16 values may well be rounded.
+        # Only operands of the workload's dtype: rounding a float32 table beside bfloat16 values may be right.
         coarse = {n: v.to(lower).to(own) if v.dtype == own else v for n, v in inputs.items()}
         yield Answer(f"inputs in {str(lower).removeprefix('torch.')}", own_outputs(problem, coarse))
 
 
 def _partly_bad(problem: Problem, right: Outputs, others: Outputs) -> Iterator[Answer]:
-    """Every combination of good and bad outputs, for each way in which an output can be bad."""
+    """Every combination of right and bad outputs, for each kind of bad output."""
     names = [operand.name for operand in problem.task.outputs]
     bad = [_bad(value, other) for value, other in zip(right, others, strict=True)]
     for kind in sorted({kind for one in bad for kind in one}):
@@ -83,7 +81,7 @@ def _partly_bad(problem: Problem, right: Outputs, others: Outputs) -> Iterator[A
 
 
 def _bad(value: torch.Tensor, other: torch.Tensor) -> dict[str, torch.Tensor]:
-    """Ways in which one output can be bad, without those that it happens to be anyway."""
+    """Bad versions of one output that differ from it."""
     found = {"zeros": torch.zeros_like(value), "values of other inputs": other}
     if value.is_floating_point() and value.numel():
         one = value.clone()
@@ -95,7 +93,7 @@ def _bad(value: torch.Tensor, other: torch.Tensor) -> dict[str, torch.Tensor]:
 
 
 def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Bytes, but for the order of NaN."""
+    """Whether both have the same bytes."""
     return torch.equal(one.contiguous().view(torch.uint8), other.contiguous().view(torch.uint8))
 
 
@@ -107,9 +105,9 @@ def _mean(values: torch.Tensor) -> torch.Tensor:
 
 
 def passing(problem: Problem) -> list[str]:
-    """Names of the answers that the check lets pass on fresh inputs of `problem`; should be empty.
+    """Trivial answers that pass the check on fresh inputs of `problem`; a sound task has none.
 
-    Raises HarnessBug for a broken reference.py, RuntimeError where PyTorch has no such op for the dtype here.
+    Raises HarnessBug for a broken reference.py, RuntimeError where PyTorch lacks the op for the dtype.
     """
     inputs = problem.make_inputs()
     right = own_outputs(problem, inputs)
@@ -121,7 +119,7 @@ def passing(problem: Problem) -> list[str]:
 
 
 def reference_fails(problem: Problem) -> str | None:
-    """What the check says against the reference's own outputs; None where they pass, as they should."""
+    """The check's message for the reference's own outputs; None where they pass."""
     inputs = problem.make_inputs()
     finding = Verifier(problem).values(inputs, own_outputs(problem, inputs))
     return None if finding is None else finding.message

@@ -1,8 +1,4 @@
-"""Validates a task: its expert project must pass, and what took no work must not.
-
-The expert must be correct (without a GPU: build), trivial outputs (zeros, an input) must fail the check, and
-an empty reply, an echo of the prompt and a copied prompt must each score 0.
-"""
+"""Validates a task: its expert is correct, trivial outputs fail the check, replies without work score 0."""
 
 from __future__ import annotations
 
@@ -19,20 +15,19 @@ from harness.suite.catalogue import LoadedTask, expert_directory, read_project
 
 
 class Validation(Record):
-    """One thing that was tried on one task."""
+    """Result of one trial of one task."""
 
     task: str
     what: str
     """`expert`, `trivial outputs`, `empty reply`, `echo of the prompt` or `copied prompt`."""
     grade: Grade | None
-    """None for trivial outputs: the check has them without any project."""
+    """None for trivial outputs, which need no project."""
     as_expected: bool
     said: str
-    """What surprised, or the verdict's message."""
+    """The unexpected result, or the verdict's message."""
 
 
 def _replies_without_work(loaded: LoadedTask, target: Target) -> dict[str, str]:
-    """Replies without any work in them."""
     prompt = task_text(loaded.task, target)
     copied = "Here is the project.\n\n```toml build.toml\n" + prompt.replace("```", "'''") + "\n```\n"
     return {"empty reply": "", "echo of the prompt": f"{SYSTEM}\n\n{prompt}", "copied prompt": copied}
@@ -62,7 +57,7 @@ def _graded(loaded: LoadedTask, what: str, grade: Grade, fine: bool) -> Validati
 
 
 def _trivial(loaded: LoadedTask, target: Target, device: torch.device) -> Validation:
-    """On the timed workloads of the target, where inputs and truth are made."""
+    """Trivial outputs on the timed workloads of the target."""
     timed = problems(loaded, target, timed_only=True, device=device)
     passed = [f"{problem.label}: {what} passes" for problem in timed for what in passing(problem)]
     return Validation(
@@ -75,7 +70,7 @@ def _trivial(loaded: LoadedTask, target: Target, device: torch.device) -> Valida
 
 
 def validate_task(loaded: LoadedTask, grader: Grader) -> list[Validation]:
-    """Try everything on one task. Raises InfraError when something of ours fails."""
+    """Run all validations of one task. Raises InfraError."""
     results = _expert(loaded, grader)
     if grader.truth_device is not None:
         results.append(_trivial(loaded, grader.target, grader.truth_device))

@@ -38,7 +38,7 @@ class Finding(Record):
     @property
     def verdict(self) -> Verdict:
         """The verdict that the policy table gives to the cause."""
-        return POLICY[self.cause].verdict
+        return POLICY[self.cause]
 
 
 class ProjectFile(Record):

@@ -72,7 +72,7 @@ class InfraFailure(Record):
 
     @model_validator(mode="after")
     def _is_ours(self) -> Self:
-        if POLICY[self.cause].verdict is not Verdict.INFRA:
+        if POLICY[self.cause] is not Verdict.INFRA:
             raise ValueError(f"{self.cause} is not an infrastructure failure")
         return self
 

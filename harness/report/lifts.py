@@ -47,8 +47,8 @@ _MOVEMENTS: Final = 5
 _SMALLEST_MOVEMENT: Final = 0.005
 _BEFORE_LOADING: Final = frozenset(
     cause
-    for cause, policy in POLICY.items()
-    if policy.verdict in (Verdict.NO_PROJECT, Verdict.BUILD_FAILED) or cause is Cause.BUILD_TIMEOUT
+    for cause, verdict in POLICY.items()
+    if verdict in (Verdict.NO_PROJECT, Verdict.BUILD_FAILED) or cause is Cause.BUILD_TIMEOUT
 )
 
 
@@ -268,7 +268,7 @@ def _classes(
 ) -> Iterable[tuple[_ErrorName, Callable[[Score], bool]]]:
     """Every class that occurs in either arm and whose stage every trial went through."""
     for cause in sorted({score.cause for score in scores}):
-        verdict = POLICY[cause].verdict
+        verdict = POLICY[cause]
         reached = checked or (built and cause in _BEFORE_LOADING) or verdict is Verdict.NO_PROJECT
         if reached and verdict not in (Verdict.CORRECT, Verdict.NOT_MEASURED):
             yield ("cause", cause.value), _has_cause(cause)

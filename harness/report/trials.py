@@ -145,7 +145,7 @@ def failure_groups(rows: Sequence[TrialRow], arms: Sequence[Arm]) -> tuple[Failu
     return tuple(
         FailureGroup(
             cause=cause,
-            verdict=POLICY[cause].verdict,
+            verdict=POLICY[cause],
             counts=_counts(members, arms),
             total=len(members),
             example=first_error(members[0].message),

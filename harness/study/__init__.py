@@ -1,1 +1,1 @@
-"""study"""
+"""Studies: plan, trials, conversation, store, execution."""

@@ -1,8 +1,4 @@
-"""The arms of a study: which texts are compared, all else being equal.
-
-Every arm but without_skill has its texts in the library; two arms never have the same texts, for then
-nothing could differ.
-"""
+"""The arms of a study: the skill texts that are compared. No two arms have the same texts."""
 
 from __future__ import annotations
 
@@ -12,26 +8,25 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from harness.errors import UsageError
-from harness.records import Arm, Skill
+from harness.records import Arm, Delivery, Skill
 from harness.skills.placebo import placebo
 
-Delivery = Literal["body", "disclosed"]
 MOST_COMBINED: Final = 4
-"""Skills of which every combination is an arm: 15 arms, and as many times the cost."""
+"""Skills for --combine: 4 make 15 arms."""
 
 
 @dataclass(frozen=True)
 class Arms:
-    """The arms, and the skill texts that they name by digest."""
+    """Arms, and the skill texts that they name by digest."""
 
     arms: tuple[Arm, ...]
     library: Mapping[str, Skill]
     named: tuple[str, ...]
-    """The skills under test, as the user named them."""
+    """Names of the skills under test."""
 
     @property
     def digests(self) -> dict[str, str]:
-        """Name to digest of every text; `NAME@DIGEST` for a further one of the same name."""
+        """Name to digest of every text; a second text of the same name is `NAME@DIGEST`."""
         found: dict[str, str] = {}
         for digest, text in self.library.items():
             found[f"{text.name}@{digest[:8]}" if text.name in found else text.name] = digest
@@ -47,11 +42,11 @@ def make_arms(
     delivery: Delivery = "body",
     control: bool = True,
 ) -> Arms:
-    """without_skill (unless not `control`), old_skill, each skill (and each combination), a placebo for each.
+    """without_skill (if `control`), old_skill, each skill (and each combination), and a placebo for each.
 
-    Raises UsageError for skills that cannot be told apart, too many to combine, or an `old` beside several.
+    Raises UsageError for equal skills, too many skills to combine, or `old` with several skills.
     """
-    _refuse_twins(skills, old)
+    _reject_equal(skills, old)
     if combine and not 2 <= len(skills) <= MOST_COMBINED:
         raise UsageError(f"--combine takes 2 to {MOST_COMBINED} skills, here are {len(skills)}")
     if old is not None and len(skills) != 1:
@@ -79,7 +74,7 @@ def _arm(kind: Literal["with_skill", "placebo"], skills: Sequence[Skill], delive
     return Arm(kind=kind, skills=tuple(skill.digest for skill in skills), delivery=delivery)
 
 
-def _refuse_twins(skills: Sequence[Skill], old: Skill | None) -> None:
+def _reject_equal(skills: Sequence[Skill], old: Skill | None) -> None:
     named = [*skills, *([old] if old is not None else [])]
     for first, second in itertools.combinations(named, 2):
         if first.digest == second.digest:

@@ -1,16 +1,15 @@
-"""One trial's exchange with the student: ask, grade, tell what came of it, ask again.
+"""One trial's exchange with the student: request, grade, feedback, request again.
 
-A reply that is on disk is not asked for again, and a later turn's prompt that is on disk is not made again,
-since times differ from grade to grade; the grader is given a project and a task, and nothing of the arm;
-the last project counts, never the best.
+Replies on disk are not requested again, and a later prompt on disk is reused, since its feedback quotes
+times. The grader gets a project and a task, never the arm. The last project counts, not the best.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from harness.errors import UsageError
-from harness.grading.grade import Grader
 from harness.models.protocol import Model
 from harness.records import Finding, Grade, Message, Reply, Request, Skill, TrialKey, Turn
 from harness.student.answer import Answer, answer
@@ -19,13 +18,16 @@ from harness.study.plan import generation_key
 from harness.study.store import RunStore
 from harness.suite.catalogue import LoadedTask
 
+if TYPE_CHECKING:  # torch
+    from harness.grading.grade import Grader
+
 
 class Stopped(Exception):
-    """The run was stopped meanwhile: processes were killed, so what a grade says is not the student's."""
+    """The run was stopped and its processes killed, so a grade may not be the student's fault."""
 
 
 class Conversation:
-    """The exchange of one trial. After a failure of ours `finish` goes on at the turn that failed."""
+    """The exchange of one trial; after an infrastructure failure `finish` resumes at the failed turn."""
 
     def __init__(
         self,
@@ -41,7 +43,8 @@ class Conversation:
         stage: Callable[[str], None],
         stopped: Callable[[], bool],
     ) -> None:
-        """`skills`: the arm's. `stage` is told what begins; `stopped` says whether the run was stopped."""
+        """`skills`: the arm's. `stage` is called as each stage begins; `stopped`: whether the run was
+        stopped."""
         self._key = key
         self._most = turns
         self._loaded = loaded
@@ -53,16 +56,16 @@ class Conversation:
         self._stopped = stopped
         self._next: Request | None = first
         self.generation_key = generation_key(key, first)
-        """What the first request was paid by: the trial's."""
+        """Of the first request: the trial's."""
         self._turns: list[Turn] = []
 
     @property
     def turn(self) -> int:
-        """The turn under way, or the next one."""
+        """The current turn, or the next one."""
         return len(self._turns)
 
     def finish(self) -> tuple[Turn, ...]:
-        """Every turn, to the end. Raises Stopped, and what the model and the grader raise."""
+        """All turns. Raises Stopped, and what the model and the grader raise."""
         while self._next is not None:
             self._next = self._take(self._next)
         return tuple(self._turns)
@@ -71,24 +74,27 @@ class Conversation:
         """One turn; the request of the next, if there is one."""
         given = answer(request, self._skills, self._ask)
         before = self._turns[-1] if self._turns else None
-        if before is not None and given.overflowed:
-            if given.steps:  # paid for, though nothing came of them
+        if before is not None and (given.overflowed or given.keeps):
+            if given.keeps or given.steps:  # steps were paid for, though no project came of them
                 self._turns.append(_turn(request, given, before.project, before.grade, kept=True))
             return None
-        if before is not None and given.keeps:
-            self._turns.append(_turn(request, given, before.project, before.grade, kept=True))
-            return None
-        grade = self._grade(request.turn, given)
-        # An exchange that did not fit will not fit with more in it.
+        if isinstance(given.project, Finding):
+            grade = self._grader.no_project(given.project, self._loaded)
+        else:
+            self._store.write_project(self._key, given.project, request.turn)
+            log = self._store.turn_folder(self._key, request.turn) / "build.log"
+            grade = self._grader.grade(given.project, self._loaded, log=log, observer=self._stage)
+            # The student's processes may have been killed by us.
+            self._check_stopped()
+            self._store.write_grade(self._key, grade, request.turn)
+        # An exchange that did not fit into the context will not fit with more in it.
         following = None if given.overflowed else self._following(request, given, grade)
         self._turns.append(_turn(request, given, grade.project, grade))
         return following
 
-    # --- asking --------------------------------------------------------------------------------
-
     def _ask(self, request: Request) -> Reply:
-        """The reply: kept from an interrupted attempt, or asked for now and kept at once."""
-        self._go_on()
+        """The reply: from an interrupted attempt, or requested now and stored at once."""
+        self._check_stopped()
         paid = generation_key(self._key, request)
         kept = self._store.paid_reply(self._key, paid, turn=request.turn, step=request.step)
         if kept is not None:
@@ -99,32 +105,16 @@ class Conversation:
         self._store.write_reply(self._key, paid, request, reply)
         return reply
 
-    def _go_on(self) -> None:
+    def _check_stopped(self) -> None:
         if self._stopped():
             raise Stopped
 
-    # --- grading -------------------------------------------------------------------------------
-
-    def _grade(self, turn: int, given: Answer) -> Grade:
-        """Raises Stopped, and what the grader raises."""
-        if isinstance(given.project, Finding):
-            return self._grader.no_project(given.project, self._loaded)
-        self._store.write_project(self._key, given.project, turn)
-        log = self._store.turn_folder(self._key, turn) / "build.log"
-        grade = self._grader.grade(given.project, self._loaded, log=log, observer=self._stage)
-        # Before anything rests on it: the student's processes may have been killed by us.
-        self._go_on()
-        self._store.write_grade(self._key, grade, turn)
-        return grade
-
-    # --- the next turn -------------------------------------------------------------------------
-
     def _following(self, request: Request, given: Answer, grade: Grade) -> Request | None:
-        """What is asked next: as it was asked before, where an interrupted attempt came that far."""
+        """The next turn's request; the stored one where an interrupted attempt came that far."""
         turn = request.turn
         if turn + 1 >= self._most:
             return None
-        known = self._kept_prompt(turn + 1)
+        known = self._stored_prompt(turn + 1)
         if known is not None and _continues(known, request, given):
             return known
         told = feedback(grade, self._loaded.task, grade.target, turn, self._most)
@@ -133,7 +123,7 @@ class Conversation:
         self._store.write_prompt(self._key, made)
         return made
 
-    def _kept_prompt(self, turn: int) -> Request | None:
+    def _stored_prompt(self, turn: int) -> Request | None:
         try:
             return self._store.request(self._key, turn=turn)
         except UsageError:
@@ -141,7 +131,7 @@ class Conversation:
 
 
 def _continues(known: Request, request: Request, given: Answer) -> bool:
-    """`known` is this very exchange with one more message of ours."""
+    """Whether `known` is this exchange with one more user message."""
     same = (known.sampling, known.tools, known.repeat) == (request.sampling, request.tools, request.repeat)
     return same and known.messages[:-1] == given.messages and known.messages[-1].role == "user"
 

@@ -1,4 +1,4 @@
-"""Executes a study on this machine: opens or resumes its run folder, runs what is owed, reports progress."""
+"""Executes a study on this machine: opens or resumes its run folder and runs the owed trials."""
 
 from __future__ import annotations
 
@@ -6,19 +6,67 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
+from harness.builder.build import Built, build
+from harness.builder.toolchain import Toolchain
 from harness.models.protocol import Model
+from harness.records import BuildResult, MachineFacts, Project, Target
 from harness.skills.lineage import Look, LookLog, lineage_of, look_at, looks_file
 from harness.skills.spec import LoadedSkill
-from harness.study.bench import Bench
-from harness.study.executors import make_executor
 from harness.study.plan import plan
+from harness.study.pools import LocalExecutor
 from harness.study.run import Budget, Observer, Outcome, Run, now
 from harness.study.store import RunStore
 from harness.study.study import Study, open_run
 from harness.suite.sizes import refuse_too_large
 from sandboxes.job import IMAGES_FACT
+from sandboxes.pool import StoppableSandbox
+
+if TYPE_CHECKING:  # torch
+    from harness.grading.grade import Grader
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """A sandbox and a toolchain: builds projects."""
+
+    sandbox: StoppableSandbox
+    toolchain: Toolchain
+    """The tools that jobs find in the sandbox."""
+    cache: Path
+
+    def build(self, project: Project, target: Target, *, wall_s: float = 600.0) -> Built:
+        """Build a project, or reuse its build in the cache. Thread-safe."""
+        return build(
+            project,
+            target,
+            sandbox=self.sandbox,
+            toolchain=self.toolchain,
+            cache=self.cache / "builds",
+            wall_s=wall_s,
+        )
+
+    def result(self, project: Project, target: Target) -> BuildResult:
+        """The record of a build."""
+        return self.build(project, target).result
+
+    def close(self) -> None:
+        """End everything that runs in the sandbox."""
+        self.sandbox.stop()
+
+
+@dataclass(frozen=True)
+class Bench(Workshop):
+    """A workshop with a grader."""
+
+    grader: Grader
+    machine: MachineFacts
+
+    def close(self) -> None:
+        """End the grader and everything that runs in the sandbox."""
+        self.grader.close()
+        self.sandbox.stop()
 
 
 class Display(Protocol):
@@ -81,8 +129,8 @@ def execute(study: Study, store: RunStore, context: RunContext) -> Outcome:
         planned = len(plan(record.config))
         say(f"run {store.folder}: {planned} trials, {finished} finished before")
         with context.display.trials(planned, finished, len(context.models)) as observer:
-            executor = make_executor("local", context.connections)
-            outcome = runner.carry_out(executor, observer, context.budget)
+            executor = LocalExecutor(context.connections)
+            outcome = runner.execute(executor, observer, context.budget)
     if outcome.stopped is not None:
         say(f"stopped: {outcome.stopped}; {outcome.owed} trials are owed")
     return outcome

@@ -1,7 +1,6 @@
-"""From a resolved configuration to the list of trials, and their keys.
+"""Turns a resolved configuration into trials, their requests and keys.
 
-Arms are interleaved: any prefix of the plan holds nearly as many trials of one arm as of another; the order
-depends on the seed alone.
+Arms are interleaved, so that any prefix of the plan is nearly balanced; the order depends only on the seed.
 """
 
 from __future__ import annotations
@@ -10,8 +9,8 @@ import random
 from collections.abc import Iterator, Mapping
 
 from harness.errors import UsageError
-from harness.grading.grade import GRADER_VERSION
 from harness.records import (
+    GRADER_VERSION,
     Arm,
     Grade,
     Request,
@@ -28,7 +27,7 @@ from sandboxes.job import IMAGES_FACT
 
 
 def plan(config: RunConfig) -> list[TrialKey]:
-    """Every trial: repeat by repeat, tasks and models shuffled, the arms of a task side by side."""
+    """All trials: repeat by repeat, tasks and models shuffled, the arms of a task adjacent."""
     order = random.Random(config.seed)
     trials: list[TrialKey] = []
     for repeat in range(config.repeats):
@@ -42,18 +41,18 @@ def plan(config: RunConfig) -> list[TrialKey]:
 
 
 def arm_by_id(config: RunConfig) -> dict[str, Arm]:
-    """The run's arms."""
+    """The run's arms by id."""
     return {arm.id: arm for arm in config.arms}
 
 
 def request_for(
     key: TrialKey, config: RunConfig, tasks: Mapping[str, LoadedTask], skills: Mapping[str, Skill]
 ) -> Request:
-    """The prompt of a trial. `skills` by digest."""
+    """The first request of a trial. `skills` by digest."""
     arm = arm_by_id(config)[key.arm]
     sampling = config.sampling
     if sampling.seed is not None:
-        # One seed for all repeats would make them one reply on servers that honour it.
+        # Servers that honor a seed would give all repeats the same reply.
         sampling = sampling.model_copy(update={"seed": sampling.seed + key.repeat})
     return make_request(
         tasks[key.task].task,
@@ -79,12 +78,12 @@ def prompt_digests(
 
 
 def generation_key(key: TrialKey, request: Request) -> str:
-    """What was paid for: prompt (tools included), model, sampling and repeat."""
+    """Digest of what was paid for: prompt (tools included), model, sampling and repeat."""
     return digest_of([request.prompt_digest, key.model, request.sampling.model_dump(), key.repeat])
 
 
 def grading_key(grade: Grade) -> str | None:
-    """What was judged, by what, where; None without a project."""
+    """Digest of what was judged, by which grader, where; None without a project."""
     if grade.project is None:
         return None
     facts = [grade.project, grade.task_digest, grade.target, grade.protocol, GRADER_VERSION]
@@ -93,11 +92,11 @@ def grading_key(grade: Grade) -> str | None:
 
 
 def run_hash(config: RunConfig, lock: RunLock) -> str:
-    """8 hex digits: the same command on the same inputs gives the same run."""
+    """8 hex digits, equal for the same command on the same inputs."""
     pinned = lock.model_dump(include={"grader_version", "tasks", "families", "skills", "prompts", "image"})
     return digest_of([config.model_dump(mode="json"), pinned])[:8]
 
 
 def owed(run: RunRecord, finished: set[TrialKey]) -> list[TrialKey]:
-    """The trials that are still to be done."""
+    """Trials that are not finished."""
     return [key for key in plan(run.config) if key not in finished]

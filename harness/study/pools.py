@@ -1,34 +1,50 @@
-"""Trials in threads: they wait for models, compilers and workers, which run elsewhere.
-
-At most `workers` jobs run at once; jobs start in order; after a failure none starts.
-"""
+"""Runs trials in threads, which wait for models, compilers and workers in other processes."""
 
 from __future__ import annotations
 
 import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from typing import TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
+_POLL_S = 0.2
+"""While waiting for results, so that Ctrl-C is noticed."""
+
+
+class Executor(Protocol):
+    """Runs jobs side by side."""
+
+    def map(self, function: Callable[[Job], Result], jobs: Iterable[Job]) -> Iterator[Result]:
+        """Results in the order in which they finish; the first exception of a job is raised."""
+        ...
+
+    def abandon(self) -> None:
+        """Start no further job, and do not wait for running ones."""
+        ...
+
+
+class _Done(NamedTuple):
+    result: object
+    error: BaseException | None
 
 
 class LocalExecutor:
-    """Daemon threads over one queue."""
+    """At most `workers` daemon threads; jobs start in order, and none after a failure."""
 
     def __init__(self, workers: int) -> None:
         self._workers = workers
         self._abandoned = threading.Event()
 
     def map(self, function: Callable[[Job], Result], jobs: Iterable[Job]) -> Iterator[Result]:
-        """Results in the order in which they finish; a job's exception is raised here."""
+        """Results in the order in which they finish; the first exception of a job is raised."""
         todo: queue.SimpleQueue[Job] = queue.SimpleQueue()
         count = 0
         for job in jobs:
             todo.put(job)
             count += 1
-        done: queue.SimpleQueue[tuple[Result | None, BaseException | None, bool]] = queue.SimpleQueue()
+        done: queue.SimpleQueue[_Done] = queue.SimpleQueue()
         over = threading.Event()
 
         def work() -> None:
@@ -36,41 +52,39 @@ class LocalExecutor:
                 try:
                     job = todo.get_nowait()
                 except queue.Empty:
-                    # Processes die with the thread that started them (prctl PDEATHSIG), and a
-                    # worker that this one started may still serve another thread's trial.
+                    # Processes die with the thread that started them (prctl PDEATHSIG), and a worker that
+                    # this thread started may still serve another thread's trial.
                     over.wait()
                     return
                 try:
-                    done.put((function(job), None, True))
-                except BaseException as error:  # noqa: BLE001 - handed to the caller, not swallowed
+                    done.put(_Done(function(job), None))
+                except BaseException as error:  # noqa: BLE001 - raised in the caller's thread
                     self._abandoned.set()
-                    done.put((None, error, False))
+                    done.put(_Done(None, error))
                     return
 
         for _ in range(min(self._workers, count)):
             threading.Thread(target=work, daemon=True).start()
         try:
-            yield from self._collect(done, count)
+            for _ in range(count):
+                finished = self._next(done)
+                if finished is None:
+                    return
+                if finished.error is not None:
+                    raise finished.error
+                yield finished.result  # type: ignore[misc]
         finally:
             over.set()
 
-    def _collect(
-        self, done: queue.SimpleQueue[tuple[Result | None, BaseException | None, bool]], count: int
-    ) -> Iterator[Result]:
-        for _ in range(count):
-            # A timeout, so that Ctrl-C is noticed while waiting.
-            while True:
-                try:
-                    result, error, ok = done.get(timeout=0.2)
-                    break
-                except queue.Empty:
-                    if self._abandoned.is_set() and done.empty():
-                        return
-            if error is not None:
-                raise error
-            if ok:
-                yield result  # type: ignore[misc]
+    def _next(self, done: queue.SimpleQueue[_Done]) -> _Done | None:
+        """The next finished job; None once abandoned and nothing is finished."""
+        while True:
+            try:
+                return done.get(timeout=_POLL_S)
+            except queue.Empty:
+                if self._abandoned.is_set() and done.empty():
+                    return None
 
     def abandon(self) -> None:
-        """Start nothing more."""
+        """Start no further job, and do not wait for running ones."""
         self._abandoned.set()

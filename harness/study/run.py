@@ -1,6 +1,6 @@
-"""An eval: owed trials are run, appended, and survive whatever interrupts them.
+"""Runs the owed trials of a run and stores them.
 
-A trial is appended only when it finished by itself; after stop() nothing is appended; the last attempt
+A trial is stored only when it finished by itself, and nothing is stored after stop(). The last attempt
 counts, never the best of several.
 """
 
@@ -12,60 +12,60 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
 
 from harness.errors import BudgetSpent, DeviceLost, HarnessBug, InfraError, StorageError
 from harness.files import finished_trials, is_storage, storage_error, temporary_files, watching
-from harness.grading.grade import Grader
 from harness.models.failure import PermanentProviderError
 from harness.models.protocol import Model
 from harness.outcome import Cause
-from harness.records import InfraFailure, RunRecord, Skill, TrialKey, TrialRecord
+from harness.records import InfraFailure, RunRecord, Skill, TrialKey, TrialRecord, Turn
 from harness.study.conversation import Conversation, Stopped
-from harness.study.executors import Executor
 from harness.study.plan import arm_by_id, grading_key, owed, request_for
+from harness.study.pools import Executor
 from harness.study.store import RunStore
 from harness.suite.catalogue import LoadedTask
 
+if TYPE_CHECKING:  # torch
+    from harness.grading.grade import Grader
+
 ATTEMPTS = 2
-"""Of one trial, when something of ours fails: whoever causes such failures is graded once more, not until
-it goes well."""
-
+"""Attempts per trial after infrastructure failures: a project that causes them gets one retry."""
 LOST_IN_A_ROW = 10
-"""Trials of one model, lost to its provider with no reply between them, after which the run stops."""
-
+"""Consecutive trials of one model lost to its provider, after which the run stops."""
 _PAUSE_S = 1.0
-"""Between attempts: a provider or a driver may need a moment."""
+"""Between attempts, for a provider or driver to recover."""
 
 
 class Observer(Protocol):
-    """Is told what happens; may be called from several threads."""
+    """Progress callbacks; called from several threads."""
 
     def stage(self, key: TrialKey, stage: str) -> None:
-        """A trial enters a stage: ask, build, check, time."""
+        """A trial begins a stage: ask, build, check, time."""
         ...
 
     def finished(self, trial: TrialRecord) -> None:
-        """A trial is on disk."""
+        """A trial is stored."""
         ...
 
 
 @dataclass(frozen=True)
 class Budget:
-    """Where to stop; None is no limit."""
+    """Limits of a run; None is no limit. Tokens, dollars and calls are limited by the models' meter."""
 
     max_wall_s: float | None = None
-    """What is asked of models is limited where it is asked (models/meter.py)."""
+    """Wall-clock limit in seconds; unfinished trials are resumed by the same command."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended."""
+    """Result of a run."""
 
     finished: int
     owed: int
     stopped: str | None
-    """Why it stopped early; None when everything is done."""
+    """Why it stopped early; None when all trials are done."""
 
 
 def now() -> str:
@@ -74,7 +74,7 @@ def now() -> str:
 
 
 class Run:
-    """One run being carried out."""
+    """Executes one run."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class Run:
         *,
         kill: Callable[[], None] = lambda: None,
     ) -> None:
-        """`skills` by digest, `models` by name; `kill` ends every process that the grader started."""
+        """`skills` by digest, `models` by name; `kill` ends all processes of the grader."""
         self._store = store
         self._record = record
         self._tasks = tasks
@@ -101,10 +101,10 @@ class Run:
         self._lost_in_a_row: Counter[str] = Counter()
         self._places = (temporary_files(), finished_trials(store.folder))
 
-    # --- the whole run -------------------------------------------------------------------------
+    # --- all trials ----------------------------------------------------------------------------
 
-    def carry_out(self, executor: Executor, observer: Observer, budget: Budget) -> Outcome:
-        """Run what is owed. KeyboardInterrupt comes through after everything was stopped."""
+    def execute(self, executor: Executor, observer: Observer, budget: Budget) -> Outcome:
+        """Run the owed trials. KeyboardInterrupt is raised after everything was stopped."""
         before = self._store.load()
         for lost in {f.project for t in before for f in t.failures if f.project is not None}:
             self._grader.lost_a_device(lost)
@@ -116,7 +116,7 @@ class Run:
             timer.start()
         finished = 0
         try:
-            for done in executor.map(lambda key: self._finish(key, observer), todo):
+            for done in executor.map(partial(self._finish, observer), todo):
                 finished += done
         except BaseException:
             self.stop("interrupted", executor)
@@ -127,21 +127,21 @@ class Run:
         return Outcome(finished, len(todo) - finished, self._stopped or self._spent)
 
     def stop(self, reason: str, executor: Executor) -> None:
-        """Stop at once: what runs is killed and stays owed."""
+        """Kill running trials, which stay owed, and start no others."""
         with self._lock:
             if self._stopped is None:
                 self._stopped = reason
         executor.abandon()
         self._kill()
 
-    def _finish(self, key: TrialKey, observer: Observer) -> bool:
-        """Run one trial and append it; False when the run was stopped meanwhile, or its budget is spent."""
+    def _finish(self, observer: Observer, key: TrialKey) -> bool:
+        """Run and store one trial; False when the run was stopped meanwhile, or its budget is spent."""
         if self._spent is not None:
             return False
         try:
             trial = self._attempts(key, observer)
         except BudgetSpent as error:
-            # What else runs may yet finish with what it has been given; nothing new begins.
+            # Running trials may still finish with replies that they have; no further request is sent.
             with self._lock:
                 self._spent = self._spent or f"{error}"
             return False
@@ -155,8 +155,8 @@ class Run:
         return True
 
     def _stop_if_hopeless(self, trial: TrialRecord) -> None:
-        """Raises PermanentProviderError where a provider has failed so often that the rest would be lost, and
-        StorageError where there is nowhere to write to."""
+        """Raises PermanentProviderError after LOST_IN_A_ROW failures of a provider, and StorageError when a
+        folder cannot be written to."""
         if trial.infra and trial.failures[-1].cause is Cause.STORAGE:
             raise StorageError(trial.failures[-1].message)
         model = trial.key.model
@@ -170,23 +170,14 @@ class Run:
     # --- one trial -----------------------------------------------------------------------------
 
     def _attempts(self, key: TrialKey, observer: Observer) -> TrialRecord | None:
-        """A trial, retried when something of ours failed: the one boundary at which that is caught."""
+        """One trial, retried after infrastructure failures: the one place that turns them into records."""
         started = now()
         conversation = self._conversation(key, observer)
         failures: list[InfraFailure] = []
-        for attempt in range(ATTEMPTS):
+        turns: tuple[Turn, ...] = ()
+        while not turns and len(failures) < ATTEMPTS:
             try:
                 turns = conversation.finish()
-                grade = turns[-1].grade
-                return TrialRecord(
-                    key=key,
-                    generation_key=conversation.generation_key,
-                    grading_key=None if grade is None else grading_key(grade),
-                    turns=turns,
-                    failures=tuple(failures),
-                    started=started,
-                    finished=now(),
-                )
             except Stopped:
                 return None
             except PermanentProviderError:
@@ -197,23 +188,24 @@ class Run:
                 told = storage_error(error, self._places) or error
                 failures.append(_failure(told))
                 if isinstance(told, StorageError):
-                    break  # vain before somebody has mended it
+                    break  # a retry is useless until somebody repairs it
                 self._store.set_aside(key, conversation.turn)
-                if attempt + 1 < ATTEMPTS:
+                if len(failures) < ATTEMPTS:
                     time.sleep(_PAUSE_S)
+        grade = turns[-1].grade if turns else None
         return TrialRecord(
             key=key,
             generation_key=conversation.generation_key,
-            grading_key=None,
-            turns=(),
+            grading_key=None if grade is None else grading_key(grade),
+            turns=turns,
             failures=tuple(failures),
-            infra=True,
+            infra=not turns,
             started=started,
             finished=now(),
         )
 
     def _conversation(self, key: TrialKey, observer: Observer) -> Conversation:
-        """The exchange of a trial, from the beginning; what was paid for lies on disk."""
+        """The exchange of a trial, from its first turn; paid replies are read from disk."""
         config = self._record.config
         return Conversation(
             key,
@@ -230,9 +222,9 @@ class Run:
 
 
 def _failure(error: InfraError | OSError) -> InfraFailure:
-    """The failed attempt, for the record."""
+    """The record of a failed attempt."""
     cause = error.cause if isinstance(error, InfraError) else HarnessBug.cause
-    if is_storage(error):  # full for a moment, and not any more
+    if is_storage(error):  # the disk was full for a moment
         cause = Cause.STORAGE
     project = error.project if isinstance(error, DeviceLost) else None
     return InfraFailure(cause=cause, message=f"{error}", at=now(), project=project)

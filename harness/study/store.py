@@ -1,8 +1,5 @@
-"""The run folder: what is kept, and how it survives a crash.
-
-A line of trials.jsonl is whole or it is owed again; a reply that was paid for is on disk before it is
-graded.
-"""
+"""The run folder. A torn line of trials.jsonl counts as unfinished; replies are on disk before they are
+graded."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ from harness.records.reasons import reason_of
 _RUN = "run.json"
 _TRIALS = "trials.jsonl"
 _OF_AN_ATTEMPT = ("build.log", "check.json", "timing.json")
-"""Prompt, reply and project are the same in every attempt."""
+"""Files that differ between attempts; prompt, reply and project do not."""
 
 
 class RunStore:
@@ -37,7 +34,7 @@ class RunStore:
 
     @classmethod
     def create(cls, folder: Path, run: RunRecord) -> RunStore:
-        """Make the folder with run.json in it."""
+        """Create the folder with run.json."""
         folder.mkdir(parents=True)
         write_atomically(folder / _RUN, run.model_dump_json(indent=1) + "\n")
         return cls(folder)
@@ -63,17 +60,17 @@ class RunStore:
             raise UsageError(f"{path} is damaged: {reason_of(error)}") from None
 
     def writer(self) -> AbstractContextManager[None]:
-        """Be the one writer. Raises UsageError when another process is."""
+        """Hold the folder's writer lock. Raises UsageError when another process does."""
         return sole_writer(self.folder)
 
     # --- trials --------------------------------------------------------------------------------
 
     def append(self, trial: TrialRecord) -> None:
-        """Add a finished trial; on disk when this returns."""
+        """Append a finished trial and fsync."""
         append_line(self.folder / _TRIALS, trial.model_dump_json())
 
     def load(self) -> list[TrialRecord]:
-        """Every whole trial, the last one for a key winning. A line that is no trial is owed again."""
+        """All trials, the last one of each key; lines that are no trial are ignored."""
         path = self.folder / _TRIALS
         if not path.exists():
             return []
@@ -87,29 +84,29 @@ class RunStore:
         return list(trials.values())
 
     def trial_folder(self, key: TrialKey) -> Path:
-        """Where everything of one trial lies."""
+        """Folder of one trial."""
         return self.folder / key.folder
 
     def turn_folder(self, key: TrialKey, turn: int) -> Path:
-        """Where everything of one turn lies: the first turn's in the trial's own folder."""
+        """Folder of one turn; the first turn's is the trial's."""
         folder = self.trial_folder(key)
         return folder / f"turn-{turn}" if turn else folder
 
     # --- files of a trial ----------------------------------------------------------------------
 
     def write_prompt(self, key: TrialKey, request: Request) -> None:
-        """Keep what is about to be asked: a later turn's prompt cannot be made again, since times differ."""
+        """Store a request before it is sent: a later turn's prompt quotes times and cannot be made again."""
         path = self._exchange(key, "prompt", request.turn, request.step)
         write_atomically(path, request.model_dump_json(indent=1) + "\n")
 
     def write_reply(self, key: TrialKey, generation_key: str, request: Request, reply: Reply) -> None:
-        """Keep what was paid for, at once."""
+        """Store a reply."""
         paid = {"generation_key": generation_key, "reply": reply.model_dump(mode="json")}
         path = self._exchange(key, "reply", request.turn, request.step)
         write_atomically(path, json.dumps(paid, indent=1) + "\n")
 
     def paid_reply(self, key: TrialKey, generation_key: str, *, turn: int = 0, step: int = 0) -> Reply | None:
-        """The reply that an earlier, interrupted attempt paid for; None if there is none for this prompt."""
+        """The stored reply of this generation key, or None."""
         path = self._exchange(key, "reply", turn, step)
         try:
             paid = json.loads(path.read_text())
@@ -118,7 +115,7 @@ class RunStore:
             return None
 
     def request(self, key: TrialKey, *, turn: int = 0, step: int = 0) -> Request:
-        """A prompt of a trial. Raises UsageError when it was not kept."""
+        """A stored request. Raises UsageError where there is none."""
         path = self._exchange(key, "prompt", turn, step)
         try:
             return Request.model_validate_json(path.read_text())
@@ -130,13 +127,13 @@ class RunStore:
         return self.turn_folder(key, turn) / name
 
     def write_project(self, key: TrialKey, project: Project, turn: int = 0) -> None:
-        """The project as files; paths were checked when it was parsed."""
+        """Write the project's files; their paths were checked by the parser."""
         base = self.turn_folder(key, turn) / "project"
         for file in project.files:
             write_atomically(base / file.path, file.text)
 
     def set_aside(self, key: TrialKey, turn: int = 0) -> None:
-        """Keep what a failed attempt has left, in attempt-N/ (N from 1), out of the way of the next one."""
+        """Move files of a failed attempt to attempt-N/ (N from 1)."""
         folder = self.turn_folder(key, turn)
         left = [folder / name for name in _OF_AN_ATTEMPT if (folder / name).exists()]
         if left:
@@ -146,7 +143,7 @@ class RunStore:
                 path.replace(aside / path.name)
 
     def write_grade(self, key: TrialKey, grade: Grade, turn: int = 0) -> None:
-        """check.json and timing.json, as far as they were reached; an interrupted grade's are replaced."""
+        """Write check.json and timing.json, and remove those of stages that were not reached."""
         parts: dict[str, Record | None] = {"check.json": grade.check, "timing.json": grade.timing}
         for name, part in parts.items():
             path = self.turn_folder(key, turn) / name
@@ -158,7 +155,7 @@ class RunStore:
 
 @contextlib.contextmanager
 def sole_writer(folder: Path) -> Iterator[None]:
-    """Be the one writer of a folder. Raises UsageError when another process is."""
+    """Hold a folder's writer lock. Raises UsageError when another process does."""
     lock = FileLock(folder / ".lock")
     try:
         with lock.acquire(timeout=0):

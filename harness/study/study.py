@@ -1,20 +1,18 @@
-"""A study: which tasks, arms and models are compared, and the folder that it becomes.
-
-Two equal studies resolve to the same hash.
-"""
+"""A study: the tasks, arms and models that are compared, and its run folder. Equal studies have equal
+hashes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import Literal
 
 from harness import __version__
 from harness.errors import UsageError
-from harness.grading.grade import GRADER_VERSION
 from harness.records import (
+    GRADER_VERSION,
     MachineFacts,
+    Metric,
     ModelSpec,
     Protocol,
     RunConfig,
@@ -31,18 +29,15 @@ from harness.study.store import RunStore
 from harness.suite.catalogue import LoadedTask
 from harness.text import slug
 
-Metric = Literal["deployed", "correct", "compiles"]
-
 
 @dataclass(frozen=True)
 class Study:
-    """What is to be measured, before anything is known of this machine."""
+    """What is measured, independent of this machine. Raises UsageError when nothing is left to compare."""
 
-    name: str
-    """The skills' names: what the run's folder is named by."""
-    tasks: tuple[LoadedTask, ...]
-    models: tuple[ModelSpec, ...]
     arms: Arms
+    tasks: Sequence[LoadedTask]
+    models: tuple[ModelSpec, ...]
+    _: KW_ONLY
     repeats: int
     target: Target
     protocol: Protocol
@@ -51,30 +46,42 @@ class Study:
     turns: int = 1
     alpha: float = 0.05
     leaked: Mapping[str, str] = field(default_factory=dict)
-    """Task id to where a skill repeats its reference or expert project."""
+    """Task id to where a skill contains its reference or expert project."""
+
+    def __post_init__(self) -> None:
+        if not self.tasks:
+            raise UsageError("no tasks are left to run")
+        unfit = [t.task.id for t in self.tasks if self.target not in t.task.dtypes]
+        if unfit:
+            raise UsageError(f"not for target {self.target}: {', '.join(unfit)}")
+
+    @property
+    def name(self) -> str:
+        """Names of the skills: part of the run folder's name."""
+        return "-".join(self.arms.named) or "without-skill"
 
     @property
     def trials(self) -> int:
-        """How many trials it has."""
+        """Number of trials."""
         return len(self.tasks) * len(self.models) * len(self.arms.arms) * self.repeats
 
     @property
     def design(self) -> str:
-        """Digest of everything but the level: with a skill's digest it names a look."""
+        """Digest of everything but alpha; with a skill's digest it identifies a look."""
         tasks = sorted(t.task.digest for t in self.tasks)
         models = [spec.model_dump(mode="json") for spec in self.models]
         how = [self.repeats, self.target, self.protocol, self.metric, self.turns]
         kinds = [[arm.kind, arm.delivery, len(arm.skills)] for arm in self.arms.arms]
-        # What stands beside a skill makes it another run, whose replies are asked for anew.
+        # Other arms make another run, with replies of its own.
         return digest_of([tasks, models, how, kinds, sorted(self.arms.library), self.sampling.model_dump()])
 
     @property
     def tasks_by_id(self) -> dict[str, LoadedTask]:
-        """The tasks."""
+        """The tasks by id."""
         return {t.task.id: t for t in self.tasks}
 
     def resolve(self, sandbox: str, machine: MachineFacts, image: str | None) -> tuple[RunConfig, RunLock]:
-        """Configuration and lock for this machine. `image`: digest of what jobs see instead of it."""
+        """Configuration and lock on this machine; `image`: digest of the sandbox image, if any."""
         config = RunConfig(
             tasks=tuple(t.task.id for t in self.tasks),
             skills=self.arms.named,
@@ -103,44 +110,8 @@ class Study:
         return config, lock
 
 
-def make_study(
-    arms: Arms,
-    tasks: Sequence[LoadedTask],
-    models: tuple[ModelSpec, ...],
-    *,
-    repeats: int,
-    target: Target,
-    protocol: Protocol,
-    sampling: Sampling,
-    metric: Metric,
-    turns: int = 1,
-    alpha: float = 0.05,
-    leaked: Mapping[str, str] | None = None,
-) -> Study:
-    """A study of these arms. Raises UsageError when nothing is left to compare."""
-    if not tasks:
-        raise UsageError("no tasks are left to run")
-    unfit = [t.task.id for t in tasks if target not in t.task.dtypes]
-    if unfit:
-        raise UsageError(f"not for target {target}: {', '.join(unfit)}")
-    return Study(
-        name="-".join(arms.named) or "without-skill",
-        tasks=tuple(tasks),
-        models=models,
-        arms=arms,
-        repeats=repeats,
-        target=target,
-        protocol=protocol,
-        sampling=sampling,
-        metric=metric,
-        turns=turns,
-        alpha=alpha,
-        leaked=leaked or {},
-    )
-
-
 def open_run(study: Study, config: RunConfig, lock: RunLock, root: Path, *, fresh: bool) -> RunStore:
-    """The folder of this study's run: an earlier one of the same hash, or a new one."""
+    """The run of this study: the latest with its hash, or a new one."""
     digest = run_hash(config, lock)
     earlier = sorted(p.parent for p in root.glob(f"*-{digest}/run.json"))
     if earlier and not fresh:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from harness.errors import InfraError
-from harness.records import TrialRecord
+from harness.records import Metric, TrialRecord
 from harness.report.records import Summary
 from harness.skills.lineage import ALPHA
 from harness.skills.overlap import excluded_tasks
@@ -16,7 +16,7 @@ from harness.skills.spec import LoadedSkill, read_skill
 from harness.study.arms import Arms
 from harness.study.execute import RunContext, execute, open_study
 from harness.study.store import RunStore
-from harness.study.study import Metric, Study, make_study
+from harness.study.study import Study
 from harness.teaching.record import MeasuredLift
 from harness.teaching.request import GenerationRequest, Split, Splits
 from harness.teaching.workshop import Evaluated
@@ -74,7 +74,7 @@ class SplitGrading:
         self, split: Split, arms: Arms, repeats: int, alpha: float, skills: Sequence[LoadedSkill] = ()
     ) -> Study:
         request, tasks = self.request, self.splits.tasks(split)
-        return make_study(
+        return Study(
             arms,
             tasks,
             request.students,

@@ -12,11 +12,9 @@ from typing import Final, Literal
 from harness.errors import UsageError
 from harness.models import Model
 from harness.models.meter import Meter
-from harness.records import ModelSpec, Protocol, Sampling, Target, digest_of
+from harness.records import Delivery, Metric, ModelSpec, Protocol, Sampling, Target, digest_of
 from harness.skills.lineage import Lineage, new_lineage
 from harness.skills.spec import FILE, read_skill
-from harness.study.arms import Delivery
-from harness.study.study import Metric
 from harness.suite.catalogue import LoadedTask
 from harness.teaching.brief import Example
 from harness.teaching.record import wrote

@@ -149,7 +149,7 @@ def is_the_students(finding: Finding | None) -> None:
     """A finding of the project's, which a record can hold."""
     assert finding is not None
     assert finding.verdict in STUDENTS, finding
-    assert not POLICY[finding.cause].retry
+    assert POLICY[finding.cause] is not Verdict.INFRA
     assert Finding.model_validate_json(finding.model_dump_json()) == finding
 
 

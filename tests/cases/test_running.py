@@ -14,7 +14,7 @@ from harness.cases.scoring import Commands, verdict, worth_of
 from harness.errors import ProviderError, UsageError
 from harness.models import PermanentProviderError
 from harness.records import ModelSpec, Reply, Request, Skill, Usage
-from harness.study.executors import make_executor
+from harness.study.pools import LocalExecutor
 from sandboxes.pool import StoppableSandbox
 from tests.fakes.trials import FakeModel
 
@@ -47,7 +47,7 @@ def run(
     """One run with one model."""
     model = FakeModel(answer)
     store = CasesStore.open(cases_config(SKILL, cases, [MODEL], repeats=repeats), root)
-    problems = run_cases(store, {model.name: model}, make_executor("local", 2), commands=commands)
+    problems = run_cases(store, {model.name: model}, LocalExecutor(2), commands=commands)
     return store, model, problems
 
 

@@ -66,7 +66,7 @@ def test_the_first_loss_is_ours_and_names_the_project(work: Callable[[], Grade])
     with pytest.raises(DeviceLost, match="well before") as caught:
         guard.watch("p", work)
     assert caught.value.project == "p"
-    assert POLICY[caught.value.cause].verdict is Verdict.INFRA
+    assert POLICY[caught.value.cause] is Verdict.INFRA
 
 
 @pytest.mark.parametrize("work", [crashed, lost_within])

@@ -94,7 +94,7 @@ def grade(cause: Cause = Cause.COMPILE_ERROR, project: str | None = "p" * 64) ->
         project=project,
         target="cpu",
         protocol="quick",
-        verdict=POLICY[cause].verdict,
+        verdict=POLICY[cause],
         stage=Stage.BUILD if project else Stage.PROJECT,
         finding=finding,
         build=build,

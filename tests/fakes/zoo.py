@@ -72,7 +72,7 @@ class Row(BaseModel):
 
     @model_validator(mode="after")
     def _true_to_its_kind(self) -> Self:
-        if POLICY[self.cause].verdict is not self.verdict:
+        if POLICY[self.cause] is not self.verdict:
             raise ValueError(f"{self.name}: cause {self.cause} does not mean {self.verdict}")
         if (self.kind == "hostile") != (self.exploit is not None):
             raise ValueError(f"{self.name}: `exploit` is needed by, and only for, hostile projects")

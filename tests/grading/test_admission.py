@@ -10,13 +10,22 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 
+from harness.errors import UsageError
+from harness.files import data_directory
 from harness.grading import admission
-from harness.grading.admission import admit, sizes_rule
+from harness.grading.admission import FILE_NAME, RULES, Admitted, admit, sizes_rule
 from harness.judge.problem import Problem
 from harness.outcome import Cause, Stage
-from harness.records import Grade, Project, Target, TrialKey
-from harness.records.task import Admission, Rule
-from harness.suite.catalogue import LoadedTask, load_task, select_tasks
+from harness.records import Admission, Grade, Project, ProjectFile, Rule, Target, Task, TrialKey
+from harness.suite.catalogue import (
+    LoadedTask,
+    all_tasks,
+    expert_directory,
+    load_task,
+    read_project,
+    select_tasks,
+)
+from tests.fakes.overlays import throw_away_task
 from tests.report import factories as make
 
 KEY = TrialKey(task="l1/softmax", model="m/m", arm="a", repeat=0)
@@ -44,16 +53,26 @@ class FakeGrader:
         return make.grade(KEY, cause=cause, stage=Stage.CHECK if cause is Cause.PASSED else Stage.BUILD)
 
 
-def softmax(changes: Mapping[str, str] | None = None, folder: Path | None = None) -> LoadedTask:
-    """l1/softmax, or a copy in `folder` with some text replaced in both of its files."""
+SMALL = {
+    "rows = 384,": "rows = 6,",
+    "rows = 192,": "rows = 5,",
+    "rows = 4097,": "rows = 41,",
+    "rows = 8191,": "rows = 81,",
+    "cols = 50257": "cols = 503",
+    "cols = 128256": "cols = 1283",
+    "cols = 4095": "cols = 409",
+}
+"""What makes l1/softmax small enough to be tried in a second."""
+
+
+def softmax(folder: Path, changes: Mapping[str, str] | None = None) -> LoadedTask:
+    """A copy of l1/softmax, small, with some text replaced in both of its files."""
     (loaded,) = select_tasks(["l1/softmax"])
-    if folder is None:
-        return loaded
     copy = folder / "l1" / "softmax"
     copy.mkdir(parents=True)
     for name in ("task.toml", "reference.py"):
         text = (loaded.directory / name).read_text()
-        for old, new in (changes or {}).items():
+        for old, new in {**SMALL, **(changes or {})}.items():
             text = text.replace(old, new)
         (copy / name).write_text(text)
     return load_task(copy)
@@ -67,10 +86,10 @@ def admitted(loaded: LoadedTask, grader: FakeGrader, mutants: int = 0) -> dict[s
     return rules(admit(loaded, grader, mutants))  # type: ignore[arg-type]
 
 
-def test_a_sound_task_is_admitted() -> None:
+def test_a_sound_task_is_admitted(tmp_path: Path) -> None:
     """All rules hold but for the speed of light, which needs a GPU."""
     grader = FakeGrader()
-    found = admit(softmax(), grader, 5)  # type: ignore[arg-type]
+    found = admit(softmax(tmp_path), grader, 5)  # type: ignore[arg-type]
     assert found.admitted
     by_name = rules(found)
     assert {name for name, rule in by_name.items() if rule.status == "holds"} == set(by_name) - {"light"}
@@ -90,7 +109,7 @@ def test_a_sound_task_is_admitted() -> None:
 )
 def test_a_broken_rule_is_named(changes: dict[str, str], rule: str, said: str, tmp_path: Path) -> None:
     """With the workload that breaks it."""
-    found = admitted(softmax(changes, tmp_path), FakeGrader())
+    found = admitted(softmax(tmp_path, changes), FakeGrader())
     assert found[rule].status == "fails"
     assert said in found[rule].said
 
@@ -104,7 +123,7 @@ def test_a_broken_rule_is_named(changes: dict[str, str], rule: str, said: str, t
 )
 def test_a_size_beyond_the_limit_is_named(changes: dict[str, str], said: str, tmp_path: Path) -> None:
     """On the target whose limit it is; nothing of that size is made."""
-    rule = sizes_rule(softmax(changes, tmp_path))
+    rule = sizes_rule(softmax(tmp_path, changes))
     assert rule.status == "fails"
     assert re.search(said, rule.said)
 
@@ -112,12 +131,14 @@ def test_a_size_beyond_the_limit_is_named(changes: dict[str, str], said: str, tm
 def test_a_reference_that_fails_its_own_check_is_found(tmp_path: Path) -> None:
     """Its answer in float32 is not near its answer in float64."""
     changes = {'inputs["x"]': 'inputs["x"] * (1.0 if inputs["x"].dtype == torch.float64 else 1.1)'}
-    found = admitted(softmax(changes, tmp_path), FakeGrader())
+    found = admitted(softmax(tmp_path, changes), FakeGrader())
     assert found["reference"].status == "fails"
     assert "out of tolerance" in found["reference"].said
 
 
-def test_a_reference_that_fails_on_some_inputs_only_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reference_that_fails_on_some_inputs_only_is_found(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """Timed workloads are tried on several draws, the others on one."""
     seen: dict[str, int] = {}
 
@@ -126,28 +147,99 @@ def test_a_reference_that_fails_on_some_inputs_only_is_found(monkeypatch: pytest
         return "just over" if seen[problem.label] == 5 else None
 
     monkeypatch.setattr(admission, "reference_fails", sometimes)
-    rule = admitted(softmax(), FakeGrader())["reference"]
+    rule = admitted(softmax(tmp_path), FakeGrader())["reference"]
     assert rule.status == "fails"
     assert rule.said.startswith("just over")
     assert set(seen.values()) == {1, 5}
 
 
-def test_an_expert_that_is_wrong_keeps_its_task_out() -> None:
+def test_an_expert_that_is_wrong_keeps_its_task_out(tmp_path: Path) -> None:
     """And its mutants say nothing then."""
-    found = admitted(softmax(), FakeGrader(expert=Cause.WRONG_VALUES), mutants=5)
+    found = admitted(softmax(tmp_path), FakeGrader(expert=Cause.WRONG_VALUES), mutants=5)
     assert found["expert"].status == "fails"
     assert found["mutants"].status == "not_measured"
 
 
-def test_mutants_that_survive_are_named() -> None:
+def test_mutants_that_survive_are_named(tmp_path: Path) -> None:
     """One of eight is too many."""
-    found = admitted(softmax(), FakeGrader(survivors=1), mutants=8)
+    found = admitted(softmax(tmp_path), FakeGrader(survivors=1), mutants=8)
     assert found["mutants"].status == "fails"
     assert "7 of 8 caught" in found["mutants"].said
     assert "survives: softmax_cpu/softmax.cpp:" in found["mutants"].said
 
 
-def test_mutants_that_cannot_be_built_are_no_evidence() -> None:
+def test_mutants_that_cannot_be_built_are_no_evidence(tmp_path: Path) -> None:
     """Not measured, not caught."""
-    found = admitted(softmax(), FakeGrader(built=False), mutants=3)
+    found = admitted(softmax(tmp_path), FakeGrader(built=False), mutants=3)
     assert found["mutants"].status == "not_measured"
+
+
+# --- the record ------------------------------------------------------------------------------------
+
+TASK = throw_away_task("scale").task
+EXPERT = Project(files=(ProjectFile(path="build.toml", text=""),))
+
+
+def entry(task: Task = TASK, **statuses: str) -> Admission:
+    """All rules hold, but for those named."""
+    rules = tuple(
+        Rule.model_validate({"name": name, "status": statuses.get(name, "holds"), "said": "7 of 8 caught"})
+        for name in RULES
+    )
+    return Admission(
+        task=task.id, version=1, task_digest=task.digest, expert=EXPERT.digest, target="cpu", rules=rules
+    )
+
+
+def test_it_reads_as_it_was_written(tmp_path: Path) -> None:
+    """Replaced by task, sorted, with a table beside it."""
+    path = tmp_path / "a.json"
+    kept = Admitted.open(path)
+    kept.add(entry(light="not_measured"))
+    kept.add(entry(trivial="fails"))
+    assert Admitted.open(path).entries == (entry(trivial="fails"),)
+    table = path.with_suffix(".md").read_text()
+    assert "0 of 1 tasks break none" in table
+    assert "| t/scale | 1 | yes | yes | yes | NO | yes | yes | yes | 7/8 | yes |" in table
+
+
+def test_an_entry_counts_for_its_own_files(tmp_path: Path) -> None:
+    """Another task.toml or another expert is another matter."""
+    kept = Admitted.open(tmp_path / "a.json")
+    kept.add(entry())
+    assert kept.entry(TASK, EXPERT) == entry()
+    assert kept.entry(TASK.model_copy(update={"digest": "b" * 64}), EXPERT) is None
+    assert kept.entry(TASK, None) is None
+
+
+def test_tasks_that_are_no_more_are_forgotten(tmp_path: Path) -> None:
+    """And it is told whether there were any."""
+    kept = Admitted.open(tmp_path / "a.json")
+    kept.add(entry())
+    assert not kept.keep([TASK])
+    assert kept.keep([])
+    assert kept.entries == ()
+
+
+def test_a_broken_file_is_refused(tmp_path: Path) -> None:
+    """Rather than written over."""
+    path = tmp_path / "a.json"
+    path.write_text("{}]")
+    with pytest.raises(UsageError, match="move it away"):
+        Admitted.open(path)
+
+
+def test_every_shipped_task_was_admitted_as_it_is() -> None:
+    """Make it so: liftbench tasks check --record tasks/ADMISSION.json."""
+    kept = Admitted.open(data_directory("tasks") / FILE_NAME)
+    owed, broken = [], []
+    for loaded in all_tasks():
+        directory = expert_directory(loaded.task)
+        assert directory is not None
+        found = kept.entry(loaded.task, read_project(directory))
+        if found is None:
+            owed.append(loaded.task.id)
+        elif not found.admitted:
+            broken.append(loaded.task.id)
+    assert (owed, broken) == ([], [])
+    assert (data_directory("tasks") / FILE_NAME).with_suffix(".md").read_text() == kept.table()

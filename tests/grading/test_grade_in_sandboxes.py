@@ -10,7 +10,7 @@ import pytest
 from harness.cli.setup import make_bench
 from harness.errors import SandboxError
 from harness.outcome import Stage, Verdict
-from harness.study.bench import Bench
+from harness.study.execute import Bench
 from harness.suite.catalogue import expert_directory, read_project, select_tasks
 from sandboxes.registry import open_sandbox
 from tests.fakes.overlays import throw_away_task, zoo_project

@@ -9,9 +9,9 @@ import pytest
 from harness.grading.load import (
     call_flags,
     explained,
-    forbidden_calls,
     no_operators,
     not_imported,
+    rejected,
     unresolved_symbols,
     wants_gpu,
 )
@@ -26,6 +26,7 @@ BORROWING = BinaryCalls(compute=("at::_ops::mm::call",), library=("cublasCreate_
 def build(calls: BinaryCalls | None, **changes: Any) -> BuildResult:
     """A successful build with this evidence."""
     facts: dict[str, Any] = {"ok": True, "finding": None, "backend": "cuda", "key": "k", "cache_hit": False}
+    facts["module"] = TASK.module
     return BuildResult(**facts | {"wall_s": 1.0, "compiler_s": 1.0, "calls": calls} | changes)
 
 
@@ -38,31 +39,31 @@ def test_a_task_flags_unless_it_says_otherwise():
     """The default is a flag, never a failure; `allow` says nothing."""
     assert TASK.library_calls == "flag"
     assert call_flags(build(BORROWING), TASK) == ("calls PyTorch operators", "calls a library")
-    assert forbidden_calls(build(BORROWING), TASK) is None
+    assert rejected(build(BORROWING), TASK) is None
     assert call_flags(build(BORROWING), ruled("allow")) == ()
-    assert forbidden_calls(build(BORROWING), ruled("allow")) is None
+    assert rejected(build(BORROWING), ruled("allow")) is None
 
 
 def test_a_task_may_forbid():
     """Then the project is not loaded, and the names are given."""
-    finding = forbidden_calls(build(BORROWING), ruled("forbid"))
+    finding = rejected(build(BORROWING), ruled("forbid"))
     assert finding is not None and finding.verdict is Verdict.LOAD_FAILED
     assert finding.cause is Cause.LIBRARY_CALLS
     assert "at::_ops::mm::call" in finding.message and "calls a library" in finding.message
-    assert forbidden_calls(build(BinaryCalls(tensor=("at::_ops::empty::call",))), ruled("forbid")) is None
+    assert rejected(build(BinaryCalls(tensor=("at::_ops::empty::call",))), ruled("forbid")) is None
 
 
 def test_an_unreadable_library_is_not_innocent():
     """Flagged where calls are flagged, refused where they are forbidden; a universal project has none."""
     assert call_flags(build(None), TASK) == ("calls unknown",)
-    assert forbidden_calls(build(None), ruled("forbid")) is not None
+    assert rejected(build(None), ruled("forbid")) is not None
     assert call_flags(build(None, jit=True), TASK) == ()
 
 
 def test_many_names_are_counted():
     """A message stays a message."""
     many = BinaryCalls(library=tuple(f"cublasFunction{i}" for i in range(9)))
-    finding = forbidden_calls(build(many), ruled("forbid"))
+    finding = rejected(build(many), ruled("forbid"))
     assert finding is not None and "and 5 more" in finding.message
 
 
@@ -82,7 +83,7 @@ def test_an_import_error_is_explained():
     calls = BinaryCalls(unresolved=("f(int): declared and called",))
     better = explained(raw, build(calls))
     assert better.message == f"undefined symbol: f(int): declared and called\n{raw.message}"
-    assert explained(raw, build(BinaryCalls())) == raw and explained(raw, None) == raw
+    assert explained(raw, build(BinaryCalls())) == raw
     other = Finding(cause=Cause.IMPORT_ERROR, message="NameError: x")
     assert explained(other, build(calls)) == other
 

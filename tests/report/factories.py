@@ -158,7 +158,7 @@ def grade(
     **more: Any,
 ) -> Grade:
     finding = Finding(cause=cause, message=message)
-    verdict = POLICY[cause].verdict
+    verdict = POLICY[cause]
     unbuilt = verdict is Verdict.BUILD_FAILED or cause is Cause.BUILD_TIMEOUT
     built = verdict is not Verdict.NO_PROJECT and not unbuilt and cause is not Cause.NO_TOOLCHAIN
     values: dict[str, Any] = {}
@@ -206,7 +206,7 @@ def trial(
 ) -> TrialRecord:
     """One finished trial; an infra cause makes a lost one."""
     key = TrialKey(task=task, model=model, arm=arm.id, repeat=repeat)
-    lost = POLICY[cause].verdict is Verdict.INFRA
+    lost = POLICY[cause] is Verdict.INFRA
     ours = InfraFailure(cause=Cause.PROVIDER, message="HTTP 529 overloaded", at="2026-03-14T10:21:00Z")
     failed = [ours] * failures + ([InfraFailure(cause=cause, message=message, at=ours.at)] if lost else [])
     turn = None
@@ -285,7 +285,7 @@ def study(
                         )
                         continue
                     cause, said = draw.choice(_FAILURES)
-                    if not gpu and POLICY[cause].verdict not in (Verdict.NO_PROJECT, Verdict.BUILD_FAILED):
+                    if not gpu and POLICY[cause] not in (Verdict.NO_PROJECT, Verdict.BUILD_FAILED):
                         cause, said = (
                             Cause.NO_CUDA_DEVICE,
                             "no CUDA device on this machine: built, not loaded",

@@ -130,7 +130,7 @@ def leaked(which: Sequence[str] = ("l1/f0t0",), **changes: object) -> Study:
     tasks = make.families(8)
     trials = []
     for task in tasks:
-        wrong = POLICY[Cause.WRONG_VALUES].verdict
+        wrong = POLICY[Cause.WRONG_VALUES]
         assert wrong is Verdict.WRONG_RESULT
         trials.append(make.trial(task, make.WITHOUT, Cause.WRONG_VALUES, "worst error 41 of the tolerance"))
         cause = GOOD if task in which else Cause.WRONG_VALUES

@@ -41,7 +41,7 @@ def grade(cause: Cause, message: str = "m", stage: Stage = Stage.CHECK, **more: 
     finding = Finding(cause=cause, message=message)
     known: dict[str, Any] = {
         "task": TASK.id, "task_digest": "d", "project": "p" * 64, "target": "cpu", "protocol": "quick",
-        "verdict": POLICY[cause].verdict, "stage": stage, "finding": finding, "build": build(),
+        "verdict": POLICY[cause], "stage": stage, "finding": finding, "build": build(),
         "sandbox": "local", "machine": "m", "wall_s": 1.0,
     }  # fmt: skip
     return Grade.model_validate(known | more)
@@ -253,7 +253,7 @@ def test_wrong_results_are_told_by_public_case() -> None:
     assert "MESSAGE" not in text and "815" not in text
 
 
-@pytest.mark.parametrize("cause", [c for c in Cause if POLICY[c].verdict in (
+@pytest.mark.parametrize("cause", [c for c in Cause if POLICY[c] in (
     Verdict.WRONG_RESULT, Verdict.CRASHED, Verdict.TIMED_OUT)])  # fmt: skip
 def test_of_a_hidden_case_nothing_is_told_but_that_it_fails(cause: Cause) -> None:
     """Not its name, dtype, shape, message, error or place, also where it ends the check."""

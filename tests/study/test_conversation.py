@@ -27,8 +27,8 @@ from harness.records import (
     TrialRecord,
 )
 from harness.student.skill_tool import TOOL
-from harness.study.executors import make_executor
 from harness.study.plan import grading_key
+from harness.study.pools import LocalExecutor
 from harness.study.run import Budget, Run
 from harness.study.store import RunStore
 from harness.suite.catalogue import LoadedTask, load_task
@@ -118,7 +118,7 @@ def carry_out(
     model, tasks = FakeModel(say), one_task()
     judge: Any = grader or Saying()
     run = Run(store, store.run(), tasks, {SKILL: A_SKILL}, {"fake/one": model}, judge)
-    outcome = run.carry_out(make_executor("local", 1), Silent(), Budget())
+    outcome = run.execute(LocalExecutor(1), Silent(), Budget())
     return store.load(), model, outcome
 
 
@@ -244,11 +244,11 @@ def test_our_failure_in_a_later_turn_costs_no_reply(tmp_path: Path) -> None:
 
 def test_a_grade_of_killed_processes_is_not_told(tmp_path: Path) -> None:
     """Whoever stops a run kills what is being graded: no later prompt may rest on that."""
-    store, executor = make_store(tmp_path), make_executor("local", 1)
+    store, executor = make_store(tmp_path), LocalExecutor(1)
     model, tasks = FakeModel(scripted(project("one"))), one_task()
     judge: Any = Saying(lambda: run.stop("test", executor))
     run = Run(store, store.run(), tasks, {SKILL: A_SKILL}, {"fake/one": model}, judge)
-    assert run.carry_out(executor, Silent(), Budget()).stopped == "test"
+    assert run.execute(executor, Silent(), Budget()).stopped == "test"
     assert len(model.asked) == 1 and store.load() == []
     assert not list(store.folder.rglob("turn-1")) and not list(store.folder.rglob("check.json"))
 
@@ -339,7 +339,7 @@ def test_a_kernel_is_repaired_for_real(tmp_path: Path, grader: Grader) -> None:
     store = RunStore.create(tmp_path / "run", run_record(config().model_copy(update=wanted)))
     model = FakeModel(scripted(*map(reply, texts)))
     run = Run(store, store.run(), {loaded.task.id: loaded}, {}, {"fake/one": model}, grader)
-    run.carry_out(make_executor("local", 1), Silent(), Budget())
+    run.execute(LocalExecutor(1), Silent(), Budget())
     (record,) = store.load()
     assert [t.grade.verdict for t in record.turns if t.grade is not None] == [
         Verdict.BUILD_FAILED,

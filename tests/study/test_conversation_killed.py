@@ -19,8 +19,8 @@ import pytest
 from harness.files import data_directory
 from harness.records import Finding, Grade, Reply, Request, Skill, ToolCall, TrialKey, TrialRecord
 from harness.student.skill_tool import TOOL
-from harness.study.executors import make_executor
 from harness.study.plan import generation_key
+from harness.study.pools import LocalExecutor
 from harness.study.run import Budget, Run
 from harness.study.store import RunStore
 from harness.suite.catalogue import load_task
@@ -101,7 +101,7 @@ def work(folder: str, die_before: int | None) -> None:
     tasks = {TASKS[0]: load_task(data_directory("tasks") / TASKS[0])}
     model, grader = WritingModel(store.folder.parent / ASKED), OtherEveryTime()
     run = Run(store, record, tasks, {SKILL: A_SKILL}, {"fake/one": model}, grader)  # type: ignore[arg-type]
-    run.carry_out(make_executor("local", 1), Silent(), Budget())
+    run.execute(LocalExecutor(1), Silent(), Budget())
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from harness.models import PermanentProviderError
 from harness.models.meter import Limits, Meter
 from harness.outcome import Cause, Verdict
 from harness.records import Reply, Request, Skill, TrialKey, TrialRecord
-from harness.study.executors import make_executor
+from harness.study.pools import LocalExecutor
 from harness.study.run import ATTEMPTS, Budget, Run
 from harness.study.store import RunStore
 from harness.suite.catalogue import select_tasks
@@ -68,7 +68,7 @@ def make_run(
 
 
 def carry_out(run: Run, workers: int = 2, budget: Budget = Budget()) -> Any:  # noqa: B008 - frozen
-    return run.carry_out(make_executor("local", workers), Watch(), budget)
+    return run.execute(LocalExecutor(workers), Watch(), budget)
 
 
 def test_every_trial_is_asked_graded_and_kept(store: RunStore) -> None:
@@ -295,11 +295,11 @@ def test_ctrl_c_keeps_finished_trials_and_the_same_command_finishes(store: RunSt
 
 def test_nothing_is_appended_after_a_stop(store: RunStore) -> None:
     """A trial whose processes were killed by the stop stays owed: its verdict would be ours."""
-    executor = make_executor("local", 1)
+    executor = LocalExecutor(1)
     killed: list[bool] = []
     run, _ = make_run(store, lambda request: reply(PROJECT), FakeGrader(lambda: run.stop("test", executor)))
     run._kill = lambda: killed.append(True)
-    outcome = run.carry_out(executor, Watch(), Budget())
+    outcome = run.execute(executor, Watch(), Budget())
     assert (outcome.finished, outcome.stopped) == (0, "test")
     assert killed
     assert store.load() == []

@@ -19,8 +19,8 @@ from harness.files import data_directory
 from harness.models import make_model
 from harness.records import ModelSpec, Skill, TrialRecord
 from harness.student.skill_tool import TOOL
-from harness.study.executors import make_executor
 from harness.study.plan import generation_key
+from harness.study.pools import LocalExecutor
 from harness.study.run import Budget, Run
 from harness.study.store import RunStore
 from harness.suite.catalogue import load_task
@@ -86,7 +86,7 @@ def work(folder: str, dies: bool) -> None:
     with httpx2.Client(transport=answers(store.folder.parent / SENT, dies)) as client:
         model = make_model(ModelSpec(name=MODEL), max_retries=0, http_client=client)
         run = Run(store, store.run(), tasks, {SKILL: A_SKILL}, {MODEL: model}, FakeGrader())  # type: ignore[arg-type]
-        run.carry_out(make_executor("local", 1), Silent(), Budget())
+        run.execute(LocalExecutor(1), Silent(), Budget())
 
 
 def test_after_a_kill_the_thinking_is_still_sent(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from harness.grading.workers import project_source
 from harness.outcome import Verdict
 from harness.records import CheckResult, Grade, Protocol
 from harness.records.gpu_check import Fact
-from harness.study.executors import make_executor
+from harness.study.pools import LocalExecutor
 from harness.suite.catalogue import LoadedTask, expert_directory, read_project, select_tasks
 from tools.gpu_check.item import Bench, FellShort, Item, NotHere
 from tools.gpu_check.judging import SANDBOX, Judging, headline, judging
@@ -144,7 +144,7 @@ def builds(names: Sequence[str], bench: Bench) -> dict[str, Fact]:
     """All experts, compiled side by side: later items find them in the cache. Raises FellShort."""
     every = tasks()
     with judging(bench) as judge:
-        executor = make_executor("local", os.cpu_count() or 1)
+        executor = LocalExecutor(os.cpu_count() or 1)
 
         def attempt(name: str) -> str | None:
             try:

@@ -6,13 +6,12 @@ import threading
 
 import pytest
 
-from harness.errors import UsageError
-from harness.study.executors import make_executor
+from harness.study.pools import LocalExecutor
 
 
 def test_every_job_is_done_once() -> None:
     """Results come back as they finish, all of them."""
-    assert sorted(make_executor("local", 3).map(lambda n: n * n, range(20))) == [n * n for n in range(20)]
+    assert sorted(LocalExecutor(3).map(lambda n: n * n, range(20))) == [n * n for n in range(20)]
 
 
 def test_threads_outlive_the_queue() -> None:
@@ -28,7 +27,7 @@ def test_threads_outlive_the_queue() -> None:
         release.wait(0.3)
         return started[0].is_alive()
 
-    assert all(make_executor("local", 2).map(job, [0, 1]))
+    assert all(LocalExecutor(2).map(job, [0, 1]))
 
 
 def test_a_failure_comes_out_and_starts_nothing_more() -> None:
@@ -40,11 +39,5 @@ def test_a_failure_comes_out_and_starts_nothing_more() -> None:
         raise ValueError("broken")
 
     with pytest.raises(ValueError, match="broken"):
-        list(make_executor("local", 1).map(job, range(5)))
+        list(LocalExecutor(1).map(job, range(5)))
     assert begun == [0]
-
-
-def test_an_unknown_executor_is_refused() -> None:
-    """The message names what there is."""
-    with pytest.raises(UsageError, match="local"):
-        make_executor("ray", 1)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.grading.grade import Grader
-from harness.grading.instrumentation import Examination, Seen, flags_beside, unsanitized
+from harness.grading.instrumentation import Instrumentation, Seen, flags_beside, unsanitized
 from harness.grading.workers import GradeSettings
 from harness.outcome import Cause, Stage, Verdict
 from harness.records import (
@@ -99,8 +99,8 @@ def test_quick_does_not_trace_python_that_only_passes_calls_on(grader: Grader) -
     """Such a package cannot do the work itself: nothing is started, nothing is claimed."""
     from harness.judge.worker_job import Source
 
-    examination: Examination = grader._examination
-    assert examination.trace(Source("null"), SCALE, None, thin=True) is None  # type: ignore[arg-type]
+    instrumentation: Instrumentation = grader._instrumentation
+    assert instrumentation.trace(Source("null"), SCALE, None, thin=True) is None  # type: ignore[arg-type]
 
 
 @pytest.mark.slow
