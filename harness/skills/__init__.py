@@ -1,4 +1,1 @@
-"""Agent Skills: reading them, judging them by the specification, building the code that they show.
-
-Reading a skill never runs anything of it.
-"""
+"""Agent Skills: reading, checking, writing, installing, and their overlap with tasks."""

@@ -1,6 +1,6 @@
 """Turns a piece of C++ or CUDA that a skill shows into projects that the builder can compile.
 
-Each way keeps the piece's lines in one run, so that a compiler's line leads back to the skill.
+Every attempt keeps the piece's lines together, so that a line of a compiler error can be mapped to the skill.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CUDA = re.compile(r"cuda|CUDA|__half|__nv_")
 _STABLE = re.compile(r"torch/csrc/stable|torch/headeronly|torch::stable|STD_TORCH_CHECK|STABLE_TORCH")
 _INCLUDE = re.compile(r"^[ \t]*#[ \t]*include\b.*$", re.M)
 _QUOTED = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.M)
-# A function, type or namespace cannot stand among statements.
+# Definitions that cannot be inside a function body.
 _DEFINES = re.compile(
     r"__global__|__device__|\btemplate\s*<|\bnamespace\b[^;={}]{0,200}\{|TORCH_LIBRARY"
     r"|^(?!else |return )\w[\w:<>*& ]{0,200} [*&]*\w+\([^;{]{0,400}\)\s*\{",
@@ -30,24 +30,11 @@ _DEFINES = re.compile(
 )
 _HOST_CALL = re.compile(r"<<<|\bcuda[A-Z]\w+\(|\bcu[A-Z]\w+\(|std::(?:vector|cout|cerr)|\bmain\b")
 _HEADERS: Final = (
-    "algorithm",
-    "cfloat",
-    "climits",
-    "cmath",
-    "cstddef",
-    "cstdint",
-    "cstdio",
-    "cstdlib",
-    "cstring",
-    "limits",
-    "stdexcept",
-    "string",
-    "type_traits",
-    "utility",
-    "vector",
-)
+    "algorithm", "cfloat", "climits", "cmath", "cstddef", "cstdint", "cstdio", "cstdlib", "cstring",
+    "limits", "stdexcept", "string", "type_traits", "utility", "vector",
+)  # fmt: skip
 _CUDA_HEADERS: Final = ("cuda_runtime.h", "cuda_fp16.h", "cuda_bf16.h")
-# What a piece names -> lines of the prelude; the usual names that its author takes for granted.
+# Names that authors take for granted -> lines of the prelude.
 _NAMED: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     (r"\bcg::|cooperative_groups", ("#include <cooperative_groups.h>", "namespace cg = cooperative_groups;")),
     (r"\bcg::(?:reduce|plus)", ("#include <cooperative_groups/reduce.h>",)),
@@ -115,37 +102,37 @@ cxx-flags = [{flags}]
 
 @dataclass(frozen=True)
 class Attempt:
-    """One way to compile a piece."""
+    """One attempt to compile a piece."""
 
     project: Project
     target: Target
     path: str
-    """Of the file that holds it."""
+    """Path of the file that holds it."""
     before: int
-    """Lines of that file above the piece's first."""
+    """Lines of that file above the piece."""
 
 
 def is_compiled(block: CodeBlock) -> bool:
-    """Whether it is in a language that is compiled."""
+    """Whether its language is compiled."""
     return block.language in ("cuda", "cpp")
 
 
 def target_of(block: CodeBlock) -> Target:
-    """The target whose compilers and headers it needs."""
+    """The target whose compiler and headers it needs."""
     return "cuda" if block.language == "cuda" or _CUDA.search(block.text) or _device(block) else "cpu"
 
 
 def attempts(block: CodeBlock, companions: Mapping[str, str]) -> Iterator[Attempt]:
-    """The ways to compile `block`, in the order in which they are worth trying; a file has but one.
+    """The attempts to compile `block`, the most promising first; a complete file has only one.
 
-    `companions`: headers that it may include by a quoted path, by their own paths.
+    `companions`: path -> text of headers that it may include by a quoted path.
     """
     text = block.text
     whole = block.path is not None
     if whole or _INCLUDE.search(text):
         yield _attempt(block, companions, text, before=0)
     if whole:
-        return  # a complete file includes what it needs
+        return  # a complete file has its own includes
     prelude = _prelude(block)
     if not _DEFINES.search(text):
         hoisted = [line.strip() for line in _INCLUDE.findall(text)]
@@ -158,7 +145,7 @@ def attempts(block: CodeBlock, companions: Mapping[str, str]) -> Iterator[Attemp
 
 
 def _device(block: CodeBlock) -> bool:
-    """CUDA, whatever the info string says."""
+    """Whether it is CUDA, whatever the info string says."""
     return _DEVICE.search(block.text) is not None
 
 
@@ -179,7 +166,7 @@ def _prelude(block: CodeBlock) -> list[str]:
 
 def _attempt(block: CodeBlock, companions: Mapping[str, str], text: str, *, before: int) -> Attempt:
     target = target_of(block)
-    # Beside registration.h, which the builder generates there.
+    # The builder generates registration.h in the same folder.
     suffix = "cu" if block.language == "cuda" or _device(block) else "cpp"
     path = block.path or f"torch-ext/fragment.{suffix}"
     if PurePosixPath(path).suffix in HEADER_SUFFIXES | {".c"}:
@@ -199,7 +186,7 @@ def _attempt(block: CodeBlock, companions: Mapping[str, str], text: str, *, befo
 
 
 def _included(path: str, text: str, companions: Mapping[str, str]) -> dict[str, str]:
-    """The companions that `text` includes, and those that they include; found as the compiler would."""
+    """The companions that `text` includes, directly or not, resolved as a compiler does."""
     found: dict[str, str] = {}
     waiting = [(path, text)]
     while waiting:
@@ -213,7 +200,7 @@ def _included(path: str, text: str, companions: Mapping[str, str]) -> dict[str, 
 
 
 def _resolved(place: str, name: str) -> str | None:
-    """The project path of `#include "name"` in the file `place`; None where it leaves the project."""
+    """The project path of `#include "name"` in the file `place`; None if it leaves the project."""
     parts: list[str] = list(PurePosixPath(place).parent.parts)
     for part in PurePosixPath(name).parts:
         if part == ".." and not parts:

@@ -1,7 +1,7 @@
-"""Copies a skill to where the agents look for skills, and takes it away again.
+"""Installs a skill in the folders of agents, and uninstalls it.
 
-A skill is there whole or not at all, byte for byte; a different skill of that name, and anything that is no
-skill, is never replaced or removed without being told to.
+A skill is copied whole or not at all, byte for byte. A different skill of that name is replaced only with
+`force`, and anything that is no skill never.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ PROJECT_FOLDERS: Final[Mapping[Client, tuple[str, ...]]] = {
     "opencode": (".opencode", "skills"),
     "agents": (".agents", "skills"),
 }
-"""Below the project's folder; `agents` is the folder that several clients share."""
+"""Relative to the project's folder; `agents` is shared by several clients."""
 USER_FOLDERS: Final[Mapping[Client, tuple[str, ...]]] = {
     **PROJECT_FOLDERS,
     "opencode": (".config", "opencode", "skills"),
 }
-"""Below the user's home; opencode's as its documentation has it (opencode.ai/docs/skills)."""
+"""Relative to the user's home; see opencode.ai/docs/skills."""
 
 
 class Place(NamedTuple):
-    """A folder in which a client looks for skills."""
+    """A skills folder of a client."""
 
     client: Client
     scope: Literal["project", "user"]
@@ -41,18 +41,18 @@ class Place(NamedTuple):
 
 
 class Installed(NamedTuple):
-    """What became of one copy."""
+    """The result for one place."""
 
     place: Place
     directory: Path
     changed: bool
-    """False where it was there already, byte for byte."""
+    """False if it was there already, byte for byte."""
 
 
 def places(
     clients: Sequence[Client], *, user: bool, project: Path | None = None, home: Path | None = None
 ) -> list[Place]:
-    """Where these clients look: below `project` (default: here), or below `home` with `user`."""
+    """The clients' skills folders in `project` (default: here), or in `home` with `user`."""
     if user:
         base = home or Path.home()
         return [Place(c, "user", base.joinpath(*USER_FOLDERS[c])) for c in dict.fromkeys(clients)]
@@ -63,7 +63,7 @@ def places(
 def install(skill: Path, wanted: Sequence[Place], *, force: bool = False) -> list[Installed]:
     """Copy the skill in the folder `skill` to every place. Raises UsageError before anything is copied.
 
-    Without `force`, an invalid skill and a different one of that name in some place are refused.
+    `force` installs an invalid skill, and replaces a different one of that name.
     """
     refuse_url(str(skill))
     source = skill.resolve()
@@ -81,9 +81,9 @@ def install(skill: Path, wanted: Sequence[Place], *, force: bool = False) -> lis
 
 
 def uninstall(name: str, wanted: Sequence[Place]) -> list[Path]:
-    """Remove the skill `name` from every place that has it; what was removed. Raises UsageError.
+    """Remove the skill `name` from every place, and return the removed folders. Raises UsageError.
 
-    A folder without SKILL.md is no skill and stays; of a link only the link is removed.
+    A folder without SKILL.md stays; of a link only the link is removed.
     """
     if name in ("", ".", "..") or "/" in name or "\\" in name or ":" in name:
         raise UsageError(f"{name!r} is no skill's name: give the name alone, not a path")
@@ -95,7 +95,7 @@ def uninstall(name: str, wanted: Sequence[Place]) -> list[Path]:
         if directory.is_symlink():
             directory.unlink()
         else:
-            # Out of the clients' sight by one rename, then file by file.
+            # One rename hides it from clients before its files are removed.
             hidden = directory.with_name(f".removed-{name}")
             shutil.rmtree(hidden, ignore_errors=True)
             directory.rename(hidden)
@@ -104,7 +104,7 @@ def uninstall(name: str, wanted: Sequence[Place]) -> list[Path]:
 
 
 def _contents(directory: Path) -> dict[str, tuple[bytes, bool]]:
-    """The skill's files: relative path -> bytes, and whether it can be executed."""
+    """Relative path -> (bytes, executable) of the skill's files."""
     found = {}
     for name in skill_files(directory):
         path = directory / name
@@ -129,7 +129,7 @@ def _check_target(
 
 
 def _copy(contents: Mapping[str, tuple[bytes, bool]], target: Path) -> bool:
-    """Put the files there; False where they are there already."""
+    """Write the files; False if they are there already."""
     if target.is_dir() and _contents(target) == contents:
         return False
     target.parent.mkdir(parents=True, exist_ok=True)

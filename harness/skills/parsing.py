@@ -1,6 +1,6 @@
-"""Parses the code of a skill that is not compiled: Python, TOML, JSON, YAML. Nothing is executed.
+"""Parses the Python, TOML, JSON and YAML that a skill shows. Nothing is executed.
 
-Part of a build.toml is not blamed for what it leaves out, only for what it says.
+Keys that a partial build.toml leaves out are no fault.
 """
 
 from __future__ import annotations
@@ -26,40 +26,25 @@ from sandboxes.orphans import owned_folder
 
 _TABLES: Final = {"general", "kernel", "torch", "torch-noarch", "tvm-ffi"}
 _NEWER: Final = re.compile(r"f-string|\bt[\"']|\b(?:def|class|type) \w+\s*\[|\btype \w+\s*=|except [\w.]+,")
-"""Syntax that a later Python may have."""
+"""Syntax that a later Python version may accept."""
 _COMMENTED: Final = re.compile(r"^[ \t]*(?://|/\*)", re.M)
 _HINT = re.compile(r"line (\d+): (.*)", re.S)
 _YAML_DEPTH: Final = 100
 _FRAMEWORKS: Final = {"torch", "torch-noarch", "tvm-ffi"}
 _KEYS: Final = (
-    "backends",
-    "edition",
-    "universal",
-    "cuda",
-    "hub",
-    "src",
-    "backend",
-    "depends",
-    "language",
-    "include",
-    "cuda-capabilities",
-    "cuda-flags",
-    "cxx-flags",
-    "cuda-minver",
-    "rocm-archs",
-    "pyext",
-    "stable-abi",
+    "backends", "edition", "universal", "cuda", "hub", "src", "backend", "depends", "language", "include",
+    "cuda-capabilities", "cuda-flags", "cxx-flags", "cuda-minver", "rocm-archs", "pyext", "stable-abi",
     "capabilities",
-)
+)  # fmt: skip
 
 
 def is_parsed(block: CodeBlock) -> bool:
-    """Whether it is in a language that is parsed."""
+    """Whether its language is parsed."""
     return block.language == "toml" or block.language in _PARSERS
 
 
 def parse_block(block: CodeBlock, backend: str = "cuda") -> list[SkillFinding]:
-    """What is wrong with it: an error in a whole file, a warning in a piece or in a template.
+    """The faults of a block: errors in a whole file, warnings in a piece or template.
 
     Advice on a build.toml is for `backend`.
     """
@@ -69,7 +54,7 @@ def parse_block(block: CodeBlock, backend: str = "cuda") -> list[SkillFinding]:
 def whole_build_toml(
     block: CodeBlock, backend: str
 ) -> tuple[build_toml.BuildToml | None, list[SkillFinding]]:
-    """A build.toml by upstream's own parser: the records, or None and why."""
+    """A build.toml parsed by kernel-builder's own parser; None with findings if it is refused."""
     with owned_folder("skill") as scratch:
         data = block.text.encode()
         (Path(scratch) / "build.toml").write_bytes(data)
@@ -86,7 +71,7 @@ def _report(block: CodeBlock) -> Callable[[str, int | None, str], SkillFinding]:
 
 
 def _at(block: CodeBlock, line: int) -> int:
-    """The skill's line; what is missing at the end is told of the last one."""
+    """The skill's line; at most the block's last one."""
     return block.line + min(line, block.text.rstrip("\n").count("\n") + 1)
 
 
@@ -119,7 +104,7 @@ def _toml(block: CodeBlock, backend: str) -> list[SkillFinding]:
 
 
 def _is_build_toml(block: CodeBlock, fields: dict[str, Any]) -> bool:
-    """By its name, or by a key that is kernel-builder's own or nearly so: other tools have [general], too."""
+    """Whether its name or a key is kernel-builder's; other tools have a [general] table too."""
     if block.path is not None and Path(block.path).name == "build.toml":
         return True
     general, kernels = fields.get("general"), fields.get("kernel")
@@ -131,7 +116,7 @@ def _is_build_toml(block: CodeBlock, fields: dict[str, Any]) -> bool:
 
 
 def _partial_build_toml(block: CodeBlock, fields: dict[str, Any], backend: str) -> list[SkillFinding]:
-    """The schema's faults in what is there, at their lines."""
+    """Violations of the schema in the keys that are there."""
     lines = key_lines(normalized(block.text))
     advice = {m[1]: m[2] for m in map(_HINT.match, hints(block.text, backend)) if m is not None}
     found = []
@@ -145,11 +130,11 @@ def _partial_build_toml(block: CodeBlock, fields: dict[str, Any], backend: str) 
 
 
 def _completed(fields: dict[str, Any]) -> dict[str, Any]:
-    """With the required keys that a piece leaves out."""
+    """The tables with the required keys that a piece leaves out."""
     whole = copy.deepcopy(fields)
     general = whole.setdefault("general", {})
     if isinstance(general, dict):
-        # An edition is written when it is not 4: a piece without one means the newest.
+        # A piece without an edition means the newest one.
         needed = {"name": "my-kernel", "version": 1, "edition": 5, "license": "MIT", "backends": ["cuda"]}
         whole["general"] = needed | general
     if not _FRAMEWORKS & whole.keys():
@@ -177,7 +162,7 @@ def _yaml(block: CodeBlock) -> list[SkillFinding]:
         depth = 0
         for event in yaml.parse(block.text, Loader=yaml.SafeLoader):
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if depth > _YAML_DEPTH:  # its parser takes quadratic time on these
+            if depth > _YAML_DEPTH:  # the parser takes quadratic time
                 message = f"this YAML is nested more than {_YAML_DEPTH} deep"
                 return [_report(block)(block.file, block.text_line, message)]
     except yaml.MarkedYAMLError as fault:

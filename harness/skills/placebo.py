@@ -1,10 +1,8 @@
-"""A placebo for a skill: the same length and format, about something else.
+"""A placebo for a skill: a text of the same length and format about bread.
 
-A function of the skill alone; headings, lists, tables, code blocks and lengths in bytes stay (within a few
-bytes a paragraph), and no word of the skill does.
-
-Why: a longer prompt alone changes what a model writes. A skill helps only when it beats text that is as
-long and looks the same (protocols.md, Lift study).
+A longer prompt alone changes what a model writes, so a skill helps only if it beats a text that is as long
+and looks the same. A placebo is a function of the skill: headings, lists, tables, code blocks and lengths
+stay (within a few bytes per paragraph), and no word does.
 """
 
 from __future__ import annotations
@@ -20,52 +18,34 @@ from harness.fences import Block, fenced_blocks
 from harness.records import Skill, digest_of
 
 VERSION: Final = 1
-"""Of the text: part of a placebo's digest, so that recordings and runs tell one from another."""
+"""Version of the text, part of a placebo's digest."""
 _NAMES: Final = ("sourdough-baking", "rye-bread", "flatbreads", "laminated-dough")
 _DOUGHS: Final = ("wheat dough", "rye dough", "spelt dough", "starter", "leaven", "poolish", "brioche dough")
 _STEPS: Final = ("rests", "is folded", "ferments", "proves", "is shaped", "cools", "is kneaded", "relaxes")
 _PLACES: Final = ("in a bowl", "in a basket", "on linen", "under a cloth", "in a tin", "on the bench")
 _EFFECTS: Final = (
-    "the crumb turns open",
-    "the crust stays thin",
-    "acids form slowly",
-    "the loaf keeps its shape",
-    "the taste turns milder",
-    "the surface does not tear",
-)
+    "the crumb turns open", "the crust stays thin", "acids form slowly", "the loaf keeps its shape",
+    "the taste turns milder", "the surface does not tear",
+)  # fmt: skip
 _WHEN: Final = (
-    "In the morning",
-    "After mixing",
-    "On warm days",
-    "With old flour",
-    "Before baking",
-    "At dusk",
-)
+    "In the morning", "After mixing", "On warm days", "With old flour", "Before baking", "At dusk",
+)  # fmt: skip
 _TOPICS: Final = (
-    "Flour",
-    "Water",
-    "Salt",
-    "Leaven",
-    "Shaping",
-    "Steam",
-    "Storage",
-    "Oven",
-    "Basket",
-    "Scoring",
-)
+    "Flour", "Water", "Salt", "Leaven", "Shaping", "Steam", "Storage", "Oven", "Basket", "Scoring",
+)  # fmt: skip
 _LONGER: Final = 4
-"""Bytes by which a line of code may grow to make up for shorter ones before it."""
+"""Bytes by which a line of code may grow to make up for shorter lines before it."""
 _FILLERS: Final = {
     1 + len(word): f" {word}"
     for word in ("so", "now", "then", "again", "evenly", "quietly", "together", "carefully", "thereafter")
 }
-"""What closes a gap, by its size."""
+"""Words that fill a gap, by size in bytes."""
 
 _FRAME = re.compile(r"^(?P<lead>\s*(?:#{1,6}\s+|[-*+]\s+(?:\[.\]\s+)?|\d+[.)]\s+|>\s*)?)(?P<text>.*)$")
 
 
 def placebo(skill: Skill, index: int = 0) -> Skill:
-    """The placebo of `skill`; `index` tells several placebos of one prompt apart by name."""
+    """The placebo of `skill`; placebos of one prompt have different indices and names."""
     draw = random.Random(f"{VERSION} {index} {skill.digest}")
     return Skill(
         name=_NAMES[index % len(_NAMES)],
@@ -81,7 +61,7 @@ def placebo(skill: Skill, index: int = 0) -> Skill:
 
 
 def _path(path: str, number: int) -> str:
-    """A name that tells nothing of the skill; SKILL.md stays, for that is where a reader begins."""
+    """A neutral file name; SKILL.md keeps its name."""
     if path == "SKILL.md":
         return path
     folder, _, name = path.rpartition("/")
@@ -90,7 +70,7 @@ def _path(path: str, number: int) -> str:
 
 
 def _document(draw: random.Random, markdown: str) -> str:
-    """Line by line: what frames a line stays, its words are others."""
+    """The document line by line: its markup stays, its words are replaced."""
     made = _Made()
     paragraph: list[str] = []
     blocks = {block.line: block for block in fenced_blocks(markdown)}
@@ -128,7 +108,7 @@ def _document(draw: random.Random, markdown: str) -> str:
 
 
 class _Made:
-    """The lines so far, and by how much they are shorter than what they replace."""
+    """The lines so far, and how many bytes shorter they are than what they replace."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -144,19 +124,19 @@ class _Made:
             self.append(line)
 
     def short(self, waiting: Iterable[str]) -> int:
-        """By how many bytes they fall short of what was read; `waiting` was read and is not replaced yet."""
+        """Missing bytes compared with the lines read, without `waiting` ones that are not replaced yet."""
         waiting_bytes = sum(len(line.encode()) + 1 for line in waiting)
         return max(0, self.read_bytes - waiting_bytes - self._made_bytes)
 
 
 def _opening(line: str, block: Block) -> str:
-    """The opening fence with what frames it; of the info string only that there is one."""
+    """The opening fence; an info string becomes `text`."""
     kept = line.rstrip().removesuffix(block.info).rstrip()
     return f"{kept}{'text' if block.info else ''}"
 
 
 def _paragraph(draw: random.Random, lines: list[str], more: int) -> list[str]:
-    """A heading, list item or paragraph: new words, `more` bytes of them, broken where the old ones were."""
+    """A heading, list item or paragraph in new words, `more` bytes longer, with the same line breaks."""
     framed = _FRAME.match(lines[0])
     lead = framed["lead"] if framed else ""
     text = [lines[0][len(lead) :], *lines[1:]]
@@ -177,7 +157,7 @@ def _paragraph(draw: random.Random, lines: list[str], more: int) -> list[str]:
 
 
 def _row(draw: random.Random, line: str) -> str:
-    """A table row: the same cells, other contents; a rule stays."""
+    """A table row with other contents; a separator stays."""
     if not line.strip().strip("|-: "):
         return line
     cells = line.split("|")
@@ -185,7 +165,7 @@ def _row(draw: random.Random, line: str) -> str:
 
 
 def _schedule(draw: random.Random, line: str, more: int) -> str:
-    """A line in a code block: a baking schedule, `more` bytes longer and as deeply indented."""
+    """A line of a code block as a baking schedule, `more` bytes longer, with the same indentation."""
     if not line.strip():
         return line
     indent = line[: len(line) - len(line.lstrip())]
@@ -198,7 +178,7 @@ def _heading(draw: random.Random, size: int) -> str:
 
 
 def _words(draw: random.Random, size: int) -> str:
-    """Words without a sentence, such as stand in a table's cell."""
+    """Words without a sentence, as in a table cell."""
     text = draw.choice(_DOUGHS)
     while len(text) < size:
         text += f" {draw.choice(_STEPS)} {draw.randrange(5, 90)} min {draw.choice(_PLACES)}"
@@ -206,7 +186,7 @@ def _words(draw: random.Random, size: int) -> str:
 
 
 def _prose(draw: random.Random, size: int) -> str:
-    """Sentences, `size` bytes long in all."""
+    """Sentences of `size` bytes in all."""
     text = ""
     while len(text) < size:
         text += (" " if text else "") + _sentence(draw)
@@ -228,7 +208,7 @@ def _sentence(draw: random.Random) -> str:
 
 
 def _fitted(text: str, size: int, end: str = "") -> str:
-    """`text` (ASCII) cut to `size` bytes: at the end of a word, and a word added that fills the gap."""
+    """`text` (ASCII) cut to `size` bytes at a word, with a word added that fills the gap."""
     cut = text[: max(0, size - len(end))]
     whole = cut if text[len(cut) : len(cut) + 1] in ("", " ") else cut.rpartition(" ")[0]
     whole = whole.rstrip(" ,;")
