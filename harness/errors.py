@@ -6,6 +6,7 @@ LiftbenchError
  |- DownloadError     a package index is unreachable, or lacks the package
  |- InfraError        infrastructure failed: a trial's verdict becomes `infra`
      |- ProviderError   a model API failed after its retries
+     |   |- PermanentProviderError   asking again does not help: no server, a bad key, no credit
      |- SandboxError    a sandbox could not start, or broke a promise
      |- StorageError    a folder is full, missing or read-only
      |- DeviceError     a GPU failed
@@ -52,6 +53,10 @@ class ProviderError(InfraError):
     """A model API failed after the SDK's retries, or sent a malformed reply."""
 
     cause = Cause.PROVIDER
+
+
+class PermanentProviderError(ProviderError):
+    """A failure that asking again does not repair: no server, a bad key, no credit, no such model."""
 
 
 class SandboxError(InfraError):

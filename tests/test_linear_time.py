@@ -34,8 +34,8 @@ from harness.fences import fenced_blocks
 from harness.grading import load as load_stage
 from harness.judge.sanitizer import read_report
 from harness.kernelbench.conversion import defines_model_new
-from harness.models import adaptation, refused, thinking
-from harness.models.conversation import arguments_object
+from harness.models import provider_errors
+from harness.models.messages import arguments_object
 from harness.outcome import Cause
 from harness.records import Finding, Reply, Skill
 from harness.skills import blocks, claims, fragments, frontmatter, overlap, parsing, placebo, spec
@@ -198,12 +198,9 @@ class Readers:
         cleaning.message_of(text)
 
     def servers(self, text: str) -> None:
-        refused.prompt_too_long(400, {"error": {"message": text}})
-        for pattern in (refused._REPLY, refused._CONTEXT, refused._TOOL_WORDS, refused._NOT_HERE):
+        provider_errors.server_message({"error": {"message": text}})
+        for pattern in (provider_errors._TOO_LONG, provider_errors._CONTEXT):
             pattern.search(text)
-        for pattern in (thinking._NOT_TAKEN, adaptation._NOT_TAKEN):
-            pattern.search(text)
-        thinking._names(text, "reasoning")
         arguments_object(text)
 
     def skill_text(self, text: str) -> None:

@@ -17,7 +17,7 @@ from harness.cases.running import CasesStore
 from harness.cli.options import model_specs
 from harness.errors import UsageError
 from harness.grading.admission import Admitted
-from harness.models.prices import load_prices
+from harness.models.prices import find_price
 from harness.models.recording import load
 from harness.records import Record
 from harness.records.reasons import reason_of
@@ -113,7 +113,7 @@ def _build_toml(folder: Path, text: str) -> None:
 def _prices(folder: Path, text: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LIFTBENCH_PRICES", str(_write(folder / "prices.toml", text)))
-        load_prices()
+        find_price("a/b")
 
 
 _TASK = (select_tasks(["l1/rms_norm"])[0].directory / "task.toml").read_text()

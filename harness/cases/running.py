@@ -32,10 +32,9 @@ from harness.cases.records import (
     Worth,
 )
 from harness.cases.scoring import Commands, case_text, score, verdict
-from harness.errors import InfraError, UsageError
+from harness.errors import InfraError, PermanentProviderError, UsageError
 from harness.files import append_line, write_atomically
-from harness.models.failure import PermanentProviderError
-from harness.models.protocol import Model
+from harness.models import Model
 from harness.records import Arm, Message, ModelSpec, Request, Sampling, Skill, digest_of
 from harness.records.reasons import reason_of
 from harness.student.prompts import skill_text

@@ -1,22 +1,19 @@
-"""`liftbench build`, `grade` and `headers`: projects without a model."""
+"""`liftbench grade`, `validate` and `tasks check|freeze|status`: grading without a model."""
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.table import Table
 
-from harness.builder.build import Built
-from harness.builder.fetch_headers import Fetcher, index_url
-from harness.builder.headers import ON_PYPI, HeaderSet, headers_root
-from harness.builder.toolchain import find_toolchain
-from harness.cli.card import print_build, print_card
+from harness.cli.card import print_card, ratio_text, untrusted
 from harness.cli.options import (
     CacheOption,
     GradingOptions,
@@ -24,68 +21,27 @@ from harness.cli.options import (
     SandboxOption,
     SanitizeOption,
     TargetOption,
+    TasksRootOption,
     TimedOption,
 )
-from harness.cli.setup import make_bench, make_workshop
+from harness.cli.setup import make_bench
 from harness.cli.tasks import chosen_tasks
 from harness.errors import DeviceLost, UsageError
-from harness.kernelbench.conversion import convert_pattern, read_submission, wrapped
+from harness.files import data_directory, write_atomically
+from harness.grading.admission import FILE_NAME, RULES, Admitted, admit, cell
+from harness.grading.validation import Validation, validate_task
+from harness.kernelbench.conversion import convert_pattern, read_submission, select_with_problems, wrapped
 from harness.kernelbench.problems import is_pattern
 from harness.records import Grade, Project
+from harness.records.task import Admission
+from harness.report.results import read_results, result_of, status_page, write_results
 from harness.study.execute import Bench
-from harness.suite.catalogue import LoadedTask, read_project
+from harness.study.pools import LocalExecutor
+from harness.suite import frozen
+from harness.suite.catalogue import LoadedTask, all_tasks, expert_directory, read_project
 from harness.suite.sizes import refuse_too_large
 
-HEADER_NAMES = "cuda, cutlass_3_5, cutlass_3_6, cutlass_3_8, cutlass_4_0 or all"
-
-
-def build(
-    directories: Annotated[
-        list[Path], typer.Argument(help="kernel-builder projects: folders with build.toml.")
-    ],
-    target: TargetOption = "cuda",
-    sandbox: SandboxOption = "auto",
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Copy the variants to OUT/NAME/build, where `kernels` looks for them."),
-    ] = None,
-    wall_s: Annotated[float, typer.Option(help="Time limit of one build, in seconds.")] = 600.0,
-    json_output: JsonOption = False,
-    cache: CacheOption = None,
-) -> int:
-    """Build projects as kernel-builder does.
-
-    Exit code 3 if one does not build.
-    """
-    projects = [(directory.resolve().name, read_project(directory)) for directory in directories]
-    workshop = make_workshop(sandbox, cache)
-    missing = workshop.toolchain.missing(target)
-    if missing is not None:
-        raise UsageError(f"cannot build for {target}: {missing}")
-    errors = Console(stderr=True)
-    all_built = True
-    try:
-        for name, project in projects:
-            with errors.status(f"{name}: build ..."):
-                built = workshop.build(project, target, wall_s=wall_s)
-            all_built = all_built and built.result.ok
-            package = _place(built, out, name)
-            if json_output:
-                print(built.result.model_dump_json())
-            else:
-                print_build(built.result, Console(), f"{name}, {target}", package)
-    finally:
-        workshop.close()
-    return 0 if all_built else 3
-
-
-def _place(built: Built, out: Path | None, name: str) -> Path | None:
-    """The folder of the package, copied below `out` if that is given."""
-    if built.package is None or out is None:
-        return built.package
-    place = out / name / "build" / built.package.name
-    shutil.copytree(built.package, place, dirs_exist_ok=True)
-    return place
+TasksArgument = Annotated[list[str] | None, typer.Argument(help="Tasks (default: all).")]
 
 
 def grade(
@@ -155,31 +111,200 @@ def _submission(file: Path, pattern: str, loaded: LoadedTask, cache: Path | None
     return wrapped(read_submission(file), converted)
 
 
-def headers(
-    what: Annotated[list[str] | None, typer.Argument(help=f"{HEADER_NAMES} (default: cuda).")] = None,
+def validate(
+    pattern: TasksArgument = None,
+    *,
+    sanitize: SanitizeOption = False,
+    timed: TimedOption = False,
+    record: Annotated[
+        Path | None,
+        typer.Option(help="Also keep the experts' figures in this JSON file (see `make status`)."),
+    ] = None,
+    grading: GradingOptions,
     json_output: JsonOption = False,
-) -> None:
-    """Fetch header files that CUDA builds need and this machine lacks.
+) -> int:
+    """Grade our expert projects, and replies that must score 0.
 
-    They come from PyPI wheels; only the headers are kept, in the user's data folder. Builds never use
-    the network.
-    `cuda`: headers of cuBLAS, cuSPARSE and others for the nvcc in use, and those of torch that a
-    CPU-only torch lacks. `cutlass_3_6` and the like: for projects whose build.toml depends on it.
-    Another folder: LIFTBENCH_HEADERS. Another index: PIP_INDEX_URL.
+    Exit code 3 if a result is unexpected.
     """
-    names = what or ["cuda"]
-    if "all" in names:
-        names = ["cuda", *ON_PYPI]
-    unknown = [name for name in names if name != "cuda" and not name.startswith("cutlass_")]
-    if unknown:
-        raise UsageError(f"headers {unknown[0]}: there are {HEADER_NAMES}")
-    root = headers_root(os.environ)
-    fetcher = Fetcher(root, index_url(os.environ), lambda line: print(line, file=sys.stderr, flush=True))
-    found: list[HeaderSet] = []
-    for name in dict.fromkeys(names):
-        found += fetcher.cuda(find_toolchain()) if name == "cuda" else [fetcher.cutlass(name)]
+    target, cache = grading.target, grading.cache
+    tasks = chosen_tasks(pattern or [], grading.tasks_root, target, cache)
+    bench = make_bench(target, grading.protocol, grading.sandbox, cache, sanitize=sanitize, timed=timed)
+    try:
+        refuse_too_large(tasks, target, bench.grader.device_bytes)
+        results = _validate(tasks, bench)
+    finally:
+        bench.close()
+    if record is not None:
+        graded = [r.grade for r in results if r.what == "expert" and r.grade is not None]
+        write_results(record, [result_of(grade, bench.machine) for grade in graded])
     if json_output:
-        print(json.dumps([one.model_dump(mode="json") for one in found], indent=1))
-        return
-    for one in found:
-        print(f"{one.name}  {one.root}  ({one.sources})")
+        print(json.dumps([r.model_dump(mode="json") for r in results], indent=1))
+    else:
+        _print_validation(results)
+    return 0 if all(r.as_expected for r in results) else 3
+
+
+def _validate(tasks: Sequence[LoadedTask], bench: Bench) -> list[Validation]:
+    """In the order of tasks, with progress on stderr. Raises InfraError."""
+    found: dict[str, list[Validation]] = {}
+    executor = LocalExecutor(os.cpu_count() or 1)
+    for results in executor.map(lambda one: validate_task(one, bench.grader), tasks):
+        task = results[0].task
+        found[task] = results
+        note = "" if all(one.as_expected for one in results) else ": UNEXPECTED"
+        print(f"{len(found)}/{len(tasks)} {task}{note}", file=sys.stderr, flush=True)
+    return [one for loaded in tasks for one in found[loaded.task.id]]
+
+
+def _print_validation(results: Sequence[Validation]) -> None:
+    """One line for each expert and for each unexpected result."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("task", no_wrap=True)
+    for name in ("what", "verdict", "build s", "worst error", "speedup, 95% CI", ""):
+        table.add_column(name)
+    for one in results:
+        if one.what == "expert" or not one.as_expected:
+            table.add_row(one.task, one.what, *_cells(one.grade), "" if one.as_expected else "UNEXPECTED")
+    console = Console()
+    console.print(table)
+    experts = [r for r in results if r.what == "expert"]
+    trivial = [r for r in results if r.what == "trivial outputs"]
+    empty = [r for r in results if r not in experts and r not in trivial]
+    on_trivial = f"trivial outputs fail on {_count(trivial)} tasks, " if trivial else ""
+    console.print(f"{_count(experts)} experts pass, {on_trivial}{_count(empty)} replies without work score 0")
+    for one in results:
+        if not one.as_expected:
+            console.print(untrusted(f"{one.task} {one.what}: {one.said}"))
+
+
+def _count(results: Sequence[Validation]) -> str:
+    return f"{sum(r.as_expected for r in results)} of {len(results)}"
+
+
+def _cells(grade: Grade | None) -> tuple[str, str, str, str]:
+    """Verdict, build time, worst error, speedup."""
+    if grade is None:
+        return ("-",) * 4
+    build = "-" if grade.build is None or grade.build.compiler_s is None else f"{grade.build.compiler_s:.1f}"
+    checks = grade.check.workloads if grade.check else ()
+    errors = [w.worst_error for w in checks if w.worst_error is not None]
+    timed = grade.timing is not None and bool(grade.timing.workloads)
+    speedup = ratio_text(grade.timing.speedup) if grade.timing is not None and timed else "not measured"
+    return str(grade.verdict), build, f"{max(errors):.3g}" if errors else "-", speedup
+
+
+def check_tasks(
+    pattern: TasksArgument = None,
+    target: TargetOption = "cpu",
+    timed: TimedOption = False,
+    mutants: Annotated[int, typer.Option(help="At most this many off-by-one mutants of each expert.")] = 8,
+    record: Annotated[
+        Path | None, typer.Option(help="Keep the outcome in this JSON file; what it has is not tried again.")
+    ] = None,
+    sandbox: SandboxOption = "auto",
+    json_output: JsonOption = False,
+    tasks_root: TasksRootOption = None,
+    cache: CacheOption = None,
+) -> int:
+    """Try every admission rule on tasks.
+
+    Exit code 3 if one is broken.
+    """
+    # References run in 16 bits in this process, too: on virtual machines whose AMX is listed but traps,
+    # oneDNN would end it (SIGILL, seen with torch 2.13).
+    os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+    kept = None if record is None else Admitted.open(record)
+    done: list[Admission] = []
+    owed: list[LoadedTask] = []
+    for loaded in select_with_problems(pattern or [], tasks_root):
+        found = None if kept is None else kept.entry(loaded.task, _expert(loaded))
+        if found is None or not found.admitted:
+            owed.append(loaded)
+        else:
+            done.append(found)
+    if owed:
+        bench = make_bench(target, "quick", sandbox, cache, timed=timed)
+        try:
+            done += _admit(owed, bench, mutants, kept)
+        finally:
+            bench.close()
+    if kept is not None and tasks_root is None and kept.keep([one.task for one in all_tasks()]):
+        kept.write()
+    done.sort(key=lambda entry: entry.task)
+    if json_output:
+        print(json.dumps([entry.model_dump(mode="json") for entry in done], indent=1))
+    else:
+        _print_admissions(done)
+    return 0 if all(entry.admitted for entry in done) else 3
+
+
+def _expert(loaded: LoadedTask) -> Project | None:
+    directory = expert_directory(loaded.task)
+    return None if directory is None else read_project(directory)
+
+
+def _admit(tasks: list[LoadedTask], bench: Bench, mutants: int, kept: Admitted | None) -> list[Admission]:
+    """Try tasks, with progress on stderr; each outcome is kept at once."""
+    done = []
+    executor = LocalExecutor(os.cpu_count() or 1)
+    for entry in executor.map(lambda one: admit(one, bench.grader, mutants), tasks):
+        print(f"{entry.task}: {'admitted' if entry.admitted else 'NOT admitted'}", file=sys.stderr)
+        done.append(entry)
+        if kept is not None:
+            kept.add(entry)
+    return done
+
+
+def _print_admissions(entries: list[Admission]) -> None:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("task", no_wrap=True)
+    for name in RULES:
+        table.add_column(name)
+    for entry in entries:
+        rules = {rule.name: rule for rule in entry.rules}
+        table.add_row(entry.task, *(cell(rules[name]) for name in RULES))
+    console = Console()
+    console.print(table)
+    for entry in entries:
+        for rule in entry.rules:
+            if rule.status == "fails":
+                console.print(untrusted(f"{entry.task} {rule.name}: {rule.said}"))
+    admitted = sum(entry.admitted for entry in entries)
+    console.print(f"{admitted} of {len(entries)} tasks break no rule; - is not measured here")
+
+
+def freeze_tasks() -> None:
+    """Write tasks/VERSION: digests of every task's version.
+
+    Nothing is written when a task changed under its old version.
+    """
+    path = data_directory("tasks") / frozen.FILE_NAME
+    before = frozen.Frozen.parse(path.read_text(encoding="utf-8")) if path.exists() else frozen.Frozen()
+    tasks = [loaded.task for loaded in all_tasks()]
+    differences = before.differences(tasks)
+    after = before.with_tasks(tasks)
+    if after != before:
+        write_atomically(path, after.text())
+    for line in differences:
+        print(line)
+    print(f"suite {after.suite}: {len(after.tasks)} tasks{'' if differences else ', as frozen'}")
+
+
+def status_text(results: Path) -> str:
+    """The text of docs/generated/status.md from the files in `results`. Raises UsageError."""
+    tasks = [loaded.task for loaded in all_tasks()]
+    admitted = Admitted.open(data_directory("tasks") / FILE_NAME)
+    return status_page(tasks, admitted.entries, read_results(results))
+
+
+def write_status(
+    results: Annotated[
+        Path | None, typer.Option(help="Folder with results (default: results/ of the checkout).")
+    ] = None,
+) -> None:
+    """Write docs/generated/status.md: what is measured of every expert kernel, and where."""
+    checkout = data_directory("kernels_ref").parent
+    page = checkout / "docs" / "generated" / "status.md"
+    write_atomically(page, status_text(results or checkout / "results"))
+    print(page)

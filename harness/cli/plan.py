@@ -21,7 +21,7 @@ from harness.cli.options import (
     model_specs,
 )
 from harness.errors import UsageError
-from harness.models.prices import load_prices, price_of
+from harness.models.prices import find_price
 from harness.report import figures as f
 from harness.report.planning import (
     ASSUMED_COSTS,
@@ -76,8 +76,7 @@ def plan(
     grounds = _grounds(metric, sd, earlier, runs_dir)
     tasks = all_tasks(tasks_root)
     _require(bool(tasks), f"no tasks below {tasks_root}")
-    table = load_prices()
-    prices = {name: price_of(name, table) for name in models}
+    prices = {name: find_price(name) for name in models}
     made = StudyDesign(
         **grounds,
         metric=metric,

@@ -10,8 +10,7 @@ from harness.builder.toolchain import find_toolchain, toolchain_of_image
 from harness.cli.options import cache_folder
 from harness.device.machine import machine_facts
 from harness.errors import SandboxError, UsageError
-from harness.judge.gpu import Gpu, open_gpu
-from harness.records import MachineFacts, Protocol, Target
+from harness.records import Protocol, Target
 from harness.study.execute import Bench, Workshop
 from sandboxes.cgroups import Cgroups
 from sandboxes.orphans import remove_orphans
@@ -61,27 +60,23 @@ def make_bench(
     missing = workshop.toolchain.missing(target)
     if missing is not None:
         raise UsageError(f"cannot build for {target}: {missing}")
-    # They import torch, which planning and listing do without.
+    # They import torch, which listing, building and a dry run do without.
     from harness.grading.grade import Grader
     from harness.grading.workers import GradeSettings
+    from harness.judge.gpu import open_gpu
 
     machine = machine_facts(workshop.toolchain)
     settings = GradeSettings(
         target=target, protocol=protocol, cache=workshop.cache, sanitize=sanitize, timed=timed
     )
-    gpu, why = _gpu(target, machine)
-    settings = replace(settings, device=None if gpu is None else gpu.uuid, no_device=why)
+    gpu = None
+    if target == "cuda" and machine.gpu_uuid is not None:
+        found = open_gpu(machine)
+        if isinstance(found, str):
+            print(f"GPU {machine.gpu}: not measured: {found}", file=sys.stderr)
+            settings = replace(settings, no_device=found)
+        else:
+            print(f"GPU {machine.gpu}: memory is shared by {found.transport.name}", file=sys.stderr)
+            settings, gpu = replace(settings, device=found.uuid), found
     grader = Grader(settings, workshop.sandbox, workshop.toolchain, machine, gpu=gpu)
     return Bench(workshop.sandbox, workshop.toolchain, workshop.cache, grader, machine)
-
-
-def _gpu(target: Target, machine: MachineFacts) -> tuple[Gpu | None, str | None]:
-    """The GPU that projects run on, or why the one that is here cannot be used; printed on stderr."""
-    if target != "cuda" or machine.gpu_uuid is None:
-        return None, None
-    found = open_gpu(machine)
-    if isinstance(found, str):
-        print(f"GPU {machine.gpu}: not measured: {found}", file=sys.stderr)
-        return None, found
-    print(f"GPU {machine.gpu}: memory is shared by {found.transport.name}", file=sys.stderr)
-    return found, None

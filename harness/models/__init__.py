@@ -1,16 +1,18 @@
 """Models: from `provider/model` to something that answers requests.
 
-Importing this package loads no SDK, and making a model asks for no key but its own.
+Importing this package imports no SDK; making a model needs no API key but its own.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from harness.errors import UsageError
-from harness.models.failure import PermanentProviderError
-from harness.models.protocol import Factory, Model, ModelOptions
-from harness.records import ModelSpec
+from harness.errors import PermanentProviderError, UsageError
+from harness.records import ModelSpec, Reply, Request
 
 if TYPE_CHECKING:
     import httpx2
@@ -20,31 +22,48 @@ __all__ = ["Factory", "Model", "ModelOptions", "PermanentProviderError", "make_m
 ENTRY_POINT_GROUP: Final = "liftbench.models"
 
 
-def _anthropic(spec: ModelSpec, options: ModelOptions) -> Model:
-    from harness.models.anthropic_model import make_anthropic
+class Model(Protocol):
+    """Something that answers prompts.
 
-    return make_anthropic(spec, options)
+    Two more properties are used if they exist: `price` (prices.Price, or None), and `recorded` (True: nothing
+    is asked or paid).
+    """
 
+    @property
+    def name(self) -> str:
+        """`provider/model`, as the user typed it."""
+        ...
 
-def _openai(spec: ModelSpec, options: ModelOptions) -> Model:
-    from harness.models.openai_model import make_openai
+    def complete(self, request: Request) -> Reply:
+        """A whole reply to one request; safe to call from several threads at once.
 
-    return make_openai(spec, options)
-
-
-def _compatible(spec: ModelSpec, options: ModelOptions) -> Model:
-    from harness.models.openai_model import make_compatible
-
-    return make_compatible(spec, options)
-
-
-def _replay(spec: ModelSpec, options: ModelOptions) -> Model:
-    from harness.models.replay import ReplayModel
-
-    return ReplayModel(spec)
+        Raises ProviderError when the provider fails after its retries, and UsageError when the
+        request can never be answered (a recording that does not hold it).
+        """
+        ...
 
 
-PROVIDERS: Final[dict[str, Factory]] = {"anthropic": _anthropic, "openai": _openai, "replay": _replay}
+@dataclass(frozen=True)
+class ModelOptions:
+    """How a provider is called: the same for all models of a run."""
+
+    max_retries: int = 5
+    """Of one request, with the SDK's exponential backoff."""
+    timeout_s: float = 1200.0
+    """Longest silence: a reply of 16,000 tokens from a slow server comes in one piece after minutes."""
+    http_client: httpx2.Client | None = None
+    """Replaces the SDK's own transport, in tests."""
+
+
+Factory = Callable[[ModelSpec, ModelOptions], Model]
+"""What the entry-point group `liftbench.models` holds."""
+
+PROVIDERS: Final = {
+    "anthropic": "harness.models.anthropic_model:make_anthropic",
+    "openai": "harness.models.openai_model:make_openai",
+    "replay": "harness.models.recording:make_replay",
+}
+_COMPATIBLE: Final = "harness.models.openai_model:make_compatible"
 
 
 def make_model(
@@ -57,12 +76,13 @@ def make_model(
     """The model that `spec` names; needs its API key, if it has one, in the environment.
 
     A provider is built in, installed (entry-point group `liftbench.models`), or any other word with
-    a base URL, which is then taken for an OpenAI-compatible server. Raises UsageError otherwise.
+    a base URL, which then is an OpenAI-compatible server. Raises UsageError otherwise.
     """
     options = ModelOptions(max_retries, timeout_s, http_client)
-    factory = PROVIDERS.get(spec.provider) or _installed(spec.provider)
+    builtin = PROVIDERS.get(spec.provider)
+    factory = _installed(spec.provider) if builtin is None else _factory(builtin)
     if factory is None and spec.base_url is not None:
-        factory = _compatible
+        factory = _factory(_COMPATIBLE)
     if factory is None:
         raise UsageError(
             f"model {spec.name}: unknown provider {spec.provider!r}; known: {', '.join(PROVIDERS)}. "
@@ -71,10 +91,14 @@ def make_model(
     return factory(spec, options)
 
 
+def _factory(place: str) -> Factory:
+    module, _, name = place.partition(":")
+    factory: Any = getattr(import_module(module), name)
+    return factory  # type: ignore[no-any-return]
+
+
 def _installed(provider: str) -> Factory | None:
     """A third party's provider, or None. Raises UsageError when it cannot be loaded."""
-    from importlib.metadata import entry_points
-
     found = {point.value: point for point in entry_points(group=ENTRY_POINT_GROUP, name=provider)}
     if not found:
         return None

@@ -1,6 +1,8 @@
-"""Claude, through Anthropic's SDK.
+"""Claude, through Anthropic's SDK: our records as the Messages API has them, and its streamed events.
 
-Input_tokens is the whole prompt, cached or not, as for every other provider.
+The results of one message's calls go back in one user message, before its text; the arguments of a call are
+kept as they were written, valid or not; thinking goes back as it came, signature and place included.
+`input_tokens` is the whole prompt, cached or not, as for every other provider.
 """
 
 from __future__ import annotations
@@ -9,24 +11,39 @@ import json
 import os
 import time
 import weakref
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
 
-from harness.models.adaptation import Adaptation
-from harness.models.anthropic_messages import Incoming, sent_messages, sent_tools, system_text
-from harness.models.endpoint import Endpoint, checked_url, required_key
-from harness.models.failure import broken_reply, connection_error, server_message, status_error, timeout_error
-from harness.models.package import require_sdk
-from harness.models.patience import long_wait_s, refuse_long_wait
-from harness.models.prices import Price, cost_usd, load_prices, price_of, user_prices
-from harness.models.protocol import ModelOptions
-from harness.models.reach import Reach
-from harness.models.refused import prompt_too_long, refusal_error
-from harness.models.reply import Stop, build_calls, build_reply, count, overflow_reply
-from harness.records import ModelSpec, Reply, Request, Usage
+import anthropic
+import httpx2
+from anthropic import Stream
+from anthropic.types import RawMessageStreamEvent
 
-if TYPE_CHECKING:
-    from anthropic import Stream
-    from anthropic.types import RawMessageStreamEvent
+from harness.models import ModelOptions
+from harness.models.endpoint import Endpoint, FirstContact, checked_url, required_key
+from harness.models.messages import (
+    Stop,
+    arguments_object,
+    build_calls,
+    build_reply,
+    clean_text,
+    count,
+    joined,
+    overflow_reply,
+    thinking_part,
+)
+from harness.models.prices import Price, cost_usd, find_price
+from harness.models.provider_errors import (
+    broken_reply,
+    connection_error,
+    long_wait_s,
+    prompt_too_long,
+    refuse_long_wait,
+    status_error,
+    timeout_error,
+)
+from harness.records import Message, ModelSpec, Reply, Request, Thinking, Tool, Usage
 
 DEFAULT_URL: Final = "https://api.anthropic.com"
 
@@ -42,31 +59,36 @@ _STOPS: Final[dict[str, Stop]] = {
     "refusal": "refusal",
     "tool_use": "tool",
 }
+_THINKING: Final = ("thinking", "redacted_thinking")
+
+_COUNTS: Final = (
+    "input_tokens",
+    "cache_read_input_tokens",
+    "cache_creation_input_tokens",
+    "output_tokens",
+    "output_tokens_details",
+)
 
 
 def make_anthropic(spec: ModelSpec, options: ModelOptions) -> AnthropicModel:
     """A Claude model; the key is ANTHROPIC_API_KEY. A base URL names a gateway."""
     url = spec.base_url or os.environ.get("ANTHROPIC_BASE_URL") or DEFAULT_URL
     key = required_key("ANTHROPIC_API_KEY", spec.name)
-    require_sdk("anthropic", spec.name)
     endpoint = Endpoint(spec.name, checked_url(url, spec.name), "ANTHROPIC_API_KEY", options, key)
     # A gateway sets its own prices.
-    prices = load_prices() if endpoint.url == DEFAULT_URL else user_prices()
-    return AnthropicModel(spec, endpoint, prices)
+    return AnthropicModel(spec, endpoint, find_price(spec.name, listed=endpoint.url == DEFAULT_URL))
 
 
 class AnthropicModel:
-    """One Claude model. Sampling seeds do not exist here and are reported as ignored."""
+    """One Claude model. The API has no sampling seeds; none is sent."""
 
-    def __init__(self, spec: ModelSpec, endpoint: Endpoint, prices: dict[str, Price]) -> None:
-        import anthropic
-
+    def __init__(self, spec: ModelSpec, endpoint: Endpoint, price: Price | None) -> None:
         self.name = spec.name
         self._model = spec.model
         self._endpoint = endpoint
-        self._prices = prices
-        self._reach = Reach(endpoint)
-        self._adaptation = Adaptation(spec.name, ["max_tokens"], ["temperature"])
+        self.price = price
+        """List price, or the user's; None where it is unknown, as for a gateway."""
+        self._first_contact = FirstContact(endpoint)
         self._client = anthropic.Anthropic(
             api_key=endpoint.key,
             base_url=endpoint.url,
@@ -79,19 +101,9 @@ class AnthropicModel:
             # Connections end with the model, not whenever the SDK's reference cycles are collected.
             weakref.finalize(self, self._client.close)
 
-    @property
-    def ignored_parameters(self) -> frozenset[str]:
-        """Sampling parameters that were asked for and that this model does not take."""
-        return self._adaptation.ignored
-
-    @property
-    def price(self) -> Price | None:
-        """List price, or the user's; None where it is unknown, as for a gateway."""
-        return price_of(self.name, self._prices)
-
     def complete(self, request: Request) -> Reply:
         """One reply; see Model."""
-        self._reach.check()
+        self._first_contact.check()
         started = time.monotonic()
         message = self._ask(request)
         if message is None:
@@ -102,7 +114,7 @@ class AnthropicModel:
             _STOPS.get(str(message.stop_reason), "other"),
             label=str(message.model or self._model),
             usage=usage,
-            cost_usd=cost_usd(self.name, usage, self._prices, cache_write_tokens=written),
+            cost_usd=cost_usd(self.price, usage, cache_write_tokens=written),
             started=started,
             tool_calls=build_calls(request, message.calls),
             thinking=message.thinking if request.tools else (),
@@ -110,44 +122,37 @@ class AnthropicModel:
 
     def _ask(self, request: Request) -> Incoming | None:
         """The whole message, or None where the prompt does not fit into the model's context."""
-        import anthropic
-        import httpx2
+        # Raised `from None`: the SDK's exceptions hold the request, key included.
+        try:
+            message = self._stream(request)
+        except anthropic.APIStatusError as error:
+            status, body = error.status_code, error.body
+            if prompt_too_long(self._endpoint, request, status, body):
+                return None
+            wait_s, tools = long_wait_s(error.response.headers), bool(request.tools)
+            raise status_error(self._endpoint, status, body, wait_s=wait_s, tools=tools) from None
+        except anthropic.APITimeoutError:
+            raise timeout_error(self._endpoint) from None
+        except anthropic.APIConnectionError as error:
+            raise connection_error(self._endpoint, error.__cause__ or error) from None
+        # Faults in the middle of a stream are not wrapped by the SDK.
+        except (anthropic.AnthropicError, httpx2.HTTPError, json.JSONDecodeError) as error:
+            raise broken_reply(self._endpoint, str(error) or type(error).__name__) from None
+        if message.stop_reason is None:
+            raise broken_reply(self._endpoint, "the stream ended before the message did")
+        return message
 
-        # Raised `from None`: the SDKs' exceptions hold the request, key included.
-        while True:
-            sent = self._adaptation.parameters(request.sampling)
-            try:
-                message = self._stream(request, sent)
-            except anthropic.APIStatusError as error:
-                status, body = error.status_code, error.body
-                refused = refusal_error(self._endpoint, request, status, body)
-                if refused is None and prompt_too_long(status, body):
-                    return None
-                if refused is None and self._adaptation.learn(status, server_message(body), sent):
-                    continue
-                wait_s = long_wait_s(error.response.headers)
-                raise (refused or status_error(self._endpoint, status, body, wait_s=wait_s)) from None
-            except anthropic.APITimeoutError:
-                raise timeout_error(self._endpoint) from None
-            except anthropic.APIConnectionError as error:
-                raise connection_error(self._endpoint, error.__cause__ or error) from None
-            # Faults in the middle of a stream are not wrapped by the SDK.
-            except (anthropic.AnthropicError, httpx2.HTTPError, json.JSONDecodeError) as error:
-                raise broken_reply(self._endpoint, str(error) or type(error).__name__) from None
-            if message.stop_reason is None:
-                raise broken_reply(self._endpoint, "the stream ended before the message did")
-            return message
-
-    def _stream(self, request: Request, sent: dict[str, float]) -> Incoming:
+    def _stream(self, request: Request) -> Incoming:
         # Streamed, because the SDK refuses to wait for long replies in one piece.
-        arguments: dict[str, Any] = {"max_tokens": sent["max_tokens"]}
+        sampling = request.sampling
+        arguments: dict[str, Any] = {"max_tokens": sampling.max_output_tokens}
         system = system_text(request.messages)
         if system:
             arguments["system"] = system
         if request.tools:
             arguments["tools"] = sent_tools(request.tools)
-        if "temperature" in sent:
-            arguments["extra_body"] = {"temperature": sent["temperature"]}
+        if sampling.temperature is not None:
+            arguments["extra_body"] = {"temperature": sampling.temperature}
             arguments["extra_headers"] = {"anthropic-version": _VERSION_WITH_TEMPERATURE}
         turns: list[Any] = sent_messages(request.messages)
         events: Stream[RawMessageStreamEvent] = self._client.messages.create(
@@ -173,3 +178,157 @@ def _usage(counts: dict[str, object]) -> tuple[Usage, int]:
         reasoning_tokens=count(getattr(counts.get("output_tokens_details"), "thinking_tokens", None)),
     )
     return usage, written
+
+
+def system_text(messages: Iterable[Message]) -> str:
+    """The system text, which goes apart from the messages."""
+    return "\n\n".join(m.content for m in messages if m.role == "system")
+
+
+def sent_messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
+    """All but the system text, as the API takes it."""
+    sent: list[dict[str, Any]] = []
+    for message in joined(m for m in messages if m.role != "system"):
+        role = "assistant" if message.role == "assistant" else "user"
+        if not sent or sent[-1]["role"] != role:
+            sent.append({"role": role, "content": []})
+        sent[-1]["content"] += _blocks(message)
+    for one in sent:
+        blocks = one["content"]
+        # The API refuses a text before a result. (The sort is stable.)
+        blocks.sort(key=lambda block: block["type"] != "tool_result")
+        if len(blocks) == 1 and blocks[0]["type"] == "text":
+            one["content"] = blocks[0]["text"]
+    return sent
+
+
+def sent_tools(tools: Iterable[Tool]) -> list[dict[str, Any]]:
+    """Tools as the API takes them."""
+    return [{"name": t.name, "description": t.description, "input_schema": t.parameters} for t in tools]
+
+
+def _blocks(message: Message) -> list[dict[str, Any]]:
+    if message.role == "tool":
+        result = {"type": "tool_result", "tool_use_id": message.tool_call_id}
+        return [result | ({"content": message.content} if message.content else {})]
+    blocks: list[dict[str, Any]] = []
+    text, calls = 0, 0
+    for part in message.thinking:
+        if part.block.get("type") in _THINKING:
+            blocks += _between(message, slice(text, part.after_text), slice(calls, part.after_calls))
+            blocks.append(dict(part.block))
+            text, calls = part.after_text, part.after_calls
+    return blocks + _between(message, slice(text, None), slice(calls, None))
+
+
+def _between(message: Message, text: slice, calls: slice) -> list[dict[str, Any]]:
+    """A part of what was said, then of what was called."""
+    words = message.content[text]
+    # The API refuses empty text.
+    said: list[dict[str, Any]] = [{"type": "text", "text": words}] if words.strip() else []
+    return said + [
+        {"type": "tool_use", "id": c.id, "name": c.name, "input": arguments_object(c.arguments)}
+        for c in message.tool_calls[calls]
+    ]
+
+
+@dataclass
+class _Call:
+    id: object
+    name: object
+    input: object
+    """What came at once; the pieces, where there are any, replace it."""
+    pieces: list[str] = field(default_factory=list)
+
+    @property
+    def arguments(self) -> str:
+        at_once = self.input if isinstance(self.input, dict) else {}
+        return "".join(self.pieces) or json.dumps(at_once, ensure_ascii=False)
+
+
+@dataclass
+class _Thought:
+    block: dict[str, Any]
+    texts: int
+    """Pieces of text before it."""
+    calls: int
+
+
+class Incoming:
+    """A message as far as its events have arrived.
+
+    Not the SDK's own accumulator: that one raises ValueError where a call's arguments are broken JSON,
+    and the reply would be lost with it.
+    """
+
+    def __init__(self) -> None:
+        self.begun = False
+        self.model: str | None = None
+        self.stop_reason: str | None = None
+        self.counts: dict[str, object] = {}
+        """Of tokens; a later event's replaces an earlier one's."""
+        self._texts: list[str] = []
+        self._calls: dict[object, _Call] = {}
+        self._thoughts: dict[object, _Thought] = {}
+
+    @property
+    def text(self) -> str:
+        """Without thinking."""
+        return "".join(self._texts)
+
+    @property
+    def thinking(self) -> tuple[Thinking, ...]:
+        """All of it, whole, with its place in the reply."""
+        return tuple(
+            thinking_part(one.block, len(clean_text("".join(self._texts[: one.texts]))), one.calls)
+            for one in self._thoughts.values()
+        )
+
+    @property
+    def calls(self) -> Sequence[tuple[object, object, str]]:
+        """Id, name and arguments of each call, in order."""
+        return [(call.id, call.name, call.arguments) for call in self._calls.values()]
+
+    def add(self, event: Any) -> None:
+        """Take one event. The SDK validates none, and new kinds may come: what is unknown is passed over."""
+        kind = getattr(event, "type", None)
+        if kind == "message_start":
+            message = getattr(event, "message", None)
+            self.begun = True
+            self.model = getattr(message, "model", None)
+            self._count(message)
+        elif kind == "message_delta":
+            reason = getattr(getattr(event, "delta", None), "stop_reason", None)
+            self.stop_reason = reason or self.stop_reason
+            self._count(event)
+        elif kind == "content_block_start":
+            self._start(getattr(event, "index", None), getattr(event, "content_block", None))
+        elif kind == "content_block_delta":
+            self._extend(getattr(event, "index", None), getattr(event, "delta", None))
+
+    def _count(self, holder: object) -> None:
+        usage = getattr(holder, "usage", None)
+        found = {name: getattr(usage, name, None) for name in _COUNTS}
+        self.counts |= {name: value for name, value in found.items() if value is not None}
+
+    def _start(self, index: object, block: Any) -> None:
+        kind = getattr(block, "type", None)
+        if kind == "text":
+            self._texts.append(getattr(block, "text", None) or "")
+        elif kind == "tool_use":
+            call_id, name = getattr(block, "id", None), getattr(block, "name", None)
+            self._calls[index] = _Call(call_id, name, getattr(block, "input", None))
+        elif kind in _THINKING:
+            # As it was sent, fields that the SDK does not know included.
+            whole = block.to_dict(mode="python") if hasattr(block, "to_dict") else {"type": kind}
+            self._thoughts[index] = _Thought(whole, len(self._texts), len(self._calls))
+
+    def _extend(self, index: object, delta: Any) -> None:
+        kind = getattr(delta, "type", None)
+        if kind == "text_delta":
+            self._texts.append(getattr(delta, "text", None) or "")
+        elif kind == "input_json_delta" and index in self._calls:
+            self._calls[index].pieces.append(getattr(delta, "partial_json", None) or "")
+        elif kind in ("thinking_delta", "signature_delta") and index in self._thoughts:
+            block, name = self._thoughts[index].block, kind.removesuffix("_delta")
+            block[name] = (block.get(name) or "") + (getattr(delta, name, None) or "")

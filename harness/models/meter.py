@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pydantic import Field
 
 from harness.errors import BudgetSpent, UsageError
-from harness.models.prices import PRICES_VARIABLE, Price, price_of, user_prices
-from harness.models.protocol import Model
+from harness.models import Model
+from harness.models.prices import PRICES_VARIABLE, Price, find_price
 from harness.records import Record, Reply, Request
 from harness.text import estimate_tokens
 
@@ -118,7 +118,7 @@ class Meter:
 
     def wrap(self, model: Model, role: str = "student") -> MeteredModel:
         """The same model, counted. Raises UsageError where a limit in dollars cannot be kept with it."""
-        price = getattr(model, "price", None) or price_of(model.name, user_prices())
+        price = getattr(model, "price", None) or find_price(model.name, listed=False)
         free = bool(getattr(model, "recorded", False))
         if self._limits.max_cost_usd is not None and price is None and not free:
             raise UsageError(
@@ -203,11 +203,6 @@ class MeteredModel:
     def name(self) -> str:
         """The inner model's."""
         return self._inner.name
-
-    @property
-    def ignored_parameters(self) -> frozenset[str]:
-        """The inner model's."""
-        return getattr(self._inner, "ignored_parameters", frozenset())
 
     @property
     def recorded(self) -> bool:

@@ -1,37 +1,66 @@
 """OpenAI's models, and every server that speaks OpenAI's chat completions.
 
 OPENAI_API_KEY, and whatever else the environment says of an OpenAI account, goes to provider `openai` only.
+What a server left out, or sent as another type, is used as far as it means something and is never an error.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import time
 import weakref
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
 
-from harness.models.adaptation import Adaptation
-from harness.models.endpoint import NO_KEY, Endpoint, checked_url, optional_key, required_key
-from harness.models.failure import broken_reply, connection_error, server_message, status_error, timeout_error
-from harness.models.openai_messages import calls_in, sent_messages, sent_tools, text_of, thinking_in
-from harness.models.package import require_sdk
-from harness.models.patience import long_wait_s
-from harness.models.prices import Price, cost_usd, load_prices, price_of, user_prices
-from harness.models.protocol import ModelOptions
-from harness.models.reach import Reach
-from harness.models.refused import prompt_too_long, refusal_error
-from harness.models.reply import Stop, build_calls, build_reply, count, overflow_reply
-from harness.models.thinking import TakenBack, fields_in
-from harness.records import ModelSpec, Reply, Request, Usage
+import httpx2
+import openai
+from openai import Omit
+from openai.types.chat import ChatCompletion
+from openai.types.chat.chat_completion import Choice
 
-if TYPE_CHECKING:
-    from openai import Omit
-    from openai.types.chat import ChatCompletion
-    from openai.types.chat.chat_completion import Choice
+from harness.models import ModelOptions
+from harness.models.endpoint import (
+    NO_KEY,
+    Endpoint,
+    FirstContact,
+    checked_url,
+    optional_key,
+    required_key,
+)
+from harness.models.messages import (
+    INVALID,
+    Stop,
+    arguments_object,
+    build_calls,
+    build_reply,
+    count,
+    joined,
+    overflow_reply,
+    thinking_part,
+)
+from harness.models.prices import Price, cost_usd, find_price
+from harness.models.provider_errors import (
+    broken_reply,
+    connection_error,
+    long_wait_s,
+    prompt_too_long,
+    server_message,
+    status_error,
+    timeout_error,
+)
+from harness.records import Message, ModelSpec, Reply, Request, Sampling, Thinking, Tool, ToolCall, Usage
+
+_logger = logging.getLogger(__name__)
 
 DEFAULT_URL: Final = "https://api.openai.com/v1"
+
+THINKING_FIELDS: Final = ("reasoning_content", "reasoning", "reasoning_details")
+"""DeepSeek, SGLang, llama.cpp and older vLLM; newer vLLM and Ollama; OpenRouter (with signatures)."""
+
+_NOT_SUPPORTED: Final = ("unsupported_parameter", "unsupported_value")
+"""Codes with which OpenAI refuses a sampling parameter that a model does not take."""
 
 _STOPS: Final[dict[str, Stop]] = {
     "stop": "end",
@@ -52,20 +81,16 @@ def make_openai(spec: ModelSpec, options: ModelOptions) -> OpenAIModel:
     """
     url = spec.base_url or os.environ.get("OPENAI_BASE_URL") or DEFAULT_URL
     key = required_key("OPENAI_API_KEY", spec.name)
-    require_sdk("openai", spec.name)
     endpoint = Endpoint(spec.name, checked_url(url, spec.name), "OPENAI_API_KEY", options, key)
     # A gateway sets its own prices.
-    prices = load_prices() if endpoint.url == DEFAULT_URL else user_prices()
-    return OpenAIModel(spec, endpoint, prices, ["max_completion_tokens", "max_tokens"], {})
+    price = find_price(spec.name, listed=endpoint.url == DEFAULT_URL)
+    return OpenAIModel(spec, endpoint, price, "max_completion_tokens", {})
 
 
 def make_compatible(spec: ModelSpec, options: ModelOptions) -> OpenAIModel:
     """A model on any OpenAI-compatible server; LIFTBENCH_API_KEY is sent where it is set."""
     url = checked_url(spec.base_url or "", spec.name)
     key = optional_key("LIFTBENCH_API_KEY") or NO_KEY
-    require_sdk("openai", spec.name)
-    from openai import Omit
-
     endpoint = Endpoint(spec.name, url, "LIFTBENCH_API_KEY", options, key)
     # The SDK adds these to every request it makes, whatever the address.
     custom = os.environ.get("OPENAI_CUSTOM_HEADERS", "").splitlines()
@@ -73,7 +98,7 @@ def make_compatible(spec: ModelSpec, options: ModelOptions) -> OpenAIModel:
     names |= {"OpenAI-Organization", "OpenAI-Project"}
     headers: dict[str, str | Omit] = {name: Omit() for name in names if name.lower() != "authorization"}
     headers["Authorization"] = f"Bearer {key}"
-    return OpenAIModel(spec, endpoint, user_prices(), ["max_tokens", "max_completion_tokens"], headers)
+    return OpenAIModel(spec, endpoint, find_price(spec.name, listed=False), "max_tokens", headers)
 
 
 class OpenAIModel:
@@ -83,20 +108,21 @@ class OpenAIModel:
         self,
         spec: ModelSpec,
         endpoint: Endpoint,
-        prices: dict[str, Price],
-        limit_names: list[str],
+        price: Price | None,
+        limit_name: str,
         headers: Mapping[str, str | Omit],
     ) -> None:
-        import openai
-
+        """`limit_name`: of the limit on output tokens."""
         self.name = spec.name
         self._model = spec.model
         self._endpoint = endpoint
-        self._prices = prices
-        self._reach = Reach(endpoint)
+        self.price = price
+        """List price, or the user's; None where it is unknown, as for a local server."""
+        self._first_contact = FirstContact(endpoint)
+        self._limit_name = limit_name
         self._headers = headers
-        self._adaptation = Adaptation(spec.name, limit_names, ["temperature", "seed"])
-        self._taken_back = TakenBack(spec.name)
+        self._unsupported: frozenset[str] = frozenset()
+        """Sampling parameters that the model was found not to take."""
         self._client = openai.OpenAI(
             api_key=endpoint.key,
             # Not None: the SDK would then read OPENAI_ADMIN_KEY.
@@ -110,22 +136,12 @@ class OpenAIModel:
             # Connections end with the model, not whenever the SDK's reference cycles are collected.
             weakref.finalize(self, self._client.close)
 
-    @property
-    def ignored_parameters(self) -> frozenset[str]:
-        """Sampling parameters that were asked for and that this model does not take."""
-        return self._adaptation.ignored
-
-    @property
-    def price(self) -> Price | None:
-        """List price, or the user's; None where it is unknown, as for a local server."""
-        return price_of(self.name, self._prices)
-
     def complete(self, request: Request) -> Reply:
         """One reply; see Model."""
-        self._reach.check()
+        self._first_contact.check()
         started = time.monotonic()
         completion = self._ask(request)
-        choice = None if completion is None else self._only_choice(completion)
+        choice = None if completion is None else self._only_choice(request, completion)
         if completion is None or choice is None:
             return overflow_reply(self._model, started)
         text, refusal = text_of(choice.message.content), text_of(getattr(choice.message, "refusal", None))
@@ -136,37 +152,30 @@ class OpenAIModel:
             "refusal" if refusal else _STOPS.get(str(choice.finish_reason), "other"),
             label=str(completion.model or self._model),
             usage=usage,
-            cost_usd=cost_usd(self.name, usage, self._prices, cache_write_tokens=written),
+            cost_usd=cost_usd(self.price, usage, cache_write_tokens=written),
             started=started,
             tool_calls=calls,
             thinking=thinking_in(choice.message) if request.tools else (),
         )
 
     def _ask(self, request: Request) -> ChatCompletion | None:
-        """What the server made of it, or None where the prompt does not fit into the model's context."""
-        import httpx2
-        import openai
-
-        # Raised `from None`: the SDKs' exceptions hold the request, key included.
+        """The server's answer, or None where the prompt does not fit into the model's context."""
+        # Raised `from None`: the SDK's exceptions hold the request, key included.
         while True:
-            sent: dict[str, Any] = dict(self._adaptation.parameters(request.sampling))
-            thought = fields_in(request.messages) & self._taken_back.names
+            sampling = self._sampling(request.sampling)
             try:
-                return self._send(request, sent, thought)
+                return self._send(request, sampling)
             except openai.APIStatusError as error:
                 status, body = error.status_code, error.body
-                if self._taken_back.learn(status, server_message(body), thought):
-                    continue
-                refused = refusal_error(self._endpoint, request, status, body)
-                if refused is None and prompt_too_long(status, body, error.code):
+                if prompt_too_long(self._endpoint, request, status, body, error.code):
                     return None
-                if refused is None and self._adaptation.learn(
-                    status, server_message(body), sent, error.param
-                ):
+                if error.code in _NOT_SUPPORTED and error.param in sampling.keys() & {"temperature", "seed"}:
+                    self._drop(str(error.param))
                     continue
-                wait_s = long_wait_s(error.response.headers)
-                told = refused or status_error(self._endpoint, status, body, error.code, wait_s=wait_s)
-                raise told from None
+                wait_s, tools = long_wait_s(error.response.headers), bool(request.tools)
+                raise status_error(
+                    self._endpoint, status, body, error.code, wait_s=wait_s, tools=tools
+                ) from None
             except openai.APITimeoutError:
                 raise timeout_error(self._endpoint) from None
             except openai.APIConnectionError as error:
@@ -174,15 +183,31 @@ class OpenAIModel:
             except (openai.OpenAIError, httpx2.HTTPError, json.JSONDecodeError) as error:
                 raise broken_reply(self._endpoint, str(error) or type(error).__name__) from None
 
-    def _send(self, request: Request, sent: dict[str, Any], thought: frozenset[str]) -> ChatCompletion:
-        messages: list[Any] = sent_messages(request.messages, thought)
+    def _sampling(self, sampling: Sampling) -> dict[str, Any]:
+        """The limit on output tokens, and what was asked for and is supported."""
+        wanted = {"temperature": sampling.temperature, "seed": sampling.seed}
+        sent: dict[str, Any] = {self._limit_name: sampling.max_output_tokens}
+        return sent | {
+            name: value
+            for name, value in wanted.items()
+            if value is not None and name not in self._unsupported
+        }
+
+    def _drop(self, name: str) -> None:
+        """Send a sampling parameter no more. (Threads may do so at once: sets only grow.)"""
+        if name not in self._unsupported:
+            self._unsupported |= {name}
+            _logger.warning("%s does not take %s: its default is used", self.name, name)
+
+    def _send(self, request: Request, sampling: dict[str, Any]) -> ChatCompletion:
+        messages: list[Any] = sent_messages(request.messages)
         tools: dict[str, Any] = {"tools": sent_tools(request.tools)} if request.tools else {}
         completion: ChatCompletion = self._client.chat.completions.create(
-            model=self._model, messages=messages, extra_headers=self._headers, **tools, **sent
+            model=self._model, messages=messages, extra_headers=self._headers, **tools, **sampling
         )
         return completion
 
-    def _only_choice(self, completion: ChatCompletion) -> Choice | None:
+    def _only_choice(self, request: Request, completion: ChatCompletion) -> Choice | None:
         """The choice that we asked for, or None where the prompt was too long.
 
         The SDK validates nothing: a web page arrives here as a string.
@@ -192,7 +217,7 @@ class OpenAIModel:
         if choice is None or getattr(choice, "message", None) is None:
             # Some gateways answer 200 with an error inside.
             error = getattr(completion, "error", None)
-            if error and prompt_too_long(200, error):
+            if error and prompt_too_long(self._endpoint, request, 200, error):
                 return None
             said = error or completion
             what = said if isinstance(said, str | dict) else "no choices in it"
@@ -214,3 +239,78 @@ def _usage(completion: ChatCompletion, said_something: bool) -> tuple[Usage, int
         reasoning_tokens=count(getattr(output_details, "reasoning_tokens", None)),
     )
     return usage, count(getattr(prompt_details, "cache_write_tokens", None)) or 0
+
+
+def sent_messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
+    """The messages as the API takes them, with what the model thought."""
+    return [_sent(message) | _thought(message) for message in joined(messages)]
+
+
+def sent_tools(tools: Iterable[Tool]) -> list[dict[str, Any]]:
+    """Tools as the API takes them."""
+    return [{"type": "function", "function": tool.model_dump(mode="json")} for tool in tools]
+
+
+def _sent(message: Message) -> dict[str, Any]:
+    if message.role == "tool":
+        return {"role": "tool", "tool_call_id": message.tool_call_id, "content": message.content}
+    if not message.tool_calls:
+        return {"role": message.role, "content": message.content}
+    calls = [
+        {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": _arguments(c)}}
+        for c in message.tool_calls
+    ]
+    return {"role": "assistant", "content": message.content or None, "tool_calls": calls}
+
+
+def _thought(message: Message) -> dict[str, Any]:
+    """Under the names that the server itself gave it."""
+    fields = (item for part in message.thinking for item in part.block.items())
+    return {name: value for name, value in fields if name in THINKING_FIELDS}
+
+
+def thinking_in(message: object) -> tuple[Thinking, ...]:
+    """What the model thought: fields beside the text that no standard knows, kept even where empty."""
+    found = {name: value for name in THINKING_FIELDS if isinstance(value := _part(message, name), str | list)}
+    return (thinking_part(found),) if found else ()
+
+
+def _arguments(call: ToolCall) -> str:
+    """As they were written, where they are an object: local servers parse them, and fail on all else."""
+    found = arguments_object(call.arguments)
+    return json.dumps(found) if INVALID in found else call.arguments
+
+
+def text_of(content: object) -> str:
+    """The text of a message; some servers send a list of typed parts."""
+    if isinstance(content, list):
+        return "".join(
+            str(part.get("text", ""))
+            for part in content
+            if isinstance(part, dict) and part.get("type") == "text"
+        )
+    return content if isinstance(content, str) else ""
+
+
+def calls_in(message: object) -> Iterator[tuple[object, object, str]]:
+    """Id, name and arguments of each call of a tool.
+
+    Local servers leave out ids and types, and send arguments as an object (Ollama's own format).
+    Calls that are written out in the text are the text's.
+    """
+    calls = _part(message, "tool_calls")
+    for call in calls if isinstance(calls, list) else ():
+        function = _part(call, "function")
+        if function is None:
+            continue
+        arguments = _part(function, "arguments")
+        if arguments is None:
+            arguments = ""
+        elif not isinstance(arguments, str):
+            arguments = json.dumps(arguments, ensure_ascii=False)
+        yield _part(call, "id"), _part(function, "name"), arguments
+
+
+def _part(whole: object, name: str) -> object:
+    """A field of what the SDK made of JSON: one of its models, or a dict where it knew none."""
+    return whole.get(name) if isinstance(whole, dict) else getattr(whole, name, None)

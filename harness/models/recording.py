@@ -1,10 +1,11 @@
-"""Recordings: folders of real replies, each with the whole prompt that it answers.
+"""Recordings: folders of real replies with their prompts, and a model that answers from one (`replay/DIR`).
 
     recording.json                             what was recorded, and from which tasks and skills
     replies/<task, / as __>/<arm>/<k>.json     repeat k; <k>-turn<n>.json for later turns, and
                                                <k>[-turn<n>]-step<m>.json for later steps of a turn
 
-A recording that loads has no prompt that differs from its digest.
+A recording loads only if every prompt has its digest, and a reply is given only to the very prompt and the
+very tools that it answered.
 """
 
 from __future__ import annotations
@@ -19,20 +20,15 @@ from typing import Final, Literal, Self, TypeVar
 from pydantic import ValidationError, model_validator
 
 from harness.errors import UsageError
-from harness.files import write_atomically
-from harness.models.prices import Price
-from harness.models.protocol import Model
-from harness.records import Message, Record, Reply, Request, Sampling, Tool
+from harness.models import ModelOptions
+from harness.records import Message, ModelSpec, Record, Reply, Request, Sampling, Tool
 from harness.records.reasons import reason_of
 
 MANIFEST: Final = "recording.json"
 RECORDING_SCHEMA_VERSION: Final = 1
-USE_FROZEN_COPIES: Final = (
-    "Run `liftbench eval` with the recording's own frozen copies of task and skill, or record anew"
-)
+USE_FROZEN_COPIES: Final = "Run `liftbench eval` with the recording's own frozen copies of task and skill"
 
 _STEM = re.compile(r"(?P<repeat>\d+)(?:-turn(?P<turn>[1-9]\d*))?(?:-step(?P<step>[1-9]\d*))?")
-_SAFE_NAME = re.compile(r"\w[\w.+-]*")
 
 _R = TypeVar("_R", bound=Record)
 
@@ -98,38 +94,6 @@ class Recording:
     manifest: RecordingManifest
     replies: Mapping[ReplyKey, RecordedReply]
 
-    def check(self, tasks: Mapping[str, str], skills: Mapping[str, str]) -> None:
-        """Raise RecordingMismatch unless these tasks and skills (name to digest) are the recorded ones."""
-        for kind, present, recorded in (
-            ("task", tasks, self.manifest.tasks),
-            ("skill", skills, self.manifest.skills),
-        ):
-            for name, digest in present.items():
-                if name not in recorded:
-                    held = ", ".join(sorted(recorded)) or "none"
-                    raise RecordingMismatch(f"{self.folder} holds no {kind} {name}; it holds {held}")
-                if recorded[name] != digest:
-                    raise RecordingMismatch(
-                        f"{kind} {name} has changed since {self.folder} was recorded ({self.manifest.date}): "
-                        f"digest {recorded[name][:12]} then, {digest[:12]} now. {USE_FROZEN_COPIES}"
-                    )
-
-
-def create(folder: Path, manifest: RecordingManifest) -> None:
-    """Begin a recording, or go on with the same one. Raises UsageError when the folder holds another."""
-    path = folder / MANIFEST
-    if path.exists():
-        old = _read(path, RecordingManifest)
-        same = (
-            old.model_label == manifest.model_label
-            and old.tasks == manifest.tasks
-            and old.skills == manifest.skills
-        )
-        if not same:
-            raise UsageError(f"{folder} holds a recording of another model, task or skill: name a new folder")
-        return
-    _write(path, manifest)
-
 
 def load(folder: Path) -> Recording:
     """Read a whole recording. Raises UsageError for a missing, damaged or altered one, naming the file."""
@@ -148,78 +112,7 @@ def load(folder: Path) -> Recording:
 
 def task_folder(task: str) -> str:
     """A task id as a folder name: `l1/add` is `l1__add`."""
-    return _safe(task.replace("/", "__"), "task")
-
-
-def reply_path(folder: Path, request: Request, arm: str) -> Path:
-    """Where the reply to a request is kept."""
-    turn = f"-turn{request.turn}" if request.turn else ""
-    step = f"-step{request.step}" if request.step else ""
-    name = f"{request.repeat}{turn}{step}.json"
-    return folder / "replies" / task_folder(request.task) / _safe(arm, "arm") / name
-
-
-def write_reply(folder: Path, request: Request, arm_kind: str, reply: Reply) -> Path:
-    """Store one reply, atomically; an older reply of the same trial, turn and step is replaced.
-
-    Raises UsageError when a first prompt is there already and differs: two recordings do not share a
-    folder. (Prompts of later turns and steps hold what came before, and may differ when repeated.)
-    """
-    _refuse_other_prompt(folder, request, arm_kind)
-    path = reply_path(folder, request, arm_kind)
-    entry = RecordedReply(
-        prompt=request.messages, tools=request.tools, prompt_digest=request.prompt_digest, reply=reply
-    )
-    _write(path, entry)
-    return path
-
-
-class RecordingModel:
-    """A model whose replies are kept: wraps a real one, for `--record DIR`."""
-
-    def __init__(self, inner: Model, folder: Path) -> None:
-        manifest = _read(folder / MANIFEST, RecordingManifest)
-        if manifest.model_label != inner.name:
-            raise UsageError(f"{folder} is a recording of {manifest.model_label}, not of {inner.name}")
-        self._inner = inner
-        self._folder = folder
-
-    @property
-    def name(self) -> str:
-        """The inner model's."""
-        return self._inner.name
-
-    @property
-    def ignored_parameters(self) -> frozenset[str]:
-        """The inner model's."""
-        return getattr(self._inner, "ignored_parameters", frozenset())
-
-    @property
-    def price(self) -> Price | None:
-        """The inner model's."""
-        return getattr(self._inner, "price", None)
-
-    def complete(self, request: Request) -> Reply:
-        """The inner model's reply, kept before it is handed on."""
-        # Before the reply is paid for. The folder is the arm's id: two skills are two arms of one kind.
-        _refuse_other_prompt(self._folder, request, request.arm)
-        reply = self._inner.complete(request)
-        write_reply(self._folder, request, request.arm, reply)
-        return reply
-
-
-def _refuse_other_prompt(folder: Path, request: Request, arm: str) -> None:
-    path = reply_path(folder, request, arm)
-    if request.turn > 0 or request.step > 0 or not path.exists():
-        return
-    if _read(path, RecordedReply).prompt_digest != request.prompt_digest:
-        raise RecordingMismatch(f"{path} holds the reply to another prompt: name a new folder")
-
-
-def _safe(name: str, what: str) -> str:
-    if not _SAFE_NAME.fullmatch(name):
-        raise UsageError(f"{what} {name!r} cannot be a folder name")
-    return name
+    return task.replace("/", "__")
 
 
 def _read(path: Path, kind: type[_R]) -> _R:
@@ -243,10 +136,60 @@ def _read(path: Path, kind: type[_R]) -> _R:
         raise UsageError(f"{path} is no JSON object: {error}") from error
 
 
-def _write(path: Path, record: Record) -> None:
-    """Atomically and durably: a reply was paid for."""
-    text = json.dumps(record.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n"
-    try:
-        write_atomically(path, text)
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror}") from error
+def make_replay(spec: ModelSpec, options: ModelOptions) -> ReplayModel:
+    """The recording in the folder that `replay/DIR` names."""
+    return ReplayModel(spec)
+
+
+class ReplayModel:
+    """Recorded replies, instead of asking anyone. DIR is absolute or relative to the working directory."""
+
+    recorded: Final = True
+    """Nothing is asked, and nothing paid."""
+
+    def __init__(self, spec: ModelSpec) -> None:
+        self.name = spec.name
+        self.recording = load(Path(spec.model))
+
+    def complete(self, request: Request) -> Reply:
+        """The recorded reply, latency and cost as they were. Raises RecordingMismatch when there is none."""
+        place = (task_folder(request.task), request.repeat, request.turn, request.step)
+        here = {
+            key: entry
+            for key, entry in self.recording.replies.items()
+            if (key.task, key.repeat, key.turn, key.step) == place
+        }
+        fitting = [key for key, entry in here.items() if entry.prompt_digest == request.prompt_digest]
+        if not fitting:
+            raise RecordingMismatch(self._why_not(request, here))
+        # Two arms may have one prompt (a skill without text): then each gets its own reply.
+        chosen = min(fitting, key=lambda key: (key.arm != request.arm, _kind(key.arm) != _kind(request.arm)))
+        return here[chosen].reply.model_copy(update={"recorded": True})
+
+    def _why_not(self, request: Request, here: dict[ReplyKey, RecordedReply]) -> str:
+        folder = self.recording.folder
+        asked = f"task {request.task}, arm {request.arm}, repeat {request.repeat}, turn {request.turn}"
+        asked += f", step {request.step}" if request.step else ""
+        # By kind: a skill that changed has changed its arm's id.
+        recorded = next((entry for key, entry in here.items() if _kind(key.arm) == _kind(request.arm)), None)
+        if recorded is None:
+            held = sorted({f"{k.task} {k.arm} {k.repeat}" for k in here or self.recording.replies})
+            more = f" and {len(held) - 3} more" if len(held) > 3 else ""
+            return f"{folder} holds no reply for {asked}; it has {', '.join(held[:3])}{more}"
+        because = "the prompt has changed since the recording was made"
+        if recorded.tools != request.tools:
+            because = "the tools have changed since the recording was made"
+        elif request.turn:
+            because = "a later turn quotes the compiler, whose words depend on the machine"
+        elif request.step:
+            because = "a later step quotes the results of tools, which have changed since then"
+        return (
+            f"{folder} does not answer this prompt ({asked}): {because} "
+            f"({self.recording.manifest.date}; digest {recorded.prompt_digest[:12]} then, "
+            f"{request.prompt_digest[:12]} now). {USE_FROZEN_COPIES}"
+        )
+
+
+def _kind(arm: str) -> str:
+    """The kind in an arm's id: the part before its first hyphen."""
+    return arm.partition("-")[0]

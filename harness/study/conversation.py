@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from harness.errors import UsageError
-from harness.models.protocol import Model
+from harness.models import Model
 from harness.records import Finding, Grade, Message, Reply, Request, Skill, TrialKey, Turn
 from harness.student.answer import Answer, answer
 from harness.student.feedback import feedback

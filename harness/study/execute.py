@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from harness.builder.build import Built, build
 from harness.builder.toolchain import Toolchain
-from harness.models.protocol import Model
+from harness.models import Model
 from harness.records import BuildResult, MachineFacts, Project, Target
 from harness.skills.lineage import Look, LookLog, lineage_of, look_at, looks_file
 from harness.skills.spec import LoadedSkill

@@ -15,10 +15,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from harness.errors import BudgetSpent, DeviceLost, HarnessBug, InfraError, StorageError
+from harness.errors import (
+    BudgetSpent,
+    DeviceLost,
+    HarnessBug,
+    InfraError,
+    PermanentProviderError,
+    StorageError,
+)
 from harness.files import finished_trials, is_storage, storage_error, temporary_files, watching
-from harness.models.failure import PermanentProviderError
-from harness.models.protocol import Model
+from harness.models import Model
 from harness.outcome import Cause
 from harness.records import InfraFailure, RunRecord, Skill, TrialKey, TrialRecord, Turn
 from harness.study.conversation import Conversation, Stopped

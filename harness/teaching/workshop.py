@@ -21,7 +21,7 @@ from pydantic import ValidationError
 
 from harness.errors import UsageError
 from harness.files import unsafe_path, write_atomically
-from harness.models.protocol import Model
+from harness.models import Model
 from harness.records import Message, Reply, Request, Sampling, Skill, TrialRecord
 from harness.skills import frontmatter
 from harness.skills.lineage import Lineage

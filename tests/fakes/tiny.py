@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.models.recording import RecordingManifest, create, write_reply
+from harness.models.recording import RecordingManifest
 from harness.records import Arm, Reply, Sampling, Usage
 from harness.skills.spec import load_skill
 from harness.student.prompts import make_request
 from harness.suite.catalogue import load_task
+from tests.fakes.recordings import create, write_reply
 
 TASK_TOML = """
 version = 1

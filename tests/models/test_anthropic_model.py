@@ -1,19 +1,20 @@
-"""Claude, through the SDK's own transport."""
+"""Claude, through the SDK's own transport, and the Messages API's format both ways."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
+import httpx2
 import pytest
 
 from harness.errors import ProviderError
 from harness.models import PermanentProviderError, make_model
-from harness.records import ModelSpec, Reply, Request, Usage
-
-pytest.importorskip("anthropic", reason="needs anthropic (pip install anthropic)")
-httpx2 = pytest.importorskip("httpx2", reason="needs anthropic (pip install anthropic)")
+from harness.models.anthropic_model import Incoming, sent_messages, sent_tools, system_text
+from harness.records import Message, ModelSpec, Reply, Request, Usage
+from tests.models.answers import READ, anthropic_events, assistant, called, result, user
 
 KEY = "sk-ant-test-0123456789"
 Ask = Callable[..., Request]
@@ -148,12 +149,13 @@ def test_unknown_usage_stays_unknown(claude: Any, script: Any, ask: Ask) -> None
     assert reply.cost_usd is None
 
 
-def test_tokens_written_to_the_cache_are_input_of_unknown_price(claude: Any, script: Any, ask: Ask) -> None:
-    """Cache writes belong to the prompt; what they cost depends on their lifetime, which is not reported."""
+def test_tokens_written_to_the_cache_are_input_of_their_own_price(claude: Any, script: Any, ask: Ask) -> None:
+    """Cache writes belong to the prompt and cost a quarter more, for the default lifetime."""
     counts = {"input_tokens": 600, "cache_read_input_tokens": 0, "cache_creation_input_tokens": 50}
     script.answers = [stream(start_usage={**counts, "output_tokens": 1})]
     reply = claude.complete(ask())
-    assert reply.usage.input_tokens == 650 and reply.cost_usd is None
+    assert reply.usage.input_tokens == 650
+    assert reply.cost_usd == pytest.approx((600 * 1.0 + 50 * 1.25 + 500 * 5.0) / 1e6)
 
 
 def test_a_temperature_needs_the_older_api_version(claude: Any, script: Any, ask: Ask) -> None:
@@ -167,25 +169,11 @@ def test_a_temperature_needs_the_older_api_version(claude: Any, script: Any, ask
     assert without.headers["anthropic-version"] != "2023-06-01"
 
 
-def test_a_refused_temperature_is_given_up_once_and_for_all(claude: Any, script: Any, ask: Ask) -> None:
-    """Newer models take no temperature at all; the default is used and reported as such."""
-    script.answers = [
-        failure(400, "invalid_request_error", "`temperature` is deprecated for this model."),
-        stream(),
-        stream(),
-    ]
-    claude.complete(ask(temperature=0.2))
-    claude.complete(ask(temperature=0.2))
-    assert ["temperature" in body for body in bodies(script)] == [True, False, False]
-    assert claude.ignored_parameters == {"temperature"}
-
-
-def test_a_seed_is_reported_as_ignored(claude: Any, script: Any, ask: Ask) -> None:
-    """The API has no seeds: none is sent, and that is known."""
+def test_no_seed_is_sent(claude: Any, script: Any, ask: Ask) -> None:
+    """The API has none."""
     script.answers = [stream()]
     claude.complete(ask(seed=3))
     assert "seed" not in bodies(script)[0]
-    assert claude.ignored_parameters == {"seed"}
 
 
 def test_a_passing_failure_is_retried(claude: Any, script: Any, ask: Ask) -> None:
@@ -262,7 +250,88 @@ def test_no_connection_names_the_address(script: Any, ask: Ask, monkeypatch: pyt
         model.complete(ask())
 
 
-def test_the_key_is_in_no_repr(claude: Any) -> None:
-    """Printing a model, or what it is made of, does not show the key."""
-    shown = repr(claude) + "".join(repr(value) for value in vars(claude).values())
-    assert KEY not in shown
+def _event(value: Any) -> Any:
+    """JSON as the SDK hands it on: objects with attributes, but a call's input is a dict."""
+    if isinstance(value, dict):
+        parts = {name: part if name == "input" else _event(part) for name, part in value.items()}
+        return SimpleNamespace(**parts)
+    return value
+
+
+def _received(*events: Any) -> Incoming:
+    message = Incoming()
+    for event in events:
+        message.add(_event(event))
+    return message
+
+
+def test_results_of_one_message_go_back_in_one_and_before_text() -> None:
+    """Two parallel calls, their results and the user's next words: one user message, results first."""
+    one, two = called("a.md", "b.md")
+    told = [user("go"), assistant("I read.", one, two), result(one, "A"), result(two, ""), user("hurry")]
+    assert sent_messages(told) == [
+        {"role": "user", "content": "go"},
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "text", "text": "I read."},
+                {"type": "tool_use", "id": "call_0", "name": "read_file", "input": {"path": "a.md"}},
+                {"type": "tool_use", "id": "call_1", "name": "read_file", "input": {"path": "b.md"}},
+            ],
+        },
+        {
+            "role": "user",
+            "content": [
+                {"type": "tool_result", "tool_use_id": "call_0", "content": "A"},
+                {"type": "tool_result", "tool_use_id": "call_1"},
+                {"type": "text", "text": "hurry"},
+            ],
+        },
+    ]
+
+
+def test_an_answer_that_only_calls_has_no_text_block() -> None:
+    """The API refuses empty text."""
+    [call] = called("a.md")
+    [_, sent, _] = sent_messages([user("go"), assistant("", call), result(call, "A")])
+    assert [block["type"] for block in sent["content"]] == ["tool_use"]
+
+
+def test_the_system_text_goes_apart() -> None:
+    """System messages are no turns, wherever they stand."""
+    told = [Message(role="system", content="one"), user("go"), Message(role="system", content="two")]
+    assert system_text(told) == "one\n\ntwo"
+    assert sent_messages(told) == [{"role": "user", "content": "go"}]
+
+
+def test_tools_have_the_apis_names() -> None:
+    """The schema of the arguments is `input_schema`."""
+    [sent] = sent_tools([READ])
+    assert sent == {"name": READ.name, "description": READ.description, "input_schema": READ.parameters}
+
+
+def test_a_call_is_kept_as_it_was_written() -> None:
+    """Pieces are joined to the text that the model wrote, valid or not; a call without any has {}."""
+    calls = [("t1", "read_file", ['{"pa', 'th": "a.m']), ("t2", "list_files", [])]
+    message = _received(*anthropic_events("I read.", "tool_use", calls, thinking="hm"))
+    assert message.text == "I read." and message.stop_reason == "tool_use"
+    assert message.calls == [("t1", "read_file", '{"path": "a.m'), ("t2", "list_files", "{}")]
+    assert message.counts["output_tokens"] == 500 and message.counts["input_tokens"] == 600
+
+
+def test_unknown_events_are_passed_over() -> None:
+    """New kinds of events, blocks and deltas, and ones without their fields, change nothing."""
+    message = _received(
+        {"type": "news"},
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "news"}},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta"}},
+        {
+            "type": "content_block_delta",
+            "index": 7,
+            "delta": {"type": "input_json_delta", "partial_json": "{"},
+        },
+        {"type": "content_block_delta"},
+        {"type": "message_start"},
+        3,
+    )
+    assert (message.text, message.calls, message.stop_reason, message.counts) == ("", [], None, {})

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import httpx2
 import pytest
 
 from harness.errors import ProviderError
@@ -25,10 +26,6 @@ from tests.models.answers import (
     result,
     user,
 )
-
-pytest.importorskip("anthropic", reason="needs anthropic (pip install anthropic)")
-pytest.importorskip("openai", reason="needs openai (pip install openai)")
-httpx2 = pytest.importorskip("httpx2", reason="needs anthropic (pip install anthropic)")
 
 Ask = Callable[..., Request]
 Called = Sequence[tuple[str, str, str]]
@@ -200,7 +197,7 @@ def test_every_step_of_a_loop_is_a_call(provider: Provider, ask: Ask) -> None:
 @pytest.mark.parametrize("status", [400, 413])
 def test_a_prompt_that_is_too_long_is_a_reply(provider: Provider, ask: Ask, status: int) -> None:
     """The student's prompt does not fit: no text, unknown tokens, no retry, and no failure of ours."""
-    provider.fails(status, "prompt is too long: the maximum context length is 8192 tokens")
+    provider.fails(status, "prompt is too long: the maximum context length is 128000 tokens")
     reply = provider.model.complete(ask())
     assert (reply.text, reply.stop, reply.usage, reply.cost_usd) == ("", "overflow", Usage(), None)
     assert len(provider.script.requests) == 1
@@ -211,13 +208,6 @@ def test_a_limit_that_fills_the_context_stops_the_run(provider: Provider, ask: A
     provider.fails(400, "maximum context length is 8192 tokens: 100 in the messages, 16000 in the completion")
     with pytest.raises(PermanentProviderError, match=r"16,000 tokens leave no room.*Lower --max-tokens"):
         provider.model.complete(ask())
-
-
-def test_a_server_without_tools_names_the_way_out(provider: Provider, ask: Ask) -> None:
-    """It will not learn them by being asked again."""
-    provider.fails(400, "this model does not support tools")
-    with pytest.raises(PermanentProviderError, match=r"does not support tools\. Use --delivery body"):
-        provider.model.complete(ask(tools=(READ,)))
 
 
 def test_a_student_that_said_nothing_can_be_asked_again(provider: Provider, ask: Ask) -> None:

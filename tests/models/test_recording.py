@@ -9,19 +9,10 @@ from pathlib import Path
 import pytest
 
 from harness.errors import UsageError
-from harness.models.prices import Price
-from harness.models.recording import (
-    RecordedReply,
-    RecordingManifest,
-    RecordingMismatch,
-    RecordingModel,
-    ReplyKey,
-    create,
-    load,
-    write_reply,
-)
+from harness.models.recording import RecordedReply, RecordingManifest, ReplyKey, load
 from harness.records import Reply, Request, Usage
 from harness.records.base import digest_of
+from tests.fakes.recordings import create, write_reply
 from tests.models.answers import READ, assistant, called, result
 
 Ask = Callable[..., Request]
@@ -41,19 +32,6 @@ def reply(text: str = "a project") -> Reply:
         cost_usd=0.25,
         latency_s=1.5,
     )
-
-
-class Fake:
-    """A model that answers with a count."""
-
-    name = "acme/one"
-
-    def __init__(self) -> None:
-        self.calls = 0
-
-    def complete(self, request: Request) -> Reply:
-        self.calls += 1
-        return reply(f"reply {self.calls}")
 
 
 @pytest.fixture
@@ -103,13 +81,6 @@ def test_steps_of_a_turn_are_kept_apart_with_their_tools(folder: Path, ask: Ask)
     assert replies[ReplyKey("l1__add", "with_skill", 0, 0)].reply == calling
     assert all(entry.tools == (READ,) for entry in replies.values())
     assert replies[ReplyKey("l1__add", "with_skill", 0, 0, 1)].prompt == told
-
-
-def test_a_later_step_may_be_recorded_again_with_another_prompt(folder: Path, ask: Ask) -> None:
-    """Its prompt holds the model's own calls, which differ when a trial is repeated."""
-    model = RecordingModel(Fake(), folder)
-    model.complete(ask("read a.md", step=1))
-    assert model.complete(ask("read b.md", step=1)).text == "reply 2"
 
 
 def test_a_recording_without_tools_reads_as_before(folder: Path, ask: Ask) -> None:
@@ -176,88 +147,3 @@ def test_a_folder_without_a_manifest_is_no_recording(tmp_path: Path) -> None:
     """A wrong path is told as such."""
     with pytest.raises(UsageError, match=r"is no recording: it has no recording\.json"):
         load(tmp_path)
-
-
-def test_tasks_and_skills_are_pinned(folder: Path) -> None:
-    """A task or skill that changed since, or was never recorded, is refused with the way out."""
-    recording = load(folder)
-    recording.check({"l1/add": "d1"}, {"cuda": "d2"})
-    recording.check({}, {})
-    with pytest.raises(RecordingMismatch, match=r"task l1/add has changed.*frozen copies"):
-        recording.check({"l1/add": "other"}, {})
-    with pytest.raises(RecordingMismatch, match="skill cuda has changed"):
-        recording.check({}, {"cuda": "other"})
-    with pytest.raises(RecordingMismatch, match="holds no task l1/mul; it holds l1/add"):
-        recording.check({"l1/mul": "d1"}, {})
-
-
-def test_a_recording_is_continued_only_as_itself(folder: Path) -> None:
-    """A new recording is a new folder; the same one may go on at a later date."""
-    create(folder, MANIFEST.model_copy(update={"date": "2026-11-22T00:00:00+00:00"}))
-    assert load(folder).manifest.date == MANIFEST.date
-    for change in ({"model_label": "acme/two"}, {"tasks": {}}, {"skills": {"cuda": "d3"}}):
-        with pytest.raises(UsageError, match="name a new folder"):
-            create(folder, MANIFEST.model_copy(update=change))
-
-
-def test_a_recording_model_keeps_what_it_is_paid_for(folder: Path, ask: Ask) -> None:
-    """Every reply passes through unchanged and lies in the folder of its arm; a repeated one wins."""
-    inner = Fake()
-    model = RecordingModel(inner, folder)
-    request = ask(arm="with_skill-0123abcd")
-    assert model.name == "acme/one"
-    assert [model.complete(request).text for _ in range(2)] == ["reply 1", "reply 2"]
-    [(key, entry)] = load(folder).replies.items()
-    assert key == ReplyKey("l1__add", "with_skill-0123abcd", 0, 0)
-    assert entry.reply == reply("reply 2")
-
-
-def test_two_recordings_do_not_share_a_folder(folder: Path, ask: Ask) -> None:
-    """Another prompt at the same place is refused before the reply is paid for; a later turn may differ."""
-    inner = Fake()
-    model = RecordingModel(inner, folder)
-    model.complete(ask("one"))
-    model.complete(ask("compiler said a", turn=1))
-    model.complete(ask("compiler said b", turn=1))
-    with pytest.raises(RecordingMismatch, match="reply to another prompt"):
-        model.complete(ask("two"))
-    assert inner.calls == 3
-
-
-def test_a_recording_model_is_the_model_to_its_users(folder: Path) -> None:
-    """What the inner model knows of itself is known of the recorded one."""
-
-    class Choosy(Fake):
-        ignored_parameters = frozenset({"seed"})
-        price = Price(input_usd_per_mtok=1.0, output_usd_per_mtok=2.0)
-
-    model = RecordingModel(Choosy(), folder)
-    assert (model.ignored_parameters, model.price) == ({"seed"}, Choosy.price)
-    plain = RecordingModel(Fake(), folder)
-    assert (plain.ignored_parameters, plain.price) == (frozenset(), None)
-
-
-def test_a_recording_model_wants_a_recording_of_its_own_model(folder: Path, tmp_path: Path) -> None:
-    """The folder must have been created, and for this very model."""
-
-    class Other(Fake):
-        name = "acme/two"
-
-    with pytest.raises(UsageError, match="recording of acme/one, not of acme/two"):
-        RecordingModel(Other(), folder)
-    with pytest.raises(UsageError, match="cannot be read"):
-        RecordingModel(Fake(), tmp_path / "nowhere")
-
-
-@pytest.mark.parametrize(("task", "arm"), [("..", "a"), ("l1/add", "../a"), ("l1/add", ""), ("a b", "a")])
-def test_names_stay_inside_the_folder(folder: Path, ask: Ask, task: str, arm: str) -> None:
-    """A task or arm that is no plain name cannot lead a file elsewhere."""
-    with pytest.raises(UsageError, match="cannot be a folder name"):
-        write_reply(folder, ask(task=task), arm, reply())
-
-
-def test_a_full_disk_is_told(folder: Path, ask: Ask) -> None:
-    """A reply that cannot be stored is an error with the path, not a silent loss."""
-    (folder / "replies").write_text("in the way")
-    with pytest.raises(UsageError, match=r"0\.json cannot be written"):
-        write_reply(folder, ask(), "without_skill", reply())

@@ -6,21 +6,17 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import httpx2
 import pytest
 
-from harness.errors import ProviderError
 from harness.models import Model, make_model
-from harness.models.anthropic_messages import sent_messages
+from harness.models.anthropic_model import sent_messages
+from harness.models.messages import thinking_part
 from harness.models.meter import Meter
-from harness.models.thinking import TakenBack, part_of
 from harness.records import Message, ModelSpec, Project, Reply, Request, Skill, Thinking
 from harness.student.answer import Answer, answer
 from harness.student.skill_tool import TOOL
 from tests.models.answers import anthropic_events, assistant, called, completion, event_stream, user
-
-pytest.importorskip("anthropic", reason="needs anthropic (pip install anthropic)")
-pytest.importorskip("openai", reason="needs openai (pip install openai)")
-httpx2 = pytest.importorskip("httpx2", reason="needs anthropic (pip install anthropic)")
 
 Ask = Callable[..., Request]
 
@@ -219,72 +215,6 @@ def test_signed_details_go_back(local: Model, script: Any, ask: Ask) -> None:
     assert sent["reasoning_details"] == details and "reasoning" not in sent
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        {
-            "object": "error",
-            "message": {
-                "detail": [
-                    {
-                        "type": "extra_forbidden",
-                        "loc": ["body", "messages", 2, "assistant", "reasoning_content"],
-                        "msg": "Extra inputs are not permitted",
-                    }
-                ]
-            },
-        },
-        {"error": {"message": "Extra inputs are not permitted, field: 'messages[2].reasoning_content'"}},
-    ],
-)
-def test_a_server_that_takes_none_back_is_asked_again_without(
-    local: Model, script: Any, ask: Ask, body: dict[str, Any]
-) -> None:
-    """Mistral's servers and some gateways refuse the field; it is not sent to them again."""
-    script.answers = [
-        said(reasoning_content="I look."),
-        httpx2.Response(422, json=body),
-        said(reasoning_content="More."),
-        httpx2.Response(200, json=completion("stop", content=PROJECT)),
-    ]
-    turn(local, ask(tools=(TOOL,)))
-    held = [
-        ["reasoning_content" in m for m in b["messages"] if m["role"] == "assistant"] for b in bodies(script)
-    ]
-    assert held == [[], [True], [False], [False, False]]
-
-
-@pytest.mark.parametrize(
-    "message",
-    [
-        "The `reasoning_content` in the thinking mode must be passed back to the API.",
-        "Unknown field reasoning in the body",
-    ],
-)
-def test_other_refusals_end_as_they_did(local: Model, script: Any, ask: Ask, message: str) -> None:
-    """Words that do not say that the field is unwanted take nothing away, and nothing goes on for ever."""
-    script.answers = [
-        said(reasoning_content="I look."),
-        httpx2.Response(400, json={"error": {"message": message}}),
-    ]
-    with pytest.raises(ProviderError, match=r"\(400\)"):
-        turn(local, ask(tools=(TOOL,)))
-    assert len(script.requests) == 2
-
-
-def test_a_refused_field_is_given_up_once() -> None:
-    """Each True takes a field away: no request is repeated unchanged."""
-    taken = TakenBack("m")
-    message = "messages.1.reasoning: Extra inputs are not permitted"
-    assert taken.learn(400, message, {"reasoning"}) and taken.names == {
-        "reasoning_content",
-        "reasoning_details",
-    }
-    assert not taken.learn(400, message, taken.names & {"reasoning"})
-    assert not taken.learn(500, message, {"reasoning"})
-    assert not taken.learn(400, "tools are not supported by this reasoning model", {"reasoning"})
-
-
 def test_without_tools_nothing_is_kept(claude: Model, local: Model, script: Any, ask: Ask) -> None:
     """One reply, or turns with the skill's body in the prompt: requests and records are what they were."""
     script.answers = [
@@ -302,7 +232,7 @@ def test_records_without_thinking_are_written_as_ever() -> None:
     plain = assistant("x", call)
     assert list(plain.model_dump()) == ["role", "content", "tool_calls", "tool_call_id"]
     assert "thinking" not in plain.model_dump_json()
-    part = part_of({"type": "thinking", "thinking": "half \ud83d", "signature": "s"}, 1)
+    part = thinking_part({"type": "thinking", "thinking": "half \ud83d", "signature": "s"}, 1)
     thoughtful = plain.model_copy(update={"thinking": (part,)})
     assert Message.model_validate_json(thoughtful.model_dump_json()) == thoughtful
     assert part.block["thinking"] == "half \ufffd"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli.suite import status_text
+from harness.cli.grade import status_text
 from harness.errors import UsageError
 from harness.outcome import Cause
 from harness.records import TimingResult, TrialKey, WorkloadTiming

@@ -1,18 +1,60 @@
-"""Builds the Reply record from what a provider's SDK returned.
+"""Prompts and replies in the shape that every provider shares.
 
 Unknown counts are None, all text can be written as UTF-8, and every call of a reply has an id of its own.
 """
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Any, Final, Literal
 
-from harness.records import Reply, Request, Thinking, ToolCall, Usage
+from pydantic import JsonValue
+
+from harness.records import Message, Reply, Request, Thinking, ToolCall, Usage
+
+INVALID: Final = "invalid_json"
+"""Arguments that were no JSON object go back under this name, so that the model sees what it wrote."""
 
 Stop = Literal["end", "length", "refusal", "tool", "overflow", "other"]
+
+
+def joined(messages: Iterable[Message]) -> list[Message]:
+    """The messages without empty answers, and neighbours of one role as one.
+
+    APIs refuse an assistant's message without text and calls (a student that said nothing, and is asked
+    again), and many chat templates of local servers refuse two messages of one role in a row.
+    """
+    found: list[Message] = []
+    for message in messages:
+        if message.role == "assistant" and not message.content.strip() and not message.tool_calls:
+            continue
+        last = found[-1] if found else None
+        alike = last is not None and last.role == message.role and message.role != "tool"
+        if last is not None and alike and not (last.tool_calls or last.thinking or message.thinking):
+            parts = [text for text in (last.content, message.content) if text.strip()]
+            found[-1] = message.model_copy(update={"content": "\n\n".join(parts)})
+        else:
+            found.append(message)
+    return found
+
+
+def arguments_object(arguments: str) -> dict[str, JsonValue]:
+    """A call's arguments as an object, which is the only thing that APIs and chat templates take back."""
+    try:
+        found: JsonValue = json.loads(arguments, parse_constant=_refuse)
+        # Half a surrogate pair may come out of an escape, and can be sent no further.
+        found = json.loads(clean_text(json.dumps(found, ensure_ascii=False)))
+    # RecursionError: a reply may hold any number of brackets.
+    except (ValueError, RecursionError):
+        return {INVALID: arguments}
+    return found if isinstance(found, dict) else {INVALID: arguments}
+
+
+def _refuse(constant: str) -> JsonValue:
+    raise ValueError(f"{constant} is no JSON")
 
 
 def build_reply(
@@ -88,3 +130,9 @@ def clean_text(text: str) -> str:
 def count(value: object) -> int | None:
     """A token count as an SDK hands it on, unvalidated; None unless it is a number of tokens."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def thinking_part(block: Mapping[str, Any], after_text: int = 0, after_calls: int = 0) -> Thinking:
+    """A record of what a model thought, which any UTF-8 file can hold."""
+    clean = json.loads(clean_text(json.dumps(block, ensure_ascii=False)))
+    return Thinking(block=clean, after_text=after_text, after_calls=after_calls)
