@@ -25,6 +25,8 @@ from harness.cli.setup import make_workshop
 from harness.device.machine import QuietLock, judge_and_worker_cpus, machine_facts
 from harness.device.telemetry import make_telemetry
 from harness.errors import DeviceError, InfraError
+from harness.grading.workers import GradeSettings, Workers
+from harness.judge.calibration import TASK, Setting, calibrate, sizes_of
 from harness.judge.clock import MOST_DOUBT
 from harness.judge.gpu import refused
 from harness.records import MachineFacts, Ratio, Record, Target
@@ -339,10 +341,6 @@ def diagnose() -> Diagnosis:
 
 def calibrate_here(target: Target, sandbox: str, cache: Path | None) -> Calibration | None:
     """An A/A calibration of this machine; None where it has no device of that target."""
-    # They import torch.
-    from harness.grading.workers import GradeSettings, Workers
-    from harness.judge.calibration import TASK, Setting, calibrate, sizes_of
-
     device = machine_facts(find_toolchain()).gpu_uuid if target == "cuda" else None
     if target == "cuda" and device is None:
         return None
