@@ -32,6 +32,13 @@ def _number(value: float) -> str:
     return f"{value:.1f}".removesuffix(".0")
 
 
+def _tag(name: str, kind: str, title: str = "", **places: float) -> str:
+    """An element with numbers as attributes; the title is what a pointer shows."""
+    attributes = " ".join(f'{key}="{_number(value)}"' for key, value in places.items())
+    inner = f"<title>{escape(title)}</title>" if title else ""
+    return f'<{name} {attributes} class="{kind}">{inner}</{name}>'
+
+
 def text(x: float, y: float, content: str, kind: str = "", anchor: str = "start") -> str:
     """Text with its baseline at y."""
     place = f'x="{_number(x)}" y="{_number(y)}"'
@@ -40,25 +47,12 @@ def text(x: float, y: float, content: str, kind: str = "", anchor: str = "start"
 
 def line(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
     """A straight line."""
-    start, end = f'x1="{_number(x1)}" y1="{_number(y1)}"', f'x2="{_number(x2)}" y2="{_number(y2)}"'
-    return f'<line {start} {end} class="{kind}"/>'
+    return _tag("line", kind, x1=x1, y1=y1, x2=x2, y2=y2)
 
 
 def dot(x: float, y: float, radius: float, kind: str, title: str = "") -> str:
-    """A circle; the title is what a pointer shows."""
-    inner = f"<title>{escape(title)}</title>" if title else ""
-    return (
-        f'<circle cx="{_number(x)}" cy="{_number(y)}" r="{_number(radius)}" class="{kind}">{inner}</circle>'
-    )
-
-
-def box(x: float, y: float, width: float, height: float, kind: str, title: str = "") -> str:
-    """A rectangle with slightly rounded corners."""
-    inner = f"<title>{escape(title)}</title>" if title else ""
-    return (
-        f'<rect x="{_number(x)}" y="{_number(y)}" width="{_number(max(width, 0.0))}" '
-        f'height="{_number(height)}" rx="1.5" class="{kind}">{inner}</rect>'
-    )
+    """A circle."""
+    return _tag("circle", kind, title, cx=x, cy=y, r=radius)
 
 
 def path(points: Sequence[tuple[float, float]], kind: str, *, closed: bool = False) -> str:
@@ -94,10 +88,6 @@ class Axis:
             share = (value - self.low) / (self.high - self.low)
         return self.left + share * (self.right - self.left)
 
-    def holds(self, value: float) -> bool:
-        """Whether value lies on the axis."""
-        return self.low <= value <= self.high
-
 
 # The most wanted first.
 _RATIOS = (1.0, 2.0, 0.5, 10.0, 5.0, 0.2, 1.5, 0.1, 100.0, 1.25, 0.8, 20.0, 3.0, 1.1, 0.9, 50.0, 0.7)
@@ -110,8 +100,8 @@ def ratio_axis(values: Sequence[float], left: float, right: float) -> tuple[Axis
     low, high = max(0.05, low / 1.06), min(200.0, max(high, low * 1.1) * 1.06)
     axis = Axis(low, high, left, right, log=True)
     ticks: list[float] = []
-    for tick in filter(axis.holds, _RATIOS):
-        if all(abs(axis.at(tick) - axis.at(other)) >= _TICK_ROOM for other in ticks):
+    for tick in _RATIOS:
+        if low <= tick <= high and all(abs(axis.at(tick) - axis.at(other)) >= _TICK_ROOM for other in ticks):
             ticks.append(tick)
     return axis, sorted(ticks)
 
@@ -145,10 +135,8 @@ def _tick(unit: Unit, value: float) -> str:
 
 def levels(comparison: Comparison) -> Markup:
     """Both arms' compile rate, correctness and deployed speed, joined by their difference."""
-    marks: list[str] = []
-    y = 26.0
-    shares = Axis(0.0, 1.0, _LEFT + _ROOM, _RIGHT)
-    marks += _vertical_grid(shares, _QUARTERS, [f.percent(q) for q in _QUARTERS], y - 12, y + 82, 16)
+    y, shares = 26.0, Axis(0.0, 1.0, _LEFT + _ROOM, _RIGHT)
+    marks = _vertical_grid(shares, _QUARTERS, [f.percent(q) for q in _QUARTERS], y - 12, y + 82, 16)
     for row in (comparison.row("compiles"), comparison.row("correct")):
         marks += _pair(row, shares, y + 6)
         y += 52
@@ -285,7 +273,8 @@ def causes(groups: Sequence[FailureGroup], arms: Mapping[str, tuple[str, str]]) 
         for count in group.counts:
             label, kind = arms[count.arm]
             title = f"{label}: {count.count}"
-            marks.append(box(left, y, max(axis.at(count.count) - left, 1.0), bar, f"kind-{kind}", title))
+            long = max(axis.at(count.count) - left, 1.0)
+            marks.append(_tag("rect", f"kind-{kind}", title, x=left, y=y, width=long, height=bar, rx=1.5))
             marks.append(text(axis.at(count.count) + 7, y + bar - 1.5, str(count.count), "figure"))
             y += bar + 3
         y += 9
@@ -314,13 +303,12 @@ def fast_curve(arms: Sequence[tuple[str, str, Sequence[FastLevel]]]) -> Markup:
     right = _WIDTH - 84.0
     x, y = Axis(0.0, 2.0, _CURVE_LEFT, right), Axis(0.0, 1.0, _BOTTOM, _TOP)
     marks = [line(_CURVE_LEFT, y.at(s), right, y.at(s), "grid") for s in _QUARTERS]
-    marks += [text(_CURVE_LEFT - 8, y.at(s) + 4, f"{100 * s:.0f}%", "tick", "end") for s in (0.0, 0.5, 1.0)]
+    marks += [text(_CURVE_LEFT - 8, y.at(s) + 4, f.percent(s), "tick", "end") for s in (0.0, 0.5, 1.0)]
     marks.append(line(x.at(1.0), _TOP, x.at(1.0), _BOTTOM, "zero"))
     for level in arms[0][2]:
         label = typeset(f"{level.threshold:g}x")
         marks.append(text(x.at(level.threshold), _BOTTOM + 18, label, "tick", "middle"))
-    for _, kind, levels in arms:
-        marks += _band(x, y, [(one.threshold, one.low, one.high) for one in levels], kind)
+    marks += [_band(x, y, levels, kind) for _, kind, levels in arms]
     for _, kind, levels in arms:
         places = [(x.at(one.threshold), y.at(one.share)) for one in levels]
         marks.append(path(places, f"curve {kind}-line"))
@@ -335,13 +323,11 @@ def fast_curve(arms: Sequence[tuple[str, str, Sequence[FastLevel]]]) -> Markup:
     return figure(_WIDTH, _BOTTOM + 44, "Share of kernels correct and faster than each threshold", marks)
 
 
-def _band(x: Axis, y: Axis, ends: Sequence[tuple[float, float | None, float | None]], kind: str) -> list[str]:
-    known = [(at, low, high) for at, low, high in ends if low is not None and high is not None]
-    if len(known) < 2:
-        return []
-    upper = [(x.at(at), y.at(high)) for at, _, high in known]
-    lower = [(x.at(at), y.at(low)) for at, low, _ in reversed(known)]
-    return [path([*upper, *lower], f"band {kind}-band", closed=True)]
+def _band(x: Axis, y: Axis, levels: Sequence[FastLevel], kind: str) -> str:
+    """The area between the ends of the intervals, where two points or more have one."""
+    upper = [(x.at(one.threshold), y.at(one.high)) for one in levels if one.high is not None]
+    lower = [(x.at(one.threshold), y.at(one.low)) for one in levels if one.low is not None]
+    return path([*upper, *reversed(lower)], f"band {kind}-band", closed=True) if len(upper) > 1 else ""
 
 
 def turn_curve(unit: Unit, points: Sequence[TurnPoint]) -> Markup:

@@ -156,30 +156,22 @@ def _head(run: RunRecord, families: Mapping[str, str], grades: Sequence[Grade]) 
     for grade in grades:
         for name, value in grade.sandbox_facts.items():
             facts[clean(name)].add(clean(value))
-    return Head(
-        run_id=clean(run.run_id),
-        created=clean(run.created),
-        target=config.target,
-        protocol=config.protocol,
-        metric=config.metric,
-        sandbox=config.sandbox,
-        sandbox_facts={name: " | ".join(sorted(values)) for name, values in sorted(facts.items())},
-        sandbox_weak="local" in {config.sandbox, *(g.sandbox for g in grades)},
-        machine=lock.machine,
-        device=_device(run, grades),
-        grader_version=lock.grader_version,
-        image=lock.image,
-        models=tuple(m.name for m in config.models),
-        skills=tuple(NamedDigest(name=name, digest=skills[name]) for name in sorted(skills)),
-        tasks=tuple(NamedDigest(name=t, digest=lock.tasks.get(t, "")) for t in config.tasks),
-        families=tuple(sorted({families[t] for t in config.tasks})),
-        repeats=config.repeats,
-        turns=config.turns,
-        sampling=config.sampling,
-        seed=config.seed,
-        alpha=config.alpha,
-        leaked=tuple(Leak(task=clean(t), where=clean(w)) for t, w in sorted(leaked.items())),
-    )
+    shared = ("target", "protocol", "metric", "sandbox", "repeats", "turns", "sampling", "seed", "alpha")
+    fields = {name: getattr(config, name) for name in shared}
+    fields |= {name: getattr(lock, name) for name in ("machine", "grader_version", "image")}
+    fields |= {
+        "run_id": clean(run.run_id),
+        "created": clean(run.created),
+        "sandbox_facts": {name: " | ".join(sorted(values)) for name, values in sorted(facts.items())},
+        "sandbox_weak": "local" in {config.sandbox, *(g.sandbox for g in grades)},
+        "device": _device(run, grades),
+        "models": tuple(m.name for m in config.models),
+        "skills": tuple(NamedDigest(name=name, digest=skills[name]) for name in sorted(skills)),
+        "tasks": tuple(NamedDigest(name=t, digest=lock.tasks.get(t, "")) for t in config.tasks),
+        "families": tuple(sorted({families[t] for t in config.tasks})),
+        "leaked": tuple(Leak(task=clean(t), where=clean(w)) for t, w in sorted(leaked.items())),
+    }
+    return Head.model_validate(fields)
 
 
 def _device(run: RunRecord, grades: Sequence[Grade]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from typing import Any
 
@@ -102,25 +103,14 @@ def run(tasks: dict[str, str], **changes: Any) -> RunRecord:
 
 def reply(tokens: tuple[int, int] | None = (1_000, 3_000), cost: float | None = 0.02, **more: Any) -> Reply:
     usage = Usage() if tokens is None else Usage(input_tokens=tokens[0], output_tokens=tokens[1])
-    values: dict[str, Any] = {
-        "text": "",
-        "stop": "end",
-        "model_label": "claude-haiku-4-5-20251001",
-        "created": "2026-03-14T10:20:00Z",
-        "latency_s": 12.5,
-    }
+    values: dict[str, Any] = {"text": "", "stop": "end", "latency_s": 12.5}
+    values |= {"model_label": "claude-haiku-4-5-20251001", "created": "2026-03-14T10:20:00Z"}
     return Reply(usage=usage, cost_usd=cost, **(values | more))
 
 
 def build(ok: bool = True, finding: Finding | None = None, **more: Any) -> BuildResult:
-    values: dict[str, Any] = {
-        "backend": "cuda",
-        "key": "b" * 64,
-        "cache_hit": False,
-        "wall_s": 20.0,
-        "compiler_s": 31.0,
-        "architectures": ("sm_90",),
-    }
+    values: dict[str, Any] = {"backend": "cuda", "key": "b" * 64, "cache_hit": False, "wall_s": 20.0}
+    values |= {"compiler_s": 31.0, "architectures": ("sm_90",)}
     return BuildResult(ok=ok, finding=finding, **(values | more))
 
 
@@ -234,10 +224,7 @@ rms_norm_cuda/rms_norm.cu(41): error: identifier "__nv_bfloat162" is undefined
 1 error detected in the compilation of "rms_norm_cuda/rms_norm.cu"."""
 _FAILURES = (
     (Cause.COMPILE_ERROR, NVCC),
-    (
-        Cause.BAD_BUILD_TOML,
-        "build.toml: [kernel.rms_norm] depends is missing; expected a list such as ['torch']",
-    ),
+    (Cause.BAD_BUILD_TOML, "build.toml: [kernel.rms_norm] depends is missing; expected such as ['torch']"),
     (Cause.WRONG_VALUES, "workload odd_rows float16: worst error 41.2 of the tolerance at out[3, 17]"),
     (Cause.SIGNAL, "the worker died of signal 11 (SIGSEGV) in call 3 of workload large"),
     (Cause.TRUNCATED, "the reply stopped at the output limit of 16,000 tokens before a project was complete"),
@@ -254,41 +241,24 @@ def study(
     draw = random.Random(seed)
     tasks = {f"l{1 + i % 2}/{f}_{'abc'[i]}": f for f in _FAMILIES for i in range(3)}
     record = run(tasks, repeats=5, gpu="NVIDIA H200" if gpu else None, **changes)
+    no_gpu = (Cause.NO_CUDA_DEVICE, "no CUDA device on this machine: built, not loaded")
     made = []
-    for model in record.config.models:
-        for task, family in tasks.items():
-            hard = 0.12 * (_FAMILIES.index(family) % 4)
-            for arm in record.config.arms:
-                skilled = arm.kind == "with_skill"
-                for repeat in range(5):
-                    place: dict[str, Any] = {
-                        "model": model.name,
-                        "repeat": repeat,
-                        "failures": draw.random() < 0.01,
-                    }
-                    spent = reply(
-                        (5_000 if skilled else 1_200, draw.randint(4_000, 14_000)), draw.uniform(0.02, 0.08)
-                    )
-                    if draw.random() < (0.78 if skilled else 0.52) - hard:
-                        speed = draw.lognormvariate(0.35 if skilled else 0.05, 0.35)
-                        if not gpu:
-                            cause, said = (
-                                Cause.NO_CUDA_DEVICE,
-                                "no CUDA device on this machine: built, not loaded",
-                            )
-                            made.append(trial(task, arm, cause, said, answer=spent, **place))
-                            continue
-                        flags = ("noisy host",) if draw.random() < 0.03 else ()
-                        clear = abs(speed - 1) > 0.05
-                        made.append(
-                            trial(task, arm, speedup=speed, clear=clear, flags=flags, answer=spent, **place)
-                        )
-                        continue
-                    cause, said = draw.choice(_FAILURES)
-                    if not gpu and POLICY[cause] not in (Verdict.NO_PROJECT, Verdict.BUILD_FAILED):
-                        cause, said = (
-                            Cause.NO_CUDA_DEVICE,
-                            "no CUDA device on this machine: built, not loaded",
-                        )
-                    made.append(trial(task, arm, cause, said, answer=spent, **place))
+    for model, task, arm, repeat in itertools.product(
+        record.config.models, tasks, record.config.arms, range(5)
+    ):
+        skilled, hard = arm.kind == "with_skill", 0.12 * (_FAMILIES.index(tasks[task]) % 4)
+        place: dict[str, Any] = {"model": model.name, "repeat": repeat, "failures": draw.random() < 0.01}
+        tokens = (5_000 if skilled else 1_200, draw.randint(4_000, 14_000))
+        place["answer"] = reply(tokens, draw.uniform(0.02, 0.08))
+        cause, said = Cause.PASSED, "passed"
+        if draw.random() < (0.78 if skilled else 0.52) - hard:
+            speed = draw.lognormvariate(0.35 if skilled else 0.05, 0.35)
+            if gpu:
+                place |= {"flags": ("noisy host",) if draw.random() < 0.03 else (), "speedup": speed}
+                place["clear"] = abs(speed - 1) > 0.05
+        else:
+            cause, said = draw.choice(_FAILURES)
+        if not gpu and POLICY[cause] not in (Verdict.NO_PROJECT, Verdict.BUILD_FAILED):
+            cause, said = no_gpu
+        made.append(trial(task, arm, cause, said, **place))
     return record, made, tasks
