@@ -1,7 +1,7 @@
-"""Which compiler flags of a student's reach a command line: an allow-list.
+"""The allow-list of compiler flags in a project.
 
-An allowed flag neither names a file outside the project, nor loads or runs anything, nor writes a file, nor
-reaches the linker or assembler.
+An allowed flag names no file outside the project, loads or runs nothing, writes no file, and does not reach
+the linker or the assembler.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _PLAIN = re.compile(r"[ -~]{1,400}")  # printable ASCII: nothing that could end 
 _MACRO = re.compile(r"[A-Za-z_]\w*(\([\w, .]*\))?(=[^$`\\]*)?")
 _PATH = re.compile(r"[\w.+-][\w.+/-]*|\.")
 
-# Code generation and diagnostics of g++ that stay inside the object file.
+# Code generation and diagnostics of g++.
 _GXX: Final = re.compile(
     r"""-O([0-3sgz]|fast)? | -g[0-3]? | -w | -pthread | -pedantic(-errors)?
     | -std=(c|gnu)\+\+[0-9a-z]{2}
@@ -82,7 +82,7 @@ _FATBINARY: Final = re.compile(r"-{1,2}(compress-all|no-compress|compress=(true|
 _NATIVE: Final = re.compile(r"-m(arch|tune|cpu)=native")
 _LIBRARY: Final = re.compile(r"-l(?!ineinfo|dir|ib)[\w.+-]{1,40}")  # not nvcc's own -lineinfo and kin
 
-# Flags of nvcc whose value may be the next entry: spelled `-x=v` for the lists above.
+# Flags of nvcc whose value may be the next entry; joined as `-x=v` for the lists above.
 _TAKES_VALUE: Final = re.compile(
     r"""-{1,2}(maxrregcount | gencode | generate-code | arch | gpu-architecture | code | gpu-code
     | threads | split-compile | std | diag-suppress | default-stream | rdc | optimize
@@ -112,12 +112,12 @@ _REASONS: Final = (
 
 
 class Allowed(NamedTuple):
-    """What became of a list of flags."""
+    """The result of screening a list of flags."""
 
     words: tuple[str, ...] = ()
-    """To pass on, in order."""
+    """Flags to pass on, in order."""
     refused: str | None = None
-    """Which flag is refused and why; then nothing may be passed on."""
+    """Which flag is refused and why; nothing may be passed on in that case."""
     warnings: tuple[str, ...] = ()
 
 
@@ -165,7 +165,7 @@ def _refuse(flag: str) -> _Refused:
 
 
 def _common(flag: str, rest: Iterator[str], warnings: list[str]) -> tuple[str, ...] | None:
-    """Flags with a value that g++ and nvcc share; None when it is none of them."""
+    """The words for a flag with a value that g++ and nvcc share; None for other flags."""
     for option in ("-D", "-U"):
         if flag.startswith(option):
             value = flag[2:] or next(rest, "")
@@ -178,7 +178,7 @@ def _common(flag: str, rest: Iterator[str], warnings: list[str]) -> tuple[str, .
     if flag == "-include":
         return ("-include", "source/" + _project_path(flag, next(rest, "")))
     if _NATIVE.fullmatch(flag):
-        # As nixpkgs' compiler wrapper does: a published build must not depend on the builder's CPU.
+        # As nixpkgs' compiler wrapper: a published build must not depend on the builder's CPU.
         warnings.append(f'"{flag}" is left out: kernel-builder leaves it out too')
         return ()
     if _LIBRARY.fullmatch(flag):
@@ -225,7 +225,7 @@ def _nvcc_words(flags: Iterator[str], warnings: list[str]) -> Iterator[str]:
 
 
 def _passed_on(name: str, value: str, warnings: list[str]) -> Iterator[str]:
-    """-Xcompiler and its kin: each comma-separated part is screened for the tool that gets it."""
+    """Screen each comma-separated part of -Xcompiler and similar flags for the tool that receives it."""
     patterns = {"g++": _GXX, "ptxas": _PTXAS, "cudafe": _CUDAFE, "fatbinary": _FATBINARY}
     tool = _PASSES_ON[name]
     parts = [value] if tool == "cudafe" else value.split(",")

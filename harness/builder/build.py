@@ -162,7 +162,7 @@ class _Request:
         return result.model_copy(update={"wall_s": self._wall_s()})
 
     def refused(self, finding: Finding) -> Built:
-        """Nothing was compiled."""
+        """The result of a project that is not compiled."""
         self._write_log("nothing compiled", f"{finding.cause}: {finding.message}\n")
         if finding.cause is Cause.NO_TOOLCHAIN:  # nothing in the project to point at
             return Built(self._result(finding), None)

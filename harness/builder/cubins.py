@@ -1,7 +1,6 @@
-"""Reads the device code of a shared library: runs INSIDE the build sandbox, standard library only.
+"""Reads the device code of a shared library. Runs inside the build sandbox; standard library only.
 
-The whole library is read or a note says what was not; memory does not grow with the length of the
-disassembly.
+Notes say what could not be read. Memory does not grow with the length of the disassembly.
 
 Usage: python -I -S cubins.py CUOBJDUMP NVDISASM LIBRARY ANSWER_JSON SECONDS
 """
@@ -21,11 +20,11 @@ from pathlib import Path
 from typing import Any, Final
 
 MAX_KERNELS: Final = 256
-"""Kept in the answer, the longest programs first: a template library can hold thousands."""
+"""Kernels in the answer, the longest programs first; a template library has thousands."""
 MAX_NAME: Final = 300
 _MAX_NOTE: Final = 300
 _WIDTHS: Final = ("8", "16", "32", "64", "128", "256")
-# Class -> SASS opcodes. The keys are stable: records and docs/judging.md name them.
+# Class -> SASS opcodes. The keys are stable, because records contain them.
 _OPCODES: Final = {
     "HGMMA": ("HGMMA",),  # wgmma, fp16 / bf16 / tf32
     "QGMMA": ("QGMMA",),  # wgmma, fp8
@@ -87,7 +86,7 @@ def instruction_class(opcode: str, operands: str) -> str:
     if base in _BY_WIDTH:
         return f"{base}.{width_bits(modifiers)}"
     name = _CLASS_OF.get(base, "other")
-    # ptxas makes constants as -0 * 0 + c and widens halves as -0 + h on this pipe: no arithmetic.
+    # ptxas makes constants as -0 * 0 + c and widens halves as -0 + h: no arithmetic.
     return "other" if name == "HFMA2" and ", -RZ, " in operands else name
 
 
@@ -106,7 +105,7 @@ class Program:
 
 
 def count_instructions(lines: Iterable[str], spills: dict[str, frozenset[int]]) -> dict[str, Program]:
-    """Programs by section name, from nvdisasm's text; NOPs only pad and are left out.
+    """Programs by section name, from nvdisasm's text, without NOPs.
 
     `spills`: section -> offsets of the instructions that the compiler marked as spill or refill.
     """
@@ -139,15 +138,15 @@ def count_instructions(lines: Iterable[str], spills: dict[str, frozenset[int]]) 
 _REGCOUNT, _FRAME_SIZE, _MIN_STACK_SIZE, _ANNOTATIONS = 0x2F, 0x11, 0x12, 0x55
 _SPILL_REFILL = 1
 _ENTRY = 0x10  # STO_CUDA_ENTRY in a symbol's `other`
-_FIRST_ANNOTATING = (13, 0)  # the oldest ptxas whose annotations were compared with its -v output
-# From sm_90 on a section of shared memory begins with 1 KiB that is the system's: ptxas -v reports
-# that much less, for static and for no static memory alike (seen for sm_90, sm_90a and sm_100).
+_FIRST_ANNOTATING = (13, 0)  # the oldest release whose annotations were compared with ptxas -v
+# From sm_90 on, a section of shared memory begins with 1 KiB of the system's, which ptxas -v does not count
+# (observed for sm_90, sm_90a and sm_100).
 _RESERVED_SHARED = 1024
 
 
 @dataclass
 class Kernel:
-    """One entry function, by what its cubin says."""
+    """One entry function of a cubin."""
 
     name: str
     registers: int
@@ -155,7 +154,7 @@ class Kernel:
     stack_bytes: int
     code_bytes: int
     spills: frozenset[int] | None
-    """Offsets of spill and refill instructions; None where this compiler does not mark them."""
+    """Offsets of spill and refill instructions; None if this compiler does not mark them."""
 
 
 class Cubin:
@@ -180,7 +179,7 @@ class Cubin:
         return self._data[start:end].decode(errors="replace")
 
     def _bytes(self, name: str) -> bytes:
-        """Contents of a section; empty where there is none."""
+        """Contents of a section; empty if there is none."""
         header = self._named.get(name)
         return b"" if header is None else self._data[header[4] : header[4] + header[5]]
 
@@ -193,7 +192,7 @@ class Cubin:
             at += 4 + size
 
     def _annotates(self) -> bool:
-        """Whether the compiler that wrote it marks spills."""
+        """Whether the compiler marks spills."""
         found = re.search(rb"release (\d{1,4})\.(\d{1,4})", self._bytes(".note.nv.tkinfo"))
         return found is not None and (int(found[1]), int(found[2])) >= _FIRST_ANNOTATING
 
@@ -204,7 +203,7 @@ class Cubin:
                 continue
             words = struct.unpack(f"<{len(value) // 4}I", value[: len(value) // 4 * 4])
             if any(kind != _SPILL_REFILL for kind in words[::2]):
-                return None  # an annotation of unknown length: nothing after it can be read
+                return None  # an annotation of unknown length: the rest cannot be read
             offsets.update(words[1::2])
         return frozenset(offsets) if offsets or self._annotates() else None
 
@@ -232,7 +231,7 @@ class Cubin:
                 name=name,
                 registers=figures.get((_REGCOUNT, index), 0),
                 shared_bytes=max(0, shared - (_RESERVED_SHARED if self._number >= 90 else 0)),
-                # The callees' too where ptxas knows them; -1 stands for "cannot be known".
+                # Includes callees if ptxas knows them; -1 stands for "unknown".
                 stack_bytes=max((s for s in stacks if s < 1 << 31), default=0),
                 code_bytes=size,
                 spills=self._spills(name),
@@ -243,7 +242,7 @@ class Cubin:
 
 
 class Reader:
-    """Reads one library after another tool's output; notes say what was not read."""
+    """Reads one library with cuobjdump and nvdisasm."""
 
     def __init__(self, cuobjdump: str, nvdisasm: str, seconds: float) -> None:
         self._cuobjdump = cuobjdump
@@ -252,13 +251,13 @@ class Reader:
         self.notes: list[str] = []
 
     def read(self, library: Path) -> list[dict[str, Any]]:
-        """A mapping per kernel, mangled, with the size of its code as `code_bytes`."""
+        """Facts about each kernel, with its mangled name and the size of its code as `code_bytes`."""
         folder = library.with_name("cubins")
         folder.mkdir()
         done = subprocess.run(
             [self._cuobjdump, "-xelf", "all", str(library)], cwd=folder, capture_output=True, check=False
         )
-        # Small ones first: nvdisasm prints nothing before it has read all of a cubin.
+        # Small ones first, because nvdisasm reads a whole cubin before it prints.
         cubins = sorted(folder.glob("*.cubin"), key=lambda path: (path.stat().st_size, path.name))
         said = done.stderr.decode(errors="replace").replace(f"{library.parent}/", "")
         if done.returncode != 0 and "does not contain device code" not in said:
@@ -280,15 +279,14 @@ class Reader:
         return [_facts(kernel, architecture, programs.get(kernel.name)) for kernel in kernels]
 
     def _disassemble(self, path: Path, kernels: list[Kernel]) -> dict[str, Program]:
-        """Programs of one cubin; none where nvdisasm fails or time is up."""
+        """Programs of one cubin; empty if nvdisasm fails or the time is up."""
         left_s = self._end - time.monotonic()
         if left_s <= 0:
             self._note(f"instructions of {len(kernels)} kernels were not counted: out of time")
             return {}
         marked = {kernel.name: kernel.spills or frozenset() for kernel in kernels}
         process = subprocess.Popen(
-            # `timeout` and not a thread: reading must stay one loop over lines. In the foreground: in
-            # a process group of its own it would outlive a sandbox that kills by group.
+            # --foreground: in a process group of its own it would outlive a sandbox that kills by group.
             ["timeout", "--foreground", f"{left_s:.1f}", self._nvdisasm, "-c", "-ndf", str(path)],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -324,7 +322,7 @@ def _facts(kernel: Kernel, architecture: str, program: Program | None) -> dict[s
 
 
 def demangled(names: list[str]) -> list[str]:
-    """By c++filt where there is one, else as they are; one line each, never over MAX_NAME."""
+    """Names by c++filt if it is installed, each on one line and at most MAX_NAME long."""
     try:
         done = subprocess.run(
             ["c++filt"], input="\n".join(names), capture_output=True, text=True, timeout=10, check=True
@@ -341,7 +339,7 @@ def main(arguments: list[str]) -> None:
     cuobjdump, nvdisasm, library, answer, seconds = arguments
     reader = Reader(cuobjdump, nvdisasm, float(seconds))
     found = reader.read(Path(library))
-    # The same template instance can stand in several units: once is enough.
+    # Several units can contain the same template instance.
     unique = list({json.dumps(kernel): kernel for kernel in found}.values())
     unique.sort(key=lambda k: (-k.pop("code_bytes"), k["name"], k["architecture"]))
     kept = unique[:MAX_KERNELS]

@@ -1,8 +1,8 @@
-"""Imports a package once, so that what it compiles with torch.utils.cpp_extension is there later.
+"""Imports a package once and keeps the libraries that it compiles with torch.utils.cpp_extension.
 
-Runs INSIDE a sandbox, in the build role: stdlib and torch only. argv: folder of the package, its name, folder
-for the libraries, then directories to import from. Exits 3 when a compilation failed, and prints why; an
-import that fails otherwise (no GPU here, say) is no failure of the build: the worker imports it again.
+Runs inside the sandbox, in the build role; standard library and torch only. argv: folder of the package, its
+name, folder for the libraries, directories to import from. Exits with 3 and prints why if a compilation
+failed. An import that fails otherwise, such as without a GPU, does not fail the build: the worker repeats it.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ FAILED = 3
 
 
 def keep(original: Callable[..., Any], kept: Path) -> Callable[..., Any]:
-    """`load` or `load_inline` of torch, whose library is copied to `kept` under the extension's name."""
+    """Wrap `load` or `load_inline` of torch: copy the library to `kept`, named after the extension."""
 
     def compile_and_keep(name: str, *words: Any, **named: Any) -> Any:
         import torch.utils.cpp_extension as extension
 
-        # Without a build folder of its own, the extension has one that its name alone decides.
+        # Without a build folder of its own, the extension's name decides it.
         place = named.get("build_directory") or extension._get_build_directory(name, False)
         named["build_directory"] = place
         named.pop("verbose", None)
@@ -32,7 +32,7 @@ def keep(original: Callable[..., Any], kept: Path) -> Callable[..., Any]:
             module = original(name, *words, **named, verbose=True)
         except (RuntimeError, OSError) as error:
             traceback.print_exc(limit=-1)
-            # The compilers' output went to stdout; a student's own `except` must not hide the failure.
+            # The compilers' output went to stdout. SystemExit passes through the package's own `except Exception`.
             sys.stdout.write(f"{name}: {type(error).__name__}: {str(error)[:2000]}\n")
             sys.stdout.flush()
             sys.stderr.flush()
@@ -58,7 +58,7 @@ def main() -> int:
         importlib.import_module(name)
     except SystemExit:
         raise
-    except BaseException:  # noqa: BLE001 - it is a student's; the worker will say it again
+    except BaseException:  # noqa: BLE001 - any error of the project; the worker reports it
         traceback.print_exc()
     return 0
 

@@ -1,13 +1,13 @@
-"""Runs nvcc's own steps for one file, the host's half beside the device's. Runs INSIDE the sandbox.
+"""Runs nvcc's own steps for one file, the host half in parallel to the device half. Runs inside the sandbox.
 
-Object, messages and exit code are nvcc's: whatever the plan is not known for, or where a guess turns out
-wrong, nvcc's own order runs.
+Object, messages and exit code are nvcc's: for an unknown plan, and if a guess turns out to be wrong, the
+steps run in nvcc's order.
 
     host:    preprocess, cudafe++            \\
     device:  preprocess, cicc                 }  then ptxas, fatbinary, g++
 
-cicc needs the module id, which nvcc has cudafe++ work out first. cicc can work it out itself and comes to
-the same one (it is made of the file's name and of names in the file); both are compared afterwards.
+cicc needs the module id, which nvcc lets cudafe++ compute first. cicc can compute the same id by itself (from
+the file's name and names in the file); both are compared afterwards.
 
 Usage: python -I -S nvcc_steps.py NVCC ARGUMENT...
 """
@@ -32,7 +32,7 @@ class _Done(NamedTuple):
 
 
 def main() -> int:
-    """The exit code of the first step that failed, as nvcc would give it; 0 when none did."""
+    """The exit code of the first step that failed, as nvcc returns it; 0 if none did."""
     command = sys.argv[1:]
     plan = subprocess.run(
         [command[0], "--dryrun", *command[1:]], stdin=subprocess.DEVNULL, capture_output=True, check=False
@@ -47,7 +47,7 @@ def main() -> int:
 
 
 def _parsed(text: str) -> tuple[list[str], dict[str, str]]:
-    """The commands of a dry run, and the variables that are set before them."""
+    """The commands of a dry run, and the variables before them."""
     steps: list[str] = []
     variables: dict[str, str] = {}
     for line in text.splitlines():
@@ -65,19 +65,19 @@ def _run(steps: list[str], shared: str, environment: dict[str, str]) -> int:
     guess = steps[3].replace(
         f'--module_id_file_name "{shared}"', f'--gen_module_id_file --module_id_file_name "{own}"'
     )
-    with ThreadPoolExecutor(1) as beside:
-        device = beside.submit(_series, [steps[2], guess], environment)
+    with ThreadPoolExecutor(1) as pool:
+        device = pool.submit(_series, [steps[2], guess], environment)
         host = _series(steps[:2], environment)
         ahead = device.result()
     if host.code != 0:  # nvcc would have stopped here
-        return _told(host)
+        return _report(host)
     if ahead.code != 0 or _text(shared) != _text(own):
         ahead = _series(steps[2:4], environment)
-    return _told(host) or _told(ahead) or _told(_series(steps[4:], environment))
+    return _report(host) or _report(ahead) or _report(_series(steps[4:], environment))
 
 
 def _series(steps: list[str], environment: dict[str, str]) -> _Done:
-    """Run steps until one fails; what they printed together."""
+    """Run steps until one fails; exit code and output."""
     output = b""
     for step in steps:
         done = subprocess.run(
@@ -90,7 +90,7 @@ def _series(steps: list[str], environment: dict[str, str]) -> _Done:
         )
         output += done.stdout
         if done.returncode != 0:
-            return _Done(_code(done.returncode), output + _died(step, done.returncode))
+            return _Done(_code(done.returncode), output + _signal_message(step, done.returncode))
     return _Done(0, output)
 
 
@@ -98,8 +98,8 @@ def _code(returncode: int) -> int:
     return returncode if returncode > 0 else 255
 
 
-def _died(step: str, returncode: int) -> bytes:
-    """What nvcc prints of a step that a signal ended (of the shell, or of the tool that it ran)."""
+def _signal_message(step: str, returncode: int) -> bytes:
+    """nvcc's message about a step that a signal ended."""
     signal = -returncode if returncode < 0 else returncode - 128
     if not 0 < signal < 65:
         return b""
@@ -108,7 +108,7 @@ def _died(step: str, returncode: int) -> bytes:
     return f"nvcc error   : '{name}' died due to signal {signal}\n".encode()
 
 
-def _told(done: _Done) -> int:
+def _report(done: _Done) -> int:
     sys.stderr.buffer.write(done.output)
     sys.stderr.flush()
     return done.code

@@ -12,7 +12,7 @@ from harness.builder.build import RECIPE
 from harness.builder.commands import compile_argv, library_path, link_argv, ninja_file
 from harness.builder.layout import Layout, plan_layout
 from harness.builder.toolchain import Toolchain
-from harness.builder.units import Unit, Units, gencode, loose_intersection, supported
+from harness.builder.units import Unit, Units, gencode, loose_intersection
 from harness.records import Target, digest_of
 from tests.fakes.projects import fake_toolchain, project, toml_of
 
@@ -354,8 +354,3 @@ def test_gencode_flags():
     assert gencode(["8.0+PTX"])[2:] == ("-gencode", "arch=compute_80,code=compute_80")
     unit = Unit(source="a.cu", language="cuda", capabilities=("8.0+PTX", "9.0"), flags=("-arch=sm_90a",))
     assert Units(units=(unit,)).architectures == ("sm_80", "compute_80", "sm_90", "sm_90a")
-
-
-def test_supported_capabilities_follow_cuda():
-    """CUDA 13 dropped what is below 7.5."""
-    assert "7.0" not in supported((13, 0)) and "9.0" in supported((12, 6))

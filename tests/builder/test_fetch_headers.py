@@ -20,7 +20,7 @@ from harness.builder.fetch_headers import (
     list_wheels,
     open_wheel,
 )
-from harness.builder.headers import headers_root, load_headers
+from harness.builder.headers import load_headers
 from harness.builder.toolchain import Toolchain
 from harness.cli.grade import headers
 from harness.errors import DownloadError, UsageError
@@ -258,12 +258,6 @@ def test_a_folder_without_a_good_manifest_is_no_set(tmp_path):
     with serving(index_files()) as (index, _):
         found = Bench(tmp_path / "h", index).fetcher.cutlass("cutlass_3_6")
     assert load_headers(tmp_path / "h", "cutlass_3_6") == found
-
-
-def test_the_folder_can_be_chosen(tmp_path):
-    """LIFTBENCH_HEADERS, else the user's data folder."""
-    assert headers_root({"LIFTBENCH_HEADERS": str(tmp_path)}) == tmp_path
-    assert headers_root({}).parts[-2:] == ("liftbench", "headers")
 
 
 # --- the command -------------------------------------------------------------------------------

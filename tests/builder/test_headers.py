@@ -129,12 +129,6 @@ def test_cutlass_src_dir_comes_first_and_serves_every_version(tmp_path):
     assert edited[0].digest != found[0].digest and edited[0].version == "?.?.?"
 
 
-def test_a_variable_that_leads_nowhere_finds_nothing(tmp_path):
-    """A missing or foreign folder is as if nothing had been set."""
-    for place in (tmp_path / "absent", tmp_path):
-        assert find_cutlass({"CUTLASS_SRC_DIR": str(place)}, tmp_path / "headers") == ()
-
-
 def test_two_versions_in_one_project_are_one(toolchain):
     """Upstream has one CUTLASS for all files; which one stands in a warning."""
     text = 'backend = "cuda"\ndepends = ["torch", "cutlass_4_0", "cutlass_3_6"]'
