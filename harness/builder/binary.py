@@ -19,6 +19,7 @@ from typing import Annotated, Final
 
 from pydantic import Field, ValidationError
 
+from harness.builder.compiling import Ran, run_job
 from harness.builder.cubins import CLASSES, MAX_KERNELS, MAX_NAME
 from harness.builder.elf import ElfError, SharedLibrary, unresolved
 from harness.builder.symbol_names import (
@@ -32,9 +33,8 @@ from harness.builder.symbol_names import (
 from harness.builder.toolchain import CUDA_EXTRA, Toolchain
 from harness.errors import SandboxError
 from harness.records import BinaryCalls, BuildResult, DeviceKernel, Record, Target
-from sandboxes.job import ExitFacts, Job, Limits, Sandbox
+from sandboxes.job import Job, Limits, Sandbox
 from sandboxes.orphans import owned_folder
-from sandboxes.scratch import CollectError
 
 # --- calls -----------------------------------------------------------------------------------
 
@@ -143,14 +143,10 @@ def demangled(symbols: Sequence[str], toolchain: Toolchain, sandbox: Sandbox) ->
             environment={"PATH": ":".join(search), "LC_ALL": "C"},
         )
         try:
-            process = sandbox.start(job)
+            facts = run_job(sandbox, job).facts
         except SandboxError:
             return {}
-        try:
-            facts = process.wait()
-        finally:
-            process.close()
-    lines = facts.output.splitlines() if facts is not None and facts.status == "ok" else []
+    lines = facts.output.splitlines() if facts.status == "ok" else []
     if len(lines) != len(wanted):
         return {}
     return {symbol: line for symbol, line in zip(wanted, lines, strict=True) if line != symbol}
@@ -247,11 +243,12 @@ def read_device_code(library: bytes, toolchain: Toolchain, sandbox: Sandbox) -> 
     if toolchain.disassembler is None:
         return _nothing(f"no cuobjdump and nvdisasm found: {CUDA_EXTRA}")
     try:
-        facts, answer = _read(library, toolchain, sandbox)
-    except (SandboxError, CollectError) as error:
+        ran, answer = _read(library, toolchain, sandbox)
+    except SandboxError as error:
         return _nothing(str(error))
     if answer is None:
-        return _nothing(f"the reader ended with {facts.status}: {facts.output[-200:].strip()}")
+        facts = ran.facts
+        return _nothing(ran.problem or f"the reader ended with {facts.status}: {facts.output[-200:].strip()}")
     return _validated(answer)
 
 
@@ -259,8 +256,8 @@ def _nothing(reason: str) -> DeviceCode:
     return DeviceCode(None, (NOT_MEASURED + reason,))
 
 
-def _read(library: bytes, toolchain: Toolchain, sandbox: Sandbox) -> tuple[ExitFacts, bytes | None]:
-    """Exit facts of the job, and its answer if it is complete."""
+def _read(library: bytes, toolchain: Toolchain, sandbox: Sandbox) -> tuple[Ran, bytes | None]:
+    """Run the reader; its answer if it is complete."""
     scratch, tools = "{scratch}", toolchain.disassembler
     argv = [str(toolchain.python), "-I", "-S", f"{scratch}/{_SCRIPT.name}", f"{tools}/cuobjdump"]
     argv += [f"{tools}/nvdisasm", f"{scratch}/library.so", f"{scratch}/{_ANSWER}", str(_READING_S)]
@@ -275,16 +272,9 @@ def _read(library: bytes, toolchain: Toolchain, sandbox: Sandbox) -> tuple[ExitF
             readable=toolchain.readable_tools(),
             environment={"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"},
         )
-        process = sandbox.start(job)
-        try:
-            facts = process.wait()
-            if facts is None:
-                raise SandboxError("the sandbox returned before the reader's end")
-            paths = process.collect([_ANSWER], Path(name) / "out") if facts.status == "ok" else []
-            small = [p for p in paths if p.stat().st_size <= _ANSWER_LIMIT]
-            return facts, small[0].read_bytes() if small else None
-        finally:
-            process.close()
+        ran = run_job(sandbox, job, [_ANSWER], Path(name) / "out")
+        small = [p for p in ran.files if ran.facts.status == "ok" and p.stat().st_size <= _ANSWER_LIMIT]
+        return ran, small[0].read_bytes() if small else None
 
 
 class _Answer(Record):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from harness.builder.cache import COMPILER_BYTES, CompilerSlots
 from harness.builder.commands import library_path, ninja_file
@@ -91,6 +91,31 @@ def _perhaps_killed(facts: ExitFacts, toolchain: Toolchain) -> bool:
     return killed_from_outside(facts)
 
 
+class Ran(NamedTuple):
+    """A job that has ended."""
+
+    facts: ExitFacts
+    files: tuple[Path, ...]
+    problem: str | None
+    """Why the files could not be collected."""
+
+
+def run_job(sandbox: Sandbox, job: Job, wanted: Sequence[str] = (), folder: Path | None = None) -> Ran:
+    """Run a job to its end and collect the `wanted` files into `folder`."""
+    process = sandbox.start(job)
+    try:
+        facts = process.wait()
+        if facts is None:
+            raise HarnessBug("a sandbox's wait() without timeout returned before the end")
+        try:
+            files = tuple(process.collect(list(wanted), folder)) if folder is not None else ()
+        except CollectError as error:
+            return Ran(facts, (), str(error))
+        return Ran(facts, files, None)
+    finally:
+        process.close()
+
+
 def _run(
     layout: Layout, toolchain: Toolchain, jobs: int, sandbox: Sandbox, limits: Limits
 ) -> tuple[ExitFacts, Mapping[str, bytes], Finding | None]:
@@ -103,19 +128,12 @@ def _run(
             target.write_text(file.text)
         shutil.copyfile(Path(__file__).with_name(_NVCC_STEPS), tree / _NVCC_STEPS)
         (tree / "build.ninja").write_text(_ninja(layout, toolchain, jobs))
-        process = sandbox.start(_job(tree, layout, toolchain, jobs, limits))
-        try:
-            facts = process.wait()
-            if facts is None:
-                raise HarnessBug("a sandbox's wait() without timeout returned before the end")
-            wanted = [f"{TREE}/{library_path(layout)}", f"{TREE}/.ninja_log"]
-            collected = process.collect(wanted, Path(name) / "out")
-            return facts, {path.name: path.read_bytes() for path in collected}, None
-        except CollectError as error:
-            assert facts is not None
-            return facts, {}, Finding(cause=Cause.BUILD_LIMIT, message=str(error))
-        finally:
-            process.close()
+        wanted = [f"{TREE}/{library_path(layout)}", f"{TREE}/.ninja_log"]
+        job = _job(tree, layout, toolchain, jobs, limits)
+        ran = run_job(sandbox, job, wanted, Path(name) / "out")
+        files = {path.name: path.read_bytes() for path in ran.files}
+    problem = None if ran.problem is None else Finding(cause=Cause.BUILD_LIMIT, message=ran.problem)
+    return ran.facts, files, problem
 
 
 def _ninja(layout: Layout, toolchain: Toolchain, jobs: int) -> str:

@@ -12,17 +12,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from harness.builder.compiling import control_error
+from harness.builder.compiling import control_error, run_job
 from harness.builder.failure import CONTROL_LIMITS, refuse_broken_machine
 from harness.builder.layout import Layout
 from harness.builder.tool_output import without_folder
 from harness.builder.toolchain import Toolchain
-from harness.errors import HarnessBug
 from harness.outcome import Cause
 from harness.records import Finding
 from sandboxes.job import ExitFacts, Job, Limits, Sandbox, killed_from_outside, raise_if_infra
 from sandboxes.orphans import owned_folder
-from sandboxes.scratch import CollectError
 
 FOLDER = "_inline"
 """Folder of the libraries in the package."""
@@ -98,22 +96,16 @@ def _imported(
             path = folder / "package" / file
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
-        process = sandbox.start(_job(folder / "package", layout, toolchain, limits))
-        try:
-            facts = process.wait()
-            if facts is None:
-                raise HarnessBug("a sandbox's wait() without timeout returned before the end")
-            if facts.status != "ok":
-                return facts, Inlined({}, _finding(facts.status, facts.output), facts.output)
-            try:
-                found = process.collect([f"{_OUT}/*.so"], folder / "out")
-            except CollectError as error:
-                finding = Finding(cause=Cause.BUILD_LIMIT, message=str(error))
-                return facts, Inlined({}, finding, facts.output)
-            files = {f"{FOLDER}/{path.name}": path.read_bytes() for path in found}
-            return facts, Inlined(files, None, facts.output)
-        finally:
-            process.close()
+        job = _job(folder / "package", layout, toolchain, limits)
+        ran = run_job(sandbox, job, [f"{_OUT}/*.so"], folder / "out")
+        facts = ran.facts
+        if facts.status != "ok":
+            return facts, Inlined({}, _finding(facts.status, facts.output), facts.output)
+        if ran.problem is not None:
+            finding = Finding(cause=Cause.BUILD_LIMIT, message=ran.problem)
+            return facts, Inlined({}, finding, facts.output)
+        files = {f"{FOLDER}/{path.name}": path.read_bytes() for path in ran.files}
+        return facts, Inlined(files, None, facts.output)
 
 
 def _finding(status: str, output: str) -> Finding:

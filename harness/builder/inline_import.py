@@ -32,7 +32,7 @@ def keep(original: Callable[..., Any], kept: Path) -> Callable[..., Any]:
             module = original(name, *words, **named, verbose=True)
         except (RuntimeError, OSError) as error:
             traceback.print_exc(limit=-1)
-            # The compilers' output went to stdout. SystemExit passes through the package's own `except Exception`.
+            # SystemExit: the package's own `except Exception` must not hide the failure.
             sys.stdout.write(f"{name}: {type(error).__name__}: {str(error)[:2000]}\n")
             sys.stdout.flush()
             sys.stderr.flush()

@@ -91,10 +91,13 @@ def test_a_big_real_library_agrees_with_nm():
 @pytest.mark.parametrize(
     "data", [b"", b"\x7fELF...", b"#!/bin/sh\n", bytes(4096), b"\x7fELF\x02\x01" + bytes(200)]
 )
-def test_what_is_no_library_is_refused(data):
-    """Of whatever length."""
+def test_what_is_no_library_is_refused(data, tmp_path):
+    """Of whatever length, in memory and as a file."""
+    (tmp_path / "a.so").write_bytes(data)
     with pytest.raises(ElfError):
         SharedLibrary(data)
+    with pytest.raises(ElfError):
+        SharedLibrary.open(tmp_path / "a.so")
 
 
 def ask_everything(data: bytes) -> None:
@@ -220,6 +223,7 @@ def test_only_plain_names_are_opened(real, tmp_path):
     extension = SharedLibrary(shared_library(tmp_path, source, flags=("-Wl,--no-as-needed", str(path))))
     assert extension.needed[0] == str(path)
     assert LoadedLibraries(extension, real).missing == [str(path)]
+    assert unresolved(extension, "cpu", real) == ([], 1), "whatever is missing could be in it"
 
 
 def test_a_library_that_asks_for_too_much_is_refused(real, tmp_path):

@@ -126,6 +126,7 @@ def test_cutlass_src_dir_comes_first_and_serves_every_version(tmp_path):
     assert isinstance(exact, Layout) and not any("is used" in warning for warning in exact.warnings)
     (tmp_path / "source/include/cutlass/version.h").write_text("// edited\n")
     edited = find_cutlass(env, tmp_path / "headers")
+    assert find_cutlass({"CUTLASS_SRC_DIR": str(tmp_path / "absent")}, tmp_path) == ()
     assert edited[0].digest != found[0].digest and edited[0].version == "?.?.?"
 
 

@@ -70,6 +70,7 @@ def test_the_record_round_trips_and_hides_paths():
     assert not any("/" in value for value in found.facts().values() if "c10/" not in value)
     moved = found.model_copy(update={"gxx": Path("/elsewhere/g++")})
     assert moved.digest == found.digest
+    assert found.ninja is None or found.ninja.read_bytes()[:4] == b"\x7fELF", "a script needs its interpreter"
 
 
 def test_cpu_facts_do_not_depend_on_cuda(tmp_path):
@@ -252,6 +253,8 @@ def test_a_description_gives_the_same_toolchain_with_another_root(described, tmp
     assert there.model_copy(update={"root": here.root}) == here
     assert there.root == tmp_path and there.in_image and not here.in_image
     assert there.facts() == here.facts() and there.digest == here.digest
+    evil = toolchain_of_image(changed(described, root="/etc"), tmp_path)
+    assert evil.root == tmp_path, "a description does not say where its files are read"
     assert there.local(Path("/usr/lib")) == tmp_path / "usr/lib" and here.local(Path("/usr")) == Path("/usr")
 
 

@@ -64,43 +64,22 @@ def test_pyext_chooses_what_is_copied(toolchain: Toolchain) -> None:
 
 
 REFUSED = {
-    "other backend": (
-        {"build.toml": BUILD_TOML.replace('"cpu", ', "")},
-        Cause.NO_BACKEND,
-        'general.backends lacks "cpu"',
-    ),
-    "compiled kernel": (
-        {"build.toml": BUILD_TOML + '[kernel.a]\nbackend = "cpu"\ndepends = []\nsrc = []\n'},
-        Cause.BAD_BUILD_TOML,
-        "[kernel.a] is to be compiled",
-    ),
+    "other backend": ({'build.toml': BUILD_TOML.replace('"cpu", ', '')}, Cause.NO_BACKEND,
+        'general.backends lacks "cpu"'),
+    "compiled kernel": ({'build.toml': BUILD_TOML + '[kernel.a]\nbackend = "cpu"\ndepends = []\nsrc = []\n'},
+        Cause.BAD_BUILD_TOML, "[kernel.a] is to be compiled"),
     "own _ops.py": ({"torch-ext/scale/_ops.py": ""}, Cause.BAD_LAYOUT, "_ops.py is generated"),
-    "no __init__": (
-        {"torch-ext/scale/__init__.py": None},
-        Cause.BAD_LAYOUT,
-        "torch-ext/scale/__init__.py is missing",
-    ),
-    "py left out": (
-        {"build.toml": BUILD_TOML + 'pyext = ["txt"]\n'},
-        Cause.BAD_LAYOUT,
-        '`pyext` in build.toml leaves out "py"',
-    ),
-    "unprefixed": (
-        {"torch-ext/scale/numbers.py": '@triton_op("scale::f", mutates_args=())\ndef f(): ...\n'},
-        Cause.BAD_LAYOUT,
-        "numbers.py:2: f is registered without add_op_namespace_prefix",
-    ),
-    "unprefixed in tests": (
-        {"tests/test_it.py": '@custom_op("scale::f", mutates_args=())\ndef f(): ...\n'},
-        Cause.BAD_LAYOUT,
-        "tests/test_it.py:2",
-    ),
-    "unknown python-depends": (
-        {"build.toml": BUILD_TOML + '[general.xpu]\npython-depends = ["einops"]\n'},
-        Cause.BAD_BUILD_TOML,
-        '"einops" is unknown to kernel-builder here; it belongs under [general]',
-    ),
-}
+    "no __init__": ({"torch-ext/scale/__init__.py": None}, Cause.BAD_LAYOUT,
+        "torch-ext/scale/__init__.py is missing"),
+    "py left out": ({'build.toml': BUILD_TOML + 'pyext = ["txt"]\n'}, Cause.BAD_LAYOUT,
+        '`pyext` in build.toml leaves out "py"'),
+    "unprefixed": ({'torch-ext/scale/numbers.py': '@triton_op("scale::f", mutates_args=())\ndef f(): ...\n'},
+        Cause.BAD_LAYOUT, "numbers.py:2: f is registered without add_op_namespace_prefix"),
+    "unprefixed in tests": ({'tests/test_it.py': '@custom_op("scale::f", mutates_args=())\ndef f(): ...\n'},
+        Cause.BAD_LAYOUT, "tests/test_it.py:2"),
+    "unknown python-depends": ({'build.toml': BUILD_TOML + '[general.xpu]\npython-depends = ["einops"]\n'},
+        Cause.BAD_BUILD_TOML, '"einops" is unknown to kernel-builder here; it belongs under [general]'),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", REFUSED)
