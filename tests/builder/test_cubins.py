@@ -12,35 +12,18 @@ import pytest
 from harness.builder.cubins import CLASSES, MAX_NAME, Cubin, Reader, count_instructions, demangled
 from harness.builder.cubins import instruction_class as class_of
 
+_OPCODES = """
+    HGMMA.64x256x16.F32.BF16 HGMMA  QGMMA.64x128x32.F32.E4M3.E4M3 QGMMA  HMMA.16816.F32.BF16 HMMA
+    UTMALDG.3D TMA  UBLKCP.S.G TMA  LDGSTS.E.BYPASS.LTC128B.128 LDGSTS  LDG.E LDG.32  LDG.E.128 LDG.128
+    LDG.E.U8.CONSTANT LDG.8  LDG.E.LTC128B.64.CONSTANT LDG.64  STG.E.EF.128 STG.128  STG.E.U16 STG.16
+    LD.E.128 LD  LDSM.16.MT88.4 LDSM  LDL.LU.64 LDL  REDG.E.ADD.F32.FTZ.RN.STRONG.GPU ATOM
+    ATOMS.ADD ATOM  SYNCS.ARRIVE.TRANS64.A1T0 SYNCS  BAR.SYNC.DEFER_BLOCKING BAR  DADD DFMA
+    MUFU.EX2 MUFU  IMAD.WIDE.U32 other  SOMETHING_NEW other
+"""
+OPCODES = _OPCODES.split()
 
-@pytest.mark.parametrize(
-    ("opcode", "expected"),
-    [
-        ("HGMMA.64x256x16.F32.BF16", "HGMMA"),
-        ("QGMMA.64x128x32.F32.E4M3.E4M3", "QGMMA"),
-        ("HMMA.16816.F32.BF16", "HMMA"),
-        ("UTMALDG.3D", "TMA"),
-        ("UBLKCP.S.G", "TMA"),
-        ("LDGSTS.E.BYPASS.LTC128B.128", "LDGSTS"),
-        ("LDG.E", "LDG.32"),
-        ("LDG.E.U8.CONSTANT", "LDG.8"),
-        ("LDG.E.LTC128B.64.CONSTANT", "LDG.64"),
-        ("LDG.E.128", "LDG.128"),
-        ("STG.E.EF.128", "STG.128"),
-        ("STG.E.U16", "STG.16"),
-        ("LD.E.128", "LD"),
-        ("LDSM.16.MT88.4", "LDSM"),
-        ("LDL.LU.64", "LDL"),
-        ("REDG.E.ADD.F32.FTZ.RN.STRONG.GPU", "ATOM"),
-        ("ATOMS.ADD", "ATOM"),
-        ("SYNCS.ARRIVE.TRANS64.A1T0", "SYNCS"),
-        ("BAR.SYNC.DEFER_BLOCKING", "BAR"),
-        ("DADD", "DFMA"),
-        ("MUFU.EX2", "MUFU"),
-        ("IMAD.WIDE.U32", "other"),
-        ("SOMETHING_NEW", "other"),
-    ],
-)
+
+@pytest.mark.parametrize(("opcode", "expected"), list(zip(OPCODES[::2], OPCODES[1::2], strict=True)))
 def test_every_opcode_has_one_class(opcode, expected):
     """Modifiers decide widths and nothing else; what is unknown is `other`."""
     assert class_of(opcode, " R0, R1, R2 ") == expected

@@ -64,19 +64,10 @@ def test_every_name_has_its_class(name, expected):
     assert classify(name) == expected
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("aten::mm", "compute"),
-        ("aten::select.int", "tensor"),
-        ("aten::empty_like", "tensor"),
-        ("prims::empty", "compute"),
-        ("quantized::linear", "compute"),
-    ],
-)
-def test_operators_by_name(name, expected):
+def test_operators_by_name():
     """A string in a library that can call any operator."""
-    assert classify_operator(name) == expected
+    names = ["aten::mm", "aten::select.int", "aten::empty_like", "prims::empty", "quantized::linear"]
+    assert [classify_operator(n) for n in names] == ["compute", "tensor", "tensor", "compute", "compute"]
 
 
 def torch_include() -> Path:

@@ -61,14 +61,10 @@ _HEADERS = st.sampled_from(
 )  # fmt: skip
 _FILES = st.sampled_from(
     [
-        "source/kernels/fill.cpp",
-        "/usr/include/stdio.h",
-        "/etc/shadow",
-        "torch/include/torch/all.h",
-        "<stdin>",
-        "x",
+        "source/kernels/fill.cpp", "/usr/include/stdio.h", "/etc/shadow", "torch/include/torch/all.h",
+        "<stdin>", "x",
     ]
-)
+)  # fmt: skip
 _SAID = st.sampled_from(
     [
         "/bin/sh: 1: /usr/bin/g++: not found", "ninja: error: loading 'build.ninja'",
@@ -252,21 +248,10 @@ def test_no_import_makes_an_inline_build_ours(toolchain: Toolchain) -> None:
 
 _NAMES = st.sampled_from(
     [
-        "a b.h",
-        "$x.h",
-        "a:b.h",
-        "a|b.h",
-        "é.h",
-        "-o.h",
-        "a\tb.h",
-        "a\nb.h",
-        "a'b.h",
-        "a;b.h",
-        "#.h",
-        "%s.h",
-        "x" * 190,
+        "a b.h", "$x.h", "a:b.h", "a|b.h", "é.h", "-o.h", "a\tb.h", "a\nb.h", "a'b.h", "a;b.h", "#.h",
+        "%s.h", "x" * 190,
     ]
-)
+)  # fmt: skip
 _TEXTS = st.sampled_from(
     ['#include "/etc/shadow"\n', "#include </etc/passwd>\n",
      '#line 1 "/usr/include/stdio.h"\n#error torch/all.h: No such file or directory\n',
