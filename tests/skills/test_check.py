@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
 import pytest
 
 from harness.builder.allowed_flags import allow_cxx
+from harness.builder.build import build
 from harness.builder.build_toml import ABSENT
+from harness.builder.toolchain import Toolchain
 from harness.outcome import Cause
 from harness.records import BuildResult, Finding, Project, Target
-from harness.skills.check import SkillReport, check_skill
+from harness.skills.blocks import code_blocks, shown_projects
+from harness.skills.check import SkillReport, catalog_line, check_skill, skill_size
+from harness.skills.spec import read_skill
+from harness.text import estimate_tokens
+from sandboxes.pool import StoppableSandbox
 
 SHIPPED = Path(__file__).parents[2] / "skills" / "cuda-kernel-builder"
 
@@ -238,3 +245,136 @@ def test_advice_fits_what_the_skill_is_about(tmp_path: Path, about: str, backend
     first, second = (str(f) for f in check_skill(directory).findings)
     assert f'write `backend = "{backend}"`' in first
     assert (f'backends = ["{backend}"]' if backend != "cpu" else "write C++") in second
+
+
+# --- code in Markdown ----------------------------------------------------------------------------
+
+DOCUMENT = """\
+# Title
+
+```toml build.toml
+a = 1
+```
+
+Text, then a file:
+
+```cpp path=torch-ext/torch_binding.cpp
+int x;
+```
+
+```cuda
+__global__ void fragment() {}
+```
+
+````md
+```python not/a/file.py
+```
+````
+
+```py torch-ext/pkg/__init__.py
+y = 2
+```
+"""
+
+
+def test_blocks_keep_language_path_and_line() -> None:
+    """A block with a path is a complete file, one without is a piece; a fence in a fence is text."""
+    blocks = code_blocks("SKILL.md", DOCUMENT)
+    assert [(b.line, b.language, b.path) for b in blocks] == [
+        (3, "toml", "build.toml"),
+        (9, "cpp", "torch-ext/torch_binding.cpp"),
+        (13, "cuda", None),
+        (17, "md", None),
+        (22, "python", "torch-ext/pkg/__init__.py"),
+    ]
+    assert (blocks[0].text, blocks[0].text_line) == ("a = 1\n", 4)
+    assert code_blocks("a.md", "") == []
+
+
+def test_info_strings_without_a_safe_file_name_are_pieces() -> None:
+    """Words, absolute paths, paths with `..` and brace attributes are no file names."""
+    infos = ["cpp title", "cpp /etc/x.cpp", "cpp ../x.cpp", "python {.numberLines}", "", "text a/b"]
+    markdown = "".join(f"```{info}\nx\n```\n" for info in infos)
+    assert [b.path for b in code_blocks("a.md", markdown)] == [None] * len(infos)
+
+
+def test_the_complete_files_of_a_document_make_up_projects() -> None:
+    """Each further build.toml starts a project, the last version of a file counts, lone files are none."""
+    (shown,) = shown_projects(code_blocks("SKILL.md", DOCUMENT))
+    assert shown.build_toml.line == 3
+    assert [f.path for f in shown.project.files] == [
+        "build.toml",
+        "torch-ext/pkg/__init__.py",
+        "torch-ext/torch_binding.cpp",
+    ]
+    one = "```toml build.toml\na = 1\n```\n```cpp x.cpp\n1\n```\n```cpp x.cpp\n2\n```\n"
+    first, second = shown_projects(code_blocks("a.md", one + "```toml build.toml\na = 2\n```\n"))
+    assert [(f.path, f.text) for f in first.project.files] == [("build.toml", "a = 1\n"), ("x.cpp", "2\n")]
+    assert [(f.path, f.text) for f in second.project.files] == [("build.toml", "a = 2\n")]
+    assert shown_projects(code_blocks("a.md", "```cpp x.cpp\n1\n```\n")) == []
+
+
+# --- tokens --------------------------------------------------------------------------------------
+
+
+def test_every_part_is_counted_once(tmp_path: Path) -> None:
+    """Catalog line, body without frontmatter, and each file; what is no text has no figure."""
+    directory = tmp_path / "my-skill"
+    for folder in ("references", "scripts", "other"):
+        (directory / folder).mkdir(parents=True)
+    (directory / "SKILL.md").write_text(
+        "---\nname: my-skill\ndescription: >-\n  two\n  words\n---\n\nBody.\n"
+    )
+    (directory / "references" / "a.md").write_text("a" * 36)
+    (directory / "references" / "b.md").write_text("b" * 72)
+    (directory / "scripts" / "x.bin").write_bytes(b"\0\1")
+    (directory / "other" / "c.txt").write_text("c" * 18)
+    skill = read_skill(directory)
+    assert catalog_line(skill) == "- my-skill: two words"
+    size = skill_size(skill)
+    assert (size.catalog, size.body) == (estimate_tokens("- my-skill: two words"), estimate_tokens("Body."))
+    assert [(f.path, f.tokens) for f in size.files] == [
+        ("other/c.txt", 5),
+        ("references/a.md", 10),
+        ("references/b.md", 20),
+        ("scripts/x.bin", None),
+    ]
+    assert [f.path for f in size.in_folder("references")] == ["references/a.md", "references/b.md"]
+    assert [f.path for f in size.in_folder(None)] == ["other/c.txt"]
+    assert size.total == size.catalog + size.body + 35
+
+
+# --- skills of other authors ---------------------------------------------------------------------
+
+FOLDER = "LIFTBENCH_HF_SKILLS"
+"""kernel-builder/skills of a checkout of huggingface/kernels."""
+NAMES = ("cpu-kernels", "cuda-kernels", "rocm-kernels", "triton-kernels", "xpu-kernels")
+CERTAIN = (
+    r"has no frontmatter: the first line must be `---`",
+    r"the link '[^']+' points at nothing in the skill",
+    r"build\.toml is not valid: ",
+    r"kernel-builder refuses this: ",
+    r"the boards have 228 KB of shared memory per SM",
+    r"this code does not compile for sm_90: (?:too many initializer values|invalid conversion from 'void\*')",
+)
+"""A dead link, a broken frontmatter, what kernel-builder's parser refuses, a wrong figure, a wrong type."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_every_error_is_certain(
+    name: str, tmp_path: Path, toolchain: Toolchain, sandbox: StoppableSandbox
+) -> None:
+    """No error on an unknown name, a link from the root, a client's field or a piece of something larger."""
+    root = os.environ.get(FOLDER)
+    if root is None:
+        pytest.skip(f"{FOLDER} names no folder: set it to kernel-builder/skills of huggingface/kernels")
+    cache = tmp_path / "cache"
+    report = check_skill(
+        Path(root) / name,
+        build=lambda p, t: build(p, t, sandbox=sandbox, toolchain=toolchain, cache=cache).result,
+    )
+    assert report.files
+    errors = [str(finding) for finding in report.findings if finding.severity == "error"]
+    assert [e for e in errors if not any(re.search(kind, e) for kind in CERTAIN)] == []
+    assert not [e for e in errors if re.search(r"undefined|not declared|not a member|No such file", e)]
