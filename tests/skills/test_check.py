@@ -342,6 +342,7 @@ def test_every_part_is_counted_once(tmp_path: Path) -> None:
     assert [f.path for f in size.in_folder("references")] == ["references/a.md", "references/b.md"]
     assert [f.path for f in size.in_folder(None)] == ["other/c.txt"]
     assert size.total == size.catalog + size.body + 35
+    assert [estimate_tokens(text) for text in ("", "x", "ü" * 18)] == [0, 1, 10]  # UTF-8 bytes / 3.6
 
 
 # --- skills of other authors ---------------------------------------------------------------------

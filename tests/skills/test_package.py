@@ -127,26 +127,18 @@ def test_a_folder_of_another_name_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_exists_is_replaced_only_on_request(tmp_path: Path) -> None:
-    """Without `replace` the old folder stays; with it nothing of the old one does."""
+    """Without `replace`, or with a refused draft, the old folder stays; else nothing of it does."""
     out = tmp_path / "my-skill"
     write_skill(draft(files={"old.txt": b"1"}), out)
     before = tree(out)
     with pytest.raises(UsageError, match="exists"):
         write_skill(draft(description="Other."), out)
+    with pytest.raises(UsageError):
+        write_skill(draft(description=""), out, replace=True)
     assert tree(out) == before
     write_skill(draft(description="Other."), out, replace=True)
     assert list(tree(out)) == ["SKILL.md"]
     assert [p.name for p in tmp_path.iterdir()] == ["my-skill"]
-
-
-def test_a_failed_replacement_leaves_the_old_folder(tmp_path: Path) -> None:
-    """A draft that is refused takes nothing away."""
-    out = tmp_path / "my-skill"
-    write_skill(draft(), out)
-    before = tree(out)
-    with pytest.raises(UsageError):
-        write_skill(draft(description=""), out, replace=True)
-    assert tree(out) == before
 
 
 # --- deriving ------------------------------------------------------------------------------------
