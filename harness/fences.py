@@ -1,4 +1,4 @@
-"""Fenced code blocks of a Markdown text, in lists and quotations too."""
+"""Fenced code blocks of a Markdown text, in lists and quotations too, and the files that they show."""
 
 from __future__ import annotations
 
@@ -15,6 +15,13 @@ from markdown_it.token import Token
 _INNER: Final = re.compile(r" {0,3}(?P<marks>`{3,}(?=[^`]*$)|~{3,})[ \t]*+[^ \t].*")
 _INDENTED_CODE: Final = 4
 _NEWLINE: Final = "\n"
+
+
+_HEADING: Final = re.compile(r"^\s*(?:#{1,6}\s+|\*\*|`|-\s+|\d+[.)]\s+|file(?:name)?\s*:)", re.I)
+_NAMING_LIMIT: Final = 1_000
+"""Longest line that may name a file; the patterns take quadratic time."""
+# A suffix begins with a letter: `python3.11` and `v1.2` are not paths.
+ANY_PATH: Final = r"[\w.+@~\\/-]*[\w+-]\.[A-Za-z]\w{0,9}|Makefile|Dockerfile|LICENSE"
 
 
 @dataclass(frozen=True)
@@ -52,6 +59,36 @@ def fenced(text: str, info: str = "", *, least: int = 3) -> str:
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     marks = "`" * max(least, longest + 1)
     return f"{marks}{info}\n{text.removesuffix(_NEWLINE)}\n{marks}"
+
+
+class FileNames:
+    """Finds the path of the file that a block shows."""
+
+    def __init__(self, path: str, *, quoted: bool = False) -> None:
+        """`path`: a regular expression; `quoted`: in the line above, a path in backticks is enough."""
+        self._quoted = quoted
+        self._word = re.compile(rf"(?<![\w./\\-])({path})(?![\w/\\-])")
+        self._comment = re.compile(
+            rf"^\s*(?://|\#|/\*|--|<!--)\s*(?:file(?:name)?\s*[:=]\s*)?`?({path})`?\s*(?:\*/|-->)?\s*$", re.I
+        )
+
+    def find(self, block: Block) -> tuple[str, str] | None:
+        """Path and text; the path is in the info string, the line above, or a first comment."""
+        in_info = self._word.search(block.info[:_NAMING_LIMIT])
+        if in_info:
+            return in_info[1], block.text
+        above = self._in_line(block.above) if len(block.above) <= _NAMING_LIMIT else []
+        if len(above) == 1:
+            return above[0], block.text
+        first, _, rest = block.text.partition("\n")
+        comment = self._comment.match(first[:_NAMING_LIMIT])
+        return (comment[1], rest) if comment else None
+
+    def _in_line(self, line: str) -> list[str]:
+        """The paths in a line above a block, if it is a heading."""
+        words = re.findall(r"`([^`]+)`", line) if self._quoted else []
+        found = [match[1] for word in words if (match := self._word.fullmatch(word.strip()))]
+        return found or (self._word.findall(line) if _HEADING.match(line) else [])
 
 
 class _State(StateBlock):

@@ -141,7 +141,7 @@ class Readers:
     def fences(self, text: str) -> None:
         fenced_blocks(f"```\n```\n{text}")
         for piece in events.pieces(f"{text}\n```cpp\n```\n"):
-            events.code_arguments(piece)
+            assert piece.arguments is not None
 
     def sources(self, text: str) -> None:
         binding_warnings({"a.cpp": text})

@@ -11,16 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from harness.fences import Block, fenced_blocks
+from harness.fences import ANY_PATH, FileNames, fenced_blocks
 from harness.files import unsafe_path
 from harness.student.reply_parsing import MAX_BYTES, MAX_FILES, MAX_REPLY_CHARS
 
-_NAMING_LIMIT: Final = 1_000
 _NAME_BYTES: Final = 255  # NAME_MAX of Linux
-# A suffix begins with a letter: `python3.11` and `v1.2` are not paths.
-_ANY_PATH: Final = r"[\w.+@~\\/-]*[\w+-]\.[A-Za-z]\w{0,9}|Makefile|Dockerfile|LICENSE"
-_HEADING: Final = re.compile(r"^\s*(?:#{1,6}\s+|\*\*|`|-\s+|\d+[.)]\s+|file(?:name)?\s*:)", re.I)
-_COMMENT: Final = re.compile(r"^\s*(?://|\#(?!!)|/\*|--|<!--|;|%)(?P<said>.*)$")
 
 
 @dataclass(frozen=True)
@@ -37,15 +32,16 @@ def reply_files(text: str, wanted: Iterable[str] = ()) -> ReplyFiles:
 
     A later block with the same path replaces an earlier one.
     """
-    names = sorted({re.escape(path) for path in wanted}, key=len, reverse=True)
-    word = re.compile(rf"(?<![\w./\\-])({'|'.join([*names, _ANY_PATH])})(?![\w/\\-])")
+    known = sorted({re.escape(path) for path in wanted}, key=len, reverse=True)
+    names = FileNames("|".join([*known, ANY_PATH]), quoted=True)
     files: dict[str, str] = {}
     left_out: dict[str, str] = {}
     size = 0
     for block in fenced_blocks(text[:MAX_REPLY_CHARS]):
-        path, contents = _named(block, word)
-        if path is None:
+        named = names.find(block)
+        if named is None:
             continue
+        path, contents = named
         tidy = path if "\\" in path else PurePosixPath(path).as_posix()
         size += len(contents.encode(errors="replace"))
         reason = unfit(tidy, files)
@@ -73,29 +69,6 @@ def overlaid(below: Mapping[str, str], above: Mapping[str, str]) -> dict[str, st
     """Both sets of files; where two conflict, also as file and folder of one name, that of `above`."""
     kept = {path: text for path, text in below.items() if path in above or unfit(path, above) is None}
     return {**kept, **above}
-
-
-def _named(block: Block, word: re.Pattern[str]) -> tuple[str | None, str]:
-    """The block's path, or None, and its contents: from the info string, the line above, or a comment."""
-    found = word.search(block.info[:_NAMING_LIMIT])
-    if found is not None:
-        return found[1], block.text
-    above = block.above
-    if len(above) <= _NAMING_LIMIT:
-        quoted = [
-            found[1] for part in re.findall(r"`([^`]+)`", above) if (found := word.fullmatch(part.strip()))
-        ]
-        said = quoted or (word.findall(above) if _HEADING.match(above) else [])
-        if len(said) == 1:
-            return said[0], block.text
-    first, _, rest = block.text.partition("\n")
-    comment = _COMMENT.match(first[:_NAMING_LIMIT])
-    if comment is not None:
-        named = re.sub(r"^\s*file(?:name)?\s*[:=]|\*/\s*$|-->\s*$", "", comment["said"].strip(), flags=re.I)
-        whole = word.fullmatch(named.strip().strip("`"))
-        if whole is not None:
-            return whole[1], rest
-    return None, block.text
 
 
 def unfit(path: str, files: Mapping[str, str]) -> str | None:

@@ -5,10 +5,9 @@ Paths of a project are relative, without `..`, and unique. No reply raises an ex
 
 from __future__ import annotations
 
-import re
 from pathlib import PurePosixPath
 
-from harness.fences import Block, fenced_blocks
+from harness.fences import FileNames, fenced_blocks
 from harness.files import unsafe_path
 from harness.outcome import Cause
 from harness.records import Finding, Project, ProjectFile, Reply
@@ -17,32 +16,9 @@ MAX_FILES = 64
 MAX_BYTES = 1 << 20
 MAX_REPLY_CHARS = 2 * MAX_BYTES
 """Of the whole reply: parsing Markdown takes up to 4 CPU-seconds per MiB."""
-_NAMING_LIMIT = 1_000
-"""Longest line that may name a file; the patterns below take quadratic time."""
-
 # A path has a known suffix; directories and words are no paths.
 _PATH = r"[\w.+@~\\/-]*[\w+-]\.(?:toml|cpp|cc|cxx|c|cu|cuh|h|hpp|hxx|py|pyi|md|txt|nix|lock|inl)"
-_PATH_WORD = re.compile(rf"(?<![\w./\\-])({_PATH})(?![\w/\\-])")
-_COMMENT = re.compile(
-    rf"^\s*(?://|\#|/\*|--|<!--)\s*(?:file(?:name)?\s*[:=]\s*)?`?({_PATH})`?\s*(?:\*/|-->)?\s*$", re.I
-)
-_HEADING = re.compile(r"^\s*(?:#{1,6}\s+|\*\*|`|-\s+|\d+[.)]\s+|file(?:name)?\s*:)", re.I)
-
-
-def _path_of(block: Block) -> tuple[str, str] | None:
-    """The block's path and text; the path is in the info string, the line above, or a first comment."""
-    in_info = _PATH_WORD.search(block.info[:_NAMING_LIMIT])
-    if in_info:
-        return in_info[1], block.text
-    if len(block.above) <= _NAMING_LIMIT and _HEADING.match(block.above):
-        in_heading = _PATH_WORD.findall(block.above)
-        if len(in_heading) == 1:
-            return in_heading[0], block.text
-    first, _, rest = block.text.partition("\n")
-    comment = _COMMENT.match(first[:_NAMING_LIMIT])
-    if comment:
-        return comment[1], rest
-    return None
+_NAMES = FileNames(_PATH)
 
 
 def _refused(cause: Cause, message: str) -> Finding:
@@ -69,7 +45,7 @@ def parse_reply(reply: Reply) -> Project | Finding:
         )
     found: dict[str, str] = {}
     for block in fenced_blocks(reply.text):
-        named = _path_of(block)
+        named = _NAMES.find(block)
         if named is None:
             continue
         path, text = named

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from harness.fences import fenced_blocks
+from harness.fences import ANY_PATH, Block, FileNames, fenced_blocks
 from harness.text import redact
 
 Role = Literal["user", "assistant", "tool", "system"]
@@ -29,11 +28,7 @@ _INJECTED: Final = (
 )
 _DEPTH_LIMIT: Final = 32
 """Levels of a call's arguments that are kept."""
-_LINE_LIMIT: Final = 300
-_INFO_PATH: Final = re.compile(r"(?:path=)?([\w.+/-]*[\w+-]\.\w{1,8})$")
-_HEADING_PATH: Final = re.compile(
-    r"^\s*(?:#{1,6}\s+|\*\*|`|-\s+|\d+[.)]\s+|file\s*:)[^`*]{0,80}?[`*\s]*([\w.+/-]+\.\w{1,8})[`*:\s]*$", re.I
-)
+_NAMES: Final = FileNames(ANY_PATH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +113,8 @@ class Collector:
             return
         for piece in pieces(text):
             where = f"{place}, its line {piece.line}" if piece.line > 1 else place
-            if piece.info is None:
-                self.add(role, "text", piece.text, where)
-            else:
-                self.add(role, "code", piece.text, where, arguments=code_arguments(piece))
+            kind: Kind = "text" if piece.block is None else "code"
+            self.add(role, kind, piece.text, where, arguments=piece.arguments)
 
     def called(self, name: object, arguments: object, place: str, *, call: object = None) -> None:
         """Add a tool call; its arguments may be an object, or JSON or other text."""
@@ -203,13 +196,17 @@ def command_of(arguments: Mapping[str, Any]) -> str:
 class Piece:
     """Prose between fenced blocks, or the contents of one block."""
 
-    info: str | None
-    """Info string of a block; None for prose."""
     text: str
     line: int
     """1-based line at which the text begins."""
-    above: str = ""
-    """The last line of prose above a block."""
+    block: Block | None = None
+    """None for prose."""
+
+    @property
+    def arguments(self) -> dict[str, str]:
+        """`path`: the file that a block shows, where it is named."""
+        named = None if self.block is None else _NAMES.find(self.block)
+        return {} if named is None else {"path": named[0]}
 
 
 def pieces(text: str) -> Iterator[Piece]:
@@ -218,17 +215,8 @@ def pieces(text: str) -> Iterator[Piece]:
     start = 1
     for block in fenced_blocks(text):
         if block.line > start:
-            yield Piece(None, "\n".join(lines[start - 1 : block.line - 1]), start)
-        yield Piece(block.info, block.text.removesuffix("\n"), block.line + 1, block.above)
+            yield Piece("\n".join(lines[start - 1 : block.line - 1]), start)
+        yield Piece(block.text.removesuffix("\n"), block.line + 1, block)
         start = block.end
     if start <= len(lines):
-        yield Piece(None, "\n".join(lines[start - 1 :]), start)
-
-
-def code_arguments(piece: Piece) -> dict[str, str]:
-    """`path`: the file that a block shows, by its info string (`cpp a/b.cpp`) or the line above it."""
-    words = (piece.info or "").split()
-    found = _INFO_PATH.match(words[1]) if len(words) > 1 and len(words[1]) <= _LINE_LIMIT else None
-    if found is None and len(piece.above) <= _LINE_LIMIT:
-        found = _HEADING_PATH.match(piece.above)
-    return {} if found is None else {"path": found[1]}
+        yield Piece("\n".join(lines[start - 1 :]), start)

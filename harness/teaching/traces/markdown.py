@@ -9,7 +9,7 @@ import re
 from itertools import groupby
 from typing import Final
 
-from harness.teaching.traces.events import Collector, Kind, Piece, Role, code_arguments, pieces
+from harness.teaching.traces.events import Collector, Kind, Piece, Role, pieces
 
 _SHELL: Final = frozenset(("bash", "sh", "shell", "zsh", "console", "terminal", "powershell", "cmd"))
 _OUTPUT: Final = frozenset(("", "text", "txt", "output", "log", "plaintext", "stdout", "stderr", "pytb"))
@@ -57,7 +57,7 @@ class MarkdownReader:
     def read(self, text: str) -> None:
         """The whole text."""
         for piece in pieces(text):
-            if piece.info is not None:
+            if piece.block is not None:
                 self.is_log = False
                 self._flush()
                 self._block(piece)
@@ -102,24 +102,24 @@ class MarkdownReader:
         self._add(self._role, self._kind, "\n".join(self._lines), self._start)
         self._lines, self._size = [], 0
 
-    def _block(self, block: Piece) -> None:
+    def _block(self, piece: Piece) -> None:
         """A fenced block: a command, its output, or code, by its language and by who speaks."""
-        language = ((block.info or "").split() or [""])[0].lower()
+        language = (piece.block.info.split() or [""])[0].lower() if piece.block else ""
         if self._role == "user" or self._kind == "thinking":
-            self._add(self._role, self._kind, block.text, block.line)
+            self._add(self._role, self._kind, piece.text, piece.line)
         elif self._kind == "tool_result" or language in _OUTPUT:
-            self._add("tool", "tool_result", block.text, block.line)
-        elif self._kind == "tool_call" and block.text.lstrip().startswith("{"):  # arguments as JSON
-            self._out.called(self._tool, block.text, f"line {block.line}")
+            self._add("tool", "tool_result", piece.text, piece.line)
+        elif self._kind == "tool_call" and piece.text.lstrip().startswith("{"):  # arguments as JSON
+            self._out.called(self._tool, piece.text, f"line {piece.line}")
         elif self._kind == "tool_call" or language in _SHELL:
-            self._commands(block)
+            self._commands(piece)
         else:
-            place, arguments = f"line {block.line}", code_arguments(block)
-            self._out.add("assistant", "code", block.text, place, arguments=arguments, line=block.line)
+            place, arguments = f"line {piece.line}", piece.arguments
+            self._out.add("assistant", "code", piece.text, place, arguments=arguments, line=piece.line)
 
-    def _commands(self, block: Piece) -> None:
+    def _commands(self, piece: Piece) -> None:
         """Commands; where some begin with `$ `, the lines below those are their output."""
-        lines = list(enumerate(block.text.split("\n"), block.line))
+        lines = list(enumerate(piece.text.split("\n"), piece.line))
         prompted = any(line.startswith("$ ") for _, line in lines)
         for is_command, group in groupby(lines, lambda x: not prompted or x[1].startswith("$ ")):
             numbers, texts = zip(*group, strict=True)
