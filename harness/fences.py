@@ -26,7 +26,7 @@ ANY_PATH: Final = r"[\w.+@~\\/-]*[\w+-]\.[A-Za-z]\w{0,9}|Makefile|Dockerfile|LIC
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: info string, contents, and where it stands."""
+    """A fenced block: info string, contents and place."""
 
     info: str
     text: str

@@ -150,7 +150,7 @@ class _Config(_Entry):
 
 
 class _Verifier(_Entry):
-    """A verifier of upskill's v2; its texts stand under any of four names."""
+    """A verifier of upskill's v2; its texts are under any of four names."""
 
     type: Required
     values: Texts = []
@@ -282,7 +282,7 @@ class _Eval(_Entry):
     expectations: list[_Assertion] = []
 
     def case(self, number: int, file: Path) -> TestCase:
-        """`number`, from 1, names a case without an id; `file` is where it stands."""
+        """`number`, from 1, names a case without an id; `file` holds it."""
         stated = [*self.assertions, *self.expectations]
         verifiers = [one for one in stated if isinstance(one, _Verifier)]
         notes = [f"expected_output: {self.expected_output}"] if self.expected_output.strip() else []

@@ -187,10 +187,10 @@ def _outcome(facts: ExitFacts, wall_s: float) -> CheckOutcome:
         cause = f"it ended with status {facts.code}"
     else:
         cause = _ENDS.get(facts.status, f"it was ended by signal {facts.signal}")
-    said = " ".join(facts.output.split())
-    if len(said) > _SHOWN_CHARS:
-        said = f"...{said[-_SHOWN_CHARS:]}"
-    return _failed(f"{cause}: {said}" if said else cause)
+    output = " ".join(facts.output.split())
+    if len(output) > _SHOWN_CHARS:
+        output = f"...{output[-_SHOWN_CHARS:]}"
+    return _failed(f"{cause}: {output}" if output else cause)
 
 
 # --- what a pass proves ---------------------------------------------------------------------------
@@ -229,11 +229,11 @@ def worth_of(case: TestCase, commands: Commands | None) -> Worth:
 
 def sentence(worths: Sequence[Worth]) -> str:
     """How many cases prove nothing, and why, in one line."""
-    vain = [one for one in worths if one.worth == "none"]
-    if not vain:
+    worthless = [one for one in worths if one.worth == "none"]
+    if not worthless:
         return f"0 of {len(worths)} cases prove nothing: no trivial answer passes one"
-    reasons = Counter(one.passed_by for one in vain)
-    said = [f"{name} passes {count}" for name, count in reasons.items() if name is not None]
+    reasons = Counter(one.passed_by for one in worthless)
+    counts = [f"{name} passes {count}" for name, count in reasons.items() if name is not None]
     if reasons[None]:
-        said.append(f"{NOTHING} in {reasons[None]}")
-    return f"{len(vain)} of {len(worths)} cases prove nothing: {', '.join(said)}"
+        counts.append(f"{NOTHING} in {reasons[None]}")
+    return f"{len(worthless)} of {len(worths)} cases prove nothing: {', '.join(counts)}"

@@ -138,7 +138,7 @@ def _lessons(page: _Page, found: Sequence[Lesson]) -> int:
         shown[index] += details
     left_out = len(found) - len(shown)
     more = f"[{left_out:,} more groups of errors left out]" if left_out else ""
-    page.part("Errors, and what became of them", [*shown, more])
+    page.part("Errors and their fixes", [*shown, more])
     return len(shown)
 
 

@@ -78,9 +78,9 @@ class Trace:
     @property
     def task(self) -> Event:
         """The user's first message that the agent's program did not insert."""
-        said = [e for e in self.events if e.role == "user" and e.kind in ("text", "code")]
-        own = (e for e in said if not e.text.lstrip().startswith(_INJECTED))
-        return next(own, said[0] if said else self.events[0])
+        messages = [e for e in self.events if e.role == "user" and e.kind in ("text", "code")]
+        own = (e for e in messages if not e.text.lstrip().startswith(_INJECTED))
+        return next(own, messages[0] if messages else self.events[0])
 
     @property
     def skipped(self) -> tuple[str, ...]:

@@ -72,9 +72,9 @@ def follow(events: Sequence[Event]) -> tuple[list[FileState], dict[int, str]]:
         # A shell command that failed may have written its files before.
         if event.call in failed and not command_of(event.arguments):
             continue
-        told = [_applied(states, change, event.place) for change in changes(event)]
-        if told:
-            diffs[event.index] = "\n".join(told)
+        made = [_applied(states, change, event.place) for change in changes(event)]
+        if made:
+            diffs[event.index] = "\n".join(made)
     return [state for state in states.values() if state.text is not None], diffs
 
 

@@ -28,7 +28,7 @@ Signature = tuple[Category, str]
 
 @dataclass(frozen=True)
 class Lesson:
-    """One error and what became of it."""
+    """One error, and its fix where one was found."""
 
     category: Category
     error: str

@@ -22,7 +22,7 @@ _SPEAKERS: Final[dict[str, tuple[Role, Kind]]] = {
     **dict.fromkeys(("tool", "tool result", "tool output", "observation"), ("tool", "tool_result")),
 }
 _NAMES: Final = "|".join(sorted((w.replace(" ", "[ _]") for w in _SPEAKERS), key=len, reverse=True))
-# Emoji, numbers and brackets may stand before the name; a model's name or a time behind it.
+# Emoji, numbers and brackets may precede the name; a model's name or a time may follow it.
 _HEADING = re.compile(
     rf"^#{{1,6}}\s+[^\w\n]{{0,8}}(?:\d+[.)]\s*)?[^\w\n]{{0,8}}({_NAMES})\b(?:\s*\([^)\n]{{0,80}}\))?"
     r"\s*(?:[:\u2013\u2014-]\s*(?P<rest>.{0,200}))?\W*$",

@@ -1,6 +1,7 @@
 """Opens a trace and reads all of it, whatever its format.
 
-The format is told by the contents, never by the name. JSONL is read line by line: only its events are held.
+The format is detected from the contents, never from the name. JSONL is read line by line: only its events
+are kept in memory.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Errors, what became of them, figures, and files as they were left."""
+"""Errors and their fixes, figures, and files as they were left."""
 
 from __future__ import annotations
 
