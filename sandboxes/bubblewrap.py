@@ -23,23 +23,8 @@ from pathlib import Path
 from typing import Final
 
 from harness.errors import SandboxError
+from sandboxes import host_job
 from sandboxes.cgroups import Cgroups
-from sandboxes.host_job import (
-    CHOWN,
-    KILL,
-    SETGID,
-    SETUID,
-    SYS_ADMIN,
-    FreeUsers,
-    HostGpu,
-    environment_of,
-    gpu_of,
-    group_for,
-    has_capabilities,
-    new_folder,
-    profile_for,
-    spec_for,
-)
 from sandboxes.host_process import INSIDE, HostProcess, SpawnSpec
 from sandboxes.inside import landlock_version
 from sandboxes.job import Job
@@ -105,7 +90,7 @@ class BubblewrapBackend:
         """`program`: bwrap, by default from PATH; `groups`: found by default."""
         self._program = program
         self._groups = groups or Cgroups.find()
-        self._users = FreeUsers()
+        self._users = host_job.FreeUsers()
         self._found: _Bwrap | str | None = None
 
     def unavailable(self) -> str | None:
@@ -115,7 +100,7 @@ class BubblewrapBackend:
 
     def _find(self) -> _Bwrap | str:
         if self._found is None:
-            if os.geteuid() == 0 and not has_capabilities(CHOWN, KILL, SETGID, SETUID, SYS_ADMIN):
+            if os.geteuid() == 0 and not host_job.can_change_users(host_job.SYS_ADMIN):
                 self._found = (
                     "root lacks its capabilities here (in a container): run liftbench as a plain user, or use"
                     " --sandbox landlock"
@@ -125,7 +110,6 @@ class BubblewrapBackend:
         return self._found
 
     def _bwrap(self) -> _Bwrap:
-        """Raises SandboxError."""
         found = self._find()
         if isinstance(found, str):
             raise SandboxError(f"sandbox bubblewrap: {found}")
@@ -153,25 +137,26 @@ class BubblewrapBackend:
         """Nothing is held."""
 
     def spawn(self, job: Job) -> HostProcess:
-        """Raises SandboxError."""
-        bwrap, gpu = self._bwrap(), gpu_of(job)
+        bwrap, gpu = self._bwrap(), host_job.gpu_of(job)
         view = view_for(job, gpu.libraries)
         uid = self._users.take()
-        folder = new_folder(uid)
+        folder = host_job.new_folder(uid)
         with ExitStack() as held:
             held.callback(remove_tree, folder)
             counted = self._groups is not None
             sockets = counted or bool(gpu.nodes)
-            filter_file = _in_memory(profile_for(job, sockets=sockets, counted=counted, rulesets=True))
+            filter_file = _in_memory(
+                host_job.profile_for(job, sockets=sockets, counted=counted, rulesets=True)
+            )
             held.callback(os.close, filter_file)
             argv = [bwrap.program, *_NAMESPACES, *bwrap.no_more_userns, "--seccomp", str(filter_file)]
             argv += [*_mounts(bwrap, view, gpu, folder), *_scratch_mount(job, folder, uid)]
             argv += () if sockets else _NO_ZERO
             argv += ["--remount-ro", "/", "--", sys.executable, "-I", "-S", _SCRIPT]
-            spec = spec_for(
+            spec = host_job.spec_for(
                 job,
                 scratch=_SCRATCH,
-                environment=environment_of(job, _SCRATCH, gpu),
+                environment=host_job.environment_of(job, _SCRATCH, gpu),
                 # bwrap installs the profile, which its process 1 needs too.
                 seccomp=ruleset_filter(os.uname().machine),
                 reaps=False,
@@ -190,8 +175,7 @@ class BubblewrapBackend:
                     uid=uid,
                     scratch=None if uid is None else _sized_scratch(folder, job),
                     memory_bytes=job.limits.memory_bytes,
-                    leaves_group=job.role == "build",
-                    cgroup=group_for(job, self._groups, scratch_counts=True),
+                    cgroup=host_job.group_for(job, self._groups, scratch_counts=True),
                     descriptors=[filter_file],
                     reports_signals=False,
                     caps_scratch=True,
@@ -265,7 +249,7 @@ def _counts_by_namespace() -> bool:
 # --- the command line --------------------------------------------------------------------------
 
 
-def _mounts(bwrap: _Bwrap, view: View, gpu: HostGpu, folder: Path) -> Iterator[str]:
+def _mounts(bwrap: _Bwrap, view: View, gpu: host_job.HostGpu, folder: Path) -> Iterator[str]:
     """The visible files of the host, and empty directories that programs expect."""
     for link, target in view.links:
         yield from ("--symlink", target, str(link))

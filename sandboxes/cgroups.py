@@ -18,12 +18,11 @@ from typing import Final
 
 from harness.errors import SandboxError
 
-_NEEDED: Final = frozenset({"memory", "pids", "freezer"})
-_V2_CORE: Final = frozenset({"freezer", "cpuacct"})
-"""Part of every version 2 group, not controllers that may be missing."""
+_NEEDED: Final = frozenset({"memory", "pids"})
+_V2_CORE: Final = frozenset({"cpuacct"})
+"""Part of every version 2 group, not a controller that may be missing."""
 _WANTED: Final = _NEEDED | {"cpuacct"}
 _PEAK_SLACK_BYTES: Final = 1 << 20  # the kernel charges pages in batches
-_FREEZE_S: Final = 5.0
 _KILL_S: Final = 10.0
 _POLL_S: Final = 0.0005
 _PROC: Final = Path("/proc")
@@ -106,7 +105,6 @@ class Cgroup:
         return None if microseconds is None else microseconds / 1e6
 
     def oom_kills(self) -> int | None:
-        """Number of processes that the kernel killed for lack of memory."""
         return _field(self._read("memory", "memory.oom_control", "memory.events"), "oom_kill")
 
     def reached_memory_limit(self) -> bool:
@@ -125,46 +123,12 @@ class Cgroup:
         events = self._read("memory", "", "memory.events")
         return (_field(events, "oom") or 0) > 0 or _field(events, "oom") is None
 
-    def can_freeze(self) -> bool:
-        """Whether this process may freeze it."""
-        folder = self._folders.get("freezer")
-        name = "freezer.state" if self.version == 1 else "cgroup.freeze"
-        return folder is not None and os.access(folder / name, os.W_OK)
-
-    def thaw_order(self) -> tuple[Path, str]:
-        """File and word that thaw it; needs can_freeze()."""
-        folder = self._folders["freezer"]
-        return (folder / "freezer.state", "THAWED") if self.version == 1 else (folder / "cgroup.freeze", "0")
-
-    def freeze(self, frozen: bool) -> None:
-        """Stop or continue all processes before returning.
-
-        Raises SandboxError, after thawing, when a process does not stop (uninterruptible sleep).
-        """
-        try:
-            reached = _until(lambda: self._request(frozen), _FREEZE_S)
-            if not reached and frozen:
-                self._request(False)
-        except OSError as error:
-            raise SandboxError(f"a control group could not be frozen or thawed: {error}") from error
-        if not reached:
-            raise SandboxError(f"a control group was not {'frozen' if frozen else 'thawed'} in {_FREEZE_S} s")
-
-    def _request(self, frozen: bool) -> bool:
-        """Request a state and return whether it is reached. Version 1 must be asked repeatedly."""
-        folder = self._folders["freezer"]
-        if self.version == 1:
-            (folder / "freezer.state").write_text("FROZEN" if frozen else "THAWED")
-            return (folder / "freezer.state").read_text().strip() == ("FROZEN" if frozen else "THAWED")
-        (folder / "cgroup.freeze").write_text(str(int(frozen)))
-        return _field((folder / "cgroup.events").read_text(), "frozen") == int(frozen)
-
     def join_files(self) -> list[Path]:
         """A process joins by writing its id to each of these."""
         return [path / "cgroup.procs" for path in self._paths()]
 
     def kill(self) -> None:
-        """Kill all processes, frozen ones too; nothing can start in it afterwards. Safe to call twice.
+        """Kill all processes; nothing can start in it afterwards. Safe to call twice.
 
         Raises SandboxError when a process does not die (uninterruptible sleep).
         """
@@ -185,8 +149,6 @@ class Cgroup:
         if not self.processes():
             return True
         _kill_all(self.processes)
-        if self.version == 1:
-            self._request(False)  # frozen processes do not die in version 1
         return False
 
     def remove(self) -> None:
@@ -212,7 +174,6 @@ class Cgroups:
         return None if found is None else cls(own.version, found)
 
     def facts(self) -> dict[str, str]:
-        """Version and the limits that can be set, for the record."""
         limits = sorted(self.folders.keys() - _V2_CORE)
         return {"cgroups": f"version {self.version}", "cgroup limits": ", ".join(limits)}
 
@@ -369,7 +330,7 @@ def places(own: Membership) -> dict[str, Path] | None:
     if own.version == 1:
         usable = {name: folder for name, folder in own.folders.items() if os.access(folder, os.W_OK)}
         return usable if usable.keys() >= _NEEDED else None
-    group = own.folders["freezer"]
+    group = own.folders["cpuacct"]
     for folder in [group, *group.parents]:
         # Moving a process needs write access to the nearest common ancestor of both groups.
         if os.access(folder, os.W_OK) and os.access(folder / "cgroup.procs", os.W_OK):

@@ -46,7 +46,6 @@ class GpuSlot:
 
     @property
     def uuid(self) -> str:
-        """Of the MIG instance, if any."""
         return self.gpu.uuid if self.instance is None else self.instance.uuid
 
 

@@ -53,7 +53,7 @@ class FreeUsers:
 
     def take(self) -> int | None:
         """An id without account and processes; None where this process may not change users."""
-        if os.geteuid() != 0 or not has_capabilities(CHOWN, KILL, SETGID, SETUID):
+        if os.geteuid() != 0 or not can_change_users():
             return None
         with self._lock:
             busy = {uid for _, uid in processes()}
@@ -71,6 +71,11 @@ def has_capabilities(*capabilities: int) -> bool:
             held = int(line.split()[1], 16)
             return all(held >> number & 1 for number in capabilities)
     return False
+
+
+def can_change_users(*more: int) -> bool:
+    """Whether this process can start and kill processes of other users, and has the capabilities `more`."""
+    return has_capabilities(CHOWN, KILL, SETGID, SETUID, *more)
 
 
 def threads_of(uid: int) -> int:

@@ -57,8 +57,6 @@ class SpawnSpec:
     caps_scratch: bool = False
     memory_bytes: int | None = None
     """Limit that is polled where no cgroup enforces it."""
-    leaves_group: bool = False
-    """Its processes may leave the process group, so only a control group freezes all of them."""
 
 
 class HostProcess:
@@ -149,11 +147,8 @@ class HostProcess:
                 kill_user(self._spec.uid)
 
     def freeze(self, frozen: bool) -> None:
-        """By signal, which is faster than a control group, where no process can leave the process group."""
+        """By signal to the process group, which takes 0.1 to 0.3 ms; control groups take 2 ms and more."""
         group, pid = self._spec.cgroup, self._popen.pid
-        if self._spec.leaves_group and group is not None:
-            group.freeze(frozen)
-            return
         self._signal_group(signal.SIGSTOP if frozen else signal.SIGCONT)
         # Without a control group orphans are found as children of the first process, their subreaper.
         # Looking through the whole session takes 1.5 ms.
@@ -183,7 +178,6 @@ class HostProcess:
         return Usage(sum(_proportional_bytes(pid) for pid in tree))
 
     def members(self) -> list[int]:
-        """Process ids."""
         group = self._spec.cgroup
         return list(_tree(self._popen.pid)) if group is None else group.members()
 
@@ -194,7 +188,6 @@ class HostProcess:
         return os.read(self._startup, _STARTUP_BYTES).decode(errors="replace").strip()
 
     def release(self) -> None:
-        """Remove the control group and the folder."""
         with self._lock:
             if self._released:
                 return

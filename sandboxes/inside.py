@@ -149,7 +149,6 @@ def restrict(spec: dict[str, Any]) -> None:
 
 
 def connected(channel: str) -> socket.socket:
-    """The judge's channel."""
     if channel.isdigit():
         return socket.socket(fileno=int(channel))
     found = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -211,7 +210,6 @@ def prepare(spec: dict[str, Any]) -> socket.socket:
 
 
 def main() -> None:
-    """Restrict, report, wait, become the job."""
     failures = 2
     try:
         spec = json.loads(sys.argv[1])

@@ -153,7 +153,7 @@ class Process(Protocol):
         """Kill the whole process tree."""
 
     def pause(self, paused: bool) -> None:
-        """Freeze or thaw the whole process tree (used while another contender is timed)."""
+        """Freeze or thaw the whole process tree, of a role other than build."""
 
     def collect(self, allow: Iterable[str], destination: Path) -> list[Path]:
         """Copy regular files that match the glob patterns out of the scratch directory; links are refused."""

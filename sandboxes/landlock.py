@@ -21,23 +21,8 @@ from pathlib import Path
 from typing import Final
 
 from harness.errors import SandboxError
+from sandboxes import host_job
 from sandboxes.cgroups import Cgroups
-from sandboxes.host_job import (
-    CHOWN,
-    KILL,
-    SETGID,
-    SETUID,
-    FreeUsers,
-    HostGpu,
-    environment_of,
-    gpu_of,
-    group_for,
-    has_capabilities,
-    new_folder,
-    profile_for,
-    spec_for,
-    threads_of,
-)
 from sandboxes.host_process import INSIDE, HostProcess, SpawnSpec
 from sandboxes.inside import landlock_version
 from sandboxes.job import Job
@@ -60,7 +45,7 @@ class LandlockBackend:
     def __init__(self, groups: Cgroups | None = None) -> None:
         """`groups`: found by default."""
         self._groups = groups or Cgroups.find()
-        self._users = FreeUsers()
+        self._users = host_job.FreeUsers()
 
     def unavailable(self) -> str | None:
         """Why it cannot work here, with advice; None if it can."""
@@ -72,9 +57,8 @@ class LandlockBackend:
         )
 
     def facts(self) -> dict[str, str]:
-        """For the record."""
         version = landlock_version()
-        root = os.geteuid() == 0 and has_capabilities(CHOWN, KILL, SETGID, SETUID)
+        root = os.geteuid() == 0 and host_job.can_change_users()
         found = {
             "landlock": f"ABI {version}",
             "user": "unprivileged, one per job" if root else "same as the judge",
@@ -89,27 +73,26 @@ class LandlockBackend:
         """Nothing is held."""
 
     def spawn(self, job: Job) -> HostProcess:
-        """Raises SandboxError."""
         reason = self.unavailable()
         if reason is not None:
             raise SandboxError(f"sandbox landlock: {reason}")
-        gpu = gpu_of(job)
+        gpu = host_job.gpu_of(job)
         view = view_for(job, gpu.libraries)
         uid = self._users.take()
-        folder = new_folder(uid)
+        folder = host_job.new_folder(uid)
         scratch, counted = folder / "scratch", self._groups is not None
         try:
-            spec = spec_for(
+            spec = host_job.spec_for(
                 job,
                 scratch=str(scratch),
-                environment=environment_of(job, str(scratch), gpu),
-                seccomp=profile_for(job, sockets=bool(gpu.nodes), counted=counted),
+                environment=host_job.environment_of(job, str(scratch), gpu),
+                seccomp=host_job.profile_for(job, sockets=bool(gpu.nodes), counted=counted),
                 caps_memory=counted,
                 # Without its own user, the threads of ours are counted too.
-                processes=job.limits.processes + (threads_of(os.getuid()) if uid is None else 0),
+                processes=job.limits.processes + (host_job.threads_of(os.getuid()) if uid is None else 0),
                 landlock=list(_rules(view, gpu, str(scratch), zero=counted)),
             )
-            cgroup = group_for(job, self._groups, scratch_counts=False)
+            cgroup = host_job.group_for(job, self._groups, scratch_counts=False)
         except BaseException:
             remove_tree(folder)
             raise
@@ -122,12 +105,13 @@ class LandlockBackend:
                 uid=uid,
                 cgroup=cgroup,
                 memory_bytes=job.limits.memory_bytes,
-                leaves_group=job.role == "build",
             )
         )
 
 
-def _rules(view: View, gpu: HostGpu, scratch: str, zero: bool) -> Iterator[tuple[str, str, list[str]]]:
+def _rules(
+    view: View, gpu: host_job.HostGpu, scratch: str, zero: bool
+) -> Iterator[tuple[str, str, list[str]]]:
     """Landlock rules for inside.py: a right, a directory, and the names in it that have the right.
 
     `zero`: allow /dev/zero, a shared mapping of which is memory that the watchdog cannot see.

@@ -41,7 +41,6 @@ class LocalBackend:
         self._users = FreeUsers()
 
     def facts(self) -> dict[str, str]:
-        """For the record."""
         return {
             "user": "unprivileged, one per process" if os.geteuid() == 0 else "same as the judge",
             "network": "open",
@@ -53,7 +52,6 @@ class LocalBackend:
         """Nothing is held."""
 
     def spawn(self, job: Job) -> HostProcess:
-        """Raises SandboxError."""
         uid = self._users.take()
         folder = new_folder(uid)
         scratch = folder / "scratch"
@@ -77,6 +75,5 @@ class LocalBackend:
                 cpus=job.cpus,
                 uid=uid,
                 memory_bytes=job.limits.memory_bytes,
-                leaves_group=job.role == "build",
             )
         )

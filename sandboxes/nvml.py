@@ -180,11 +180,9 @@ class Nvml:
         self.close()
 
     def close(self) -> None:
-        """Release the library."""
         _call("nvmlShutdown")
 
     def driver_version(self) -> str:
-        """Such as 580.95.05."""
         return str(_call("nvmlSystemGetDriverVersion"))
 
     def cuda_version(self) -> str | None:
@@ -348,7 +346,6 @@ class XidWatch:
             wait_ms = 0
 
     def close(self) -> None:
-        """Stop watching. Safe to call twice."""
         if self._set is not None:
             _call("nvmlEventSetFree", self._set)
             self._set = None

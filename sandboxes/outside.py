@@ -113,7 +113,6 @@ def prepare(spec: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Prepare, then become argv."""
     try:
         spec = json.loads(sys.argv[1])
         prepare(spec)

@@ -49,7 +49,6 @@ class SandboxPool:
         self._closed = False
 
     def facts(self) -> dict[str, str]:
-        """The backend's."""
         return self._backend.facts()
 
     def start(self, job: Job) -> RunningProcess:
@@ -57,7 +56,6 @@ class SandboxPool:
         return RunningProcess(self._take(shape(job)) or self._spawn(job), job)
 
     def _spawn(self, job: Job) -> WarmProcess:
-        """Raises SandboxError."""
         try:
             return WarmProcess(self._backend.spawn(job))
         except OSError as error:
@@ -79,7 +77,6 @@ class SandboxPool:
                 self._orders.put(job)
 
     def settle(self) -> None:
-        """Wait until no warm process is being started."""
         with self._lock:
             self._lock.wait_for(lambda: not any(self._pending.values()))
 
@@ -135,7 +132,6 @@ class StoppableSandbox:
         self._stopped = False
 
     def facts(self) -> dict[str, str]:
-        """The inner sandbox's."""
         return self._inner.facts()
 
     def start(self, job: Job) -> Process:
@@ -150,16 +146,13 @@ class StoppableSandbox:
         raise SandboxError("the run was stopped")
 
     def prepare(self, job: Job, count: int = 1) -> None:
-        """Start warm processes, unless stopped."""
         if not self._stopped:
             self._inner.prepare(job, count)
 
     def settle(self) -> None:
-        """Wait until no warm process is being started."""
         self._inner.settle()
 
     def close(self) -> None:
-        """End warm processes."""
         self._inner.close()
 
     def stop(self) -> None:

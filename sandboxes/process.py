@@ -85,7 +85,6 @@ class WarmProcess:
 
 
 def discard(tree: ProcessTree) -> None:
-    """Kill a tree and release it."""
     tree.kill()
     waiter = threading.Thread(target=tree.wait, daemon=True)
     waiter.start()
@@ -275,7 +274,6 @@ class RunningProcess:
         return self._facts
 
     def kill(self) -> None:
-        """Kill the whole process tree."""
         if not self._done.is_set():
             self._killed = True
             self._tree.kill()
@@ -283,8 +281,11 @@ class RunningProcess:
     def pause(self, paused: bool) -> None:
         """Freeze or thaw the tree; frozen time does not count towards the wall-clock limit.
 
-        A tree that cannot be frozen is killed, with the status `wall_timeout`.
+        A tree that cannot be frozen is killed, with the status `wall_timeout`. Raises ValueError for a build:
+        its processes may leave the process group.
         """
+        if self._job.role == "build":
+            raise ValueError("a build cannot be frozen")
         if self._done.is_set():
             return
         try:

@@ -36,7 +36,6 @@ def processes() -> Iterator[tuple[int, int]]:
 
 
 def session_of(pid: int) -> int | None:
-    """None for a process that has ended."""
     try:
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[3])
     except OSError:
@@ -52,17 +51,14 @@ def kill_matching(matches: Callable[[int, int], bool], sweeps: int = _SWEEPS, pa
 
 
 def kill_session(session: int) -> None:
-    """Kill every process of a session."""
     kill_matching(lambda pid, uid: session_of(pid) == session)
 
 
 def kill_user(user: int) -> None:
-    """Kill every process of a user."""
     kill_matching(lambda pid, uid: uid == user)
 
 
 def _kill(pid: int) -> bool:
-    """Whether it was alive."""
     try:
         os.kill(pid, signal.SIGKILL)
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
@@ -83,16 +79,9 @@ class Reaper:
         """Register a session, all processes of `uid`, and a folder."""
         self._send(session, json.dumps([session, uid, str(folder)]))
 
-    def watch_container(
-        self, name: str, engine: Path, folder: Path, thaw: tuple[Path, str] | None = None
-    ) -> None:
-        """Register a container and a folder.
-
-        `engine`: its socket. `thaw`: file and word that thaw the container's control group, for one that was
-        frozen without the engine, which could not remove it then.
-        """
-        order = None if thaw is None else [str(thaw[0]), thaw[1]]
-        self._send(name, json.dumps([name, str(engine), str(folder), order]))
+    def watch_container(self, name: str, engine: Path, folder: Path) -> None:
+        """Register a container and a folder. `engine`: its socket."""
+        self._send(name, json.dumps([name, str(engine), str(folder)]))
 
     def forget(self, key: int | str) -> None:
         """Unregister a session, or a container by its name."""
@@ -149,7 +138,7 @@ def _start() -> int:
 def main() -> None:
     """Read registrations until the pipe closes, then clean up."""
     sessions: dict[int, tuple[int | None, str]] = {}
-    containers: dict[str, tuple[str, str, list[str] | None]] = {}
+    containers: dict[str, tuple[str, str]] = {}
     for line in sys.stdin:
         if not line.strip():
             continue
@@ -157,28 +146,23 @@ def main() -> None:
         if isinstance(key, str):
             containers.pop(key, None)
             if rest:
-                containers[key] = (rest[0], rest[1], rest[2])
+                containers[key] = (rest[0], rest[1])
         else:
             sessions.pop(key, None)
             if rest:
                 sessions[key] = (rest[0], rest[1])
     users = {uid for uid, _ in sessions.values() if uid is not None}
     kill_matching(lambda pid, uid: uid in users or session_of(pid) in sessions, _REAPER_SWEEPS, _PAUSE_S)
-    for name, (engine, _, thaw) in containers.items():
-        _remove_container(name, engine, thaw)
-    for folder in [*(f for _, f in sessions.values()), *(f for _, f, _ in containers.values())]:
+    for name, (engine, _) in containers.items():
+        _remove_container(name, engine)
+    for folder in [*(f for _, f in sessions.values()), *(f for _, f in containers.values())]:
         os.spawnve(os.P_WAIT, _RM, ["rm", "-rf", "--", folder], {})  # handles any depth
 
 
-def _remove_container(name: str, engine: str, thaw: list[str] | None) -> None:
+def _remove_container(name: str, engine: str) -> None:
     """Kill and remove a container; after a failure the next harness removes it."""
     request = f"DELETE /containers/{name}?force=1&v=1 HTTP/1.0\r\nHost: engine\r\n\r\n"
     for _ in range(_ENGINE_TRIES):
-        try:
-            if thaw is not None:
-                Path(thaw[0]).write_text(thaw[1])
-        except OSError:
-            pass  # the group is gone
         try:
             with socket.socket(socket.AF_UNIX) as connection:
                 connection.settimeout(_ENGINE_S)

@@ -234,7 +234,6 @@ ATTEMPTS: dict[str, Callable[[dict[str, Any]], str | None]] = {
 
 
 def main() -> None:
-    """Attempt everything."""
     spec = json.loads(sys.argv[1])
     spec["channel"] = int(sys.argv[2])
     for promise, attempt in ATTEMPTS.items():

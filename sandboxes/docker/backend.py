@@ -29,7 +29,7 @@ from sandboxes.gpu import find_gpus, slot_named
 from sandboxes.host_job import FreeUsers, HostGpu, environment_of, spec_for
 from sandboxes.host_process import INSIDE
 from sandboxes.job import IMAGES_FACT, Job
-from sandboxes.seccomp import job_filter, profile, refused_calls
+from sandboxes.seccomp import job_filter, profile
 
 PYTHON: Final = "/opt/liftbench/venv/bin/python"
 """The interpreter of every image of ours (Dockerfile.cuda)."""
@@ -93,7 +93,6 @@ class DockerBackend:
         return self._images.get("build")
 
     def close(self) -> None:
-        """Close the engine's connections."""
         self._engine.close()
 
     def spawn(self, job: Job) -> Container:
@@ -123,7 +122,6 @@ class DockerBackend:
                 host,
                 uid,
                 caps_memory=job.limits.memory_bytes is not None,
-                leaves_group="setpgid" not in refused_calls(job),
             ),
         )
 

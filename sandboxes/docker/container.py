@@ -116,8 +116,6 @@ class ContainerSpec:
     uid: int
     """The user that will connect."""
     caps_memory: bool
-    leaves_group: bool
-    """Its processes may leave their first process group."""
 
 
 class Container:
@@ -198,7 +196,7 @@ class Container:
         if self._init is not None and not right:
             os.close(self._init)
             self._init = None
-        if self._init is not None and not self._spec.leaves_group:
+        if self._init is not None:
             self._process_group = _group_to_signal(pid)
 
     # --- the ProcessTree protocol --------------------------------------------------------------
@@ -284,7 +282,7 @@ class Container:
                 self._freeze(False)
 
     def freeze(self, frozen: bool) -> None:
-        """By the fastest permitted way: signal (0.2 ms), control group (1 ms), or engine (30 ms).
+        """By signal (0.2 ms) or, where the process group is not visible, by the engine (30 ms).
 
         Raises SandboxError, UnstoppableError.
         """
@@ -300,11 +298,6 @@ class Container:
                     os.killpg(self._process_group, signal.SIGSTOP if frozen else signal.SIGCONT)
                     if frozen and self._group is not None:
                         self._confirm_stopped(self._group, self._process_group)
-        elif self._group is not None and self._group.can_freeze():
-            if frozen:
-                order = self._group.thaw_order()
-                REAPER.watch_container(self.name, self._engine.address, self._control.folder, order)
-            self._group.freeze(frozen)
         else:
             with engine_errors("freeze or thaw a container"), suppress(docker.errors.NotFound):
                 (self._engine.api.pause if frozen else self._engine.api.unpause)(self.name)
@@ -333,7 +326,6 @@ class Container:
         return [] if self._group is None else self._group.members()
 
     def startup_output(self) -> str:
-        """The container's log."""
         try:
             text: bytes = self._engine.api.logs(self.name, tail=_LOG_LINES)
         except ENGINE_ERRORS as error:

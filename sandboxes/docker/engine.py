@@ -69,11 +69,9 @@ class DockerEngine:
 
     @property
     def api(self) -> docker.APIClient:
-        """Low-level API: one request per call."""
         return self.client.api
 
     def facts(self) -> dict[str, str]:
-        """For the record."""
         info = self.info
         return {
             "engine": f"docker {info.get('ServerVersion', '?')}",
@@ -85,7 +83,6 @@ class DockerEngine:
         }
 
     def close(self) -> None:
-        """Close its connections."""
         self.client.close()
 
 

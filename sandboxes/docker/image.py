@@ -61,7 +61,6 @@ class Image:
 
     @property
     def id(self) -> str:
-        """Such as sha256:0123..."""
         return str(self._attributes["Id"])
 
     @property
@@ -70,7 +69,6 @@ class Image:
         return [str(layer) for layer in (self._attributes.get("RootFS") or {}).get("Layers") or []]
 
     def provenance(self) -> dict[str, str]:
-        """For the record."""
         labels: dict[str, str] = (self._attributes.get("Config") or {}).get("Labels") or {}
         facts = {
             "image": self.reference,

@@ -1,7 +1,7 @@
-"""What every sandbox does, whatever it is made of: the tests that all backends share.
+"""Tests that all backends share.
 
-A backend's test module defines a fixture `backend` (and `python` where jobs run another interpreter than
-ours) and a class that inherits from Behaviours, or from Isolated where the backend isolates.
+A backend's test module defines a fixture `backend` (and `python` for another interpreter) and a class that
+inherits from Behaviours, or from Isolated.
 """
 
 from __future__ import annotations
@@ -110,74 +110,53 @@ def gone(word: str) -> bool:
 class Behaviours:
     """Holds for all backends."""
 
-    # --- what it hides ---------------------------------------------------------------------------
-
-    def test_secrets_of_the_launcher_are_not_visible(
-        self, start: Starter, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """A key in our environment is not in a job's; it has a few variables and no others."""
+    def test_environment_and_privileges(self, start: Starter, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A few variables and the job's own, none of ours; no capabilities, and no way to new ones."""
         monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-planted")
         code = """
 import glob, os
-print(sorted(os.environ))
+print(sorted(os.environ), os.environ["HERE"])
 for path in ["/proc/self/environ", f"/proc/{os.getppid()}/environ", *glob.glob("/proc/[0-9]*/environ")]:
     try:
         if b"sk-ant-" + b"planted" in open(path, "rb").read():
             print("LEAK", path)
     except OSError:
         pass
-"""
-        output = end_of(start(code)).output
-        if os.geteuid() == 0:
-            assert "LEAK" not in output
-        assert "LEAK /proc/self" not in output
-        assert "['HOME', 'LANG', 'PATH', 'TMPDIR']" in output.replace("'LC_CTYPE', ", "")
-
-    def test_own_environment_is_added(self, start: Starter) -> None:
-        """A job's own variables reach it, with {scratch} filled in."""
-        process = start("import os; print(os.environ['HERE'])", environment={"HERE": "{scratch}/x"})
-        assert end_of(process).output.strip().endswith("scratch/x")
-
-    def test_no_privileges(self, start: Starter) -> None:
-        """No capability, no new ones, no other groups."""
-        code = """
-import os
 status = dict(line.split(":\\t", 1) for line in open("/proc/self/status") if ":\\t" in line)
 names = ("CapInh", "CapPrm", "CapEff", "CapAmb", "NoNewPrivs")
 print(*(int(status[name], 16) for name in names), os.getuid() == 0)
 """
-        output = end_of(start(code)).output.split()
-        assert output[:5] == ["0", "0", "0", "0", "1"]
+        output = end_of(start(code, environment={"HERE": "{scratch}/x"})).output
         if os.geteuid() == 0:
-            assert output[5] == "False"
+            assert "LEAK" not in output and output.split()[-1] == "False"
+        assert "LEAK /proc/self" not in output
+        first = output.splitlines()[0].replace("'LC_CTYPE', ", "")
+        assert first.startswith("['HERE', 'HOME', 'LANG', 'PATH', 'TMPDIR'] /") and first.endswith(
+            "scratch/x"
+        )
+        assert output.split()[-6:-1] == ["0", "0", "0", "0", "1"]
 
-    def test_inputs_are_copies(self, start: Starter, tmp_path: Path) -> None:
-        """What a job writes to its inputs does not reach the originals."""
-        (tmp_path / "given").mkdir()
-        (tmp_path / "given/file").write_text("mine")
-        process = start("open('given/file', 'w').write('theirs')", inputs={"given": tmp_path / "given"})
-        facts = end_of(process)
-        assert facts.status == "ok", facts.output
-        assert (tmp_path / "given/file").read_text() == "mine"
-        assert content(process, "given/file") == "theirs"
-
-    def test_readable_directories_can_be_read_and_not_written(self, start: Starter, tmp_path: Path) -> None:
-        """A directory that the job names is there under its own path, below closed ones too."""
+    def test_inputs_and_readable_directories_cannot_be_written(self, start: Starter, tmp_path: Path) -> None:
+        """Inputs are copies; a readable directory is there under its own path, below closed ones too."""
         given = tmp_path / "given"
         given.mkdir(mode=0o755)
-        (given / "file").write_text("toolkit")
+        (given / "file").write_text("mine")
         code = """
 import sys
+open("copy/file", "w").write("theirs")
 print(open(sys.argv[1] + "/file").read())
 try:
     open(sys.argv[1] + "/file", "w"); print("WRITTEN")
 except OSError:
     print("refused")
 """
-        output = end_of(start(code, str(given), readable=[given])).output.split()
-        assert output[0] == "toolkit"
+        process = start(code, str(given), readable=[given], inputs={"copy": given})
+        output = end_of(process).output.split()
+        assert output[0] == "mine"
+        assert content(process, "copy/file") == "theirs"
         if os.geteuid() == 0:
             assert output[1] == "refused"
+            assert (given / "file").read_text() == "mine"
 
     def test_only_the_channel_is_inherited(self, start: Starter) -> None:
         """Beside standard input and output a job has one descriptor: its end of the channel."""
@@ -191,8 +170,6 @@ print([n for n in range(3, 99) if os.path.lexists(f"/proc/self/fd/{n}")
             output = end_of(start(code, "{channel}")).output
         listed, channel = output.rsplit(maxsplit=1)
         assert listed == f"[{channel}]"
-
-    # --- how it ends -----------------------------------------------------------------------------
 
     @pytest.mark.parametrize(
         ("code", "status", "exit_code", "number"),
@@ -390,29 +367,15 @@ print(*os.sched_getaffinity(0))
 """
         assert end_of(start(code, cpus=frozenset({core}))).output.split() == [str(core)]
 
-    # --- the channel -----------------------------------------------------------------------------
-
-    def test_channel_connects(self, start: Starter) -> None:
-        """Messages go both ways, with their boundaries; at the end of the job it is closed."""
-        code = """
-import socket, sys
-channel = socket.socket(fileno=int(sys.argv[1]))
-channel.send(channel.recv(99) + b"!")
-channel.send(b"2")
-"""
-        process = start(code, "{channel}")
-        process.channel.settimeout(20)
-        process.channel.send(b"hello")
-        assert [process.channel.recv(99) for _ in range(3)] == [b"hello!", b"2", b""]
-
-    def test_memory_is_shared_over_the_channel(self, start: Starter) -> None:
-        """A descriptor that the judge sends is the same memory on both sides."""
+    def test_the_channel_carries_messages_and_descriptors(self, start: Starter) -> None:
+        """Messages go both ways with their boundaries, a descriptor is the same memory, the end closes it."""
         code = """
 import array, os, socket, sys
 channel = socket.socket(fileno=int(sys.argv[1]))
-_, ancillary, _, _ = channel.recvmsg(9, socket.CMSG_SPACE(4))
+data, ancillary, _, _ = channel.recvmsg(9, socket.CMSG_SPACE(4))
 os.pwrite(array.array("i", ancillary[0][2])[0], b"written", 0)
-channel.send(b"done")
+channel.send(data + b"!")
+channel.send(b"2")
 """
         process = start(code, "{channel}")
         memory = os.memfd_create("shared")
@@ -420,39 +383,34 @@ channel.send(b"done")
             rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [memory]))
             process.channel.sendmsg([b"take"], [rights])
             process.channel.settimeout(20)
-            assert process.channel.recv(99) == b"done"
+            assert [process.channel.recv(99) for _ in range(3)] == [b"take!", b"2", b""]
             assert os.pread(memory, 99, 0) == b"written"
         finally:
             os.close(memory)
 
-    # --- a warm start ----------------------------------------------------------------------------
-
     def test_a_preloaded_script_runs_as_main(self, start: Starter, tmp_path: Path) -> None:
-        """With `preload` the interpreter that imported the modules runs the script, as if it were fresh."""
+        """As in a fresh interpreter; a traceback is its output, and its exit code that of Python."""
         script = tmp_path / "script.py"
         script.write_text(
             "import sys\nprint('json' in sys.modules, __name__, __file__ == sys.argv[0], sys.argv[1:],"
-            " 'spec' in globals(), sys.modules['__main__'].__dict__ is globals())\nraise SystemExit(7)\n"
+            " 'spec' in globals(), sys.modules['__main__'].__dict__ is globals(), flush=True)\n"
+            "raise OSError('mine')\n"
         )
         argv = [start.python, "-I", "-S", "{scratch}/script.py", "word"]
         facts = end_of(start("", argv=argv, inputs={"script.py": script}, preload=("json",)))
-        assert (facts.code, facts.output) == (7, "True __main__ True ['word'] False True\n")
-
-    def test_a_preloaded_script_that_raises(self, start: Starter, tmp_path: Path) -> None:
-        """Its traceback is its output and its exit code that of Python: nothing looks like a failed start."""
-        (tmp_path / "script.py").write_text("raise OSError('mine')\n")
-        argv = [start.python, "-I", "-S", "{scratch}/script.py"]
-        inputs = {"script.py": tmp_path / "script.py"}
-        facts = end_of(start("", argv=argv, inputs=inputs, preload=("json",)))
         assert (facts.status, facts.code) == ("nonzero", 1)
+        assert facts.output.startswith("True __main__ True ['word'] False True\n")
         assert facts.output.rstrip().endswith("OSError: mine")
 
-    def test_a_module_that_is_missing_is_ours(self, start: Starter) -> None:
-        """A preload that fails raises SandboxError with the reason."""
+    def test_failures_before_the_job_are_ours(self, temporary: Path, start: Starter, tmp_path: Path) -> None:
+        """A missing program, input or preloaded module raises SandboxError, and nothing is left."""
+        with pytest.raises(SandboxError, match=r"No such file.*/no/such/program"):
+            start("", argv=["/no/such/program"])
+        with pytest.raises(SandboxError):
+            start("pass", inputs={"x": tmp_path / "missing"})
         with pytest.raises(SandboxError, match=r"ModuleNotFoundError.*no_such_module"):
             start("pass", preload=("no_such_module",))
-
-    # --- what is left ----------------------------------------------------------------------------
+        assert list(temporary.iterdir()) == []
 
     def test_files_are_collected(self, start: Starter, tmp_path: Path) -> None:
         """After the end, files that were asked for come out of the scratch directory, and no links."""
@@ -475,36 +433,26 @@ os.link("other", "hard.txt")
             ("wanted.txt", "yes"),
         ]
 
-    def test_close_ends_it(self, temporary: Path, start: Starter) -> None:
-        """close() kills the job, and leaves no folder; it may be called twice."""
+    def test_close_removes_everything(self, temporary: Path, start: Starter) -> None:
+        """close() kills the job and removes its folder, of any depth; it may be called twice."""
         word = token()
-        process = start("open('left', 'w').close(); import time; time.sleep(60)", word)
-        awaited(process, "left")
+        code = """
+import os, time
+scratch = os.open(".", os.O_RDONLY)
+for _ in range(3000):
+    os.mkdir("d"); os.chdir("d")
+os.close(os.open("left", os.O_CREAT, dir_fd=scratch))
+time.sleep(60)
+"""
+        process = start(code, word)
+        while not os.access("left", os.F_OK, dir_fd=process._scratch):
+            assert process.wait(0.01) is None, process.wait(0)
         process.close()
         process.close()
         assert gone(word)
-        assert list(temporary.iterdir()) == []
-
-    def test_deep_directories_do_no_harm(self, temporary: Path, start: Starter) -> None:
-        """Directories nested deeper than Python's stack do not keep a job from being closed and removed."""
-        process = start("import os\nfor _ in range(3000):\n    os.mkdir('d'); os.chdir('d')")
-        facts = end_of(process)
-        assert facts.status == "ok", facts.output
-        process.close()
         deadline = time.monotonic() + 60
         while list(temporary.iterdir()) and time.monotonic() < deadline:
-            time.sleep(0.05)  # what takes long is removed beside us
-        assert list(temporary.iterdir()) == []
-
-    def test_a_program_that_is_missing_is_ours(self, start: Starter) -> None:
-        """A program that cannot be executed is the sandbox's failure, not the job's."""
-        with pytest.raises(SandboxError, match=r"No such file.*/no/such/program"):
-            start("", argv=["/no/such/program"])
-
-    def test_an_input_that_is_missing_is_ours(self, temporary: Path, start: Starter, tmp_path: Path) -> None:
-        """An input that is not there raises SandboxError, and nothing stays."""
-        with pytest.raises(SandboxError):
-            start("pass", inputs={"x": tmp_path / "missing"})
+            time.sleep(0.05)  # large folders are removed in the background
         assert list(temporary.iterdir()) == []
 
     def test_several_live_at_once(self, start: Starter) -> None:

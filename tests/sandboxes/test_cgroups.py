@@ -8,7 +8,6 @@ import select
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -99,13 +98,13 @@ def make(cgroups: Cgroups) -> Iterator[Make]:
 
 @pytest.fixture
 def unified() -> Iterator[Cgroup]:
-    """A group of version 2, if only one without controllers: enough to freeze and kill."""
+    """A group of version 2, without controllers if necessary: enough to kill."""
     top = UNIFIED if UNIFIED.is_dir() else Path("/sys/fs/cgroup")
     if not (top / "cgroup.procs").exists() or not os.access(top, os.W_OK):
         pytest.skip("no control group hierarchy of version 2 can be written here")
     path = top / f"liftbench-test-{secrets.token_hex(4)}"
     path.mkdir()
-    group = Cgroup(2, dict.fromkeys(["pids", "freezer", "cpuacct"], path))
+    group = Cgroup(2, dict.fromkeys(["pids", "cpuacct"], path))
     yield group
     group.kill()
     group.remove()
@@ -207,22 +206,6 @@ def group(request: pytest.FixtureRequest) -> Cgroup:
     return request.getfixturevalue("unified")  # type: ignore[no-any-return]
 
 
-def test_a_frozen_group_uses_no_time(group: Cgroup) -> None:
-    """When freeze() has returned all of it stands still, and it goes on when thawed."""
-    process = joined(group, SPIN)
-    first_line(process)
-    assert group.can_freeze()
-    group.freeze(True)
-    before = group.cpu_s()
-    time.sleep(0.05)
-    assert group.cpu_s() == before is not None
-    group.freeze(False)
-    while group.cpu_s() == before:
-        time.sleep(0.001)
-    group.kill()
-    finish(process)
-
-
 def test_a_daemon_dies_with_its_group(group: Cgroup) -> None:
     """No session, process group or parent of its own helps a process to live on."""
     process = joined(group, DAEMON)
@@ -233,15 +216,6 @@ def test_a_daemon_dies_with_its_group(group: Cgroup) -> None:
     assert group.processes() == []
     assert not any(alive(pid) for pid in members)
     finish(process)
-
-
-def test_a_frozen_group_can_be_killed(group: Cgroup) -> None:
-    """kill() does not wait for anybody to thaw it."""
-    process = joined(group, SPIN)
-    first_line(process)
-    group.freeze(True)
-    group.kill()
-    assert finish(process) == -signal.SIGKILL
 
 
 def test_a_removed_group_is_gone_and_says_nothing(cgroups: Cgroups, make: Make) -> None:
@@ -255,8 +229,6 @@ def test_a_removed_group_is_gone_and_says_nothing(cgroups: Cgroups, make: Make) 
     group.remove()
     assert group.memory_bytes() is group.cpu_s() is group.oom_kills() is group.peak_memory_bytes() is None
     assert group.processes() == []
-    with pytest.raises(SandboxError, match="could not be frozen"):
-        group.freeze(True)
 
 
 # --- making and sweeping ------------------------------------------------------------------------------
@@ -305,7 +277,7 @@ def test_groups_of_others_are_kept(cgroups: Cgroups, name: str) -> None:
 
 
 def test_the_group_of_a_container_is_found_by_its_id(make: Make) -> None:
-    """And can be read and frozen; a process whose group does not contain the id is another one."""
+    """And can be read; a process whose group does not contain the id is another one."""
     group = make()
     process = joined(group, SPIN)
     first_line(process)
@@ -314,11 +286,6 @@ def test_the_group_of_a_container_is_found_by_its_id(make: Make) -> None:
     assert found.processes() == group.processes()
     assert found.oom_kills() == 0
     assert found.memory_bytes()
-    found.freeze(True)
-    before = found.cpu_s()
-    time.sleep(0.05)
-    assert found.cpu_s() == before
-    found.freeze(False)
     group.kill()
     finish(process)
     assert Cgroup.of_container(os.getpid(), "c0ffee" * 10) is None
@@ -379,7 +346,7 @@ def test_groups_are_created_beside_a_group_with_processes(tree: Tree) -> None:
 def test_readings_of_version_2(tree: Tree) -> None:
     """Missing files are unknown. An OOM kill without reaching the limit was the machine's shortage."""
     folder = tree.group("box", "", "")
-    group = Cgroup(2, dict.fromkeys(["memory", "pids", "freezer", "cpuacct"], folder))
+    group = Cgroup(2, dict.fromkeys(["memory", "pids", "cpuacct"], folder))
     assert group.memory_bytes() is group.peak_memory_bytes() is group.cpu_s() is group.oom_kills() is None
     (folder / "memory.current").write_text("5000\n")
     (folder / "memory.stat").write_text("anon 1000\ninactive_file 2000\nactive_file 7\n")
@@ -399,10 +366,9 @@ def test_a_container_is_found_in_version_2(tree: Tree) -> None:
     (tree.proc / "77").mkdir()
     (tree.proc / "77" / "cgroup").write_text("0::/system.slice/docker-abc123.scope\n")
     (scope / "memory.events").write_text("oom_kill 1\n")
-    (scope / "cgroup.freeze").write_text("0")
     found = Cgroup.of_container(77, "abc123", tree.proc)
     assert found is not None
-    assert (found.oom_kills(), found.can_freeze()) == (1, True)
+    assert found.oom_kills() == 1
     assert Cgroup.of_container(77, "def456", tree.proc) is None
 
 
@@ -418,11 +384,10 @@ def test_a_hybrid_system_uses_version_1(tmp_path: Path) -> None:
         ("/box", "memory", "rw,memory"),
         ("/", "cpu", "rw,cpu,cpuacct"),
         ("/", "pids", "rw,pids"),
-        ("/", "freezer", "rw,freezer"),
     ):
         lines.append(f"31 1 0:9 {root} {tmp_path}/{name} rw - cgroup cgroup {options}")
     (proc / "self" / "mountinfo").write_text("\n".join(lines))
-    for path in ("unified", "memory/in", "cpu/box", "pids/box", "freezer"):
+    for path in ("unified", "memory/in", "cpu/box", "pids/box"):
         (tmp_path / path).mkdir(parents=True)
     (tmp_path / "unified" / "cgroup.controllers").write_text("hugetlb\n")
     assert Cgroups.find(proc) == Cgroups(
@@ -431,6 +396,5 @@ def test_a_hybrid_system_uses_version_1(tmp_path: Path) -> None:
             "memory": tmp_path / "memory/in",
             "cpuacct": tmp_path / "cpu/box",
             "pids": tmp_path / "pids/box",
-            "freezer": tmp_path / "freezer",
         },
     )

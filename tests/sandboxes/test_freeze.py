@@ -1,7 +1,8 @@
-"""A tree is frozen when every thread of it stands: which ones are found, which count, and what if not."""
+"""Freezing by signal: every thread stops, a job can neither wake itself nor leave its group."""
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -15,11 +16,11 @@ import pytest
 from sandboxes.bubblewrap import BubblewrapBackend
 from sandboxes.freeze import confirm_stopped
 from sandboxes.host_process import HostProcess
-from sandboxes.job import Backend, Job, Limits, UnstoppableError
+from sandboxes.job import Backend, Job, Limits, RoleName, UnstoppableError
 from sandboxes.landlock import LandlockBackend
 from sandboxes.local import LocalBackend
 from sandboxes.process import RunningProcess, WarmProcess
-from sandboxes.seccomp import numbers
+from sandboxes.seccomp import job_filter, numbers, refused_calls
 from tests.sandboxes.behaviours import Starter, awaited, content, end_of
 
 NUMBERS = numbers(os.uname().machine)
@@ -51,8 +52,8 @@ def states(pid: int) -> set[str]:
     return {stat.rpartition(") ")[2][0] for stat in stats}
 
 
-def test_all_threads_stand_when_it_says_so(process: subprocess.Popen[bytes]) -> None:
-    """Afterwards the kernel reports each thread as stopped."""
+def test_all_threads_are_stopped(process: subprocess.Popen[bytes]) -> None:
+    """The kernel reports each thread as stopped."""
     for _ in range(20):
         os.killpg(process.pid, signal.SIGSTOP)
         assert confirm_stopped(lambda: [process.pid], process.pid, 10.0)
@@ -60,8 +61,8 @@ def test_all_threads_stand_when_it_says_so(process: subprocess.Popen[bytes]) -> 
         os.killpg(process.pid, signal.SIGCONT)
 
 
-def test_what_is_woken_again_and_again_does_not_stand(process: subprocess.Popen[bytes]) -> None:
-    """It says no, after its time is up, of a process that somebody wakes whenever it stops."""
+def test_a_process_that_is_woken_repeatedly_is_not_stopped(process: subprocess.Popen[bytes]) -> None:
+    """False is returned after the time limit."""
     done = threading.Event()
 
     def wake() -> None:
@@ -78,11 +79,49 @@ def test_what_is_woken_again_and_again_does_not_stand(process: subprocess.Popen[
 
 
 def test_other_groups_are_left_alone(process: subprocess.Popen[bytes]) -> None:
-    """A process that is not in the group is neither told nor waited for; one that has ended neither."""
+    """A process of another group is neither signalled nor waited for, nor is one that has ended."""
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     assert confirm_stopped(lambda: [process.pid, ended.pid], os.getpgid(0), 10.0)
     assert "T" not in states(process.pid)
+
+
+# A timer that sends SIGCONT every 0.1 s; the same for room in a pipe that the judge empties.
+WAKES_ITSELF = """
+import ctypes, fcntl, os, signal
+signal.signal(signal.SIGCONT, lambda number, frame: None)  # ignored, a timer's would not be sent
+libc = ctypes.CDLL("libc.so.6", use_errno=True)
+event = (ctypes.c_int * 16)(0, 0, 18, 0)
+timer = ctypes.c_void_p()
+every = (ctypes.c_long * 4)(0, 100_000_000, 0, 100_000_000)
+if libc.timer_create(1, event, ctypes.byref(timer)) == 0:
+    libc.timer_settime(timer, 0, every, None)
+try:
+    fcntl.fcntl(1, 10, 18)
+    fcntl.fcntl(1, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(1, fcntl.F_SETFL, fcntl.fcntl(1, fcntl.F_GETFL) | os.O_ASYNC | os.O_NONBLOCK)
+except OSError:
+    pass
+while True:
+    with open("new", "w") as file:
+        file.write(str(os.times().elapsed))
+    os.rename("new", "counter")
+    try:
+        os.write(1, bytes(64))
+    except BlockingIOError:
+        pass
+"""
+
+
+def test_a_frozen_job_cannot_wake_itself(start: Starter) -> None:
+    """Neither a timer nor a pipe that we read sends SIGCONT to a job that stands still."""
+    process = start(WAKES_ITSELF, output_bytes=1 << 30)
+    awaited(process, "counter")
+    process.pause(True)
+    before = content(process, "counter")
+    assert process.wait(0.5) is None
+    assert content(process, "counter") == before
+    process.pause(False)
 
 
 # Its main thread waits in vfork() for ever, while another thread of it counts.
@@ -103,8 +142,8 @@ def wait_in_vfork():
 """
 
 
-def test_an_orphan_that_waits_in_vfork_stands_too(start: Starter) -> None:
-    """Its parent is gone, and the thread that hears a group's signal waits: the others stand all the same."""
+def test_an_orphan_in_vfork_is_stopped(start: Starter) -> None:
+    """Its parent is gone, and the thread that receives the group's signal is in vfork()."""
     code = f"""{COUNTS_BEHIND_VFORK}
 if os.fork() == 0:
     if os.fork() == 0:
@@ -123,8 +162,8 @@ time.sleep(600)
         process.pause(False)
 
 
-def test_nothing_inside_sends_the_signal_that_wakes(start: Starter) -> None:
-    """SIGCONT is refused in every way to send a signal; others can be sent. Orphans keep their reaper."""
+def test_a_job_cannot_send_sigcont(start: Starter) -> None:
+    """By any call that sends a signal; other signals are allowed. Orphans keep their subreaper."""
     code = f"""
 import ctypes, os, signal
 libc = ctypes.CDLL("libc.so.6", use_errno=True)
@@ -152,21 +191,122 @@ print(tried({NUMBERS["prctl"]}, 36, 0, 0, 0, 0))
     assert facts.output.split() == ["1"] * 6 + ["0"] * 6 + ["1"], facts
 
 
+def test_no_process_wakes_another_by_its_end(start: Starter) -> None:
+    """The end of a process sends SIGCONT neither to its parent nor to its children; other signals it may."""
+    known = numbers(os.uname().machine)
+    code = f"""
+import ctypes, os, signal
+libc = ctypes.CDLL("libc.so.6", use_errno=True)
+def tried(*words):
+    ctypes.set_errno(0)
+    found = libc.syscall(*[ctypes.c_long(word) for word in words])
+    if found == 0 and words[0] == {known["clone"]}:
+        os._exit(0)
+    print(ctypes.get_errno(), flush=True)
+tried({known["clone"]}, signal.SIGCONT, 0, 0, 0, 0)
+tried({known["clone3"]}, 0, 0)
+tried({known["prctl"]}, 1, signal.SIGCONT, 0, 0, 0)
+tried({known["clone"]}, signal.SIGCHLD, 0, 0, 0, 0)
+tried({known["prctl"]}, 1, signal.SIGKILL, 0, 0, 0)
+"""
+    words = [str(number) for number in (errno.EPERM, errno.ENOSYS, errno.EPERM, 0, 0)]
+    assert end_of(start(code)).output.split() == words
+
+
+@pytest.mark.parametrize("role", ["run", "run_jit"])
+def test_a_running_job_has_no_timers_or_watches(start: Starter, role: RoleName) -> None:
+    """They are answered like calls that the kernel lacks; sleeping and waiting work."""
+    code = """
+import ctypes, errno, fcntl, os, select, signal, threading, time
+libc = ctypes.CDLL("libc.so.6", use_errno=True)
+def tried(found):
+    print(errno.errorcode[ctypes.get_errno()] if found < 0 else "made")
+later = (ctypes.c_long * 4)(0, 0, 60, 0)
+tried(libc.timerfd_create(1, 0))
+tried(libc.timer_create(1, (ctypes.c_int * 16)(0, 0, 0, 1), ctypes.byref(ctypes.c_void_p())))
+for kind in range(3):
+    tried(libc.setitimer(kind, later, None))
+signal.alarm(60)
+print(signal.getitimer(signal.ITIMER_REAL))
+tried(libc.inotify_init())
+tried(libc.syscall(ctypes.c_long(FANOTIFY), ctypes.c_long(0x200), 0))
+tried(libc.fcntl(os.open(".", os.O_RDONLY), 1026, ctypes.c_long(1)))
+tried(libc.prctl(62, 1, 0, 0, 0))
+time.sleep(0.01)
+select.poll().poll(10)
+select.epoll().poll(0.01)
+print(threading.Event().wait(0.01))
+""".replace("FANOTIFY", str(numbers(os.uname().machine)["fanotify_init"]))
+    lacking = ["ENOSYS"] * 5 + ["(0.0,", "0.0)"] + ["ENOSYS"] * 2
+    assert end_of(start(code, role=role)).output.split() == [*lacking, "EPERM", "EPERM", "False"]
+
+
+@pytest.mark.parametrize(("role", "locks"), [("build", False), ("run", False), ("run_jit", True)])
+def test_only_run_jit_may_lock_files(start: Starter, role: RoleName, locks: bool) -> None:
+    """Locks keep others out of a file; torch guards its compile cache with them."""
+    code = """
+import errno, fcntl
+file = open("file", "w")
+for attempt in (lambda: fcntl.flock(file, fcntl.LOCK_EX), lambda: fcntl.lockf(file, fcntl.LOCK_EX),
+                lambda: fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)):
+    try:
+        attempt()
+        print("held")
+    except OSError as error:
+        print(errno.errorcode[error.errno])
+"""
+    lock = "held" if locks else "ENOLCK"
+    assert end_of(start(code, role=role)).output.split() == [lock, lock, "EPERM"]
+
+
+def test_a_build_may_have_process_groups(start: Starter) -> None:
+    """Ninja gives every compiler one; setsid() is refused."""
+    code = """
+import os
+if os.fork() == 0:
+    os.setpgid(0, 0)
+    os._exit(7)
+pid, status = os.wait()
+print(os.waitstatus_to_exitcode(status), flush=True)
+if os.fork() == 0:
+    try:
+        os.setsid()
+    except PermissionError:
+        print("refused")
+    raise SystemExit
+os.wait()
+"""
+    assert end_of(start(code, role="build")).output.split() == ["7", "refused"]
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_job_filters_are_complete(machine: str) -> None:
+    """Every refused call is in the program by number, and the following program comes last."""
+    for role in ("build", "run", "run_jit"):
+        job = Job(role=role, argv=[], limits=Limits(wall_s=1.0))
+        program = job_filter(job, machine, b"12345678")
+        assert len(program) % 8 == 0
+        assert program.endswith(b"12345678")
+        compared = {int.from_bytes(program[i + 4 : i + 8], "little") for i in range(0, len(program), 8)}
+        known = numbers(machine)
+        assert {known[name] for name in refused_calls(job) if name in known} <= compared
+
+
 class Unstoppable(HostProcess):
-    """A cage whose processes can be killed and not stopped."""
+    """Can be killed but not frozen."""
 
     def freeze(self, frozen: bool) -> None:
         raise UnstoppableError("some thread did not stop")
 
 
-def test_a_job_that_cannot_be_stopped_is_ended() -> None:
-    """It has used up its time, whatever it says: nobody may take a snapshot of what still moves."""
+def test_a_job_that_cannot_be_frozen_is_killed() -> None:
+    """With the status wall_timeout."""
     made = LocalBackend()
     argv = [sys.executable, "-I", "-S", "-c", "import time; time.sleep(60)"]
     job = Job(role="run", argv=argv, limits=Limits(wall_s=50.0))
-    cage = made.spawn(job)
-    cage.__class__ = Unstoppable
-    process = RunningProcess(WarmProcess(cage), job)
+    tree = made.spawn(job)
+    tree.__class__ = Unstoppable
+    process = RunningProcess(WarmProcess(tree), job)
     try:
         process.pause(True)
         facts = process.wait(30)

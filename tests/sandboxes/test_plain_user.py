@@ -16,7 +16,7 @@ from sandboxes.outside import __file__ as outside
 
 ROOT = Path(__file__).resolve().parents[2]
 # Without those that only wait, for a clock or for a thousand directories.
-SKIPPED = "not freezing and not deep and not wall_clock and not cpu_limit"
+SKIPPED = "not freezing and not removes_everything and not wall_clock and not cpu_limit"
 
 
 @pytest.mark.slow

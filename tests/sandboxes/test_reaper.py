@@ -117,13 +117,11 @@ def test_containers_end_with_the_harness(tmp_path: Path) -> None:
         engine.bind(str(tmp_path / "engine"))
         engine.listen()
         engine.settimeout(20)
-        frozen, folder = tmp_path / "freezer.state", tmp_path / "folder"
-        frozen.write_text("FROZEN")
+        folder = tmp_path / "folder"
         folder.mkdir()
         reaper = Reaper()
         reaper.watch_container("ended", tmp_path / "engine", folder)
-        reaper.watch_container("frozen", tmp_path / "engine", folder)
-        reaper.watch_container("frozen", tmp_path / "engine", folder, (frozen, "THAWED"))
+        reaper.watch_container("running", tmp_path / "engine", folder)
         reaper.forget("ended")
         assert reaper._pipe is not None
         os.close(reaper._pipe)  # as our death would
@@ -134,8 +132,7 @@ def test_containers_end_with_the_harness(tmp_path: Path) -> None:
                 connection.sendall(answer)
         for pid in _children("reaper.py"):
             os.waitpid(pid, 0)
-    assert asked == [b"DELETE /containers/frozen?force=1&v=1 HTTP/1.0"] * 2
-    assert frozen.read_text() == "THAWED"
+    assert asked == [b"DELETE /containers/running?force=1&v=1 HTTP/1.0"] * 2
     assert not folder.exists()
 
 

@@ -95,7 +95,7 @@ def test_libc_falls_back_from_clone3(container: Any) -> None:
     assert json.loads(started.logs()) == {"clone3": 38}
 
 
-def test_a_container_can_be_read_and_frozen_from_outside(container: Any) -> None:
+def test_the_group_of_a_container_can_be_read(container: Any) -> None:
     """Its control group is found by its first process and its id, whatever the engine calls it."""
     started = container("-c", "print('on', flush=True)\nwhile True: pass")
     while b"on" not in started.logs():
@@ -107,15 +107,6 @@ def test_a_container_can_be_read_and_frozen_from_outside(container: Any) -> None
     assert pid in group.processes()
     assert group.memory_bytes()
     assert group.oom_kills() == 0
-    if not group.can_freeze():
-        pytest.skip("the container's control group cannot be written here")
-    group.freeze(True)
-    before = group.cpu_s()
-    time.sleep(0.05)
-    assert group.cpu_s() == before
-    group.freeze(False)
-    while group.cpu_s() == before:
-        time.sleep(0.001)
 
 
 def test_memory_kills_in_a_container_are_seen(container: Any) -> None:
