@@ -10,6 +10,7 @@ import array
 import json
 import os
 import secrets
+import shutil
 import socket
 import tempfile
 import time
@@ -564,3 +565,23 @@ os.chmod("program", 0o700)
 print(subprocess.run(["./program"], capture_output=True, text=True).stdout)
 """
         assert end_of(start(code)).output.strip() == "built"
+
+
+class HostFiles:
+    """Holds for backends that show a list of the host's files: bubblewrap and landlock."""
+
+    @pytest.mark.parametrize(("role", "found"), [("build", True), ("run", False), ("run_jit", True)])
+    def test_compilers_are_there_for_builds_only(self, start: Starter, role: RoleName, found: bool) -> None:
+        """A running project can read no compiler, assembler or linker."""
+        compilers = [shutil.which(name) for name in ("g++", "as", "ld")]
+        wanted = [str(Path(path).resolve()) for path in compilers if path is not None]
+        code = """
+import os, sys
+def readable(path):
+    try:
+        return os.access(path, os.X_OK) and bool(open(path, "rb").read(1))
+    except OSError:
+        return False
+print(*(int(readable(path)) for path in sys.argv[1:]))
+"""
+        assert end_of(start(code, *wanted, role=role)).output.split() == [str(int(found))] * len(wanted)

@@ -1,4 +1,4 @@
-"""inside.py as a program: what it refuses, what it says, and that it never runs a job with less."""
+"""inside.py as a program: messages, limits, Landlock; it never runs a job with fewer restrictions."""
 
 from __future__ import annotations
 
@@ -147,24 +147,15 @@ def test_limits(started: list[Inside], tmp_path: Path) -> None:
     assert (failure, printed.split()) == ("", ["5", "4096", str(8 << 30), "0", str(files)])
 
 
-def test_a_filter_that_the_kernel_refuses(started: list[Inside], tmp_path: Path) -> None:
-    """Without the filter that was asked for, nothing runs."""
-    inside = start(started, tmp_path, seccomp=base64.b64encode(bytes(8)).decode())
-    assert "seccomp" in inside.startup_output()
-
-
-def test_a_message_without_descriptors(started: list[Inside], tmp_path: Path) -> None:
-    """An order that is incomplete ends it with one line, not with a traceback."""
+def test_incomplete_orders_and_specs_end_it(started: list[Inside], tmp_path: Path) -> None:
+    """With one line: an invalid filter, an order without descriptors, a spec that is not JSON."""
+    refused = start(started, tmp_path, seccomp=base64.b64encode(bytes(8)).decode())
+    assert "seccomp" in refused.startup_output()
     inside = start(started, tmp_path)
     os.close(inside.ready())
     inside.channel.send(b'{"argv": ["/bin/true"]}')
-    words = inside.startup_output()
-    assert words.startswith("ValueError")
-    assert words.count("\n") == 1
-
-
-def test_a_spec_that_makes_no_sense(tmp_path: Path) -> None:
-    """A spec that is no JSON ends it with one line."""
+    output = inside.startup_output()
+    assert output.startswith("ValueError") and output.count("\n") == 1
     done = subprocess.run([*PYTHON, str(INSIDE), "{"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
 
@@ -190,46 +181,35 @@ def existing(rules: list[Any]) -> list[Any]:
 
 
 @landlocked
-def test_only_what_a_rule_names(started: list[Inside], tmp_path: Path) -> None:
-    """Scratch can be written, a rule's directory be read, and nothing else be either."""
-    scratch, given, other = (tmp_path / name for name in ("scratch", "given", "other"))
-    for folder in (scratch, given, other):
+def test_landlock_rules(started: list[Inside], tmp_path: Path) -> None:
+    """`write` for scratch and a file, `read` for a directory, `list` for names; nothing else."""
+    folders = {name: tmp_path / name for name in ("scratch", "given", "other", "listed", "one")}
+    for name, folder in folders.items():
         folder.mkdir()
-        (folder / "file").write_text(f"{folder.name}\n")
-    script = f"cd {tmp_path}; for d in scratch given other; do read x < $d/file && echo r $x; echo > $d/new && echo w $d; done 2> /dev/null; exit 0"  # noqa: E501
-    rules = [["read", str(given), [""]], ["device", "/dev", ["null"]]]
-    assert confined(started, scratch, rules, script) == ["r scratch", "w scratch", "r given"]
-
-
-@landlocked
-def test_a_file_gets_the_rights_of_files(started: list[Inside], tmp_path: Path) -> None:
-    """A rule for one file, even one with every right, lets that file be used and no other beside it."""
-    scratch, given = tmp_path / "scratch", tmp_path / "given"
-    scratch.mkdir()
-    given.mkdir()
-    for name in ("one", "two"):
-        (given / name).write_text(f"{name}\n")
-    script = f"cd {given}; for f in one two; do read x < $f && echo $x; echo changed > $f && echo w $f; done"
-    printed = confined(started, scratch, [["write", str(given), ["one"]]], f"{script}; exit 0")
-    assert [line for line in printed if "denied" not in line] == ["one", "w one"]
-    assert (given / "two").read_text() == "two\n"
-
-
-@landlocked
-def test_names_without_contents(started: list[Inside], tmp_path: Path) -> None:
-    """`list` shows the names in a directory, and no contents."""
-    scratch, given = tmp_path / "scratch", tmp_path / "given"
-    scratch.mkdir()
-    given.mkdir()
-    (given / "name").write_text("content\n")
-    script = f"echo {given}/*; read x < {given}/name || echo closed"
-    printed = confined(started, scratch, [["list", str(given), [""]]], script)
-    assert [line for line in printed if "denied" not in line] == [f"{given}/name", "closed"]
+        for file in ("file", "beside"):
+            (folder / file).write_text(f"{name}\n")
+    script = f"""cd {tmp_path}
+for f in scratch/file given/file other/file listed/file one/file one/beside; do
+  read x < $f && echo r $f; echo changed > $f && echo w $f
+done
+echo > scratch/new && echo w scratch/new; echo > given/new && echo w given/new
+echo listed/*; echo other/*; exit 0"""
+    rules = [
+        ["read", str(folders["given"]), [""]],
+        ["list", str(folders["listed"]), [""]],
+        ["write", str(folders["one"]), ["file"]],
+    ]
+    printed = [line for line in confined(started, folders["scratch"], rules, script) if "denied" not in line]
+    assert printed == [
+        *("r scratch/file", "w scratch/file", "r given/file", "r one/file", "w one/file", "w scratch/new"),
+        *("listed/beside listed/file", "other/*"),
+    ]
+    assert (folders["one"] / "beside").read_text() == "one\n"
 
 
 @landlocked
 def test_a_device_needs_its_own_right(started: list[Inside], tmp_path: Path) -> None:
-    """A device that is named can be read and written; one that can only be read cannot be written."""
+    """A device with the right `read` cannot be written."""
     rules = [["device", "/dev", ["null"]], ["read", "/dev", ["zero"]]]
     script = "echo > /dev/null && echo null; echo > /dev/zero && echo zero; exit 0"
     printed = confined(started, tmp_path, rules, script)

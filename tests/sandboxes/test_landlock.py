@@ -14,7 +14,7 @@ import pytest
 
 from sandboxes.inside import landlock_version
 from sandboxes.landlock import LandlockBackend
-from tests.sandboxes.behaviours import Behaviours, Starter, end_of
+from tests.sandboxes.behaviours import Behaviours, HostFiles, Starter, end_of
 
 ROOT = Path(__file__).resolve().parents[2]
 _REASON = LandlockBackend().unavailable()
@@ -27,7 +27,7 @@ def backend() -> LandlockBackend:
     return LandlockBackend()
 
 
-class TestLandlock(Behaviours):
+class TestLandlock(HostFiles, Behaviours):
     """What all backends do."""
 
 
@@ -85,26 +85,6 @@ except OSError:
 """
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
         assert end_of(start(code, str(other.pid))).output.strip() == "refused"
-
-
-@pytest.mark.parametrize(("role", "found"), [("build", True), ("run", False), ("run_jit", True)])
-def test_compilers_are_there_for_builds_only(start: Starter, role: str, found: bool) -> None:
-    """A running project can read no compiler, assembler or linker; one that compiles at run time can."""
-    compilers = [shutil.which(name) for name in ("g++", "as", "ld")]
-    wanted = [str(Path(path).resolve()) for path in compilers if path is not None]
-    code = """
-import os, sys
-print(*(int(os.access(path, os.X_OK) and can_open(path)) for path in sys.argv[1:]))
-"""
-    opened = """
-def can_open(path):
-    try:
-        return bool(open(path, "rb").read(1))
-    except OSError:
-        return False
-"""
-    seen = end_of(start(opened + code, *wanted, role=role)).output.split()
-    assert seen == [str(int(found))] * len(wanted)
 
 
 def test_programs_of_a_build_work(start: Starter) -> None:
