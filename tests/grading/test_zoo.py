@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import re
 import socket
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,12 +14,14 @@ from _pytest.mark.structures import ParameterSet
 
 from harness.builder.build import build
 from harness.builder.toolchain import Toolchain
+from harness.device.machine import machine_facts
 from harness.grading.grade import Grader
-from harness.outcome import Cause, Stage
+from harness.outcome import Cause, Stage, Verdict
 from harness.records import Finding, Grade, Project, Ratio, TimingResult
 from harness.records.project import COPIED
 from harness.suite.catalogue import LoadedTask
 from sandboxes.pool import StoppableSandbox
+from tests.conftest import tiny
 from tests.fakes.overlays import ZOO, overlaid, zoo_project
 from tests.fakes.zoo import STRENGTH, HonestScores, Row, Seen, row, row_names, try_row
 from tools.zoo.exploits import UNTRIED, contradictions, numbers
@@ -32,24 +36,49 @@ def honest(grader: Grader) -> HonestScores:
     return HonestScores(grader)
 
 
+FAST = ("does_not_compile", "does_not_import", "returns_constant", "segfaults", "hangs")
+"""One real project for each verdict that needs no quiet machine; the others are slow."""
+
+
 def graded(name: str) -> ParameterSet:
     """The row; where its timing is judged too, nothing else may run."""
-    return pytest.param(name, marks=pytest.mark.alone if row(name).alone else ())
+    alone = [pytest.mark.alone] if row(name).alone else []
+    return pytest.param(name, marks=alone if name in FAST else [pytest.mark.slow, *alone])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [graded(name) for name in NAMES])
-def test_project_of_the_zoo(name: str, grader: Grader, hurried: Grader, honest: HonestScores) -> None:
-    """Verdict, cause and flags are those of zoo.toml, the message names the reason, and no process stays."""
-    wanted = row(name)
+@pytest.fixture(params=[graded(name) for name in NAMES])
+def seen(request: pytest.FixtureRequest, grader: Grader, hurried: Grader, honest: HonestScores) -> Seen:
+    """A row, tried."""
+    wanted = row(request.param)
     if wanted.gpu:
         pytest.skip("needs an NVIDIA GPU: see make gpu-check")
     if not wanted.expected_on("local"):
         pytest.skip(f"need not hold on local, but from {wanted.holds_on} on: see make zoo")
-    seen = try_row(wanted, grader, honest, hurried)
+    return try_row(wanted, grader, honest, hurried)
+
+
+def test_project_of_the_zoo(seen: Seen) -> None:
+    """Verdict, cause and flags are those of zoo.toml, the message names the reason, and no process stays."""
     assert seen.wrong == (), seen.grade.timing
     if seen.open:
         pytest.skip("; ".join(seen.open))
+
+
+def test_a_correct_project_passes(untimed: Grade) -> None:
+    """Built, loaded and checked for real; its speed was not asked for."""
+    assert (untimed.verdict, untimed.stage) == (Verdict.CORRECT, Stage.CHECK), untimed.finding
+    assert untimed.check is not None and untimed.check.finding is None
+    assert untimed.timing is None
+
+
+@pytest.fixture(scope="module")
+def untimed(
+    toolchain: Toolchain, sandbox: StoppableSandbox, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Grade]:
+    """A correct project's grade without timing."""
+    settings = tiny(tmp_path_factory.mktemp("untimed"), timed=False)
+    with closing(Grader(settings, sandbox, toolchain, machine_facts(toolchain))) as grader:
+        yield grader.grade(zoo_project("correct"), row("correct").loaded_task)
 
 
 @pytest.mark.slow
