@@ -57,13 +57,6 @@ print(json.dumps([time.monotonic() - started, cpu_s]))
 """
 
 
-@pytest.fixture(autouse=True)
-def only_when_asked(request: pytest.FixtureRequest) -> None:
-    """Benchmarks take minutes."""
-    if not request.config.getoption("--benchmark-only"):
-        pytest.skip("a benchmark: make bench")
-
-
 class Lab:
     """One case: its project, one cache, and what was measured."""
 

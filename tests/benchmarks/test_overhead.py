@@ -33,13 +33,6 @@ from sandboxes.pool import SandboxPool
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture(autouse=True)
-def only_when_asked(request: pytest.FixtureRequest) -> None:
-    """Benchmarks take minutes."""
-    if not request.config.getoption("--benchmark-only"):
-        pytest.skip("a benchmark: make bench")
-
-
 @pytest.fixture(scope="module")
 def loaded() -> LoadedTask:
     return select_tasks(["l1/rms_norm"])[0]

@@ -27,13 +27,6 @@ _LIMITS = Limits(wall_s=120.0, memory_bytes=4 << 30)
 _ENDS_AT_ONCE = "import os\nos._exit(0)\n"
 
 
-@pytest.fixture(autouse=True)
-def only_when_asked(request: pytest.FixtureRequest) -> None:
-    """Benchmarks take minutes."""
-    if not request.config.getoption("--benchmark-only"):
-        pytest.skip("a benchmark: make bench")
-
-
 @pytest.fixture(scope="module", params=sorted(BACKENDS))
 def sandbox(request: pytest.FixtureRequest) -> Iterator[SandboxPool]:
     """Every backend that this machine has."""

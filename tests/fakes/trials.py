@@ -20,6 +20,7 @@ from harness.records import (
     RunLock,
     RunRecord,
     Sampling,
+    Skill,
     TrialKey,
     TrialRecord,
     Turn,
@@ -30,6 +31,9 @@ from harness.suite.catalogue import LoadedTask
 TASKS = ("l1/rms_norm", "l1/softmax")
 SKILL = "5" * 64
 ARMS = (Arm(kind="without_skill"), Arm(kind="with_skill", skills=(SKILL,)))
+A_SKILL = Skill(
+    name="a-skill", description="d", body="b", files=(), digest=SKILL, documents={"SKILL.md": "Be quick."}
+)
 MACHINE = MachineFacts(platform="Linux x86_64", python="3.11.0", cpu="a CPU", cpu_count=2, torch="2.13.0")
 
 
@@ -165,3 +169,23 @@ class FakeGrader:
     def no_project(self, finding: Finding, loaded: LoadedTask) -> Grade:
         """No project."""
         return grade(finding.cause, project=None)
+
+
+class Silent:
+    """An observer that does nothing."""
+
+    def stage(self, key: TrialKey, stage: str) -> None: ...
+
+    def finished(self, trial: TrialRecord) -> None: ...
+
+
+class FailsAt:
+    """Called before each grade: raises `error` at the given calls, counted from 1; at all without any."""
+
+    def __init__(self, error: BaseException, *calls: int) -> None:
+        self._error, self._calls, self.count = error, calls, 0
+
+    def __call__(self) -> None:
+        self.count += 1
+        if not self._calls or self.count in self._calls:
+            raise self._error

@@ -21,7 +21,6 @@ from harness.records import (
     Project,
     Reply,
     Request,
-    Skill,
     ToolCall,
     TrialKey,
     TrialRecord,
@@ -36,10 +35,8 @@ from tests.fakes.projects import fake_toolchain
 from tests.fakes.projects import project as tiny_project
 from tests.fakes.sandbox import FakeSandbox, exit_facts
 from tests.fakes.tiny import project_reply, write_tasks
-from tests.fakes.trials import SKILL, TASKS, FakeGrader, FakeModel, config, reply, run_record
+from tests.fakes.trials import A_SKILL, SKILL, TASKS, FakeGrader, FakeModel, Silent, config, reply, run_record
 
-DOCUMENTS = {"SKILL.md": "Be quick."}
-A_SKILL = Skill(name="a-skill", description="d", body="b", files=(), digest=SKILL, documents=DOCUMENTS)
 OVERFLOW = reply("").model_copy(update={"stop": "overflow"})
 
 
@@ -69,16 +66,6 @@ class Saying(FakeGrader):
         finding = made.finding.model_copy(update={"message": f"{self._says} {self.graded}"})
         build = made.build.model_copy(update={"finding": finding}) if made.build else None
         return made.model_copy(update={"finding": finding, "build": build})
-
-
-class Silent:
-    """An observer that looks away."""
-
-    def stage(self, key: TrialKey, stage: str) -> None:
-        """Nothing."""
-
-    def finished(self, trial: TrialRecord) -> None:
-        """Nothing."""
 
 
 @pytest.fixture(autouse=True)

@@ -17,19 +17,16 @@ from typing import Any, NamedTuple
 import pytest
 
 from harness.files import data_directory
-from harness.records import Finding, Grade, Reply, Request, Skill, ToolCall, TrialKey, TrialRecord
+from harness.records import Finding, Grade, Reply, Request, ToolCall
 from harness.student.skill_tool import TOOL
 from harness.study.plan import generation_key
 from harness.study.pools import LocalExecutor
 from harness.study.run import Budget, Run
 from harness.study.store import RunStore
 from harness.suite.catalogue import load_task
-from tests.fakes.trials import SKILL, TASKS, FakeGrader, config, reply, run_record
+from tests.fakes.trials import A_SKILL, SKILL, TASKS, FakeGrader, Silent, config, reply, run_record
 
 ASKED = "asked.jsonl"
-A_SKILL = Skill(
-    name="a-skill", description="d", body="b", files=(), digest=SKILL, documents={"SKILL.md": "x"}
-)
 
 
 class Asked(NamedTuple):
@@ -66,16 +63,6 @@ class OtherEveryTime(FakeGrader):
         made = super().grade(*given, **rest)
         finding = Finding(cause=made.finding.cause, message=f"process {os.getpid()}, grade {self.graded}")
         return made.model_copy(update={"finding": finding, "build": None})
-
-
-class Silent:
-    """An observer that looks away."""
-
-    def stage(self, key: TrialKey, stage: str) -> None:
-        """Nothing."""
-
-    def finished(self, trial: TrialRecord) -> None:
-        """Nothing."""
 
 
 def die_before_file(number: int, below: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,28 +23,24 @@ from harness.errors import (
 from harness.models import PermanentProviderError
 from harness.models.meter import Limits, Meter
 from harness.outcome import Cause, Verdict
-from harness.records import Reply, Request, Skill, TrialKey, TrialRecord
+from harness.records import Reply, Request
 from harness.study.pools import LocalExecutor
 from harness.study.run import ATTEMPTS, Budget, Run
 from harness.study.store import RunStore
 from harness.suite.catalogue import select_tasks
-from tests.fakes.trials import SKILL, TASKS, FakeGrader, FakeModel, reply, run_record
+from tests.fakes.trials import (
+    A_SKILL,
+    SKILL,
+    TASKS,
+    FailsAt,
+    FakeGrader,
+    FakeModel,
+    Silent,
+    reply,
+    run_record,
+)
 
 PROJECT = "```toml build.toml\n[general]\n```\n"
-
-
-class Watch:
-    """An observer that remembers."""
-
-    def __init__(self) -> None:
-        self.done: list[TrialRecord] = []
-
-    def stage(self, key: TrialKey, stage: str) -> None:
-        """Nothing."""
-
-    def finished(self, trial: TrialRecord) -> None:
-        """Remember."""
-        self.done.append(trial)
 
 
 @pytest.fixture(autouse=True)
@@ -61,19 +58,23 @@ def make_run(
     store: RunStore, answer: Callable[[Request], Reply], grader: Any = None
 ) -> tuple[Run, FakeModel]:
     tasks = {t.task.id: t for t in select_tasks(list(TASKS))}
-    skill = Skill(name="a-skill", description="d", body="b", files=(), digest=SKILL)
     model = FakeModel(answer)
-    run = Run(store, store.run(), tasks, {SKILL: skill}, {"fake/one": model}, grader or FakeGrader())
+    run = Run(store, store.run(), tasks, {SKILL: A_SKILL}, {"fake/one": model}, grader or FakeGrader())
     return run, model
 
 
+def answers(request: Request) -> Reply:
+    """A reply with a project."""
+    return reply(PROJECT)
+
+
 def carry_out(run: Run, workers: int = 2, budget: Budget = Budget()) -> Any:  # noqa: B008 - frozen
-    return run.execute(LocalExecutor(workers), Watch(), budget)
+    return run.execute(LocalExecutor(workers), Silent(), budget)
 
 
 def test_every_trial_is_asked_graded_and_kept(store: RunStore) -> None:
     """A run of 8 trials leaves 8 records with project and prompt beside them."""
-    run, model = make_run(store, lambda request: reply(PROJECT))
+    run, model = make_run(store, answers)
     outcome = carry_out(run)
     assert (outcome.finished, outcome.owed, outcome.stopped) == (8, 0, None)
     assert len(model.asked) == 8
@@ -113,16 +114,12 @@ def test_our_failures_are_retried_and_recorded(store: RunStore) -> None:
 @pytest.mark.parametrize("error", [SandboxError("no"), HarnessBug("no"), OSError("disk full")])
 def test_a_trial_that_always_fails_for_us_is_infra_and_owed_again(store: RunStore, error: Exception) -> None:
     """infra is never scored as the student's; the next run of the same command tries again."""
-
-    def explode() -> None:
-        raise error
-
-    run, model = make_run(store, lambda request: reply(PROJECT), FakeGrader(explode))
+    run, model = make_run(store, answers, FakeGrader(FailsAt(error)))
     carry_out(run)
     assert {t.verdict for t in store.load()} == {Verdict.INFRA}
     assert all(len(t.failures) == ATTEMPTS for t in store.load())
     assert len(model.asked) == 8  # the reply was paid for once
-    run, model = make_run(store, lambda request: reply(PROJECT))
+    run, model = make_run(store, answers)
     assert carry_out(run).finished == 8
     assert model.asked == []
     assert {t.verdict for t in store.load()} == {Verdict.BUILD_FAILED}
@@ -130,36 +127,22 @@ def test_a_trial_that_always_fails_for_us_is_infra_and_owed_again(store: RunStor
 
 def test_a_full_disk_stops_the_run_at_once(store: RunStore) -> None:
     """Nothing is tried again in vain: one infra trial says where and what to do, and the rest stays owed."""
-    graded: list[bool] = []
-
-    def explode() -> None:
-        graded.append(True)
-        if len(graded) > 2:
-            raise StorageError("/tmp (temporary files) is full: free some space, or set TMPDIR")
-
-    run, _ = make_run(store, lambda request: reply(PROJECT), FakeGrader(explode))
+    full = StorageError("/tmp (temporary files) is full: free some space, or set TMPDIR")
+    run, _ = make_run(store, answers, FakeGrader(FailsAt(full, 3)))
     with pytest.raises(StorageError, match="set TMPDIR"):
         carry_out(run, workers=1)
     trials = store.load()
     assert [t.verdict for t in trials] == [Verdict.BUILD_FAILED, Verdict.BUILD_FAILED, Verdict.INFRA]
-    assert [(f.cause, f.message) for f in trials[-1].failures] == [
-        (Cause.STORAGE, "/tmp (temporary files) is full: free some space, or set TMPDIR")
-    ]
-    run, _ = make_run(store, lambda request: reply(PROJECT))
+    assert [(f.cause, f.message) for f in trials[-1].failures] == [(Cause.STORAGE, str(full))]
+    run, _ = make_run(store, answers)
     assert carry_out(run).finished == 6
     assert {t.verdict for t in store.load()} == {Verdict.BUILD_FAILED}
 
 
 def test_a_disk_that_was_full_for_a_moment_is_no_bug(store: RunStore) -> None:
     """Every folder can be written to again, so the trial is: the failure is told as what it was."""
-    graded: list[bool] = []
-
-    def explode() -> None:
-        graded.append(True)
-        if len(graded) == 1:
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-    run, _ = make_run(store, lambda request: reply(PROJECT), FakeGrader(explode))
+    full = OSError(errno.ENOSPC, "No space left on device")
+    run, _ = make_run(store, answers, FakeGrader(FailsAt(full, 1)))
     carry_out(run, workers=1)
     assert [f.cause for t in store.load() for f in t.failures] == [Cause.STORAGE]
 
@@ -173,7 +156,7 @@ def test_a_run_folder_that_is_gone_is_told_and_loses_nothing_else(store: RunStor
         if len(graded) == 3:
             store.folder.rename(store.folder.with_name("elsewhere"))
 
-    run, _ = make_run(store, lambda request: reply(PROJECT), FakeGrader(vanish))
+    run, _ = make_run(store, answers, FakeGrader(vanish))
     with pytest.raises(StorageError, match=r"run \(the run\) no longer exists"):
         carry_out(run, workers=1)
     kept = RunStore(store.folder.with_name("elsewhere"))
@@ -182,14 +165,7 @@ def test_a_run_folder_that_is_gone_is_told_and_loses_nothing_else(store: RunStor
 
 def test_an_attempt_that_failed_for_us_is_kept_aside(store: RunStore) -> None:
     """Its build log lies in attempt-1/, and the last attempt's beside the reply."""
-    graded: list[bool] = []
-
-    def fail_at_first() -> None:
-        graded.append(True)
-        if len(graded) == 1:
-            raise DeviceError("the GPU is gone")
-
-    run, _ = make_run(store, lambda request: reply(PROJECT), FakeGrader(fail_at_first))
+    run, _ = make_run(store, answers, FakeGrader(FailsAt(DeviceError("the GPU is gone"), 1)))
     carry_out(run, workers=1)
     (retried,) = [t for t in store.load() if t.failures]
     assert retried.verdict is Verdict.BUILD_FAILED
@@ -200,45 +176,40 @@ def test_an_attempt_that_failed_for_us_is_kept_aside(store: RunStore) -> None:
 
 def test_no_third_attempt_can_be_won(store: RunStore) -> None:
     """Two failures of ours end a trial, whatever a third attempt would have given."""
-    graded: list[bool] = []
-
-    def fail_twice() -> None:
-        graded.append(True)
-        if len(graded) <= 2:
-            raise DeviceError("the GPU is gone")
-
-    run, _ = make_run(store, lambda request: reply(PROJECT), FakeGrader(fail_twice))
+    failing = FailsAt(DeviceError("the GPU is gone"), 1, 2)
+    run, _ = make_run(store, answers, FakeGrader(failing))
     carry_out(run, workers=1)
     assert [len(t.failures) for t in store.load() if t.infra] == [2]
-    assert len(graded) == 2 + 7
+    assert failing.count == 2 + 7
 
 
 def test_a_project_that_lost_a_device_is_known_to_the_next_session(store: RunStore) -> None:
     """Interrupting and resuming gives it no further retry."""
-
-    def lose() -> None:
-        raise DeviceLost("it was well before", "f" * 64)
-
-    run, _ = make_run(store, lambda request: reply(PROJECT), FakeGrader(lose))
+    lost = DeviceLost("it was healthy before", "f" * 64)
+    run, _ = make_run(store, answers, FakeGrader(FailsAt(lost)))
     carry_out(run)
     assert {f.project for t in store.load() for f in t.failures} == {"f" * 64}
     grader = FakeGrader()
-    run, _ = make_run(store, lambda request: reply(PROJECT), grader)
+    run, _ = make_run(store, answers, grader)
     carry_out(run)
     assert grader.lost == ["f" * 64]
 
 
-def test_an_error_that_waiting_cannot_mend_stops_the_run(store: RunStore) -> None:
-    """A wrong key fails once, not twice per trial."""
+@pytest.mark.parametrize(
+    "error", [PermanentProviderError("401: the key was refused"), UsageError("the prompt has changed")]
+)
+def test_an_error_that_a_retry_cannot_fix_stops_the_run(store: RunStore, error: Exception) -> None:
+    """A wrong key or a recording of another prompt fails once, not twice per trial."""
+    asked: list[Request] = []
 
     def answer(request: Request) -> Reply:
-        raise PermanentProviderError("401: the key was refused")
+        asked.append(request)
+        raise error
 
-    run, model = make_run(store, answer)
-    with pytest.raises(PermanentProviderError):
+    run, _ = make_run(store, answer)
+    with pytest.raises(type(error)):
         carry_out(run, workers=1)
-    assert len(model.asked) == 1
-    assert store.load() == []
+    assert (len(asked), store.load()) == (1, [])
 
 
 def test_a_provider_that_fails_again_and_again_stops_the_run(
@@ -261,18 +232,6 @@ def test_a_provider_that_fails_again_and_again_stops_the_run(
     assert [t.infra for t in store.load()] == [True, True, False, True, True, True]
 
 
-def test_a_mismatched_recording_stops_the_run(store: RunStore) -> None:
-    """A usage error is not retried."""
-
-    def answer(request: Request) -> Reply:
-        raise UsageError("the prompt has changed")
-
-    run, _ = make_run(store, answer)
-    with pytest.raises(UsageError):
-        carry_out(run)
-    assert store.load() == []
-
-
 def test_ctrl_c_keeps_finished_trials_and_the_same_command_finishes(store: RunStore) -> None:
     """An interrupt comes through; what was finished stays, and nothing is asked twice."""
     count = 0
@@ -288,7 +247,7 @@ def test_ctrl_c_keeps_finished_trials_and_the_same_command_finishes(store: RunSt
     with pytest.raises(KeyboardInterrupt):
         carry_out(run, workers=1)
     assert len(store.load()) == 3
-    run, model = make_run(store, lambda request: reply(PROJECT))
+    run, model = make_run(store, answers)
     assert carry_out(run).finished == 5
     assert len(model.asked) == 5
 
@@ -297,9 +256,9 @@ def test_nothing_is_appended_after_a_stop(store: RunStore) -> None:
     """A trial whose processes were killed by the stop stays owed: its verdict would be ours."""
     executor = LocalExecutor(1)
     killed: list[bool] = []
-    run, _ = make_run(store, lambda request: reply(PROJECT), FakeGrader(lambda: run.stop("test", executor)))
+    run, _ = make_run(store, answers, FakeGrader(lambda: run.stop("test", executor)))
     run._kill = lambda: killed.append(True)
-    outcome = run.execute(executor, Watch(), Budget())
+    outcome = run.execute(executor, Silent(), Budget())
     assert (outcome.finished, outcome.stopped) == (0, "test")
     assert killed
     assert store.load() == []
@@ -308,7 +267,7 @@ def test_nothing_is_appended_after_a_stop(store: RunStore) -> None:
 @pytest.mark.parametrize("workers", [1, 3])
 def test_a_spent_budget_stops_the_run(store: RunStore, workers: int) -> None:
     """Once a model refuses to be asked nothing new begins; what was paid for is finished and kept."""
-    run, model = make_run(store, lambda request: reply(PROJECT))
+    run, model = make_run(store, answers)
     meter = Meter(Limits(max_calls=3))
     run._models = {"fake/one": meter.wrap(model)}
     outcome = carry_out(run, workers=workers)
@@ -316,7 +275,7 @@ def test_a_spent_budget_stops_the_run(store: RunStore, workers: int) -> None:
     assert (outcome.finished, outcome.owed) == (3, 5)
     assert {t.verdict for t in store.load()} == {Verdict.BUILD_FAILED}
     assert len(store.load()) == len(model.asked) == 3
-    run, model = make_run(store, lambda request: reply(PROJECT))
+    run, model = make_run(store, answers)
     assert (carry_out(run).finished, len(model.asked)) == (5, 5)
 
 
@@ -334,10 +293,8 @@ def test_a_spent_budget_is_no_failure_of_ours(store: RunStore) -> None:
 
 def test_a_wall_budget_stops_the_run(store: RunStore) -> None:
     """When the time is up the rest stays owed."""
-    import threading
-
     hold = threading.Event()
-    run, _ = make_run(store, lambda request: reply(PROJECT), FakeGrader(lambda: hold.wait(20) and None))
+    run, _ = make_run(store, answers, FakeGrader(lambda: hold.wait(20) and None))
     run._kill = hold.set
     outcome = carry_out(run, workers=1, budget=Budget(max_wall_s=0.2))
     assert outcome.stopped == "time budget"

@@ -17,14 +17,14 @@ import pytest
 
 from harness.files import data_directory
 from harness.models import make_model
-from harness.records import ModelSpec, Skill, TrialRecord
+from harness.records import ModelSpec
 from harness.student.skill_tool import TOOL
 from harness.study.plan import generation_key
 from harness.study.pools import LocalExecutor
 from harness.study.run import Budget, Run
 from harness.study.store import RunStore
 from harness.suite.catalogue import load_task
-from tests.fakes.trials import SKILL, TASKS, FakeGrader, config, run_record
+from tests.fakes.trials import A_SKILL, SKILL, TASKS, FakeGrader, Silent, config, run_record
 from tests.models.answers import anthropic_events, event_stream
 
 pytest.importorskip("anthropic", reason="needs anthropic (pip install anthropic)")
@@ -32,9 +32,6 @@ httpx2 = pytest.importorskip("httpx2", reason="needs anthropic (pip install anth
 
 MODEL = "anthropic/claude-haiku-4-5"
 SENT = "sent.jsonl"
-A_SKILL = Skill(
-    name="a-skill", description="d", body="b", files=(), digest=SKILL, documents={"SKILL.md": "x"}
-)
 THOUGHT = {"type": "thinking", "thinking": "I look first.", "signature": "EqQBCkgIARABGAIiQL=="}
 REDACTED = {"type": "redacted_thinking", "data": "EmwKAhgBEgy3va3pzix="}
 CALL = {
@@ -43,16 +40,6 @@ CALL = {
     "name": TOOL.name,
     "input": {"skill": "a-skill", "path": "SKILL.md"},
 }
-
-
-class Silent:
-    """An observer that looks away."""
-
-    def stage(self, key: Any, stage: str) -> None:
-        """Nothing."""
-
-    def finished(self, trial: TrialRecord) -> None:
-        """Nothing."""
 
 
 def answers(notes: Path, dies: bool) -> Any:
