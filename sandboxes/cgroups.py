@@ -195,7 +195,7 @@ class Cgroups:
         return Cgroup(self.version, used)
 
     def _limit_memory(self, folder: Path, size_bytes: int) -> None:
-        """Also forbids swap; a kernel that does not account for swap is told not to use it."""
+        """Forbids swap too, by swappiness where the kernel does not account for swap."""
         if self.version == 2:
             (folder / "memory.max").write_text(str(size_bytes))
             if (folder / "memory.swap.max").exists():

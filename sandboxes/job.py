@@ -114,17 +114,17 @@ class ExitFacts:
     """Time in which its tasks were runnable but other control groups held the cores; None if unknown."""
 
 
-# Who is responsible for the end of a process. A student's code controls everything that it prints, its exit
-# code, and whether it kills itself, so none of these makes a failure ours:
-# 1. `sandbox_error` is ours; only the sandbox sets it.
-# 2. A build is ours where other control groups held the cores for over half of its wall-clock limit.
-# 3. A build that failed otherwise is ours where a control build without student files fails too.
+# Attribution of a process's end. A student's code controls everything that it prints, its exit code, and
+# whether it kills itself, so none of these makes a failure one of the infrastructure:
+# 1. `sandbox_error` is infrastructure; only the sandbox sets it.
+# 2. So is a build that timed out while other control groups held the cores for over half of its limit.
+# 3. So is a build that failed otherwise, where a control build without student files fails too.
 # 4. A death by a signal that may have come from outside is repeated once, in a fresh process.
 # 5. Everything else is the student's, a second such death too.
 
 
 def raise_if_infra(facts: ExitFacts, doing: str) -> None:
-    """Raise SandboxError where the end is ours (rules 1 and 2)."""
+    """Raise SandboxError for an infrastructure failure (rules 1 and 2)."""
     if facts.status == "sandbox_error":
         raise SandboxError(f"the sandbox failed while {doing}: {facts.output.strip()[-_SHOWN_CHARACTERS:]}")
     starved_s = facts.starved_s

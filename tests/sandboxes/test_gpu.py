@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import platform
@@ -77,7 +76,7 @@ def dev(tmp_path: Path) -> Path:
 
 
 def test_a_job_names_a_gpu_by_uuid_or_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And a MIG instance by its UUID; a GPU that is cut into instances cannot be had whole."""
+    """And a MIG instance by its UUID; a GPU in MIG mode cannot be used whole, an unknown one not at all."""
     install_fake_nvml(monkeypatch, tmp_path)
     gpus = find_gpus()
     assert slot_named("0", gpus) == slot_named(WHOLE, gpus) == GpuSlot(gpus[0])
@@ -86,10 +85,6 @@ def test_a_job_names_a_gpu_by_uuid_or_index(tmp_path: Path, monkeypatch: pytest.
     for whole in ("1", SLICED):
         with pytest.raises(DeviceError, match=f"in MIG mode: name one of its instances .{SLICES[0]}"):
             slot_named(whole, gpus)
-
-
-def test_an_unknown_gpu_is_refused_with_those_there_are() -> None:
-    """The message lists what could have been meant."""
     with pytest.raises(DeviceError, match="no GPU '7' on this machine; there are: 0 = GPU-a"):
         slot_named("7", [FIRST, SECOND])
     with pytest.raises(DeviceError, match="there is none, or no driver"):
@@ -100,25 +95,10 @@ def test_an_unknown_gpu_is_refused_with_those_there_are() -> None:
 
 
 def test_a_gpu_comes_with_its_own_node_and_no_others(dev: Path) -> None:
-    """By minor number, which is not the index; nodes that CUDA can do without come when they exist."""
+    """By minor number, not by index; a missing node is named with the command that makes it."""
     assert device_nodes(GpuSlot(SECOND), dev) == [dev / "nvidia5", dev / "nvidiactl", dev / "nvidia-uvm"]
     make_node(dev / "nvidia-uvm-tools", 2)
-    assert device_nodes(GpuSlot(FIRST), dev)[0] == dev / "nvidia0"
     assert device_nodes(GpuSlot(FIRST), dev)[-1] == dev / "nvidia-uvm-tools"
-
-
-def test_the_nodes_reach_the_driver_that_is_not_there(dev: Path) -> None:
-    """Opening one asks the kernel for the driver (ENXIO), so nothing on the way has blocked it."""
-    for node in device_nodes(GpuSlot(FIRST), dev):
-        with pytest.raises(OSError) as caught:
-            os.open(node, os.O_RDWR)
-        if caught.value.errno in (errno.EPERM, errno.EACCES):
-            pytest.skip("this machine does not let anybody open made-up device files here (nodev)")
-        assert caught.value.errno == errno.ENXIO
-
-
-def test_a_missing_node_is_named_with_the_command_that_makes_it(dev: Path) -> None:
-    """A driver that was never used since boot has no nvidia-uvm; CUDA would only say `unknown error`."""
     (dev / "nvidia-uvm").unlink()
     (dev / "nvidia-uvm").write_text("a file is no device")
     with pytest.raises(DeviceError, match=r"nvidia-uvm is missing or is no device: as root: nvidia-modprobe"):
@@ -187,10 +167,6 @@ def test_a_job_cannot_choose_devices_or_load_code_by_a_variable() -> None:
             checked_environment({"PATH": "/bin", name: "x"})
     wanted = {"OMP_NUM_THREADS": "1", "CUDA_CACHE_PATH": "{scratch}/jit/cuda", "TORCHINDUCTOR_CACHE_DIR": "x"}
     assert checked_environment(wanted) == wanted
-
-
-def test_cuda_is_told_which_gpu_to_see() -> None:
-    """By UUID, also of an instance."""
     assert device_environment(GpuSlot(SECOND)) == {"CUDA_VISIBLE_DEVICES": "GPU-b"}
     assert device_environment(GpuSlot(CUT, CUT.instances[0])) == {"CUDA_VISIBLE_DEVICES": "MIG-x"}
 
@@ -271,21 +247,17 @@ def test_a_mig_instance_is_found_by_its_capabilities(tmp_path: Path) -> None:
     assert found.name == "nvidia.com/gpu=0:1"
 
 
-@pytest.mark.parametrize(
-    "text", ['{"kind": "nvidia.com/gpu", "devices": [1, {"name": [2]}, {}]}', "{}", "[]", '{"kind": "x/y"}']
-)
-def test_files_of_others_and_odd_shapes_are_no_gpus(tmp_path: Path, text: str) -> None:
-    """Entries that are no devices are passed over."""
-    (tmp_path / "other.json").write_text(text)
-    assert cdi_devices([tmp_path]) == []
-
-
-@pytest.mark.parametrize(("name", "text"), [("a.json", "{"), ("a.yaml", "a: [b"), ("a.json", "[" * 100_000)])
-def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, name: str, text: str) -> None:
-    """With the command that makes it anew."""
-    (tmp_path / name).write_text(text)
-    with pytest.raises(SandboxError, match=rf"{name} cannot be read as a CDI.*nvidia-ctk cdi generate"):
-        cdi_devices([tmp_path])
+def test_other_files_are_ignored_and_broken_ones_named(tmp_path: Path) -> None:
+    """A file that cannot be parsed is an error, with the command that makes it again."""
+    odd = '{"kind": "nvidia.com/gpu", "devices": [1, {"name": [2]}, {}]}'
+    for text in (odd, "{}", "[]", '{"kind": "x/y"}'):
+        (tmp_path / "other.json").write_text(text)
+        assert cdi_devices([tmp_path]) == []
+    for name, text in (("a.json", "{"), ("a.yaml", "a: [b"), ("a.json", "[" * 100_000)):
+        (tmp_path / name).write_text(text)
+        with pytest.raises(SandboxError, match=rf"{name} cannot be read as a CDI.*nvidia-ctk cdi generate"):
+            cdi_devices([tmp_path])
+        (tmp_path / name).unlink()
 
 
 # --- the container toolkit ---------------------------------------------------------------------
