@@ -1,1 +1,1 @@
-"""KernelBench problems as tasks: an unmodified checkout is read, converted and admitted."""
+"""KernelBench problems as tasks: conversion, admission, ModelNew files, KernelBench's own score."""

@@ -25,20 +25,20 @@ _WIDE = False
 # --- end -------------------------------------------------------------------------------------
 # _ARGUMENTS: the operand or scalar that is passed as each argument of `forward`.
 # _STATE: operand -> the name in the module's state of the parameter or buffer that it holds.
-# _ROWS: (first axis of what is scaled, which of the draws of get_inputs those are), or None.
-# _WIDE: uniform inputs are drawn from (-3, 3]: on its own values an answer without work would pass.
+# _ROWS: (rows of the problem, indices of the draws of get_inputs that have them), or None.
+# _WIDE: uniform inputs are drawn from (-3, 3], since on its own values an answer without work passes.
 
 _NAME = f"kernelbench_problem_{_DIGEST[:16]}"
 
 Place = tuple[dict[str, Any], str, str, Any]
-"""A dict of a module, a key of it, the operand that goes there, and what was there."""
+"""(module dict, key, operand, previous value)."""
 
 
 def load_problem(source: str, name: str) -> types.ModuleType:
-    """The problem as a module of its own: its names and ours cannot meet, and tracebacks show its lines."""
+    """The problem as its own module, so names do not clash and tracebacks show its lines."""
     module = types.ModuleType(name)
     linecache.cache[f"<{name}>"] = (len(source), None, source.splitlines(keepends=True), f"<{name}>")
-    sys.modules[name] = module  # the compiler of torch.compile looks it up
+    sys.modules[name] = module  # torch.compile looks it up
     exec(compile(source, f"<{name}>", "exec"), module.__dict__)
     return module
 
@@ -49,25 +49,22 @@ def _problem() -> types.ModuleType:
 
 
 class Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Everything that draws, draws from `generator`.
-
-    Below the Python functions: those of nn.init and the constructors of modules come through here as well.
-    """
+    """Makes every random operator draw from `generator`, including those of nn.init and constructors."""
 
     def __init__(self, generator: Any, rows: dict[int, int] | None = None, *, wide: bool = False) -> None:
-        """`rows`: by the number of a draw, the first axis that it gets instead of its own; `wide`: uniform
-        draws are from (-3, 3]."""
+        """`rows`: index of a draw -> its first axis instead of its own; `wide`: uniform draws are from
+        (-3, 3]."""
         super().__init__()  # type: ignore[no-untyped-call]
         self.generator = generator
         self.first_axes: list[int | None] = []
-        """Of every draw, as the problem asks for it; None for a number."""
+        """The problem's own first axis of every draw; None for a scalar."""
         self._rows = {} if rows is None else rows
         self._wide = wide
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Replace what draws; RuntimeError for what draws and is not known."""
+        """Replace random operators. RuntimeError for an unknown one."""
         given = kwargs or {}
         make = _MAKERS.get(func._schema.name)
         if make is not None:
@@ -85,23 +82,23 @@ class Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return (self._rows[number], *size[1:]) if number in self._rows else size
 
     def uniform(self, given: dict[str, Any], low: float = 0.0, high: float = 1.0) -> torch.Tensor:
-        """Float32 of the shape that is asked for."""
+        """Float32 of the requested shape."""
         drawn: torch.Tensor = self.generator.uniform(self.size(given), low, high)
         return drawn
 
     def unit(self, given: dict[str, Any]) -> torch.Tensor:
-        """What `torch.rand` draws; `wide` for tensors, since a single number is a factor."""
+        """The values of `torch.rand`; `wide` for tensors only, since a single number is a factor."""
         wide = self._wide and len(given["size"] if "size" in given else given["self"].shape) > 0
         return self.uniform(given, -3.0, 3.0) if wide else self.uniform(given)
 
     def normal(self, given: dict[str, Any]) -> torch.Tensor:
-        """Float32 of the shape that is asked for."""
+        """Float32 of the requested shape."""
         drawn: torch.Tensor = self.generator.normal(self.size(given))
         return drawn
 
 
 def _as_asked(values: torch.Tensor, given: dict[str, Any], default: torch.dtype) -> torch.Tensor:
-    """In the dtype and where the call wants it."""
+    """In the dtype and on the device of the call."""
     like = given.get("self")
     dtype = given.get("dtype") or (like.dtype if like is not None else default)
     device = given.get("device") or (like.device if like is not None else values.device)
@@ -189,13 +186,13 @@ def make_inputs(workload: Any, generator: Any) -> dict[str, torch.Tensor]:
 
 
 def published_inputs(workload: Any, generator: Any) -> dict[str, torch.Tensor]:
-    """The same from the distribution of `get_inputs`, for KernelBench's own rules."""
+    """The same, from the distribution of `get_inputs`, for KernelBench's own rules."""
     return draw(generator, workload.dtype, workload.dims.get("rows"), wide=False)
 
 
 class _Bound:
-    """A module whose state is put in place for each call: a few dict entries, where functional_call costs
-    more than some of the kernels that it would be timed with."""
+    """A module whose state is replaced for each call by dict assignments: functional_call would take longer
+    than some of the timed kernels."""
 
     def __init__(self, dtype: torch.dtype, device: torch.device) -> None:
         problem = _problem()
@@ -240,12 +237,12 @@ def _call(inputs: dict[str, Any]) -> tuple[torch.Tensor, ...]:
 
 
 def reference(inputs: dict[str, Any]) -> tuple[torch.Tensor, ...]:
-    """`Model.forward` in the mode that its constructor leaves it in (training), on the operands."""
+    """`Model.forward` on the operands, in training mode as the constructor leaves it."""
     return _call(inputs)
 
 
 def truth(inputs: dict[str, Any]) -> tuple[torch.Tensor, ...]:
-    """The same in float64: also for the tensors that `forward` makes itself."""
+    """The same in float64, also for tensors that `forward` creates."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:

@@ -1,7 +1,7 @@
-"""A project by KernelBench's own rules, beside ours.
+"""Scores a project by KernelBench's own rules, in addition to ours.
 
-Whether it is correct rests on outputs that the judge owns; times are the worker's claims, in which this
-rule trusts, and are labelled so.
+Correctness is checked on outputs that the judge owns. Times are the worker's claims, as these rules trust
+them, and are labeled so.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from harness.records import KernelBenchScore
 TRIALS, WARM_UPS, CALLS = 5, 3, 100
 _TOLERANCES = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 1e-2}
 _ENOUGH_S = 30.0
-"""Own: calls so slow that 100 take longer (on a CPU) are fewer, which the record says."""
+"""Time for the calls; slower ones are fewer than 100, which the record says [own]."""
 _PIECE = 1 << 26
-"""Elements that are compared at once."""
+"""Elements compared at once."""
 _CHUNK = 10
-"""Calls of one reveal, which has a deadline."""
+"""Calls per reveal, which has a deadline."""
 
 Start = Callable[[], WorkerClient]
-"""Starts a worker that is not loaded yet."""
+"""Starts a worker that has not loaded the project yet."""
 
 
 def score(problem: Problem, student: Start, eager: Start) -> KernelBenchScore:
-    """Both, one after the other: on a device one worker lives at a time. Raises HarnessBug for ours."""
+    """Score the project and PyTorch, one after the other. Raises HarnessBug for a failure of ours."""
     tolerance = _TOLERANCES[problem.dtype]
     passed = 0
     try:
@@ -89,7 +89,7 @@ def _trial(contender: WorkerClient, problem: Problem, tolerance: float) -> bool:
 
 
 def _close(ours: torch.Tensor, theirs: torch.Tensor, tolerance: float) -> bool:
-    """Piece by piece: of a large output a comparison takes several copies."""
+    """Compare piece by piece, since a comparison makes several copies."""
     ours, theirs = ours.reshape(-1), theirs.reshape(-1)
     pieces = (slice(start, start + _PIECE) for start in range(0, theirs.numel(), _PIECE))
     return all(
@@ -98,7 +98,7 @@ def _close(ours: torch.Tensor, theirs: torch.Tensor, tolerance: float) -> bool:
 
 
 def _mean_us(contender: WorkerClient, problem: Problem) -> tuple[float | None, int]:
-    """(mean of the calls by the worker's own account, how many); None where it made no claim."""
+    """(mean of the worker's claims, number of calls); None if it makes no claim."""
     inputs = problem.published_inputs()
     _shown(contender, problem, inputs, rounds=WARM_UPS)
     began, calls, total_us = time.monotonic(), 0, 0.0

@@ -1,11 +1,10 @@
-"""`forward(out, *inputs, **params)` over a `ModelNew`: the package that a submission becomes.
+"""The package around a ModelNew file: `forward(out, *inputs, **params)`.
 
-Copied beside `submission.py` (the student's file, as it came) and `problem.py` (KernelBench's, for
-`get_init_inputs`), with the names of the task filled in. Runs in the worker, next to the student's code:
-nothing here is trusted. torch and stdlib only.
+Copied with the task's names filled in, next to `submission.py` (the student's file) and `problem.py` (for
+`get_init_inputs`). It runs in the worker beside the student's code, untrusted, with torch and stdlib only.
 
-Parameters are fresh for every call and are put into the module by name; where a module has other names, in
-order, if count and shapes agree.
+Parameters are fresh for every call. They are put into the module by name, or in order if names differ but
+count and shapes agree.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _INLINE = Path(__file__).parent / "_inline"
 
 
 def _with_libraries(original: Callable[..., Any]) -> Callable[..., Any]:
-    """torch's `load_inline` or `load`, which takes a library that was compiled when the package was built."""
+    """torch's `load_inline` or `load` that returns a library compiled when the package was built."""
 
     def load(name: str, *words: Any, **named: Any) -> Any:
         path = _INLINE / f"{name}.so"
@@ -55,7 +54,7 @@ def _use_libraries() -> None:
 if _INLINE.is_dir():
     _use_libraries()
 
-# After load_inline was replaced: the student's file compiles when it is imported.
+# Only after load_inline is replaced: importing the student's file compiles.
 problem: Any = importlib.import_module(".problem", __name__)
 submission: Any = importlib.import_module(".submission", __name__)
 
@@ -63,7 +62,7 @@ Place = tuple[dict[str, Any], str, str, torch.Tensor]
 
 
 def _places(model: torch.nn.Module) -> list[Place]:
-    """(dict of the module, key in it, name in the state, tensor) of every parameter and buffer, each once."""
+    """(module dict, key, name in the state, tensor) of every parameter and buffer, each once."""
     found: list[Place] = []
     seen: set[int] = set()
     for prefix, module in model.named_modules():
@@ -77,7 +76,7 @@ def _places(model: torch.nn.Module) -> list[Place]:
 
 
 class _Bound:
-    """A module, and where the operands go in it."""
+    """A module and the places of its operands."""
 
     def __init__(self, params: dict[str, torch.Tensor], device: torch.device) -> None:
         self.model: torch.nn.Module = submission.ModelNew(*problem.get_init_inputs())
@@ -103,7 +102,7 @@ _bound: dict[torch.device, _Bound] = {}
 
 
 def forward(*operands: torch.Tensor, **named: Any) -> None:
-    """Write ModelNew's result to the outputs, the first of `operands`."""
+    """Write ModelNew's result to the outputs, which are the first operands."""
     outputs, inputs = operands[:_OUTPUTS], iter(operands[_OUTPUTS:])
     params = {operand: named[operand] for operand in _STATE}
     arguments = [named[name] if name in named else next(inputs) for name in _ARGUMENTS]

@@ -177,12 +177,14 @@ def test_a_failed_build_shows_the_first_error_whole_and_then_the_others() -> Non
     ]
 
 
-def test_a_refused_build_toml_is_told_with_its_line() -> None:
-    """The diagnostic says it all: the message is not repeated."""
+def test_refused_and_slow_builds_are_told() -> None:
+    """A refused build.toml by its diagnostic alone, a build timeout as a build."""
     one = Diagnostic(kind="build_toml", message="unknown field `capabilities`", file="build.toml", line=4)
     text = told(failed_build("build.toml is not valid: unknown field", one, cause=Cause.BAD_BUILD_TOML))
     assert "> build.toml:4: unknown field `capabilities`\n" in text
     assert text.count("unknown field") == 1
+    text = told(grade(Cause.BUILD_TIMEOUT, "the build was stopped after 600 s", Stage.BUILD))
+    assert "The project does not build in the time that it has." in text and "stopped after 600 s" in text
 
 
 def test_a_build_that_fails_everywhere_keeps_to_its_room() -> None:
@@ -306,10 +308,6 @@ def test_a_speedup_that_may_be_none_is_called_so(ratio: Ratio) -> None:
     text = told(correct(ratio, ("noisy host",)))
     assert text.count("not distinguishable from the reference") == 2
     assert "The machine was not quiet" in text
-
-
-def test_without_timing_speed_is_said_to_be_unmeasured() -> None:
-    """Never guessed."""
     check = CheckResult(workloads=(case(),), finding=None)
     assert "How fast it is was not measured." in told(grade(Cause.PASSED, check=check))
 
@@ -336,21 +334,14 @@ def test_without_a_gpu_it_is_said_and_the_compiled_kernels_are_shown() -> None:
     )
 
 
-def test_flags_are_told() -> None:
-    """What stands beside the grade is no secret."""
-    given = correct(Ratio(value=1.2, low=1.1, high=1.3, n=9)).model_copy(
-        update={"flags": ("calls a library",)}
+def test_flags_are_told_except_where_source_was_copied_from() -> None:
+    """A flag that a student could remove by renaming is for readers of the result."""
+    plain = correct(Ratio(value=1.2, low=1.1, high=1.3, n=9))
+    copied, both = (
+        told(plain.model_copy(update={"flags": flags})) for flags in ((COPIED,), ("calls a library", COPIED))
     )
-    assert "Noted beside the result: calls a library." in told(given)
-
-
-def test_where_its_source_stands_is_not_told() -> None:
-    """A flag that a student could rename away is for readers of the result."""
-    ratio = Ratio(value=1.2, low=1.1, high=1.3, n=9)
-    copied = correct(ratio).model_copy(update={"flags": (COPIED,)})
-    assert told(copied) == told(correct(ratio))
-    both = correct(ratio).model_copy(update={"flags": ("calls a library", COPIED)})
-    assert "Noted beside the result: calls a library." in told(both) and COPIED not in told(both)
+    assert copied == told(plain)
+    assert "Noted beside the result: calls a library." in both and COPIED not in both
 
 
 WARNED = "torch-ext/torch_binding.cpp:7: parameter 2 of `f`, `float` in the schema, is `float a`: garbage"
@@ -364,23 +355,8 @@ def test_a_binding_that_changes_numbers_is_told_with_every_verdict(cause: Cause)
     notes = build(warnings=("torch is CPU-only",))
     warned = build(warnings=("torch is CPU-only", f"binding: {WARNED}"))
     check = CheckResult(workloads=(case(),), finding=None) if cause is Cause.PASSED else None
-    before, same, told = (
-        feedback(grade(cause, check=check, build=made), TASK, "cpu", 0, 2)
-        for made in (build(), notes, warned)
-    )
+    before, same, after = (told(grade(cause, check=check, build=made)) for made in (build(), notes, warned))
     assert same == before
-    if cause is Cause.CLOCK:
-        assert told == before
-    else:
-        assert f"The binding compiles, but gives the operator other numbers:\n\n> {WARNED}\n" in told
-        assert (
-            told.replace(f"The binding compiles, but gives the operator other numbers:\n\n> {WARNED}\n\n", "")
-            == before
-        )
-
-
-def test_a_build_out_of_time_is_told_as_a_build() -> None:
-    """It did not get as far as to answer anything."""
-    late = grade(Cause.BUILD_TIMEOUT, "the build was stopped after 600 s", Stage.BUILD, build=build())
-    text = feedback(late, TASK, "cpu", 0, 2)
-    assert "The project does not build in the time that it has." in text and "stopped after 600 s" in text
+    said = f"The binding compiles, but gives the operator other numbers:\n\n> {WARNED}\n\n"
+    assert (said in after) == (cause is not Cause.CLOCK)
+    assert after.replace(said, "") == before

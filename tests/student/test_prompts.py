@@ -28,13 +28,17 @@ def loaded(request: pytest.FixtureRequest) -> LoadedTask:
     return task
 
 
-def test_arms_differ_in_the_skill_text_alone(loaded: LoadedTask, target: str) -> None:
-    """Taking the skill out of the one prompt gives the other."""
+def test_prompts_differ_in_the_skill_text_alone(loaded: LoadedTask, target: str) -> None:
+    """A prompt names neither its arm nor the machine, and its digest does not depend on the repeat."""
     bare = make_request(loaded.task, target, WITHOUT, [], sampling=Sampling(), repeat=0)  # type: ignore[arg-type]
     full = make_request(loaded.task, target, WITH, [SKILL], sampling=Sampling(), repeat=0)  # type: ignore[arg-type]
     assert full.messages[0] == bare.messages[0]
     skill = '<skill name="s">\nDo it well.\n</skill>\n\n'
     assert full.messages[1].content == skill + bare.messages[1].content
+    text = "".join(m.content for m in bare.messages)
+    assert "without_skill" not in text and str(Path.cwd()) not in text
+    again = make_request(loaded.task, target, WITHOUT, [], sampling=Sampling(), repeat=3)  # type: ignore[arg-type]
+    assert again.prompt_digest == bare.prompt_digest
 
 
 def test_the_prompt_is_complete(loaded: LoadedTask, target: str) -> None:
@@ -51,24 +55,17 @@ def test_the_prompt_is_complete(loaded: LoadedTask, target: str) -> None:
     assert [w for w in wanted if w not in text] == []
 
 
-def test_the_prompt_names_neither_arm_nor_machine(loaded: LoadedTask, target: str) -> None:
-    """A student cannot tell which arm it is in, and the digest is the same everywhere."""
-    request = make_request(loaded.task, target, WITHOUT, [], sampling=Sampling(), repeat=3)  # type: ignore[arg-type]
-    text = "".join(m.content for m in request.messages)
-    assert "without_skill" not in text
-    assert str(Path.cwd()) not in text
-    again = make_request(loaded.task, target, WITHOUT, [], sampling=Sampling(), repeat=0)  # type: ignore[arg-type]
-    assert again.prompt_digest == request.prompt_digest
-
-
 def test_a_rule_is_told_where_it_holds(loaded: LoadedTask, target: str) -> None:
-    """Only a task that forbids library calls mentions them; every other prompt stays as it was."""
+    """Prompts change only with rules that apply: forbidden library calls, but not unpromised values."""
     ruled = {
         rule: task_text(loaded.task.model_copy(update={"library_calls": rule}), target)  # type: ignore[arg-type]
         for rule in ("forbid", "flag", "allow")
     }
     assert ruled["flag"] == ruled["allow"] == task_text(loaded.task, target)  # type: ignore[arg-type]
     assert "cuBLAS" in ruled["forbid"] and "dlopen" in ruled["forbid"]
+    bare = loaded.task.model_copy(update={"hidden": None, "values": ()})
+    kinds = bare.model_copy(update={"values": ("tiny", "large", "sorted")})
+    assert task_text(kinds, target) == task_text(bare, target)  # type: ignore[arg-type]
 
 
 def test_what_a_task_declares_is_told() -> None:
@@ -87,13 +84,6 @@ def test_what_a_task_declares_is_told() -> None:
     for sentence, declared in told.items():
         assert sentence not in before
         assert sentence in task_text(plain.model_copy(update=declared), "cpu")
-
-
-def test_unpromised_kinds_of_values_change_no_prompt(loaded: LoadedTask, target: str) -> None:
-    """Without hidden shapes a task's prompt is what it was before there were adversarial values."""
-    bare = loaded.task.model_copy(update={"hidden": None, "values": ()})
-    kinds = bare.model_copy(update={"values": ("tiny", "large", "sorted")})
-    assert task_text(kinds, target) == task_text(bare, target)  # type: ignore[arg-type]
 
 
 def test_an_arm_gets_exactly_its_skills(loaded: LoadedTask) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from harness.fences import fenced_blocks
+from harness.files import unsafe_path
 from harness.outcome import Cause, Verdict
 from harness.records import Finding, Project, Reply
 from harness.student.reply_parsing import MAX_BYTES, MAX_FILES, parse_reply
@@ -60,15 +63,10 @@ def test_a_comment_that_only_mentions_a_file_is_kept() -> None:
     assert project(text)["a.cpp"] == "// includes b.h for speed\nint x;\n"
 
 
-def test_blocks_without_a_path_are_left_out() -> None:
-    """Shell commands and examples are no files."""
-    text = f"```bash\nkernel-builder build\n```\n```toml build.toml\n{TOML}```\n"
-    assert set(project(text)) == {"build.toml"}
-
-
-def test_a_later_block_replaces_an_earlier_one() -> None:
-    """The last version of a file counts."""
-    text = f"```toml build.toml\nold\n```\n```toml build.toml\n{TOML}```\n"
+def test_blocks_without_a_path_and_earlier_versions_are_left_out() -> None:
+    """Shell commands are no files, and the last version of a file counts."""
+    shell = "```bash\nkernel-builder build\n```\n"
+    text = f"```toml build.toml\nold\n```\n{shell}```toml build.toml\n{TOML}```\n"
     assert project(text) == {"build.toml": TOML}
 
 
@@ -93,18 +91,19 @@ def test_paths_that_leave_the_project_are_refused(path: str) -> None:
     assert path.split("/")[-1].split("\\")[-1] in finding.message
 
 
-def test_too_many_files_are_refused() -> None:
-    """More than 64 files are refused with both numbers."""
-    files = "".join(f"```cpp f{i}.cpp\nint x;\n```\n" for i in range(MAX_FILES))
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ("".join(f"```cpp f{i}.cpp\nint x;\n```\n" for i in range(MAX_FILES)), str(MAX_FILES + 1)),
+        (f"```cpp a.cpp\n{'x' * MAX_BYTES}\n```\n", str(MAX_BYTES)),
+    ],
+    ids=["files", "bytes"],
+)
+def test_too_large_projects_are_refused(files: str, said: str) -> None:
+    """At most 64 files and 1 MiB, named in the message."""
     finding = refusal(f"```toml build.toml\n{TOML}```\n{files}")
     assert finding.cause is Cause.TOO_LARGE
-    assert str(MAX_FILES + 1) in finding.message
-
-
-def test_too_many_bytes_are_refused() -> None:
-    """More than 1 MiB is refused."""
-    finding = refusal(f"```toml build.toml\n{TOML}```\n```cpp a.cpp\n{'x' * MAX_BYTES}\n```\n")
-    assert finding.cause is Cause.TOO_LARGE
+    assert said in finding.message
 
 
 @pytest.mark.parametrize(
@@ -132,3 +131,34 @@ def test_a_truncated_reply_with_a_whole_looking_project_is_still_built() -> None
 def test_block_lines_are_counted_from_one() -> None:
     """The line of a block is that of its fence."""
     assert [b.line for b in fenced_blocks("a\n\n```x\ny\n```\n")] == [3]
+
+
+FUZZ = settings(derandomize=True, deadline=None, database=None, max_examples=400)
+NAMED = ("build.toml", "toml build.toml", "../x.cu", "# a.py", "## k/b.cu")
+PIECES = (*NAMED, "```", "~~~~", "\n", "**", "@", "//")
+# Surrogates too: JSON replies may hold half of a pair.
+LINES = st.one_of(st.sampled_from(PIECES), st.text(st.characters(), max_size=30))
+
+
+@FUZZ
+@given(st.lists(LINES, max_size=40).map("\n".join))
+@example("```toml build.toml\n\ud800\n```")
+@example("```\ud800 build.toml\nx = 1\n```")
+@example("```" + "@" * 200_000 + "\nx\n```")
+@example("## " + "a." * 100_000 + "\n```\nx\n```")
+@example("```\n# " + "~" * 200_000 + "\n```")
+@example("```" + "a/" * 100_000 + "b.cu\nx\n```")
+@example("`" * 100_000)
+@example("```\n" * 50_000)
+def test_any_reply_is_a_project_or_a_reason(text: str) -> None:
+    """Every path of a project is safe, its text can be written as UTF-8, and a reason is the student's."""
+    found = parse_reply(reply(text))
+    if isinstance(found, Finding):
+        assert found.verdict is Verdict.NO_PROJECT and found.message
+        found.model_dump_json()
+        return
+    assert "build.toml" in {file.path for file in found.files}
+    for file in found.files:
+        assert unsafe_path(file.path) is None
+        file.text.encode()
+    assert len(found.digest) == 64

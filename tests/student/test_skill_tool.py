@@ -15,6 +15,7 @@ DOCUMENTS = {"SKILL.md": "---\nname: fast\n---\nBe quick.", "references/tiles.md
 FAST = Skill(
     name="fast", description="Makes it\n  fast.", body="b", files=(), digest="d", documents=DOCUMENTS
 )
+BROKEN = ("", "{", "[]", "3", '{"skill": "fast"}', '{"skill": 1, "path": "x"}', "[" * 100_000)
 
 
 def call(arguments: str | dict[str, object], name: str = TOOL.name, number: int = 0) -> ToolCall:
@@ -48,25 +49,23 @@ def test_what_is_not_there_is_answered_with_what_there_is(path: str) -> None:
 
 
 def test_an_unknown_skill_is_answered_with_the_known_ones() -> None:
-    """Without any, that there is none."""
+    """Or that there is none."""
     assert read("SKILL.md", "slow")[0] == "error: no skill 'slow'; there are: fast"
     (message,), _ = Reader([]).answer([call({"skill": "fast", "path": "SKILL.md"})])
     assert message.content == "error: no skill 'fast'; there is none"
 
 
 @pytest.mark.parametrize(
-    "arguments", ["", "{", "[]", "3", '{"skill": "fast"}', '{"skill": 1, "path": "x"}', "[" * 100_000]
+    ("arguments", "tool", "said"),
+    [
+        *((text, TOOL.name, "the arguments must be a JSON object") for text in BROKEN),
+        ("{}", "bash", "there is no tool 'bash'; there is read_skill_file"),
+    ],
 )
-def test_broken_arguments_are_answered(arguments: str) -> None:
-    """The model is told what they have to be."""
-    (message,), reads = Reader([FAST]).answer([call(arguments)])
-    assert message.content.startswith("error: the arguments must be a JSON object") and reads == ()
-
-
-def test_an_unknown_tool_is_answered() -> None:
-    """With the one that there is."""
-    (message,), _ = Reader([FAST]).answer([call({}, name="bash")])
-    assert message.content == "error: there is no tool 'bash'; there is read_skill_file"
+def test_malformed_calls_are_answered(arguments: str, tool: str, said: str) -> None:
+    """The model is told what is wrong."""
+    (message,), reads = Reader([FAST]).answer([call(arguments, tool)])
+    assert message.content.startswith(f"error: {said}") and reads == ()
 
 
 def test_parallel_calls_are_all_answered_in_order() -> None:

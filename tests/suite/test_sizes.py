@@ -26,6 +26,7 @@ def test_a_size_counts_copies_and_the_truth() -> None:
     assert size.operands_bytes == 2 * 256 * 256 * 4
     assert size.judged_bytes == 3 * size.operands_bytes + 8 * 2 * 256 * 256
     assert [s.label for s in sizes(loaded.task, "cpu")] == ["square float32", "odd float32"]
+    assert [gib(3 << 29), gib(20 << 20)] == ["1.5 GiB", "20 MiB"]
 
 
 def test_a_workload_that_does_not_fit_is_named() -> None:
@@ -36,11 +37,7 @@ def test_a_workload_that_does_not_fit_is_named() -> None:
     with pytest.raises(UsageError, match=r"on this GPU: .* 40 GiB \(limit 20 GiB\)"):
         refuse_too_large([loaded], "cuda", 80 << 30)
     refuse_too_large([loaded], "cuda", 161 << 30)
-
-
-def test_where_nothing_runs_nothing_is_refused() -> None:
-    """Without a GPU projects for CUDA are only built."""
-    refuse_too_large([grown(1 << 20)], "cuda", None)
+    refuse_too_large([loaded], "cuda", None)  # nothing runs without a GPU
 
 
 @pytest.mark.parametrize("loaded", all_tasks(), ids=lambda loaded: loaded.task.name)
@@ -49,8 +46,3 @@ def test_the_shipped_suite_fits(loaded: LoadedTask) -> None:
     refuse_too_large([loaded], "cpu", None)
     refuse_too_large([loaded], "cuda", 80 << 30)
     assert all(size.judged_bytes <= HOST_BYTES for size in sizes(loaded.task, "cpu"))
-
-
-def test_sizes_are_readable() -> None:
-    """GiB from half of one on."""
-    assert [gib(3 << 29), gib(20 << 20)] == ["1.5 GiB", "20 MiB"]
