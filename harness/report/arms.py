@@ -249,7 +249,7 @@ def unread_warnings(run: RunRecord, readings: Iterable[Reading]) -> Iterable[str
             if rate is None:
                 yield (
                     f"{old}{name} was never read in any trial of {model} (disclosed): "
-                    "its lift says nothing of its content"
+                    "its lift does not measure its content"
                 )
             elif 2 * rate.count < rate.n:
                 yield (

@@ -258,22 +258,22 @@ def _caveats(run: ScoredRun, row: MetricRow, sides: Sequence[ArmSummary]) -> Ite
     if (look := look_of(alpha)) is not None:
         yield (
             f"look {look} of this skill's lineage at these tasks: decided at alpha {alpha:g}, "
-            f"so that all looks together stay below 0.05"
+            f"which keeps all looks together below 0.05"
         )
     if run.leaked:
         named = ", ".join(f"{clean(task)} ({clean(where)})" for task, where in sorted(run.leaked.items()))
-        yield f"{plural(len(run.leaked), 'task')} left out, as a skill repeats the reference: {named}"
+        yield f"{plural(len(run.leaked), 'task')} excluded because a skill repeats the reference: {named}"
     if n >= run.minimum_families and 2.0 ** (2 - n) > alpha:
-        yield f"{n} families: p can be at most {alpha:g} only where all {n} differ in the same direction"
+        yield f"{n} families: p can reach {alpha:g} only if all {n} differ in the same direction"
     if row.metric == "deployed" and run.minimum_families <= n < SKEWED_BELOW:
         yield (
             f"{n} families: below {SKEWED_BELOW} the deployed score is skewed, so its interval is approximate"
         )
     if row.n_dropped_tasks:
-        yield f"{plural(row.n_dropped_tasks, 'task')} without a scored trial in both arms left out"
+        yield f"{plural(row.n_dropped_tasks, 'task')} without a scored trial in both arms excluded"
     owed = sum(side.planned - side.scored - side.infra_trials for side in sides)
     if owed > 0:
-        yield f"{plural(owed, 'planned trial')} of these arms owed: the decision may change"
+        yield f"{plural(owed, 'planned trial')} of these arms not measured yet: the decision may change"
     if noisy := sum(side.noisy for side in sides):
         yield f"{plural(noisy, 'speedup')} timed on a noisy host: counted here, never ranked"
 

@@ -73,11 +73,11 @@ def all_counts(kernel: DeviceKernel) -> str:
     return ", ".join(f"{name} {counts[name]}" for name in CLASSES if counts.get(name))
 
 
-# Evidence beside a verdict
+# Evidence
 
 
 def evidence_lines(grade: Grade) -> list[str]:
-    """Everything that stands beside a grade's verdict, one line each, cleaned; empty where there is none."""
+    """A grade's trace, sanitizers, provenance, KernelBench score and limits, one cleaned line each."""
     lines = [] if grade.evidence is None else _trace(grade.evidence)
     lines += _sanitizers(grade.sanitizers)
     lines += [] if grade.provenance is None else _provenance(grade.provenance)
@@ -87,26 +87,26 @@ def evidence_lines(grade: Grade) -> list[str]:
 
 
 def _provenance(found: Provenance) -> list[str]:
-    """Where it stands; nothing where it is an idiom at most."""
+    """Where the source was copied from; nothing for a few common lines."""
     origin = found.origin
     if origin is None or not found.evident:
         return []
     return [
-        f"{found.common} of its {found.rows} own rows of tokens ({percent(found.share)}) stand in "
-        f"kernels_ref, {origin.rows} in {origin.task}/{origin.file}; longest stretch {origin.longest} "
-        f"tokens, from {origin.project_file}:{origin.project_line}, there line {origin.source_line}"
+        f"{found.common} of its {found.rows} token n-grams ({percent(found.share)}) are in kernels_ref, "
+        f"{origin.rows} of them in {origin.task}/{origin.file}; longest match {origin.longest} tokens, at "
+        f"{origin.project_file}:{origin.project_line} (line {origin.source_line} of the source)"
     ]
 
 
 def _kernelbench(found: KernelBenchScore) -> str:
-    """One line, with what it rests on."""
-    said = f"by KernelBench's own rules: {found.passed} of {found.trials} trials at {found.tolerance:g}"
+    """The score by KernelBench's own rules, with its basis."""
+    score = f"by KernelBench's own rules: {found.passed} of {found.trials} trials at {found.tolerance:g}"
     if found.message is not None:
-        return f"{said}: {shorten(found.message, _LINE_CHARS)}"
+        return f"{score}: {shorten(found.message, _LINE_CHARS)}"
     if found.speedup is None or found.claimed_us is None or found.eager_us is None:
-        return f"{said}, {'correct, not timed' if found.correct else 'not correct'}"
+        return f"{score}, {'correct, not timed' if found.correct else 'not correct'}"
     return (
-        f"{said}, {found.speedup:.2f}x eager as the process says "
+        f"{score}, {found.speedup:.2f}x eager as claimed by the process "
         f"(mean of {found.calls} calls: {found.claimed_us:.1f} us, eager {found.eager_us:.1f} us)"
     )
 
@@ -130,12 +130,12 @@ def _trace(evidence: Evidence) -> list[str]:
         lines.append(f"{words} {_some(found)}" if found else f"no {words}")
     rest = sum(o.calls for o in evidence.operators if o.kind == "harmless")
     lines += [f"{rest} harmless ones"] if rest else []
-    said = [f"one call on {label}, as the process says: {'; '.join(lines)}"]
+    traced = [f"one call on {label}, as claimed by the process: {'; '.join(lines)}"]
     if evidence.traced_right is False:
-        said.append("the traced call's outputs were wrong, though those of the check were right")
+        traced.append("the traced call's outputs were wrong, although the check's were right")
     if evidence.loads:
-        said.append(f"its Python loads code at run time: {_some(list(evidence.loads))}")
-    return [*said, *_kernels(evidence), *evidence.notes]
+        traced.append(f"its Python loads code at run time: {_some(list(evidence.loads))}")
+    return [*traced, *_kernels(evidence), *evidence.notes]
 
 
 def _kernels(evidence: Evidence) -> list[str]:
@@ -150,7 +150,7 @@ def _kernels(evidence: Evidence) -> list[str]:
 
 
 def _sanitizers(runs: tuple[SanitizerRun, ...]) -> list[str]:
-    """Tools that all came to the same stand in one line."""
+    """Tools with the same outcome share a line."""
     by_outcome: dict[str, list[str]] = {}
     for run in runs:
         by_outcome.setdefault(_outcome(run), []).append(run.tool)

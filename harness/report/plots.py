@@ -147,11 +147,11 @@ def levels(comparison: Comparison) -> Markup:
     if values:
         marks += _vertical_grid(axis, ticks, [f"{tick:g}x" for tick in ticks], y - 12, y + 26, 16)
     marks += _pair(deployed, axis, y + 6)
-    said = "; ".join(_said(comparison.row(m)) for m in ("compiles", "correct", "deployed"))
-    return figure(_WIDTH, y + 52 if values else y + 24, f"Levels of both arms. {said}", marks)
+    rows = "; ".join(_described(comparison.row(m)) for m in ("compiles", "correct", "deployed"))
+    return figure(_WIDTH, y + 52 if values else y + 24, f"Levels of both arms. {rows}", marks)
 
 
-def _said(row: MetricRow) -> str:
+def _described(row: MetricRow) -> str:
     if row.not_measured:
         return f"{row.label} {f.NOT_MEASURED} ({row.not_measured})"
     control, treatment = f.level(row.unit, row.control), f.level(row.unit, row.treatment)
@@ -285,7 +285,7 @@ def causes(groups: Sequence[FailureGroup], arms: Mapping[str, tuple[str, str]]) 
 
 
 def _apart(ends: Sequence[float]) -> list[float]:
-    """Heights of labels, in the given order, moved so that two stand at least a line apart."""
+    """Heights of labels, in the given order, moved at least a line apart."""
     if len(ends) != 2 or abs(ends[0] - ends[1]) >= _LABEL_GAP:
         return list(ends)
     middle, half = sum(ends) / 2, _LABEL_GAP / 2
@@ -318,8 +318,8 @@ def fast_curve(arms: Sequence[tuple[str, str, Sequence[FastLevel]]]) -> Markup:
     for (name, kind, levels), height in zip(arms, heights, strict=True):
         strong = "figure strong" if kind == "treatment" else "figure"
         marks.append(text(right + 10, height + 4, f"{name} {f.percent(levels[-1].share)}", strong))
-    said = "speedup that a correct kernel exceeds"
-    marks.append(text((_CURVE_LEFT + right) / 2, _BOTTOM + 36, said, "tick", "middle"))
+    caption = "speedup that a correct kernel exceeds"
+    marks.append(text((_CURVE_LEFT + right) / 2, _BOTTOM + 36, caption, "tick", "middle"))
     return figure(_WIDTH, _BOTTOM + 44, "Share of kernels correct and faster than each threshold", marks)
 
 

@@ -228,9 +228,9 @@ def _warnings(head: Head, progress: Progress, replies: Replies, grades: Sequence
     if replies.recorded:
         labels = ", ".join(replies.model_labels)
         dates = " to ".join(sorted({day[:10] for day in (replies.first, replies.last) if day}))
-        yield f"{plural(replies.recorded, 'recorded reply')} of {labels} ({dates}): replayed, not asked now"
+        yield f"{plural(replies.recorded, 'recorded reply')} of {labels} ({dates}): replayed, not new"
     if progress.unplanned:
-        yield f"{plural(progress.unplanned, 'trial')} not in this run's plan left out"
+        yield f"{plural(progress.unplanned, 'trial')} excluded: not in this run's plan"
     if borrowing := sum(bool(g.flags_of_work) for g in grades):
         yield f"{plural(borrowing, 'trial')} flagged for what the built library calls"
     flagged = [flag for g in grades if g.timing for flag in g.timing.flags]

@@ -30,7 +30,7 @@ _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")  # what spreadsheets evaluate
 
 
 def _cell(value: object) -> object:
-    """A value as it stands in a cell: unknown is empty, text is never a formula."""
+    """A cell: unknown is empty, and text is never a formula."""
     if isinstance(value, tuple):
         value = "; ".join(value)
     if not isinstance(value, str):

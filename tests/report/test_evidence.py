@@ -180,9 +180,9 @@ def test_a_copy_names_its_origin() -> None:
     summary = summarise(make.run(tasks), copies(), tasks)
     row = next(row for row in summary.trials if row.flags == (COPIED, "noisy host"))
     assert row.evidence == (
-        "60 of its 120 own rows of tokens (50%) stand in kernels_ref, 40 in "
-        "l1/rms_norm/rms_norm_cuda/rms_norm.cu; longest stretch 613 tokens, from k/<b>mine.cu:12, "
-        "there line 9",
+        "60 of its 120 token n-grams (50%) are in kernels_ref, 40 of them in "
+        "l1/rms_norm/rms_norm_cuda/rms_norm.cu; longest match 613 tokens, at k/<b>mine.cu:12 "
+        "(line 9 of the source)",
     )
     assert "k/&lt;b&gt;mine.cu:12" in render_html(summary) and "<b>mine" not in render_html(summary)
     trial = make.trial("l1/f0t0", make.WITH, provenance=FOUND, build=make.build(calls=CALLS))
@@ -214,8 +214,8 @@ def test_a_trace_in_words() -> None:
         loads=tuple(f"ctypes: f{index} of libm.so.6" for index in range(6)),
     )  # fmt: skip
     assert evidence_lines(grade(evidence=evidence)) == [
-        "one call on w float32, as the process says: own operators _p::scale; PyTorch operators that compute "
-        "3 x aten::mm; 2 harmless ones",
+        "one call on w float32, as claimed by the process: own operators _p::scale; PyTorch operators that "
+        "compute 3 x aten::mm; 2 harmless ones",
         "its Python loads code at run time: ctypes: f0 of libm.so.6, ctypes: f1 of libm.so.6, "
         "ctypes: f2 of libm.so.6, ctypes: f3 of libm.so.6, and 2 more",
         "device time: 30% in its own kernels; 3 launches a call, 1 copies and fills; not its own: sgemm<4>",

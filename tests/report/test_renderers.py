@@ -132,7 +132,7 @@ def test_both_scores_of_kernelbench_stand_side_by_side(render: Callable[[Summary
 def test_a_disclosed_skill_that_was_never_read_is_warned_of(render: Callable[[Summary], str]) -> None:
     """Such a lift says nothing of the skill's content; what was read has its table."""
     record, trials, tasks = studies.disclosed()
-    warning = "its lift says nothing of its content"
+    warning = "its lift does not measure its content"
     bare = [
         t.model_copy(update={"turns": tuple(u.model_copy(update={"steps": ()}) for u in t.turns)})
         for t in trials

@@ -76,7 +76,7 @@ def families_said(before: int, after: int) -> tuple[list[str], str]:
 
 def test_reports_say_what_the_families_leave_possible() -> None:
     """Six families must all agree; where some do not differ, the least p that the others can have."""
-    six = "6 families: p can be at most 0.05 only where all 6 differ in the same direction"
+    six = "6 families: p can reach 0.05 only if all 6 differ in the same direction"
     assert families_said(6, 0) == ([six], "6 of 6 families differ")
     assert families_said(4, 2) == ([six], "4 of 6 families differ, so p is at least 0.12")
     assert families_said(7, 0) == ([], "7 of 7 families differ")

@@ -14,11 +14,8 @@ import numpy as np
 import pytest
 
 from harness import stats
-from harness.outcome import Cause
-from harness.report.summary import summarise
 from harness.stats import Lift, Observation, decide, paired_lift
 from harness.stats.intervals import mean_interval
-from tests.report import factories as make
 from tools.inference_figures import (
     COVERAGE,
     COVERED,
@@ -206,26 +203,3 @@ def test_a_study_of_the_planned_size_finds_the_effect(
     found = [decide(lift).decision == "helps" for lift in lifts]
     record_property(f"effect {effect} at sd {sd} found by {families} families", float(np.mean(found)))
     assert 0.74 <= np.mean(found) <= 0.86  # standard error 0.014, and up to 2 points for the sign-flip test
-
-
-def test_a_leak_would_pass_for_a_skill(record_property: Note) -> None:
-    """A useless skill that holds the answer to 8 of 16 tasks: helps if they count, not if left out."""
-    rng = np.random.default_rng(15)
-    tasks = make.families(16)
-    leaked = dict.fromkeys(list(tasks)[:8], "skill/references/a.md")
-    run = make.run(tasks, repeats=1, metric="correct")
-    careful = run.model_copy(update={"lock": run.lock.model_copy(update={"leaked": leaked})})
-    counted, left_out = [], []
-    for _ in range(25):
-        trials = []
-        for task in tasks:
-            for arm in (make.WITHOUT, make.WITH):
-                known = task in leaked and arm is make.WITH
-                cause = Cause.PASSED if known or rng.random() < 0.2 else Cause.WRONG_VALUES
-                trials.append(make.trial(task, arm, cause, "w"))
-        counted.append(summarise(run, trials, tasks).comparisons[0].conclusion.decision)
-        left_out.append(summarise(careful, trials, tasks).comparisons[0].conclusion.decision)
-    record_property("null skill with 8 of 16 tasks leaked called helps, counted", counted.count("helps") / 25)
-    record_property("the same, leaked tasks left out", left_out.count("helps") / 25)
-    assert counted.count("helps") >= 12
-    assert left_out.count("helps") <= 3  # at 5%, more than 3 of 25 has the chance 0.034
