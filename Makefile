@@ -72,7 +72,7 @@ gpu-check:
 	@if [ -e $(STAMP) ] || ! ls build/gpu-wheels/*.whl >/dev/null 2>&1; then \
 	  $(MAKE) --no-print-directory setup && python=$(BIN)/python; \
 	else PYTHON=$(PYTHON) .ci/gpu-setup $(VENV)-gpu && python=$(VENV)-gpu/bin/python; fi && \
-	$$python -m tools.zoo.gpu_check --budget-s $(BUDGET_S) --out $(RESULTS)
+	$$python -m tools.gpu_check --budget-s $(BUDGET_S) --out $(RESULTS)
 
 gpu-wheels: setup
 	@PYTHON=$(BIN)/python .ci/gpu-wheels

@@ -24,7 +24,7 @@ from harness.records.reasons import reason_of
 from harness.report.results import read_results
 from harness.study.store import RunStore
 from harness.suite.catalogue import load_task, select_tasks
-from tools.gpu_check.ledger import Ledger
+from tools.gpu_check.plugin import Ledger
 
 ROOT = Path(__file__).resolve().parents[1]
 LEAKS = re.compile(

@@ -14,7 +14,7 @@ from harness.records.gpu_check import Contents, Entry
 from harness.records.task import Admission, Rule
 from harness.report.results import NOT_YET, Result, read_results, result_of, status_page, write_results
 from tests.fakes.overlays import throw_away_task
-from tests.gpu_check.test_judge_items import contender
+from tests.gpu_check.test_checks import contender
 from tests.report import factories as make
 
 ROOT = Path(__file__).parents[2]

@@ -1,4 +1,4 @@
-"""What can only be known on a machine with a GPU: measured there item by item, and kept in results/.
+"""Checks that need a GPU: pytest files that are not collected by default, run by `make gpu-check`.
 
 What did not run is called `not measured yet`, never passed.
 """

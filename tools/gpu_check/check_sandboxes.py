@@ -1,7 +1,7 @@
 """Whether a sandbox can hold CUDA: it works inside, ends when killed, and leaves nothing behind.
 
-What the program says of itself is only taken where it is our own and cannot gain by lying; that a process
-is gone and memory is free is seen from outside, by NVML.
+The probe is our own program and has no reason to lie; that a process is gone and memory is free is read from
+outside, by NVML.
 """
 
 from __future__ import annotations
@@ -11,15 +11,18 @@ import json
 import secrets
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
+from typing import Any, TypeVar
+
+import pytest
 
 from harness.errors import SandboxError
 from harness.records.gpu_check import Fact
 from sandboxes.job import ExitFacts, Job, Limits, Process
 from sandboxes.nvml import Xid
-from tools.gpu_check.item import Bench, FellShort, Item, NotHere
+from tools.gpu_check.bench import BACKENDS, Bench
+from tools.gpu_check.plugin import gpu
 
-BACKENDS = ("docker", "bubblewrap", "landlock", "local")
+T = TypeVar("T", bound=Callable[..., Any])
 _MEMORY_BYTES = 8 << 30  # of the host; a CUDA context takes some hundred MB
 _WALL_S = 60.0
 _GONE_S = 30.0
@@ -33,11 +36,11 @@ _MEMORY_SLACK_BYTES = 64 << 20
 
 @contextlib.contextmanager
 def _started(bench: Bench, backend: str, *words: str) -> Iterator[Process]:
-    """The probe program in a sandbox; nothing of it is left afterwards. Raises NotHere."""
+    """The probe program in a sandbox, closed afterwards. Skips without that sandbox."""
     try:
         sandbox = bench.sandbox(backend)
     except SandboxError as error:
-        raise NotHere(str(error)) from error
+        pytest.skip(str(error))
     mode, *more = words
     job = Job(
         role="run",
@@ -60,12 +63,12 @@ def _end(process: Process) -> ExitFacts:
     """How it ended; the job's own deadline bounds the wait."""
     facts = process.wait(2 * _WALL_S)
     if facts is None:
-        raise FellShort(f"still running {2 * _WALL_S:.0f} s after its start, twice its limit")
+        pytest.fail(f"still running {2 * _WALL_S:.0f} s after its start, twice its limit")
     return facts
 
 
 def _answer(facts: ExitFacts, doing: str) -> dict[str, Fact]:
-    """The JSON object that the program printed. Raises FellShort when it failed or printed none."""
+    """The JSON object that the program printed. Fails when there is none."""
     lines = facts.output.strip().splitlines()
     try:
         told = json.loads(lines[-1]) if lines else None
@@ -73,9 +76,8 @@ def _answer(facts: ExitFacts, doing: str) -> dict[str, Fact]:
         told = None
     if facts.status == "ok" and isinstance(told, dict):
         return {str(k): v for k, v in told.items() if isinstance(v, str | int | float)}
-    raise FellShort(
-        f"{doing}: {facts.status} (code {facts.code}, signal {facts.signal}): {facts.output.strip()[-400:]}"
-    )
+    how = f"{facts.status} (code {facts.code}, signal {facts.signal})"
+    pytest.fail(f"{doing}: {how}: {facts.output.strip()[-400:]}")
 
 
 def _known(bench: Bench, backend: str) -> dict[str, Fact]:
@@ -85,16 +87,32 @@ def _known(bench: Bench, backend: str) -> dict[str, Fact]:
     told = _answer(facts, "the known kernel")
     told["wall_s"] = round(facts.wall_s, 3)
     if told.get("wrong_elements") != 0:
-        raise FellShort("the known kernel gave a wrong result", told)
+        pytest.fail(f"the known kernel gave a wrong result: {told}")
     return told
 
 
-def known(backend: str, bench: Bench) -> dict[str, Fact]:
-    """CUDA starts, allocates, launches and copies, and the result is right."""
-    return _known(bench, backend)
+def _check(name: str, proves: str, estimate_s: float) -> Callable[[T], T]:
+    """One check for every sandbox."""
+    mark = gpu(name + "/{backend}", proves + " ({backend})", estimate_s=estimate_s, rank=6)
+
+    def marked(function: T) -> T:
+        parametrized: T = pytest.mark.parametrize("backend", BACKENDS)(mark(function))
+        return parametrized
+
+    return marked
 
 
-def hang(backend: str, bench: Bench) -> dict[str, Fact]:
+# The estimates are guesses until the first run on a GPU.
+
+
+@_check("known", "CUDA starts, allocates, launches and copies inside, with the right result", 20.0)
+def test_known(backend: str, bench: Bench, facts: dict[str, Fact]) -> None:
+    """A kernel whose result and time are known."""
+    facts |= _known(bench, backend)
+
+
+@_check("hang", "a kernel without end is killed, the GPU is free and well afterwards", 45.0)
+def test_hang(backend: str, bench: Bench, facts: dict[str, Fact]) -> None:
     """A kernel without end dies by kill(), and the GPU is as before."""
     uuid = bench.slot.gpu.uuid
     before = _known(bench, backend)
@@ -112,7 +130,7 @@ def hang(backend: str, bench: Bench) -> dict[str, Fact]:
         gone_s, left_bytes = _wait_until_gone(bench, others, used_bytes, began)
         xids = None if watch is None else watch.take(_XID_S)
     after = _known(bench, backend)
-    facts: dict[str, Fact] = {
+    facts |= {
         "seen_by_nvml": len(seen),
         "status": end.status,
         "killed_s": round(dead_s, 3),
@@ -123,8 +141,7 @@ def hang(backend: str, bench: Bench) -> dict[str, Fact]:
         "known_us_after": after.get("kernel_us"),
     }
     if end.status == "ok":
-        raise FellShort("the kernel without end has ended by itself", facts)
-    return facts
+        pytest.fail("the kernel without end has ended by itself")
 
 
 def _named(xids: list[Xid] | None) -> str | None:
@@ -133,7 +150,7 @@ def _named(xids: list[Xid] | None) -> str | None:
 
 
 def _hear(process: Process, word: bytes) -> None:
-    """Wait until the program says so. Raises FellShort when it ends, or says something else."""
+    """Wait until the program says so. Fails when it ends, or says something else."""
     process.channel.settimeout(_WALL_S)
     try:
         heard = process.channel.recv(_MESSAGE_BYTES)
@@ -142,7 +159,7 @@ def _hear(process: Process, word: bytes) -> None:
     if heard != word:
         process.kill()
         _answer(_end(process), f"before it said {word.decode()!r}")
-        raise FellShort(f"it did not say {word.decode()!r}")
+        pytest.fail(f"it did not say {word.decode()!r}")
 
 
 def _wait_until_gone(bench: Bench, others: set[int], used_bytes: int, began: float) -> tuple[float, int]:
@@ -155,33 +172,35 @@ def _wait_until_gone(bench: Bench, others: set[int], used_bytes: int, began: flo
         if not new and left <= _MEMORY_SLACK_BYTES:
             return waited, max(0, left)
         if waited > _GONE_S:
-            raise FellShort(
+            pytest.fail(
                 f"{waited:.0f} s after the kill NVML lists {len(new)} of its processes and {left} bytes more "
                 "in use than before: reset the GPU before it is used again"
             )
         time.sleep(_POLL_S)
 
 
-def fault(backend: str, bench: Bench) -> dict[str, Fact]:
+@_check("fault", "an illegal write is the job's fault, and the GPU is well afterwards", 30.0)
+def test_fault(backend: str, bench: Bench, facts: dict[str, Fact]) -> None:
     """An illegal write is told as the job's fault, and the GPU goes on."""
     watch = bench.watch_xids()
     with contextlib.nullcontext() if watch is None else watch:
         with _started(bench, backend, "illegal") as process:
             end = _end(process)
         xids = None if watch is None else watch.take(_XID_S)
-    facts: dict[str, Fact] = {
+    facts |= {
         "status": end.status,
         "told": end.output.strip()[-200:],
         "xids": _named(xids),
     }
     if "cudaErrorIllegalAddress" not in end.output:
-        raise FellShort("an illegal write did not end as cudaErrorIllegalAddress", facts)
+        pytest.fail("an illegal write did not end as cudaErrorIllegalAddress")
     if any(xid.blame == "device" for xid in xids or ()):
-        raise FellShort("an illegal write was reported as a fault of the GPU", facts)
-    return facts | {"known_us_after": _known(bench, backend).get("kernel_us")}
+        pytest.fail("an illegal write was reported as a fault of the GPU")
+    facts["known_us_after"] = _known(bench, backend).get("kernel_us")
 
 
-def residue(backend: str, bench: Bench) -> dict[str, Fact]:
+@_check("residue", "nothing that one process left in device memory is seen by the next", 45.0)
+def test_residue(backend: str, bench: Bench, facts: dict[str, Fact]) -> None:
     """What one process left in device memory cannot be read by the next."""
     key = secrets.token_hex(8)
     told: list[dict[str, Fact]] = []
@@ -189,20 +208,20 @@ def residue(backend: str, bench: Bench) -> dict[str, Fact]:
         with _started(bench, backend, mode, key) as process:
             told.append(_answer(_end(process), f"to {mode} device memory"))
     written, read = told[0].get("bytes"), told[1].get("bytes")
-    facts: dict[str, Fact] = {
+    facts |= {
         "written_bytes": written,
         "searched_bytes": read,
         "words_equal": told[1].get("words_equal"),
         "words_not_zero": told[1].get("words_not_zero"),
     }
     if not isinstance(written, int) or not isinstance(read, int) or not 0 < 0.9 * written <= read:
-        raise FellShort("too little memory was written or searched to say anything", facts)
+        pytest.fail("too little memory was written or searched to say anything")
     if facts["words_equal"] != 0:
-        raise FellShort("a process read what another one had left in device memory", facts)
-    return facts
+        pytest.fail("a process read what another one had left in device memory")
 
 
-def freeze(backend: str, bench: Bench) -> dict[str, Fact]:
+@_check("freeze", "a CUDA worker that is frozen stands still, and goes on with a right result", 20.0)
+def test_freeze(backend: str, bench: Bench, facts: dict[str, Fact]) -> None:
     """A worker that is frozen stands still, and goes on afterwards with a right result."""
     with _started(bench, backend, "count") as process:
         channel = process.channel
@@ -221,7 +240,7 @@ def freeze(backend: str, bench: Bench) -> dict[str, Fact]:
         channel.send(b"stop")
         _drain_until_end(process)
         told = _answer(_end(process), "counting on after the thaw")
-    facts: dict[str, Fact] = {
+    facts |= {
         "frozen_s": round(frozen_s, 4),
         "thawed_s": round(thawed_s, 4),
         "rounds_before": sent + 1,
@@ -230,8 +249,7 @@ def freeze(backend: str, bench: Bench) -> dict[str, Fact]:
         "wrong_elements": told.get("wrong_elements"),
     }
     if moved or not alive or told.get("wrong_elements") != 0:
-        raise FellShort("a frozen worker moved, or came back with a wrong result", facts)
-    return facts
+        pytest.fail("a frozen worker moved, or came back with a wrong result")
 
 
 def _drain(process: Process) -> int:
@@ -254,20 +272,4 @@ def _drain_until_end(process: Process) -> None:
         while process.channel.recv(_MESSAGE_BYTES):
             continue
     except OSError as error:
-        raise FellShort(f"it neither ended nor went on after `stop`: {error}") from error
-
-
-_QUESTIONS: tuple[tuple[Callable[[str, Bench], dict[str, Fact]], str, float], ...] = (
-    (known, "CUDA starts, allocates, launches and copies inside, with the right result", 20.0),
-    (hang, "a kernel without end is killed, the GPU is free and well afterwards", 45.0),
-    (fault, "an illegal write is the job's fault, and the GPU is well afterwards", 30.0),
-    (residue, "nothing that one process left in device memory is seen by the next", 45.0),
-    (freeze, "a CUDA worker that is frozen stands still, and goes on with a right result", 20.0),
-)
-# The estimates are guesses until the first run on a GPU.
-
-SANDBOX_ITEMS = tuple(
-    Item(f"{measure.__name__}/{backend}", f"{proves} ({backend})", estimate_s, partial(measure, backend))
-    for measure, proves, estimate_s in _QUESTIONS
-    for backend in BACKENDS
-)
+        pytest.fail(f"it neither ended nor went on after `stop`: {error}")

@@ -1,0 +1,332 @@
+"""What the checks of gpu-check make of answers, tried without a GPU: real sandboxes, the real probe up to the
+missing driver, and fakes of the probe, of NVML and of NVIDIA's driver."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
+
+from harness.builder.toolchain import Toolchain, find_cuda
+from harness.errors import SandboxError
+from harness.judge.gpu import Gpu, open_gpu
+from harness.outcome import Cause
+from harness.records import (
+    CheckResult,
+    ContenderTiming,
+    Finding,
+    Lane,
+    MachineFacts,
+    Spread,
+    TimingResult,
+    TrialKey,
+    WorkloadCheck,
+    WorkloadTiming,
+)
+from harness.records.gpu_check import Fact
+from sandboxes.gpu import GpuSlot
+from sandboxes.job import Sandbox
+from sandboxes.nvml import open_nvml
+from sandboxes.registry import open_sandbox
+from tests.fakes.cuda_driver import WithDriver, compile_driver, fresh
+from tests.fakes.gpu import WithoutDevice, made_up_gpu
+from tests.fakes.nvml import install_fake_nvml
+from tests.report import factories as make
+from tools.gpu_check import check_judge as judge
+from tools.gpu_check import check_machine as machine
+from tools.gpu_check import check_sandboxes as sandboxes
+from tools.gpu_check import check_zoo as zoo
+from tools.gpu_check.bench import Bench, headline
+
+pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
+STAND_IN = Path(__file__).parents[1] / "fakes" / "gpu_probe.c"
+SANDBOX_CHECKS = {
+    name: getattr(sandboxes, f"test_{name}") for name in ("known", "hang", "fault", "residue", "freeze")
+}
+FAILED, SKIPPED = pytest.fail.Exception, pytest.skip.Exception
+Open = Callable[[MachineFacts], Gpu | str]
+KEY = TrialKey(task="l1/softmax", model="m/m", arm="a", repeat=0)
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that says how its GPUs are."""
+    folder = tmp_path / "state"
+    folder.mkdir()
+    install_fake_nvml(monkeypatch, folder)
+    return folder
+
+
+def without_device(events: Path | None = None, code: int = 0) -> WithoutDevice:
+    """A local sandbox that is given a GPU, and hands in none."""
+    return WithoutDevice(open_sandbox("local"), events, code)
+
+
+def local_only(name: str) -> Sandbox:
+    """The one sandbox that every machine has."""
+    if name != "local":
+        raise SandboxError(f"no sandbox to use: {name} is not on this machine")
+    return without_device()
+
+
+@pytest.fixture
+def bench(state: Path, tmp_path: Path) -> Iterator[Bench]:
+    """With the whole made-up GPU; the probe program is not made yet."""
+    folder = tmp_path / "bench"
+    folder.mkdir()
+    nvml = open_nvml()
+    assert nvml is not None
+    with nvml:
+        yield Bench(nvml, GpuSlot(nvml.gpus()[0]), local_only, folder)
+
+
+def stand_in(bench: Bench, tmp_path: Path, *, bad: bool = False) -> Bench:
+    """The bench with a program that needs no GPU."""
+    program = tmp_path / "bench" / "probe"
+    subprocess.run(["gcc", f"-DBAD={int(bad)}", "-o", program, STAND_IN], check=True, capture_output=True)
+    return bench
+
+
+# --- sandboxes and the machine -----------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_every_check_gets_as_far_as_the_missing_driver(bench: Bench, tmp_path: Path) -> None:
+    """The program compiles for sm_90, starts in the sandbox, and CUDA reports that there is no driver."""
+    cuda = find_cuda(os.environ)
+    if cuda is None or cuda.library is None or Path("/dev/nvidiactl").exists():
+        pytest.skip("needs nvcc with a CUDA runtime, and no GPU")
+    for name, check in SANDBOX_CHECKS.items():
+        facts: dict[str, Fact] = {}
+        with pytest.raises(FAILED) as caught:
+            check("local", bench, facts)
+        assert "cudaErrorInsufficientDriver" in f"{caught.value} {facts}", name
+
+
+def test_a_backend_that_is_not_there_is_no_failure(bench: Bench, tmp_path: Path) -> None:
+    """The reason is the one that the sandbox gave."""
+    stand_in(bench, tmp_path)
+    for check in SANDBOX_CHECKS.values():
+        with pytest.raises(SKIPPED, match="docker is not on this machine"):
+            check("docker", bench, {})
+
+
+def test_the_machine_check_names_the_missing_device_files(bench: Bench) -> None:
+    """The made-up GPU has none in /dev."""
+    if Path("/dev/nvidiactl").exists():
+        pytest.skip("this machine has a GPU")
+    with pytest.raises(Exception, match=r"/dev/nvidia0.*is missing.*nvidia-modprobe"):
+        machine.test_machine(bench, {})
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("known", {"kernel_us": 187.5}),
+        ("hang", {"status": "signal", "memory_left_bytes": 0, "known_us_after": 187.5}),
+        ("residue", {"words_equal": 0}),
+        ("freeze", {"rounds_while_frozen": 0}),
+    ],
+)
+def test_a_good_answer_passes_with_its_figures(
+    name: str, expected: dict[str, Fact], bench: Bench, tmp_path: Path, state: Path
+) -> None:
+    """Processes that were on the GPU before are not waited for."""
+    (state / "processes").write_text("77 1048576\n")
+    facts: dict[str, Fact] = {}
+    SANDBOX_CHECKS[name]("local", stand_in(bench, tmp_path), facts)
+    assert {key: facts[key] for key in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "expected"),
+    [
+        ("hang", r"to run|before it said|did not say 'running'", {}),
+        ("fault", "did not end as cudaErrorIllegalAddress", {"status": "ok"}),
+        ("residue", "read what another one had left", {"words_equal": 7}),
+        ("freeze", "wrong result", {}),
+    ],
+)
+def test_a_bad_answer_fails_with_what_was_seen(
+    name: str, said: str, expected: dict[str, Fact], bench: Bench, tmp_path: Path
+) -> None:
+    """The facts tell what was found instead."""
+    facts: dict[str, Fact] = {}
+    with pytest.raises(FAILED, match=said):
+        SANDBOX_CHECKS[name]("local", stand_in(bench, tmp_path, bad=True), facts)
+    assert {key: facts[key] for key in expected} == expected
+
+
+def test_an_illegal_write_is_told_with_its_xid(bench: Bench, tmp_path: Path, state: Path) -> None:
+    """Xids from before are not its own; a GPU that blames itself fails: a student could take it from
+    others."""
+    (state / "events").write_text("79\n")
+    facts: dict[str, Fact] = {}
+    stand_in(bench, tmp_path).sandbox = lambda name: without_device(state / "events", 31)
+    SANDBOX_CHECKS["fault"]("local", bench, facts)
+    assert (facts["status"], facts["xids"]) == ("nonzero", "Xid 31 (MMU fault)")
+    bench.sandbox = lambda name: without_device(state / "events", 79)
+    with pytest.raises(FAILED, match="reported as a fault of the GPU"):
+        SANDBOX_CHECKS["fault"]("local", bench, {})
+
+
+def test_every_ceiling_is_measured() -> None:
+    """Copy, matmul by dtype and smallest kernel all have a figure; the first run is left out."""
+    facts = machine.measured(torch.device("cpu"), copy_bytes=1 << 16, side=8)
+    matmuls = {f"matmul_{dtype}_tflops" for dtype in ("bfloat16", "float16", "float32")}
+    assert set(facts) == {"copy_gb_s", "smallest_kernel_us", *matmuls}
+    assert all(isinstance(value, float) and value > 0 for value in facts.values())
+    calls: list[int] = []
+    assert machine.median_s(lambda: calls.append(1), torch.device("cpu"), calls=5) > 0
+    assert len(calls) == 5 * 8
+
+
+# --- the judge ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The stand-in for the driver's library."""
+    return compile_driver(tmp_path_factory.mktemp("driver"))
+
+
+@pytest.fixture
+def bench_with(driver: Path, bench: Bench, tmp_path: Path) -> Callable[[Open], Bench]:
+    """A bench whose GPU is opened in that way; workers find the stand-in driver."""
+
+    def sandbox(name: str) -> Sandbox:
+        return WithoutDevice(WithDriver(open_sandbox(name), driver))
+
+    return lambda gpu: Bench(bench.nvml, bench.slot, sandbox, tmp_path, gpu=gpu)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("refused", [False, True])
+def test_the_transport_is_shared_with_a_real_worker(
+    refused: bool, bench_with: Callable[[Open], Bench], driver: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which way it is shared is in the facts, the reason too where descriptors are refused, and figures."""
+    if refused:
+        monkeypatch.setenv("LIFTBENCH_FAKE_CUDA_NO_EXPORT", "1")
+    facts: dict[str, Fact] = {}
+    judge.transport("local", bench_with(lambda machine: made_up_gpu(fresh(driver))), facts)
+    assert facts["transport"] == ("cuda-ipc" if refused else "cuda-vmm")
+    assert ("not_by_descriptor" in facts) is refused
+    for mode in ("eager", "queued", "graph"):
+        assert isinstance(facts[f"{mode}_outside_us"], float)
+        assert isinstance(facts[f"{mode}_inside_us"], float)
+
+
+def test_a_gpu_that_the_judge_cannot_open_fails_the_transport_alone(
+    bench_with: Callable[[Open], Bench],
+) -> None:
+    """With the reason; what depends on it is not asked. Jobs in an image would need its own torch."""
+    bench = bench_with(lambda machine: "cuMemCreate failed: nobody knows why")
+    with pytest.raises(FAILED, match="nobody knows why"):
+        judge.transport("local", bench, {})
+    for ask in (
+        lambda: judge.expert("l1/softmax", bench, {}),
+        lambda: judge.graded("l1/softmax", "quick", bench, {}),
+        lambda: zoo.test_zoo("gpu_other_stream", bench, {}),
+    ):
+        with pytest.raises(SKIPPED, match="nobody knows why"):
+            ask()
+    with pytest.raises(SKIPPED, match="run in an image"):
+        judge.transport("docker", bench, {})
+
+
+def test_a_torch_without_cuda_is_named(bench_with: Callable[[Open], Bench]) -> None:
+    """The judge makes inputs on the device itself."""
+    if torch.version.cuda is not None:
+        pytest.skip("this torch has CUDA: make gpu-check is the test there")
+    with pytest.raises(FAILED, match="is built without CUDA"):
+        judge.transport("local", bench_with(open_gpu), {})
+
+
+@pytest.mark.slow
+def test_experts_are_compiled_ahead(
+    bench_with: Callable[[Open], Bench], driver: Path, toolchain: Toolchain
+) -> None:
+    """Side by side; how many there are is in the answer."""
+    if toolchain.missing("cuda") is not None:
+        pytest.skip("cannot build for sm_90 here")
+    facts: dict[str, Fact] = {}
+    judge.builds(["l2/geglu"], bench_with(lambda machine: made_up_gpu(fresh(driver))), facts)
+    assert facts == {"built": 1, "of": 1}
+
+
+def case(error: float, *, finding: Finding | None = None) -> WorkloadCheck:
+    """One case of a check."""
+    return WorkloadCheck(
+        workload="rows",
+        dtype="float16",
+        calls=4,
+        worst_error=error,
+        allowed_error=1.0,
+        worst_absolute=0.1,
+        finding=finding,
+    )
+
+
+def test_a_check_is_told_by_its_worst_case() -> None:
+    """How near it came and where, also when it found something."""
+    facts: dict[str, Fact] = {}
+    judge.check_facts(CheckResult(workloads=(case(0.2), case(0.7)), finding=None), "cuda-vmm", facts)
+    assert (facts["cases"], facts["calls"], facts["worst_error"]) == (2, 8, 0.7)
+    assert facts["worst_in"] == "rows float16 task"
+    wrong = Finding(cause=Cause.WRONG_VALUES, message="7 elements are out of tolerance")
+    with pytest.raises(FAILED, match="wrong_values: 7 elements"):
+        judge.check_facts(CheckResult(workloads=(case(9.0, finding=wrong),), finding=wrong), "x", facts)
+    assert facts["worst_error"] == 9.0
+
+
+def contender(name: str, score_us: float) -> ContenderTiming:
+    """With one lane."""
+    spread = Spread(n=8, mean_us=score_us, median_us=score_us, q1_us=score_us, q3_us=score_us)
+    lane = Lane(
+        name="batch",
+        calls=8,
+        inside=spread,
+        outside_us=score_us,
+        constant_us=1.0,
+        uncertainty_us=2.5,
+        claimed=True,
+        matched=True,
+    )
+    return ContenderTiming(name=name, lanes=(lane,), lane="batch", score_us=score_us, latency_us=30.0)
+
+
+def test_a_correct_grade_has_its_figures_and_protocol() -> None:
+    """Workload, speedup, who was beaten, u and L; any other verdict of an expert fails."""
+    speedup = make.ratio(1.5)
+    timed = WorkloadTiming(
+        workload="rows",
+        dtype="float16",
+        student=contender("student", 10.0),
+        references=(contender("eager", 20.0), contender("library", 15.0)),
+        speedup=speedup,
+        bytes_moved=1,
+    )
+    timing = TimingResult(workloads=(timed,), speedup=speedup, transport="cuda-vmm")
+    facts: dict[str, Fact] = {}
+    judge.grade_facts(make.grade(KEY, timing=timing), facts)
+    assert (facts["protocol"], facts["workload"], facts["transport"]) == ("quick", "rows float16", "cuda-vmm")
+    assert (facts["speedup"], facts["fastest_reference"], facts["reference_us"]) == (1.5, "library", 15.0)
+    assert (facts["u_us"], facts["L_us"], facts["n"]) == (2.5, 30.0, "8 blocks")
+    with pytest.raises(FAILED, match="wrong_result"):
+        judge.grade_facts(make.grade(KEY, cause=Cause.WRONG_VALUES), {})
+
+
+def test_a_headline_is_one_workload_in_one_dtype() -> None:
+    """And stays the task: the same reference, the same project."""
+    for loaded in judge.tasks().values():
+        less = headline(loaded)
+        assert len(less.task.workloads) == len(less.task.dtypes["cuda"]) == 1
+        assert less.task.workloads[0].timed
+        assert less.reference_path == loaded.reference_path
