@@ -28,9 +28,9 @@ LAYERS: list[set[str]] = [
 ]
 MOST_LAYERS = 14
 # Lowered as rooms are cleaned; the bounds of the house are those of `make size`.
-MOST_ROOT_MODULES = 8
-MOST_INNER_IMPORTS = 271
-MOST_FUNCTION_LINES = 107
+MOST_ROOT_MODULES = 7
+MOST_INNER_IMPORTS = 15
+MOST_FUNCTION_LINES = 73
 
 MODULES = shipped()
 NAMES = {module.dotted for module in MODULES}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -35,7 +36,18 @@ from tests.fakes.projects import fake_toolchain
 from tests.fakes.projects import project as tiny_project
 from tests.fakes.sandbox import FakeSandbox, exit_facts
 from tests.fakes.tiny import project_reply, write_tasks
-from tests.fakes.trials import A_SKILL, SKILL, TASKS, FakeGrader, FakeModel, Silent, config, reply, run_record
+from tests.fakes.trials import (
+    A_SKILL,
+    SKILL,
+    TASKS,
+    FailsAt,
+    FakeGrader,
+    FakeModel,
+    Silent,
+    config,
+    reply,
+    run_record,
+)
 
 OVERFLOW = reply("").model_copy(update={"stop": "overflow"})
 
@@ -134,67 +146,39 @@ def test_every_answer_is_graded_and_the_last_one_counts(tmp_path: Path) -> None:
     assert "It is your last one." in later[2].messages[-1].content
 
 
-def test_keeping_repeats_the_grade_and_ends_the_exchange(tmp_path: Path) -> None:
-    """The project of the turn before stands, and is not graded again."""
-    grader = Saying()
-    records, model, _ = carry_out(make_store(tmp_path), scripted(project("one"), reply("KEEP\n")), grader)
-    assert (len(model.asked), grader.graded) == (4, 2)
+BUILD, NONE, LONG = Cause.COMPILE_ERROR, Cause.NO_FILES, Cause.CONTEXT_OVERFLOW
+KEEP = reply("KEEP\n")
+
+
+@pytest.mark.parametrize(
+    ("turns", "replies", "kept", "causes", "asked"),
+    [
+        (3, [project("one"), KEEP], [False, True], [BUILD, BUILD], 2),
+        (3, [KEEP, project("one"), KEEP], [False, False, True], [NONE, BUILD, BUILD], 3),
+        (2, [project("one"), reply("Done!")], [False, False], [BUILD, NONE], 2),
+        (1, [project("one")], [False], [BUILD], 1),
+        (3, [OVERFLOW], [False], [LONG], 1),
+        (3, [project("one"), OVERFLOW], [False], [BUILD], 2),
+        (3, [project("one"), asks("SKILL.md"), OVERFLOW], [False, True], [BUILD, BUILD], 3),
+    ],
+    ids=["keep", "nothing to keep", "no project", "one turn", "overflow", "later overflow", "steps first"],
+)
+def test_how_an_exchange_goes_on_and_ends(
+    turns: int, replies: list[Reply], kept: list[bool], causes: list[Cause], asked: int, tmp_path: Path
+) -> None:
+    """KEEP repeats the grade before; an overflow ends the exchange; steps before it are charged."""
+    store, grader = make_store(tmp_path, turns=turns, delivery="disclosed"), Saying()
+    records, model, _ = carry_out(store, scripted(*replies), grader)
+    assert len(records) == 2 and len(model.asked) == 2 * asked
+    assert grader.graded == 2 * sum(found.text.startswith("```") for found in replies)
     for record in records:
-        before, kept = record.turns
-        assert (before.kept, kept.kept) == (False, True)
-        assert (kept.project, kept.grade) == (before.project, before.grade)
-        assert kept.reply.text == "KEEP\n"
-
-
-def test_there_is_nothing_to_keep_at_first(tmp_path: Path) -> None:
-    """Then the word is a reply without a project, and the exchange goes on."""
-    records, _, _ = carry_out(make_store(tmp_path), scripted(reply("KEEP"), project("one"), reply("KEEP")))
-    for record in records:
-        assert [t.grade.finding.cause for t in record.turns if t.grade is not None] == [
-            Cause.NO_FILES,
-            Cause.COMPILE_ERROR,
-            Cause.COMPILE_ERROR,
-        ]
-        assert record.turns[2].kept
-
-
-def test_a_later_answer_without_a_project_is_one(tmp_path: Path) -> None:
-    """As in one shot: what came before does not stand unless it is kept."""
-    records, _, _ = carry_out(make_store(tmp_path, turns=2), scripted(project("one"), reply("Done!")))
-    assert {record.verdict for record in records} == {Verdict.NO_PROJECT}
-    assert {record.grading_key for record in records} == {None}
-
-
-def test_one_turn_is_one_shot(tmp_path: Path) -> None:
-    """No feedback is written, and nothing is asked twice."""
-    store = make_store(tmp_path, turns=1)
-    records, model, _ = carry_out(store, scripted(project("one")))
-    assert [len(r.turns) for r in records] == [1, 1] and len(model.asked) == 2
-    assert not list(store.folder.rglob("turn-*"))
-
-
-def test_an_overflow_at_first_is_the_students(tmp_path: Path) -> None:
-    """What does not fit once will not fit with more in it."""
-    records, model, _ = carry_out(make_store(tmp_path), scripted(OVERFLOW))
-    assert {r.grade.finding.cause for r in records if r.grade is not None} == {Cause.CONTEXT_OVERFLOW}
-    assert len(model.asked) == 2
-
-
-def test_a_later_overflow_lets_the_turn_before_stand(tmp_path: Path) -> None:
-    """There is no further turn: nothing was said."""
-    records, _, _ = carry_out(make_store(tmp_path), scripted(project("one"), OVERFLOW))
-    assert [len(r.turns) for r in records] == [1, 1]
-    assert {r.verdict for r in records} == {Verdict.BUILD_FAILED}
-
-
-def test_what_was_read_before_a_later_overflow_is_charged(tmp_path: Path) -> None:
-    """The turn is there with its steps; the project before it stands."""
-    store = make_store(tmp_path, delivery="disclosed")
-    records, _, _ = carry_out(store, scripted(project("one"), asks("SKILL.md"), OVERFLOW))
-    for record in records:
-        assert [turn.kept for turn in record.turns] == [False, True]
-        assert len(record.turns[1].steps) == 1
-        assert record.turns[1].grade == record.turns[0].grade
+        assert [turn.kept for turn in record.turns] == kept
+        assert [t.grade.finding.cause for t in record.turns if t.grade is not None] == causes
+        for before, turn in itertools.pairwise(record.turns):
+            assert not turn.kept or (turn.project, turn.grade) == (before.project, before.grade)
+        steps = sum(len(turn.steps) for turn in record.turns)
+        assert steps == sum(one.stop == "tool" for one in replies)
+    assert bool(list(store.folder.rglob("turn-*"))) == (asked > 1)
 
 
 def test_files_of_a_skill_are_read_in_steps(tmp_path: Path) -> None:
@@ -212,16 +196,10 @@ def test_files_of_a_skill_are_read_in_steps(tmp_path: Path) -> None:
 
 def test_our_failure_in_a_later_turn_costs_no_reply(tmp_path: Path) -> None:
     """It is retried from what was paid for; the turn before is neither asked nor graded again."""
-    calls: list[int] = []
-
-    def fail_at_the_second() -> None:
-        calls.append(1)
-        if len(calls) == 2:
-            raise DeviceError("the GPU is gone")
-
-    store, grader = make_store(tmp_path), Saying(fail_at_the_second)
+    failing = FailsAt(DeviceError("the GPU is gone"), 2)
+    store, grader = make_store(tmp_path), Saying(failing)
     records, model, _ = carry_out(store, scripted(project("one"), project("two"), reply("KEEP")), grader)
-    assert len(model.asked) == 6 and len(calls) == 5
+    assert len(model.asked) == 6 and failing.count == 5
     (retried,) = [r for r in records if r.failures]
     assert retried.verdict is Verdict.BUILD_FAILED and len(retried.turns) == 3
     folder = store.trial_folder(retried.key)
