@@ -8,6 +8,7 @@ import socket
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -63,19 +64,6 @@ def test_cuda_without_a_gpu_is_not_measured(tmp_path: Path) -> None:
     assert "no CUDA device" in grade.finding.message
     assert ("not imported" in grade.finding.message) == toolchain.torch_is_cpu_only
     assert (grade.compiled, grade.correct, grade.check, grade.timing) == (True, None, None, None)
-
-
-@pytest.mark.slow
-def test_package_of_another_name_does_not_load(grader: Grader) -> None:
-    """A project that builds, but under another name than the task asks for, fails to load; both are named."""
-    grade = grader.grade(projects.project(toml={'backends = ["cpu", "cuda"]': 'backends = ["cpu"]'}), SCALE)
-    assert (grade.verdict, grade.stage, grade.finding.cause) == (
-        Verdict.LOAD_FAILED,
-        Stage.LOAD,
-        Cause.MISSING_FUNCTION,
-    ), grade.finding
-    assert "'fill_it'" in grade.finding.message
-    assert "'scale'" in grade.finding.message
 
 
 @pytest.mark.slow
@@ -261,13 +249,6 @@ def test_a_cuda_torch_really_imports(tmp_path: Path) -> None:
     assert sandbox.workers.processes[0].killed
 
 
-def test_a_library_without_operators_does_not_load(tmp_path: Path) -> None:
-    """Its package would find nothing in torch.ops."""
-    grade, _ = cuda_grade(tmp_path, HonestWorker(untouched, operators=0))
-    assert (grade.verdict, grade.finding.cause) == (Verdict.LOAD_FAILED, Cause.IMPORT_ERROR)
-    assert "registered no operator in torch.ops._fill_it_cuda_" in grade.finding.message
-
-
 def failing(error: str) -> Callable[..., None]:
     """A worker whose import fails."""
 
@@ -279,29 +260,42 @@ def failing(error: str) -> Callable[..., None]:
     return script
 
 
-def test_a_failed_import_is_the_students(tmp_path: Path) -> None:
-    """Unless it says that there is no GPU, which is the machine's: with one that can be used it is run."""
-    grade, _ = cuda_grade(tmp_path / "a", failing("ImportError: no module named einops"))
-    assert (grade.verdict, grade.stage) == (Verdict.LOAD_FAILED, Stage.LOAD)
-    asking = failing("RuntimeError: No CUDA GPUs are available")
-    grade, _ = cuda_grade(tmp_path / "b", asking)
-    assert (grade.verdict, grade.stage) == (Verdict.NOT_MEASURED, Stage.LOAD)
-    assert "its import asks for one" in grade.finding.message
-
-
-def test_a_cpu_only_torch_imports_nothing(tmp_path: Path) -> None:
-    """No worker starts, and the grade says what is open."""
-    grade, sandbox = cuda_grade(tmp_path, HonestWorker(untouched), torch="2.13.0+cpu")
-    assert (grade.verdict, grade.stage) == (Verdict.NOT_MEASURED, Stage.LOAD)
-    assert "not imported" in grade.finding.message and sandbox.workers.jobs == []
-    assert grade.flags == ("calls unknown",)
-
-
-def test_a_package_of_another_name_is_no_answer_for_cuda_either(tmp_path: Path) -> None:
-    """That needs no GPU to see."""
-    grade, sandbox = cuda_grade(tmp_path, HonestWorker(untouched), task=SCALE)
-    assert (grade.verdict, grade.finding.cause) == (Verdict.LOAD_FAILED, Cause.MISSING_FUNCTION)
-    assert sandbox.workers.jobs == []
+@pytest.mark.parametrize(
+    ("script", "changes", "verdict", "said", "workers"),
+    [
+        (
+            HonestWorker(untouched, operators=0),
+            {},
+            Verdict.LOAD_FAILED,
+            "registered no operator in torch.ops.",
+            1,
+        ),
+        (failing("ImportError: no module named einops"), {}, Verdict.LOAD_FAILED, "einops", 1),
+        (failing("RuntimeError: No CUDA GPUs are available"), {}, Verdict.NOT_MEASURED, "asks for one", 1),
+        (HonestWorker(untouched), {"torch": "2.13.0+cpu"}, Verdict.NOT_MEASURED, "not imported", 0),
+        (
+            HonestWorker(untouched),
+            {"task": SCALE},
+            Verdict.LOAD_FAILED,
+            "the project's package is 'fill_it'",
+            0,
+        ),
+    ],
+    ids=["no operators", "failed import", "import wants a GPU", "CPU-only torch", "another name"],
+)
+def test_how_far_a_cuda_project_comes_without_a_gpu(
+    script: Callable[..., None],
+    changes: dict[str, Any],
+    verdict: Verdict,
+    said: str,
+    workers: int,
+    tmp_path: Path,
+) -> None:
+    """A failed import is the student's, unless it asks for a GPU; a CPU-only torch imports nothing."""
+    grade, sandbox = cuda_grade(tmp_path, script, **changes)
+    assert (grade.verdict, grade.stage) == (verdict, Stage.LOAD), grade.finding
+    assert said in grade.finding.message
+    assert len(sandbox.workers.jobs) == workers
 
 
 BORROWING = """

@@ -96,15 +96,15 @@ def test_rows_that_need_a_gpu_compile(
             assert built.result.finding is None, name
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_row_says_the_truth_about_its_kind(name: str) -> None:
+def test_rows_say_the_truth_about_their_kind() -> None:
     """A row has all keys of its kind, a base and a task that are there, and a project beside zoo.toml."""
-    wanted = row(name)
-    assert (ZOO / wanted.base / "build.toml").is_file()
-    task = wanted.loaded_task.task
-    assert (ZOO / wanted.base / "torch-ext" / task.module).is_dir(), f"{wanted.base} is not for {task.id}"
-    files = [p for p in (ZOO / name).rglob("*") if p.is_file() and p.suffix != ".pyc"]
-    assert len(files) > 1 or name == "correct"
+    for name in NAMES:
+        wanted = row(name)
+        assert (ZOO / wanted.base / "build.toml").is_file(), name
+        task = wanted.loaded_task.task
+        assert (ZOO / wanted.base / "torch-ext" / task.module).is_dir(), f"{wanted.base} is not for {task.id}"
+        files = [p for p in (ZOO / name).rglob("*") if p.is_file() and p.suffix != ".pyc"]
+        assert len(files) > 1 or name == "correct", name
 
 
 def test_zoo_is_complete() -> None:
@@ -242,18 +242,14 @@ def test_a_false_claim_on_a_noisy_host_is_tried_again_and_not_judged() -> None:
 
 
 def test_a_verdict_for_another_reason_is_open() -> None:
-    """Cause and message count, not only the verdict."""
+    """Cause, message and, where a row names one, the stage count, not only the verdict."""
     wanted = row("replays_first_output")
     assert tried(wanted, FakeGrader(Cause.NONDETERMINISTIC)).wrong
     assert tried(wanted, FakeGrader(Cause.WRONG_VALUES)).wrong  # its message lacks the reason
     assert tried(wants("replays_first_output"), FakeGrader(Cause.WRONG_VALUES)).wrong == ()
-
-
-def test_a_verdict_at_another_stage_is_open() -> None:
-    """Where a row says at which stage it must fall, an earlier one is another reason."""
-    wanted = wants("cheap_at_sizes_called_often")
-    assert tried(wanted, FakeGrader(Cause.WRONG_VALUES, stage=Stage.TIME)).wrong == ()
-    (said,) = tried(wanted, FakeGrader(Cause.WRONG_VALUES, stage=Stage.CHECK)).wrong
+    staged = wants("cheap_at_sizes_called_often")
+    assert tried(staged, FakeGrader(Cause.WRONG_VALUES, stage=Stage.TIME)).wrong == ()
+    (said,) = tried(staged, FakeGrader(Cause.WRONG_VALUES, stage=Stage.CHECK)).wrong
     assert said == "at the stage check (said), expected time"
 
 
