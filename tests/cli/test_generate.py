@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -14,11 +12,11 @@ from typing import Any
 import pytest
 from filelock import FileLock
 
+from harness.cli.main import run
 from harness.skills.spec import validate_skill
 from harness.teaching.record import GenerationRecord
 from tests.fakes.tiny import project_reply, write_tasks
 
-ROOT = Path(__file__).resolve().parents[2]
 NAMES = ("one", "two", "three", "four", "five", "six")
 _SKILL = "---\nname: doubling\ndescription: Doubles.\n---\n\n{words}\n"
 
@@ -78,37 +76,35 @@ def server() -> Iterator[tuple[str, list[dict[str, Any]]]]:
     httpd.server_close()
 
 
-def generate(root: Path, url: str, *words: str) -> tuple[int, str, str]:
-    """Run the command in `root`."""
-    command = [sys.executable, "-m", "harness.cli.main", "generate", "Double elements fast"]
-    command += ["--teacher", "local/teacher", "--teacher-base-url", url, "--target", "cpu"]
-    command += ["--tasks-root", str(root / "tasks"), "--cache", str(root / "cache"), "--sandbox", "local"]
-    done = subprocess.run(
-        [*command, *words],
-        cwd=root,
-        env={
-            "PATH": "/usr/bin:/bin",
-            "PYTHONPATH": str(ROOT),
-            "COLUMNS": "160",
-            "XDG_DATA_HOME": str(root / "data"),
-        },
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    return done.returncode, done.stdout, done.stderr
+Generate = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def generate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Generate:
+    """`liftbench generate ...` in `tmp_path`: exit code, stdout, stderr."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+
+    def invoke(url: str, *words: str) -> tuple[int, str, str]:
+        command = ["generate", "Double elements fast", "--teacher", "local/teacher", "--target", "cpu"]
+        command += ["--teacher-base-url", url, "--sandbox", "local"]
+        command += ["--tasks-root", str(tmp_path / "tasks"), "--cache", str(tmp_path / "cache")]
+        code = run([*command, *words])
+        return (code, *capsys.readouterr())
+
+    return invoke
 
 
 @pytest.mark.slow
 def test_a_skill_is_written_refined_and_tested_for_real(
-    tmp_path: Path, server: tuple[str, list[dict[str, Any]]]
+    generate: Generate, tmp_path: Path, server: tuple[str, list[dict[str, Any]]]
 ) -> None:
     """From one sentence to a lift on unseen families; a spent budget is gone on with, nothing paid twice."""
     url, seen = server
     write_tasks(tmp_path, NAMES)
     words = ["-m", "local/student", "--base-url", url, "--refine", "1", "--runs", "1", "--metric", "compiles"]
-    code, out, err = generate(tmp_path, url, *words, "--max-calls", "6")
+    code, out, err = generate(url, *words, "--max-calls", "6")
     assert code == 0, err
     assert "call budget" in out
     [folder] = (tmp_path / "runs").glob("generate-*")
@@ -116,7 +112,7 @@ def test_a_skill_is_written_refined_and_tested_for_real(
     assert partly.stopped is not None
     assert len(seen) == 6
 
-    code, out, err = generate(tmp_path, url, *words)
+    code, out, err = generate(url, *words)
     assert code == 0, err
     record = GenerationRecord.model_validate_json((folder / "generation.json").read_text())
     assert [c.selection for c in record.candidates] == [0.0, 1.0]
@@ -141,20 +137,20 @@ def test_a_skill_is_written_refined_and_tested_for_real(
     assert not any(f"t/{family}" in told for family in unseen)
 
     before = len(seen)
-    code, out, err = generate(tmp_path, url, *words, "--json")
+    code, out, err = generate(url, *words, "--json")
     assert code == 0, err
     assert len(seen) == before
     assert json.loads(out)["look"]["number"] == 1
 
 
 def test_without_evaluation_one_reply_is_enough(
-    tmp_path: Path, server: tuple[str, list[dict[str, Any]]]
+    generate: Generate, tmp_path: Path, server: tuple[str, list[dict[str, Any]]]
 ) -> None:
     """--no-eval asks the teacher once and grades nothing; -o names the skill; an edited one needs --force."""
     url, seen = server
     write_tasks(tmp_path, ("one",))
     words = ["--no-eval", "-o", str(tmp_path / "my-skill"), "-e", "rows->one warp per row"]
-    code, out, err = generate(tmp_path, url, *words)
+    code, out, err = generate(url, *words)
     assert code == 0, err
     assert (tmp_path / "my-skill" / "SKILL.md").is_file()
     assert [f for f in validate_skill(tmp_path / "my-skill") if f.severity == "error"] == []
@@ -162,12 +158,12 @@ def test_without_evaluation_one_reply_is_enough(
     assert "one warp per row" in seen[0]["messages"][-1]["content"]
     assert "not evaluated" in out
     assert "liftbench-refined-on: one" in (tmp_path / "my-skill" / "SKILL.md").read_text()
-    code, _, err = generate(tmp_path, url, *words)
+    code, _, err = generate(url, *words)
     assert code == 0, err
     assert len(seen) == 1
     with (tmp_path / "my-skill" / "SKILL.md").open("a") as sink:
         sink.write("Mine.\n")
-    code, _, err = generate(tmp_path, url, *words)
+    code, _, err = generate(url, *words)
     assert code == 2
     assert "--force" in err
 
@@ -190,7 +186,7 @@ def test_without_evaluation_one_reply_is_enough(
     ],
 )
 def test_what_cannot_be_done_is_said_before_anything_is_asked(
-    tmp_path: Path, words: list[str], message: str
+    generate: Generate, tmp_path: Path, words: list[str], message: str
 ) -> None:
     """No student, a broken example, a bad name or source, too few families, an unknown price: exit code 2."""
     write_tasks(tmp_path, ("one",))
@@ -198,19 +194,19 @@ def test_what_cannot_be_done_is_said_before_anything_is_asked(
         (tmp_path / "skills" / folder).mkdir(parents=True)
         text = f"---\nname: {name}\ndescription: Old.\n---\n\nOld words.\n"
         (tmp_path / "skills" / folder / "SKILL.md").write_text(text)
-    code, _, err = generate(tmp_path, "http://localhost:1/v1", *words)
+    code, _, err = generate("http://localhost:1/v1", *words)
     assert code == 2, err
     assert message in " ".join(err.split())
 
 
 def test_a_generation_of_which_all_trials_are_lost_fails(
-    tmp_path: Path, server: tuple[str, list[dict[str, Any]]]
+    generate: Generate, tmp_path: Path, server: tuple[str, list[dict[str, Any]]]
 ) -> None:
     """No version is chosen by nothing: exit 1 after the first split, and no skill is written."""
     url, seen = server
     write_tasks(tmp_path, NAMES)
     words = ["-m", "local/refused", "--base-url", url, "--refine", "1", "--runs", "1", "--metric", "compiles"]
-    code, out, err = generate(tmp_path, url, *words)
+    code, out, err = generate(url, *words)
     assert code == 1
     assert "nothing is scored: all" in err and "no thanks. Read its reason" in err
     assert "written" not in out
@@ -219,21 +215,23 @@ def test_a_generation_of_which_all_trials_are_lost_fails(
 
 
 def test_one_generation_is_worked_on_by_one_command(
-    tmp_path: Path, server: tuple[str, list[dict[str, Any]]]
+    generate: Generate, tmp_path: Path, server: tuple[str, list[dict[str, Any]]]
 ) -> None:
     """A second command of the same order is refused while the first is at work, and asks nothing."""
     url, seen = server
     write_tasks(tmp_path, ("one",))
-    assert generate(tmp_path, url, "--no-eval")[0] == 0
+    assert generate(url, "--no-eval")[0] == 0
     [folder] = (tmp_path / "runs").glob("generate-*")
     with FileLock(folder / ".lock"):
-        code, _, err = generate(tmp_path, url, "--no-eval")
+        code, _, err = generate(url, "--no-eval")
     assert code == 2
     assert "another liftbench is at work" in err
     assert len(seen) == 1
 
 
-def test_a_trace_is_read_to_its_end(tmp_path: Path, server: tuple[str, list[dict[str, Any]]]) -> None:
+def test_a_trace_is_read_to_its_end(
+    generate: Generate, tmp_path: Path, server: tuple[str, list[dict[str, Any]]]
+) -> None:
     """An error far behind the start of a long session reaches the teacher, and what was read is said."""
     url, seen = server
     write_tasks(tmp_path, ("one",))
@@ -242,14 +240,14 @@ def test_a_trace_is_read_to_its_end(tmp_path: Path, server: tuple[str, list[dict
     lines.append({"role": "user", "content": 'a.cu(7): error: identifier "wgmma_fence" is undefined'})
     trace = tmp_path / "session.jsonl"
     trace.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    code, _, err = generate(tmp_path, url, "--no-eval", "--from", str(trace), "-o", str(tmp_path / "taught"))
+    code, _, err = generate(url, "--no-eval", "--from", str(trace), "-o", str(tmp_path / "taught"))
     assert code == 0, err
     assert "wgmma_fence" in seen[0]["messages"][-1]["content"]
     assert f"trace {trace}:" in err
 
 
 def test_an_old_skill_is_rewritten_beside_itself(
-    tmp_path: Path, server: tuple[str, list[dict[str, Any]]]
+    generate: Generate, tmp_path: Path, server: tuple[str, list[dict[str, Any]]]
 ) -> None:
     """--from SKILL_DIR: the teacher reads it; licence and assets survive; the old folder stays."""
     url, seen = server
@@ -260,7 +258,7 @@ def test_an_old_skill_is_rewritten_beside_itself(
     (old / "SKILL.md").write_text(text)
     (old / "logo.png").write_bytes(b"\x89PNG\x00")
     out = tmp_path / "new" / "doubling"
-    code, _, err = generate(tmp_path, url, "--no-eval", "--from", str(old), "-o", str(out))
+    code, _, err = generate(url, "--no-eval", "--from", str(old), "-o", str(out))
     assert code == 0, err
     assert "Old words." in seen[0]["messages"][-1]["content"]
     new = (out / "SKILL.md").read_text()
@@ -269,8 +267,6 @@ def test_an_old_skill_is_rewritten_beside_itself(
     assert "Old words." not in new
     assert (out / "logo.png").read_bytes() == b"\x89PNG\x00"
     assert (old / "SKILL.md").read_text() == text
-    code, _, err = generate(
-        tmp_path, url, "--no-eval", "--from", str(old), "-o", str(tmp_path / "other-name")
-    )
+    code, _, err = generate(url, "--no-eval", "--from", str(old), "-o", str(tmp_path / "other-name"))
     assert code == 2
     assert "keeps its name" in err
