@@ -187,21 +187,12 @@ _EXAMPLES: Final = {
     "depends": '["torch"]',
     "repo-id": '"org/name"',
 }
-_KERNELS: Final[dict[str, type[BaseModel]]] = {
-    "cpu": schema.CpuKernel,
-    "cuda": schema.CudaKernel,
-    "metal": schema.MetalKernel,
-    "rocm": schema.RocmKernel,
-    "xpu": schema.XpuKernel,
-}
+_KERNELS: Final[dict[str, type[BaseModel]]] = {"cpu": schema.CpuKernel, "cuda": schema.CudaKernel}
+_KERNEL_BACKENDS: Final = (*_KERNELS, "metal", "rocm", "xpu")
 _TABLES: Final[dict[Path, type[BaseModel]]] = {
     (): BuildToml,
     ("general",): schema.General,
     ("general", "cuda"): schema.CudaGeneral,
-    ("general", "hub"): schema.Hub,
-    ("general", "neuron"): schema.BackendGeneral,
-    ("general", "tpu"): schema.TpuGeneral,
-    ("general", "xpu"): schema.BackendGeneral,
     ("torch",): schema.Torch,
     ("torch-noarch",): schema.TorchNoarch,
     ("tvm-ffi",): schema.TvmFfi,
@@ -210,7 +201,7 @@ _CHOICES: Final = {
     "backends": get_args(schema.Backend),
     "depends": get_args(schema.Dependency),
     "stable-abi": get_args(schema.Backend),
-    "backend": tuple(_KERNELS),
+    "backend": _KERNEL_BACKENDS,
 }
 # Keys of older formats, and keys that are often written in the wrong table.
 _MISPLACED: Final = {
@@ -339,7 +330,7 @@ def _fault(error: Any, fields: dict[str, Any], backend: str) -> Fault:
 def _path(location: tuple[int | str, ...]) -> Path:
     """Pydantic's location without the chosen backend of a kernel and without names of types."""
     parts = list(location)
-    if parts[:1] == ["kernel"] and len(parts) > 3 and parts[2] in _KERNELS:
+    if parts[:1] == ["kernel"] and len(parts) > 3 and parts[2] in _KERNEL_BACKENDS:
         del parts[2]
     return tuple(p for p in parts if not (isinstance(p, str) and p.endswith("]") and "[" in p))
 

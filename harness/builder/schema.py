@@ -1,12 +1,13 @@
 """build.toml of kernel-builder, editions 4 and 5, as frozen records.
 
-The records hold every file that kernel-builder's own parser accepts.
+The records hold every file that kernel-builder's own parser accepts. Tables for other backends than CPU and
+CUDA are kept as they are.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, ConfigDict, Field, StrictInt, StrictStr, model_validator
 
@@ -79,26 +80,6 @@ class CudaGeneral(Table):
     python_depends: Strings = ()
 
 
-class BackendGeneral(Table):
-    """[general.neuron] and [general.xpu]"""
-
-    kernel_depends: tuple[KernelDependency, ...] = ()
-    python_depends: Strings = ()
-
-
-class TpuGeneral(Table):
-    """[general.tpu]"""
-
-    python_depends: Strings = ()
-
-
-class Hub(Table):
-    """[general.hub]"""
-
-    repo_id: StrictStr | None = None
-    branch: StrictStr | None = None
-
-
 class General(Table):
     """[general]"""
 
@@ -112,11 +93,11 @@ class General(Table):
     source: StrictStr | None = None
     python_depends: Strings = ()
     kernel_depends: tuple[KernelDependency, ...] = ()
-    hub: Hub | None = None
     cuda: CudaGeneral | None = None
-    neuron: BackendGeneral | None = None
-    tpu: TpuGeneral | None = None
-    xpu: BackendGeneral | None = None
+    hub: dict[str, Any] | None = None
+    neuron: dict[str, Any] | None = None
+    tpu: dict[str, Any] | None = None
+    xpu: dict[str, Any] | None = None
 
     @property
     def module(self) -> str:
@@ -191,30 +172,14 @@ class CudaKernel(_Kernel):
     cuda_minver: Version | None = None
 
 
-class MetalKernel(_Kernel):
-    """backend = "metal" """
+class OtherKernel(_Kernel):
+    """A kernel for a backend that liftbench does not build."""
 
-    backend: Literal["metal"]
-
-
-class RocmKernel(_Kernel):
-    """backend = "rocm" """
-
-    backend: Literal["rocm"]
-    rocm_archs: Strings = ()
-    hip_flags: Strings = ()
+    model_config = ConfigDict(extra="ignore")
+    backend: Literal["metal", "rocm", "xpu"]
 
 
-class XpuKernel(_Kernel):
-    """backend = "xpu" """
-
-    backend: Literal["xpu"]
-    sycl_flags: Strings = ()
-
-
-Kernel = Annotated[
-    CpuKernel | CudaKernel | MetalKernel | RocmKernel | XpuKernel, Field(discriminator="backend")
-]
+Kernel = Annotated[CpuKernel | CudaKernel | OtherKernel, Field(discriminator="backend")]
 
 
 class BuildToml(Table):
@@ -231,18 +196,4 @@ class BuildToml(Table):
         given = [t for t in (self.torch, self.torch_noarch, self.tvm_ffi) if t is not None]
         if len(given) != 1:
             raise ValueError("exactly one of [torch], [torch-noarch] and [tvm-ffi] is needed")
-        return self
-
-    @model_validator(mode="after")
-    def _edition_4_has_fewer_keys(self) -> Self:
-        general = self.general
-        if general.edition == 5:
-            return self
-        tables = (general, general.cuda, general.neuron, general.xpu)
-        if general.tpu is not None or any(
-            "kernel_depends" in t.model_fields_set for t in tables if t is not None
-        ):
-            raise ValueError("kernel-depends and [general.tpu] need edition = 5")
-        if self.torch is not None and isinstance(self.torch.stable_abi, dict):
-            raise ValueError("a table for stable-abi needs edition = 5")
         return self

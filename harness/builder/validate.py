@@ -169,7 +169,7 @@ def _known_python() -> dict[str, dict[str, str]] | None:
         return None
     table = json.loads(Path(spec.origin).with_name("python_depends.json").read_text())
     listed = {"general": table["general"]}
-    listed |= {f"general.{backend}": table["backends"].get(backend, {}) for backend in ("cuda", "tpu", "xpu")}
+    listed["general.cuda"] = table["backends"]["cuda"]
     return {
         where: {name: one["python"][0].get("import", "") for name, one in names.items()}
         for where, names in listed.items()
@@ -177,11 +177,9 @@ def _known_python() -> dict[str, dict[str, str]] | None:
 
 
 def _listed_python(general: General) -> dict[str, tuple[str, ...]]:
-    """Names by table; kernel-builder does not resolve those of [general.neuron]."""
-    tables = {"general.cuda": general.cuda, "general.tpu": general.tpu, "general.xpu": general.xpu}
-    return {"general": general.python_depends} | {
-        where: () if table is None else table.python_depends for where, table in tables.items()
-    }
+    """Names by table."""
+    cuda = () if general.cuda is None else general.cuda.python_depends
+    return {"general": general.python_depends, "general.cuda": cuda}
 
 
 def check_python_depends(general: General) -> None:

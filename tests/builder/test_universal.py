@@ -77,7 +77,7 @@ REFUSED = {
         Cause.BAD_LAYOUT, "numbers.py:2: f is registered without add_op_namespace_prefix"),
     "unprefixed in tests": ({'tests/test_it.py': '@custom_op("scale::f", mutates_args=())\ndef f(): ...\n'},
         Cause.BAD_LAYOUT, "tests/test_it.py:2"),
-    "unknown python-depends": ({'build.toml': BUILD_TOML + '[general.xpu]\npython-depends = ["einops"]\n'},
+    "unknown python-depends": ({'build.toml': BUILD_TOML + '[general.cuda]\npython-depends = ["einops"]\n'},
         Cause.BAD_BUILD_TOML, '"einops" is unknown to kernel-builder here; it belongs under [general]'),
 }  # fmt: skip
 
