@@ -11,7 +11,7 @@ from harness.suite.catalogue import all_tasks
 
 ROOT = Path(__file__).resolve().parent.parent
 PINNED = {
-    "tasks": "4300c6c1d965fe34",
+    "tasks": "ff1bdee03a1f1a48",
     "kernels_ref": "ca20c7659c58bd6a",
     "skills": "9e8e0944640d024d",
     "studies": "abb4e6cd5ce04332",

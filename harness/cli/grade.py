@@ -303,8 +303,13 @@ def write_status(
         Path | None, typer.Option(help="Folder with results (default: results/ of the checkout).")
     ] = None,
 ) -> None:
-    """Write docs/generated/status.md: what is measured of every expert kernel, and where."""
+    """Write docs/generated/status.md (what is measured of every expert kernel) and admission.md."""
     checkout = data_directory("kernels_ref").parent
-    page = checkout / "docs" / "generated" / "status.md"
-    write_atomically(page, status_text(results or checkout / "results"))
-    print(page)
+    pages = {
+        "status.md": status_text(results or checkout / "results"),
+        "admission.md": Admitted.open(data_directory("tasks") / FILE_NAME).table(),
+    }
+    for name, text in pages.items():
+        page = checkout / "docs" / "generated" / name
+        write_atomically(page, text)
+        print(page)

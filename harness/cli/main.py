@@ -54,7 +54,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "tasks freeze": ("grade:freeze_tasks", "Write tasks/VERSION: digests of every task's version."),
     "tasks status": (
         "grade:write_status",
-        "Write docs/generated/status.md: what is measured of every expert kernel, and where.",
+        "Write docs/generated/status.md and admission.md from results/ and tasks/ADMISSION.json.",
     ),
     "skills list": ("skills:list_skills_command", "List shipped and installed skills with their sizes."),
     "skills check": (

@@ -200,7 +200,7 @@ class Contents(Record):
 
 
 class Admitted:
-    """The record file: a JSON file, replaced after every task, and a Markdown table made from it."""
+    """The record file, replaced after every task, and a Markdown table of it."""
 
     def __init__(self, path: Path, contents: Contents) -> None:
         self.path = path
@@ -230,15 +230,14 @@ class Admitted:
         return found if found is not None and (found.task_digest, found.expert) == digests else None
 
     def add(self, entry: Admission) -> None:
-        """Add or replace an entry and write both files."""
+        """Add or replace an entry and write the file."""
         self._entries[entry.task] = entry
         self.write()
 
     def write(self) -> None:
-        """Write the JSON file and the table."""
+        """Write the JSON file."""
         contents = Contents(entries=self.entries)
         write_atomically(self.path, contents.model_dump_json(indent=1) + "\n")
-        write_atomically(self.path.with_suffix(".md"), self.table())
 
     def keep(self, tasks: Sequence[Task]) -> bool:
         """Drop entries of other tasks; whether there were any."""
@@ -252,7 +251,7 @@ class Admitted:
         lines = [
             "# Admission of every task",
             "",
-            f"Made by `liftbench tasks check --record {self.path.name}`; the rules stand in docs/tasks.md. "
+            "Made by `make status` from `tasks/ADMISSION.json`; the rules are in docs/tasks.md. "
             f"{sum(entry.admitted for entry in entries)} of {len(entries)} tasks break none. `-` is not "
             "measured.",
             "",
