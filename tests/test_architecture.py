@@ -11,7 +11,7 @@ from tools.size import LAZY, Module, annotated, length, root_modules, shipped
 
 # Lowest first. A module may import from its own layer and from lower ones.
 LAYERS: list[set[str]] = [
-    {"outcome", "expressions", "stats", "fences", "text"},
+    {"outcome", "expressions", "stats", "text"},
     {"errors", "records"},
     {"files", "locks"},
     {"sandboxes", "models"},
@@ -28,7 +28,7 @@ LAYERS: list[set[str]] = [
 ]
 MOST_LAYERS = 14
 # Lowered as rooms are cleaned; the bounds of the house are those of `make size`.
-MOST_ROOT_MODULES = 7
+MOST_ROOT_MODULES = 6
 MOST_INNER_IMPORTS = 15
 MOST_FUNCTION_LINES = 73
 

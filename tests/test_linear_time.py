@@ -30,7 +30,6 @@ from harness.builder.tool_output import (
 from harness.builder.validate import binding_warnings, python_facts
 from harness.cases.reply_files import reply_files
 from harness.errors import UsageError
-from harness.fences import fenced_blocks
 from harness.grading import load as load_stage
 from harness.judge.sanitizer import read_report
 from harness.kernelbench.conversion import defines_model_new
@@ -40,6 +39,7 @@ from harness.outcome import Cause
 from harness.records import Finding, Reply, Skill
 from harness.skills import blocks, claims, fragments, frontmatter, overlap, parsing, placebo, spec
 from harness.student import excerpts
+from harness.student.fences import fenced_blocks
 from harness.student.reply_parsing import parse_reply
 from harness.teaching.traces import condense, events, faults, files, lessons, reading
 from harness.teaching.workshop import DraftError, read_changes

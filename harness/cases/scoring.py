@@ -18,7 +18,7 @@ from typing import Final
 from harness.cases.records import Check, CheckOutcome, TestCase, Verdict, Worth
 from harness.cases.reply_files import ReplyFiles, overlaid, reply_files, write_files
 from harness.errors import HarnessBug, SandboxError
-from harness.fences import fenced
+from harness.student.fences import fenced
 from sandboxes.job import ExitFacts, Job, Limits, Sandbox
 from sandboxes.orphans import owned_folder
 

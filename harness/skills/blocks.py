@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
 
-from harness.fences import Block, fenced_blocks
 from harness.files import unsafe_path
 from harness.records import Project, ProjectFile
+from harness.student.fences import Block, fenced_blocks
 
 _PATH = re.compile(r"(?:path=)?(?P<path>[\w.+-]+(?:/[\w.+-]+)*\.\w+)")
 _LANGUAGES: Final = {

@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from pathlib import PurePosixPath
 from typing import Final
 
-from harness.fences import Block, fenced_blocks
 from harness.records import Skill, digest_of
+from harness.student.fences import Block, fenced_blocks
 
 VERSION: Final = 1
 """Version of the text, part of a placebo's digest."""

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from pathlib import PurePosixPath
 
-from harness.fences import FileNames, fenced_blocks
 from harness.files import unsafe_path
 from harness.outcome import Cause
 from harness.records import Finding, Project, ProjectFile, Reply
+from harness.student.fences import FileNames, fenced_blocks
 
 MAX_FILES = 64
 MAX_BYTES = 1 << 20

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from harness.fences import fenced
 from harness.outcome import Verdict
 from harness.records import Grade, Message, Target, TrialRecord
 from harness.skills.spec import BODY_LINES_ADVISED, BODY_TOKENS_ADVISED
+from harness.student.fences import fenced
 from harness.text import clean, estimate_tokens, first_line, message_of
 
 TRACE_TOKENS: Final = 24_000

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from harness.fences import fenced_blocks
 from harness.files import unsafe_path
 from harness.outcome import Cause, Verdict
 from harness.records import Finding, Project, Reply
+from harness.student.fences import fenced_blocks
 from harness.student.reply_parsing import MAX_BYTES, MAX_FILES, parse_reply
 
 TOML = '[general]\nname = "x"\n'

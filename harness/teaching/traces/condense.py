@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from harness.errors import UsageError
-from harness.fences import fenced
+from harness.student.fences import fenced
 from harness.teaching.traces.events import Event, Trace
 from harness.teaching.traces.files import FileState, follow
 from harness.teaching.traces.lessons import Lesson, Note, lessons, notes

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from harness.fences import ANY_PATH, Block, FileNames, fenced_blocks
+from harness.student.fences import ANY_PATH, Block, FileNames, fenced_blocks
 from harness.text import redact
 
 Role = Literal["user", "assistant", "tool", "system"]

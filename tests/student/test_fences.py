@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from harness.fences import fenced_blocks
 from harness.outcome import Cause
 from harness.records import Finding, Project, Reply
+from harness.student.fences import fenced_blocks
 from harness.student.reply_parsing import MAX_REPLY_CHARS, parse_reply
 
 TOML = '[general]\nname = "x"\n'
