@@ -276,13 +276,6 @@ def test_the_place_is_named_on_both_sides() -> None:
     assert origin.rows == found.common < found.rows
 
 
-def test_another_tasks_expert_is_found_too() -> None:
-    """The experts of all tasks are compared, also for a task that is not of the suite."""
-    found = provenance(project(a=scan()), throw_away_task("scale"))
-    assert found.flags == (COPIED,)
-    assert found.origin is not None and found.origin.task == "l3/selective_scan"
-
-
 def test_where_files_are_equal_the_tasks_own_is_named() -> None:
     """Experts share some files."""
     name = "panels.h"
@@ -296,17 +289,21 @@ def test_where_files_are_equal_the_tasks_own_is_named() -> None:
         assert found.origin is not None and found.origin.task == id
 
 
-def test_a_kernel_in_the_bindings_folder_is_seen() -> None:
-    """Nothing is hidden by where it stands, but in build.toml, which is no source."""
-    hidden = project({"torch-ext/kernel.h": scan()})
-    assert provenance(hidden, SCAN).flags == (COPIED,)
+@pytest.mark.parametrize(
+    ("files", "loaded"),
+    [
+        ({"a.cpp": scan()}, throw_away_task("scale")),
+        ({"torch-ext/kernel.h": scan()}, SCAN),
+        ({"a.cpp": f'const char* open = "/*"; char q = \'"\';\n{scan()}\nconst char* end = "*/";\n'}, SCAN),
+    ],
+    ids=["another task", "the binding's folder", "comment marks in strings"],
+)
+def test_a_copy_is_found_anywhere(files: dict[str, str], loaded: LoadedTask) -> None:
+    """The experts of all tasks are compared with every file but build.toml, which is no source."""
+    found = provenance(project(files), loaded)
+    assert found.flags == (COPIED,)
+    assert found.origin is not None and found.origin.task == SCAN.task.id
     assert provenance(project({"build.toml": scan()}), SCAN) == Provenance(rows=0, common=0)
-
-
-def test_strings_do_not_hide_code() -> None:
-    """What looks like the beginning of a comment inside a string is none."""
-    text = 'const char* open = "/*"; char quote = \'"\';\n' + scan() + '\nconst char* close = "*/";\n'
-    assert provenance(project(a=text), SCAN).flags == (COPIED,)
 
 
 def test_bindings_and_prompts_are_no_evidence() -> None:

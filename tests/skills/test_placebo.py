@@ -26,7 +26,7 @@ def _frame(markdown: str) -> list[str]:
 
 @pytest.mark.parametrize("directory", SHIPPED, ids=lambda path: path.name)
 def test_it_is_as_long_and_has_the_same_format(directory: Path) -> None:
-    """At most 3% more or fewer bytes; headings, lists, tables, fences and blank lines stay."""
+    """Within 3 % of the bytes; headings, lists, tables, fences and blank lines stay, and no word does."""
     skill = read_skill(directory)
     other = placebo(skill)
     assert abs(len(other.body.encode()) / len(skill.body.encode()) - 1) <= 0.03
@@ -36,13 +36,7 @@ def test_it_is_as_long_and_has_the_same_format(directory: Path) -> None:
     assert len(other.documents) == len(skill.documents)
     assert not (other.documents.keys() & skill.documents.keys()) - {"SKILL.md"}
     assert abs(len(other.description) - len(skill.description)) <= 10
-
-
-@pytest.mark.parametrize("directory", SHIPPED, ids=lambda path: path.name)
-def test_nothing_of_the_skill_is_left(directory: Path) -> None:
-    """No word of five letters or more about kernels survives."""
-    skill = read_skill(directory)
-    left = set(re.findall(r"[a-z_]{5,}", placebo(skill).body.lower()))
+    left = set(re.findall(r"[a-z_]{5,}", other.body.lower()))
     for word in ("kernel", "build", "torch", "register", "memory", "vector", "warp", "__syncthreads", "cuda"):
         assert not any(word in one for one in left), word
 
