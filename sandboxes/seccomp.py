@@ -326,10 +326,7 @@ def _running_rules(known: dict[str, int]) -> _Code:
         (_AND, 0, 0, _CLONE_EXIT_SIGNAL),
         (_EQUAL, 0, 1, signal.SIGCONT),
     ]
-    wakes_child = [
-        *_argument_is(_FIRST_AT, _PR_SET_PDEATHSIG, 3),
-        *_argument_is(_SECOND_AT, signal.SIGCONT),
-    ]
+    wakes_child = [*_argument_is(_FIRST_AT, _PR_SET_PDEATHSIG, 3), *_argument_is(_SECOND_AT, signal.SIGCONT)]
     rules = [
         ("fcntl", _argument_is(_SECOND_AT, _F_SETSIG)),
         ("clone", wakes_parent),

@@ -108,14 +108,7 @@ def run_self_test(sandbox: Sandbox, python: str) -> SelfTestReport:
         process = sandbox.start(
             Job(
                 role="run",
-                argv=[
-                    python,
-                    "-I",
-                    "-S",
-                    "{scratch}/selftest_job.py",
-                    json.dumps(targets.spec),
-                    "{channel}",
-                ],
+                argv=[python, "-I", "-S", "{scratch}/selftest_job.py", json.dumps(targets.spec), "{channel}"],
                 limits=Limits(
                     wall_s=_WALL_S,
                     memory_bytes=_MEMORY_BYTES,

@@ -116,13 +116,7 @@ class DockerBackend:
         }
         host = self._restrictions(job, uid, gid) | {"device_requests": gpu.get("device_requests")}
         return Container(
-            self._engine,
-            ContainerSpec(
-                settings,
-                host,
-                uid,
-                caps_memory=job.limits.memory_bytes is not None,
-            ),
+            self._engine, ContainerSpec(settings, host, uid, caps_memory=job.limits.memory_bytes is not None)
         )
 
     def _restrictions(self, job: Job, uid: int, gid: int) -> dict[str, Any]:
@@ -146,10 +140,7 @@ class DockerBackend:
             "ulimits": [Ulimit(name="core", soft=0, hard=0), Ulimit(name="nofile", soft=1024, hard=1024)],
             "log_config": LogConfig(type=LogConfig.types.JSON, config=_LOG),
             "tmpfs": {SCRATCH: f"{scratch},uid={uid},gid={gid},mode=0700"},
-            "mounts": [
-                _read_only(INSIDE, _INSIDE),
-                *(_read_only(path, str(path)) for path in job.readable),
-            ],
+            "mounts": [_read_only(INSIDE, _INSIDE), *(_read_only(path, str(path)) for path in job.readable)],
         }
 
     def _knows_cgroup_namespaces(self) -> bool:

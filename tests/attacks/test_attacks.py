@@ -42,8 +42,7 @@ def _verdicts(column: Column, battery: Path, role: RoleName) -> dict[str, str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "column",
-    [pytest.param(one, marks=pytest.mark.docker) if one == "docker" else one for one in COLUMNS],
+    "column", [pytest.param(one, marks=pytest.mark.docker) if one == "docker" else one for one in COLUMNS]
 )
 def test_every_attack_ends_as_expected(column: Column, battery: Path) -> None:
     """What is promised holds against every attack, and holes are exactly those that are documented."""

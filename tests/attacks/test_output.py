@@ -33,12 +33,7 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> str:
     program = tmp_path_factory.mktemp("escapes") / "program"
     subprocess.run(["gcc", str(FOLDER / "terminal_escapes.c"), "-o", str(program)], check=True)
     process = open_sandbox("local").start(
-        Job(
-            role="run",
-            argv=["{scratch}/program"],
-            limits=Limits(wall_s=20.0),
-            inputs={"program": program},
-        )
+        Job(role="run", argv=["{scratch}/program"], limits=Limits(wall_s=20.0), inputs={"program": program})
     )
     try:
         facts = process.wait(30.0)

@@ -391,10 +391,5 @@ def test_a_hybrid_system_uses_version_1(tmp_path: Path) -> None:
         (tmp_path / path).mkdir(parents=True)
     (tmp_path / "unified" / "cgroup.controllers").write_text("hugetlb\n")
     assert Cgroups.find(proc) == Cgroups(
-        1,
-        {
-            "memory": tmp_path / "memory/in",
-            "cpuacct": tmp_path / "cpu/box",
-            "pids": tmp_path / "pids/box",
-        },
+        1, {"memory": tmp_path / "memory/in", "cpuacct": tmp_path / "cpu/box", "pids": tmp_path / "pids/box"}
     )

@@ -10,13 +10,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 Column = Literal[
-    "docker",
-    "bubblewrap",
-    "bubblewrap as user",
-    "landlock",
-    "landlock as user",
-    "local",
-    "local as user",
+    "docker", "bubblewrap", "bubblewrap as user", "landlock", "landlock as user", "local", "local as user"
 ]
 """A backend, and whether liftbench itself runs as a plain user."""
 COLUMNS: Final[tuple[Column, ...]] = (
@@ -121,10 +115,7 @@ _LOCAL_AS_USER: Final[dict[str, Hole]] = {
     "thread_bomb": Hole("a limit per user would count your own processes too"),
 }
 
-_LANDLOCK: Final[dict[str, Hole]] = {
-    "disk_bomb": _NO_QUOTA,
-    "inode_bomb": _NO_QUOTA,
-}
+_LANDLOCK: Final[dict[str, Hole]] = {"disk_bomb": _NO_QUOTA, "inode_bomb": _NO_QUOTA}
 _LANDLOCK_AS_USER: Final[dict[str, Hole]] = {
     "write_metadata": _NOT_MEDIATED,
     "fork_bomb": _may("a limit per user would count your own processes too"),
