@@ -6,39 +6,58 @@ The test split is looked at once, after the last choice; the look is logged befo
 from __future__ import annotations
 
 import datetime
+import math
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Protocol
 
-from harness.errors import UsageError
+from harness.errors import InfraError, UsageError
 from harness.files import write_atomically
 from harness.models.meter import Spent
-from harness.records import Sampling
+from harness.records import Metric, Sampling, TrialRecord
+from harness.report.records import Summary
 from harness.skills.check import check_skill
-from harness.skills.lineage import SHORT_KEY, Lineage, Look, LookLog, lineage_of, look_at, looks_file
+from harness.skills.lineage import ALPHA, SHORT_KEY, Lineage, Look, LookLog, lineage_of, look_at, looks_file
+from harness.skills.overlap import excluded_tasks
 from harness.skills.package import derive
 from harness.skills.spec import LoadedSkill, SkillFinding, read_skill
 from harness.stats import fewest_families
 from harness.student.prompts import task_text
 from harness.study.arms import Arms, make_arms
-from harness.study.execute import RunContext
-from harness.study.store import sole_writer
+from harness.study.execute import RunContext, execute, open_study
+from harness.study.store import RunStore, sole_writer
+from harness.study.study import Study
 from harness.teaching.brief import TRACE_TOKENS, Order
-from harness.teaching.grading import Measured, Reporter, SplitGrading
-from harness.teaching.record import FILE_NAME, GenerationRecord, read_record, wrote
-from harness.teaching.request import SPLITS, GenerationRequest, Splits, split_tasks
+from harness.teaching.record import FILE_NAME, GenerationRecord, MeasuredLift, read_record, wrote
+from harness.teaching.request import SPLITS, GenerationRequest, Split, Splits, split_tasks
 from harness.teaching.search import Evaluate, Search
 from harness.teaching.traces.condense import condense
 from harness.teaching.traces.reading import read_trace
-from harness.teaching.workshop import Teacher, Version, Workshop
+from harness.teaching.workshop import Evaluated, Teacher, Version, Workshop
 from harness.text import slug
 
 TEACHER_TOKENS: Final = 32_000
 """Output limit: a skill with its references is longer than a project."""
 
+SEARCH_REPEATS: Final = 2
+"""Replies per task on the development and selection splits; with one, half of a choice is luck."""
+
+Reporter = Callable[[RunStore], Summary]
+"""Writes a run's reports and shows them."""
+
 Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """How the test run ended."""
+
+    folder: str
+    stopped: str | None
+    """Why trials are missing."""
+    lifts: tuple[MeasuredLift, ...] = ()
 
 
 class MeasureLift(Protocol):
@@ -266,3 +285,88 @@ def _choice(found: Search, from_old: bool) -> tuple[Version, str]:
     else:
         why = f"version {best.index} is the best of {scored} on the selection split"
     return best, why if found.gave_up is None else f"{why}. No further one: {found.gave_up}"
+
+
+# --- grading on a split -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SplitGrading:
+    """Grades arms on the splits of one generation."""
+
+    request: GenerationRequest
+    splits: Splits
+    context: RunContext
+    report: Reporter
+
+    def evaluate(self, split: Split, arms: Arms) -> Evaluated:
+        """All trials of these arms on a split, a few replies per task."""
+        study = self._study(split, arms, SEARCH_REPEATS, ALPHA)
+        store = open_study(study, self.context)
+        self.context.display.say(f"{split} split: {', '.join(arms.named) or 'without skill'}")
+        outcome = execute(study, store, self.context)
+        return Evaluated(_not_all_lost(store, split), outcome.stopped)
+
+    def test(self, arms: Arms, alpha: float, skill: LoadedSkill) -> Measured:
+        """The test run, with its report."""
+        old = self.request.old
+        skills = [skill] if old is None else [skill, LoadedSkill(read_skill(old), old)]
+        study = self._study("test", arms, self.request.repeats, alpha, skills)
+        store = open_study(study, self.context)
+        self.context.display.say(f"test split: {', '.join(arms.named)}")
+        try:
+            outcome = execute(study, store, self.context)
+        finally:
+            summary = self.report(store)
+        _not_all_lost(store, "test")
+        lifts = () if outcome.stopped is not None else tuple(tested_lifts(summary, self.request.metric))
+        return Measured(str(store.folder), outcome.stopped, lifts)
+
+    def _study(
+        self, split: Split, arms: Arms, repeats: int, alpha: float, skills: Sequence[LoadedSkill] = ()
+    ) -> Study:
+        request, tasks = self.request, self.splits.tasks(split)
+        return Study(
+            arms,
+            tasks,
+            request.students,
+            repeats=repeats,
+            target=request.target,
+            protocol=request.protocol,
+            sampling=request.sampling,
+            metric=request.metric,
+            turns=request.turns,
+            alpha=alpha,
+            leaked=excluded_tasks(skills, tasks),
+        )
+
+
+def _not_all_lost(store: RunStore, split: Split) -> tuple[TrialRecord, ...]:
+    """The trials so far. Raises InfraError where all are lost: there is nothing to choose or teach by."""
+    trials = tuple(store.load())
+    if trials and all(trial.infra for trial in trials):
+        why = trials[-1].failures[-1].message
+        raise InfraError(
+            f"nothing is scored: all {len(trials)} trials of the {split} split are lost, the last to: {why}. "
+            f"The same command tries them again"
+        )
+    return trials
+
+
+def tested_lifts(summary: Summary, metric: Metric) -> Iterator[MeasuredLift]:
+    """The new skill against no skill, by student."""
+    controls = {arm.arm for arm in summary.arms if arm.kind == "without_skill"}
+    treatments = {arm.arm for arm in summary.arms if arm.kind == "with_skill"}
+    for one in summary.comparisons:
+        if one.control in controls and one.treatment in treatments:
+            row = one.row(metric)
+            without, with_skill = (
+                math.log(level) if level and row.unit == "ratio" else level
+                for level in (row.control, row.treatment)
+            )
+            yield MeasuredLift(
+                model=one.model,
+                without_skill=without,
+                with_skill=with_skill,
+                decision=one.conclusion.decision,
+            )

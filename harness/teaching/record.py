@@ -10,7 +10,7 @@ from pydantic import Field
 
 from harness.errors import UsageError
 from harness.models.meter import Spent
-from harness.records import Record, Target
+from harness.records import Metric, Record, Target
 from harness.skills.lineage import Look
 from harness.skills.spec import read_skill
 
@@ -64,7 +64,7 @@ class GenerationRecord(Record):
     teacher: str
     students: tuple[str, ...]
     target: Target
-    metric: Literal["deployed", "correct", "compiles"]
+    metric: Metric
     families: dict[str, tuple[str, ...]]
     """By split; empty without evaluation."""
     lineage: str

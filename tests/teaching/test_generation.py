@@ -15,8 +15,7 @@ from harness.skills.lineage import Lineage, LookLog, lineage_of
 from harness.skills.spec import LoadedSkill, read_skill, validate_skill
 from harness.study.arms import Arms
 from harness.suite.catalogue import select_tasks
-from harness.teaching.generation import Generation, Plan
-from harness.teaching.grading import Measured
+from harness.teaching.generation import Generation, Measured, Plan
 from harness.teaching.record import GenerationRecord, MeasuredLift
 from harness.teaching.request import GenerationRequest, Split, Splits
 from harness.teaching.workshop import Evaluated
