@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from pathlib import Path
 
 import pytest
 
@@ -25,106 +24,28 @@ def layout_of(target: Target, toolchain: Toolchain, **toml: str) -> Layout:
     return layout
 
 
-def command(argv: tuple[str, ...], root: Path, layout: Layout) -> str:
-    """An argv as in the tables below: ROOT and OPS stand for what varies."""
-    return shlex.join(argv).replace(str(root), "ROOT").replace(layout.ops_name, "OPS")
-
-
-COMMON = (
-    "-Isource/csrc -isystem ROOT/python -isystem ROOT/torch/include "
-    "-isystem ROOT/torch/include/torch/csrc/api/include"
-)
-MAPS = "-ffile-prefix-map=ROOT/python=python -ffile-prefix-map=ROOT/torch=torch"
-CUDA_MAPS = f"-ffile-prefix-map=ROOT/cuda=cuda {MAPS}"
-QUIET = ",".join(
-    f"--diag_suppress={name}"
-    for name in (
-        "cc_clobber_ignored",
-        "field_without_dll_interface",
-        "base_class_has_different_dll_interface",
-        "dll_interface_conflict_none_assumed",
-        "dll_interface_conflict_dllexport_assumed",
-        "bad_friend_decl",
-    )
-)
-
-
-def nvcc_line(std: str, system: str = "") -> str:
-    """The nvcc command of kernels/fill.cu."""
-    return (
-        "ROOT/cuda/bin/nvcc -forward-unknown-to-host-compiler -ccbin /usr/bin/g++ "
-        f"{CUDA_DEFINES} {COMMON} -isystem ROOT/cuda/include{system} "
-        f"-DONNX_NAMESPACE=onnx_c2 -Xcudafe {QUIET} --expt-relaxed-constexpr --expt-extended-lambda "
-        f"-O3 -DNDEBUG -std={std} -Xcompiler=-fPIC --expt-relaxed-constexpr -DENABLE_FP8 {CUDA_MAPS} "
-        "--keep --keep-dir obj/kernels/fill.cu -Xcudafe --orig_src_path_name "
-        "-Xcudafe /liftbench/kernels/fill.cu -gencode arch=compute_90,code=sm_90 "
-        "-x cu -c source/kernels/fill.cu -o obj/kernels/fill.cu/unit.o"
-    )
-
-
-def gxx_line(defines: str, system: str, maps: str, std: str, source: str) -> str:
-    """The g++ command of one source."""
-    return (
-        f"/usr/bin/g++ {defines} {COMMON}{system} -O3 -DNDEBUG -std={std} -fPIC -fno-gnu-unique "
-        f"{maps} -o obj/{source}/unit.o -c source/{source}"
-    )
-
-
-NAMES = "-DPy_LIMITED_API=3 -DTORCH_EXTENSION_NAME=OPS -DTORCH_TARGET_VERSION=0x20a000000000000"
-CPU = f"-DCPU_KERNEL {NAMES} -DUSE_RPC -DOPS_EXPORTS"
-CUDA_DEFINES = f"-DCUDA_KERNEL {NAMES} -DUSE_CUDA=1 -DUSE_RPC -DOPS_EXPORTS"
-BINDING = "torch-ext/torch_binding.cpp"
-LINES = {
-    ("cpu", "2.13.0+cpu"): [
-        gxx_line(
-            CPU,
-            "", MAPS, "gnu++20", BINDING,
-        ),
-        gxx_line(
-            CPU,
-            "", MAPS, "gnu++20", "kernels/fill.cpp",
-        ),
-        "/usr/bin/g++ -fPIC -O3 -DNDEBUG -shared -o lib/OPS.abi3.so "
-        "obj/torch-ext/torch_binding.cpp/unit.o obj/kernels/fill.cpp/unit.o "
-        "ROOT/torch/lib/libtorch.so -Wl,--no-as-needed,ROOT/torch/lib/libtorch_cpu.so "
-        "-Wl,--as-needed ROOT/torch/lib/libc10.so",
-    ],
-    ("cuda", "2.13.0+cpu"): [
-        gxx_line(
-            CUDA_DEFINES,
-            " -isystem ROOT/cuda/include -isystem stubs", CUDA_MAPS, "gnu++20", BINDING,
-        ),
-        nvcc_line("c++20", " -isystem stubs"),
-        "/usr/bin/g++ -fPIC -O3 -DNDEBUG -shared -o lib/OPS.abi3.so "
-        "obj/torch-ext/torch_binding.cpp/unit.o obj/kernels/fill.cu/unit.o "
-        "ROOT/torch/lib/libtorch.so ROOT/cuda/lib64/libcudart.so.13 "
-        "-Wl,--no-as-needed,ROOT/torch/lib/libtorch_cpu.so -Wl,--as-needed ROOT/torch/lib/libc10.so "
-        "-LROOT/cuda/lib64 -lcudadevrt -lcudart_static -lrt -lpthread -ldl",
-    ],
-    ("cuda", "2.11.0+cu130"): [
-        gxx_line(
-            CUDA_DEFINES,
-            " -isystem ROOT/cuda/include", CUDA_MAPS, "gnu++17", BINDING,
-        ),
-        nvcc_line("c++17"),
-        "/usr/bin/g++ -fPIC -O3 -DNDEBUG -shared -o lib/OPS.abi3.so "
-        "obj/torch-ext/torch_binding.cpp/unit.o obj/kernels/fill.cu/unit.o "
-        "ROOT/torch/lib/libtorch.so ROOT/cuda/lib64/libcudart.so.13 "
-        "-Wl,--no-as-needed,ROOT/torch/lib/libtorch_cpu.so,ROOT/torch/lib/libtorch_cuda.so "
-        "-Wl,--as-needed ROOT/torch/lib/libc10_cuda.so ROOT/torch/lib/libc10.so "
-        "-LROOT/cuda/lib64 -lcudadevrt -lcudart_static -lrt -lpthread -ldl",
-    ],
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("target", "torch"), LINES, ids=str)
-def test_command_lines_are_those_of_the_table(target, torch, tmp_path):
-    """Every word of every command, for both targets and both C++ standards."""
+@pytest.mark.parametrize("torch", ["2.13.0+cpu", "2.11.0+cu130"])
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+def test_commands_are_kernel_builders(target, torch, tmp_path):
+    """The limited API, the names of this build, a linked CUDA torch where there is one, and no rpath."""
     toolchain = fake_toolchain(tmp_path, torch=torch)
     layout = layout_of(target, toolchain)
-    argvs = [compile_argv(unit, layout, toolchain) for unit in layout.units.units]
-    argvs.append(link_argv(layout, toolchain))
-    assert [command(argv, tmp_path, layout) for argv in argvs] == LINES[target, torch]
+    for unit in layout.units.units:
+        argv = compile_argv(unit, layout, toolchain)
+        definitions = {
+            f"-D{target.upper()}_KERNEL",
+            "-DPy_LIMITED_API=3",
+            "-DTORCH_TARGET_VERSION=0x20a000000000000",
+        }
+        assert definitions | {f"-DTORCH_EXTENSION_NAME={layout.ops_name}"} <= set(argv)
+        assert ("-DUSE_CUDA=1" in argv) == (target == "cuda")
+        assert ("stubs" in argv) == (target == "cuda" and "cpu" in torch)
+        assert f"-ffile-prefix-map={tmp_path}/torch=torch" in argv
+        assert f"source/{unit.source}" in argv and f"obj/{unit.source}/unit.o" in argv
+    link = " ".join(link_argv(layout, toolchain))
+    assert f"-shared -o {library_path(layout)} obj/torch-ext/torch_binding.cpp/unit.o" in link
+    assert ("libtorch_cuda.so" in link) == (target == "cuda" and "cu130" in torch)
+    assert ("libcudart.so" in link) == (target == "cuda") and "rpath" not in link
 
 
 @pytest.mark.parametrize(
