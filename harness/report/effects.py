@@ -163,16 +163,24 @@ class Conclusion(Record):
     """k where alpha is 0.05 / 2^k: the k-th time that this skill's lineage is tested on these tasks."""
 
 
-class Spending(Record):
-    """What the treatment costs more than the control: means over families of task means.
-
-    A value is None where one reply does not report it.
-    """
+class Costs(Record):
+    """Mean tokens and dollars; a value is None where one reply does not report it."""
 
     input_tokens: float | None
     output_tokens: float | None
     cost_usd: float | None
-    """Treatment minus control per trial; a trial may hold several replies."""
+
+    @property
+    def tokens(self) -> float | None:
+        """Input and output together."""
+        if self.input_tokens is None or self.output_tokens is None:
+            return None
+        return self.input_tokens + self.output_tokens
+
+
+class Spending(Costs):
+    """What the treatment costs more than the control per trial: means over families of task means."""
+
     extra_correct: float | None
     """Additional correct kernels per trial; None where correctness was not measured."""
     extra_correct_sure: bool
@@ -187,13 +195,6 @@ class Spending(Record):
     """Inverted sign-flip test by family."""
     per_extra_correct_unbounded: bool = False
     """The interval of `extra_correct` includes 0, so a price has no finite interval."""
-
-    @property
-    def tokens(self) -> float | None:
-        """Input and output together."""
-        if self.input_tokens is None or self.output_tokens is None:
-            return None
-        return self.input_tokens + self.output_tokens
 
 
 class Transition(Record):

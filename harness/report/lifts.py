@@ -1,4 +1,4 @@
-"""From the scores of two arms to the effects of a comparison: metrics, curves, turns, verdicts and errors."""
+"""From the scores of two arms to the effects of a comparison."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from harness import stats
 from harness.errors import UsageError
 from harness.models.prices import Price
 from harness.records import Metric, Record, RunRecord, TrialRecord
-from harness.report.effects import Detectable
+from harness.report.effects import Costs, Detectable
 from harness.report.figures import plural
 from harness.report.metrics import Score, leaked_tasks, metrics_for, score, total_usage
 from harness.report.records import Usages
@@ -71,20 +71,8 @@ def _detectable(metric: str, n_families: int, alpha: float, sd: float, source: s
     return Detectable(n_families=n_families, sd=sd, effect=effect, statement=statement)
 
 
-class TrialCost(Record):
-    """Mean tokens and dollars of a trial in one arm; None is unknown."""
-
-    input_tokens: float | None
-    output_tokens: float | None
-    cost_usd: float | None
-    """As an earlier run paid."""
-
-    @property
-    def tokens(self) -> float | None:
-        """Input and output together."""
-        if self.input_tokens is None or self.output_tokens is None:
-            return None
-        return self.input_tokens + self.output_tokens
+class TrialCost(Costs):
+    """Costs of a trial in one arm; cost_usd is what an earlier run paid."""
 
     def dollars(self, price: Price | None) -> float | None:
         """At a list price without caching, or as the earlier run paid."""
