@@ -183,7 +183,7 @@ def test_a_compile_error_is_a_finding_and_is_cached(toolchain, tmp_path):
     ],
 )
 def test_limits_are_findings_that_are_not_cached(facts, cause, toolchain, tmp_path):
-    """A busy machine must not condemn a project for ever."""
+    """A limit may be due to a busy machine, so the result is not kept."""
     built = run(FakeSandbox(facts), toolchain, tmp_path)
     assert built.result.finding is not None and built.result.finding.cause is cause
     if cause is not Cause.LINK_ERROR:
@@ -210,7 +210,7 @@ def test_our_failures_are_raised(facts, control, said, toolchain, tmp_path):
 
 
 def test_a_starved_build_is_ours_and_a_slow_one_is_not(toolchain, tmp_path):
-    """Over half of the limit others must have had the cores; less, or nobody knows: the student's."""
+    """Ours only if other processes had the cores for over half of the limit."""
     late = replace(exit_facts("wall_timeout"), wall_s=100.0)
     for starved_s in (None, 0.0, 50.0):
         built = run(FakeSandbox(replace(late, starved_s=starved_s)), toolchain, tmp_path)
@@ -262,7 +262,7 @@ def test_a_header_that_was_not_copied_is_explained(toolchain, tmp_path):
 
 
 def test_a_machine_without_nvcc_still_checks_the_project(toolchain, tmp_path):
-    """What is wrong with the project is said first; then what is wrong with the machine."""
+    """Errors of the project are reported before gaps of the machine."""
     bare = toolchain.model_copy(update={"cuda": None})
     idle = FakeSandbox(exit_facts("ok"))
     bad = run(idle, bare, tmp_path, project({"kernels/fill.h": None}), "cuda").result.finding
@@ -272,7 +272,7 @@ def test_a_machine_without_nvcc_still_checks_the_project(toolchain, tmp_path):
 
 
 def test_a_bad_build_toml_starts_nothing(toolchain, tmp_path):
-    """Upstream's parser speaks before any process starts; the log says so."""
+    """build.toml is validated before any process starts; the log contains the finding."""
     idle = FakeSandbox(exit_facts("ok"))
     built = run(idle, toolchain, tmp_path, project({"build.toml": BUILD_TOML.replace("fill-it", "fill_it")}))
     assert built.result.finding is not None

@@ -155,7 +155,7 @@ def test_one_child_demangles_all(toolchain):
     "facts", [exit_facts("ok", "only one line\n", 0), exit_facts("nonzero", "sh: c++filt: not found", 127)]
 )
 def test_without_cxxfilt_names_stay_as_they_are(facts, toolchain):
-    """A tool that is missing or babbles is no failure."""
+    """A missing tool or unexpected output is no failure."""
     assert demangled(["_Z1fi", "_Z1gi"], toolchain, FakeSandbox(facts)) == {}
 
 

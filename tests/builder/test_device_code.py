@@ -1,4 +1,4 @@
-"""Device code facts: what of the reader's answer is believed, and (slow) what real tools say."""
+"""Device code facts: validation of the reader's answer, and (slow) results of real tools."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ KERNEL = {
 
 @pytest.fixture
 def toolchain(tmp_path: Path) -> Toolchain:
-    """One with both tools beside its nvcc."""
+    """With cuobjdump and nvdisasm in nvcc's folder."""
     return fake_toolchain(tmp_path).model_copy(update={"disassembler": tmp_path / "cuda/bin"})
 
 
@@ -92,14 +92,14 @@ def test_kernels_that_were_left_out_are_counted(toolchain):
     ],
 )
 def test_an_answer_that_makes_no_sense_is_not_believed(answer, toolchain):
-    """The reader read hostile bytes: anything odd means not measured, never a failed build."""
+    """The reader read hostile bytes: an invalid answer means not measured, never a failed build."""
     code = read_device_code(b"", toolchain, answering(answer))
     assert code.kernels is None and code.notes[0].startswith(NOT_MEASURED)
 
 
 @pytest.mark.parametrize("status", ["wall_timeout", "oom", "nonzero", "signal", "sandbox_error"])
 def test_a_reader_that_fails_is_a_note(status, toolchain):
-    """Why is said; the build stays a success."""
+    """The note names the reason; the build stays a success."""
     sandbox = FakeSandbox(exit_facts(status, "it broke"))
     made = with_kernels(result(warnings=("w",)), b"", toolchain, sandbox)
     assert made.ok and made.kernels is None and made.warnings[0] == "w"

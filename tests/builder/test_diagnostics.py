@@ -398,7 +398,7 @@ def test_refusals_point_into_the_project(name):
 
 
 def test_the_reason_of_upstreams_parser_is_the_message():
-    """Without the place, which stands before it."""
+    """Without the place, which precedes it."""
     one = refusal(Finding(cause=Cause.BAD_BUILD_TOML, message=UPSTREAM), FILES_OF)
     assert (one.message, one.column) == ("invalid string, expected `\"`, `'`", 11)
 

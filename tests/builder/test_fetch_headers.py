@@ -22,7 +22,7 @@ from harness.builder.fetch_headers import (
 )
 from harness.builder.headers import load_headers
 from harness.builder.toolchain import Toolchain
-from harness.cli.grade import headers
+from harness.cli.build import headers
 from harness.errors import DownloadError, UsageError
 from tests.fakes.index import serving, wheel_bytes
 from tests.fakes.projects import fake_toolchain
@@ -107,7 +107,7 @@ def toolchain(tmp_path: Path) -> Toolchain:
 
 
 class Bench:
-    """A fetcher and what it said."""
+    """A fetcher and its progress messages."""
 
     def __init__(self, root: Path, index: str) -> None:
         self.said: list[str] = []
@@ -150,7 +150,7 @@ def test_an_unknown_patch_release_takes_the_newest_of_its_release(toolchain, tmp
 
 
 def test_a_sandboxs_user_can_read_them(tmp_path):
-    """Whatever the umask of whoever fetched."""
+    """The user's umask does not matter."""
     before = os.umask(0o077)
     try:
         with serving(index_files()) as (index, _):
@@ -173,7 +173,7 @@ def test_libraries_that_the_toolkit_has_are_left_out(toolchain, tmp_path):
 
 
 def test_a_cuda_build_of_torch_with_a_whole_toolkit_needs_nothing(tmp_path):
-    """Nothing is asked of the index, and the reason is said."""
+    """No request is made, and the reason is printed."""
     toolchain = fake_toolchain(tmp_path / "t", torch="2.13.0+cu130")
     assert toolchain.cuda is not None and toolchain.cuda.include is not None
     for header in LIBRARIES.values():

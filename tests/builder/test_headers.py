@@ -1,4 +1,4 @@
-"""Projects that depend on CUTLASS: which headers they get, and what is said where there are none."""
+"""Projects that depend on CUTLASS: their headers, and the message if there are none."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_cutlass_src_dir_comes_first_and_serves_every_version(tmp_path):
 
 
 def test_two_versions_in_one_project_are_one(toolchain):
-    """Upstream has one CUTLASS for all files; which one stands in a warning."""
+    """kernel-builder has one CUTLASS for all files; a warning names it."""
     text = 'backend = "cuda"\ndepends = ["torch", "cutlass_4_0", "cutlass_3_6"]'
     layout = planned(project(toml={CUDA_KERNEL: text}), toolchain)
     assert isinstance(layout, Layout) and layout.units.cutlass is not None

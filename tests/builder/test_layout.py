@@ -191,7 +191,7 @@ def test_refused_before_any_compiler(name, toolchain):
 
 
 def test_tvm_ffi_is_not_built(toolchain):
-    """A valid build.toml of a kind that is not built is told apart from a broken one."""
+    """A valid build.toml of a kind that is not built is not reported as broken."""
     head = BUILD_TOML.partition("[torch]")[0]
     finding = refused(project({"build.toml": f"{head}[tvm-ffi]\nsrc = []\n"}), "cuda", toolchain)
     assert finding.cause is Cause.NO_BACKEND and "[tvm-ffi]" in finding.message

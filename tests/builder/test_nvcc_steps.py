@@ -67,7 +67,7 @@ def run(folder: Path) -> tuple[int, str, list[str]]:
 
 
 def test_every_step_runs_once_and_speaks_in_nvccs_order(folder):
-    """The output does not show what ran beside what."""
+    """The output does not depend on which steps ran in parallel."""
     code, output, ran = run(folder)
     names = ["g++", "cudafe++", "g++", "cicc", "ptxas", "fatbinary", "g++"]
     assert code == 0 and output == "".join(f"{name} speaks\n" for name in names)

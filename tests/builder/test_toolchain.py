@@ -181,7 +181,7 @@ def fetched(root: Path, name: str, *headers: str) -> None:
 
 
 def test_fetched_headers_replace_the_stand_ins(tmp_path):
-    """Where nothing was fetched a CPU-only torch gets stand-ins; a CUDA build of torch never does."""
+    """A CPU-only torch gets stand-ins if nothing was fetched; a CUDA build of torch never does."""
     nvcc = fake_nvcc(tmp_path / "toolkit")
     env = {
         "CUDA_HOME": str(nvcc.parents[1]),
@@ -281,7 +281,7 @@ def test_nothing_of_this_machine_is_shown_to_a_job_in_an_image(tmp_path):
 
 
 def test_symbols_are_looked_up_in_the_image(described, tmp_path):
-    """Through the view they are found as they are here; without it nothing is said of any."""
+    """Through the view the result is the same as here; without it there is none."""
     source = (
         "extern int aoti_torch_get_dim(void*, long*); extern int mine(void);"
         "int f(void) { return mine() + aoti_torch_get_dim(0, 0); }"

@@ -50,12 +50,12 @@ def test_a_wrapper_is_thin() -> None:
     ],
 )
 def test_python_that_could_do_the_work_is_not_thin(more: str) -> None:
-    """Whatever else stands there: a false alarm costs one traced call."""
+    """Any other statement; a false alarm costs one traced call."""
     assert not python_facts({"a.py": THIN + more + "\n"}).thin
 
 
 def test_imports_are_named() -> None:
-    """Top-level modules of import statements, wherever they stand."""
+    """Top-level modules of import statements, at any depth."""
     found = python_facts({"a.py": "def f():\n    import numpy.linalg\n", "b.py": "from os.path import join"})
     assert found.imports == ("numpy", "os")
 
