@@ -29,8 +29,6 @@ class SkillDraft:
     description: str
     """Line breaks become spaces."""
     body: str
-    license: str | None = None
-    compatibility: str | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, bytes] = field(default_factory=dict)
     """Other files: relative POSIX path -> contents."""
@@ -38,20 +36,18 @@ class SkillDraft:
     @property
     def skill_md(self) -> str:
         """The text of SKILL.md."""
-        texts = {"license": self.license, "compatibility": self.compatibility}
         fields: dict[str, object] = {"name": self.name, "description": folded(self.description)}
-        fields |= {name: folded(text) for name, text in texts.items() if text}
         if self.metadata:
             fields["metadata"] = {key: folded(value) for key, value in self.metadata.items()}
         body = self.body.encode("utf-8", "replace").decode().strip("\n")
         return f"---\n{dumped(fields)}---\n\n{body}\n"
 
 
-def write_skill(draft: SkillDraft, out: Path, *, replace: bool = False) -> Path:
+def write_skill(draft: SkillDraft, out: Path) -> Path:
     """Write the draft to the folder `out`, which must have the skill's name, and return it.
 
-    Raises UsageError if `out` exists (unless `replace`), if the frontmatter would violate the specification,
-    or if a file's path is not allowed. Links in the body are not checked.
+    Raises UsageError if `out` exists, if the frontmatter would violate the specification, or if a file's path
+    is not allowed. Links in the body are not checked.
     """
     if out.name != draft.name:
         raise UsageError(
@@ -63,7 +59,7 @@ def write_skill(draft: SkillDraft, out: Path, *, replace: bool = False) -> Path:
     errors = [f.message for f in skill_md_findings(text, out.name) if f.severity == "error"]
     if errors:
         raise UsageError(f"the skill {draft.name!r} would be invalid: {'; '.join(errors)}")
-    with _new_folder(out, replace) as fresh:
+    with _new_folder(out, replace=False) as fresh:
         for path, data in {FILE: text, **draft.files}.items():
             _write(fresh, path, data)
     return out
@@ -96,7 +92,7 @@ def derive(
     except OSError as fault:
         raise UsageError(f"{old / FILE} cannot be read: {fault.strerror}") from fault
     new = edited(data, str(old / FILE), body=body, description=description, metadata_updates=metadata_updates)
-    with _new_folder(out, replace) as fresh:
+    with _new_folder(out, replace=replace) as fresh:
         try:
             shutil.copytree(old, fresh, symlinks=True, ignore=_NOT_COPIED, dirs_exist_ok=True)
         except (shutil.Error, OSError) as fault:
@@ -165,7 +161,7 @@ def _write(folder: Path, path: str, data: bytes) -> None:
 
 
 @contextmanager
-def _new_folder(out: Path, replace: bool) -> Iterator[Path]:
+def _new_folder(out: Path, *, replace: bool) -> Iterator[Path]:
     """A folder to fill, which then takes the place of `out`."""
     if os.path.lexists(out):
         if not replace:

@@ -64,8 +64,6 @@ def test_a_draft_becomes_a_valid_skill(tmp_path: Path) -> None:
     written = write_skill(
         draft(
             description=ODD,
-            license="MIT",
-            compatibility="CUDA 13: yes",
             metadata={"version": "1.0", "on": "yes"},
             files={"references/a b.md": b"x", "assets/raw.bin": b"\xff\0"},
         ),
@@ -103,7 +101,6 @@ def test_any_text_is_written_as_yaml_that_says_it(
     [
         ({"description": " \n"}, "description"),
         ({"description": "x" * 1025}, "1025 characters"),
-        ({"compatibility": "x" * 501}, "501 characters"),
         ({"files": {"../x": b""}}, "leaves"),
         ({"files": {"/x": b""}}, "absolute"),
         ({"files": {"SKILL.md": b""}}, "written by itself"),
@@ -127,18 +124,22 @@ def test_a_folder_of_another_name_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_exists_is_replaced_only_on_request(tmp_path: Path) -> None:
-    """Without `replace`, or with a refused draft, the old folder stays; else nothing of it does."""
-    out = tmp_path / "my-skill"
+    """Without `replace`, or with a refused change, the old folder stays; else nothing of it does."""
+    out, other = tmp_path / "my-skill", tmp_path / "other" / "my-skill"
     write_skill(draft(files={"old.txt": b"1"}), out)
+    write_skill(draft(description="Other."), other)
     before = tree(out)
-    with pytest.raises(UsageError, match="exists"):
-        write_skill(draft(description="Other."), out)
-    with pytest.raises(UsageError):
-        write_skill(draft(description=""), out, replace=True)
-    assert tree(out) == before
-    write_skill(draft(description="Other."), out, replace=True)
-    assert list(tree(out)) == ["SKILL.md"]
-    assert [p.name for p in tmp_path.iterdir()] == ["my-skill"]
+    for refused in (
+        lambda: write_skill(draft(description="Other."), out),
+        lambda: derive(other, out),
+        lambda: derive(other, out, description=" ", replace=True),
+    ):
+        with pytest.raises(UsageError):
+            refused()
+        assert tree(out) == before
+    derive(other, out, replace=True)
+    assert tree(out) == tree(other)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["my-skill", "other"]
 
 
 # --- deriving ------------------------------------------------------------------------------------
