@@ -78,6 +78,7 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     return Session(tmp_path, capsys)
 
 
+@pytest.mark.slow
 def test_checks_run_by_rank_once_and_are_written_down(session: Session) -> None:
     """A second session asks only what the first one left, unless told to ask anew."""
     session.check("b", rank=1)
@@ -153,6 +154,7 @@ def test_a_record_that_cannot_be_read_is_kept_and_named(tmp_path: Path, text: st
     assert path.read_text(encoding="latin-1") == text
 
 
+@pytest.mark.slow
 def test_without_a_gpu_it_says_so_and_what_is_owed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
