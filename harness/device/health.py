@@ -39,7 +39,6 @@ class DeviceHealth(Protocol):
 
     def check(self) -> None:
         """Raises an InfraError with advice; DeviceError when it is the device."""
-        ...
 
 
 class KnownRun(Protocol):
@@ -48,12 +47,10 @@ class KnownRun(Protocol):
     @property
     def ok(self) -> bool:
         """The result was right."""
-        ...
 
     @property
     def microseconds(self) -> float:
         """Its time on the device."""
-        ...
 
 
 class KnownKernel(Protocol):
@@ -61,7 +58,6 @@ class KnownKernel(Protocol):
 
     def run(self) -> KnownRun:
         """Raises DeviceError where it fails or does not end."""
-        ...
 
 
 class DeviceBusy(DeviceError):

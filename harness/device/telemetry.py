@@ -44,7 +44,6 @@ class Telemetry(Protocol):
 
     def sample(self) -> TelemetrySample:
         """The machine now. Raises DeviceError when the GPU is gone."""
-        ...
 
 
 class HostTelemetry:
@@ -156,11 +155,9 @@ class Conditions(Protocol):
     def around_lives(self) -> bool:
         """Whether it samples while no candidate runs: before one is thawed or started, and after it is
         frozen or killed. Otherwise it samples while the candidate waits for its reveals."""
-        ...
 
     def watched(self) -> AbstractContextManager[Watched]:
         """Around a turn."""
-        ...
 
 
 class TelemetryConditions:

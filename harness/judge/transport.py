@@ -35,29 +35,23 @@ class Memory(Protocol):
     @property
     def data(self) -> torch.Tensor:
         """(size,) uint8, on the judge's side."""
-        ...
 
     @property
     def size(self) -> int:
         """Bytes."""
-        ...
 
     def handle(self) -> Handle:
         """What the worker maps it by."""
-        ...
 
     @property
     def shared(self) -> torch.Tensor:
         """(size,) uint8: the memory that the worker wrote to."""
-        ...
 
     def take(self) -> torch.Tensor:
         """(kept,) uint8: a private copy, complete when this returns."""
-        ...
 
     def close(self) -> None:
         """Release the judge's hold."""
-        ...
 
 
 class Transport(Protocol):
@@ -66,44 +60,35 @@ class Transport(Protocol):
     @property
     def name(self) -> str:
         """`memfd`, `cuda-vmm` or `cuda-ipc`."""
-        ...
 
     @property
     def device(self) -> torch.device:
         """Where the judge makes inputs and computes truth."""
-        ...
 
     @property
     def stops_with_process(self) -> bool:
         """Whether a frozen worker can change nothing more. On a device its kernels continue, so t1 is when
         the judge's own copy is complete."""
-        ...
 
     @property
     def live_bytes(self) -> int:
         """Maximum size of one arena."""
-        ...
 
     def allocate(self, size: int, kept: int | None = None) -> Memory:
         """`size` bytes, of which snapshots copy the first `kept` (default: all). Raises DeviceError or
         OSError when there is no memory."""
-        ...
 
     def before_reveal(self) -> None:
         """Flush caches and wait for the judge's own work; called before t0."""
-        ...
 
     def wait(self) -> None:
         """Wait for the work that the judge started."""
-        ...
 
     def facts(self) -> dict[str, str]:
         """For the record: how memory is shared, and why not otherwise."""
-        ...
 
     def close(self) -> None:
         """Release everything."""
-        ...
 
 
 class HostMemory:

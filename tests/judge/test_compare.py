@@ -1,4 +1,5 @@
-"""The error measure, on values worked out by hand."""
+"""The error measure, by hand and on any shape, dtype and position: every error above tolerance is found, none
+below."""
 
 from __future__ import annotations
 
@@ -8,30 +9,22 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from harness.judge.compare import compare, element_errors, passes, worst_error, worst_tile
+from harness.suite.tolerance import TILE, Tolerance
 
 INF, NAN = math.inf, math.nan
+QUIET = settings(max_examples=150, deadline=None)
+SHAPES = st.lists(st.integers(1, 9), min_size=0, max_size=3).map(tuple)
+FACTORS = st.sampled_from([1e-5, 1e-4, 1e-3, 8e-3, 7e-2])
+SEEDS = st.integers(0, 2**31 - 1)
 
 
 def doubles(*rows: list[float]) -> torch.Tensor:
     """Rows of float64."""
     return torch.tensor(rows, dtype=torch.float64)
-
-
-def test_tolerance_formula() -> None:
-    """An error is |y - truth| over f * (|truth| + RMS of the truth's row), row by row."""
-    truth = doubles([3.0, -4.0], [0.0, 2.0])
-    first, second = math.sqrt(12.5), math.sqrt(2.0)
-    actual = truth + doubles([0.1, 0.2], [0.01, 0.0])
-    expected = [0.1 / (3 + first), 0.2 / (4 + first), 0.01 / second, 0.0]
-    errors = element_errors(actual, truth, 1e-2).flatten().tolist()
-    assert errors == pytest.approx([e / 1e-2 for e in expected])
-
-
-def test_scalar_outputs() -> None:
-    """For a scalar the row's RMS is its own size."""
-    error = element_errors(torch.tensor(1.5), torch.tensor(1.0, dtype=torch.float64), 0.1)
-    assert float(error) == pytest.approx(0.5 / 0.2)
 
 
 def test_row_of_zeros() -> None:
@@ -90,27 +83,6 @@ def test_empty_output() -> None:
     assert passes(compare(empty.float(), empty, 1e-5, 1.0), 1.0)
 
 
-def test_error_report() -> None:
-    """A comparison that fails says how many elements are over, and where the worst one is."""
-    truth = torch.ones((4, 8), dtype=torch.float64)
-    actual = truth.float()
-    actual[1, 2], actual[3, 7] = 1.5, 2.0
-    error = compare(actual, truth, 1e-2, 1.0)
-    assert (error.over, error.total, error.where) == (2, 32, (3, 7))
-    assert (error.worst, error.absolute) == (pytest.approx(1.0 / 0.02), 1.0)
-    assert not passes(error, 1.0)
-
-
-def test_no_number_among_many_fails() -> None:
-    """A single NaN in a large output is an infinite error."""
-    truth = torch.randn((300, 300), dtype=torch.float64)
-    actual = truth.float()
-    actual[299, 299] = NAN
-    error = compare(actual, truth, 1e-2, 4.0)
-    assert (error.worst, error.over, error.where) == (INF, 1, (299, 299))
-    assert not passes(error, 4.0)
-
-
 def test_one_bad_row_fills_its_tiles() -> None:
     """A bad row is 1/64 of a tile where tiles are square, and the whole tile where they are rows."""
     square = torch.zeros((128, 256), dtype=torch.bool)
@@ -134,3 +106,149 @@ def test_tiles_of_every_shape(shape: tuple[int, ...]) -> None:
     assert worst_tile(torch.zeros(shape, dtype=torch.bool)) == 0.0
     if 0 not in shape:
         assert worst_tile(torch.ones(shape, dtype=torch.bool)) == 1.0
+
+
+# --- properties --------------------------------------------------------------------------------
+
+
+def truth_of(shape: tuple[int, ...], seed: int) -> torch.Tensor:
+    """Values of very different size, float64, nowhere all zero."""
+    generator = torch.Generator().manual_seed(seed)
+    values = torch.randn(shape, generator=generator, dtype=torch.float64)
+    return values * torch.exp2(torch.randint(-20, 20, shape, generator=generator).double()) + 1e-9
+
+
+def position_of(shape: tuple[int, ...], seed: int) -> tuple[int, ...]:
+    """Any index."""
+    return tuple((seed // 7 ** (i + 1)) % size for i, size in enumerate(shape))
+
+
+def tolerance_of(truth: torch.Tensor, factor: float) -> torch.Tensor:
+    """The rule once more, by its definition: factor * (|truth| + RMS of the row)."""
+    rms = truth.abs() if truth.dim() == 0 else (truth**2).mean(dim=-1, keepdim=True) ** 0.5
+    return factor * (truth.abs() + rms)
+
+
+@QUIET
+@given(SHAPES, FACTORS, SEEDS, st.floats(1.001, 1e6), st.floats(1.0, 10.0), st.sampled_from([1, -1]))
+def test_every_error_above_tolerance_is_found(
+    shape: tuple[int, ...], factor: float, seed: int, excess: float, allowed: float, sign: int
+) -> None:
+    """One element that is out by more than allowed, wherever it stands, fails and is named."""
+    truth = truth_of(shape, seed)
+    where = position_of(shape, seed)
+    actual = truth.clone()
+    actual[where] += sign * excess * allowed * tolerance_of(truth, factor)[where]
+    error = compare(actual, truth, factor, allowed)
+    assert not passes(error, allowed)
+    assert (error.over, error.where) == (1, where)
+    assert error.worst == pytest.approx(excess * allowed, rel=1e-4)
+    assert (error.total, error.absolute) == (truth.numel(), float((actual - truth).abs().max()))
+
+
+@QUIET
+@given(SHAPES, FACTORS, SEEDS, st.floats(0.0, 0.999), st.floats(1.0, 10.0))
+def test_no_error_below_tolerance_fails(
+    shape: tuple[int, ...], factor: float, seed: int, share: float, allowed: float
+) -> None:
+    """Every element out by a part of what is allowed, in either direction, passes."""
+    truth = truth_of(shape, seed)
+    signs = torch.where(torch.rand(shape, generator=torch.Generator().manual_seed(seed)) < 0.5, -1.0, 1.0)
+    actual = truth + signs.double() * share * allowed * tolerance_of(truth, factor)
+    error = compare(actual, truth, factor, allowed)
+    assert passes(error, allowed)
+    assert error.over == 0
+
+
+@QUIET
+@given(SHAPES, SEEDS, st.sampled_from(["float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"]))
+def test_rounding_once_passes_in_every_dtype(shape: tuple[int, ...], seed: int, name: str) -> None:
+    """The truth, rounded to the dtype, is within the tolerance of that dtype."""
+    dtype = getattr(torch, name)
+    factor = {
+        "float32": 1e-5,
+        "float16": 1e-3,
+        "bfloat16": 8e-3,
+        "float8_e4m3fn": 7e-2,
+        "float8_e5m2": 1.4e-1,
+    }
+    truth = torch.rand(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) + 0.5
+    assert passes(compare(truth.to(dtype), truth, factor[name], 1.0), 1.0)
+
+
+@QUIET
+@given(SHAPES, SEEDS, st.sampled_from([math.nan, math.inf, -math.inf]), st.booleans(), FACTORS)
+def test_special_values_anywhere(
+    shape: tuple[int, ...], seed: int, special: float, in_truth: bool, factor: float
+) -> None:
+    """A NaN or infinity on one side alone is found at any place; on both sides it is right."""
+    truth = truth_of(shape, seed)
+    where = position_of(shape, seed)
+    changed = truth.clone()
+    changed[where] = special
+    actual, expected = (truth, changed) if in_truth else (changed, truth)
+    one_sided = compare(actual, expected, factor, 10.0)
+    assert not passes(one_sided, 10.0) and one_sided.where == where
+    assert passes(compare(changed.clone(), changed, factor, 1.0), 1.0)
+
+
+@QUIET
+@given(SHAPES, SEEDS, st.sampled_from(["int64", "int32", "uint8", "bool"]))
+def test_integers_are_equal_or_wrong(shape: tuple[int, ...], seed: int, name: str) -> None:
+    """One integer that differs is found wherever it stands, whatever the factor."""
+    dtype = getattr(torch, name)
+    truth = torch.randint(0, 2, shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+    where = position_of(shape, seed)
+    actual = truth.clone()
+    actual[where] = 1 - int(truth[where])
+    assert passes(compare(truth.clone(), truth, 1e-2, 1.0), 1.0)
+    error = compare(actual, truth, 1e-2, 1e9)
+    assert not passes(error, 1e9) and error.where == where
+
+
+@QUIET
+@given(SHAPES, SEEDS, FACTORS)
+def test_a_tasks_own_scale_replaces_the_rows(shape: tuple[int, ...], seed: int, factor: float) -> None:
+    """With `scale` the tolerance is factor * (|truth| + scale), element by element."""
+    truth = truth_of(shape, seed)
+    scale = truth_of(shape, seed + 1).abs()
+    actual = truth + 0.5 * factor * (truth.abs() + scale)
+    errors = element_errors(actual, truth, factor, scale)
+    assert errors.flatten().tolist() == pytest.approx([0.5] * truth.numel(), rel=1e-3)
+
+
+LOOSE = Tolerance(1e-2, matched=0.99, most=5.0)
+
+
+@QUIET
+@given(st.integers(0, 40), st.floats(1.01, 4.9), SEEDS)
+def test_few_strays_pass_where_the_rule_lets_them(count: int, size: float, seed: int) -> None:
+    """With 99 % matched, scattered elements up to 5 times the tolerance pass, and with a strict rule none."""
+    truth = torch.ones((128, 128), dtype=torch.float64)
+    places = torch.randperm(truth.numel(), generator=torch.Generator().manual_seed(seed))[:count]
+    actual = truth.clone()
+    actual.view(-1)[places] += size * 0.02
+    error = compare(actual, truth, LOOSE.f, 1.0)
+    assert passes(error, 1.0, LOOSE)
+    assert passes(error, 1.0, Tolerance(1e-2)) == (count == 0)
+
+
+@pytest.mark.parametrize(("rows", "size", "why"), [(1, 6.0, "above 5"), (2, 1.5, "a share above 1 %")])
+def test_loose_rule_has_a_cap_and_a_share(rows: int, size: float, why: str) -> None:
+    """One element beyond 5 times the tolerance fails, and so do too many strays."""
+    truth = torch.ones((128, 128), dtype=torch.float64)
+    actual = truth.clone()
+    actual[:, :rows] += size * 0.02
+    assert not passes(compare(actual, truth, LOOSE.f, 1.0), 1.0, LOOSE), why
+
+
+def test_a_wrong_block_cannot_hide_in_a_small_share() -> None:
+    """The tile test: a wrong block that is 0.6 % of the elements fails, scattered just as many pass."""
+    truth = torch.ones((512, 512), dtype=torch.float64)
+    block, scattered = truth.clone(), truth.clone()
+    block[:40, :40] += 0.03
+    places = torch.randperm(truth.numel(), generator=torch.Generator().manual_seed(1))[: 40 * 40]
+    scattered.view(-1)[places] += 0.03
+    assert TILE == 64
+    assert not passes(compare(block, truth, LOOSE.f, 1.0), 1.0, LOOSE)
+    assert passes(compare(scattered, truth, LOOSE.f, 1.0), 1.0, LOOSE)

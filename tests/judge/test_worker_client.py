@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import socket
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +20,7 @@ from harness.judge.arena import Arena, Layout
 from harness.judge.problem import Problem
 from harness.judge.worker_client import Failed, Killed, WorkerClient
 from harness.judge.worker_job import Source, WorkerPlace
-from harness.judge.worker_reply import Reveal, exit_finding
+from harness.judge.worker_reply import Reveal, exit_finding, read_claims
 from harness.outcome import Cause
 from sandboxes.job import ExitFacts, Status
 from tests.fakes.overlays import throw_away_task
@@ -120,40 +122,26 @@ def test_babble_after_done(arena: Arena, answer: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "claim", ["-1", "1.5", "true", '"1"', "null", "[1]", "NaN", "1e400", f"1{'0' * 400}"]
+    ("claims", "claim_us", "each_us"),
+    [
+        ({"calls": 1, "total_ns": 124, "ns": [123]}, 0.124, (0.123,)),
+        ({"calls": 1, "total_ns": 5, "ns": [2, 3]}, 0.005, ()),  # more single ones than calls
+        *(({"calls": n, "total_ns": 5, "ns": []}, None, ()) for n in (0, 2, None, "1", 1.0e9)),
+        *(
+            ({"calls": 1, "total_ns": bad, "ns": [bad], "aside_ns": bad}, None, ())
+            for bad in (-1, 1.5, True, "1", None, [1], math.nan, math.inf, 10**400)
+        ),
+    ],
+    ids=repr,
 )
-def test_malformed_claims_are_no_claims(arena: Arena, claim: str) -> None:
-    """A claim that is not one sensible count of nanoseconds is none, and so are single ones beside it."""
-    answer = f'{{"calls": 1, "total_ns": {claim}, "ns": [{claim}], "aside_ns": {claim}}}'
-    contender, _ = contender_of(answering(b"D", answer.encode()))
-    times = call(contender, arena)
-    assert (times.claim_us, times.each_us, times.aside_us) == (None, (), 0.0)
-    contender.close()
-
-
-@pytest.mark.parametrize("calls", ["0", "2", "null", '"1"', "1.0e9"])
-def test_claim_for_other_calls_is_none(arena: Arena, calls: str) -> None:
-    """A worker cannot choose over how many calls its claim is spread."""
-    contender, _ = contender_of(answering(b"D", f'{{"calls": {calls}, "total_ns": 5, "ns": []}}'.encode()))
-    assert call(contender, arena).claim_us is None
-    contender.close()
-
-
-def test_more_single_claims_than_calls_are_dropped(arena: Arena) -> None:
-    """Figures of single calls that cannot all be of this reveal are not used."""
-    contender, _ = contender_of(answering(b"D", b'{"calls": 1, "total_ns": 5, "ns": [2, 3]}'))
-    times = call(contender, arena)
-    assert (times.claim_us, times.each_us) == (0.005, ())
-    contender.close()
-
-
-def test_claims_are_taken_down(arena: Arena) -> None:
-    """A well-formed claim is recorded as it was made, and the judge's own figure does not depend on it."""
-    contender, _ = contender_of(answering(b"D", b'{"calls": 1, "total_ns": 124, "ns": [123]}'))
-    times = call(contender, arena)
-    assert (times.claim_us, times.each_us) == (0.124, (0.123,))
-    assert times.outside_us >= times.latency_us > 0
-    contender.close()
+def test_claims_are_taken_down_where_they_are_well_formed(
+    claims: dict[str, Any], claim_us: float | None, each_us: tuple[float, ...]
+) -> None:
+    """One sensible count of nanoseconds for the calls that were made; the judge's figures do not depend on
+    it."""
+    reveal = read_claims(claims, 1, outside_us=9.0, latency_us=2.0, limit_s=5.0)
+    assert (reveal.claim_us, reveal.each_us, reveal.aside_us) == (claim_us, each_us, 0.0)
+    assert (reveal.outside_us, reveal.latency_us) == (9.0, 2.0)
 
 
 def test_exception_of_an_op(arena: Arena) -> None:

@@ -12,7 +12,10 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 
+import secrets
+
 from harness.builder.toolchain import Toolchain
+from harness.grading.grade import Grader
 from harness.judge.arena import Arena, Layout
 from harness.judge.problem import Outputs, Problem, Tensors
 from harness.judge.worker_client import Failed, WorkerClient
@@ -21,7 +24,8 @@ from harness.judge.worker_reply import Reveal
 from harness.outcome import Cause
 from harness.records import Workload
 from sandboxes.pool import StoppableSandbox
-from tests.fakes.overlays import throw_away_task
+from tests.fakes.overlays import throw_away_task, zoo_project
+from tests.fakes.processes import processes_naming
 
 pytestmark = pytest.mark.slow
 Start = Callable[[Source], WorkerClient]
@@ -247,3 +251,18 @@ def test_packages_that_do_not_load(
         start(package(tmp_path / "p", code))
     assert failed.value.finding.cause is cause
     assert message in failed.value.finding.message
+
+
+# --- traces ------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_second_grade_finds_nothing_of_the_first(grader: Grader) -> None:
+    """A project that leaves processes, files, variables and modules, and looks for them, finds none."""
+    token = secrets.token_hex(8)
+    project = zoo_project("leaves_traces", token)
+    for _ in range(2):
+        grade = grader.grade(project, throw_away_task("scale"))
+        assert grade.finding.cause is Cause.OP_RAISED, grade.finding
+        assert "closed: nothing of an earlier trial" in grade.finding.message
+        assert processes_naming(f"liftbench-zoo-{token}") == []
