@@ -9,6 +9,9 @@ pytest.importorskip("torch", reason="needs torch (pip install torch)")
 from harness.judge.clock import (
     MINIMUM_UNCERTAINTY_US,
     Constant,
+    LaneName,
+    Lanes,
+    ReferenceClock,
     Samples,
     block_means,
     claims_too_little,
@@ -62,10 +65,23 @@ def samples_of(
     return samples
 
 
-def timing_of(outside_us: float, inside_us: float | None, *, trusted: bool = False) -> ContenderTiming:
-    """Both lanes alike, over a null project of 20 us a call."""
-    both = {"call": samples_of(outside_us, inside_us), "batch": samples_of(outside_us, inside_us)}
-    return contender_timing("student", both, {"call": NULL, "batch": NULL}, trusted=trusted)  # type: ignore[arg-type]
+def timed(
+    call: Samples,
+    batch: Samples | None = None,
+    constant: Constant = NULL,
+    *,
+    name: str = "student",
+    clock: ReferenceClock = "inside",
+) -> ContenderTiming:
+    """Both lanes, alike by default, over a null project; everybody but the student is trusted."""
+    both: Lanes = {"call": call, "batch": call if batch is None else batch}
+    constants: dict[LaneName, Constant] = {"call": constant, "batch": constant}
+    return contender_timing(name, both, constants, trusted=name != "student", clock=clock)
+
+
+def timing_of(outside_us: float, inside_us: float | None, *, name: str = "student") -> ContenderTiming:
+    """Equal reveals in both lanes, over a null project of 20 us a call."""
+    return timed(samples_of(outside_us, inside_us), name=name)
 
 
 def test_matched_claim_is_the_score() -> None:
@@ -79,12 +95,8 @@ def test_matched_claim_is_the_score() -> None:
 
 def test_avoided_constant_and_low_claim_gain_u_together() -> None:
     """Who avoids all of the constant answers sooner by `a`; a claim below that counts down to u in all."""
-    both = {
-        "call": samples_of(1000.0, 950.0),  # 1,000 us of work, and nothing of the 20 us that a reveal costs
-        "batch": samples_of(1000.0, 950.0),
-    }
-    noisy = Constant(low_us=20.0, spread_us=10.0)  # 3 sigma is 30 us
-    timing = contender_timing("student", both, {"call": noisy, "batch": noisy}, trusted=False)  # type: ignore[arg-type]
+    # 1,000 us of work, and nothing of the 20 us that a reveal costs; 3 sigma is 30 us.
+    timing = timed(samples_of(1000.0, 950.0), constant=Constant(low_us=20.0, spread_us=10.0))
     lane = timing.scored_lane
     assert (lane.outside_us, lane.uncertainty_us) == (pytest.approx(980.0), pytest.approx(30.0))
     assert lane.matched
@@ -125,7 +137,7 @@ def test_one_malformed_reveal_spoils_all_claims() -> None:
 
 def test_trusted_worker_is_believed() -> None:
     """The reference's own figure stands: the outside one includes a copy that is not charged to it."""
-    timing = timing_of(1020.0, 500.0, trusted=True)
+    timing = timing_of(1020.0, 500.0, name="eager")
     assert (timing.score_us, timing.flags) == (500.0, ())
 
 
@@ -140,11 +152,8 @@ def test_who_fuses_a_batch_is_scored_by_singles(
     less that."""
 
     def of(call_us: float, batch_us: float, name: str) -> ContenderTiming:
-        both = {
-            "call": samples_of(20.0 + call_us, call_us),
-            "batch": samples_of(20.0 + batch_us, batch_us, sets=8),
-        }
-        return contender_timing(name, both, {"call": NULL, "batch": NULL}, trusted=name != "student")  # type: ignore[arg-type]
+        batch = samples_of(20.0 + batch_us, batch_us, sets=8)
+        return timed(samples_of(20.0 + call_us, call_us), batch, name=name)
 
     student, eager = of(single_us, 30.0, "student"), of(reference_single_us, 60.0, "eager")
     found = single_score_us(student, eager)
@@ -153,8 +162,7 @@ def test_who_fuses_a_batch_is_scored_by_singles(
 
 def test_false_claim_in_the_other_lane_is_noticed() -> None:
     """A claim that is honest in the scored lane only is still false."""
-    both = {"call": samples_of(1020.0, 100.0), "batch": samples_of(1020.0, 1000.0, sets=4)}
-    timing = contender_timing("student", both, {"call": NULL, "batch": NULL}, trusted=False)  # type: ignore[arg-type]
+    timing = timed(samples_of(1020.0, 100.0), samples_of(1020.0, 1000.0, sets=4))
     assert timing.score_us == pytest.approx(1000.0)
     assert timing.flags == ("clock_mismatch",)
     assert claims_too_little(timing)
@@ -184,9 +192,7 @@ def test_uncertainty_is_the_largest_of_three() -> None:
 @pytest.mark.parametrize("claim_us", [0.0, 60.0, 200.0, 201.0])
 def test_uncertain_clock_believes_no_claim(claim_us: float) -> None:
     """Where u is above 5 % of the figure, no claim is used: the outside figure is the score, flagged."""
-    both = {"call": samples_of(300.0, claim_us), "batch": samples_of(300.0, claim_us)}
-    noisy = Constant(low_us=100.0, spread_us=500.0)
-    timing = contender_timing("student", both, {"call": noisy, "batch": noisy}, trusted=False)  # type: ignore[arg-type]
+    timing = timed(samples_of(300.0, claim_us), constant=Constant(low_us=100.0, spread_us=500.0))
     assert timing.scored_lane.lowest_us is None
     assert timing.score_us == pytest.approx(200.0)
     assert not timing.scored_lane.matched
@@ -201,23 +207,17 @@ def test_gain_of_a_forger_is_at_most_u(cut: float, avoided: float, spread_us: fl
     """Whatever a worker claims, and whatever share of the constant it avoids, it gains at most u."""
     constant = Constant(20.0, spread_us)
     outside_us = 1000.0 + 20.0 * (1 - avoided)
-    both = {name: samples_of(outside_us, 1000.0 * cut) for name in ("call", "batch")}
-    timing = contender_timing("student", both, {"call": constant, "batch": constant}, trusted=False)  # type: ignore[arg-type]
+    timing = timed(samples_of(outside_us, 1000.0 * cut), constant=constant)
     assert timing.score_us >= 1000.0 - timing.scored_lane.uncertainty_us - 1e-6
 
 
 def test_reference_beside_the_outside_clock() -> None:
     """A reference is scored by the clock of its student; copying its results is not charged by either."""
-    both = {
-        "call": samples_of(1020.0, 700.0, aside_us=300.0),
-        "batch": samples_of(1020.0, 700.0, aside_us=300.0),
-    }
-    constants = {"call": NULL, "batch": NULL}
-    inside = contender_timing("eager", both, constants, trusted=True)  # type: ignore[arg-type]
-    outside = contender_timing("eager", both, constants, trusted=True, clock="outside")  # type: ignore[arg-type]
+    samples = samples_of(1020.0, 700.0, aside_us=300.0)
+    inside, outside = timed(samples, name="eager"), timed(samples, name="eager", clock="outside")
     assert (inside.score_us, outside.score_us) == (700.0, pytest.approx(700.0))
-    # A student cannot have its own time taken out as copying.
-    student = contender_timing("student", both, constants, trusted=False)  # type: ignore[arg-type]
+    # A student cannot have its own time subtracted as copying.
+    student = timed(samples)
     assert student.scored_lane.outside_us == pytest.approx(1000.0)
 
 
@@ -234,8 +234,7 @@ def test_nothing_is_below_zero() -> None:
 def test_loop_cheaper_than_the_null_projects() -> None:
     """A student whose reveals cost less than the null project's scores half of them, in each block too."""
     samples, large = samples_of(60.0, 0.0, sets=4), Constant(0.0, 0.0, per_set_us=100.0)
-    both = {"call": samples_of(60.0, 0.0), "batch": samples}
-    timing = contender_timing("student", both, {"call": large, "batch": large}, trusted=False)  # type: ignore[arg-type]
+    timing = timed(samples_of(60.0, 0.0), samples, large)
     assert (timing.lane, timing.score_us) == ("batch", pytest.approx(30.0))
     means = block_means(samples, large, "outside", trusted=False)
     assert list(means.values()) == [pytest.approx(30.0)] * 5
@@ -247,8 +246,7 @@ def test_claims_cannot_be_moved_between_blocks() -> None:
     for block in range(5):
         claim_us = 3.0 if block < 4 else 5000.0 - 4 * 3.0
         samples.add(block, times_of(1020.0, claim_us))
-    both = {"call": samples, "batch": samples}
-    timing = contender_timing("student", both, {"call": NULL, "batch": NULL}, trusted=False)  # type: ignore[arg-type]
+    timing = timed(samples)
     lane = timing.scored_lane
     assert (lane.matched, lane.lowest_us) == (True, pytest.approx(1000.0))
     means = block_means(samples, NULL, "inside", trusted=False, lowest_us=lane.lowest_us or 0.0)
@@ -283,13 +281,7 @@ def test_who_contradicts_the_clock_does_not_choose_it(claim_us: float | None, cl
     """Beside false or missing claims, a reference has the smaller of its two figures."""
     student = timing_of(1020.0, claim_us)
     assert reference_clock(student) == clock
-    eager = contender_timing(
-        "eager",
-        {"call": samples_of(1020.0, 700.0), "batch": samples_of(1020.0, 700.0)},
-        {"call": NULL, "batch": NULL},
-        trusted=True,
-        clock="best",
-    )
+    eager = timed(samples_of(1020.0, 700.0), name="eager", clock="best")
     assert eager.score_us == pytest.approx(700.0)
 
 
