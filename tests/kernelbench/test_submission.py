@@ -63,6 +63,7 @@ def test_an_answer_gets_its_verdict(name: str, judged: Judged, grader: Grader) -
     assert grade.build is not None and grade.build.jit
 
 
+@pytest.mark.slow
 def test_the_file_is_kept_as_it_is(judged: Judged) -> None:
     """Byte for byte, beside the problem and the code that calls it."""
     project = wrapped(LINEAR, judged["1"][0])
