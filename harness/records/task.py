@@ -176,42 +176,37 @@ class Task(Record):
         return tuple(o for o in self.operands if o.role != "in")
 
     @model_validator(mode="after")
-    def _outs_first(self) -> Self:
+    def _operands_fit(self) -> Self:
         roles = [o.role == "out" for o in self.operands]
-        if roles != sorted(roles, reverse=True):
-            raise ValueError(f"task {self.name}: `out` operands come first")
         by_keyword = [o.keyword for o in self.operands]
-        if by_keyword != sorted(by_keyword):
-            raise ValueError(f"task {self.name}: operands that are passed by name come last")
-        if not any(o.role != "in" for o in self.operands):
-            raise ValueError(f"task {self.name}: nothing is written")
-        for target in self.dtypes:
-            if not any(w.timed for w in self.workloads_for(target)):
-                raise ValueError(f"task {self.name}: no workload is timed for {target}")
+        names = [o.name for o in self.operands] + [s.name for s in self.scalars]
+        self._require(roles == sorted(roles, reverse=True), "`out` operands come first")
+        self._require(by_keyword == sorted(by_keyword), "operands that are passed by name come last")
+        self._require(len(self.outputs) > 0, "nothing is written")
+        self._require(len(set(names)) == len(names), "operand and scalar names repeat")
         by_name = {o.name: o for o in self.operands}
         for operand in self.operands:
             mask = by_name.get(operand.mask or "")
-            if operand.mask is not None and (
-                mask is None or (mask.role, mask.dtype, mask.shape) != ("in", "bool", operand.shape)
-            ):
-                raise ValueError(
-                    f"task {self.name}: the mask of {operand.name} must be an `in` operand, bool, same shape"
-                )
+            fits = mask is not None and (mask.role, mask.dtype, mask.shape) == ("in", "bool", operand.shape)
+            self._require(
+                operand.mask is None or fits,
+                f"the mask of {operand.name} must be an `in` operand, bool, same shape",
+            )
         return self
 
     @model_validator(mode="after")
-    def _check_section(self) -> Self:
-        known = {o.name for o in self.operands}
-        if not set(self.keep) <= known:
-            raise ValueError(
-                f"task {self.name}: `keep` names unknown operands {sorted(set(self.keep) - known)}"
+    def _workloads_fit(self) -> Self:
+        for target in self.dtypes:
+            timed = any(w.timed for w in self.workloads_for(target))
+            self._require(timed, f"no workload is timed for {target}")
+        unknown = sorted(set(self.keep) - {o.name for o in self.operands})
+        self._require(not unknown, f"`keep` names unknown operands {unknown}")
+        for workload in self.workloads if self.hidden is not None else ():
+            hidden = {} if self.hidden is None else self.hidden.dims
+            self._require(
+                set(hidden) == set(workload.dims),
+                f"hidden.dims has {sorted(hidden)}, workload {workload.name} has {sorted(workload.dims)}",
             )
-        for workload in self.workloads:
-            if self.hidden is not None and set(self.hidden.dims) != set(workload.dims):
-                raise ValueError(
-                    f"task {self.name}: hidden.dims has {sorted(self.hidden.dims)}, "
-                    f"workload {workload.name} has {sorted(workload.dims)}"
-                )
         return self
 
     @model_validator(mode="after")
@@ -219,22 +214,19 @@ class Task(Record):
         if self.parts is None:
             return self
         by_name = {o.name: o for o in self.operands}
-        if any(o.role not in ("in", "out") for o in self.operands):
-            raise ValueError(f"task {self.name}: `parts` is for operands of the roles in and out")
+        plain = all(o.role in ("in", "out") for o in self.operands)
+        self._require(plain, "`parts` is for operands of the roles in and out")
         outputs = {o.shape[:1] for o in self.outputs}
         for name in self.parts.rows:
-            if name not in by_name or {by_name[name].shape[:1]} != outputs or outputs == {()}:
-                raise ValueError(f"task {self.name}: {name} and the outputs differ in their first axis")
-        if self.parts.rows and any(len(o.shape) < 2 for o in self.outputs):
-            raise ValueError(f"task {self.name}: the tolerance of an output with one axis needs all of it")
+            same = name in by_name and {by_name[name].shape[:1]} == outputs and outputs != {()}
+            self._require(same, f"{name} and the outputs differ in their first axis")
+        flat = self.parts.rows and any(len(o.shape) < 2 for o in self.outputs)
+        self._require(not flat, "the tolerance of an output with one axis needs all of it")
         return self
 
-    @model_validator(mode="after")
-    def _names_differ(self) -> Self:
-        names = [o.name for o in self.operands] + [s.name for s in self.scalars]
-        if len(set(names)) != len(names):
-            raise ValueError(f"task {self.name}: operand and scalar names repeat")
-        return self
+    def _require(self, holds: bool, message: str) -> None:
+        if not holds:
+            raise ValueError(f"task {self.name}: {message}")
 
 
 def operand_dtype(operand: Operand, dtype: str) -> str:
