@@ -67,30 +67,27 @@ class Conversation:
     def finish(self) -> tuple[Turn, ...]:
         """All turns. Raises Stopped, and what the model and the grader raise."""
         while self._next is not None:
-            self._next = self._take(self._next)
+            request = self._next
+            given = answer(request, self._skills, self._ask)
+            before = self._turns[-1] if self._turns else None
+            if before is not None and (given.overflowed or given.keeps):
+                if given.keeps or given.steps:  # steps were paid for, though no project came of them
+                    self._turns.append(_turn(request, given, before.project, before.grade, kept=True))
+                break
+            if isinstance(given.project, Finding):
+                grade = self._grader.no_project(given.project, self._loaded)
+            else:
+                self._store.write_project(self._key, given.project, request.turn)
+                log = self._store.turn_folder(self._key, request.turn) / "build.log"
+                grade = self._grader.grade(given.project, self._loaded, log=log, observer=self._stage)
+                # The student's processes may have been killed by us.
+                self._check_stopped()
+                self._store.write_grade(self._key, grade, request.turn)
+            # An exchange that did not fit into the context will not fit with more in it.
+            self._next = None if given.overflowed else self._following(request, given, grade)
+            self._turns.append(_turn(request, given, grade.project, grade))
+        self._next = None
         return tuple(self._turns)
-
-    def _take(self, request: Request) -> Request | None:
-        """One turn; the request of the next, if there is one."""
-        given = answer(request, self._skills, self._ask)
-        before = self._turns[-1] if self._turns else None
-        if before is not None and (given.overflowed or given.keeps):
-            if given.keeps or given.steps:  # steps were paid for, though no project came of them
-                self._turns.append(_turn(request, given, before.project, before.grade, kept=True))
-            return None
-        if isinstance(given.project, Finding):
-            grade = self._grader.no_project(given.project, self._loaded)
-        else:
-            self._store.write_project(self._key, given.project, request.turn)
-            log = self._store.turn_folder(self._key, request.turn) / "build.log"
-            grade = self._grader.grade(given.project, self._loaded, log=log, observer=self._stage)
-            # The student's processes may have been killed by us.
-            self._check_stopped()
-            self._store.write_grade(self._key, grade, request.turn)
-        # An exchange that did not fit into the context will not fit with more in it.
-        following = None if given.overflowed else self._following(request, given, grade)
-        self._turns.append(_turn(request, given, grade.project, grade))
-        return following
 
     def _ask(self, request: Request) -> Reply:
         """The reply: from an interrupted attempt, or requested now and stored at once."""
