@@ -90,14 +90,6 @@ def provider(request: pytest.FixtureRequest, script: Any, monkeypatch: pytest.Mo
     return Provider(request.param, make_model(spec, max_retries=2, http_client=script.client), script)
 
 
-def test_a_rate_limit_passes(provider: Provider, ask: Ask) -> None:
-    """429 with `retry-after`, then an answer: the caller sees the answer."""
-    provider.fails(429, "slow down", **{"retry-after": "0.001"})
-    provider.says()
-    assert provider.model.complete(ask()).text == "a project"
-    assert len(provider.script.requests) == 2
-
-
 @pytest.mark.parametrize("status", [429, 500, 503, 529])
 def test_a_failure_for_ever_ends(provider: Provider, ask: Ask, status: int) -> None:
     """After the retries it is a failure of the provider that a later attempt may mend."""
@@ -157,13 +149,6 @@ def test_calls_are_offered_made_and_answered(provider: Provider, ask: Ask) -> No
     assert roles in (["user", "assistant", "user"], ["system", "user", "assistant", "tool", "tool"])
 
 
-def test_without_tools_none_are_sent(provider: Provider, ask: Ask) -> None:
-    """Servers that know no tools would refuse even an empty list."""
-    provider.says()
-    provider.model.complete(ask())
-    assert "tools" not in provider.sent()[0]
-
-
 @pytest.mark.parametrize("arguments", ['{"path": "a.m', "not JSON", '{"path": "cut \ud83d"}', ""])
 def test_broken_arguments_are_the_models(provider: Provider, ask: Ask, arguments: str) -> None:
     """A call that cannot be read is handed on as written, and can be sent back with an answer."""
@@ -177,23 +162,6 @@ def test_broken_arguments_are_the_models(provider: Provider, ask: Ask, arguments
     assert provider.model.complete(ask(tools=(READ,), messages=told, step=1)).text == "a project"
 
 
-def test_a_truncated_call_is_truncation(provider: Provider, ask: Ask) -> None:
-    """A reply cut inside a call waits for nothing."""
-    provider.says(None, "length", [("t1", "read_file", '{"pa')])
-    assert provider.model.complete(ask(tools=(READ,))).stop == "length"
-
-
-def test_every_step_of_a_loop_is_a_call(provider: Provider, ask: Ask) -> None:
-    """A model that never stops calling is asked as often as the caller asks, and each time is counted."""
-    meter = Meter(Limits(max_calls=4))
-    model = meter.wrap(provider.model)
-    for step in range(4):
-        provider.says(None, "tool", [("t1", "read_file", "{}")])
-        assert model.complete(ask(tools=(READ,), step=step)).stop == "tool"
-    assert meter.spent.calls == len(provider.script.requests) == 4
-    assert meter.spent.input_tokens == 4 * 600 and meter.spent.output_tokens == 4 * 500
-
-
 @pytest.mark.parametrize("status", [400, 413])
 def test_a_prompt_that_is_too_long_is_a_reply(provider: Provider, ask: Ask, status: int) -> None:
     """The student's prompt does not fit: no text, unknown tokens, no retry, and no failure of ours."""
@@ -201,13 +169,6 @@ def test_a_prompt_that_is_too_long_is_a_reply(provider: Provider, ask: Ask, stat
     reply = provider.model.complete(ask())
     assert (reply.text, reply.stop, reply.usage, reply.cost_usd) == ("", "overflow", Usage(), None)
     assert len(provider.script.requests) == 1
-
-
-def test_a_limit_that_fills_the_context_stops_the_run(provider: Provider, ask: Ask) -> None:
-    """No prompt would fit, so it is the user's to mend."""
-    provider.fails(400, "maximum context length is 8192 tokens: 100 in the messages, 16000 in the completion")
-    with pytest.raises(PermanentProviderError, match=r"16,000 tokens leave no room.*Lower --max-tokens"):
-        provider.model.complete(ask())
 
 
 def test_a_student_that_said_nothing_can_be_asked_again(provider: Provider, ask: Ask) -> None:

@@ -234,15 +234,6 @@ def test_a_wait_of_hours_is_told_at_once(scripted: Scripted, ask: Ask) -> None:
     assert len(scripted.asked) == 1
 
 
-def test_an_overload_for_ever_ends_over_a_socket(scripted: Scripted, ask: Ask) -> None:
-    """After its retries the failure is told."""
-    for _ in range(3):
-        scripted.fails(529, "overloaded", retry_after="0.001")
-    with pytest.raises(ProviderError, match=r"\(529\): overloaded, after 2 retries"):
-        scripted.model().complete(ask())
-    assert len(scripted.asked) == 3
-
-
 def test_a_reset_in_the_middle_is_a_provider_failure(scripted: Scripted, ask: Ask) -> None:
     """Half an answer is no short answer: the failure is told, as one that may pass."""
     scripted.breaks_off()
@@ -258,13 +249,6 @@ def test_a_slow_server_is_given_up(scripted: Scripted, ask: Ask) -> None:
         scripted.model(max_retries=0, timeout_s=0.2).complete(ask())
 
 
-def test_a_megabyte_arrives_over_a_socket(scripted: Scripted, ask: Ask) -> None:
-    """A long reply is whole, whatever stands in it."""
-    text = "naïve ✓ 🚀\n" * 80_000
-    scripted.answers(scripted.body(text=text))
-    assert scripted.model().complete(ask()).text == text
-
-
 def test_a_conversation_with_tools_over_a_socket(scripted: Scripted, ask: Ask) -> None:
     """Calls come in, results go out, and the answer follows."""
     scripted.answers(scripted.body(calls=True, text=""))
@@ -276,9 +260,3 @@ def test_a_conversation_with_tools_over_a_socket(scripted: Scripted, ask: Ask) -
     told = (*first.messages, assistant("", *reply.tool_calls), *results)
     assert model.complete(ask(tools=(READ,), messages=told, step=1)).stop == "end"
     assert json.dumps(scripted.asked[1]).count("text of it") == 2
-
-
-def test_a_prompt_that_is_too_long_over_a_socket(scripted: Scripted, ask: Ask) -> None:
-    """A refusal for length is a reply without text."""
-    scripted.fails(400, "prompt is too long: it exceeds the available context size")
-    assert scripted.model().complete(ask()).stop == "overflow"

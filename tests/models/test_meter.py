@@ -10,13 +10,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from harness.errors import BudgetSpent, ProviderError, UsageError
 from harness.models.meter import Limits, Meter, Spent
 from harness.records import Reply, Request, ToolCall
 from harness.text import estimate_tokens
-from tests.models.answers import READ, called
+from tests.models.answers import READ
 from tests.models.paid import PRICE, REQUEST, Fake, reply
 
 
@@ -47,7 +46,7 @@ def test_everything_is_counted_by_role() -> None:
     ],
 )
 def test_the_next_call_is_refused_where_a_limit_is_reached(limits: Limits, calls: int, message: str) -> None:
-    """The call that reaches it is answered; the one after is not asked, and is told what was used."""
+    """The call that reaches it is answered; later ones, of any model, are not asked."""
     inner, meter = Fake(reply()), Meter(limits)
     model = meter.wrap(inner)
     for _ in range(calls):
@@ -55,25 +54,9 @@ def test_the_next_call_is_refused_where_a_limit_is_reached(limits: Limits, calls
     for _ in range(2):
         with pytest.raises(BudgetSpent, match=f"^{message}$"):
             model.complete(REQUEST)
-    assert inner.calls == calls == meter.spent.calls
-
-
-def test_the_limit_is_one_for_all_models() -> None:
-    """What the teacher spends is gone for the student."""
-    meter = Meter(Limits(max_calls=1))
-    meter.wrap(Fake(reply()), role="teacher").complete(REQUEST)
     with pytest.raises(BudgetSpent):
-        meter.wrap(Fake(reply())).complete(REQUEST)
-
-
-def test_a_tool_loop_is_counted_call_by_call() -> None:
-    """A model that only ever calls tools is stopped by the budget, if by nothing else."""
-    looping = Fake(reply(text="", stop="tool", tool_calls=called("a.md")))
-    model = Meter(Limits(max_calls=5)).wrap(looping)
-    with pytest.raises(BudgetSpent, match="5 of 5"):
-        while model.complete(REQUEST).stop == "tool":
-            pass
-    assert looping.calls == 5
+        meter.wrap(Fake(reply()), role="teacher").complete(REQUEST)
+    assert inner.calls == calls == meter.spent.calls
 
 
 def test_unknown_tokens_are_estimated_and_marked() -> None:
@@ -87,15 +70,6 @@ def test_unknown_tokens_are_estimated_and_marked() -> None:
     )
     with pytest.raises(BudgetSpent, match=r"30 of 30 tokens used \(30 of them estimated\)"):
         model.complete(REQUEST)
-
-
-def test_what_is_known_is_not_estimated() -> None:
-    """Only the missing count is made up for; the others stay as reported."""
-    meter = Meter()
-    meter.wrap(Fake(reply((None, 7)), reply((3, 4)))).complete(REQUEST)
-    assert meter.spent == Spent(
-        calls=1, input_tokens=None, output_tokens=7, cost_usd=0.5, estimated_tokens=10, tokens=17
-    )
 
 
 def test_tools_are_part_of_the_prompt() -> None:
@@ -168,13 +142,6 @@ def test_a_wrapped_model_is_the_same_to_its_users() -> None:
     """Name and price are the inner model's; wrapped twice it still has them."""
     model = Meter().wrap(Meter().wrap(Fake(reply())))
     assert (model.name, model.price, model.recorded) == ("acme/one", PRICE, False)
-
-
-@pytest.mark.parametrize("limits", [{"max_calls": -1}, {"max_tokens": -1}, {"max_cost_usd": float("nan")}])
-def test_impossible_limits_are_refused(limits: dict[str, float]) -> None:
-    """A limit is a number from 0 on."""
-    with pytest.raises(ValidationError):
-        Limits.model_validate(limits)
 
 
 def _ask_until_spent(model: Callable[[Request], Reply], times: int) -> int:

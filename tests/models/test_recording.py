@@ -13,7 +13,7 @@ from harness.models.recording import RecordedReply, RecordingManifest, ReplyKey,
 from harness.records import Reply, Request, Usage
 from harness.records.base import digest_of
 from tests.fakes.recordings import create, write_reply
-from tests.models.answers import READ, assistant, called, result
+from tests.models.answers import READ
 
 Ask = Callable[..., Request]
 MANIFEST = RecordingManifest(
@@ -60,27 +60,6 @@ def test_what_is_written_is_read(folder: Path, ask: Ask) -> None:
         ),
     }
     assert set(json.loads(path.read_text())) == {"prompt", "tools", "prompt_digest", "reply"}
-
-
-def test_steps_of_a_turn_are_kept_apart_with_their_tools(folder: Path, ask: Ask) -> None:
-    """A reply that calls a tool, and the one that follows, are two files; the tools stand in both."""
-    [call] = called("a.md")
-    first = ask(tools=(READ,))
-    told = (*first.messages, assistant("", call), result(call, "A"))
-    calling = reply("").model_copy(update={"stop": "tool", "tool_calls": (call,)})
-    write_reply(folder, first, "with_skill", calling)
-    names = [
-        write_reply(folder, ask(tools=(READ,), messages=told, turn=turn, step=1), "with_skill", reply()).name
-        for turn in (0, 2)
-    ]
-    assert names == ["0-step1.json", "0-turn2-step1.json"]
-    replies = load(folder).replies
-    assert set(replies) == {
-        ReplyKey("l1__add", "with_skill", 0, turn, step) for turn, step in ((0, 0), (0, 1), (2, 1))
-    }
-    assert replies[ReplyKey("l1__add", "with_skill", 0, 0)].reply == calling
-    assert all(entry.tools == (READ,) for entry in replies.values())
-    assert replies[ReplyKey("l1__add", "with_skill", 0, 0, 1)].prompt == told
 
 
 def test_a_recording_without_tools_reads_as_before(folder: Path, ask: Ask) -> None:

@@ -124,32 +124,36 @@ def test_claudes_blocks_go_back_as_they_came(claude: Model, script: Any, ask: As
     assert isinstance(given.project, Project) and "# thought of" not in given.project.files[0].text
 
 
-def test_claudes_blocks_keep_their_places(claude: Model, script: Any, ask: Ask) -> None:
-    """Thinking between texts and calls stands there again."""
-    other = CALL | {"id": "toolu_2"}
-    blocks = [text("One \U0001f600."), THOUGHT, CALL, REDACTED, text("Two."), other]
-    script.answers = [events(*blocks, stop="tool_use"), events(text(PROJECT))]
-    turn(claude, ask(tools=(TOOL,)))
-    assert bodies(script)[1]["messages"][1]["content"] == blocks
+HIDDEN = {"type": "thinking", "thinking": "", "signature": "c2ln", "news": {"n": [1, None]}}
+CUT = THOUGHT | {"signature": ""}
 
 
-def test_hidden_thinking_goes_back_with_nothing_but_its_signature(
-    claude: Model, script: Any, ask: Ask
+@pytest.mark.parametrize(
+    ("blocks", "sent_back"),
+    [
+        (("One \U0001f600.", THOUGHT, CALL, REDACTED, "Two.", CALL | {"id": "toolu_2"}), 6),
+        ((HIDDEN, CALL), 2),
+        ((THOUGHT, CALL, CUT), 2),
+    ],
+    ids=["places", "hidden", "cut off"],
+)
+def test_claudes_blocks_keep_their_places(
+    claude: Model, script: Any, ask: Ask, blocks: tuple[Any, ...], sent_back: int
 ) -> None:
-    """Models that show none of it send an empty text, and fields that nobody knows yet are kept."""
-    hidden = {"type": "thinking", "thinking": "", "signature": "c2ln", "news": {"n": [1, None]}}
-    script.answers = [events(hidden, CALL, stop="tool_use"), events(text(PROJECT))]
+    """Between texts and calls, with unknown fields; thinking that was cut off has no signature."""
+    said = [text(block) if isinstance(block, str) else block for block in blocks]
+    stop = "tool_use" if sent_back == len(said) else "max_tokens"
+    script.answers = [events(*said, stop=stop), events(text(PROJECT))]
     turn(claude, ask(tools=(TOOL,)))
-    assert bodies(script)[1]["messages"][1]["content"] == [hidden, CALL]
+    assert bodies(script)[1]["messages"][1]["content"] == said[:sent_back]
 
 
 def test_the_next_turn_still_holds_what_was_thought(claude: Model, script: Any, ask: Ask) -> None:
     """Of the last answer too; one that was cut off while it thought has no signature, and stays out."""
-    cut = THOUGHT | {"signature": ""}
     script.answers = [
         events(THOUGHT, CALL, stop="tool_use"),
         events(REDACTED, text(PROJECT)),
-        events(cut, stop="max_tokens"),
+        events(CUT, stop="max_tokens"),
         events(text(PROJECT)),
     ]
     first = turn(claude, ask(tools=(TOOL,)))
@@ -158,14 +162,6 @@ def test_the_next_turn_still_holds_what_was_thought(claude: Model, script: Any, 
     _, *answers = [m["content"] for m in bodies(script)[3]["messages"] if m["role"] == "assistant"]
     assert bodies(script)[3]["messages"][1]["content"] == [THOUGHT, CALL]
     assert answers == [[REDACTED, text(PROJECT)], "(no text)"]
-
-
-def test_thinking_that_was_cut_off_after_a_call_stays_out(claude: Model, script: Any, ask: Ask) -> None:
-    """What stood before the call goes back; the rest has no signature, and the API would refuse it."""
-    cut = THOUGHT | {"signature": ""}
-    script.answers = [events(THOUGHT, CALL, cut, stop="max_tokens"), events(text(PROJECT))]
-    turn(claude, ask(tools=(TOOL,)))
-    assert bodies(script)[1]["messages"][1]["content"] == [THOUGHT, CALL]
 
 
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
