@@ -7,20 +7,23 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from harness.cli.main import run
+from tests.fakes.chat_server import Refusal, serving
 from tests.fakes.tiny import project_reply, record, write_skill, write_tasks
 
 ROOT = Path(__file__).resolve().parents[2]
+
+Server = tuple[str, list[dict[str, Any]]]
 
 pytestmark = pytest.mark.usefixtures("toolchain")
 
@@ -28,35 +31,41 @@ pytestmark = pytest.mark.usefixtures("toolchain")
 class Place:
     """A folder with tasks, a skill, runs and a cache, and the command that uses them."""
 
-    def __init__(self, root: Path, names: tuple[str, ...]) -> None:
+    def __init__(self, root: Path, names: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
         self.root = root
         self.tasks = write_tasks(root, names)
         self.skill = write_skill(root)
+        self._capsys = capsys
 
-    def command(self, *words: str | Path) -> list[str]:
+    def words(self, *words: str | Path) -> list[str]:
+        """The arguments of an eval."""
         own = ["--tasks-root", self.tasks, "--runs-dir", self.root / "runs", "--cache", self.root / "cache"]
-        start = [sys.executable, "-m", "harness.cli.main", "eval", self.skill, "--target", "cpu"]
-        return [str(word) for word in (*start, *own, "--sandbox", "local", *words)]
+        return [
+            str(word) for word in ("eval", self.skill, "--target", "cpu", *own, "--sandbox", "local", *words)
+        ]
 
     def start(self, *words: str | Path) -> subprocess.Popen[str]:
+        """An eval in a process of its own."""
         return subprocess.Popen(
-            self.command(*words),
+            [sys.executable, "-m", "harness.cli.main", *self.words(*words)],
             cwd=ROOT,
-            env={
-                "PATH": "/usr/bin:/bin",
-                "PYTHONPATH": str(ROOT),
-                "COLUMNS": "100",
-                "XDG_DATA_HOME": str(self.root / "data"),
-            },
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
 
     def run(self, *words: str | Path) -> tuple[int, str, str]:
-        process = self.start(*words)
-        out, err = process.communicate(timeout=300)
-        return process.returncode, out, err
+        """Exit code, stdout and stderr of an eval in this process."""
+        self._capsys.readouterr()
+        code = run(self.words(*words))
+        return code, *self._capsys.readouterr()
+
+    def listed(self) -> tuple[int, int, int]:
+        """Scored, lost and planned trials of the only run, as `liftbench runs` lists it."""
+        self._capsys.readouterr()
+        assert run(["runs", "--json", "--runs-dir", str(self.root / "runs")]) == 0
+        [row] = json.loads(self._capsys.readouterr().out)
+        return row["scored"], row["lost"], row["planned"]
 
     @property
     def finished(self) -> list[dict[str, Any]]:
@@ -68,20 +77,37 @@ class Place:
         return [json.loads(line) for line in lines]
 
 
+MakePlace = Callable[..., Place]
+
+
+@pytest.fixture
+def make_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> MakePlace:
+    """A place with tasks of these names; no keys, and no other log of looks."""
+    for variable in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "LIFTBENCH_API_KEY"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("COLUMNS", "100")
+    return lambda *names: Place(tmp_path, names, capsys)
+
+
 def _wait_for(place: Place, trials: int, process: subprocess.Popen[str]) -> None:
     while len(place.finished) < trials:
         assert process.poll() is None, process.communicate()
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)]
 )
 def test_an_interrupted_eval_is_finished_by_the_same_command(
-    tmp_path: Path, how: signal.Signals, code: int
+    make_place: MakePlace, tmp_path: Path, how: signal.Signals, code: int
 ) -> None:
     """No end loses a finished trial; Ctrl-C and SIGTERM give a summary and the way to resume."""
-    place = Place(tmp_path, ("one", "two", "three"))
+    place = make_place("one", "two", "three")
     recording = record(tmp_path, place.tasks, place.skill, 8, "```toml build.toml\nbroken\n```\n")
     words = ["-m", f"replay/{recording}", "--runs", "8", "--max-connections", "1"]
     process = place.start(*words)
@@ -106,9 +132,10 @@ def test_an_interrupted_eval_is_finished_by_the_same_command(
     assert len(list((tmp_path / "runs").iterdir())) == 1
 
 
-def test_a_wall_budget_ends_cleanly_and_says_what_is_owed(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_a_wall_budget_ends_cleanly_and_says_what_is_owed(make_place: MakePlace, tmp_path: Path) -> None:
     """--max-wall stops the run with exit code 0, a table, and the rest owed."""
-    place = Place(tmp_path, ("one", "two"))
+    place = make_place("one", "two")
     recording = record(tmp_path, place.tasks, place.skill, 200, "```toml build.toml\nbroken\n```\n")
     words = ["-m", f"replay/{recording}", "--runs", "200", "--max-connections", "1", "--max-wall", "12"]
     code, out, err = place.run(*words)
@@ -118,9 +145,9 @@ def test_a_wall_budget_ends_cleanly_and_says_what_is_owed(tmp_path: Path) -> Non
     assert len(place.finished) < 800
 
 
-def test_a_changed_prompt_is_refused_with_the_reason(tmp_path: Path) -> None:
+def test_a_changed_prompt_is_refused_with_the_reason(make_place: MakePlace, tmp_path: Path) -> None:
     """A recording answers the prompts that were recorded and no others."""
-    place = Place(tmp_path, ("one",))
+    place = make_place("one")
     recording = record(tmp_path, place.tasks, place.skill, 1, "x")
     path = place.tasks / "t" / "one" / "task.toml"
     path.write_text(path.read_text().replace("out = 2 * x", "out = 3 * x"))
@@ -129,56 +156,26 @@ def test_a_changed_prompt_is_refused_with_the_reason(tmp_path: Path) -> None:
     assert "frozen copies" in " ".join(err.split())
 
 
-class _Server(BaseHTTPRequestHandler):
-    """Speaks enough of the chat completions API."""
-
-    seen: list[dict[str, Any]] = []  # noqa: RUF012 - one per server class, made in the fixture
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        type(self).seen.append({"authorization": self.headers["Authorization"], **body})
-        with_skill = "<skill" in body["messages"][-1]["content"]
-        text = project_reply("one", "2.0f" if with_skill else "3.0f")
-        answer = {
-            "id": "x",
-            "object": "chat.completion",
-            "created": 0,
-            "model": "tiny-llama",
-            "choices": [
-                {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}
-            ],
-            "usage": {"prompt_tokens": 1000, "completion_tokens": 200, "total_tokens": 1200},
-        }
-        data = json.dumps(answer).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Quiet."""
+def obedient(body: dict[str, Any]) -> str:
+    """A right project with a skill, a wrong one without."""
+    with_skill = "<skill" in body["messages"][-1]["content"]
+    return project_reply("one", "2.0f" if with_skill else "3.0f")
 
 
 @pytest.fixture
-def server() -> Iterator[tuple[str, list[dict[str, Any]]]]:
+def server() -> Iterator[Server]:
     """Its base URL, and the requests that it saw."""
-    handler = type("Handler", (_Server,), {"seen": []})
-    httpd = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=httpd.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{httpd.server_port}/v1", handler.seen
-    httpd.shutdown()
-    httpd.server_close()
+    with serving(obedient) as made:
+        yield made
 
 
 @pytest.mark.slow
 def test_an_eval_against_a_local_server_is_real_from_prompt_to_report(
-    tmp_path: Path, server: tuple[str, list[dict[str, Any]]]
+    make_place: MakePlace, tmp_path: Path, server: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A server of one's own, no key: built, checked, timed, and reported in every format."""
-    pytest.importorskip("openai", reason="needs openai (pip install openai)")
     url, seen = server
-    place = Place(tmp_path, ("one",))
+    place = make_place("one")
     words = ["-m", "local/tiny-llama", "--base-url", url, "--runs", "1", "--metric", "correct"]
     code, out, err = place.run(*words, "--fail-under", "correct=0.5")
     assert code == 0, err
@@ -199,24 +196,21 @@ def test_an_eval_against_a_local_server_is_real_from_prompt_to_report(
     assert {"prompt.json", "reply.json", "project", "build.log", "check.json", "timing.json"} <= {
         p.name for p in kept.iterdir()
     }
-    shown = subprocess.run(
-        [sys.executable, "-m", "harness.cli.main", "show", str(folder), "with_skill-"],
-        cwd=ROOT, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert "Multiply." in shown.stdout
-    assert "liftbench grade" in shown.stdout
+    assert run(["show", str(folder), "with_skill-"]) == 0
+    shown = capsys.readouterr().out
+    assert "Multiply." in shown and "liftbench grade" in shown
     code, _, err = place.run(*words, "--fail-under", "correct=1.5")
     assert code == 3
     assert "threshold missed: --fail-under wanted a lift of correct=1.5, local/tiny-llama x" in err
 
 
+@pytest.mark.slow
 def test_several_skills_with_placebos_and_combinations_are_arms_of_one_run(
-    tmp_path: Path, server: tuple[str, list[dict[str, Any]]]
+    make_place: MakePlace, tmp_path: Path, server: Server
 ) -> None:
     """Two skills, --combine, --arms placebo: seven arms that differ in the skill text alone, side by side."""
-    pytest.importorskip("openai", reason="needs openai (pip install openai)")
     url, seen = server
-    place = Place(tmp_path, ("one",))
+    place = make_place("one")
     other = tmp_path / "other-skill"
     other.mkdir()
     (other / "SKILL.md").write_text("---\nname: other-skill\ndescription: Says else.\n---\n\nDivide.\n")
@@ -234,25 +228,15 @@ def test_several_skills_with_placebos_and_combinations_are_arms_of_one_run(
     assert "tiny-skill + other-skill" in out
 
 
+@pytest.mark.slow
 def test_a_budget_of_calls_ends_cleanly_and_the_same_command_goes_on(
-    tmp_path: Path, server: tuple[str, list[dict[str, Any]]]
+    make_place: MakePlace, server: Server
 ) -> None:
     """--max-calls 1: one trial finished, one owed, exit code 0; without it only the rest is asked."""
-    pytest.importorskip("openai", reason="needs openai (pip install openai)")
     url, seen = server
-    place = Place(tmp_path, ("one",))
-    words = [
-        "-m",
-        "local/m",
-        "--base-url",
-        url,
-        "--runs",
-        "1",
-        "--metric",
-        "compiles",
-        "--max-connections",
-        "1",
-    ]
+    place = make_place("one")
+    words = ["-m", "local/m", "--base-url", url, "--runs", "1", "--metric", "compiles"]
+    words += ["--max-connections", "1"]
     code, _, err = place.run(*words, "--max-calls", "1")
     assert code == 0, err
     assert "call budget" in err
@@ -263,9 +247,9 @@ def test_a_budget_of_calls_ends_cleanly_and_the_same_command_goes_on(
     assert len(seen) == len(place.finished) == 2
 
 
-def test_a_dry_run_shows_arms_and_what_is_left_out(tmp_path: Path) -> None:
+def test_a_dry_run_shows_arms_and_what_is_left_out(make_place: MakePlace, tmp_path: Path) -> None:
     """Before anything is asked: every arm by its texts, and tasks that the skill was refined on."""
-    place = Place(tmp_path, ("one", "two"))
+    place = make_place("one", "two")
     skill = place.skill / "SKILL.md"
     marks = 'metadata:\n  liftbench-lineage: "abc"\n  liftbench-refined-on: "one"\n  liftbench-looks: "1"\n'
     skill.write_text(skill.read_text().replace("description", f"{marks}description"))
@@ -283,12 +267,11 @@ def test_a_dry_run_shows_arms_and_what_is_left_out(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_look_is_found_again_and_fresh_replies_are_another(
-    tmp_path: Path, server: tuple[str, list[dict[str, Any]]]
+    make_place: MakePlace, tmp_path: Path, server: Server
 ) -> None:
     """The same command goes on with its run at its level; --fresh asks anew, and is decided at half of it."""
-    pytest.importorskip("openai", reason="needs openai (pip install openai)")
     url, seen = server
-    place = Place(tmp_path, ("one", "two"))
+    place = make_place("one", "two")
     skill = place.skill / "SKILL.md"
     marks = 'metadata:\n  liftbench-lineage: "abc"\n  liftbench-refined-on: "one"\n  liftbench-looks: "0"\n'
     skill.write_text(skill.read_text().replace("description", f"{marks}description"))
@@ -302,11 +285,11 @@ def test_a_look_is_found_again_and_fresh_replies_are_another(
     assert len(list((tmp_path / "runs").glob("*/run.json"))) == 2
 
 
-def test_test_cases_stand_beside_the_grade(tmp_path: Path, server: tuple[str, list[dict[str, Any]]]) -> None:
+@pytest.mark.slow
+def test_test_cases_stand_beside_the_grade(make_place: MakePlace, tmp_path: Path, server: Server) -> None:
     """--cases asks a skill's cases too and shows them below the lift; a broken file is told first."""
-    pytest.importorskip("openai", reason="needs openai (pip install openai)")
     url, seen = server
-    place = Place(tmp_path, ("one",))
+    place = make_place("one")
     cases = tmp_path / "skill_meta.json"
     words = ["-m", "local/m", "--base-url", url, "--runs", "1", "--metric", "compiles", "--cases", cases]
     cases.write_text("{")
@@ -319,3 +302,69 @@ def test_test_cases_stand_beside_the_grade(tmp_path: Path, server: tuple[str, li
     assert code == 0, err
     assert len(seen) == 4
     assert out.index("decision (on compiles)") < out.index("the decision rests on `liftbench eval`")
+
+
+def with_skill_refused(body: dict[str, Any]) -> str | Refusal:
+    """No project without a skill, an error with one."""
+    return Refusal() if "<skill" in body["messages"][-1]["content"] else "I cannot."
+
+
+def test_an_unreachable_server_ends_an_eval_at_once_and_the_same_command_resumes(
+    make_place: MakePlace,
+) -> None:
+    """No trial is counted, one message says which URL and why, exit 1; with the server it is finished."""
+    place = make_place("one")
+    with socket.socket() as held:  # bound and not listening: refused
+        held.bind(("127.0.0.1", 0))
+        port = held.getsockname()[1]
+        url = f"http://127.0.0.1:{port}/v1"
+        words = ["-m", "local/m", "--base-url", url, "--runs", "3", "--metric", "compiles"]
+        code, out, err = place.run(*words, "--fail-under", "compiles=-1")
+    assert code == 1
+    assert err.count("cannot be reached") == 1
+    last = f"liftbench: local/m: {url} cannot be reached ([Errno 111] Connection refused). Is the server"
+    assert err.splitlines()[-2].startswith(last)
+    assert err.splitlines()[-1] == "finished trials are kept, the same command resumes"
+    assert "nothing is scored: 0 of 6 trials" in out and "inconclusive" not in out
+    assert place.listed() == (0, 0, 6)
+    with serving(lambda _: "I cannot.", port):
+        code, _, err = place.run(*words)
+    assert code == 0, err
+    assert place.listed() == (6, 0, 6)
+
+
+def test_a_refused_key_ends_an_eval_at_once(make_place: MakePlace) -> None:
+    """401 is told once with the variable that holds the key; nothing is counted and the exit code is 1."""
+    place = make_place("one")
+    with serving(lambda _: Refusal(401)) as (url, _):
+        code, _, err = place.run("-m", "local/m", "--base-url", url, "--runs", "2")
+    assert code == 1
+    assert err.count("the API key was refused (401): no thanks. Check LIFTBENCH_API_KEY") == 1
+    assert place.listed() == (0, 0, 4)
+
+
+def test_lost_trials_are_told_once_with_a_count(make_place: MakePlace) -> None:
+    """Some lost: exit 0 and a warning with the reason; a threshold then cannot be met."""
+    place = make_place("one")
+    with serving(with_skill_refused) as (url, _):
+        words = ["-m", "local/m", "--base-url", url, "--runs", "3", "--metric", "compiles"]
+        code, out, err = place.run(*words)
+        assert code == 0, err
+        assert "warning: 3 of 6 trials are lost" in err and "the same `eval` tries them again" in err
+        assert "  3 x provider: local/m: the provider refused the request (400): no thanks." in err
+        assert err.count("no thanks") == 2  # where it was first seen, and in the warning
+        assert "3 trials lost to infra" in out
+        assert place.listed() == (3, 3, 6)
+        assert place.run(*words, "--fail-under", "compiles=-1")[0] == 3
+
+
+def test_an_eval_of_which_all_is_lost_fails(make_place: MakePlace) -> None:
+    """Nothing scored is exit 1, whatever the threshold."""
+    place = make_place("one")
+    with serving(lambda _: Refusal()) as (url, _):
+        words = ["-m", "local/m", "--base-url", url, "--runs", "1", "--fail-under", "compiles=-1"]
+        code, out, err = place.run(*words)
+    assert code == 1
+    assert "nothing is scored: 0 of 2 trials" in out
+    assert "warning: 2 of 2 trials are lost" in err
+    assert place.listed() == (0, 2, 2)

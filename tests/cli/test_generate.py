@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -15,65 +13,37 @@ from filelock import FileLock
 from harness.cli.main import run
 from harness.skills.spec import validate_skill
 from harness.teaching.record import GenerationRecord
+from tests.fakes.chat_server import Refusal, serving
 from tests.fakes.tiny import project_reply, write_tasks
 
+ROOT = Path(__file__).resolve().parents[2]
 NAMES = ("one", "two", "three", "four", "five", "six")
 _SKILL = "---\nname: doubling\ndescription: Doubles.\n---\n\n{words}\n"
+
+Server = tuple[str, list[dict[str, Any]]]
 
 pytestmark = pytest.mark.usefixtures("toolchain")
 
 
-class _Server(BaseHTTPRequestHandler):
+def teacher_and_student(body: dict[str, Any]) -> str | Refusal:
     """The teacher's second version says what a project needs; students do what they are told."""
-
-    seen: list[dict[str, Any]] = []  # noqa: RUF012 - one per server class, made in the fixture
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        type(self).seen.append(body)
-        prompt = body["messages"][-1]["content"]
-        if body["model"] == "teacher":
-            better = "What readers made of it" in prompt
-            words = "Write a whole project." if better else "Write well."
-            text = f'<file path="SKILL.md">\n{_SKILL.format(words=words)}</file>\n'
-        elif "Write a whole project." in prompt:
-            name = next(
-                name for name in NAMES if f"module `{name}`" in prompt or f"package `{name}`" in prompt
-            )
-            text = project_reply(name, "3.0f")
-        else:
-            text = "```toml build.toml\nbroken\n```\n"
-        message = {"role": "assistant", "content": text}
-        refused = body["model"] == "refused"
-        answer = {
-            "id": "x",
-            "object": "chat.completion",
-            "created": 0,
-            "model": body["model"],
-            "choices": [{"index": 0, "finish_reason": "stop", "message": message}],
-            "usage": {"prompt_tokens": 1000, "completion_tokens": 200, "total_tokens": 1200},
-        }
-        data = json.dumps({"error": {"message": "no thanks"}} if refused else answer).encode()
-        self.send_response(400 if refused else 200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Quiet."""
+    prompt = body["messages"][-1]["content"]
+    if body["model"] == "refused":
+        return Refusal()
+    if body["model"] == "teacher":
+        words = "Write a whole project." if "What readers made of it" in prompt else "Write well."
+        return f'<file path="SKILL.md">\n{_SKILL.format(words=words)}</file>\n'
+    if "Write a whole project." in prompt:
+        named = (name for name in NAMES if f"module `{name}`" in prompt or f"package `{name}`" in prompt)
+        return project_reply(next(named), "3.0f")
+    return "```toml build.toml\nbroken\n```\n"
 
 
 @pytest.fixture
-def server() -> Iterator[tuple[str, list[dict[str, Any]]]]:
+def server() -> Iterator[Server]:
     """Its base URL, and the requests that it saw."""
-    pytest.importorskip("openai", reason="needs openai (pip install openai)")
-    handler = type("Handler", (_Server,), {"seen": []})
-    httpd = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=httpd.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{httpd.server_port}/v1", handler.seen
-    httpd.shutdown()
-    httpd.server_close()
+    with serving(teacher_and_student) as made:
+        yield made
 
 
 Generate = Callable[..., tuple[int, str, str]]
@@ -81,24 +51,32 @@ Generate = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def generate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Generate:
-    """`liftbench generate ...` in `tmp_path`: exit code, stdout, stderr."""
+    """Runs the command in a folder of its own; exit code, stdout and stderr."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "160")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
 
     def invoke(url: str, *words: str) -> tuple[int, str, str]:
-        command = ["generate", "Double elements fast", "--teacher", "local/teacher", "--target", "cpu"]
-        command += ["--teacher-base-url", url, "--sandbox", "local"]
-        command += ["--tasks-root", str(tmp_path / "tasks"), "--cache", str(tmp_path / "cache")]
-        code = run([*command, *words])
-        return (code, *capsys.readouterr())
+        own = [
+            "--teacher",
+            "local/teacher",
+            "--teacher-base-url",
+            url,
+            "--target",
+            "cpu",
+            "--sandbox",
+            "local",
+        ]
+        own += ["--tasks-root", str(tmp_path / "tasks"), "--cache", str(tmp_path / "cache")]
+        code = run(["generate", "Double elements fast", *own, *words])
+        return code, *capsys.readouterr()
 
     return invoke
 
 
 @pytest.mark.slow
 def test_a_skill_is_written_refined_and_tested_for_real(
-    generate: Generate, tmp_path: Path, server: tuple[str, list[dict[str, Any]]]
+    generate: Generate, tmp_path: Path, server: Server
 ) -> None:
     """From one sentence to a lift on unseen families; a spent budget is gone on with, nothing paid twice."""
     url, seen = server
@@ -143,9 +121,7 @@ def test_a_skill_is_written_refined_and_tested_for_real(
     assert json.loads(out)["look"]["number"] == 1
 
 
-def test_without_evaluation_one_reply_is_enough(
-    generate: Generate, tmp_path: Path, server: tuple[str, list[dict[str, Any]]]
-) -> None:
+def test_without_evaluation_one_reply_is_enough(generate: Generate, tmp_path: Path, server: Server) -> None:
     """--no-eval asks the teacher once and grades nothing; -o names the skill; an edited one needs --force."""
     url, seen = server
     write_tasks(tmp_path, ("one",))
@@ -200,7 +176,7 @@ def test_what_cannot_be_done_is_said_before_anything_is_asked(
 
 
 def test_a_generation_of_which_all_trials_are_lost_fails(
-    generate: Generate, tmp_path: Path, server: tuple[str, list[dict[str, Any]]]
+    generate: Generate, tmp_path: Path, server: Server
 ) -> None:
     """No version is chosen by nothing: exit 1 after the first split, and no skill is written."""
     url, seen = server
@@ -215,7 +191,7 @@ def test_a_generation_of_which_all_trials_are_lost_fails(
 
 
 def test_one_generation_is_worked_on_by_one_command(
-    generate: Generate, tmp_path: Path, server: tuple[str, list[dict[str, Any]]]
+    generate: Generate, tmp_path: Path, server: Server
 ) -> None:
     """A second command of the same order is refused while the first is at work, and asks nothing."""
     url, seen = server
@@ -229,9 +205,7 @@ def test_one_generation_is_worked_on_by_one_command(
     assert len(seen) == 1
 
 
-def test_a_trace_is_read_to_its_end(
-    generate: Generate, tmp_path: Path, server: tuple[str, list[dict[str, Any]]]
-) -> None:
+def test_a_trace_is_read_to_its_end(generate: Generate, tmp_path: Path, server: Server) -> None:
     """An error far behind the start of a long session reaches the teacher, and what was read is said."""
     url, seen = server
     write_tasks(tmp_path, ("one",))
@@ -246,9 +220,7 @@ def test_a_trace_is_read_to_its_end(
     assert f"trace {trace}:" in err
 
 
-def test_an_old_skill_is_rewritten_beside_itself(
-    generate: Generate, tmp_path: Path, server: tuple[str, list[dict[str, Any]]]
-) -> None:
+def test_an_old_skill_is_rewritten_beside_itself(generate: Generate, tmp_path: Path, server: Server) -> None:
     """--from SKILL_DIR: the teacher reads it; licence and assets survive; the old folder stays."""
     url, seen = server
     write_tasks(tmp_path, ("one",))
