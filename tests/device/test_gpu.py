@@ -253,7 +253,7 @@ def test_the_command_line_says_why_a_gpu_is_not_used(
         bench.sandbox.stop()
     assert grade.verdict is Verdict.NOT_MEASURED
     assert "Made-up H200 cannot be used: " in grade.finding.message
-    assert "GPU Made-up H200: not measured on: " in capsys.readouterr().err
+    assert "GPU Made-up H200: not measured: " in capsys.readouterr().err
 
 
 @pytest.mark.slow
