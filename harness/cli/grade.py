@@ -303,7 +303,7 @@ def write_status(
         Path | None, typer.Option(help="Folder with results (default: results/ of the checkout).")
     ] = None,
 ) -> None:
-    """Write docs/generated/status.md (what is measured of every expert kernel) and admission.md."""
+    """Write docs/generated/status.md and admission.md from results/ and tasks/ADMISSION.json."""
     checkout = data_directory("kernels_ref").parent
     pages = {
         "status.md": status_text(results or checkout / "results"),

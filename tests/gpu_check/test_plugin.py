@@ -105,6 +105,7 @@ def test_none_is_begun_that_would_not_fit(session: Session) -> None:
     assert f"| b | b works | {NOT_YET} |" in session.table
 
 
+@pytest.mark.slow
 def test_a_failure_is_written_down_and_the_next_check_runs(session: Session) -> None:
     """With its error and its facts, made harmless; exit code 3 until it is measured anew and passes."""
     session.check("short", f"facts['words'] = 7; pytest.fail({EVIL!r})", rank=0)
@@ -120,6 +121,7 @@ def test_a_failure_is_written_down_and_the_next_check_runs(session: Session) -> 
     assert session.run() == 3 and session.measured == []
 
 
+@pytest.mark.slow
 def test_what_this_machine_lacks_is_no_failure_and_is_asked_again(session: Session) -> None:
     """A sandbox may have been installed since."""
     session.check("hang/docker", "pytest.skip('no engine answers')")

@@ -86,6 +86,7 @@ def admitted(loaded: LoadedTask, grader: FakeGrader, mutants: int = 0) -> dict[s
     return rules(admit(loaded, grader, mutants))  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_a_sound_task_is_admitted(tmp_path: Path) -> None:
     """All rules hold but for the speed of light, which needs a GPU."""
     grader = FakeGrader()

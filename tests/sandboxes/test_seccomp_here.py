@@ -70,6 +70,7 @@ def test_threads_children_and_sockets_work(here: bytes) -> None:
     assert done.stdout.split("\n") == ["thread", "3", "b'x'", "no network", ""], done.stderr
 
 
+@pytest.mark.slow
 def test_torch_computes(here: bytes) -> None:
     """Threads of a matrix product, autograd, and a file mapped and shared."""
     script = (
