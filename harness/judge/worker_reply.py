@@ -30,7 +30,7 @@ _EXITS: dict[str, tuple[Cause, str]] = {
     "oom": (Cause.OUT_OF_MEMORY, "the process used more memory than allowed ({peak} bytes)"),
     "wall_timeout": (Cause.WALL_TIMEOUT, "the process ran into its wall-clock limit"),
     "cpu_timeout": (Cause.WALL_TIMEOUT, "the process ran into its CPU limit"),
-    "output_limit": (Cause.OUTPUT_LIMIT, "the process printed more than allowed"),
+    "output_limit": (Cause.OUTPUT_LIMIT, "the process printed without end"),
     "disk_limit": (Cause.OUTPUT_LIMIT, "the process wrote more than allowed"),
     "gpu_fault": (Cause.SIGNAL, "the GPU reported a fault of the process"),
 }

@@ -112,6 +112,7 @@ def asked(folder: Path) -> list[Asked]:
     return [Asked(*json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
 
 
+@pytest.mark.slow
 def test_whenever_it_is_killed_no_paid_reply_is_asked_for_again(
     tmp_path: Path, processes: Callable[[Path, int | None], int]
 ) -> None:
