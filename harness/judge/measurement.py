@@ -418,12 +418,32 @@ class Measurement:
         device = not self._sampler.transport.stops_with_process
         if device or NOISY in self._flags or not claims_too_little(student):
             return False
+        if self._host_delays(student):
+            self._flags.add(NOISY)
+            return False
         if not all(map(claims_too_little, self._confirmations())):
             self._flags.add(NOISY)
             self._schedule.notes.append(
                 f"{self._problem.label}: claims below the outside clock, not so in a fresh process"
             )
         return NOISY not in self._flags
+
+    def _host_delays(self, student: ContenderTiming) -> bool:
+        """Whether reveals of a reference, whose claims are true, take at least half as much longer than
+        claimed as the student's: then the host delays whoever it wakes."""
+
+        def excess_us(name: str, one: Lane) -> float:
+            samples = self.samples[name][one.name]
+            return (one.outside_us - one.inside.mean_us) * samples.calls / len(samples.reveals)
+
+        ours = {one.name: excess_us(STUDENT, one) for one in student.lanes if claim_too_little(one)}
+        references = [name for name in self.samples if name not in (STUDENT, NULL)]
+        return any(
+            2 * excess_us(name, one) >= ours[one.name]
+            for name in references
+            for one in self.timing(name, "inside").lanes
+            if one.name in ours
+        )
 
     def _physics(self, score_us: float, reference_us: float) -> PhysicalLimit | None:
         """How the score compares with what the board can do. Raises Failed where it is impossible."""
