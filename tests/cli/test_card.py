@@ -9,7 +9,6 @@ from rich.console import Console
 from harness.cli.card import diagnostic_lines, print_build, print_card, score_lines
 from harness.outcome import Cause, Stage, Verdict
 from harness.records import (
-    BuildResult,
     ContenderTiming,
     Diagnostic,
     Finding,
@@ -22,6 +21,7 @@ from harness.records import (
     WorkloadTiming,
 )
 from harness.records.timing import BlockTelemetry, Extent
+from tests.fakes.trials import build_result
 
 ONE = Diagnostic(
     kind="missing_header",
@@ -56,16 +56,8 @@ def test_four_are_shown_unless_all_are_wanted() -> None:
 def _card(**options: bool) -> str:
     finding = Finding(cause=Cause.COMPILE_ERROR, message="kernels/a.cu:3:10: error: first\n    3 | context")
     hostile = Diagnostic(kind="syntax", message="[red]no markup\x1b[31m", file="a\nb.cu", source="\x07x")
-    build = BuildResult(
-        ok=False,
-        finding=finding,
-        backend="cpu",
-        key="k",
-        cache_hit=False,
-        wall_s=1.0,
-        compiler_s=1.0,
-        diagnostics=(ONE, hostile, *[ONE.model_copy(update={"file": f"f{n}.cu"}) for n in range(4)]),
-    )
+    others = [ONE.model_copy(update={"file": f"f{n}.cu"}) for n in range(4)]
+    build = build_result(finding, wall_s=1.0, compiler_s=1.0, diagnostics=(ONE, hostile, *others))
     grade = Grade(
         task="t",
         task_digest="d",
@@ -94,16 +86,7 @@ def test_a_refused_build_toml_brings_the_useful_line_first() -> None:
     one = Diagnostic(
         kind="build_toml", message="write it small", file="build.toml", line=2, source='name = "A"'
     )
-    build = BuildResult(
-        ok=False,
-        finding=finding,
-        backend="cpu",
-        key="k",
-        cache_hit=False,
-        wall_s=0.1,
-        compiler_s=None,
-        diagnostics=(one,),
-    )
+    build = build_result(finding, wall_s=0.1, diagnostics=(one,))
     out = io.StringIO()
     print_build(build, Console(file=out, width=80), "t", None)
     text = out.getvalue()
@@ -116,15 +99,8 @@ def test_a_refused_build_toml_brings_the_useful_line_first() -> None:
 
 def test_warnings_of_the_binding_stand_before_notes() -> None:
     """Each once; a student's text is neither markup nor control codes."""
-    build = BuildResult(
-        ok=True,
-        finding=None,
-        backend="cpu",
-        key="k",
-        cache_hit=False,
-        wall_s=1.0,
-        compiler_s=1.0,
-        warnings=("a note", "binding: b.cpp:7: [red]`float`\x1b is wrong"),
+    build = build_result(
+        wall_s=1.0, compiler_s=1.0, warnings=("a note", "binding: b.cpp:7: [red]`float`\x1b is wrong")
     )
     out = io.StringIO()
     print_build(build, Console(file=out, width=120), "t", None)

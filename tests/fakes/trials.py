@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from harness.outcome import POLICY, Cause, Stage
 from harness.records import (
@@ -84,14 +85,18 @@ def reply(text: str = "no files", cost: float | None = None) -> Reply:
     )
 
 
+def build_result(finding: Finding | None = None, **changes: Any) -> BuildResult:
+    """A build; failed where there is a finding."""
+    facts = {"backend": "cpu", "key": "k", "cache_hit": False, "wall_s": 0.0, "compiler_s": None} | changes
+    return BuildResult(ok=finding is None, finding=finding, **facts)
+
+
 def grade(cause: Cause = Cause.COMPILE_ERROR, project: str | None = "p" * 64) -> Grade:
     """A failed grade."""
     finding = Finding(cause=cause, message=str(cause))
     build = None
     if project is not None:
-        build = BuildResult(
-            ok=False, finding=finding, backend="cpu", key="k", cache_hit=False, wall_s=0.1, compiler_s=0.1
-        )
+        build = build_result(finding, wall_s=0.1, compiler_s=0.1)
     return Grade(
         task=TASKS[0],
         task_digest="d",

@@ -13,7 +13,6 @@ from harness.grading.workers import GradeSettings
 from harness.outcome import Cause, Stage, Verdict
 from harness.records import (
     BinaryCalls,
-    BuildResult,
     Evidence,
     Finding,
     OperatorCalls,
@@ -21,6 +20,7 @@ from harness.records import (
     SanitizerRun,
 )
 from tests.fakes.overlays import ZOO, overlaid, throw_away_task, zoo_project
+from tests.fakes.trials import build_result
 
 SCALE = throw_away_task("scale")
 FORBIDS = replace(SCALE, task=SCALE.task.model_copy(update={"library_calls": "forbid"}))
@@ -72,16 +72,7 @@ def test_flags_of_all_kinds_stand_together() -> None:
 
 def test_a_flag_of_the_library_and_of_the_trace_stands_there_once() -> None:
     """A library that can load code, and Python that did, have one flag."""
-    build = BuildResult(
-        ok=True,
-        finding=None,
-        backend="cpu",
-        key="k",
-        cache_hit=False,
-        wall_s=0.0,
-        compiler_s=None,
-        calls=BinaryCalls(system=("dlopen",)),
-    )
+    build = build_result(calls=BinaryCalls(system=("dlopen",)))
     seen = Seen(Evidence(workload="w", dtype="float32", operators=(), loads=("ctypes: libm.so.6",)))
     assert flags_beside(build, SCALE.task, seen, None) == ("loads code at run time",)
 

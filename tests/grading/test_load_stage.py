@@ -17,6 +17,7 @@ from harness.grading.load import (
 from harness.outcome import Cause, Verdict
 from harness.records import BinaryCalls, BuildResult, Finding, Task
 from tests.fakes.overlays import throw_away_task
+from tests.fakes.trials import build_result
 
 TASK = throw_away_task("scale").task
 BORROWING = BinaryCalls(compute=("at::_ops::mm::call",), library=("cublasCreate_v2", "cublasGemmEx"))
@@ -24,9 +25,7 @@ BORROWING = BinaryCalls(compute=("at::_ops::mm::call",), library=("cublasCreate_
 
 def build(calls: BinaryCalls | None, **changes: Any) -> BuildResult:
     """A successful build with this evidence."""
-    facts: dict[str, Any] = {"ok": True, "finding": None, "backend": "cuda", "key": "k", "cache_hit": False}
-    facts["module"] = TASK.module
-    return BuildResult(**facts | {"wall_s": 1.0, "compiler_s": 1.0, "calls": calls} | changes)
+    return build_result(**({"backend": "cuda", "module": TASK.module, "calls": calls} | changes))
 
 
 def ruled(rule: str) -> Task:

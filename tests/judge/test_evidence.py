@@ -19,6 +19,7 @@ from harness.outcome import Cause
 from harness.records import BuildResult, DeviceKernel, Evidence, SanitizerRun
 from harness.worker.evidence import on_copies, trace
 from tests.fakes.overlays import throw_away_task
+from tests.fakes.trials import build_result
 
 LOADED: Final = throw_away_task("scale")
 SPACE: Final = "_evidence_test"
@@ -31,16 +32,7 @@ def built(*kernels: str, known: bool = True) -> BuildResult:
         DeviceKernel(name=n, architecture="sm_90", registers=8, shared_bytes=0, stack_bytes=0)
         for n in kernels
     )
-    return BuildResult(
-        ok=True,
-        finding=None,
-        backend="cuda",
-        key="k",
-        cache_hit=False,
-        wall_s=0.0,
-        compiler_s=None,
-        kernels=records if known else None,
-    )
+    return build_result(backend="cuda", kernels=records if known else None)
 
 
 def read(said: dict[str, Any], build: BuildResult | None = None, *, right: bool = True) -> Evidence:

@@ -19,6 +19,7 @@ from harness.skills.check import SkillReport, catalog_line, check_skill, skill_s
 from harness.skills.spec import read_skill
 from harness.text import estimate_tokens
 from sandboxes.pool import StoppableSandbox
+from tests.fakes.trials import build_result
 
 SHIPPED = Path(__file__).parents[2] / "skills" / "cuda-kernel-builder"
 
@@ -47,15 +48,7 @@ def make_skill(root: Path, body: str) -> Path:
 
 
 def built(project: Project, target: Target, finding: Finding | None = None) -> BuildResult:
-    return BuildResult(
-        ok=finding is None,
-        finding=finding,
-        backend=target,
-        key=project.digest,
-        cache_hit=False,
-        wall_s=0.0,
-        compiler_s=None,
-    )
+    return build_result(finding, backend=target, key=project.digest)
 
 
 def faults(report: SkillReport) -> list[tuple[str, int | None, str]]:

@@ -15,19 +15,11 @@ from harness.skills.check import CodeCounts, SkillReport, check_skill
 from harness.skills.compiling import compile_block, compiler_severity
 from harness.skills.fragments import attempts, target_of
 from sandboxes.pool import StoppableSandbox
+from tests.fakes.trials import build_result
 
 
 def result(target: Target, finding: Finding | None = None, *diagnostics: Diagnostic) -> BuildResult:
-    return BuildResult(
-        ok=finding is None,
-        finding=finding,
-        backend=target,
-        key="0",
-        cache_hit=False,
-        wall_s=0.0,
-        compiler_s=None,
-        diagnostics=diagnostics,
-    )
+    return build_result(finding, backend=target, diagnostics=diagnostics)
 
 
 def piece(text: str, language: str = "cuda") -> CodeBlock:
