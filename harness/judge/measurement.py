@@ -197,7 +197,7 @@ class Measurement:
         with self._watched_turn(name) as (client, watched):
             began, visit = time.monotonic(), self._visit
             while True:
-                # A student's inputs are fresh; a worker of ours may be shown the same ones again.
+                # A student's inputs are fresh; our own workers may see the same ones again.
                 pace_us = self._schedule.pace_us.get(name, 0.0)
                 shown = visit if student else self._sampler.again(visit, pace_us)
                 seen_us = self._sampler.reveal(client, shown, samples[name], block, keep=student)
@@ -414,18 +414,18 @@ class Measurement:
     def _claims_are_false(self, student: ContenderTiming) -> bool:
         """Whether claims lie below the outside figure in 3 of 3 undisturbed processes. On a device that
         stays a flag: its clock has not been calibrated on hardware. Where a fresh process does not repeat
-        it, the figure is flagged as that of a noisy host, which is never ranked."""
+        it, or references are delayed too, the figure is that of a noisy host, which is never ranked."""
         device = not self._sampler.transport.stops_with_process
         if device or NOISY in self._flags or not claims_too_little(student):
             return False
+        innocent = ""
         if self._host_delays(student):
+            innocent = "a reference is delayed as well"
+        elif not all(map(claims_too_little, self._confirmations())):
+            innocent = "not so in a fresh process"
+        if innocent:
             self._flags.add(NOISY)
-            return False
-        if not all(map(claims_too_little, self._confirmations())):
-            self._flags.add(NOISY)
-            self._schedule.notes.append(
-                f"{self._problem.label}: claims below the outside clock, not so in a fresh process"
-            )
+            self._schedule.notes.append(f"{self._problem.label}: claims below the outside clock, {innocent}")
         return NOISY not in self._flags
 
     def _host_delays(self, student: ContenderTiming) -> bool:

@@ -73,17 +73,21 @@ def run_timing(
     student: HonestWorker,
     *,
     reference: Callable[..., None] = right,
+    eager: Callable[[], HonestWorker] | None = None,
     fresh: Callable[[], HonestWorker] = lambda: HonestWorker(right),
     numbers: Numbers = QUICK,
     conditions: Conditions | None = None,
     board: Board | None = None,
 ) -> TimingResult:
-    """Time a student against a reference on `scale`."""
+    """Time a student against a reference on `scale`. `eager` makes its worker, else an honest one."""
 
     def nothing() -> HonestWorker:
         return HonestWorker(lambda *operands, **scalars: None, claim_ns=0)
 
-    sources = {"eager": (REFERENCE, lambda: HonestWorker(reference)), "null": (Source("null"), nothing)}
+    sources = {
+        "eager": (REFERENCE, eager or (lambda: HonestWorker(reference))),
+        "null": (Source("null"), nothing),
+    }
     resident = {}
     if not numbers.fresh_processes:
         resident = {n: loaded(make(), source) for n, (source, make) in sources.items()}
@@ -212,6 +216,16 @@ def test_false_claims_that_no_fresh_process_repeats_are_a_noisy_hosts() -> None:
     (eager,) = workload.references
     lane = eager.scored_lane
     assert eager.score_us == pytest.approx(min(lane.outside_us, lane.inside.mean_us))
+
+
+@pytest.mark.slow
+def test_a_host_that_delays_references_as_much_convicts_nobody() -> None:
+    """Claims far below the outside clock in every process are no evidence where a reference, whose claims
+    are true, shows the same: `noisy host`."""
+    result = run_timing(liar(), eager=liar, fresh=liar, conditions=Scripted())
+    assert result.finding is None
+    assert {"clock_mismatch", "noisy host"} <= set(result.flags)
+    assert any("a reference is delayed as well" in note for note in result.notes)
 
 
 # A board on which 256 KiB of input take at least 2.6 s.
