@@ -195,7 +195,7 @@ class _Session:
         """Scratch directories that are not removed yet; large ones are removed in the background."""
         deadline = time.monotonic() + within_s
         while True:
-            left = [path for path in _job_folders() if (path / self._mark).exists()]
+            left = [path for path in _job_folders() if os.path.lexists(path / self._mark)]
             if not left or time.monotonic() > deadline:
                 return left
             time.sleep(0.1)
@@ -220,7 +220,7 @@ class _Session:
 
 
 def _job_folders() -> list[Path]:
-    """The contents of job folders."""
+    """The contents of job folders. Those of other users may be unreadable."""
     found: list[Path] = []
     for folder in Path(tempfile.gettempdir()).glob("liftbench-*"):
         with suppress(OSError):
