@@ -88,7 +88,7 @@ class LandlockBackend:
                 environment=host_job.environment_of(job, str(scratch), gpu),
                 seccomp=host_job.profile_for(job, sockets=bool(gpu.nodes), counted=counted),
                 caps_memory=counted,
-                # Without its own user, the threads of ours are counted too.
+                # Without its own user, our own threads are counted too.
                 processes=job.limits.processes + (host_job.threads_of(os.getuid()) if uid is None else 0),
                 landlock=list(_rules(view, gpu, str(scratch), zero=counted)),
             )

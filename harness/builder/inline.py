@@ -78,7 +78,7 @@ def inline_libraries(layout: Layout, toolchain: Toolchain, *, sandbox: Sandbox, 
 
 
 def _refuse_if_broken(layout: Layout, toolchain: Toolchain, sandbox: Sandbox) -> None:
-    """Raise SandboxError if this machine neither builds nor imports a package of ours."""
+    """Raise SandboxError if this machine neither builds nor imports our own package."""
     refuse_broken_machine(control_error(layout, toolchain, sandbox))
     ours = layout.model_copy(update={"module": _CONTROL})
     facts, _ = _imported({f"{_CONTROL}/__init__.py": ""}, ours, toolchain, sandbox, CONTROL_LIMITS)

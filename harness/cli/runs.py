@@ -124,7 +124,7 @@ def report_run(store: RunStore, *, json_output: bool, quiet: bool = False) -> Su
 
 
 def _loss_lines(summary: Summary, trials: Sequence[TrialRecord]) -> list[str]:
-    """How many trials were lost to failures of ours, and why: each reason once, with its count."""
+    """How many trials were lost to our own failures, and why: each reason once, with its count."""
     lost = [trial.failures[-1] for trial in trials if trial.infra]
     if not lost:
         return []

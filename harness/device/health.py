@@ -54,7 +54,7 @@ class KnownRun(Protocol):
 
 
 class KnownKernel(Protocol):
-    """A kernel of ours whose result is known, as control."""
+    """Our own kernel, whose result is known, as control."""
 
     def run(self) -> KnownRun:
         """Raises DeviceError where it fails or does not end."""

@@ -103,7 +103,7 @@ class GpuTelemetry:
     """The kernel's counters, and NVML's of one GPU; close it when done."""
 
     def __init__(self, uuid: str, nvml: Nvml, host: Telemetry) -> None:
-        """Owns `nvml`."""
+        """Closes `nvml` with itself."""
         self._uuid = uuid
         self._nvml = nvml
         self._host = host

@@ -122,7 +122,7 @@ class Schedule:
         return list(self._start)
 
     def prepare(self, warm_up_s: float | None = None) -> None:
-        """Warm up the residents, then freeze them. Raises Failed, or HarnessBug for one of ours."""
+        """Warm up the residents, then freeze them. Raises Failed, or HarnessBug if one of them is our own."""
         for name, client in list(self._resident.items()):
             try:
                 self._warm_up(name, client, warm_up_s)

@@ -107,7 +107,7 @@ class Sampler:
         """Announce the problem. Raises Failed.
 
         On the host, memory for all sets stays mapped in the worker, which is frozen while inputs are
-        written: mapping it for each reveal took up to a fifth of a batch. Workers of ours share theirs;
+        written: mapping it for each reveal took up to a fifth of a batch. Our own workers share theirs;
         every process of a student's has its own.
         """
         memory = None
@@ -194,7 +194,7 @@ class Sampler:
         return InputSets([values.make(self.problem, kind) for kind in kinds], kinds, scored=False)
 
     def again(self, visit: Visit, pace_us: float) -> Visit:
-        """The same inputs for a worker of ours, which gains nothing from having seen them; no more sets than
+        """The same inputs for our own worker, which gains nothing from having seen them; no more sets than
         fit its pace, and no probes."""
         most = self._max_batch(pace_us)
         return [InputSets(one.inputs[:most], one.kinds[:most]) for one in visit if one.scored]

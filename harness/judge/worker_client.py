@@ -218,7 +218,7 @@ class WorkerClient:
         self._process.pause(True)
         taken = time.perf_counter()
         # A frozen worker can change nothing more in host memory, so t1 is `taken` and the time of the copy
-        # is charged to nobody. Work that it started on a device continues: there t1 is when the copy is
+        # is not charged to anyone. Work that it started on a device continues: there t1 is when the copy is
         # complete.
         snapshot = arena.snapshot()
         if not self.transport.stops_with_process:
@@ -254,7 +254,7 @@ class WorkerClient:
     # --- messages ------------------------------------------------------------------------------
 
     def _failure(self, finding: Finding) -> Exception:
-        """What to raise: a student's worker can fail; a failure of one of ours is our bug."""
+        """What to raise: a student's worker can fail; a failure of our own worker is our bug."""
         if self._source.kind == "project":
             return Failed(finding)
         return HarnessBug(f"our own {self._source.kind} worker failed: {finding.message}")

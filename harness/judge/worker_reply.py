@@ -115,7 +115,7 @@ def raised_finding(text: str, doing: str) -> Finding:
 
 
 def protocol_finding(data: bytes, doing: str) -> Finding:
-    """A message that no worker of ours sends."""
+    """A message that our own worker never sends."""
     message = f"something wrote {len(data)} bytes of its own to the judge's channel {doing}"
     return Finding(cause=Cause.BROKE_PROTOCOL, message=message)
 

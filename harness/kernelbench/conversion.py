@@ -154,7 +154,7 @@ def _write(problem: ProblemFile, source: str, facts: ProblemFacts, folder: Path)
             (task / "task.toml").write_text(task_toml(problem, source, facts))
             (task / "reference.py").write_text(reference_py(source, facts))
             (scratch / _FACTS).write_text(facts.model_dump_json())
-            load_task(task)  # an invalid task is an error of ours, raised before anything is kept
+            load_task(task)  # an invalid task is our own error, raised before anything is kept
     except OSError:
         if not (folder / _FACTS).is_file():  # another process wrote the same folder first
             raise

@@ -53,7 +53,7 @@ class Isolation:
 
     def _start(self) -> subprocess.Popen[str]:
         environment = {name: os.environ[name] for name in _KEPT if name in os.environ}
-        # Level 4 of KernelBench downloads models at import unless it is told to stay offline.
+        # Level 4 of KernelBench downloads models at import unless it is set to stay offline.
         environment |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
         return subprocess.Popen(
             [sys.executable, "-P", "-m", "harness.kernelbench.isolation"],

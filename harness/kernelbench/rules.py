@@ -31,7 +31,7 @@ Start = Callable[[], WorkerClient]
 
 
 def score(problem: Problem, student: Start, eager: Start) -> KernelBenchScore:
-    """Score the project and PyTorch, one after the other. Raises HarnessBug for a failure of ours."""
+    """Score the project and PyTorch, one after the other. Raises HarnessBug for our own failures."""
     tolerance = _TOLERANCES[problem.dtype]
     passed = 0
     try:

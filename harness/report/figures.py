@@ -18,7 +18,7 @@ _TIMES_AFTER = re.compile(r"(?<=\d)x\b")
 
 
 def typeset(text: str) -> str:
-    """-3 pts -> −3 pts, x1.31 -> ×1.31, 1.31x -> 1.31×, 30 x 5 -> 30 × 5; only for text of ours."""
+    """-3 pts -> −3 pts, x1.31 -> ×1.31, 1.31x -> 1.31×, 30 x 5 -> 30 × 5; only for our own text."""
     text = _MINUS.sub("\N{MINUS SIGN}", text)
     return _TIMES_AFTER.sub("\N{MULTIPLICATION SIGN}", _TIMES_BEFORE.sub("\N{MULTIPLICATION SIGN}", text))
 

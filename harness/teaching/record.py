@@ -123,7 +123,7 @@ def read_record(folder: Path) -> GenerationRecord | None:
 
 
 def wrote(folder: Path, target: Path) -> bool:
-    """Whether the generation in `folder` wrote the skill at `target`, and nobody has changed it since."""
+    """Whether the generation in `folder` wrote the skill at `target`, and it is unchanged since."""
     known = read_record(folder)
     try:
         return known is not None and (known.written, known.written_digest) == (

@@ -139,7 +139,7 @@ class Pool(Signature):
         _map(self.address, self.size, 0, flags, -1)
 
     def release(self) -> None:
-        """Release the addresses: a worker of ours serves thousands of plans."""
+        """Release the addresses: our own worker serves thousands of plans."""
         _libc.munmap(self.address, self.size)
 
 

@@ -25,7 +25,7 @@ from tools.gpu_check.plugin import gpu
 
 COPY_BYTES: Final = 2 << 30
 SIDE: Final = 8192
-"""docs/protocols.md: the best library matmul at 8192^3."""
+"""The best library matmul at 8192^3."""
 _RUNS: Final = 7
 _CALLS: Final = 10
 

@@ -52,7 +52,7 @@ class MarkdownReader:
         self._start = 1
         self._size = 0
         self.is_log = True
-        """Nobody is named as a speaker, and there is no fenced block."""
+        """No line names a speaker, and there is no fenced block."""
 
     def read(self, text: str) -> None:
         """The whole text."""
