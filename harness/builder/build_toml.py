@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import difflib
-import json
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path as FilePath
-from typing import Any, Final, NamedTuple, get_args
+from typing import Any, Final, NamedTuple
 
 from pydantic import BaseModel, ValidationError
 
@@ -36,7 +35,7 @@ _MESSAGE_LIMIT: Final = 2_000  # the parser quotes whole source lines
 
 
 class Validity(NamedTuple):
-    """Whether a build.toml is valid."""
+    """Why a build.toml is not valid, if it is not, and warnings."""
 
     finding: Finding | None
     warnings: tuple[str, ...] = ()
@@ -89,17 +88,7 @@ def read_build_toml(data: bytes) -> BuildToml:
 
 def _parse(text: str) -> BuildToml:
     """Raises ValueError, of which ValidationError and NoToml are subclasses."""
-    fields = toml_fields(text)
-    _check_edition(fields)
-    return BuildToml.model_validate(fields)
-
-
-def _check_edition(fields: dict[str, Any]) -> None:
-    general = fields.get("general")
-    edition = general.get("edition", 5) if isinstance(general, dict) else 5
-    # Edition 4 is the absence of the key; kernel-builder refuses a written 4.
-    if type(edition) is not int or edition != 5:
-        raise ValueError(f"unsupported build edition {str(edition)[:80]!r}: general.edition is the integer 5")
+    return BuildToml.model_validate(toml_fields(text))
 
 
 # --- kernel-builder's parser -----------------------------------------------------------------
@@ -148,9 +137,8 @@ def _without_directory(message: str, directory: FilePath) -> str:
 def _own_finding(text: str, backend: str) -> Finding | None:
     try:
         fields = toml_fields(text)
-        _check_edition(fields)
-    except ValueError as error:
-        return _finding(str(error), hints(text, backend))
+    except NoToml as error:
+        return _finding(str(error))
     return _finding("", hints(text, backend)) if faults(fields, backend) else None
 
 
@@ -180,13 +168,7 @@ def _reason(message: str) -> str:
 _MOST_HINTS: Final = 8  # more of them hide the one that matters
 _MOST_FAULTS: Final = 50  # a hostile file has a hundred thousand
 _COMPARED: Final = 60  # difflib takes quadratic time on longer words
-_EXAMPLES: Final = {
-    "name": '"my-kernel"',
-    "version": "1",
-    "license": '"Apache-2.0"',
-    "depends": '["torch"]',
-    "repo-id": '"org/name"',
-}
+_EXAMPLES: Final = {"name": '"my-kernel"', "version": "1", "license": '"Apache-2.0"', "depends": '["torch"]'}
 _KERNELS: Final[dict[str, type[BaseModel]]] = {"cpu": schema.CpuKernel, "cuda": schema.CudaKernel}
 _KERNEL_BACKENDS: Final = (*_KERNELS, "metal", "rocm", "xpu")
 _TABLES: Final[dict[Path, type[BaseModel]]] = {
@@ -197,24 +179,22 @@ _TABLES: Final[dict[Path, type[BaseModel]]] = {
     ("torch-noarch",): schema.TorchNoarch,
     ("tvm-ffi",): schema.TvmFfi,
 }
-_CHOICES: Final = {
-    "backends": get_args(schema.Backend),
-    "depends": get_args(schema.Dependency),
-    "stable-abi": get_args(schema.Backend),
-    "backend": _KERNEL_BACKENDS,
-}
+_CAPABILITIES: Final = 'capabilities belong to a kernel: `cuda-capabilities = ["9.0"]` under [kernel.NAME]'
 # Keys of older formats, and keys that are often written in the wrong table.
 _MISPLACED: Final = {
-    ("general", "universal"): "`universal` is gone: use [torch-noarch] and `backends`",
-    ("general", "cuda-minver"): "write it as `minver` under [general.cuda]",
-    ("general", "cuda-maxver"): "write it as `maxver` under [general.cuda]",
-    ("torch", "name"): "`name` is gone: the extension is named after general.name",
-    ("torch", "universal"): "`universal` is gone: use [torch-noarch] for [torch]",
-    ("kernel", "capabilities"): "the key is `cuda-capabilities`",
+    "universal": "`universal` is gone: use [torch-noarch] and `backends`",
+    "language": 'write `backend = "BACKEND"` and `depends = ["torch"]` for `language`',
+    "cuda-minver": "write it as `minver` under [general.cuda]",
+    "cuda-maxver": "write it as `maxver` under [general.cuda]",
+    "capabilities": _CAPABILITIES,
+    "cuda-capabilities": _CAPABILITIES,
 }
-_CAPABILITIES: Final = 'capabilities belong to a kernel: `cuda-capabilities = ["9.0"]` under [kernel.NAME]'
-_LANGUAGE: Final = 'write `backend = "{}"` and `depends = ["torch"]` for `language`'
 _EDITION: Final = "write `edition = 5` (an integer) under [general]"
+_TRITON: Final = (
+    'triton is no backend: a Triton project has backends = ["BACKEND"] and a [torch-noarch] table, and no '
+    "[kernel] tables"
+)
+_CPU_TRITON: Final = 'triton is no backend, and has none for a CPU: write C++ with backend = "cpu"'
 _NO_FRAMEWORK: Final = (
     'add a [torch] table: src = ["torch-ext/torch_binding.cpp", ...], or [torch-noarch] for a project of '
     "Python files only"
@@ -230,13 +210,12 @@ class Fault(NamedTuple):
 
 
 def hints(text: str, backend: str = "cuda") -> list[str]:
-    """At most eight lines such as ``line 9: `minver` is a string: minver = "12.8"``; never raises."""
+    """At most eight lines such as ``line 9: `minver` must be text``; none if the text is no TOML."""
     text = normalized(text)
     try:
         fields = toml_fields(text)
-    except NoToml as error:
-        hint = _syntax_hint(text, str(error))
-        return [hint] if hint else []
+    except NoToml:
+        return []
     found = faults(fields, backend)
     general = fields.get("general")
     if isinstance(general, dict) and "edition" not in general:
@@ -251,26 +230,6 @@ def hints(text: str, backend: str = "cuda") -> list[str]:
         placed.append((line, f"line {line}: {advice}" if line else advice))
     placed.sort(key=lambda item: item[0])
     return list(dict.fromkeys(hint for _, hint in placed))[:_MOST_HINTS]
-
-
-def _syntax_hint(text: str, error: str) -> str | None:
-    """What is likely wrong with the line at which the TOML parser stopped."""
-    at = re.search(r"at line (\d+)", error)
-    lines = text.split("\n")
-    number = min(int(at[1]) if at else len(lines), len(lines))
-    line = lines[number - 1][:200].strip()
-    key, equals, value = (part.strip() for part in line.partition("="))
-    if line.startswith("```"):
-        return f"line {number}: the Markdown fence is part of the file: remove it"
-    if "{%" in line or "{{" in line:
-        return f"line {number}: a placeholder of a template is left in: fill it in"
-    if value in {"True", "False", "None"}:
-        return f"line {number}: TOML writes true and false, and leaves a key out for none"
-    if equals and re.match(r"[A-Za-z_][\w./-]*$", value):
-        return f'line {number}: text needs quotes: {key} = "{value}"'
-    if not equals and re.match(r"[\w-]+\s*:", line):
-        return f"line {number}: TOML has `key = value`, not `key: value`"
-    return None
 
 
 def faults(fields: dict[str, Any], backend: str = "cuda") -> list[Fault]:
@@ -297,34 +256,37 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
 
 def _fault(error: Any, fields: dict[str, Any], backend: str) -> Fault:
     path = _path(error["loc"])
-    kind, value = error["type"], error["input"]
     # The key of a list's element is the list's key.
-    key = next((str(part) for part in reversed(path) if isinstance(part, str)), "")
-    match kind:
-        case "missing":
-            table, name = path[:-1], str(path[-1])
-            if not table:
-                return Fault(path, f"a [{name}] table is needed")
-            return Fault(path, f"{_table_name(table)} needs `{name} = {_example(name, backend)}`")
-        case "union_tag_not_found" | "union_tag_invalid":
-            return Fault((*path, "backend"), _kernel_backend(path, value, fields, backend))
-        case "extra_forbidden":
-            return Fault(path, _unknown_key(path, fields, backend))
-        case "literal_error":
-            return Fault(path, _choice("stable-abi" if "stable-abi" in path else key, value, fields, backend))
-        case "string_type" | "int_type" | "tuple_type" | "dict_type" | "model_type" | "model_attributes_type":
-            return Fault(path, _wrong_type(kind, path, key, value))
+    key = next((part for part in reversed(path) if isinstance(part, str)), "")
+    if error["type"].startswith("union_tag"):
+        return Fault((*path, "backend"), _kernel_backend(path, error["input"], backend))
+    return Fault(path, _advice(error, path, key, fields, backend))
+
+
+def _advice(error: Any, path: Path, key: str, fields: dict[str, Any], backend: str) -> str:
+    kind, value = error["type"], error["input"]
+    table, name = _table_name(path[:-1]), f"`{key[:80]}`"
     if path == ():
-        given = any(framework in fields for framework in schema.FRAMEWORKS)
-        return Fault(path, words_of(error) if given else _NO_FRAMEWORK)
+        return words_of(error) if any(one in fields for one in schema.FRAMEWORKS) else _NO_FRAMEWORK
+    if key == "edition":
+        return _EDITION
+    if kind == "missing":
+        fitting = {"backends": f'["{backend}"]', "backend": f'"{backend}"', **_EXAMPLES}.get(key, "...")
+        return f"{table} needs `{key} = {fitting}`" if path[:-1] else f"a [{key}] table is needed"
+    if kind == "extra_forbidden":
+        return _unknown_key(name, key, path[:-1], fields).replace("BACKEND", backend)
+    if kind == "literal_error":
+        return _choice(key, value, re.findall("'([^']+)'", error["ctx"]["expected"]), backend)
+    if path[0] == "kernel" and kind.startswith("model_"):
+        return "every kernel is a table with a name of its own, such as [kernel.scale]"
     if path == ("general", "name") and isinstance(value, str):
         better = re.sub(r"[^a-z0-9]+", "-", value[:80].lower()).strip("-").lstrip("0123456789-")
         if len(better) >= 2:
             python = better.replace("-", "_")
-            advice = f'write the name with dashes: name = "{better}" (the Python package is then {python})'
-            return Fault(path, advice)
-    separator = ":" if kind == "value_error" else ""
-    return Fault(path, f"`{key[:80]}`{separator} {words_of(error)}"[:300])
+            return f'write the name with dashes: name = "{better}" (the Python package is then {python})'
+    if kind == "string_type" and isinstance(value, int | float):
+        return f'{name} must be text: write "{value}" for {value}'[:300]
+    return f"{name}{':' if kind == 'value_error' else ''} {words_of(error)}"[:300]
 
 
 def _path(location: tuple[int | str, ...]) -> Path:
@@ -339,87 +301,33 @@ def _table_name(path: Path) -> str:
     return f"[{'.'.join(str(part)[:80] for part in path)}]" if path else "the file"
 
 
-def _example(name: str, backend: str) -> str:
-    suffix = {"cuda": "cu", "rocm": "cu", "metal": "metal"}.get(backend, "cpp")
-    fitting = {"backends": f'["{backend}"]', "backend": f'"{backend}"', "src": f'["kernels/kernel.{suffix}"]'}
-    return {**_EXAMPLES, **fitting}.get(name, "...")
-
-
-def _kernel_backend(path: Path, kernel: Any, fields: dict[str, Any], backend: str) -> str:
+def _kernel_backend(path: Path, kernel: Any, backend: str) -> str:
     """Advice on a missing or unknown backend of a kernel."""
-    given = kernel.get("backend") if isinstance(kernel, dict) else None
-    if given is not None:
-        return _choice("backend", given, fields, backend)
-    if isinstance(kernel, dict) and "language" in kernel:
-        return _LANGUAGE.format(backend)
+    if "backend" in kernel:
+        return _choice("backend", kernel["backend"], _KERNEL_BACKENDS, backend)
+    if "language" in kernel:
+        return _MISPLACED["language"].replace("BACKEND", backend)
     return f'{_table_name(path)} needs `backend = "{backend}"`'
 
 
-def _choice(key: str, value: Any, fields: dict[str, Any], backend: str) -> str:
-    if key == "edition":
-        return _EDITION
-    if value == "triton" and key in ("backend", "backends"):
-        return _triton(fields, backend)
-    choices = _CHOICES.get(key, ())
+def _choice(key: str, value: Any, choices: Iterable[str], backend: str) -> str:
+    if value == "triton":
+        return _CPU_TRITON if backend == "cpu" else _TRITON.replace("BACKEND", backend)
     near = nearest(value, choices) if isinstance(value, str) else None
     meant = f'did you mean "{near}"? ' if near else ""
-    return f"{_quoted(value)} is no possible value of `{key}`: {meant}known: {', '.join(choices)}"
+    return f'"{str(value)[:80]}" is no possible value of `{key}`: {meant}known: {", ".join(choices)}'
 
 
-def _triton(fields: dict[str, Any], backend: str) -> str:
-    """Advice for the backends that the file lists, otherwise for `backend`."""
-    general = fields.get("general")
-    listed = general.get("backends") if isinstance(general, dict) else None
-    known = [b for b in listed if b in get_args(schema.Backend)] if isinstance(listed, list) else []
-    wanted = known or [backend]
-    if wanted == ["cpu"]:
-        return 'triton is no backend, and has none for a CPU: write C++ with backend = "cpu"'
-    backends = ", ".join(f'"{one}"' for one in wanted)
-    return (
-        f"triton is no backend: a Triton project has backends = [{backends}] and a [torch-noarch] table, and "
-        "no [kernel] tables"
-    )
-
-
-def _wrong_type(kind: str, path: Path, key: str, value: Any) -> str:
-    if kind == "string_type":
-        quoted = json.dumps(str(value)) if isinstance(value, (int, float)) else '"..."'
-        if isinstance(path[-1], int):
-            return f"`{key}` is a list of strings: write {quoted} for {_quoted(value)}"
-        return f"`{key}` is a string: {key} = {quoted}"
-    if kind == "int_type":
-        return f"`{key}` is an integer, without quotes: {key} = 1"
-    if kind == "tuple_type":
-        inner = value if isinstance(value, str) else "..."
-        return f"`{key}` is a list: {key} = [{json.dumps(inner[:80], ensure_ascii=False)}]"
-    if path[:1] == ("kernel",):
-        name = str(path[1])[:80] if len(path) > 1 else "NAME"
-        return f"every kernel is a table with a name of its own: [kernel.{name}]"
-    return f"`{key[:80]}` is a table, not {_quoted(value)}"
-
-
-def _unknown_key(path: Path, fields: dict[str, Any], backend: str) -> str:
-    table, key = path[:-1], str(path[-1])
-    loose = key.replace("_", "-")
-    if table[:1] == ("kernel",) and key == "language":
-        return _LANGUAGE.format(backend)
-    if table and (table[0], key) in _MISPLACED:
-        return _MISPLACED[str(table[0]), key]
-    if loose in ("capabilities", "cuda-capabilities") and table[:1] in (("general",), ("torch",)):
-        return _CAPABILITIES
+def _unknown_key(name: str, key: str, table: Path, fields: dict[str, Any]) -> str:
     known = _keys(table, fields)
-    near = nearest(key, known)
-    name = f"`{key[:80]}`"
+    near, loose = nearest(key, known), key.replace("_", "-")
     if near is not None and near.replace("_", "-") == loose:
         style = "dashes" if "-" in near else "underscores"
         return f"keys have {style} here: `{near}` for {name}"
-    of_kernels = [backend for backend, model in _KERNELS.items() if loose in _names(model)]
-    if of_kernels and table[:1] == ("kernel",):
-        return f'{name} is for kernels with backend = "{of_kernels[0]}" only'
-    tables: dict[Path, type[BaseModel]] = {("kernel", "NAME"): schema.CudaKernel, **_TABLES}
-    homes = [t for t, model in tables.items() if loose in [n.replace("_", "-") for n in _names(model)]]
-    if homes and homes[0] != table:
-        return f"{name} does not belong to {_table_name(table)}: move it under {_table_name(homes[0])}"
+    if loose in _MISPLACED:
+        return _MISPLACED[loose]
+    if table[:1] == ("kernel",) and key in ("cuda-flags", "cuda-minver"):
+        return f'{name} is for kernels with backend = "cuda" only'
     if near is not None:
         return f"{name} is unknown in {_table_name(table)}: did you mean `{near}`?"
     return f"{name} is unknown in {_table_name(table)}; known there: {', '.join(sorted(known))}"
@@ -431,14 +339,4 @@ def _keys(table: Path, fields: dict[str, Any]) -> list[str]:
         model = _KERNELS.get(str(fields["kernel"][table[1]].get("backend")))
     if model is None and "kernel-depends" in table:
         model = schema.KernelDependency
-    return [] if model is None else _names(model)
-
-
-def _names(model: type[BaseModel]) -> list[str]:
-    return [field.alias or name for name, field in model.model_fields.items()]
-
-
-def _quoted(value: Any) -> str:
-    text = value if isinstance(value, str) else ("true" if value is True else str(value))
-    text = text if len(text) <= 80 else f"{text[:80]}..."
-    return f'"{text}"' if isinstance(value, str) else text
+    return [] if model is None else [f.alias or name for name, f in model.model_fields.items()]

@@ -18,10 +18,9 @@ import urllib.request
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from html.parser import HTMLParser
 from pathlib import Path, PurePosixPath
-from typing import Any, Final, NamedTuple
-from urllib.parse import unquote, urldefrag, urljoin, urlsplit
+from typing import IO, Any, Final, NamedTuple
+from urllib.parse import unquote, urljoin, urlsplit
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
@@ -283,7 +282,7 @@ def _commit(version_py: str) -> str | None:
 # --- the package index -----------------------------------------------------------------------
 
 PYPI: Final = "https://pypi.org/simple"
-_ACCEPT: Final = "application/vnd.pypi.simple.v1+json, text/html;q=0.5"
+_ACCEPT: Final = "application/vnd.pypi.simple.v1+json"
 _PAGE_LIMIT: Final = 32 << 20  # torch's page had 365 kB in 2026
 
 
@@ -320,19 +319,17 @@ def index_url(env: Mapping[str, str]) -> str:
 
 
 def list_wheels(index: str, package: str) -> list[Wheel]:
-    """All wheels of `package`. Raises DownloadError."""
+    """All wheels of `package`, from the index's JSON page (PEP 691). Raises DownloadError."""
     page_url = f"{index}/{package}/"
     with _open(page_url, {"Accept": _ACCEPT}) as response:
         page = _read(response, _PAGE_LIMIT, page_url)
-        kind = response.headers.get_content_type()
         base = response.geturl()
     try:
-        links = list(_json_links(page) if kind.endswith("json") else _html_links(page.decode()))
+        links = [(urljoin(base, f["url"]), f["hashes"].get("sha256")) for f in json.loads(page)["files"]]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DownloadError(f"{page_url} is no package index: {type(error).__name__}") from error
+        raise DownloadError(f"{page_url} is no package index with JSON pages (PEP 691)") from error
     wheels = []
-    for link, sha256 in links:
-        url = urljoin(base, link)
+    for url, sha256 in links:
         try:
             name, version, _, tags = parse_wheel_filename(unquote(urlsplit(url).path.rpartition("/")[2]))
         except InvalidWheelFilename:
@@ -342,32 +339,6 @@ def list_wheels(index: str, package: str) -> list[Wheel]:
         if urlsplit(url).scheme in ("http", "https"):
             wheels.append(Wheel(name, version, interpreters, platforms, url, sha256))
     return wheels
-
-
-class _Anchors(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.links: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.links += [value for name, value in attrs if tag == "a" and name == "href" and value]
-
-
-def _html_links(page: str) -> Iterator[tuple[str, str | None]]:
-    """(link, SHA-256) by PEP 503, which puts the digest into the fragment."""
-    parser = _Anchors()
-    parser.feed(page)
-    for link in parser.links:
-        url, fragment = urldefrag(link)
-        digest = re.fullmatch(r"sha256=([0-9a-f]{64})", fragment)
-        yield url, digest[1] if digest else None
-
-
-def _json_links(page: bytes) -> Iterator[tuple[str, str | None]]:
-    """(link, SHA-256) by PEP 691."""
-    for file in json.loads(page)["files"]:
-        digest = file["hashes"].get("sha256")
-        yield str(file["url"]), digest if isinstance(digest, str) else None
 
 
 # --- wheels as remote files ------------------------------------------------------------------
@@ -380,23 +351,15 @@ _WHOLE: Final = 16 << 20
 
 def open_wheel(wheel: Wheel) -> zipfile.ZipFile:
     """The wheel as a zip file that is read as needed. This and reading from it raise DownloadError."""
-    with _open(wheel.url, {"Range": f"bytes=0-{_BLOCK - 1}"}) as response:
-        total = _total_bytes(response, wheel.url)
+    with _open(wheel.url, {"Range": "bytes=0-0"}) as response:
         if response.status != 206:
-            if total is None or total > _WHOLE:
-                size = "of unknown size" if total is None else f"of {total >> 20} MiB"
-                raise DownloadError(
-                    f"{urlsplit(wheel.url).netloc} does not serve parts of files (HTTP ranges), and "
-                    f"{wheel.name} {wheel.version} is a file {size}: use PyPI or a mirror that does"
-                )
             return _whole(wheel, _read(response, _WHOLE, wheel.url))
-        assert total is not None, "_total_bytes refuses a part of an unknown whole"
-        first = _read(response, _BLOCK, wheel.url)
-        if len(first) != min(_BLOCK, total):
-            raise DownloadError(f"{wheel.url}: asked for {_BLOCK} bytes, got {len(first)}")
-    stream = _RemoteFile(wheel.url, total, first)
-    if total <= _WHOLE:
-        return _whole(wheel, stream.read(total))
+        total = re.fullmatch(r"bytes 0-0/(\d{1,15})", response.headers.get("Content-Range", ""))
+    if total is None:
+        raise DownloadError(f"{wheel.url}: a part of a file without its total size")
+    stream = _RemoteFile(wheel.url, int(total[1]))
+    if int(total[1]) <= _WHOLE:
+        return _whole(wheel, stream.read())
     return _zip(wheel, io.BufferedReader(stream, _BLOCK))
 
 
@@ -406,7 +369,7 @@ def _whole(wheel: Wheel, content: bytes) -> zipfile.ZipFile:
     return _zip(wheel, io.BytesIO(content))
 
 
-def _zip(wheel: Wheel, stream: Any) -> zipfile.ZipFile:
+def _zip(wheel: Wheel, stream: IO[bytes]) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(stream)
     except (zipfile.BadZipFile, ValueError) as error:
@@ -414,13 +377,12 @@ def _zip(wheel: Wheel, stream: Any) -> zipfile.ZipFile:
 
 
 class _RemoteFile(io.RawIOBase):
-    """A file that is read by range requests; blocks are kept."""
+    """A file whose every read is one range request."""
 
-    def __init__(self, url: str, size_bytes: int, first: bytes) -> None:
+    def __init__(self, url: str, size_bytes: int) -> None:
         self._url = url
         self._size = size_bytes
         self._position = 0
-        self._blocks = {0: first}
 
     def readable(self) -> bool:
         return True
@@ -428,41 +390,29 @@ class _RemoteFile(io.RawIOBase):
     def seekable(self) -> bool:
         return True
 
-    def tell(self) -> int:
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._position = (
+            offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        )
         return self._position
 
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
-        if start + offset < 0:
-            raise OSError("seek before the start of the file")
-        self._position = start + offset
-        return self._position
+    def readall(self) -> bytes:
+        content = bytearray(self._size - self._position)
+        self.readinto(content)
+        return bytes(content)
 
     def readinto(self, buffer: Any) -> int:
-        end = min(self._position + len(buffer), self._size)
-        if end <= self._position:
+        count = min(len(buffer), self._size - self._position)
+        if count <= 0:
             return 0
-        numbers = range(self._position // _BLOCK, (end - 1) // _BLOCK + 1)
-        self._load(numbers)
-        offset = self._position % _BLOCK
-        piece = b"".join(self._blocks[n] for n in numbers)[offset : offset + end - self._position]
-        buffer[: len(piece)] = piece
-        self._position += len(piece)
-        return len(piece)
-
-    def _load(self, numbers: range) -> None:
-        """Read everything from the first missing block to the last in one request."""
-        missing = [n for n in numbers if n not in self._blocks]
-        if not missing:
-            return
-        start, end = missing[0] * _BLOCK, min((missing[-1] + 1) * _BLOCK, self._size)
-        with _open(self._url, {"Range": f"bytes={start}-{end - 1}"}) as response:
-            content = _read(response, end - start, self._url)
-            if response.status != 206 or len(content) != end - start:
-                raise DownloadError(f"{self._url}: asked for {end - start} bytes, got {len(content)}")
-        for number in range(missing[0], missing[-1] + 1):
-            at = (number - missing[0]) * _BLOCK
-            self._blocks[number] = content[at : at + _BLOCK]
+        span = f"bytes={self._position}-{self._position + count - 1}"
+        with _open(self._url, {"Range": span}) as response:
+            content = _read(response, count, self._url)
+            if response.status != 206 or len(content) != count:
+                raise DownloadError(f"{self._url}: asked for {count} bytes, got {len(content)}")
+        buffer[:count] = content
+        self._position += count
+        return count
 
 
 def _open(url: str, headers: Mapping[str, str]) -> Any:
@@ -484,15 +434,8 @@ def _read(response: Any, limit_bytes: int, url: str) -> bytes:
     except (OSError, http.client.HTTPException) as error:
         raise DownloadError(f"{url}: the connection broke: {error}") from error
     if len(content) > limit_bytes:
-        raise DownloadError(f"{url}: more than the {limit_bytes} bytes that were expected")
+        raise DownloadError(
+            f"{url}: more than the {limit_bytes} bytes that were expected; if the index does not serve parts of "
+            "files (HTTP ranges), use PyPI or a mirror that does"
+        )
     return content
-
-
-def _total_bytes(response: Any, url: str) -> int | None:
-    if response.status == 206:
-        total = re.fullmatch(r"bytes \d+-\d+/(\d+)", response.headers.get("Content-Range", ""))
-        if total is None:
-            raise DownloadError(f"{url}: a part of a file without its total size")
-        return int(total[1])
-    length = response.headers.get("Content-Length", "")
-    return int(length) if length.isdecimal() else None

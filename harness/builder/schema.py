@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, ConfigDict, Field, StrictInt, StrictStr, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, StrictInt, StrictStr, field_validator, model_validator
 
 from harness.records import Record
 
@@ -98,6 +98,14 @@ class General(Table):
     neuron: dict[str, Any] | None = None
     tpu: dict[str, Any] | None = None
     xpu: dict[str, Any] | None = None
+
+    @field_validator("edition", mode="before")
+    @classmethod
+    def _written_edition(cls, edition: object) -> object:
+        # kernel-builder refuses a written 4.
+        if type(edition) is not int or edition != 5:
+            raise ValueError("the only edition that can be written is the integer 5")
+        return edition
 
     @property
     def module(self) -> str:

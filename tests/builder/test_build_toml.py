@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 
 import pytest
 
-from harness.builder.build_toml import ABSENT, check, hints, read_build_toml
+from harness.builder.build_toml import ABSENT, check, read_build_toml
 from harness.builder.parsing import key_lines
 from harness.builder.schema import BuildToml, CudaKernel, version_parts
 from harness.errors import HarnessBug
@@ -51,97 +50,52 @@ VALID_FILES = {
 INVALID: dict[str, tuple[str, list[str]]] = {
     "noarch kebab": (GENERAL + '[torch-noarch]\ncuda-capabilities = ["9.0"]\n',
         ["line 8: keys have underscores here: `cuda_capabilities`"]),
-    "tvm-ffi without src": (GENERAL + "[tvm-ffi]\n", ["Missing field src", "line 7: [tvm-ffi] needs `src"]),
     "no framework": (GENERAL, ["no variant of enum Framework", "add a [torch] table", "[torch-noarch]"]),
-    "two frameworks": (BASE + "[torch-noarch]\n", ["exactly one of [torch], [torch-noarch]"]),
     "top-level table": (BASE + "[tool.x]\na = 1\n",
         ["line 8: `tool` is unknown in the file; known there: general, kernel, torch"]),
     "blog form": (BLOG, ['line 2: write the name with dashes: name = "a-b"', "line 5: capabilities belong"]),
-    "blog keys, edition 5": (BASE + '[general.cuda]\ncapabilities = ["9.0"]\n',
-        ["Unknown field capabilities", "line 9: capabilities belong to a kernel"]),
     "underscore": (BASE.replace('"ab"', '"my_kernel"'),
         ["Invalid kernel name `my_kernel`", 'line 2: write the name with dashes: name = "my-k']),
-    "one letter": (BASE.replace('"ab"', '"a"'), ["line 2: `name`: at least two lowercase letters"]),
     "no license": (BASE.replace('license = "x"\n', ""),
         ["Missing field license", 'line 1: [general] needs `license = "Apache-2.0"`']),
-    "no backends": (BASE.replace('backends = ["cuda"]\n', ""),
-        ['line 1: [general] needs `backends = ["cuda"]`']),
     "negative version": (BASE.replace("version = 1", "version = -1"),
         ["line 3: `version` must be greater than or equal to 0, not -1"]),
     "version as string": (BASE.replace("version = 1", 'version = "1"'),
-        ["line 3: `version` is an integer, without quotes"]),
+        ["line 3: `version` must be an integer, not '1'"]),
     "unknown backend": (BASE.replace('["cuda"]', '["triton"]'),
         ["Unknown variant triton", "line 6: triton is no backend", "[torch-noarch]"]),
     "edition as string": (BASE.replace("edition = 5", 'edition = "5"'),
         ["line 4: write `edition = 5` (an integer"]),
-    "edition as bool": (BASE.replace("edition = 5", "edition = true"),
-        ["line 4: write `edition = 5` (an integer"]),
-    "edition 4": (BASE.replace("edition = 5", "edition = 4"), ["edition"]),
     "edition 6": (BASE.replace("edition = 5", "edition = 6"), ["line 4: write `edition = 5` (an integer)"]),
-    "no depends": (KERNEL.replace('depends = ["torch"]\n', ""),
-        ["Missing field depends", "line 8: [kernel.a] needs `depends"]),
     "no backend": (KERNEL.replace('backend = "cuda"\n', ""),
         ["Missing field backend", 'line 8: [kernel.a] needs `backend = "cuda"`']),
-    "kernel backend triton": (KERNEL.replace('= "cuda"', '= "triton"'), ["line 9: triton is no backend"]),
     "snake case": (KERNEL + 'cuda_capabilities = ["9.0"]\n',
         ["Unknown field cuda_capabilities", "line 12: keys have dashes here: `cuda-capabilities`"]),
     "floats": (KERNEL + "cuda-capabilities = [9.0]\n",
-        ["Invalid type floating point", 'line 12: `cuda-capabilities` is a list of strings: write "9.0"']),
+        ["Invalid type floating point", 'line 12: `cuda-capabilities` must be text: write "9.0" for 9.0']),
     "cuda key on cpu": (KERNEL.replace('= "cuda"', '= "cpu"') + "cuda-flags = []\n",
         ['line 12: `cuda-flags` is for kernels with backend = "cuda" only']),
     "unknown cutlass": (KERNEL.replace('["torch"]', '["cutlass_4_2"]'),
         ['line 10: "cutlass_4_2" is no possible value of `depends`: did you mean "cutlass_4_']),
     "legacy language": (KERNEL.replace("backend = ", "language = "),
         ['write `backend = "cuda"` and `depends = ["torch"]` for `language`']),
-    "v1": (V4.replace("[torch]", '[torch]\nname = "ab"\nuniversal = true\n'),
-        ["`name` is gone", "`universal` is gone"]),
     "v2 universal": (V4.replace("license", "universal = true\nlicense"),
         ["`universal` is gone: use [torch-noarch] and `backends`"]),
-    "v2 minver": (V4.replace("license", 'cuda-minver = "12.8"\nlicense'),
-        ["line 4: write it as `minver` under [general.cuda]"]),
     "v3": (V4.replace('license = "x"\n', ""),
         ["legacy format", "line 1: write `edition = 5`", "line 1: [general] needs `license"]),
-    "capabilities in torch": (BASE + 'cuda-capabilities = ["9.0"]\n',
-        ["line 8: capabilities belong to a kernel"]),
-    "capabilities as a string": (KERNEL + 'cuda-capabilities = "9.0"\n',
-        ['line 12: `cuda-capabilities` is a list: cuda-capabilities = ["9.0"]']),
-    "misspelt table": (GENERAL + "[torchs]\n", ["did you mean `torch`?"]),
-    "underscore table": (GENERAL + "[torch_noarch]\n", ["keys have dashes here: `torch-noarch`"]),
     "misspelt kernel key": (KERNEL.replace("depends", "depend"),
         ["line 10: `depend` is unknown in [kernel.a]: did you mean `depends`?"]),
-    "general key in torch": (BASE + "backends = []\n",
-        ["line 8: `backends` does not belong to [torch]: move it under [general]"]),
     "backend in capitals": (KERNEL.replace('= "cuda"', '= "Cuda"'),
         ['line 9: "Cuda" is no possible value of `backend`: did you mean "cuda"?']),
-    "backends as a string": (BASE.replace('["cuda"]', '"cuda"'),
-        ['line 6: `backends` is a list: backends = ["cuda"]']),
-    "stable-abi of an unknown backend": (BASE + 'stable-abi = {npu = "2.11"}\n',
-        ['line 8: "npu" is no possible value of `stable-abi`']),
-    "stable-abi float": (BASE + "stable-abi = 2.1\n",
-        ['line 8: `stable-abi` is a string: stable-abi = "2.1"']),
-    "minver words": (BASE + 'minver = "new"\n',
-        ["Version must consist of numbers", "line 8: `minver`: expected a version"]),
     "three numbers": (BASE + 'minver = "2.10.1"\n',
         ["line 8: `minver`: expected a version of two numbers, such as 12.8: '2.10.1'"]),
     "dependency without version": (BASE.replace("license", 'kernel-depends = [{repo-id = "a"}]\nlicense'),
         ["line 5: `kernel-depends`: exactly one of version and revision is needed"]),
-    "src of integers": (BASE + "src = [1]\n", ['line 8: `src` is a list of strings: write "1" for 1']),
-    "kernel is a list": (BASE + "[[kernel]]\na = 1\n",
-        ["line 8: every kernel is a table with a name of its own: [kernel.NAME]"]),
     "kernel is a number": (BASE + "[kernel]\na = 1\n",
-        ["line 9: every kernel is a table with a name of its own: [kernel.a]"]),
+        ["line 9: every kernel is a table with a name of its own"]),
     "broken": (BASE + "src = [\n", ["TOML parse error at line 8"]),
     "duplicate key": (BASE + "src = []\nsrc = []\n", ["TOML parse error at line 9", "duplicate key `src`"]),
-    "Python's true": (BASE + "src = True\n",
-        ["TOML parse error at line 8", "line 8: TOML writes true and false"]),
-    "no quotes": (BASE.replace('"ab"', "ab"),
-        ["TOML parse error at line 2", 'line 2: text needs quotes: name = "ab"']),
-    "yaml": (BASE.replace('name = "ab"', "name: ab"), ["line 2: TOML has `key = value`, not `key: value`"]),
-    "fence": ("```toml\n" + BASE, ["line 1: the Markdown fence is part of the file"]),
-    "template": ("{% if a %}\n" + BASE, ["line 1: a placeholder of a template is left in"]),
     "deep key": (BASE + "a." * 100 + "a = 1\n", ["TOML parse error at line 8"]),
-    "huge integer": (BASE.replace("version = 1", "version = 1" + "0" * 5_000),
-        ["TOML parse error at line 3"]),
     "empty": ("", ["Missing field general", "a [general] table is needed"]),
 }  # fmt: skip
 
@@ -181,11 +135,10 @@ def test_records_and_upstreams_parser_agree_and_every_error_is_explained(put, tm
             assert part in finding.message, f"{name}: {part!r} is not in\n{finding.message}"
 
 
-@pytest.mark.parametrize("name", ["blog form", "underscore", "v3"])
-def test_the_verdict_is_upstreams_own_message_with_advice(name, put):
+def test_the_verdict_is_upstreams_own_message_with_advice(put):
     """Advice first, then the child's whole message, without our paths."""
     pytest.importorskip("kernels._rust", reason="the kernels package is absent")
-    directory = put(INVALID[name][0])
+    directory = put(INVALID["v3"][0])
     finding = check(directory).finding
     assert finding is not None and finding.cause is Cause.BAD_BUILD_TOML
     assert str(directory) not in finding.message
@@ -214,11 +167,6 @@ def test_a_relative_directory_is_the_same(put, monkeypatch):
     directory = put(KERNEL)
     monkeypatch.chdir(directory.parent)
     assert check(Path(directory.name)).finding is None
-    monkeypatch.chdir(directory)
-    put(INVALID["underscore"][0])
-    finding = check(Path()).finding
-    assert finding is not None and "Invalid kernel name" in finding.message
-    assert str(directory) not in finding.message
 
 
 @pytest.mark.parametrize(
@@ -242,12 +190,6 @@ def test_long_messages_are_cut(put):
     pytest.importorskip("kernels._rust", reason="the kernels package is absent")
     finding = check(put("a = " + "[" * 20_000)).finding
     assert finding is not None and len(finding.message) < 2_500
-
-
-@pytest.mark.parametrize("text", ["\x00", "general = 5", "[general]\nbackends = 5", "kernel = [1]", "=" * 10])
-def test_hints_never_raise(text):
-    """Advice is given on anything."""
-    assert isinstance(hints(text), list)
 
 
 def test_lines_are_found_by_path():
@@ -281,16 +223,7 @@ def test_records_hold_every_key():
     assert version_parts("2.10") > version_parts("2.9")
 
 
-def test_the_parser_needs_no_environment(monkeypatch):
-    """Nothing of ours reaches the child."""
-    monkeypatch.setenv("PYTHONPATH", "/nowhere")
-    monkeypatch.setenv("PYTHONSTARTUP", "/nowhere")
-    with tempfile.TemporaryDirectory() as name:
-        (Path(name) / "build.toml").write_text(KERNEL)
-        assert check(Path(name)).finding is None
-
-
-@pytest.mark.parametrize("backend", ["cpu", "rocm", "xpu", "cuda"])
+@pytest.mark.parametrize("backend", ["cpu", "cuda"])
 def test_advice_is_for_the_target(tmp_path: Path, backend: str) -> None:
     """What is missing is named for the target that is built, not for a GPU that the task does not have."""
     (tmp_path / "build.toml").write_text('[general]\nname = "a-b"\n[torch]\n[kernel.a]\ndepends = []\n')
@@ -299,5 +232,3 @@ def test_advice_is_for_the_target(tmp_path: Path, backend: str) -> None:
     assert f'needs `backends = ["{backend}"]`' in finding.message
     assert f'needs `backend = "{backend}"`' in finding.message
     assert backend == "cuda" or "cuda" not in finding.message
-    triton = '[general]\nname = "a-b"\nbackends = ["cuda", "rocm"]\n[torch]\n[kernel.a]\nbackend = "triton"\n'
-    assert any('has backends = ["cuda", "rocm"]' in line for line in hints(triton, backend))

@@ -26,13 +26,12 @@ def wheel_bytes(files: Mapping[str, bytes | str], stored_bytes: int = 0) -> byte
 class FakeIndex:
     """Answers for `wheels` (file name -> bytes); counts what it sends."""
 
-    def __init__(self, wheels: Mapping[str, bytes], *, ranges: bool, as_json: bool) -> None:
+    def __init__(self, wheels: Mapping[str, bytes], *, ranges: bool) -> None:
         self.wheels = dict(wheels)
         self.digests = {name: hashlib.sha256(content).hexdigest() for name, content in wheels.items()}
         self.sent_bytes = 0
         self.requests: list[str] = []
         self._ranges = ranges
-        self._as_json = as_json
 
     def answer(self, path: str, span: str | None) -> tuple[int, dict[str, str], bytes]:
         """Status, headers and body of a GET."""
@@ -54,21 +53,15 @@ class FakeIndex:
         names = [n for n in self.wheels if n.partition("-")[0] == package.replace("-", "_")]
         if not names:
             return 404, {}, b"no such package"
-        if self._as_json:
-            files = [{"url": f"/files/{n}", "hashes": {"sha256": self.digests[n]}} for n in names]
-            kind, body = "application/vnd.pypi.simple.v1+json", json.dumps({"files": files})
-        else:
-            links = [f'<a href="../../files/{n}#sha256={self.digests[n]}">{n}</a><br/>' for n in names]
-            kind, body = "text/html", "<!DOCTYPE html>\n<html><body>\n" + "\n".join(links) + "</body></html>"
-        return 200, {"Content-Type": kind}, body.encode()
+        files = [{"url": f"/files/{n}", "hashes": {"sha256": self.digests[n]}} for n in names]
+        kind = "application/vnd.pypi.simple.v1+json"
+        return 200, {"Content-Type": kind}, json.dumps({"files": files}).encode()
 
 
 @contextmanager
-def serving(
-    wheels: Mapping[str, bytes], *, ranges: bool = True, as_json: bool = False
-) -> Iterator[tuple[str, FakeIndex]]:
+def serving(wheels: Mapping[str, bytes], *, ranges: bool = True) -> Iterator[tuple[str, FakeIndex]]:
     """(URL of the simple index, the index) while the block runs."""
-    index = FakeIndex(wheels, ranges=ranges, as_json=as_json)
+    index = FakeIndex(wheels, ranges=ranges)
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
