@@ -11,7 +11,7 @@ import pytest
 from harness.builder.toolchain import Toolchain
 
 ROOT = Path(__file__).resolve().parent.parent
-OPTIONAL = ("ray", "kernel_abi_check", "skills_ref", "hypothesis", "xdist")
+OPTIONAL = ("ray", "skills_ref", "hypothesis", "xdist")
 BAD = ROOT / "tests" / "zoo" / "bad_build_toml"
 
 # `import NAME` then fails as for a package that was never installed.

@@ -1,4 +1,4 @@
-"""Facts about a built library, as evidence: functions that it calls, its ABI, and its compiled kernels.
+"""Facts about a built library, as evidence: functions that it calls, and its compiled kernels.
 
 The library is hostile: it is read here or in the sandbox, and never loaded. A fact that cannot be determined
 is None.
@@ -6,13 +6,8 @@ is None.
 
 from __future__ import annotations
 
-import json
-import re
-import subprocess
-import sys
-import tempfile
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final
@@ -44,9 +39,7 @@ _ALIKE_SHOWN: Final = 3
 BY_NAME: Final = " (by name)"
 
 
-def binary_calls(
-    library: bytes, target: Target, toolchain: Toolchain, sandbox: Sandbox
-) -> BinaryCalls | None:
+def binary_calls(library: bytes, target: Target, toolchain: Toolchain) -> BinaryCalls | None:
     """The functions that a shared library calls; None if its tables cannot be read.
 
     Taken from undefined symbols and from operator names in its strings. Not visible are calls from Python,
@@ -74,7 +67,7 @@ def binary_calls(
         tensor=_kept(found["tensor"]),
         runtime=_kept(found["runtime"]),
         system=_kept(found["system"]),
-        unresolved=_kept(_explained(lacking, defined, toolchain, sandbox)),
+        unresolved=_kept(_explained(lacking, defined)),
         unproven=unproven,
     )
 
@@ -86,124 +79,25 @@ def _kept(names: Iterable[str]) -> tuple[str, ...]:
     return (*ordered[:_NAMES_KEPT], f"and {rest} more") if rest > 0 else tuple(ordered)
 
 
-def _explained(
-    lacking: Sequence[str], defined: Sequence[str], toolchain: Toolchain, sandbox: Sandbox
-) -> list[str]:
-    """Unresolved symbols in readable form, with similar functions that the library does define."""
+def _explained(lacking: Sequence[str], defined: Sequence[str]) -> list[str]:
+    """Unresolved symbols, with functions of the same name that the library does define."""
     alike: dict[str, list[str]] = {last_part(name): [] for name in lacking}
     for other in defined if lacking else ():
         found = alike.get(last_part(other))
         if found is not None and len(found) < _ALIKE_SHOWN:
             found.append(other)
-    shown = lacking[: _NAMES_KEPT + 1]
-    others = [other for name in shown for other in alike[last_part(name)]]
-    readable = demangled([*shown, *others], toolchain, sandbox)
-    told = [_hint(name, alike[last_part(name)], readable) for name in shown]
-    return told + [qualified(name) for name in lacking[len(shown) :]]
+    return [_hint(name, alike[last_part(name)]) for name in lacking]
 
 
-def _hint(name: str, alike: Sequence[str], readable: Mapping[str, str]) -> str:
-    def plain(symbol: str) -> str:
-        return qualified(symbol) if symbol.startswith("_Z") else f'extern "C" {symbol}'
-
-    text = readable.get(name, qualified(name))
+def _hint(name: str, alike: Sequence[str]) -> str:
+    text = qualified(name)
     if alike:
-        others = " and ".join(readable.get(other, plain(other)) for other in alike)
-        return f"{text}: declared like this where it is called, but defined as {others}"
+        return f"{text}: called as {name}, but defined with other parameters as {' and '.join(alike)}"
     if name.startswith("cu") and name[2:3].isupper() and not name.startswith(("cublas", "cusolver")):
         return f"{text}: the CUDA driver is not linked; ask cudaGetDriverEntryPointByVersion for it"
-    if name.startswith("_Z") and not qualified(name).startswith(("at::", "c10::", "torch::", "std::")):
+    if name.startswith("_Z") and not text.startswith(("at::", "c10::", "torch::", "std::")):
         return f"{text}: declared and called, but defined in no file that build.toml lists"
     return text
-
-
-_FILTER_WALL_S: Final = 10.0
-_PLAIN = re.compile(r"[\w.$]{1,4000}")
-MAX_DEMANGLED: Final = 200
-
-
-def demangled(symbols: Sequence[str], toolchain: Toolchain, sandbox: Sandbox) -> dict[str, str]:
-    """Readable forms of at most 200 symbols, for messages only; without those that c++filt does not know.
-
-    c++filt runs in the sandbox. A failure leaves the symbols out.
-    """
-    wanted = [s for s in dict.fromkeys(symbols) if s.startswith("_Z") and _PLAIN.fullmatch(s)]
-    wanted = wanted[:MAX_DEMANGLED]
-    if not wanted or toolchain.gxx is None:
-        return {}
-    search = dict.fromkeys([str(toolchain.gxx.parent), "/usr/bin", "/bin"])
-    with owned_folder("names") as folder:
-        names = Path(folder) / "names"
-        names.write_text("\n".join(wanted) + "\n")
-        job = Job(
-            role="build",
-            argv=["/bin/sh", "-c", "exec c++filt < {scratch}/names"],
-            limits=Limits(wall_s=_FILTER_WALL_S, memory_bytes=1 << 30),
-            inputs={"names": names},
-            environment={"PATH": ":".join(search), "LC_ALL": "C"},
-        )
-        try:
-            facts = run_job(sandbox, job).facts
-        except SandboxError:
-            return {}
-    lines = facts.output.splitlines() if facts.status == "ok" else []
-    if len(lines) != len(wanted):
-        return {}
-    return {symbol: line for symbol, line in zip(wanted, lines, strict=True) if line != symbol}
-
-
-# --- ABI -------------------------------------------------------------------------------------
-
-PYTHON_ABI: Final = "3.9"  # as `kernel-builder check-abi`
-MANYLINUX: Final = "manylinux_2_28"
-_ABI_TIMEOUT_S: Final = 30.0
-_PROBLEMS_SHOWN: Final = 10
-_ABI_CHECK: Final = """
-import json, sys
-try:
-    from kernel_abi_check import ObjectFile
-except ImportError:
-    print(json.dumps(None))
-    raise SystemExit
-def problems(found):
-    return sorted({" ".join(str(getattr(p, n)) for n in ("name", "dep", "version") if hasattr(p, n))
-                   or str(p) for p in found})
-library = ObjectFile(sys.argv[1])
-print(json.dumps([problems(library.check_python_abi(sys.argv[2])),
-                  problems(library.check_manylinux(sys.argv[3]))]))
-"""
-
-
-def abi_verdict(library: bytes) -> str | None:
-    """kernel-abi-check's verdict on Python's limited API and manylinux; None if it is not installed.
-
-    kernel-builder links against an old glibc of its own, so a failure here fails no build.
-    """
-    with tempfile.NamedTemporaryFile(suffix=".abi3.so") as file:
-        file.write(library)
-        file.flush()
-        try:
-            # In a child process: native code reads untrusted bytes.
-            done = subprocess.run(
-                [sys.executable, "-I", "-c", _ABI_CHECK, file.name, PYTHON_ABI, MANYLINUX],
-                env={"LANG": "C.UTF-8"},
-                cwd="/",
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=_ABI_TIMEOUT_S,
-                check=True,
-            )
-            problems: list[list[str]] | None = json.loads(done.stdout)
-        except (subprocess.SubprocessError, ValueError):
-            return "the check itself failed"
-    if problems is None:
-        return None
-    python, libc = (", ".join(names[:_PROBLEMS_SHOWN]) for names in problems)
-    verdicts = [
-        f"not in Python's limited API of {PYTHON_ABI}: {python}" if python else f"ok: Python >= {PYTHON_ABI}",
-        f"newer than {MANYLINUX} through this machine's libraries: {libc}" if libc else f"ok: {MANYLINUX}",
-    ]
-    return "; ".join(verdicts)
 
 
 # --- compiled kernels ------------------------------------------------------------------------

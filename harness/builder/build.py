@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from harness.builder.binary import abi_verdict, binary_calls, with_kernels
+from harness.builder.binary import binary_calls, with_kernels
 from harness.builder.build_toml import check, read_build_toml
 from harness.builder.cache import BuildCache, Entry
 from harness.builder.compiling import Compiled, compile_layout
@@ -240,8 +240,7 @@ class _Request:
         if done is not None:
             facts["compiler_s"] = done.compiler_s
         if done is not None and done.library is not None:
-            facts["abi"] = abi_verdict(done.library)
-            facts["calls"] = binary_calls(done.library, self.target, self.toolchain, self.sandbox)
+            facts["calls"] = binary_calls(done.library, self.target, self.toolchain)
         return BuildResult.model_validate(
             {
                 "ok": finding is None,

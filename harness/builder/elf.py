@@ -10,9 +10,9 @@ import mmap
 import re
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 from harness.builder.symbol_names import qualified
 from harness.builder.toolchain import Toolchain
@@ -24,12 +24,13 @@ _HEADER: Final = struct.Struct("<16sHHIQQQIHHHHHH")
 _SEGMENT: Final = struct.Struct("<IIQQQQQQ")
 _DYNAMIC: Final = struct.Struct("<qQ")
 _SYMBOL: Final = struct.Struct("<IBBHQQ")
+_WORD: Final = struct.Struct("<I")
 _RELOCATION_BYTES: Final = 24
 _PT_LOAD, _PT_DYNAMIC = 1, 2
 _DT_NEEDED, _DT_STRTAB, _DT_SYMTAB, _DT_STRSZ = 1, 5, 6, 10
 _DT_HASH, _DT_RPATH, _DT_RUNPATH, _DT_GNU_HASH = 4, 15, 29, 0x6FFFFEF5
 _RELOCATION_TABLES: Final = ((7, 8), (23, 2))  # DT_RELA with DT_RELASZ, DT_JMPREL with DT_PLTRELSZ
-_WEAK, _UNIQUE = 2, 10
+_WEAK = 2
 
 # libtorch_cpu.so has 75,000 dynamic symbols and 12 MB of their names; an extension has hundreds.
 MAX_SYMBOLS: Final = 1 << 19
@@ -42,8 +43,7 @@ class ElfError(ValueError):
     """The bytes are not a shared library that can be read safely; the message says why."""
 
 
-@dataclass(frozen=True)
-class Symbol:
+class Symbol(NamedTuple):
     """One dynamic symbol."""
 
     name: str
@@ -151,22 +151,9 @@ class SharedLibrary:
                 found.append(Symbol(text, section != 0, info >> 4 == _WEAK))
         return found
 
-    def exports(self, name: str) -> bool:
-        """Whether the loader would find `name` here, by the GNU hash table. Raises ElfError."""
-        table = self._gnu_hash()
-        if table is None:
-            raise ElfError("it has no GNU hash table")
-        wanted = name.encode()
-        value = _gnu_hash_of(wanted)
-        index = self._word(table.buckets + 4 * (value % table.bucket_count))
-        while index >= table.first:
-            chain = self._word(table.chains + 4 * (index - table.first))
-            if chain | 1 == value | 1 and self._is_export(index, wanted):
-                return True
-            if chain & 1:
-                return False
-            index += 1
-        return False
+    def exports(self) -> frozenset[str]:
+        """Names that it defines. Raises ElfError."""
+        return frozenset(symbol.name for symbol in self.symbols() if symbol.defined)
 
     def strings(self, pattern: re.Pattern[bytes]) -> set[str]:
         """At most 10,000 distinct matches of `pattern` in the loaded parts of the file."""
@@ -183,45 +170,29 @@ class SharedLibrary:
     def _word(self, offset: int) -> int:
         return int(self._unpack(_WORD, offset)[0])
 
-    def _is_export(self, index: int, wanted: bytes) -> bool:
-        name, info, _, section, _, _ = self._unpack(_SYMBOL, self._symbols_at + index * _SYMBOL.size)
-        if section == 0 or info >> 4 not in (1, _WEAK, _UNIQUE):
-            return False
-        start = self._strings_at + name
-        return self._data[start : start + len(wanted) + 1] == wanted + b"\0"
-
-    def _gnu_hash(self) -> _GnuHash | None:
-        address = self._first.get(_DT_GNU_HASH)
-        if address is None:
-            return None
-        at = self._offset(address)
-        bucket_count, first, bloom_words, _ = self._unpack(struct.Struct("<4I"), at)
-        if not 0 < bucket_count <= MAX_SYMBOLS or bloom_words > MAX_SYMBOLS or first > MAX_SYMBOLS:
-            raise ElfError("its hash table has an impossible size")
-        buckets = at + 16 + 8 * bloom_words
-        return _GnuHash(bucket_count, first, buckets, buckets + 4 * bucket_count)
-
     def _symbol_count(self) -> int:
         """The file does not store the table's length: take it from the hash tables and the relocations."""
         counts = [1]
         if _DT_HASH in self._first:
             counts.append(self._word(self._offset(self._first[_DT_HASH]) + 4))
-        table = self._gnu_hash()
-        if table is not None:
-            counts.append(self._hashed_end(table))
+        if _DT_GNU_HASH in self._first:
+            counts.append(self._hashed_end(self._offset(self._first[_DT_GNU_HASH])))
         counts += [self._highest_in_relocations(start, size) + 1 for start, size in _RELOCATION_TABLES]
         count = max(counts)
         if count > MAX_SYMBOLS:
             raise ElfError(f"it has more than {MAX_SYMBOLS} symbols")
         return count
 
-    def _hashed_end(self, table: _GnuHash) -> int:
+    def _hashed_end(self, table: int) -> int:
         """One past the last symbol of the last chain; undefined symbols precede the first."""
-        buckets = [self._word(table.buckets + 4 * i) for i in range(table.bucket_count)]
-        index = max(buckets)
-        if index < table.first:
-            return table.first
-        while not self._word(table.chains + 4 * (index - table.first)) & 1:
+        bucket_count, first, bloom_words, _ = self._unpack(struct.Struct("<4I"), table)
+        if not 0 < bucket_count <= MAX_SYMBOLS or bloom_words > MAX_SYMBOLS or first > MAX_SYMBOLS:
+            raise ElfError("its hash table has an impossible size")
+        buckets = table + 16 + 8 * bloom_words
+        index = max(self._word(buckets + 4 * i) for i in range(bucket_count))
+        if index < first:
+            return int(first)
+        while not self._word(buckets + 4 * (bucket_count + index - first)) & 1:
             index += 1
             if index > MAX_SYMBOLS:
                 raise ElfError(f"it has more than {MAX_SYMBOLS} symbols")
@@ -240,29 +211,8 @@ class SharedLibrary:
         return max(words[1::3]) >> 32
 
 
-_WORD: Final = struct.Struct("<I")
-
-
-@dataclass(frozen=True)
-class _GnuHash:
-    bucket_count: int
-    first: int
-    """Index of the first symbol in the table."""
-    buckets: int
-    chains: int
-
-
-def _gnu_hash_of(name: bytes) -> int:
-    value = 5381
-    for byte in name:
-        value = (value * 33 + byte) & 0xFFFFFFFF
-    return value
-
-
 # --- the loader ------------------------------------------------------------------------------
 
-# Extensions need some hundred symbols. Each costs half a millisecond, so a hostile one costs ten seconds.
-MAX_UNDEFINED: Final = 20_000
 _MAX_LIBRARIES: Final = 200  # a process with a CUDA torch has about 40
 
 # Symbols that only a CUDA build of torch provides: exports of libtorch_cuda, libc10_cuda and the libraries
@@ -284,6 +234,21 @@ def only_in_cuda_torch(symbol: str) -> bool:
     return _ONLY_CUDA_TORCH.fullmatch(qualified(symbol)) is not None
 
 
+class _Readable(NamedTuple):
+    """What the search needs of one library."""
+
+    exports: frozenset[str]
+    needed: tuple[str, ...]
+    search_path: tuple[str, ...]
+
+
+@lru_cache(maxsize=_MAX_LIBRARIES)
+def _read(path: Path, _changed_ns: int) -> _Readable:
+    """Raises ElfError and OSError. Kept, because libtorch_cpu takes half a second."""
+    library = SharedLibrary.open(path)
+    return _Readable(library.exports(), library.needed, library.search_path)
+
+
 class LoadedLibraries:
     """The libraries in which the loader looks up an extension's symbols.
 
@@ -296,12 +261,12 @@ class LoadedLibraries:
         """Raises ElfError if the extension's own tables are wrong."""
         self._toolchain = toolchain
         self._directories = list(_directories(toolchain))
-        self._found: dict[str, SharedLibrary] = {}
+        self._found: dict[str, frozenset[str]] = {}
         self.missing: list[str] = []
         """Names of needed libraries that were not found; absent symbols are then unproven."""
         interpreter = toolchain.local(toolchain.python).resolve()
-        program = SharedLibrary.open(interpreter)
-        self._found[""] = program
+        program = _read(interpreter, interpreter.stat().st_mtime_ns)
+        self._found[""] = program.exports
         waiting: list[tuple[str, tuple[Path, ...]]] = [("libtorch_global_deps.so", ())]
         waiting += [(name, self._rpath(program, interpreter)) for name in program.needed]
         waiting += [(name, ()) for name in extension.needed]
@@ -315,21 +280,21 @@ class LoadedLibraries:
         if re.fullmatch(r"[\w.+-]+", name):
             path = next((d / name for d in (*near, *self._directories) if (d / name).is_file()), None)
         try:
-            library = None if path is None else SharedLibrary.open(path)
+            library = None if path is None else _read(path.resolve(), path.stat().st_mtime_ns)
         except (ElfError, OSError):
             library = None
         if library is None or path is None:
             if name not in self.missing:
                 self.missing.append(name)
             return []
-        self._found[name] = library
+        self._found[name] = library.exports
         return [(needed, (*self._rpath(library, path), *near)) for needed in library.needed]
 
     def have(self, symbol: str) -> bool:
         """Whether a library exports `symbol`."""
-        return any(library.exports(symbol) for library in self._found.values())
+        return any(symbol in exports for exports in self._found.values())
 
-    def _rpath(self, library: SharedLibrary, path: Path) -> tuple[Path, ...]:
+    def _rpath(self, library: _Readable, path: Path) -> tuple[Path, ...]:
         """The search path of the library at `path`, as paths that can be read here."""
         origin = str(path.resolve().parent)
         return tuple(
@@ -355,8 +320,6 @@ def unresolved(extension: SharedLibrary, target: Target, toolchain: Toolchain) -
     was not found. Weak symbols may stay undefined.
     """
     wanted = [s.name for s in extension.symbols() if not s.defined and not s.weak]
-    if len(wanted) > MAX_UNDEFINED:
-        raise ElfError(f"it asks for more than {MAX_UNDEFINED} symbols")
     loaded = LoadedLibraries(extension, toolchain)
     absent = [name for name in wanted if not loaded.have(name)]
     if loaded.missing:

@@ -435,7 +435,7 @@ def _read(response: Any, limit_bytes: int, url: str) -> bytes:
         raise DownloadError(f"{url}: the connection broke: {error}") from error
     if len(content) > limit_bytes:
         raise DownloadError(
-            f"{url}: more than the {limit_bytes} bytes that were expected; if the index does not serve parts of "
-            "files (HTTP ranges), use PyPI or a mirror that does"
+            f"{url}: more than the {limit_bytes} bytes that were expected: use PyPI or another mirror if "
+            "this one does not serve parts of files (HTTP ranges)"
         )
     return content

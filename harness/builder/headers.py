@@ -11,7 +11,6 @@ A folder with a manifest is complete (it appeared by one rename) and is never ch
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, Literal
@@ -93,10 +92,14 @@ def load_headers(root: Path, name: str) -> HeaderSet | None:
     return HeaderSet(
         name=name,
         root=folder,
-        include=tuple(d for d in (folder / INCLUDE, folder / UTIL_INCLUDE) if d.is_dir()),
+        include=_include(folder),
         digest=manifest.digest,
         sources=", ".join(f"{source.name} {source.version}" for source in manifest.wheels),
     )
+
+
+def _include(root: Path) -> tuple[Path, ...]:
+    return tuple(d for d in (root / INCLUDE, root / UTIL_INCLUDE) if d.is_dir())
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
@@ -129,45 +132,25 @@ WHEEL_SOURCE: Final = "cutlass_library/source"
 """Folder in the wheel that is laid out as CUTLASS's repository."""
 
 
-class Cutlass(Record):
-    """CUTLASS headers on this machine."""
-
-    name: str | None
-    """The dependency that it serves; None for CUTLASS_SRC_DIR, which serves all."""
-    version: str
-    """From cutlass/version.h, such as 3.6.0."""
-    origin: Literal["CUTLASS_SRC_DIR", "fetched"]
-    root: Path
-    include: tuple[Path, ...]
-    digest: str
-
-    @property
-    def fact(self) -> str:
-        """For records and keys, without paths."""
-        return f"{self.name or self.origin}:{self.version}:{self.digest[:12]}"
-
-
-def find_cutlass(env: Mapping[str, str], headers: Path) -> tuple[Cutlass, ...]:
+def find_cutlass(env: Mapping[str, str], headers: Path) -> tuple[HeaderSet, ...]:
     """All CUTLASS headers on this machine, first choice first; `headers` contains the fetched ones."""
-    found = [_from_source(env)]
-    for name in ON_PYPI:
-        fetched = load_headers(headers, name)
-        if fetched is not None:
-            found.append(_described(name, "fetched", fetched.root, fetched.digest))
-    return tuple(cutlass for cutlass in found if cutlass is not None)
+    found = [_checkout(env), *(load_headers(headers, name) for name in ON_PYPI)]
+    return tuple(one for one in found if one is not None)
 
 
-def choose_cutlass(name: str, found: Sequence[Cutlass]) -> Cutlass | None:
-    """The headers for `depends = [name]`, if this machine has any."""
-    return next((cutlass for cutlass in found if cutlass.name in (None, name)), None)
+def choose_cutlass(name: str, found: Sequence[HeaderSet]) -> HeaderSet | None:
+    """The headers for `depends = [name]`, if this machine has any; a checkout serves every version."""
+    return next((one for one in found if one.name in (SOURCE_VARIABLE, name)), None)
 
 
-def cutlass_warning(name: str, cutlass: Cutlass) -> str | None:
-    """Warning if another version than the requested one is used."""
-    if cutlass.version == MEANT[name]:
+def cutlass_warning(name: str, chosen: HeaderSet) -> str | None:
+    """Warning if another version than the requested one is, or may be, used."""
+    if chosen.name == SOURCE_VARIABLE:
+        return f"{name} means CUTLASS {MEANT[name]}; the checkout in {SOURCE_VARIABLE} is used"
+    used = ON_PYPI[name].removesuffix(".0")
+    if used == MEANT[name]:
         return None
-    why = "from CUTLASS_SRC_DIR" if cutlass.name is None else "the nearest that PyPI has"
-    return f"{name} means CUTLASS {MEANT[name]}; {cutlass.version} is used, {why}"
+    return f"{name} means CUTLASS {MEANT[name]}; {used} is used, the nearest that PyPI has"
 
 
 def cutlass_missing(name: str) -> str:
@@ -178,33 +161,14 @@ def cutlass_missing(name: str) -> str:
     return f"no PyPI package has its headers: {checkout}"
 
 
-def _described(
-    name: str | None, origin: Literal["CUTLASS_SRC_DIR", "fetched"], root: Path, digest: str
-) -> Cutlass | None:
-    """None if `root` is not laid out as CUTLASS's repository."""
-    try:
-        text = (root / INCLUDE / "cutlass/version.h").read_text(errors="replace")
-    except OSError:
+def _checkout(env: Mapping[str, str]) -> HeaderSet | None:
+    root = Path(env.get(SOURCE_VARIABLE) or "/nonexistent").absolute()
+    if not (root / INCLUDE / "cutlass").is_dir():
         return None
-    parts = dict(re.findall(r"#define\s+CUTLASS_(MAJOR|MINOR|PATCH)\s+(\d+)", text))
-    include = tuple(d for d in (root / INCLUDE, root / UTIL_INCLUDE) if d.is_dir())
-    version = ".".join(parts.get(part, "?") for part in ("MAJOR", "MINOR", "PATCH"))
-    return Cutlass(name=name, version=version, origin=origin, root=root, include=include, digest=digest)
-
-
-def _from_source(env: Mapping[str, str]) -> Cutlass | None:
-    if not env.get(SOURCE_VARIABLE):
-        return None
-    root = Path(env[SOURCE_VARIABLE]).absolute()
-    # By content, because a checkout can be edited.
-    return _described(None, "CUTLASS_SRC_DIR", root, _digest_of_files(root))
-
-
-def _digest_of_files(root: Path) -> str:
-    """SHA-256 over the headers below `root`: paths and contents."""
-    total = hashlib.sha256()
-    for place in (INCLUDE, UTIL_INCLUDE):
-        for path in sorted(p for p in (root / place).rglob("*") if p.is_file()):
-            total.update(path.relative_to(root).as_posix().encode() + b"\0")
-            total.update(hashlib.sha256(path.read_bytes()).digest())
-    return total.hexdigest()
+    digest = hashlib.sha256()  # by content, because a checkout can be edited
+    include = _include(root)
+    for path in sorted(p for place in include for p in place.rglob("*") if p.is_file()):
+        digest.update(path.relative_to(root).as_posix().encode() + b"\0")
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    name = SOURCE_VARIABLE
+    return HeaderSet(name=name, root=root, include=include, digest=digest.hexdigest(), sources=str(root))

@@ -296,8 +296,7 @@ def clean(text: str, toolchain: Toolchain) -> str:
     names = {"torch": toolchain.torch_root, "python": toolchain.python_include}
     if toolchain.cuda is not None:
         names |= {"cuda": toolchain.cuda.root, "cuda-math": toolchain.cuda.math_include}
-    names |= {headers.name: headers.root for headers in toolchain.headers}
-    names |= {cutlass.name or "cutlass": cutlass.root for cutlass in toolchain.cutlass}
+    names |= {headers.name: headers.root for headers in toolchain.fetched}
     for name, path in names.items():
         if path is not None:
             text = text.replace(f"{path}/", f"{name}/")

@@ -20,7 +20,6 @@ from typing import Final, Literal
 from pydantic import ValidationError
 
 from harness.builder.headers import (
-    Cutlass,
     HeaderSet,
     cuda_set,
     find_cutlass,
@@ -91,7 +90,7 @@ class Toolchain(Record):
     cuda: CudaToolkit | None = None
     headers: tuple[HeaderSet, ...] = ()
     """Fetched headers for CUDA builds, for this nvcc's release and this torch's version."""
-    cutlass: tuple[Cutlass, ...] = ()
+    cutlass: tuple[HeaderSet, ...] = ()
     """First choice first."""
     stubs: tuple[str, ...] = ()
     """Headers for which CUDA builds get a stand-in."""
@@ -135,7 +134,7 @@ class Toolchain(Record):
             versions["torch_cuda"] = self.torch_cuda
             versions["nvcc"] = self.cuda.version if self.cuda else None
             versions["headers"] = " ".join(f"{h.name}:{h.digest[:12]}" for h in self.headers)
-            versions["cutlass"] = " ".join(found.fact for found in self.cutlass)
+            versions["cutlass"] = " ".join(f"{h.name}:{h.digest[:12]}" for h in self.cutlass)
             versions["stubs"] = " ".join(self.stubs)
         return {name: value for name, value in versions.items() if value}
 
@@ -151,16 +150,15 @@ class Toolchain(Record):
         paths = [self.torch_root, self.python_include, self.ninja]
         if target == "cuda" and self.cuda is not None:
             paths += [self.cuda.root, self.cuda.math_include]
-            paths += [directory for _, include in self.fetched for directory in include]
+            paths += [place for found in self.fetched for place in found.include]
         if self.gxx is not None and not self.gxx.is_relative_to("/usr"):
             paths.append(self.gxx.resolve().parent.parent)
         return sorted({p.resolve() if p.is_dir() else p.parent for p in paths if p is not None})
 
     @property
-    def fetched(self) -> list[tuple[Path, tuple[Path, ...]]]:
-        """(root, include directories) of each set of headers."""
-        found = [(headers.root, headers.include) for headers in self.headers]
-        return found + [(cutlass.root, cutlass.include) for cutlass in self.cutlass]
+    def fetched(self) -> tuple[HeaderSet, ...]:
+        """All sets of headers."""
+        return (*self.headers, *self.cutlass)
 
     def readable_tools(self) -> list[Path]:
         """The same for jobs that read compiled kernels."""
@@ -492,8 +490,8 @@ def _paths(toolchain: Toolchain) -> Iterator[Path]:
     cuda = toolchain.cuda
     if cuda is not None:
         one += [cuda.nvcc, cuda.root, cuda.include, cuda.library, cuda.cudart, cuda.math_include]
-    for root, include in toolchain.fetched:
-        one += [root, *include]
+    for found in toolchain.fetched:
+        one += [found.root, *found.include]
     return (path for path in one if path is not None)
 
 
@@ -514,7 +512,7 @@ def _wanted(toolchain: Toolchain) -> Iterator[Tree]:
         headers += [cuda.include, cuda.math_include]
         if cuda.library is not None:
             yield Tree(path=cuda.library, names=_SHARED_LIBRARY, deep=False)
-    headers += [place for _, include in toolchain.fetched for place in include]
+    headers += [place for found in toolchain.fetched for place in found.include]
     yield from (Tree(path=place) for place in headers if place is not None)
 
 

@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from typing import Final, Literal
 
 from harness.builder.allowed_flags import Allowed, allow_cuda, allow_cxx
-from harness.builder.headers import Cutlass, choose_cutlass, cutlass_missing, cutlass_warning
+from harness.builder.headers import HeaderSet, choose_cutlass, cutlass_missing, cutlass_warning
 from harness.builder.schema import BuildToml, CpuKernel, CudaKernel, version_parts
 from harness.builder.validate import Refused
 from harness.outcome import Cause
@@ -43,7 +43,7 @@ class Units(Record):
     """All units of one target, in link order."""
 
     units: tuple[Unit, ...]
-    cutlass: Cutlass | None = None
+    cutlass: HeaderSet | None = None
     """Headers for all units, if a kernel depends on CUTLASS."""
     warnings: tuple[str, ...] = ()
 
@@ -66,7 +66,7 @@ class Units(Record):
 
 
 def plan_units(
-    toml: BuildToml, target: Target, cuda: tuple[int, int] | None, cutlass: Sequence[Cutlass] = ()
+    toml: BuildToml, target: Target, cuda: tuple[int, int] | None, cutlass: Sequence[HeaderSet] = ()
 ) -> Units:
     """The units of `target`, with screened flags. Raises Refused.
 
@@ -77,7 +77,7 @@ def plan_units(
 
 class _Planner:
     def __init__(
-        self, toml: BuildToml, target: Target, cuda: tuple[int, int], cutlass: Sequence[Cutlass]
+        self, toml: BuildToml, target: Target, cuda: tuple[int, int], cutlass: Sequence[HeaderSet]
     ) -> None:
         self._toml = toml
         self._target = target
@@ -131,7 +131,7 @@ class _Planner:
         self._warnings.append(f"[kernel.{name}] is left out: it needs CUDA {minver}")
         return False
 
-    def _cutlass(self, kernels: Mapping[str, CpuKernel | CudaKernel]) -> Cutlass | None:
+    def _cutlass(self, kernels: Mapping[str, CpuKernel | CudaKernel]) -> HeaderSet | None:
         """CUTLASS for the whole project, as in kernel-builder, which has one per CUDA build."""
         wanted = [(d, n) for n, k in kernels.items() for d in k.depends if d.startswith("cutlass_")]
         if self._target != "cuda" or not wanted:

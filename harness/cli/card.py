@@ -177,8 +177,6 @@ def print_build(build: BuildResult, console: Console, title: str, package: Path 
         above, below = _said(build.finding, build.diagnostics)
         lines.insert(0, Text.assemble((str(build.finding.cause), "bold red"), "  ", untrusted(above)))
         lines += [untrusted(below)] if below else []
-    if build.abi is not None:
-        lines.append(Text(f"ABI        {build.abi}"))
     if build.calls is not None and build.calls.borrowed:
         lines.append(Text(untrusted(f"it calls   {_borrowed(build.calls)}").plain, style="yellow"))
     if package is not None:

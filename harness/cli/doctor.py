@@ -41,7 +41,6 @@ _PACKAGES = {
     "torch": "pip install torch: needed to build, check and time",
     "kernels": "pip install kernels: needed to read build.toml",
     "ray": "pip install ray: nothing uses it yet",
-    "kernel_abi_check": "pip install kernel-abi-check: adds a note on the ABI to each build",
 }
 """Packages, and what they are needed for."""
 
@@ -251,7 +250,7 @@ def _headers(toolchain: Toolchain) -> list[Item]:
     """CUDA's library headers and CUTLASS: fetched, or from elsewhere."""
     fetched = " ".join(headers.name for headers in toolchain.headers)
     known = None if toolchain.cuda is None or toolchain.stubs else "from the toolkit and torch"
-    versions = (f"{c.version} for {c.name or 'all'} ({c.origin})" for c in toolchain.cutlass)
+    versions = (f"{found.name} ({found.sources})" for found in toolchain.cutlass)
     return [
         Item(
             group="tools",

@@ -134,7 +134,7 @@ class BuildResult(Record):
     jit: bool = False
     """A universal project: it compiles at run time, in a worker with the role run_jit."""
     abi: str | None = None
-    """Result of the ABI check; None when it did not run."""
+    """Result of an ABI check in records of older versions."""
     warnings: tuple[str, ...] = ()
     toolchain: dict[str, str] = Field(default_factory=dict)
     diagnostics: tuple[Diagnostic, ...] = ()

@@ -295,9 +295,8 @@ def test_symbols_are_looked_up_in_the_image(described, tmp_path):
     assert LoadedLibraries(SharedLibrary(data), there).missing == []
     assert unresolved(SharedLibrary(data), "cpu", there) == unresolved(SharedLibrary(data), "cpu", here)
     assert unresolved(SharedLibrary(data), "cpu", there)[0] == ["mine"]
-    sandbox = FakeSandbox(exit_facts("ok"))
     empty = toolchain_of_image(described, tmp_path / "nothing")
-    assert binary_calls(data, "cpu", empty, sandbox) is None
+    assert binary_calls(data, "cpu", empty) is None
 
 
 def changed(described: bytes, **fields: object) -> bytes:
