@@ -156,27 +156,19 @@ class _Planner:
             _check_spelling(name, wanted)
             if self._target == "cpu" or not wanted:
                 chosen[name] = (H100,) if self._target == "cuda" else ()
-                continue
-            serving = loose_intersection(wanted, (H100,))
-            full = loose_intersection(wanted, supported(self._cuda))
-            if not full:
-                listed, known = ", ".join(wanted), ", ".join(supported(self._cuda))
-                raise Refused(
-                    f"[kernel.{name}]: empty set of capabilities after intersection "
-                    f"(kernel: {listed}; supported: {known})",
-                    Cause.BAD_BUILD_TOML,
-                )
-            (chosen if serving else others)[name] = serving or full
+            elif serving := for_h100(wanted):
+                chosen[name] = serving
+            else:
+                # Compiled all the same: the binding may refer to its symbols.
+                others[name] = wanted
+                self._warnings.append(f"[kernel.{name}] is for {', '.join(wanted)}, not for sm_90")
         if not chosen:
-            listed = ", ".join(sorted({c for caps in others.values() for c in caps}))
+            listed = ", ".join(sorted({c for capabilities in others.values() for c in capabilities}))
             raise Refused(
                 f"no kernel of this project runs on sm_90: cuda-capabilities give {listed}; "
                 f'add "{H100}" (or "{H100}a" for wgmma and setmaxnreg)',
                 Cause.NO_BACKEND,
             )
-        for name, capabilities in others.items():
-            # Compiled all the same: the binding may refer to its symbols.
-            self._warnings.append(f"[kernel.{name}] is for {', '.join(capabilities)}, not for sm_90")
         return chosen | others
 
     # --- files and flags -----------------------------------------------------------------------
@@ -233,15 +225,6 @@ class _Planner:
 # --- compute capabilities --------------------------------------------------------------------
 
 
-def supported(cuda: tuple[int, int]) -> tuple[str, ...]:
-    """The capabilities that kernel-builder builds for with this CUDA release."""
-    if cuda >= (13, 0):
-        return ("7.5", "8.0", "8.6", "8.7", "8.9", "9.0", "10.0", "11.0", "12.0", "12.1")
-    if cuda >= (12, 8):
-        return ("7.0", "7.2", "7.5", "8.0", "8.6", "8.7", "8.9", "9.0", "10.0", "10.1", "12.0")
-    return ("7.0", "7.2", "7.5", "8.0", "8.6", "8.7", "8.9", "9.0")
-
-
 def _check_spelling(name: str, capabilities: Iterable[str]) -> None:
     for capability in capabilities:
         if _CAPABILITY.fullmatch(capability):
@@ -262,31 +245,17 @@ def _version(capability: str) -> tuple[int, int]:
     return int(major), int(minor)
 
 
-def loose_intersection(kernel: Sequence[str], targets: Sequence[str]) -> tuple[str, ...]:
-    """The kernel's capabilities that serve one of `targets`, as kernel-builder's CMake computes them.
+def for_h100(capabilities: Sequence[str]) -> tuple[str, ...]:
+    """Those that serve an H100, as kernel-builder's CMake chooses them; empty if there are none.
 
-    "9.0a" takes the place of target 9.0; each other target gets the highest capability at or below
-    it of the same major version, or of any version with +PTX (the driver compiles PTX further).
+    "9.0a" takes the place of 9.0; without either it is the highest older one with +PTX, which the driver
+    compiles further.
     """
-    with_ptx = {c.removesuffix("+PTX") for c in kernel if c.endswith("+PTX")}
-    bases = list(dict.fromkeys(c.removesuffix("+PTX") for c in kernel))
-    open_targets = list(targets)
-    chosen: list[str] = []
-    for specific in [c for c in bases if c[-1] in "af"]:
-        bases.remove(specific)
-        if specific[:-1] in targets:
-            chosen.append(specific)
-            if specific[:-1] in open_targets:
-                open_targets.remove(specific[:-1])
-    for target in map(_version, open_targets):
-        fitting = [
-            c
-            for c in sorted(bases, key=_version)
-            if _version(c) <= target and (c in with_ptx or _version(c)[0] == target[0])
-        ]
-        chosen += fitting[-1:]
-    ordered = sorted(dict.fromkeys(chosen), key=lambda c: (_version(c), c))
-    return tuple(f"{c}+PTX" if c in with_ptx else c for c in ordered)
+    bases = {c.removesuffix("+PTX") for c in capabilities}
+    with_ptx = {c.removesuffix("+PTX") for c in capabilities if c.endswith("+PTX")}
+    older = sorted((c for c in with_ptx if c[-1] not in "af" and _version(c) < _version(H100)), key=_version)
+    serving = sorted(bases & {f"{H100}a", f"{H100}f"}) or sorted(bases & {H100}) or older[-1:]
+    return tuple(f"{c}+PTX" if c in with_ptx else c for c in serving)
 
 
 def gencode(capabilities: Sequence[str]) -> tuple[str, ...]:

@@ -156,8 +156,6 @@ REFUSALS = {
         Cause.BAD_BUILD_TOML, 'write "9.0"'),
     "other GPU": ({}, {SRC: SRC + '\ncuda-capabilities = ["8.0", "10.0"]'}, 'cuda',
         Cause.NO_BACKEND, 'runs on sm_90'),
-    "no such GPU": ({}, {SRC: SRC + '\ncuda-capabilities = ["99.0"]'}, 'cuda',
-        Cause.BAD_BUILD_TOML, 'empty set of capabilities'),
     "refused flag": ({}, {CPU_SRC: CPU_SRC + '\ncxx-flags = ["-fplugin=x"]'}, 'cpu',
         Cause.REFUSED_FLAG, 'cxx-flags of [kernel.fill_cpu]: "-fplugin=x"'),
     "refused binding flag": ({}, {'stable-abi = "2.10"': 'cxx-flags = ["@x"]'}, 'cuda',
