@@ -18,7 +18,7 @@ from harness import text as cleaning
 from harness.builder import cubins, elf, symbol_names
 from harness.builder.build_toml import hints
 from harness.builder.diagnostics import diagnose, load_failure, refusal
-from harness.builder.parsing import NoToml, key_lines, toml_fields
+from harness.builder.schema import NoToml, key_lines, toml_fields
 from harness.builder.tool_output import (
     Step,
     clean,

@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import difflib
+import json
 import re
-from collections.abc import Callable, Iterable
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path as FilePath
 from typing import Any, Final, NamedTuple
 
 from pydantic import BaseModel, ValidationError
 
 from harness.builder import schema
-from harness.builder.parsing import (
-    NoToml,
-    Path,
-    Question,
-    Unparsable,
-    ask,
-    key_lines,
-    normalized,
-    toml_fields,
-)
 from harness.builder.schema import BuildToml as BuildToml
-from harness.errors import HarnessBug
+from harness.builder.schema import NoToml, Path, key_lines, normalized, toml_fields
+from harness.errors import HarnessBug, SandboxError
 from harness.outcome import Cause
 from harness.records import Finding
 from harness.records.reasons import words_of
+from sandboxes.job import OWN_SIGNALS
 from sandboxes.orphans import owned_folder
 
 MAX_BYTES: Final = 4 << 20
@@ -89,6 +85,68 @@ def read_build_toml(data: bytes) -> BuildToml:
 def _parse(text: str) -> BuildToml:
     """Raises ValueError, of which ValidationError and NoToml are subclasses."""
     return BuildToml.model_validate(toml_fields(text))
+
+
+# --- parsers in child processes --------------------------------------------------------------
+
+_CPU_S: Final = 20
+_WALL_S: Final = 300.0
+"""Generous, so that only a machine without free cores reaches it before the limit of CPU time."""
+_MEMORY_BYTES: Final = 4 << 30
+_LIMITS: Final = f"""
+import resource
+resource.setrlimit(resource.RLIMIT_CPU, ({_CPU_S}, {_CPU_S + 1}))
+resource.setrlimit(resource.RLIMIT_AS, ({_MEMORY_BYTES}, {_MEMORY_BYTES}))
+"""
+
+
+class Question(NamedTuple):
+    """Input of a parser that runs in a child process."""
+
+    arguments: Sequence[str] = ()
+    stdin: bytes = b""
+
+
+class Unparsable(Exception):
+    """The text ended its parser; the message says how."""
+
+
+def ask(script: str, question: Question, control: Question, options: Sequence[str] = ()) -> Any:
+    """Run a Python script in a limited child process and return the JSON that it prints last.
+
+    Raises Unparsable if the text is at fault: the child reached its limits or died, or it answers `control`,
+    a harmless text, but not this one. Otherwise raises SandboxError (no CPU time here) or HarnessBug.
+    """
+    done = _run(script, question, options)
+    if done.returncode < 0 and -done.returncode not in OWN_SIGNALS and -done.returncode != signal.SIGXCPU:
+        done = _run(script, question, options)  # it may have been killed from outside
+    if done.returncode < 0:
+        raise Unparsable(f"the parser died of signal {-done.returncode} on it")
+    try:
+        return json.loads(done.stdout.splitlines()[-1])
+    except (IndexError, ValueError) as error:
+        output = done.stderr.decode(errors="replace")[-500:]
+        if not _run(script, control, options).stdout:
+            raise HarnessBug(f"a parser does not answer at all: {output}") from error
+        raise Unparsable("the parser gave up on it") from error
+
+
+def _run(script: str, question: Question, options: Sequence[str]) -> subprocess.CompletedProcess[bytes]:
+    try:
+        return subprocess.run(
+            [sys.executable, "-I", *options, "-c", _LIMITS + script, *question.arguments],
+            env={"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/nonexistent"},
+            cwd="/",
+            input=question.stdin,
+            capture_output=True,
+            timeout=_WALL_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise SandboxError(
+            f"a parser got less than {_CPU_S} s of CPU time in {_WALL_S:.0f} s: end other programs, or run "
+            "fewer trials at once"
+        ) from error
 
 
 # --- kernel-builder's parser -----------------------------------------------------------------

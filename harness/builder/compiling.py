@@ -1,23 +1,42 @@
-"""Compiles a layout: runs ninja in a sandbox and collects the shared library, or why there is none."""
+"""Compiles a layout: runs ninja in a sandbox and collects the shared library, or why there is none.
+
+Only the sandbox's exit facts and a control build can make a failure ours. The tools' output may be written by
+the project, so it chooses only among the student's causes and provides the words.
+"""
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from harness.builder.cache import COMPILER_BYTES, CompilerSlots
-from harness.builder.commands import library_path, ninja_file
-from harness.builder.failure import CONTROL_LIMITS, Run, control_layout
-from harness.builder.layout import Layout
-from harness.builder.tool_output import TREE, clean, compiler_seconds, failed_steps
+from harness.builder.commands import library_path, ninja_file, object_path, system_directories
+from harness.builder.diagnostics import diagnose, one_line
+from harness.builder.layout import SOURCE, Layout
+from harness.builder.tool_output import (
+    NO_ERROR_LINE,
+    TREE,
+    Step,
+    clean,
+    compiler_seconds,
+    failed_steps,
+    finished_outputs,
+    missing_header,
+    toolkit_gap,
+)
 from harness.builder.toolchain import Toolchain
-from harness.errors import HarnessBug
+from harness.builder.units import H100, HEADER_SUFFIXES, Unit
+from harness.builder.validate import GENERATED_HEADER
+from harness.errors import HarnessBug, SandboxError
 from harness.outcome import Cause
-from harness.records import Diagnostic, Finding
-from sandboxes.job import ExitFacts, Job, Limits, Sandbox, killed_from_outside
+from harness.records import Diagnostic, DiagnosticKind, Finding, ProjectFile
+from sandboxes.job import ExitFacts, Job, Limits, Sandbox, killed_from_outside, raise_if_infra
 from sandboxes.orphans import owned_folder
 from sandboxes.scratch import CollectError
 
@@ -164,3 +183,164 @@ def _job(tree: Path, layout: Layout, toolchain: Toolchain, jobs: int, limits: Li
             "SOURCE_DATE_EPOCH": _EPOCH,
         },
     )
+
+
+# --- whose fault --------------------------------------------------------------------------
+
+_NAMES_SHOWN: Final = 6
+_LIMITS: Final[dict[str, tuple[Cause, DiagnosticKind, str]]] = {
+    "wall_timeout": (Cause.BUILD_TIMEOUT, "timeout", "the build was stopped after {wall:.0f} s"),
+    "cpu_timeout": (Cause.BUILD_TIMEOUT, "timeout", "the build used up its CPU time in {wall:.0f} s"),
+    "oom": (Cause.BUILD_LIMIT, "out_of_memory", "the build went over its memory limit"),
+    "disk_limit": (Cause.BUILD_LIMIT, "other", "the build went over its disk limit"),
+    "output_limit": (Cause.BUILD_LIMIT, "other", "the build went over its output limit"),
+    "signal": (Cause.BUILD_LIMIT, "other", "the build was killed by signal {signal}"),
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of ninja that has ended."""
+
+    facts: ExitFacts
+    ninja_log: str
+    """Untrusted, as is the output in `facts`."""
+    layout: Layout
+    toolchain: Toolchain
+    control_error: Callable[[], str | None]
+    """Runs the control build in the same sandbox; why it failed, or None."""
+
+    def finding(self) -> Finding | None:
+        """Why the build failed by the project's fault; None if it succeeded. Raises SandboxError for ours."""
+        facts, limit = self.facts, _LIMITS.get(self.facts.status)
+        if facts.status == "ok":
+            return None
+        raise_if_infra(facts, "building")
+        # A file that does not compile is the project's fault, whatever happened to the others.
+        real = [s for s in self._failed if not s.hit_limit and not s.message.startswith(NO_ERROR_LINE)]
+        if limit is not None and not real:
+            return Finding(cause=limit[0], message=self._limit_message)
+        refuse_broken_machine(self.control_error())
+        if not self._failed:
+            # Warnings of other files can fill all of the output that is kept.
+            output = f"{NO_ERROR_LINE}\n{facts.output[-500:].strip()}"
+            return Finding(cause=Cause.COMPILE_ERROR, message=output)
+        gaps = [self._gap(step.message) for step in self._failed]
+        if all(gaps):
+            message = f"this machine cannot build it: {gaps[0]}\n{self._failed[0].message}"
+            return Finding(cause=Cause.NO_TOOLCHAIN, message=message)
+        first = (real or self._failed)[0]
+        cause = Cause.LINK_ERROR if first.linking else Cause.COMPILE_ERROR
+        return Finding(cause=Cause.BUILD_LIMIT if first.hit_limit else cause, message=first.message)
+
+    def diagnostics(self, finding: Finding | None) -> tuple[Diagnostic, ...]:
+        """The first error of each file, and the limit that was reached; `finding` is this run's."""
+        if finding is None:
+            return ()
+        texts = {f.path: f.text for f in self.layout.tree if f.path.startswith(f"{SOURCE}/")}
+        files = {path.removeprefix(f"{SOURCE}/"): text for path, text in texts.items()}
+        files.pop(GENERATED_HEADER, None)  # errors in its macros belong to the code that uses them
+        found = diagnose(self._failed, files, self._sources)
+        limit = _LIMITS.get(self.facts.status)
+        if limit is not None:
+            file = self._unfinished[0] if len(self._unfinished) == 1 else None
+            found = (*found, Diagnostic(kind=limit[1], message=one_line(self._limit_message), file=file))
+        if not found:
+            kind: DiagnosticKind = "linker" if finding.cause is Cause.LINK_ERROR else "other"
+            found = (Diagnostic(kind=kind, message=one_line(finding.message)),)
+        return found
+
+    @cached_property
+    def _sources(self) -> Mapping[str, str]:
+        return {object_path(unit): unit.source for unit in self.layout.units.units}
+
+    @cached_property
+    def _failed(self) -> list[Step]:
+        """In link order, so that the first does not depend on which compiler was faster."""
+        order = [*self._sources, library_path(self.layout)]
+        return failed_steps(self.facts.output, self.toolchain, order)
+
+    @cached_property
+    def _unfinished(self) -> tuple[str, ...]:
+        """Files whose step neither succeeded nor failed for a reason of its own."""
+        failed = {step.output for step in self._failed if not step.hit_limit}
+        ended = finished_outputs(self.ninja_log) | failed
+        return tuple(source for output, source in self._sources.items() if output not in ended)
+
+    @cached_property
+    def _limit_message(self) -> str:
+        facts = self.facts
+        text = _LIMITS[facts.status][2].format(wall=facts.wall_s, signal=facts.signal)
+        if not self._unfinished:
+            return f"{text}; every file had been compiled"
+        more = len(self._unfinished) - _NAMES_SHOWN
+        names = ", ".join(self._unfinished[:_NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
+        return f"{text}; not finished: {names}"
+
+    def _gap(self, message: str) -> str | None:
+        """What the failed step needs and this machine's CUDA installation lacks."""
+        tools, header = self.toolchain, missing_header(message)
+        gap = toolkit_gap(message, tools) if self.layout.target == "cuda" else None
+        if gap is None or header is None:
+            return gap
+        # Looked up on the machine, because the project can imitate any message.
+        places = [Path(place) for place in system_directories(self.layout, tools)]
+        there = any((tools.local(p) / header).is_file() for p in places if p.is_absolute())
+        return None if there else gap
+
+
+def refuse_broken_machine(control_error: str | None) -> None:
+    """Raises SandboxError if the control build failed."""
+    if control_error is not None:
+        raise SandboxError(f"this machine does not build a project of our own either: {control_error}")
+
+
+# --- the control build -----------------------------------------------------------------------
+
+CONTROL_LIMITS: Final = Limits(wall_s=300.0, cpu_s=60.0, memory_bytes=4 << 30)
+_NAME: Final = "liftbench_control"
+_FUNCTION: Final = 'extern "C" int liftbench_control() { return 0; }\n'
+_KERNEL: Final = "__global__ void liftbench_control_kernel() {}\n"
+_PLAIN: Final = re.compile(r"[\w.+-]+")
+
+
+def control_layout(layout: Layout, toolchain: Toolchain) -> Layout:
+    """A project of ours to build in place of `layout`: a file for g++, and one for nvcc if `layout` has any.
+
+    It contains nothing of the project: no sources, names, flags or architectures. It includes one header of
+    every folder of the toolchain, so that a folder that the sandbox hides is noticed.
+    """
+    headers = "".join(
+        f'#if !__has_include(<{header}>)\n#error "{header} is there but not seen"\n#endif\n'
+        for place in system_directories(layout, toolchain)
+        if Path(place).is_absolute()  # the others are in the build tree
+        for header in _first_headers(toolchain.local(Path(place)))
+    )
+    units = [Unit(source=f"{_NAME}.cpp", language="cxx")]
+    files = {f"{_NAME}.cpp": headers + _FUNCTION}
+    if any(unit.language == "cuda" for unit in layout.units.units):
+        units.append(Unit(source=f"{_NAME}.cu", language="cuda", capabilities=(H100,)))
+        files[f"{_NAME}.cu"] = _KERNEL
+    return layout.model_copy(
+        update={
+            "module": _NAME,
+            "ops_name": _NAME,
+            "stable_abi": None,
+            "units": layout.units.model_copy(update={"units": tuple(units)}),
+            "tree": tuple(ProjectFile(path=f"{SOURCE}/{path}", text=files[path]) for path in sorted(files)),
+            "package": (),
+        }
+    )
+
+
+def _first_headers(root: Path) -> Iterator[str]:
+    """The first header of a folder and of each folder in it."""
+    if not root.is_dir():
+        return
+    folders = (entry.name for entry in os.scandir(root) if entry.is_dir())
+    inner = sorted(name for name in folders if _PLAIN.fullmatch(name))
+    for prefix in ("", *(f"{name}/" for name in inner)):
+        names = [entry.name for entry in os.scandir(root / prefix) if entry.is_file()]
+        headers = [n for n in names if _PLAIN.fullmatch(n) and Path(n).suffix in HEADER_SUFFIXES]
+        if headers:
+            yield f"{prefix}{min(headers)}"

@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from harness.builder.compiling import control_error, run_job
-from harness.builder.failure import CONTROL_LIMITS, refuse_broken_machine
+from harness.builder.compiling import CONTROL_LIMITS, control_error, refuse_broken_machine, run_job
 from harness.builder.layout import Layout
 from harness.builder.tool_output import without_folder
 from harness.builder.toolchain import Toolchain

@@ -1,4 +1,4 @@
-"""build.toml of kernel-builder, editions 4 and 5, as frozen records.
+"""build.toml of kernel-builder, editions 4 and 5, as frozen records; and its text, parsed in bounded time.
 
 The records hold every file that kernel-builder's own parser accepts. Tables for other backends than CPU and
 CUDA are kept as they are.
@@ -7,7 +7,8 @@ CUDA are kept as they are.
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal, Self
+import tomllib
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, ConfigDict, Field, StrictInt, StrictStr, field_validator, model_validator
 
@@ -205,3 +206,62 @@ class BuildToml(Table):
         if len(given) != 1:
             raise ValueError("exactly one of [torch], [torch-noarch] and [tvm-ffi] is needed")
         return self
+
+
+# --- TOML ------------------------------------------------------------------------------------
+
+Path = tuple[str | int, ...]
+"""Of a key or table in a TOML file, such as ("kernel", "a", "src")."""
+# tomllib keeps a record for every prefix of a dotted key: 100 kB of `a.a.a...` take gigabytes.
+_MOST_PARTS: Final = 20  # keys of a build.toml have at most four
+# Possessive quantifiers throughout: a hostile text is never scanned twice.
+_PART: Final = r"""(?:[A-Za-z0-9_-]++|"[^"\n]*+"|'[^'\n]*+')"""
+_DEEP_KEY = re.compile(rf"(?:^|[{{,])[ \t]*+\[{{0,2}}+(?:[ \t]*+{_PART}[ \t]*+\.){{{_MOST_PARTS}}}", re.M)
+_KEY_LINE = re.compile(
+    rf"[ \t]*+(\[{{0,2}}+)[ \t]*+({_PART}(?:[ \t]*+\.[ \t]*+{_PART})*+)[ \t]*+(?:=|\]{{1,2}}+[ \t]*+(?:#|$))"
+)
+
+
+class NoToml(ValueError):
+    """The text is not TOML, or nests deeper than any build.toml does."""
+
+
+def toml_fields(text: str) -> dict[str, Any]:
+    """Parse TOML. Raises NoToml, with `(at line N, ...)` if Python's parser gives the line."""
+    text = normalized(text)
+    deep = _DEEP_KEY.search(text)
+    if deep is not None:
+        line = text.count("\n", 0, deep.end()) + 1
+        raise NoToml(f"a key has more than {_MOST_PARTS} parts (at line {line})")
+    try:
+        return tomllib.loads(text)
+    except RecursionError as error:
+        raise NoToml("values are nested too deeply") from error
+    except ValueError as error:  # also raised for an integer of over 4,300 digits
+        raise NoToml(str(error)) from error
+
+
+def normalized(text: str) -> str:
+    """Remove a byte order mark and carriage returns, as kernel-builder's parser does."""
+    return text.removeprefix("\ufeff").replace("\r\n", "\n")
+
+
+def key_lines(text: str) -> dict[Path, int]:
+    """The 1-based line of each table and of each key that begins a line; never raises."""
+    found: dict[Path, int] = {}
+    table: Path = ()
+    tables: dict[Path, int] = {}
+    for number, line in enumerate(text.split("\n"), 1):
+        match = _KEY_LINE.match(line)
+        if match is None or bool(match[1]) == match[0].endswith("="):
+            continue
+        path = tuple(part.strip("\"'") for part in re.findall(_PART, match[2]))
+        if match[1] == "[[":
+            tables[path] = tables.get(path, -1) + 1
+            path = (*path, tables[path])
+        if match[1]:
+            table = path
+        else:
+            path = (*table, *path)
+        found.setdefault(path, number)
+    return found

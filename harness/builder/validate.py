@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from harness.builder.parsing import Question, Unparsable, ask
+from harness.builder.build_toml import Question, Unparsable, ask
 from harness.builder.schema import BuildToml, General
 from harness.outcome import Cause
 from harness.records import BINDING_WARNING, Finding, Project, Target

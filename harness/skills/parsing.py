@@ -19,7 +19,7 @@ import yaml
 
 from harness.builder import build_toml
 from harness.builder.build_toml import faults, hints, nearest
-from harness.builder.parsing import NoToml, key_lines, normalized, toml_fields
+from harness.builder.schema import NoToml, key_lines, normalized, toml_fields
 from harness.skills.blocks import CodeBlock, is_template
 from harness.skills.spec import SkillFinding, error, warning
 from sandboxes.orphans import owned_folder

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.builder.build_toml import ABSENT, check, read_build_toml
-from harness.builder.parsing import key_lines
-from harness.builder.schema import BuildToml, CudaKernel, version_parts
+from harness.builder.schema import BuildToml, CudaKernel, key_lines, version_parts
 from harness.errors import HarnessBug
 from harness.outcome import Cause
 from tests.fakes.projects import BUILD_TOML

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from harness.builder.build_toml import check, faults, hints, read_build_toml
 from harness.builder.layout import Layout, plan_layout
-from harness.builder.parsing import key_lines
+from harness.builder.schema import key_lines
 from harness.outcome import Verdict
 from harness.records import Finding, Project, ProjectFile
 from tests.fakes.projects import FILES, fake_toolchain, toml_of

@@ -20,8 +20,7 @@ from hypothesis import strategies as st
 
 from harness.builder.build import build
 from harness.builder.build_toml import read_build_toml
-from harness.builder.compiling import compile_layout
-from harness.builder.failure import Run
+from harness.builder.compiling import Run, compile_layout
 from harness.builder.inline import inline_libraries
 from harness.builder.layout import Layout, plan_layout
 from harness.builder.tool_output import TREE
