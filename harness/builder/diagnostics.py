@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -177,10 +177,7 @@ def header_advice(header: str, files: Mapping[str, str], target: Target, torch_r
         elsewhere.sort(key=lambda path: (-difflib.SequenceMatcher(None, header, path).ratio(), path))
     if elsewhere:
         return f"torch has no {header}; it has {', '.join(f'<{path}>' for path in elsewhere[:3])}"
-    headers = [path for path in files if path.rpartition(".")[2][:1] in {"h", "c", "i"}]
-    near = difflib.get_close_matches(header, headers, n=1, cutoff=0.6)
-    hint = f" (is {near[0]} meant?)" if near else ""
-    return f"no file of that name is in the project{hint}, in torch, in CUDA or in the C++ library"
+    return "no file of that name is in the project, in torch, in CUDA or in the C++ library"
 
 
 def one_line(text: str) -> str:
@@ -257,32 +254,26 @@ def _diagnostic(
 
 
 def _toml_line(message: str, toml: str) -> int | None:
-    """The line of the named table that contains what the message quotes, otherwise of its key or its head."""
+    """The line, from the named table on, with what the message quotes; else that of its key or table."""
     place = _TABLE.search(message)
-    lines = list(_table_lines(toml, place[2] if place else None))
-    for quoted in _QUOTED.finditer(message):
-        text = quoted[1] or quoted[2]
-        for word in (text, *reversed(text.split())):  # of an option and its value, the value first
-            for number, line in lines:
+    lines = toml.split("\n")
+    heads = (n for n, line in enumerate(lines) if place and line.strip() == f"[{place[2]}]")
+    head = next(heads, None)
+    if place and head is None:
+        return None
+    below = [(n + 1, lines[n]) for n in range(head or 0, len(lines))]
+    for quoted in (a or b for a, b in _QUOTED.findall(message)):
+        for word in (quoted, *reversed(quoted.split())):  # of an option and its value, the value first
+            for number, line in below:
                 if f'"{word}"' in line or f"'{word}'" in line:
                     return number
     unknown = _UNKNOWN_KEY.search(message)
     keys = [place[1] if place else None, unknown[1] if unknown else None]
     for key in [*keys, "cuda-capabilities" if "cuda-capabilities" in message else None]:
-        for number, line in lines:
+        for number, line in below:
             if key is not None and re.match(rf"\s*{key}\s*=", line):
                 return number
-    return lines[0][0] if place and lines else None
-
-
-def _table_lines(toml: str, name: str | None) -> Iterator[tuple[int, str]]:
-    """Numbered lines of a table with its head, or of the whole file."""
-    inside = name is None
-    for number, line in enumerate(toml.split("\n"), 1):
-        if head := re.match(r"\s*\[\s*([\w.-]+)\s*\]", line):
-            inside = name is None or head[1] == name
-        if inside:
-            yield number, line
+    return None if head is None else head + 1
 
 
 # --- failed imports --------------------------------------------------------------------------

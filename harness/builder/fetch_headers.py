@@ -11,14 +11,12 @@ import http.client
 import io
 import json
 import re
-import shutil
-import tempfile
 import urllib.error
 import urllib.request
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import IO, Any, Final, NamedTuple
 from urllib.parse import unquote, urljoin, urlsplit
 
@@ -41,6 +39,7 @@ from harness.builder.headers import (
 )
 from harness.builder.toolchain import CUDA_EXTRA, CudaToolkit, Toolchain
 from harness.errors import DownloadError, UsageError
+from harness.files import directory_atomically
 
 # Libraries whose headers torch and public kernels include and nvcc's wheels lack, each with a header that
 # tells whether it is there already.
@@ -61,7 +60,6 @@ _META: Final = "cuda-toolkit"
 # The largest known header is nvml.h with 0.7 MB, the largest set CUTLASS 4.2 with 1,000 files and 30 MB.
 _FILE_LIMIT: Final = 8 << 20
 _SET_LIMIT: Final = 128 << 20
-_MEMBER = re.compile(r"[\w.+/-]+", re.A)
 
 
 class _Part(NamedTuple):
@@ -92,7 +90,10 @@ class Fetcher:
                 "headers cuda: there is no nvcc or no torch whose version could be matched: "
                 f"pip install torch; {CUDA_EXTRA}"
             )
-        found = [self._libraries(toolchain.cuda, _machine(toolchain)), self._torch(toolchain)]
+        found = [
+            self._libraries(toolchain.cuda, toolchain.platform.partition("-")[0]),
+            self._torch(toolchain),
+        ]
         return [headers for headers in found if headers is not None]
 
     def cutlass(self, name: str) -> HeaderSet:
@@ -169,7 +170,9 @@ class Fetcher:
             return present
         version = toolchain.torch_version.partition("+")[0]
         wheels = list_wheels(self._index, "torch")
-        wheels = [w for w in wheels if str(w.version) == version and w.fits(_machine(toolchain))]
+        wheels = [
+            w for w in wheels if str(w.version) == version and w.fits(toolchain.platform.partition("-")[0])
+        ]
         python = "cp" + "".join(toolchain.python_version.split(".")[:2])
         wheels.sort(key=lambda w: f"{python}-{python}" not in w.interpreters)
         if not wheels:
@@ -191,19 +194,11 @@ class Fetcher:
 
     def _store(self, name: str, parts: Sequence[_Part]) -> HeaderSet:
         self._root.mkdir(parents=True, exist_ok=True)
-        fresh = Path(tempfile.mkdtemp(prefix=".new-", dir=self._root))
-        try:
+        with directory_atomically(self._root / name) as fresh:
             manifest = self._fill(fresh, name, parts)
             write_manifest(fresh, manifest)
             for path in (fresh, *fresh.rglob("*")):  # a sandbox's user must be able to read them
                 path.chmod(0o755 if path.is_dir() else 0o644)
-            final = self._root / name
-            if final.exists() and load_headers(self._root, name) is None:
-                shutil.rmtree(final)  # it has no manifest that this version reads
-            if not final.exists():  # otherwise another process stored the same files
-                fresh.rename(final)
-        finally:
-            shutil.rmtree(fresh, ignore_errors=True)
         stored = load_headers(self._root, name)
         assert stored is not None, "a manifest was just written"
         self._say(f"{name}: {len(manifest.files)} files in {stored.root}")
@@ -232,10 +227,6 @@ class Fetcher:
         return Manifest(name=name, wheels=tuple(sources), files=dict(sorted(files.items())))
 
 
-def _machine(toolchain: Toolchain) -> str:
-    return toolchain.platform.partition("-")[0]
-
-
 def _satisfies(version: Version, specifier: str) -> bool:
     try:
         return SpecifierSet(specifier).contains(version)
@@ -246,16 +237,15 @@ def _satisfies(version: Version, specifier: str) -> bool:
 def _members(archive: zipfile.ZipFile, part: _Part) -> Iterator[tuple[zipfile.ZipInfo, str]]:
     """(member, path in the set); members whose names are not plain relative paths are left out."""
     for prefix, place in part.places.items():
-        pattern = re.compile("[^/]+".join(re.escape(piece) for piece in prefix.split("*")) + "(.+)")
+        pattern = re.compile(
+            "[^/]+".join(re.escape(piece) for piece in prefix.split("*")) + r"([\w.+/-]+)", re.A
+        )
         for info in archive.infolist():
             found = pattern.fullmatch(info.filename)
-            if found is None or info.is_dir() or _MEMBER.fullmatch(found[1]) is None:
+            if found is None or info.is_dir() or found[1].startswith("/") or ".." in found[1].split("/"):
                 continue
-            name = PurePosixPath(found[1])
-            if name.is_absolute() or ".." in name.parts:
-                continue
-            if part.skip is None or not (part.skip / name).exists():
-                yield info, f"{place}/{name}"
+            if part.skip is None or not (part.skip / found[1]).exists():
+                yield info, f"{place}/{found[1]}"
 
 
 def _content(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:

@@ -19,7 +19,6 @@ from harness.builder.validate import (
     check_python_depends,
     check_shell_safe,
     check_tree,
-    not_installed,
     python_depends,
     python_facts,
     shown,
@@ -105,10 +104,6 @@ class _Planner:
         self._warnings += staged.warnings
         self._check_package(staged)
         check_python_depends(self._toml.general)
-        root = self._toolchain.torch_root
-        if root is not None:
-            for name in not_installed(self._toml.general, self._target, self._toolchain.local(root.parent)):
-                self._warnings.append(f"python-depends {name} is not installed here: pip install it")
         if self._toml.torch is None:
             return self._universal(staged)
         return self._compiled(staged, self._toml.torch)

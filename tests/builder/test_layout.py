@@ -117,8 +117,6 @@ BACKENDS = 'backends = ["cpu", "cuda"]'
 REFUSALS = {
     "missing file": ({'kernels/fill.h': None}, {}, 'cpu',
         Cause.BAD_LAYOUT, '"kernels/fill.h" does not exist'),
-    "near miss": ({}, {SRC: 'src = ["fill.cu"]'}, 'cuda',
-        Cause.BAD_LAYOUT, 'the project has "kernels/fill.cu"'),
     "absolute": ({}, {SRC: 'src = ["/etc/passwd"]'}, 'cpu', Cause.BAD_LAYOUT, 'stay inside the project'),
     "pattern": ({}, {SRC: 'src = ["kernels/*.cu"]'}, 'cuda', Cause.BAD_LAYOUT, 'is a pattern'),
     "directory": ({}, {SRC: 'src = ["kernels"]'}, 'cuda', Cause.BAD_LAYOUT, 'is a directory'),

@@ -91,14 +91,6 @@ def test_what_upstream_would_refuse_is_refused(name: str, toolchain: Toolchain) 
     assert finding.cause is cause and part in finding.message
 
 
-def test_a_missing_python_package_is_told(toolchain: Toolchain) -> None:
-    """What build.toml declares and this machine lacks is a warning: the import will say the rest."""
-    toml = BUILD_TOML.replace("[torch-noarch]", 'python-depends = ["helion"]\n[torch-noarch]')
-    layout = planned(universal({"build.toml": toml}), "cpu", toolchain)
-    assert isinstance(layout, Layout)
-    assert layout.warnings == ("python-depends helion is not installed here: pip install it",)
-
-
 def test_no_compiler_is_needed(toolchain: Toolchain, tmp_path: Path) -> None:
     """A machine with neither g++ nor nvcc builds it; the result says jit, and is cached."""
     built = put_together(universal(), toolchain, tmp_path)
