@@ -115,7 +115,6 @@ class Allowed(NamedTuple):
     """The result of screening a list of flags."""
 
     words: tuple[str, ...] = ()
-    """Flags to pass on, in order."""
     refused: str | None = None
     """Which flag is refused and why; nothing may be passed on in that case."""
     warnings: tuple[str, ...] = ()

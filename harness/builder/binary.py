@@ -120,7 +120,6 @@ class DeviceCode:
     kernels: tuple[DeviceKernel, ...] | None
     """The longest programs first; None if nothing could be measured."""
     notes: tuple[str, ...] = ()
-    """What was not measured, and why."""
 
 
 def with_kernels(result: BuildResult, library: bytes, toolchain: Toolchain, sandbox: Sandbox) -> BuildResult:

@@ -55,12 +55,9 @@ class Compiled:
     diagnostics: tuple[Diagnostic, ...]
     """First error of each file; empty if there is no finding."""
     library: bytes | None
-    """The shared library; None if there is a finding."""
     output: str
-    """Cleaned output of ninja and the compilers."""
     compiler_s: float | None
     ninja: str
-    """The build.ninja that ran."""
 
 
 def compile_layout(
@@ -116,7 +113,6 @@ class Ran(NamedTuple):
     facts: ExitFacts
     files: tuple[Path, ...]
     problem: str | None
-    """Why the files could not be collected."""
 
 
 def run_job(sandbox: Sandbox, job: Job, wanted: Sequence[str] = (), folder: Path | None = None) -> Ran:

@@ -90,10 +90,8 @@ class Fetcher:
                 "headers cuda: there is no nvcc or no torch whose version could be matched: "
                 f"pip install torch; {CUDA_EXTRA}"
             )
-        found = [
-            self._libraries(toolchain.cuda, toolchain.platform.partition("-")[0]),
-            self._torch(toolchain),
-        ]
+        machine = toolchain.platform.partition("-")[0]
+        found = [self._libraries(toolchain.cuda, machine), self._torch(toolchain, machine)]
         return [headers for headers in found if headers is not None]
 
     def cutlass(self, name: str) -> HeaderSet:
@@ -158,7 +156,7 @@ class Fetcher:
             )
         return near
 
-    def _torch(self, toolchain: Toolchain) -> HeaderSet | None:
+    def _torch(self, toolchain: Toolchain, machine: str) -> HeaderSet | None:
         """From the CUDA wheel of the same torch: every header that the installed one lacks."""
         assert toolchain.torch_root is not None and toolchain.torch_version is not None
         name = torch_set(toolchain.torch_version)
@@ -170,9 +168,7 @@ class Fetcher:
             return present
         version = toolchain.torch_version.partition("+")[0]
         wheels = list_wheels(self._index, "torch")
-        wheels = [
-            w for w in wheels if str(w.version) == version and w.fits(toolchain.platform.partition("-")[0])
-        ]
+        wheels = [w for w in wheels if str(w.version) == version and w.fits(machine)]
         python = "cp" + "".join(toolchain.python_version.split(".")[:2])
         wheels.sort(key=lambda w: f"{python}-{python}" not in w.interpreters)
         if not wheels:
@@ -237,9 +233,8 @@ def _satisfies(version: Version, specifier: str) -> bool:
 def _members(archive: zipfile.ZipFile, part: _Part) -> Iterator[tuple[zipfile.ZipInfo, str]]:
     """(member, path in the set); members whose names are not plain relative paths are left out."""
     for prefix, place in part.places.items():
-        pattern = re.compile(
-            "[^/]+".join(re.escape(piece) for piece in prefix.split("*")) + r"([\w.+/-]+)", re.A
-        )
+        folder = "[^/]+".join(re.escape(piece) for piece in prefix.split("*"))
+        pattern = re.compile(folder + r"([\w.+/-]+)", re.A)
         for info in archive.infolist():
             found = pattern.fullmatch(info.filename)
             if found is None or info.is_dir() or found[1].startswith("/") or ".." in found[1].split("/"):
@@ -280,7 +275,6 @@ class Wheel(NamedTuple):
     """One wheel of an index."""
 
     name: str
-    """Canonical, such as nvidia-cublas."""
     version: Version
     interpreters: frozenset[str]
     """Such as cp311-cp311."""

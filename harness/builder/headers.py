@@ -42,10 +42,8 @@ class Manifest(Record):
 
     schema_version: Literal[1] = 1
     name: str
-    """Name of the folder, such as cuda-13.0."""
     wheels: tuple[Source, ...]
     files: dict[str, str]
-    """Path in the folder -> SHA-256."""
 
     @property
     def digest(self) -> str:
@@ -59,10 +57,8 @@ class HeaderSet(Record):
     name: str
     root: Path
     include: tuple[Path, ...]
-    """Directories for the compilers, in order."""
     digest: str
     sources: str
-    """Wheels and versions, for display."""
 
 
 def headers_root(env: Mapping[str, str]) -> Path:

@@ -39,7 +39,6 @@ class Inlined:
     """The result of the import."""
 
     files: dict[str, bytes]
-    """Path in the package -> library."""
     finding: Finding | None = None
     output: str = ""
 

@@ -38,14 +38,12 @@ class Layout(Record):
     """A project that is ready to build for one target."""
 
     module: str
-    """Name of the Python package."""
     ops_name: str
     """Name of the extension module and of the torch.ops namespace."""
     target: Target
     variant: str
     stable_abi: tuple[int, int] | None
     units: Units
-    """Empty for a universal project."""
     tree: tuple[ProjectFile, ...]
     """The build tree: `source/...` and, for headers that torch lacks, `stubs/...`."""
     package: tuple[ProjectFile, ...]

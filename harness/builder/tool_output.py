@@ -77,11 +77,8 @@ class ToolError:
 
     tool: Tool
     text: str
-    """The message without the position."""
     index: int
-    """Line number in the output, from 0."""
     file: str | None = None
-    """Where the tool saw the error."""
     line: int | None = None
     column: int | None = None
     own: Place | None = None
@@ -236,7 +233,6 @@ class Step:
     code: int | None
     """The tool's exit code; None if this version of ninja does not print it."""
     text: str
-    """The tools' cleaned output, without the command."""
 
     @property
     def linking(self) -> bool:

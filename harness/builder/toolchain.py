@@ -46,11 +46,9 @@ class CudaToolkit(Record):
 
     nvcc: Path
     version: str
-    """Such as 13.0.88."""
     root: Path
     include: Path | None
     library: Path | None
-    """Directory with libcudart."""
     cudart: Path | None
     """The shared CUDA runtime; in wheels its name ends in its major version."""
     newest_gxx: int | None = None
@@ -69,35 +67,27 @@ class Toolchain(Record):
     """Paths and versions; None for what was not found."""
 
     platform: str
-    """As in a variant name, such as x86_64-linux."""
     libc: str
     gxx: Path | None
     gxx_version: str | None
     ninja: Path | None
     ninja_version: str | None
     python: Path
-    """The interpreter of jobs."""
     python_include: Path | None
-    """Folder with Python.h."""
     python_version: str
     torch_root: Path | None
     torch_version: str | None
-    """As torch spells it, such as 2.13.0+cpu."""
     torch_cuda: str | None
     """CUDA version that torch was built for; None for a CPU-only torch."""
     torch_definitions: tuple[str, ...] = ()
     """Macros that torch's CMake files define for everything that links with it."""
     cuda: CudaToolkit | None = None
     headers: tuple[HeaderSet, ...] = ()
-    """Fetched headers for CUDA builds, for this nvcc's release and this torch's version."""
     cutlass: tuple[HeaderSet, ...] = ()
-    """First choice first."""
     stubs: tuple[str, ...] = ()
     """Headers for which CUDA builds get a stand-in."""
     disassembler: Path | None = None
-    """Folder with cuobjdump and nvdisasm."""
     libraries: tuple[Path, ...] = ()
-    """Folders of the system's shared libraries."""
     root: Path = _ROOT
     """Folder that contains these paths: / for this machine, the copy of an image's files otherwise."""
 
@@ -426,11 +416,8 @@ class Tree(Record):
     """A directory, or one file, to copy out of the image."""
 
     path: Path
-    """Contains no link."""
     names: str = "*"
-    """Pattern for the files to copy."""
     deep: bool = True
-    """Whether subdirectories are copied too."""
 
 
 class View(Record):

@@ -29,12 +29,9 @@ class Unit(Record):
     """One file to compile."""
 
     source: str
-    """Normal path in the project."""
     language: Language
     include: tuple[str, ...] = ()
-    """Include directories of the component, as paths in the project."""
     flags: tuple[str, ...] = ()
-    """The project's flags that are allowed."""
     capabilities: tuple[str, ...] = ()
     """CUDA only; if empty, nvcc chooses, as it does in kernel-builder for a .cu file in [torch]."""
 
@@ -44,7 +41,6 @@ class Units(Record):
 
     units: tuple[Unit, ...]
     cutlass: HeaderSet | None = None
-    """Headers for all units, if a kernel depends on CUTLASS."""
     warnings: tuple[str, ...] = ()
 
     @property

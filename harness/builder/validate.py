@@ -98,7 +98,6 @@ class Staged(NamedTuple):
     """The files that kernel-builder copies before it builds."""
 
     files: dict[str, str]
-    """Path -> text."""
     tests: dict[str, str]
     """Python files under tests/: copied and checked, but neither built nor shipped."""
     warnings: tuple[str, ...]
@@ -170,15 +169,10 @@ def check_python_depends(general: General) -> None:
     for where, name in listed if known else ():
         if name not in known[where]:
             elsewhere = next((table for table, others in known.items() if name in others), None)
-            raise Refused(
-                f'python-depends of [{where}]: "{name[:80]}" is unknown to kernel-builder here; '
-                + (
-                    f"it belongs under [{elsewhere}]"
-                    if elsewhere
-                    else f"known: {', '.join(sorted(known[where]))}"
-                ),
-                Cause.BAD_BUILD_TOML,
-            )
+            known_there = f"known: {', '.join(sorted(known[where]))}"
+            hint = f"it belongs under [{elsewhere}]" if elsewhere else known_there
+            message = f'python-depends of [{where}]: "{name[:80]}" is unknown to kernel-builder here; {hint}'
+            raise Refused(message, Cause.BAD_BUILD_TOML)
 
 
 def python_depends(general: General, target: Target) -> list[str]:
@@ -254,7 +248,6 @@ class PythonFacts:
     thin: bool = False
     """The files only call the project's own operators, so they cannot do the work themselves."""
     imports: tuple[str, ...] = ()
-    """Top-level modules in import statements."""
 
 
 def python_facts(files: dict[str, str]) -> PythonFacts:
