@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from harness.builder.build import Built, build, build_key
-from harness.builder.cache import COMPILER_BYTES, BuildCache
-from harness.builder.tool_output import TREE, clean, compiler_seconds, toolkit_gap
+from harness.builder.cache import COMPILER_BYTES
+from harness.builder.tool_output import TREE, clean, toolkit_gap
 from harness.builder.toolchain import Toolchain
-from harness.errors import HarnessBug, SandboxError
+from harness.errors import SandboxError
 from harness.outcome import Cause
 from harness.records import DiagnosticKind, Project, Target
 from tests.fakes.processes import processes_naming
@@ -120,18 +120,6 @@ def test_the_second_request_is_a_cache_hit(toolchain, tmp_path):
     assert len(keys) == 4
 
 
-def test_every_file_of_another_project_is_compiled_again(toolchain, tmp_path):
-    """No object of an earlier build is in the tree of a project that shares files with it."""
-    run(successful(toolchain), toolchain, tmp_path)
-    second = project({"kernels/fill.cu": "// another\n"})
-    sandbox = successful(toolchain, second)
-    assert run(sandbox, toolchain, tmp_path, second).result.ok
-    staged = next(i for j, i in zip(sandbox.jobs, sandbox.inputs, strict=True) if "ninja" in j.argv[0])
-    assert not [path for path in staged if path.endswith(".o")]
-    ninja = staged[f"{TREE}/build.ninja"]
-    assert all(f"build obj/{source}/unit.o: compile" in ninja for source in SOURCES)
-
-
 def test_a_damaged_entry_is_built_again(toolchain, tmp_path):
     """A changed byte is noticed; the entry is replaced."""
     built = run(successful(toolchain), toolchain, tmp_path)
@@ -140,14 +128,6 @@ def test_a_damaged_entry_is_built_again(toolchain, tmp_path):
     again = run(successful(toolchain), toolchain, tmp_path)
     assert not again.result.cache_hit and again.package is not None
     assert "torch.ops" in (again.package / "_ops.py").read_text()
-
-
-def test_a_half_written_entry_is_no_entry(tmp_path):
-    """What has no manifest does not exist."""
-    folder = tmp_path / "ab" / "abc"
-    folder.mkdir(parents=True)
-    (folder / "result.json").write_text("{}")
-    assert BuildCache(tmp_path).load("abc") is None
 
 
 COMPILE_ERROR = (
@@ -238,27 +218,19 @@ def test_the_control_sees_every_folder_of_the_toolchain(toolchain, tmp_path):
     )
 
 
-def test_a_poor_toolkit_is_not_the_students_fault(toolchain, tmp_path):
-    """curand.h is part of every whole CUDA toolkit."""
-    output = FAILED + "source/kernels/fill.cu:1:10: fatal error: curand_kernel.h: No such file or directory\n"
-    built = run(FakeSandbox(exit_facts("nonzero", output)), toolchain, tmp_path, target="cuda")
-    assert built.result.finding is not None and built.result.finding.cause is Cause.NO_TOOLCHAIN
-
-
-def test_a_cpu_kernel_has_no_claim_to_cuda_headers(toolchain, tmp_path):
-    """On the CPU target the same include is the student's error."""
-    output = FAILED + "source/kernels/fill.cpp:1:10: fatal error: cublas_v2.h: No such file or directory\n"
-    built = run(FakeSandbox(exit_facts("nonzero", output)), toolchain, tmp_path)
-    assert built.result.finding is not None and built.result.finding.cause is Cause.COMPILE_ERROR
-
-
-def test_a_header_that_was_not_copied_is_explained(toolchain, tmp_path):
-    """The compiler does not find it; the advice names the file and both lists of build.toml."""
-    text = '#if 1\n#include "extra.h"\n#endif\n'
-    given = project({"kernels/extra.h": "", "kernels/fill.cpp": text})
-    output = FAILED + "source/kernels/fill.cpp:2:10: fatal error: extra.h: No such file or directory\n"
-    finding = run(FakeSandbox(exit_facts("nonzero", output)), toolchain, tmp_path, given).result.finding
-    assert finding is not None and "kernels/extra.h is in the project, but" in finding.message
+@pytest.mark.parametrize(
+    ("target", "source", "header", "cause"),
+    [
+        ("cuda", "fill.cu", "curand_kernel.h", Cause.NO_TOOLCHAIN),
+        ("cuda", "fill.cu", "my_curand.h", Cause.COMPILE_ERROR),
+        ("cpu", "fill.cpp", "cublas_v2.h", Cause.COMPILE_ERROR),
+    ],
+)
+def test_a_poor_toolkit_is_not_the_students_fault(target, source, header, cause, toolchain, tmp_path):
+    """curand.h is part of every whole CUDA toolkit; a CPU kernel may not include it."""
+    output = FAILED + f"source/kernels/{source}:1:10: fatal error: {header}: No such file or directory\n"
+    built = run(FakeSandbox(exit_facts("nonzero", output)), toolchain, tmp_path, target=target)
+    assert built.result.finding is not None and built.result.finding.cause is cause
 
 
 def test_a_machine_without_nvcc_still_checks_the_project(toolchain, tmp_path):
@@ -306,17 +278,6 @@ def test_toolkit_gaps(tmp_path):
     text = "a.cu:1:1: error: 'cublasSgemm' was not declared"
     assert "declarations of cublas" in (toolkit_gap(text, toolchain) or "")
     assert toolkit_gap(text, toolchain.model_copy(update={"stubs": ()})) is None
-    known = ("nvtx3/nvToolsExt.h", "curand_kernel.h", "cusolverDn.h", "THC/THCAtomics.cuh")
-    unknown = ("my_curand.h", "cublas_nonsense.h", "curand_.h", "x.h")
-    for header, gap in (*((name, True) for name in known), *((name, False) for name in unknown)):
-        message = f"a.cu:1:1: fatal error: {header}: No such file or directory"
-        assert (toolkit_gap(message, toolchain) is not None) == gap
-
-
-def test_compiler_seconds_of_a_hostile_log():
-    """The log comes out of the sandbox: nonsense is skipped."""
-    assert compiler_seconds("") is None
-    assert compiler_seconds("x\ty\t1\ta\tb\n5\t1\t1\ta\tb\n0\t250\t1\tc\td\n") == 0.25
 
 
 # --- with real compilers ---------------------------------------------------------------------
@@ -404,22 +365,6 @@ def test_a_project_gets_a_binary_of_its_own_sources(how, really, tmp_path):
     assert b"it is the clean file" in clean_one
 
 
-WGMMA = '__global__ void k() { asm volatile("wgmma.fence.sync.aligned;"); }\n'
-
-
-@pytest.mark.slow
-def test_wgmma_is_compiled_for_its_capability(really, tmp_path):
-    """cuda-capabilities = ["9.0a"] makes an sm_90a binary."""
-    cuda_only = {'"torch-ext/torch_binding.cpp", ': ""}
-    source = 'src = ["kernels/fill.cu"'
-    asked = project(
-        {"kernels/fill.cu": WGMMA}, toml=cuda_only | {source: 'cuda-capabilities = ["9.0a"]\n' + source}
-    )
-    built = really(asked, "cuda", tmp_path)
-    assert built.result.ok, built.result.finding
-    assert built.result.architectures == ("sm_90a",)
-
-
 _ONE_OF_TWO = """
 import sys
 from pathlib import Path
@@ -446,14 +391,6 @@ def test_two_processes_build_once(real, tmp_path):
     assert answers == ["False", "True"]
 
 
-def test_a_sandbox_that_does_not_wait_is_a_bug(toolchain, tmp_path):
-    """wait() without a timeout returns facts."""
-    broken = FakeSandbox(None)  # type: ignore[arg-type]
-    with pytest.raises(HarnessBug):
-        run(broken, toolchain, tmp_path)
-    assert broken.processes[0].closed
-
-
 # --- bombs -----------------------------------------------------------------------------------
 
 TEMPLATES = """\
@@ -461,13 +398,11 @@ template<int N, int M> struct F { static constexpr int v = F<N - 1, 2 * M>::v + 
 template<int M> struct F<0, M> { static constexpr int v = M; };
 int x = F<28, 0>::v;
 """
-INCLUDES = '#if __INCLUDE_LEVEL__ < 60\n#include "@SELF@"\n#include "@SELF@"\n#endif\n'
 ARRAY = "extern const char a[1ull << 34];\nconst char a[1ull << 34] = {1, 2, 3};\n"
 PACK = "#include <utility>\nstd::make_integer_sequence<int, 100000000> s;\n"
 
 BOMBS: dict[str, tuple[str, float, int, Cause, DiagnosticKind]] = {
     "templates": (TEMPLATES, 2.0, 8 << 30, Cause.BUILD_TIMEOUT, "timeout"),
-    "includes": (INCLUDES, 2.0, 8 << 30, Cause.BUILD_TIMEOUT, "timeout"),
     "a parameter pack": (PACK, 60.0, 300 << 20, Cause.BUILD_LIMIT, "out_of_memory"),
     "a giant array": (ARRAY, 60.0, 8 << 30, Cause.BUILD_LIMIT, "other"),
 }
@@ -481,10 +416,7 @@ def test_a_bomb_is_stopped_and_nothing_of_it_stays(name: str, really, tmp_path: 
     text, wall_s, memory_bytes, cause, kind = BOMBS[name]
     source = f"kernels/bomb_{secrets.token_hex(8)}.cpp"
     binding = {'"torch-ext/torch_binding.cpp", ': ""}
-    given = project(
-        {source: text.replace("@SELF@", Path(source).name)},
-        toml=binding | {'src = ["kernels/fill.cpp"': f'src = ["{source}"'},
-    )
+    given = project({source: text}, toml=binding | {'src = ["kernels/fill.cpp"': f'src = ["{source}"'})
     result = really(given, "cpu", tmp_path, wall_s=wall_s, memory_bytes=memory_bytes).result
     assert result.finding is not None and result.finding.cause is cause, result.finding
     assert [(d.kind, d.file) for d in result.diagnostics] == [(kind, source)], result.diagnostics

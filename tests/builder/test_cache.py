@@ -35,14 +35,6 @@ def test_a_build_alone_takes_what_it_can_use(tmp_path):
             assert count == given
 
 
-def test_the_next_build_gets_what_is_left(tmp_path):
-    """Slots are shared by all who use one folder."""
-    with slots(tmp_path).taken(3) as first, slots(tmp_path).taken(3) as second:
-        assert (first, second) == (3, 1)
-    with slots(tmp_path).taken(9) as afterwards:
-        assert afterwards == 4
-
-
 def test_memory_bounds_them(tmp_path):
     """One compiler may always run; more only where each has its share."""
     for memory, given in ((0, 1), (COMPILER_BYTES, 1), (2 * COMPILER_BYTES, 2), (PLENTY, 4)):
@@ -56,26 +48,6 @@ def test_whoever_runs_keeps_a_share(tmp_path):
         assert first == 2
         with slots(tmp_path, memory=3 * COMPILER_BYTES).taken(2) as second:
             assert second == 1
-
-
-def test_a_full_machine_makes_one_wait(tmp_path):
-    """The second build starts when the first has ended, not before."""
-    order: list[str] = []
-    waiting = threading.Event()
-
-    def second() -> None:
-        waiting.set()
-        with slots(tmp_path, cores=1).taken(1):
-            order.append("second")
-
-    thread = threading.Thread(target=second)
-    with slots(tmp_path, cores=1).taken(1):
-        thread.start()
-        waiting.wait()
-        thread.join(0.3)
-        order.append("first")
-    thread.join()
-    assert order == ["first", "second"]
 
 
 _HOLDER = """

@@ -95,15 +95,6 @@ def test_a_mismatch_names_both_sides(real, tmp_path):
     )
 
 
-def test_a_library_without_end_is_cut_short(real, tmp_path):
-    """A hundred names of a class, and how many more."""
-    names = [f"cublasFunction{i:03}" for i in range(150)]
-    source = "".join(f'extern "C" void {n}();' for n in names)
-    source += 'extern "C" void f() {' + "".join(f"{n}();" for n in names) + "}"
-    calls = calls_of(real, tmp_path, source)
-    assert len(calls.library) == 101 and calls.library[-1] == "and 50 more"
-
-
 @pytest.mark.parametrize("data", [b"", b"\x7fELF...", b"\x7fELF\x02\x01\x01" + bytes(100)])
 def test_what_cannot_be_read_is_none(data, real):
     """Not a failure: there is no evidence."""

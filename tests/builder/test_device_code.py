@@ -65,14 +65,6 @@ def test_the_library_is_read_in_the_sandbox_only(toolchain, tmp_path):
     assert list(job.argv)[1:4] == ["-I", "-S", "{scratch}/cubins.py"]
 
 
-def test_kernels_that_were_left_out_are_counted(toolchain):
-    """A record holds the longest programs; a note says how many there were."""
-    code = read_device_code(
-        b"", toolchain, answering({"kernels": [KERNEL], "found": 900, "notes": ["a\x1bb"]})
-    )
-    assert code.notes == ("compiled kernels: a b", "compiled kernels: 900 found, the longest 1 recorded")
-
-
 @pytest.mark.parametrize(
     "answer",
     [
@@ -104,15 +96,6 @@ def test_a_reader_that_fails_is_a_note(status, toolchain):
     made = with_kernels(result(warnings=("w",)), b"", toolchain, sandbox)
     assert made.ok and made.kernels is None and made.warnings[0] == "w"
     assert made.warnings[1] == f"{NOT_MEASURED}the reader ended with {status}: it broke"
-
-
-def test_a_later_measurement_replaces_the_note(toolchain):
-    """A build that was stored without figures gets them when the tools are there."""
-    before = result(warnings=("w", f"{NOT_MEASURED}no tools"))
-    made = with_kernels(before, b"", toolchain, answering({"kernels": [KERNEL], "found": 1, "notes": []}))
-    assert made.warnings == ("w",) and made.kernels is not None
-    cpu = result(backend="cpu")
-    assert with_kernels(cpu, b"", toolchain, answering(b"")) is cpu
 
 
 def test_a_cached_build_without_figures_is_read_again(toolchain, tmp_path):
@@ -196,18 +179,3 @@ def test_real_figures_are_those_of_ptxas(tmp_path):
     assert (crowded.instructions or {})["STL"] > 0 and (crowded.instructions or {})["FFMA"] == 80
     assert (multiply.instructions or {})["HGMMA"] == 1 and multiply.shared_bytes == 2048
     assert (copy.instructions or {})["LDG.128"] == (copy.instructions or {})["STG.128"] == 1
-
-
-@pytest.mark.slow
-def test_a_library_without_kernels_has_none(tmp_path):
-    """Measured and empty is not the same as not measured; rubbish is not measured."""
-    real = find_toolchain()
-    if real.gxx is None or real.disassembler is None:
-        pytest.skip("no g++, or no cuobjdump and nvdisasm found (pip install 'liftbench[cuda]')")
-    (tmp_path / "x.cpp").write_text("int f() { return 1; }\n")
-    subprocess.run([str(real.gxx), "-shared", "-fPIC", "x.cpp", "-o", "x.so"], cwd=tmp_path, check=True)
-    code = read_device_code((tmp_path / "x.so").read_bytes(), real, SandboxPool(LocalBackend()))
-    assert code.kernels == () and code.notes == ()
-    rubbish = read_device_code(b"no library", real, SandboxPool(LocalBackend()))
-    assert rubbish.kernels is None and rubbish.notes[0].startswith(f"{NOT_MEASURED}cuobjdump failed")
-    assert "/" not in rubbish.notes[0]

@@ -138,17 +138,6 @@ def test_cuda_headers_match_nvcc_and_torch(toolchain, tmp_path):
     assert load_headers(tmp_path / "h", "cuda-13.0") == libraries
 
 
-def test_an_unknown_patch_release_takes_the_newest_of_its_release(toolchain, tmp_path):
-    """A distribution's nvcc may never have been on PyPI; another release would not do."""
-    cuda = toolchain.cuda.model_copy(update={"version": "13.0.77"})
-    with serving(index_files()) as (index, _):
-        libraries, _ = Bench(tmp_path / "h", index).fetcher.cuda(toolchain.model_copy(update={"cuda": cuda}))
-        assert libraries.name == "cuda-13.0" and "nvidia-cublas 13.0.1" in libraries.sources
-        old = toolchain.model_copy(update={"cuda": cuda.model_copy(update={"version": "12.8.93"})})
-        with pytest.raises(DownloadError, match=r"CUDA 12\.8\.93"):
-            Bench(tmp_path / "h", index).fetcher.cuda(old)
-
-
 def test_a_sandboxs_user_can_read_them(tmp_path):
     """The user's umask does not matter."""
     before = os.umask(0o077)
@@ -170,20 +159,6 @@ def test_libraries_that_the_toolkit_has_are_left_out(toolchain, tmp_path):
         libraries, _ = Bench(tmp_path / "h", index).fetcher.cuda(toolchain)
     assert "include/cublas_v2.h" in contents(libraries.root)
     assert "include/cufft.h" not in contents(libraries.root)
-
-
-def test_a_cuda_build_of_torch_with_a_whole_toolkit_needs_nothing(tmp_path):
-    """No request is made, and the reason is printed."""
-    toolchain = fake_toolchain(tmp_path / "t", torch="2.13.0+cu130")
-    assert toolchain.cuda is not None and toolchain.cuda.include is not None
-    for header in LIBRARIES.values():
-        (toolchain.cuda.include / header).parent.mkdir(parents=True, exist_ok=True)
-        (toolchain.cuda.include / header).touch()
-    with serving({}) as (index, fake):
-        bench = Bench(tmp_path / "h", index)
-        assert bench.fetcher.cuda(toolchain) == []
-        assert fake.requests == []
-    assert [line.count("nothing to fetch") for line in bench.said] == [1, 1]
 
 
 def test_what_is_there_is_not_fetched_again(toolchain, tmp_path):
@@ -218,13 +193,6 @@ def test_cutlass_keeps_its_layout_and_stays_inside(tmp_path):
     assert not list(tmp_path.rglob("evil.h"))
 
 
-@pytest.mark.parametrize("name", ["cutlass_2_10", "cutlass_3_9", "cutlass_4_5", "cutlass_9_9"])
-def test_cutlass_versions_that_pypi_lacks_are_a_usage_error(name, tmp_path):
-    """The message names the variable that helps; nothing is asked."""
-    with pytest.raises(UsageError, match="CUTLASS_SRC_DIR"):
-        Bench(tmp_path, "http://127.0.0.1:9/simple").fetcher.cutlass(name)
-
-
 def damaged(content: bytes) -> bytes:
     """The wheel with one wrong byte in the first member's data."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
@@ -248,16 +216,6 @@ def test_a_bad_wheel_leaves_nothing_behind(wheel, tmp_path):
     with serving({CUTLASS: wheel}) as (index, _), pytest.raises(DownloadError):
         Bench(tmp_path / "h", index).fetcher.cutlass("cutlass_3_6")
     assert list((tmp_path / "h").rglob("*")) == []
-
-
-def test_a_folder_without_a_good_manifest_is_no_set(tmp_path):
-    """What an interrupted or older program left is replaced."""
-    (tmp_path / "h/cutlass_3_6/include").mkdir(parents=True)
-    (tmp_path / "h/cutlass_3_6/manifest.json").write_text("{}")
-    assert load_headers(tmp_path / "h", "cutlass_3_6") is None
-    with serving(index_files()) as (index, _):
-        found = Bench(tmp_path / "h", index).fetcher.cutlass("cutlass_3_6")
-    assert load_headers(tmp_path / "h", "cutlass_3_6") == found
 
 
 # --- the command -------------------------------------------------------------------------------
@@ -295,31 +253,6 @@ def only_wheel(index: str) -> Wheel:
     return wheel
 
 
-def test_a_page_names_the_wheels():
-    """Name, version, tags, address and digest of each wheel; what is no wheel is left out."""
-    files = {NAME: b"x", "nvidia_cublas-0.0.1.dev4.tar.gz": b"y"}
-    with serving(files) as (index, fake):
-        wheel = only_wheel(index)
-    assert (wheel.name, str(wheel.version)) == ("nvidia-cublas", "13.1.1.3")
-    assert wheel.sha256 == fake.digests[NAME]
-    assert wheel.url == index.removesuffix("/simple") + f"/files/{NAME}"
-
-
-def test_wheels_know_their_platform():
-    """Any platform fits; Linux on another processor, Windows and macOS do not."""
-    tags = {
-        "py3-none-any": True,
-        "py3-none-manylinux2014_x86_64.manylinux_2_17_x86_64": True,
-        "cp311-cp311-manylinux_2_28_aarch64": False,
-        "py3-none-win_amd64": False,
-        "cp311-none-macosx_11_0_x86_64": False,
-    }
-    files = {f"nvidia_cublas-{number}-{tag}.whl": b"x" for number, tag in enumerate(tags)}
-    with serving(files) as (index, _):
-        wheels = {wheel.version.major: wheel.fits("x86_64") for wheel in list_wheels(index, "nvidia-cublas")}
-    assert [wheels[number] for number in range(len(tags))] == list(tags.values())
-
-
 def test_one_header_of_a_huge_wheel_costs_little():
     """Central directory and member are read; the library beside them is not."""
     files = {f"nvidia/cu13/include/x{n}.h": f"// {n}\n" for n in range(2_000)}
@@ -328,17 +261,6 @@ def test_one_header_of_a_huge_wheel_costs_little():
         with open_wheel(only_wheel(index)) as archive:
             assert archive.read(HEADER) == b"#pragma once\n"
         assert fake.sent_bytes < len(content) // 20 and len(fake.requests) < 10
-
-
-def test_zip64_wheels_are_read(monkeypatch):
-    """The wheels of torch are too large for the old format."""
-    # The standard library then writes the 64-bit records for two files as for 70,000.
-    monkeypatch.setattr(zipfile, "ZIP_FILECOUNT_LIMIT", 1)
-    content = wheel_bytes({HEADER: "a", "other": "b"}, HUGE)
-    monkeypatch.undo()
-    assert b"PK\x06\x06" in content[-500:]
-    with serving({NAME: content}) as (index, _), open_wheel(only_wheel(index)) as archive:
-        assert archive.read(HEADER) == b"a"
 
 
 @pytest.mark.parametrize("ranges", [False, True])

@@ -6,7 +6,6 @@ process; upstream's parser, which is asked in a child per file, gets its example
 
 from __future__ import annotations
 
-import json
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,6 @@ from hypothesis import strategies as st
 
 from harness.builder.build_toml import check, faults, hints, read_build_toml
 from harness.builder.layout import Layout, plan_layout
-from harness.builder.schema import key_lines
 from harness.outcome import Verdict
 from harness.records import Finding, Project, ProjectFile
 from tests.fakes.projects import FILES, fake_toolchain, toml_of
@@ -81,20 +79,6 @@ def test_every_schema_fault_is_explained_with_its_line(tree: dict[str, Any], tmp
     advice = hints(text)
     assert finding is None or advice
     assert len(advice) <= 8 and all(len(line) < 500 for line in advice)
-
-
-@given(tree=documents())
-@settings(FUZZ, max_examples=100)
-def test_every_key_has_its_line(tree: dict[str, Any]) -> None:
-    """The scanner finds what the writer wrote: one line per key, headers before their keys."""
-    text = dumped(tree)
-    lines = text.splitlines()
-    found = key_lines(text)
-    for table, fields in tree.items():
-        assert json.dumps(table)[1:-1] in lines[found[(table,)] - 1]
-        for key, value in fields.items() if isinstance(fields, dict) else ():
-            line = lines[found[(table, key)] - 1]
-            assert tomllib.loads(line) == {key: value}
 
 
 @given(data=st.binary(max_size=200) | texts().map(str.encode))

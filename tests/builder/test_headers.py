@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
@@ -19,7 +18,6 @@ from harness.builder.headers import (
     write_manifest,
 )
 from harness.builder.layout import Layout, plan_layout
-from harness.builder.schema import Dependency
 from harness.builder.toolchain import Toolchain
 from harness.outcome import Cause
 from harness.records import Finding, Project, Target
@@ -62,12 +60,6 @@ def toolchain(tmp_path: Path) -> Toolchain:
     fetched(tmp_path / "headers", "cutlass_4_0", "4.2.0")
     found = find_cutlass({}, tmp_path / "headers")
     return fake_toolchain(tmp_path / "toolchain").model_copy(update={"cutlass": found})
-
-
-def test_every_dependency_of_the_schema_has_a_version():
-    """The table follows build.toml's vocabulary, and PyPI's part of it is a part."""
-    assert set(MEANT) == {name for name in get_args(Dependency) if name.startswith("cutlass_")}
-    assert set(ON_PYPI) < set(MEANT)
 
 
 def test_all_files_of_the_project_see_cutlass(toolchain, tmp_path):
@@ -115,15 +107,6 @@ def test_cutlass_src_dir_comes_first_and_serves_every_version(tmp_path):
     (tmp_path / "source/include/cutlass/version.h").write_text("// edited\n")
     assert find_cutlass(env, tmp_path / "headers")[0].digest != found[0].digest
     assert find_cutlass({"CUTLASS_SRC_DIR": str(tmp_path / "absent")}, tmp_path) == ()
-
-
-def test_two_versions_in_one_project_are_one(toolchain):
-    """kernel-builder has one CUTLASS for all files; a warning names it."""
-    text = 'backend = "cuda"\ndepends = ["torch", "cutlass_4_0", "cutlass_3_6"]'
-    layout = planned(project(toml={CUDA_KERNEL: text}), toolchain)
-    assert isinstance(layout, Layout) and layout.units.cutlass is not None
-    assert layout.units.cutlass.name == "cutlass_4_0"
-    assert any("several CUTLASS versions: cutlass_4_0 is used" in warning for warning in layout.warnings)
 
 
 def test_builds_are_keyed_by_the_headers(toolchain):

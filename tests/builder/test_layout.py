@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.builder.layout import Layout, plan_layout, template, variant_name
+from harness.builder.layout import Layout, plan_layout, variant_name
 from harness.builder.toolchain import Toolchain
 from harness.outcome import Cause
 from harness.records import Finding, Project, Target
@@ -88,14 +88,6 @@ def test_generated_files(toolchain):
     assert json.loads(cpu.package[-1].text)["backend"] == {"type": "cpu"}
 
 
-def test_stand_ins_are_labelled():
-    """Whoever finds one knows what it is."""
-    stubs = Path(__file__).parents[2] / "harness/builder/templates/stubs"
-    for path in stubs.rglob("*.h"):
-        assert "liftbench stand-in" in path.read_text()
-    assert "torch/library.h>" not in template("registration.h").split("#pragma once")[1]
-
-
 @pytest.mark.parametrize(
     ("target", "torch", "abi", "expected"),
     [
@@ -118,24 +110,14 @@ REFUSALS = {
     "missing file": ({'kernels/fill.h': None}, {}, 'cpu',
         Cause.BAD_LAYOUT, '"kernels/fill.h" does not exist'),
     "absolute": ({}, {SRC: 'src = ["/etc/passwd"]'}, 'cpu', Cause.BAD_LAYOUT, 'stay inside the project'),
-    "pattern": ({}, {SRC: 'src = ["kernels/*.cu"]'}, 'cuda', Cause.BAD_LAYOUT, 'is a pattern'),
     "directory": ({}, {SRC: 'src = ["kernels"]'}, 'cuda', Cause.BAD_LAYOUT, 'is a directory'),
     "shell in a name": ({'kernels/$(x).cu': ''}, {SRC: 'src = ["kernels/$(x).cu"]'}, 'cuda',
         Cause.BAD_LAYOUT, 'characters'),
-    "parent in the middle": ({}, {SRC: 'src = ["kernels/../../x.cu"]'}, 'cuda',
-        Cause.BAD_LAYOUT, 'stay inside the project'),
-    "control character": ({}, {SRC: 'src = ["kernels/\\u001b.cu"]'}, 'cpu',
-        Cause.BAD_LAYOUT, 'control characters'),
     "file and folder": ({'kernels/fill.cpp/x.h': ''},
         {CPU_SRC: 'src = ["kernels/fill.cpp", "kernels/fill.h", "kernels/fill.cpp/x.h"]'}, 'cpu',
         Cause.BAD_LAYOUT, '"kernels/fill.cpp" is a file, and also the folder of'),
     "name of 300 bytes": ({f"torch-ext/fill_it/{'ä' * 150}.py": ''}, {}, 'cpu',
         Cause.BAD_LAYOUT, 'more than 255 bytes'),
-    "same name elsewhere": ({'csrc/deep/quite_another_place/fill.cuh': ''},
-        {SRC: 'src = ["kernels/fill.cu", "fill.cuh"]'}, 'cpu',
-        Cause.BAD_LAYOUT, 'the project has "csrc/deep/quite_another_place/fill.cuh"'),
-    "backslashes": ({}, {SRC: "src = ['kernels\\fill.cu']"}, 'cuda',
-        Cause.BAD_LAYOUT, 'has "kernels/fill.cu"'),
     "py left out": ({}, {'stable-abi = "2.10"': 'pyext = ["json"]'}, 'cpu', Cause.BAD_LAYOUT, 'leaves out'),
     "general name of a backend's dependency": ({},
         {'[torch]': '[general.cuda]\npython-depends = ["einops"]\n[torch]'}, 'cpu',
@@ -145,32 +127,20 @@ REFUSALS = {
     "no __init__": ({INIT: None}, {}, 'cpu', Cause.BAD_LAYOUT, f'{INIT} is missing'),
     "__init__ elsewhere": ({INIT: None, 'torch-ext/fill/__init__.py': ''}, {}, 'cpu',
         Cause.BAD_LAYOUT, 'found "torch-ext/fill/__init__'),
-    "nested package": ({'torch-ext/fill_it/fill_it/__init__.py': ''}, {}, 'cpu',
-        Cause.BAD_LAYOUT, 'must not have'),
     "no kernel": ({}, {'backend = "cpu"': 'backend = "metal"'}, 'cpu', Cause.NO_BACKEND, 'no `cpu` kernel'),
-    "backend not listed": ({}, {BACKENDS: 'backends = ["cuda"]'}, 'cpu',
-        Cause.NO_BACKEND, 'general.backends'),
     "sm_90": ({}, {SRC: SRC + '\ncuda-capabilities = ["sm_90"]'}, 'cuda',
         Cause.BAD_BUILD_TOML, 'write "9.0"'),
     "other GPU": ({}, {SRC: SRC + '\ncuda-capabilities = ["8.0", "10.0"]'}, 'cuda',
         Cause.NO_BACKEND, 'runs on sm_90'),
     "refused flag": ({}, {CPU_SRC: CPU_SRC + '\ncxx-flags = ["-fplugin=x"]'}, 'cpu',
         Cause.REFUSED_FLAG, 'cxx-flags of [kernel.fill_cpu]: "-fplugin=x"'),
-    "refused binding flag": ({}, {'stable-abi = "2.10"': 'cxx-flags = ["@x"]'}, 'cuda',
-        Cause.REFUSED_FLAG, 'cxx-flags of [torch]'),
     "cutlass": ({}, {'depends = ["torch"]\n' + SRC: 'depends = ["cutlass_4_0"]\n' + SRC}, 'cuda',
         Cause.NO_TOOLCHAIN, 'cutlass_4_0'),
-    "stable ABI of the future": ({}, {'stable-abi = "2.10"': 'stable-abi = "2.14"'}, 'cpu',
-        Cause.BAD_BUILD_TOML, 'newer than torch'),
     "torch too new": ({}, {'stable-abi = "2.10"': 'maxver = "2.12"'}, 'cpu',
         Cause.BAD_BUILD_TOML, 'newer than maxver 2.12'),
-    "torch too old": ({}, {'stable-abi = "2.10"': 'minver = "2.14"'}, 'cpu', Cause.BAD_BUILD_TOML, 'minver'),
-    "CUDA too new": ({}, {'[torch]': '[general.cuda]\nmaxver = "12.9"\n[torch]'}, 'cuda',
-        Cause.BAD_BUILD_TOML, 'maxver 12.9'),
     "unknown python-depends": ({}, {'backends': 'python-depends = ["scipy"]\nbackends'}, 'cpu',
         Cause.BAD_BUILD_TOML, '"scipy" is unknown'),
     "syntax error": ({INIT: 'def f(:\n'}, {}, 'cpu', Cause.BAD_LAYOUT, f'{INIT}:1: SyntaxError'),
-    "deep nesting": ({INIT: '(' * 5000}, {}, 'cpu', Cause.BAD_LAYOUT, INIT),
     "unprefixed op": ({INIT: '@torch.library.custom_op("a::b", mutates_args=())\ndef f(): ...\n'}, {}, 'cpu',
         Cause.BAD_LAYOUT, 'add_op_namespace_prefix'),
     "no source": ({}, {CPU_SRC: 'src = ["kernels/fill.h"]', '"torch-ext/torch_binding.cpp", ': ''}, 'cpu',
@@ -191,15 +161,6 @@ def test_tvm_ffi_is_not_built(toolchain):
     head = BUILD_TOML.partition("[torch]")[0]
     finding = refused(project({"build.toml": f"{head}[tvm-ffi]\nsrc = []\n"}), "cuda", toolchain)
     assert finding.cause is Cause.NO_BACKEND and "[tvm-ffi]" in finding.message
-
-
-def test_odd_names_of_data_are_kept(toolchain):
-    """What reaches no command line may be called as it likes, as vllm's tables of tuned sizes are."""
-    name = "configs/E=256,N=1024,device_name=x,block_shape=[128,128] é.json"
-    given = project(
-        {f"torch-ext/fill_it/{name}": "{}"}, toml={'stable-abi = "2.10"': 'pyext = ["py", "json"]'}
-    )
-    assert name in [f.path for f in planned(given, "cpu", toolchain).package]
 
 
 @pytest.mark.parametrize(
@@ -271,17 +232,6 @@ def test_metadata_is_what_upstream_reads(toolchain):
     read = rust.Metadata.from_bytes(texts["cuda"].encode())
     assert (read.id, str(read.name), read.version) == (fields["cuda"]["id"], "fill-it", 1)
     assert read.backend.archs == ["9.0a"]
-
-
-def test_good_python_passes(toolchain):
-    """Prefixed registrations, bare or through a module."""
-    text = (
-        "from ._ops import add_op_namespace_prefix\n"
-        '@torch.library.custom_op(add_op_namespace_prefix("f"), mutates_args=())\ndef f(): ...\n'
-        '@register_fake(_ops.add_op_namespace_prefix("f"))\ndef g(): ...\n'
-        "@custom_op\ndef h(): ...\n"
-    )
-    planned(project({INIT: text}), "cpu", toolchain)
 
 
 def test_a_second_kernel_for_another_gpu_is_kept(toolchain):

@@ -9,26 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from harness.builder.binary import binary_calls
 from harness.builder.build import build
 from harness.builder.commands import compile_argv, system_directories
-from harness.builder.elf import LoadedLibraries, SharedLibrary, unresolved
 from harness.builder.headers import Manifest, load_headers, torch_set, write_manifest
 from harness.builder.layout import Layout, plan_layout
 from harness.builder.tool_output import clean
 from harness.builder.toolchain import (
     MATH_HEADERS,
     TORCH_CUDA_HEADER,
-    Description,
     Toolchain,
     describe_nvcc,
     describe_toolchain,
-    find_disassembler,
     find_toolchain,
     toolchain_of_image,
 )
 from harness.errors import SandboxError
-from tests.fakes.libraries import shared_library
 from tests.fakes.projects import fake_toolchain, project, toml_of
 from tests.fakes.sandbox import FakeSandbox, exit_facts
 
@@ -100,17 +95,6 @@ def test_wheels_and_toolkits_are_both_understood(libraries, tmp_path):
     assert cuda.cudart == nvcc.parents[1] / libraries / "libcudart.so.13"
 
 
-def test_tools_that_read_kernels_are_found_beside_nvcc_first(tmp_path):
-    """One of the two alone is not enough."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    for name in ("cuobjdump", "nvdisasm"):
-        (folder / name).touch(0o755)
-    assert find_disassembler(tmp_path, {"PATH": ""}) == folder
-    (folder / "cuobjdump").unlink()
-    assert find_disassembler(tmp_path, {"PATH": ""}) != folder
-
-
 def test_a_broken_nvcc_is_passed_over(tmp_path):
     """CUDA_HOME that does not work is no reason to give up."""
     nvcc = tmp_path / "bin/nvcc"
@@ -164,12 +148,6 @@ def test_nvcc_must_know_the_compiler(tmp_path):
         changed = toolchain.model_copy(update={"gxx_version": version})
         assert (changed.missing("cuda") is None) == fits and changed.missing("cpu") is None
     assert "g++-15" in (changed.missing("cuda") or "")
-
-
-def test_the_newest_release_parses(tmp_path):
-    """Development versions of torch, too."""
-    assert fake_toolchain(tmp_path, torch="2.14.0a0+gitabc").torch_release == (2, 14, 0)
-    assert fake_toolchain(tmp_path, torch="2.13.0.dev20260901+cpu").torch_release == (2, 13, 0)
 
 
 def fetched(root: Path, name: str, *headers: str) -> None:
@@ -232,21 +210,6 @@ def described() -> bytes:
     return describe_toolchain().encode()
 
 
-def mirror(view: Path, description: bytes) -> Path:
-    """A view in which links to this machine's directories stand for copies of them."""
-    listed = Description.model_validate_json(description).view
-    for tree in listed.trees:
-        place = view / tree.path.relative_to("/")
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.symlink_to(tree.path)
-    for path, target in listed.links.items():
-        place = view / path.relative_to("/")
-        place.parent.mkdir(parents=True, exist_ok=True)
-        up = "../" * (len(path.parts) - 2)
-        place.symlink_to(up + target.lstrip("/") if target.startswith("/") else target)
-    return view
-
-
 def test_a_description_gives_the_same_toolchain_with_another_root(described, tmp_path):
     """Paths stay those of the image; only where they are read differs, and the facts do not."""
     here, there = find_toolchain(), toolchain_of_image(described, tmp_path)
@@ -256,16 +219,6 @@ def test_a_description_gives_the_same_toolchain_with_another_root(described, tmp
     evil = toolchain_of_image(changed(described, root="/etc"), tmp_path)
     assert evil.root == tmp_path, "a description does not say where its files are read"
     assert there.local(Path("/usr/lib")) == tmp_path / "usr/lib" and here.local(Path("/usr")) == Path("/usr")
-
-
-def test_the_view_is_without_links_and_small(described):
-    """What is copied has no link on its way, and no place is listed of which nothing is wanted."""
-    view = Description.model_validate_json(described).view
-    for tree in view.trees:
-        assert tree.path == tree.path.resolve()
-        assert tree.path.is_file() or any(tree.path.glob(tree.names))
-    for path, target in view.links.items():
-        assert path.parent == path.parent.resolve() and str(path.readlink()) == target
 
 
 def test_nothing_of_this_machine_is_shown_to_a_job_in_an_image(tmp_path):
@@ -280,25 +233,6 @@ def test_nothing_of_this_machine_is_shown_to_a_job_in_an_image(tmp_path):
     assert all("/usr" not in map(str, job.readable) for job in sandbox.jobs)
 
 
-def test_symbols_are_looked_up_in_the_image(described, tmp_path):
-    """Through the view the result is the same as here; without it there is none."""
-    source = (
-        "extern int aoti_torch_get_dim(void*, long*); extern int mine(void);"
-        "int f(void) { return mine() + aoti_torch_get_dim(0, 0); }"
-    )
-    here = find_toolchain()
-    if here.torch_root is None:
-        pytest.skip("needs torch (pip install torch)")
-    flags = (f"-L{here.torch_root / 'lib'}", "-Wl,--no-as-needed", "-ltorch_cpu")
-    data = shared_library(tmp_path, source, flags=flags)
-    there = toolchain_of_image(described, mirror(tmp_path / "view", described))
-    assert LoadedLibraries(SharedLibrary(data), there).missing == []
-    assert unresolved(SharedLibrary(data), "cpu", there) == unresolved(SharedLibrary(data), "cpu", here)
-    assert unresolved(SharedLibrary(data), "cpu", there)[0] == ["mine"]
-    empty = toolchain_of_image(described, tmp_path / "nothing")
-    assert binary_calls(data, "cpu", empty) is None
-
-
 def changed(described: bytes, **fields: object) -> bytes:
     """A description in which the toolchain says something else."""
     values = json.loads(described)
@@ -311,8 +245,6 @@ def changed(described: bytes, **fields: object) -> bytes:
     [
         {"python": "python3"},
         {"gxx": "/usr/bin/../../evil/g++"},
-        {"torch_root": 3},
-        {"libraries": ["lib"]},
         {"surprise": 1},
         {"platform": None},
     ],
