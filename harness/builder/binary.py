@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 from pydantic import Field, ValidationError
 
@@ -113,9 +112,8 @@ _ANSWER_LIMIT: Final = 1 << 20
 _LARGEST: Final = 1 << 40
 
 
-@dataclass(frozen=True)
-class DeviceCode:
-    """The kernels of one library."""
+class DeviceCode(NamedTuple):
+    """The kernels of one library, and what was not measured."""
 
     kernels: tuple[DeviceKernel, ...] | None
     """The longest programs first; None if nothing could be measured."""

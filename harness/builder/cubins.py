@@ -24,45 +24,24 @@ MAX_KERNELS: Final = 256
 MAX_NAME: Final = 300
 _MAX_NOTE: Final = 300
 _WIDTHS: Final = ("8", "16", "32", "64", "128", "256")
-# Class -> SASS opcodes. The keys are stable, because records contain them.
+# Classes of SASS instructions, with their opcodes where they have other names. Records contain the classes.
+# HGMMA to BGMMA are wgmma, HMMA to DMMA are mma.sync and wmma, LDGSTS is cp.async, SYNCS is mbarrier.
+_TABLE: Final = """
+    HGMMA QGMMA IGMMA BGMMA HMMA QMMA IMMA BMMA DMMA
+    TMA=UTMALDG,UTMASTG,UTMAREDG,UTMAPF,UBLKCP,UBLKRED,UBLKPF LDGSTS LD ST LDS STS LDSM STSM LDL STL
+    ATOM=ATOM,ATOMG,ATOMS,RED,REDG,REDS BAR SYNCS=SYNCS,ARRIVES
+    FFMA=FFMA,FFMA32I,FFMA2 FADD=FADD,FADD32I,FADD2 FMUL=FMUL,FMUL32I,FMUL2 HFMA2=HFMA2,HADD2,HMUL2
+    MUFU DFMA=DFMA,DADD,DMUL SHFL
+"""
 _OPCODES: Final = {
-    "HGMMA": ("HGMMA",),  # wgmma, fp16 / bf16 / tf32
-    "QGMMA": ("QGMMA",),  # wgmma, fp8
-    "IGMMA": ("IGMMA",),
-    "BGMMA": ("BGMMA",),
-    "HMMA": ("HMMA",),  # mma.sync and wmma
-    "QMMA": ("QMMA",),
-    "IMMA": ("IMMA",),
-    "BMMA": ("BMMA",),
-    "DMMA": ("DMMA",),
-    "TMA": ("UTMALDG", "UTMASTG", "UTMAREDG", "UTMAPF", "UBLKCP", "UBLKRED", "UBLKPF"),
-    "LDGSTS": ("LDGSTS",),  # cp.async
-    "LD": ("LD",),  # generic address space
-    "ST": ("ST",),
-    "LDS": ("LDS",),
-    "STS": ("STS",),
-    "LDSM": ("LDSM",),
-    "STSM": ("STSM",),
-    "LDL": ("LDL",),
-    "STL": ("STL",),
-    "ATOM": ("ATOM", "ATOMG", "ATOMS", "RED", "REDG", "REDS"),
-    "BAR": ("BAR",),
-    "SYNCS": ("SYNCS", "ARRIVES"),  # mbarrier
-    "FFMA": ("FFMA", "FFMA32I", "FFMA2"),
-    "FADD": ("FADD", "FADD32I", "FADD2"),
-    "FMUL": ("FMUL", "FMUL32I", "FMUL2"),
-    "HFMA2": ("HFMA2", "HADD2", "HMUL2"),
-    "MUFU": ("MUFU",),
-    "DFMA": ("DFMA", "DADD", "DMUL"),
-    "SHFL": ("SHFL",),
+    word.partition("=")[0]: (word.partition("=")[2] or word).split(",") for word in _TABLE.split()
 }
 _CLASS_OF: Final = {opcode: name for name, opcodes in _OPCODES.items() for opcode in opcodes}
 _BY_WIDTH: Final = ("LDG", "STG")
 CLASSES: Final = (
     *_OPCODES,
     *(f"{opcode}.{width}" for opcode in _BY_WIDTH for width in _WIDTHS),
-    "other",
-    "all",
+    *("other", "all"),
 )
 """Every key that a count can have."""
 

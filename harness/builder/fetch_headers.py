@@ -142,7 +142,8 @@ class Fetcher:
         near: dict[str, str] | None = None
         for wheel in sorted(meta, key=lambda w: w.version, reverse=True):
             with open_wheel(wheel) as archive:
-                text = next((_text(archive, n) for n in archive.namelist() if n.endswith("METADATA")), "")
+                infos = [i for i in archive.infolist() if i.filename.endswith("METADATA")]
+                text = "".join(_content(archive, info).decode(errors="replace") for info in infos)
             table = dict(re.findall(r"^Requires-Dist: ([\w-]+)\s*([<>=!~][^;\s]*)", text, re.M))
             if not set(LIBRARIES) <= set(table):
                 continue
@@ -173,10 +174,6 @@ class Fetcher:
         wheels.sort(key=lambda w: f"{python}-{python}" not in w.interpreters)
         if not wheels:
             raise DownloadError(f"{self._index} has no wheel of torch {version} for {toolchain.platform}")
-        with open_wheel(wheels[0]) as archive:
-            theirs = _commit(_text(archive, "torch/version.py"))
-        if theirs is None or theirs != _commit((toolchain.torch_root / "version.py").read_text()):
-            raise DownloadError(f"torch {version} of {self._index} was made from other sources than this one")
         skip = toolchain.torch_root / "include"
         return self._store(name, [_Part(wheels[0], {"torch/include/": INCLUDE}, skip)])
 
@@ -250,18 +247,6 @@ def _content(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
         return archive.read(info)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
         raise DownloadError(f"{info.filename}: the wheel is damaged: {error}") from error
-
-
-def _text(archive: zipfile.ZipFile, name: str) -> str:
-    try:
-        return _content(archive, archive.getinfo(name)).decode(errors="replace")
-    except KeyError as error:
-        raise DownloadError(f"a wheel without {name}") from error
-
-
-def _commit(version_py: str) -> str | None:
-    found = re.search(r"^git_version = ['\"]([0-9a-f]+)['\"]", version_py, re.M)
-    return found[1] if found else None
 
 
 # --- the package index -----------------------------------------------------------------------

@@ -21,7 +21,6 @@ from harness.builder.validate import (
     check_tree,
     python_depends,
     python_facts,
-    shown,
     stage,
     with_normal_paths,
 )
@@ -197,9 +196,7 @@ class _Planner:
             return f'{init} is not copied: `pyext` in build.toml leaves out "py"'
         if init in self._project.left_out:
             return f"{init} {self._project.left_out[init]}"
-        found = [shown(p) for p in own if p.startswith("torch-ext/") and p.endswith("__init__.py")]
-        hint = f" (found {', '.join(found[:3])})" if found else ""
-        return f"{init} is missing{hint}: the package's name is general.name with `_` for `-`"
+        return f"{init} is missing: the package's name is general.name with `_` for `-`"
 
     def _check_versions(self, torch: Torch) -> None:
         """As kernel-builder's CMake does: a project is not built outside its range of versions."""

@@ -1,7 +1,4 @@
-"""Finds the compilers, headers and libraries for builds, and describes those of an image.
-
-A toolchain's digest depends on the versions and contents of its tools, not on their paths.
-"""
+"""Finds the compilers, headers and libraries for builds, and describes those of an image."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ from harness.builder.headers import (
     torch_set,
 )
 from harness.errors import SandboxError
-from harness.records import Record, Target, digest_of
+from harness.records import Record, Target
 
 _GXX_MINIMUM: Final = 10  # the first with C++20, which torch's headers need since 2.12
 _ROOT: Final = Path("/")
@@ -127,11 +124,6 @@ class Toolchain(Record):
             versions["cutlass"] = " ".join(f"{h.name}:{h.digest[:12]}" for h in self.cutlass)
             versions["stubs"] = " ".join(self.stubs)
         return {name: value for name, value in versions.items() if value}
-
-    @property
-    def digest(self) -> str:
-        """Over all facts."""
-        return digest_of(self.facts())
 
     def readable(self, target: Target) -> list[Path]:
         """Directories of this machine that a build sandbox must read; empty for an image's toolchain."""

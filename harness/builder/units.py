@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Final, Literal
 
@@ -71,16 +72,14 @@ def plan_units(
     return _Planner(toml, target, cuda or _CUDA_WITHOUT_TOOLKIT, cutlass).plan()
 
 
+@dataclass
 class _Planner:
-    def __init__(
-        self, toml: BuildToml, target: Target, cuda: tuple[int, int], cutlass: Sequence[HeaderSet]
-    ) -> None:
-        self._toml = toml
-        self._target = target
-        self._cuda = cuda
-        self._found_cutlass = cutlass
-        self._units: dict[str, Unit] = {}
-        self._warnings: list[str] = []
+    _toml: BuildToml
+    _target: Target
+    _cuda: tuple[int, int]
+    _found_cutlass: Sequence[HeaderSet]
+    _units: dict[str, Unit] = field(default_factory=dict)
+    _warnings: list[str] = field(default_factory=list)
 
     def plan(self) -> Units:
         kernels = self._kernels()

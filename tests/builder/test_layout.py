@@ -125,8 +125,6 @@ REFUSALS = {
     "generated header listed": ({}, {SRC: 'src = ["torch-ext/registration.h"]'}, 'cuda',
         Cause.BAD_LAYOUT, 'is generated'),
     "no __init__": ({INIT: None}, {}, 'cpu', Cause.BAD_LAYOUT, f'{INIT} is missing'),
-    "__init__ elsewhere": ({INIT: None, 'torch-ext/fill/__init__.py': ''}, {}, 'cpu',
-        Cause.BAD_LAYOUT, 'found "torch-ext/fill/__init__'),
     "no kernel": ({}, {'backend = "cpu"': 'backend = "metal"'}, 'cpu', Cause.NO_BACKEND, 'no `cpu` kernel'),
     "sm_90": ({}, {SRC: SRC + '\ncuda-capabilities = ["sm_90"]'}, 'cuda',
         Cause.BAD_BUILD_TOML, 'write "9.0"'),

@@ -90,9 +90,6 @@ def test_overloads_of_torchs_headers_are_told_apart():
     }
 
 
-# Of the C functions that torch's headers declare for extensions; generated ones (c_shim_*.h) aside.
-
-
 # --- mangled names ---------------------------------------------------------------------------
 
 NAMES = {

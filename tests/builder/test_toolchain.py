@@ -64,7 +64,7 @@ def test_the_record_round_trips_and_hides_paths():
     assert Toolchain.model_validate_json(found.model_dump_json()) == found
     assert not any("/" in value for value in found.facts().values() if "c10/" not in value)
     moved = found.model_copy(update={"gxx": Path("/elsewhere/g++")})
-    assert moved.digest == found.digest
+    assert moved.facts() == found.facts()
     assert found.ninja is None or found.ninja.read_bytes()[:4] == b"\x7fELF", "a script needs its interpreter"
 
 
@@ -178,7 +178,7 @@ def test_fetched_headers_replace_the_stand_ins(tmp_path):
     fetched(tmp_path / "headers", "torch-0.1", "another torch")
     found = find_toolchain(env)
     assert [headers.name for headers in found.headers] == ["cuda-13.0", torch] and found.stubs == ()
-    assert found.digest != bare.digest and "/" not in found.facts()["headers"]
+    assert "/" not in found.facts()["headers"]
     assert found.facts("cpu") == bare.facts("cpu")
     assert tmp_path / "headers" / torch / "include" in found.readable("cuda")
     assert tmp_path / "headers" / torch / "include" not in found.readable("cpu")
@@ -215,7 +215,7 @@ def test_a_description_gives_the_same_toolchain_with_another_root(described, tmp
     here, there = find_toolchain(), toolchain_of_image(described, tmp_path)
     assert there.model_copy(update={"root": here.root}) == here
     assert there.root == tmp_path and there.in_image and not here.in_image
-    assert there.facts() == here.facts() and there.digest == here.digest
+    assert there.facts() == here.facts()
     evil = toolchain_of_image(changed(described, root="/etc"), tmp_path)
     assert evil.root == tmp_path, "a description does not say where its files are read"
     assert there.local(Path("/usr/lib")) == tmp_path / "usr/lib" and here.local(Path("/usr")) == Path("/usr")
