@@ -182,8 +182,11 @@ def header_advice(header: str, files: Mapping[str, str], target: Target, torch_r
 
 def one_line(text: str) -> str:
     """The first line, with a limited length."""
-    line = text.strip().partition("\n")[0].strip()
-    return line if len(line) <= _MESSAGE_LIMIT else line[: _MESSAGE_LIMIT - 3] + "..."
+    return _clipped(text.strip().partition("\n")[0].strip(), _MESSAGE_LIMIT)
+
+
+def _clipped(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
 def source_line(files: Mapping[str, str], file: str | None, line: int | None) -> str | None:
@@ -191,10 +194,7 @@ def source_line(files: Mapping[str, str], file: str | None, line: int | None) ->
     if file is None or line is None or line < 1:
         return None
     lines = files.get(file, "").split("\n")
-    if line > len(lines):
-        return None
-    text = lines[line - 1].rstrip()
-    return text if len(text) <= _SOURCE_LIMIT else text[: _SOURCE_LIMIT - 3] + "..."
+    return _clipped(lines[line - 1].rstrip(), _SOURCE_LIMIT) if line <= len(lines) else None
 
 
 # --- projects that were refused --------------------------------------------------------------

@@ -23,7 +23,6 @@ _CUDA_WITHOUT_TOOLKIT: Final = (13, 0)
 H100: Final = "9.0"
 """Compute capability of H100 and H200."""
 _CAPABILITY = re.compile(r"(\d{1,3})\.(\d)([af]?)(\+PTX)?")
-_LOOSE_CAPABILITY = re.compile(r"(?:sm|compute)?_?(\d{1,2})\.?(\d)([af]?)(\+PTX)?", re.I)
 
 
 class Unit(Record):
@@ -222,17 +221,12 @@ class _Planner:
 
 def _check_spelling(name: str, capabilities: Iterable[str]) -> None:
     for capability in capabilities:
-        if _CAPABILITY.fullmatch(capability):
-            continue
-        hint = 'write it as "9.0", "9.0a" or "9.0+PTX"'
-        loose = _LOOSE_CAPABILITY.fullmatch(capability.strip())
-        if loose is not None:
-            major, minor, letter, ptx = loose.groups()
-            hint = f'write "{int(major)}.{minor}{letter.lower()}{"+PTX" if ptx else ""}"'
-        raise Refused(
-            f'cuda-capabilities of [kernel.{name}]: "{capability}" is no capability: {hint}',
-            Cause.BAD_BUILD_TOML,
-        )
+        if not _CAPABILITY.fullmatch(capability):
+            raise Refused(
+                f'cuda-capabilities of [kernel.{name}]: "{capability}" is no capability: write it as "9.0", '
+                '"9.0a" or "9.0+PTX"',
+                Cause.BAD_BUILD_TOML,
+            )
 
 
 def _version(capability: str) -> tuple[int, int]:

@@ -127,7 +127,7 @@ REFUSALS = {
     "no __init__": ({INIT: None}, {}, 'cpu', Cause.BAD_LAYOUT, f'{INIT} is missing'),
     "no kernel": ({}, {'backend = "cpu"': 'backend = "metal"'}, 'cpu', Cause.NO_BACKEND, 'no `cpu` kernel'),
     "sm_90": ({}, {SRC: SRC + '\ncuda-capabilities = ["sm_90"]'}, 'cuda',
-        Cause.BAD_BUILD_TOML, 'write "9.0"'),
+        Cause.BAD_BUILD_TOML, 'write it as "9.0"'),
     "other GPU": ({}, {SRC: SRC + '\ncuda-capabilities = ["8.0", "10.0"]'}, 'cuda',
         Cause.NO_BACKEND, 'runs on sm_90'),
     "refused flag": ({}, {CPU_SRC: CPU_SRC + '\ncxx-flags = ["-fplugin=x"]'}, 'cpu',

@@ -86,13 +86,12 @@ def test_a_wrapper_script_leads_to_the_real_nvcc(tmp_path):
     assert cuda.release == (13, 0)
 
 
-@pytest.mark.parametrize("libraries", ["lib64", "lib"])
-def test_wheels_and_toolkits_are_both_understood(libraries, tmp_path):
-    """PyPI wheels have lib/ and only libcudart.so.13; a toolkit has lib64/."""
-    nvcc = fake_nvcc(tmp_path / "nvidia/cu13", libraries=libraries)
+def test_a_toolkit_of_wheels_is_understood(tmp_path):
+    """PyPI wheels have lib/ and only libcudart.so.13; a toolkit, as in the test above, has lib64/."""
+    nvcc = fake_nvcc(tmp_path / "nvidia/cu13", libraries="lib")
     cuda = find_toolchain({"CUDA_HOME": str(nvcc.parents[1]), "PATH": "/usr/bin"}).cuda
     assert cuda is not None and cuda.nvcc == nvcc
-    assert cuda.cudart == nvcc.parents[1] / libraries / "libcudart.so.13"
+    assert cuda.cudart == nvcc.parents[1] / "lib/libcudart.so.13"
 
 
 def test_a_broken_nvcc_is_passed_over(tmp_path):
@@ -254,10 +253,3 @@ def test_a_description_that_makes_no_sense_is_refused(fields, described, tmp_pat
     """Relative paths, paths through a parent, unknown fields: make the image again."""
     with pytest.raises(SandboxError, match="make image"):
         toolchain_of_image(changed(described, **fields), tmp_path)
-
-
-@pytest.mark.parametrize("text", [b"", b"\xff", b"[]", b"{}", b" " * ((1 << 20) + 1), b"[" * 100_000])
-def test_what_is_no_description_is_refused(text, tmp_path):
-    """Whatever the bytes are, it is one error of ours."""
-    with pytest.raises(SandboxError, match="make image"):
-        toolchain_of_image(text, tmp_path)

@@ -53,16 +53,6 @@ def test_the_package_is_the_whole_build(target: Target, toolchain: Toolchain) ->
     assert json.loads(package["metadata.json"])["backend"] == {"type": target}
 
 
-def test_pyext_chooses_what_is_copied(toolchain: Toolchain) -> None:
-    """As upstream: all files with one of the suffixes, and no others."""
-    toml = BUILD_TOML + 'pyext = ["py", "txt"]\ncuda_capabilities = ["9.0"]\n'
-    layout = planned(universal({"build.toml": toml}), "cuda", toolchain)
-    assert isinstance(layout, Layout)
-    package = {f.path: f.text for f in layout.package}
-    assert "notes.txt" in package and "numbers.pyi" not in package
-    assert json.loads(package["metadata.json"])["backend"] == {"type": "cuda", "archs": ["9.0"]}
-
-
 REFUSED = {
     "other backend": ({'build.toml': BUILD_TOML.replace('"cpu", ', '')}, Cause.NO_BACKEND,
         'general.backends lacks "cpu"'),

@@ -7,7 +7,6 @@ files, build.toml. What it cannot decide is fixed: the sandbox works, and a proj
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,10 +19,9 @@ from hypothesis import strategies as st
 
 from harness.builder.build import build
 from harness.builder.build_toml import read_build_toml
-from harness.builder.compiling import Run, compile_layout
+from harness.builder.compiling import Run
 from harness.builder.inline import inline_libraries
 from harness.builder.layout import Layout, plan_layout
-from harness.builder.tool_output import TREE
 from harness.builder.toolchain import Toolchain
 from harness.builder.units import Units
 from harness.errors import SandboxError
@@ -209,24 +207,6 @@ def test_no_output_at_all_makes_a_failed_build_ours(target: Target, toolchain: T
     (toolchain.cuda.include / "c10/cuda/impl/cuda_cmake_macros.h").touch()
     whole = toolchain.model_copy(update={"stubs": ()})
     judge_many(layout_of(project(), target, whole), whole, 1500)
-
-
-@pytest.mark.slow
-def test_no_run_makes_a_failed_build_ours(toolchain: Toolchain, tmp_path: Path) -> None:
-    """The same through the whole of a compilation: what it left, and a second try where it was killed."""
-    layout = layout_of(project(), "cpu", toolchain)
-    leftovers = st.dictionaries(
-        st.sampled_from([f"{TREE}/.ninja_log", f"{TREE}/obj/kernels/fill.cpp/unit.o"]), st.binary(max_size=60)
-    )
-
-    @settings(FUZZ, max_examples=150)
-    @given(first=ends(), second=ends(), files=leftovers)
-    def one(first: ExitFacts, second: ExitFacts, files: Mapping[str, bytes]) -> None:
-        sandbox = FakeSandbox([first, second], files)
-        done = compile_layout(layout, toolchain, sandbox=sandbox, limits=LIMITS, cache=tmp_path / "cache")
-        is_the_students(done.finding)
-
-    one()
 
 
 def test_no_import_makes_an_inline_build_ours(toolchain: Toolchain) -> None:
