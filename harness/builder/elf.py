@@ -91,8 +91,6 @@ class SharedLibrary:
             except ValueError as error:  # the file is empty
                 raise ElfError(f"{path.name}: {error}") from error
 
-    # --- reading with bounds -------------------------------------------------------------------
-
     def _unpack(self, form: struct.Struct, offset: int) -> tuple[Any, ...]:
         try:
             return form.unpack_from(self._data, offset)
@@ -124,8 +122,6 @@ class SharedLibrary:
         if stop < 0:
             raise ElfError("a name does not end within its table")
         return self._data[start:stop].decode(errors="backslashreplace")
-
-    # --- contents ------------------------------------------------------------------------------
 
     @property
     def needed(self) -> tuple[str, ...]:
@@ -164,8 +160,6 @@ class SharedLibrary:
                 if len(found) >= _MAX_STRINGS:
                     break
         return {text.decode(errors="backslashreplace") for text in found}
-
-    # --- tables --------------------------------------------------------------------------------
 
     def _word(self, offset: int) -> int:
         return int(self._unpack(_WORD, offset)[0])

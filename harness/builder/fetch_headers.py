@@ -111,8 +111,6 @@ class Fetcher:
         places = {f"{WHEEL_SOURCE}/{place}/": place for place in (INCLUDE, UTIL_INCLUDE)}
         return self._store(name, [_Part(wheel, places)])
 
-    # --- sets ----------------------------------------------------------------------------------
-
     def _libraries(self, cuda: CudaToolkit, machine: str) -> HeaderSet | None:
         name = cuda_set(cuda.release)
         present = self._present(name)
@@ -176,8 +174,6 @@ class Fetcher:
             raise DownloadError(f"{self._index} has no wheel of torch {version} for {toolchain.platform}")
         skip = toolchain.torch_root / "include"
         return self._store(name, [_Part(wheels[0], {"torch/include/": INCLUDE}, skip)])
-
-    # --- storing -------------------------------------------------------------------------------
 
     def _present(self, name: str) -> HeaderSet | None:
         present = load_headers(self._root, name)

@@ -174,8 +174,6 @@ class _Planner:
             warnings=tuple(dict.fromkeys([*self._warnings, *units.warnings])),
         )
 
-    # --- checks --------------------------------------------------------------------------------
-
     def _check_package(self, staged: Staged) -> None:
         root = f"torch-ext/{self._module}"
         if f"{root}/__init__.py" not in staged.files:
@@ -212,8 +210,6 @@ class _Planner:
                 f"stable-abi {abi[0]}.{abi[1]} is newer than torch {self._toolchain.torch_version}",
                 Cause.BAD_BUILD_TOML,
             )
-
-    # --- files ---------------------------------------------------------------------------------
 
     def _tree(self, staged: dict[str, str]) -> tuple[ProjectFile, ...]:
         check_tree([*staged, GENERATED_HEADER])

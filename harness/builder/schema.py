@@ -55,9 +55,6 @@ class Table(Record):
     model_config = ConfigDict(alias_generator=lambda name: name.replace("_", "-"), serialize_by_alias=True)
 
 
-# --- [general] -------------------------------------------------------------------------------
-
-
 class KernelDependency(Table):
     """Another kernel on the Hub, by version or by revision."""
 
@@ -114,9 +111,6 @@ class General(Table):
         return self.name.replace("-", "_")
 
 
-# --- frameworks ------------------------------------------------------------------------------
-
-
 class Torch(Table):
     """[torch]: a compiled extension."""
 
@@ -154,9 +148,6 @@ class TvmFfi(Table):
     include: Strings = ()
     pyext: Strings | None = None
     cxx_flags: Strings = ()
-
-
-# --- [kernel.NAME] ---------------------------------------------------------------------------
 
 
 class _Kernel(Table):

@@ -18,7 +18,7 @@ NO_ERROR_LINE: Final = "the compiler failed without an error line"
 
 # --- errors of single tools ------------------------------------------------------------------
 
-Tool = Literal["front_end", "ptxas", "assembler", "driver", "linker", "crash"]
+Tool = Literal["front_end", "ptxas", "driver", "linker", "crash"]
 Place = tuple[str, int, int | None]
 """File, line from 1 (0 if unknown) and column."""
 
@@ -33,21 +33,19 @@ _TOOL = (
 _AT = r"(?P<file>[^\s:][^:]*):(?P<line>\d{1,9})"
 _GXX = re.compile(
     rf"{_AT}(?::(?P<column>\d{{1,9}}))?: "
-    r"(?P<severity>fatal error|internal compiler error|error|sorry, unimplemented|warning|note): (?P<text>.*)"
+    r"(?P<severity>(?i:fatal error|error)|internal compiler error|sorry, unimplemented|warning|note): "
+    r"(?P<text>.*)"
 )
 _NVCC = re.compile(
     r"(?P<file>[^\s(][^(]*)\((?P<line>\d{1,9})\): "
     r"(?P<severity>catastrophic error|internal error|error|warning|remark|note)(?: #[\w-]+)?: (?P<text>.*)"
 )
 _PTXAS = re.compile(r"ptxas (?:\S+, line \d+; )?(?:error|fatal)\s*: (?P<text>.*)")
-_ASSEMBLER = re.compile(rf"{_AT}: (?:Error|Fatal error): (?P<text>.*)")
 _DRIVER = re.compile(
     rf"(?:{_TOOL}: (?:fatal |internal compiler )?error: |nv(?:cc|link) (?:error|fatal)\s*: "
     r"|(?:\S*\.s|\{standard input\}): Fatal error: "
-    rf"|{_TOOL}: (?=out of memory|virtual memory))(?P<text>.*)"
-)
-_CRASH = re.compile(
-    r"(?P<text>(?:terminate called after throwing an instance of|Segmentation fault|virtual memory).*)"
+    rf"|{_TOOL}: (?=out of memory|virtual memory)"
+    r"|(?=terminate called after throwing an instance of|Segmentation fault|virtual memory))(?P<text>.*)"
 )
 _LINKER = re.compile(
     r"(?=\S)(?P<before>.{0,500}?)(?P<text>undefined reference to .*|multiple definition of .*"
@@ -137,10 +135,6 @@ class _Reader:
             return self._front_end(match, index)
         if match := _PTXAS.match(line):
             return ToolError("ptxas", match["text"], index)
-        if match := _ASSEMBLER.match(line):
-            place = _place(match)
-            own = place if place[0] in self._project else None
-            return ToolError("assembler", match["text"], index, place[0], place[1], own=own)
         if match := _LINKER.match(line) or _LD.match(line):
             before = match.groupdict().get("before")
             found = _OBJECT.search(before) if before is not None else None
@@ -149,8 +143,6 @@ class _Reader:
             return ToolError("linker", _OBJECT.sub(r"\g<file>", match["text"]), index, file, own=own)
         if match := _DRIVER.match(line):
             return ToolError("driver", match["text"], index)
-        if match := _CRASH.match(line):
-            return ToolError("crash", match["text"], index)
         return None
 
     def _front_end(self, match: re.Match[str], index: int) -> ToolError | None:

@@ -216,7 +216,7 @@ def find_toolchain(environment: Mapping[str, str] | None = None) -> Toolchain:
         headers=headers,
         cutlass=find_cutlass(env, headers_root(env)),
         stubs=_stubs(torch_root, cuda, headers) if torch_cuda is None else (),
-        disassembler=find_disassembler(None if cuda is None else cuda.root, env),
+        disassembler=find_disassembler(None if cuda is None else cuda.root),
         libraries=tuple(_system_libraries()),
     )
 
@@ -388,12 +388,10 @@ def _holding(pattern: str, *directories: Path) -> Path | None:
     return next((d for d in directories if any(d.glob(pattern))), None)
 
 
-def find_disassembler(root: Path | None, env: Mapping[str, str]) -> Path | None:
-    """The folder with cuobjdump and nvdisasm: of the toolkit at `root`, of a PyPI wheel, or on PATH."""
-    on_path = _which("nvdisasm", env)
+def find_disassembler(root: Path | None) -> Path | None:
+    """The folder with cuobjdump and nvdisasm: of the toolkit at `root`, or of a PyPI wheel."""
     folders = [] if root is None else [root / "bin"]
     folders += [wheel / "bin" for wheel in _wheel_roots()]
-    folders += [] if on_path is None else [on_path.resolve().parent]
     tools = ("cuobjdump", "nvdisasm")
     return next((f.absolute() for f in folders if all(os.access(f / tool, os.X_OK) for tool in tools)), None)
 

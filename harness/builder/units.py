@@ -96,8 +96,6 @@ class _Planner:
         warnings = tuple(dict.fromkeys(self._warnings))
         return Units(units=tuple(self._units.values()), cutlass=cutlass, warnings=warnings)
 
-    # --- kernels -------------------------------------------------------------------------------
-
     def _kernels(self) -> dict[str, CpuKernel | CudaKernel]:
         """The target's kernels by name, sorted (kernel-builder's order is that of a hash map)."""
         backends = self._toml.general.backends
@@ -164,8 +162,6 @@ class _Planner:
                 Cause.NO_BACKEND,
             )
         return chosen | others
-
-    # --- files and flags -----------------------------------------------------------------------
 
     def _binding(self) -> None:
         torch = self._toml.torch

@@ -11,6 +11,7 @@ from harness.builder.toolchain import Toolchain, find_toolchain
 from harness.records import Project, Target
 from sandboxes.local import LocalBackend
 from sandboxes.pool import SandboxPool
+from tests.fakes.projects import fake_toolchain
 
 
 @pytest.fixture(scope="module")
@@ -34,3 +35,9 @@ def really(real: Toolchain):
         return build(given, target, sandbox=sandbox, toolchain=real, cache=cache, **limits)  # type: ignore[arg-type]
 
     return run
+
+
+@pytest.fixture
+def toolchain(tmp_path: Path) -> Toolchain:
+    """A CPU-only torch 2.13 with nvcc 13.0, good for planning; nothing in it can run."""
+    return fake_toolchain(tmp_path / "toolchain")

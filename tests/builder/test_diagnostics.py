@@ -14,7 +14,7 @@ from harness.builder.tool_output import TREE, Step, clean, failed_steps, finishe
 from harness.builder.toolchain import Toolchain
 from harness.outcome import Cause
 from harness.records import Diagnostic, Finding, Target
-from tests.fakes.projects import FILES, fake_toolchain, project
+from tests.fakes.projects import FILES, project
 from tests.fakes.sandbox import FakeSandbox, exit_facts
 
 BINDING = FILES["torch-ext/torch_binding.cpp"]
@@ -123,6 +123,8 @@ FORMATS = {
     "an unknown flag": ("g++: error: unrecognized command-line option '-mfoo'", "flag_refused kernels/a.cu"),
     "memory, nvcc": ("nvcc error   : 'cicc' died due to signal 9 (Kill signal)",
         "out_of_memory kernels/a.cu"),
+    "the assembler": ("kernels/a.cu: Assembler messages:\nkernels/a.cu:1: Error: no such instruction: `x'",
+        "syntax kernels/a.cu:1"),
     "a redeclared binding": (
         "torch-ext/torch_binding.cpp:8:5: error: ambiguating new declaration of 'int f(float*)'",
         "binding_mismatch torch-ext/torch_binding.cpp:8:5"),
@@ -182,12 +184,6 @@ def test_a_flag_that_the_compiler_refuses_points_into_build_toml():
 # --- one run of ninja ------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def toolchain_like(tmp_path: Path) -> Toolchain:
-    """Good for planning; nothing in it can run."""
-    return fake_toolchain(tmp_path / "toolchain")
-
-
 TWO = 'src = ["kernels/fill.cpp", "kernels/two.cpp"'
 TWO_FILES = project({"kernels/two.cpp": "int g( {}\n"}, toml={'src = ["kernels/fill.cpp"': TWO})
 
@@ -203,33 +199,33 @@ def built(facts: object, tools: Toolchain, tmp_path: Path, files: dict[str, byte
     return build(TWO_FILES, "cpu", sandbox=sandbox, toolchain=tools, cache=tmp_path / "cache")
 
 
-def test_the_first_in_link_order_is_named_first(toolchain_like, tmp_path):
+def test_the_first_in_link_order_is_named_first(toolchain, tmp_path):
     """With several jobs steps end in any order; the finding does not depend on it."""
     one = block("kernels/fill.cpp", "source/kernels/fill.cpp:1:1: error: first")
     two = block("kernels/two.cpp", "source/kernels/two.cpp:1:8: error: second")
     for index, text in enumerate((one + two, two + one)):
-        result = built(exit_facts("nonzero", text, 1), toolchain_like, tmp_path / str(index)).result
+        result = built(exit_facts("nonzero", text, 1), toolchain, tmp_path / str(index)).result
         assert result.finding is not None
         assert result.finding.message.startswith("kernels/fill.cpp:1:1: error: first")
         assert [d.file for d in result.diagnostics] == ["kernels/fill.cpp", "kernels/two.cpp"]
         assert result.diagnostics[1].source == "int g( {}"
 
 
-def test_what_another_step_printed_is_not_mixed_in(toolchain_like):
+def test_what_another_step_printed_is_not_mixed_in(toolchain):
     """Warnings of a step that succeeded follow its status line."""
     text = block("a.cpp", "a.cpp:1:1: error: e") + "[2/4] g++ b.cpp\nb.cpp:1:1: error: not really\n"
-    (step,) = failed_steps(text, toolchain_like)
+    (step,) = failed_steps(text, toolchain)
     assert "not really" not in step.text and step.message == "a.cpp:1:1: error: e"
 
 
-def test_a_compile_error_outweighs_a_limit(toolchain_like, tmp_path):
+def test_a_compile_error_outweighs_a_limit(toolchain, tmp_path):
     """Ninja keeps going: a file that does not compile is the finding, whatever the others ran into."""
     text = block("kernels/two.cpp", "source/kernels/two.cpp:1:8: error: e")
-    result = built(exit_facts("wall_timeout", text), toolchain_like, tmp_path).result
+    result = built(exit_facts("wall_timeout", text), toolchain, tmp_path).result
     assert result.finding is not None and result.finding.cause is Cause.COMPILE_ERROR
     assert [d.kind for d in result.diagnostics] == ["syntax", "timeout"]
     killed = block("kernels/two.cpp", "g++: fatal error: Killed signal terminated program cc1plus")
-    result = built(exit_facts("wall_timeout", killed), toolchain_like, tmp_path / "b").result
+    result = built(exit_facts("wall_timeout", killed), toolchain, tmp_path / "b").result
     assert result.finding is not None and result.finding.cause is Cause.BUILD_TIMEOUT
 
 
@@ -242,27 +238,27 @@ def test_a_compile_error_outweighs_a_limit(toolchain_like, tmp_path):
         ("disk_limit", "other"),
     ],
 )
-def test_a_stopped_build_names_what_was_not_finished(status, kind, toolchain_like, tmp_path):
+def test_a_stopped_build_names_what_was_not_finished(status, kind, toolchain, tmp_path):
     """Ninja's log knows what was made; the rest was running or waiting."""
     log = b"# ninja log v7\n0\t1\t1\tobj/torch-ext/torch_binding.cpp/unit.o\tf\n"
     log += b"0\t1\t1\tobj/kernels/two.cpp/unit.o\tf\nrubbish\n"
-    result = built(exit_facts(status), toolchain_like, tmp_path, {f"{TREE}/.ninja_log": log}).result
+    result = built(exit_facts(status), toolchain, tmp_path, {f"{TREE}/.ninja_log": log}).result
     assert result.finding is not None
     (one,) = result.diagnostics
     assert (one.kind, one.file) == (kind, "kernels/fill.cpp")
     assert one.message == result.finding.message
     assert one.message.endswith("not finished: kernels/fill.cpp")
-    blind = built(exit_facts(status), toolchain_like, tmp_path / "b").result.diagnostics[0]
+    blind = built(exit_facts(status), toolchain, tmp_path / "b").result.diagnostics[0]
     assert blind.file is None and "torch_binding.cpp, kernels/fill.cpp, kernels/two.cpp" in blind.message
     assert finished_outputs("\t\t\tx\n" * 3) == frozenset()
 
 
-def test_a_missing_header_comes_with_advice(toolchain_like, tmp_path):
+def test_a_missing_header_comes_with_advice(toolchain, tmp_path):
     """In the record for every file, and in the finding for the first."""
     error = "source/kernels/{0}.cpp:1:10: fatal error: {1}: No such file or directory"
     text = block("kernels/fill.cpp", error.format("fill", "cuda_runtime.h"))
     text += block("kernels/two.cpp", error.format("two", "cutlass/gemm.h"))
-    result = built(exit_facts("nonzero", text, 1), toolchain_like, tmp_path).result
+    result = built(exit_facts("nonzero", text, 1), toolchain, tmp_path).result
     first, second = result.diagnostics
     assert first.kind == second.kind == "missing_header"
     assert "no CUDA headers" in (first.advice or "") and "depends" in (second.advice or "")
@@ -402,12 +398,12 @@ PIECES = [
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_rubbish_is_read_without_harm(seed, toolchain_like):
+def test_rubbish_is_read_without_harm(seed, toolchain):
     """Any text gives bounded records that can be written as JSON's text."""
     dice = random.Random(seed)
     text = "".join(dice.choice(PIECES) for _ in range(dice.randrange(1, 400)))
     text += dice.randbytes(2000).decode(errors="replace")
-    steps = [Step(OBJECT, 1, clean(text, toolchain_like)), *failed_steps(f"FAILED: {text}", toolchain_like)]
+    steps = [Step(OBJECT, 1, clean(text, toolchain)), *failed_steps(f"FAILED: {text}", toolchain)]
     found = diagnose(steps, {"kernels/a.cu": text, "build.toml": text}, {OBJECT: "kernels/a.cu"})
     assert 1 <= len(found) <= DIAGNOSTICS_LIMIT
     for one in found:

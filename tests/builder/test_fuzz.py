@@ -86,12 +86,8 @@ def test_every_schema_fault_is_explained_with_its_line(tree: dict[str, Any], tmp
 @example(data=b"[" * 100_000)
 @example(data=b"a." * 50_000 + b"a=1")
 @example(data=b'a = """' + b'"" ' * 50_000)
-@example(data=b"\xff\xfe")
 @example(data=b"[general]\nversion = " + b"1" * 5_000)
-@example(data=b"x = {" + b"a . " * 50_000 + b"a=1}")
-@example(data=b"[[" + b"a." * 50_000 + b"a]]")
 @example(data=b"general = " + b"{a=" * 5_000)
-@example(data=b"[general]\nname = " + b"'" * 100_001)
 def test_any_bytes_are_judged(data: bytes, tmp_path: Path) -> None:
     """Whatever lies in build.toml is valid or has a finding of the student's."""
     (tmp_path / "build.toml").write_bytes(data)

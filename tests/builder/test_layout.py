@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -14,12 +13,6 @@ from harness.records import Finding, Project, Target
 from tests.fakes.projects import BUILD_TOML, fake_toolchain, project, toml_of
 
 INIT = "torch-ext/fill_it/__init__.py"
-
-
-@pytest.fixture
-def toolchain(tmp_path: Path) -> Toolchain:
-    """A CPU-only torch 2.13 with nvcc 13.0."""
-    return fake_toolchain(tmp_path)
 
 
 def planned(given: Project, target: Target, toolchain: Toolchain) -> Layout:
