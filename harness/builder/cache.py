@@ -136,7 +136,7 @@ def evict(entries: Iterable[Path], limit_bytes: int, now: float | None = None) -
     Entries used within the day before `now` (seconds since the epoch) are kept.
     """
     oldest = (time.time() if now is None else now) - _IN_USE_S
-    ranked = sorted(((_used_at(e), _size(e), e) for e in entries), reverse=True)
+    ranked = sorted(map(_measured, entries), reverse=True)
     kept = removed = 0
     for used_at, size, entry in ranked:
         kept += size
@@ -150,20 +150,12 @@ def evict(entries: Iterable[Path], limit_bytes: int, now: float | None = None) -
     return removed
 
 
-def _used_at(entry: Path) -> float:
-    try:
-        return entry.stat().st_mtime
-    except OSError:
-        return 0.0
-
-
-def _size(entry: Path) -> int:
-    total = 0
-    for directory, _, names in os.walk(entry):
-        for name in names:
-            with suppress(OSError):
-                total += (Path(directory) / name).lstat().st_size
-    return total
+def _measured(entry: Path) -> tuple[float, int, Path]:
+    """Time of the last use, size in bytes, and the entry; zeros if another process removes it."""
+    with suppress(OSError):
+        sizes = (file.lstat().st_size for file in entry.rglob("*") if not file.is_dir())
+        return entry.stat().st_mtime, sum(sizes), entry
+    return 0.0, 0, entry
 
 
 # --- compiler slots --------------------------------------------------------------------------

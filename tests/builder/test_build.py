@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 import subprocess
 import sys
@@ -277,33 +276,13 @@ def test_toolkit_gaps(tmp_path):
 # --- with real compilers ---------------------------------------------------------------------
 
 
-_USE = """
-import importlib.util, sys, torch
-spec = importlib.util.spec_from_file_location("fill_it", sys.argv[1] + "/__init__.py",
-                                              submodule_search_locations=[sys.argv[1]])
-module = importlib.util.module_from_spec(spec)
-sys.modules["fill_it"] = module
-spec.loader.exec_module(module)
-out = torch.zeros(1000)
-module.fill(out, value=2.5)
-assert bool((out == 2.5).all())
-print(module._ops.add_op_namespace_prefix("fill"))
-"""
-
-
 @pytest.mark.slow
-def test_a_cpu_build_imports_and_runs(really, real, tmp_path):
-    """From project to a tensor filled by its operator; nothing of this machine is in the library."""
+def test_a_cpu_build_is_cached_and_names_no_path(really, real, tmp_path):
+    """Nothing of this machine is in the library; compiler time is part of the wall time."""
     built = really(project(), "cpu", tmp_path)
     assert built.result.ok, built.result.finding
     assert built.package is not None
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", _USE, str(built.package)], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == json.loads((built.package / "metadata.json").read_text())["id"] + "::fill"
-    library = next(built.package.glob("*.abi3.so")).read_bytes()
-    assert_no_paths(library, real)
+    assert_no_paths(next(built.package.glob("*.abi3.so")).read_bytes(), real)
     assert built.result.compiler_s is not None and built.result.compiler_s <= built.result.wall_s
     assert really(project(), "cpu", tmp_path).result.cache_hit
 
