@@ -277,10 +277,7 @@ def test_no_project_makes_its_failed_build_ours(toolchain: Toolchain, tmp_path: 
 
 REAL = {
     "an absolute header": '#include "/etc/shadow"\n',
-    "an absolute header of this machine": '#include "/etc/hostname-that-is-not-there"\n',
-    "a header by #line": '#line 1 "/usr/include/stdio.h"\n#error torch/all.h: No such file or directory\n',
     "an imitated end": '#line 1 "x"\n#error FAILED: [code=127] obj/kernels/fill.cpp/unit.o\n',
-    "an endless text": "#include __FILE__\n",
     "a compiler that gives up": "int x = " + "(" * 60_000 + "1" + ")" * 60_000 + ";\n",
 }
 
