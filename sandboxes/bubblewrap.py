@@ -1,10 +1,5 @@
 """The `bubblewrap` backend: namespaces by bwrap, as root or as a plain user, without a daemon.
 
-Isolated: user, process, network, IPC, host name and mount namespaces; a read-only root file system with a
-list of the host's files; a scratch directory in memory with a size limit; our seccomp profile; no
-capabilities; as root every job has its own user. Limits by control groups where possible, else by rlimits
-and a memory watchdog.
-
 bwrap's process 1 runs as the job's user, but attacking it gains nothing: it has an empty environment and the
 same seccomp profile, and where the kernel has Landlock its memory cannot be written.
 """
@@ -25,10 +20,10 @@ from typing import Final
 from harness.errors import SandboxError
 from sandboxes import host_job
 from sandboxes.cgroups import Cgroups
+from sandboxes.host_job import View, view_for
 from sandboxes.host_process import INSIDE, HostProcess, SpawnSpec
 from sandboxes.inside import landlock_version
 from sandboxes.job import Job
-from sandboxes.mounts import View, view_for
 from sandboxes.scratch import remove_tree
 from sandboxes.seccomp import ruleset_filter
 
@@ -56,11 +51,9 @@ _NO_MORE_USERNS: Final = ("--disable-userns",)
 _EVERYTHING: Final = (("write", "/", ("",)),)
 _RENAMES_SINCE: Final = 2  # earlier versions forbid moving files between directories
 _BWRAP_S: Final = 20.0
-_COUNTED_SINCE: Final = (5, 14)  # RLIMIT_NPROC counts by user namespace, not over the whole machine
 # Kernel settings for user namespaces of plain users: file, value that forbids them, advice.
 _SWITCHES: Final = (
     ("/proc/sys/user/max_user_namespaces", "0", "sysctl -w user.max_user_namespaces=15000"),
-    ("/proc/sys/kernel/unprivileged_userns_clone", "0", "sysctl -w kernel.unprivileged_userns_clone=1"),
     (
         "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
         "1",
@@ -71,8 +64,6 @@ _SWITCHES: Final = (
 
 @dataclass(frozen=True)
 class _Bwrap:
-    """An installed bwrap, and which of its options work here."""
-
     program: str
     version: str
     proc: tuple[str, ...]
@@ -80,14 +71,11 @@ class _Bwrap:
 
 
 class BubblewrapBackend:
-    """Starts jobs under bwrap."""
-
     name = "bubblewrap"
     python = Path(sys.executable)
     image = None
 
     def __init__(self, program: str | None = None, groups: Cgroups | None = None) -> None:
-        """`program`: bwrap, by default from PATH; `groups`: found by default."""
         self._program = program
         self._groups = groups or Cgroups.find()
         self._users = host_job.FreeUsers()
@@ -95,28 +83,17 @@ class BubblewrapBackend:
 
     def unavailable(self) -> str | None:
         """Why it cannot work here, with advice; None if it can."""
-        found = self._find()
-        return found if isinstance(found, str) else None
-
-    def _find(self) -> _Bwrap | str:
         if self._found is None:
-            if os.geteuid() == 0 and not host_job.can_change_users(host_job.SYS_ADMIN):
-                self._found = (
-                    "root lacks its capabilities here (in a container): run liftbench as a plain user, or use"
-                    " --sandbox landlock"
-                )
-            else:
-                self._found = _find_bwrap(self._program or shutil.which("bwrap"))
-        return self._found
+            self._found = _find_bwrap(self._program or shutil.which("bwrap"))
+        return self._found if isinstance(self._found, str) else None
 
     def _bwrap(self) -> _Bwrap:
-        found = self._find()
-        if isinstance(found, str):
-            raise SandboxError(f"sandbox bubblewrap: {found}")
-        return found
+        reason = self.unavailable()
+        if not isinstance(self._found, _Bwrap):
+            raise SandboxError(f"sandbox bubblewrap: {reason}")
+        return self._found
 
     def facts(self) -> dict[str, str]:
-        """For the record. Raises SandboxError where it cannot work."""
         bwrap = self._bwrap()
         groups = self._groups
         found = {
@@ -127,7 +104,6 @@ class BubblewrapBackend:
             "network": "none",
             "files": "read-only list, scratch in memory",
             "processes": "own" if bwrap.proc == _NEW_PROC else "own, names of others visible in /proc",
-            "its process 1": "out of reach" if landlock_version() >= _RENAMES_SINCE else "within reach",
             "user namespaces inside": "disabled" if bwrap.no_more_userns else "refused by seccomp",
             "limits": "control groups" if groups else "rlimits, memory watchdog, wall clock",
         }
@@ -162,7 +138,7 @@ class BubblewrapBackend:
                 reaps=False,
                 caps_memory=counted,
                 counted=_IN_MEMORY,
-                processes=job.limits.processes if uid is not None or _counts_by_namespace() else None,
+                processes=job.limits.processes,  # counted in the user namespace
                 die_with_parent=False,  # --die-with-parent covers process 1, and the kernel the rest
                 landlock=_EVERYTHING if landlock_version() >= _RENAMES_SINCE else None,
             )
@@ -173,7 +149,9 @@ class BubblewrapBackend:
                     readable=[*view.shown, INSIDE, folder],
                     cpus=job.cpus,
                     uid=uid,
-                    scratch=None if uid is None else _sized_scratch(folder, job),
+                    scratch=(folder / "scratch", job.limits.scratch_bytes, job.limits.scratch_files)
+                    if uid is not None
+                    else None,
                     memory_bytes=job.limits.memory_bytes,
                     cgroup=host_job.group_for(job, self._groups, scratch_counts=True),
                     descriptors=[filter_file],
@@ -186,12 +164,13 @@ class BubblewrapBackend:
         return process
 
 
-def _sized_scratch(folder: Path, job: Job) -> tuple[Path, int, int]:
-    return folder / "scratch", job.limits.scratch_bytes, job.limits.scratch_files
-
-
 def _find_bwrap(program: str | None) -> _Bwrap | str:
     """bwrap with the strictest options that work, or why none do."""
+    if os.geteuid() == 0 and not host_job.can_change_users(host_job.SYS_ADMIN):
+        return (
+            "root lacks its capabilities here (in a container): run liftbench as a plain user, or use"
+            " --sandbox landlock"
+        )
     if program is None:
         return "bwrap is not installed: apt-get install bubblewrap"
     message = ""
@@ -241,11 +220,6 @@ def _advice() -> str:
     )
 
 
-def _counts_by_namespace() -> bool:
-    major, minor = re.match(r"(\d+)\.(\d+)", os.uname().release).groups()  # type: ignore[union-attr]
-    return (int(major), int(minor)) >= _COUNTED_SINCE
-
-
 # --- the command line --------------------------------------------------------------------------
 
 
@@ -290,7 +264,6 @@ def _scratch_mount(job: Job, folder: Path, uid: int | None) -> Sequence[str]:
 
 
 def _in_memory(data: bytes) -> int:
-    """A descriptor from which `data` can be read."""
     descriptor = os.memfd_create("seccomp")
     os.write(descriptor, data)
     os.lseek(descriptor, 0, os.SEEK_SET)

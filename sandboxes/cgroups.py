@@ -1,8 +1,4 @@
-"""Control groups, versions 1 and 2: limits on a whole process tree.
-
-Paths are resolved through our own mounts and control group namespace. A limit that cannot be set is an error,
-and after kill() nothing runs in the group.
-"""
+"""Control groups, versions 1 and 2: limits on a process tree. A limit that cannot be set is an error."""
 
 from __future__ import annotations
 
@@ -52,36 +48,18 @@ class Cgroup:
         return list(dict.fromkeys(self._folders.values()))
 
     def _read(self, controller: str, version_1: str, version_2: str) -> str | None:
-        """None without such a file, or without the group."""
-        folder = self._folders.get(controller)
-        if folder is None:
-            return None
         try:
-            return (folder / (version_1 if self.version == 1 else version_2)).read_text()
-        except OSError:
+            return (self._folders[controller] / (version_1 if self.version == 1 else version_2)).read_text()
+        except (OSError, KeyError):
             return None
 
     def processes(self) -> list[int]:
         """Process ids in all of its folders, without those outside this PID namespace."""
-        found: set[int] = set()
-        for path in self._paths():
-            try:
-                # An invisible process is listed as 0, and kill(0) would be our own process group.
-                found |= {int(word) for word in (path / "cgroup.procs").read_text().split()} - {0}
-            except FileNotFoundError:
-                continue  # removed
-            except OSError as error:
-                if error.errno != errno.ENODEV:  # removed while it was open
-                    raise
-        return sorted(found)
+        return sorted({pid for path in self._paths() for pid in _members(path)})
 
     def members(self) -> list[int]:
         """Process ids by one controller: fast; empty when the group is gone."""
-        try:
-            words = (self._paths()[0] / "cgroup.procs").read_text().split()
-        except OSError:
-            return []
-        return [int(word) for word in words if word != "0"]
+        return _members(self._paths()[0])
 
     def memory_bytes(self) -> int | None:
         """Current use without inactive file pages."""
@@ -95,14 +73,10 @@ class Cgroup:
         return None if peak is None else int(peak)
 
     def cpu_s(self) -> float | None:
-        """CPU time of all processes, ended ones included."""
         used = self._read("cpuacct", "cpuacct.usage", "cpu.stat")
         if used is None:
             return None
-        if self.version == 1:
-            return int(used) / 1e9
-        microseconds = _field(used, "usage_usec")
-        return None if microseconds is None else microseconds / 1e6
+        return int(used) / 1e9 if self.version == 1 else (_field(used, "usage_usec") or 0) / 1e6
 
     def oom_kills(self) -> int | None:
         return _field(self._read("memory", "memory.oom_control", "memory.events"), "oom_kill")
@@ -115,23 +89,15 @@ class Cgroup:
         if self.version == 1:
             # Linux 6.18 does not count failures, so the peak is compared too.
             names = ("memory.failcnt", "memory.max_usage_in_bytes", "memory.limit_in_bytes")
-            found = [self._read("memory", name, "") for name in names]
-            failures, peak, limit = [None if one is None else int(one) for one in found]
-            if failures is None or peak is None or limit is None:
-                return True
-            return failures > 0 or peak >= limit - _PEAK_SLACK_BYTES
-        events = self._read("memory", "", "memory.events")
-        return (_field(events, "oom") or 0) > 0 or _field(events, "oom") is None
+            found = [int(text) for name in names if (text := self._read("memory", name, ""))]
+            return len(found) < 3 or found[0] > 0 or found[1] >= found[2] - _PEAK_SLACK_BYTES
+        return _field(self._read("memory", "", "memory.events"), "oom") != 0
 
     def join_files(self) -> list[Path]:
-        """A process joins by writing its id to each of these."""
         return [path / "cgroup.procs" for path in self._paths()]
 
     def kill(self) -> None:
-        """Kill all processes; nothing can start in it afterwards. Safe to call twice.
-
-        Raises SandboxError when a process does not die (uninterruptible sleep).
-        """
+        """Kill all processes; nothing can start in it afterwards. Raises SandboxError if one does not die."""
         folder = self._folders["pids"]
         try:
             # First forbid forks; cgroup.kill exists in version 2 since Linux 5.14.
@@ -145,14 +111,12 @@ class Cgroup:
             raise SandboxError(f"processes {self.processes()} of a control group do not die")
 
     def _kill_once(self) -> bool:
-        """Kill all processes; whether there were none."""
         if not self.processes():
             return True
         _kill_all(self.processes)
         return False
 
     def remove(self) -> None:
-        """Remove it once it is empty. Safe to call twice. Raises SandboxError."""
         for path in self._paths():
             if not _until(lambda path=path: _is_removed(path), _KILL_S):  # type: ignore[misc]
                 raise SandboxError(f"control group {path} stays busy: {self.processes()} are in it")
@@ -164,7 +128,6 @@ class Cgroups:
 
     version: int
     folders: Mapping[str, Path]
-    """Parent folder by controller."""
 
     @classmethod
     def find(cls, proc: Path = _PROC) -> Cgroups | None:
@@ -195,7 +158,6 @@ class Cgroups:
         return Cgroup(self.version, used)
 
     def _limit_memory(self, folder: Path, size_bytes: int) -> None:
-        """Forbids swap too, by swappiness where the kernel does not account for swap."""
         if self.version == 2:
             (folder / "memory.max").write_text(str(size_bytes))
             if (folder / "memory.swap.max").exists():
@@ -220,6 +182,17 @@ class Cgroups:
         return found
 
 
+def _members(folder: Path) -> list[int]:
+    try:
+        words = (folder / "cgroup.procs").read_text().split()
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENODEV):  # removed, or removed while it was open
+            raise
+        return []
+    # An invisible process is listed as 0, and kill(0) would be our own process group.
+    return [int(word) for word in words if word != "0"]
+
+
 def _field(text: str | None, name: str) -> int | None:
     """The number after `name` in lines of names and numbers; version 1 prefixes totals with total_."""
     words = dict(line.split(" ", 1) for line in (text or "").splitlines() if " " in line)
@@ -228,7 +201,6 @@ def _field(text: str | None, name: str) -> int | None:
 
 
 def _until(done: Callable[[], bool], timeout_s: float) -> bool:
-    """Whether `done` became true in time."""
     deadline = time.monotonic() + timeout_s
     while not done():
         if time.monotonic() > deadline:
@@ -267,20 +239,15 @@ def _kill_all(members: Callable[[], list[int]]) -> None:
 
 @dataclass(frozen=True)
 class Membership:
-    """The groups of a process."""
-
     version: int
     """2 where that version has the needed controllers; on a hybrid system version 1 holds them."""
     folders: dict[str, Path]
-    """By controller; all the same in version 2."""
     top: Path
-    """Mount point of the hierarchy (version 2)."""
+    """Mount point (version 2)."""
 
 
 @dataclass(frozen=True)
 class _Mount:
-    """One mounted hierarchy (proc(5), mountinfo)."""
-
     version: int
     root: str
     place: Path
@@ -347,7 +314,6 @@ def _words(file: Path) -> set[str]:
 
 
 def _enabled_below(folder: Path) -> set[str]:
-    """Controllers that groups below `folder` have, after enabling those that are wanted."""
     control = folder / "cgroup.subtree_control"
     for name in sorted((_words(folder / "cgroup.controllers") & _WANTED) - _words(control)):
         with contextlib.suppress(OSError):  # EBUSY: it has processes; the answer is read below

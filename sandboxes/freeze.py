@@ -19,9 +19,9 @@ from sandboxes.seccomp import numbers
 _LIBC: Final = ctypes.CDLL(None)
 _NUMBERS: Final = numbers(os.uname().machine)
 _TGKILL: Final = _NUMBERS["tgkill"]
-_STOPPED: Final = frozenset(b"TtZX")
-"""proc(5): stopped, stopped by a tracer, zombie, dead."""
-_FORKS: Final = frozenset(_NUMBERS[name] for name in ("clone", "vfork") if name in _NUMBERS)
+_STOPPED: Final = frozenset((b"T", b"t", b"Z", b"X", b""))
+"""proc(5): stopped, stopped by a tracer, zombie, dead; or ended."""
+_FORKS: Final = frozenset(b"%d" % _NUMBERS[name] for name in ("clone", "vfork") if name in _NUMBERS)
 _SPIN_S: Final = 0.0002
 _PAUSE_S: Final = 0.0001
 _ENDED: Final = (FileNotFoundError, ProcessLookupError)
@@ -73,20 +73,11 @@ def _has_stopped(thread: str) -> bool:
     """
     try:
         state = _read(f"{thread}/stat").rpartition(b") ")[2][:1]
-        if state == b"D":
-            return _waits_for_child(thread)
-    except _ENDED:
-        return True
-    return state[0] in _STOPPED if state else True
-
-
-def _waits_for_child(thread: str) -> bool:
-    """Whether its current system call creates a process; False where that is not readable."""
-    try:
-        number = _read(f"{thread}/syscall").split()[:1]
+        return state in _STOPPED or (state == b"D" and _read(f"{thread}/syscall").split(b" ")[0] in _FORKS)
     except PermissionError:
         return False
-    return bool(number) and number[0].isdigit() and int(number[0]) in _FORKS
+    except _ENDED:
+        return True
 
 
 def _read(path: str) -> bytes:

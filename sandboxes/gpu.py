@@ -1,14 +1,9 @@
-"""The GPU of a job: its device files, the driver's libraries, and environment variables.
-
-A job gets the files of the one GPU or MIG instance that it names, and may not set variables that choose
-devices or control the loader.
-"""
+"""The GPU or MIG instance of a job: its device files, the driver's libraries, and environment variables."""
 
 from __future__ import annotations
 
 import platform
 import re
-import stat
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,8 +25,8 @@ _LIBRARIES = (
     "libnvidia-allocator.so.1",
 )
 _ARCHITECTURES = {"x86_64": "x86-64", "aarch64": "AArch64"}  # as ldconfig calls them
-# GPU operators and WSL install the driver here without registering it with the loader.
-_ELSEWHERE = (Path("/usr/local/nvidia/lib64"), Path("/usr/local/nvidia/lib"), Path("/usr/lib/wsl/lib"))
+# GPU operators install the driver here without registering it with the loader.
+_ELSEWHERE = (Path("/usr/local/nvidia/lib64"),)
 _LDCONFIG_S = 10.0
 # These choose a device or load code: the container toolkit's hook once inherited LD_PRELOAD (CVE-2025-23266).
 _OURS = re.compile(r"NVIDIA_.*|LD_.*|GLIBC_TUNABLES|CUDA_(VISIBLE_DEVICES|DEVICE_ORDER|INJECTION.*|MPS_.*)")
@@ -39,8 +34,6 @@ _OURS = re.compile(r"NVIDIA_.*|LD_.*|GLIBC_TUNABLES|CUDA_(VISIBLE_DEVICES|DEVICE
 
 @dataclass(frozen=True)
 class GpuSlot:
-    """A GPU, or one MIG instance of it."""
-
     gpu: Gpu
     instance: MigInstance | None = None
 
@@ -98,17 +91,16 @@ def device_nodes(
 ) -> list[Path]:
     """Device files that CUDA needs, those of `slot` first. Raises DeviceError when one is missing."""
     wanted = [*_own_nodes(slot, dev, driver), *(dev / name for name in _CONTROL)]
-    missing = [path for path in wanted if not _is_device(path)]
+    missing = [path for path in wanted if not path.is_char_device()]
     if missing:
         raise DeviceError(
             f"GPU {slot.uuid}: {', '.join(map(str, missing))} is missing or is no device: "
             f"{_MAKE_NODES}; in a container, start it with this GPU"
         )
-    return [*wanted, *(path for name in _OPTIONAL if _is_device(path := dev / name))]
+    return [*wanted, *(path for name in _OPTIONAL if (path := dev / name).is_char_device())]
 
 
 def _own_nodes(slot: GpuSlot, dev: Path, driver: Path) -> list[Path]:
-    """Those that no other slot uses."""
     minor = slot.gpu.minor
     if minor is None:
         raise DeviceError(f"GPU {slot.gpu.uuid}: the driver does not report its minor number")
@@ -122,23 +114,12 @@ def _own_nodes(slot: GpuSlot, dev: Path, driver: Path) -> list[Path]:
 
 def _capability(access: Path) -> int:
     try:
-        found = re.search(r"DeviceFileMinor:\s*(\d+)", access.read_text())
-    except OSError as error:
-        raise DeviceError(f"{access}: {error.strerror}; the MIG instance may be gone") from error
-    if found is None:
-        raise DeviceError(f"{access} names no DeviceFileMinor")
-    return int(found[1])
-
-
-def _is_device(path: Path) -> bool:
-    try:
-        return stat.S_ISCHR(path.stat().st_mode)
-    except OSError:
-        return False
+        return int(re.findall(r"DeviceFileMinor:\s*(\d+)", access.read_text())[0])
+    except (OSError, IndexError) as error:
+        raise DeviceError(f"{access} names no DeviceFileMinor; the MIG instance may be gone") from error
 
 
 def loader_cache() -> str:
-    """What `ldconfig -p` prints; empty where there is no ldconfig."""
     try:
         done = subprocess.run(
             ["/sbin/ldconfig", "-p"], capture_output=True, text=True, timeout=_LDCONFIG_S, check=True, env={}
@@ -181,7 +162,6 @@ def driver_environment(libraries: Sequence[Path], cache: str | None = None) -> d
 
 
 def device_environment(slot: GpuSlot) -> dict[str, str]:
-    """CUDA then sees only this GPU."""
     return {"CUDA_VISIBLE_DEVICES": slot.uuid}
 
 

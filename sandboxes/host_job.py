@@ -1,4 +1,4 @@
-"""What a job is given on this host: a user, a folder, a control group, a GPU, and the spec for inside.py."""
+"""What a job is given on this host: a user, a folder, a control group, a GPU, files, its spec."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ import json
 import os
 import pwd
 import random
+import re
 import secrets
+import sys
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -33,7 +35,6 @@ from sandboxes.host_process import CHANNEL_NUMBER
 from sandboxes.job import Job
 from sandboxes.orphans import owned_prefix
 from sandboxes.reaper import processes
-from sandboxes.scratch import remove_tree
 from sandboxes.seccomp import compile_filter, job_filter, profile, without_hidden_memory
 
 _ADDRESS_SLACK_BYTES: Final = 16 << 30
@@ -45,8 +46,6 @@ CHOWN, KILL, SETGID, SETUID, SYS_ADMIN = 0, 5, 6, 7, 21  # linux/capability.h
 
 
 class FreeUsers:
-    """Hands out unused user ids, so that killing by user never hits a stranger's process."""
-
     def __init__(self) -> None:
         self._numbers = itertools.count(random.SystemRandom().randrange(len(_UIDS)))
         self._lock = threading.Lock()
@@ -65,7 +64,6 @@ class FreeUsers:
 
 
 def has_capabilities(*capabilities: int) -> bool:
-    """Whether this process has all of them: root in a container may have none."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("CapEff:"):
             held = int(line.split()[1], 16)
@@ -78,6 +76,13 @@ def can_change_users(*more: int) -> bool:
     return has_capabilities(CHOWN, KILL, SETGID, SETUID, *more)
 
 
+def _has_account(uid: int) -> bool:
+    try:
+        return bool(pwd.getpwuid(uid))
+    except KeyError:
+        return False
+
+
 def threads_of(uid: int) -> int:
     """How many threads `uid` runs now, as RLIMIT_NPROC counts them."""
     total = 0
@@ -88,28 +93,17 @@ def threads_of(uid: int) -> int:
     return total
 
 
-def _has_account(uid: int) -> bool:
-    try:
-        pwd.getpwuid(uid)
-    except KeyError:
-        return False
-    return True
-
-
 # --- everything else ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class HostGpu:
-    """What of this host a job with a GPU needs; empty without one."""
-
     nodes: tuple[Path, ...] = ()
     libraries: tuple[Path, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
 
 
 def gpu_of(job: Job) -> HostGpu:
-    """The GPU that `job` names. Raises DeviceError when it is not there."""
     if job.device is None:
         return HostGpu()
     slot = slot_named(job.device, find_gpus())
@@ -136,7 +130,6 @@ def profile_for(job: Job, *, sockets: bool, counted: bool, rulesets: bool = Fals
 
 @cache
 def _program(machine: str, sockets: bool, hidden: bool, rulesets: bool) -> bytes:
-    """Compiling takes 2 ms."""
     found = profile() if hidden else without_hidden_memory(profile())
     gone = () if rulesets else ("landlock_create_ruleset",)
     return compile_filter(found, machine, sockets=sockets, also_refuse=gone)
@@ -146,24 +139,17 @@ def new_folder(uid: int | None) -> Path:
     """A folder for one job, with a `scratch` directory that belongs to `uid`. Raises SandboxError."""
     try:
         folder = Path(tempfile.mkdtemp(prefix=owned_prefix("job")))
-    except OSError as error:
-        raise SandboxError(f"no folder for a job: {error}; is the disk full?") from error
-    try:
         (folder / "scratch").mkdir(mode=0o700)
         if uid is not None:
             folder.chmod(0o711)
             os.chown(folder / "scratch", uid, uid)
     except OSError as error:
-        remove_tree(folder)
-        raise SandboxError(f"no folder for a job: {error}") from error
+        raise SandboxError(f"no folder for a job: {error}; is the disk full?") from error
     return folder
 
 
 def group_for(job: Job, groups: Cgroups | None, *, scratch_counts: bool) -> Cgroup | None:
-    """A control group with the job's limits. Raises SandboxError.
-
-    `scratch_counts`: the scratch directory lies in memory and is charged to the job.
-    """
+    """A control group with the job's limits (`scratch_counts`: and scratch). Raises SandboxError."""
     if groups is None:
         return None
     limits, memory = job.limits, job.limits.memory_bytes
@@ -215,3 +201,139 @@ def spec_for(
             "site": [str(path) for path in job.site],
         }
     )
+
+
+# --- readable files ---------------------------------------------------------------------------------
+
+_SYSTEM: Final = Path("/usr")
+_TOP: Final = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
+_ETC: Final = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives")
+# glibc and torch count cores and memory nodes here.
+_MACHINE: Final = ("/sys/devices/system/cpu", "/sys/devices/system/node")
+# CUDA looks up the GPU and its links here.
+_MACHINE_WITH_GPU: Final = ("/sys/devices", "/sys/bus/pci", "/sys/module")
+# For scripts; the rest of /usr/bin is for builds or interactive use.
+_TOOLS: Final = ("sh", "env", "uname")
+_LIBRARIES: Final = ("lib", "lib32", "lib64", "libx32")
+_CUDA_LIBRARIES: Final = ("local/cuda*/lib64", "local/cuda*/targets/*/lib")
+# Compilers' folders below `lib`, and in wheels.
+_COMPILERS: Final = re.compile(r"gcc(-cross)?|llvm.*|clang.*|bfd-plugins|rustlib|go(-.*)?")
+_WHEELS: Final = ("nvidia/*/bin", "nvidia/*/nvvm", "nvidia/cuda_nvcc", "triton/backends/*/bin", "ziglang")
+
+
+@dataclass(frozen=True)
+class View:
+    shown: tuple[Path, ...]
+    hidden: tuple[Path, ...]
+    """Excluded from `shown`; a path of `shown` may lie below it again."""
+    links: tuple[tuple[Path, str], ...]
+    """Top-level links (such as /lib) and their targets."""
+
+    def in_order(self) -> list[tuple[Path, bool]]:
+        both = [(path, True) for path in self.shown] + [(path, False) for path in self.hidden]
+        return sorted(both, key=lambda entry: entry[0].parts)
+
+    def granted(self) -> Iterator[tuple[Path, bool]]:
+        """The same as an allow list: paths, with whether everything below or only the listing is readable."""
+        hidden = set(self.hidden)
+        above = {parent for path in hidden for parent in path.parents}
+        for path in self.shown:
+            if path.resolve() == path:
+                yield from _granted(path, hidden, above)
+
+
+def view_for(job: Job, also: Iterable[Path] = ()) -> View:
+    """What `job` may read, with `also` (driver libraries). Raises SandboxError for a missing path."""
+    run = job.role == "run"
+    wanted = [*(_system_libraries() if run else [_SYSTEM]), *_interpreter(run)]
+    wanted += [path for name in _ETC if (path := Path("/etc") / name).exists()]
+    machine = (*_MACHINE, *_MACHINE_WITH_GPU) if job.device else _MACHINE
+    wanted += [path for name in machine if (path := Path(name)).exists()]
+    links = []
+    for name in _TOP:
+        path = Path("/") / name
+        if path.is_symlink():
+            links.append((path, str(path.readlink())))
+        elif path.is_dir():
+            wanted.append(path)
+    for path in [*job.readable, *job.site, *also]:
+        if not path.exists():
+            raise SandboxError(f"a job is to read {path}, which does not exist")
+        wanted.append(Path(os.path.abspath(path)))  # noqa: PTH100 - keep links
+    real = {path.resolve() for path in wanted}
+    # Targets of top-level links are shown under their own name.
+    aliases = {p: p.resolve() for p in wanted if not any(link in p.parents for link, _ in links)}
+    hidden = {*_ours(), *(_compilers(real) if run else [])}
+    hidden |= {
+        alias / path.relative_to(place)
+        for alias, place in aliases.items()
+        for path in hidden
+        if path.is_relative_to(place)
+    }
+    return _without_repeats({*real, *aliases}, hidden, links)
+
+
+def _system_libraries() -> list[Path]:
+    found = [_SYSTEM / part / name for part in (".", "local") for name in _LIBRARIES]
+    found += [path for pattern in _CUDA_LIBRARIES for path in _SYSTEM.glob(pattern)]
+    found += [_SYSTEM / "bin" / name for name in _TOOLS]
+    return [path for path in found if path.exists()]
+
+
+def _interpreter(run: bool) -> list[Path]:
+    """This Python: its whole prefixes, or with `run` only what it needs at run time."""
+    prefixes = dict.fromkeys(Path(p) for p in (sys.prefix, sys.base_prefix, sys.base_exec_prefix))
+    if not run:
+        return [p for p in prefixes if not p.is_relative_to(_SYSTEM)] + _chain(Path(sys.executable))
+    parts = [p / name for p in prefixes for name in (*_LIBRARIES, "pyvenv.cfg")]
+    return [path for path in parts if path.exists()] + _chain(Path(sys.executable))
+
+
+def _chain(path: Path) -> list[Path]:
+    """A path and every link target on the way to the file, as for a virtual environment's python."""
+    found = [path]
+    while found[-1].is_symlink():
+        found.append(Path(os.path.normpath(found[-1].parent / found[-1].readlink())))
+    return found
+
+
+def _ours() -> list[Path]:
+    root = Path(__file__).resolve().parents[1]
+    return [root] if (root / "pyproject.toml").is_file() else [root / "harness", root / "sandboxes"]
+
+
+def _compilers(shown: Iterable[Path]) -> Iterator[Path]:
+    for path in shown:
+        inner = list(path.iterdir()) if path.name in _LIBRARIES else []
+        yield from (entry for entry in inner if _COMPILERS.fullmatch(entry.name))
+        sites = [entry / f"{kind}-packages" for entry in inner for kind in ("site", "dist")]
+        for site in [path, *sites]:
+            if site.name.endswith("-packages") and site.is_dir():
+                yield from (found for pattern in _WHEELS for found in site.glob(pattern))
+
+
+def _without_repeats(shown: set[Path], hidden: set[Path], links: list[tuple[Path, str]]) -> View:
+    kept: dict[Path, bool] = {}
+    for path in sorted(shown | hidden, key=lambda p: p.parts):
+        nearest = next((parent for parent in path.parents if parent in kept), None)
+        visible = path in shown  # a requested path overrides an exclusion
+        if visible != (nearest is not None and kept[nearest]) and (visible or path.exists()):
+            kept[path] = visible
+    return View(
+        tuple(path for path, visible in kept.items() if visible),
+        tuple(path for path, visible in kept.items() if not visible),
+        tuple(links),
+    )
+
+
+def _granted(path: Path, hidden: set[Path], above: set[Path]) -> Iterator[tuple[Path, bool]]:
+    if path in hidden:
+        return
+    if path not in above:
+        yield path, True
+        return
+    yield path, False
+    with os.scandir(path) as entries:
+        inner = [path / entry.name for entry in entries if not entry.is_symlink()]
+    for entry_path in inner:
+        yield from _granted(entry_path, hidden, above)

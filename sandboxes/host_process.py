@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -36,32 +37,22 @@ CHANNEL_NUMBER: Final = "{channel-number}"
 
 @dataclass(frozen=True)
 class SpawnSpec:
-    """How to start one child."""
-
     command: Sequence[str]
-    """What outside.py becomes: inside.py, or a program that starts it."""
     folder: Path
-    """Belongs to this job; removed at the end."""
     readable: Sequence[Path]
-    """Paths that the job's user must be able to reach."""
     cpus: frozenset[int] | None
     uid: int | None = None
-    """The user to become; None to keep ours."""
     cgroup: Cgroup | None = None
     scratch: tuple[Path, int, int] | None = None
     """A directory to cover by a file system of that size in bytes and inodes; needs `uid`."""
     descriptors: Sequence[int] = ()
-    """Inherited beside the channel."""
     reports_signals: bool = True
     """The child's exit status is the job's own; False where a monitor reports 128 + signal."""
     caps_scratch: bool = False
     memory_bytes: int | None = None
-    """Limit that is polled where no cgroup enforces it."""
 
 
 class HostProcess:
-    """A child process and its descendants."""
-
     channel: socket.socket
 
     def __init__(self, spec: SpawnSpec) -> None:
@@ -113,7 +104,6 @@ class HostProcess:
         REAPER.watch(self._popen.pid, spec.uid, spec.folder)
 
     def wait(self) -> TreeExit:
-        """Block until the first process has ended, and kill the others."""
         _, status, usage = os.wait4(self._popen.pid, 0)
         code = os.waitstatus_to_exitcode(status)
         self._popen.returncode = code  # Popen must not wait for it again
@@ -134,7 +124,6 @@ class HostProcess:
         return self._exit
 
     def kill(self) -> None:
-        """Kill the control group, the session and, as root, every process of the job's user."""
         with self._lock:
             if self._released:
                 return
@@ -150,17 +139,14 @@ class HostProcess:
         """By signal to the process group, which takes 0.1 to 0.3 ms; control groups take 2 ms and more."""
         group, pid = self._spec.cgroup, self._popen.pid
         self._signal_group(signal.SIGSTOP if frozen else signal.SIGCONT)
-        # Without a control group orphans are found as children of the first process, their subreaper.
-        # Looking through the whole session takes 1.5 ms.
+        # The first process is the subreaper of orphans. Looking through the whole session takes 1.5 ms.
         members = group.members if group is not None else lambda: _tree(pid)
         if frozen and not confirm_stopped(members, pid, STOP_S):
             raise UnstoppableError(f"some thread did not stop within {STOP_S:.0f} s")
 
     def _signal_group(self, number: int) -> None:
-        try:
+        with suppress(ProcessLookupError, PermissionError):  # it has ended
             os.killpg(self._popen.pid, number)
-        except (ProcessLookupError, PermissionError):
-            return  # it has ended
 
     def usage(self) -> Usage:
         """Of the control group, else memory and swap of the tree, page tables included.
@@ -182,7 +168,6 @@ class HostProcess:
         return list(_tree(self._popen.pid)) if group is None else group.members()
 
     def startup_output(self) -> str:
-        """Output from before inside.py was ready."""
         if self._released or not select.select([self._startup], [], [], 1.0)[0]:
             return ""
         return os.read(self._startup, _STARTUP_BYTES).decode(errors="replace").strip()
@@ -203,7 +188,6 @@ class HostProcess:
 
 
 def _tree(root: int) -> Iterator[int]:
-    """Process ids of `root` and its descendants, as far as /proc shows them."""
     pending = [root]
     while pending:
         pid = pending.pop()
@@ -217,22 +201,19 @@ def _tree(root: int) -> Iterator[int]:
 
 
 def _proportional_bytes(pid: int) -> int:
-    """With shared pages divided among their users (Pss); the resident bytes where /proc has no Pss."""
     shared = _kilobytes(pid, "smaps_rollup", "Pss:", "SwapPss:")
-    if shared is None:
-        return _resident_bytes(pid)
-    return shared + (_kilobytes(pid, "status", *_PAGE_TABLES) or 0)
+    return shared + _kilobytes(pid, "status", *_PAGE_TABLES) if shared else _resident_bytes(pid)
 
 
 def _resident_bytes(pid: int) -> int:
     """Memory, swap and page tables (which cost as much as pages that are only read)."""
-    return _kilobytes(pid, "status", "VmRSS:", "VmSwap:", *_PAGE_TABLES) or 0
+    return _kilobytes(pid, "status", "VmRSS:", "VmSwap:", *_PAGE_TABLES)
 
 
-def _kilobytes(pid: int, file: str, *names: str) -> int | None:
-    """The sum, in bytes, of fields in kB; None where the file cannot be read."""
+def _kilobytes(pid: int, file: str, *names: str) -> int:
+    """The sum, in bytes, of fields in kB; 0 where the file cannot be read."""
     try:
         lines = Path(f"/proc/{pid}/{file}").read_text().splitlines()
     except OSError:
-        return None
+        return 0
     return sum(int(line.split()[1]) << 10 for line in lines if line.startswith(names))

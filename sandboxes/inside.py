@@ -71,7 +71,6 @@ def _limit(kind: int, value: int | None, grace: int = 0) -> None:
 
 
 def set_limits(limits: dict[str, int | None]) -> None:
-    """Resource limits of this process and its descendants."""
     _limit(resource.RLIMIT_CPU, limits["cpu_s"], grace=1)  # so that SIGXCPU comes before SIGKILL
     _limit(resource.RLIMIT_FSIZE, limits["file_bytes"])
     _limit(resource.RLIMIT_AS, limits["address_bytes"])
@@ -83,7 +82,6 @@ def set_limits(limits: dict[str, int | None]) -> None:
 
 
 def landlock_version() -> int:
-    """Version of the kernel's Landlock interface; 0 without Landlock."""
     libc = ctypes.CDLL(None, use_errno=True)
     found: int = libc.syscall(_LANDLOCK_CREATE, None, ctypes.c_size_t(0), _LANDLOCK_VERSION)
     return max(0, found)
@@ -157,7 +155,6 @@ def connected(channel: str) -> socket.socket:
 
 
 def send_ready(channel: socket.socket, scratch: str, counted: list[str]) -> None:
-    """Send descriptors of the writable directories; the harness counts files and collects through them."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
     directories = array.array("i", [os.open(path, flags) for path in (scratch, *counted)])
     channel.sendmsg([b'{"ready": true}'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, directories)])
@@ -194,7 +191,6 @@ def run_here(argv: list[str], failures: int) -> None:
 
 
 def prepare(spec: dict[str, Any]) -> socket.socket:
-    """Everything that does not depend on the job; returns the judge's channel."""
     scratch = spec["scratch"]
     spec["environment"] = {k: v.replace("{scratch}", scratch) for k, v in spec["environment"].items()}
     channel = connected(spec["channel"])

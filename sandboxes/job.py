@@ -1,7 +1,4 @@
-"""The sandbox interface: a Job is started as a Process, which ends with its whole process tree.
-
-Callers use Job, Process and Sandbox. A backend implements Backend and ProcessTree.
-"""
+"""The sandbox interface: Job, Process and Sandbox for callers, ProcessTree and Backend for backends."""
 
 from __future__ import annotations
 
@@ -19,19 +16,8 @@ IMAGES_FACT = "images"
 STOP_S: Final = 10.0
 """Time limit for freezing all threads of a tree; a call that filled 3 GB of memory took 0.8 s."""
 OWN_SIGNALS: Final = frozenset(
-    {
-        signal.SIGSEGV,
-        signal.SIGBUS,
-        signal.SIGFPE,
-        signal.SIGILL,
-        signal.SIGABRT,
-        signal.SIGTRAP,
-        signal.SIGSYS,
-        signal.SIGPIPE,
-        signal.SIGALRM,
-        signal.SIGVTALRM,
-        signal.SIGPROF,
-    }
+    signal.Signals[f"SIG{name}"]
+    for name in "SEGV BUS FPE ILL ABRT TRAP SYS PIPE ALRM VTALRM PROF".split()  # noqa: SIM905
 )
 """Signals that a process causes itself. Not retried: that would favor code that crashes sometimes."""
 _SHOWN_CHARACTERS: Final = 600
@@ -60,20 +46,15 @@ class Limits:
     memory_bytes: int | None = None
     """The scratch directory is not included, even where it lies in memory."""
     file_bytes: int = 256 << 20
-    """Largest single file."""
     output_bytes: int = 1 << 20
     """Kept of stdout and stderr together; a job that writes 16 times as much is killed."""
     processes: int = 256
     scratch_bytes: int = 2 << 30
-    """Total size of the scratch directory, where the backend can limit it."""
     scratch_files: int = 50_000
-    """Inodes of the scratch directory, where the backend can limit them."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """One process to start in a sandbox."""
-
     role: RoleName
     argv: Sequence[str]
     """`{scratch}` in any word becomes the private, writable directory, `{channel}` the channel's number."""
@@ -81,29 +62,22 @@ class Job:
     inputs: Mapping[str, Path] = field(default_factory=dict)
     """Name in the scratch directory -> file or directory outside, which is copied."""
     readable: Sequence[Path] = ()
-    """Directories outside that the process may read (CUDA toolkit, torch)."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Added to a scrubbed environment; nothing is inherited from the launching process."""
+    """Added to a scrubbed environment."""
     device: str | None = None
-    """GPU UUID or index; None for no GPU."""
     cpus: frozenset[int] | None = None
-    """Cores the process is pinned to; None for all."""
     preload: tuple[str, ...] = ()
     """Modules to import before any student code is present: allows a warm start.
 
     argv is then `[python, "-I", "-S", script, ...]`, and the script runs in that interpreter.
     """
     site: tuple[Path, ...] = ()
-    """Directories from which `preload` is imported."""
 
 
 @dataclass(frozen=True)
 class ExitFacts:
-    """How a process ended, as seen from outside."""
-
     status: Status
     code: int | None
-    """Exit code, or None when a signal ended it."""
     signal: int | None
     wall_s: float
     cpu_s: float | None
@@ -114,8 +88,8 @@ class ExitFacts:
     """Time in which its tasks were runnable but other control groups held the cores; None if unknown."""
 
 
-# Attribution of a process's end. A student's code controls everything that it prints, its exit code, and
-# whether it kills itself, so none of these makes a failure one of the infrastructure:
+# Attribution of a process's end. Nothing that a student's code controls (its output, exit code, or killing
+# itself) makes a failure one of the infrastructure:
 # 1. `sandbox_error` is infrastructure; only the sandbox sets it.
 # 2. So is a build that timed out while other control groups held the cores for over half of its limit.
 # 3. So is a build that failed otherwise, where a control build without student files fails too.
@@ -136,13 +110,10 @@ def raise_if_infra(facts: ExitFacts, doing: str) -> None:
 
 
 def killed_from_outside(facts: ExitFacts) -> bool:
-    """Whether the process may have been killed from outside (rule 4), such as by the host's OOM killer."""
     return facts.status == "signal" and facts.signal not in OWN_SIGNALS
 
 
 class Process(Protocol):
-    """A running job."""
-
     channel: socket.socket
     """The judge's end of a connected AF_UNIX SEQPACKET pair."""
 
@@ -163,8 +134,6 @@ class Process(Protocol):
 
 
 class Sandbox(Protocol):
-    """Starts jobs."""
-
     name: str
 
     def facts(self) -> dict[str, str]:
@@ -192,13 +161,9 @@ class UnstoppableError(Exception):
 
 @dataclass(frozen=True)
 class TreeExit:
-    """How a process tree ended, as the backend saw it."""
-
     code: int | None
-    """Exit code; None when a signal ended it, or it is unknown."""
     signal: int | None = None
     oom: bool = False
-    """The kernel killed a process because the tree reached its own memory limit."""
     peak_memory_bytes: int | None = None
     cpu_s: float | None = None
     problem: str | None = None
@@ -207,8 +172,6 @@ class TreeExit:
 
 @dataclass(frozen=True)
 class Usage:
-    """Current resource usage of a process tree; None if unknown."""
-
     memory_bytes: int | None = None
     cpu_s: float | None = None
 
@@ -239,7 +202,7 @@ class ProcessTree(Protocol):
         """Current usage."""
 
     def members(self) -> list[int]:
-        """Process ids, as far as they are visible."""
+        """Visible process ids."""
 
     def startup_output(self) -> str:
         """Output from before the tree was ready, for error messages."""
@@ -259,8 +222,6 @@ class ImageFiles(Protocol):
 
 
 class Backend(Protocol):
-    """Starts process trees."""
-
     name: str
     python: Path
     """The interpreter that jobs use, by its path inside the sandbox."""

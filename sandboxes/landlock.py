@@ -1,15 +1,11 @@
 """The `landlock` backend: restrictions that a process puts on itself.
 
-It needs a kernel with Landlock (5.13) and no privilege, namespace or program. Meant for disposable
-containers, such as Kubernetes pods, in which bubblewrap cannot create namespaces.
-
-Isolated: the file system but for a read-only list and a scratch directory; sockets (with a GPU, unix sockets
-are allowed: CUDA needs them); rare system calls, by our seccomp profile; from Linux 6.12 signals to other
-processes; as root every job has its own user.
+It needs no privilege, namespace or program. Meant for disposable containers, such as Kubernetes pods, in
+which bubblewrap cannot create namespaces.
 
 Not hidden: that files exist (names and sizes by stat), process ids, and memory that others share by name. The
 scratch directory as a whole has no limit, and without a control group memory is polled, not limited. With a
-GPU, any reachable unix socket can be connected to.
+GPU, which needs unix sockets, any reachable one can be connected to.
 """
 
 from __future__ import annotations
@@ -23,10 +19,10 @@ from typing import Final
 from harness.errors import SandboxError
 from sandboxes import host_job
 from sandboxes.cgroups import Cgroups
+from sandboxes.host_job import View, view_for
 from sandboxes.host_process import INSIDE, HostProcess, SpawnSpec
 from sandboxes.inside import landlock_version
 from sandboxes.job import Job
-from sandboxes.mounts import View, view_for
 from sandboxes.scratch import remove_tree
 
 _SIGNALS_SINCE: Final = 6
@@ -36,14 +32,11 @@ _PROC: Final = ("self", "cpuinfo", "meminfo", "stat", "filesystems", "driver/nvi
 
 
 class LandlockBackend:
-    """Starts jobs that restrict themselves by Landlock."""
-
     name = "landlock"
     python = Path(sys.executable)
     image = None
 
     def __init__(self, groups: Cgroups | None = None) -> None:
-        """`groups`: found by default."""
         self._groups = groups or Cgroups.find()
         self._users = host_job.FreeUsers()
 

@@ -31,8 +31,6 @@ def interpreter_directories() -> list[Path]:
 
 
 class LocalBackend:
-    """Starts jobs as ordinary processes."""
-
     name = "local"
     python = Path(sys.executable)
     image = None

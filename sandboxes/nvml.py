@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Final, Literal
 
 import pynvml
@@ -39,23 +38,15 @@ _APPLICATION_XIDS: Final = {
     45: "preempted",
 }
 _DEVICE_XIDS: Final = {
-    46: "the GPU stopped processing",
     48: "double-bit ECC error",
-    62: "internal micro-controller halt",
-    64: "ECC page retirement failed",
     79: "the GPU has fallen off the bus",
     94: "contained ECC error",
     95: "uncontained ECC error",
-    109: "context switch timeout",
     119: "GSP timeout",
-    120: "GSP error",
-    154: "the GPU asks for a recovery",
 }
 
 
 class NvmlError(DeviceError):
-    """An NVML call failed."""
-
     def __init__(self, call: str, code: int, text: str) -> None:
         super().__init__(f"{call} failed: {text} (NVML error {code})")
         self.code = code
@@ -68,8 +59,6 @@ class NvmlError(DeviceError):
 
 @dataclass(frozen=True)
 class MigInstance:
-    """A MIG slice of a GPU."""
-
     uuid: str
     gpu_instance: int
     compute_instance: int
@@ -77,25 +66,18 @@ class MigInstance:
 
 @dataclass(frozen=True)
 class Gpu:
-    """One physical GPU."""
-
     index: int
     """NVML's order (by PCI bus), which may differ from CUDA's."""
     uuid: str
     name: str
     minor: int | None
-    """N of /dev/nvidiaN."""
     capability: tuple[int, int]
-    """Compute capability, such as (9, 0)."""
     mig: bool | None
-    """Whether MIG mode is on; None where the GPU has no such mode."""
     instances: tuple[MigInstance, ...] = ()
 
 
 @dataclass(frozen=True)
 class GpuMemory:
-    """Device memory; `used_bytes` includes what the driver reserves."""
-
     total_bytes: int
     used_bytes: int
 
@@ -110,8 +92,6 @@ class GpuProcess:
 
 @dataclass(frozen=True)
 class GpuClocks:
-    """Current and maximum clocks in MHz."""
-
     sm_mhz: int | None
     memory_mhz: int | None
     max_sm_mhz: int | None
@@ -121,26 +101,18 @@ class GpuClocks:
 
 @dataclass(frozen=True)
 class GpuSensors:
-    """Board power (averaged over one second on Ampere and later, except GA100) and die temperature."""
-
     power_w: float | None
     temperature_c: int | None
 
 
 @dataclass(frozen=True)
 class GpuMemoryCells:
-    """Failed memory cells."""
-
     pages_pending: bool | None
-    """Pages will be retired at the next reset (before Ampere)."""
     rows_pending: bool | None
-    """Rows will be remapped at the next reset (Ampere and later)."""
     remapping_failed: bool | None
-    """No spare rows are left: the board must be replaced."""
 
 
 def _call(function: str, *arguments: Any) -> Any:
-    """Raises NvmlError."""
     try:
         return getattr(pynvml, function)(*arguments)
     except pynvml.NVMLError as error:
@@ -174,9 +146,7 @@ class Nvml:
     def __enter__(self) -> Nvml:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -204,17 +174,14 @@ class Nvml:
         return _call("nvmlDeviceGetHandleByUUID", uuid)
 
     def memory(self, uuid: str) -> GpuMemory:
-        """Total and used device memory, by all processes."""
         found = _call("nvmlDeviceGetMemoryInfo", self.device(uuid))
         return GpuMemory(total_bytes=found.total, used_bytes=found.used)
 
     def processes(self, uuid: str) -> list[GpuProcess]:
-        """Processes that have a compute context."""
         found = _call("nvmlDeviceGetComputeRunningProcesses", self.device(uuid))
         return [GpuProcess(process.pid, process.usedGpuMemory) for process in found]
 
     def clocks(self, uuid: str) -> GpuClocks:
-        """Clocks, and what limits them."""
         device = self.device(uuid)
         mask = _optional("nvmlDeviceGetCurrentClocksEventReasons", device)
         return GpuClocks(
@@ -228,7 +195,6 @@ class Nvml:
         )
 
     def sensors(self, uuid: str) -> GpuSensors:
-        """Power and temperature now."""
         device = self.device(uuid)
         milliwatts = _optional("nvmlDeviceGetPowerUsage", device)
         celsius = _optional("nvmlDeviceGetTemperatureV", device, pynvml.NVML_TEMPERATURE_GPU)
@@ -237,7 +203,6 @@ class Nvml:
         return GpuSensors(None if milliwatts is None else milliwatts / 1000, celsius)
 
     def memory_cells(self, uuid: str) -> GpuMemoryCells:
-        """Whether memory of the GPU has failed."""
         device = self.device(uuid)
         rows = _optional("nvmlDeviceGetRemappedRows", device)
         pages = _optional("nvmlDeviceGetRetiredPagesPendingStatus", device)
@@ -278,14 +243,11 @@ def _instances(device: Any) -> tuple[MigInstance, ...]:
 
 @dataclass(frozen=True)
 class Xid:
-    """One error that a GPU has reported. Unknown codes count as the device's, never as the student's."""
-
     code: int
     """999 means a code that NVML does not know."""
 
     @property
     def blame(self) -> Literal["application", "device"]:
-        """Whose fault it is."""
         return "application" if self.code in _APPLICATION_XIDS else "device"
 
     def __str__(self) -> str:
@@ -325,9 +287,7 @@ class XidWatch:
     def __enter__(self) -> XidWatch:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def take(self, timeout_s: float = 0.0) -> list[Xid]:

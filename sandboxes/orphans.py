@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -26,20 +28,16 @@ class Owner:
 
     pid: int
     start: int
-    """In clock ticks since boot."""
     namespace: int
-    """PID namespace, in which `pid` counts."""
 
     @classmethod
     def current(cls) -> Owner:
-        """This process."""
         start = _start(os.getpid())
         assert start is not None
         return cls(os.getpid(), start, _namespace())
 
     @classmethod
     def parse(cls, word: str) -> Owner | None:
-        """The inverse of str(); None for other text."""
         found = _WORD.fullmatch(word)
         return None if found is None else cls(*(int(number) for number in found.groups()))
 
@@ -47,16 +45,13 @@ class Owner:
         return f"{self.pid}-{self.start}-{self.namespace}"
 
     def is_visible(self) -> bool:
-        """Whether it is in this process's PID namespace."""
         return self.namespace == _namespace()
 
     def is_dead(self) -> bool:
-        """False where it cannot be seen."""
         return self.is_visible() and _start(self.pid) != self.start
 
 
 def owned_prefix(noun: str) -> str:
-    """Prefix of the names of folders and control groups that this process creates."""
     return f"liftbench-{Owner.current()}-{noun}-"
 
 
@@ -66,17 +61,15 @@ def owned_folder(noun: str) -> tempfile.TemporaryDirectory[str]:
 
 
 def is_orphan(name: str) -> bool:
-    """Whether a folder or control group of this name belongs to a dead owner."""
     found = _NAME.fullmatch(name)
     owner = None if found is None else Owner.parse(found[1])
     return owner is not None and owner.is_dead()
 
 
 def remove_orphans(directory: Path | None = None, groups: Cgroups | None = None) -> list[str]:
-    """Remove folders and control groups of dead owners, with their processes; returns their names.
+    """Remove folders (of the temporary directory by default) and control groups of dead owners.
 
-    Folders are looked for in `directory` (default: the temporary directory). Raises SandboxError for a
-    control group that cannot be removed.
+    Kills their processes. Returns names. Raises SandboxError for a group that cannot be removed.
     """
     removed = []
     for folder in (directory or Path(tempfile.gettempdir())).glob("liftbench-*"):
@@ -89,11 +82,10 @@ def remove_orphans(directory: Path | None = None, groups: Cgroups | None = None)
 
 def _is_our_folder(path: Path) -> bool:
     """A directory, not a link, of our user: others may write to the temporary directory too."""
-    try:
+    with suppress(OSError):
         facts = path.lstat()
-    except OSError:
-        return False
-    return path.is_dir() and not path.is_symlink() and facts.st_uid == os.geteuid()
+        return stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.geteuid()
+    return False
 
 
 def _kill_jobs_at(home: Path) -> None:
@@ -101,10 +93,9 @@ def _kill_jobs_at(home: Path) -> None:
     wanted = b"\0HOME=" + os.fsencode(home) + b"\0"
 
     def lives_there(pid: int, uid: int) -> bool:
-        try:
+        with suppress(OSError):  # it ended, or belongs to another user
             return wanted in b"\0" + Path(f"/proc/{pid}/environ").read_bytes()
-        except OSError:  # it ended, or belongs to another user
-            return False
+        return False
 
     for uid in {uid for pid, uid in processes() if lives_there(pid, uid)} - {os.geteuid()}:
         kill_user(uid)
@@ -112,7 +103,6 @@ def _kill_jobs_at(home: Path) -> None:
 
 
 def _start(pid: int) -> int | None:
-    """None for a process that has ended, zombies included."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):

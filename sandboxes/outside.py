@@ -64,25 +64,23 @@ def expose(paths: list[Path], staging: Path, libc: ctypes.CDLL) -> None:
         held: list[tuple[Path, Path]] = []
         for index, path in enumerate(wanted):
             place = staging / f"{number}-{index}"
-            if path.is_dir():
-                place.mkdir(parents=True)
-            else:
-                place.parent.mkdir(parents=True, exist_ok=True)
-                place.touch()
-            _mount(libc, str(path), place, "", _MS_BIND | _MS_REC)
+            _bind(libc, path, place)
             held.append((place, path))
         _mount(libc, "tmpfs", blocker, "tmpfs", 0, "mode=755,size=1m")
         for place, path in held:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            if place.is_dir():
-                path.mkdir(exist_ok=True)
-            else:
-                path.touch()
-            _mount(libc, str(place), path, "", _MS_BIND | _MS_REC)
+            _bind(libc, place, path)
+
+
+def _bind(libc: ctypes.CDLL, source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if source.is_dir():
+        target.mkdir(exist_ok=True)
+    else:
+        target.touch()
+    _mount(libc, str(source), target, "", _MS_BIND | _MS_REC)
 
 
 def mount_all(spec: dict[str, Any], libc: ctypes.CDLL) -> None:
-    """Mounts, in a new namespace."""
     readable = [Path(p) for p in spec["readable"]]
     closed = next((place for path in readable if (place := blocked_ancestor(path))), None)
     if spec["scratch"] is None and closed is None:
@@ -98,7 +96,6 @@ def mount_all(spec: dict[str, Any], libc: ctypes.CDLL) -> None:
 
 
 def prepare(spec: dict[str, Any]) -> None:
-    """In this order: steps that need root come first."""
     libc = ctypes.CDLL(None, use_errno=True)
     for file in spec["cgroups"]:
         Path(file).write_text(str(os.getpid()))

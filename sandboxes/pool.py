@@ -1,13 +1,11 @@
-"""Sandboxes over a backend: SandboxPool keeps warm processes, StoppableSandbox ends everything at once.
-
-A warm process runs one job and is never reused.
-"""
+"""SandboxPool keeps warm processes, each for one job; StoppableSandbox ends everything at once."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Hashable
 from contextlib import suppress
+from dataclasses import replace
 from queue import SimpleQueue
 
 from harness.errors import SandboxError
@@ -17,17 +15,10 @@ from sandboxes.process import RunningProcess, WarmProcess
 
 def shape(job: Job) -> Hashable:
     """Jobs of equal shape fit the same warm process: all but argv, inputs, deadline and output limit."""
-    limits = job.limits
     return (
-        job.role,
-        (limits.cpu_s, limits.memory_bytes, limits.file_bytes, limits.processes),
-        (limits.scratch_bytes, limits.scratch_files),
-        tuple(job.readable),
-        tuple(sorted(job.environment.items())),
-        job.device,
-        job.cpus,
-        job.preload,
-        job.site,
+        replace(job.limits, wall_s=0, output_bytes=0),
+        (job.role, tuple(job.readable), tuple(sorted(job.environment.items()))),
+        (job.device, job.cpus, job.preload, job.site),
     )
 
 
@@ -52,7 +43,6 @@ class SandboxPool:
         return self._backend.facts()
 
     def start(self, job: Job) -> RunningProcess:
-        """Start a process, warm if possible. Raises SandboxError."""
         return RunningProcess(self._take(shape(job)) or self._spawn(job), job)
 
     def _spawn(self, job: Job) -> WarmProcess:
@@ -95,7 +85,6 @@ class SandboxPool:
                 warm.close()
 
     def _take(self, key: Hashable) -> WarmProcess | None:
-        """A live warm process, waiting for one that is being started."""
         while True:
             with self._lock:
                 self._lock.wait_for(lambda: self._ready.get(key) or not self._pending.get(key))
@@ -107,7 +96,6 @@ class SandboxPool:
             warm.close()
 
     def close(self) -> None:
-        """End warm processes and prepare no more. Running jobs are not affected."""
         with self._lock:
             self._closed = True
             left = [warm for waiting in self._ready.values() for warm in waiting]
@@ -156,7 +144,6 @@ class StoppableSandbox:
         self._inner.close()
 
     def stop(self) -> None:
-        """Kill everything; nothing starts afterwards."""
         with self._lock:
             self._stopped = True
             for process in self._live:

@@ -1,8 +1,4 @@
-"""The Process of every backend: a warm process tree receives a job and is watched until it ends.
-
-`sandbox_error` is only ever set by us or by the backend: a failure before inside.py has become the job
-raises SandboxError; afterwards an exit code is only an exit code.
-"""
+"""The Process of every backend: a warm process tree receives a job and is watched until it ends."""
 
 from __future__ import annotations
 
@@ -21,7 +17,7 @@ from typing import Final
 
 from harness.errors import DeviceError, SandboxError
 from sandboxes.gpu import watch_gpu
-from sandboxes.job import ExitFacts, Job, ProcessTree, Status, TreeExit, UnstoppableError
+from sandboxes.job import ExitFacts, Job, ProcessTree, Status, TreeExit, UnstoppableError, Usage
 from sandboxes.nvml import XidWatch, faulted
 from sandboxes.scratch import collect_files, fill
 from sandboxes.starvation import Starvation
@@ -40,7 +36,6 @@ class WarmProcess:
     """A process tree whose inside.py is ready; it has no job yet, and no student file."""
 
     def __init__(self, tree: ProcessTree) -> None:
-        """Waits until it is ready. Raises SandboxError, after releasing the tree."""
         self.tree = tree
         try:
             self.scratch, *self.counted = self._receive_directories()
@@ -78,7 +73,6 @@ class WarmProcess:
         return False
 
     def close(self) -> None:
-        """End it without a job."""
         for directory in (self.scratch, *self.counted):
             os.close(directory)
         discard(self.tree)
@@ -94,12 +88,9 @@ def discard(tree: ProcessTree) -> None:
 
 
 class RunningProcess:
-    """A running job."""
-
     channel: socket.socket
 
     def __init__(self, warm: WarmProcess, job: Job) -> None:
-        """Sends `job` to a warm process. Raises SandboxError when it could not be started."""
         self._job = job
         self._gpu: XidWatch | None = None
         self._tree = warm.tree
@@ -151,12 +142,10 @@ class RunningProcess:
             os.close(failures_end)
             os.close(output_end)
         with os.fdopen(failures, "rb") as stream:
-            failure = stream.read(_MESSAGE_BYTES)  # empty once it has become the job
+            failure = stream.read(_MESSAGE_BYTES).decode(errors="replace")  # empty once it is the job
         if failure:
             os.close(output)
-            raise SandboxError(
-                f"a sandbox could not start its job: {failure.decode(errors='replace').strip()}"
-            )
+            raise SandboxError(f"a sandbox could not start its job: {failure.strip()}")
         self._reader = threading.Thread(target=self._read_output, args=(output,), daemon=True)
         self._reader.start()
 
@@ -177,27 +166,33 @@ class RunningProcess:
         return now - self._started - self._frozen_s - (0.0 if since is None else now - since)
 
     def _watch(self) -> None:
-        limits = self._job.limits
         starvation_polled = 0.0
         while not self._done.wait(_POLL_S):
-            if self._thawed_s() > limits.wall_s:
-                self._end("wall_timeout")
-                return
             usage = self._tree.usage()
             if self._starvation is not None and time.monotonic() - starvation_polled > _STARVATION_POLL_S:
                 self._starvation.poll(self._tree.members(), usage.cpu_s)
                 starvation_polled = time.monotonic()
             self._peak = max(self._peak, usage.memory_bytes or 0)
-            memory_bytes = None if self._tree.caps_memory else limits.memory_bytes
-            if memory_bytes is not None and self._peak > memory_bytes:
-                self._end("oom")
+            verdict = self._exceeded(usage)
+            if verdict is not None:
+                self._end(verdict)
                 return
-            if limits.cpu_s is not None and (usage.cpu_s or 0.0) > limits.cpu_s + 1.0:
-                self._end("cpu_timeout")
-                return
-            if self._tree.caps_scratch and self._files() > limits.scratch_files:
-                self._end("disk_limit")
-                return
+
+    def _exceeded(self, usage: Usage) -> Status | None:
+        limits = self._job.limits
+        if self._thawed_s() > limits.wall_s:
+            return "wall_timeout"
+        if (
+            limits.memory_bytes is not None
+            and not self._tree.caps_memory
+            and self._peak > limits.memory_bytes
+        ):
+            return "oom"
+        if limits.cpu_s is not None and (usage.cpu_s or 0.0) > limits.cpu_s + 1.0:
+            return "cpu_timeout"
+        if self._tree.caps_scratch and self._files() > limits.scratch_files:
+            return "disk_limit"
+        return None
 
     def _files(self) -> int:
         """Inodes used in the job's own file systems; not every backend has the kernel limit them."""
@@ -255,11 +250,8 @@ class RunningProcess:
         return "nonzero" if ended.signal is None else "signal"
 
     def _scratch_is_full(self) -> bool:
-        """Whether the job probably failed because its scratch file system has no room left."""
-        if not self._tree.caps_scratch:
-            return False
         facts = os.fstatvfs(self._scratch)
-        return facts.f_bavail == 0 or facts.f_ffree == 0
+        return self._tree.caps_scratch and 0 in (facts.f_bavail, facts.f_ffree)
 
     def _end(self, verdict: Status) -> None:
         self._verdict = self._verdict or verdict
@@ -269,7 +261,6 @@ class RunningProcess:
     # --- the Process protocol ------------------------------------------------------------------
 
     def wait(self, timeout_s: float | None = None) -> ExitFacts | None:
-        """The exit facts, or None if it still runs after timeout_s."""
         self._done.wait(timeout_s)
         return self._facts
 
@@ -300,11 +291,9 @@ class RunningProcess:
             self._frozen_since = None
 
     def collect(self, allow: Iterable[str], destination: Path) -> list[Path]:
-        """Copy matching regular files out of the scratch directory. Raises CollectError."""
         return collect_files(self._scratch, allow, destination)
 
     def close(self) -> None:
-        """Kill, release and remove. Safe to call twice."""
         if self._closed:
             return
         self._closed = True

@@ -1,8 +1,8 @@
 """Kills what a harness has started when the harness dies without cleaning up (kill -9, out of memory).
 
 The kernel kills a job's first process when the harness dies (PR_SET_PDEATHSIG), but not its descendants. So a
-second process of ours reads registrations from a pipe, and cleans up when the pipe closes. It touches only
-registered sessions, users, containers and folders. Standard library only: it runs as a script.
+second process of ours reads registrations from a pipe, and cleans up when the pipe closes. Standard library
+only: it runs as a script.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 _RM = "/bin/rm"
 _SWEEPS = 5
@@ -76,15 +77,12 @@ class Reaper:
         self._registered: dict[int | str, str] = {}
 
     def watch(self, session: int, uid: int | None, folder: Path) -> None:
-        """Register a session, all processes of `uid`, and a folder."""
         self._send(session, json.dumps([session, uid, str(folder)]))
 
     def watch_container(self, name: str, engine: Path, folder: Path) -> None:
-        """Register a container and a folder. `engine`: its socket."""
         self._send(name, json.dumps([name, str(engine), str(folder)]))
 
     def forget(self, key: int | str) -> None:
-        """Unregister a session, or a container by its name."""
         self._send(key, None)
 
     def _send(self, key: int | str, registration: str | None) -> None:
@@ -110,7 +108,6 @@ REAPER = Reaper()
 
 
 def _start() -> int:
-    """Start the reaper process; returns the write end of its pipe, which no child inherits."""
     read_end, write_end = os.pipe()
     try:
         os.posix_spawn(
@@ -136,31 +133,25 @@ def _start() -> int:
 
 
 def main() -> None:
-    """Read registrations until the pipe closes, then clean up."""
-    sessions: dict[int, tuple[int | None, str]] = {}
-    containers: dict[str, tuple[str, str]] = {}
+    registered: dict[int | str, list[Any]] = {}
     for line in sys.stdin:
         if not line.strip():
             continue
         key, *rest = json.loads(line)
-        if isinstance(key, str):
-            containers.pop(key, None)
-            if rest:
-                containers[key] = (rest[0], rest[1])
-        else:
-            sessions.pop(key, None)
-            if rest:
-                sessions[key] = (rest[0], rest[1])
-    users = {uid for uid, _ in sessions.values() if uid is not None}
+        registered.pop(key, None)
+        if rest:
+            registered[key] = rest
+    sessions = {key for key in registered if isinstance(key, int)}
+    users = {registered[key][0] for key in sessions} - {None}
     kill_matching(lambda pid, uid: uid in users or session_of(pid) in sessions, _REAPER_SWEEPS, _PAUSE_S)
-    for name, (engine, _) in containers.items():
-        _remove_container(name, engine)
-    for folder in [*(f for _, f in sessions.values()), *(f for _, f in containers.values())]:
+    for key, (engine, _) in registered.items():
+        if isinstance(key, str):
+            _remove_container(key, engine)
+    for _, folder in registered.values():
         os.spawnve(os.P_WAIT, _RM, ["rm", "-rf", "--", folder], {})  # handles any depth
 
 
 def _remove_container(name: str, engine: str) -> None:
-    """Kill and remove a container; after a failure the next harness removes it."""
     request = f"DELETE /containers/{name}?force=1&v=1 HTTP/1.0\r\nHost: engine\r\n\r\n"
     for _ in range(_ENGINE_TRIES):
         try:

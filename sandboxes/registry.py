@@ -5,19 +5,29 @@ A sandbox that fails its self-test is never returned; `local` only when it was n
 
 from __future__ import annotations
 
+import json
 import os
+import secrets
+import select
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from harness import __version__
 from harness.errors import SandboxError, UsageError
 from sandboxes.bubblewrap import BubblewrapBackend
-from sandboxes.job import Backend
+from sandboxes.job import Backend, ExitFacts, Job, Limits, Sandbox
 from sandboxes.landlock import LandlockBackend
 from sandboxes.local import LocalBackend
+from sandboxes.orphans import owned_prefix
 from sandboxes.pool import SandboxPool
-from sandboxes.selftest import SelfTestReport, run_self_test
+from sandboxes.selftest_job import ATTEMPTS
 
 LOCAL_WARNING = (
     "sandbox `local` does not isolate: projects can use the network and read what you can read. "
@@ -57,13 +67,9 @@ BACKENDS: dict[str, Make] = {
 
 @dataclass(frozen=True)
 class Choice:
-    """The sandbox that is used."""
-
     sandbox: SandboxPool
     why: str
-    """Why this one and not another that was requested, for people."""
     report: SelfTestReport | None
-    """None for `local`."""
 
 
 def automatic(environment: Mapping[str, str], root: Path = Path("/")) -> tuple[str, ...]:
@@ -76,14 +82,13 @@ def automatic(environment: Mapping[str, str], root: Path = Path("/")) -> tuple[s
 
 
 def open_sandbox(name: str) -> SandboxPool:
-    """The sandbox of that name, without a self-test. Raises SandboxError, UsageError."""
+    return SandboxPool(BACKENDS[_known(name)]())
+
+
+def _known(name: str) -> str:
     if name not in BACKENDS:
-        raise _unknown(name)
-    return SandboxPool(BACKENDS[name]())
-
-
-def _unknown(name: str) -> UsageError:
-    return UsageError(f"{name!r} is no sandbox: there are auto, {', '.join(BACKENDS)}")
+        raise UsageError(f"{name!r} is no sandbox: there are auto, {', '.join(BACKENDS)}")
+    return name
 
 
 def choose_sandbox(
@@ -94,7 +99,11 @@ def choose_sandbox(
     Raises UsageError with every reason when none does.
     """
     words = [word.strip() for word in wanted.split(",")]
-    names = [(name, word != "auto") for word in words for name in _names(word, environment)]
+    names = [
+        (name, word != "auto")
+        for word in words
+        for name in (automatic(environment) if word == "auto" else (_known(word),))
+    ]
     refused: list[str] = []
     reported: list[str] = []
     for name, requested in names:
@@ -107,14 +116,6 @@ def choose_sandbox(
                 reported.append(refused[-1])
     reasons = "".join(f"\n  {reason}" for reason in refused)
     raise UsageError(f"no sandbox to use{reasons}\n{_ADVICE}")
-
-
-def _names(word: str, environment: Mapping[str, str]) -> tuple[str, ...]:
-    if word == "auto":
-        return automatic(environment)
-    if word not in BACKENDS:
-        raise _unknown(word)
-    return (word,)
 
 
 class _FailedSelfTest(SandboxError):
@@ -134,3 +135,182 @@ def _tested(name: str, make: Make, others: list[str]) -> Choice:
     kept = sum(one.promised for one in report.promises)
     why = f"keeps its {kept} promises ({report.seconds:.1f} s)"
     return Choice(sandbox, "; ".join([why, *others]), report)
+
+
+# --- the self-test ----------------------------------------------------------------------------------
+
+_JOB: Final = Path(__file__).with_name("selftest_job.py")
+_WALL_S: Final = 30.0
+_PROCESSES: Final = 16
+_SCRATCH_BYTES: Final = 16 << 20
+# Two dozen children must fit: the watchdog counts the 10 MB that they share for each of them.
+_MEMORY_BYTES: Final = 384 << 20
+
+PROMISES: Final[dict[str, str]] = {
+    "files": "files outside cannot be read",
+    "environment": "no environment holds your keys",
+    "writing": "nothing outside scratch can be written",
+    "network": "no network, not even to this machine",
+    "abstract sockets": "abstract unix sockets of this machine cannot be reached",
+    "socket families": "no vsock and no kernel cryptography sockets",
+    "processes": "processes outside cannot be signalled",
+    "namespaces": "no user namespaces",
+    "mounts": "nothing can be mounted",
+    "io_uring": "io_uring is closed",
+    "keyrings": "kernel key rings are closed",
+    "tracing": "ptrace is closed",
+    "privileges": "not root, no capabilities, no new privileges",
+    "descriptors": "no descriptor of ours is inherited",
+    "process limit": "processes are limited",
+    "scratch limit": "bytes in scratch are limited",
+    "memory limit": "memory is limited, for all processes together",
+}
+"""What is attempted, in order, as shown to users."""
+
+_ALL: Final = frozenset(PROMISES)
+_PROMISED: Final[dict[str, frozenset[str]]] = {
+    "docker": _ALL,
+    "bubblewrap": _ALL,
+    # The scratch directory is on an ordinary file system: only the size of a file can be limited.
+    "landlock": _ALL - {"scratch limit"},
+    # Other promises may hold by chance.
+    "local": frozenset(("descriptors", "memory limit")),
+}
+
+
+def promised_by(backend: str, *, root: bool) -> frozenset[str]:
+    """The promises of a backend where liftbench runs as `root`, or not; an unknown one promises all."""
+    promised = _PROMISED.get(backend, _ALL)
+    # RLIMIT_NPROC counts by user, and without a user namespace the job's user is ours.
+    return promised if root or backend != "landlock" else promised - {"process limit"}
+
+
+@dataclass(frozen=True)
+class Attempt:
+    name: str
+    promised: bool
+    held: bool
+    detail: str
+
+
+@dataclass(frozen=True)
+class SelfTestReport:
+    sandbox: str
+    promises: tuple[Attempt, ...]
+    seconds: float
+
+    @property
+    def broken(self) -> tuple[Attempt, ...]:
+        """Promises that the backend makes and does not keep: the sandbox must not be used."""
+        return tuple(one for one in self.promises if one.promised and not one.held)
+
+
+def run_self_test(sandbox: Sandbox, python: str) -> SelfTestReport:
+    """Attempt every promise in one job. `python`: the interpreter by its path inside the sandbox.
+
+    Raises SandboxError when the job cannot be started.
+    """
+    began = time.monotonic()
+    with _Targets() as targets:
+        process = sandbox.start(
+            Job(
+                role="run",
+                argv=[python, "-I", "-S", "{scratch}/selftest_job.py", json.dumps(targets.spec), "{channel}"],
+                limits=Limits(
+                    _WALL_S, memory_bytes=_MEMORY_BYTES, processes=_PROCESSES, scratch_bytes=_SCRATCH_BYTES
+                ),
+                inputs={"selftest_job.py": _JOB},
+            )
+        )
+        try:
+            facts = process.wait()
+        finally:
+            process.close()
+        claims = _claims(facts)
+        evidence = targets.evidence()
+    promised = promised_by(sandbox.name, root=os.geteuid() == 0)
+    claims |= {name: (False, detail) for name, detail in evidence.items()}
+    unknown = (False, "could not be attempted: the self-test ended before")
+    found = tuple(Attempt(name, name in promised, *claims.get(name, unknown)) for name in PROMISES)
+    return SelfTestReport(sandbox.name, found, time.monotonic() - began)
+
+
+def _claims(facts: ExitFacts | None) -> dict[str, tuple[bool, str]]:
+    found: dict[str, tuple[bool, str]] = {}
+    if facts is None:
+        return found
+    current = ""
+    for line in facts.output.splitlines():
+        try:
+            said = json.loads(line)
+        except ValueError:
+            continue
+        if not isinstance(said, dict):
+            continue
+        current = str(said.get("trying", current))
+        if "promise" in said:
+            leak = said.get("leak")
+            found[str(said["promise"])] = (leak is None, "refused" if leak is None else str(leak))
+    if current in ATTEMPTS and current not in found:
+        # It ended during an attempt: expected for memory only.
+        killed = current == "memory limit" and facts.status in ("oom", "signal")
+        found[current] = (killed, f"the job ended: {facts.status}")
+    return found
+
+
+class _Targets:
+    """What the job tries to reach: a file, a directory, two listeners and a process with a key."""
+
+    def __enter__(self) -> _Targets:
+        self._key = secrets.token_hex(12)
+        self._folder = Path(tempfile.mkdtemp(prefix=owned_prefix("selftest")))
+        try:
+            self._folder.chmod(0o755)
+            (self._folder / "secret").write_text(f"{secrets.token_hex(12)}\n")
+            (self._folder / "secret").chmod(0o644)
+            (self._folder / "open").mkdir()
+            (self._folder / "open").chmod(0o777)
+            self._listener = socket.create_server(("127.0.0.1", 0))
+            self._abstract = socket.socket(socket.AF_UNIX)
+            name = f"liftbench-selftest-{secrets.token_hex(8)}"
+            self._abstract.bind(f"\0{name}")
+            self._abstract.listen()
+            self._victim = subprocess.Popen(
+                ["sleep", "60"],
+                env={"PATH": os.defpath, "LIFTBENCH_SELFTEST_KEY": f"sk-{self._key}"},
+                stdin=subprocess.DEVNULL,
+            )
+        except BaseException:
+            shutil.rmtree(self._folder)
+            raise
+        self.spec = {
+            "secret": str(self._folder / "secret"),
+            "folder": str(self._folder / "open"),
+            "key": self._key,
+            "port": self._listener.getsockname()[1],
+            "abstract": name,
+            "victim": self._victim.pid,
+            "processes": _PROCESSES,
+            "scratch_bytes": _SCRATCH_BYTES,
+            "memory_bytes": _MEMORY_BYTES,
+        }
+        return self
+
+    def evidence(self) -> dict[str, str]:
+        """Promises that are seen to be broken from here, whatever the job reported."""
+        found: dict[str, str] = {}
+        if self._victim.poll() is not None:
+            found["processes"] = "a process outside was ended"
+        if list((self._folder / "open").iterdir()):
+            found["writing"] = "a file appeared outside"
+        for listener, promise in ((self._listener, "network"), (self._abstract, "abstract sockets")):
+            if select.select([listener], [], [], 0)[0]:
+                found[promise] = "a listener on this machine was reached"
+        return found
+
+    def __exit__(self, *error: object) -> None:
+        self._victim.kill()
+        self._victim.wait()
+        self._listener.close()
+        self._abstract.close()
+        shutil.rmtree(self._folder)

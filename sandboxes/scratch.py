@@ -1,7 +1,6 @@
 """Copies files into a scratch directory, and out of one that untrusted code has written.
 
-The directory is addressed by a descriptor, never by its path. Only regular files with one link are read,
-never through a link, and within limits.
+The directory is addressed by a descriptor. Only regular files with one link are read, never through a link.
 """
 
 from __future__ import annotations
@@ -32,10 +31,7 @@ class CollectError(Exception):
 
 
 def fill(scratch: int, inputs: Mapping[str, Path]) -> None:
-    """Copy our files and directories to names in the open, still empty directory. Raises OSError.
-
-    The copies belong to the directory's owner.
-    """
+    """Copy our files and directories to names in the open directory, for its owner. Raises OSError."""
     owner = os.fstat(scratch).st_uid
     for name, source in inputs.items():
         *parents, last = Path(name).parts
@@ -51,14 +47,11 @@ def fill(scratch: int, inputs: Mapping[str, Path]) -> None:
 
 
 def _directory(place: int, name: str, owner: int) -> int:
-    """Open a directory, making it if absent."""
-    try:
+    with suppress(FileExistsError):
         os.mkdir(name, 0o700, dir_fd=place)
-    except FileExistsError:
-        return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=place)
-    made = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=place)
-    _set_owner(made, owner)
-    return made
+    found = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=place)
+    _set_owner(found, owner)
+    return found
 
 
 def _copy(source: Path, place: int, name: str, owner: int) -> None:
@@ -143,8 +136,7 @@ def _regular_files(directory: int, prefix: str, depth: int = 0) -> Iterable[tupl
 def remove_tree(directory: Path, within_s: float = _REMOVAL_S) -> None:
     """Remove a job's folder of any size and depth, without following links.
 
-    Returns after `within_s` at most: some disks take milliseconds per directory, and the caller may be
-    measuring. The rest is removed by a thread, or by remove_orphans() if this process ends first.
+    Returns after `within_s` at most; a thread removes the rest, or remove_orphans() if this process ends.
     """
     removal = threading.Thread(target=_remove, args=(directory,), daemon=True)
     removal.start()

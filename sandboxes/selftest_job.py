@@ -20,7 +20,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-_CLONE_NEWUSER, _CLONE_NEWNET, _CLONE_NEWNS = 0x10000000, 0x40000000, 0x00020000
+_CLONE_NEWUSER = 0x10000000
 _MS_BIND = 0x1000
 _PTRACE_TRACEME = 0
 _PR_GET_NO_NEW_PRIVS = 39
@@ -35,14 +35,12 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def reads(spec: dict[str, Any]) -> str | None:
-    """A world-readable file outside."""
     with suppress(OSError), open(spec["secret"], "rb") as file:  # noqa: PTH123
         return f"read {spec['secret']}: {file.read(64).decode(errors='replace').strip()}"
     return None
 
 
 def sees_keys(spec: dict[str, Any]) -> str | None:
-    """The harness's keys in any environment."""
     mark = b"sk-" + spec["key"].encode()
     for path in ["/proc/self/environ", *glob.glob("/proc/[0-9]*/environ")]:  # noqa: PTH207
         with suppress(OSError), open(path, "rb") as file:  # noqa: PTH123
@@ -52,7 +50,6 @@ def sees_keys(spec: dict[str, Any]) -> str | None:
 
 
 def writes(spec: dict[str, Any]) -> str | None:
-    """A world-writable directory outside."""
     with suppress(OSError), open(f"{spec['folder']}/written", "w"):  # noqa: PTH123
         return f"wrote to {spec['folder']}"
     return None
@@ -68,18 +65,15 @@ def _connects(family: int, address: Any) -> bool:
 
 
 def reaches_network(spec: dict[str, Any]) -> str | None:
-    """A listener on this machine's loopback."""
     return "connected to the host" if _connects(socket.AF_INET, ("127.0.0.1", spec["port"])) else None
 
 
 def reaches_abstract(spec: dict[str, Any]) -> str | None:
-    """An abstract unix socket of this machine."""
     found = _connects(socket.AF_UNIX, f"\0{spec['abstract']}")
     return "connected to an abstract unix socket of the host" if found else None
 
 
 def makes_sockets(spec: dict[str, Any]) -> str | None:
-    """Sockets that cross network namespaces, or reach rarely used kernel code."""
     for family in (_AF_VSOCK, 38):  # AF_ALG
         with suppress(OSError), socket.socket(family, socket.SOCK_STREAM if family == 40 else 5):
             return f"made a socket of family {family}"
@@ -87,7 +81,6 @@ def makes_sockets(spec: dict[str, Any]) -> str | None:
 
 
 def signals(spec: dict[str, Any]) -> str | None:
-    """A process outside."""
     with suppress(OSError):
         os.kill(spec["victim"], signal.SIGTERM)
         return "signalled a process outside"
@@ -95,12 +88,10 @@ def signals(spec: dict[str, Any]) -> str | None:
 
 
 def makes_namespaces(spec: dict[str, Any]) -> str | None:
-    """In a child: namespaces cannot be left."""
     return _in_child(lambda: _libc.unshare(_CLONE_NEWUSER) == 0, "made a user namespace")
 
 
 def mounts(spec: dict[str, Any]) -> str | None:
-    """By the old and the new system calls."""
     here = os.getcwd().encode()  # noqa: PTH109
     if _made(_libc.syscall(_FSOPEN, b"tmpfs", 0)):
         return "fsopen"
@@ -111,27 +102,21 @@ def mounts(spec: dict[str, Any]) -> str | None:
 
 
 def uses_io_uring(spec: dict[str, Any]) -> str | None:
-    """Its operations bypass seccomp."""
     made = _made(_libc.syscall(_IO_URING_SETUP, 1, ctypes.create_string_buffer(256)))
     return "made a ring" if made else None
 
 
 def uses_keyrings(spec: dict[str, Any]) -> str | None:
-    """They are shared by all processes of a user."""
-    number = _ADD_KEY.get(os.uname().machine)
-    if number is None:
-        return None
+    number = _ADD_KEY[os.uname().machine]
     added = _libc.syscall(number, b"user", b"liftbench-selftest", b"x", ctypes.c_size_t(1), -2)
     return "added a key" if added >= 0 else None
 
 
 def traces(spec: dict[str, Any]) -> str | None:
-    """In a child: a traced process stops."""
     return _in_child(lambda: _libc.ptrace(_PTRACE_TRACEME, 0, None, None) == 0, "ptrace is open")
 
 
 def has_privileges(spec: dict[str, Any]) -> str | None:
-    """Root, capabilities, or no_new_privs not set."""
     if 0 in os.getresuid():
         return "runs as root"
     with open("/proc/self/status") as file:  # noqa: PTH123
@@ -142,7 +127,6 @@ def has_privileges(spec: dict[str, Any]) -> str | None:
 
 
 def inherits(spec: dict[str, Any]) -> str | None:
-    """Descriptors beyond input, output and the channel."""
     for number in range(3, 1024):
         if number != spec["channel"]:
             with suppress(OSError):
@@ -151,7 +135,6 @@ def inherits(spec: dict[str, Any]) -> str | None:
 
 
 def forks(spec: dict[str, Any]) -> str | None:
-    """More processes than allowed."""
     children: list[int] = []
     try:
         while len(children) < 3 * spec["processes"] // 2:
@@ -170,7 +153,6 @@ def forks(spec: dict[str, Any]) -> str | None:
 
 
 def fills(spec: dict[str, Any]) -> str | None:
-    """More bytes in scratch than allowed."""
     names: list[str] = []
     try:
         for number in range(2 * spec["scratch_bytes"] // _SCRATCH_PIECE):
@@ -199,7 +181,6 @@ def hoards(spec: dict[str, Any]) -> str | None:
 
 
 def _made(descriptor: int) -> bool:
-    """Whether a call returned a descriptor, which is closed."""
     if descriptor >= 0:
         os.close(descriptor)
     return descriptor >= 0

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-_PROC: Final = Path("/proc")
 _TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK")
 _NICE, _POLICY = 16, 38
 _TIMES = slice(11, 15)
@@ -22,21 +21,12 @@ _TIMES = slice(11, 15)
 
 
 @dataclass(frozen=True)
-class Cores:
-    """Times of some cores since boot."""
-
+class Sample:
+    cores: int
     busy_s: float
+    """Times of these cores since boot."""
     idle_s: float
     stolen_s: float
-    """Steal time."""
-
-
-@dataclass(frozen=True)
-class Sample:
-    """One measurement of a job's tasks and the cores that they may use."""
-
-    cores: int
-    times: Cores
     ran_s: float
     """CPU time of the job, ended tasks included."""
     waited_s: Mapping[int, float] = field(default_factory=dict)
@@ -49,9 +39,9 @@ def starved_s(before: Sample, after: Sample) -> float:
     A job that could use two cores and had one starved for half of the time; one that slept did not starve.
     """
     ran = max(0.0, after.ran_s - before.ran_s)
-    busy = max(ran, after.times.busy_s - before.times.busy_s)
-    idle = after.times.idle_s - before.times.idle_s
-    stolen = after.times.stolen_s - before.times.stolen_s
+    busy = max(ran, after.busy_s - before.busy_s)
+    idle = after.idle_s - before.idle_s
+    stolen = after.stolen_s - before.stolen_s
     elapsed = (busy + idle + stolen) / after.cores
     waited = sum(max(0.0, s - before.waited_s.get(task, 0.0)) for task, s in after.waited_s.items())
     if elapsed <= 0:
@@ -59,16 +49,12 @@ def starved_s(before: Sample, after: Sample) -> float:
     if busy > 0:
         waited += stolen * ran / busy
     wanted = min(ran + waited, after.cores * elapsed)
-    others = busy - ran + stolen
-    lost = max(0.0, min(wanted - ran - idle, others))
+    lost = max(0.0, min(wanted - ran - idle, busy - ran + stolen))
     return lost / max(1.0, wanted / elapsed)
 
 
 class Starvation:
-    """Accumulates starved_s over the life of one job."""
-
-    def __init__(self, cores: Iterable[int] | None = None, proc: Path = _PROC) -> None:
-        """`cores`: those that the job may use; by default ours."""
+    def __init__(self, cores: Iterable[int] | None = None, proc: Path = Path("/proc")) -> None:
         self._cores = frozenset(os.sched_getaffinity(0) if cores is None else cores)
         self._proc = proc
         self._last: Sample | None = None
@@ -86,59 +72,39 @@ class Starvation:
 
     def _sample(self, pids: Iterable[int], cpu_s: float | None) -> Sample:
         ran, waited = 0.0, dict[int, float]()
-        ours = _stat(self._proc / "self/task" / str(os.getpid()))
+        ours = _words(self._proc / "self/task" / str(os.getpid()) / "stat")
         for pid in pids:
-            process = _stat(self._proc / str(pid))
-            if process is None:
-                continue
-            ran += sum(int(word) for word in process[_TIMES]) * _TICK_S
-            for task in _names(self._proc / str(pid) / "task"):
-                stat = _stat(self._proc / str(pid) / "task" / task)
-                if stat is None or ours is None or _yields(stat, ours):
-                    continue
-                waited[int(task)] = _waited_s(self._proc / str(pid) / "task" / task)
-        return Sample(
-            cores=len(self._cores),
-            times=_cores(self._proc, self._cores),
-            ran_s=ran if cpu_s is None else cpu_s,
-            waited_s=waited,
-        )
+            ran += sum(int(word) for word in _words(self._proc / str(pid) / "stat")[_TIMES]) * _TICK_S
+            for task in _entries(self._proc / str(pid) / "task"):
+                stat, delay = _words(task / "stat"), _words(task / "schedstat")[1:2]
+                if stat and ours and int(stat[_NICE]) <= int(ours[_NICE]) and stat[_POLICY] == ours[_POLICY]:
+                    waited[int(task.name)] = int(delay[0]) / 1e9 if delay else 0.0
+        return Sample(len(self._cores), *self._core_times(), ran if cpu_s is None else cpu_s, waited)
+
+    def _core_times(self) -> tuple[float, float, float]:
+        busy = idle = stolen = 0
+        for line in (self._proc / "stat").read_text().splitlines():
+            name, *words = line.split()
+            if name.startswith("cpu") and name[3:].isdecimal() and int(name[3:]) in self._cores:
+                user, nice, system, idle_ticks, iowait, irq, softirq, steal = (
+                    int(word) for word in words[:8]
+                )
+                busy += user + nice + system + irq + softirq
+                idle += idle_ticks + iowait
+                stolen += steal
+        return busy * _TICK_S, idle * _TICK_S, stolen * _TICK_S
 
 
-def _yields(task: list[str], ours: list[str]) -> bool:
-    """Whether it runs at a lower priority than ours, or under another policy."""
-    return int(task[_NICE]) > int(ours[_NICE]) or task[_POLICY] != ours[_POLICY]
-
-
-def _names(folder: Path) -> list[str]:
+def _entries(folder: Path) -> list[Path]:
     try:
-        return [entry.name for entry in folder.iterdir()]
+        return list(folder.iterdir())
     except OSError:
         return []
 
 
-def _stat(folder: Path) -> list[str] | None:
-    """Fields of /proc/PID/stat after the command; None when it has ended."""
+def _words(file: Path) -> list[str]:
+    """Words of a file in /proc, in `stat` those after the command; empty when its task has ended."""
     try:
-        return (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
+        return file.read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
-        return None
-
-
-def _waited_s(folder: Path) -> float:
-    try:
-        return int((folder / "schedstat").read_text().split()[1]) / 1e9
-    except (OSError, IndexError):
-        return 0.0
-
-
-def _cores(proc: Path, wanted: frozenset[int]) -> Cores:
-    busy = idle = stolen = 0
-    for line in (proc / "stat").read_text().splitlines():
-        name, *words = line.split()
-        if name.startswith("cpu") and name[3:].isdecimal() and int(name[3:]) in wanted:
-            user, nice, system, idle_ticks, iowait, irq, softirq, steal = (int(word) for word in words[:8])
-            busy += user + nice + system + irq + softirq
-            idle += idle_ticks + iowait
-            stolen += steal
-    return Cores(busy * _TICK_S, idle * _TICK_S, stolen * _TICK_S)
+        return []

@@ -33,8 +33,7 @@ from harness.records import MachineFacts, Ratio, Record, Target
 from harness.records.timing import Calibration, FalseAlarms, SizeFigures
 from harness.suite.catalogue import select_tasks
 from harness.text import first_line
-from sandboxes.registry import BACKENDS, open_sandbox
-from sandboxes.selftest import PROMISES, Attempt, run_self_test
+from sandboxes.registry import BACKENDS, PROMISES, Attempt, open_sandbox, run_self_test
 
 _KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "LIFTBENCH_API_KEY")
 _PACKAGES = {

@@ -1,12 +1,7 @@
 """The `docker` backend: every job in its own container.
 
-Isolated: a read-only image without files of this machine; no network; as root every job has its own user,
-without privileges; our seccomp profile; limits on memory, processes, cores, output, and on the size and
-number of files of the scratch directory, which lies in memory; one GPU if requested.
-
-Not protected: the kernel and the GPU driver are shared with this machine. Access to the engine's socket is
-equivalent to root; jobs never see it. A job's argv and environment are data for inside.py, never options,
-variables or commands of its container.
+Not protected: the kernel and the GPU driver are shared with this machine. Jobs never see the engine's socket.
+A job's argv and environment are data for inside.py, never options, variables or commands of its container.
 """
 
 from __future__ import annotations
@@ -22,9 +17,15 @@ from docker.types import LogConfig, Mount, Ulimit
 
 from harness.errors import SandboxError
 from sandboxes.docker.container import SOCKET, Container, ContainerSpec
-from sandboxes.docker.engine import DockerEngine, owner_labels, remove_orphan_containers
+from sandboxes.docker.engine import (
+    DockerEngine,
+    Image,
+    Role,
+    owner_labels,
+    reference,
+    remove_orphan_containers,
+)
 from sandboxes.docker.gpu import cdi_of_engine, docker_gpu_arguments, find_toolkit
-from sandboxes.docker.image import Image, Role, reference
 from sandboxes.gpu import find_gpus, slot_named
 from sandboxes.host_job import FreeUsers, HostGpu, environment_of, spec_for
 from sandboxes.host_process import INSIDE
@@ -32,7 +33,6 @@ from sandboxes.job import IMAGES_FACT, Job
 from sandboxes.seccomp import job_filter, profile
 
 PYTHON: Final = "/opt/liftbench/venv/bin/python"
-"""The interpreter of every image of ours (Dockerfile.cuda)."""
 SCRATCH: Final = "/scratch"
 _INSIDE: Final = "/liftbench/inside.py"
 _ROLES: Final[tuple[Role, ...]] = ("build", "run", "run_jit")
@@ -44,13 +44,10 @@ _LOG: Final = {"max-size": "1m", "max-file": "1"}
 
 
 class DockerBackend:
-    """Starts jobs in containers."""
-
     name = "docker"
     python = Path(PYTHON)
 
     def __init__(self, engine: DockerEngine, images: Mapping[Role, Image]) -> None:
-        """Removes containers of dead harnesses. Raises SandboxError."""
         self._engine = engine
         self._images = images
         self._users = FreeUsers()
@@ -71,13 +68,11 @@ class DockerBackend:
             raise
 
     def facts(self) -> dict[str, str]:
-        """For the record, with the engine and the layers of the images."""
         facts = {
             "user": "unprivileged, one per process" if os.geteuid() == 0 else "same as the judge",
             "network": "none",
             "files": "an image, read-only",
             "limits": "cgroups, sized tmpfs, rlimits, wall clock",
-            "system calls": "filtered by our profile",
             **self._engine.facts(),
             "nvidia_toolkit": str(self._toolkit.version) if self._toolkit else "none found",
         }
@@ -89,7 +84,6 @@ class DockerBackend:
 
     @property
     def image(self) -> Image | None:
-        """The image with the compilers; None without a build image."""
         return self._images.get("build")
 
     def close(self) -> None:
@@ -130,7 +124,7 @@ class DockerBackend:
             "security_opt": ["no-new-privileges", f"seccomp={self._seccomp}"],
             "network_mode": "none",
             "ipc_mode": "private",
-            "cgroupns": "private" if self._knows_cgroup_namespaces() else None,
+            "cgroupns": "private",
             "init": True,  # else a job that is process 1 ignores its own signals, and exits with code 0
             "pids_limit": limits.processes,
             "mem_limit": memory,
@@ -142,10 +136,6 @@ class DockerBackend:
             "tmpfs": {SCRATCH: f"{scratch},uid={uid},gid={gid},mode=0700"},
             "mounts": [_read_only(INSIDE, _INSIDE), *(_read_only(path, str(path)) for path in job.readable)],
         }
-
-    def _knows_cgroup_namespaces(self) -> bool:
-        """Since 20.10 (API 1.41)."""
-        return tuple(int(part) for part in self._engine.api.api_version.split(".")) >= (1, 41)
 
     def _gpu(self, job: Job) -> dict[str, Any]:
         """The SDK's arguments `device_requests` and `environment`; empty without a GPU."""

@@ -1,6 +1,5 @@
 """One container around one job, from its creation to its removal.
 
-kill() ends the container's first process, with which the kernel ends its PID namespace; it needs no engine.
 When the engine fails, wait() reports a `problem`, never an exit code.
 """
 
@@ -54,19 +53,14 @@ class ControlSocket:
     """A listening socket in a folder that is mounted into a container. One connection is accepted."""
 
     def __init__(self, uid: int) -> None:
-        """For a container of user `uid`. Raises SandboxError."""
         self._uid = uid
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             self.folder = Path(tempfile.mkdtemp(prefix=owned_prefix("channel")))
-        except OSError as error:
-            self._listener.close()
-            raise SandboxError(f"no folder for a container's channel: {error}; is the disk full?") from error
-        try:
             self._listen()
         except OSError as error:
             self.close()
-            raise SandboxError(f"no channel for a container in {self.folder}: {error}") from error
+            raise SandboxError(f"no folder for a container's channel: {error}; is the disk full?") from error
 
     def _listen(self) -> None:
         self.folder.chmod(0o711)
@@ -100,21 +94,18 @@ class ControlSocket:
         return channel, pid
 
     def close(self) -> None:
-        """Remove the folder. Safe to call twice."""
         self._listener.close()
-        remove_tree(self.folder)
+        if hasattr(self, "folder"):
+            remove_tree(self.folder)
 
 
 @dataclass(frozen=True)
 class ContainerSpec:
-    """How to create a container."""
-
     settings: Mapping[str, Any]
-    """Arguments of the SDK's create_container except name, volumes and host_config."""
+    """Arguments of the SDK's create_container."""
     host: Mapping[str, Any]
     """Arguments of the SDK's create_host_config except the channel's mount."""
     uid: int
-    """The user that will connect."""
     caps_memory: bool
 
 
@@ -152,7 +143,6 @@ class Container:
             raise
 
     def _start(self) -> None:
-        """Create and start the container, and wait for inside.py to connect."""
         api = self._engine.api
         channel = docker.types.Mount(_SOCKET_FOLDER, str(self._control.folder), type="bind", read_only=True)
         host = {**self._spec.host, "mounts": [*self._spec.host["mounts"], channel]}
@@ -168,19 +158,14 @@ class Container:
         """The connection from the container, and the peer's process id. Raises SandboxError."""
         deadline = time.monotonic() + _READY_S
         while (found := self._control.accept(_POLL_S)) is None:
-            state = self._state()
-            if not state.get("Running"):
+            state, late = self._state(), time.monotonic() > deadline
+            if late or not state.get("Running"):
                 output = state.get("Error") or self.startup_output() or "no output"
-                code = state.get("ExitCode")
-                raise SandboxError(f"a container ended before it was ready (exit code {code}): {output}")
-            if time.monotonic() > deadline:
-                raise SandboxError(
-                    f"a container was not ready after {_READY_S:.0f} s: {self.startup_output()}"
-                )
+                what = "was not ready in time" if late else f"ended with exit code {state.get('ExitCode')}"
+                raise SandboxError(f"a container {what} before it was ready: {output}")
         return found
 
     def _find_processes(self, pid: int, identity: str) -> None:
-        """Find the container's first process and control group, where they are visible to us."""
         if pid <= 0:
             return  # in another PID namespace: everything goes through the engine
         try:
@@ -202,7 +187,6 @@ class Container:
     # --- the ProcessTree protocol --------------------------------------------------------------
 
     def wait(self) -> TreeExit:
-        """Block until the container has stopped."""
         try:
             self._wait_for_stop()
             state = self._state()
@@ -233,13 +217,11 @@ class Container:
                 return
             except docker.errors.NotFound:
                 raise SandboxError(_REMOVED) from None
-            except docker.errors.DockerException as error:
-                raise SandboxError(f"the Docker engine failed during a job: {explained(error)}") from error
-            except OSError as error:
-                if "timed out" not in str(error):  # raised as several types
+            except ENGINE_ERRORS as error:
+                if isinstance(error, docker.errors.DockerException) or "timed out" not in str(error):
                     raise SandboxError(
-                        f"the Docker engine went away during a job ({error}): start it again, "
-                        "the trial will be repeated"
+                        f"the Docker engine failed or went away during a job ({explained(error)}): if it is"
+                        " gone, start it again; the trial will be repeated"
                     ) from error
                 if self._has_ended():
                     since = since or time.monotonic()
@@ -263,7 +245,6 @@ class Container:
         return state
 
     def kill(self) -> None:
-        """Kill the container's first process, and with it all others."""
         with self._lock:
             if self._released:
                 return
@@ -292,24 +273,19 @@ class Container:
             self._freeze(frozen)
 
     def _freeze(self, frozen: bool) -> None:
-        if self._process_group is not None:
-            if not self._has_ended():  # else the number may be reused
-                with suppress(ProcessLookupError):
-                    os.killpg(self._process_group, signal.SIGSTOP if frozen else signal.SIGCONT)
-                    if frozen and self._group is not None:
-                        self._confirm_stopped(self._group, self._process_group)
-        else:
+        group, members = self._process_group, self._group
+        if group is None:
             with engine_errors("freeze or thaw a container"), suppress(docker.errors.NotFound):
                 (self._engine.api.pause if frozen else self._engine.api.unpause)(self.name)
+        elif not self._has_ended():  # else the number may be reused
+            with suppress(ProcessLookupError):
+                os.killpg(group, signal.SIGSTOP if frozen else signal.SIGCONT)
+                self._frozen = frozen  # killing must thaw it, even where only some threads stop
+                if frozen and members is not None and not confirm_stopped(members.members, group, STOP_S):
+                    raise UnstoppableError(f"some thread did not stop within {STOP_S:.0f} s")
         self._frozen = frozen
 
-    def _confirm_stopped(self, members: Cgroup, group: int) -> None:
-        if not confirm_stopped(members.members, group, STOP_S):
-            self._frozen = True  # partly: killing must thaw it
-            raise UnstoppableError(f"some thread did not stop within {STOP_S:.0f} s")
-
     def usage(self) -> Usage:
-        """Of its control group; unknown where that cannot be read."""
         group = self._group
         if group is None:
             return Usage()
@@ -322,7 +298,6 @@ class Container:
         return usage
 
     def members(self) -> list[int]:
-        """Process ids; empty where its control group cannot be read."""
         return [] if self._group is None else self._group.members()
 
     def startup_output(self) -> str:
@@ -333,10 +308,7 @@ class Container:
         return text.decode(errors="replace")[-_LOG_CHARACTERS:].strip()
 
     def release(self) -> None:
-        """Remove the container and its socket.
-
-        Where the engine fails, the reaper tries again after our end, and the next harness after that.
-        """
+        """Remove the container and its socket; where that fails, the reaper tries again after our end."""
         with self._lock:
             if self._released:
                 return
@@ -353,15 +325,12 @@ class Container:
         """Whether the engine has no such container any more."""
         try:
             self._engine.api.remove_container(self.name, force=True, v=True)
-        except docker.errors.NotFound:
-            return True  # it was never created
-        except ENGINE_ERRORS:
-            return False
+        except ENGINE_ERRORS as error:
+            return isinstance(error, docker.errors.NotFound)  # it was never created
         return True
 
 
 def _group_to_signal(pid: int) -> int | None:
-    """The process group of `pid`, if we may signal it."""
     try:
         group = os.getpgid(pid)
         os.killpg(group, 0)

@@ -5,19 +5,26 @@ An accepted engine runs on this machine's kernel, since descriptors are passed o
 
 from __future__ import annotations
 
+import fnmatch
+import json
 import os
+import posixpath
+import shutil
 import socket
+import tarfile
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, Final, Literal, cast
 
 import docker
 import docker.errors
 
 from harness.errors import SandboxError
+from harness.locks import locked
 from sandboxes.orphans import Owner
 
 _MARK: Final = "org.liftbench.job"
@@ -36,13 +43,9 @@ ENGINE_ERRORS: Final = (docker.errors.DockerException, OSError)
 
 @dataclass(frozen=True)
 class DockerEngine:
-    """A connected engine."""
-
     client: docker.DockerClient
     address: Path
-    """Its socket."""
     info: Mapping[str, Any]
-    """What its API reports of it."""
 
     @classmethod
     def connect(cls, environment: Mapping[str, str]) -> DockerEngine | str:
@@ -78,8 +81,6 @@ class DockerEngine:
             "engine_cgroups": f"version {info.get('CgroupVersion', '1')}, {info.get('CgroupDriver', '?')}",
             "engine_security": ", ".join(_security(info)),
             "engine_runtime": str(info.get("DefaultRuntime", "?")),
-            "engine_storage": str(info.get("Driver", "?")),
-            "engine_cdi": "on" if info.get("CDISpecDirs") else "off",
         }
 
     def close(self) -> None:
@@ -131,7 +132,6 @@ def refusal(info: Mapping[str, Any]) -> str | None:
 
 
 def _security(info: Mapping[str, Any]) -> list[str]:
-    """Names of its security options, from words such as `name=seccomp,profile=default`."""
     options = [str(option) for option in info.get("SecurityOptions") or []]
     return [option.removeprefix("name=").partition(",")[0] for option in options]
 
@@ -146,7 +146,6 @@ def engine_errors(what: str) -> Iterator[None]:
 
 
 def explained(error: Exception) -> str:
-    """An engine's error in one line, with advice."""
     text = " ".join(str(getattr(error, "explanation", None) or error).split())
     for sign, advice in _ADVICE.items():
         if sign in text.lower():
@@ -158,7 +157,6 @@ _ADVICE: Final = {
     "no space left": "its disk is full; docker system df shows on what, docker system prune makes room",
     "no such image": "make image",
     "could not select device driver": "install the NVIDIA Container Toolkit and restart the engine",
-    "docker-init": "its package lacks docker-init (tini); install it beside dockerd",
     "connection aborted": "it is gone; start it again, the trial will be repeated",
     "timed out": "restart it",
     "connection refused": "it is gone; start it again, the trial will be repeated",
@@ -169,7 +167,6 @@ _ADVICE: Final = {
 
 
 def owner_labels(mark: str, life_s: float) -> dict[str, str]:
-    """Labels of a container that this process creates for at most `life_s`."""
     return {_MARK: mark, _OWNER: str(Owner.current()), _DEADLINE: str(int(time.time() + life_s))}
 
 
@@ -200,3 +197,222 @@ def remove_orphan_containers(engine: DockerEngine) -> list[str]:
                     raise
         removed.append(str(entry["Names"][0]).lstrip("/"))
     return removed
+
+
+# --- images -----------------------------------------------------------------------------------------
+
+Role = Literal["build", "run", "run_jit"]
+
+DESCRIPTION: Final = "/opt/liftbench/toolchain.json"
+_LABEL: Final = "org.liftbench.image"
+_DESCRIPTION_BYTES: Final = 1 << 20
+# A CPU-only torch makes 12,000 files and 0.7 GB; the libraries of a CUDA torch have 5 GB.
+_VIEW_FILES: Final = 200_000
+_VIEW_BYTES: Final = 32 << 30
+_VIEWS_KEPT: Final = 3
+_PIECE: Final = 1 << 20
+_COPYING_S: Final = 3600  # 7 s for 0.7 GB
+
+
+def reference(role: Role, version: str, name: str = "liftbench") -> str:
+    """The name that `make image` gives to the image of `role`, such as liftbench/build:0.1.0."""
+    return f"{name}/{role}:{version}"
+
+
+class Image:
+    def __init__(self, client: docker.DockerClient, reference: str) -> None:
+        self.reference = reference
+        self._client = client
+        with engine_errors(f"inspect {reference}"):
+            try:
+                self._attributes: dict[str, Any] = client.images.get(reference).attrs
+            except docker.errors.ImageNotFound:
+                raise SandboxError(f"the engine has no image {reference}: make image") from None
+
+    @property
+    def id(self) -> str:
+        return str(self._attributes["Id"])
+
+    @property
+    def layers(self) -> list[str]:
+        """Layer digests, which do not depend on the time of the build."""
+        return [str(layer) for layer in self._attributes["RootFS"].get("Layers") or []]
+
+    def provenance(self) -> dict[str, str]:
+        labels: dict[str, str] = self._attributes["Config"].get("Labels") or {}
+        facts = {
+            "image": self.reference,
+            "image_id": self.id,
+            "layers": " ".join(self.layers),
+            "created": str(self._attributes.get("Created", "")),
+            "version": labels.get(f"{_LABEL}.version", ""),
+            "role": labels.get(f"{_LABEL}.role", ""),
+        }
+        return {name: value for name, value in facts.items() if value}
+
+    def description(self) -> bytes:
+        """Its JSON description of the toolchain. Raises SandboxError."""
+        with self._container() as container, _archive(container, DESCRIPTION) as archive:
+            for member in archive:
+                stream = archive.extractfile(member) if member.isreg() else None
+                if stream is not None and member.size <= _DESCRIPTION_BYTES:
+                    return stream.read()
+        raise SandboxError(
+            f"{DESCRIPTION} of {self.reference} is no file of at most {_DESCRIPTION_BYTES} bytes: make image"
+        )
+
+    def view(self, cache: Path) -> Path:
+        """A directory with the files that its description lists; made once. Raises SandboxError."""
+        place = cache / "images" / self.id.removeprefix("sha256:")[:12]
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with locked(place.with_suffix(".lock"), f"the copy of files from image {self.reference}"):
+            if not place.is_dir():
+                fresh = Path(tempfile.mkdtemp(prefix=".new-", dir=place.parent))
+                try:
+                    self._fill(fresh)
+                    fresh.chmod(0o755)
+                    fresh.rename(place)
+                except OSError as error:
+                    raise SandboxError(f"no copy of {self.reference} in {place.parent}: {error}") from error
+                finally:
+                    shutil.rmtree(fresh, ignore_errors=True)
+            os.utime(place)
+            _drop_old(place.parent)
+        return place
+
+    def _fill(self, folder: Path) -> None:
+        trees, links = _listed(self.description(), self.reference)
+        writer = _Writer(folder)
+        with self._container() as container:
+            for tree in trees:
+                with _archive(container, tree.path) as archive:
+                    for member in archive:
+                        writer.add(member, archive, tree)
+        for path, target in links.items():
+            writer.link(_inside(path), target)
+
+    @contextmanager
+    def _container(self) -> Iterator[Any]:
+        with engine_errors(f"read files of {self.reference}"):
+            container = self._client.containers.create(
+                self.id, command=["/none"], network_disabled=True, labels=owner_labels("view", _COPYING_S)
+            )
+            try:
+                yield container
+            finally:
+                container.remove(force=True)
+
+
+def _drop_old(folder: Path) -> None:
+    """Keep only the views used last; one takes 0.7 GB and more."""
+    views = [entry for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith(".")]
+    views.sort(key=lambda entry: entry.stat().st_mtime, reverse=True)
+    for old in views[_VIEWS_KEPT:]:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class _Tree:
+    path: str
+    names: str
+    deep: bool
+
+
+def _listed(description: bytes, name: str) -> tuple[list[_Tree], dict[str, str]]:
+    """Trees and links (path -> target). Raises SandboxError for an invalid description."""
+    try:
+        view = json.loads(description)["view"]
+        trees = [_Tree(str(t["path"]), str(t["names"]), bool(t["deep"])) for t in view["trees"]]
+        links = {str(path): str(target) for path, target in view["links"].items()}
+        for path in (*(tree.path for tree in trees), *links):
+            _inside(path)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise SandboxError(f"{DESCRIPTION} of {name} is invalid ({error!r}): make image") from None
+    return trees, links
+
+
+def _inside(path: str) -> tuple[str, ...]:
+    """The parts of an absolute path. Raises ValueError for one that could lead elsewhere."""
+    pure = PurePosixPath(path)
+    if not pure.is_absolute() or ".." in pure.parts or "\0" in path or len(pure.parts) < 2:
+        raise ValueError(f"path {path[:200]!r}")
+    return pure.parts[1:]
+
+
+class _Writer:
+    """Writes members of archives below one folder, never through a link."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._directories: set[tuple[str, ...]] = {()}
+        self._files = 0
+        self._bytes = 0
+
+    def add(self, member: tarfile.TarInfo, archive: tarfile.TarFile, tree: _Tree) -> None:
+        """Write a file or link that `tree` includes. Raises SandboxError for an invalid member."""
+        below = PurePosixPath(member.name).parts[1:]  # the first part is the tree's own name
+        if ".." in below or PurePosixPath(member.name).is_absolute():
+            raise SandboxError(f"an archive of the image has a member {member.name[:200]!r}")
+        parts = (*_inside(tree.path), *below)
+        if (len(below) > 1 and not tree.deep) or not fnmatch.fnmatchcase(parts[-1], tree.names):
+            return
+        if member.issym():
+            self.link(parts, member.linkname)
+        elif member.isreg():
+            stream = archive.extractfile(member)
+            assert stream is not None  # it is a regular file
+            self._count(member.size)
+            with self._target(parts).open("xb") as sink:
+                shutil.copyfileobj(stream, sink, _PIECE)
+                os.fchmod(sink.fileno(), 0o444)
+        # Directories are made for their files; hard links are skipped.
+
+    def link(self, parts: tuple[str, ...], target: str) -> None:
+        """Write a link that resolves within this folder as it does in the image, unless the path exists."""
+        # `..` stops at the top, as in a root directory.
+        absolute = posixpath.normpath(posixpath.join("/", *parts[:-1], target)).lstrip("/")
+        place = self._target(parts)
+        if not os.path.lexists(place):
+            self._count(0)
+            place.symlink_to("../" * (len(parts) - 1) + absolute or ".")
+
+    def _target(self, parts: tuple[str, ...]) -> Path:
+        """The path of a file; its directories are made, and must not be links."""
+        for depth in range(1, len(parts)):
+            if parts[:depth] not in self._directories:
+                directory = self._folder.joinpath(*parts[:depth])
+                directory.mkdir(mode=0o755, exist_ok=True)
+                if directory.is_symlink():
+                    raise SandboxError(f"/{'/'.join(parts)} of the image lies behind a link")
+                self._directories.add(parts[:depth])
+        return self._folder.joinpath(*parts)
+
+    def _count(self, size: int) -> None:
+        self._files += 1
+        self._bytes += size
+        if self._files > _VIEW_FILES or self._bytes > _VIEW_BYTES:
+            raise SandboxError(f"the image lists over {_VIEW_FILES} files or {_VIEW_BYTES} bytes to be read")
+
+
+@contextmanager
+def _archive(container: Any, path: str) -> Iterator[tarfile.TarFile]:
+    try:
+        pieces, _ = container.get_archive(path, chunk_size=_PIECE)
+        with tarfile.open(fileobj=cast(IO[bytes], _Stream(pieces)), mode="r|", bufsize=_PIECE) as archive:
+            yield archive
+    except (tarfile.TarError, EOFError) as error:
+        raise SandboxError(f"the engine's archive of {path} cannot be read: {error}") from error
+
+
+class _Stream:
+    """An iterator of bytes as a file, which tarfile reads in blocks of _PIECE."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces = pieces
+        self._rest = b""
+
+    def read(self, size: int) -> bytes:
+        while len(self._rest) < size and (piece := next(self._pieces, b"")):
+            self._rest += piece
+        found, self._rest = self._rest[:size], self._rest[size:]
+        return found

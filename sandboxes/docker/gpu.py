@@ -1,7 +1,7 @@
 """GPUs in containers: CDI entries, the NVIDIA Container Toolkit, and the arguments for Docker.
 
-A toolkit of unknown version, or with known container escapes, is refused. A CDI entry is chosen by its device
-files, not by its name, so that a stale file cannot hand out another GPU than the locked one.
+A CDI entry is chosen by its device files, not by its name, so that a stale file cannot hand out another GPU
+than the locked one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import yaml
 from docker.types import DeviceRequest
@@ -24,10 +24,7 @@ from sandboxes.gpu import GpuSlot, device_environment, device_nodes
 
 # --- CDI ---------------------------------------------------------------------------------------
 
-CDI_ROOTS: Final = (
-    Path("/etc/cdi"),
-    Path("/var/run/cdi"),
-)  # in the order of the specification: later ones win
+CDI_ROOTS: Final = (Path("/etc/cdi"), Path("/var/run/cdi"))  # later ones win
 _KIND: Final = "nvidia.com/gpu"
 _MAX_BYTES: Final = 4 << 20
 _OWN_NODE: Final = re.compile(r"/nvidia\d+$|/nvidia-caps/nvidia-cap\d+$")
@@ -37,18 +34,8 @@ _CAPABILITIES: Final = ("compute", "utility")
 
 @dataclass(frozen=True)
 class CdiDevice:
-    """One entry of a CDI specification."""
-
     name: str
-    """Qualified: nvidia.com/gpu=0"""
     nodes: tuple[Path, ...]
-    libraries: tuple[Path, ...]
-    """Driver libraries of the host that it mounts."""
-
-    @property
-    def own_nodes(self) -> frozenset[Path]:
-        """Device files of one GPU or MIG instance, without those that all GPUs share."""
-        return _own(self.nodes)
 
 
 def cdi_devices(roots: Iterable[Path] = CDI_ROOTS) -> list[CdiDevice]:
@@ -64,13 +51,14 @@ def cdi_devices(roots: Iterable[Path] = CDI_ROOTS) -> list[CdiDevice]:
 def cdi_device(nodes: Sequence[Path], roots: Iterable[Path] = CDI_ROOTS) -> CdiDevice | None:
     """The entry with exactly the GPU of `nodes` (from device_nodes()); None if there is none."""
     wanted = _own(nodes)
-    matching = [device for device in cdi_devices(roots) if device.own_nodes == wanted]
+    matching = [device for device in cdi_devices(roots) if _own(device.nodes) == wanted]
     # With a single GPU, `all` has the same nodes; prefer the specific name.
     return min(matching, key=lambda device: (device.name.endswith("=all"), device.name), default=None)
 
 
-def _own(nodes: Iterable[Path]) -> frozenset[Path]:
-    return frozenset(node for node in nodes if _OWN_NODE.search(str(node)))
+def _own(nodes: Iterable[Path]) -> set[Path]:
+    """Device files of one GPU or MIG instance, without those that all GPUs share."""
+    return {node for node in nodes if _OWN_NODE.search(str(node))}
 
 
 def _read(path: Path) -> list[CdiDevice]:
@@ -87,33 +75,24 @@ def _read(path: Path) -> list[CdiDevice]:
         ) from error
     if not isinstance(spec, dict) or spec.get("kind") != _KIND:
         return []
-    shared_nodes, shared_mounts = _edits(spec)
-    devices = []
-    for entry in _list(spec, "devices"):
-        name = entry.get("name")
-        if isinstance(name, str | int):
-            nodes, mounts = _edits(entry)
-            libraries = tuple(m for m in mounts + shared_mounts if re.search(r"\.so(\.|$)", m.name))
-            devices.append(CdiDevice(f"{_KIND}={name}", nodes + shared_nodes, libraries))
-    return devices
+    shared = _nodes(spec)
+    return [
+        CdiDevice(f"{_KIND}={entry['name']}", _nodes(entry) + shared)
+        for entry in _list(spec, "devices")
+        if isinstance(entry.get("name"), str | int)
+    ]
 
 
-def _edits(entry: dict[str, Any]) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
-    """Device files and mounted files of the host."""
+def _nodes(entry: dict[str, Any]) -> tuple[Path, ...]:
     edits = entry.get("containerEdits")
-    edits = edits if isinstance(edits, dict) else {}
-    nodes = [node.get("hostPath") or node.get("path") for node in _list(edits, "deviceNodes")]
-    mounts = [mount.get("hostPath") for mount in _list(edits, "mounts")]
-    return _paths(nodes), _paths(mounts)
+    nodes = _list(edits, "deviceNodes") if isinstance(edits, dict) else []
+    paths = [node.get("hostPath") or node.get("path") for node in nodes]
+    return tuple(Path(path) for path in paths if isinstance(path, str) and path)
 
 
 def _list(entry: dict[str, Any], key: str) -> list[dict[str, Any]]:
     found = entry.get(key)
     return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
-
-
-def _paths(words: Iterable[object]) -> tuple[Path, ...]:
-    return tuple(Path(word) for word in words if isinstance(word, str) and word)
 
 
 # --- the NVIDIA Container Toolkit, which opens a container for a GPU as root -------------------
@@ -123,50 +102,17 @@ _PROGRAMS: Final = ("nvidia-container-cli", "nvidia-ctk", "nvidia-container-runt
 _UPDATE: Final = "update the packages nvidia-container-toolkit and libnvidia-container1 (newest is best)"
 
 
-class _Hole(NamedTuple):
-    cve: str
-    fixed: Version
-    fixed_with_cdi: Version | None
-    """None where CDI is not affected."""
-    what: str
-
-
 # NVIDIA's security bulletins for the container toolkit, September 2024 to July 2025.
-_HOLES: Final = (
-    _Hole("CVE-2024-0132", Version("1.16.2"), None, "a crafted image reaches the host's files"),
-    _Hole("CVE-2025-23359", Version("1.17.4"), None, "a bypass of the fix of the one before"),
-    _Hole(
-        "CVE-2025-23266",
-        Version("1.17.8"),
-        Version("1.17.5"),
-        "the hook, which runs as root, loads code that an image or its environment names",
-    ),
-    _Hole("CVE-2025-23267", Version("1.17.8"), Version("1.17.5"), "the hook follows links out of the image"),
-)
-FLOOR: Final = max(hole.fixed for hole in _HOLES)
-CDI_FLOOR: Final = max(hole.fixed_with_cdi for hole in _HOLES if hole.fixed_with_cdi)
+_HOLES: Final = "CVE-2024-0132, CVE-2025-23359, CVE-2025-23266, CVE-2025-23267"
+FLOOR: Final = Version("1.17.8")
+CDI_FLOOR: Final = Version("1.17.5")
 
 
 @dataclass(frozen=True)
 class Toolkit:
-    """The installed toolkit."""
-
     version: Version
-    """The lowest that any of its programs reports: they are packaged separately."""
+    """The lowest that any of its programs reports."""
     program: str
-
-    def refusal(self, *, cdi: bool) -> str | None:
-        """Why it must not open a container, or None."""
-        holes = [
-            h for h in _HOLES if (fixed := h.fixed_with_cdi if cdi else h.fixed) and self.version < fixed
-        ]
-        if not holes:
-            return None
-        named = "; ".join(f"{hole.cve}: {hole.what}" for hole in holes)
-        return (
-            f"the NVIDIA Container Toolkit {self.version} ({self.program}) has known container escapes "
-            f"({named}). At least {CDI_FLOOR if cdi else FLOOR} is needed: {_UPDATE}"
-        )
 
 
 def find_toolkit(path: str | None = None) -> Toolkit | None:
@@ -180,16 +126,21 @@ def find_toolkit(path: str | None = None) -> Toolkit | None:
 
 def refusal(toolkit: Toolkit | None, *, cdi: bool) -> str | None:
     """Why Docker must not hand out a GPU on this machine, or None."""
-    if toolkit is not None:
-        return toolkit.refusal(cdi=cdi)
+    floor = CDI_FLOOR if cdi else FLOOR
+    if toolkit is None:
+        return (
+            f"no version of the NVIDIA Container Toolkit could be found ({', '.join(_PROGRAMS)} on PATH), and"
+            f" versions below {floor} have known container escapes: install it, or use --sandbox bubblewrap"
+        )
+    if toolkit.version >= floor:
+        return None
     return (
-        f"no version of the NVIDIA Container Toolkit could be found ({', '.join(_PROGRAMS)} on PATH), and "
-        f"versions below {FLOOR} have known container escapes: install it here, or use --sandbox bubblewrap"
+        f"the NVIDIA Container Toolkit {toolkit.version} ({toolkit.program}) has known container escapes "
+        f"({_HOLES}). At least {floor} is needed: {_UPDATE}"
     )
 
 
 def _version(program: str, path: str | None) -> Version | None:
-    """None where the program is absent or reports no version: both are refused."""
     found = shutil.which(program, path=path)
     if found is None:
         return None

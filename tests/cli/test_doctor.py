@@ -11,7 +11,7 @@ from rich.console import Console
 from harness.cli.doctor import PromiseState, SandboxState, State, promise_table, timing_view
 from harness.records import Ratio
 from harness.records.timing import Calibration, FalseAlarms, HandShake, SizeFigures
-from sandboxes.selftest import PROMISES
+from sandboxes.registry import PROMISES
 
 
 def _state(name: str, state: State, **others: State) -> SandboxState:

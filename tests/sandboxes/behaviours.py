@@ -7,7 +7,6 @@ inherits from Behaviours, or from Isolated.
 from __future__ import annotations
 
 import array
-import json
 import os
 import secrets
 import shutil
@@ -159,19 +158,6 @@ except OSError:
             assert output[1] == "refused"
             assert (given / "file").read_text() == "mine"
 
-    def test_only_the_channel_is_inherited(self, start: Starter) -> None:
-        """Beside standard input and output a job has one descriptor: its end of the channel."""
-        code = """
-import os, sys
-print([n for n in range(3, 99) if os.path.lexists(f"/proc/self/fd/{n}")
-    and "/fd" not in os.readlink(f"/proc/self/fd/{n}")], sys.argv[1])
-"""
-        with tempfile.TemporaryFile() as ours:
-            os.set_inheritable(ours.fileno(), True)
-            output = end_of(start(code, "{channel}")).output
-        listed, channel = output.rsplit(maxsplit=1)
-        assert listed == f"[{channel}]"
-
     @pytest.mark.parametrize(
         ("code", "status", "exit_code", "number"),
         [
@@ -208,30 +194,6 @@ time.sleep(600)
 """
         word = token()
         assert end_of(start(code, word, wall_s=1.0)).status == "wall_timeout"
-        assert gone(word)
-
-    @pytest.mark.parametrize("role", ["run", "build"])
-    def test_daemon_does_not_survive(self, start: Starter, role: RoleName) -> None:
-        """A child that forked twice and asked for a session of its own dies with its job."""
-        if os.geteuid() != 0 and start.backend.name in ("local", "landlock") and role == "build":
-            pytest.skip("without root a builder's daemon survives there (see local.py)")
-        code = """
-import os, sys, time
-if os.fork() == 0:
-    try:
-        os.setsid()
-    except OSError:
-        pass
-    if os.fork() == 0:
-        open("ready", "w").close()
-        time.sleep(600)
-    os._exit(0)
-while not os.path.exists("ready"):
-    time.sleep(0.01)
-"""
-        word = token()
-        facts = end_of(start(code, word, role=role))
-        assert facts.status == "ok", facts.output
         assert gone(word)
 
     def test_freezing_stops_children_and_the_wall_clock(self, start: Starter) -> None:
@@ -324,36 +286,12 @@ raise SystemExit(1)
         assert facts.peak_memory_bytes is not None
         assert facts.peak_memory_bytes > 150 << 20
 
-    def test_process_limit(self, start: Starter) -> None:
-        """A job that forks without end gets no further than its limit."""
-        code = """
-import os, time
-for made in range(200):
-    try:
-        if os.fork() == 0:
-            time.sleep(600)
-    except OSError:
-        break
-print(made)
-"""
-        if os.geteuid() != 0 and start.backend.name in ("local", "landlock"):
-            pytest.skip("processes are counted by user, and this user is not the job's alone")
-        # Some are the sandbox's own: an init, a monitor.
-        assert 20 <= int(end_of(start(code, processes=32)).output) <= 32
-
     def test_output_is_capped(self, start: Starter) -> None:
         """Of a talkative job the first bytes are kept; one that never stops is killed for it."""
         facts = end_of(start("print('x' * 5000)", output_bytes=1000))
         assert (facts.status, len(facts.output)) == ("ok", 1000)
         facts = end_of(start("while True: print('x' * 5000)", output_bytes=1000))
         assert (facts.status, len(facts.output)) == ("output_limit", 1000)
-
-    def test_wait_returns_none_while_it_runs(self, start: Starter) -> None:
-        """wait() with a timeout says None for a living job, and the facts once it was killed."""
-        process = start("import time; time.sleep(60)")
-        assert process.wait(0.05) is None
-        process.kill()
-        assert (end_of(process).status, end_of(process).signal) == ("signal", 9)
 
     def test_cores(self, start: Starter) -> None:
         """A job may be kept on some cores, and then stays there."""
@@ -456,87 +394,9 @@ time.sleep(60)
             time.sleep(0.05)  # large folders are removed in the background
         assert list(temporary.iterdir()) == []
 
-    def test_several_live_at_once(self, start: Starter) -> None:
-        """Two jobs have two scratch directories, and each its own channel."""
-        code = """
-import os, socket, sys
-channel = socket.socket(fileno=int(sys.argv[1]))
-open("name", "w").write(channel.recv(99).decode())
-channel.send(b"written")
-channel.recv(99)
-print(os.listdir("."), open("name").read())
-"""
-        both = [start(code, "{channel}") for _ in range(2)]
-        for process, name in zip(both, ("first", "second"), strict=True):
-            process.channel.settimeout(20)
-            process.channel.send(name.encode())
-            assert process.channel.recv(99) == b"written"
-        for process in both:
-            process.channel.send(b"go")
-        assert [end_of(process).output for process in both] == ["['name'] first\n", "['name'] second\n"]
-
 
 class Isolated(Behaviours):
     """Holds for backends that isolate with namespaces: bubblewrap and docker."""
-
-    def test_there_is_no_network(self, start: Starter) -> None:
-        """No socket of any network family reaches a listener of the host or the outside."""
-        code = """
-import socket, sys
-port = int(sys.argv[1])
-for family, address in (
-    (socket.AF_INET, ("127.0.0.1", port)), (socket.AF_INET, ("192.0.2.1", 80)),
-    (socket.AF_INET6, ("::1", port)), (40, (2, 1)),
-    (socket.AF_UNIX, "\\0" + sys.argv[2]), (socket.AF_NETLINK, (0, 0)),
-):
-    try:
-        with socket.socket(family, socket.SOCK_STREAM if family != 16 else socket.SOCK_RAW) as tried:
-            tried.settimeout(2)
-            tried.connect(address); print("REACHED", family)
-    except OSError as error:
-        print("refused", family)
-"""
-        name = token()
-        with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket(socket.AF_UNIX) as abstract:
-            abstract.bind("\0" + name)
-            abstract.listen()
-            output = end_of(start(code, str(listener.getsockname()[1]), name)).output
-        assert "REACHED" not in output
-        assert output.count("refused") == 6, output
-
-    def test_the_host_is_not_visible(self, start: Starter, tmp_path: Path) -> None:
-        """Neither our files, nor our source and tasks, nor other processes can be seen."""
-        secret = tmp_path / "secret"
-        secret.write_text("planted")
-        tmp_path.chmod(0o755)
-        root = Path(__file__).resolve().parents[2]
-        code = """
-import glob, json, os, sys
-def seen(path):
-    try:
-        return bool(os.listdir(path) if os.path.isdir(path) else open(path, "rb").read(1))
-    except OSError:
-        return False
-print(json.dumps([[path for path in sys.argv[1:] if seen(path)], len(glob.glob("/proc/[0-9]*"))]))
-"""
-        paths = [str(p) for p in (secret, root / "harness", root / "tasks", root / "sandboxes/job.py")]
-        found, processes = json.loads(end_of(start(code, *paths)).output)
-        assert found == []
-        assert processes <= 4  # itself, and an init or a monitor
-
-    def test_the_root_is_read_only(self, start: Starter) -> None:
-        """Nothing can be written outside the scratch directory but to empty places that vanish with it."""
-        code = """
-import os
-for place in ("/", "/etc", "/usr", "/usr/bin", "/usr/lib", "/bin", "/proc/sys/kernel", "/sys/fs/cgroup",
-              "/opt", "/home", "/root", "/var/tmp", "/liftbench", "/liftbench-channel", "/run", "/var/run"):
-    try:
-        open(place + "/planted", "w").close(); print("WRITTEN", place)
-    except OSError:
-        pass
-"""
-        facts = end_of(start(code))
-        assert (facts.status, facts.output) == ("ok", "")
 
     def test_scratch_is_limited(self, start: Starter) -> None:
         """Many files cannot hold more than the scratch directory may."""
@@ -548,23 +408,6 @@ for number in range(1000):
         facts = end_of(start(code, scratch_bytes=8 << 20, file_bytes=2 << 20))
         assert facts.status == "disk_limit", facts.output
         assert "No space left" in facts.output
-
-    def test_inodes_are_limited(self, start: Starter) -> None:
-        """Nor can it hold more files than it may."""
-        code = "for number in range(100_000):\n    open(f'file{number}', 'w').close()"
-        facts = end_of(start(code, scratch_files=500))
-        assert facts.status == "disk_limit", facts.output
-
-    def test_what_was_built_runs(self, start: Starter) -> None:
-        """Programs in the scratch directory may be executed: a build needs that."""
-        code = """
-import os, subprocess
-with open("program", "w") as file:
-    file.write("#!/bin/sh\\necho built\\n")
-os.chmod("program", 0o700)
-print(subprocess.run(["./program"], capture_output=True, text=True).stdout)
-"""
-        assert end_of(start(code)).output.strip() == "built"
 
 
 class HostFiles:

@@ -45,14 +45,6 @@ except OSError:
 print(count, flush=True)
 time.sleep(300)
 """
-FORKS_WITHOUT_END = """
-while True:
-    try:
-        if os.fork() == 0:
-            print('on', flush=True)
-    except OSError:
-        pass
-"""
 # A harness that is killed -9 while something runs in its group.
 DYING_HARNESS = """
 import os, signal, subprocess, sys
@@ -185,16 +177,6 @@ def test_a_fork_bomb_stops_at_the_limit_and_dies(make: Make) -> None:
     assert not any(alive(pid) for pid in members)
 
 
-def test_who_forks_all_the_time_does_not_outrun_its_end(make: Make) -> None:
-    """kill() forbids new processes before it ends the old ones."""
-    group = make(processes=32)
-    process = joined(group, FORKS_WITHOUT_END)
-    first_line(process)
-    group.kill()
-    assert group.processes() == []
-    finish(process)
-
-
 # --- freezing and killing ---------------------------------------------------------------------------
 
 
@@ -262,18 +244,6 @@ def test_groups_of_dead_owners_are_removed(cgroups: Cgroups, make: Make) -> None
     assert not alive(orphan)
     assert not any(list(folder.glob(f"*{name}*")) for folder in cgroups.folders.values())
     assert all(file.exists() for file in ours.join_files())
-
-
-@pytest.mark.parametrize("name", ["liftbench-999999999-1-1-of-another-namespace", "liftbench-else"])
-def test_groups_of_others_are_kept(cgroups: Cgroups, name: str) -> None:
-    """An owner in another PID namespace may be alive."""
-    folder = cgroups.folders["pids"] / name
-    folder.mkdir()
-    try:
-        assert name not in cgroups.remove_matching(is_orphan)
-        assert folder.is_dir()
-    finally:
-        folder.rmdir()
 
 
 def test_the_group_of_a_container_is_found_by_its_id(make: Make) -> None:
@@ -358,18 +328,6 @@ def test_readings_of_version_2(tree: Tree) -> None:
     assert (group.oom_kills(), group.reached_memory_limit(), group.processes()) == (3, True, [7, 12])
     (folder / "memory.events").write_text("low 0\nhigh 0\nmax 0\noom 0\noom_kill 1\n")
     assert (group.oom_kills(), group.reached_memory_limit()) == (1, False)
-
-
-def test_a_container_is_found_in_version_2(tree: Tree) -> None:
-    """By systemd's name for its group."""
-    scope = tree.group("system.slice/docker-abc123.scope", "cpu memory pids", "")
-    (tree.proc / "77").mkdir()
-    (tree.proc / "77" / "cgroup").write_text("0::/system.slice/docker-abc123.scope\n")
-    (scope / "memory.events").write_text("oom_kill 1\n")
-    found = Cgroup.of_container(77, "abc123", tree.proc)
-    assert found is not None
-    assert found.oom_kills() == 1
-    assert Cgroup.of_container(77, "def456", tree.proc) is None
 
 
 def test_a_hybrid_system_uses_version_1(tmp_path: Path) -> None:

@@ -52,15 +52,6 @@ def states(pid: int) -> set[str]:
     return {stat.rpartition(") ")[2][0] for stat in stats}
 
 
-def test_all_threads_are_stopped(process: subprocess.Popen[bytes]) -> None:
-    """The kernel reports each thread as stopped."""
-    for _ in range(20):
-        os.killpg(process.pid, signal.SIGSTOP)
-        assert confirm_stopped(lambda: [process.pid], process.pid, 10.0)
-        assert states(process.pid) == {"T"}
-        os.killpg(process.pid, signal.SIGCONT)
-
-
 def test_a_process_that_is_woken_repeatedly_is_not_stopped(process: subprocess.Popen[bytes]) -> None:
     """False is returned after the time limit."""
     done = threading.Event()
@@ -213,34 +204,6 @@ tried({known["prctl"]}, 1, signal.SIGKILL, 0, 0, 0)
     assert end_of(start(code)).output.split() == words
 
 
-@pytest.mark.parametrize("role", ["run", "run_jit"])
-def test_a_running_job_has_no_timers_or_watches(start: Starter, role: RoleName) -> None:
-    """They are answered like calls that the kernel lacks; sleeping and waiting work."""
-    code = """
-import ctypes, errno, fcntl, os, select, signal, threading, time
-libc = ctypes.CDLL("libc.so.6", use_errno=True)
-def tried(found):
-    print(errno.errorcode[ctypes.get_errno()] if found < 0 else "made")
-later = (ctypes.c_long * 4)(0, 0, 60, 0)
-tried(libc.timerfd_create(1, 0))
-tried(libc.timer_create(1, (ctypes.c_int * 16)(0, 0, 0, 1), ctypes.byref(ctypes.c_void_p())))
-for kind in range(3):
-    tried(libc.setitimer(kind, later, None))
-signal.alarm(60)
-print(signal.getitimer(signal.ITIMER_REAL))
-tried(libc.inotify_init())
-tried(libc.syscall(ctypes.c_long(FANOTIFY), ctypes.c_long(0x200), 0))
-tried(libc.fcntl(os.open(".", os.O_RDONLY), 1026, ctypes.c_long(1)))
-tried(libc.prctl(62, 1, 0, 0, 0))
-time.sleep(0.01)
-select.poll().poll(10)
-select.epoll().poll(0.01)
-print(threading.Event().wait(0.01))
-""".replace("FANOTIFY", str(numbers(os.uname().machine)["fanotify_init"]))
-    lacking = ["ENOSYS"] * 5 + ["(0.0,", "0.0)"] + ["ENOSYS"] * 2
-    assert end_of(start(code, role=role)).output.split() == [*lacking, "EPERM", "EPERM", "False"]
-
-
 @pytest.mark.parametrize(("role", "locks"), [("build", False), ("run", False), ("run_jit", True)])
 def test_only_run_jit_may_lock_files(start: Starter, role: RoleName, locks: bool) -> None:
     """Locks keep others out of a file; torch guards its compile cache with them."""
@@ -257,26 +220,6 @@ for attempt in (lambda: fcntl.flock(file, fcntl.LOCK_EX), lambda: fcntl.lockf(fi
 """
     lock = "held" if locks else "ENOLCK"
     assert end_of(start(code, role=role)).output.split() == [lock, lock, "EPERM"]
-
-
-def test_a_build_may_have_process_groups(start: Starter) -> None:
-    """Ninja gives every compiler one; setsid() is refused."""
-    code = """
-import os
-if os.fork() == 0:
-    os.setpgid(0, 0)
-    os._exit(7)
-pid, status = os.wait()
-print(os.waitstatus_to_exitcode(status), flush=True)
-if os.fork() == 0:
-    try:
-        os.setsid()
-    except PermissionError:
-        print("refused")
-    raise SystemExit
-os.wait()
-"""
-    assert end_of(start(code, role="build")).output.split() == ["7", "refused"]
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import re
 import stat
 from pathlib import Path
 
@@ -14,8 +13,7 @@ from packaging.version import Version
 
 from harness.errors import DeviceError, SandboxError
 from sandboxes.docker.gpu import (
-    CDI_FLOOR,
-    FLOOR,
+    CdiDevice,
     Toolkit,
     cdi_device,
     cdi_devices,
@@ -114,7 +112,7 @@ def test_a_mig_instance_comes_with_its_capabilities(dev: Path, tmp_path: Path) -
     caps = [make_node(dev / "nvidia-caps" / f"nvidia-cap{n}", n) for n in (102, 104)]
     slot = GpuSlot(CUT, CUT.instances[1])
     assert device_nodes(slot, dev, tmp_path / "driver")[:3] == [dev / "nvidia2", *caps]
-    with pytest.raises(DeviceError, match=r"gi9/access: No such file.*may be gone"):
+    with pytest.raises(DeviceError, match=r"gi9/access names no DeviceFileMinor.*may be gone"):
         device_nodes(GpuSlot(CUT, CUT.instances[0]), dev, tmp_path / "driver")
 
 
@@ -186,14 +184,6 @@ def specification(names: dict[str, list[str]]) -> dict[str, object]:
         "containerEdits": {
             "env": ["NVIDIA_VISIBLE_DEVICES=void"],
             "deviceNodes": [{"path": "/dev/nvidiactl"}, {"path": "/dev/nvidia-uvm"}],
-            "hooks": [{"hookName": "createContainer", "path": "/usr/bin/nvidia-cdi-hook", "args": ["x"]}],
-            "mounts": [
-                {
-                    "hostPath": "/usr/lib/libcuda.so.580.95.05",
-                    "containerPath": "/usr/lib/libcuda.so.580.95.05",
-                },
-                {"hostPath": "/usr/bin/nvidia-smi", "containerPath": "/usr/bin/nvidia-smi"},
-            ],
         },
     }
 
@@ -215,7 +205,6 @@ def test_a_gpu_is_found_in_a_json_or_yaml_file(tmp_path: Path) -> None:
     found = cdi_device([Path("/dev/nvidia0"), *SHARED], [tmp_path / "absent", tmp_path])
     assert found is not None
     assert found.name == "nvidia.com/gpu=0"
-    assert found.libraries == (Path("/usr/lib/libcuda.so.580.95.05"),)
     assert set(found.nodes) == {Path("/dev/nvidia0"), *SHARED}
     (tmp_path / "nvidia.json").unlink()
     (tmp_path / "nvidia.yaml").write_text(
@@ -295,31 +284,31 @@ def test_a_machine_without_the_toolkit_is_refused_with_advice(tmp_path: Path) ->
     assert find_toolkit(str(tmp_path)) is None
     install(tmp_path, {"nvidia-ctk": "unreleased"})
     assert find_toolkit(str(tmp_path)) is None
-    assert "install it here, or use --sandbox bubblewrap" in (refusal(None, cdi=True) or "")
+    assert "install it, or use --sandbox bubblewrap" in (refusal(None, cdi=True) or "")
 
 
 @pytest.mark.parametrize(
-    ("version", "cdi", "holes"),
+    ("version", "cdi", "floor"),
     [
-        ("1.16.1", False, ["CVE-2024-0132", "CVE-2025-23359", "CVE-2025-23266", "CVE-2025-23267"]),
-        ("1.17.3", False, ["CVE-2025-23359", "CVE-2025-23266", "CVE-2025-23267"]),
-        ("1.17.7", False, ["CVE-2025-23266", "CVE-2025-23267"]),
-        ("1.17.8-rc.1", False, ["CVE-2025-23266", "CVE-2025-23267"]),
-        ("1.17.4", True, ["CVE-2025-23266", "CVE-2025-23267"]),
-        ("1.17.5", True, []),
-        ("1.17.8", False, []),
-        ("1.18.0", False, []),
-        ("2.0.0", True, []),
+        ("1.17.7", False, "1.17.8"),
+        ("1.17.8-rc.1", False, "1.17.8"),
+        ("1.17.4", True, "1.17.5"),
+        ("1.17.5", True, None),
+        ("1.17.8", False, None),
+        ("2.0.0", True, None),
     ],
 )
-def test_a_toolkit_with_known_holes_is_refused_by_their_names(
-    tmp_path: Path, version: str, cdi: bool, holes: list[str]
+def test_a_toolkit_with_known_holes_is_refused(
+    tmp_path: Path, version: str, cdi: bool, floor: str | None
 ) -> None:
-    """1.17.8 is the floor, and 1.17.5 where CDI is used, which never had some of them."""
-    words = refusal(find_toolkit(install(tmp_path, {"nvidia-ctk": version})), cdi=cdi)
-    assert re.findall(r"CVE-\d+-\d+", words or "") == holes
-    assert (f"At least {CDI_FLOOR if cdi else FLOOR} is needed" in (words or "")) == bool(holes)
-    assert str(FLOOR) == "1.17.8" and str(CDI_FLOOR) == "1.17.5"
+    """1.17.8 is the floor, and 1.17.5 where CDI is used."""
+    toolkit = find_toolkit(install(tmp_path, {"nvidia-ctk": version}))
+    device = CdiDevice("nvidia.com/gpu=0", ()) if cdi else None
+    if floor is None:
+        assert docker_gpu_arguments(GpuSlot(FIRST), device, toolkit)
+        return
+    with pytest.raises(SandboxError, match=rf"CVE-2025-23266.*At least {floor} is needed"):
+        docker_gpu_arguments(GpuSlot(FIRST), device, toolkit)
 
 
 # --- Docker's arguments ------------------------------------------------------------------------
@@ -344,8 +333,6 @@ def test_an_engine_with_cdi_is_given_the_cdi_name(dev: Path, tmp_path: Path) -> 
         {"ServerVersion": "20.10.24+dfsg1"},
         {"ServerVersion": "24.0.9", "CDISpecDirs": ["{here}"]},
         {"ServerVersion": "27.5.1", "CDISpecDirs": []},
-        {"ServerVersion": "27.5.1", "CDISpecDirs": None},
-        {},
     ],
 )
 def test_an_engine_without_cdi_is_asked_the_older_way(
@@ -359,11 +346,3 @@ def test_an_engine_without_cdi_is_asked_the_older_way(
     (request,) = docker_gpu_arguments(GpuSlot(FIRST), None, GOOD)["device_requests"]
     assert request["DeviceIDs"] == ["GPU-a"]
     assert request["Capabilities"] == [["gpu", "compute", "utility"]]
-
-
-def test_no_gpu_goes_through_a_toolkit_that_is_refused() -> None:
-    """Not even with CDI when it is older than that floor."""
-    with pytest.raises(SandboxError, match="CVE-2025-23266"):
-        docker_gpu_arguments(GpuSlot(FIRST), None, Toolkit(Version("1.17.7"), "nvidia-ctk"))
-    with pytest.raises(SandboxError, match="no version of the NVIDIA Container Toolkit"):
-        docker_gpu_arguments(GpuSlot(FIRST), None, None)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import os
-import resource
 import socket
 import struct
 import subprocess
@@ -102,49 +101,6 @@ def start(started: list[Inside], scratch: Path, **changes: Any) -> Inside:
     """One more."""
     started.append(Inside(scratch, **changes))
     return started[-1]
-
-
-def test_ready_then_go(started: list[Inside], tmp_path: Path) -> None:
-    """It hands out its scratch directory, and becomes the job with the words filled in."""
-    inside = start(started, tmp_path)
-    directory = inside.ready()
-    assert os.fstat(directory).st_ino == tmp_path.stat().st_ino
-    os.close(directory)
-    failure, printed = inside.go("/bin/sh", "-c", 'echo "$HOME" "$0" "$(pwd)"', "{scratch}/x")
-    assert (failure, printed.split()) == ("", [str(tmp_path), f"{tmp_path}/x", str(tmp_path)])
-    assert inside.process.wait(30) == 0
-
-
-def test_a_failed_start_is_told_apart(started: list[Inside], tmp_path: Path) -> None:
-    """A program that is missing is told over the descriptor for failures, and printed nowhere."""
-    inside = start(started, tmp_path)
-    os.close(inside.ready())
-    failure, printed = inside.go("/no/such/program")
-    assert "/no/such/program" in failure
-    assert printed == ""
-    assert inside.process.wait(30) == 1
-
-
-def test_a_spare_one_ends_quietly(started: list[Inside], tmp_path: Path) -> None:
-    """When nobody gives an order, it ends without a word and without a fault."""
-    inside = start(started, tmp_path)
-    os.close(inside.ready())
-    inside.channel.close()
-    assert inside.process.wait(30) == 0
-    assert inside.process.stdout is not None
-    assert inside.process.stdout.read() == b""
-
-
-def test_limits(started: list[Inside], tmp_path: Path) -> None:
-    """Limits of the spec are those of the job; core dumps are off, and files few."""
-    limits = {"cpu_s": 5, "file_bytes": 4096, "address_bytes": 8 << 30, "processes": None}
-    inside = start(started, tmp_path, limits=limits)
-    os.close(inside.ready())
-    code = "import resource as r; print(*(r.getrlimit(k)[0] for k in (r.RLIMIT_CPU, r.RLIMIT_FSIZE,"
-    code += " r.RLIMIT_AS, r.RLIMIT_CORE, r.RLIMIT_NOFILE)))"
-    failure, printed = inside.go(*PYTHON, "-c", code)
-    files = min(1024, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
-    assert (failure, printed.split()) == ("", ["5", "4096", str(8 << 30), "0", str(files)])
 
 
 def test_incomplete_orders_and_specs_end_it(started: list[Inside], tmp_path: Path) -> None:

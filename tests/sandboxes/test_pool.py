@@ -16,7 +16,7 @@ import pytest
 
 from harness.errors import SandboxError
 from sandboxes.host_process import HostProcess
-from sandboxes.job import Job, Limits, ProcessTree, TreeExit, Usage
+from sandboxes.job import Job, Limits
 from sandboxes.local import LocalBackend
 from sandboxes.pool import SandboxPool, StoppableSandbox, shape
 from tests.fakes.sandbox import FakeProcess, FakeSandbox, exit_facts
@@ -149,72 +149,10 @@ def test_close_ends_warm_processes(sandbox: SandboxPool, tmp_path: Path) -> None
     assert output_of(sandbox, job) == "ran\n"
 
 
-class BrokenTree:
-    """Ends before it is ready."""
-
-    caps_memory = caps_scratch = False
-
-    def __init__(self) -> None:
-        self.channel, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.released = False
-        self._theirs.close()
-
-    def wait(self) -> TreeExit:
-        return TreeExit(code=1)
-
-    def kill(self) -> None: ...
-
-    def freeze(self, frozen: bool) -> None: ...
-
-    def usage(self) -> Usage:
-        return Usage()
-
-    def members(self) -> list[int]:
-        return []
-
-    def startup_output(self) -> str:
-        return "no such interpreter"
-
-    def release(self) -> None:
-        self.released = True
-
-
-class BrokenBackend:
-    """Its processes end before they are ready."""
-
-    name = "broken"
-    python = Path(sys.executable)
-    image = None
-
-    def __init__(self) -> None:
-        self.trees: list[BrokenTree] = []
-
-    def facts(self) -> dict[str, str]:
-        return {}
-
-    def close(self) -> None: ...
-
-    def spawn(self, job: Job) -> ProcessTree:
-        self.trees.append(BrokenTree())
-        return self.trees[-1]
-
-
-def test_a_tree_that_does_not_start_is_released(tmp_path: Path) -> None:
-    """start() raises SandboxError with its output; a failed preparation is not reported."""
-    backend = BrokenBackend()
-    with pytest.raises(SandboxError, match="no such interpreter"):
-        SandboxPool(backend).start(script_job(tmp_path, ""))
-    sandbox = SandboxPool(backend)
-    sandbox.prepare(script_job(tmp_path, ""))
-    sandbox.settle()
-    sandbox.close()
-    assert [tree.released for tree in backend.trees] == [True, True] and not sandbox._ready
-
-
-class FullBackend(BrokenBackend):
+class FullBackend(LocalBackend):
     """Its disk is full."""
 
-    def spawn(self, job: Job) -> ProcessTree:
+    def spawn(self, job: Job) -> HostProcess:
         raise OSError(errno.ENOSPC, "No space left on device")
 
 
@@ -265,13 +203,3 @@ def test_a_start_during_stop_is_ended() -> None:
     with pytest.raises(SandboxError, match="stopped"):
         sandbox.start(SLEEP)
     assert [process.closed for process in slow.processes] == [True]
-
-
-def test_finished_processes_are_forgotten() -> None:
-    """Only living processes are kept."""
-    inner = FakeSandbox(exit_facts("ok"))
-    sandbox = StoppableSandbox(inner)
-    for _ in range(5):
-        sandbox.start(SLEEP).close()
-    assert len(sandbox._live) == 1
-    assert (sandbox.name, sandbox.facts()) == (inner.name, inner.facts())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import errno
-import json
 import re
 import socket
 from pathlib import Path
@@ -15,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.errors import SandboxError
-from sandboxes.seccomp import compile_filter, numbers, profile, restricted
+from sandboxes.seccomp import compile_filter, numbers, profile
 from tests.sandboxes import bpf
-from tests.sandboxes.attempts import CLONE_NEW, HERE, NEWER, REFUSED
+from tests.sandboxes.attempts import CLONE_NEW, HERE, NEWER
 
 HEADER = Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h")
 MACHINES = ["x86_64", "aarch64"]
@@ -67,29 +66,6 @@ def test_the_numbers_are_the_kernels() -> None:
     assert {name: ours.get(name) for name in theirs} == theirs
 
 
-def test_new_calls_have_the_same_number_everywhere() -> None:
-    """Since Linux 5.1 all machines number alike, which checks the table that no header here can."""
-    one, other = numbers("x86_64"), numbers("aarch64")
-    new = [n for n in one.keys() & other.keys() if max(one[n], other[n]) >= 424]
-    assert len(new) > 40
-    assert all(one[n] == other[n] for n in new)
-
-
-def test_what_is_closed_is_closed() -> None:
-    """No rule mentions these calls, so no argument opens them."""
-    assert {name for rule in profile()["syscalls"] for name in rule["names"]} & set(REFUSED) == set()
-    assert set(REFUSED) <= {name for machine in MACHINES for name in numbers(machine)}
-
-
-def test_sockets_are_unix_sockets(program: bytes, machine: str) -> None:
-    """One family of 46 can be made, also when the ignored upper half of the argument is set."""
-    for call in ("socket", "socketpair"):
-        made = [f for f in range(64) if refusal(program, machine, call, f, 1) is None]
-        assert made == [socket.AF_UNIX]
-        assert refusal(program, machine, call, 1 << 32 | socket.AF_INET) == errno.EPERM
-        assert refusal(program, machine, call, 0xDEAD << 32 | socket.AF_UNIX) is None
-
-
 def test_no_namespace_can_be_made(program: bytes, machine: str) -> None:
     """Threads and processes can be made, but with no namespace flag; clone3 sends libc back to clone."""
     thread, fork = 0x3D0F00, 0x1200011
@@ -99,34 +75,6 @@ def test_no_namespace_can_be_made(program: bytes, machine: str) -> None:
         assert refusal(program, machine, "clone", flag) == errno.EPERM
         assert refusal(program, machine, "clone", fork | flag | 1 << 32) == errno.EPERM
     assert refusal(program, machine, "clone3", 0, 0) == errno.ENOSYS
-
-
-def test_no_device_can_be_made(program: bytes, machine: str) -> None:
-    """mknod makes files and pipes only."""
-    kinds = {kind: kind << 12 | 0o644 for kind in range(16)}
-    made = [kind for kind, mode in kinds.items() if refusal(program, machine, "mknodat", 0, 0, mode) is None]
-    assert made == [0, 0o01, 0o10]  # nothing said, S_IFIFO, S_IFREG
-
-
-def test_terminals_cannot_be_typed_into(program: bytes, machine: str) -> None:
-    """Three requests of ioctl are refused, with any upper half, and no other of the 65536 is."""
-    rules = [rule["args"] for rule in profile()["syscalls"] if rule["names"] == ["ioctl"]]
-    refused = [n for n in range(1 << 16) if not any(all(bpf.holds(c, [0, n]) for c in r) for r in rules)]
-    assert refused == [0x5412, 0x541C, 0x5423]  # TIOCSTI, TIOCLINUX, TIOCSETD
-    for request in refused:
-        for upper in (0, 1 << 32, 0xFFFFFFFF << 32):
-            assert refusal(program, machine, "ioctl", 0, upper | request) == errno.EPERM
-    # TCGETS, TIOCGWINSZ, FIONREAD, NVIDIA's resource manager, its unified memory, a sign-extended one.
-    for request in (0x5401, 0x5413, 0x541B, 0xC020462A, 0x30000001, 0xFFFFFFFFC020462A):
-        assert refusal(program, machine, "ioctl", 0, request) is None
-
-
-def test_address_space_layout_cannot_be_weakened(program: bytes, machine: str) -> None:
-    """personality answers what it is and takes the ordinary one."""
-    allowed = [
-        n for n in (0, 8, 0x20000, 0x40000, 0xFFFFFFFF) if not refusal(program, machine, "personality", n)
-    ]
-    assert allowed == [0, 0xFFFFFFFF]
 
 
 # --- the compiler -----------------------------------------------------------------------------------
@@ -150,15 +98,6 @@ def test_a_program_says_what_the_profile_says(data: st.DataObject, args: tuple[i
     number = data.draw(st.one_of(named, st.integers(0, 500), st.integers(0, 0xFFFFFFFF)))
     expected = bpf.answer(profile(), numbers(machine), number, args)
     assert bpf.run(compile_filter(profile(), machine), bpf.AUDIT[machine], number, args) == expected
-
-
-@pytest.mark.parametrize("machine", MACHINES)
-def test_every_number_is_answered_as_the_profile_says(machine: str) -> None:
-    """Not only drawn ones: each number there is, and some beyond."""
-    wanted, program = profile(), compile_filter(profile(), machine)
-    for number in [*range(600), 0x40000000, 0x40000027, 0x7FFFFFFF, 0xFFFFFFFF]:
-        expected = bpf.answer(wanted, numbers(machine), number, [1, 1, 1, 1, 1, 1])
-        assert bpf.run(program, bpf.AUDIT[machine], number, [1] * 6) == expected, number
 
 
 @settings(max_examples=300, deadline=None)
@@ -211,14 +150,6 @@ def test_sockets_can_be_refused_completely(machine: str) -> None:
     assert refusal(program, machine, "recvmsg") is None  # the judge's channel
 
 
-def test_an_engine_gets_the_same_restrictions() -> None:
-    """restricted() leaves a profile from which the compiler makes the same program."""
-    lost = ("setsid", "setpgid")
-    less = restricted(profile(), also_refuse=lost, sockets=False)
-    assert compile_filter(less, HERE) == compile_filter(profile(), HERE, also_refuse=lost, sockets=False)
-    assert "setsid" not in json.dumps(less)
-
-
 def _changed(change: dict[str, Any]) -> dict[str, Any]:
     """The profile with one more rule for `read`."""
     made = copy.deepcopy(profile())
@@ -233,9 +164,6 @@ def _changed(change: dict[str, Any]) -> dict[str, Any]:
         ({"action": "SCMP_ACT_ERRNO", "errnoRet": 5}, "several answers"),
         ({"includes": {"caps": ["CAP_SYS_ADMIN"]}}, "includes"),
         ({"args": [{"index": 0, "op": "SCMP_CMP_GT", "value": 1}]}, "SCMP_CMP_GT is not supported"),
-        ({"args": [{"index": 6, "op": "SCMP_CMP_MASKED_EQ", "value": 1}]}, "no such argument"),
-        ({"args": [{"index": 0, "op": "SCMP_CMP_MASKED_EQ", "value": -1}]}, "no such argument or value"),
-        ({"args": [{"index": 0, "op": "SCMP_CMP_MASKED_EQ", "value": 1, "valueTwo": 2}]}, "never hold"),
         ({"args": [{"index": 0, "op": "SCMP_CMP_MASKED_EQ", "value": v} for v in (1, 2)]}, "two conditions"),
     ],
 )
@@ -251,8 +179,3 @@ def test_an_unknown_machine_or_name_is_refused() -> None:
         compile_filter(profile(), "riscv64")
     with pytest.raises(ValueError, match="no system calls: setsidd"):
         compile_filter(profile(), HERE, also_refuse=["setsidd"])
-    with pytest.raises(ValueError, match="not for aarch64"):
-        compile_filter({**profile(), "archMap": profile()["archMap"][:1]}, "aarch64")
-    x32 = {"architecture": "SCMP_ARCH_X86_64", "subArchitectures": ["SCMP_ARCH_X32"]}
-    with pytest.raises(ValueError, match="second ABI"):
-        compile_filter({**profile(), "archMap": [x32]}, "x86_64")

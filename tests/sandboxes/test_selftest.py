@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from sandboxes.job import ExitFacts, Job, Process, Status
-from sandboxes.registry import open_sandbox
-from sandboxes.selftest import PROMISES, SelfTestReport, promised_by, run_self_test
+from sandboxes.registry import PROMISES, SelfTestReport, open_sandbox, promised_by, run_self_test
 from sandboxes.selftest_job import ATTEMPTS
 
 

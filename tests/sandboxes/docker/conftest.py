@@ -9,8 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from sandboxes.docker.backend import PYTHON, DockerBackend
-from sandboxes.docker.engine import DockerEngine
-from sandboxes.docker.image import Image
+from sandboxes.docker.engine import DockerEngine, Image
 from tests.sandboxes.docker.tiny_image import make_tiny_image
 
 TINY = f"liftbench-test/tiny:python{sys.version_info.major}.{sys.version_info.minor}"

@@ -13,12 +13,8 @@ from typing import Any
 
 import pytest
 
-from harness.errors import DeviceError
 from sandboxes.docker.backend import PYTHON, DockerBackend
-from sandboxes.docker.engine import DockerEngine
-from sandboxes.docker.image import Image
-from sandboxes.gpu import find_gpus
-from sandboxes.job import Job, Limits
+from sandboxes.docker.engine import DockerEngine, Image
 from sandboxes.seccomp import profile
 from tests.sandboxes.behaviours import Isolated, Starter, awaited, end_of
 from tests.sandboxes.docker.conftest import TINY
@@ -109,41 +105,6 @@ import time; time.sleep(60)
         assert sum(file.stat().st_size for file in log.parent.glob(f"{log.name}*")) < 4 << 20
 
 
-def test_a_gpu_that_is_not_there(start: Starter) -> None:
-    """A job that names one is refused before anything starts."""
-    if find_gpus():
-        pytest.skip("this machine has a GPU")
-    job = Job(role="run", argv=[PYTHON], limits=Limits(wall_s=9.0), device="GPU-none")
-    with pytest.raises(DeviceError, match="no GPU 'GPU-none'"):
-        start.sandbox.start(job)
-
-
-def test_what_stands_by_is_used_once(engine: DockerEngine, start: Starter, tmp_path: Path) -> None:
-    """A container that was started ahead takes a job that comes later; the next job gets another one."""
-    (tmp_path / "script.py").write_text("import os, sys; print(os.listdir('.'), sys.argv[1]); open('x', 'w')")
-
-    def job(word: str) -> Job:
-        return Job(
-            role="run",
-            argv=[PYTHON, "-I", "-S", "{scratch}/script.py", word],
-            limits=Limits(wall_s=30.0),
-            inputs={"script.py": tmp_path / "script.py"},
-            preload=("json",),
-        )
-
-    start.sandbox.prepare(job("none"), 2)
-    start.sandbox.settle()
-    ahead = {entry["Names"][0] for entry in engine.api.containers(filters={"name": f"-{os.getpid()}-"})}
-    names = set()
-    for word in ("first", "second"):
-        process = start.sandbox.start(job(word))
-        names.add(f"/{process._tree.name}")
-        assert end_of(process).output == f"['script.py'] {word}\n"
-        process.close()
-    assert names <= ahead and len(names) == 2
-    start.sandbox.close()
-
-
 def test_facts_name_engine_and_images(backend: DockerBackend, image: Image) -> None:
     """The record says which engine, which image, and which layers."""
     facts = backend.facts()
@@ -159,7 +120,7 @@ sys.path[:0] = sys.argv[2:]
 from sandboxes.pool import SandboxPool
 from sandboxes.docker.backend import PYTHON, DockerBackend
 from sandboxes.docker.engine import DockerEngine
-from sandboxes.docker.image import Image
+from sandboxes.docker.engine import Image
 from sandboxes.job import Job, Limits
 engine = DockerEngine.connect(os.environ)
 image = Image(engine.client, sys.argv[1])

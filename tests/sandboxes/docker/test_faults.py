@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -17,10 +16,7 @@ import pytest
 
 from harness.errors import SandboxError
 from sandboxes.docker.backend import PYTHON, DockerBackend
-from sandboxes.docker.engine import DockerEngine
-from sandboxes.docker.image import Image
-from sandboxes.job import Job, Limits
-from sandboxes.pool import SandboxPool, StoppableSandbox
+from sandboxes.docker.engine import DockerEngine, Image
 from tests.fakes.processes import processes_naming
 from tests.sandboxes.behaviours import Starter, awaited, end_of, gone, token
 from tests.sandboxes.docker.conftest import TINY
@@ -85,18 +81,6 @@ def test_the_engine_dies(own: OwnEngine) -> None:
             start("pass")
 
 
-def test_the_engine_comes_back(own: OwnEngine) -> None:
-    """After a crash of the engine the same backend works on, and nothing of the crash is left at the end."""
-    with closing(Starter(backend_on(own.engine), PYTHON)) as start:
-        process = start(SLEEP)
-        awaited(process, "started")
-        own.kill()
-        assert end_of(process).status == "sandbox_error"
-        own.start()
-        assert end_of(start("print('works')")).output == "works\n"
-    assert names_of(own.engine, os.getpid()) == []
-
-
 def test_the_engine_is_stopped(own: OwnEngine) -> None:
     """An engine that is stopped ends its containers by signals: that is not the job's doing."""
     with closing(Starter(backend_on(own.engine), PYTHON)) as start:
@@ -121,14 +105,6 @@ def test_the_engine_hangs(own: OwnEngine) -> None:
             process.close()
         finally:
             own.hang(False)
-
-
-def test_an_image_vanishes(own: OwnEngine) -> None:
-    """The message names the command that makes images."""
-    with closing(Starter(backend_on(own.engine), PYTHON)) as start:
-        own.engine.client.images.remove(TINY, force=True)
-        with pytest.raises(SandboxError, match=r"No such image.*make image"):
-            start("pass")
 
 
 def test_the_engines_disk_is_full() -> None:
@@ -186,12 +162,6 @@ def test_images_that_were_never_made(engine: DockerEngine) -> None:
         DockerBackend.open(os.environ, "0.0.0-never")
 
 
-def test_no_image_for_a_role(engine: DockerEngine, image: Image) -> None:
-    """A role without an image is refused."""
-    with pytest.raises(SandboxError, match="run_jit: make image"):
-        Starter(DockerBackend(engine, {"run": image}), PYTHON)("pass", role="run_jit")
-
-
 # --- the harness ---------------------------------------------------------------------------------
 
 HARNESS = """
@@ -199,7 +169,7 @@ import os, sys, time
 from sandboxes.pool import SandboxPool
 from sandboxes.docker.backend import PYTHON, DockerBackend
 from sandboxes.docker.engine import DockerEngine
-from sandboxes.docker.image import Image
+from sandboxes.docker.engine import Image
 from sandboxes.job import Job, Limits
 engine = DockerEngine.connect(os.environ)
 backend = DockerBackend(engine, {"run": Image(engine.client, sys.argv[1])})
@@ -256,21 +226,3 @@ def test_the_next_start_removes_what_is_left(engine: DockerEngine, image: Image)
     assert names_of(engine, harness.process.pid) == []
     assert gone(harness.word)
     harness.folder.rmdir()
-
-
-def test_stopping_a_run(backend: DockerBackend, engine: DockerEngine) -> None:
-    """Ctrl-C: what runs ends at once, and what would start does not."""
-    tracking, word = StoppableSandbox(SandboxPool(backend)), token()
-    job = Job(role="run", argv=[PYTHON, "-I", "-S", "-c", SLEEP, word], limits=Limits(wall_s=300.0))
-    processes = [tracking.start(job) for _ in range(2)]
-    stopper = threading.Thread(target=tracking.stop)
-    stopper.start()
-    for process in processes:
-        facts = process.wait(60.0)
-        assert facts is not None and (facts.status, facts.signal) == ("signal", 9)
-        process.close()
-    stopper.join()
-    assert gone(word)
-    assert names_of(engine, os.getpid()) == []
-    with pytest.raises(SandboxError, match="stopped"):
-        tracking.start(job)

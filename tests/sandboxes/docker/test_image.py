@@ -17,8 +17,7 @@ docker_errors = pytest.importorskip("docker.errors", reason="needs docker (pip i
 from harness import __version__
 from harness.builder.toolchain import toolchain_of_image
 from harness.errors import SandboxError
-from sandboxes.docker.engine import DockerEngine
-from sandboxes.docker.image import DESCRIPTION, Image, reference
+from sandboxes.docker.engine import DESCRIPTION, DockerEngine, Image, reference
 
 ID = "sha256:" + "0123456789ab" + "c" * 52
 
@@ -193,14 +192,9 @@ def test_an_archive_that_makes_no_sense_leaves_no_view(archives, tmp_path):
 @pytest.mark.parametrize(
     "text",
     [
-        "",
         "[]",
-        "[" * 100_000,
-        '{"view": {"trees": [{"path": "/a"}], "links": {}}}',
-        json.dumps({"view": {"trees": [tree("a")], "links": {}}}),
         json.dumps({"view": {"trees": [tree("/a/../../b")], "links": {}}}),
         json.dumps({"view": {"trees": [], "links": {"/": "x"}}}),
-        json.dumps({"view": {"trees": [], "links": []}}),
         "x" * ((1 << 20) + 1),
     ],
 )

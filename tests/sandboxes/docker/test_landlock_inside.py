@@ -13,7 +13,7 @@ import pytest
 from harness import __version__
 from harness.errors import SandboxError
 from sandboxes.docker.backend import PYTHON, DockerBackend
-from sandboxes.docker.image import reference
+from sandboxes.docker.engine import reference
 
 pytestmark = pytest.mark.docker
 
