@@ -137,8 +137,7 @@ class Cgroups:
         return None if found is None else cls(own.version, found)
 
     def facts(self) -> dict[str, str]:
-        limits = sorted(self.folders.keys() - _V2_CORE)
-        return {"cgroups": f"version {self.version}", "cgroup limits": ", ".join(limits)}
+        return {"cgroups": f"version {self.version}"}
 
     def create(self, name: str, *, memory_bytes: int | None, processes: int | None) -> Cgroup:
         """A new group; memory is limited without swap. Raises SandboxError, and leaves nothing behind."""

@@ -31,7 +31,7 @@ from sandboxes.gpu import (
     find_gpus,
     slot_named,
 )
-from sandboxes.host_process import CHANNEL_NUMBER
+from sandboxes.host_process import CHANNEL_NUMBER, INSIDE, HostProcess, SpawnSpec
 from sandboxes.job import Job
 from sandboxes.orphans import owned_prefix
 from sandboxes.reaper import processes
@@ -200,6 +200,23 @@ def spec_for(
             "preload": list(job.preload),
             "site": [str(path) for path in job.site],
         }
+    )
+
+
+def start_inside(
+    job: Job, spec: str, folder: Path, readable: Iterable[Path], uid: int | None, cgroup: Cgroup | None = None
+) -> HostProcess:
+    """Start inside.py, which restricts itself, without another program around it. Raises SandboxError."""
+    return HostProcess(
+        SpawnSpec(
+            command=[sys.executable, "-I", "-S", str(INSIDE), spec],
+            folder=folder,
+            readable=[*readable, INSIDE, folder / "scratch"],
+            cpus=job.cpus,
+            uid=uid,
+            cgroup=cgroup,
+            memory_bytes=job.limits.memory_bytes,
+        )
     )
 
 

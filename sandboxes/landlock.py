@@ -20,7 +20,7 @@ from harness.errors import SandboxError
 from sandboxes import host_job
 from sandboxes.cgroups import Cgroups
 from sandboxes.host_job import View, view_for
-from sandboxes.host_process import INSIDE, HostProcess, SpawnSpec
+from sandboxes.host_process import HostProcess
 from sandboxes.inside import landlock_version
 from sandboxes.job import Job
 from sandboxes.scratch import remove_tree
@@ -89,17 +89,7 @@ class LandlockBackend:
         except BaseException:
             remove_tree(folder)
             raise
-        return HostProcess(
-            SpawnSpec(
-                command=[sys.executable, "-I", "-S", str(INSIDE), spec],
-                folder=folder,
-                readable=[*view.shown, INSIDE, scratch],
-                cpus=job.cpus,
-                uid=uid,
-                cgroup=cgroup,
-                memory_bytes=job.limits.memory_bytes,
-            )
-        )
+        return host_job.start_inside(job, spec, folder, view.shown, uid, cgroup)
 
 
 def _rules(

@@ -16,8 +16,8 @@ import sys
 import sysconfig
 from pathlib import Path
 
-from sandboxes.host_job import FreeUsers, environment_of, new_folder, spec_for
-from sandboxes.host_process import INSIDE, HostProcess, SpawnSpec
+from sandboxes.host_job import FreeUsers, environment_of, new_folder, spec_for, start_inside
+from sandboxes.host_process import HostProcess
 from sandboxes.job import Job
 from sandboxes.scratch import remove_tree
 from sandboxes.seccomp import job_filter
@@ -65,13 +65,5 @@ class LocalBackend:
         except BaseException:
             remove_tree(folder)
             raise
-        return HostProcess(
-            SpawnSpec(
-                command=[sys.executable, "-I", "-S", str(INSIDE), spec],
-                folder=folder,
-                readable=[*interpreter_directories(), INSIDE, scratch, *job.readable, *job.site],
-                cpus=job.cpus,
-                uid=uid,
-                memory_bytes=job.limits.memory_bytes,
-            )
-        )
+        readable = [*interpreter_directories(), *job.readable, *job.site]
+        return start_inside(job, spec, folder, readable, uid)

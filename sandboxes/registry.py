@@ -9,15 +9,14 @@ import json
 import os
 import secrets
 import select
-import shutil
 import socket
 import subprocess
-import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from harness import __version__
 from harness.errors import SandboxError, UsageError
@@ -25,7 +24,7 @@ from sandboxes.bubblewrap import BubblewrapBackend
 from sandboxes.job import Backend, ExitFacts, Job, Limits, Sandbox
 from sandboxes.landlock import LandlockBackend
 from sandboxes.local import LocalBackend
-from sandboxes.orphans import owned_prefix
+from sandboxes.orphans import owned_folder
 from sandboxes.pool import SandboxPool
 from sandboxes.selftest_job import ATTEMPTS
 
@@ -211,11 +210,11 @@ def run_self_test(sandbox: Sandbox, python: str) -> SelfTestReport:
     Raises SandboxError when the job cannot be started.
     """
     began = time.monotonic()
-    with _Targets() as targets:
+    with _targets() as (spec, evidence):
         process = sandbox.start(
             Job(
                 role="run",
-                argv=[python, "-I", "-S", "{scratch}/selftest_job.py", json.dumps(targets.spec), "{channel}"],
+                argv=[python, "-I", "-S", "{scratch}/selftest_job.py", json.dumps(spec), "{channel}"],
                 limits=Limits(
                     _WALL_S, memory_bytes=_MEMORY_BYTES, processes=_PROCESSES, scratch_bytes=_SCRATCH_BYTES
                 ),
@@ -227,9 +226,8 @@ def run_self_test(sandbox: Sandbox, python: str) -> SelfTestReport:
         finally:
             process.close()
         claims = _claims(facts)
-        evidence = targets.evidence()
+        claims |= {name: (False, detail) for name, detail in evidence().items()}
     promised = promised_by(sandbox.name, root=os.geteuid() == 0)
-    claims |= {name: (False, detail) for name, detail in evidence.items()}
     unknown = (False, "could not be attempted: the self-test ended before")
     found = tuple(Attempt(name, name in promised, *claims.get(name, unknown)) for name in PROMISES)
     return SelfTestReport(sandbox.name, found, time.monotonic() - began)
@@ -258,59 +256,55 @@ def _claims(facts: ExitFacts | None) -> dict[str, tuple[bool, str]]:
     return found
 
 
-class _Targets:
+Evidence = Callable[[], dict[str, str]]
+"""Promises that are seen to be broken from here, whatever the job reports."""
+
+
+@contextmanager
+def _targets() -> Iterator[tuple[dict[str, Any], Evidence]]:
     """What the job tries to reach: a file, a directory, two listeners and a process with a key."""
-
-    def __enter__(self) -> _Targets:
-        self._key = secrets.token_hex(12)
-        self._folder = Path(tempfile.mkdtemp(prefix=owned_prefix("selftest")))
+    key, name = secrets.token_hex(12), f"liftbench-selftest-{secrets.token_hex(8)}"
+    keys = {"PATH": os.defpath, "LIFTBENCH_SELFTEST_KEY": f"sk-{key}"}
+    with (
+        owned_folder("selftest") as place,
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        socket.socket(socket.AF_UNIX) as abstract,
+        subprocess.Popen(["sleep", "60"], env=keys, stdin=subprocess.DEVNULL) as victim,
+    ):
         try:
-            self._folder.chmod(0o755)
-            (self._folder / "secret").write_text(f"{secrets.token_hex(12)}\n")
-            (self._folder / "secret").chmod(0o644)
-            (self._folder / "open").mkdir()
-            (self._folder / "open").chmod(0o777)
-            self._listener = socket.create_server(("127.0.0.1", 0))
-            self._abstract = socket.socket(socket.AF_UNIX)
-            name = f"liftbench-selftest-{secrets.token_hex(8)}"
-            self._abstract.bind(f"\0{name}")
-            self._abstract.listen()
-            self._victim = subprocess.Popen(
-                ["sleep", "60"],
-                env={"PATH": os.defpath, "LIFTBENCH_SELFTEST_KEY": f"sk-{self._key}"},
-                stdin=subprocess.DEVNULL,
+            folder = Path(place)
+            folder.chmod(0o755)
+            (folder / "secret").write_text(f"{secrets.token_hex(12)}\n")
+            (folder / "secret").chmod(0o644)
+            (folder / "open").mkdir()
+            (folder / "open").chmod(0o777)
+            abstract.bind(f"\0{name}")
+            abstract.listen()
+
+            def evidence() -> dict[str, str]:
+                found: dict[str, str] = {}
+                if victim.poll() is not None:
+                    found["processes"] = "a process outside was ended"
+                if list((folder / "open").iterdir()):
+                    found["writing"] = "a file appeared outside"
+                for one, promise in ((listener, "network"), (abstract, "abstract sockets")):
+                    if select.select([one], [], [], 0)[0]:
+                        found[promise] = "a listener on this machine was reached"
+                return found
+
+            yield (
+                {
+                    "secret": str(folder / "secret"),
+                    "folder": str(folder / "open"),
+                    "key": key,
+                    "port": listener.getsockname()[1],
+                    "abstract": name,
+                    "victim": victim.pid,
+                    "processes": _PROCESSES,
+                    "scratch_bytes": _SCRATCH_BYTES,
+                    "memory_bytes": _MEMORY_BYTES,
+                },
+                evidence,
             )
-        except BaseException:
-            shutil.rmtree(self._folder)
-            raise
-        self.spec = {
-            "secret": str(self._folder / "secret"),
-            "folder": str(self._folder / "open"),
-            "key": self._key,
-            "port": self._listener.getsockname()[1],
-            "abstract": name,
-            "victim": self._victim.pid,
-            "processes": _PROCESSES,
-            "scratch_bytes": _SCRATCH_BYTES,
-            "memory_bytes": _MEMORY_BYTES,
-        }
-        return self
-
-    def evidence(self) -> dict[str, str]:
-        """Promises that are seen to be broken from here, whatever the job reported."""
-        found: dict[str, str] = {}
-        if self._victim.poll() is not None:
-            found["processes"] = "a process outside was ended"
-        if list((self._folder / "open").iterdir()):
-            found["writing"] = "a file appeared outside"
-        for listener, promise in ((self._listener, "network"), (self._abstract, "abstract sockets")):
-            if select.select([listener], [], [], 0)[0]:
-                found[promise] = "a listener on this machine was reached"
-        return found
-
-    def __exit__(self, *error: object) -> None:
-        self._victim.kill()
-        self._victim.wait()
-        self._listener.close()
-        self._abstract.close()
-        shutil.rmtree(self._folder)
+        finally:
+            victim.kill()

@@ -161,8 +161,11 @@ class Container:
             state, late = self._state(), time.monotonic() > deadline
             if late or not state.get("Running"):
                 output = state.get("Error") or self.startup_output() or "no output"
-                what = "was not ready in time" if late else f"ended with exit code {state.get('ExitCode')}"
-                raise SandboxError(f"a container {what} before it was ready: {output}")
+                code = state.get("ExitCode")
+                what = (
+                    f"was not ready after {_READY_S:.0f} s" if late else f"ended before it was ready ({code})"
+                )
+                raise SandboxError(f"a container {what}: {output}")
         return found
 
     def _find_processes(self, pid: int, identity: str) -> None:

@@ -110,8 +110,6 @@ def _unreachable(path: Path) -> str | None:
 def refusal(info: Mapping[str, Any]) -> str | None:
     """Why an engine with this `info` cannot be used, or None."""
     kernel, security = info.get("KernelVersion"), _security(info)
-    if info.get("OSType", "linux") != "linux":
-        return f"runs {info['OSType']} containers: {_INSTEAD}"
     if kernel != os.uname().release:
         return f"runs on another kernel ({kernel}), as Docker Desktop does: {_BRIDGES}; {_INSTEAD}"
     if "rootless" in security:

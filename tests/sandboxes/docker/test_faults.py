@@ -143,19 +143,6 @@ def test_a_container_is_removed_by_somebody(engine: DockerEngine, start: Starter
     assert "removed" in facts.output
 
 
-def test_an_image_without_our_python(engine: DockerEngine) -> None:
-    """What cannot be started is told in the engine's words, and leaves no container."""
-    name = "liftbench-test/empty:1"
-    engine.api.import_image_from_data(bytes(10240), repository="liftbench-test/empty", tag="1")
-    try:
-        backend = DockerBackend(engine, {"run": Image(engine.client, name)})
-        with pytest.raises(SandboxError, match=r"before it was ready.*python failed: No such file"):
-            Starter(backend, PYTHON)("pass")
-    finally:
-        engine.client.images.remove(name, force=True)
-    assert names_of(engine, os.getpid()) == []
-
-
 def test_images_that_were_never_made(engine: DockerEngine) -> None:
     """Opening the backend names the command that makes images."""
     with pytest.raises(SandboxError, match="make image"):

@@ -104,18 +104,6 @@ def test_a_missing_image_says_how_to_make_it():
         Image(FakeClient({}), "liftbench/none:1")  # type: ignore[arg-type]
 
 
-def test_provenance_is_complete():
-    """ID, layers, time and labels stand in records as text."""
-    assert image_with({})[0].provenance() == {
-        "image": "liftbench/build:1.2",
-        "image_id": ID,
-        "layers": "sha256:aa sha256:bb",
-        "created": "2026-11-21T00:00:00Z",
-        "version": "1.2",
-        "role": "build",
-    }
-
-
 def test_a_view_has_what_the_description_lists(tmp_path):
     """By name and depth; links resolve as in the image, hard links and special files are left out."""
     made, client = image_with(
