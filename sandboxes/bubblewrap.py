@@ -11,7 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -126,7 +126,11 @@ class BubblewrapBackend:
             )
             held.callback(os.close, filter_file)
             argv = [bwrap.program, *_NAMESPACES, *bwrap.no_more_userns, "--seccomp", str(filter_file)]
-            argv += [*_mounts(bwrap, view, gpu, folder), *_scratch_mount(job, folder, uid)]
+            argv += _mounts(bwrap, view, gpu, folder)
+            if uid is not None:  # outside.py has mounted it, since bwrap cannot limit the number of files
+                argv += ["--bind", str(folder / "scratch"), _SCRATCH]
+            else:
+                argv += ["--size", str(job.limits.scratch_bytes), "--perms", "0700", "--tmpfs", _SCRATCH]
             argv += () if sockets else _NO_ZERO
             argv += ["--remount-ro", "/", "--", sys.executable, "-I", "-S", _SCRIPT]
             spec = host_job.spec_for(
@@ -254,13 +258,6 @@ def _mounts(bwrap: _Bwrap, view: View, gpu: host_job.HostGpu, folder: Path) -> I
     yield from ("--ro-bind", str(INSIDE), _SCRIPT)
     for place in (*covered, "/dev"):
         yield from ("--remount-ro", place)
-
-
-def _scratch_mount(job: Job, folder: Path, uid: int | None) -> Sequence[str]:
-    """As root outside.py has mounted it: bwrap cannot limit the number of files."""
-    if uid is not None:
-        return ("--bind", str(folder / "scratch"), _SCRATCH)
-    return ("--size", str(job.limits.scratch_bytes), "--perms", "0700", "--tmpfs", _SCRATCH)
 
 
 def _in_memory(data: bytes) -> int:

@@ -25,8 +25,8 @@ _LIBRARIES = (
     "libnvidia-allocator.so.1",
 )
 _ARCHITECTURES = {"x86_64": "x86-64", "aarch64": "AArch64"}  # as ldconfig calls them
-# GPU operators install the driver here without registering it with the loader.
-_ELSEWHERE = (Path("/usr/local/nvidia/lib64"),)
+# GPU operators and WSL install the driver here without registering it with the loader.
+_ELSEWHERE = (Path("/usr/local/nvidia/lib64"), Path("/usr/lib/wsl/lib"))
 _LDCONFIG_S = 10.0
 # These choose a device or load code: the container toolkit's hook once inherited LD_PRELOAD (CVE-2025-23266).
 _OURS = re.compile(r"NVIDIA_.*|LD_.*|GLIBC_TUNABLES|CUDA_(VISIBLE_DEVICES|DEVICE_ORDER|INJECTION.*|MPS_.*)")

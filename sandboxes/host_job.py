@@ -280,7 +280,10 @@ def view_for(job: Job, also: Iterable[Path] = ()) -> View:
     real = {path.resolve() for path in wanted}
     # Targets of top-level links are shown under their own name.
     aliases = {p: p.resolve() for p in wanted if not any(link in p.parents for link, _ in links)}
-    hidden = {*_ours(), *(_compilers(real) if run else [])}
+    # Our own source: the whole checkout, or the two installed packages.
+    root = Path(__file__).resolve().parents[1]
+    ours = [root] if (root / "pyproject.toml").is_file() else [root / "harness", root / "sandboxes"]
+    hidden = {*ours, *(_compilers(real) if run else [])}
     hidden |= {
         alias / path.relative_to(place)
         for alias, place in aliases.items()
@@ -312,11 +315,6 @@ def _chain(path: Path) -> list[Path]:
     while found[-1].is_symlink():
         found.append(Path(os.path.normpath(found[-1].parent / found[-1].readlink())))
     return found
-
-
-def _ours() -> list[Path]:
-    root = Path(__file__).resolve().parents[1]
-    return [root] if (root / "pyproject.toml").is_file() else [root / "harness", root / "sandboxes"]
 
 
 def _compilers(shown: Iterable[Path]) -> Iterator[Path]:

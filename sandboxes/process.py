@@ -190,13 +190,10 @@ class RunningProcess:
             return "oom"
         if limits.cpu_s is not None and (usage.cpu_s or 0.0) > limits.cpu_s + 1.0:
             return "cpu_timeout"
-        if self._tree.caps_scratch and self._files() > limits.scratch_files:
-            return "disk_limit"
-        return None
-
-    def _files(self) -> int:
-        """Inodes used in the job's own file systems; not every backend has the kernel limit them."""
-        return sum(facts.f_files - facts.f_ffree for facts in map(os.fstatvfs, self._directories))
+        # Not every backend has the kernel limit inodes.
+        systems = [os.fstatvfs(directory) for directory in self._directories]
+        files = sum(facts.f_files - facts.f_ffree for facts in systems)
+        return "disk_limit" if self._tree.caps_scratch and files > limits.scratch_files else None
 
     def _wait_for_end(self) -> None:
         try:
@@ -245,13 +242,11 @@ class RunningProcess:
             return "oom"
         if ended.signal == signal.SIGXCPU:
             return "cpu_timeout"
-        if ended.signal == signal.SIGXFSZ or self._scratch_is_full():
+        facts = os.fstatvfs(self._scratch)
+        full = self._tree.caps_scratch and 0 in (facts.f_bavail, facts.f_ffree)
+        if ended.signal == signal.SIGXFSZ or full:
             return "disk_limit"
         return "nonzero" if ended.signal is None else "signal"
-
-    def _scratch_is_full(self) -> bool:
-        facts = os.fstatvfs(self._scratch)
-        return self._tree.caps_scratch and 0 in (facts.f_bavail, facts.f_ffree)
 
     def _end(self, verdict: Status) -> None:
         self._verdict = self._verdict or verdict

@@ -22,7 +22,7 @@ from typing import Any
 
 _CLONE_NEWUSER = 0x10000000
 _MS_BIND = 0x1000
-_PTRACE_TRACEME = 0
+_TRACEME = 0
 _PR_GET_NO_NEW_PRIVS = 39
 _IO_URING_SETUP, _FSOPEN = 425, 430  # the same on every machine
 _ADD_KEY = {"x86_64": 248, "aarch64": 217}
@@ -55,22 +55,13 @@ def writes(spec: dict[str, Any]) -> str | None:
     return None
 
 
-def _connects(family: int, address: Any) -> bool:
+def _connects(family: int, address: Any) -> str | None:
     with suppress(OSError), socket.socket(family, socket.SOCK_STREAM) as one:
         one.settimeout(1.0)
         one.connect(address)
         one.send(b"reached")
-        return True
-    return False
-
-
-def reaches_network(spec: dict[str, Any]) -> str | None:
-    return "connected to the host" if _connects(socket.AF_INET, ("127.0.0.1", spec["port"])) else None
-
-
-def reaches_abstract(spec: dict[str, Any]) -> str | None:
-    found = _connects(socket.AF_UNIX, f"\0{spec['abstract']}")
-    return "connected to an abstract unix socket of the host" if found else None
+        return "connected to a listener of the host"
+    return None
 
 
 def makes_sockets(spec: dict[str, Any]) -> str | None:
@@ -85,10 +76,6 @@ def signals(spec: dict[str, Any]) -> str | None:
         os.kill(spec["victim"], signal.SIGTERM)
         return "signalled a process outside"
     return None
-
-
-def makes_namespaces(spec: dict[str, Any]) -> str | None:
-    return _in_child(lambda: _libc.unshare(_CLONE_NEWUSER) == 0, "made a user namespace")
 
 
 def mounts(spec: dict[str, Any]) -> str | None:
@@ -110,10 +97,6 @@ def uses_keyrings(spec: dict[str, Any]) -> str | None:
     number = _ADD_KEY[os.uname().machine]
     added = _libc.syscall(number, b"user", b"liftbench-selftest", b"x", ctypes.c_size_t(1), -2)
     return "added a key" if added >= 0 else None
-
-
-def traces(spec: dict[str, Any]) -> str | None:
-    return _in_child(lambda: _libc.ptrace(_PTRACE_TRACEME, 0, None, None) == 0, "ptrace is open")
 
 
 def has_privileges(spec: dict[str, Any]) -> str | None:
@@ -186,10 +169,11 @@ def _made(descriptor: int) -> bool:
     return descriptor >= 0
 
 
-def _in_child(act: Callable[[], bool], leak: str) -> str | None:
+def _in_child(call: Callable[[], int], leak: str) -> str | None:
+    """Namespaces and tracing cannot be undone in this process. 0 from `call` is a success."""
     child = os.fork()
     if child == 0:
-        os._exit(1 if act() else 0)
+        os._exit(1 if call() == 0 else 0)
     return leak if os.waitpid(child, 0)[1] == 1 << 8 else None
 
 
@@ -197,15 +181,15 @@ ATTEMPTS: dict[str, Callable[[dict[str, Any]], str | None]] = {
     "files": reads,
     "environment": sees_keys,
     "writing": writes,
-    "network": reaches_network,
-    "abstract sockets": reaches_abstract,
+    "network": lambda spec: _connects(socket.AF_INET, ("127.0.0.1", spec["port"])),
+    "abstract sockets": lambda spec: _connects(socket.AF_UNIX, f"\0{spec['abstract']}"),
     "socket families": makes_sockets,
     "processes": signals,
-    "namespaces": makes_namespaces,
+    "namespaces": lambda spec: _in_child(lambda: _libc.unshare(_CLONE_NEWUSER), "made a user namespace"),
     "mounts": mounts,
     "io_uring": uses_io_uring,
     "keyrings": uses_keyrings,
-    "tracing": traces,
+    "tracing": lambda spec: _in_child(lambda: _libc.ptrace(_TRACEME, 0, None, None), "ptrace is open"),
     "privileges": has_privileges,
     "descriptors": inherits,
     "process limit": forks,

@@ -20,7 +20,6 @@ from sandboxes.docker.container import SOCKET, Container, ContainerSpec
 from sandboxes.docker.engine import (
     DockerEngine,
     Image,
-    Role,
     owner_labels,
     reference,
     remove_orphan_containers,
@@ -29,13 +28,13 @@ from sandboxes.docker.gpu import cdi_of_engine, docker_gpu_arguments, find_toolk
 from sandboxes.gpu import find_gpus, slot_named
 from sandboxes.host_job import FreeUsers, HostGpu, environment_of, spec_for
 from sandboxes.host_process import INSIDE
-from sandboxes.job import IMAGES_FACT, Job
+from sandboxes.job import IMAGES_FACT, Job, RoleName
 from sandboxes.seccomp import job_filter, profile
 
 PYTHON: Final = "/opt/liftbench/venv/bin/python"
 SCRATCH: Final = "/scratch"
 _INSIDE: Final = "/liftbench/inside.py"
-_ROLES: Final[tuple[Role, ...]] = ("build", "run", "run_jit")
+_ROLES: Final[tuple[RoleName, ...]] = ("build", "run", "run_jit")
 _SHARED: Final = "/dev/shm"
 _SHM_BYTES: Final = 16 << 20
 _LIFE_S: Final = 24 * 3600  # far beyond any job, frozen or warm
@@ -47,7 +46,7 @@ class DockerBackend:
     name = "docker"
     python = Path(PYTHON)
 
-    def __init__(self, engine: DockerEngine, images: Mapping[Role, Image]) -> None:
+    def __init__(self, engine: DockerEngine, images: Mapping[RoleName, Image]) -> None:
         self._engine = engine
         self._images = images
         self._users = FreeUsers()

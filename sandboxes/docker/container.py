@@ -317,20 +317,13 @@ class Container:
                 return
             self._kill_init()
             self._released = True
-        removed = not self._engine_hangs and self._remove()
         if self._init is not None:
             os.close(self._init)
         self._control.close()
-        if removed:
-            REAPER.forget(self.name)
-
-    def _remove(self) -> bool:
-        """Whether the engine has no such container any more."""
-        try:
-            self._engine.api.remove_container(self.name, force=True, v=True)
-        except ENGINE_ERRORS as error:
-            return isinstance(error, docker.errors.NotFound)  # it was never created
-        return True
+        if not self._engine_hangs:
+            with suppress(*ENGINE_ERRORS):
+                self._engine.api.remove_container(self.name, force=True, v=True)
+                REAPER.forget(self.name)
 
 
 def _group_to_signal(pid: int) -> int | None:

@@ -18,13 +18,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, Final, Literal, cast
+from typing import IO, Any, Final, cast
 
 import docker
 import docker.errors
 
 from harness.errors import SandboxError
 from harness.locks import locked
+from sandboxes.job import RoleName
 from sandboxes.orphans import Owner
 
 _MARK: Final = "org.liftbench.job"
@@ -199,7 +200,6 @@ def remove_orphan_containers(engine: DockerEngine) -> list[str]:
 
 # --- images -----------------------------------------------------------------------------------------
 
-Role = Literal["build", "run", "run_jit"]
 
 DESCRIPTION: Final = "/opt/liftbench/toolchain.json"
 _LABEL: Final = "org.liftbench.image"
@@ -212,7 +212,7 @@ _PIECE: Final = 1 << 20
 _COPYING_S: Final = 3600  # 7 s for 0.7 GB
 
 
-def reference(role: Role, version: str, name: str = "liftbench") -> str:
+def reference(role: RoleName, version: str, name: str = "liftbench") -> str:
     """The name that `make image` gives to the image of `role`, such as liftbench/build:0.1.0."""
     return f"{name}/{role}:{version}"
 
