@@ -104,17 +104,11 @@ class Cgroup:
             for file, word in ((folder / "pids.max", "0"), (folder / "cgroup.kill", "1")):
                 if file.exists():
                     file.write_text(word)
-            ended = _until(self._kill_once, _KILL_S)
+            ended = _until(lambda: not _kill_all(self.processes), _KILL_S)
         except FileNotFoundError:
             return  # removed
         if not ended:
             raise SandboxError(f"processes {self.processes()} of a control group do not die")
-
-    def _kill_once(self) -> bool:
-        if not self.processes():
-            return True
-        _kill_all(self.processes)
-        return False
 
     def remove(self) -> None:
         for path in self._paths():
@@ -220,17 +214,22 @@ def _is_removed(path: Path) -> bool:
     return True
 
 
-def _kill_all(members: Callable[[], list[int]]) -> None:
-    """SIGKILL to processes that are members before and after their pidfd is opened: no reused id is hit."""
+def _kill_all(members: Callable[[], list[int]]) -> bool:
+    """SIGKILL to processes that are members before and after their pidfd is opened: no reused id is hit.
+
+    Returns whether there were any.
+    """
+    found = members()
     with contextlib.ExitStack() as held:
         handles: dict[int, int] = {}
-        for pid in members():
+        for pid in found:
             with contextlib.suppress(ProcessLookupError):
                 handles[pid] = os.pidfd_open(pid)
                 held.callback(os.close, handles[pid])
         for pid in handles.keys() & set(members()):
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(handles[pid], signal.SIGKILL)
+    return bool(found)
 
 
 # --- where groups are --------------------------------------------------------------------------

@@ -190,10 +190,11 @@ class RunningProcess:
             return "oom"
         if limits.cpu_s is not None and (usage.cpu_s or 0.0) > limits.cpu_s + 1.0:
             return "cpu_timeout"
-        # Not every backend has the kernel limit inodes.
-        systems = [os.fstatvfs(directory) for directory in self._directories]
-        files = sum(facts.f_files - facts.f_ffree for facts in systems)
-        return "disk_limit" if self._tree.caps_scratch and files > limits.scratch_files else None
+        if self._tree.caps_scratch:  # not every backend has the kernel limit inodes
+            systems = [os.fstatvfs(directory) for directory in self._directories]
+            if sum(facts.f_files - facts.f_ffree for facts in systems) > limits.scratch_files:
+                return "disk_limit"
+        return None
 
     def _wait_for_end(self) -> None:
         try:
@@ -242,9 +243,8 @@ class RunningProcess:
             return "oom"
         if ended.signal == signal.SIGXCPU:
             return "cpu_timeout"
-        facts = os.fstatvfs(self._scratch)
-        full = self._tree.caps_scratch and 0 in (facts.f_bavail, facts.f_ffree)
-        if ended.signal == signal.SIGXFSZ or full:
+        scratch = os.fstatvfs(self._scratch) if self._tree.caps_scratch else None
+        if ended.signal == signal.SIGXFSZ or (scratch and 0 in (scratch.f_bavail, scratch.f_ffree)):
             return "disk_limit"
         return "nonzero" if ended.signal is None else "signal"
 

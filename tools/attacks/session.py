@@ -366,7 +366,6 @@ def load_report(text: str) -> Report:
 
 
 def dump_report(report: Report) -> str:
-    """As JSON."""
     return json.dumps(asdict(report), indent=1)
 
 

@@ -20,7 +20,6 @@ import tempfile
 import threading
 import time
 from pathlib import Path
-from types import TracebackType
 
 _VICTIM = """
 import os, signal, sys, time
@@ -63,7 +62,7 @@ class World:
             self._share_memory()
             os.environ["LIFTBENCH_API_KEY"] = self.key
         except BaseException:
-            self.__exit__(None, None, None)
+            self.__exit__()
             raise
         return self
 
@@ -217,9 +216,7 @@ class World:
                 os.kill(pid, signal.SIGKILL)
         return f"{len(found)} processes still live"
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         os.environ.pop("LIFTBENCH_API_KEY", None)
         self._stop.set()
         if hasattr(self, "_thread"):
