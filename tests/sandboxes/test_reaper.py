@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import signal
 import socket
 import subprocess
@@ -16,6 +15,7 @@ import pytest
 from sandboxes.orphans import remove_orphans
 from sandboxes.reaper import Reaper
 from tests.fakes.processes import processes_naming
+from tests.sandboxes.behaviours import gone, token
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -35,18 +35,10 @@ process.wait(None)
 """
 
 
-def gone(token: str, within_s: float = 20.0) -> bool:
-    """Whether nothing that holds `token` runs any more, soon."""
-    deadline = time.monotonic() + within_s
-    while processes_naming(token) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return not processes_naming(token)
-
-
-def started_harness(token: str, **environment: str) -> tuple[subprocess.Popen[str], Path]:
+def started_harness(word: str, **environment: str) -> tuple[subprocess.Popen[str], Path]:
     """A harness with a running build, and its scratch directory."""
     harness = subprocess.Popen(
-        [sys.executable, "-c", HARNESS, token],
+        [sys.executable, "-c", HARNESS, word],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         text=True,
@@ -56,20 +48,20 @@ def started_harness(token: str, **environment: str) -> tuple[subprocess.Popen[st
     with harness.stdout:
         scratch = Path(harness.stdout.readline().strip())
     deadline = time.monotonic() + 20
-    while len(processes_naming(token)) < 3 and time.monotonic() < deadline:  # harness, shell, and tool
+    while len(processes_naming(word)) < 3 and time.monotonic() < deadline:  # harness, shell, and tool
         time.sleep(0.05)
-    assert len(processes_naming(token)) >= 3 and scratch.is_dir()
+    assert len(processes_naming(word)) >= 3 and scratch.is_dir()
     return harness, scratch
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=["KILL", "TERM"])
 def test_nothing_outlives_the_harness(number: signal.Signals) -> None:
     """A grandchild in its own process group and the scratch directory are gone."""
-    token = f"liftbench-reaper-{secrets.token_hex(8)}"
-    harness, scratch = started_harness(token)
+    word = token()
+    harness, scratch = started_harness(word)
     harness.send_signal(number)
     harness.wait(20)
-    assert gone(token)
+    assert gone(word)
     deadline = time.monotonic() + 10
     while scratch.exists() and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -78,22 +70,22 @@ def test_nothing_outlives_the_harness(number: signal.Signals) -> None:
 
 def test_the_next_harness_cleans_up_after_both(temporary: Path) -> None:
     """When harness and reaper are killed together, the build goes on until the next harness ends it."""
-    token = f"liftbench-reaper-{secrets.token_hex(8)}"
-    harness, scratch = started_harness(token, TMPDIR=str(temporary))
+    word = token()
+    harness, scratch = started_harness(word, TMPDIR=str(temporary))
     for number in (signal.SIGSTOP, signal.SIGKILL):  # stopped first, so that neither sees the other's end
         for pid in [*_children("reaper.py", harness.pid), harness.pid]:
             os.kill(pid, number)
     harness.wait(20)
-    assert processes_naming(token) and scratch.is_dir()
+    assert processes_naming(word) and scratch.is_dir()
     assert remove_orphans(temporary) == [scratch.parent.name]
-    assert gone(token)
+    assert gone(word)
 
 
 def test_a_killed_reaper_is_replaced() -> None:
     """The next one receives all registrations."""
-    token = f"liftbench-reaper-{secrets.token_hex(8)}"
+    word = token()
     with subprocess.Popen(
-        [sys.executable, "-c", "import time; time.sleep(300)", token], start_new_session=True
+        [sys.executable, "-c", "import time; time.sleep(300)", word], start_new_session=True
     ) as watched:
         reaper = Reaper()
         reaper.watch(watched.pid, None, Path("/nonexistent/liftbench"))
