@@ -20,7 +20,6 @@ import pytest
 from tests.fakes.nvml import WHOLE, compile_nvml
 
 ROOT = Path(__file__).resolve().parents[2]
-_MAJOR = 195  # NVIDIA's, by the kernel's list of devices
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="only root can make device files"),
