@@ -39,12 +39,10 @@ from harness.grading.workers import GradeSettings, Workers, frozen, project_sour
 from harness.judge.candidates import Candidates, trusted_sources
 from harness.judge.check import check, problems
 from harness.judge.gpu import Gpu
-from harness.judge.measurement import Session
+from harness.judge.measurement import Session, time_project
 from harness.judge.physics import board_of
 from harness.judge.problem import Problem
-from harness.judge.timing import time_project
-from harness.judge.worker_client import Failed, Killed, WorkerClient
-from harness.judge.worker_job import Source
+from harness.judge.worker_client import Failed, Killed, Source, WorkerClient
 from harness.kernelbench.rules import score
 from harness.outcome import POLICY, Cause, Stage, Verdict
 from harness.records import (

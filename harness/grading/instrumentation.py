@@ -10,11 +10,10 @@ from harness.builder.validate import python_facts
 from harness.grading.load import call_flags
 from harness.grading.workers import GradeSettings, Workers
 from harness.judge.check import problems
-from harness.judge.evidence import forbidden_work, gather, sanitizer_flags, trace_flags, untraced
+from harness.judge.evidence import forbidden_work, gather, trace_flags, untraced
 from harness.judge.problem import Problem
 from harness.judge.sanitizer import absent_runs, find_sanitizer, sanitize, smallest
-from harness.judge.worker_client import Failed
-from harness.judge.worker_job import Source
+from harness.judge.worker_client import Failed, Source
 from harness.records import (
     SANITIZER_TOOLS,
     BuildResult,
@@ -53,7 +52,8 @@ def flags_beside(
     numpy = (IMPORTS_NUMPY,) if "numpy" in seen.imports and task.library_calls != "allow" else ()
     traced = trace_flags(seen.evidence, task)
     # The library's calls and the trace can raise the same flag.
-    return tuple(dict.fromkeys((*calls, *traced, *numpy, *sanitizer_flags(seen.sanitizers), *copied)))
+    sanitized = (f"{run.tool} findings" for run in seen.sanitizers if run.findings)
+    return tuple(dict.fromkeys((*calls, *traced, *numpy, *sanitized, *copied)))
 
 
 def unsanitized(settings: GradeSettings, ended: Finding) -> tuple[SanitizerRun, ...]:

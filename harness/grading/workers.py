@@ -13,12 +13,11 @@ from harness.builder.build import Built
 from harness.builder.toolchain import Toolchain
 from harness.errors import HarnessBug
 from harness.judge.candidates import COMPILED, STUDENT, Candidates, TrustedWorkers, trusted_sources
-from harness.judge.cuda_transport import open_cuda
+from harness.judge.cuda_transport import CudaTransport
 from harness.judge.problem import Problem
 from harness.judge.protocol import Numbers, numbers_of
 from harness.judge.transport import HostTransport, Transport
-from harness.judge.worker_client import WorkerClient
-from harness.judge.worker_job import Source, WorkerPlace, Wrapper, worker_job
+from harness.judge.worker_client import Source, WorkerClient, WorkerPlace, Wrapper, worker_job
 from harness.records import Protocol, Target, Task
 from harness.suite.catalogue import LoadedTask
 from sandboxes.job import Sandbox
@@ -110,7 +109,7 @@ class Workers:
         if self._transport is None:
             flush_bytes = _FLUSH_BYTES if self.numbers.flush else 0
             device = self._settings.device
-            self._transport = HostTransport(flush_bytes) if device is None else open_cuda(device)
+            self._transport = HostTransport(flush_bytes) if device is None else CudaTransport(device)
         return self._transport
 
     @property

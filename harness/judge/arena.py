@@ -137,11 +137,9 @@ class SetResult:
     """What a worker left in one set: private copies."""
 
     outputs: tuple[torch.Tensor, ...]
-    """In the order of Task.outputs."""
     changed_inputs: tuple[str, ...]
     """Read-only operands, or parts of operands, that were written."""
     changed_guards: tuple[str, ...]
-    """Operands next to which a guard band was written."""
 
 
 class Arena:
@@ -169,11 +167,8 @@ class Arena:
         if layout.large and len(sets) != 1:
             raise HarnessBug("a large problem has one set of operands in memory")
         self._kept = layout.kept_bytes if layout.large else self.size
-        if resident is not None:
-            self._memory = resident
-        else:
-            allocate = HostMemory if transport is None else transport.allocate
-            self._memory = allocate(self.size, self._kept)
+        allocate = HostMemory if transport is None else transport.allocate
+        self._memory = allocate(self.size, self._kept) if resident is None else resident
         self._bytes = self._memory.data[: self.size]
         self._fill()
 
@@ -208,15 +203,11 @@ class Arena:
         return copy
 
     def results(self, snapshot: torch.Tensor) -> list[SetResult]:
-        """What each set holds, from a snapshot."""
         return [self._result(index, snapshot) for index in range(len(self._inputs))]
 
     def _result(self, index: int, snapshot: torch.Tensor) -> SetResult:
-        outputs = tuple(
-            slot.unpack(self._slice(snapshot, index, slot))
-            for slot in self.layout.slots
-            if slot.operand.role != "in"
-        )
+        written = (slot for slot in self.layout.slots if slot.operand.role != "in")
+        outputs = tuple(slot.unpack(self._slice(snapshot, index, slot)) for slot in written)
         changed, guards = self._integrity_of_large or self._integrity(index, snapshot)
         return SetResult(outputs, tuple(changed), tuple(dict.fromkeys(guards)))
 
@@ -230,12 +221,8 @@ class Arena:
                     changed.append(slot.operand.name)
             elif slot.operand.mask is not None and self._wrote_unmasked(index, slot, found):
                 changed.append(f"{slot.operand.name} where {slot.operand.mask} is false")
-        guards = [
-            name
-            for name, start, end in self.layout.guards()
-            if not bool((data[base + start : base + end] == _GUARD_BYTE).all())
-        ]
-        return changed, guards
+        set_bytes, bands = data[base : base + self.layout.set_bytes], self.layout.guards()
+        return changed, [name for name, a, b in bands if bool((set_bytes[a:b] != _GUARD_BYTE).any())]
 
     def _wrote_unmasked(self, index: int, slot: Slot, data: torch.Tensor) -> bool:
         """Whether a `partial` operand's bytes changed in an element that its mask leaves out."""
@@ -245,7 +232,6 @@ class Arena:
         return bool((changed & ~inputs[str(slot.operand.mask)].reshape(-1)).any())
 
     def close(self) -> None:
-        """Release the memory, unless it is resident."""
         del self._bytes
         if not self.resident:
             self._memory.close()

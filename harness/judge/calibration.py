@@ -13,36 +13,30 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Final
+from typing import Final, NamedTuple, get_args
 
 from harness import stats
 from harness.device.machine import pinned
 from harness.device.telemetry import MOST_DROPPED, Telemetry, TelemetryConditions
 from harness.judge.candidates import NULL, STUDENT, Candidates
 from harness.judge.clock import (
-    ClockName,
-    Constant,
-    LaneName,
     Samples,
     block_means,
     constant_of,
     contender_timing,
 )
-from harness.judge.measurement import Measurement, Session, ratio
+from harness.judge.measurement import Measurement, Session, ratio, settle_judge
 from harness.judge.problem import Problem, Tensors
 from harness.judge.protocol import Numbers
-from harness.judge.timing import settle_judge
 from harness.judge.transport import Transport
-from harness.judge.worker_client import WorkerClient
-from harness.judge.worker_job import Source
-from harness.records import Protocol, Ratio, Target
+from harness.judge.worker_client import Source, WorkerClient
+from harness.records import ClockName, LaneName, Protocol, Ratio, Target
 from harness.records.timing import BlockTelemetry, Calibration, FalseAlarms, HandShake, SizeFigures
 from harness.suite.catalogue import LoadedTask
 
 PROCESSES = 4
 """Of the same reference, compared in pairs. Each costs half a second and a warm-up."""
 BLOCKS = 10
-"""Recorded for each size; comparisons are drawn from them."""
 COMPARISONS = 2000
 """For each size, protocol and clock: a rate of 5 % then has a standard error of 0.5 points."""
 MINIMUM_EFFECT = 1.02
@@ -55,7 +49,6 @@ _POOL: Final = 6
 _CLOCKS: tuple[ClockName, ...] = ("inside", "outside")
 
 Scores = Mapping[ClockName, Sequence[Sequence[float]]]
-"""Microseconds per call: one row per process, one column per block."""
 
 
 class Repeated(Problem):
@@ -67,7 +60,6 @@ class Repeated(Problem):
         return [super(Repeated, self).make_inputs() for _ in range(_POOL)]
 
     def make_inputs(self) -> Tensors:
-        """One of a few."""
         return random.choice(self._pool)
 
 
@@ -92,7 +84,6 @@ class Setting:
     transport: Transport
     telemetry: Telemetry
     numbers: Numbers
-    """Of `quick`."""
     judge_cpus: frozenset[int] | None = None
     processes: int = PROCESSES
     blocks: int = BLOCKS
@@ -108,9 +99,8 @@ def calibrate(
     """
     names = [STUDENT, *(f"again {i}" for i in range(1, setting.processes)), NULL]
     source = Source("reference", loaded.reference_path, "liftbench_reference", "reference")
-    sources = {name: Source("null") if name == NULL else source for name in names}
     starts: dict[str, Callable[[], WorkerClient]] = {
-        name: partial(start, one) for name, one in sources.items()
+        name: partial(start, Source("null") if name == NULL else source) for name in names
     }
     settle_judge()
     with ExitStack() as workers, pinned(setting.judge_cpus):
@@ -130,7 +120,10 @@ def calibrate(
         transport_facts=setting.transport.facts(),
         processes=setting.processes,
         sizes=tuple(one.figures for one in found),
-        false_alarms=tuple(_alarms([one.scores for one in found], setting.numbers.clean_blocks)),
+        false_alarms=tuple(
+            false_alarms([one.scores[clock] for one in found], protocol, clock, setting.numbers.clean_blocks)
+            for protocol, clock in itertools.product(get_args(Protocol), _CLOCKS)
+        ),
         blocks=len(blocks),
         disturbed_blocks=disturbed,
         disturbances=tuple(reasons),
@@ -138,10 +131,7 @@ def calibrate(
     )
 
 
-@dataclass(frozen=True)
-class _Found:
-    """One size."""
-
+class _Found(NamedTuple):
     figures: SizeFigures
     scores: Scores
     blocks: tuple[BlockTelemetry, ...]
@@ -159,8 +149,12 @@ def _measure(problem: Problem, candidates: Candidates, setting: Setting) -> _Fou
     timing = contender_timing(STUDENT, samples[STUDENT], constants, trusted=True)
     rows = [name for name in candidates.start if name != NULL]
     constant = constants[timing.lane]
-    scores: dict[ClockName, list[list[float]]] = {
-        clock: [_row(samples[name][timing.lane], constant, clock) for name in rows] for clock in _CLOCKS
+    scores = {
+        clock: [
+            list(block_means(samples[name][timing.lane], constant, clock, trusted=True).values())
+            for name in rows
+        ]
+        for clock in _CLOCKS
     }
     figures = SizeFigures(
         workload=problem.workload.name,
@@ -172,16 +166,11 @@ def _measure(problem: Problem, candidates: Candidates, setting: Setting) -> _Fou
         outside_us=timing.scored_lane.outside_us,
         uncertainty_us=timing.scored_lane.uncertainty_us,
         latency_us=timing.latency_us,
-        ratio=ratio(_logs(scores["inside"][0], scores["inside"][1])),
-        outside_ratio=ratio(_logs(scores["outside"][0], scores["outside"][1])),
+        ratio=_ratio(*scores["inside"][:2]),
+        outside_ratio=_ratio(*scores["outside"][:2]),
         process_spread=process_spread(scores["inside"]) if candidates.resident else None,
     )
     return _Found(figures, scores, measurement.telemetry)
-
-
-def _row(samples: Samples, constant: Constant, clock: ClockName) -> list[float]:
-    means = block_means(samples, constant, clock, trusted=True)
-    return [means[block] for block in sorted(means)]
 
 
 def _hand_shake(lane: LaneName, samples: Samples) -> HandShake:
@@ -196,8 +185,8 @@ def _hand_shake(lane: LaneName, samples: Samples) -> HandShake:
     )
 
 
-def _logs(first: Sequence[float], second: Sequence[float]) -> list[float]:
-    return [math.log(b / a) for a, b in zip(first, second, strict=True)]
+def _ratio(first: Sequence[float], second: Sequence[float]) -> Ratio:
+    return ratio([math.log(b / a) for a, b in zip(first, second, strict=True)])
 
 
 def _half_width(found: Ratio) -> float:
@@ -214,14 +203,6 @@ def process_spread(rows: Sequence[Sequence[float]]) -> float | None:
     """
     means = [statistics.fmean(math.log(value) for value in row) for row in rows]
     return math.expm1(statistics.stdev(means)) if len(means) > 1 else None
-
-
-def _alarms(sizes: Sequence[Scores], clean_blocks: int) -> list[FalseAlarms]:
-    protocols: tuple[Protocol, ...] = ("quick", "full")
-    return [
-        false_alarms([scores[clock] for scores in sizes], protocol, clock, clean_blocks)
-        for protocol, clock in itertools.product(protocols, _CLOCKS)
-    ]
 
 
 def false_alarms(
@@ -248,25 +229,20 @@ def false_alarms(
             plain += faster
             gated += faster and estimate.ratio >= MINIMUM_EFFECT
     total = comparisons * len(sizes)
-    return FalseAlarms(
-        protocol=protocol,
-        clock=clock,
-        comparisons=total,
-        rate=plain / total,
-        rate_with_gate=gated / total,
-    )
+    rates = {"rate": plain / total, "rate_with_gate": gated / total}
+    return FalseAlarms(protocol=protocol, clock=clock, comparisons=total, **rates)
 
 
 def _drawn(
     rows: Sequence[Sequence[float]], protocol: Protocol, draws: int, order: random.Random
 ) -> list[float]:
     if protocol == "quick":
-        first, second = order.sample(range(len(rows)), 2)
-        blocks = order.sample(range(len(rows[first])), draws)
-        return [math.log(rows[second][block] / rows[first][block]) for block in blocks]
+        first, second = order.sample(rows, 2)
+        blocks = order.sample(range(len(first)), draws)
+        return [math.log(second[block] / first[block]) for block in blocks]
     logs = []
     for _ in range(draws):
-        first, second = order.sample(range(len(rows)), 2)
-        block = order.randrange(len(rows[first]))
-        logs.append(math.log(rows[second][block] / rows[first][block]))
+        first, second = order.sample(rows, 2)
+        block = order.randrange(len(first))
+        logs.append(math.log(second[block] / first[block]))
     return logs

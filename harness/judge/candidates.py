@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from harness.errors import HarnessBug, InfraError
 from harness.judge.problem import Problem
 from harness.judge.sampler import Sampler
-from harness.judge.worker_client import WorkerClient
-from harness.judge.worker_job import Source
+from harness.judge.worker_client import Source, WorkerClient
 from harness.suite.catalogue import LoadedTask
 
 STUDENT = "student"
@@ -40,8 +39,11 @@ def trusted_sources(loaded: LoadedTask, problem: Problem, *, compiled: bool) -> 
     return {**found, NULL: Source("null")}
 
 
-def not_compiled(error: HarnessBug) -> str:
-    """The note where torch.compile cannot be timed: not every machine or op can compile at run time."""
+def not_compiled(name: str, error: HarnessBug) -> str:
+    """The note where torch.compile cannot be timed: not every machine or op can compile at run time. Raises
+    the error of any other candidate."""
+    if name != COMPILED:
+        raise error
     return f"torch.compile as an opponent: not measured: {error}"
 
 
@@ -53,7 +55,6 @@ class TrustedWorkers:
         self._workers: dict[str, WorkerClient] = {}
 
     def worker(self, name: str, source: Source) -> WorkerClient:
-        """The worker of that name, loaded with `source`. Raises SandboxError, HarnessBug."""
         worker = self._workers.get(name)
         if worker is not None:
             try:
@@ -69,19 +70,15 @@ class TrustedWorkers:
     def workers(
         self, sources: dict[str, Source], names: Iterable[str]
     ) -> tuple[dict[str, WorkerClient], list[str]]:
-        """(those of `names`, notes about `compile` where this machine cannot have it)."""
         found, notes = {}, []
         for name in names:
             try:
                 found[name] = self.worker(name, sources[name])
             except HarnessBug as error:
-                if name != COMPILED:
-                    raise
-                notes.append(not_compiled(error))
+                notes.append(not_compiled(name, error))
         return found, notes
 
     def close(self) -> None:
-        """Kill them all."""
         while self._workers:
             self._workers.popitem()[1].close()
 
@@ -95,10 +92,8 @@ class Candidates:
     resident: dict[str, WorkerClient]
     """Those that are loaded already. The student may be dismissed and brought back."""
     notes: tuple[str, ...] = ()
-    """Who cannot take part, and why."""
 
     def dismiss(self) -> None:
-        """Kill the student's process, where one is resident."""
         student = self.resident.pop(STUDENT, None)
         if student is not None:
             student.close()
@@ -112,14 +107,8 @@ class Schedule:
         self._start = candidates.start
         self._resident = candidates.resident
         self.notes = list(candidates.notes)
-        """Who could not take part, and why."""
         self.pace_us: dict[str, float] = {}
         """The least that a call was seen to take, by candidate."""
-
-    @property
-    def names(self) -> list[str]:
-        """All that take part, the student first and the null project last."""
-        return list(self._start)
 
     def prepare(self, warm_up_s: float | None = None) -> None:
         """Warm up the residents, then freeze them. Raises Failed, or HarnessBug if one of them is our own."""
@@ -127,9 +116,7 @@ class Schedule:
             try:
                 self._warm_up(name, client, warm_up_s)
             except HarnessBug as error:
-                if name != COMPILED:
-                    raise
-                self.notes.append(not_compiled(error))
+                self.notes.append(not_compiled(name, error))
                 del self._resident[name], self._start[name]
                 continue
             client.freeze(True)
@@ -171,6 +158,5 @@ class Schedule:
             self._sampler.release(client)
 
     def release(self) -> None:
-        """Thaw the residents."""
         for client in self._resident.values():
             client.freeze(False)

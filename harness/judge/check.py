@@ -19,7 +19,7 @@ from harness.judge import values
 from harness.judge.arena import Arena, Layout
 from harness.judge.problem import Outputs, Problem, Tensors
 from harness.judge.values import INTEGERS, changes
-from harness.judge.verifier import Case, Verifier
+from harness.judge.verifier import Case, Verifier, repeatable
 from harness.judge.worker_client import Failed, WorkerClient
 from harness.outcome import Cause
 from harness.records import CheckResult, Finding, Protocol, Target, Workload, WorkloadCheck
@@ -32,11 +32,8 @@ class Plan:
     """How much of everything a protocol checks."""
 
     hidden: int
-    """Hidden shapes."""
     hidden_bytes: int
-    """Maximum size of the operands of one of them."""
     seeds: int
-    """Sets of fresh values for a workload, beside the one that is repeated."""
     everywhere: bool
     """Every kind of values and layout on every workload that is small enough, else on one of them."""
     small_bytes: int
@@ -53,9 +50,6 @@ PLANS: dict[Protocol, Plan] = {
 _POISON = (0xFF, 0x00)
 _TRIES = 64
 _secret = random.SystemRandom()
-
-
-# --- which cases -----------------------------------------------------------------------------
 
 
 def problems(
@@ -108,7 +102,7 @@ def hidden_workloads(loaded: LoadedTask, target: Target, count: int, most_bytes:
     made: list[Workload] = []
     for index in range(count):
         candidates: list[tuple[int, Workload]] = []
-        for _ in range(_TRIES):
+        while len(candidates) < _TRIES:
             awkward = index % 2 == 0
             dims = {name: _draw(extent, small=awkward) for name, extent in hidden.dims.items()}
             if awkward:
@@ -116,12 +110,11 @@ def hidden_workloads(loaded: LoadedTask, target: Target, count: int, most_bytes:
                 dims[name] = _awkward(hidden.dims[name], dims[name])
             scalars = _secret.choice(workloads).scalars
             workload = Workload(name=f"drawn_{index + 1}", dims=dims, scalars=scalars)
-            size = max(Problem(loaded, workload, d).size_bytes for d in dtypes)
-            candidates.append((size, workload))
-            if size <= most_bytes:
+            candidates.append((max(Problem(loaded, workload, d).size_bytes for d in dtypes), workload))
+            if candidates[-1][0] <= most_bytes:
                 break
-        fits = candidates[-1][0] <= most_bytes
-        made.append((candidates[-1] if fits else min(candidates, key=lambda one: one[0]))[1])
+        # The last one fits, or none does.
+        made.append(min(candidates, key=lambda one: one[0])[1])
     return made
 
 
@@ -162,7 +155,6 @@ def _prime_from(number: int) -> int:
 def check(
     client: WorkerClient, loaded: LoadedTask, target: Target, protocol: Protocol = "quick"
 ) -> CheckResult:
-    """Check every case, in secret order. A worker that dies ends the check."""
     todo = cases(loaded, target, protocol, device=client.transport.device)
     order = [case.label for case in todo]
     _secret.shuffle(todo)
@@ -210,15 +202,19 @@ def _judge(verifier: Verifier, client: WorkerClient, case: Case, layout: Layout)
     def again(index: int) -> None:
         outputs = one(inputs, _POISON[index % 2])
         # Every second call lies over other poison than the first.
-        repeated.append(verifier.repeatable(first, outputs, unwritten=index % 2 == 1))
+        unwritten, bound = index % 2 == 1, case.problem.task.nondeterminism
+        repeated.append(repeatable(case.label, first, outputs, bound, unwritten=unwritten))
 
-    inputs = _inputs(case)
+    def draw() -> Tensors:
+        return values.fit_layout(case.problem, values.make(case.problem, case.values), case.layout)
+
+    inputs = draw()
     first = one(inputs, _POISON[0])
     calls = [(inputs, first)]
     if case.repeats > 1:
         again(1)
     for _ in range(case.seeds):
-        fresh = _inputs(case)
+        fresh = draw()
         calls.append((fresh, one(fresh, _POISON[0])))
         if case.problem.large:  # another set does not fit
             wrong.append(verifier.values(*calls.pop()))
@@ -233,21 +229,12 @@ def _first(findings: Iterable[Finding | None]) -> Finding | None:
     return next((finding for finding in findings if finding is not None), None)
 
 
-def _inputs(case: Case) -> Tensors:
-    return values.fit_layout(case.problem, values.make(case.problem, case.values), case.layout)
-
-
 def _changed_settings(client: WorkerClient, case: Case) -> Finding | None:
-    """Whether torch's global settings are what they were before the project was loaded.
-
-    The worker's answer is a claim, which native code can forge. Nothing depends on it, since references and
-    truth run in other processes: it catches honest mistakes.
-    """
+    """Whether torch's global settings are what they were before the project was loaded. A claim, which native
+    code can forge; nothing depends on it, since references and truth run in other processes."""
     changed = client.changed_settings()
     if not changed:
         return None
     words = ", ".join(f"{name} was {before} and is {after}" for name, before, after in changed)
-    return Finding(
-        cause=Cause.CHANGED_GLOBALS,
-        message=f"{case.label}: a global setting of torch was changed and not put back: {words}",
-    )
+    message = f"{case.label}: a global setting of torch was changed and not put back: {words}"
+    return Finding(cause=Cause.CHANGED_GLOBALS, message=message)

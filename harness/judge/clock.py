@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from harness.judge.worker_reply import Reveal
-from harness.records import ContenderTiming, Lane, Spread
+from harness.records import ContenderTiming, Lane, LaneName, Spread
 
 MINIMUM_UNCERTAINTY_US = 2.0
 """Of one reveal, however many calls it holds."""
@@ -31,40 +31,30 @@ MISMATCH = "clock_mismatch"
 UNUSED = "outside_clock"
 CHEAPER_IN_BATCHES = "cheaper_in_batches"
 
-LaneName = Literal["call", "batch"]
-"""One call per reveal (`single` in the design), or many (`batched`)."""
-ClockName = Literal["inside", "outside"]
 ReferenceClock = Literal["inside", "outside", "best"]
 """`best`: the smaller of both figures, for a reference beside a student whose claims contradict the clock."""
 
 
 @dataclass
 class Samples:
-    """Reveals to one worker in one lane."""
-
     reveals: list[Reveal] = field(default_factory=list)
 
     def add(self, block: int, reveal: Reveal) -> None:
-        """Add one reveal of a block."""
         self.reveals.append(replace(reveal, block=block))
 
     def keep(self, blocks: set[int]) -> Samples:
-        """The samples of some blocks."""
         return Samples([one for one in self.reveals if one.block in blocks])
 
     @property
     def blocks(self) -> list[int]:
-        """Sorted, each once."""
         return sorted({one.block for one in self.reveals})
 
     @property
     def calls(self) -> int:
-        """Calls in all reveals."""
         return sum(one.calls for one in self.reveals)
 
     @property
     def mean_outside_us(self) -> float:
-        """Total time / calls."""
         return sum(one.outside_us for one in self.reveals) / self.calls
 
     def mean_constant_us(self, constant: Constant) -> float:
@@ -73,18 +63,11 @@ class Samples:
 
     @property
     def mean_aside_us(self) -> float:
-        """Copying of results, per call."""
         return sum(one.aside_us for one in self.reveals) / self.calls
 
     @property
     def mean_latency_us(self) -> float:
-        """Per reveal."""
         return statistics.fmean(one.latency_us for one in self.reveals)
-
-    @property
-    def claimed(self) -> bool:
-        """Whether the worker made a well-formed claim for every reveal."""
-        return all(one.claim_us is not None for one in self.reveals)
 
     @property
     def mean_claim_us(self) -> float | None:
@@ -103,7 +86,6 @@ Lanes = dict[LaneName, Samples]
 
 
 def lanes() -> Lanes:
-    """No samples yet."""
     return {"call": Samples(), "batch": Samples()}
 
 
@@ -119,7 +101,6 @@ class Constant:
     """What each further input set adds to the worker's loop; part of neither of the others."""
 
     def of(self, reveal: Reveal) -> float:
-        """Microseconds of one reveal."""
         return self.low_us + self.per_set_us * reveal.calls
 
 
@@ -145,7 +126,6 @@ def constant_of(samples: Samples) -> Constant:
 
 
 def spread(values: Sequence[float]) -> Spread:
-    """Mean, median and quartiles. ValueError when empty."""
     if not values:
         raise ValueError("no durations")
     if len(values) == 1:
@@ -175,10 +155,12 @@ def lane(name: LaneName, samples: Samples, constant: Constant, *, trusted: bool)
     quartile = max(spread(net).q1_us - aside, 0.0)
     near = claim is not None and abs(claim - outside) <= uncertainty
     fine = uncertainty <= MOST_DOUBT * outside
+    inside = outside if claim is None else claim
+    singles = spread(samples.single_us if claim is not None else [inside])
     return Lane(
         name=name,
         calls=samples.calls,
-        inside=_claims(samples, outside if claim is None else claim),
+        inside=singles.model_copy(update={"n": samples.calls, "mean_us": inside}),
         outside_us=outside,
         constant_us=avoidable,
         uncertainty_us=uncertainty,
@@ -187,11 +169,6 @@ def lane(name: LaneName, samples: Samples, constant: Constant, *, trusted: bool)
         lowest_us=outside - (uncertainty - avoidable) if fine else None,
         matched=claim is not None and ((near and fine) or trusted),
     )
-
-
-def _claims(samples: Samples, mean_us: float) -> Spread:
-    singles = spread(samples.single_us if samples.claimed else [mean_us])
-    return singles.model_copy(update={"n": samples.calls, "mean_us": mean_us})
 
 
 def contender_timing(
@@ -205,11 +182,9 @@ def contender_timing(
     """The scored figure of one candidate, which is that of its batches; `clock` scores a reference."""
     found = {n: lane(n, samples[n], constants[n], trusted=trusted) for n in samples}
     scored = found["batch"]
-    flags = []
+    flags = () if scored.matched else (UNUSED,)
     if any(_mismatch(one, trusted) for one in found.values()):
-        flags.append(MISMATCH)
-    elif not scored.matched:
-        flags.append(UNUSED)
+        flags = (MISMATCH,)
     if trusted:
         figures = {"inside": scored.inside.mean_us, "outside": scored.outside_us}
         score = min(figures.values()) if clock == "best" else figures[clock]
@@ -221,7 +196,7 @@ def contender_timing(
         lane="batch",
         score_us=max(score, 1e-3),
         latency_us=samples["call"].mean_latency_us,
-        flags=tuple(flags),
+        flags=flags,
     )
 
 
@@ -249,8 +224,8 @@ def claims_too_little(timing: ContenderTiming) -> bool:
 
 
 def claim_too_little(one: Lane) -> bool:
-    """The same of one lane. A noisy host stretches some reveals many times over, and with them the mean: the
-    claim must lie well below three quarters of the reveals too."""
+    """The same of one lane. A noisy host stretches some reveals, and with them the mean: the claim must lie
+    well below three quarters of the reveals too."""
     claim, quartile = one.inside.mean_us, one.outside_us if one.quartile_us is None else one.quartile_us
     return not one.matched and claim < one.outside_us - one.uncertainty_us and claim < FALSE_SHARE * quartile
 

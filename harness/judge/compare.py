@@ -31,19 +31,18 @@ _CHECK_FLOPS = {"cpu": 50e9, "cuda": 50e12}
 _TIMED_SHARE = 0.1
 _MAX_SUSPECTS = 64
 _PIECE = 1 << 24
-"""Elements that are compared at once."""
 _secret = random.SystemRandom()
+_Scale = torch.Tensor | None
+_Part = torch.Tensor | None
+"""Rows of a part; None for all."""
 
 
 @dataclass(frozen=True)
 class Error:
-    """Of one output."""
-
     worst: float
     """max |y - truth| / tol; inf where it cannot be compared."""
     absolute: float
     over: int
-    """Elements above the allowed error."""
     total: int
     worst_tile: float
     """Largest fraction of elements above the allowed error in one tile."""
@@ -63,7 +62,7 @@ def _same(actual: torch.Tensor, truth: torch.Tensor) -> torch.Tensor:
 
 
 def _errors(
-    actual: torch.Tensor, truth: torch.Tensor, factor: float, scale: torch.Tensor | None
+    actual: torch.Tensor, truth: torch.Tensor, factor: float, scale: _Scale
 ) -> tuple[torch.Tensor, float]:
     """(element errors, largest absolute difference: inf where it is not finite)."""
     if not truth.is_floating_point():
@@ -92,7 +91,7 @@ def _largest(values: torch.Tensor) -> float:
 
 
 def element_errors(
-    actual: torch.Tensor, truth: torch.Tensor, factor: float, scale: torch.Tensor | None = None
+    actual: torch.Tensor, truth: torch.Tensor, factor: float, scale: _Scale = None
 ) -> torch.Tensor:
     """|actual - truth| / (factor * (|truth| + scale)), float64, same shape.
 
@@ -103,10 +102,7 @@ def element_errors(
     return _errors(actual, truth, factor, scale)[0]
 
 
-def worst_error(
-    actual: torch.Tensor, truth: torch.Tensor, factor: float, scale: torch.Tensor | None = None
-) -> float:
-    """Largest element error; 0 for an empty output."""
+def worst_error(actual: torch.Tensor, truth: torch.Tensor, factor: float, scale: _Scale = None) -> float:
     errors = element_errors(actual, truth, factor, scale)
     return float(errors.max()) if errors.numel() else 0.0
 
@@ -144,14 +140,8 @@ def compare(
     if worst <= allowed:
         return Error(worst, absolute, 0, errors.numel(), 0.0, ())
     over = errors > allowed
-    return Error(
-        worst=worst,
-        absolute=absolute,
-        over=int(over.sum()),
-        total=errors.numel(),
-        worst_tile=worst_tile(over),
-        where=tuple(int(i) for i in torch.unravel_index(errors.argmax(), errors.shape)),
-    )
+    where = tuple(int(i) for i in torch.unravel_index(errors.argmax(), errors.shape))
+    return Error(worst, absolute, int(over.sum()), errors.numel(), worst_tile(over), where)
 
 
 def passes(error: Error, allowed: float, rule: Tolerance | None = None) -> bool:
@@ -175,8 +165,6 @@ def passes(error: Error, allowed: float, rule: Tolerance | None = None) -> bool:
 
 @dataclass(frozen=True)
 class Compared:
-    """One output of a call."""
-
     operand: Operand
     error: Error
     allowed: float
@@ -184,7 +172,6 @@ class Compared:
 
 
 def sampled_rows(problem: Problem, *, timed: bool) -> tuple[int, int]:
-    """(rows that are compared in a call, rows)."""
     task, workload = problem.task, problem.workload
     rows = problem.shape(task.outputs[0])[0]
     flops_per_row = (problem.flops or 0) / max(rows, 1)
@@ -211,7 +198,7 @@ def compared_outputs(problem: Problem, inputs: Tensors, outputs: Outputs, *, tim
     return [Compared(*one) for one in zip(task.outputs, errors, allowed, rules, strict=True)]
 
 
-def _parts(problem: Problem, outputs: Outputs, *, timed: bool) -> list[torch.Tensor | None]:
+def _parts(problem: Problem, outputs: Outputs, *, timed: bool) -> list[_Part]:
     """Rows of each part; [None] for all at once."""
     if not problem.rows_apart:
         return [None]
@@ -236,8 +223,8 @@ def _suspects(outputs: Outputs) -> list[int]:
 
 
 def _truths(
-    problem: Problem, inputs: Tensors, parts: list[torch.Tensor | None]
-) -> Iterator[tuple[torch.Tensor | None, Tensors, Outputs]]:
+    problem: Problem, inputs: Tensors, parts: list[_Part]
+) -> Iterator[tuple[_Part, Tensors, Outputs]]:
     for rows in parts:
         given = inputs if rows is None else problem.rows_of(inputs, rows)
         yield rows, given, problem.truth(given) if rows is None else problem.truth_of(given)
@@ -247,7 +234,7 @@ def _errors_in_parts(
     problem: Problem,
     inputs: Tensors,
     outputs: Outputs,
-    parts: list[torch.Tensor | None],
+    parts: list[_Part],
     rules: list[Tolerance],
     allowed: list[float],
 ) -> list[Error]:
@@ -261,10 +248,7 @@ def _errors_in_parts(
     return found
 
 
-def _own_errors(
-    problem: Problem, inputs: Tensors, parts: list[torch.Tensor | None], rules: list[Tolerance]
-) -> list[float]:
-    """PyTorch's own worst error, by output."""
+def _own_errors(problem: Problem, inputs: Tensors, parts: list[_Part], rules: list[Tolerance]) -> list[float]:
     own = [0.0] * len(rules)
     for rows, given, truths in _truths(problem, inputs, parts):
         answers = problem.reference(given) if rows is None else problem.reference_of(given)
@@ -285,7 +269,7 @@ def _pieces(actual: torch.Tensor, truth: torch.Tensor) -> Iterator[tuple[int, to
         yield start, actual[start : start + rows], truth[start : start + rows]
 
 
-def _joined(sofar: Error, error: Error, rows: torch.Tensor | None, start: int) -> Error:
+def _joined(sofar: Error, error: Error, rows: _Part, start: int) -> Error:
     where = error.where
     if where:
         first = where[0] + start

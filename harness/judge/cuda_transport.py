@@ -31,13 +31,8 @@ class _Bytes:
     """Foreign memory as PyTorch's CUDA array interface, version 3."""
 
     def __init__(self, pointer: int, size: int) -> None:
-        self.__cuda_array_interface__: dict[str, Any] = {
-            "shape": (size,),
-            "typestr": "|u1",
-            "data": (pointer, False),
-            "strides": None,
-            "version": 3,
-        }
+        place = {"shape": (size,), "data": (pointer, False), "strides": None}
+        self.__cuda_array_interface__: dict[str, Any] = {**place, "typestr": "|u1", "version": 3}
 
 
 def tensor_at(pointer: int, size: int, device: torch.device) -> torch.Tensor:
@@ -64,11 +59,9 @@ class _DeviceMemory:
 
     @property
     def shared(self) -> torch.Tensor:
-        """The memory that the worker wrote to."""
         return self.data
 
     def take(self) -> torch.Tensor:
-        """A private copy of the kept bytes."""
         kept = self.shared[: self._kept]
         copy = torch.empty_like(kept) if self._copy is None else self._copy
         self._copy = None
@@ -125,7 +118,6 @@ class SharedBlock:
         return self._blocks[-1]
 
     def close(self) -> None:
-        """Free all blocks."""
         while self._blocks:
             self._device.free(self._blocks.pop()[0])
 
@@ -134,14 +126,8 @@ class IpcMemory(_DeviceMemory):
     """Private memory that is copied to the shared block when it is revealed: the figure is `hot`."""
 
     def __init__(
-        self,
-        device: Device,
-        size: int,
-        tensors: torch.device,
-        block: SharedBlock,
-        kept: int | None = None,
+        self, device: Device, size: int, tensors: torch.device, block: SharedBlock, kept: int | None = None
     ) -> None:
-        """As VmmMemory. Raises CudaError."""
         self._pointer, self._bytes = block.of_size(size)
         self._ipc_handle = device.ipc_handle(self._pointer)
         self._shared = tensor_at(self._pointer, size, tensors)
@@ -150,7 +136,6 @@ class IpcMemory(_DeviceMemory):
 
     @property
     def shared(self) -> torch.Tensor:
-        """The shared block."""
         return self._shared
 
     def handle(self) -> Handle:
@@ -160,16 +145,10 @@ class IpcMemory(_DeviceMemory):
         return Handle({"ipc_handle": self._ipc_handle.hex()})
 
     def close(self) -> None:
-        """Wipe the shared block."""
         self._device.fill(self._pointer, 0, self._bytes)
         self._device.synchronize()
         self._shared = self.data = torch.empty(0, dtype=torch.uint8)
         self._copy = None
-
-
-def open_cuda(device: str) -> CudaTransport:
-    """The transport of a GPU, by UUID or index. Raises DeviceError when it cannot be opened."""
-    return CudaTransport(device)
 
 
 class CudaTransport:
@@ -205,27 +184,23 @@ class CudaTransport:
                 return f"the device does not support {what}"
         try:
             mapping = self.gpu.map(1)
+            try:
+                os.close(self.gpu.export(mapping))
+            finally:
+                self.gpu.unmap(mapping)
         except DeviceError as error:
             return str(error)
-        try:
-            os.close(self.gpu.export(mapping))
-        except DeviceError as error:
-            return str(error)
-        finally:
-            self.gpu.unmap(mapping)
         return None
 
     def _try_ipc(self, block: SharedBlock) -> None:
         try:
             self.gpu.ipc_handle(block.of_size(1)[0])
         except DeviceError as error:
-            raise DeviceError(
-                f"device memory cannot be shared. By descriptor: {self._vmm_refused}. By IPC: {error}"
-            ) from error
+            reasons = f"By descriptor: {self._vmm_refused}. By IPC: {error}"
+            raise DeviceError(f"device memory cannot be shared. {reasons}") from error
 
     @property
     def name(self) -> str:
-        """`cuda-vmm`, or `cuda-ipc` where descriptors are refused."""
         return "cuda-vmm" if self._block is None else "cuda-ipc"
 
     def allocate(self, size: int, kept: int | None = None) -> Memory:
@@ -244,11 +219,9 @@ class CudaTransport:
         self.gpu.synchronize()
 
     def wait(self) -> None:
-        """Wait for the judge's work on the device."""
         self.gpu.synchronize()
 
     def facts(self) -> dict[str, str]:
-        """For the record."""
         major, minor = self.gpu.driver.version
         facts = {
             "transport": self.name,
@@ -263,7 +236,6 @@ class CudaTransport:
         return facts
 
     def close(self) -> None:
-        """Release everything. Safe to call twice."""
         if self._flush:
             self.gpu.free(self._flush)
             self._flush = 0

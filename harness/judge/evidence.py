@@ -21,7 +21,6 @@ from harness.records import (
     Evidence,
     Finding,
     OperatorCalls,
-    SanitizerRun,
     Task,
     TracedKernel,
 )
@@ -34,9 +33,6 @@ _MAX_NS: Final = 10**12
 _NAMED: Final = 4
 # PyTorch's own bookkeeping, beside the `aten` operators that are harmless.
 _HARMLESS_SPACES: Final = frozenset({"prim", "profiler", "debugprims"})
-
-
-# --- tracing ---------------------------------------------------------------------------------
 
 
 def gather(client: WorkerClient, problem: Problem, build: BuildResult, namespace: str) -> Evidence:
@@ -63,7 +59,6 @@ def gather(client: WorkerClient, problem: Problem, build: BuildResult, namespace
 
 
 def untraced(problem: Problem, trouble: str) -> Evidence:
-    """The record where there is no trace, and why."""
     return Evidence(
         workload=problem.workload.name, dtype=problem.dtype, operators=None, trouble=_text(trouble)
     )
@@ -134,46 +129,36 @@ def operator_kind(name: str, namespace: str) -> OperatorKind:
     space = name.partition("::")[0]
     if namespace and space == namespace:
         return "own"
-    if space in _HARMLESS_SPACES:
-        return "harmless"
-    return "harmless" if classify_operator(name) == "tensor" else "compute"
+    harmless = space in _HARMLESS_SPACES or classify_operator(name) == "tensor"
+    return "harmless" if harmless else "compute"
 
 
 def _kernels(value: object, build: BuildResult) -> tuple[TracedKernel, ...] | None:
     rows = _rows(value, str, int, int, bool)
     if rows is None or not all(0 < n <= _MAX_CALLS and 0 <= ns <= _MAX_NS for _, n, ns, _ in rows):
         return None
-    own = OwnKernels(build)
     return tuple(
         TracedKernel(
             name=_text(name),
             launches=launches,
             device_us=nanoseconds / 1000,
-            own=None if copies else own.has(name),
+            own=None if copies else has_kernel(build, name),
             copy_or_fill=copies,
         )
         for name, launches, nanoseconds, copies in rows
     )
 
 
-class OwnKernels:
-    """The kernels of a project's library, by name."""
+def has_kernel(build: BuildResult, name: str) -> bool | None:
+    """Whether the library has a kernel of that name; None where its kernels are not (all) known.
 
-    def __init__(self, build: BuildResult) -> None:
-        self._names = None if build.kernels is None else {_plain(k.name) for k in build.kernels}
-        # The reader keeps the longest 256: then a name that is not there may still be the project's.
-        self._complete = build.kernels is not None and len(build.kernels) < MAX_KERNELS
-
-    def has(self, name: str) -> bool | None:
-        """Whether the library has a kernel of that name; None where its kernels are not (all) known.
-
-        Both sides are demangled by the same rules; a truncated name is compared as far as it goes.
-        """
-        if self._names is None:
-            return None
-        if _plain(name) in self._names:
-            return True
-        return False if self._complete else None
+    Both sides are demangled by the same rules; a truncated name is compared as far as it goes.
+    """
+    kernels = build.kernels or ()
+    if _plain(name) in {_plain(kernel.name) for kernel in kernels}:
+        return True
+    # The reader keeps the longest 256: then a name that is not there may still be the project's.
+    return None if build.kernels is None or len(kernels) >= MAX_KERNELS else False
 
 
 def _plain(name: str) -> str:
@@ -189,27 +174,18 @@ def trace_flags(evidence: Evidence | None, task: Task) -> tuple[str, ...]:
     return () if evidence is None or task.library_calls == "allow" else evidence.flags
 
 
-def sanitizer_flags(runs: tuple[SanitizerRun, ...]) -> tuple[str, ...]:
-    """One flag for each tool with findings: never a verdict, since tools have false positives."""
-    return tuple(f"{run.tool} findings" for run in runs if run.findings)
-
-
 def forbidden_work(evidence: Evidence | None, task: Task) -> Finding | None:
-    """The failure of a project that was seen to dispatch or to load what its task forbids."""
     if evidence is None or task.library_calls != "forbid":
         return None
-    if evidence.trouble is not None:
-        said = f"the task forbids library calls, and the call could not be traced: {evidence.trouble}"
-        return Finding(cause=Cause.LIBRARY_CALLS, message=said)
     lines = []
+    if evidence.trouble is not None:
+        lines = [f"the task forbids library calls, and the call could not be traced: {evidence.trouble}"]
     if evidence.computing:
-        lines.append(
-            f"the task forbids what the call on {evidence.workload} does: it dispatches PyTorch operators"
-        )
-        lines += _named(evidence.computing)
+        doing = f"what the call on {evidence.workload} does: it dispatches PyTorch operators"
+        lines += [f"the task forbids {doing}", *_named(evidence.computing)]
     if evidence.loads:
-        lines.append("the task forbids what the package's Python does: it loads code at run time")
-        lines += _named(evidence.loads)
+        doing = "what the package's Python does: it loads code at run time"
+        lines += [f"the task forbids {doing}", *_named(evidence.loads)]
     return Finding(cause=Cause.LIBRARY_CALLS, message="\n".join(lines)) if lines else None
 
 

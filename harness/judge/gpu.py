@@ -25,7 +25,7 @@ from harness.device.telemetry import (
     make_telemetry,
 )
 from harness.errors import DeviceError
-from harness.judge.cuda_transport import open_cuda
+from harness.judge.cuda_transport import CudaTransport
 from harness.judge.transport import Transport
 from harness.records import MachineFacts
 from sandboxes.gpu import find_gpus, slot_named
@@ -46,7 +46,6 @@ class KnownSpeed:
     """
 
     def __init__(self, kernel: KnownKernel, clock: Callable[[], float] = time.monotonic) -> None:
-        """`clock`: seconds."""
         self._kernel = kernel
         self._clock = clock
         self._session_us: float | None = None
@@ -98,7 +97,6 @@ class DeviceConditions:
 
     @contextmanager
     def watched(self) -> Iterator[Watched]:
-        """Around a turn. Raises DeviceError when the GPU is gone."""
         doubt = self._speed.doubt()
         with self.telemetry.watched() as watched:
             yield watched
@@ -116,14 +114,11 @@ class Gpu:
     speed: KnownSpeed
     memory_bytes: int
     closing: ExitStack
-    """What was opened, in order."""
 
     def conditions(self, kept_processes: int) -> Conditions:
-        """For one measurement."""
         return DeviceConditions(self.telemetry, self.speed, kept_processes)
 
     def close(self) -> None:
-        """Release everything. Safe to call twice."""
         self.closing.close()
 
 
@@ -158,7 +153,7 @@ def refused(uuid: str) -> str | None:
 
 
 def _opened(uuid: str, opened: ExitStack) -> Gpu:
-    transport = open_cuda(uuid)
+    transport = CudaTransport(uuid)
     opened.callback(transport.close)
     kernel = opened.enter_context(known_kernel.KnownKernel(transport.gpu))
     kernel.tune()

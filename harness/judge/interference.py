@@ -33,8 +33,6 @@ CAUSE_PER_S: Final = 300.0
 
 @dataclass(frozen=True)
 class ReferenceTurn:
-    """One turn of a reference."""
-
     name: str
     state: State
     life: int
@@ -132,7 +130,6 @@ def _cause(turns: Sequence[ReferenceTurn]) -> str | None:
 
 
 def words(found: Interference) -> str:
-    """For notes and findings."""
     control = "" if found.control is None else f" (control {100 * found.control:+.0f} %)"
     cause = "" if found.cause is None else f": {found.cause}"
     return f"references took {100 * found.excess:+.0f} %{control} while its process stood frozen{cause}"

@@ -44,12 +44,10 @@ def keystream(key: bytes, nonce: int, count: int, *, first_block: int = 0) -> to
         encryptor.update_into(zeros[: len(chunk)], chunk)
 
     starts = range(0, len(stream), _CHUNK_BYTES)
-    threads = min(_MAX_THREADS, len(os.sched_getaffinity(0)), len(starts))
-    if threads < 2:
-        for start in starts:
-            fill(start)
+    if len(starts) < 2:
+        list(map(fill, starts))
     else:
-        with ThreadPoolExecutor(threads) as pool:
+        with ThreadPoolExecutor(min(_MAX_THREADS, len(os.sched_getaffinity(0)))) as pool:
             list(pool.map(fill, starts))
     return words
 
@@ -58,12 +56,8 @@ class SecretGenerator:
     """Draws tensors from a keyed stream."""
 
     def __init__(self, key: bytes | None = None, device: torch.device | None = None) -> None:
-        """`key`: 32 bytes, for tests; a fresh one by default. `device`: where tensors are made (default:
-        CPU).
-
-        Words are made on the host and copied to `device`, where they are transformed. Raises ValueError for a
-        key of another size.
-        """
+        """`key`: 32 bytes, for tests (default: a fresh one). `device`: where words, which are made on the
+        host, are transformed (default: CPU). Raises ValueError for a key of another size."""
         self._key = secrets.token_bytes(_KEY_BYTES) if key is None else key
         if len(self._key) != _KEY_BYTES:
             raise ValueError(f"a key has {_KEY_BYTES} bytes, not {len(self._key)}")
@@ -76,7 +70,6 @@ class SecretGenerator:
         return torch.device("cpu") if self._device is None else self._device
 
     def _words(self, count: int) -> torch.Tensor:
-        """(count,) int32, uniform over all 32-bit patterns."""
         self._draws += 1
         words = keystream(self._key, self._draws, count)
         return words if self._device is None else words.to(self._device)
@@ -86,7 +79,6 @@ class SecretGenerator:
         return self._words(count).bitwise_and_(0xFFFFFF).float().add_(1.0).mul_(2.0**-24)
 
     def normal(self, shape: Sequence[int]) -> torch.Tensor:
-        """`shape` float32, N(0, 1)."""
         count = math.prod(shape)
         half = (count + 1) // 2
         radius = self._unit(half).log_().mul_(-2.0).sqrt_()

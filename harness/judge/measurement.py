@@ -6,6 +6,7 @@ by the same clock and in the same lane.
 
 from __future__ import annotations
 
+import ctypes
 import math
 import random
 import statistics
@@ -15,14 +16,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import torch
+
 from harness import stats
+from harness.device.machine import pinned
 from harness.device.telemetry import Conditions, Turn, Watched, block_telemetry
 from harness.judge import interference
 from harness.judge.candidates import NULL, STUDENT, Candidates, Schedule
 from harness.judge.clock import (
     CHEAPER_IN_BATCHES,
     Constant,
-    LaneName,
     Lanes,
     ReferenceClock,
     Samples,
@@ -48,14 +51,16 @@ from harness.records import (
     ContenderTiming,
     Finding,
     Interference,
-    Lane,
+    LaneName,
     PhysicalLimit,
     Ratio,
     Secondary,
+    TimingResult,
     WorkloadTiming,
 )
 from harness.records.timing import BlockTelemetry
 
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 NOISY = "noisy host"
 UNFINISHED = "interval not reached"
 _GONE_TURNS = 4
@@ -73,7 +78,6 @@ class Session:
     transport: Transport
     conditions: Conditions
     judge_cpus: frozenset[int] | None = None
-    """The judge's cores while it measures."""
     board: Board | None = None
     """Physical limits of the device; None where they are not known."""
 
@@ -93,8 +97,6 @@ def ratio(logs: list[float], unit: RatioUnit = "blocks") -> Ratio:
 
 @dataclass(frozen=True)
 class Measured:
-    """One problem, measured."""
-
     timing: WorkloadTiming
     logs: list[float]
     """One log ratio per block, against the fastest reference."""
@@ -128,8 +130,6 @@ class Measurement:
         self._flags: set[str] = set()
         self._secondary: dict[str, tuple[Secondary, ...]] = {}
 
-    # --- blocks --------------------------------------------------------------------------------
-
     def measure(self) -> None:
         """Measure until the protocol is satisfied, or the blocks are used up.
 
@@ -137,12 +137,13 @@ class Measurement:
         """
         try:
             self._schedule.prepare()
-            self.samples = self._new_samples(self._schedule.names)
+            self.samples = {name: lanes() for name in self._candidates.start}
             self._gone = {name: lanes() for name in self.samples if name != STUDENT}
             self._spent_s = dict.fromkeys(self.samples, 0.0)
             for block in range(self._numbers.most_blocks):
                 self._block(block)
-                if block + 1 - len(self._disturbed) >= self._numbers.clean_blocks and self._enough():
+                clean = block + 1 - len(self._disturbed)
+                if clean >= self._numbers.clean_blocks and all(map(self._enough, self.samples)):
                     break
             else:
                 if self._numbers.half_width is not None:
@@ -153,10 +154,6 @@ class Measurement:
         finally:
             self._schedule.release()
             self._sampler.close()
-
-    @staticmethod
-    def _new_samples(names: list[str]) -> dict[str, Lanes]:
-        return {name: lanes() for name in names}
 
     def _secondary_of(self, name: str) -> tuple[Secondary, ...]:
         """The worker's claims about other modes: on a device only, and never ranked."""
@@ -195,6 +192,7 @@ class Measurement:
         batches, student = samples[name]["batch"].reveals, name == STUDENT
         before = len(batches)
         with self._watched_turn(name) as (client, watched):
+            turn_s = self._numbers.most_s / (2 * self._numbers.clean_blocks)  # 0: one visit
             began, visit = time.monotonic(), self._visit
             while True:
                 # A student's inputs are fresh; our own workers may see the same ones again.
@@ -202,7 +200,7 @@ class Measurement:
                 shown = visit if student else self._sampler.again(visit, pace_us)
                 seen_us = self._sampler.reveal(client, shown, samples[name], block, keep=student)
                 self._schedule.observe(name, seen_us)
-                if time.monotonic() - began >= self._turn_s:
+                if time.monotonic() - began >= turn_s:
                     break
                 if student:
                     visit = self._visit = self._sampler.visit(self._schedule.pace_us.get(name, 0.0))
@@ -214,19 +212,11 @@ class Measurement:
             self._turns.append(ReferenceTurn(name, state, life, us, *interference.rates(watched.samples)))
         return watched
 
-    @property
-    def _turn_s(self) -> float:
-        """Seconds that a turn continues; one visit where it is 0."""
-        return self._numbers.most_s / (2 * self._numbers.clean_blocks)
-
-    def _enough(self) -> bool:
-        """Whether the samples of every candidate satisfy the protocol."""
-        return self._numbers.half_width is None or all(
-            self._candidate_enough(name) for name in self.samples if name != NULL
-        )
-
-    def _candidate_enough(self, name: str) -> bool:
+    def _enough(self, name: str) -> bool:
+        """Whether the samples of a candidate satisfy the protocol."""
         numbers, both = self._numbers, self.samples[name]
+        if numbers.half_width is None or name == NULL:
+            return True
         reveals = [one for samples in both.values() for one in samples.reveals]
         if self._spent_s[name] >= numbers.most_s:
             self._flags.add(UNFINISHED)
@@ -237,7 +227,7 @@ class Measurement:
             sum(one.calls for one in reveals) >= numbers.least_samples
             and sum(one.outside_us for one in reveals) >= numbers.least_measured_s * 1e6
             and half is not None
-            and half <= (numbers.half_width or math.inf) * statistics.median(singles)
+            and half <= numbers.half_width * statistics.median(singles)
         )
 
     def _drop_disturbed_blocks(self) -> None:
@@ -276,7 +266,7 @@ class Measurement:
     def _student_gone(self, life: int, stand_in: WorkerClient | None = None) -> None:
         """Turns of references and the null project; a `stand_in` takes the student's place."""
         names = [name for name in self.samples if name != STUDENT]
-        samples = self._gone if stand_in is None else self._new_samples(names)
+        samples = self._gone if stand_in is None else {name: lanes() for name in names}
         state: State = "gone" if stand_in is None else "control"
         for _ in range(_GONE_TURNS):
             self._random.shuffle(names)
@@ -292,7 +282,7 @@ class Measurement:
         Failed."""
         self._schedule.bring_student()
         names = list(self.samples)
-        unscored = self._new_samples(names)
+        unscored = {name: lanes() for name in names}
         for _ in range(_LIFE_BLOCKS):
             self._random.shuffle(names)
             for name in [*names, *reversed(names)]:
@@ -312,8 +302,6 @@ class Measurement:
                 again = [replace(one, block=block) for block in blocks for one in samples.reveals]
                 self.samples[name][lane] = Samples(again)
 
-    # --- the result ----------------------------------------------------------------------------
-
     @cached_property
     def constants(self) -> dict[LaneName, Constant]:
         """Of the null project, once all is measured: it goes over all pairs of reveals.
@@ -329,20 +317,15 @@ class Measurement:
 
     @property
     def telemetry(self) -> tuple[BlockTelemetry, ...]:
-        """Every block, dropped ones too."""
         reasons = {block: list(dict.fromkeys(found)) for block, found in self._disturbed.items()}
         return tuple(block_telemetry(b, turns, reasons.get(b, [])) for b, turns in self._telemetry.items())
 
     def timing(self, name: str, clock: ReferenceClock = "inside") -> ContenderTiming:
-        """One candidate's figures."""
-        timing = self._timing_of(name, self.samples[name], clock)
+        samples, trusted = self.samples[name], name != STUDENT
+        timing = contender_timing(name, samples, self.constants, trusted=trusted, clock=clock)
         return timing.model_copy(update={"secondary": self._secondary.get(name, ())})
 
-    def _timing_of(self, name: str, samples: Lanes, clock: ReferenceClock = "inside") -> ContenderTiming:
-        return contender_timing(name, samples, self.constants, trusted=name != STUDENT, clock=clock)
-
     def block_scores(self, name: str, lane: LaneName, clock: ReferenceClock) -> dict[int, float]:
-        """Mean microseconds per call, block by block."""
         samples, constant, trusted = self.samples[name][lane], self.constants[lane], name != STUDENT
         if trusted:
             return block_means(samples, constant, clock, trusted=True)
@@ -350,7 +333,7 @@ class Measurement:
             lowest = next(one.lowest_us for one in self.timing(name).lanes if one.name == lane)
             return block_means(samples, constant, clock, trusted=False, lowest_us=lowest or 0.0)
         outside = block_means(samples, constant, "outside", trusted=False)
-        if not samples.claimed:
+        if samples.mean_claim_us is None:
             return outside
         # Claims that are not used do not help a student when they are low, and count when they are high.
         inside = block_means(samples, constant, "inside", trusted=False)
@@ -425,7 +408,8 @@ class Measurement:
             innocent = "not so in a fresh process"
         if innocent:
             self._flags.add(NOISY)
-            self._schedule.notes.append(f"{self._problem.label}: claims below the outside clock, {innocent}")
+            note = f"{self._problem.label}: claims below the outside clock, not so in a fresh process"
+            self._schedule.notes.append(note)
         return NOISY not in self._flags
 
     def _host_delays(self, student: ContenderTiming) -> bool:
@@ -471,20 +455,69 @@ class Measurement:
                     client.freeze(True)
             if watched.reason is not None:
                 self._flags.add(NOISY)
-                self._schedule.notes.append(
-                    f"a process that was to confirm a figure was disturbed: {watched.reason}"
-                )
+                note = f"a process that was to confirm a figure was disturbed: {watched.reason}"
+                self._schedule.notes.append(note)
             self._sampler.verify()
-            yield self._timing_of(STUDENT, samples)
+            yield contender_timing(STUDENT, samples, self.constants, trusted=False)
 
 
 def _false_claim(problem: Problem, timing: ContenderTiming) -> Finding:
-    def falseness(one: Lane) -> float:
-        return one.outside_us / max(one.inside.mean_us, 1e-3)
-
-    worst = max(filter(claim_too_little, timing.lanes), key=falseness)
+    false = filter(claim_too_little, timing.lanes)
+    worst = max(false, key=lambda one: one.outside_us / max(one.inside.mean_us, 1e-3))
     return Finding(
         cause=Cause.CLOCK,
         message=f"{problem.label}: the process claims {worst.inside.mean_us:.1f} us a call, the outside "
         f"clock says {worst.outside_us:.1f} +- {worst.uncertainty_us:.1f} us, in 3 of 3 fresh processes",
     )
+
+
+# --- the timing stage ------------------------------------------------------------
+
+
+def settle_judge() -> None:
+    """Have malloc reuse large blocks, whose page faults would take most of the judge's time, and have torch
+    use one thread: others would spin for a while on a candidate's core."""
+    torch.set_num_threads(1)
+    libc = ctypes.CDLL(None)
+    libc.mallopt(_M_MMAP_THRESHOLD, 32 << 20)  # its maximum
+    libc.mallopt(_M_TRIM_THRESHOLD, 1 << 30)
+
+
+def time_project(candidates: Candidates, timed: list[Problem], session: Session) -> TimingResult:
+    """Time every timed workload, until the first failure; the caller holds the machine's lock. Kills the
+    student's process."""
+    settle_judge()
+    finding: Finding | None = None
+    measurements: list[Measurement] = []
+    with pinned(session.judge_cpus):
+        try:
+            for problem in timed:
+                measurements.append(Measurement(problem, candidates, session))
+                measurements[-1].measure()
+            candidates.dismiss()
+            all_measured = [measurement.finish() for measurement in measurements]
+        except Failed as failure:
+            finding, all_measured = failure.finding, []
+        finally:
+            candidates.dismiss()
+    flags: set[str] = set()
+    for measured in all_measured:
+        physics = measured.timing.physics
+        flags |= {*measured.flags, *measured.timing.student.flags, *(physics.flags if physics else ())}
+    nothing = Ratio(value=1.0, low=None, high=None, n=0)
+    logs = [] if finding else _paired([measured.logs for measured in all_measured])
+    return TimingResult(
+        workloads=tuple(measured.timing for measured in all_measured),
+        speedup=nothing if finding else ratio(logs, session.numbers.unit),
+        flags=tuple(sorted(flags)),
+        notes=tuple(dict.fromkeys(note for measured in all_measured for note in measured.notes)),
+        transport=session.transport.name,
+        transport_facts=session.transport.facts(),
+        finding=finding,
+    )
+
+
+def _paired(ratios: list[list[float]]) -> list[float]:
+    """One mean log ratio per block over the workloads; blocks that some workload lacks are left out."""
+    length = min(len(r) for r in ratios)
+    return [sum(r[i] for r in ratios) / len(ratios) for i in range(length)]

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from harness.outcome import Cause
@@ -26,20 +25,12 @@ SUSPICIOUS_SPEEDUP: Final = 10.0  # TritonBench and KernelBench-Hard have a pers
 PROCESSES: Final = 3
 """Fresh processes that must all be below the floor before it is called a cheat."""
 
-_LANES: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "float64": "float64",
-        "float32": "float32",
-        "tf32": "tf32",
-        "complex64": "float32",
-        "float16": "half",
-        "bfloat16": "half",
-        "float8_e4m3fn": "eight",
-        "float8_e5m2": "eight",
-        "int8": "eight",
-        "uint8": "eight",
-    }
-)
+_LANES: Final[Mapping[str, str]] = {
+    "complex64": "float32",
+    **dict.fromkeys(("float16", "bfloat16"), "half"),
+    **dict.fromkeys(("float8_e4m3fn", "float8_e5m2", "int8", "uint8"), "eight"),
+    **{name: name for name in ("float64", "float32", "tf32")},
+}
 
 
 @dataclass(frozen=True)
@@ -51,9 +42,7 @@ class Board:
     """`float64`, `float32`, `tf32`, `half` (fp16, bf16), `eight` (fp8, int8)."""
     bandwidth_gb_s: float
     peak_clock_mhz: float
-    """SM clock at which the tensor figures hold: peak / (SMs x operations per clock)."""
     max_clock_mhz: float
-    """Highest SM clock that the board runs at."""
     l2_bytes: int
 
     def peak(self, dtype: str) -> float | None:
@@ -75,18 +64,11 @@ class Board:
 # 1.98e9 = 67e12). L2: 50 MB; the driver of an H200 reports 60.
 _SXM_TFLOPS: Final = {"float64": 67.0, "float32": 67.0, "tf32": 494.7, "half": 989.5, "eight": 1979.0}
 _PCIE_TFLOPS: Final = {"float64": 51.0, "float32": 51.0, "tf32": 378.0, "half": 756.0, "eight": 1513.0}
-_H100_SXM: Final = Board("H100 SXM", MappingProxyType(_SXM_TFLOPS), 3350.0, 1830.0, 1980.0, l2_bytes=50 << 20)
-_H100_PCIE: Final = Board(
-    "H100 PCIe", MappingProxyType(_PCIE_TFLOPS), 2039.0, 1620.0, 1755.0, l2_bytes=50 << 20
-)
-_H200_SXM: Final = Board("H200 SXM", MappingProxyType(_SXM_TFLOPS), 4800.0, 1830.0, 1980.0, l2_bytes=60 << 20)
-BOARDS: Final[Mapping[str, Board]] = MappingProxyType(
-    {
-        "NVIDIA H100 80GB HBM3": _H100_SXM,
-        "NVIDIA H100 PCIe": _H100_PCIE,
-        "NVIDIA H200": _H200_SXM,
-    }
-)
+BOARDS: Final[Mapping[str, Board]] = {
+    "NVIDIA H100 80GB HBM3": Board("H100 SXM", _SXM_TFLOPS, 3350.0, 1830.0, 1980.0, l2_bytes=50 << 20),
+    "NVIDIA H100 PCIe": Board("H100 PCIe", _PCIE_TFLOPS, 2039.0, 1620.0, 1755.0, l2_bytes=50 << 20),
+    "NVIDIA H200": Board("H200 SXM", _SXM_TFLOPS, 4800.0, 1830.0, 1980.0, l2_bytes=60 << 20),
+}
 """By the name that NVML gives; "H100 NVL", "H200 NVL" and "GH200" are other boards."""
 
 
@@ -120,17 +102,11 @@ def work_of(problem: Problem) -> Work:
     selecting = any(
         not problem.operand_dtype(o).is_floating_point for o in problem.task.operands if o.role != "out"
     )
-    cold = 0
-    if problem.flops is not None and not selecting:
-        for operand in problem.task.operands:
-            if operand.role in ("in", "inout"):
-                cold += math.prod(problem.shape(operand)) * problem.operand_dtype(operand).itemsize
-    return Work(
-        dtype="tf32" if problem.task.precision == "tf32" else problem.dtype,
-        flops=problem.flops,
-        unique_bytes=problem.bytes_moved,
-        cold_read_bytes=cold,
-    )
+    read = [o for o in problem.task.operands if o.role in ("in", "inout")]
+    cold = sum(math.prod(problem.shape(o)) * problem.operand_dtype(o).itemsize for o in read)
+    unavoidable = problem.flops is not None and not selecting
+    dtype = "tf32" if problem.task.precision == "tf32" else problem.dtype
+    return Work(dtype, problem.flops, problem.bytes_moved, cold if unavoidable else 0)
 
 
 def _seconds_us(amount: float, per_second: float | None) -> float:
@@ -195,8 +171,8 @@ def impossible(label: str, seen: Sequence[PhysicalLimit]) -> Finding | None:
     if len(seen) < PROCESSES or not all(one.impossible for one in seen):
         return None
     fastest = min(seen, key=lambda one: one.time_us)
-    return Finding(
-        cause=Cause.PHYSICS,
-        message=f"{label}: {fastest.time_us:.2f} us a call; no correct answer takes less than "
-        f"{fastest.floor_us:.2f} us on an {fastest.board}, in {len(seen)} of {len(seen)} fresh processes",
+    message = (
+        f"{label}: {fastest.time_us:.2f} us a call; no correct answer takes less than "
+        f"{fastest.floor_us:.2f} us on an {fastest.board}, in {len(seen)} of {len(seen)} fresh processes"
     )
+    return Finding(cause=Cause.PHYSICS, message=message)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from types import ModuleType
@@ -53,14 +53,11 @@ def _strict_arithmetic() -> Iterator[None]:
         (torch.backends.cuda.matmul, "allow_bf16_reduced_precision_reduction"),
         (torch.backends.cudnn, "allow_tf32"),
     )
-    before = [getattr(holder, name) for holder, name in switches]
-    try:
+    with ExitStack() as restore:
         for holder, name in switches:
+            restore.callback(setattr, holder, name, getattr(holder, name))
             setattr(holder, name, False)
         yield
-    finally:
-        for (holder, name), value in zip(switches, before, strict=True):
-            setattr(holder, name, value)
 
 
 @dataclass(frozen=True)
@@ -74,8 +71,6 @@ class WorkloadView:
 
 
 class Problem:
-    """A task's workload with a dtype, and the functions of its reference.py."""
-
     def __init__(
         self,
         loaded: LoadedTask,
@@ -120,7 +115,6 @@ class Problem:
         return drawn
 
     def rows_of(self, inputs: Tensors, rows: torch.Tensor) -> Tensors:
-        """The inputs of those rows; operands without rows are shared."""
         assert self.task.parts is not None
         return take_rows(inputs, self.task.parts.rows, rows)
 
@@ -139,11 +133,9 @@ class Problem:
         return f"{self.workload.name} {self.dtype}"
 
     def shape(self, operand: Operand) -> tuple[int, ...]:
-        """The operand's shape."""
         return tuple(evaluate(axis, self.workload.dims) for axis in operand.shape)
 
     def operand_dtype(self, operand: Operand) -> torch.dtype:
-        """The operand's dtype."""
         return torch_dtype(operand_dtype(operand, self.dtype))
 
     def published_inputs(self) -> Tensors:
@@ -155,13 +147,10 @@ class Problem:
         return self._drawn(self._module.make_inputs)
 
     def _drawn(self, make: Callable[..., Tensors]) -> Tensors:
-        view = WorkloadView(
-            self.workload.name, self.workload.dims, self.workload.scalars, torch_dtype(self.dtype)
-        )
+        one = self.workload
+        view = WorkloadView(one.name, one.dims, one.scalars, torch_dtype(self.dtype))
         inputs = make(view, SecretGenerator(device=self._far))
-        for operand in self.task.operands:
-            if operand.role == "out":
-                continue
+        for operand in (o for o in self.task.operands if o.role != "out"):
             value = inputs.get(operand.name)
             expected = (self.shape(operand), self.operand_dtype(operand))
             if value is None or (tuple(value.shape), value.dtype) != expected:
@@ -170,18 +159,16 @@ class Problem:
         return inputs
 
     def _arguments(self, inputs: Tensors, dtype: torch.dtype | None) -> dict[str, Any]:
-        cast = {
-            n: v.to(dtype) if dtype is not None and v.is_floating_point() else v.clone()
-            for n, v in inputs.items()
-        }
-        return {**cast, **self.workload.scalars}
+        def cast(value: torch.Tensor) -> torch.Tensor:
+            return value.to(dtype) if dtype is not None and value.is_floating_point() else value.clone()
+
+        return {**{name: cast(value) for name, value in inputs.items()}, **self.workload.scalars}
 
     def truth(self, inputs: Tensors) -> Outputs:
         """Outputs in float64 (integers stay integers), in the order of Task.outputs."""
         return self._checked(self.truth_of(inputs))
 
     def truth_of(self, inputs: Tensors) -> Outputs:
-        """The same on some rows of the inputs."""
         function = getattr(self._module, "truth", self._module.reference)
         outputs: Outputs = function(self._arguments(inputs, torch.float64))
         return outputs
@@ -191,7 +178,6 @@ class Problem:
         return self._checked(self.reference_of(inputs))
 
     def reference_of(self, inputs: Tensors) -> Outputs:
-        """The same on some rows of the inputs."""
         with _strict_arithmetic():
             outputs: Outputs = self._module.reference(self._arguments(inputs, None))
         return outputs
@@ -225,7 +211,6 @@ class Problem:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all operands."""
         return sum(math.prod(self.shape(o)) * self.operand_dtype(o).itemsize for o in self.task.operands)
 
     @property
@@ -242,12 +227,10 @@ class Problem:
 
     @property
     def flops(self) -> int | None:
-        """Operations of the workload, where the task counts them."""
         return None if self.task.flops is None else evaluate(self.task.flops, self.workload.dims)
 
 
 def take_rows(inputs: Tensors, names: Sequence[str], rows: torch.Tensor) -> Tensors:
-    """Copies of those rows of the named inputs; the others as they are."""
     return {
         name: value.index_select(0, rows.to(value.device)) if name in names else value
         for name, value in inputs.items()

@@ -14,15 +14,12 @@ CONFIRMATIONS = 2
 
 @dataclass(frozen=True)
 class Numbers:
-    """The numbers of one protocol."""
-
     clean_blocks: int
     """Undisturbed blocks after which it may stop."""
     most_blocks: int
     fresh_processes: bool
     """Each turn is in a process of its own, so that a block compares process pairs."""
     compiled: bool
-    """torch.compile is an opponent."""
     least_samples: int = 0
     """Calls of each candidate, in both lanes together, before the interval may stop it."""
     least_measured_s: float = 0.0
@@ -46,7 +43,6 @@ class Numbers:
 
     @property
     def unit(self) -> RatioUnit:
-        """What one log ratio compares."""
         return "process pairs" if self.fresh_processes else "blocks"
 
 
@@ -76,6 +72,5 @@ _ON_DEVICE: dict[Protocol, dict[str, Any]] = {
 
 
 def numbers_of(protocol: Protocol, *, on_device: bool) -> Numbers:
-    """The numbers of a protocol on the host, or on a device."""
     numbers = _NUMBERS[protocol]
     return replace(numbers, **_ON_DEVICE[protocol]) if on_device else numbers

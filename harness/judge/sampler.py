@@ -39,8 +39,6 @@ _HARD_SHARE = 0.25
 
 @dataclass(frozen=True)
 class InputSets:
-    """What one reveal shows."""
-
     inputs: list[Tensors]
     kinds: list[str]
     """The kind of values of each set."""
@@ -98,7 +96,6 @@ class Sampler:
         return (time.perf_counter() - start) * 1e6
 
     def _draw(self, sets: int) -> InputSets:
-        """Inputs of `sets` calls, each from a fresh key."""
         return InputSets([self.problem.make_inputs() for _ in range(sets)], [values.OWN] * sets)
 
     # --- memory ----------------------------------------------------------------------------------
@@ -142,7 +139,6 @@ class Sampler:
     def _reveal(
         self, client: WorkerClient, shown: InputSets, doing: str, rounds: int = 1, mode: Mode = "eager"
     ) -> tuple[Unverified, Reveal]:
-        """One reveal. Raises Failed."""
         if client.memory is not None:
             client.freeze(True)
         with Arena(self.layout, shown.inputs, 0xFF, self.transport, client.memory) as arena:
@@ -238,7 +234,6 @@ class Sampler:
         return Secondary(mode=mode, claimed_us=claim_us / self.max_sets, calls=self.max_sets)
 
     def verify(self) -> None:
-        """Verify every output of every call kept so far. Raises Failed."""
         pending, self._unverified = self._unverified, []
         for one in pending:
             results = one.arena.results(one.snapshot)

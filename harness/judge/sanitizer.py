@@ -20,8 +20,7 @@ from typing import Final
 from harness.errors import SandboxError
 from harness.judge.arena import Arena, Layout
 from harness.judge.problem import Problem
-from harness.judge.worker_client import Failed, WorkerClient
-from harness.judge.worker_job import Wrapper
+from harness.judge.worker_client import Failed, WorkerClient, Wrapper
 from harness.outcome import Cause
 from harness.records import SanitizerFinding, SanitizerRun
 from harness.records.evidence import SANITIZER_TOOLS, SanitizerTool
@@ -60,14 +59,11 @@ StartUnder = Callable[[Wrapper, float], WorkerClient]
 
 @dataclass(frozen=True)
 class Sanitizer:
-    """Where the program is."""
-
     program: Path
     home: Path
     """The directory of its launcher and of the libraries that it injects."""
 
     def wrapper(self, tool: SanitizerTool) -> Wrapper:
-        """How a worker is started under it."""
         return Wrapper(
             argv=(
                 str(self.program),
@@ -123,7 +119,6 @@ def absent_runs(reason: str) -> tuple[SanitizerRun, ...]:
 
 
 def sanitize(start: StartUnder, sanitizer: Sanitizer, problem: Problem) -> tuple[SanitizerRun, ...]:
-    """Run every tool. Raises SandboxError and DeviceError when something of ours fails."""
     return tuple(run_tool(start, sanitizer, tool, problem) for tool in SANITIZER_TOOLS)
 
 
@@ -195,8 +190,6 @@ def _judged(
 
 @dataclass(frozen=True)
 class Report:
-    """One run of one tool."""
-
     total: int | None
     """Errors and hazards by its summary; None without one."""
     findings: tuple[SanitizerFinding, ...]
@@ -206,7 +199,6 @@ class Report:
 
 
 def read_report(text: str) -> Report:
-    """Parse what the tool wrote; other text is ignored."""
     total, trouble = None, None
     counts: dict[tuple[str, str | None], int] = {}
     for head, body in _records(text[:MAX_REPORT_BYTES]):
@@ -245,7 +237,6 @@ def _summed(head: str, total: int | None) -> int | None:
 
 
 def _kernel(lines: list[str]) -> str | None:
-    """The kernel of the first place that is named."""
     for line in lines:
         match = _PLACE.match(line)
         if match is not None:

@@ -32,16 +32,11 @@ class Handle:
 class Memory(Protocol):
     """One allocation."""
 
-    @property
-    def data(self) -> torch.Tensor:
-        """(size,) uint8, on the judge's side."""
+    size: int
+    data: torch.Tensor
+    """(size,) uint8, on the judge's side."""
 
-    @property
-    def size(self) -> int:
-        """Bytes."""
-
-    def handle(self) -> Handle:
-        """What the worker maps it by."""
+    def handle(self) -> Handle: ...
 
     @property
     def shared(self) -> torch.Tensor:
@@ -50,8 +45,7 @@ class Memory(Protocol):
     def take(self) -> torch.Tensor:
         """(kept,) uint8: a private copy, complete when this returns."""
 
-    def close(self) -> None:
-        """Release the judge's hold."""
+    def close(self) -> None: ...
 
 
 class Transport(Protocol):
@@ -61,18 +55,13 @@ class Transport(Protocol):
     def name(self) -> str:
         """`memfd`, `cuda-vmm` or `cuda-ipc`."""
 
-    @property
-    def device(self) -> torch.device:
-        """Where the judge makes inputs and computes truth."""
-
-    @property
-    def stops_with_process(self) -> bool:
-        """Whether a frozen worker can change nothing more. On a device its kernels continue, so t1 is when
-        the judge's own copy is complete."""
-
-    @property
-    def live_bytes(self) -> int:
-        """Maximum size of one arena."""
+    device: torch.device
+    """Where the judge makes inputs and computes truth."""
+    stops_with_process: bool
+    """Whether a frozen worker can change nothing more. On a device its kernels continue, so t1 is when the
+    judge's own copy is complete."""
+    live_bytes: int
+    """Maximum size of one arena."""
 
     def allocate(self, size: int, kept: int | None = None) -> Memory:
         """`size` bytes, of which snapshots copy the first `kept` (default: all). Raises DeviceError or
@@ -81,14 +70,11 @@ class Transport(Protocol):
     def before_reveal(self) -> None:
         """Flush caches and wait for the judge's own work; called before t0."""
 
-    def wait(self) -> None:
-        """Wait for the work that the judge started."""
+    def wait(self) -> None: ...
 
-    def facts(self) -> dict[str, str]:
-        """For the record: how memory is shared, and why not otherwise."""
+    def facts(self) -> dict[str, str]: ...
 
-    def close(self) -> None:
-        """Release everything."""
+    def close(self) -> None: ...
 
 
 class HostMemory:
@@ -113,16 +99,13 @@ class HostMemory:
         self.data.zero_()
 
     def handle(self) -> Handle:
-        """The descriptor."""
         return Handle(descriptor=self.descriptor)
 
     @property
     def shared(self) -> torch.Tensor:
-        """The memory itself."""
         return self.data
 
     def take(self) -> torch.Tensor:
-        """A private copy of the kept bytes."""
         return self.data[: self._kept].clone()
 
     def close(self) -> None:
@@ -147,7 +130,6 @@ class HostTransport:
         self._flush = torch.zeros(flush_bytes, dtype=torch.uint8)
 
     def allocate(self, size: int, kept: int | None = None) -> Memory:
-        """A sealed memfd."""
         return HostMemory(size, kept)
 
     def before_reveal(self) -> None:
@@ -155,13 +137,10 @@ class HostTransport:
         if self._flush.numel():
             self._flush.add_(1)
 
-    def wait(self) -> None:
-        """Nothing runs asynchronously on the host."""
+    def wait(self) -> None: ...
 
     def facts(self) -> dict[str, str]:
-        """How caches are treated."""
         flushed = self._flush.numel()
         return {"caches": f"{flushed >> 20} MiB written before each reveal" if flushed else "not flushed"}
 
-    def close(self) -> None:
-        """Holds nothing."""
+    def close(self) -> None: ...

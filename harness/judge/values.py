@@ -23,24 +23,20 @@ _OFFSET_RMS = 32.0
 _OUTLIER = 1e3
 _TIES = 8
 _REPLACED_SHARE = 0.1
-# 1e-4 and 1e3 (protocols.md) leave the range of 16-bit floats and less once an op multiplies two operands.
-_NARROW = {torch.float16: (2.0**-6, 16.0)}
-_DEFAULT = (1e-4, 1e3)
-_FLOAT8 = (2.0**-2, 4.0)
 
 
 def _factors(dtype: torch.dtype) -> tuple[float, float]:
-    """Of `tiny` and `large`."""
-    return _FLOAT8 if dtype.itemsize == 1 else _NARROW.get(dtype, _DEFAULT)
+    """Of `tiny` and `large`: protocols.md, less where a product of two operands would leave the range."""
+    if dtype.itemsize == 1:
+        return 2.0**-2, 4.0
+    return (2.0**-6, 16.0) if dtype == torch.float16 else (1e-4, 1e3)
 
 
 def changes(problem: Problem) -> list[Operand]:
     """Operands whose values may be made adversarial."""
-    return [
-        o
-        for o in problem.task.operands
-        if o.role == "in" and o.name not in problem.task.keep and problem.operand_dtype(o).is_floating_point
-    ]
+    keep = problem.task.keep
+    read = [o for o in problem.task.operands if o.role == "in" and o.name not in keep]
+    return [o for o in read if problem.operand_dtype(o).is_floating_point]
 
 
 def make(problem: Problem, kind: str) -> Tensors:
@@ -77,12 +73,10 @@ def _row_rms(values: torch.Tensor) -> torch.Tensor:
 
 
 def _place_per_row(values: torch.Tensor, generator: SecretGenerator) -> torch.Tensor:
-    """(..., 1) int64: a secret index into each row."""
     return generator.integers((*values.shape[:-1], 1), 0, values.shape[-1]).to(values.device)
 
 
 def _outlier(values: torch.Tensor, generator: SecretGenerator, dtype: torch.dtype) -> torch.Tensor:
-    """One element of each row is made large."""
     factor = min(_OUTLIER, _factors(dtype)[1])
     if values.dim() == 0:
         return values * factor
@@ -91,7 +85,6 @@ def _outlier(values: torch.Tensor, generator: SecretGenerator, dtype: torch.dtyp
 
 
 def _constant(values: torch.Tensor, generator: SecretGenerator, dtype: torch.dtype) -> torch.Tensor:
-    """Every row is one of its elements."""
     if values.dim() == 0:
         return values
     return values.gather(-1, _place_per_row(values, generator)).expand_as(values)
@@ -148,12 +141,8 @@ def fit_layout(problem: Problem, inputs: Tensors, layout: str) -> Tensors:
     """Values that can lie in `layout`: an expanded operand holds the same along its first axis."""
     if layout != "expanded":
         return inputs
-    same = {
-        o.name: inputs[o.name][:1].expand_as(inputs[o.name]).contiguous()
-        for o in changes(problem)
-        if inputs[o.name].dim()
-    }
-    return {**inputs, **same}
+    every = {o.name: inputs[o.name] for o in changes(problem) if inputs[o.name].dim()}
+    return {**inputs, **{name: x[:1].expand_as(x).contiguous() for name, x in every.items()}}
 
 
 def unfit(problem: Problem, truths: Outputs) -> str | None:

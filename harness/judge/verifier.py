@@ -75,17 +75,14 @@ class Verifier:
         self._skipped: str | None = None
 
     def integrity(self, result: SetResult) -> Finding | None:
-        """Whether a call wrote only what it may write."""
         if result.changed_inputs:
-            return self._finding(
-                f"wrote to {', '.join(result.changed_inputs)}, which is read only", Cause.MUTATED_INPUT
-            )
+            written = ", ".join(result.changed_inputs)
+            return self._finding(f"wrote to {written}, which is read only", Cause.MUTATED_INPUT)
         if result.changed_guards:
             return self._finding(f"wrote outside of {', '.join(result.changed_guards)}", Cause.WROTE_OUTSIDE)
         return None
 
     def values(self, inputs: Tensors, outputs: Outputs) -> Finding | None:
-        """Whether the outputs are right."""
         self.calls += 1
         problem, kind = self._problem, self._case.values
         if problem.large:
@@ -116,7 +113,6 @@ class Verifier:
         return None
 
     def _in_parts(self, inputs: Tensors, outputs: Outputs) -> Finding | None:
-        """The same where truth and comparison do not fit into memory at once."""
         if self._problem.rows_apart:
             self._rows = sampled_rows(self._problem, timed=self._timed)
         for one in compared_outputs(self._problem, inputs, outputs, timed=self._timed):
@@ -164,10 +160,9 @@ class Verifier:
             if bool(wrong.any()):
                 at = tuple(int(i) for i in wrong.nonzero()[0])
                 self._where = (operand.name, at)
-                return self._finding(
-                    f"{int(wrong.sum())} elements of {operand.name} are NaN or infinite where the truth is "
-                    f"finite; the first, at [{', '.join(map(str, at))}]"
-                )
+                count = f"{int(wrong.sum())} elements of {operand.name}"
+                first = f"the first, at [{', '.join(map(str, at))}]"
+                return self._finding(f"{count} are NaN or infinite where the truth is finite; {first}")
         return None
 
     def _wrong(self, name: str, error: Error, allowed: float, rule: Tolerance) -> Finding:
@@ -184,13 +179,7 @@ class Verifier:
     def _finding(self, message: str, cause: Cause = Cause.WRONG_VALUES) -> Finding:
         return Finding(cause=cause, message=f"{self._case.label}: {message}")
 
-    def repeatable(self, first: Outputs, second: Outputs, *, unwritten: bool = True) -> Finding | None:
-        """Whether equal inputs gave equal outputs; see the function of that name."""
-        bound = self._problem.task.nondeterminism
-        return repeatable(self._case.label, first, second, bound, unwritten=unwritten)
-
     def record(self, finding: Finding | None) -> WorkloadCheck:
-        """The record of this case."""
         case, workload = self._case, self._problem.workload
         return WorkloadCheck(
             workload=workload.name,
@@ -204,8 +193,8 @@ class Verifier:
             layout=case.layout,
             hidden=self._problem.hidden,
             dims=dict(workload.dims),
-            output=None if self._where is None else self._where[0],
-            where=None if self._where is None else self._where[1],
+            output=self._where[0] if self._where else None,
+            where=self._where[1] if self._where else None,
             skipped=self._skipped,
             rows=self._rows,
         )

@@ -9,9 +9,11 @@ import array
 import json
 import os
 import socket
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
 
@@ -20,7 +22,6 @@ import torch
 from harness.errors import HarnessBug, SandboxError
 from harness.judge.arena import Arena, Layout
 from harness.judge.transport import HostTransport, Memory, Transport
-from harness.judge.worker_job import Source, WorkerPlace, worker_job
 from harness.judge.worker_reply import (
     Mode,
     Reveal,
@@ -34,7 +35,7 @@ from harness.judge.worker_reply import (
 )
 from harness.outcome import Cause
 from harness.records import Finding
-from sandboxes.job import ExitFacts, Process, Sandbox, killed_from_outside
+from sandboxes.job import ExitFacts, Job, Limits, Process, Sandbox, killed_from_outside
 
 _MESSAGE_BYTES = 1 << 16
 _LOAD_S = 60.0
@@ -42,19 +43,97 @@ _SPIN_S = 0.05
 _EXIT_S = 5.0
 _JIT_CALL_S = 300.0  # torch.compile's first small op took 20 to 115 s on a loaded two-core machine
 
+_WORKER = Path(__file__).parents[1] / "worker"
+_PRELOAD = ("torch",)
+_SCRATCH_BYTES, _JIT_SCRATCH_BYTES = 256 << 20, 2 << 30
+_THREADS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+# Per worker: nothing that one process compiled is loaded by another.
+_JIT_CACHES = {
+    "TRITON_CACHE_DIR": "{scratch}/jit/triton",
+    "TORCHINDUCTOR_CACHE_DIR": "{scratch}/jit/inductor",
+    "TORCH_EXTENSIONS_DIR": "{scratch}/jit/extensions",
+    "CUDA_CACHE_PATH": "{scratch}/jit/cuda",
+    # Inductor's pool of compilers wants a session of its own, which a worker may not have.
+    "TORCHINDUCTOR_COMPILE_THREADS": "1",
+}
+
+
+@dataclass(frozen=True)
+class Source:
+    kind: Literal["project", "reference", "null"]
+    path: Path | None = None
+    """The package's __init__.py, or reference.py."""
+    module: str = ""
+    function: str = ""
+    jit: bool = False
+    """The project compiles at run time: its worker needs a compiler and room for what it makes."""
+    compiled: bool = False
+    """A reference that is called through torch.compile."""
+    namespace: str = ""
+    """Where in torch.ops the project's library registers; empty where there is none."""
+    repeatable: bool = False
+    """Raise Killed for a death that may have come from outside."""
+
+
+@dataclass(frozen=True)
+class Wrapper:
+    """A program that a worker runs under, with arguments to prepend; such a worker is never pre-started."""
+
+    argv: tuple[str, ...]
+    readable: tuple[Path, ...]
+    environment: dict[str, str]
+
+
+@dataclass(frozen=True)
+class WorkerPlace:
+    """Where workers run, whatever they load."""
+
+    site: tuple[Path, ...]
+    """Directories that torch is imported from."""
+    python: Path = Path(sys.executable)
+    in_image: bool = False
+    """`site` and `python` are paths in a container image, not of this machine."""
+    memory_bytes: int | None = None
+    cpus: frozenset[int] | None = None
+    device: str | None = None
+    """UUID of the GPU that they get."""
+    under: Wrapper | None = None
+
+
+def worker_job(source: Source, place: WorkerPlace, wall_s: float) -> Job:
+    """The job of a worker. Two of the same kind differ only in what they load, so a pre-started one fits."""
+    inputs = {"worker": _WORKER}
+    if source.kind == "project" and source.path is not None:
+        inputs["project"] = source.path.parent
+    readable = () if place.in_image else place.site
+    if source.kind == "reference" and source.path is not None:
+        # The task folders: a reference worker serves one task after another.
+        readable = (*readable, source.path.resolve().parents[2])
+    # Pages of the scratch directory count as memory; only compilers need much of it.
+    scratch_bytes = _JIT_SCRATCH_BYTES if source.jit else _SCRATCH_BYTES
+    under = Wrapper((), (), {}) if place.under is None else place.under
+    program = ["{scratch}/worker/__main__.py", "{channel}", *(str(d) for d in place.site)]
+    return Job(
+        role="run_jit" if source.jit else "run",
+        argv=[*under.argv, str(place.python), "-I", "-S", *program],
+        limits=Limits(wall_s=wall_s, memory_bytes=place.memory_bytes, scratch_bytes=scratch_bytes),
+        inputs=inputs,
+        readable=(*readable, *under.readable),
+        environment={**_THREADS, **(_JIT_CACHES if source.jit else {}), **under.environment},
+        cpus=place.cpus,
+        device=place.device,
+        preload=_PRELOAD if place.under is None else (),
+        site=place.site,
+    )
+
+
 Watch = Literal["operators", "copies"]
 """Purpose of a traced call: to see what it dispatches, or to run it on the worker's own memory."""
 
 
 class _Deadline(NamedTuple):
     at: float
-    """By the monotonic clock."""
     limit_s: float
-    """All the time that the worker has."""
-
-    def extended(self, seconds: float) -> _Deadline:
-        """Without the time for which the worker was frozen."""
-        return self._replace(at=self.at + seconds)
 
 
 def _within(seconds: float) -> _Deadline:
@@ -101,10 +180,7 @@ class WorkerClient:
         self._settings: dict[str, str] = {}
         self._process: Process = sandbox.start(worker_job(source, place, wall_s))
 
-    # --- lifetime ------------------------------------------------------------------------------
-
     def freeze(self, frozen: bool) -> None:
-        """Stop (True) or continue (False) the worker's threads."""
         self._process.pause(frozen)
 
     @contextmanager
@@ -121,7 +197,6 @@ class WorkerClient:
         return self._process.wait(timeout_s)
 
     def close(self) -> None:
-        """Kill the worker and remove its scratch directory."""
         self._process.close()
 
     def __enter__(self) -> Self:
@@ -129,8 +204,6 @@ class WorkerClient:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    # --- requests ------------------------------------------------------------------------------
 
     def load(self) -> None:
         """Wait for the worker and load the source. Raises Failed."""
@@ -147,17 +220,10 @@ class WorkerClient:
         path = "project/__init__.py" if source.kind == "project" else ""
         if source.kind == "reference" and source.path is not None:
             path = str(source.path.resolve())  # the worker has another working directory
-        self._send(
-            {
-                "op": "load",
-                "kind": source.kind,
-                "path": path,
-                "module": source.module,
-                "function": source.function,
-                "namespace": source.namespace,
-                "compiled": source.compiled,
-            }
-        )
+        told = {
+            name: getattr(source, name) for name in ("kind", "module", "function", "namespace", "compiled")
+        }
+        self._send({"op": "load", "path": path, **told})
         answer = self._receive_json(_within(_LOAD_S), "while loading", "ok", bool, or_error=True)
         if "error" in answer:
             cause = Cause.MISSING_FUNCTION if answer.get("where") == "function" else Cause.IMPORT_ERROR
@@ -171,9 +237,8 @@ class WorkerClient:
         self._send({"op": "flags"})
         answer = self._receive_json(_within(self._call_s), "after a call", "flags", dict)
         now = global_settings(answer["flags"])
-        return [
-            (name, was, now.get(name, "?")) for name, was in self._settings.items() if now.get(name) != was
-        ]
+        before = self._settings.items()
+        return [(name, was, now.get(name, "?")) for name, was in before if now.get(name) != was]
 
     def plan(self, layout: Layout, sets: int = 1, memory: Memory | None = None) -> None:
         """Announce a problem, which fixes the addresses of its operands. Raises Failed.
@@ -226,7 +291,8 @@ class WorkerClient:
         self._process.pause(False)
         frozen_s = time.perf_counter() - done
         self._send({"op": "hide"})
-        answer = self._receive_json(deadline.extended(frozen_s), doing, "ns", list)
+        deadline = deadline._replace(at=deadline.at + frozen_s)
+        answer = self._receive_json(deadline, doing, "ns", list)
         return snapshot, read_claims(
             answer,
             sets * rounds,
@@ -248,10 +314,7 @@ class WorkerClient:
         return arena.snapshot(), answer["trace"]
 
     def collect(self, names: list[str], destination: Path) -> list[Path]:
-        """Copy files out of its scratch directory: a student's. Raises CollectError."""
         return self._process.collect(names, destination)
-
-    # --- messages ------------------------------------------------------------------------------
 
     def _failure(self, finding: Finding) -> Exception:
         """What to raise: a student's worker can fail; a failure of our own worker is our bug."""
@@ -327,9 +390,8 @@ class WorkerClient:
         facts = self._process.wait(timeout_s=_EXIT_S)
         if facts is None:
             self._process.kill()
-            return Finding(
-                cause=Cause.BROKE_PROTOCOL, message=f"the worker closed the judge's channel {doing}"
-            )
+            message = f"the worker closed the judge's channel {doing}"
+            return Finding(cause=Cause.BROKE_PROTOCOL, message=message)
         finding = exit_finding(facts, doing)
         if self._source.repeatable and killed_from_outside(facts):
             raise Killed(finding.message)

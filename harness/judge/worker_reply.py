@@ -82,7 +82,6 @@ def read_claims(
 
 
 def parse(data: bytes) -> dict[str, Any]:
-    """The JSON object in a message; empty for anything else."""
     try:
         message = json.loads(data)
     except (ValueError, RecursionError):
@@ -108,14 +107,12 @@ def error_text(text: str) -> str:
 
 
 def raised_finding(text: str, doing: str) -> Finding:
-    """An exception of the op."""
     memory = any(mark in text for mark in ("MemoryError", "bad_alloc", "can't allocate memory"))
     cause = Cause.OUT_OF_MEMORY if memory else Cause.OP_RAISED
     return Finding(cause=cause, message=f"the op raised {doing}: {error_text(text)}")
 
 
 def protocol_finding(data: bytes, doing: str) -> Finding:
-    """A message that our own worker never sends."""
     message = f"something wrote {len(data)} bytes of its own to the judge's channel {doing}"
     return Finding(cause=Cause.BROKE_PROTOCOL, message=message)
 

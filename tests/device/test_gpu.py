@@ -31,15 +31,11 @@ SCALE = throw_away_task("scale")
 
 
 class Run:
-    """A run of the known kernel."""
-
     def __init__(self, microseconds: float, ok: bool) -> None:
         self.microseconds, self.ok = microseconds, ok
 
 
 class Kernel:
-    """Takes what it is told to; every run makes the clock go on by 10 ms."""
-
     def __init__(self, *each_us: float, then_us: float) -> None:
         self._each, self._then = list(each_us), then_us
         self.now_s, self.ok = 0.0, True
@@ -49,12 +45,10 @@ class Kernel:
         return Run(self._each.pop(0) if self._each else self._then, self.ok)
 
     def becomes(self, *each_us: float, then_us: float) -> None:
-        """From the next run on."""
         self._each, self._then = list(each_us), then_us
 
 
 def speed(kernel: Kernel) -> KnownSpeed:
-    """With the kernel's clock."""
     return KnownSpeed(kernel, clock=lambda: kernel.now_s)
 
 
@@ -94,8 +88,6 @@ def test_a_gpu_that_computes_wrongly_is_an_error() -> None:
 
 
 class Look:
-    """Telemetry of a GPU with that many processes; nothing else is known."""
-
     def __init__(self, processes: int) -> None:
         unknown = dict.fromkeys(("sm_mhz", "memory_mhz", "power_w", "temperature_c", "held_down_by"))
         self._gpu = GpuSample(**unknown, processes=processes)  # type: ignore[arg-type]
@@ -144,13 +136,11 @@ def test_torchs_device_errors_are_ours_and_others_are_bugs() -> None:
 
 @pytest.fixture
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder that describes the fake GPUs."""
     install_fake_nvml(monkeypatch, tmp_path)
     return tmp_path
 
 
 def machine(toolchain: Toolchain, uuid: str | None) -> MachineFacts:
-    """This machine, with a GPU."""
     name = None if uuid is None else "Made-up H200"
     return machine_facts(toolchain).model_copy(update={"gpu": name, "gpu_uuid": uuid})
 
@@ -193,7 +183,6 @@ def test_a_missing_driver_is_the_reason(state: Path, toolchain: Toolchain) -> No
 
 @pytest.fixture
 def gpu(state: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Gpu, Path]]:
-    """The stand-in GPU and the driver's library; all that it took is given back at the end."""
     library = compile_driver(tmp_path_factory.mktemp("driver"))
     driver = fresh(library)
     made = made_up_gpu(driver)
@@ -203,7 +192,6 @@ def gpu(state: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple
 
 
 def for_cuda(toolchain: Toolchain) -> Toolchain:
-    """Skips where it cannot build for CUDA."""
     missing = toolchain.missing("cuda")
     if missing is not None:
         pytest.skip(f"cannot build for sm_90: {missing}")

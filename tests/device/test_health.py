@@ -21,13 +21,10 @@ NEEDS_GCC = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not i
 
 @dataclass
 class Script:
-    """A health whose checks go as listed; every further one is well."""
-
     checks: list[Exception | None]
     asked: int = 0
 
     def check(self) -> None:
-        """The next one."""
         self.asked += 1
         found = self.checks.pop(0) if self.checks else None
         if found is not None:
@@ -35,12 +32,10 @@ class Script:
 
 
 def crashed() -> Grade:
-    """A project that ended by a signal."""
     return grade(Cause.SIGNAL)
 
 
 def lost_within() -> Grade:
-    """A project under which the sandbox saw the device fail."""
     raise DeviceError("Xid 79")
 
 
@@ -123,33 +118,26 @@ def test_a_host_without_memory_says_so(tmp_path: Path) -> None:
 
 @dataclass
 class Known:
-    """A known kernel with scripted results."""
-
     microseconds: float = 50.0
     ok: bool = True
 
 
 @dataclass
 class Kernel:
-    """Runs it."""
-
     runs: list[Known] = field(default_factory=list)
 
     def run(self) -> Known:
-        """The next one."""
         return self.runs.pop(0) if self.runs else Known()
 
 
 @pytest.fixture
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder that says how the made-up GPUs are."""
     install_fake_nvml(monkeypatch, tmp_path)
     return tmp_path
 
 
 @pytest.fixture
 def gpu(state: Path) -> Iterator[Callable[..., GpuHealth]]:
-    """Makes the health of GPU 0, whose clock goes on by one second with every look."""
     made: list[GpuHealth] = []
 
     def make(*runs: Known, uuid: str = WHOLE) -> GpuHealth:

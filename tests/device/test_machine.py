@@ -14,7 +14,6 @@ LONG_S = 20
 
 
 def run_all(jobs: list[Callable[[], None]]) -> None:
-    """Run them at once; a job that hangs fails the test."""
     threads = [threading.Thread(target=job, daemon=True) for job in jobs]
     for thread in threads:
         thread.start()

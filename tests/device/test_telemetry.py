@@ -22,7 +22,6 @@ STAT = "cpu  2303256 972571 586028 2925953 28715 0 9101 41899 0 0\ncpu0 1 1 1 1 
 
 
 def host(**figures: Any) -> TelemetrySample:
-    """A quiet host of two cores."""
     usual: dict[str, Any] = {
         "at_s": 0.0,
         "cores": 2,
@@ -36,7 +35,6 @@ def host(**figures: Any) -> TelemetrySample:
 
 
 def gpu(**figures: Any) -> TelemetrySample:
-    """A quiet host with a GPU at work."""
     usual: dict[str, Any] = {
         "sm_mhz": 1980,
         "memory_mhz": 3201,

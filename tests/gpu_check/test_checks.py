@@ -56,7 +56,6 @@ KEY = TrialKey(task="l1/softmax", model="m/m", arm="a", repeat=0)
 
 @pytest.fixture
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder that says how its GPUs are."""
     folder = tmp_path / "state"
     folder.mkdir()
     install_fake_nvml(monkeypatch, folder)
@@ -64,12 +63,10 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def without_device(events: Path | None = None, code: int = 0) -> WithoutDevice:
-    """A local sandbox that is given a GPU, and hands in none."""
     return WithoutDevice(open_sandbox("local"), events, code)
 
 
 def local_only(name: str) -> Sandbox:
-    """The one sandbox that every machine has."""
     if name != "local":
         raise SandboxError(f"no sandbox to use: {name} is not on this machine")
     return without_device()
@@ -77,7 +74,6 @@ def local_only(name: str) -> Sandbox:
 
 @pytest.fixture
 def bench(state: Path, tmp_path: Path) -> Iterator[Bench]:
-    """With the whole made-up GPU; the probe program is not made yet."""
     folder = tmp_path / "bench"
     folder.mkdir()
     nvml = open_nvml()
@@ -87,7 +83,6 @@ def bench(state: Path, tmp_path: Path) -> Iterator[Bench]:
 
 
 def stand_in(bench: Bench, tmp_path: Path, *, bad: bool = False) -> Bench:
-    """The bench with a program that needs no GPU."""
     program = tmp_path / "bench" / "probe"
     subprocess.run(["gcc", f"-DBAD={int(bad)}", "-o", program, STAND_IN], check=True, capture_output=True)
     return bench
@@ -192,14 +187,11 @@ def test_every_ceiling_is_measured() -> None:
 
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The stand-in for the driver's library."""
     return compile_driver(tmp_path_factory.mktemp("driver"))
 
 
 @pytest.fixture
 def bench_with(driver: Path, bench: Bench, tmp_path: Path) -> Callable[[Open], Bench]:
-    """A bench whose GPU is opened in that way; workers find the stand-in driver."""
-
     def sandbox(name: str) -> Sandbox:
         return WithoutDevice(WithDriver(open_sandbox(name), driver))
 
@@ -262,7 +254,6 @@ def test_experts_are_compiled_ahead(
 
 
 def case(error: float, *, finding: Finding | None = None) -> WorkloadCheck:
-    """One case of a check."""
     return WorkloadCheck(
         workload="rows",
         dtype="float16",
@@ -287,7 +278,6 @@ def test_a_check_is_told_by_its_worst_case() -> None:
 
 
 def contender(name: str, score_us: float) -> ContenderTiming:
-    """With one lane."""
     spread = Spread(n=8, mean_us=score_us, median_us=score_us, q1_us=score_us, q3_us=score_us)
     lane = Lane(
         name="batch",

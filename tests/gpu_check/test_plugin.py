@@ -23,8 +23,6 @@ EVIL = r"x |\n| hang/docker | fine | passed | <script> \x1b[2J [a](b) `c` |"
 
 
 class Session:
-    """A folder of made-up checks, the record, and what was said."""
-
     def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self.checks, self.out, self.log = folder / "checks", folder / "results", folder / "log"
         self.checks.mkdir()
@@ -34,7 +32,6 @@ class Session:
     def check(
         self, name: str, act: str = "facts['seen'] = 1", *, estimate_s: float = 1.0, rank: int = 0
     ) -> None:
-        """Add a check, which logs its name when it runs."""
         self._text += textwrap.dedent(f"""
             @gpu("{name}", "{name} works", estimate_s={estimate_s}, rank={rank})
             def test_{name.replace("/", "_")}(facts):
@@ -44,7 +41,6 @@ class Session:
             """)
 
     def run(self, *arguments: str) -> int:
-        """One invocation; its exit code."""
         self.log.write_text("")
         for old in self.checks.glob("*.py"):
             old.unlink()
@@ -71,7 +67,6 @@ class Session:
 
 @pytest.fixture
 def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Session:
-    """On a made-up GPU."""
     state = tmp_path / "state"
     state.mkdir()
     install_fake_nvml(monkeypatch, state)

@@ -14,7 +14,6 @@ ROOT = Path(__file__).parents[2]
 
 
 def set_up(python: Path | str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run the script for `python`, with a wheel of our own."""
     wheels = folder / "wheels"
     wheels.mkdir()
     with zipfile.ZipFile(wheels / "carried-1.0-py3-none-any.whl", "w") as wheel:

@@ -10,8 +10,7 @@ from rich.console import Console
 
 from harness.cli.card import print_card
 from harness.grading.grade import Grader
-from harness.judge.worker_client import WorkerClient
-from harness.judge.worker_job import Source, WorkerPlace
+from harness.judge.worker_client import Source, WorkerClient, WorkerPlace
 from harness.outcome import Cause, Stage, Verdict
 from harness.report.html import render_html
 from harness.report.summary import summarise

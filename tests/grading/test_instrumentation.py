@@ -88,7 +88,7 @@ def test_tools_that_were_not_reached_say_so() -> None:
 
 def test_quick_does_not_trace_python_that_only_passes_calls_on(grader: Grader) -> None:
     """Such a package cannot do the work itself: nothing is started, nothing is claimed."""
-    from harness.judge.worker_job import Source
+    from harness.judge.worker_client import Source
 
     instrumentation: Instrumentation = grader._instrumentation
     assert instrumentation.trace(Source("null"), SCALE, None, thin=True) is None  # type: ignore[arg-type]

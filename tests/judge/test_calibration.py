@@ -10,11 +10,10 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 
-from harness.judge.calibration import Setting, calibrate, false_alarms, process_spread, sizes_of
+from harness.judge.calibration import Setting, calibrate, false_alarms, sizes_of
 from harness.judge.protocol import numbers_of
 from harness.judge.transport import HostTransport
-from harness.judge.worker_client import WorkerClient
-from harness.judge.worker_job import Source, WorkerPlace
+from harness.judge.worker_client import Source, WorkerClient, WorkerPlace
 from harness.records.timing import Calibration, TelemetrySample
 from tests.fakes.overlays import throw_away_task
 from tests.fakes.worker import HonestWorker, ThreadSandbox
@@ -23,13 +22,10 @@ QUICK = numbers_of("quick", on_device=False)
 
 
 class Machine:
-    """Telemetry of a made-up machine; `runnable` threads at every look."""
-
     def __init__(self, runnable: int = 1) -> None:
         self._runnable = runnable
 
     def sample(self) -> TelemetrySample:
-        """The same figures as ever."""
         return TelemetrySample(
             at_s=0.0,
             cores=2,
@@ -42,8 +38,6 @@ class Machine:
 
 
 def start(source: Source) -> WorkerClient:
-    """A worker that says that every call takes 20 ms; the null project says nothing takes no time."""
-
     def scale(out: torch.Tensor, x: torch.Tensor, *, alpha: float) -> None:
         torch.mul(x, alpha, out=out)
 
@@ -54,7 +48,6 @@ def start(source: Source) -> WorkerClient:
 
 
 def calibration(runnable: int = 1) -> Calibration:
-    """Of one size, three processes, five blocks."""
     loaded, transport = throw_away_task("scale"), HostTransport()
     numbers = replace(QUICK, warm_up_s=0.0)
     setting = Setting(transport, Machine(runnable), numbers, processes=3, blocks=5)
@@ -91,7 +84,6 @@ def test_sizes_that_do_not_fit_are_left_out() -> None:
 
 
 def drawn(spread: float, noise: float, processes: int = 40, blocks: int = 20) -> Sequence[Sequence[float]]:
-    """Processes whose speeds differ by `spread`, and whose blocks differ by `noise`, both as shares."""
     order = random.Random(1)
     levels = [100.0 * (1 + order.gauss(0, spread)) for _ in range(processes)]
     return [[level * (1 + order.gauss(0, noise)) for _ in range(blocks)] for level in levels]
@@ -110,17 +102,3 @@ def test_processes_that_differ_are_false_alarms_of_quick_but_not_of_full() -> No
     rows = [drawn(0.05, 0.002)]
     assert false_alarms(rows, "quick", "inside", 5).rate > 0.3
     assert false_alarms(rows, "full", "inside", 5).rate < 0.05
-
-
-def test_the_gate_stops_differences_too_small_to_matter() -> None:
-    """Processes that differ by half a per cent are told apart, and called equal."""
-    found = false_alarms([drawn(0.005, 0.0002)], "quick", "inside", 5)
-    assert found.rate > 0.3
-    assert found.rate_with_gate < 0.05
-
-
-def test_the_spread_of_processes() -> None:
-    """The standard deviation of their means, as a share; unknown for one process."""
-    assert process_spread([[100.0, 100.0], [100.0, 100.0]]) == 0.0
-    assert process_spread([[100.0], [110.0]]) == pytest.approx(0.0697, abs=1e-4)
-    assert process_spread([[100.0]]) is None

@@ -20,7 +20,6 @@ from harness.judge.clock import (
     lane,
     reference_clock,
     single_score_us,
-    spread,
 )
 from harness.judge.worker_reply import Reveal
 from harness.records import ContenderTiming
@@ -37,7 +36,6 @@ def times_of(
     latency_us: float = 5.0,
     aside_us: float = 0.0,
 ) -> Reveal:
-    """A reveal; figures per call, None for no claim."""
     return Reveal(
         calls=calls,
         outside_us=outside_us * calls,
@@ -57,7 +55,6 @@ def samples_of(
     latency_us: float = 5.0,
     aside_us: float = 0.0,
 ) -> Samples:
-    """Equal reveals, four a block; figures per call, None for no claim."""
     samples = Samples()
     for i in range(reveals):
         times = times_of(outside_us, inside_us, calls=sets, latency_us=latency_us, aside_us=aside_us)
@@ -73,24 +70,41 @@ def timed(
     name: str = "student",
     clock: ReferenceClock = "inside",
 ) -> ContenderTiming:
-    """Both lanes, alike by default, over a null project; everybody but the student is trusted."""
     both: Lanes = {"call": call, "batch": call if batch is None else batch}
     constants: dict[LaneName, Constant] = {"call": constant, "batch": constant}
     return contender_timing(name, both, constants, trusted=name != "student", clock=clock)
 
 
 def timing_of(outside_us: float, inside_us: float | None, *, name: str = "student") -> ContenderTiming:
-    """Equal reveals in both lanes, over a null project of 20 us a call."""
     return timed(samples_of(outside_us, inside_us), name=name)
 
 
-def test_matched_claim_is_the_score() -> None:
-    """A claim within u of the outside figure is the score, without a flag."""
-    timing = timing_of(1020.0, 1015.0)
-    assert (timing.lane, timing.score_us, timing.flags) == ("batch", 1015.0, ())
-    assert timing.scored_lane.outside_us == pytest.approx(1000.0)
+@pytest.mark.parametrize(
+    ("claim_us", "name", "score_us", "flags", "false"),
+    [
+        (1015.0, "student", 1015.0, (), False),  # within u of the outside figure
+        (500.0, "student", 1000.0, ("clock_mismatch",), True),  # below: the outside figure, maybe a cheat
+        (1500.0, "student", 1500.0, ("clock_mismatch",), False),  # above: the claim
+        (None, "student", 1000.0, ("clock_mismatch",), False),  # refusing to say is no cheat
+        (500.0, "eager", 500.0, (), False),  # a worker of ours is believed
+    ],
+)
+def test_which_figure_is_the_score(
+    claim_us: float | None, name: str, score_us: float, flags: tuple[str, ...], false: bool
+) -> None:
+    """A claim counts within u of the outside figure (1,000 us), and against its worker where it is higher."""
+    timing = timing_of(1020.0, claim_us, name=name)
+    assert (timing.score_us, timing.flags) == (pytest.approx(score_us), flags)
+    assert claims_too_little(timing) is false
     assert timing.scored_lane.uncertainty_us == pytest.approx(20.0)
-    assert not claims_too_little(timing)
+
+
+def test_one_malformed_reveal_spoils_all_claims() -> None:
+    """Claims are used for all reveals or for none: a worker cannot pick which of its calls count."""
+    samples = samples_of(1100.0, 900.0)
+    samples.add(9, times_of(1100.0, None, calls=2))
+    found = lane("call", samples, NULL, trusted=False)
+    assert not (found.claimed or found.matched)
 
 
 def test_avoided_constant_and_low_claim_gain_u_together() -> None:
@@ -101,44 +115,6 @@ def test_avoided_constant_and_low_claim_gain_u_together() -> None:
     assert (lane.outside_us, lane.uncertainty_us) == (pytest.approx(980.0), pytest.approx(30.0))
     assert lane.matched
     assert timing.score_us == pytest.approx(1000.0 - lane.uncertainty_us)
-
-
-def test_low_claim_is_not_believed() -> None:
-    """A claim below the outside figure by more than u scores the outside figure, and may be a cheat."""
-    timing = timing_of(1020.0, 500.0)
-    assert timing.flags == ("clock_mismatch",)
-    assert timing.score_us == pytest.approx(1000.0)
-    assert claims_too_little(timing)
-
-
-def test_high_claim_is_held_against_it() -> None:
-    """A claim above the outside figure by more than u scores the claim; that is no cheat."""
-    timing = timing_of(1020.0, 1500.0)
-    assert (timing.score_us, timing.flags) == (1500.0, ("clock_mismatch",))
-    assert not claims_too_little(timing)
-
-
-def test_no_claim() -> None:
-    """Without well-formed claims the outside figure is the score, flagged; refusing to say is no cheat."""
-    timing = timing_of(1020.0, None)
-    assert timing.score_us == pytest.approx(1000.0)
-    assert timing.flags == ("clock_mismatch",)
-    assert not claims_too_little(timing)
-
-
-def test_one_malformed_reveal_spoils_all_claims() -> None:
-    """Claims are used for all reveals or for none: a worker cannot pick which of its calls count."""
-    samples = samples_of(1100.0, 900.0)
-    assert samples.claimed
-    samples.add(9, times_of(1100.0, None, calls=2))
-    assert not samples.claimed
-    assert not lane("call", samples, NULL, trusted=False).matched
-
-
-def test_trusted_worker_is_believed() -> None:
-    """The reference's own figure stands: the outside one includes a copy that is not charged to it."""
-    timing = timing_of(1020.0, 500.0, name="eager")
-    assert (timing.score_us, timing.flags) == (500.0, ())
 
 
 @pytest.mark.parametrize(
@@ -283,23 +259,3 @@ def test_who_contradicts_the_clock_does_not_choose_it(claim_us: float | None, cl
     assert reference_clock(student) == clock
     eager = timed(samples_of(1020.0, 700.0), name="eager", clock="best")
     assert eager.score_us == pytest.approx(700.0)
-
-
-def test_keep_blocks() -> None:
-    """Keeping some blocks keeps their reveals whole."""
-    samples = samples_of(200.0, 100.0, reveals=12)
-    kept = samples.keep({0, 2})
-    assert ([one.block for one in kept.reveals], kept.calls, kept.claimed) == ([0] * 4 + [2] * 4, 8, True)
-    assert kept.blocks == [0, 2]
-    assert block_means(kept, NULL, "outside", trusted=False) == {
-        0: pytest.approx(180.0),
-        2: pytest.approx(180.0),
-    }
-
-
-def test_spread() -> None:
-    """One duration has no spread, and none is an error."""
-    one = spread([3.0])
-    assert (one.n, one.mean_us, one.q1_us, one.q3_us) == (1, 3.0, 3.0, 3.0)
-    with pytest.raises(ValueError, match="no durations"):
-        spread([])

@@ -23,15 +23,7 @@ SEEDS = st.integers(0, 2**31 - 1)
 
 
 def doubles(*rows: list[float]) -> torch.Tensor:
-    """Rows of float64."""
     return torch.tensor(rows, dtype=torch.float64)
-
-
-def test_row_of_zeros() -> None:
-    """Where the whole row of the truth is 0, only 0 passes; -0.0 is 0."""
-    truth = doubles([0.0, 0.0, 0.0])
-    assert worst_error(doubles([0.0, -0.0, 0.0]), truth, 1e-2) == 0.0
-    assert worst_error(doubles([0.0, 1e-30, 0.0]), truth, 1e-2) > 1e100
 
 
 @pytest.mark.parametrize("factor", [0.0, 1e-2])
@@ -112,19 +104,16 @@ def test_tiles_of_every_shape(shape: tuple[int, ...]) -> None:
 
 
 def truth_of(shape: tuple[int, ...], seed: int) -> torch.Tensor:
-    """Values of very different size, float64, nowhere all zero."""
     generator = torch.Generator().manual_seed(seed)
     values = torch.randn(shape, generator=generator, dtype=torch.float64)
     return values * torch.exp2(torch.randint(-20, 20, shape, generator=generator).double()) + 1e-9
 
 
 def position_of(shape: tuple[int, ...], seed: int) -> tuple[int, ...]:
-    """Any index."""
     return tuple((seed // 7 ** (i + 1)) % size for i, size in enumerate(shape))
 
 
 def tolerance_of(truth: torch.Tensor, factor: float) -> torch.Tensor:
-    """The rule once more, by its definition: factor * (|truth| + RMS of the row)."""
     rms = truth.abs() if truth.dim() == 0 else (truth**2).mean(dim=-1, keepdim=True) ** 0.5
     return factor * (truth.abs() + rms)
 
@@ -158,22 +147,6 @@ def test_no_error_below_tolerance_fails(
     error = compare(actual, truth, factor, allowed)
     assert passes(error, allowed)
     assert error.over == 0
-
-
-@QUIET
-@given(SHAPES, SEEDS, st.sampled_from(["float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"]))
-def test_rounding_once_passes_in_every_dtype(shape: tuple[int, ...], seed: int, name: str) -> None:
-    """The truth, rounded to the dtype, is within the tolerance of that dtype."""
-    dtype = getattr(torch, name)
-    factor = {
-        "float32": 1e-5,
-        "float16": 1e-3,
-        "bfloat16": 8e-3,
-        "float8_e4m3fn": 7e-2,
-        "float8_e5m2": 1.4e-1,
-    }
-    truth = torch.rand(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) + 0.5
-    assert passes(compare(truth.to(dtype), truth, factor[name], 1.0), 1.0)
 
 
 @QUIET
@@ -218,19 +191,6 @@ def test_a_tasks_own_scale_replaces_the_rows(shape: tuple[int, ...], seed: int, 
 
 
 LOOSE = Tolerance(1e-2, matched=0.99, most=5.0)
-
-
-@QUIET
-@given(st.integers(0, 40), st.floats(1.01, 4.9), SEEDS)
-def test_few_strays_pass_where_the_rule_lets_them(count: int, size: float, seed: int) -> None:
-    """With 99 % matched, scattered elements up to 5 times the tolerance pass, and with a strict rule none."""
-    truth = torch.ones((128, 128), dtype=torch.float64)
-    places = torch.randperm(truth.numel(), generator=torch.Generator().manual_seed(seed))[:count]
-    actual = truth.clone()
-    actual.view(-1)[places] += size * 0.02
-    error = compare(actual, truth, LOOSE.f, 1.0)
-    assert passes(error, 1.0, LOOSE)
-    assert passes(error, 1.0, Tolerance(1e-2)) == (count == 0)
 
 
 @pytest.mark.parametrize(("rows", "size", "why"), [(1, 6.0, "above 5"), (2, 1.5, "a share above 1 %")])

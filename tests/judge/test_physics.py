@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 import pytest
@@ -20,7 +19,6 @@ from harness.judge.physics import (
     floor_us,
     impossible,
     judge_physics,
-    sol_score,
     speed_of_light,
     work_of,
 )
@@ -47,7 +45,6 @@ times = st.floats(1e-2, 1e7)
 
 @st.composite
 def works(draw: st.DrawFn) -> Work:
-    """Anything a task can ask for: reads are part of all bytes."""
     unique = draw(sizes)
     flops = draw(st.none() | st.integers(0, 10**15))
     return Work(draw(st.sampled_from(DTYPES)), flops, unique, draw(st.integers(0, unique)))
@@ -72,34 +69,6 @@ def test_limit_fraction_and_flags_agree(
     assert (SUSPICIOUS in limit.flags) == (reference_us / time_us > 10)
     assert not limit.impossible or ABOVE in limit.flags
     assert limit.score is None or 0 <= limit.score <= 1
-
-
-@given(work=works(), more=st.integers(1, 1 << 40), board=boards)
-def test_more_work_never_takes_less(work: Work, more: int, board: Board) -> None:
-    """Neither limit falls when bytes or operations are added."""
-    larger = replace(
-        work,
-        unique_bytes=work.unique_bytes + more,
-        cold_read_bytes=work.cold_read_bytes + more,
-        flops=(work.flops or 0) + more,
-    )
-    assert floor_us(larger, board) >= floor_us(work, board)
-    assert max(speed_of_light(larger, board).values()) >= max(speed_of_light(work, board).values())
-
-
-@given(limit=st.floats(1e-2, 1e4), room=st.floats(1e-2, 1e4), extra=st.floats(0, 1e6))
-def test_sol_score_is_one_at_the_limit_and_half_at_the_reference(
-    limit: float, room: float, extra: float
-) -> None:
-    """S falls from 1 at the limit through 0.5 at the reference; beyond the limit nothing is gained."""
-    reference = limit + room
-    assert sol_score(limit, reference, limit) == 1
-    assert sol_score(reference, reference, limit) == pytest.approx(0.5, abs=1e-6)
-    assert sol_score(limit / 2, reference, limit) == 1
-    slower = sol_score(reference + extra, reference, limit)
-    assert slower is not None
-    assert 0 < slower <= 0.5 + 1e-6
-    assert sol_score(limit, limit, limit) is None
 
 
 @pytest.mark.parametrize(

@@ -26,8 +26,7 @@ from harness.judge.sanitizer import (
     smallest,
 )
 from harness.judge.sanitizer import sanitize as sanitize_all
-from harness.judge.worker_client import WorkerClient
-from harness.judge.worker_job import Source, WorkerPlace, Wrapper
+from harness.judge.worker_client import Source, WorkerClient, WorkerPlace, Wrapper
 from harness.records import SanitizerRun
 from sandboxes.local import LocalBackend
 from sandboxes.pool import SandboxPool, StoppableSandbox
@@ -45,7 +44,6 @@ INVALID_WRITE: Final = """\
 
 
 def program(folder: Path, *, launcher: bool = True) -> Path:
-    """Something executable by that name."""
     folder.mkdir(parents=True)
     made = folder / "compute-sanitizer"
     made.write_text("#!/bin/sh\n")
@@ -89,15 +87,12 @@ def test_smallest_workload_that_is_not_trivial() -> None:
 
 @pytest.fixture(scope="module")
 def sandbox_here() -> Iterator[StoppableSandbox]:
-    """A local sandbox of this module's own."""
     tracking = StoppableSandbox(SandboxPool(LocalBackend()))
     yield tracking
     tracking.stop()
 
 
 class Bench:
-    """Runs a one-line project under the stand-in."""
-
     def __init__(self, folder: Path, sandbox: StoppableSandbox, toolchain: Toolchain) -> None:
         self._folder, self._sandbox, self._toolchain = folder, sandbox, toolchain
         self._tool = folder / "tool"
@@ -112,15 +107,9 @@ class Bench:
         folder.chmod(0o755)
 
     def reports(self, by_tool: dict[str, str]) -> None:
-        """What the stand-in will write."""
         (self._tool / "REPORT").write_text(json.dumps(by_tool))
 
-    def fails(self, text: str) -> None:
-        """The stand-in will not start the program."""
-        (self._tool / "FAIL").write_text(text)
-
     def start(self, body: str, wall_s: float | None = None) -> object:
-        """Starts workers under it with a project that does `body`."""
         package = self._folder / "package"
         package.mkdir(exist_ok=True)
         (package / "__init__.py").write_text(_INIT.format(body=body))
@@ -137,7 +126,6 @@ class Bench:
         return starting
 
     def run(self, body: str, wall_s: float | None = None) -> SanitizerRun:
-        """memcheck on the project."""
         starting = self.start(body, wall_s)
         return run_tool(starting, self.sanitizer, "memcheck", problems(LOADED, "cpu")[0])  # type: ignore[arg-type]
 
@@ -176,27 +164,10 @@ def test_a_call_that_raises_is_not_clean(bench: Bench) -> None:
 
 
 @pytest.mark.slow
-def test_findings_count_though_the_worker_died(bench: Bench) -> None:
-    """What a tool reported before a crash stands."""
-    bench.reports({"memcheck": INVALID_WRITE})
-    run = bench.run("import os; os._exit(3)")
-    assert (run.status, len(run.findings)) == ("findings", 1)
-
-
-@pytest.mark.slow
 def test_a_hang_is_timed_out(bench: Bench) -> None:
     """A process that its deadline ends is timed out, whatever it wrote."""
     run = bench.run("import time; time.sleep(600)", wall_s=8.0)
     assert run.status == "timed_out"
-
-
-@pytest.mark.slow
-def test_a_tool_that_starts_nothing_is_not_measured(bench: Bench) -> None:
-    """The real program's words without a GPU: our worker does not come up, and that is no failure of ours."""
-    bench.fails("========= Error: Target application terminated before first instrumented API call\n")
-    run = bench.run(_SCALE)
-    assert run.status == "not_measured"
-    assert run.message == "Error: Target application terminated before first instrumented API call"
 
 
 @pytest.mark.slow
@@ -240,23 +211,6 @@ RACECHECK = """\
 =========
 ========= RACECHECK SUMMARY: 2 hazards displayed (1 error, 1 warning)
 """
-INITCHECK = """\
-========= COMPUTE-SANITIZER
-========= Uninitialized __global__ memory read of size 4 bytes
-=========     at vector_add(int *)+0x70 in add.cu:9
-=========     by thread (0,0,0) in block (16,0,0)
-=========     Address 0x7f0ae0000000
-=========
-========= ERROR SUMMARY: 1 error
-"""
-SYNCCHECK = """\
-========= COMPUTE-SANITIZER
-========= Barrier error detected. Divergent thread(s) in block.
-=========     at divergent(int *)+0x60 in sync.cu:4
-=========     by thread (32,0,0) in block (0,0,0)
-=========
-========= ERROR SUMMARY: 1 error
-"""
 CLEAN = "========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors\n"
 NO_DRIVER = """\
 ========= COMPUTE-SANITIZER
@@ -264,12 +218,6 @@ NO_DRIVER = """\
 =========     The application may have hit an error when dereferencing Unified Memory from the host. \
 Please rerun the application under cuda-gdb or a host debugger to catch host side errors.
 ========= Error: Target application terminated before first instrumented API call
-"""
-NO_LAUNCHER = """\
-========= COMPUTE-SANITIZER
-========= Error: Target application terminated before first instrumented API call
-========= Tracking kernels launched by child processes requires the --target-processes all option.
-========= Error: couldn't find exit code.
 """
 
 
@@ -291,15 +239,6 @@ def test_races_are_findings_and_their_kernels_are_named() -> None:
     assert [f.kernel for f in report.findings] == ["sum_kernel(int *, int *)", "scan<(int)4>(int *)"]
 
 
-@pytest.mark.parametrize(
-    ("text", "kernel"), [(INITCHECK, "vector_add(int *)"), (SYNCCHECK, "divergent(int *)")]
-)
-def test_initcheck_and_synccheck(text: str, kernel: str) -> None:
-    """One finding each, with its kernel."""
-    report = read_report(text)
-    assert (report.total, [f.kernel for f in report.findings]) == (1, [kernel])
-
-
 def test_clean_needs_the_summary() -> None:
     """Only the tool's own "0 errors" is clean; no text is not."""
     assert read_report(CLEAN) == Report(0, (), None)
@@ -307,10 +246,9 @@ def test_clean_needs_the_summary() -> None:
     assert read_report("all well\nERROR SUMMARY: 0 errors\n") == Report(None, (), None)
 
 
-@pytest.mark.parametrize("text", [NO_DRIVER, NO_LAUNCHER])
-def test_the_tools_own_trouble_is_no_finding(text: str) -> None:
-    """What the real programs (2025.3, 2026.4) say without a GPU or without their launcher."""
-    report = read_report(text)
+def test_the_tools_own_trouble_is_no_finding() -> None:
+    """What the real programs (2025.3, 2026.4) say without a GPU."""
+    report = read_report(NO_DRIVER)
     assert (report.total, report.findings) == (None, ())
     assert report.trouble is not None
     assert report.trouble.startswith("Error: ")
@@ -324,10 +262,3 @@ def test_any_text_is_a_report(text: str) -> None:
         report = read_report(given_text)
         assert len(report.findings) <= 20
         assert all(len(f.message) <= 300 for f in report.findings)
-
-
-def test_a_flood_of_findings_is_bounded() -> None:
-    """The first 20 kinds are kept, whatever their number."""
-    flood = "".join(f"========= Invalid __global__ read of size {n} bytes\n" for n in range(5000))
-    report = read_report(flood + "========= ERROR SUMMARY: 5000 errors\n")
-    assert (len(report.findings), report.total) == (20, 5000)

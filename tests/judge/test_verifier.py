@@ -24,8 +24,6 @@ OWN_MEASURE = sorted(
 
 
 class Blind(Problem):
-    """`scale` with a measure that sees nothing wrong, as max(0.0, nan) does."""
-
     def __init__(self) -> None:
         loaded = throw_away_task("scale")
         super().__init__(loaded, loaded.task.workloads[0], "float32")

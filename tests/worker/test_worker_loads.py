@@ -85,7 +85,6 @@ _WANTED: Final[dict[str, list[str]]] = {
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What was noted of each function of the project, and what Python audits when it computes."""
     package = tmp_path_factory.mktemp("loads") / "project"
     package.mkdir()
     (package / "__init__.py").write_text(_PACKAGE)

@@ -18,8 +18,7 @@ from harness.builder.toolchain import Toolchain
 from harness.grading.grade import Grader
 from harness.judge.arena import Arena, Layout
 from harness.judge.problem import Outputs, Problem, Tensors
-from harness.judge.worker_client import Failed, WorkerClient
-from harness.judge.worker_job import Source, WorkerPlace
+from harness.judge.worker_client import Failed, Source, WorkerClient, WorkerPlace
 from harness.judge.worker_reply import Reveal
 from harness.outcome import Cause
 from harness.records import Workload
@@ -33,7 +32,6 @@ Start = Callable[[Source], WorkerClient]
 
 @pytest.fixture(scope="module")
 def start(toolchain: Toolchain, sandbox: StoppableSandbox) -> Iterator[Start]:
-    """Starts and loads workers; ends them after the module."""
     started: list[WorkerClient] = []
 
     def run(source: Source) -> WorkerClient:
@@ -56,7 +54,6 @@ def start(toolchain: Toolchain, sandbox: StoppableSandbox) -> Iterator[Start]:
 
 
 def problem_of(name: str) -> Problem:
-    """The last workload of a throw-away task."""
     loaded = throw_away_task(name)
     return Problem(loaded, loaded.task.workloads[-1], "float32")
 
@@ -64,7 +61,6 @@ def problem_of(name: str) -> Problem:
 def call(
     contender: WorkerClient, problem: Problem, inputs: list[Tensors], rounds: int = 1
 ) -> tuple[list[Outputs], Reveal]:
-    """Plan, and one reveal of some sets over 0xFF poison."""
     layout = Layout(problem)
     contender.plan(layout, len(inputs))
     arena = Arena(layout, inputs, 0xFF)
@@ -75,12 +71,10 @@ def call(
 
 
 def reference_of(name: str) -> Source:
-    """The reference of a throw-away task."""
     return Source("reference", throw_away_task(name).reference_path, "liftbench_reference", "reference")
 
 
 def package(folder: Path, code: str) -> Source:
-    """A project's package that is Python only."""
     folder.mkdir(exist_ok=True)
     (folder / "__init__.py").write_text(textwrap.dedent(code))
     return Source("project", folder / "__init__.py", "scale", "scale")
@@ -88,13 +82,11 @@ def package(folder: Path, code: str) -> Source:
 
 @pytest.fixture(scope="module")
 def reference(start: Start) -> WorkerClient:
-    """The reference of `scale`."""
     return start(reference_of("scale"))
 
 
 @pytest.fixture(scope="module")
 def null(start: Start) -> WorkerClient:
-    """The null project."""
     return start(Source("null"))
 
 

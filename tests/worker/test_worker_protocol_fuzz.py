@@ -20,8 +20,7 @@ from hypothesis import strategies as st
 from harness.errors import SandboxError
 from harness.judge.arena import Arena, Layout
 from harness.judge.problem import Problem
-from harness.judge.worker_client import Failed, WorkerClient
-from harness.judge.worker_job import Source, WorkerPlace
+from harness.judge.worker_client import Failed, Source, WorkerClient, WorkerPlace
 from harness.judge.worker_reply import Reveal
 from harness.outcome import Cause
 from harness.records import Finding
@@ -59,8 +58,6 @@ Said = tuple[bytes, int]
 
 @dataclass(frozen=True)
 class Script:
-    """A worker that says what it is given: to the order `op` these messages, to all others honest ones."""
-
     op: str
     said: tuple[Said, ...]
     hangs_up: bool
@@ -82,7 +79,6 @@ class Script:
                 return
 
     def _say(self, channel: socket.socket, op: str, honest: tuple[bytes, ...]) -> bool:
-        """Answer an order; whether that was the last word."""
         if op != self.op:
             for answer in honest:
                 channel.send(answer)
@@ -96,12 +92,10 @@ class Script:
 
 
 def open_files() -> int:
-    """How many descriptors this process has."""
     return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
 def conversation(script: Script, arena: Arena) -> Finding | Reveal:
-    """All that is ever asked of a worker, and what came of it: a finding, or the times of a call."""
     contender = WorkerClient(PROJECT, ThreadSandbox(script), WorkerPlace(()), wall_s=60, call_s=CALL_S)
     try:
         contender.load()
@@ -117,7 +111,6 @@ def conversation(script: Script, arena: Arena) -> Finding | Reveal:
 
 @pytest.fixture(scope="module")
 def arena() -> Any:
-    """One set of a small problem. What the worker does to it is not the question here."""
     loaded = throw_away_task("scale")
     problem = Problem(loaded, loaded.task.workloads[1], "float32")
     made = Arena(Layout(problem), [problem.make_inputs()], 0xFF)
@@ -126,7 +119,6 @@ def arena() -> Any:
 
 
 def is_a_verdict(outcome: Finding | Reveal) -> None:
-    """A finding that a record can hold, or times in which nothing is what a worker should not be believed."""
     if isinstance(outcome, Finding):
         assert Finding.model_validate_json(outcome.model_dump_json()).cause is outcome.cause
         assert outcome.verdict != "infra"

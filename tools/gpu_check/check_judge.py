@@ -21,8 +21,7 @@ from harness.judge.arena import Arena, Layout
 from harness.judge.calibration import Setting, calibrate, sizes_of
 from harness.judge.check import check, problems
 from harness.judge.verifier import Verifier
-from harness.judge.worker_client import Failed, WorkerClient
-from harness.judge.worker_job import Source
+from harness.judge.worker_client import Failed, Source, WorkerClient
 from harness.judge.worker_reply import Mode
 from harness.outcome import Verdict
 from harness.records import CheckResult, Grade, Protocol

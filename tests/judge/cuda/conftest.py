@@ -12,13 +12,11 @@ from tests.fakes.cuda_driver import FakeDriver, compile_driver, fresh
 
 @pytest.fixture(scope="session")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The compiled stand-in."""
     return compile_driver(tmp_path_factory.mktemp("driver"))
 
 
 @pytest.fixture
 def driver(library: Path) -> Iterator[FakeDriver]:
-    """A stand-in in which nothing has happened yet; what a test opened it has given back at the end."""
     found = fresh(library)
     yield found
     assert found.live == 0

@@ -6,7 +6,6 @@ timing see over this transport what they see over a memfd.
 
 from __future__ import annotations
 
-import dataclasses
 import textwrap
 import time
 from collections.abc import Callable, Iterator
@@ -24,8 +23,7 @@ from harness.judge.cuda_transport import CudaTransport
 from harness.judge.problem import Outputs, Problem, Tensors
 from harness.judge.protocol import Numbers
 from harness.judge.sampler import Sampler
-from harness.judge.worker_client import Failed, WorkerClient
-from harness.judge.worker_job import Source, WorkerPlace
+from harness.judge.worker_client import Failed, Source, WorkerClient, WorkerPlace
 from harness.judge.worker_reply import Mode, Reveal
 from harness.outcome import Cause
 from sandboxes.pool import StoppableSandbox
@@ -45,7 +43,6 @@ SCALE = """
 
 @pytest.fixture(scope="module", params=["cuda-vmm", "cuda-ipc"])
 def transport(request: pytest.FixtureRequest, library: Path) -> Iterator[CudaTransport]:
-    """Either way of sharing, over host memory. All that it took is given back at the end."""
     driver = fresh(library)
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "cuda-ipc":
@@ -65,7 +62,6 @@ def start(
     library: Path,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Start]:
-    """Starts and loads workers that see the stand-in, one for each code; ends them after the module."""
     started: dict[object, WorkerClient] = {}
 
     def run(source: Source | str, **environment: str) -> WorkerClient:
@@ -92,20 +88,17 @@ def start(
 
 
 def problem_of(name: str = "scale") -> Problem:
-    """The last workload of a throw-away task."""
     loaded = throw_away_task(name)
     return Problem(loaded, loaded.task.workloads[-1], "float32")
 
 
 def reference_of(name: str) -> Source:
-    """The reference of a throw-away task."""
     return Source("reference", throw_away_task(name).reference_path, "liftbench_reference", "reference")
 
 
 def call(
     contender: WorkerClient, problem: Problem, inputs: list[Tensors], rounds: int = 1, mode: Mode = "eager"
 ) -> tuple[list[Outputs], Reveal]:
-    """One reveal of some sets over 0xFF poison; plan() first."""
     arena = Arena(Layout(problem), inputs, 0xFF, contender.transport)
     try:
         snapshot, times = contender.call(arena, len(inputs), "on a test", rounds, mode)
@@ -114,17 +107,12 @@ def call(
         arena.close()
 
 
-def planned(contender: WorkerClient, problem: Problem, sets: int) -> None:
-    """Announce a problem."""
-    contender.plan(Layout(problem), sets)
-
-
 @pytest.mark.parametrize("name", ["scale", "two_outputs", "argmax", "axpy", "masked_scale"])
 def test_a_reference_is_the_reference(start: Start, name: str) -> None:
     """Every kind of operand gets through, several sets at once, and what comes back is right."""
     problem, contender = problem_of(name), start(reference_of(name))
     inputs = [problem.make_inputs() for _ in range(3)]
-    planned(contender, problem, 3)
+    contender.plan(Layout(problem), 3)
     outputs, times = call(contender, problem, inputs, rounds=2)
     for given, got in zip(inputs, outputs, strict=True):
         for one, other in zip(got, problem.reference(given), strict=True):
@@ -137,49 +125,13 @@ def test_a_reference_is_the_reference(start: Start, name: str) -> None:
 def test_every_mode_does_the_work_and_claims_a_time(start: Start, mode: Mode) -> None:
     """Whatever the way of calling, all sets are right and every call is claimed."""
     problem, contender = problem_of(), start(SCALE)
-    planned(contender, problem, 4)
+    contender.plan(Layout(problem), 4)
     inputs = [problem.make_inputs() for _ in range(4)]
     outputs, times = call(contender, problem, inputs, mode=mode)
     for given, (got,) in zip(inputs, outputs, strict=True):
         torch.testing.assert_close(got, given["x"] * -0.3)
     assert times.claim_us is not None
     assert len(times.each_us) == (4 if mode == "warm" else 0)
-
-
-def test_operands_are_passed_by_name_where_the_task_says_so(start: Start) -> None:
-    """As the parameters of a module are."""
-    loaded = throw_away_task("scale")
-    operands = tuple(o.model_copy(update={"keyword": o.name == "x"}) for o in loaded.task.operands)
-    named = dataclasses.replace(loaded, task=loaded.task.model_copy(update={"operands": operands}))
-    problem = Problem(named, named.task.workloads[-1], "float32")
-    contender = start("""
-        import torch
-
-        def scale(out, *, x, alpha):
-            torch.mul(x, alpha, out=out)
-    """)
-    planned(contender, problem, 2)
-    inputs = [problem.make_inputs() for _ in range(2)]
-    outputs, _ = call(contender, problem, inputs)
-    for given, (got,) in zip(inputs, outputs, strict=True):
-        torch.testing.assert_close(got, given["x"] * -0.3)
-
-
-def test_a_single_call_is_claimed_singly(start: Start) -> None:
-    """One call's time is the reveal's."""
-    problem, contender = problem_of(), start(SCALE)
-    planned(contender, problem, 1)
-    _, times = call(contender, problem, [problem.make_inputs()])
-    assert times.each_us == (times.claim_us,)
-
-
-def test_the_null_project_writes_nothing(start: Start) -> None:
-    """It takes the same path, and the poison stays."""
-    problem, contender = problem_of(), start(Source("null"))
-    planned(contender, problem, 1)
-    ((out,),), times = call(contender, problem, [problem.make_inputs()])
-    assert bool(out.isnan().all())
-    assert times.claim_us is not None
 
 
 def test_addresses_stay_and_values_change(start: Start) -> None:
@@ -189,7 +141,7 @@ def test_addresses_stay_and_values_change(start: Start) -> None:
         def scale(out, x, *, alpha):
             out.fill_(float(x.data_ptr() % (1 << 24)))
     """)
-    planned(contender, problem, 2)
+    contender.plan(Layout(problem), 2)
     found = [call(contender, problem, [problem.make_inputs() for _ in range(2)])[0] for _ in range(3)]
     addresses = [[float(out[0, 0]) for (out,) in reveal] for reveal in found]
     assert addresses[0][0] != addresses[0][1]
@@ -205,12 +157,10 @@ def test_a_right_project_passes_the_check(start: Start) -> None:
 
 WRONG = {
     "wrong values": ("torch.mul(x, alpha * 1.01, out=out)", Cause.WRONG_VALUES),
-    "nothing written": ("pass", Cause.UNWRITTEN_OUTPUT),
     "replays by pointer": (
         "out.copy_(kept.setdefault((x.data_ptr(), x.shape), x * alpha))",
         Cause.WRONG_VALUES,
     ),
-    "writes its input": ("torch.mul(x, alpha, out=out); x[0] = 0.0", Cause.MUTATED_INPUT),
     "writes outside": (
         "torch.mul(x, alpha, out=out); ctypes.memset(out.data_ptr() - 8, 1, 4)",
         Cause.WROTE_OUTSIDE,
@@ -251,7 +201,7 @@ def test_late_writes_are_not_in_the_snapshot(start: Start) -> None:
         def scale(out, x, *, alpha):
             threading.Thread(target=late, args=(out, x, alpha)).start()
     """)
-    planned(contender, problem, 1)
+    contender.plan(Layout(problem), 1)
     ((out,),), _ = call(contender, problem, [problem.make_inputs()])
     assert bool(out.isnan().all())
 
@@ -278,7 +228,7 @@ WATCHER = """
 def test_between_reveals_nothing_is_mapped(start: Start) -> None:
     """A thread that watches an operand's address ends its process when the reveal is over."""
     problem, contender = problem_of(), start(WATCHER)
-    planned(contender, problem, 1)
+    contender.plan(Layout(problem), 1)
     with pytest.raises(Failed, match=r"SIGSEGV|SIGBUS"):
         for _ in range(100):
             call(contender, problem, [problem.make_inputs()])
@@ -288,7 +238,7 @@ def test_between_reveals_nothing_is_mapped(start: Start) -> None:
 def test_between_reveals_the_shared_block_holds_zeros(start: Start) -> None:
     """A thread that watches an operand's address sees it wiped (no input is 0), and nothing of what comes."""
     problem, contender = problem_of(), start(WATCHER)
-    planned(contender, problem, 1)
+    contender.plan(Layout(problem), 1)
     for _ in range(100):
         ((out,),), _ = call(contender, problem, [problem.make_inputs()])
         if set(out.flatten().tolist()) == {0.0}:
@@ -307,43 +257,7 @@ def test_timed_reveals_are_verified(start: Start, transport: CudaTransport) -> N
     bench.reveal(contender, bench.visit(), samples, 0, keep=True)
     bench.verify()
     for lane in samples.values():
-        assert lane.claimed
-        assert all(one.outside_us > 0.0 for one in lane.reveals)
-
-
-@pytest.mark.parametrize("transport", ["cuda-vmm"], indirect=True)
-def test_a_cheaper_path_when_timed_is_found(start: Start, transport: CudaTransport) -> None:
-    """Every output of timed calls is verified: one wrong batch is enough."""
-    numbers = Numbers(clean_blocks=1, most_blocks=1, fresh_processes=False, compiled=False, batch_sets=(2, 4))
-    contender = start("""
-        import torch
-
-        calls = []
-
-        def scale(out, x, *, alpha):
-            calls.append(1)
-            torch.mul(x, alpha, out=out) if len(calls) % 2 else out.zero_()
-    """)
-    bench = Sampler(problem_of(), numbers, transport)
-    bench.plan(contender, trusted=False)
-    bench.reveal(contender, [bench._draw(2)], lanes(), 0, keep=True)
-    with pytest.raises(Failed) as caught:
-        bench.verify()
-    assert caught.value.finding.cause is Cause.WRONG_VALUES
-
-
-@pytest.mark.parametrize("transport", ["cuda-vmm"], indirect=True)
-def test_an_op_that_raises_is_the_finding(start: Start) -> None:
-    """What it said is in the message, and the worker went on to unmap."""
-    problem = problem_of()
-    contender = start("""
-        def scale(out, x, *, alpha):
-            raise ValueError("no such shape")
-    """)
-    planned(contender, problem, 1)
-    with pytest.raises(Failed, match="ValueError: no such shape") as caught:
-        call(contender, problem, [problem.make_inputs()])
-    assert caught.value.finding.cause is Cause.OP_RAISED
+        assert all(one.outside_us > 0.0 and one.claim_us is not None for one in lane.reveals)
 
 
 @pytest.mark.parametrize("transport", ["cuda-vmm"], indirect=True)
@@ -351,7 +265,7 @@ def test_a_device_that_fails_under_a_worker_ends_it(start: Start, transport: Cud
     """A sticky error in the worker is an end with a cause, never a hang; the judge's own context lives on."""
     problem = problem_of()
     contender = start(SCALE, LIFTBENCH_FAKE_CUDA="cuMemMap=700@2!")
-    planned(contender, problem, 1)
+    contender.plan(Layout(problem), 1)
     call(contender, problem, [problem.make_inputs()])
     with pytest.raises(Failed, match="cuMemMap failed with CUresult 700"):
         call(contender, problem, [problem.make_inputs()])

@@ -22,7 +22,6 @@ FOLDER = Path(known.__file__).parent
 
 @pytest.fixture
 def gpu(driver: FakeDriver) -> Iterator[Device]:
-    """The made-up GPU, which runs the kernel's C twin."""
     device = Device(driver)
     yield device
     device.close()

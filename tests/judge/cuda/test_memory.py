@@ -20,7 +20,6 @@ UNIT = 2 << 20
 
 @pytest.fixture
 def gpu(driver: FakeDriver) -> Iterator[Device]:
-    """The made-up GPU."""
     device = Device(driver)
     yield device
     device.close()
@@ -28,14 +27,12 @@ def gpu(driver: FakeDriver) -> Iterator[Device]:
 
 @pytest.fixture
 def shared(gpu: Device) -> Iterator[SharedBlock]:
-    """The block of legacy IPC."""
     block = SharedBlock(gpu)
     yield block
     block.close()
 
 
 def seen(memory: VmmMemory) -> torch.Tensor:
-    """What a worker that maps the descriptor sees."""
     handle = memory.handle()
     assert handle.descriptor is not None
     with mmap.mmap(handle.descriptor, handle.fields["mapped_bytes"]) as view:

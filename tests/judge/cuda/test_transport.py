@@ -17,7 +17,6 @@ NO_EXPORT = "cuMemExportToShareableHandle=801"
 
 
 def opened(driver: FakeDriver, device: str | None = None) -> CudaTransport:
-    """The transport of the made-up GPU."""
     return CudaTransport(device, driver=driver, tensors=CPU)
 
 

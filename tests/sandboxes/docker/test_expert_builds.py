@@ -12,8 +12,7 @@ from harness import __version__
 from harness.builder.build import Built, build
 from harness.builder.toolchain import Toolchain, toolchain_of_image
 from harness.errors import SandboxError
-from harness.judge.worker_client import WorkerClient
-from harness.judge.worker_job import Source, WorkerPlace
+from harness.judge.worker_client import Source, WorkerClient, WorkerPlace
 from harness.records import Project, ProjectFile, Target
 from harness.suite.catalogue import all_tasks, expert_directory
 from sandboxes.docker.backend import DockerBackend
