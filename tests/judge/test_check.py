@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,15 +10,18 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 
-from harness.judge.check import check
+from harness.judge.check import PLANS, cases, check, hidden_workloads
+from harness.judge.values import INTEGERS
 from harness.judge.verifier import repeatable
 from harness.judge.worker_client import Source, WorkerClient, WorkerPlace
 from harness.outcome import Cause
-from harness.records import CheckResult
-from harness.suite.catalogue import LoadedTask
+from harness.records import CheckResult, Hidden
+from harness.suite.catalogue import LoadedTask, all_tasks
 from tests.fakes.overlays import throw_away_task
 from tests.fakes.worker import HonestWorker, ThreadSandbox
 
@@ -214,31 +218,6 @@ def test_a_declared_bound_lets_repeats_differ() -> None:
         assert (finding.cause if finding else None) is cause
 
 
-def test_magnitude_sniffer_is_caught() -> None:
-    """A cheap path for ordinary values does not survive values that are not."""
-
-    def cheap(out: torch.Tensor, x: torch.Tensor, *, alpha: float) -> None:
-        out.copy_(x * alpha if float(x.abs().max()) < 100 else x.clamp(-100, 100) * alpha)
-
-    finding = run_check(cheap, throw_away_task("scale_hidden"))[0].finding
-    assert finding is not None
-    assert finding.cause is Cause.WRONG_VALUES and "values" in finding.message
-
-
-def test_hard_coded_shapes_are_caught() -> None:
-    """Shapes that stand in no task file are called too, and the record shows their sizes."""
-
-    def hard_coded(out: torch.Tensor, x: torch.Tensor, *, alpha: float) -> None:
-        if tuple(x.shape) in {(256, 256), (7, 1009)}:
-            right(out, x, alpha=alpha)
-        else:
-            out.zero_()
-
-    result, _ = run_check(hard_coded, throw_away_task("scale_hidden"))
-    assert {w.hidden for w in result.workloads if w.finding is not None} == {True}
-    assert all(w.dims is not None and w.dims["rows"] <= 300 for w in result.workloads)
-
-
 def test_exact_lane_finds_what_tolerance_forgives() -> None:
     """On -1, 0 and 1 every sum is representable, so an answer within tolerance that is not equal is wrong."""
 
@@ -288,3 +267,61 @@ def test_values_beyond_the_dtype_are_not_judged() -> None:
     (large,) = [w for w in result.workloads if w.values == "large"]
     assert result.finding is None and large.worst_error is None
     assert large.skipped is not None and "float32 cannot hold" in large.skipped
+
+
+def test_old_tasks_keep_their_workloads() -> None:
+    """A task that declares nothing has its workloads, and its own values rearranged."""
+    found = cases(throw_away_task("scale"), "cpu")
+    assert [c.label for c in found[:2]] == ["square float32", "odd float32"]
+    assert [c.values for c in found[2:]] == ["sorted", "reversed", "ties"]
+    assert not any(c.problem.hidden for c in found)
+
+
+@pytest.mark.parametrize("loaded", all_tasks(), ids=lambda loaded: loaded.task.name)
+def test_quick_is_small_and_full_is_all(loaded: LoadedTask) -> None:
+    """`quick` tries each kind once, `full` on every workload that is small enough; hidden shapes in both."""
+    task = loaded.task
+    expected = [*task.values, *([INTEGERS] if task.exact else [])]
+    quick = cases(loaded, "cuda")
+    assert Counter(c.values for c in quick if c.values != "task") == Counter(expected)
+    assert sum(c.problem.hidden for c in quick) == 2
+    full = cases(loaded, "cuda", "full")
+    kinds = Counter(c.values for c in full if c.values != "task")
+    assert set(kinds) == set(expected)
+    assert min(kinds.values()) >= len(task.dtypes["cuda"])
+    assert sum(c.problem.hidden for c in full) == PLANS["full"].hidden * len(task.dtypes["cuda"])
+    assert len({c.label for c in full}) == len(full)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.tuples(st.integers(0, 5), st.integers(5, 400), st.integers(1, 7)),
+    st.tuples(st.integers(1, 3), st.integers(3, 400)),
+)
+def test_hidden_shapes_keep_to_their_ranges(rows: tuple[int, int, int], cols: tuple[int, int]) -> None:
+    """Every drawn size lies within its range, on its step."""
+    loaded = throw_away_task("scale")
+    hidden = Hidden(dims={"rows": rows, "cols": cols})
+    ranged = LoadedTask(loaded.task.model_copy(update={"hidden": hidden}), loaded.directory)
+    for workload in hidden_workloads(ranged, "cpu", 6, 1 << 30):
+        low, high, step = rows
+        assert low <= workload.dims["rows"] <= high and (workload.dims["rows"] - low) % step == 0
+        assert cols[0] <= workload.dims["cols"] <= cols[1]
+        assert workload.scalars in [w.scalars for w in loaded.task.workloads]
+
+
+def test_hidden_shapes_are_not_known_beforehand() -> None:
+    """Two checks draw different shapes."""
+    loaded = throw_away_task("scale_hidden")
+    drawn = {
+        tuple(sorted(w.dims.items())) for _ in range(20) for w in hidden_workloads(loaded, "cpu", 2, 1 << 20)
+    }
+    assert len(drawn) > 20
+
+
+def test_hidden_shapes_differ_from_even_ones() -> None:
+    """The first drawn shape is an awkward one: odd, prime, 1, or a power of two give or take one."""
+    powers = {2**k + d for k in range(12) for d in (-1, 1)}
+    for _ in range(30):
+        dims = hidden_workloads(throw_away_task("scale_hidden"), "cpu", 1, 1 << 20)[0].dims
+        assert any(n % 2 == 1 or n == 2 or n in powers for n in dims.values())

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, cast
 
@@ -11,9 +14,21 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 
 from harness.errors import HarnessBug
-from harness.judge.problem import Problem
-from harness.suite.catalogue import LoadedTask
+from harness.judge.arena import Arena, Layout
+from harness.judge.check import _check_case
+from harness.judge.clock import lanes
+from harness.judge.compare import sampled_rows
+from harness.judge.problem import Problem, treats_rows_apart
+from harness.judge.protocol import Numbers
+from harness.judge.sampler import Sampler
+from harness.judge.transport import HostTransport
+from harness.judge.verifier import Case, Verifier
+from harness.judge.worker_client import Failed, Source, WorkerClient, WorkerPlace
+from harness.outcome import Cause
+from harness.records import Task
+from harness.suite.catalogue import LoadedTask, load_task
 from tests.fakes.overlays import throw_away_task
+from tests.fakes.worker import HonestWorker, ThreadSandbox
 
 
 @dataclass(frozen=True)
@@ -41,12 +56,6 @@ def test_truth_is_float64_of_what_the_project_received() -> None:
     assert truth.dtype == torch.float64
     assert torch.equal(truth, inputs["x"].double() * 1.7)
     assert problem.reference(inputs)[0].dtype == torch.float32
-
-
-def test_truth_function_of_a_task() -> None:
-    """Where reference.py has `truth`, that is the truth."""
-    problem = problem_of("scale", truth=lambda inputs: (inputs["x"] * 0,))
-    assert not problem.truth(problem.make_inputs())[0].any()
 
 
 def test_integers_stay_integers() -> None:
@@ -99,3 +108,233 @@ def test_bytes_moved() -> None:
     assert problem_of("masked_scale").bytes_moved == 3 * 4 * size + size
     assert problem_of("scale").flops == 256 * 256
     assert problem_of("axpy").flops is None
+
+
+"""So many operations that a timed call is compared on 10 rows."""
+COSTLY = 'flops = "500000000 * rows"'
+TOML = """\
+family = "f"
+version = 1
+title = "t"
+op = "op"
+package = "large"
+tolerance = "elementwise"
+semantics = "s"
+values = []
+{flops}
+[dtypes]
+cpu = ["float32"]
+[parts]
+rows = {rows}
+live = "4 * {columns} * rows"
+[[operand]]
+name = "out"
+role = "out"
+shape = ["rows", "{columns}"]
+[[operand]]
+name = "x"
+role = "in"
+shape = ["rows", "{columns}"]
+[[workload]]
+name = "w"
+dims = {{ rows = {count} }}
+timed = true
+"""
+REFERENCE = """\
+import torch
+
+
+def draw(generator, dtype, rows=None):
+    return {{"x": generator.normal((rows or {count}, {columns})).to(dtype)}}
+
+
+def make_inputs(workload, generator):
+    return draw(generator, workload.dtype, workload.dims["rows"])
+
+
+def reference(inputs):
+    x = inputs["x"]
+    return ({expression},)
+"""
+APART = "torch.softmax(x, -1) * x.shape[-1]"
+
+
+def large(
+    folder: Path, expression: str = APART, *, rows: str = '["x"]', flops: str = "", count: int = 64
+) -> Problem:
+    task = folder / "l1" / "large"
+    task.mkdir(parents=True)
+    (task / "task.toml").write_text(TOML.format(rows=rows, columns=96, count=count, flops=flops))
+    (task / "reference.py").write_text(REFERENCE.format(expression=expression, columns=96, count=count))
+    loaded: LoadedTask = load_task(task)
+    return Problem(loaded, loaded.task.workloads[0], "float32", whole_bytes=0)
+
+
+@pytest.mark.parametrize(
+    ("expression", "apart"),
+    [
+        (APART, True),
+        ("x.cumsum(0)", False),
+        ("x / x.shape[0]", False),
+        ("torch.triu(x)", False),
+        ("x if x.shape[0] > 3 else x.reshape(-1, 5000)", False),
+    ],
+)
+def test_only_ops_that_treat_rows_apart_are_judged_by_rows(
+    tmp_path: Path, expression: str, apart: bool
+) -> None:
+    """What depends on other rows, on their number or on a row's place is not; each in 10 proofs of 10."""
+    for attempt in range(10):
+        assert large(tmp_path / str(attempt), expression).rows_apart is apart
+
+
+def test_a_reference_that_runs_out_of_memory_proves_nothing() -> None:
+    """It is told, and not taken for an op whose rows are not apart."""
+    calls = []
+
+    def truth(inputs: dict[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        calls.append(1)
+        if len(calls) > 1:
+            raise torch.OutOfMemoryError("device")
+        return (inputs["x"],)
+
+    with pytest.raises(torch.OutOfMemoryError):
+        treats_rows_apart(lambda n: {"x": torch.ones(n, 2)}, truth, ["x"])
+
+
+def right(problem: Problem) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+    inputs = problem.make_inputs()
+    return inputs, problem.reference(inputs)[0]
+
+
+@pytest.mark.parametrize("expression", [APART, "x - x.mean(0)"])
+def test_a_check_finds_one_wrong_element(tmp_path: Path, expression: str) -> None:
+    """Every row of a check is compared: by rows where they are apart, else against the whole truth."""
+    problem = large(tmp_path, expression)
+    inputs, answer = right(problem)
+    assert Verifier(problem, Case(problem)).values(inputs, (answer,)) is None
+    answer[41, 7] += 1.0
+    verifier = Verifier(problem, Case(problem))
+    finding = verifier.values(inputs, (answer,))
+    assert finding is not None and finding.cause is Cause.WRONG_VALUES
+    assert "1 of 6144 elements of out" in finding.message and "[41, 7]" in finding.message
+    assert verifier.record(finding).rows == ((64, 64) if expression == APART else None)
+
+
+def test_a_timed_call_is_sampled_in_secret_and_anew(tmp_path: Path) -> None:
+    """Few wrong rows are found as often as the stated chance says; more than are left out always."""
+    problem = large(tmp_path, "x + 1", flops=COSTLY)
+    assert sampled_rows(problem, timed=True) == (10, 64)
+    assert sampled_rows(problem, timed=False) == (64, 64)
+    inputs, answer = right(problem)
+    answer[20:24] += 1.0
+    chance, trials = 1 - math.comb(60, 10) / math.comb(64, 10), 60
+    found = sum(Verifier(problem, timed=True).values(inputs, (answer,)) is not None for _ in range(trials))
+    assert 0.4 < chance < 0.6
+    # Six standard deviations.
+    assert abs(found - trials * chance) < 6 * (trials * chance * (1 - chance)) ** 0.5
+    answer[:55] += 1.0
+    assert all(Verifier(problem, timed=True).values(inputs, (answer,)) is not None for _ in range(trials))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_what_no_answer_may_hold_is_found_wherever_it_is(tmp_path: Path, value: float) -> None:
+    """The whole of every output is looked at for it, in timed calls too."""
+    problem = large(tmp_path, "x + 1", flops=COSTLY)
+    inputs, answer = right(problem)
+    answer[37, 5] = value
+    for _ in range(20):
+        finding = Verifier(problem, timed=True).values(inputs, (answer,))
+        assert finding is not None and "[37, 5]" in finding.message
+
+
+@pytest.mark.parametrize(("operand", "changed"), [("x", ("x",)), ("out", ())])
+def test_a_snapshot_copies_outputs_alone_and_misses_nothing(
+    tmp_path: Path, operand: str, changed: tuple[str, ...]
+) -> None:
+    """Inputs and guards are compared where they lie; what is written after the snapshot is in none."""
+    problem = large(tmp_path)
+    inputs = problem.make_inputs()
+    layout = Layout(problem)
+    arena = Arena(layout, [inputs], 0xFF)
+    slot = next(s for s in layout.slots if s.operand.name == operand)
+    arena._bytes[slot.offset + slot.size - 1] ^= 1
+    snapshot = arena.snapshot()
+    assert snapshot.numel() == layout.slots[0].offset + layout.slots[0].size < layout.set_bytes // 2 + 8192
+    arena._bytes[-1] ^= 1
+    (result,) = arena.results(snapshot)
+    assert result.changed_inputs == changed and result.changed_guards == ()
+    (late,) = arena.results(arena.snapshot())
+    assert late.changed_guards == ("x",)
+    arena.close()
+
+
+def test_a_large_problem_is_timed_one_set_at_a_time_and_verified_at_once(tmp_path: Path) -> None:
+    """A visit holds one set, and a wrong answer is told by the reveal that has it."""
+    numbers = Numbers(clean_blocks=1, most_blocks=1, fresh_processes=False, compiled=False, batch_sets=(8, 8))
+    bench = Sampler(large(tmp_path, "x + 1"), numbers, HostTransport())
+    source = Source("project", Path(__file__), "large", "op")
+    for act in (_honest, _off):
+        contender = WorkerClient(source, ThreadSandbox(HonestWorker(act)), WorkerPlace(()), wall_s=60)
+        try:
+            contender.load()
+            bench.plan(contender, trusted=False)
+            visit = bench.visit()
+            assert [len(shown.inputs) for shown in visit] == [1]
+            if act is _honest:
+                bench.reveal(contender, visit, lanes(), 0, keep=True)
+                assert bench._unverified == []
+            else:
+                with pytest.raises(Failed, match="elements of out are out of tolerance"):
+                    bench.reveal(contender, visit, lanes(), 0, keep=True)
+        finally:
+            contender.close()
+    bench.close()
+
+
+def test_an_output_whose_tolerance_needs_all_of_it_is_not_judged_by_rows(tmp_path: Path) -> None:
+    """One axis: its RMS is that of all rows."""
+    task = large(tmp_path).task
+    with pytest.raises(ValueError, match="needs all of it"):
+        fields = task.model_dump()
+        for operand in fields["operands"]:
+            operand["shape"] = ["rows"]
+        Task.model_validate(fields)
+
+
+_kept: list[torch.Tensor] = []
+
+
+def _honest(out: torch.Tensor, x: torch.Tensor) -> None:
+    torch.add(x, 1, out=out)
+
+
+def _off(out: torch.Tensor, x: torch.Tensor) -> None:
+    torch.add(x, 1.5, out=out)
+
+
+def _replays(out: torch.Tensor, x: torch.Tensor) -> None:
+    _kept.append(x + 1)
+    out.copy_(_kept[0])
+
+
+@pytest.mark.parametrize(
+    ("act", "cause"),
+    [
+        (_honest, None),
+        (_replays, Cause.WRONG_VALUES),
+    ],
+)
+def test_a_check_of_a_large_problem(tmp_path: Path, act: Callable[..., None], cause: Cause | None) -> None:
+    """All calls of a case, though one set of outputs is kept."""
+    _kept.clear()
+    case = Case(large(tmp_path, "x + 1"), seeds=2)
+    source = Source("project", Path(__file__), "large", "op")
+    contender = WorkerClient(source, ThreadSandbox(HonestWorker(act)), WorkerPlace(()), wall_s=60)
+    try:
+        contender.load()
+        found = _check_case(contender, case)
+    finally:
+        contender.close()
+    assert (None if found.finding is None else found.finding.cause) is cause
+    assert found.rows == (64, 64)

@@ -170,14 +170,6 @@ def test_a_hang_is_timed_out(bench: Bench) -> None:
     assert run.status == "timed_out"
 
 
-@pytest.mark.slow
-def test_a_log_that_the_project_wrote_itself_is_only_a_claim(bench: Bench) -> None:
-    """Whatever a project writes where the log lies: without a summary there is nothing clean in it."""
-    bench.reports({"memcheck": "nothing that a tool would say\n"})
-    run = bench.run(_SCALE)
-    assert (run.status, run.message) == ("not_measured", "the tool wrote no summary")
-
-
 # --- reports -----------------------------------------------------------------------------------
 
 
@@ -185,16 +177,10 @@ MEMCHECK = """\
 ========= COMPUTE-SANITIZER
 ========= Invalid __global__ write of size 4 bytes
 =========     at (anonymous namespace)::fill_kernel(float *, long, float)+0x160 in fill.cu:6
-=========     by thread (64,0,0) in block (3,0,0)
-=========     Address 0x7f79b9c00100 is out of bounds
-=========     and is 1 bytes after the nearest allocation at 0x7f79b9c00000 of size 256 bytes
-=========     Saved host backtrace up to driver entry point at kernel launch time
 =========         Host Frame: fill(at::Tensor) [0x2ac] in _fill.so
 =========
 ========= Invalid __global__ write of size 4 bytes
 =========     at (anonymous namespace)::fill_kernel(float *, long, float)+0x160 in fill.cu:6
-=========     by thread (65,0,0) in block (3,0,0)
-=========     Address 0x7f79b9c00104 is out of bounds
 =========
 ========= Program hit cudaErrorLaunchFailure (error 719) due to "unspecified launch failure" on CUDA API call to cudaDeviceSynchronize.
 =========     Saved host backtrace up to driver entry point at error

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.device.cuda import Device
 from tests.fakes.cuda_driver import FakeDriver, compile_driver, fresh
 
 
@@ -20,3 +21,10 @@ def driver(library: Path) -> Iterator[FakeDriver]:
     found = fresh(library)
     yield found
     assert found.live == 0
+
+
+@pytest.fixture
+def gpu(driver: FakeDriver) -> Iterator[Device]:
+    device = Device(driver)
+    yield device
+    device.close()
