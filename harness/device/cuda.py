@@ -63,8 +63,6 @@ class _AllocationFlags(ctypes.Structure):
 
 
 class AllocationProperties(ctypes.Structure):
-    """CUmemAllocationProp."""
-
     _fields_ = [
         ("type", c_int),
         ("handle_types", c_int),
@@ -75,8 +73,6 @@ class AllocationProperties(ctypes.Structure):
 
 
 class Access(ctypes.Structure):
-    """CUmemAccessDesc."""
-
     _fields_ = [("location", Location), ("flags", c_int)]
 
 
@@ -148,8 +144,6 @@ class CudaError(DeviceError):
 
 
 class Driver:
-    """libcuda.so.1, loaded."""
-
     def __init__(self, library: str = LIBRARY) -> None:
         """Raises DeviceError when there is no driver, or one too old to have all functions."""
         try:
@@ -165,7 +159,6 @@ class Driver:
             function.restype = c_int
 
     def call(self, name: str, *arguments: Any) -> None:
-        """Raises CudaError for every result but success."""
         self._raise(name, self._functions[name](*arguments))
 
     def reached(self, event: Any) -> bool:
@@ -245,7 +238,6 @@ class Device:
         return name.value.decode(errors="replace")
 
     def attribute(self, number: int) -> int:
-        """A CUdevice_attribute."""
         value = c_int()
         self.driver.call("cuDeviceGetAttribute", byref(value), number, self.ordinal)
         return value.value
@@ -261,13 +253,11 @@ class Device:
 
     @property
     def total_bytes(self) -> int:
-        """Of device memory."""
         free, total = c_size_t(), c_size_t()
         self.call("cuMemGetInfo_v2", byref(free), byref(total))
         return total.value
 
     def close(self) -> None:
-        """Release the context. Safe to call twice."""
         if self._context is not None:
             self._context = None
             self.driver.call("cuDevicePrimaryCtxRelease_v2", self.ordinal)
@@ -312,7 +302,6 @@ class Device:
             raise
 
     def unmap(self, mapping: Mapping) -> None:
-        """Release a mapping; its memory stays while other processes have it."""
         self.synchronize()
         self.call("cuMemUnmap", mapping.pointer, mapping.size)
         self.call("cuMemAddressFree", mapping.pointer, mapping.size)
@@ -331,7 +320,6 @@ class Device:
         return pointer.value
 
     def free(self, pointer: int) -> None:
-        """Release plain memory."""
         self.call("cuMemFree_v2", pointer)
 
     def ipc_handle(self, pointer: int) -> bytes:
@@ -341,5 +329,4 @@ class Device:
         return ctypes.string_at(byref(handle), IPC_HANDLE_BYTES)
 
     def fill(self, pointer: int, byte: int, size: int) -> None:
-        """Start setting bytes; synchronize() waits for it."""
         self.call("cuMemsetD8Async", pointer, byte, size, None)

@@ -45,19 +45,16 @@ class KnownRun(Protocol):
     """One run of the known kernel."""
 
     @property
-    def ok(self) -> bool:
-        """The result was right."""
+    def ok(self) -> bool: ...
 
     @property
-    def microseconds(self) -> float:
-        """Its time on the device."""
+    def microseconds(self) -> float: ...
 
 
 class KnownKernel(Protocol):
     """Our own kernel, whose result is known, as control."""
 
-    def run(self) -> KnownRun:
-        """Raises DeviceError where it fails or does not end."""
+    def run(self) -> KnownRun: ...
 
 
 class DeviceBusy(DeviceError):
@@ -80,7 +77,6 @@ class HostHealth:
     """The CPU target: memory and disk for a worker. Other trials share them, so no project is blamed."""
 
     def __init__(self, folder: Path, proc: Path = Path("/proc")) -> None:
-        """`folder`: where builds lie."""
         self._folder = folder
         self._proc = proc
 
@@ -101,7 +97,6 @@ class HostHealth:
 
 
 def _available_bytes(meminfo: Path) -> int | None:
-    """Memory that is available without swapping; None where unknown."""
     try:
         lines = meminfo.read_text().splitlines()
     except OSError:
@@ -195,7 +190,6 @@ class GpuHealth:
         return frozenset(process.pid for process in self._nvml.processes(self._uuid))
 
     def close(self) -> None:
-        """Release NVML."""
         if self._xids is not None:
             self._xids.close()
             self._xids = None

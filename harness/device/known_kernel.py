@@ -36,12 +36,9 @@ _FLOAT = (5, 12345, 1 << 20)
 
 @dataclass(frozen=True)
 class KnownRun:
-    """One launch."""
-
     ok: bool
     """Every word is right."""
     microseconds: float
-    """By the device's own events."""
 
 
 def _after(rounds: int, generator: tuple[int, int, int]) -> tuple[int, int]:
@@ -133,7 +130,6 @@ class KnownKernel:
             time.sleep(_POLL_S)
 
     def close(self) -> None:
-        """Release events, module and memory."""
         for event in self._events:
             if event:
                 self._device.call("cuEventDestroy_v2", event)

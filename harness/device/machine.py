@@ -44,7 +44,6 @@ def _of_first_gpu(ask: Callable[[Nvml, Gpu], T]) -> T | None:
 
 
 def gpu_memory_bytes() -> int | None:
-    """Of the first GPU; None without one, or where NVML fails."""
     return _of_first_gpu(lambda nvml, gpu: nvml.memory(gpu.uuid).total_bytes)
 
 
@@ -106,13 +105,11 @@ class QuietLock:
 
     @contextmanager
     def shared(self) -> Iterator[None]:
-        """Held while something may disturb a measurement."""
         with self._hold(fcntl.LOCK_SH):
             yield
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Held while measuring."""
         with self._hold(fcntl.LOCK_EX):
             yield
 

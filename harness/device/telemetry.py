@@ -42,15 +42,11 @@ Turn = tuple[TelemetrySample, TelemetrySample]
 class Telemetry(Protocol):
     """Samples the machine. Only between turns: a sample took 0.1 ms on a 2-core host (NVML: not measured)."""
 
-    def sample(self) -> TelemetrySample:
-        """The machine now. Raises DeviceError when the GPU is gone."""
+    def sample(self) -> TelemetrySample: ...
 
 
 class HostTelemetry:
-    """The kernel's counters, for the CPU target."""
-
     def __init__(self, proc: Path = Path("/proc"), clock: Callable[[], float] = time.monotonic) -> None:
-        """`clock`: seconds."""
         self._proc = proc
         self._clock = clock
         self._ticks_per_s = os.sysconf("SC_CLK_TCK")
@@ -103,7 +99,6 @@ class GpuTelemetry:
     """The kernel's counters, and NVML's of one GPU; close it when done."""
 
     def __init__(self, uuid: str, nvml: Nvml, host: Telemetry) -> None:
-        """Closes `nvml` with itself."""
         self._uuid = uuid
         self._nvml = nvml
         self._host = host
@@ -123,7 +118,6 @@ class GpuTelemetry:
         return self._host.sample().model_copy(update={"gpu": gpu})
 
     def close(self) -> None:
-        """Release NVML."""
         self._nvml.close()
 
 
@@ -145,7 +139,6 @@ class Watched:
     reason: str | None = None
     """Why it was disturbed; None if it was not."""
     samples: Turn | None = None
-    """None where the machine was not sampled."""
 
 
 class Conditions(Protocol):
@@ -156,8 +149,7 @@ class Conditions(Protocol):
         """Whether it samples while no candidate runs: before one is thawed or started, and after it is
         frozen or killed. Otherwise it samples while the candidate waits for its reveals."""
 
-    def watched(self) -> AbstractContextManager[Watched]:
-        """Around a turn."""
+    def watched(self) -> AbstractContextManager[Watched]: ...
 
 
 class TelemetryConditions:
@@ -167,13 +159,11 @@ class TelemetryConditions:
     """A GPU's clocks fall as soon as its process has ended."""
 
     def __init__(self, telemetry: Telemetry, kept_processes: int = 0) -> None:
-        """`kept_processes`: our own, frozen on the GPU while another has its turn."""
         self._telemetry = telemetry
         self._kept_processes = kept_processes
 
     @contextmanager
     def watched(self) -> Iterator[Watched]:
-        """Around a turn."""
         watched = Watched()
         before = self._telemetry.sample()
         yield watched
@@ -182,8 +172,6 @@ class TelemetryConditions:
 
 
 class HostConditions(TelemetryConditions):
-    """For the CPU target."""
-
     around_lives = True
     """A candidate's own threads must not be counted: it could have its slow turns dropped."""
 

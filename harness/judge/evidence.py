@@ -24,7 +24,7 @@ from harness.records import (
     Task,
     TracedKernel,
 )
-from harness.records.evidence import OperatorKind
+from harness.records.grade import OperatorKind
 
 _MAX_ROWS: Final = 100
 _NAME_CHARS: Final = 300

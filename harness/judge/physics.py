@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from harness.outcome import Cause
 from harness.records import Finding
-from harness.records.evidence import PhysicalLimit
+from harness.records.timing import PhysicalLimit
 
 if TYPE_CHECKING:
     from harness.judge.problem import Problem

@@ -23,7 +23,7 @@ from harness.judge.problem import Problem
 from harness.judge.worker_client import Failed, WorkerClient, Wrapper
 from harness.outcome import Cause
 from harness.records import SanitizerFinding, SanitizerRun
-from harness.records.evidence import SANITIZER_TOOLS, SanitizerTool
+from harness.records.grade import SANITIZER_TOOLS, SanitizerTool
 from sandboxes.scratch import CollectError
 
 TOOL_WALL_S: Final = 120.0  # protocols.md

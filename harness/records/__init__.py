@@ -6,16 +6,12 @@ Validators reject illegal states. "Not reached" and unknown are None, never -1 o
 from __future__ import annotations
 
 from harness.records.base import (
-    SCHEMA_VERSION,
-    ArmKind,
     ClockName,
     Delivery,
     LaneName,
     Metric,
-    Precision,
     Protocol,
     Record,
-    Role,
     Target,
     digest_of,
 )
@@ -27,22 +23,19 @@ from harness.records.build import (
     Diagnostic,
     DiagnosticKind,
 )
-from harness.records.evidence import (
-    SANITIZER_TOOLS,
-    Evidence,
-    OperatorCalls,
-    PhysicalLimit,
-    SanitizerFinding,
-    SanitizerRun,
-    TracedKernel,
-)
 from harness.records.grade import (
     GRADER_VERSION,
     REPEATED,
+    SANITIZER_TOOLS,
     SCALED,
     CheckResult,
+    Evidence,
     Grade,
     KernelBenchScore,
+    OperatorCalls,
+    SanitizerFinding,
+    SanitizerRun,
+    TracedKernel,
     WorkloadCheck,
 )
 from harness.records.project import COPIED, Finding, Origin, Project, ProjectFile, Provenance
@@ -59,11 +52,12 @@ from harness.records.request import (
     ToolCall,
     Usage,
 )
-from harness.records.task import Admission, Hidden, Operand, Parts, Rule, Scalar, Task, Workload
+from harness.records.task import Admission, Hidden, Operand, Rule, Task, Workload
 from harness.records.timing import (
     ContenderTiming,
     Interference,
     Lane,
+    PhysicalLimit,
     Ratio,
     Secondary,
     Spread,

@@ -17,12 +17,10 @@ ArmKind = Literal["without_skill", "with_skill", "placebo", "old_skill"]
 Delivery = Literal["body", "disclosed"]
 """`body`: SKILL.md is part of the prompt; `disclosed`: the student reads skill files through a tool."""
 Metric = Literal["deployed", "correct", "compiles"]
-"""Primary metric of a run."""
 Precision = Literal["strict", "tf32"]
 LaneName = Literal["call", "batch"]
 """`call`: one reveal per call; `batch`: K input sets revealed at once."""
 ClockName = Literal["inside", "outside"]
-"""The worker's own clock, or the judge's."""
 
 
 def digest_of(value: Any) -> str:

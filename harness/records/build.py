@@ -66,21 +66,16 @@ class DeviceKernel(Record):
 
 
 class BinaryCalls(Record):
-    """What a shared library calls, from its undefined symbols and operator names: qualified names, sorted,
-    at most 100 each."""
+    """What a shared library calls: qualified names, sorted, at most 100 each."""
 
     compute: tuple[str, ...] = ()
     """PyTorch operators that compute, such as `at::_ops::matmul::call` or `aten::mm (by name)`."""
     library: tuple[str, ...] = ()
-    """cuBLAS, cuDNN, MKL and similar."""
     dispatcher: tuple[str, ...] = ()
     """Functions that call operators by name; names that were found are in `compute`."""
     tensor: tuple[str, ...] = ()
-    """Allocation, views, properties and registration."""
     runtime: tuple[str, ...] = ()
-    """CUDA runtime and driver."""
     system: tuple[str, ...] = ()
-    """Dynamic loading, processes, files, network."""
     unresolved: tuple[str, ...] = ()
     """Symbols that no loaded library defines, so the import fails; with similar names that are defined."""
     unproven: int = 0
@@ -110,31 +105,22 @@ class BinaryCalls(Record):
 
 
 class BuildResult(Record):
-    """Result of the build stage."""
-
     ok: bool
     finding: Finding | None
-    """None exactly when ok."""
     backend: Target
     key: str
     """Content key of the build: project, target, toolchain, flags."""
     cache_hit: bool
     wall_s: float
-    """Of this request; near 0 on a cache hit."""
     compiler_s: float | None
-    """Sum of wall times of compile and link commands; None if none ran."""
     units: int | None = None
-    """Number of translation units; None when planning failed."""
     variant: str | None = None
     """kernel-builder's variant name, such as torch-stable-abi210-cu130-x86_64-linux."""
     module: str | None = None
-    """Python package in the variant."""
     architectures: tuple[str, ...] = ()
-    """Such as sm_90; empty on cpu."""
     jit: bool = False
     """A universal project: it compiles at run time, in a worker with the role run_jit."""
     abi: str | None = None
-    """Result of an ABI check in records of older versions."""
     warnings: tuple[str, ...] = ()
     toolchain: dict[str, str] = Field(default_factory=dict)
     diagnostics: tuple[Diagnostic, ...] = ()
@@ -142,11 +128,9 @@ class BuildResult(Record):
     kernels: tuple[DeviceKernel, ...] | None = None
     """Longest first; None on cpu, and where `warnings` says why they were not read."""
     calls: BinaryCalls | None = None
-    """None when nothing was linked."""
 
     @property
     def binding_warnings(self) -> tuple[str, ...]:
-        """Warnings about wrongly passed arguments, without the prefix: `file:line: ...`."""
         found = (w for w in self.warnings if w.startswith(BINDING_WARNING))
         return tuple(w.removeprefix(BINDING_WARNING) for w in found)
 

@@ -1,24 +1,133 @@
-"""Records of a grade and of its correctness check."""
+"""Records of a grade: its correctness check, traced calls and sanitizer runs."""
 
 from __future__ import annotations
 
-from typing import Final, Literal, Self
+from typing import Final, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
 from harness.outcome import Cause, Stage, Verdict
 from harness.records.base import SCHEMA_VERSION, Precision, Protocol, Record, Target
 from harness.records.build import BuildResult
-from harness.records.evidence import Evidence, SanitizerRun
 from harness.records.project import COPIED, Finding, Provenance
 from harness.records.timing import TimingResult
+
+OperatorKind = Literal["own", "harmless", "compute"]
+SanitizerTool = Literal["memcheck", "racecheck", "initcheck", "synccheck"]
+SANITIZER_TOOLS: tuple[SanitizerTool, ...] = get_args(SanitizerTool)
+SanitizerStatus = Literal["clean", "findings", "not_present", "timed_out", "not_measured"]
+LITTLE_OF_ITS_OWN: Final = 0.5
+"""A smaller share of device time in the project's own kernels is flagged. Chosen, not calibrated."""
+LOADS_CODE: Final = "loads code at run time"
+"""Flag of a library that imports dlopen, and of Python that loaded a library."""
+
+
+class OperatorCalls(Record):
+    name: str
+    calls: int
+    kind: OperatorKind
+    """`own`: of the project's library; `harmless`: allocates, inspects, moves or fills memory."""
+
+
+class TracedKernel(Record):
+    """One kernel, copy or fill that a traced call ran on the device, as the worker reports it."""
+
+    name: str
+    launches: int
+    device_us: float
+    own: bool | None
+    """Whether the project's library has a kernel of this name; None where unknown, and for copies."""
+    copy_or_fill: bool = False
+
+
+class Evidence(Record):
+    """Trace of one call in a fresh worker after the check. The worker reports it, so what it admits counts
+    and what it omits proves nothing."""
+
+    workload: str
+    dtype: str
+    operators: tuple[OperatorCalls, ...] | None
+    kernels: tuple[TracedKernel, ...] | None = None
+    """Longest first; None on cpu, and where they were not measured (`notes`)."""
+    loads: tuple[str, ...] = ()
+    """Libraries, functions and native modules that its Python loaded, other than its own and torch's."""
+    traced_right: bool | None = None
+    trouble: str | None = None
+    notes: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _trace_or_trouble(self) -> Self:
+        if (self.operators is None) != (self.trouble is not None):
+            raise ValueError("evidence is a trace, or says why there is none")
+        return self
+
+    @property
+    def computing(self) -> tuple[str, ...]:
+        return tuple(o.name for o in self.operators or () if o.kind == "compute")
+
+    @property
+    def launches(self) -> int | None:
+        """Kernel launches in the call, without copies and fills."""
+        if self.kernels is None:
+            return None
+        return sum(k.launches for k in self.kernels if not k.copy_or_fill)
+
+    @property
+    def own_share(self) -> float | None:
+        """Share of device time in the project's own kernels, 0 to 1; None where unknown."""
+        total = sum(k.device_us for k in self.kernels or ())
+        known = all(k.own is not None or k.copy_or_fill for k in self.kernels or ())
+        if total <= 0 or not known:
+            return None
+        return sum(k.device_us for k in self.kernels or () if k.own) / total
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        share = self.own_share
+        found = {
+            "dispatches PyTorch operators": bool(self.computing),
+            LOADS_CODE: bool(self.loads),
+            "little device time in its own kernels": share is not None and share < LITTLE_OF_ITS_OWN,
+            "differs when traced": self.traced_right is False,
+            "not traced": self.trouble is not None,
+        }
+        return tuple(name for name, true in found.items() if true)
+
+
+class SanitizerFinding(Record):
+    """One message of a sanitizer, which runs inside the worker and can be forged by it."""
+
+    message: str
+    kernel: str | None = None
+    """None where the tool names none (a failed API call)."""
+    count: int = 1
+
+
+class SanitizerRun(Record):
+    """One compute-sanitizer tool on the smallest workload that is not trivial."""
+
+    tool: SanitizerTool
+    status: SanitizerStatus
+    total: int | None = None
+    """Errors and hazards in the tool's summary (with racecheck's warnings); None without a summary."""
+    findings: tuple[SanitizerFinding, ...] = ()
+    message: str | None = None
+    workload: str | None = None
+    wall_s: float | None = None
+
+    @model_validator(mode="after")
+    def _findings_iff_found(self) -> Self:
+        if self.findings and self.status not in ("findings", "timed_out"):
+            raise ValueError(f"a sanitizer run that is {self.status} has no findings")
+        if self.status in ("not_present", "not_measured") and self.message is None:
+            raise ValueError(f"a sanitizer run that is {self.status} says why")
+        return self
+
 
 GRADER_VERSION: Final = "5"
 """Part of every grading key; raised when the same project may be graded differently."""
 SCALED: Final = "scaled"
-"""Flag: the first axis of the problem was reduced for this target; never ranked."""
 REPEATED: Final = "repeated after a kill"
-"""Flag: a worker died by a signal that may have come from outside, and grading was repeated."""
 _EARLIER: Final = frozenset({(Cause.BUILD_TIMEOUT, Verdict.BUILD_FAILED)})
 """Verdicts of causes in records of grader versions up to 4."""
 
@@ -38,31 +147,22 @@ class WorkloadCheck(Record):
     values: str = "task"
     """`task`: drawn by the task's make_inputs; `integers`: the exact lane; else an adversarial kind."""
     layout: str = "contiguous"
-    """Memory layout of the operands."""
     hidden: bool = False
-    """The shape was drawn at grading time."""
     dims: dict[str, int] | None = None
     """Sizes; None in records older than hidden shapes."""
     where: tuple[int, ...] | None = None
-    """Index of the worst element, where values were out of tolerance."""
     output: str | None = None
-    """Output that `where` is an index of."""
     skipped: str | None = None
-    """Why values were not judged, such as a truth that the dtype cannot hold."""
     rows: tuple[int, int] | None = None
     """(rows of a call compared with the truth, all rows) of a problem that is judged by rows, else None."""
 
 
 class CheckResult(Record):
-    """Correctness over all workloads: one entry per case."""
-
     workloads: tuple[WorkloadCheck, ...]
     finding: Finding | None
     """The first failure; None exactly when everything passed."""
     not_run: tuple[str, ...] = ()
-    """Workloads after a failure that ended the worker."""
     precision: Precision | None = None
-    """Rules for float32: `strict`, or `tf32` where the task allows it."""
 
 
 class KernelBenchScore(Record):
@@ -70,20 +170,13 @@ class KernelBenchScore(Record):
 
     trials: int
     passed: int
-    """Trials whose outputs were allclose to eager PyTorch's."""
     correct: bool
-    """All trials passed."""
     tolerance: float
-    """Absolute and relative."""
     calls: int = 0
-    """Calls behind the mean: 100 by the rules, fewer where they are slow."""
     claimed_us: float | None = None
-    """Mean time of a call by the worker's own clock, which these rules trust; None: not correct, or no
-    claim."""
+    """By the worker's own clock, which these rules trust; None: not correct, or no claim."""
     eager_us: float | None = None
-    """The same of eager PyTorch."""
     message: str | None = None
-    """How the worker failed, where it did."""
 
     @property
     def speedup(self) -> float | None:
@@ -94,13 +187,10 @@ class KernelBenchScore(Record):
 
 
 class Grade(Record):
-    """The judged outcome of one project on one task."""
-
     schema_version: Literal[1] = SCHEMA_VERSION
     task: str
     task_digest: str
     project: str | None
-    """Project digest; None when there was none."""
     target: Target
     protocol: Protocol
     verdict: Verdict
@@ -108,33 +198,25 @@ class Grade(Record):
     """The stage that failed, or the first that was not run; when correct, `time` (`check` without timing)."""
     finding: Finding
     flags: tuple[str, ...] = ()
-    """From the library's calls and the trace (unless the task allows them), sanitizers, provenance and
-    timing; they never change a verdict."""
+    """Of the library's calls, the trace, sanitizers, provenance and timing; never a verdict."""
     build: BuildResult | None = None
     check: CheckResult | None = None
     timing: TimingResult | None = None
     evidence: Evidence | None = None
-    """Trace of one call; None when it was not wanted or not reached."""
     provenance: Provenance | None = None
-    """Source in common with kernels_ref; None without a project, and in older records."""
     sanitizers: tuple[SanitizerRun, ...] = ()
-    """Empty unless they were requested."""
     kernelbench: KernelBenchScore | None = None
-    """None for other tasks, without timing, and where nothing could run."""
     sandbox: str
     sandbox_facts: dict[str, str] = Field(default_factory=dict)
     machine: str
-    """MachineFacts.digest of the machine that graded."""
     wall_s: float
 
     @property
     def compiled(self) -> bool:
-        """Whether the build succeeded."""
         return self.build is not None and self.build.ok
 
     @property
     def not_built(self) -> bool:
-        """Whether the project failed in the build stage."""
         return self.stage is Stage.BUILD and self.verdict is not Verdict.NOT_MEASURED
 
     @property
@@ -144,7 +226,6 @@ class Grade(Record):
 
     @property
     def copied(self) -> bool:
-        """Whether it is flagged for source in common with kernels_ref."""
         return COPIED in self.flags
 
     @property

@@ -10,21 +10,15 @@ from harness.outcome import POLICY, Cause, Verdict
 from harness.records.base import Record, digest_of
 
 EVIDENT_ROWS: Final = 8
-"""Fewer common n-grams can be an idiom: experts of unrelated families share up to 7, a copied function has
-hundreds."""
+"""Fewer common n-grams can be an idiom: unrelated experts share up to 7, a copied function has hundreds."""
 EVIDENT_TOKENS: Final = 100
-"""A common stretch of this many tokens is evidence whatever the number of n-grams: recorded replies reach 49,
-whole expert projects 442 and more."""
+"""Tokens of a common stretch that is evidence by itself: recorded replies reach 49, whole experts 442."""
 COPIED_SHARE: Final = 0.1
-"""Share of a project's n-grams in common from which it is flagged: recorded replies reach 2.7 %, a whole
-expert for one target 17 % and more."""
+"""Of a project's n-grams, from which it is flagged: recorded replies reach 2.7 %, whole experts 17 %."""
 COPIED: Final = "copied from kernels_ref"
-"""Flag of a project that shares source with an expert; never a verdict."""
 
 
 class Finding(Record):
-    """Why a project failed a stage."""
-
     cause: Cause
     message: str
     """What happened, where, and what was expected; the first line stands alone."""
@@ -37,15 +31,11 @@ class Finding(Record):
 
     @property
     def verdict(self) -> Verdict:
-        """The verdict that the policy table gives to the cause."""
         return POLICY[self.cause]
 
 
 class ProjectFile(Record):
-    """One file of a project."""
-
     path: str
-    """Relative, POSIX, inside the project."""
     text: str
 
 
@@ -53,13 +43,11 @@ class Project(Record):
     """A kernel-builder project: a bounded number of text files of bounded size."""
 
     files: tuple[ProjectFile, ...]
-    """Sorted by path; paths are unique."""
     left_out: dict[str, str] = Field(default_factory=dict)
     """Path -> why the file there is not part of it (`is a symbolic link`); empty for a reply."""
 
     @property
     def digest(self) -> str:
-        """Over paths and contents of the files."""
         return digest_of([[f.path, f.text] for f in self.files])
 
     @model_validator(mode="after")
@@ -75,7 +63,6 @@ class Origin(Record):
 
     task: str
     file: str
-    """Below `kernels_ref/TASK/`."""
     rows: int = Field(ge=1)
     """Distinct n-grams in common with this file."""
     longest: int
@@ -84,19 +71,16 @@ class Origin(Record):
     """1-based line where the stretch begins in this file."""
     project_file: str
     project_line: int
-    """1-based line where it begins in the project."""
 
 
 class Provenance(Record):
-    """How much of a project's source equals source of any expert, token for token; comments, `#include`
-    lines and build.toml do not count."""
+    """How much of a project equals source of any expert, apart from comments, `#include` and build.toml."""
 
     rows: int = Field(ge=0)
     """Distinct n-grams of 13 tokens in the project that can be evidence."""
     common: int = Field(ge=0)
     """Those of them that some expert's file contains."""
     origin: Origin | None = None
-    """None exactly when nothing is in common."""
 
     @model_validator(mode="after")
     def _adds_up(self) -> Self:
@@ -107,16 +91,13 @@ class Provenance(Record):
 
     @property
     def share(self) -> float:
-        """common / rows; 0 without rows."""
         return self.common / self.rows if self.rows else 0.0
 
     @property
     def evident(self) -> bool:
-        """Whether more is in common than an idiom."""
         stretch = 0 if self.origin is None else self.origin.longest
         return self.common >= EVIDENT_ROWS or stretch >= EVIDENT_TOKENS
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """The flag `COPIED`, or nothing."""
         return (COPIED,) if self.evident and self.share >= COPIED_SHARE else ()

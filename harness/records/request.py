@@ -17,8 +17,6 @@ from harness.records.base import ArmKind, Delivery, Record, digest_of
 
 
 class Skill(Record):
-    """An Agent Skill as the student may see it."""
-
     name: str
     description: str
     body: str
@@ -26,7 +24,6 @@ class Skill(Record):
     files: tuple[str, ...]
     """Relative paths of all files, sorted."""
     digest: str
-    """Over all files, paths and bytes."""
     documents: dict[str, str] = Field(default_factory=dict, repr=False)
     """Text files by path, SKILL.md with its frontmatter: readable where delivery is `disclosed`."""
 
@@ -36,7 +33,6 @@ class Arm(Record):
 
     kind: ArmKind
     skills: tuple[str, ...] = ()
-    """Digests, in order of presentation."""
     delivery: Delivery = "body"
 
     @property
@@ -69,12 +65,10 @@ class ModelSpec(Record):
 
     @property
     def provider(self) -> str:
-        """The part before the first slash."""
         return self.name.partition("/")[0]
 
     @property
     def model(self) -> str:
-        """The part after the first slash."""
         return self.name.partition("/")[2]
 
     @property
@@ -90,21 +84,15 @@ class ModelSpec(Record):
 
 
 class Tool(Record):
-    """A function that a model may call instead of answering."""
-
     name: str
     description: str
     parameters: dict[str, JsonValue]
-    """JSON schema of its arguments."""
 
 
 class ToolCall(Record):
-    """A model's call of a tool, as it wrote it."""
-
     id: str
     name: str
     arguments: str
-    """JSON text, unchecked."""
 
 
 class Thinking(Record):
@@ -115,7 +103,6 @@ class Thinking(Record):
     after_text: int = 0
     """Characters of the reply's text before it."""
     after_calls: int = 0
-    """Tool calls before it."""
 
 
 class _WithThinking(Record):
@@ -133,12 +120,9 @@ class _WithThinking(Record):
 
 
 class Message(_WithThinking):
-    """One message of a conversation."""
-
     role: Literal["system", "user", "assistant", "tool"]
     content: str
     tool_calls: tuple[ToolCall, ...] = ()
-    """Only of an assistant."""
     tool_call_id: str | None = None
     """The call that a tool's message answers."""
 
@@ -154,13 +138,10 @@ class Message(_WithThinking):
 
 
 class Request(Record):
-    """One call to a model: the whole prompt, and its trial."""
-
     messages: tuple[Message, ...]
     sampling: Sampling
     task: str
     arm: str
-    """Arm.id; never part of the prompt."""
     repeat: int
     turn: int = 0
     step: int = 0
@@ -180,8 +161,7 @@ class Request(Record):
 
 
 class Usage(Record):
-    """Tokens as the provider counts them; None is unknown. Cached input is part of the input, reasoning of
-    the output."""
+    """Tokens; None is unknown. Cached input is part of the input, reasoning of the output."""
 
     input_tokens: int | None = None
     cached_input_tokens: int | None = None
@@ -190,16 +170,12 @@ class Usage(Record):
 
 
 class Reply(_WithThinking):
-    """A model's reply."""
-
     text: str
     stop: Literal["end", "length", "refusal", "tool", "overflow", "other"]
-    """`tool`: it waits for results of its calls; `overflow`: the prompt is too long for the model's context
-    and there is no text."""
+    """`tool`: it waits for results of its calls; `overflow`: the prompt exceeds the context, no text."""
     model_label: str
     """The model as the provider (or the recording) names it."""
     created: str
-    """UTC, ISO 8601."""
     usage: Usage = Usage()
     cost_usd: float | None = None
     latency_s: float | None = None

@@ -22,19 +22,13 @@ class Operand(Record):
     mask: str | None = None
     """For `partial`: name of the boolean `in` operand of the same shape."""
     touched: str | None = None
-    """Number of elements that a call touches, over dims, where an index selects them (an embedding table, a
-    paged cache); None: all. Used only for the speed of light."""
+    """Elements that a call touches, over dims, where an index selects them; None: all (speed of light)."""
     keyword: bool = False
-    """Passed by name, such as the parameters of a module."""
 
     @model_validator(mode="after")
-    def _only_inputs_by_name(self) -> Self:
+    def _fits_role(self) -> Self:
         if self.keyword and self.role != "in":
             raise ValueError(f"operand {self.name}: only an `in` operand can be passed by name")
-        return self
-
-    @model_validator(mode="after")
-    def _mask_only_for_partial(self) -> Self:
         if (self.role == "partial") != (self.mask is not None):
             raise ValueError(f"operand {self.name}: `mask` is needed by, and only for, role partial")
         return self
@@ -50,7 +44,6 @@ ANY_TASK: tuple[Values, ...] = ("sorted", "reversed", "ties")
 PROMISED: frozenset[Values] = frozenset({"nan", "inf", "denormal", "negative_zero"})
 """Kinds that occur only where the task names them; the prompt then says so."""
 Arrangement = Literal["contiguous", "transposed", "stepped", "expanded", "misaligned"]
-"""Memory layout of operands."""
 Range = tuple[int, int] | tuple[int, int, int]
 """Lowest value, highest value (inclusive), step (1 where left out)."""
 
@@ -59,21 +52,17 @@ class Hidden(Record):
     """Shapes that may be drawn at grading time, from a secret seed."""
 
     dims: dict[str, Range]
-    """Every dim of the workloads."""
 
     @model_validator(mode="after")
     def _ranges_are_not_empty(self) -> Self:
         for name, (low, high, *step) in self.dims.items():
             if low < 0 or high < low or (step and step[0] < 1):
-                raise ValueError(
-                    f"hidden.dims.{name}: [low, high, step] needs 0 <= low <= high and step >= 1"
-                )
+                wanted = "[low, high, step] needs 0 <= low <= high and step >= 1"
+                raise ValueError(f"hidden.dims.{name}: {wanted}")
         return self
 
 
 class Scalar(Record):
-    """One keyword-only scalar argument of an op."""
-
     name: str
     type: Literal["float", "int", "bool"]
 
@@ -95,14 +84,12 @@ class Workload(Record):
     dims: dict[str, int]
     scalars: dict[str, float | int | bool] = Field(default_factory=dict)
     timed: bool = False
-    """Whether speed is measured on it; every workload is checked."""
     target: Target | None = None
     """The only target it is for (sizes of real models for a GPU, small ones for a CPU); None: both."""
     source: str | None = None
     """The model or paper that the sizes come from; not in the prompt."""
     scaled_from: int | None = None
-    """First axis of the original problem where that is larger; such results are not ranked, nor scored by the
-    other benchmark's rules."""
+    """First axis of the original problem where that is larger; such results are never ranked."""
 
 
 class Task(Record):
@@ -115,13 +102,11 @@ class Task(Record):
     version: int
     title: str
     op: str
-    """Name of the Python function that the project's package exports."""
     package: str
     """`general.name` of the project; the Python package is this with `_` for `-`."""
     semantics: str
     """What the op computes, as the student reads it (Markdown)."""
     operands: tuple[Operand, ...]
-    """In call order: all `out` first, then the rest."""
     scalars: tuple[Scalar, ...] = ()
     workloads: tuple[Workload, ...]
     dtypes: dict[Target, tuple[str, ...]]
@@ -129,14 +114,11 @@ class Task(Record):
     flops: str | None = None
     """Arithmetic expression over dims; None where a count of operations is not meaningful."""
     library_calls: Literal["forbid", "flag", "allow"] = "flag"
-    """Effect of calls to PyTorch operators that compute, cuBLAS or similar: a failure (stated in the prompt),
-    a flag, or none."""
+    """Effect of computing PyTorch operators, cuBLAS or similar: a failure, a flag, or none."""
     hidden: Hidden | None = None
-    """Shapes drawn at grading time, with the scalars of one of the workloads; None: no hidden shapes."""
     values: tuple[Values, ...] = ANY_TASK
     """Adversarial values that the op accepts, in addition to those of `make_inputs`."""
     keep: tuple[str, ...] = ()
-    """Operands whose values are never made adversarial: masks, probabilities, indices."""
     layouts: tuple[Arrangement, ...] = ("contiguous",)
     """Memory layouts of operands. Contiguous always occurs; the prompt names the others."""
     exact: bool = False
@@ -150,7 +132,6 @@ class Task(Record):
     also: Literal["kernelbench"] | None = None
     """Benchmark that the task was converted from, whose own score is computed as well."""
     digest: str
-    """Over task.toml and reference.py, byte for byte."""
 
     @property
     def id(self) -> str:
@@ -167,12 +148,10 @@ class Task(Record):
         return any(w.scaled_from is not None for w in self.workloads_for(target))
 
     def workloads_for(self, target: Target) -> tuple[Workload, ...]:
-        """Workloads for `target`, in the order of task.toml."""
         return tuple(w for w in self.workloads if w.target in (None, target))
 
     @property
     def outputs(self) -> tuple[Operand, ...]:
-        """Operands whose contents the judge checks, in call order."""
         return tuple(o for o in self.operands if o.role != "in")
 
     @model_validator(mode="after")
@@ -188,10 +167,8 @@ class Task(Record):
         for operand in self.operands:
             mask = by_name.get(operand.mask or "")
             fits = mask is not None and (mask.role, mask.dtype, mask.shape) == ("in", "bool", operand.shape)
-            self._require(
-                operand.mask is None or fits,
-                f"the mask of {operand.name} must be an `in` operand, bool, same shape",
-            )
+            wanted = f"the mask of {operand.name} must be an `in` operand, bool, same shape"
+            self._require(operand.mask is None or fits, wanted)
         return self
 
     @model_validator(mode="after")
@@ -201,12 +178,11 @@ class Task(Record):
             self._require(timed, f"no workload is timed for {target}")
         unknown = sorted(set(self.keep) - {o.name for o in self.operands})
         self._require(not unknown, f"`keep` names unknown operands {unknown}")
-        for workload in self.workloads if self.hidden is not None else ():
-            hidden = {} if self.hidden is None else self.hidden.dims
-            self._require(
-                set(hidden) == set(workload.dims),
-                f"hidden.dims has {sorted(hidden)}, workload {workload.name} has {sorted(workload.dims)}",
-            )
+        if self.hidden is not None:
+            hidden = sorted(self.hidden.dims)
+            for w in self.workloads:
+                said = f"hidden.dims has {hidden}, workload {w.name} has {sorted(w.dims)}"
+                self._require(hidden == sorted(w.dims), said)
         return self
 
     @model_validator(mode="after")
@@ -230,7 +206,6 @@ class Task(Record):
 
 
 def operand_dtype(operand: Operand, dtype: str) -> str:
-    """The operand's dtype name when the workload's dtype is `dtype`."""
     return dtype if operand.dtype == "$dtype" else operand.dtype
 
 
@@ -241,8 +216,6 @@ RuleStatus = Literal["holds", "fails", "not_measured"]
 
 
 class Rule(Record):
-    """Result of one admission rule."""
-
     name: RuleName
     status: RuleStatus
     said: str = ""
@@ -250,18 +223,13 @@ class Rule(Record):
 
 
 class Admission(Record):
-    """Results of all admission rules on one task."""
-
     task: str
     version: int
     task_digest: str
     expert: str | None
-    """Digest of the expert project."""
     target: Target
-    """Target of the expert and its mutants."""
     rules: tuple[Rule, ...]
 
     @property
     def admitted(self) -> bool:
-        """Whether no rule failed."""
         return all(rule.status != "fails" for rule in self.rules)

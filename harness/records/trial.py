@@ -13,8 +13,6 @@ from harness.records.request import Arm, ModelSpec, Reply, Sampling
 
 
 class Step(Record):
-    """A reply that only called the file tool, before the reply that ended its turn."""
-
     prompt_digest: str
     reply: Reply
     reads: tuple[str, ...]
@@ -22,20 +20,16 @@ class Step(Record):
 
 
 class Turn(Record):
-    """One exchange with the student and its grade."""
-
     index: int
     prompt_digest: str
     reply: Reply
     project: str | None
-    """Project digest."""
     grade: Grade | None
     """None when grading failed with an infrastructure failure (TrialRecord.failures)."""
     steps: tuple[Step, ...] = ()
     """Calls of the file tool before `reply`; paid for like it."""
     kept: bool = False
-    """The previous turn's project counts, and `grade` repeats its grade: the student kept it, or the exchange
-    no longer fit into its context."""
+    """The previous turn's project and grade count: the student kept it, or ran out of context."""
 
     @property
     def replies(self) -> tuple[Reply, ...]:
@@ -44,31 +38,21 @@ class Turn(Record):
 
 
 class TrialKey(Record):
-    """Coordinates of a trial in a run."""
-
     task: str
     model: str
-    """ModelSpec.name."""
     arm: str
-    """Arm.id."""
     repeat: int
-    """From 0."""
 
     @property
     def folder(self) -> str:
-        """Path of its files in the run's folder."""
         return f"trials/{self.task}/{ModelSpec(name=self.model).slug}/{self.arm}/{self.repeat}"
 
 
 class InfraFailure(Record):
-    """An infrastructure failure of one attempt."""
-
     cause: Cause
     message: str
     at: str
-    """UTC, ISO 8601."""
     project: str | None = None
-    """Digest of the project that ran when a device was lost."""
 
     @model_validator(mode="after")
     def _is_ours(self) -> Self:
@@ -88,20 +72,16 @@ class TrialRecord(Record):
     """Digest of project, task, grader version, image and machine; None when there was no project."""
     turns: tuple[Turn, ...]
     failures: tuple[InfraFailure, ...] = ()
-    """Of every failed attempt, in order."""
     infra: bool = False
-    """Every attempt failed; not scored."""
     started: str
     finished: str
 
     @property
     def grade(self) -> Grade | None:
-        """The grade that counts: the last turn's."""
         return self.turns[-1].grade if self.turns else None
 
     @property
     def verdict(self) -> Verdict:
-        """The trial's verdict."""
         grade = self.grade
         return Verdict.INFRA if self.infra or grade is None else grade.verdict
 
@@ -132,7 +112,6 @@ class MachineFacts(Record):
 
     @property
     def digest(self) -> str:
-        """12 hex digits, equal for equal machines and software."""
         return digest_of(self.model_dump())[:12]
 
 
@@ -141,7 +120,6 @@ class RunConfig(Record):
 
     tasks: tuple[str, ...]
     skills: tuple[str, ...]
-    """Names for display; the arms hold the digests."""
     models: tuple[ModelSpec, ...]
     arms: tuple[Arm, ...]
     repeats: int
@@ -153,7 +131,6 @@ class RunConfig(Record):
     metric: Metric
     """Primary metric, fixed before the run."""
     seed: int
-    """Seed of the order of trials; not secret."""
     alpha: float = Field(default=0.05, gt=0.0, le=0.05)
     """Level of the decision: 0.05 / 2^k at the k-th evaluation of a skill's lineage on the same tasks."""
 
@@ -163,23 +140,18 @@ class RunLock(Record):
 
     grader_version: str
     tasks: dict[str, str]
-    """Task id to digest."""
     families: dict[str, str]
     """Task id to family, so that a report does not need the task folders."""
     skills: dict[str, str]
-    """Skill name to digest, for every skill of every arm."""
     prompts: dict[str, str]
     """`task/arm` to prompt digest."""
     machine: MachineFacts
     image: str | None = None
-    """Digest of the sandbox image, where there is one."""
     leaked: dict[str, str] = Field(default_factory=dict)
     """Task id to where a skill contains its reference or expert project; excluded from every comparison."""
 
 
 class RunRecord(Record):
-    """Contents of run.json."""
-
     schema_version: Literal[1] = SCHEMA_VERSION
     run_id: str
     created: str

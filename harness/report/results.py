@@ -19,8 +19,8 @@ from harness.errors import UsageError
 from harness.files import write_atomically
 from harness.judge.physics import BOARDS
 from harness.records import Admission, Grade, MachineFacts, Record, Task
-from harness.records.gpu_check import Contents, Entry
 from harness.records.reasons import reason_of
+from harness.records.timing import Contents, Entry
 
 NOT_YET = "not measured yet"
 _BOUND_BY_ARITHMETIC = frozenset({"gemm", "gemm_fp8", "attention", "mlp", "moe", "convolution"})

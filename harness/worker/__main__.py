@@ -134,7 +134,6 @@ class Pool(Signature):
         _map(self.address, message["size"], mmap.PROT_READ | mmap.PROT_WRITE, flags, descriptor)
 
     def hide(self) -> None:
-        """Unmap the arena; the addresses stay reserved."""
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_FIXED | _MAP_NORESERVE
         _map(self.address, self.size, 0, flags, -1)
 
@@ -258,7 +257,6 @@ def _trace(channel: socket.socket, subject: Subject, pool: Pool, message: dict[s
 
 
 def _pool(plan: dict[str, Any]) -> Any:
-    """Memory of the host, or of a device."""
     if plan["transport"] == "memfd":
         return Pool(plan)
     return companion("device").DevicePool(plan, Signature(plan), elements, companion("driver"))
@@ -280,7 +278,6 @@ def _send(channel: socket.socket, message: dict[str, Any]) -> None:
 
 
 def _flags() -> dict[str, Any]:
-    """torch's global settings, which a call must not change; the judge compares them."""
     smallest = sys.float_info.min
     return {
         "default dtype": str(torch.get_default_dtype()),

@@ -35,7 +35,6 @@ class _HostClock:
     """For the fake driver of the tests, whose device is this processor: there is nothing to wait for."""
 
     def mark(self) -> int:
-        """Now, in nanoseconds."""
         return time.perf_counter_ns()
 
     def reached(self, mark: int) -> bool:
@@ -43,14 +42,11 @@ class _HostClock:
         return True
 
     def between_ns(self, start: int, end: int) -> int:
-        """Nanoseconds."""
         return end - start
 
-    def wait(self) -> None:
-        """Everything is done."""
+    def wait(self) -> None: ...
 
-    def hold(self, seconds: float) -> None:
-        """There is no queue."""
+    def hold(self, seconds: float) -> None: ...
 
 
 class _DeviceClock:
@@ -63,7 +59,6 @@ class _DeviceClock:
         return event
 
     def reached(self, mark: Any) -> bool:
-        """Whether the stream has reached it."""
         return bool(mark.query())
 
     def between_ns(self, start: Any, end: Any) -> int:
@@ -71,7 +66,6 @@ class _DeviceClock:
         return int(start.elapsed_time(end) * 1e6)
 
     def wait(self) -> None:
-        """For all streams of the device."""
         _cuda.synchronize()
 
     def hold(self, seconds: float) -> None:
@@ -138,11 +132,9 @@ class DevicePool:
         return flat.reshape(shape) if strides is None else flat.as_strided(shape, strides)
 
     def hide(self) -> None:
-        """Unmap the arena; the device is idle."""
         self._window.hide()
 
     def release(self) -> None:
-        """Release addresses and context."""
         self._graphs.clear()
         self._clock.wait()
         self._window.close()
@@ -277,8 +269,7 @@ def _make(calls: list[tuple[int, Call]], results: Results | None) -> None:
         results[index] = call()
 
 
-def _nothing() -> None:
-    """The null project."""
+def _nothing() -> None: ...
 
 
 def _replay(graph: Any, results: Any) -> Any:

@@ -94,7 +94,6 @@ class Window:
         self._mapped = 0
 
     def show(self, descriptor: int, message: dict[str, Any]) -> None:
-        """Map an arena at the start."""
         allocation, size = c_ulonglong(), message["mapped_bytes"]
         self._call("cuMemImportFromShareableHandle", byref(allocation), descriptor, _POSIX)
         self._call("cuMemMap", self.address, size, 0, allocation.value, 0)
@@ -103,13 +102,11 @@ class Window:
         self._call("cuMemRelease", allocation.value)  # the mapping keeps it
 
     def hide(self) -> None:
-        """Unmap the arena."""
         if self._mapped:
             self._call("cuMemUnmap", self.address, self._mapped)
             self._mapped = 0
 
     def close(self) -> None:
-        """Release the addresses."""
         self.hide()
         self._call("cuMemAddressFree", self.address, self._size)
 
@@ -132,19 +129,15 @@ class Shared:
         self._call("cuIpcOpenMemHandle_v2", byref(address), handle, _LAZY_PEER)
         self._handle, self.address = message["ipc_handle"], address.value
 
-    def hide(self) -> None:
-        """The block stays: it holds data only while a call runs."""
+    def hide(self) -> None: ...
 
     def close(self) -> None:
-        """Close what is open."""
         if self._handle:
             self._call("cuIpcCloseMemHandle", self.address)
             self._handle = ""
 
 
 class Array:
-    """Device memory at an address, as PyTorch's CUDA array interface."""
-
     def __init__(self, address: int, size: int) -> None:
         self.__cuda_array_interface__ = {
             "shape": (size,), "typestr": "|u1", "data": (address, False), "strides": None, "version": 3,

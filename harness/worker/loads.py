@@ -51,7 +51,6 @@ class Loads:
     """Audits what a project's Python loads beside its own package; the hook cannot be removed."""
 
     def __init__(self, package: Path) -> None:
-        """`package`: the project's folder."""
         self._package = str(package.resolve()) + os.sep
         self._found: dict[str, None] = {}
         self._left_out: set[int] = set()

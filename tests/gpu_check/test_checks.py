@@ -29,7 +29,7 @@ from harness.records import (
     WorkloadCheck,
     WorkloadTiming,
 )
-from harness.records.gpu_check import Fact
+from harness.records.timing import Fact
 from sandboxes.gpu import GpuSlot
 from sandboxes.job import Sandbox
 from sandboxes.nvml import open_nvml

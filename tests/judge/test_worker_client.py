@@ -233,7 +233,7 @@ def test_worker_is_frozen_for_the_snapshot(arena: Arena) -> None:
 
 @pytest.mark.parametrize("in_image", [False, True])
 def test_job_of_a_worker(in_image: bool) -> None:
-    """A worker is isolated, has one thread, and sees itself, the project, and torch unless an image has it."""
+    """A worker is isolated, has one thread, and sees itself, the project and (no image) torch."""
     sandbox = ThreadSandbox(HonestWorker(lambda *a: None))
     site, python = Path("/opt/site"), Path("/opt/venv/bin/python")
     WorkerClient(PROJECT, sandbox, WorkerPlace((site,), python, in_image), wall_s=60).close()

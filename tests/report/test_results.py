@@ -10,8 +10,8 @@ from harness.cli.grade import status_text
 from harness.errors import UsageError
 from harness.outcome import Cause
 from harness.records import TimingResult, TrialKey, WorkloadTiming
-from harness.records.gpu_check import Contents, Entry
 from harness.records.task import Admission, Rule
+from harness.records.timing import Contents, Entry
 from harness.report.results import NOT_YET, Result, read_results, result_of, status_page, write_results
 from tests.fakes.overlays import throw_away_task
 from tests.gpu_check.test_checks import contender

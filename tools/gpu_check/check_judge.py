@@ -25,7 +25,7 @@ from harness.judge.worker_client import Failed, Source, WorkerClient
 from harness.judge.worker_reply import Mode
 from harness.outcome import Verdict
 from harness.records import CheckResult, Grade, Protocol
-from harness.records.gpu_check import Fact
+from harness.records.timing import Fact
 from harness.suite.catalogue import LoadedTask, expert_directory, read_project, select_tasks
 from tools.gpu_check.bench import BACKENDS, SANDBOX, Bench, Judging, headline, judging
 from tools.gpu_check.plugin import gpu

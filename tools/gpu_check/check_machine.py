@@ -17,7 +17,7 @@ from typing import Final
 import torch
 
 from harness.builder.toolchain import find_cuda
-from harness.records.gpu_check import Fact
+from harness.records.timing import Fact
 from sandboxes.docker.gpu import cdi_device, find_toolkit
 from sandboxes.gpu import device_nodes, driver_libraries
 from tools.gpu_check.bench import Bench, judging

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import pytest
 
 from harness.errors import SandboxError
-from harness.records.gpu_check import Fact
+from harness.records.timing import Fact
 from sandboxes.job import ExitFacts, Job, Limits, Process
 from sandboxes.nvml import Xid
 from tools.gpu_check.bench import BACKENDS, Bench

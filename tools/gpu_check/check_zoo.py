@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.errors import DeviceLost
-from harness.records.gpu_check import Fact
+from harness.records.timing import Fact
 from tests.fakes.zoo import HonestScores, row, row_names, try_row
 from tools.gpu_check.bench import Bench, judging
 from tools.gpu_check.plugin import gpu

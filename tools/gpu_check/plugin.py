@@ -26,8 +26,8 @@ import harness
 from harness.builder.toolchain import find_cuda
 from harness.errors import UsageError
 from harness.files import write_atomically
-from harness.records.gpu_check import Contents, Entry, Fact, Status
 from harness.records.reasons import reason_of
+from harness.records.timing import Contents, Entry, Fact, Status
 from sandboxes.gpu import GpuSlot
 from sandboxes.nvml import Nvml
 from sandboxes.orphans import owned_folder
