@@ -106,10 +106,7 @@ def _available_bytes(meminfo: Path) -> int | None:
 
 
 class GpuHealth:
-    """The CUDA target: NVML, then the known kernel. Close it when done.
-
-    One grade at a time has a GPU, and at most the judge has a context during a check.
-    """
+    """The CUDA target: NVML, then the known kernel. Close it when done."""
 
     def __init__(
         self,
@@ -210,12 +207,9 @@ class HealthGuard:
             self._lost.add(project)
 
     def watch(self, project: str, work: Callable[[], Grade]) -> Grade | Finding:
-        """Run `work`, which grades `project` (digest) and kills its processes before it returns or raises.
-
-        The device is checked before, and again after a crash or a hang. Returns the grade, or the finding
-        that ends it where the device was lost under this project for the second time. Raises DeviceLost the
-        first time, and what check() raises when the device was not healthy before.
-        """
+        """Run `work`, which grades `project` (digest) and kills its processes, between checks of the device
+        (again only after a crash or a hang). The grade, or the finding where the device was lost under this
+        project for the second time. Raises DeviceLost the first time, and what check() raises beforehand."""
         self._health.check()
         try:
             grade = work()

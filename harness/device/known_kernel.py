@@ -76,8 +76,7 @@ class KnownKernel:
         rounds: int = _FIRST_ROUNDS,
         deadline_s: float = _DEADLINE_S,
     ) -> None:
-        """`count`: threads and words; `rounds`: steps of each, see tune(); `deadline_s`: of one launch.
-        Raises CudaError."""
+        """`count`: threads and words; `rounds`: see tune(); `deadline_s`: of one launch. Raises CudaError."""
         self._deadline_s = deadline_s
         self.rounds = rounds
         self._device = device

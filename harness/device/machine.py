@@ -90,11 +90,8 @@ def pinned(cpus: frozenset[int] | None) -> Iterator[None]:
 
 
 class QuietLock:
-    """Readers (builds, checks) and writers (timing) of one device, across processes.
-
-    While `exclusive` is held, no holder of `shared` runs; a waiting `exclusive` is not overtaken by new
-    readers.
-    """
+    """Readers (builds, checks) and writers (timing) of one device, across processes. A waiting writer is not
+    overtaken by new readers."""
 
     def __init__(self, directory: Path, device: str) -> None:
         """`device`: a GPU's UUID, or `cpu`."""
@@ -124,11 +121,8 @@ class QuietLock:
 
 
 class Phases:
-    """Groups the work of many threads into phases: first they build and check, then they are timed.
-
-    Timing needs the whole machine. Taking turns one by one leaves a core idle at every change, so timing
-    begins when no thread builds or checks any more, and continues until none waits for it.
-    """
+    """Groups the work of many threads into phases: first they build and check, then they are timed. Timing
+    begins when no thread builds or checks any more, and continues until none waits for it."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()

@@ -146,8 +146,7 @@ class Conditions(Protocol):
 
     @property
     def around_lives(self) -> bool:
-        """Whether it samples while no candidate runs: before one is thawed or started, and after it is
-        frozen or killed. Otherwise it samples while the candidate waits for its reveals."""
+        """Whether it samples while no candidate runs, rather than while one waits for its reveals."""
 
     def watched(self) -> AbstractContextManager[Watched]: ...
 
@@ -180,10 +179,7 @@ class HostConditions(TelemetryConditions):
 
 
 def disturbed(before: TelemetrySample, after: TelemetrySample, kept_processes: int = 0) -> str | None:
-    """Why a turn between two samples does not count; None if it does.
-
-    `kept_processes`: our own, frozen on the GPU beside judge and worker.
-    """
+    """Why a turn between two samples does not count. `kept_processes`: our own, frozen on the GPU."""
     for sample in (before, after):
         if sample.runnable is not None and sample.runnable > sample.cores:
             return f"{sample.runnable} threads want {sample.cores} cores"

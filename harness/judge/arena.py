@@ -1,11 +1,8 @@
 """What lies in shared memory: one arena holds K sets of a problem's operands.
 
-An arena is filled before a worker can map it or, in memory that stays mapped, while the worker is frozen:
-no input can be seen before its reveal. Truth is computed from the judge's private copy of the inputs, not
-from the shared memory.
-
-Layout of a set: guard | operand | guard | operand | ... | guard, operands aligned to 256 bytes plus one page,
-sets aligned to pages.
+An arena is filled before a worker can map it or, in memory that stays mapped, while the worker is frozen.
+Truth is computed from the judge's private copy of the inputs. Layout of a set: guard | operand | guard |
+operand | ... | guard, operands aligned to 256 bytes plus one page, sets aligned to pages.
 """
 
 from __future__ import annotations
@@ -85,9 +82,9 @@ class Layout:
     """Offsets of a problem's operands; the same for every set, so addresses repeat and values do not."""
 
     def __init__(self, problem: Problem, arrangement: Arrangement = "contiguous") -> None:
-        """`arrangement`: how operands lie. `transposed` (last two axes), `stepped` (every second element) and
-        `expanded` (stride 0 along the first axis) apply to `in` operands whose values may change;
-        `misaligned` puts every operand one element behind a page."""
+        """`transposed` (last two axes), `stepped` (every second element) and `expanded` (stride 0 along the
+        first axis) apply to `in` operands whose values may change; `misaligned` puts each one element behind
+        a page."""
         self.slots: list[Slot] = []
         self.scalars = dict(problem.workload.scalars)
         free = {o.name for o in changes(problem)} if arrangement == "expanded" else None
@@ -153,11 +150,9 @@ class Arena:
         transport: Transport | None = None,
         resident: Memory | None = None,
     ) -> None:
-        """`sets`: inputs of each set; `poison`: the byte (0xFF is NaN, or 0x00) that fills outputs.
-
-        `resident`: memory that stays mapped in the worker, which must be frozen now; without it the arena
-        allocates its own, host memory by default. Raises DeviceError or OSError when there is no memory.
-        """
+        """`sets`: inputs of each set; `poison`: the byte that fills outputs (0xFF is NaN). `resident`: memory
+        that stays mapped in the worker, which must be frozen now. Raises DeviceError or OSError without
+        memory."""
         self.layout = layout
         self._inputs = list(sets)
         self._poison = poison
@@ -193,10 +188,8 @@ class Arena:
         return Handle() if self.resident else self._memory.handle()
 
     def snapshot(self) -> torch.Tensor:
-        """A private copy of everything, as bytes, which the worker cannot change any more.
-
-        Of a large set the outputs alone: what may not be written is compared in place, right after.
-        """
+        """A private copy of all bytes. Of a large set the outputs alone: what may not be written is compared
+        in place, right after."""
         copy = self._bytes[: self._kept].clone() if self.resident else self._memory.take()
         if self.layout.large:
             self._integrity_of_large = self._integrity(0, self._memory.shared)

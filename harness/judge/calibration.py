@@ -1,7 +1,4 @@
-"""A/A calibration: what the clock reports for candidates that are the same.
-
-The figures come from the code that grades students; no student code takes part.
-"""
+"""A/A calibration: what the clock reports for candidates that are the same. No student code takes part."""
 
 from __future__ import annotations
 
@@ -52,8 +49,7 @@ Scores = Mapping[ClockName, Sequence[Sequence[float]]]
 
 
 class Repeated(Problem):
-    """A problem that repeats a few inputs: drawing fresh ones takes most of the time, and no candidate of a
-    calibration would replay answers."""
+    """Repeats a few inputs: drawing fresh ones takes most of the time, and nobody here replays answers."""
 
     @cached_property
     def _pool(self) -> list[Tensors]:
@@ -93,10 +89,7 @@ def calibrate(
     start: Callable[[Source], WorkerClient], loaded: LoadedTask, timed: Sequence[Problem], setting: Setting
 ) -> Calibration:
     """Time the reference of a task against itself at the sizes of `timed`; the caller holds the machine's
-    lock.
-
-    `start` starts a worker that is not loaded yet. Raises InfraError.
-    """
+    lock. Raises InfraError."""
     names = [STUDENT, *(f"again {i}" for i in range(1, setting.processes)), NULL]
     source = Source("reference", loaded.reference_path, "liftbench_reference", "reference")
     starts: dict[str, Callable[[], WorkerClient]] = {
@@ -197,10 +190,8 @@ def _half_width(found: Ratio) -> float:
 
 
 def process_spread(rows: Sequence[Sequence[float]]) -> float | None:
-    """Relative standard deviation of the means of equal processes; None for fewer than 2.
-
-    rows: (processes, blocks), microseconds. An interval over blocks of one pair does not include this.
-    """
+    """Relative standard deviation of the means of equal processes (rows of microseconds); None for fewer than
+    2."""
     means = [statistics.fmean(math.log(value) for value in row) for row in rows]
     return math.expm1(statistics.stdev(means)) if len(means) > 1 else None
 
@@ -216,9 +207,8 @@ def false_alarms(
 ) -> FalseAlarms:
     """How often one of two equal candidates is called faster, by resampling recorded blocks.
 
-    sizes: for each size (processes, blocks) microseconds, at least 2 processes and `draws` blocks. `quick`
-    draws one pair of processes and `draws` of its blocks; `full` draws `draws` pairs of processes and one
-    block of each, with replacement, so with few processes the rate is approximate.
+    sizes: for each size (processes, blocks) microseconds. `quick` draws one pair of processes and `draws` of
+    its blocks; `full` draws `draws` pairs of processes and one block of each.
     """
     order = random.Random(seed)  # draws nothing secret
     plain = gated = 0

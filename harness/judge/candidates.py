@@ -1,8 +1,7 @@
 """Who is timed on a problem, and which of their processes live at a time.
 
-The candidates are the student, the references and the null project. Resident ones are loaded once and
-frozen between their turns; the others are started for a turn and killed after it. During a turn only that
-candidate's threads run, and no other process of a student's lives unless it is frozen in host memory.
+Resident candidates are loaded once and frozen between their turns; others are started for a turn and killed
+after it. No other process of a student's lives during a turn unless it is frozen in host memory.
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ def trusted_sources(loaded: LoadedTask, problem: Problem, *, compiled: bool) -> 
 
 
 def not_compiled(name: str, error: HarnessBug) -> str:
-    """The note where torch.compile cannot be timed: not every machine or op can compile at run time. Raises
-    the error of any other candidate."""
+    """The note where this machine or op cannot compile at run time. Raises the error of any other
+    candidate."""
     if name != COMPILED:
         raise error
     return f"torch.compile as an opponent: not measured: {error}"
@@ -134,8 +133,8 @@ class Schedule:
         self.observe(name, self._sampler.warm_up(client, 0.0 if name == NULL else usual_s))
 
     def observe(self, name: str, pace_us: float) -> None:
-        """A call took about that. The least counts: a candidate that is slow only while it warms up would
-        otherwise get small batches, of which the subtracted constant is most."""
+        """The least counts: a candidate that is slow only while it warms up would otherwise get small
+        batches."""
         self.pace_us[name] = min(pace_us, self.pace_us.get(name, math.inf))
 
     @contextmanager

@@ -1,9 +1,7 @@
 """The check stage: which cases there are, and whether the project is right in all of them.
 
-Every workload is checked with the task's own values in every dtype. Hidden shapes and the places of
-adversarial values are drawn anew for every check, and the order is secret. Truth is computed after the
-outputs of all calls of a case were taken; of a large problem, where few sets fit, each call on fresh inputs
-is verified first.
+Hidden shapes and the places of adversarial values are drawn anew for every check, and the order is secret.
+Truth is computed after the outputs of all calls of a case were taken (of a large problem, of each call).
 """
 
 from __future__ import annotations
@@ -37,8 +35,7 @@ class Plan:
     everywhere: bool
     """Every kind of values and layout on every workload that is small enough, else on one of them."""
     small_bytes: int
-    """Adversarial values and layouts are tried on workloads of at most this size (the smallest, if none
-    is)."""
+    """Maximum size of workloads for adversarial values and layouts (the smallest one, if none is)."""
 
 
 # 5 seeds and hidden shapes: protocols.md. The rest is our own: `quick` should cost little more than the
@@ -91,10 +88,7 @@ def cases(
 
 
 def hidden_workloads(loaded: LoadedTask, target: Target, count: int, most_bytes: int) -> list[Workload]:
-    """`count` shapes from the task's ranges, none where it has none; every second is an awkward one.
-
-    The scalars are those of one of the task's workloads.
-    """
+    """`count` shapes from the task's ranges, none where it has none; every second is an awkward one."""
     hidden, task = loaded.task.hidden, loaded.task
     if hidden is None:
         return []
@@ -184,10 +178,8 @@ def _check_case(client: WorkerClient, case: Case) -> WorkloadCheck:
 
 
 def _judge(verifier: Verifier, client: WorkerClient, case: Case, layout: Layout) -> Finding | None:
-    """Make all calls of a case; the first thing that is wrong with it. Raises Failed.
-
-    Writes outside of what a call may write come first, then unequal outputs of equal inputs, then values.
-    """
+    """Make all calls of a case; what is wrong: writes outside of what a call may write, then unequal outputs
+    of equal inputs, then values. Raises Failed."""
     integrity: list[Finding | None] = []
     repeated: list[Finding | None] = []
     wrong: list[Finding | None] = []

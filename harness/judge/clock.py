@@ -1,7 +1,6 @@
 """The outside clock: what a worker's calls take, by the judge's figures and by the worker's claims.
 
-Outside figures are total time / calls, never a median over calls. A claim can lower a score by at most u, and
-both sides of a ratio are by the same clock.
+Outside figures are total time / calls, never a median. A claim lowers a score by at most u.
 """
 
 from __future__ import annotations
@@ -21,8 +20,7 @@ MINIMUM_UNCERTAINTY_US = 2.0
 MOST_DOUBT = 0.05
 """Of the outside figure: where u is larger, claims are not used."""
 LEAST_SHARE = 0.5
-"""Of a raw outside figure that is scored at least: where a reveal's constant is most of a batch,
-subtracting it could otherwise remove more than a hostile worker's own cost."""
+"""Of a raw outside figure that is scored at least: subtracting a large constant could remove more."""
 FALSE_SHARE = 0.8
 """Of the lower quartile of reveals: a claim above that is never called false [own]."""
 HIGH_SHARE = 0.1
@@ -105,11 +103,8 @@ class Constant:
 
 
 def constant_of(samples: Samples) -> Constant:
-    """The null project's constant. Needs at least 2 reveals.
-
-    Where reveals differ in size, the cost of a set is the median of the slopes between any two of them
-    (Theil-Sen), which a few stretched reveals do not bend.
-    """
+    """The null project's constant, of at least 2 reveals. Where they differ in size, the cost of a set is the
+    median slope between any two (Theil-Sen), which a few stretched reveals do not bend."""
     reveals = samples.reveals
     slopes: list[float] = []
     if len({one.calls for one in reveals}) > 1:  # single reveals are many, and their pairs are many more
@@ -137,11 +132,10 @@ def spread(values: Sequence[float]) -> Spread:
 def lane(name: LaneName, samples: Samples, constant: Constant, *, trusted: bool) -> Lane:
     """Both figures of one lane, and whether the claim may be used.
 
-    u = max(3 sigma, a, 2 us per reveal), where `a` is the whole constant: a worker that avoids all of it
-    answers sooner by at most that. A claim counts down to outside - (u - a), so both together gain at most u.
-
-    `trusted`: the worker runs only our code, so its own figure is used, and the copy of a reference's result
-    into the judge's buffer is subtracted from the outside figure.
+    u = max(3 sigma, a, 2 us per reveal), where `a` is the whole constant: a worker that avoids it answers
+    sooner by at most that. A claim counts down to outside - (u - a), so both together gain at most u.
+    `trusted`: the worker runs only our code; copying a reference's results is subtracted from its outside
+    figure.
     """
     avoidable = samples.mean_constant_us(constant)
     aside = samples.mean_aside_us if trusted else 0.0
@@ -243,8 +237,8 @@ def block_means(
 ) -> dict[int, float]:
     """Mean microseconds per call for each block by one clock. ValueError where claims are missing.
 
-    `lowest_us`: what a student's claims count down to, in each block too. A ratio is a geometric mean over
-    blocks, so claims that are right on average and 0 in all blocks but one would otherwise give any ratio.
+    `lowest_us`: what a student's claims count down to, in each block: a geometric mean over blocks of claims
+    that are right on average and 0 in most blocks would give any ratio.
     """
     means: dict[int, float] = {}
     for block in samples.blocks:
@@ -262,11 +256,7 @@ def block_means(
 
 def single_score_us(student: ContenderTiming, reference: ContenderTiming) -> float | None:
     """The score of a student whose single reveals cost more than its batches, by more than u and by more than
-    the reference's do; None where they do not.
-
-    Work of many sets can be fused: a recurrence of 4,096 steps took 9.5 us a set alone and 2.4 us with four
-    of them side by side.
-    """
+    the reference's do, as where the work of many sets is fused; None where they do not."""
     ours, theirs = ({one.name: one for one in each.lanes} for each in (student, reference))
     single, doubt = ours["call"].outside_us, ours["call"].uncertainty_us
     usual = max(theirs["call"].outside_us - theirs["batch"].outside_us, 0.0)

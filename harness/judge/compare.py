@@ -1,11 +1,9 @@
 """How far an answer is from the truth, whole or, for a large problem, part by part.
 
-An element that cannot be compared (NaN where the truth is finite, wrong shape) is an infinite error.
-
-Where the op treats rows apart, the truth of a large problem is computed for blocks of rows: of all of them
-in a check, as far as the work allows, and of a secret sample in a timed call; otherwise whole. Which rows
-are compared is drawn after the outputs are in, anew for every call. Rows that hold what no answer may hold
-(the poison, NaN, an infinity) are always among them.
+An element that cannot be compared (NaN where the truth is finite) is an infinite error. Where the op treats
+rows apart, the truth of a large problem is computed for blocks of rows: of all of them in a check as far as
+the work allows, of a secret sample in a timed call, drawn after the outputs are in. Rows that hold what no
+answer may hold (the poison, NaN, an infinity) are always among them.
 """
 
 from __future__ import annotations
@@ -23,8 +21,7 @@ from harness.suite.sizes import PART_BYTES, row_bytes
 from harness.suite.tolerance import TILE, TILE_FRACTION, Tolerance, tolerance
 
 LEAST_ROWS = 32
-"""Of a timed call [own]: an answer that is wrong in a share f of its rows passes a call with at most
-(1 - f)^32."""
+"""Of a timed call [own]: an answer that is wrong in a share f of its rows passes with at most (1 - f)^32."""
 _SAMPLE_BYTES = 256 << 20
 _CHECK_FLOPS = {"cpu": 50e9, "cuda": 50e12}
 """Of the truth of one call in a check: about 5 s of float64 work [own, not measured on a GPU]."""
@@ -145,12 +142,9 @@ def compare(
 
 
 def passes(error: Error, allowed: float, rule: Tolerance | None = None) -> bool:
-    """Whether an error is within the rule.
-
-    Without a rule, or with one that needs every element matched, nothing may be above the allowed error. A
-    rule with `matched` below 1 lets single elements reach `most` times the allowed error; then no tile may
-    hold many of them, so that no wrong row or block hides in a small share of the whole.
-    """
+    """Whether an error is within the rule. One with `matched` below 1 lets single elements reach `most` times
+    the allowed error; then no tile may hold many of them, so that no wrong row or block hides in a small
+    share."""
     if rule is None or rule.matched == 1.0:
         return error.worst <= allowed
     return (
@@ -259,8 +253,8 @@ def _own_errors(problem: Problem, inputs: Tensors, parts: list[_Part], rules: li
 
 
 def _pieces(actual: torch.Tensor, truth: torch.Tensor) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
-    """(first index, actual, truth) of pieces along the first axis. Rows of the last axis, which the
-    tolerance is relative to, stay whole."""
+    """(first index, actual, truth) along the first axis. Rows, which the tolerance is relative to, stay
+    whole."""
     if truth.dim() < 2:
         yield 0, actual, truth
         return

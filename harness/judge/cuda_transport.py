@@ -36,10 +36,7 @@ class _Bytes:
 
 
 def tensor_at(pointer: int, size: int, device: torch.device) -> torch.Tensor:
-    """(size,) uint8 over the memory at `pointer`, without a copy; on `cpu`, an address of this process.
-
-    The memory must be mapped already: PyTorch asks the driver which device it lies on.
-    """
+    """(size,) uint8 over mapped memory at `pointer`, without a copy; on `cpu`, an address of this process."""
     if device.type == "cpu":
         return torch.frombuffer((ctypes.c_char * size).from_address(pointer), dtype=torch.uint8)
     return torch.as_tensor(_Bytes(pointer, size), device=device)
@@ -74,8 +71,8 @@ class VmmMemory(_DeviceMemory):
     """An allocation that is exported as a file descriptor."""
 
     def __init__(self, device: Device, size: int, tensors: torch.device, kept: int | None = None) -> None:
-        """`size`: bytes, above 0; `tensors`: the device of `data`; `kept`: how many bytes `take` copies
-        (default: all). Raises CudaError."""
+        """`tensors`: the device of `data`; `kept`: how many bytes `take` copies (default: all). Raises
+        CudaError."""
         self._mapping = device.map(size)
         try:
             # A worker maps whole pages of 2 MiB: what lies behind `size` must hold nothing of an earlier use.
@@ -157,10 +154,8 @@ class CudaTransport:
     def __init__(
         self, device: str | None = None, *, driver: Driver | None = None, tensors: torch.device | None = None
     ) -> None:
-        """`device`: UUID or index. `driver`, `tensors`: for a fake GPU whose memory is the host's.
-
-        Raises DeviceError when there is no such GPU, or neither way of sharing works.
-        """
+        """`device`: UUID or index. `driver`, `tensors`: for a fake GPU whose memory is the host's. Raises
+        DeviceError when there is no such GPU, or neither way of sharing works."""
         self.gpu = Device(Driver() if driver is None else driver, device)
         self.device = torch.device("cuda", self.gpu.ordinal) if tensors is None else tensors
         self.stops_with_process = False

@@ -1,8 +1,7 @@
 """What one call of a correct project dispatches and launches, and what that means for its grade.
 
-A worker's account is parsed, bounded and labeled as a claim; it can cost a project a flag or a reason, never
-earn it anything. The worker that is traced is never one that is timed. Where a task forbids library calls, a
-call that could not be traced is refused.
+A worker's account is a bounded claim: it can cost a project a flag or a reason, never earn it anything. The
+worker that is traced is never timed. Where a task forbids library calls, an untraced call is refused.
 """
 
 from __future__ import annotations
@@ -36,11 +35,8 @@ _HARMLESS_SPACES: Final = frozenset({"prim", "profiler", "debugprims"})
 
 
 def gather(client: WorkerClient, problem: Problem, build: BuildResult, namespace: str) -> Evidence:
-    """Trace one call on fresh inputs, after one that lets the project set itself up.
-
-    `client` is loaded, and cannot be used for anything else afterwards; `namespace` is where its library
-    registers operators. A project's failure is recorded as `trouble`.
-    """
+    """Trace one call on fresh inputs, after one that lets the project set itself up; `client` is loaded, and
+    used up afterwards. A failure of the project is recorded as `trouble`."""
     layout = Layout(problem)
     doing = f"while traced on {problem.label}"
     try:
@@ -150,10 +146,7 @@ def _kernels(value: object, build: BuildResult) -> tuple[TracedKernel, ...] | No
 
 
 def has_kernel(build: BuildResult, name: str) -> bool | None:
-    """Whether the library has a kernel of that name; None where its kernels are not (all) known.
-
-    Both sides are demangled by the same rules; a truncated name is compared as far as it goes.
-    """
+    """Whether the library has a kernel of that name; None where its kernels are not (all) known."""
     kernels = build.kernels or ()
     if _plain(name) in {_plain(kernel.name) for kernel in kernels}:
         return True

@@ -1,7 +1,4 @@
-"""The GPU that projects run on: whether there is one, whether it can be used, and whether it is healthy.
-
-What is missing is known before any project runs, so it is never held against one.
-"""
+"""The GPU that projects run on: whether there is one, whether it can be used, and whether it is healthy."""
 
 from __future__ import annotations
 
@@ -40,10 +37,7 @@ _LEAST_RUNS: Final = 9
 
 
 class KnownSpeed:
-    """The known kernel, once clocks had time to rise: is the GPU as fast as when this session began?
-
-    A GPU that was idle, for instance during a build, is slow at first.
-    """
+    """The known kernel, once clocks had time to rise: is the GPU as fast as when this session began?"""
 
     def __init__(self, kernel: KnownKernel, clock: Callable[[], float] = time.monotonic) -> None:
         self._kernel = kernel
@@ -65,8 +59,7 @@ class KnownSpeed:
         return self._session_us
 
     def run(self) -> KnownRun:
-        """The first run that is wrong, or within 2 % of the session's value; else the last one in 0.3 s.
-        Raises DeviceError."""
+        """The first run that is wrong or within 2 % of the session's value, else the last in 0.3 s."""
         session_us = self.session_us
         give_up = self._clock() + SETTLE_S
         while True:

@@ -1,8 +1,7 @@
 """Whether a student's frozen process slows down the references that it is compared with.
 
-SIGSTOP stops threads, not the kernel's work for a process: timers, wake-ups, deferred frees. So references
-are measured with the student frozen, with its process gone, and with the null project in its place as
-control.
+SIGSTOP stops threads, not the kernel's work for a process. So references are measured with the student
+frozen, with its process gone, and with the null project in its place as control.
 """
 
 from __future__ import annotations
@@ -21,14 +20,12 @@ State = Literal["frozen", "gone", "control"]
 """Of the student's process during a reference's turn; `control`: an idle null project is frozen instead."""
 FLAG: Final = "interference"
 MARGIN: Final = 0.05
-"""Excess below which nothing is called interference [own]: an attack can gain this unnoticed, or 3 sigma
-where that is more."""
+"""Excess below which nothing is called interference [own], or 3 sigma where that is more."""
 LIVES: Final = 3
 """Processes of the student that must all interfere before it is called a cheat."""
 CAUSE_FACTOR: Final = 2.0
 CAUSE_PER_S: Final = 300.0
-"""More interrupts or softirqs per second by both, frozen than gone, count as a cause seen [own]. A quiet
-2-core machine has 300 to 1,000 of each."""
+"""More interrupts or softirqs per second by both count as a cause [own]; a quiet machine has 300 to 1,000."""
 
 
 @dataclass(frozen=True)
@@ -64,10 +61,8 @@ def _groups(turns: Iterable[ReferenceTurn]) -> dict[tuple[str, State], list[floa
 
 
 def _excess(turns: Sequence[ReferenceTurn], state: State) -> tuple[float, float] | None:
-    """(mean log ratio of `state` to `gone` over references, its standard error); None without such turns.
-
-    The variance is pooled over references and states.
-    """
+    """(mean log ratio of `state` to `gone` over references, its standard error by a pooled variance), or
+    None."""
     groups = _groups(turns)
     names = [n for n in {turn.name for turn in turns} if groups[n, state] and groups[n, "gone"]]
     if not names:
@@ -83,11 +78,9 @@ def _excess(turns: Sequence[ReferenceTurn], state: State) -> tuple[float, float]
 
 
 def judge_interference(turns: Sequence[ReferenceTurn]) -> Interference | None:
-    """What the turns of all lives show; None where a state is missing.
-
-    The scored process must show it, beyond what the control shows, and so must one of the others that were
-    measured: a machine that was slow for some seconds looks the same once.
-    """
+    """What the turns of all lives show; None where a state is missing. The scored process must show it,
+    beyond the control, and so must one of the others that were measured: one slow phase of a machine looks
+    the same."""
     scored = _excess([turn for turn in turns if turn.life == 0], "frozen")
     if scored is None:
         return None

@@ -25,11 +25,9 @@ _MAX_THREADS = 8
 
 
 def keystream(key: bytes, nonce: int, count: int, *, first_block: int = 0) -> torch.Tensor:
-    """(count,) int32: words of the ChaCha20 stream of a 32-byte key and a nonce below 2^96.
-
-    Long streams are made by several threads: the cipher releases the interpreter lock. Raises ValueError when
-    the stream would repeat (256 GiB).
-    """
+    """(count,) int32: words of the ChaCha20 stream of a 32-byte key and a nonce below 2^96, made by several
+    threads (the cipher releases the interpreter lock). Raises ValueError when the stream would repeat (256
+    GiB)."""
     if first_block * _BLOCK_BYTES + 4 * count > _MAX_STREAM_BYTES:
         raise ValueError(f"{count} words are more than one nonce has")
     words = torch.zeros(count, dtype=torch.int32)

@@ -131,10 +131,8 @@ class Measurement:
         self._secondary: dict[str, tuple[Secondary, ...]] = {}
 
     def measure(self) -> None:
-        """Measure until the protocol is satisfied, or the blocks are used up.
-
-        Raises Failed; even then the residents are thawed and usable.
-        """
+        """Measure until the protocol is satisfied. Raises Failed; even then the residents are thawed and
+        usable."""
         try:
             self._schedule.prepare()
             self.samples = {name: lanes() for name in self._candidates.start}
@@ -304,10 +302,8 @@ class Measurement:
 
     @cached_property
     def constants(self) -> dict[LaneName, Constant]:
-        """Of the null project, once all is measured: it goes over all pairs of reveals.
-
-        The lower one of those with the student's process frozen and gone: what that process slows down must
-        not be subtracted from its own time."""
+        """Of the null project, once all is measured: the lower one of those with the student's process frozen
+        and gone, since what that process slows down must not be subtracted from its own time."""
         found: dict[LaneName, Constant] = {}
         for lane, samples in self.samples[NULL].items():
             both = [samples, self._gone[NULL][lane]]
@@ -475,8 +471,7 @@ def _false_claim(problem: Problem, timing: ContenderTiming) -> Finding:
 
 
 def settle_judge() -> None:
-    """Have malloc reuse large blocks, whose page faults would take most of the judge's time, and have torch
-    use one thread: others would spin for a while on a candidate's core."""
+    """Have malloc reuse large blocks, and torch use one thread: others would spin on a candidate's core."""
     torch.set_num_threads(1)
     libc = ctypes.CDLL(None)
     libc.mallopt(_M_MMAP_THRESHOLD, 32 << 20)  # its maximum
@@ -484,8 +479,8 @@ def settle_judge() -> None:
 
 
 def time_project(candidates: Candidates, timed: list[Problem], session: Session) -> TimingResult:
-    """Time every timed workload, until the first failure; the caller holds the machine's lock. Kills the
-    student's process."""
+    """Time every timed workload, until the first failure, under the machine's lock; kills the student's
+    process."""
     settle_judge()
     finding: Finding | None = None
     measurements: list[Measurement] = []

@@ -1,8 +1,7 @@
 """Physical limits of a board, and what a figure that beats them means.
 
-T_sol (speed of light) is what a very good kernel could reach, and is shown. The floor is what no kernel can
-beat: it leaves out whatever an honest kernel might avoid, is never above T_sol, and is the only figure here
-with a verdict. An unknown board, dtype or count of operations gives no limit.
+T_sol (speed of light) is what a very good kernel could reach. The floor, the only figure with a verdict, is
+what no kernel can beat. An unknown board, dtype or count of operations gives no limit.
 """
 
 from __future__ import annotations
@@ -86,19 +85,15 @@ class Work:
 
 
 def board_of(gpu: str | None, device: str | None) -> Board | None:
-    """The board with that NVML name; None for an unknown one, without a GPU, and for a MIG part (`device`
-    is a UUID)."""
+    """The board with that NVML name; None for an unknown one, without a GPU, and for a MIG part."""
     if gpu is None or device is None or device.startswith("MIG-"):
         return None
     return BOARDS.get(gpu.strip())
 
 
 def work_of(problem: Problem) -> Work:
-    """The work of a task's workload.
-
-    Reads count as unavoidable only where the task counts its operations (so its author has thought of every
-    element) and no integer or boolean operand can select elements (indices, masks, lengths).
-    """
+    """The work of a workload. Reads are unavoidable only where the task counts its operations and no integer
+    or boolean operand (index, mask, length) can select elements."""
     selecting = any(
         not problem.operand_dtype(o).is_floating_point for o in problem.task.operands if o.role != "out"
     )
@@ -114,8 +109,7 @@ def _seconds_us(amount: float, per_second: float | None) -> float:
 
 
 def speed_of_light(work: Work, board: Board) -> dict[str, float]:
-    """Microseconds that each resource needs by the datasheet: `compute`, `memory`. Datasheets have no launch
-    time."""
+    """Microseconds that each resource needs by the datasheet: `compute`, `memory`."""
     return {
         "compute": _seconds_us(work.flops or 0, board.peak(work.dtype)),
         "memory": _seconds_us(work.unique_bytes, board.bandwidth_gb_s * 1e9),
@@ -130,10 +124,8 @@ def floor_us(work: Work, board: Board) -> float:
 
 
 def sol_score(time_us: float, reference_us: float, limit_us: float) -> float | None:
-    """SOL-ExecBench's S, in (0, 1]: 0.5 at the reference, 1 at the limit or beyond.
-
-    None where the reference is no slower than the limit: there is nothing to gain.
-    """
+    """SOL-ExecBench's S, in (0, 1]: 0.5 at the reference, 1 at the limit; None if the reference is at the
+    limit."""
     room = reference_us - limit_us
     return None if room <= 0 else 1.0 / (1.0 + max(0.0, time_us - limit_us) / room)
 
@@ -141,10 +133,8 @@ def sol_score(time_us: float, reference_us: float, limit_us: float) -> float | N
 def judge_physics(
     time_us: float, reference_us: float, work: Work, board: Board | None
 ) -> PhysicalLimit | None:
-    """Compare a student's figure with the board; None where the limit is not known, or zero.
-
-    `reference_us` is the fastest reference's figure. Both are above 0.
-    """
+    """Compare a student's figure with the board and the fastest reference; None where the limit is not
+    known."""
     if board is None:
         return None
     needs = speed_of_light(work, board)
@@ -166,8 +156,7 @@ def judge_physics(
 
 
 def impossible(label: str, seen: Sequence[PhysicalLimit]) -> Finding | None:
-    """The finding where one project's figures on one workload, of at least 3 fresh processes, are all below
-    the floor."""
+    """The finding where the figures of at least 3 fresh processes are all below the floor."""
     if len(seen) < PROCESSES or not all(one.impossible for one in seen):
         return None
     fastest = min(seen, key=lambda one: one.time_us)

@@ -1,8 +1,7 @@
 """One workload made concrete: shapes, dtypes, fresh inputs, the truth, and the reference's own answer.
 
-Truth is computed in float64 from the same quantized inputs that the project received. Of an op that treats
-rows (indices of the first axis) apart, the truth of some rows can be computed alone; that is proven by
-trial.
+Truth is computed in float64 from the quantized inputs that the project received. Where a trial proves that an
+op treats rows (indices of the first axis) apart, the truth of some rows can be computed alone.
 """
 
 from __future__ import annotations
@@ -45,8 +44,7 @@ def torch_dtype(name: str) -> torch.dtype:
 
 @contextmanager
 def _strict_arithmetic() -> Iterator[None]:
-    """No TF32 (cuDNN's convolutions use it by default) and no 16-bit sums, so that the reference's own
-    error is small; restores the flags, which exist without CUDA too."""
+    """No TF32 (cuDNN's convolutions use it by default) and no 16-bit sums."""
     switches: tuple[tuple[Any, str], ...] = (
         (torch.backends.cuda.matmul, "allow_tf32"),
         (torch.backends.cuda.matmul, "allow_fp16_reduced_precision_reduction"),
@@ -244,11 +242,9 @@ def treats_rows_apart(
     rows: int = ROWS,
     draws: int = DRAWS,
 ) -> bool:
-    """Whether a few rows in reverse, and a random part of them, give just those rows of the outputs: the
-    first excludes what depends on a row's place, the second what depends on other rows or on their number.
-
-    `draw(n)`: inputs with n rows in the operands `names`; `truth`: the float64 outputs of such inputs.
-    """
+    """Whether a few rows in reverse (the place of a row must not matter), and a random part of them (nor
+    other rows or their number), give just those rows of the float64 outputs. `draw(n)`: inputs with n rows in
+    `names`."""
     for _ in range(draws):
         inputs = draw(rows)
         whole = truth(inputs)

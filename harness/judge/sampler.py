@@ -1,8 +1,7 @@
 """Reveals of one problem's inputs: warm-up, timed visits of fresh secret inputs, and verification.
 
-A timed call's inputs are drawn for it alone, and a student sees them first. Nothing is drawn or verified
-between two reveals of a turn, so every candidate, the null project too, wakes up after the same pause and to
-the same caches.
+Nothing is drawn or verified between two reveals of a turn, so every candidate, the null project too, wakes up
+after the same pause and to the same caches.
 """
 
 from __future__ import annotations
@@ -26,8 +25,7 @@ from harness.judge.worker_reply import Mode, Reveal, SecondaryMode
 from harness.records import Secondary
 
 AVOIDABLE_SHARE = 0.02
-"""Of a batch of the reference's calls, which a reveal's constant should not exceed: a hostile worker can
-avoid some of it."""
+"""Of a batch of the reference's calls: the most that a reveal's constant, which can be avoided, should be."""
 _SCOUTS = 3
 _BATCH_S = 0.05
 """A batch need not take longer [own]: beside that, no constant matters."""
@@ -101,12 +99,9 @@ class Sampler:
     # --- memory ----------------------------------------------------------------------------------
 
     def plan(self, client: WorkerClient, *, trusted: bool) -> None:
-        """Announce the problem. Raises Failed.
-
-        On the host, memory for all sets stays mapped in the worker, which is frozen while inputs are
-        written: mapping it for each reveal took up to a fifth of a batch. Our own workers share theirs;
-        every process of a student's has its own.
-        """
+        """Announce the problem. Raises Failed. On the host, memory for all sets stays mapped in the worker,
+        which is frozen while inputs are written. Workers of ours share theirs; a student's process has its
+        own."""
         memory = None
         if self.transport.stops_with_process:
             memory = self._shared if trusted else None
@@ -127,8 +122,7 @@ class Sampler:
                 return
 
     def close(self) -> None:
-        """Release what takes much memory. A new plan allocates again; of the warm-up's inputs one set
-        stays."""
+        """Release memory. A new plan allocates again."""
         while self._memory:
             self._memory.pop().close()
         self._shared = None
@@ -146,8 +140,7 @@ class Sampler:
         return Unverified(arena, shown, snapshot), reveal
 
     def warm_up(self, client: WorkerClient, seconds: float) -> float:
-        """Calls over the whole pool of addresses, for at least `seconds`. Returns the outside time of a
-        call in the last reveal, in microseconds. Raises Failed."""
+        """Calls for at least `seconds`; microseconds of a call in the last reveal, outside. Raises Failed."""
         start, rounds, calls, pace_us = time.perf_counter(), 1, 0, 0.0
         while calls < self.numbers.warm_up_calls or time.perf_counter() - start < seconds:
             doing = f"while warming up on {self.problem.label}"
@@ -160,11 +153,8 @@ class Sampler:
         return pace_us
 
     def visit(self, pace_us: float = 0.0) -> Visit:
-        """The reveals of one visit to the student: a batch, a few singles and a probe; their number, sizes
-        and order are secret.
-
-        `pace_us`: about what a call of the student takes; slow students get small batches.
-        """
+        """The reveals of one visit to the student: a batch, a few singles and a probe; number, sizes and
+        order are secret. `pace_us`: about what a call takes; slow students get small batches."""
         sizes = [1] * self.random.randint(*self.numbers.calls_per_visit)
         sizes.append(self._batch(pace_us))
         if self.problem.large:
@@ -190,16 +180,13 @@ class Sampler:
         return InputSets([values.make(self.problem, kind) for kind in kinds], kinds, scored=False)
 
     def again(self, visit: Visit, pace_us: float) -> Visit:
-        """The same inputs for our own worker, which gains nothing from having seen them; no more sets than
-        fit its pace, and no probes."""
+        """The same inputs for a worker of ours: no more sets than fit its pace, and no probes."""
         most = self._max_batch(pace_us)
         return [InputSets(one.inputs[:most], one.kinds[:most]) for one in visit if one.scored]
 
     def reveal(self, client: WorkerClient, visit: Visit, samples: Lanes, block: int, *, keep: bool) -> float:
-        """Make the reveals of a visit; `keep` what came back, to be verified. Raises Failed.
-
-        Returns the least outside time of a call over the scored reveals, in microseconds.
-        """
+        """Make the reveals of a visit; `keep` what came back, to be verified. The least outside time of a
+        call over the scored reveals, in microseconds. Raises Failed."""
         pace_us = math.inf
         for shown in visit:
             taken, reveal = self._reveal(client, shown, f"while timed on {self.problem.label}")
@@ -218,8 +205,8 @@ class Sampler:
         return pace_us
 
     def secondary(self, client: WorkerClient, mode: SecondaryMode, *, keep: bool) -> Secondary | None:
-        """One batch of fresh inputs in another mode, after one that prepares it. None where the worker
-        reports that it cannot, or makes no claim. Raises Failed."""
+        """One batch in another mode, after one that prepares it; None without a claim for it. Raises
+        Failed."""
         doing = f"in mode {mode} on {self.problem.label}"
         claim_us = None
         for shown in (self._warm, self._draw(self.max_sets)):

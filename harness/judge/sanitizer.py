@@ -1,8 +1,7 @@
 """`--sanitize`: NVIDIA's compute-sanitizer tools on one call of a correct project.
 
-A run ends in a status with a reason and never decides a verdict: tools have false positives, and the tool
-runs inside the student's process, which could silence it. Its report is bounded and only ever a claim;
-without the tool's own summary nothing is clean.
+A run never decides a verdict: tools have false positives, and run inside the student's process, which could
+silence them. Without the tool's own summary nothing is clean.
 """
 
 from __future__ import annotations
@@ -82,10 +81,7 @@ class Sanitizer:
 
 
 def find_sanitizer(cuda_root: Path | None, environment: Mapping[str, str] = os.environ) -> Sanitizer | str:
-    """The program on PATH, in CUDA_HOME or in `cuda_root`, or why it cannot be used.
-
-    The pip wheels before 13.1 have the program without its launcher, and can start nothing.
-    """
+    """The program on PATH, in CUDA_HOME or in `cuda_root`, or why it cannot be used."""
     roots = [Path(environment["CUDA_HOME"])] if environment.get("CUDA_HOME") else []
     roots += [cuda_root] if cuda_root is not None else []
     on_path = shutil.which(_PROGRAM, path=environment.get("PATH", ""))

@@ -1,8 +1,7 @@
 """Memory that judge and worker share: the protocols, and sealed memfds on the host.
 
-Checks and timing are written against these protocols, so the CPU target exercises them for every transport.
-An allocation serves one reveal; only host memory may stay mapped in a worker, and is then written only
-while that worker is frozen.
+An allocation serves one reveal; only host memory may stay mapped in a worker, and is then written only while
+that worker is frozen.
 """
 
 from __future__ import annotations
@@ -58,14 +57,14 @@ class Transport(Protocol):
     device: torch.device
     """Where the judge makes inputs and computes truth."""
     stops_with_process: bool
-    """Whether a frozen worker can change nothing more. On a device its kernels continue, so t1 is when the
-    judge's own copy is complete."""
+    """Whether a frozen worker can change nothing more. On a device t1 is when the judge's copy is
+    complete."""
     live_bytes: int
     """Maximum size of one arena."""
 
     def allocate(self, size: int, kept: int | None = None) -> Memory:
-        """`size` bytes, of which snapshots copy the first `kept` (default: all). Raises DeviceError or
-        OSError when there is no memory."""
+        """Snapshots copy the first `kept` bytes (default: all). Raises DeviceError or OSError without
+        memory."""
 
     def before_reveal(self) -> None:
         """Flush caches and wait for the judge's own work; called before t0."""
@@ -81,8 +80,7 @@ class HostMemory:
     """A memfd that can be neither resized nor sealed further."""
 
     def __init__(self, size: int, kept: int | None = None) -> None:
-        """`size`: bytes, above 0; `kept`: how many of them `take` copies (default: all). Raises OSError when
-        there is no memory."""
+        """Raises OSError when there is no memory."""
         self.size = size
         self._kept = size if kept is None else kept
         # The worker sees the name in /proc/self/maps: a random one tells it nothing.
@@ -109,8 +107,7 @@ class HostMemory:
         return self.data[: self._kept].clone()
 
     def close(self) -> None:
-        """Release descriptor, mapping and pages. A worker may hold a descriptor of its own, and pages that it
-        keeps alive would be charged to the judge."""
+        """Release descriptor, mapping and pages, which a descriptor that a worker holds would keep alive."""
         os.close(self.descriptor)
         del self.data
         self._map.madvise(mmap.MADV_REMOVE)

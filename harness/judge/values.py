@@ -1,8 +1,7 @@
 """Adversarial values: a task's own inputs, made hard.
 
-Only floating-point `in` operands that the task does not `keep` are changed. Only the kinds that say so
-produce subnormal numbers, infinities or NaN; an operand that held NaN or infinities before (a mask) is left
-alone. Every draw comes from a SecretGenerator.
+Only floating-point `in` operands that the task does not `keep` are changed, and none that held NaN or
+infinities before (a mask). Every draw comes from a SecretGenerator.
 """
 
 from __future__ import annotations

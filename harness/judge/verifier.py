@@ -61,8 +61,8 @@ class Verifier:
     """Compares the outputs of calls on one problem with the truth."""
 
     def __init__(self, problem: Problem, case: Case | None = None, *, timed: bool = False) -> None:
-        """`case`: how the calls are made (default: the task's own values, contiguous). `timed`: of a large
-        problem a sample is compared."""
+        """`case` (default: the task's own values, contiguous); `timed`: of a large problem a sample is
+        compared."""
         self._timed = timed
         self._rows: tuple[int, int] | None = None
         self._problem = problem
@@ -204,10 +204,8 @@ def repeatable(
     label: str, first: Outputs, second: Outputs, bound: float = 0.0, *, unwritten: bool = True
 ) -> Finding | None:
     """Whether equal inputs gave equal bytes, or values within `bound` * (|value| + RMS of its row).
-
     `unwritten`: the first lay over 0xFF and the second over 0x00, so elements that differ in exactly that way
-    were never written.
-    """
+    were not written."""
     for one, two in zip(first, second, strict=True):
         width = one.dtype.itemsize
         a = one.contiguous().reshape(-1).view(torch.uint8)

@@ -1,4 +1,4 @@
-"""The judge's end of one worker process: what it can be asked, with a deadline for every exchange.
+"""The job of a worker process, and the judge's end of it: requests with a deadline for every exchange.
 
 A worker's answers are claims; its timeouts, exits and malformed messages become findings.
 """
@@ -166,10 +166,8 @@ class WorkerClient:
         call_s: float = 30.0,
         transport: Transport | None = None,
     ) -> None:
-        """Starts the worker; call load() next. Raises SandboxError when it cannot be started.
-
-        `wall_s` limits its whole life, `call_s` one exchange (more where the project compiles in it).
-        """
+        """Starts the worker; call load() next. Raises SandboxError. `wall_s` limits its whole life, `call_s`
+        one exchange (more where the project compiles in it)."""
         self._source = source
         self.transport: Transport = HostTransport() if transport is None else transport
         self._call_s = max(call_s, _JIT_CALL_S) if source.jit else call_s
@@ -232,8 +230,8 @@ class WorkerClient:
         self.operators = operators if type(operators) is int else None
 
     def changed_settings(self) -> list[tuple[str, str, str]]:
-        """(name, before, now) of torch's global settings that changed since the source was loaded, as the
-        worker claims; one that is missing has changed. Raises Failed."""
+        """(name, before, now) of torch's settings that changed since loading, as the worker claims. Raises
+        Failed."""
         self._send({"op": "flags"})
         answer = self._receive_json(_within(self._call_s), "after a call", "flags", dict)
         now = global_settings(answer["flags"])
@@ -241,10 +239,8 @@ class WorkerClient:
         return [(name, was, now.get(name, "?")) for name, was in before if now.get(name) != was]
 
     def plan(self, layout: Layout, sets: int = 1, memory: Memory | None = None) -> None:
-        """Announce a problem, which fixes the addresses of its operands. Raises Failed.
-
-        `memory`: stays mapped in the worker, for all sets; without it each reveal maps its arena.
-        """
+        """Announce a problem, which fixes the addresses of its operands. `memory`: stays mapped in the
+        worker, for all sets; without it each reveal maps its arena. Raises Failed."""
         self.memory = memory
         self._send(
             {
@@ -263,10 +259,10 @@ class WorkerClient:
     def call(
         self, arena: Arena, sets: int, doing: str, rounds: int = 1, mode: Mode = "eager"
     ) -> tuple[torch.Tensor, Reveal]:
-        """Reveal an arena, have every set called, freeze the worker, and take the snapshot.
+        """Reveal an arena, have every set called, freeze the worker: (snapshot bytes, figures). Raises
+        Failed.
 
         A worker in which the arena's memory stays mapped must be frozen before; it is thawed after t0.
-        Returns (snapshot bytes, figures). Raises Failed.
         """
         message = {"op": "call", "sets": sets, "size": arena.size, "rounds": rounds, "mode": mode}
         deadline = _within(self._call_s)
@@ -304,8 +300,7 @@ class WorkerClient:
     def trace(
         self, arena: Arena, doing: str, watch: Watch = "operators"
     ) -> tuple[torch.Tensor, dict[str, Any]]:
-        """Have one set called under observation: (snapshot bytes, the worker's account of it). Raises
-        Failed."""
+        """Have one set called under observation: (snapshot, the worker's account of it). Raises Failed."""
         handle = arena.handle()
         message = {"op": "trace", "size": arena.size, "watch": watch, "namespace": self._source.namespace}
         message["device"] = self.transport.device.type
@@ -385,8 +380,8 @@ class WorkerClient:
         return message
 
     def _end_finding(self, doing: str = "") -> Finding:
-        """Why the worker's process is gone. Raises SandboxError when the sandbox ended it, Killed when
-        something outside may have."""
+        """Why the process is gone. Raises SandboxError, or Killed where something outside may have ended
+        it."""
         facts = self._process.wait(timeout_s=_EXIT_S)
         if facts is None:
             self._process.kill()

@@ -50,8 +50,7 @@ class Reveal:
     each_us: tuple[float, ...] = ()
     """Of single calls: the first ones, or none."""
     aside_us: float = 0.0
-    """Time spent on copying a reference's results into the judge's buffers; believed of our own workers
-    only."""
+    """Copying of a reference's results into the judge's buffers; believed of our own workers only."""
     mode: Mode = "eager"
     """How the calls were made: `eager` where the worker could not do as asked (some ops resist capture)."""
     block: int = 0

@@ -70,7 +70,7 @@ class _DeviceClock:
 
     def hold(self, seconds: float) -> None:
         """Keep the stream busy with a kernel that ends by itself: one that waited for the host could wait
-        forever, since launches block when the queue is full."""
+        forever."""
         _cuda._sleep(int(seconds * _CYCLES_PER_S))
 
 
@@ -143,11 +143,8 @@ class DevicePool:
     # --- calls -----------------------------------------------------------------------------------
 
     def measure(self, subject: Any, message: dict[str, Any]) -> dict[str, Any]:
-        """Call every set `rounds` times; when this returns the device is idle. The claims of the answer:
-
-        `total_ns` of all `calls`, `ns` of the first single ones where they were timed singly, `aside_ns` for
-        copying a reference's results, the `mode` that was used, and `why` if it is not the requested one.
-        """
+        """Call every set `rounds` times; when this returns the device is idle. The claims of the answer, and
+        `why` the mode is not the requested one."""
         indices = [index for _ in range(message["rounds"]) for index in range(message["sets"])]
         mode, why = message["mode"], ""
         if mode == "graph":
@@ -231,8 +228,7 @@ class DevicePool:
         return int(self._clock.between_ns(start, end))
 
     def _capture(self, subject: Any, indices: set[int]) -> str:
-        """Capture the call of every set that has no graph yet; the reason if that is impossible, else
-        empty."""
+        """Capture the call of every set that has no graph yet; why that is impossible, else empty."""
         if subject.kind == "null":
             return ""
         if not self._on_gpu:

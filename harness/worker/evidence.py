@@ -1,11 +1,8 @@
 """Runs INSIDE the sandbox, beside __main__.py: watches one call and reports what it dispatched and launched.
 
-The report fits one message, however much a call does.
-
-Operators are counted in two ways, since a call can evade either: by a dispatch mode, which sees into the
-project's own operators (any Python may switch modes off), and by PyTorch's profiler, on all threads.
-Neither sees operators that are reached without PyTorch's dispatcher (at::native, at::cpu and most of the
-stable ABI's shims, which show in the symbols of the library), nor a call that switches off both.
+Operators are counted by a dispatch mode, which sees into the project's own operators, and by PyTorch's
+profiler, on all threads. Neither sees operators that are reached without the dispatcher (at::native, most of
+the stable ABI's shims, which show in the symbols of the library), nor a call that switches off both.
 """
 
 from __future__ import annotations
@@ -66,11 +63,9 @@ def _backend(args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
 
 
 def on_copies(run: Callable[[], Any], operands: list[torch.Tensor]) -> dict[str, Any]:
-    """Have `run` work on copies of `operands` (the list that it reads), then copy the results back.
-
-    For tools that watch memory: in the judge's buffers, one mapping that another process wrote, no access
-    is out of bounds and nothing is known to be initialized. Raises whatever the project raises.
-    """
+    """Have `run` work on copies of `operands` (the list that it reads), then copy the results back: for tools
+    that watch memory, since in the judge's mapping no access is out of bounds. Raises whatever the project
+    raises."""
     shared = list(operands)
     operands[:] = [tensor.clone() for tensor in shared]
     try:
@@ -138,11 +133,7 @@ def _fitting(rows: list[list[Any]], most_bytes: int) -> tuple[list[list[Any]], i
 
 
 def trace(run: Callable[[], Any], namespace: str, device: str) -> dict[str, Any]:
-    """Watch `run`, one call of the project's function on tensors of `device` (`cpu` or `cuda`).
-
-    Returns {operators: [[name, calls]], operators_left_out, kernels: [[name, launches, ns, copy]] or None,
-    kernels_left_out, note}. Raises whatever the project raises.
-    """
+    """Watch `run`, one call on tensors of `device` (`cpu` or `cuda`). Raises whatever the project raises."""
     watch, note = Watch(namespace), None
     with _profiler(device) as profiler:
         with watch:

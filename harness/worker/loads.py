@@ -83,7 +83,7 @@ class Loads:
             self._left_out.add(hash(said))
 
     def _said(self, event: str, arguments: tuple[Any, ...]) -> str | None:
-        """What the project asked for; None for its own and the standard library's files, and for other
+        """What the project asked for; None for its own and the standard library's files, and other
         callers."""
         if event == _IMPORTS:
             module, file = arguments[:2]
@@ -106,8 +106,8 @@ class Loads:
         return os.path.realpath(os.fsdecode(file)).startswith(self._package)
 
     def _looked_up(self, library: Any, name: str | int) -> str | None:
-        """A look-up in the project's own library also finds functions of the libraries that it links to, so
-        the function's own file decides."""
+        """In the project's own library a look-up also finds functions of others: the function's own file
+        decides."""
         symbol = os.fsencode(str(name))
         address = _dlsym(library if isinstance(library, int) else library._handle, symbol)
         if not address:
