@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import uuid
+from contextlib import ExitStack
 from ctypes import byref, c_char, c_char_p, c_int, c_size_t, c_ubyte, c_uint, c_ulonglong, c_void_p
 from dataclasses import dataclass
 from typing import Any, Final
@@ -32,9 +33,6 @@ _STICKY: Final = frozenset({214, 219, 226, 700, 702, 709, 710, 714, 715, 716, 71
 """After these every call of the context fails."""
 _ADVICE: Final = {
     2: "other processes hold the device's memory: nvidia-smi lists them",
-    3: "the driver is not initialised in this process",
-    34: "this libcuda.so.1 is a stub for linking: put the driver's own first on the loader's path",
-    36: "install a newer driver",
     46: "another process has the device for itself: nvidia-smi -q -d COMPUTE shows the compute mode",
     100: "no GPU is visible: see nvidia-smi and CUDA_VISIBLE_DEVICES",
     101: "name a GPU that nvidia-smi -L lists",
@@ -43,7 +41,6 @@ _ADVICE: Final = {
     800: "this process may not do that: see the permissions of /dev/nvidia*",
     802: "the system is not ready: start nvidia-fabricmanager, or wait for it",
     803: "library and kernel module of the driver differ in version: reload the module or reboot",
-    804: "this GPU does not run with the compatibility library: use the driver's own libcuda.so.1",
 }
 
 
@@ -53,22 +50,13 @@ class Location(ctypes.Structure):
     _fields_ = [("type", c_int), ("id", c_int)]
 
 
-class _AllocationFlags(ctypes.Structure):
-    _fields_ = [
-        ("compression", c_ubyte),
-        ("gpu_direct_rdma", c_ubyte),
-        ("usage", ctypes.c_ushort),
-        ("reserved", c_ubyte * 4),
-    ]
-
-
 class AllocationProperties(ctypes.Structure):
     _fields_ = [
         ("type", c_int),
         ("handle_types", c_int),
         ("location", Location),
         ("windows_metadata", c_void_p),
-        ("flags", _AllocationFlags),
+        ("flags", c_ubyte * 8),
     ]
 
 
@@ -210,7 +198,9 @@ class Device:
         context = c_void_p()
         driver.call("cuDevicePrimaryCtxRetain", byref(context), self.ordinal)
         self._context: c_void_p | None = context
-        self.name = self._text()
+        name = ctypes.create_string_buffer(_NAME_BYTES)
+        driver.call("cuDeviceGetName", name, _NAME_BYTES, self.ordinal)
+        self.name = name.value.decode(errors="replace")
 
     def _find(self, device: str | None) -> int:
         count = c_int()
@@ -223,19 +213,13 @@ class Device:
         name = wanted.partition("-")[2].lower()
         if name in uuids:
             return uuids.index(name)
-        raise DeviceError(
-            f"no GPU {wanted} among the {len(uuids)} that this process sees; nvidia-smi -L lists them"
-        )
+        seen = f"the {len(uuids)} that this process sees"
+        raise DeviceError(f"no GPU {wanted} among {seen}; nvidia-smi -L lists them")
 
     def _uuid(self, ordinal: int) -> str:
         data = ctypes.create_string_buffer(UUID_BYTES)
         self.driver.call("cuDeviceGetUuid_v2", data, ordinal)
         return str(uuid.UUID(bytes=data.raw))
-
-    def _text(self) -> str:
-        name = ctypes.create_string_buffer(_NAME_BYTES)
-        self.driver.call("cuDeviceGetName", name, _NAME_BYTES, self.ordinal)
-        return name.value.decode(errors="replace")
 
     def attribute(self, number: int) -> int:
         value = c_int()
@@ -279,27 +263,17 @@ class Device:
         unit = self.granularity
         size = -(-size // unit) * unit
         allocation, pointer, properties = c_ulonglong(), c_ulonglong(), self._properties()
-        self.call("cuMemCreate", byref(allocation), size, byref(properties), 0)
-        try:
+        access = Access(Location(ON_DEVICE, self.ordinal), READ_WRITE)
+        with ExitStack() as undo:
+            self.call("cuMemCreate", byref(allocation), size, byref(properties), 0)
+            undo.callback(self.call, "cuMemRelease", allocation.value)
             self.call("cuMemAddressReserve", byref(pointer), size, 0, 0, 0)
-            try:
-                self._map_at(pointer.value, size, allocation.value)
-            except DeviceError:
-                self.call("cuMemAddressFree", pointer.value, size)
-                raise
-        except DeviceError:
-            self.call("cuMemRelease", allocation.value)
-            raise
+            undo.callback(self.call, "cuMemAddressFree", pointer.value, size)
+            self.call("cuMemMap", pointer.value, size, 0, allocation.value, 0)
+            undo.callback(self.call, "cuMemUnmap", pointer.value, size)
+            self.call("cuMemSetAccess", pointer.value, size, byref(access), 1)
+            undo.pop_all()
         return Mapping(pointer.value, size, allocation.value)
-
-    def _map_at(self, pointer: int, size: int, allocation: int) -> None:
-        self.call("cuMemMap", pointer, size, 0, allocation, 0)
-        try:
-            access = Access(Location(ON_DEVICE, self.ordinal), READ_WRITE)
-            self.call("cuMemSetAccess", pointer, size, byref(access), 1)
-        except DeviceError:
-            self.call("cuMemUnmap", pointer, size)
-            raise
 
     def unmap(self, mapping: Mapping) -> None:
         self.synchronize()

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -41,14 +42,12 @@ class DeviceHealth(Protocol):
         """Raises an InfraError with advice; DeviceError when it is the device."""
 
 
-class KnownRun(Protocol):
-    """One run of the known kernel."""
+@dataclass(frozen=True)
+class KnownRun:
+    """One launch of the known kernel: whether every word is right, and its time by the device's events."""
 
-    @property
-    def ok(self) -> bool: ...
-
-    @property
-    def microseconds(self) -> float: ...
+    ok: bool
+    microseconds: float
 
 
 class KnownKernel(Protocol):
@@ -82,7 +81,12 @@ class HostHealth:
 
     def check(self) -> None:
         """Raises SandboxError when memory is short, StorageError when the disk is."""
-        available = _available_bytes(self._proc / "meminfo")
+        try:
+            lines = (self._proc / "meminfo").read_text().splitlines()
+        except OSError:
+            lines = []
+        values = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
+        available = values[0] if values else None
         if available is not None and available < FREE_MEMORY_BYTES:
             raise SandboxError(
                 f"only {available >> 20} MiB of memory are available, and a worker needs "
@@ -94,15 +98,6 @@ class HostHealth:
                 f"only {free >> 20} MiB are free where builds lie ({self._folder}), and one may need "
                 f"{FREE_DISK_BYTES >> 20}: make room, or name another folder with --cache"
             )
-
-
-def _available_bytes(meminfo: Path) -> int | None:
-    try:
-        lines = meminfo.read_text().splitlines()
-    except OSError:
-        return None
-    values = [int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
-    return values[0] * 1024 if values else None
 
 
 class GpuHealth:
@@ -141,18 +136,17 @@ class GpuHealth:
         try:
             if self._xids is not None:
                 faulted(self._xids.take(), self._uuid)
-            self._check_memory()
+            cells = self._nvml.memory_cells(self._uuid)
+            if cells.remapping_failed:
+                raise DeviceError(f"GPU {self._uuid} has no spare memory rows left: have the board replaced")
+            if cells.rows_pending or cells.pages_pending:
+                raise DeviceError(
+                    f"GPU {self._uuid} has failed memory that a reset takes out of use: {RESET}"
+                )
             self._check_known()
             self._check_processes()
         except NvmlError as error:
             raise DeviceError(f"GPU {self._uuid} does not answer: {error}; {RESET}") from error
-
-    def _check_memory(self) -> None:
-        cells = self._nvml.memory_cells(self._uuid)
-        if cells.remapping_failed:
-            raise DeviceError(f"GPU {self._uuid} has no spare memory rows left: have the board replaced")
-        if cells.rows_pending or cells.pages_pending:
-            raise DeviceError(f"GPU {self._uuid} has failed memory that a reset takes out of use: {RESET}")
 
     def _check_known(self) -> None:
         run = self._known.run()

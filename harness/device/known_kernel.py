@@ -9,13 +9,13 @@ from __future__ import annotations
 import ctypes
 import time
 from ctypes import byref, c_float, c_uint, c_ulonglong, c_void_p
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from harness.device.cuda import Device
+from harness.device.health import KnownRun
 from harness.errors import DeviceError
 
 _PTX = Path(__file__).with_name("known.ptx")
@@ -26,19 +26,10 @@ _COUNT = 1 << 20
 _FILL = 0xA5
 _FIRST_ROUNDS, _MOST_ROUNDS = 256, 1 << 20
 _TARGET_US = 1000.0
-_DEADLINE_S = 5.0
-"""A launch takes a millisecond; another process's kernel may run before it."""
 _POLL_S = 100e-6
 # The generators of known.cu: factor, increment, modulus.
 _INTEGER = (1664525, 1013904223, 1 << 32)
 _FLOAT = (5, 12345, 1 << 20)
-
-
-@dataclass(frozen=True)
-class KnownRun:
-    ok: bool
-    """Every word is right."""
-    microseconds: float
 
 
 def _after(rounds: int, generator: tuple[int, int, int]) -> tuple[int, int]:
@@ -69,12 +60,7 @@ class KnownKernel:
     """Loaded on one device. Close it before the device."""
 
     def __init__(
-        self,
-        device: Device,
-        *,
-        count: int = _COUNT,
-        rounds: int = _FIRST_ROUNDS,
-        deadline_s: float = _DEADLINE_S,
+        self, device: Device, *, count: int = _COUNT, rounds: int = _FIRST_ROUNDS, deadline_s: float = 5.0
     ) -> None:
         """`count`: threads and words; `rounds`: see tune(); `deadline_s`: of one launch. Raises CudaError."""
         self._deadline_s = deadline_s
@@ -110,23 +96,18 @@ class KnownKernel:
         blocks = -(-self._count // _BLOCK)
         call("cuLaunchKernel", self._function, blocks, 1, 1, _BLOCK, 1, 1, 0, None, arguments, None)
         call("cuEventRecord", end, None)
-        self._wait(end)
+        give_up = time.monotonic() + self._deadline_s
+        while not self._device.driver.reached(end):
+            if time.monotonic() > give_up:
+                said = f"the known kernel did not end within {self._deadline_s:g} s: see nvidia-smi for other"
+                raise DeviceError(f"{said} processes, else reset the GPU (nvidia-smi --gpu-reset)")
+            time.sleep(_POLL_S)
         milliseconds = c_float()
         call("cuEventElapsedTime", byref(milliseconds), start, end)
         found = np.empty(self._count, dtype=np.uint32)
         call("cuMemcpyDtoH_v2", found.ctypes.data, self._words, 4 * self._count)
         ok = bool(np.array_equal(found, expected(self._count, self.rounds)))
         return KnownRun(ok, milliseconds.value * 1e3)
-
-    def _wait(self, event: c_void_p) -> None:
-        give_up = time.monotonic() + self._deadline_s
-        while not self._device.driver.reached(event):
-            if time.monotonic() > give_up:
-                raise DeviceError(
-                    f"the known kernel did not end within {self._deadline_s:g} s: "
-                    "see nvidia-smi for other processes, else reset the GPU (nvidia-smi --gpu-reset)"
-                )
-            time.sleep(_POLL_S)
 
     def close(self) -> None:
         for event in self._events:

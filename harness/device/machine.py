@@ -22,12 +22,11 @@ T = TypeVar("T")
 def cpu_name() -> str:
     """The processor's name as the kernel gives it."""
     try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
-        return platform.processor() or "unknown"
-    return platform.processor() or "unknown"
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or "unknown")
 
 
 def _of_first_gpu(ask: Callable[[Nvml, Gpu], T]) -> T | None:

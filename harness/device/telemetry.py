@@ -55,14 +55,18 @@ class HostTelemetry:
         """Load, steal, waiting and frequency."""
         loads, stat = self._text("loadavg").split(), self._text("stat")
         runnable = loads[3].partition("/")[0] if len(loads) > 3 else ""
+        lines, fields = self._text("cpuinfo").splitlines(), stat.partition("\n")[0].split()
+        mhz = [float(line.partition(":")[2]) for line in lines if line.startswith("cpu MHz")]
+        waited = self._text("pressure/cpu").partition("\n")[0]
+        total = waited.rpartition("total=")[2]
         return TelemetrySample(
             at_s=self._clock(),
             cores=os.cpu_count() or 1,
             runnable=int(runnable) if runnable.isdecimal() else None,
             load_1m=float(loads[0]) if loads else None,
-            cpu_mhz=self._cpu_mhz(),
-            steal_s=self._steal_s(stat),
-            cpu_wait_s=self._cpu_wait_s(),
+            cpu_mhz=sum(mhz) / len(mhz) if mhz else None,
+            steal_s=int(fields[8]) / self._ticks_per_s if len(fields) > 8 and fields[0] == "cpu" else None,
+            cpu_wait_s=int(total) / 1e6 if waited.startswith("some") and total.isdecimal() else None,
             interrupts=_counter(stat, "intr"),
             softirqs=_counter(stat, "softirq"),
         )
@@ -73,20 +77,6 @@ class HostTelemetry:
             return (self._proc / name).read_text()
         except OSError:
             return ""
-
-    def _cpu_mhz(self) -> float | None:
-        lines = self._text("cpuinfo").splitlines()
-        values = [float(line.partition(":")[2]) for line in lines if line.startswith("cpu MHz")]
-        return sum(values) / len(values) if values else None
-
-    def _steal_s(self, stat: str) -> float | None:
-        fields = stat.partition("\n")[0].split()
-        return int(fields[8]) / self._ticks_per_s if len(fields) > 8 and fields[0] == "cpu" else None
-
-    def _cpu_wait_s(self) -> float | None:
-        first = self._text("pressure/cpu").partition("\n")[0]
-        total = first.rpartition("total=")[2]
-        return int(total) / 1e6 if first.startswith("some") and total.isdecimal() else None
 
 
 def _counter(stat: str, name: str) -> int | None:

@@ -67,12 +67,6 @@ def test_a_kernel_that_says_nothing_gives_a_sample_of_unknowns(tmp_path: Path) -
     assert disturbed(sample, sample) is None
 
 
-def test_this_machine_can_be_looked_at() -> None:
-    """The judge itself is among the runnable."""
-    sample = make_telemetry(None).sample()
-    assert sample.runnable is None or sample.runnable >= 1
-
-
 @pytest.mark.parametrize(
     ("after", "reason"),
     [
@@ -114,11 +108,6 @@ def test_a_gpus_turn_is_disturbed_by_heat_others_and_falling_clocks(
     assert found is None if reason is None else reason in str(found)
 
 
-def test_a_clock_that_rises_disturbs_nothing() -> None:
-    """A GPU that was idle before."""
-    assert disturbed(gpu(sm_mhz=345), gpu(sm_mhz=1980)) is None
-
-
 def test_a_block_keeps_the_extremes_and_why_it_was_disturbed() -> None:
     """So much of its samples goes into the record."""
     turns = [
@@ -132,12 +121,6 @@ def test_a_block_keeps_the_extremes_and_why_it_was_disturbed() -> None:
     assert block.sm_mhz == Extent(low=1900, high=1950)
     assert block.power_w == Extent(low=300, high=400)
     assert block.held_down_by == ("power cap",)
-
-
-def test_a_block_without_a_gpu_knows_nothing_of_one() -> None:
-    """None, not an empty list of reasons."""
-    block = block_telemetry(0, [(host(), host(steal_s=None))], ())
-    assert (block.sm_mhz, block.held_down_by, block.steal_s) == (None, None, None)
 
 
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
@@ -168,12 +151,3 @@ def test_a_gpu_is_looked_at_through_nvml(tmp_path: Path, monkeypatch: pytest.Mon
         sm_mhz=None, memory_mhz=None, power_w=None, temperature_c=None, held_down_by=None, processes=0
     )
     telemetry.close()
-
-
-def test_a_gpu_target_without_nvml_is_looked_at_as_a_host(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nothing is made up."""
-    install_fake_nvml(monkeypatch, tmp_path)
-    (tmp_path / "driver_absent").touch()
-    assert make_telemetry(WHOLE).sample().gpu is None
