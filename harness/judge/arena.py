@@ -33,8 +33,6 @@ def _aligned(size: int) -> int:
 
 @dataclass(frozen=True)
 class Slot:
-    """Where an operand lies in a set."""
-
     operand: Operand
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -42,7 +40,6 @@ class Slot:
     size: int
     """Bytes from the first to behind the last element, gaps included."""
     strides: tuple[int, ...] | None = None
-    """In elements; None is contiguous."""
 
     def pack(self, value: torch.Tensor) -> torch.Tensor:
         """The bytes of `value` as they lie in memory, (size,) uint8; gaps are guard bytes."""
@@ -131,8 +128,6 @@ class Layout:
 
 @dataclass(frozen=True)
 class SetResult:
-    """What a worker left in one set: private copies."""
-
     outputs: tuple[torch.Tensor, ...]
     changed_inputs: tuple[str, ...]
     """Read-only operands, or parts of operands, that were written."""
@@ -184,7 +179,6 @@ class Arena:
         return data[start : start + slot.size]
 
     def handle(self) -> Handle:
-        """What the worker maps it by; empty where the worker has the memory mapped already."""
         return Handle() if self.resident else self._memory.handle()
 
     def snapshot(self) -> torch.Tensor:
@@ -218,7 +212,6 @@ class Arena:
         return changed, [name for name, a, b in bands if bool((set_bytes[a:b] != _GUARD_BYTE).any())]
 
     def _wrote_unmasked(self, index: int, slot: Slot, data: torch.Tensor) -> bool:
-        """Whether a `partial` operand's bytes changed in an element that its mask leaves out."""
         inputs = self._inputs[index]
         before = inputs[slot.operand.name].reshape(-1).view(torch.uint8)
         changed = (data != before).reshape(-1, slot.dtype.itemsize).any(dim=1)

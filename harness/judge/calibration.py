@@ -75,8 +75,6 @@ def sizes_of(loaded: LoadedTask, target: Target, transport: Transport, numbers: 
 
 @dataclass(frozen=True)
 class Setting:
-    """Where and how a calibration is made."""
-
     transport: Transport
     telemetry: Telemetry
     numbers: Numbers
@@ -106,7 +104,7 @@ def calibrate(
     blocks = [block for one in found for block in one.blocks]
     reasons = dict.fromkeys(reason for block in blocks for reason in block.disturbed)
     disturbed = sum(bool(block.disturbed) for block in blocks)
-    wide = [one.figures for one in found if _half_width(one.figures.ratio) > WIDEST_INTERVAL]
+    wide = any(_is_wide(one.figures.ratio) for one in found)
     return Calibration(
         task=loaded.task.id,
         transport=setting.transport.name,
@@ -120,7 +118,7 @@ def calibrate(
         blocks=len(blocks),
         disturbed_blocks=disturbed,
         disturbances=tuple(reasons),
-        noisy=disturbed > MOST_DROPPED * len(blocks) or bool(wide),
+        noisy=disturbed > MOST_DROPPED * len(blocks) or wide,
     )
 
 
@@ -182,16 +180,13 @@ def _ratio(first: Sequence[float], second: Sequence[float]) -> Ratio:
     return ratio([math.log(b / a) for a, b in zip(first, second, strict=True)])
 
 
-def _half_width(found: Ratio) -> float:
-    """Relative half-width; infinite over one block, 0 where all are equal."""
+def _is_wide(found: Ratio) -> bool:
     if found.low is None or found.high is None:
-        return math.inf if found.n < 2 else 0.0
-    return (found.high - found.low) / (2 * found.value)
+        return found.n < 2
+    return (found.high - found.low) / (2 * found.value) > WIDEST_INTERVAL
 
 
 def process_spread(rows: Sequence[Sequence[float]]) -> float | None:
-    """Relative standard deviation of the means of equal processes (rows of microseconds); None for fewer than
-    2."""
     means = [statistics.fmean(math.log(value) for value in row) for row in rows]
     return math.expm1(statistics.stdev(means)) if len(means) > 1 else None
 

@@ -84,8 +84,6 @@ class TrustedWorkers:
 
 @dataclass(frozen=True)
 class Candidates:
-    """Student, references and the null project."""
-
     start: dict[str, Callable[[], WorkerClient]]
     """Starts a worker that is not loaded yet. `student` first, `null` last."""
     resident: dict[str, WorkerClient]
@@ -99,8 +97,6 @@ class Candidates:
 
 
 class Schedule:
-    """Turns of the candidates on one problem."""
-
     def __init__(self, sampler: Sampler, candidates: Candidates) -> None:
         self._sampler = sampler
         self._start = candidates.start
@@ -110,7 +106,6 @@ class Schedule:
         """The least that a call was seen to take, by candidate."""
 
     def prepare(self, warm_up_s: float | None = None) -> None:
-        """Warm up the residents, then freeze them. Raises Failed, or HarnessBug if one of them is our own."""
         for name, client in list(self._resident.items()):
             try:
                 self._warm_up(name, client, warm_up_s)
@@ -121,7 +116,6 @@ class Schedule:
             client.freeze(True)
 
     def bring_student(self) -> None:
-        """Start a process of the student's that stays, warm it up and freeze it. Raises Failed."""
         client = self._resident[STUDENT] = self._start[STUDENT]()
         client.load()
         self._warm_up(STUDENT, client)
@@ -146,7 +140,6 @@ class Schedule:
 
     @contextmanager
     def fresh(self, name: str) -> Iterator[WorkerClient]:
-        """A new process, warmed up, and killed at the end."""
         client = self._start[name]()
         try:
             with client:

@@ -27,8 +27,6 @@ from harness.suite.catalogue import LoadedTask
 
 @dataclass(frozen=True)
 class Plan:
-    """How much of everything a protocol checks."""
-
     hidden: int
     hidden_bytes: int
     seeds: int
@@ -65,7 +63,6 @@ def problems(
 def cases(
     loaded: LoadedTask, target: Target, protocol: Protocol = "quick", *, device: torch.device | None = None
 ) -> list[Case]:
-    """All cases of a check, in the order in which they are shown."""
     plan, task = PLANS[protocol], loaded.task
     every = problems(loaded, target, device=device)
     chosen = [Case(problem, seeds=plan.seeds) for problem in every]
@@ -126,24 +123,15 @@ def _draw(extent: Range, *, small: bool) -> int:
 
 
 def _awkward(extent: Range, otherwise: int) -> int:
-    """1, a prime, an odd number, or a power of two plus or minus one, where the range has such."""
     low, high, step = _parts(extent)
     powers = [2**k + d for k in range(high.bit_length() + 1) for d in (-1, 1)]
-    flavors = [[1], [_prime_from(otherwise)], [otherwise | 1], powers]
+    prime = max(2, otherwise)
+    while any(prime % divisor == 0 for divisor in range(2, math.isqrt(prime) + 1)):
+        prime += 1
+    flavors = [[1], [prime], [otherwise | 1], powers]
     fitting = [[v for v in some if low <= v <= high and (v - low) % step == 0] for some in flavors]
     fitting = [some for some in fitting if some]
     return _secret.choice(_secret.choice(fitting)) if fitting else otherwise
-
-
-def _prime_from(number: int) -> int:
-    """The smallest prime that is not below `number`."""
-    candidate = max(2, number)
-    while any(candidate % divisor == 0 for divisor in range(2, math.isqrt(candidate) + 1)):
-        candidate += 1
-    return candidate
-
-
-# --- making the calls ------------------------------------------------------------------------
 
 
 def check(

@@ -92,7 +92,6 @@ class Constant:
     """What a reveal costs without any work: measured with the null project."""
 
     low_us: float
-    """5th percentile, of one reveal: c05."""
     spread_us: float
     """Mean less the 5th percentile, of one reveal: what an honest worker's mean is too high by."""
     per_set_us: float = 0.0
@@ -213,7 +212,6 @@ def _mismatch(one: Lane, trusted: bool) -> bool:
 
 
 def claims_too_little(timing: ContenderTiming) -> bool:
-    """Whether in some lane a claim that is not used lies below the outside figure by more than u."""
     return any(map(claim_too_little, timing.lanes))
 
 
@@ -225,7 +223,6 @@ def claim_too_little(one: Lane) -> bool:
 
 
 def reference_clock(student: ContenderTiming) -> ReferenceClock:
-    """Which clock scores the references beside this student."""
     if student.scored_lane.matched:
         return "inside"
     # Contradicting the clock must not help by what it does to the other side.

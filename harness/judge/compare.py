@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
@@ -42,7 +42,6 @@ class Error:
     over: int
     total: int
     worst_tile: float
-    """Largest fraction of elements above the allowed error in one tile."""
     where: tuple[int, ...]
     """Index of the worst element where it does not pass, else ()."""
 
@@ -105,7 +104,6 @@ def worst_error(actual: torch.Tensor, truth: torch.Tensor, factor: float, scale:
 
 
 def worst_tile(over: torch.Tensor) -> float:
-    """Largest fraction of set elements in a TILE x TILE tile of the last two axes (a row if narrower)."""
     if over.numel() == 0:
         return 0.0
     plane = over.reshape(-1, over.shape[-1]) if over.dim() else over.reshape(1, 1)
@@ -178,7 +176,6 @@ def sampled_rows(problem: Problem, *, timed: bool) -> tuple[int, int]:
 
 
 def compared_outputs(problem: Problem, inputs: Tensors, outputs: Outputs, *, timed: bool) -> list[Compared]:
-    """Every output of a call against the truth. Raises HarnessBug where the reference is at fault."""
     parts = _parts(problem, outputs, timed=timed)
     task = problem.task
     rules = [tolerance(task, operand, problem.dtype) for operand in task.outputs]
@@ -193,7 +190,6 @@ def compared_outputs(problem: Problem, inputs: Tensors, outputs: Outputs, *, tim
 
 
 def _parts(problem: Problem, outputs: Outputs, *, timed: bool) -> list[_Part]:
-    """Rows of each part; [None] for all at once."""
     if not problem.rows_apart:
         return [None]
     count, rows = sampled_rows(problem, timed=timed)
@@ -269,8 +265,7 @@ def _joined(sofar: Error, error: Error, rows: _Part, start: int) -> Error:
         first = where[0] + start
         where = (first if rows is None else int(rows[first]), *where[1:])
     worse = error.worst > sofar.worst or (error.worst == sofar.worst and not sofar.where)
-    return replace(
-        sofar,
+    return Error(
         worst=max(sofar.worst, error.worst),
         absolute=max(sofar.absolute, error.absolute),
         over=sofar.over + error.over,

@@ -43,8 +43,6 @@ def tensor_at(pointer: int, size: int, device: torch.device) -> torch.Tensor:
 
 
 class _DeviceMemory:
-    """What both kinds of device memory share: the snapshot buffer."""
-
     data: torch.Tensor
 
     def __init__(self, device: Device, size: int, tensors: torch.device, kept: int | None) -> None:
@@ -149,8 +147,6 @@ class IpcMemory(_DeviceMemory):
 
 
 class CudaTransport:
-    """One GPU, open in the judge's process. Close it after its workers have ended."""
-
     def __init__(
         self, device: str | None = None, *, driver: Driver | None = None, tensors: torch.device | None = None
     ) -> None:
@@ -199,7 +195,6 @@ class CudaTransport:
         return "cuda-vmm" if self._block is None else "cuda-ipc"
 
     def allocate(self, size: int, kept: int | None = None) -> Memory:
-        """Device memory that no worker has seen. Raises CudaError."""
         if kept is not None and kept < size:
             torch.cuda.empty_cache()  # a large set needs the memory that PyTorch has cached of earlier ones
         if self._block is None:

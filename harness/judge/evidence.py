@@ -163,7 +163,6 @@ def _plain(name: str) -> str:
 
 
 def trace_flags(evidence: Evidence | None, task: Task) -> tuple[str, ...]:
-    """Flags of the grade; none where the task allows library calls."""
     return () if evidence is None or task.library_calls == "allow" else evidence.flags
 
 

@@ -53,7 +53,6 @@ class KnownSpeed:
 
     @property
     def session_us(self) -> float:
-        """Its time when the session began. Raises DeviceError."""
         if self._session_us is None:
             self._session_us = self._settled()
         return self._session_us
@@ -79,12 +78,9 @@ class KnownSpeed:
 
 
 class DeviceConditions:
-    """Telemetry around a turn, and the known kernel before it."""
-
     around_lives = False
 
     def __init__(self, telemetry: Telemetry, speed: KnownSpeed, kept_processes: int = 0) -> None:
-        """`kept_processes`: our own, frozen on the GPU while another has its turn."""
         self.telemetry = TelemetryConditions(telemetry, kept_processes)
         self._speed = speed
 
@@ -98,8 +94,6 @@ class DeviceConditions:
 
 @dataclass(frozen=True)
 class Gpu:
-    """An open GPU. Close it when its workers have ended."""
-
     uuid: str
     transport: Transport
     health: DeviceHealth
@@ -134,10 +128,8 @@ def refused(uuid: str) -> str | None:
     except DeviceError as error:
         return str(error)
     if gpu.capability != CAPABILITY:
-        return (
-            f"{gpu.name} has compute capability {gpu.capability[0]}.{gpu.capability[1]}, and projects are "
-            f"built for {CAPABILITY[0]}.{CAPABILITY[1]} (H100, H200)"
-        )
+        has, wants = (f"{major}.{minor}" for major, minor in (gpu.capability, CAPABILITY))
+        return f"{gpu.name} has compute capability {has}, and projects are built for {wants} (H100, H200)"
     if torch.version.cuda is None:
         return f"torch {torch.__version__} is built without CUDA: install a CUDA build of it"
     if not torch.cuda.is_available():

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -22,7 +22,6 @@ FLAG: Final = "interference"
 MARGIN: Final = 0.05
 """Excess below which nothing is called interference [own], or 3 sigma where that is more."""
 LIVES: Final = 3
-"""Processes of the student that must all interfere before it is called a cheat."""
 CAUSE_FACTOR: Final = 2.0
 CAUSE_PER_S: Final = 300.0
 """More interrupts or softirqs per second by both count as a cause [own]; a quiet machine has 300 to 1,000."""
@@ -35,7 +34,6 @@ class ReferenceTurn:
     life: int
     """Which process of the student's: 0 is the one that is scored."""
     us: float
-    """Mean outside time of a call in its batches."""
     interrupts_per_s: float | None = None
     softirqs_per_s: float | None = None
 
@@ -53,17 +51,12 @@ def rates(samples: Turn | None) -> tuple[float | None, float | None]:
     return rate(before.interrupts, after.interrupts), rate(before.softirqs, after.softirqs)
 
 
-def _groups(turns: Iterable[ReferenceTurn]) -> dict[tuple[str, State], list[float]]:
-    found: dict[tuple[str, State], list[float]] = defaultdict(list)
-    for turn in turns:
-        found[turn.name, turn.state].append(math.log(turn.us))
-    return found
-
-
 def _excess(turns: Sequence[ReferenceTurn], state: State) -> tuple[float, float] | None:
     """(mean log ratio of `state` to `gone` over references, its standard error by a pooled variance), or
     None."""
-    groups = _groups(turns)
+    groups: dict[tuple[str, State], list[float]] = defaultdict(list)
+    for turn in turns:
+        groups[turn.name, turn.state].append(math.log(turn.us))
     names = [n for n in {turn.name for turn in turns} if groups[n, state] and groups[n, "gone"]]
     if not names:
         return None
@@ -87,7 +80,8 @@ def judge_interference(turns: Sequence[ReferenceTurn]) -> Interference | None:
     control = _excess([turn for turn in turns if turn.state != "frozen"], "control")
     usual = 0.0 if control is None else max(0.0, control[0])
     lives = sorted({turn.life for turn in turns})
-    slowed = sum(_life_seen(turns, life, usual) for life in lives)
+    by_life = (_excess([turn for turn in turns if turn.life == life], "frozen") for life in lives)
+    slowed = sum(_seen(excess, usual) for excess in by_life)
     return Interference(
         excess=math.expm1(scored[0]),
         control=None if control is None else math.expm1(control[0]),
@@ -99,17 +93,11 @@ def judge_interference(turns: Sequence[ReferenceTurn]) -> Interference | None:
     )
 
 
-def _seen(excess: tuple[float, float], usual: float) -> bool:
-    return excess[0] - usual > max(math.log1p(MARGIN), 3 * excess[1])
-
-
-def _life_seen(turns: Sequence[ReferenceTurn], life: int, usual: float) -> bool:
-    excess = _excess([turn for turn in turns if turn.life == life], "frozen")
-    return excess is not None and _seen(excess, usual)
+def _seen(excess: tuple[float, float] | None, usual: float) -> bool:
+    return excess is not None and excess[0] - usual > max(math.log1p(MARGIN), 3 * excess[1])
 
 
 def _cause(turns: Sequence[ReferenceTurn]) -> str | None:
-    """What the kernel did more of while the student was frozen; None where nothing was seen."""
     for what, field in (("interrupts", "interrupts_per_s"), ("softirqs", "softirqs_per_s")):
         rate: dict[State, float] = {}
         for state in ("frozen", "gone"):
@@ -129,5 +117,4 @@ def words(found: Interference) -> str:
 
 
 def is_cheat(found: Interference) -> bool:
-    """Whether all of LIVES processes interfered, and a kernel-side cause was seen."""
     return found.seen and found.cause is not None and found.lives >= LIVES == found.lives_slowed

@@ -19,7 +19,6 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 _KEY_BYTES = 32
 _BLOCK_BYTES = 64
 _MAX_STREAM_BYTES = _BLOCK_BYTES << 32
-"""The block counter has 32 bits."""
 _CHUNK_BYTES = 4 << 20
 _MAX_THREADS = 8
 
@@ -73,7 +72,6 @@ class SecretGenerator:
         return words if self._device is None else words.to(self._device)
 
     def _unit(self, count: int) -> torch.Tensor:
-        """(count,) float32 in (0, 1]: 24 random bits, never 0."""
         return self._words(count).bitwise_and_(0xFFFFFF).float().add_(1.0).mul_(2.0**-24)
 
     def normal(self, shape: Sequence[int]) -> torch.Tensor:

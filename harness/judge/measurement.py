@@ -72,8 +72,6 @@ _SHORT_WARM_UP_S = 0.05
 
 @dataclass(frozen=True)
 class Session:
-    """What all measurements of one grade share."""
-
     numbers: Numbers
     transport: Transport
     conditions: Conditions
@@ -83,34 +81,22 @@ class Session:
 
 
 def ratio(logs: list[float], unit: RatioUnit = "blocks") -> Ratio:
-    """The geometric mean of ratios, with its t interval."""
     estimate = stats.log_ratio_interval(logs)
-    interval = estimate.interval
-    return Ratio(
-        value=estimate.ratio,
-        low=None if interval is None else interval.low,
-        high=None if interval is None else interval.high,
-        n=estimate.n,
-        unit=unit,
-    )
+    low, high = (i.low, i.high) if (i := estimate.interval) is not None else (None, None)
+    return Ratio(value=estimate.ratio, low=low, high=high, n=estimate.n, unit=unit)
 
 
 @dataclass(frozen=True)
 class Measured:
     timing: WorkloadTiming
     logs: list[float]
-    """One log ratio per block, against the fastest reference."""
     flags: tuple[str, ...]
     notes: tuple[str, ...]
 
 
 class Measurement:
-    """The blocks of one problem."""
-
     def __init__(self, problem: Problem, candidates: Candidates, session: Session) -> None:
-        self._numbers = session.numbers
-        self._conditions = session.conditions
-        self._board = session.board
+        self._numbers, self._conditions, self._board = session.numbers, session.conditions, session.board
         self._problem = problem
         self._sampler = Sampler(problem, session.numbers, session.transport)
         self._candidates = candidates
@@ -126,7 +112,6 @@ class Measurement:
         """The student's last visit, which references are shown too."""
         self._turns: list[ReferenceTurn] = []
         self._gone: dict[str, Lanes] = {}
-        """Samples with the student's process gone."""
         self._flags: set[str] = set()
         self._secondary: dict[str, tuple[Secondary, ...]] = {}
 
@@ -186,7 +171,6 @@ class Measurement:
                 yield client, watched
 
     def _turn(self, name: str, block: int, samples: dict[str, Lanes], state: State, life: int = 0) -> Watched:
-        """One visit, and more until the turn's time is over."""
         batches, student = samples[name]["batch"].reveals, name == STUDENT
         before = len(batches)
         with self._watched_turn(name) as (client, watched):
@@ -211,7 +195,6 @@ class Measurement:
         return watched
 
     def _enough(self, name: str) -> bool:
-        """Whether the samples of a candidate satisfy the protocol."""
         numbers, both = self._numbers, self.samples[name]
         if numbers.half_width is None or name == NULL:
             return True
@@ -229,7 +212,6 @@ class Measurement:
         )
 
     def _drop_disturbed_blocks(self) -> None:
-        """Whole blocks only, and only if enough are left."""
         clean = set(self.samples[STUDENT]["call"].blocks) - set(self._disturbed)
         if len(clean) < self._numbers.clean_blocks:
             if self._disturbed:
@@ -262,7 +244,6 @@ class Measurement:
             self._sampler.close()
 
     def _student_gone(self, life: int, stand_in: WorkerClient | None = None) -> None:
-        """Turns of references and the null project; a `stand_in` takes the student's place."""
         names = [name for name in self.samples if name != STUDENT]
         samples = self._gone if stand_in is None else {name: lanes() for name in names}
         state: State = "gone" if stand_in is None else "control"
@@ -460,11 +441,10 @@ class Measurement:
 def _false_claim(problem: Problem, timing: ContenderTiming) -> Finding:
     false = filter(claim_too_little, timing.lanes)
     worst = max(false, key=lambda one: one.outside_us / max(one.inside.mean_us, 1e-3))
-    return Finding(
-        cause=Cause.CLOCK,
-        message=f"{problem.label}: the process claims {worst.inside.mean_us:.1f} us a call, the outside "
-        f"clock says {worst.outside_us:.1f} +- {worst.uncertainty_us:.1f} us, in 3 of 3 fresh processes",
-    )
+    outside = f"the outside clock says {worst.outside_us:.1f} +- {worst.uncertainty_us:.1f} us"
+    claim = f"the process claims {worst.inside.mean_us:.1f} us a call"
+    message = f"{problem.label}: {claim}, {outside}, in 3 of 3 fresh processes"
+    return Finding(cause=Cause.CLOCK, message=message)
 
 
 # --- the timing stage ------------------------------------------------------------
@@ -484,6 +464,7 @@ def time_project(candidates: Candidates, timed: list[Problem], session: Session)
     settle_judge()
     finding: Finding | None = None
     measurements: list[Measurement] = []
+    all_measured: list[Measured] = []
     with pinned(session.judge_cpus):
         try:
             for problem in timed:
@@ -492,7 +473,7 @@ def time_project(candidates: Candidates, timed: list[Problem], session: Session)
             candidates.dismiss()
             all_measured = [measurement.finish() for measurement in measurements]
         except Failed as failure:
-            finding, all_measured = failure.finding, []
+            finding = failure.finding
         finally:
             candidates.dismiss()
     flags: set[str] = set()
@@ -514,5 +495,4 @@ def time_project(candidates: Candidates, timed: list[Problem], session: Session)
 
 def _paired(ratios: list[list[float]]) -> list[float]:
     """One mean log ratio per block over the workloads; blocks that some workload lacks are left out."""
-    length = min(len(r) for r in ratios)
-    return [sum(r[i] for r in ratios) / len(ratios) for i in range(length)]
+    return [sum(block) / len(ratios) for block in zip(*ratios, strict=False)]

@@ -73,11 +73,8 @@ BOARDS: Final[Mapping[str, Board]] = {
 
 @dataclass(frozen=True)
 class Work:
-    """The least that one call must do."""
-
     dtype: str
     flops: int | None
-    """Operations as the task counts them, the least that any algorithm needs; None where it does not."""
     unique_bytes: int
     """Of all operands, each counted once (twice where read and written)."""
     cold_read_bytes: int
@@ -117,7 +114,6 @@ def speed_of_light(work: Work, board: Board) -> dict[str, float]:
 
 
 def floor_us(work: Work, board: Board) -> float:
-    """The least time of any correct answer. Outputs do not count: L2 absorbs them."""
     compute = _seconds_us(work.flops or 0, board.highest_peak(work.dtype))
     cold = max(0, work.cold_read_bytes - board.l2_bytes)
     return max(compute, _seconds_us(cold, board.bandwidth_gb_s * 1e9))

@@ -10,10 +10,9 @@ import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from functools import cached_property
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -58,10 +57,7 @@ def _strict_arithmetic() -> Iterator[None]:
         yield
 
 
-@dataclass(frozen=True)
-class WorkloadView:
-    """What `make_inputs` of a task sees."""
-
+class WorkloadView(NamedTuple):
     name: str
     dims: Mapping[str, int]
     scalars: Mapping[str, float | int | bool]
@@ -105,12 +101,14 @@ class Problem:
     def rows_apart(self) -> bool:
         """Whether rows of the outputs depend on the same rows of the inputs alone, as the task declares and a
         trial confirms; otherwise the truth is computed whole."""
-        rows = () if self.task.parts is None else self.task.parts.rows
-        return bool(rows) and treats_rows_apart(self._few_rows, self.truth_of, rows)
 
-    def _few_rows(self, rows: int) -> Tensors:
-        drawn: Tensors = self._module.draw(SecretGenerator(device=self._far), torch_dtype(self.dtype), rows)
-        return drawn
+        def draw(rows: int) -> Tensors:
+            generator = SecretGenerator(device=self._far)
+            drawn: Tensors = self._module.draw(generator, torch_dtype(self.dtype), rows)
+            return drawn
+
+        rows = () if self.task.parts is None else self.task.parts.rows
+        return bool(rows) and treats_rows_apart(draw, self.truth_of, rows)
 
     def rows_of(self, inputs: Tensors, rows: torch.Tensor) -> Tensors:
         assert self.task.parts is not None
@@ -122,12 +120,10 @@ class Problem:
 
     @property
     def _far(self) -> torch.device | None:
-        """The device of the inputs, where it is not the CPU."""
         return None if self.device.type == "cpu" else self.device
 
     @property
     def label(self) -> str:
-        """For messages: `name float32`."""
         return f"{self.workload.name} {self.dtype}"
 
     def shape(self, operand: Operand) -> tuple[int, ...]:
@@ -199,7 +195,6 @@ class Problem:
 
     @property
     def custom_compare(self) -> Any:
-        """The task's own `compare(outputs, truths, inputs) -> error / tolerance`, or None."""
         return getattr(self._module, "compare", None)
 
     @property

@@ -21,7 +21,6 @@ class Numbers:
     """Each turn is in a process of its own, so that a block compares process pairs."""
     compiled: bool
     least_samples: int = 0
-    """Calls of each candidate, in both lanes together, before the interval may stop it."""
     least_measured_s: float = 0.0
     """Time in calls of each candidate, before the interval may stop it."""
     half_width: float | None = None
@@ -37,7 +36,6 @@ class Numbers:
     calls_per_visit: tuple[int, int] = (1, 3)
     """Single reveals beside each batch: their number is secret."""
     secondary: bool = False
-    """On a device: queued, graph and warm figures too."""
     flush: bool = False
     """On the host: write other memory before each reveal. (A device's transport always flushes its cache.)"""
 

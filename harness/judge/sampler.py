@@ -10,6 +10,7 @@ import math
 import random
 import time
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 
@@ -39,7 +40,6 @@ _HARD_SHARE = 0.25
 class InputSets:
     inputs: list[Tensors]
     kinds: list[str]
-    """The kind of values of each set."""
     scored: bool = True
     """False for a probe: adversarial values at the timed size, verified and not timed."""
 
@@ -48,10 +48,7 @@ Visit = list[InputSets]
 """The reveals of one visit to a candidate."""
 
 
-@dataclass(frozen=True)
-class Unverified:
-    """A reveal to the student that waits to be verified."""
-
+class Unverified(NamedTuple):
     arena: Arena
     """Closed: only its layout and its own copy of the inputs are used."""
     shown: InputSets
@@ -60,8 +57,6 @@ class Unverified:
 
 @dataclass
 class Sampler:
-    """One problem, and the memory that candidates share while they are timed on it. Close it when done."""
-
     problem: Problem
     numbers: Numbers
     transport: Transport
@@ -74,18 +69,16 @@ class Sampler:
         fewest, most = self.numbers.batch_sets
         self.max_sets = 1
         if not self.problem.large:  # of a large problem, one set fits beside the truth
-            self.max_sets = max(1, min(max(fewest, self._wanted_sets()), most, room))
+            # As many as make a reveal's constant a small share of a batch, by the reference's time here.
+            inputs = self.problem.make_inputs()
+            took_us = min(self._reference_us(inputs) for _ in range(_SCOUTS))
+            wanted = math.ceil(self.numbers.constant_us / (AVOIDABLE_SHARE * took_us))
+            self.max_sets = max(1, min(max(fewest, wanted), most, room))
         self._warm = self._draw(self.max_sets)
         self._unverified: list[Unverified] = []
         self._memory: list[HostMemory] = []
         self._shared: HostMemory | None = None
         self._hard = list(dict.fromkeys(self.problem.task.values)) if values.changes(self.problem) else []
-
-    def _wanted_sets(self) -> int:
-        """As many as make a reveal's constant a small share of a batch, by the reference's time here."""
-        inputs = self.problem.make_inputs()
-        took_us = min(self._reference_us(inputs) for _ in range(_SCOUTS))
-        return math.ceil(self.numbers.constant_us / (AVOIDABLE_SHARE * took_us))
 
     def _reference_us(self, inputs: Tensors) -> float:
         start = time.perf_counter()
@@ -95,8 +88,6 @@ class Sampler:
 
     def _draw(self, sets: int) -> InputSets:
         return InputSets([self.problem.make_inputs() for _ in range(sets)], [values.OWN] * sets)
-
-    # --- memory ----------------------------------------------------------------------------------
 
     def plan(self, client: WorkerClient, *, trusted: bool) -> None:
         """Announce the problem. Raises Failed. On the host, memory for all sets stays mapped in the worker,
@@ -114,12 +105,10 @@ class Sampler:
         client.plan(self.layout, self.max_sets, memory)
 
     def release(self, client: WorkerClient) -> None:
-        """The memory of a student's process that has ended."""
-        for memory in self._memory:
-            if memory is client.memory and memory is not self._shared:
-                self._memory.remove(memory)
-                memory.close()
-                return
+        memory = client.memory
+        if isinstance(memory, HostMemory) and memory in self._memory and memory is not self._shared:
+            self._memory.remove(memory)
+            memory.close()
 
     def close(self) -> None:
         """Release memory. A new plan allocates again."""
@@ -127,8 +116,6 @@ class Sampler:
             self._memory.pop().close()
         self._shared = None
         self._warm = InputSets(self._warm.inputs[:1], self._warm.kinds[:1])
-
-    # --- reveals ---------------------------------------------------------------------------------
 
     def _reveal(
         self, client: WorkerClient, shown: InputSets, doing: str, rounds: int = 1, mode: Mode = "eager"
@@ -173,7 +160,6 @@ class Sampler:
         return min(self.max_sets, max(2, int(_BATCH_S * 1e6 / max(pace_us, 1.0))))
 
     def _probe(self, sets: int) -> InputSets:
-        """Adversarial values at the timed size: in a batch at secret places among the task's own."""
         kinds = [values.OWN] * sets
         for place in self.random.sample(range(sets), max(1, int(_HARD_SHARE * sets))):
             kinds[place] = self.random.choice(self._hard)

@@ -110,7 +110,6 @@ def smallest(problems: Sequence[Problem]) -> Problem:
 
 
 def absent_runs(reason: str) -> tuple[SanitizerRun, ...]:
-    """The runs of every tool where the program is missing."""
     return tuple(SanitizerRun(tool=tool, status="not_present", message=reason) for tool in SANITIZER_TOOLS)
 
 
@@ -119,13 +118,14 @@ def sanitize(start: StartUnder, sanitizer: Sanitizer, problem: Problem) -> tuple
 
 
 def run_tool(start: StartUnder, sanitizer: Sanitizer, tool: SanitizerTool, problem: Problem) -> SanitizerRun:
-    """One call of the project in a fresh worker under one tool, which then exits by itself."""
-    began = time.monotonic()
+    began, layout = time.monotonic(), Layout(problem)
     failure: Failed | SandboxError | None = None
     with start(sanitizer.wrapper(tool), TOOL_WALL_S) as worker:
         try:
             worker.load()
-            _call_once(worker, problem)
+            worker.plan(layout)
+            with Arena(layout, [problem.make_inputs()], 0xFF, worker.transport) as arena:
+                worker.trace(arena, "under compute-sanitizer", watch="copies")
         except (Failed, SandboxError) as failed:  # recorded below: the tool may be unable to start it
             failure = failed
         facts = worker.end(max(1.0, TOOL_WALL_S - (time.monotonic() - began)))
@@ -134,13 +134,6 @@ def run_tool(start: StartUnder, sanitizer: Sanitizer, tool: SanitizerTool, probl
     late = late or (isinstance(failure, Failed) and failure.finding.cause is Cause.WALL_TIMEOUT)
     why = None if failure is None else str(failure)
     return _judged(tool, read_report(text), late, why, problem.label, time.monotonic() - began)
-
-
-def _call_once(worker: WorkerClient, problem: Problem) -> None:
-    layout = Layout(problem)
-    worker.plan(layout)
-    with Arena(layout, [problem.make_inputs()], 0xFF, worker.transport) as arena:
-        worker.trace(arena, "under compute-sanitizer", watch="copies")
 
 
 def _log_of(worker: WorkerClient) -> str:
@@ -181,17 +174,11 @@ def _judged(
     )
 
 
-# --- the report ------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Report:
     total: int | None
-    """Errors and hazards by its summary; None without one."""
     findings: tuple[SanitizerFinding, ...]
-    """The first kinds, with counts."""
     trouble: str | None
-    """The tool's first message about itself."""
 
 
 def read_report(text: str) -> Report:
@@ -233,8 +220,5 @@ def _summed(head: str, total: int | None) -> int | None:
 
 
 def _kernel(lines: list[str]) -> str | None:
-    for line in lines:
-        match = _PLACE.match(line)
-        if match is not None:
-            return match[1][:_TEXT_CHARS]
-    return None
+    found = (match[1][:_TEXT_CHARS] for line in lines if (match := _PLACE.match(line)))
+    return next(found, None)

@@ -20,8 +20,6 @@ _LIVE_BYTES = 256 << 20
 
 @dataclass(frozen=True)
 class Handle:
-    """What a worker needs to map an allocation."""
-
     fields: dict[str, Any] = field(default_factory=dict)
     """Merged into the `call` message."""
     descriptor: int | None = None
@@ -29,8 +27,6 @@ class Handle:
 
 
 class Memory(Protocol):
-    """One allocation."""
-
     size: int
     data: torch.Tensor
     """(size,) uint8, on the judge's side."""
@@ -48,8 +44,6 @@ class Memory(Protocol):
 
 
 class Transport(Protocol):
-    """One way of sharing memory with workers."""
-
     @property
     def name(self) -> str:
         """`memfd`, `cuda-vmm` or `cuda-ipc`."""
@@ -115,8 +109,6 @@ class HostMemory:
 
 
 class HostTransport:
-    """Sealed memfds, for the target `cpu`."""
-
     name = "memfd"
     stops_with_process = True
     live_bytes = _LIVE_BYTES
@@ -130,7 +122,6 @@ class HostTransport:
         return HostMemory(size, kept)
 
     def before_reveal(self) -> None:
-        """Push operands out of the caches, if `flush_bytes` was given."""
         if self._flush.numel():
             self._flush.add_(1)
 

@@ -15,7 +15,6 @@ from harness.judge.problem import Outputs, Problem, Tensors
 from harness.records import Operand
 
 OWN = "task"
-"""The mixture that `make_inputs` draws."""
 INTEGERS = "integers"
 """The exact lane: every element is -1, 0 or 1."""
 _OFFSET_RMS = 32.0
@@ -32,7 +31,6 @@ def _factors(dtype: torch.dtype) -> tuple[float, float]:
 
 
 def changes(problem: Problem) -> list[Operand]:
-    """Operands whose values may be made adversarial."""
     keep = problem.task.keep
     read = [o for o in problem.task.operands if o.role == "in" and o.name not in keep]
     return [o for o in read if problem.operand_dtype(o).is_floating_point]
@@ -103,7 +101,6 @@ def _ordered(values: torch.Tensor, *, descending: bool) -> torch.Tensor:
 
 
 def _replaced(values: torch.Tensor, generator: SecretGenerator, by: torch.Tensor | float) -> torch.Tensor:
-    """A tenth of the elements are replaced."""
     chosen = generator.uniform(values.shape).to(values.device) < _REPLACED_SHARE
     return torch.where(chosen, torch.as_tensor(by).to(values), values)
 

@@ -34,8 +34,6 @@ _NOT_FINITE = ("nan", "inf")
 
 @dataclass(frozen=True)
 class Case:
-    """One problem, with one kind of values in one layout."""
-
     problem: Problem
     values: str = OWN
     layout: Arrangement = "contiguous"
@@ -46,7 +44,6 @@ class Case:
 
     @property
     def label(self) -> str:
-        """For messages and for the record of what was not run."""
         words = [self.problem.label]
         if self.problem.hidden:
             words[0] += f" ({' '.join(f'{k}={v}' for k, v in self.problem.workload.dims.items())})"
@@ -58,8 +55,6 @@ class Case:
 
 
 class Verifier:
-    """Compares the outputs of calls on one problem with the truth."""
-
     def __init__(self, problem: Problem, case: Case | None = None, *, timed: bool = False) -> None:
         """`case` (default: the task's own values, contiguous); `timed`: of a large problem a sample is
         compared."""
@@ -96,9 +91,8 @@ class Verifier:
             return self._exact(outputs, truths)
         if problem.custom_compare is not None:
             return self._custom(inputs, outputs, truths)
-        scales = problem.scales(inputs)
-        for index, operand in enumerate(problem.task.outputs):
-            actual, truth, scale = outputs[index], truths[index], scales[index]
+        every = zip(problem.task.outputs, outputs, truths, problem.scales(inputs), strict=True)
+        for index, (operand, actual, truth, scale) in enumerate(every):
             rule = tolerance(problem.task, operand, problem.dtype)
             allowed = 1.0
             error = compare(actual, truth, rule.f, allowed, scale)

@@ -29,7 +29,6 @@ from harness.judge.worker_reply import (
     exit_finding,
     global_settings,
     parse,
-    protocol_finding,
     raised_finding,
     read_claims,
 )
@@ -323,7 +322,8 @@ class WorkerClient:
         if isinstance(raised, str):
             return self._failure(raised_finding(raised, doing))
         self._process.kill()
-        return self._failure(protocol_finding(data, doing))
+        message = f"something wrote {len(data)} bytes of its own to the judge's channel {doing}"
+        return self._failure(Finding(cause=Cause.BROKE_PROTOCOL, message=message))
 
     def _send(self, message: dict[str, Any], descriptor: int | None = None) -> None:
         ancillary = []

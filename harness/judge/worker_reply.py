@@ -111,25 +111,16 @@ def raised_finding(text: str, doing: str) -> Finding:
     return Finding(cause=cause, message=f"the op raised {doing}: {error_text(text)}")
 
 
-def protocol_finding(data: bytes, doing: str) -> Finding:
-    message = f"something wrote {len(data)} bytes of its own to the judge's channel {doing}"
-    return Finding(cause=Cause.BROKE_PROTOCOL, message=message)
-
-
 def exit_finding(facts: ExitFacts, doing: str) -> Finding:
     """Why a worker's process ended. Raises SandboxError where the sandbox ended it."""
     raise_if_infra(facts, "a worker ran")
     cause, words = _EXITS[facts.status]
-    how = words.format(code=facts.code, signal=_signal_name(facts.signal), peak=facts.peak_memory_bytes)
+    number = facts.signal or 0
+    known = number in {one.value for one in signal.Signals}
+    name = signal.Signals(number).name if known else f"signal {facts.signal}"
+    how = words.format(code=facts.code, signal=name, peak=facts.peak_memory_bytes)
     output = facts.output.strip()
     if len(output) > 2 * _OUTPUT_CHARS:
         output = f"{output[:_OUTPUT_CHARS]}\n...\n{output[-_OUTPUT_CHARS:]}"
     message = f"{how} {doing}".strip() + (f"\nits output (untrusted): {output}" if output else "")
     return Finding(cause=cause, message=message)
-
-
-def _signal_name(number: int | None) -> str:
-    try:
-        return signal.Signals(number or 0).name
-    except ValueError:
-        return f"signal {number}"

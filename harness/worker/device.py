@@ -81,11 +81,7 @@ class DevicePool:
     """Work that a frozen process has started on a device continues: memory is mapped for each reveal."""
 
     def __init__(
-        self,
-        plan: dict[str, Any],
-        signature: Any,
-        elements: Callable[[list[int], list[int] | None], int],
-        driver: Any,
+        self, plan: dict[str, Any], signature: Any, elements: Callable[..., int], driver: Any
     ) -> None:
         """`driver`: the module driver.py. RuntimeError when NVIDIA's driver refuses, OSError without one."""
         self._plan = plan
@@ -106,8 +102,6 @@ class DevicePool:
         self._graphs: dict[int, tuple[Any, Any]] = {}
         self._no_graph = ""
         self._enqueue_s = _HOLD_S
-
-    # --- memory ----------------------------------------------------------------------------------
 
     def show(self, descriptor: int, message: dict[str, Any]) -> None:
         """Map an arena. Tensors are made when their memory is first mapped: PyTorch asks where it lies."""
@@ -140,8 +134,6 @@ class DevicePool:
         self._window.close()
         self._driver.call("cuDevicePrimaryCtxRelease_v2", self._driver.device.value)
 
-    # --- calls -----------------------------------------------------------------------------------
-
     def measure(self, subject: Any, message: dict[str, Any]) -> dict[str, Any]:
         """Call every set `rounds` times; when this returns the device is idle. The claims of the answer, and
         `why` the mode is not the requested one."""
@@ -167,22 +159,17 @@ class DevicePool:
         return {**answer, "mode": mode, "why": why[-500:]}
 
     def _call(self, subject: Any, index: int, mode: str) -> Call:
-        if mode == "graph" and subject.kind != "null":
-            graph, results = self._graphs[index]
-            return functools.partial(_replay, graph, results)
-        if index not in self._calls:
-            self._calls[index] = self._bound(subject, index)
-        return self._calls[index]
-
-    def _bound(self, subject: Any, index: int) -> Call:
-        operands = self.operands[index]
         if subject.kind == "null":
             return _nothing
-        if subject.kind == "project":
+        if mode == "graph":
+            return functools.partial(_replay, *self._graphs[index])
+        if index not in self._calls:
+            operands = self.operands[index]
             positional, named = self.of_project(operands)
-            return functools.partial(subject.function, *positional, **named)
-        arguments = {**self.of_reference(operands), **self.scalars}
-        return functools.partial(subject.function, arguments)
+            if subject.kind == "reference":
+                positional, named = [{**self.of_reference(operands), **self.scalars}], {}
+            self._calls[index] = functools.partial(subject.function, *positional, **named)
+        return self._calls[index]
 
     def _together(
         self, calls: list[tuple[int, Call]], results: Results | None, *, hold: bool

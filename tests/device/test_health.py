@@ -63,6 +63,15 @@ def test_the_first_loss_is_ours_and_the_second_is_the_projects_own(work: Callabl
     assert (ended.cause, ended.verdict) == (Cause.DEVICE_FAULT, Verdict.CRASHED)
 
 
+def test_a_loss_of_an_earlier_session_counts_for_its_project_alone() -> None:
+    """The next one of that project is the second; another's is its first."""
+    guard = HealthGuard(Script([]))
+    guard.remember("p")
+    assert isinstance(guard.watch("p", lost_within), Finding)
+    with pytest.raises(DeviceLost):
+        guard.watch("q", lost_within)
+
+
 def test_a_device_that_is_not_well_beforehand_is_never_held_against_a_project() -> None:
     """The project does not run, and the next loss is still its first."""
     guard = HealthGuard(Script([DeviceError("was broken already"), None]))
