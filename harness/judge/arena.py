@@ -112,18 +112,14 @@ class Layout:
 
     def describe(self) -> list[dict[str, object]]:
         """What a worker is told: names, dtypes, shapes, offsets; no values."""
-        return [
-            {
-                "name": s.operand.name,
-                "role": s.operand.role,
-                "dtype": str(s.dtype).removeprefix("torch."),
-                "shape": list(s.shape),
-                "offset": s.offset,
-                **({} if s.strides is None else {"strides": list(s.strides)}),
-                **({"keyword": True} if s.operand.keyword else {}),
-            }
-            for s in self.slots
-        ]
+        found: list[dict[str, object]] = []
+        for s in self.slots:
+            dtype = str(s.dtype).removeprefix("torch.")
+            one = {"name": s.operand.name, "role": s.operand.role, "dtype": dtype, "shape": list(s.shape)}
+            strides = {} if s.strides is None else {"strides": list(s.strides)}
+            keyword = {"keyword": True} if s.operand.keyword else {}
+            found.append({**one, "offset": s.offset, **strides, **keyword})
+        return found
 
 
 @dataclass(frozen=True)

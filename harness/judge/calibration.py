@@ -167,13 +167,9 @@ def _measure(problem: Problem, candidates: Candidates, setting: Setting) -> _Fou
 def _hand_shake(lane: LaneName, samples: Samples) -> HandShake:
     constant = constant_of(samples)
     values = [one.outside_us - constant.per_set_us * one.calls for one in samples.reveals]
-    return HandShake(
-        lane=lane,
-        reveals=len(values),
-        c05_us=constant.low_us,
-        median_us=statistics.median(values),
-        p95_us=statistics.quantiles(values, n=20, method="inclusive")[-1],
-    )
+    median_us, p95_us = statistics.median(values), statistics.quantiles(values, n=20, method="inclusive")[-1]
+    low_us = constant.low_us
+    return HandShake(lane=lane, reveals=len(values), c05_us=low_us, median_us=median_us, p95_us=p95_us)
 
 
 def _ratio(first: Sequence[float], second: Sequence[float]) -> Ratio:

@@ -51,13 +51,9 @@ def problems(
     loaded: LoadedTask, target: Target, *, timed_only: bool = False, device: torch.device | None = None
 ) -> list[Problem]:
     """All workloads of a task with all dtypes of the target; `device` is where the judge makes inputs."""
-    task = loaded.task
-    return [
-        Problem(loaded, workload, dtype, device=device)
-        for workload in task.workloads_for(target)
-        if workload.timed or not timed_only
-        for dtype in task.dtypes[target]
-    ]
+    workloads = [w for w in loaded.task.workloads_for(target) if w.timed or not timed_only]
+    dtypes = loaded.task.dtypes[target]
+    return [Problem(loaded, workload, dtype, device=device) for workload in workloads for dtype in dtypes]
 
 
 def cases(
@@ -150,12 +146,9 @@ def check(
             done[case.label] = Verifier(case.problem, case).record(ended)
             break
     checked = tuple(done[label] for label in order if label in done)
-    return CheckResult(
-        workloads=checked,
-        finding=ended or next((w.finding for w in checked if w.finding is not None), None),
-        not_run=tuple(label for label in order if label not in done),
-        precision=loaded.task.precision,
-    )
+    finding, not_run = ended or _first(w.finding for w in checked), (x for x in order if x not in done)
+    precision = loaded.task.precision
+    return CheckResult(workloads=checked, finding=finding, not_run=tuple(not_run), precision=precision)
 
 
 def _check_case(client: WorkerClient, case: Case) -> WorkloadCheck:

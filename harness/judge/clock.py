@@ -64,10 +64,6 @@ class Samples:
         return sum(one.aside_us for one in self.reveals) / self.calls
 
     @property
-    def mean_latency_us(self) -> float:
-        return statistics.fmean(one.latency_us for one in self.reveals)
-
-    @property
     def mean_claim_us(self) -> float | None:
         """Total of the claims / calls; None when one is missing: a worker cannot pick which calls count."""
         claims = [one.claim_us for one in self.reveals if one.claim_us is not None]
@@ -188,7 +184,7 @@ def contender_timing(
         lanes=tuple(found.values()),
         lane="batch",
         score_us=max(score, 1e-3),
-        latency_us=samples["call"].mean_latency_us,
+        latency_us=statistics.fmean(one.latency_us for one in samples["call"].reveals),
         flags=flags,
     )
 

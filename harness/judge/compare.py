@@ -152,9 +152,6 @@ def passes(error: Error, allowed: float, rule: Tolerance | None = None) -> bool:
     )
 
 
-# --- large problems, in parts ------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Compared:
     operand: Operand

@@ -55,9 +55,8 @@ def gather(client: WorkerClient, problem: Problem, build: BuildResult, namespace
 
 
 def untraced(problem: Problem, trouble: str) -> Evidence:
-    return Evidence(
-        workload=problem.workload.name, dtype=problem.dtype, operators=None, trouble=_text(trouble)
-    )
+    name, dtype = problem.workload.name, problem.dtype
+    return Evidence(workload=name, dtype=dtype, operators=None, trouble=_text(trouble))
 
 
 def read_trace(
@@ -98,20 +97,16 @@ def _rows(value: object, *kinds: type) -> list[list[Any]] | None:
     """Rows of exactly these types (bool is no int); None for anything else."""
     if not isinstance(value, list) or len(value) > _MAX_ROWS:
         return None
-    for row in value:
-        if not isinstance(row, list) or [type(cell) for cell in row] != list(kinds):
-            return None
-    return value
+    exact = (isinstance(row, list) and [type(cell) for cell in row] == list(kinds) for row in value)
+    return value if all(exact) else None
 
 
 def _operators(value: object, namespace: str) -> tuple[OperatorCalls, ...] | None:
     rows = _rows(value, str, int)
     if rows is None or not all(0 < calls <= _MAX_CALLS for _, calls in rows):
         return None
-    return tuple(
-        OperatorCalls(name=_text(name), calls=calls, kind=operator_kind(name, namespace))
-        for name, calls in rows
-    )
+    kinds = [operator_kind(name, namespace) for name, _ in rows]
+    return tuple(OperatorCalls(name=_text(n), calls=c, kind=k) for (n, c), k in zip(rows, kinds, strict=True))
 
 
 def _loads(value: object) -> tuple[str, ...] | None:
@@ -157,9 +152,6 @@ def has_kernel(build: BuildResult, name: str) -> bool | None:
 def _plain(name: str) -> str:
     """Without blanks; a long name as far as the reader of the library keeps it (its last 3 are dots)."""
     return "".join((name if len(name) < MAX_NAME else name[: MAX_NAME - 3]).split())
-
-
-# --- dispatch policy -------------------------------------------------------------------------
 
 
 def trace_flags(evidence: Evidence | None, task: Task) -> tuple[str, ...]:

@@ -22,8 +22,7 @@ from harness.device.telemetry import (
     make_telemetry,
 )
 from harness.errors import DeviceError
-from harness.judge.cuda_transport import CudaTransport
-from harness.judge.transport import Transport
+from harness.judge.transport import CudaTransport, Transport
 from harness.records import MachineFacts
 from sandboxes.gpu import find_gpus, slot_named
 

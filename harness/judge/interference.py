@@ -99,13 +99,10 @@ def _seen(excess: tuple[float, float] | None, usual: float) -> bool:
 
 def _cause(turns: Sequence[ReferenceTurn]) -> str | None:
     for what, field in (("interrupts", "interrupts_per_s"), ("softirqs", "softirqs_per_s")):
-        rate: dict[State, float] = {}
-        for state in ("frozen", "gone"):
-            values = [v for t in turns if t.state == state and (v := getattr(t, field)) is not None]
-            if values:
-                rate[state] = statistics.fmean(values)
-        if len(rate) == 2 and rate["frozen"] > CAUSE_FACTOR * rate["gone"] + CAUSE_PER_S:
-            frozen, gone = rate["frozen"], rate["gone"]
+        known = [(t.state, rate) for t in turns if (rate := getattr(t, field)) is not None]
+        both = [[rate for state, rate in known if state == one] for one in ("frozen", "gone")]
+        frozen, gone = (statistics.fmean(values) if values else math.nan for values in both)
+        if frozen > CAUSE_FACTOR * gone + CAUSE_PER_S:  # not where one is unknown
             return f"{frozen:,.0f} {what} per second while it stood frozen, {gone:,.0f} without it"
     return None
 

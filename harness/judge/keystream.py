@@ -58,18 +58,13 @@ class SecretGenerator:
         self._key = secrets.token_bytes(_KEY_BYTES) if key is None else key
         if len(self._key) != _KEY_BYTES:
             raise ValueError(f"a key has {_KEY_BYTES} bytes, not {len(self._key)}")
-        self._device = device
-        self._draws = 0
-
-    @property
-    def device(self) -> torch.device:
+        self.device = torch.device("cpu") if device is None else device
         """Where tensors are made; a task's own tensors (an arange, a mask) must be there too."""
-        return torch.device("cpu") if self._device is None else self._device
+        self._draws = 0
 
     def _words(self, count: int) -> torch.Tensor:
         self._draws += 1
-        words = keystream(self._key, self._draws, count)
-        return words if self._device is None else words.to(self._device)
+        return keystream(self._key, self._draws, count).to(self.device)
 
     def _unit(self, count: int) -> torch.Tensor:
         return self._words(count).bitwise_and_(0xFFFFFF).float().add_(1.0).mul_(2.0**-24)

@@ -222,8 +222,6 @@ class Measurement:
             for name, both in self.samples.items()
         }
 
-    # --- interference --------------------------------------------------------------------------
-
     def finish(self) -> Measured:
         """Look for interference where a student's process was frozen beside the references, and judge. The
         caller has killed that process. Raises Failed."""
@@ -445,9 +443,6 @@ def _false_claim(problem: Problem, timing: ContenderTiming) -> Finding:
     claim = f"the process claims {worst.inside.mean_us:.1f} us a call"
     message = f"{problem.label}: {claim}, {outside}, in 3 of 3 fresh processes"
     return Finding(cause=Cause.CLOCK, message=message)
-
-
-# --- the timing stage ------------------------------------------------------------
 
 
 def settle_judge() -> None:

@@ -44,16 +44,14 @@ class Board:
     max_clock_mhz: float
     l2_bytes: int
 
-    def peak(self, dtype: str) -> float | None:
-        """FLOP/s for work in `dtype`, by the datasheet; None for a dtype that has no such figure."""
-        lane = _LANES.get(dtype)
-        return None if lane is None else self.peak_tflops[lane] * 1e12
-
-    def highest_peak(self, dtype: str) -> float | None:
-        """FLOP/s that no honest kernel exceeds: fp32 may be emulated on tensor cores, clocks may boost."""
+    def peak(self, dtype: str, *, highest: bool = False) -> float | None:
+        """FLOP/s for work in `dtype` by the datasheet; None for a dtype that has no such figure. `highest`:
+        that no honest kernel exceeds, since fp32 may be emulated on tensor cores, and clocks may boost."""
         lane = _LANES.get(dtype)
         if lane is None:
             return None
+        if not highest:
+            return self.peak_tflops[lane] * 1e12
         lane = "tf32" if lane == "float32" else lane
         return self.peak_tflops[lane] * 1e12 * max(1.0, self.max_clock_mhz / self.peak_clock_mhz)
 
@@ -114,7 +112,7 @@ def speed_of_light(work: Work, board: Board) -> dict[str, float]:
 
 
 def floor_us(work: Work, board: Board) -> float:
-    compute = _seconds_us(work.flops or 0, board.highest_peak(work.dtype))
+    compute = _seconds_us(work.flops or 0, board.peak(work.dtype, highest=True))
     cold = max(0, work.cold_read_bytes - board.l2_bytes)
     return max(compute, _seconds_us(cold, board.bandwidth_gb_s * 1e9))
 

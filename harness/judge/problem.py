@@ -103,7 +103,7 @@ class Problem:
         trial confirms; otherwise the truth is computed whole."""
 
         def draw(rows: int) -> Tensors:
-            generator = SecretGenerator(device=self._far)
+            generator = SecretGenerator(device=self.device)
             drawn: Tensors = self._module.draw(generator, torch_dtype(self.dtype), rows)
             return drawn
 
@@ -117,10 +117,6 @@ class Problem:
     @cached_property
     def _module(self) -> ModuleType:
         return self._loaded.reference_module()
-
-    @property
-    def _far(self) -> torch.device | None:
-        return None if self.device.type == "cpu" else self.device
 
     @property
     def label(self) -> str:
@@ -143,7 +139,7 @@ class Problem:
     def _drawn(self, make: Callable[..., Tensors]) -> Tensors:
         one = self.workload
         view = WorkloadView(one.name, one.dims, one.scalars, torch_dtype(self.dtype))
-        inputs = make(view, SecretGenerator(device=self._far))
+        inputs = make(view, SecretGenerator(device=self.device))
         for operand in (o for o in self.task.operands if o.role != "out"):
             value = inputs.get(operand.name)
             expected = (self.shape(operand), self.operand_dtype(operand))

@@ -98,7 +98,7 @@ class Sampler:
             memory = self._shared if trusted else None
             if memory is None:
                 memory = HostMemory(self.layout.set_bytes * self.max_sets)
-                memory.populate()
+                memory.data.zero_()  # touches every page, so that none is charged to a worker that maps it
                 self._memory.append(memory)
             if trusted:
                 self._shared = memory

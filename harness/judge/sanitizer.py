@@ -12,6 +12,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -65,11 +66,8 @@ class Sanitizer:
     def wrapper(self, tool: SanitizerTool) -> Wrapper:
         return Wrapper(
             argv=(
-                str(self.program),
-                *("--tool", tool),
-                *("--log-file", "{scratch}/" + _LOG),
-                *("--print-limit", str(_PRINTED)),
-                *("--launch-timeout", "60"),
+                *(str(self.program), "--tool", tool, "--log-file", "{scratch}/" + _LOG),
+                *("--print-limit", str(_PRINTED), "--launch-timeout", "60"),
                 # A failed API call is handled by the op, and judged by the check.
                 *("--report-api-errors", "no"),
                 # The copies that the op works on are made from memory that the judge's process wrote.
@@ -82,8 +80,7 @@ class Sanitizer:
 
 def find_sanitizer(cuda_root: Path | None, environment: Mapping[str, str] = os.environ) -> Sanitizer | str:
     """The program on PATH, in CUDA_HOME or in `cuda_root`, or why it cannot be used."""
-    roots = [Path(environment["CUDA_HOME"])] if environment.get("CUDA_HOME") else []
-    roots += [cuda_root] if cuda_root is not None else []
+    roots = [Path(root) for root in (environment.get("CUDA_HOME"), cuda_root) if root]
     on_path = shutil.which(_PROGRAM, path=environment.get("PATH", ""))
     places = [Path(on_path)] if on_path else []
     places += [root / folder / _PROGRAM for root in roots for folder in ("compute-sanitizer", "bin")]
@@ -138,15 +135,11 @@ def run_tool(start: StartUnder, sanitizer: Sanitizer, tool: SanitizerTool, probl
 
 def _log_of(worker: WorkerClient) -> str:
     """What the tool wrote, bounded; empty without a file, which cannot be clean then."""
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            files = worker.collect([_LOG], Path(folder))
-        except CollectError:
-            return ""
-        if not files:
-            return ""
-        with files[0].open("rb") as file:
-            return file.read(MAX_REPORT_BYTES).decode(errors="replace")
+    with tempfile.TemporaryDirectory() as folder, suppress(CollectError):
+        for path in worker.collect([_LOG], Path(folder)):
+            with path.open("rb") as file:
+                return file.read(MAX_REPORT_BYTES).decode(errors="replace")
+    return ""
 
 
 def _judged(

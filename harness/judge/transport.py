@@ -1,11 +1,15 @@
-"""Memory that judge and worker share: the protocols, and sealed memfds on the host.
+"""Memory that judge and worker share: the protocols, sealed memfds on the host, and device memory.
 
 An allocation serves one reveal; only host memory may stay mapped in a worker, and is then written only while
-that worker is frozen.
+that worker is frozen. Physical device memory that a worker has seen never holds later inputs before they are
+revealed, since a hostile worker can keep it mapped: VMM memory (by descriptor) serves one reveal and is given
+back; legacy IPC memory, which may not be freed while a worker has it open, holds data only from the reveal to
+the snapshot.
 """
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import mmap
 import os
@@ -15,7 +19,10 @@ from typing import Any, Protocol
 
 import torch
 
-_LIVE_BYTES = 256 << 20
+from harness.device.cuda import L2_CACHE_BYTES, POSIX_EXPORT, VIRTUAL_MEMORY, Device, Driver
+from harness.errors import DeviceError
+
+_LIVE_BYTES, _DEVICE_LIVE_BYTES = 256 << 20, 1 << 30
 
 
 @dataclass(frozen=True)
@@ -86,10 +93,6 @@ class HostMemory:
         self._map = mmap.mmap(self.descriptor, size)
         self.data = torch.frombuffer(self._map, dtype=torch.uint8)
 
-    def populate(self) -> None:
-        """Touch every page, so that none is charged to a worker that maps it."""
-        self.data.zero_()
-
     def handle(self) -> Handle:
         return Handle(descriptor=self.descriptor)
 
@@ -132,3 +135,220 @@ class HostTransport:
         return {"caches": f"{flushed >> 20} MiB written before each reveal" if flushed else "not flushed"}
 
     def close(self) -> None: ...
+
+
+# --- device memory ---------------------------------------------------------------
+
+FLUSH_BYTES = 256 << 20
+"""protocols.md: Hopper's L2 is 50 MB; this is also above twice what the driver reports of an H200 (60 MB)."""
+_LIVE_SHARE = 16
+"""Of device memory: an arena, its inputs, the snapshot and the truth together stay under a quarter."""
+_IPC_UNIT = 2 << 20
+"""cuMemAlloc cuts smaller requests out of blocks of this size, and IPC shares whole blocks."""
+
+
+class _Bytes:
+    """Foreign memory as PyTorch's CUDA array interface, version 3."""
+
+    def __init__(self, pointer: int, size: int) -> None:
+        place = {"shape": (size,), "data": (pointer, False), "strides": None}
+        self.__cuda_array_interface__: dict[str, Any] = {**place, "typestr": "|u1", "version": 3}
+
+
+def tensor_at(pointer: int, size: int, device: torch.device) -> torch.Tensor:
+    """(size,) uint8 over mapped memory at `pointer`, without a copy; on `cpu`, an address of this process."""
+    if device.type == "cpu":
+        return torch.frombuffer((ctypes.c_char * size).from_address(pointer), dtype=torch.uint8)
+    return torch.as_tensor(_Bytes(pointer, size), device=device)
+
+
+class _DeviceMemory:
+    data: torch.Tensor
+
+    def __init__(self, device: Device, size: int, tensors: torch.device, kept: int | None) -> None:
+        self.size = size
+        self._device = device
+        self._kept = size if kept is None else kept
+        # Allocated now, so that the snapshot's own time is that of a copy.
+        self._copy: torch.Tensor | None = torch.empty(self._kept, dtype=torch.uint8, device=tensors)
+
+    @property
+    def shared(self) -> torch.Tensor:
+        return self.data
+
+    def take(self) -> torch.Tensor:
+        kept = self.shared[: self._kept]
+        copy = torch.empty_like(kept) if self._copy is None else self._copy
+        self._copy = None
+        copy.copy_(kept)
+        self._device.synchronize()
+        return copy
+
+
+class VmmMemory(_DeviceMemory):
+    """An allocation that is exported as a file descriptor."""
+
+    def __init__(self, device: Device, size: int, tensors: torch.device, kept: int | None = None) -> None:
+        """`tensors`: the device of `data`; `kept`: how many bytes `take` copies (default: all). Raises
+        CudaError."""
+        self._mapping = device.map(size)
+        try:
+            # A worker maps whole pages of 2 MiB: what lies behind `size` must hold nothing of an earlier use.
+            device.fill(self._mapping.pointer, 0, self._mapping.size)
+            device.synchronize()
+            self._descriptor = device.export(self._mapping)
+        except BaseException:
+            device.unmap(self._mapping)
+            raise
+        self.data = tensor_at(self._mapping.pointer, size, tensors)
+        super().__init__(device, size, tensors, kept)
+
+    def handle(self) -> Handle:
+        """The descriptor and the number of bytes to map. Waits for writes to `data`."""
+        self._device.synchronize()
+        return Handle({"mapped_bytes": self._mapping.size}, self._descriptor)
+
+    def close(self) -> None:
+        """Give back address and descriptor. The memory itself is free once no worker has it."""
+        self.data = torch.empty(0, dtype=torch.uint8)
+        self._copy = None
+        os.close(self._descriptor)
+        self._device.unmap(self._mapping)
+
+
+class SharedBlock:
+    """The block that workers open by IPC; it grows, and is freed only when all workers have ended."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._blocks: list[tuple[int, int]] = []
+
+    def of_size(self, size: int) -> tuple[int, int]:
+        """(address, bytes) of a block of at least `size`. Raises CudaError."""
+        if not self._blocks or self._blocks[-1][1] < size:
+            least = max(size, 2 * self._blocks[-1][1] if self._blocks else 0)
+            rounded = -(-least // _IPC_UNIT) * _IPC_UNIT
+            # An outgrown block stays: a worker may still have it open, and reuse would show it later data.
+            self._blocks.append((self._device.allocate(rounded), rounded))
+        return self._blocks[-1]
+
+    def close(self) -> None:
+        while self._blocks:
+            self._device.free(self._blocks.pop()[0])
+
+
+class IpcMemory(_DeviceMemory):
+    """Private memory that is copied to the shared block when it is revealed: the figure is `hot`."""
+
+    def __init__(
+        self, device: Device, size: int, tensors: torch.device, block: SharedBlock, kept: int | None = None
+    ) -> None:
+        self._pointer, self._bytes = block.of_size(size)
+        self._ipc_handle = device.ipc_handle(self._pointer)
+        self._shared = tensor_at(self._pointer, size, tensors)
+        self.data = torch.empty(size, dtype=torch.uint8, device=tensors)
+        super().__init__(device, size, tensors, kept)
+
+    @property
+    def shared(self) -> torch.Tensor:
+        return self._shared
+
+    def handle(self) -> Handle:
+        """Copies the data to the shared block, which reveals it: call this after t0."""
+        self._shared.copy_(self.data)
+        self._device.synchronize()
+        return Handle({"ipc_handle": self._ipc_handle.hex()})
+
+    def close(self) -> None:
+        self._device.fill(self._pointer, 0, self._bytes)
+        self._device.synchronize()
+        self._shared = self.data = torch.empty(0, dtype=torch.uint8)
+        self._copy = None
+
+
+class CudaTransport:
+    def __init__(
+        self, device: str | None = None, *, driver: Driver | None = None, tensors: torch.device | None = None
+    ) -> None:
+        """`device`: UUID or index. `driver`, `tensors`: for a fake GPU whose memory is the host's. Raises
+        DeviceError when there is no such GPU, or neither way of sharing works."""
+        self.gpu = Device(Driver() if driver is None else driver, device)
+        self.device = torch.device("cuda", self.gpu.ordinal) if tensors is None else tensors
+        self.stops_with_process = False
+        self._flush = self._byte = 0
+        self._block: SharedBlock | None = None
+        try:
+            self._vmm_refused = self._why_no_vmm()
+            if self._vmm_refused is not None:
+                self._block = SharedBlock(self.gpu)
+                self._try_ipc(self._block)
+            self.live_bytes = min(_DEVICE_LIVE_BYTES, self.gpu.total_bytes // _LIVE_SHARE)
+            self._flush = self.gpu.allocate(FLUSH_BYTES)
+        except BaseException:
+            self.close()
+            raise
+
+    def _why_no_vmm(self) -> str | None:
+        """Why memory cannot be shared by descriptor; None where it can."""
+        for number, what in ((VIRTUAL_MEMORY, "virtual memory"), (POSIX_EXPORT, "export by descriptor")):
+            if not self.gpu.attribute(number):
+                return f"the device does not support {what}"
+        try:
+            mapping = self.gpu.map(1)
+            try:
+                os.close(self.gpu.export(mapping))
+            finally:
+                self.gpu.unmap(mapping)
+        except DeviceError as error:
+            return str(error)
+        return None
+
+    def _try_ipc(self, block: SharedBlock) -> None:
+        try:
+            self.gpu.ipc_handle(block.of_size(1)[0])
+        except DeviceError as error:
+            reasons = f"By descriptor: {self._vmm_refused}. By IPC: {error}"
+            raise DeviceError(f"device memory cannot be shared. {reasons}") from error
+
+    @property
+    def name(self) -> str:
+        return "cuda-vmm" if self._block is None else "cuda-ipc"
+
+    def allocate(self, size: int, kept: int | None = None) -> Memory:
+        if kept is not None and kept < size:
+            torch.cuda.empty_cache()  # a large set needs the memory that PyTorch has cached of earlier ones
+        if self._block is None:
+            return VmmMemory(self.gpu, size, self.device, kept)
+        return IpcMemory(self.gpu, size, self.device, self._block, kept)
+
+    def before_reveal(self) -> None:
+        """Reset L2 lines that a worker made persistent, write more than L2 holds, and wait."""
+        self.gpu.call("cuCtxResetPersistingL2Cache")
+        self._byte = (self._byte + 1) % 256
+        self.gpu.fill(self._flush, self._byte, FLUSH_BYTES)
+        self.gpu.synchronize()
+
+    def wait(self) -> None:
+        self.gpu.synchronize()
+
+    def facts(self) -> dict[str, str]:
+        major, minor = self.gpu.driver.version
+        facts = {
+            "transport": self.name,
+            "device": self.gpu.name,
+            "driver": f"CUDA {major}.{minor}",
+            "L2": f"{self.gpu.attribute(L2_CACHE_BYTES) >> 20} MiB",
+            "caches": f"persisting lines reset, {FLUSH_BYTES >> 20} MiB written before each reveal",
+        }
+        if self._vmm_refused is not None:
+            facts["not by descriptor"] = self._vmm_refused
+            facts["reveal"] = "hot: inputs are copied while the clock runs"
+        return facts
+
+    def close(self) -> None:
+        if self._flush:
+            self.gpu.free(self._flush)
+            self._flush = 0
+        if self._block is not None:
+            self._block.close()
+        self.gpu.close()

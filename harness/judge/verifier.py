@@ -58,10 +58,9 @@ class Verifier:
     def __init__(self, problem: Problem, case: Case | None = None, *, timed: bool = False) -> None:
         """`case` (default: the task's own values, contiguous); `timed`: of a large problem a sample is
         compared."""
-        self._timed = timed
-        self._rows: tuple[int, int] | None = None
-        self._problem = problem
+        self._timed, self._problem = timed, problem
         self._case = Case(problem) if case is None else case
+        self._rows: tuple[int, int] | None = None
         self.calls = 0
         self.worst: float | None = None
         self.allowed: float | None = None
@@ -136,9 +135,8 @@ class Verifier:
             return self._finding(f"the task's own measure cannot use the outputs: {error}")
         worst = math.inf if math.isnan(worst) else worst
         self._remember(Error(worst, 0.0, 0, 0, 0.0, ()), 1.0)
-        if worst <= 1.0:
-            return None
-        return self._finding(f"{worst:.3g} times the allowed error, by the task's own measure")
+        said = f"{worst:.3g} times the allowed error, by the task's own measure"
+        return None if worst <= 1.0 else self._finding(said)
 
     def _remember(self, error: Error, allowed: float) -> None:
         if math.isfinite(error.worst):

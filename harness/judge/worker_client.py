@@ -67,7 +67,6 @@ class Source:
     jit: bool = False
     """The project compiles at run time: its worker needs a compiler and room for what it makes."""
     compiled: bool = False
-    """A reference that is called through torch.compile."""
     namespace: str = ""
     """Where in torch.ops the project's library registers; empty where there is none."""
     repeatable: bool = False
@@ -85,8 +84,6 @@ class Wrapper:
 
 @dataclass(frozen=True)
 class WorkerPlace:
-    """Where workers run, whatever they load."""
-
     site: tuple[Path, ...]
     """Directories that torch is imported from."""
     python: Path = Path(sys.executable)
@@ -241,18 +238,10 @@ class WorkerClient:
         """Announce a problem, which fixes the addresses of its operands. `memory`: stays mapped in the
         worker, for all sets; without it each reveal maps its arena. Raises Failed."""
         self.memory = memory
-        self._send(
-            {
-                "op": "plan",
-                "set_bytes": layout.set_bytes,
-                "sets": sets,
-                "operands": layout.describe(),
-                "scalars": layout.scalars,
-                "device": self.transport.device.type,
-                "transport": self.transport.name,
-            },
-            None if memory is None else memory.handle().descriptor,
-        )
+        told = {"set_bytes": layout.set_bytes, "sets": sets, "operands": layout.describe()}
+        where = {"device": self.transport.device.type, "transport": self.transport.name}
+        descriptor = None if memory is None else memory.handle().descriptor
+        self._send({"op": "plan", **told, "scalars": layout.scalars, **where}, descriptor)
         self._receive_json(_within(self._call_s), "while preparing", "ok", bool)
 
     def call(
@@ -288,12 +277,10 @@ class WorkerClient:
         self._send({"op": "hide"})
         deadline = deadline._replace(at=deadline.at + frozen_s)
         answer = self._receive_json(deadline, doing, "ns", list)
+        outside_us, latency_us = (taken - start) * 1e6, (taken - done) * 1e6
+        calls, limit_s = sets * rounds, self._call_s
         return snapshot, read_claims(
-            answer,
-            sets * rounds,
-            outside_us=(taken - start) * 1e6,
-            latency_us=(taken - done) * 1e6,
-            limit_s=self._call_s,
+            answer, calls, outside_us=outside_us, latency_us=latency_us, limit_s=limit_s
         )
 
     def trace(

@@ -54,7 +54,6 @@ class Reveal:
     mode: Mode = "eager"
     """How the calls were made: `eager` where the worker could not do as asked (some ops resist capture)."""
     block: int = 0
-    """The block of the measurement that it belongs to."""
 
 
 def read_claims(

@@ -14,8 +14,8 @@ import torch
 from harness.device.health import GpuHealth
 from harness.device.known_kernel import KnownKernel, KnownRun
 from harness.device.telemetry import GpuTelemetry, HostTelemetry
-from harness.judge.cuda_transport import CudaTransport
 from harness.judge.gpu import Gpu, KnownSpeed
+from harness.judge.transport import CudaTransport
 from sandboxes.job import Job, Process, Sandbox
 from sandboxes.nvml import open_nvml
 from tests.fakes.cuda_driver import FakeDriver

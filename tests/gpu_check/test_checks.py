@@ -13,21 +13,11 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 
-from harness.builder.toolchain import Toolchain, find_cuda
+from harness.builder.toolchain import find_cuda
 from harness.errors import SandboxError
-from harness.judge.gpu import Gpu, open_gpu
-from harness.outcome import Cause
+from harness.judge.gpu import Gpu
 from harness.records import (
-    CheckResult,
-    ContenderTiming,
-    Finding,
-    Lane,
     MachineFacts,
-    Spread,
-    TimingResult,
-    TrialKey,
-    WorkloadCheck,
-    WorkloadTiming,
 )
 from harness.records.timing import Fact
 from sandboxes.gpu import GpuSlot
@@ -37,7 +27,6 @@ from sandboxes.registry import open_sandbox
 from tests.fakes.cuda_driver import WithDriver, compile_driver, fresh
 from tests.fakes.gpu import WithoutDevice, made_up_gpu
 from tests.fakes.nvml import install_fake_nvml
-from tests.report import factories as make
 from tools.gpu_check import check_judge as judge
 from tools.gpu_check import check_machine as machine
 from tools.gpu_check import check_sandboxes as sandboxes
@@ -51,7 +40,6 @@ SANDBOX_CHECKS = {
 }
 FAILED, SKIPPED = pytest.fail.Exception, pytest.skip.Exception
 Open = Callable[[MachineFacts], Gpu | str]
-KEY = TrialKey(task="l1/softmax", model="m/m", arm="a", repeat=0)
 
 
 @pytest.fixture
@@ -110,14 +98,6 @@ def test_a_backend_that_is_not_there_is_no_failure(bench: Bench, tmp_path: Path)
     for check in SANDBOX_CHECKS.values():
         with pytest.raises(SKIPPED, match="docker is not on this machine"):
             check("docker", bench, {})
-
-
-def test_the_machine_check_names_the_missing_device_files(bench: Bench) -> None:
-    """The made-up GPU has none in /dev."""
-    if Path("/dev/nvidiactl").exists():
-        pytest.skip("this machine has a GPU")
-    with pytest.raises(Exception, match=r"/dev/nvidia0.*is missing.*nvidia-modprobe"):
-        machine.test_machine(bench, {})
 
 
 @pytest.mark.parametrize(
@@ -231,86 +211,6 @@ def test_a_gpu_that_the_judge_cannot_open_fails_the_transport_alone(
             ask()
     with pytest.raises(SKIPPED, match="run in an image"):
         judge.transport("docker", bench, {})
-
-
-def test_a_torch_without_cuda_is_named(bench_with: Callable[[Open], Bench]) -> None:
-    """The judge makes inputs on the device itself."""
-    if torch.version.cuda is not None:
-        pytest.skip("this torch has CUDA: make gpu-check is the test there")
-    with pytest.raises(FAILED, match="is built without CUDA"):
-        judge.transport("local", bench_with(open_gpu), {})
-
-
-@pytest.mark.slow
-def test_experts_are_compiled_ahead(
-    bench_with: Callable[[Open], Bench], driver: Path, toolchain: Toolchain
-) -> None:
-    """Side by side; how many there are is in the answer."""
-    if toolchain.missing("cuda") is not None:
-        pytest.skip("cannot build for sm_90 here")
-    facts: dict[str, Fact] = {}
-    judge.builds(["l2/geglu"], bench_with(lambda machine: made_up_gpu(fresh(driver))), facts)
-    assert facts == {"built": 1, "of": 1}
-
-
-def case(error: float, *, finding: Finding | None = None) -> WorkloadCheck:
-    return WorkloadCheck(
-        workload="rows",
-        dtype="float16",
-        calls=4,
-        worst_error=error,
-        allowed_error=1.0,
-        worst_absolute=0.1,
-        finding=finding,
-    )
-
-
-def test_a_check_is_told_by_its_worst_case() -> None:
-    """How near it came and where, also when it found something."""
-    facts: dict[str, Fact] = {}
-    judge.check_facts(CheckResult(workloads=(case(0.2), case(0.7)), finding=None), "cuda-vmm", facts)
-    assert (facts["cases"], facts["calls"], facts["worst_error"]) == (2, 8, 0.7)
-    assert facts["worst_in"] == "rows float16 task"
-    wrong = Finding(cause=Cause.WRONG_VALUES, message="7 elements are out of tolerance")
-    with pytest.raises(FAILED, match="wrong_values: 7 elements"):
-        judge.check_facts(CheckResult(workloads=(case(9.0, finding=wrong),), finding=wrong), "x", facts)
-    assert facts["worst_error"] == 9.0
-
-
-def contender(name: str, score_us: float) -> ContenderTiming:
-    spread = Spread(n=8, mean_us=score_us, median_us=score_us, q1_us=score_us, q3_us=score_us)
-    lane = Lane(
-        name="batch",
-        calls=8,
-        inside=spread,
-        outside_us=score_us,
-        constant_us=1.0,
-        uncertainty_us=2.5,
-        claimed=True,
-        matched=True,
-    )
-    return ContenderTiming(name=name, lanes=(lane,), lane="batch", score_us=score_us, latency_us=30.0)
-
-
-def test_a_correct_grade_has_its_figures_and_protocol() -> None:
-    """Workload, speedup, who was beaten, u and L; any other verdict of an expert fails."""
-    speedup = make.ratio(1.5)
-    timed = WorkloadTiming(
-        workload="rows",
-        dtype="float16",
-        student=contender("student", 10.0),
-        references=(contender("eager", 20.0), contender("library", 15.0)),
-        speedup=speedup,
-        bytes_moved=1,
-    )
-    timing = TimingResult(workloads=(timed,), speedup=speedup, transport="cuda-vmm")
-    facts: dict[str, Fact] = {}
-    judge.grade_facts(make.grade(KEY, timing=timing), facts)
-    assert (facts["protocol"], facts["workload"], facts["transport"]) == ("quick", "rows float16", "cuda-vmm")
-    assert (facts["speedup"], facts["fastest_reference"], facts["reference_us"]) == (1.5, "library", 15.0)
-    assert (facts["u_us"], facts["L_us"], facts["n"]) == (2.5, 30.0, "8 blocks")
-    with pytest.raises(FAILED, match="wrong_result"):
-        judge.grade_facts(make.grade(KEY, cause=Cause.WRONG_VALUES), {})
 
 
 def test_a_headline_is_one_workload_in_one_dtype() -> None:

@@ -125,14 +125,6 @@ def test_what_this_machine_lacks_is_no_failure_and_is_asked_again(session: Sessi
     assert session.run() == 0 and session.measured == ["hang/docker"]
 
 
-def test_each_answer_is_on_disk_before_the_next_check_begins(session: Session) -> None:
-    """A session that is cut off loses only the check that was running."""
-    session.check("a", rank=0)
-    session.check("b", "raise KeyboardInterrupt", rank=1)
-    session.run()
-    assert list(session.recorded) == ["a"]
-
-
 def test_unknown_names_are_usage_errors(session: Session) -> None:
     """An unknown check or GPU is refused, with those that there are, before anything is measured."""
     session.check("a")

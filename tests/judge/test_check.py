@@ -269,14 +269,6 @@ def test_values_beyond_the_dtype_are_not_judged() -> None:
     assert large.skipped is not None and "float32 cannot hold" in large.skipped
 
 
-def test_old_tasks_keep_their_workloads() -> None:
-    """A task that declares nothing has its workloads, and its own values rearranged."""
-    found = cases(throw_away_task("scale"), "cpu")
-    assert [c.label for c in found[:2]] == ["square float32", "odd float32"]
-    assert [c.values for c in found[2:]] == ["sorted", "reversed", "ties"]
-    assert not any(c.problem.hidden for c in found)
-
-
 @pytest.mark.parametrize("loaded", all_tasks(), ids=lambda loaded: loaded.task.name)
 def test_quick_is_small_and_full_is_all(loaded: LoadedTask) -> None:
     """`quick` tries each kind once, `full` on every workload that is small enough; hidden shapes in both."""

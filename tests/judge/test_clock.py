@@ -197,16 +197,6 @@ def test_reference_beside_the_outside_clock() -> None:
     assert student.scored_lane.outside_us == pytest.approx(1000.0)
 
 
-def test_nothing_is_below_zero() -> None:
-    """A student faster than the null project's constant scores a tiny positive time, never 0 or less."""
-    timing = timing_of(10.0, 0.0)
-    assert timing.score_us > 0
-    assert all(one.outside_us > 0 for one in timing.lanes)
-    assert all(
-        value > 0 for value in block_means(samples_of(10.0, 0.0), NULL, "inside", trusted=False).values()
-    )
-
-
 def test_loop_cheaper_than_the_null_projects() -> None:
     """A student whose reveals cost less than the null project's scores half of them, in each block too."""
     samples, large = samples_of(60.0, 0.0, sets=4), Constant(0.0, 0.0, per_set_us=100.0)
@@ -227,15 +217,6 @@ def test_claims_cannot_be_moved_between_blocks() -> None:
     assert (lane.matched, lane.lowest_us) == (True, pytest.approx(1000.0))
     means = block_means(samples, NULL, "inside", trusted=False, lowest_us=lane.lowest_us or 0.0)
     assert list(means.values()) == [pytest.approx(1000.0)] * 4 + [pytest.approx(4988.0)]
-
-
-def test_constant_of_the_null_project() -> None:
-    """The constant is the 5th percentile of a reveal, and its spread what the mean is above that."""
-    samples = Samples()
-    for i in range(101):
-        samples.add(0, times_of(100.0 + i, 0.0, calls=2))
-    constant = constant_of(samples)
-    assert (constant.low_us, constant.spread_us) == (pytest.approx(210.0), pytest.approx(90.0))
 
 
 def test_constant_grows_with_the_sets() -> None:

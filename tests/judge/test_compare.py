@@ -217,11 +217,3 @@ def test_a_blind_measure_lets_no_garbage_pass(value: float) -> None:
         "1 elements of out are NaN or infinite where the truth is finite; the first, at [1, 2]"
         in finding.message
     )
-
-
-def test_nan_of_the_truth_is_left_to_the_measure() -> None:
-    """Where the truth itself is no number, the task's measure decides."""
-    problem = Blind()
-    inputs = problem.make_inputs()
-    inputs["x"][0, 0] = math.nan
-    assert Verifier(problem).values(inputs, own_outputs(problem, inputs)) is None

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch.utils._python_dispatch import _disable_current_modes
 
 from harness.judge.check import problems
-from harness.judge.evidence import forbidden_work, has_kernel, operator_kind, read_trace, trace_flags
+from harness.judge.evidence import forbidden_work, operator_kind, read_trace, trace_flags
 from harness.outcome import Cause
 from harness.records import BuildResult, DeviceKernel, Evidence, SanitizerRun
 from harness.worker.evidence import on_copies, trace
@@ -31,7 +31,8 @@ def built(*kernels: str, known: bool = True) -> BuildResult:
         DeviceKernel(name=n, architecture="sm_90", registers=8, shared_bytes=0, stack_bytes=0)
         for n in kernels
     )
-    return build_result(backend="cuda", kernels=records if known else None)
+    fields = {"ok": True, "finding": None, "backend": "cuda", "key": "k", "cache_hit": False, "wall_s": 0.0}
+    return BuildResult.model_validate({**fields, "compiler_s": None, "kernels": records if known else None})
 
 
 def read(said: dict[str, Any], build: BuildResult | None = None, *, right: bool = True) -> Evidence:
@@ -181,21 +182,6 @@ def test_share_of_device_time_in_own_kernels() -> None:
     assert (unknown.own_share, unknown.flags) == (None, ())
 
 
-def test_a_long_list_of_kernels_is_not_complete() -> None:
-    """The reader of a library keeps 256: a name that is missing there may still be the project's."""
-    kernels = built(*(f"k{index}()" for index in range(256)))
-    assert (has_kernel(kernels, "k7()"), has_kernel(kernels, "other()")) == (True, None)
-    long = "k<" + "x" * 400 + ">()"
-    assert has_kernel(built(long[:297] + "..."), long[:300]) is True
-
-
-def test_a_wrong_traced_call_is_flagged() -> None:
-    """A project that does something else when it is watched is flagged, not condemned."""
-    evidence = read({"operators": []}, right=False)
-    assert evidence.flags == ("differs when traced",)
-    assert forbidden_work(evidence, FORBIDS) is None
-
-
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.just("aten::\ud800"),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
@@ -269,8 +255,6 @@ def test_records_refuse_what_cannot_be() -> None:
     """No trace without a reason, no clean run with findings, no missing tool without its reason."""
     with pytest.raises(ValueError, match="says why there is none"):
         Evidence(workload="w", dtype="float32", operators=None)
-    with pytest.raises(ValueError, match="says why"):
-        SanitizerRun(tool="memcheck", status="not_present")
     with pytest.raises(ValueError, match="has no findings"):
         SanitizerRun.model_validate(
             {"tool": "memcheck", "status": "clean", "findings": [{"message": "Invalid read"}]}

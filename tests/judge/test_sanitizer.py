@@ -17,13 +17,11 @@ from hypothesis import strategies as st
 from harness.builder.toolchain import Toolchain
 from harness.judge.check import problems
 from harness.judge.sanitizer import (
-    LEAST_ELEMENTS,
     Report,
     Sanitizer,
     find_sanitizer,
     read_report,
     run_tool,
-    smallest,
 )
 from harness.judge.sanitizer import sanitize as sanitize_all
 from harness.judge.worker_client import Source, WorkerClient, WorkerPlace, Wrapper
@@ -70,16 +68,6 @@ def test_program_without_its_launcher_is_no_program(tmp_path: Path) -> None:
     found = find_sanitizer(None, {"PATH": str(tmp_path / "bin")})
     assert isinstance(found, str)
     assert "TreeLauncherSubreaper" in found
-
-
-def test_smallest_workload_that_is_not_trivial() -> None:
-    """A workload of a few elements races with nothing; where all are that small, the largest serves."""
-    every = problems(LOADED, "cpu")
-    chosen = smallest(every)
-    sizes = sorted(p.size_bytes // 4 for p in every)
-    assert chosen.size_bytes // 4 == min((s for s in sizes if s >= LEAST_ELEMENTS), default=sizes[-1])
-    trivial = [p for p in every if p.size_bytes // 4 < LEAST_ELEMENTS]
-    assert not trivial or smallest(trivial).size_bytes == max(p.size_bytes for p in trivial)
 
 
 # --- under the stand-in ----------------------------------------------------------------------

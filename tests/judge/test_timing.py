@@ -345,15 +345,3 @@ def test_every_visit_has_a_probe_that_looks_like_the_others(bench: Sampler) -> N
         assert all(set(one.kinds) == {OWN} for one in visit if one.scored)
         assert max(len(one.inputs) for one in visit if one.scored) >= 4
     assert sizes == {True, False}
-
-
-def test_probes_are_not_timed(bench: Sampler, start: Start) -> None:
-    """Reveals in the samples are those of the task's own values; references see those, and no probes."""
-    contender, _ = start(right)
-    bench.plan(contender, trusted=False)
-    samples = lanes()
-    visit = bench.visit()
-    bench.reveal(contender, visit, samples, 0, keep=True)
-    assert sum(len(one.reveals) for one in samples.values()) == len(visit) - 1
-    again = bench.again(visit, 0.0)
-    assert [one.inputs for one in again] == [one.inputs for one in visit if one.scored]

@@ -205,24 +205,6 @@ def test_our_own_worker_is_our_bug(arena: Arena, kind: str) -> None:
     contender.close()
 
 
-@pytest.mark.parametrize(
-    ("where", "cause"), [("function", Cause.MISSING_FUNCTION), ("import", Cause.IMPORT_ERROR)]
-)
-def test_load_errors(where: str, cause: Cause) -> None:
-    """What a worker says of a failed import decides only between two causes of load_failed."""
-
-    def script(channel: socket.socket) -> None:
-        send(channel, {"hello": "2.10"})
-        receive(channel)
-        send(channel, {"error": "Traceback\nNameError: no", "where": where})
-
-    contender, _ = contender_of(script)
-    with pytest.raises(Failed, match="NameError: no") as failed:
-        contender.load()
-    assert failed.value.finding.cause is cause
-    contender.close()
-
-
 def test_worker_is_frozen_for_the_snapshot(arena: Arena) -> None:
     """Outputs are copied while the worker is frozen: it is frozen once per call, and thawed after."""
     contender, sandbox = contender_of(HonestWorker(lambda out, x, alpha: torch.mul(x, alpha, out=out)))

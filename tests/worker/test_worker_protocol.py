@@ -36,15 +36,8 @@ def start(toolchain: Toolchain, sandbox: StoppableSandbox) -> Iterator[Start]:
 
     def run(source: Source) -> WorkerClient:
         assert toolchain.torch_root is not None
-        started.append(
-            WorkerClient(
-                source,
-                sandbox,
-                WorkerPlace((toolchain.torch_root.parent,), memory_bytes=2 << 30),
-                wall_s=120,
-                call_s=20,
-            )
-        )
+        place = WorkerPlace((toolchain.torch_root.parent,), memory_bytes=2 << 30)
+        started.append(WorkerClient(source, sandbox, place, wall_s=120, call_s=20))
         started[-1].load()
         return started[-1]
 
@@ -88,17 +81,6 @@ def reference(start: Start) -> WorkerClient:
 @pytest.fixture(scope="module")
 def null(start: Start) -> WorkerClient:
     return start(Source("null"))
-
-
-def test_two_workers_are_open_at_once(reference: WorkerClient, null: WorkerClient) -> None:
-    """Two workers live side by side; called in turn, each does its own work."""
-    problem = problem_of("scale")
-    for _ in range(2):
-        inputs = problem.make_inputs()
-        (worked,), _ = call(reference, problem, [inputs])
-        (untouched,), _ = call(null, problem, [inputs])
-        assert torch.equal(worked[0], inputs["x"] * -0.3)
-        assert bool(untouched[0].isnan().all())
 
 
 @pytest.mark.parametrize("name", ["scale", "two_outputs", "argmax", "axpy", "masked_scale"])
@@ -146,14 +128,6 @@ def test_plans_do_not_pile_up(null: WorkerClient) -> None:
     layout = Layout(Problem(throw_away_task("scale"), large, "float32"))
     for _ in range(10):
         null.plan(layout)  # 40 GiB of addresses in all; 20 are allowed
-
-
-def test_frozen_worker_goes_on_after_thawing(null: WorkerClient) -> None:
-    """A worker that was frozen between calls answers the next one."""
-    problem = problem_of("scale")
-    null.freeze(True)
-    null.freeze(False)
-    call(null, problem, [problem.make_inputs()])
 
 
 def test_inputs_are_mapped_only_during_a_call(start: Start, tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 from harness.builder.toolchain import Toolchain
 from harness.judge.arena import Arena, Layout
 from harness.judge.check import check
-from harness.judge.cuda_transport import CudaTransport
 from harness.judge.problem import Outputs, Problem, Tensors
+from harness.judge.transport import CudaTransport
 from harness.judge.worker_client import Failed, Source, WorkerClient, WorkerPlace
 from harness.judge.worker_reply import Mode, Reveal
 from harness.outcome import Cause
