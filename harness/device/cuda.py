@@ -30,7 +30,6 @@ _NAME_BYTES = 256
 _NOT_READY = 600
 
 _STICKY: Final = frozenset({214, 219, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 999})
-"""After these every call of the context fails."""
 _ADVICE: Final = {
     2: "other processes hold the device's memory: nvidia-smi lists them",
     46: "another process has the device for itself: nvidia-smi -q -d COMPUTE shows the compute mode",
@@ -45,8 +44,6 @@ _ADVICE: Final = {
 
 
 class Location(ctypes.Structure):
-    """CUmemLocation."""
-
     _fields_ = [("type", c_int), ("id", c_int)]
 
 
@@ -119,8 +116,6 @@ SIGNATURES: Final[dict[str, tuple[Any, ...]]] = {
 
 
 class CudaError(DeviceError):
-    """A call into the driver failed."""
-
     def __init__(self, call: str, code: int, name: str, text: str) -> None:
         advice = _ADVICE.get(code)
         if advice is None and code in _STICKY:
@@ -150,7 +145,6 @@ class Driver:
         self._raise(name, self._functions[name](*arguments))
 
     def reached(self, event: Any) -> bool:
-        """Whether the device got to an event. Raises CudaError."""
         code = self._functions["cuEventQuery"](event)
         if code != _NOT_READY:
             self._raise("cuEventQuery", code)
@@ -162,7 +156,6 @@ class Driver:
             raise CudaError(call, code, name, self._text("cuGetErrorString", code))
 
     def _text(self, function: str, code: int) -> str:
-        """The driver's name or text of a result."""
         text = c_char_p()
         if self._functions[function](code, ctypes.byref(text)) != 0 or text.value is None:
             return "unknown"
@@ -178,17 +171,12 @@ class Driver:
 
 @dataclass(frozen=True)
 class Mapping:
-    """Physical memory at an address."""
-
     pointer: int
     size: int
-    """Bytes, a multiple of the granularity."""
     allocation: int
 
 
 class Device:
-    """One open GPU. Close it when done."""
-
     def __init__(self, driver: Driver, device: str | None = None) -> None:
         """`device`: a UUID as NVML writes it, or an index (default: the first GPU). Raises DeviceError when
         there is no such device, or it cannot be opened."""
@@ -227,12 +215,10 @@ class Device:
         return value.value
 
     def call(self, name: str, *arguments: Any) -> None:
-        """A call that needs the context, which is set per thread. Raises CudaError."""
         self.driver.call("cuCtxSetCurrent", self._context)
         self.driver.call(name, *arguments)
 
     def synchronize(self) -> None:
-        """Wait for all work of this process on the device, PyTorch's too."""
         self.call("cuCtxSynchronize")
 
     @property
@@ -282,13 +268,11 @@ class Device:
         self.call("cuMemRelease", mapping.allocation)
 
     def export(self, mapping: Mapping) -> int:
-        """A file descriptor for a mapping's memory, the caller's to close. Raises CudaError where refused."""
         descriptor = c_int(-1)
         self.call("cuMemExportToShareableHandle", byref(descriptor), mapping.allocation, POSIX_DESCRIPTOR, 0)
         return descriptor.value
 
     def allocate(self, size: int) -> int:
-        """The address of `size` bytes of plain device memory."""
         pointer = c_ulonglong()
         self.call("cuMemAlloc_v2", byref(pointer), size)
         return pointer.value
@@ -297,7 +281,6 @@ class Device:
         self.call("cuMemFree_v2", pointer)
 
     def ipc_handle(self, pointer: int) -> bytes:
-        """The handle by which another process opens plain memory. Raises CudaError where refused."""
         handle = IpcHandle()
         self.call("cuIpcGetMemHandle", byref(handle), pointer)
         return ctypes.string_at(byref(handle), IPC_HANDLE_BYTES)

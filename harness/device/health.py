@@ -51,8 +51,6 @@ class KnownRun:
 
 
 class KnownKernel(Protocol):
-    """Our own kernel, whose result is known, as control."""
-
     def run(self) -> KnownRun: ...
 
 
@@ -62,7 +60,6 @@ class DeviceBusy(DeviceError):
 
 @contextmanager
 def device_errors() -> Iterator[None]:
-    """Turns what PyTorch raises for a device that failed or has no memory left into a DeviceError."""
     try:
         yield
     except RuntimeError as error:
@@ -163,7 +160,6 @@ class GpuHealth:
             )
 
     def _check_processes(self) -> None:
-        """After the known kernel, so that the first check sees the judge's own context."""
         now = self._pids()
         if self._before is None:
             self._before = now
@@ -196,7 +192,6 @@ class HealthGuard:
         self._lock = threading.Lock()
 
     def remember(self, project: str) -> None:
-        """A device was lost under this project (digest) in an earlier session."""
         with self._lock:
             self._lost.add(project)
 

@@ -33,7 +33,6 @@ _FLOAT = (5, 12345, 1 << 20)
 
 
 def _after(rounds: int, generator: tuple[int, int, int]) -> tuple[int, int]:
-    """(a, c) with x -> a x + c the same as `rounds` steps of a generator."""
     step, modulus = generator[:2], generator[2]
     factor, increment = 1, 0
     while rounds:
@@ -80,7 +79,6 @@ class KnownKernel:
             raise
 
     def tune(self, target_us: float = _TARGET_US) -> None:
-        """Choose `rounds` so that one launch takes about `target_us`."""
         self.run()  # the first launch pays for loading
         took = max(self.run().microseconds, 1.0)
         self.rounds = max(1, min(_MOST_ROUNDS, round(self.rounds * target_us / took)))

@@ -20,7 +20,6 @@ T = TypeVar("T")
 
 
 def cpu_name() -> str:
-    """The processor's name as the kernel gives it."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -30,7 +29,6 @@ def cpu_name() -> str:
 
 
 def _of_first_gpu(ask: Callable[[Nvml, Gpu], T]) -> T | None:
-    """What NVML reports of the first GPU; None without one, or where NVML fails."""
     try:
         nvml = open_nvml()
         if nvml is None:
@@ -67,7 +65,6 @@ def machine_facts(toolchain: Toolchain) -> MachineFacts:
 
 
 def judge_and_worker_cpus() -> tuple[frozenset[int] | None, frozenset[int] | None]:
-    """One core for the judge and one for the worker; (None, None) with a single core."""
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         return None, None
@@ -76,7 +73,6 @@ def judge_and_worker_cpus() -> tuple[frozenset[int] | None, frozenset[int] | Non
 
 @contextmanager
 def pinned(cpus: frozenset[int] | None) -> Iterator[None]:
-    """Keep the calling thread on `cpus`."""
     if cpus is None:
         yield
         return
@@ -93,7 +89,6 @@ class QuietLock:
     overtaken by new readers."""
 
     def __init__(self, directory: Path, device: str) -> None:
-        """`device`: a GPU's UUID, or `cpu`."""
         directory.mkdir(parents=True, exist_ok=True)
         self._what = "the CPU" if device == "cpu" else f"device {device}"
         self._gate = directory / f"{device}.gate"
@@ -131,7 +126,6 @@ class Phases:
 
     @contextmanager
     def work(self) -> Iterator[None]:
-        """Building and checking; waits during a timing phase."""
         with self._changed:
             self._changed.wait_for(lambda: not self._timing)
             self._working += 1

@@ -36,7 +36,6 @@ _SLOWED: Final = {
     "power brake",
 }
 Turn = tuple[TelemetrySample, TelemetrySample]
-"""Before it, and after it when the candidate is frozen again."""
 
 
 class Telemetry(Protocol):
@@ -52,7 +51,6 @@ class HostTelemetry:
         self._ticks_per_s = os.sysconf("SC_CLK_TCK")
 
     def sample(self) -> TelemetrySample:
-        """Load, steal, waiting and frequency."""
         loads, stat = self._text("loadavg").split(), self._text("stat")
         runnable = loads[3].partition("/")[0] if len(loads) > 3 else ""
         lines, fields = self._text("cpuinfo").splitlines(), stat.partition("\n")[0].split()
@@ -72,7 +70,6 @@ class HostTelemetry:
         )
 
     def _text(self, name: str) -> str:
-        """A kernel file; empty where this kernel has none."""
         try:
             return (self._proc / name).read_text()
         except OSError:
@@ -80,7 +77,6 @@ class HostTelemetry:
 
 
 def _counter(stat: str, name: str) -> int | None:
-    """The first number of a line of /proc/stat: the total since boot."""
     line = next((line for line in stat.splitlines() if line.startswith(f"{name} ")), "")
     return int(line.split()[1]) if line else None
 
@@ -94,7 +90,6 @@ class GpuTelemetry:
         self._host = host
 
     def sample(self) -> TelemetrySample:
-        """The GPU first: its clocks fall soon after its work is done."""
         clocks = self._nvml.clocks(self._uuid)
         sensors = self._nvml.sensors(self._uuid)
         gpu = GpuSample(
@@ -119,21 +114,13 @@ def make_telemetry(gpu_uuid: str | None) -> HostTelemetry | GpuTelemetry:
     return GpuTelemetry(gpu_uuid, nvml, HostTelemetry())
 
 
-# --- watching a turn -------------------------------------------------------------------------
-
-
 @dataclass
 class Watched:
-    """One turn; filled when it is over."""
-
     reason: str | None = None
-    """Why it was disturbed; None if it was not."""
     samples: Turn | None = None
 
 
 class Conditions(Protocol):
-    """Watches the machine around a turn."""
-
     @property
     def around_lives(self) -> bool:
         """Whether it samples while no candidate runs, rather than while one waits for its reveals."""
@@ -142,8 +129,6 @@ class Conditions(Protocol):
 
 
 class TelemetryConditions:
-    """Samples before and after a turn."""
-
     around_lives = False
     """A GPU's clocks fall as soon as its process has ended."""
 
@@ -199,7 +184,6 @@ def _gpu_disturbed(before: GpuSample, after: GpuSample, kept_processes: int) -> 
 
 
 def block_telemetry(block: int, turns: Sequence[Turn], reasons: Sequence[str]) -> BlockTelemetry:
-    """One block's record: why it was disturbed, and the range of its figures. Needs a turn."""
     samples = [sample for turn in turns for sample in turn]
     gpus = [sample.gpu for sample in samples if sample.gpu is not None]
     runnable = [sample.runnable for sample in samples if sample.runnable is not None]

@@ -60,7 +60,6 @@ class Slot:
 
 
 def _strides(operand: Operand, shape: tuple[int, ...], layout: Arrangement) -> tuple[int, ...] | None:
-    """Strides of an operand in `layout`; None where it is contiguous, as all that a project writes is."""
     if operand.role != "in" or not shape or 0 in shape or layout in ("contiguous", "misaligned"):
         return None
     axes = list(range(len(shape)))
@@ -126,7 +125,6 @@ class Layout:
 class SetResult:
     outputs: tuple[torch.Tensor, ...]
     changed_inputs: tuple[str, ...]
-    """Read-only operands, or parts of operands, that were written."""
     changed_guards: tuple[str, ...]
 
 

@@ -32,7 +32,6 @@ from harness.records.timing import BlockTelemetry, Calibration, FalseAlarms, Han
 from harness.suite.catalogue import LoadedTask
 
 PROCESSES = 4
-"""Of the same reference, compared in pairs. Each costs half a second and a warm-up."""
 BLOCKS = 10
 COMPARISONS = 2000
 """For each size, protocol and clock: a rate of 5 % then has a standard error of 0.5 points."""

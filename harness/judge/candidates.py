@@ -103,7 +103,6 @@ class Schedule:
         self._resident = candidates.resident
         self.notes = list(candidates.notes)
         self.pace_us: dict[str, float] = {}
-        """The least that a call was seen to take, by candidate."""
 
     def prepare(self, warm_up_s: float | None = None) -> None:
         for name, client in list(self._resident.items()):

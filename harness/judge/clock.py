@@ -190,8 +190,6 @@ def contender_timing(
 
 
 def _student_us(scored: Lane, least_us: float) -> float:
-    """The score of a student's batches: the claim where it counts, else the outside figure or, where the two
-    contradict each other, the larger."""
     if scored.matched and scored.lowest_us is not None:
         return max(scored.inside.mean_us, scored.lowest_us)
     outside = max(scored.outside_us, least_us)
@@ -212,8 +210,6 @@ def claims_too_little(timing: ContenderTiming) -> bool:
 
 
 def claim_too_little(one: Lane) -> bool:
-    """The same of one lane. A noisy host stretches some reveals, and with them the mean: the claim must lie
-    well below three quarters of the reveals too."""
     claim, quartile = one.inside.mean_us, one.outside_us if one.quartile_us is None else one.quartile_us
     return not one.matched and claim < one.outside_us - one.uncertainty_us and claim < FALSE_SHARE * quartile
 

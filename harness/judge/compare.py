@@ -47,7 +47,6 @@ class Error:
 
 
 def _row_rms(truth: torch.Tensor) -> torch.Tensor:
-    """RMS over the last axis, kept as a broadcastable axis; |truth| itself for a scalar."""
     if truth.dim() == 0:
         return truth.abs()
     return truth.square().mean(dim=-1, keepdim=True).sqrt()
@@ -198,7 +197,6 @@ def _parts(problem: Problem, outputs: Outputs, *, timed: bool) -> list[_Part]:
 
 
 def _suspects(outputs: Outputs) -> list[int]:
-    """Rows with the poison, NaN or an infinity in any output; a sample if there are many."""
     found: set[int] = set()
     for out in outputs:
         rows = max(1, _PIECE // max(1, out[0].numel()))

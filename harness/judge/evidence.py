@@ -85,7 +85,6 @@ def read_trace(
 
 
 def _text(said: str) -> str:
-    """Bounded, and without lone surrogates, which no record can hold."""
     return said[:_NAME_CHARS].encode(errors="replace").decode()
 
 
@@ -150,7 +149,6 @@ def has_kernel(build: BuildResult, name: str) -> bool | None:
 
 
 def _plain(name: str) -> str:
-    """Without blanks; a long name as far as the reader of the library keeps it (its last 3 are dots)."""
     return "".join((name if len(name) < MAX_NAME else name[: MAX_NAME - 3]).split())
 
 

@@ -29,7 +29,6 @@ from sandboxes.gpu import find_gpus, slot_named
 CAPABILITY: Final = (9, 0)
 """Projects are built for sm_90: such code runs on no other."""
 WITHIN: Final = 0.02
-"""protocols.md: the known kernel must be within 2 % of its session value before each block."""
 SETTLE_S: Final = 0.3
 """How long clocks may take to rise from idle [own, not calibrated]."""
 _LEAST_RUNS: Final = 9
@@ -44,7 +43,6 @@ class KnownSpeed:
         self._session_us: float | None = None
 
     def _settled(self) -> float:
-        """The median of the later half of the runs that fit into the time in which clocks rise."""
         give_up, runs = self._clock() + SETTLE_S, list[float]()
         while len(runs) < _LEAST_RUNS or self._clock() < give_up:
             runs.append(self._kernel.run().microseconds)

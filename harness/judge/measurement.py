@@ -66,7 +66,6 @@ UNFINISHED = "interval not reached"
 _GONE_TURNS = 4
 """Of each reference with the student's process gone, and as many beside the null project as control."""
 _LIFE_BLOCKS = 2
-"""Of each further process of the student's that is measured for interference."""
 _SHORT_WARM_UP_S = 0.05
 
 
@@ -149,7 +148,6 @@ class Measurement:
         return tuple(one for one in found if one is not None)
 
     def _block(self, block: int) -> None:
-        """ABBA: every candidate twice, in mirrored order; the order changes from block to block."""
         names = list(self.samples)
         self._random.shuffle(names)
         for half in (names, names[::-1]):
@@ -272,7 +270,6 @@ class Measurement:
         self._student_gone(life)
 
     def _score_undisturbed(self) -> None:
-        """Score references and the null project by their samples with the student's process gone."""
         for name, gone in self._gone.items():
             blocks = self.samples[name]["batch"].blocks
             for lane, samples in gone.items():

@@ -33,7 +33,6 @@ _BATCH_S = 0.05
 _MAX_ROUNDS = 256
 _WARM_REVEAL_S = 0.1
 _HARD_SHARE = 0.25
-"""Of the sets of a probe that is a batch: the others have the task's own values."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,6 @@ class InputSets:
 
 
 Visit = list[InputSets]
-"""The reveals of one visit to a candidate."""
 
 
 class Unverified(NamedTuple):

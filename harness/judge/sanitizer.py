@@ -97,8 +97,6 @@ def find_sanitizer(cuda_root: Path | None, environment: Mapping[str, str] = os.e
 
 
 def smallest(problems: Sequence[Problem]) -> Problem:
-    """The smallest problem that is not trivial; the largest where all are."""
-
     def elements(problem: Problem) -> int:
         return sum(slot.size // slot.dtype.itemsize for slot in Layout(problem).slots)
 
@@ -134,7 +132,6 @@ def run_tool(start: StartUnder, sanitizer: Sanitizer, tool: SanitizerTool, probl
 
 
 def _log_of(worker: WorkerClient) -> str:
-    """What the tool wrote, bounded; empty without a file, which cannot be clean then."""
     with tempfile.TemporaryDirectory() as folder, suppress(CollectError):
         for path in worker.collect([_LOG], Path(folder)):
             with path.open("rb") as file:
@@ -145,7 +142,6 @@ def _log_of(worker: WorkerClient) -> str:
 def _judged(
     tool: SanitizerTool, report: Report, late: bool, failure: str | None, label: str, wall_s: float
 ) -> SanitizerRun:
-    """The status: findings count even where the run broke off; clean needs a normal exit."""
     found = report.total if report.total else len(report.findings)
     why = report.trouble or failure
     if late:
@@ -189,7 +185,6 @@ def read_report(text: str) -> Report:
 
 
 def _records(text: str) -> Iterator[tuple[str, list[str]]]:
-    """(first line, indented lines) of each record."""
     head, body = "", list[str]()
     for line in text.splitlines():
         match = _PREFIX.match(line)

@@ -137,8 +137,6 @@ class HostTransport:
     def close(self) -> None: ...
 
 
-# --- device memory ---------------------------------------------------------------
-
 FLUSH_BYTES = 256 << 20
 """protocols.md: Hopper's L2 is 50 MB; this is also above twice what the driver reports of an H200 (60 MB)."""
 _LIVE_SHARE = 16

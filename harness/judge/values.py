@@ -88,7 +88,6 @@ def _constant(values: torch.Tensor, generator: SecretGenerator, dtype: torch.dty
 
 
 def _ties(values: torch.Tensor, generator: SecretGenerator, dtype: torch.dtype) -> torch.Tensor:
-    """Every row repeats its first few elements; at least two of them, so that it does not become constant."""
     if values.dim() == 0:
         return values
     count = values.shape[-1]
@@ -106,7 +105,6 @@ def _replaced(values: torch.Tensor, generator: SecretGenerator, by: torch.Tensor
 
 
 def _poked(values: torch.Tensor, generator: SecretGenerator, *numbers: float) -> torch.Tensor:
-    """Each number is put at one secret place of the whole tensor."""
     made = values.clone().reshape(-1)
     for number in numbers:
         made[int(generator.integers((1,), 0, values.numel()))] = number

@@ -109,7 +109,6 @@ class BuildResult(Record):
     finding: Finding | None
     backend: Target
     key: str
-    """Content key of the build: project, target, toolchain, flags."""
     cache_hit: bool
     wall_s: float
     compiler_s: float | None

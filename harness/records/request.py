@@ -73,7 +73,6 @@ class ModelSpec(Record):
 
     @property
     def slug(self) -> str:
-        """Safe as a folder name."""
         return "".join(c if c.isalnum() or c in "-._" else "-" for c in self.name).strip("-.")
 
     @model_validator(mode="after")

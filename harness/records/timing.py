@@ -27,7 +27,6 @@ class TelemetrySample(Record):
     """One reading of the machine; None is unknown."""
 
     at_s: float
-    """Monotonic clock."""
     cores: int
     runnable: int | None
     """Runnable threads on the whole machine, the sampling one included."""
@@ -164,8 +163,6 @@ class Interference(Record):
 
 
 class PhysicalLimit(Record):
-    """A time compared with the speed of light of the board."""
-
     board: str
     time_us: float
     limit_us: float

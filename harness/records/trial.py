@@ -62,8 +62,6 @@ class InfraFailure(Record):
 
 
 class TrialRecord(Record):
-    """One finished trial: a line of trials.jsonl."""
-
     schema_version: Literal[1] = SCHEMA_VERSION
     key: TrialKey
     generation_key: str
@@ -129,15 +127,12 @@ class RunConfig(Record):
     sampling: Sampling
     turns: int = 1
     metric: Metric
-    """Primary metric, fixed before the run."""
     seed: int
     alpha: float = Field(default=0.05, gt=0.0, le=0.05)
     """Level of the decision: 0.05 / 2^k at the k-th evaluation of a skill's lineage on the same tasks."""
 
 
 class RunLock(Record):
-    """Digests that a run is pinned to; a resume with others is a new run."""
-
     grader_version: str
     tasks: dict[str, str]
     families: dict[str, str]

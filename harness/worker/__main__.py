@@ -72,8 +72,6 @@ def elements(shape: list[int], strides: list[int] | None) -> int:
 
 
 class Signature:
-    """How the operands of a plan are passed."""
-
     def __init__(self, plan: dict[str, Any]) -> None:
         operands = plan["operands"]
         self.names = [o["name"] for o in operands]
@@ -83,14 +81,12 @@ class Signature:
         self.reads = [i for i, o in enumerate(operands) if o["role"] != "out"]
 
     def of_project(self, operands: list[torch.Tensor]) -> tuple[list[torch.Tensor], dict[str, Any]]:
-        """A project's arguments: by position, and by name."""
         if not self.by_name:
             return operands, self.scalars
         named = {self.names[i]: operands[i] for i in self.by_name}
         return operands[: self.by_name[0]], {**named, **self.scalars}
 
     def of_reference(self, operands: list[torch.Tensor]) -> dict[str, Any]:
-        """A reference's argument, without the scalars."""
         return {self.names[i]: operands[i] for i in self.reads}
 
 
@@ -120,7 +116,6 @@ class Pool(Signature):
         return flat.reshape(shape) if strides is None else flat.as_strided(shape, strides)
 
     def measure(self, subject: Subject, message: dict[str, Any]) -> dict[str, Any]:
-        """Call every set `rounds` times; the claims of the answer."""
         subject.aside_ns, durations = 0, []
         for _ in range(message["rounds"]):
             for index in range(message["sets"]):
@@ -129,7 +124,6 @@ class Pool(Signature):
         return {**answer, "aside_ns": subject.aside_ns}
 
     def show(self, descriptor: int, message: dict[str, Any]) -> None:
-        """Map an arena over the start of the pool, with all its pages."""
         flags = mmap.MAP_SHARED | _MAP_FIXED | _MAP_POPULATE
         _map(self.address, message["size"], mmap.PROT_READ | mmap.PROT_WRITE, flags, descriptor)
 
@@ -236,7 +230,6 @@ def _call(channel: socket.socket, subject: Subject, pool: Pool, message: dict[st
 
 
 def _trace(channel: socket.socket, subject: Subject, pool: Pool, message: dict[str, Any], fd: int) -> None:
-    """One call, and what it dispatched and launched: never in a worker that is timed."""
     watcher = companion("evidence")
     pool.show(fd, message)
     try:
@@ -294,7 +287,6 @@ def _flags() -> dict[str, Any]:
 
 
 def main() -> None:
-    """Serve until the judge closes the channel."""
     channel = socket.socket(fileno=int(sys.argv[1]))
     torch.set_num_threads(1)
     torch.set_grad_enabled(False)

@@ -24,7 +24,6 @@ _QUEUE_CALLS = 256
 """Enqueued while the stream is held: a stream takes about a thousand launches before it blocks."""
 _HOLD_S, _MOST_HOLD_S = 200e-6, 20e-3
 _CYCLES_PER_S = 1.98e9
-"""SM clock at most: a slower one only holds longer."""
 
 Call = Callable[[], Any]
 Results = dict[int, Any]
@@ -50,10 +49,7 @@ class _HostClock:
 
 
 class _DeviceClock:
-    """Events on the current stream."""
-
     def mark(self) -> Any:
-        """An event, recorded when the stream reaches it."""
         event = _cuda.Event(enable_timing=True)
         event.record()
         return event
@@ -62,7 +58,6 @@ class _DeviceClock:
         return bool(mark.query())
 
     def between_ns(self, start: Any, end: Any) -> int:
-        """Nanoseconds; both must have been reached."""
         return int(start.elapsed_time(end) * 1e6)
 
     def wait(self) -> None:
@@ -174,7 +169,6 @@ class DevicePool:
     def _together(
         self, calls: list[tuple[int, Call]], results: Results | None, *, hold: bool
     ) -> tuple[int, bool]:
-        """(nanoseconds of all, whether the stream was held, if asked for, until all were enqueued)."""
         groups = range(0, len(calls), _QUEUE_CALLS if hold else max(1, len(calls)))
         total, held = 0, True
         for first in groups:
@@ -203,7 +197,6 @@ class DevicePool:
         return [self._clock.between_ns(start, end) for start, end in marks]
 
     def _store(self, results: Results | None) -> int:
-        """Copy a reference's results to the judge's buffers; nanoseconds."""
         if results is None:
             return 0
         start = self._clock.mark()
@@ -243,7 +236,6 @@ class DevicePool:
 
 
 def _make(calls: list[tuple[int, Call]], results: Results | None) -> None:
-    """Make the calls; with `results`, keep what each set's last one returned."""
     if results is None:
         for _, call in calls:
             call()

@@ -72,7 +72,6 @@ class Driver:
         self.call("cuCtxSetCurrent", context)
 
     def call(self, name: str, *arguments: Any) -> None:
-        """RuntimeError for every result but success."""
         code = self._functions[name](*arguments)
         if code != 0:
             raise RuntimeError(f"{name} failed with CUresult {code}")
@@ -120,7 +119,6 @@ class Shared:
         self.address = 0
 
     def show(self, descriptor: int, message: dict[str, Any]) -> None:
-        """Open the block, or a new one if the judge needed a larger one."""
         if message["ipc_handle"] == self._handle:
             return
         self.close()

@@ -25,8 +25,6 @@ _BACKENDS = {"cpu": "CPU", "cuda": "CUDA"}
 
 
 class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts dispatched operators, inside the project's own operators too."""
-
     def __init__(self, namespace: str) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._prefix = namespace + "::"
@@ -38,7 +36,6 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return False
 
     def is_own(self, name: str) -> bool:
-        """Whether the project registers it."""
         return name.startswith(self._prefix)
 
     def __torch_dispatch__(
@@ -89,7 +86,6 @@ def _profiler(device: str) -> Any:
 
 
 def _recorded(profiler: Any) -> Counter[str]:
-    """How often the profiler saw each operator; other names that a program records are left out."""
     found = Counter(
         event.name() for event in profiler.kineto_results.events() if event.activity_type() == "cpu_op"
     )
@@ -108,7 +104,6 @@ def _either(watch: Watch, recorded: Counter[str]) -> Counter[str]:
 
 
 def _kernels(profiler: Any) -> list[list[Any]]:
-    """[name, launches, nanoseconds, is a copy or fill] of device activity, the longest first."""
     found: dict[tuple[str, bool], list[int]] = {}
     for event in profiler.kineto_results.events():
         kind = event.activity_type()
@@ -122,7 +117,6 @@ def _kernels(profiler: Any) -> list[list[Any]]:
 
 
 def _fitting(rows: list[list[Any]], most_bytes: int) -> tuple[list[list[Any]], int]:
-    """The first rows that fit, and how many are left out."""
     kept, size = [], 0
     for row in rows[:_MOST_NAMES]:
         size += len(json.dumps(row)) + 2

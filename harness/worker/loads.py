@@ -31,8 +31,6 @@ _EXTENSIONS = str(Path(os.__file__).parent / "lib-dynload") + os.sep
 
 
 class _Place(ctypes.Structure):
-    """Dl_info of dladdr(3)."""
-
     _fields_ = (
         ("file", ctypes.c_char_p),
         ("base", ctypes.c_void_p),
@@ -57,7 +55,6 @@ class Loads:
         sys.addaudithook(self._hook)
 
     def account(self) -> dict[str, Any]:
-        """{loads: [text, ...], loads_left_out}: the first entries, and how many more there are."""
         kept, size = [], 0
         for name in self._found:
             size += len(json.dumps(name)) + 2
@@ -83,8 +80,6 @@ class Loads:
             self._left_out.add(hash(said))
 
     def _said(self, event: str, arguments: tuple[Any, ...]) -> str | None:
-        """What the project asked for; None for its own and the standard library's files, and other
-        callers."""
         if event == _IMPORTS:
             module, file = arguments[:2]
             # None: a module's import begins. Otherwise its library is about to be opened.
@@ -106,8 +101,6 @@ class Loads:
         return os.path.realpath(os.fsdecode(file)).startswith(self._package)
 
     def _looked_up(self, library: Any, name: str | int) -> str | None:
-        """In the project's own library a look-up also finds functions of others: the function's own file
-        decides."""
         symbol = os.fsencode(str(name))
         address = _dlsym(library if isinstance(library, int) else library._handle, symbol)
         if not address:
@@ -119,8 +112,6 @@ class Loads:
         return None if self._own(file) else f"ctypes: {name} of {Path(os.fsdecode(file)).name}"
 
     def _asked(self) -> bool:
-        """Whether the project caused this: the innermost caller that is its code or one of the others'
-        decides. Without one it is a thread of its own, or code that it generated."""
         frame = sys._getframe()
         while frame is not None:
             file = frame.f_code.co_filename

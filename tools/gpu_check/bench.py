@@ -54,7 +54,6 @@ class Bench:
         self._folder = folder
 
     def watch_xids(self) -> XidWatch | None:
-        """Start watching the GPU for Xids; None where it does not report them."""
         return watch_gpu(self.slot.uuid)
 
     def probe(self) -> Path:
@@ -90,8 +89,6 @@ class Bench:
 
 @dataclass(frozen=True)
 class Judging:
-    """What a check of the judge works with."""
-
     gpu: Gpu
     settings: GradeSettings
     sandbox: StoppableSandbox
@@ -112,7 +109,6 @@ class Judging:
 
     @contextmanager
     def workers(self) -> Iterator[Workers]:
-        """Starts workers on the GPU."""
         cpus = judge_and_worker_cpus()[1]
         made = Workers(self.settings, self.sandbox, self.toolchain, cpus, self.gpu.transport)
         try:

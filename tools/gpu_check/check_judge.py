@@ -96,7 +96,6 @@ def graded(task: str, protocol: Protocol, bench: Bench, facts: dict[str, Fact]) 
 
 
 def grade_facts(grade: Grade, facts: dict[str, Fact]) -> None:
-    """The figures of an expert's grade. Fails where it is not correct."""
     facts |= {"protocol": grade.protocol, "wall_s": round(grade.wall_s, 2)}
     timing = grade.timing
     if timing is not None and timing.workloads:
@@ -182,7 +181,6 @@ def _built(judge: Judging, loaded: LoadedTask) -> Built:
 
 
 def check_facts(found: CheckResult, transport: str, facts: dict[str, Fact]) -> None:
-    """The figures of a check. Fails where something was wrong."""
     judged = [one for one in found.workloads if one.worst_error is not None]
     worst = max(judged, key=lambda one: one.worst_error or 0.0, default=None)
     facts |= {
@@ -210,14 +208,12 @@ each_task = pytest.mark.parametrize("task", sorted(tasks()))
 @gpu("transport", SHARES, estimate_s=45.0, rank=1)
 @pytest.mark.parametrize("backend", [SANDBOX])
 def test_transport(backend: str, bench: Bench, facts: dict[str, Fact]) -> None:
-    """In the sandbox that all other checks use."""
     transport(backend, bench, facts)
 
 
 @gpu("transport/{backend}", SHARES, estimate_s=45.0, rank=7)
 @pytest.mark.parametrize("backend", [name for name in BACKENDS if name != SANDBOX])
 def test_transport_in(backend: str, bench: Bench, facts: dict[str, Fact]) -> None:
-    """In the other sandboxes."""
     transport(backend, bench, facts)
 
 
@@ -289,7 +285,6 @@ def test_aa(rows: int, bench: Bench, facts: dict[str, Fact]) -> None:
     rank=3,
 )
 def test_builds(bench: Bench, facts: dict[str, Fact]) -> None:
-    """All experts."""
     builds(sorted(tasks()), bench, facts)
 
 
@@ -301,19 +296,16 @@ def test_builds(bench: Bench, facts: dict[str, Fact]) -> None:
 )
 @each_task
 def test_expert(task: str, bench: Bench, facts: dict[str, Fact]) -> None:
-    """Correctness."""
     expert(task, bench, facts)
 
 
 @gpu("time/{task}", f"quick timing of the {TIMED}", estimate_s=75.0, rank=5)
 @each_task
 def test_time(task: str, bench: Bench, facts: dict[str, Fact]) -> None:
-    """Speed, by the quick protocol."""
     graded(task, "quick", bench, facts)
 
 
 @gpu("full/{task}", f"the full protocol for the {TIMED}", estimate_s=450.0, rank=8)
 @each_task
 def test_full(task: str, bench: Bench, facts: dict[str, Fact]) -> None:
-    """Speed, by the full protocol."""
     graded(task, "full", bench, facts)

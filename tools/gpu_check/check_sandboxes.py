@@ -107,7 +107,6 @@ def _check(name: str, proves: str, estimate_s: float) -> Callable[[T], T]:
 
 @_check("known", "CUDA starts, allocates, launches and copies inside, with the right result", 20.0)
 def test_known(backend: str, bench: Bench, facts: dict[str, Fact]) -> None:
-    """A kernel whose result and time are known."""
     facts |= _known(bench, backend)
 
 
@@ -145,7 +144,6 @@ def test_hang(backend: str, bench: Bench, facts: dict[str, Fact]) -> None:
 
 
 def _named(xids: list[Xid] | None) -> str | None:
-    """In words; None where nobody reports them."""
     return None if xids is None else ", ".join(map(str, xids)) or "-"
 
 
@@ -253,7 +251,6 @@ def test_freeze(backend: str, bench: Bench, facts: dict[str, Fact]) -> None:
 
 
 def _drain(process: Process) -> int:
-    """How many messages were waiting."""
     process.channel.setblocking(False)
     count = 0
     while True:

@@ -49,8 +49,6 @@ def gpu(
 
 
 class Check:
-    """A collected check, as its mark describes it."""
-
     def __init__(self, item: pytest.Item) -> None:
         self.item = item
         mark = item.get_closest_marker("gpu")
@@ -95,7 +93,6 @@ class Ledger:
         return cls(path, found.model_copy(update={"software": {**found.software, **fresh.software}}))
 
     def entry(self, name: str) -> Entry | None:
-        """The last answer."""
         return next((entry for entry in self._contents.entries if entry.name == name), None)
 
     def add(self, entry: Entry, checks: Sequence[Check]) -> None:
@@ -155,8 +152,6 @@ def say(line: str) -> None:
 
 
 class GpuCheck:
-    """The plugin."""
-
     def __init__(
         self,
         out: Path,
@@ -167,7 +162,6 @@ class GpuCheck:
         self._out, self._budget_s, self._again, self._clock = out, budget_s, set(again), clock
         self._began = clock()
         self._checks: dict[str, Check] = {}
-        """By node id, in order."""
         self._ledger: Ledger | None = None
         self._nvml: Nvml | None = None
         self._slot: GpuSlot | None = None
@@ -190,7 +184,6 @@ class GpuCheck:
 
     @property
     def names(self) -> list[str]:
-        """Of all checks, in order."""
         return [check.name for check in self._checks.values()]
 
     def exit_code(self, pytest_code: int) -> int:
@@ -214,7 +207,6 @@ class GpuCheck:
 
     @pytest.fixture(scope="session")
     def bench(self) -> Iterator[Bench]:
-        """The GPU that is asked."""
         assert self._nvml is not None and self._slot is not None
         with owned_folder("gpu-check") as folder:
             cache = Path(platformdirs.user_cache_dir("liftbench"))
