@@ -9,17 +9,31 @@ import pytest
 from harness.cli.grade import status_text
 from harness.errors import UsageError
 from harness.outcome import Cause
-from harness.records import TimingResult, TrialKey, WorkloadTiming
+from harness.records import ContenderTiming, Lane, Spread, TimingResult, TrialKey, WorkloadTiming
 from harness.records.task import Admission, Rule
 from harness.records.timing import Contents, Entry
 from harness.report.results import NOT_YET, Result, read_results, result_of, status_page, write_results
 from tests.fakes.overlays import throw_away_task
-from tests.gpu_check.test_checks import contender
 from tests.report import factories as make
 
 ROOT = Path(__file__).parents[2]
 TASK = throw_away_task("scale").task.model_copy(update={"level": "l1", "family": "rms_norm"})
 KEY = TrialKey(task="l1/scale", model="m/m", arm="a", repeat=0)
+
+
+def contender(name: str, score_us: float) -> ContenderTiming:
+    spread = Spread(n=8, mean_us=score_us, median_us=score_us, q1_us=score_us, q3_us=score_us)
+    lane = Lane(
+        name="batch",
+        calls=8,
+        inside=spread,
+        outside_us=score_us,
+        constant_us=1.0,
+        uncertainty_us=2.5,
+        claimed=True,
+        matched=True,
+    )
+    return ContenderTiming(name=name, lanes=(lane,), lane="batch", score_us=score_us, latency_us=30.0)
 
 
 def timed() -> TimingResult:
