@@ -37,7 +37,7 @@ from harness.models import provider_errors
 from harness.models.messages import arguments_object
 from harness.outcome import Cause
 from harness.records import Finding, Reply, Skill
-from harness.skills import blocks, claims, fragments, frontmatter, overlap, parsing, placebo, spec
+from harness.skills import blocks, claims, compiling, frontmatter, overlap, placebo, spec
 from harness.student import excerpts
 from harness.student.fences import fenced_blocks
 from harness.student.reply_parsing import parse_reply
@@ -218,9 +218,9 @@ class Readers:
 
     def skill_code(self, text: str) -> None:
         for language in ("python", "toml", "json", "yaml"):
-            parsing.parse_block(blocks.CodeBlock("SKILL.md", 1, language, None, text))
+            blocks.parse_block(blocks.CodeBlock("SKILL.md", 1, language, None, text))
         for language in ("cpp", "cuda"):
-            list(fragments.attempts(blocks.CodeBlock("SKILL.md", 1, language, None, text), {}))
+            list(compiling.attempts(blocks.CodeBlock("SKILL.md", 1, language, None, text)))
 
     def placebos(self, text: str) -> None:
         for body in (text, f"```\n{text}"):

@@ -1,16 +1,28 @@
-"""Extracts the code that a skill shows in its Markdown: pieces, and files that make up projects."""
+"""Extracts the code that a skill shows, and parses its Python, TOML, JSON and YAML. Nothing is executed."""
 
 from __future__ import annotations
 
+import ast
+import copy
+import json
 import re
-from collections.abc import Sequence
+import sys
+import textwrap
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
-from typing import Final
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
 
+import yaml
+
+from harness.builder import build_toml
+from harness.builder.build_toml import faults, hints
+from harness.builder.parsing import NoToml, key_lines, normalized, toml_fields
 from harness.files import unsafe_path
 from harness.records import Project, ProjectFile
+from harness.skills.spec import SkillFinding, error, warning
 from harness.student.fences import Block, fenced_blocks
+from sandboxes.orphans import owned_folder
 
 _PATH = re.compile(r"(?:path=)?(?P<path>[\w.+-]+(?:/[\w.+-]+)*\.\w+)")
 _LANGUAGES: Final = {
@@ -47,6 +59,11 @@ _WRONG_COMMENT = re.compile(
 )
 _LEAD: Final = 2
 """Lines above a block that may say that it is wrong."""
+_COMMENTED: Final = re.compile(r"^[ \t]*(?://|/\*)", re.M)
+_HINT = re.compile(r"line (\d+): (.*)", re.S)
+_YAML_DEPTH: Final = 100
+_FRAMEWORKS: Final = {"torch", "torch-noarch", "tvm-ffi"}
+_GENERAL_KEYS: Final = {"backends", "edition", "universal", "cuda", "hub"}
 
 
 @dataclass(frozen=True)
@@ -71,6 +88,10 @@ class CodeBlock:
     def text_line(self) -> int:
         """1-based line of the text's first line in the file."""
         return self.line + 1
+
+    def holds(self, line: int) -> bool:
+        """Whether that line of the file is the opening fence or in the text."""
+        return self.line <= line <= self.line + self.text.count("\n")
 
 
 @dataclass(frozen=True)
@@ -149,3 +170,144 @@ def shown_as_wrong(block: CodeBlock, document: str) -> bool:
     above = [line for line in document.split("\n")[: max(block.line - 1, 0)] if line.strip()][-_LEAD:]
     lead = above if block.line else []
     return any(_WRONG.search(line) for line in lead) or _WRONG_COMMENT.search(block.text) is not None
+
+
+# --- parsing -------------------------------------------------------------------------------------
+
+
+def is_compiled(block: CodeBlock) -> bool:
+    """Whether its language is compiled."""
+    return block.language in ("cuda", "cpp")
+
+
+def is_parsed(block: CodeBlock) -> bool:
+    """Whether its language is parsed."""
+    return block.language == "toml" or block.language in _PARSERS
+
+
+def parse_block(block: CodeBlock, backend: str = "cuda") -> list[SkillFinding]:
+    """The faults of a block: errors in a whole file, warnings in a piece or template.
+
+    Advice on a build.toml is for `backend`.
+    """
+    return _toml(block, backend) if block.language == "toml" else _PARSERS[block.language](block)
+
+
+def whole_build_toml(
+    block: CodeBlock, backend: str
+) -> tuple[build_toml.BuildToml | None, list[SkillFinding]]:
+    """A build.toml parsed by kernel-builder's own parser; None with findings if it is refused."""
+    with owned_folder("skill") as scratch:
+        data = block.text.encode()
+        (Path(scratch) / "build.toml").write_bytes(data)
+        validity = build_toml.check(Path(scratch), backend)
+    found = [warning(block.file, block.text_line, message) for message in validity.warnings]
+    if validity.finding is not None:
+        report = warning if is_template(block.text) else error
+        return None, [*found, report(block.file, block.line or 1, validity.finding.message)]
+    return build_toml.read_build_toml(data), found
+
+
+def _report(block: CodeBlock) -> Callable[[str, int | None, str], SkillFinding]:
+    return warning if block.path is None or is_template(block.text) else error
+
+
+def _at(block: CodeBlock, line: int) -> int:
+    """The skill's line; at most the block's last one."""
+    return block.line + min(line, block.text.rstrip("\n").count("\n") + 1)
+
+
+def _python(block: CodeBlock) -> list[SkillFinding]:
+    if block.text.lstrip().startswith(">>>"):
+        return []
+    try:
+        ast.parse(textwrap.dedent(block.text))
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as fault:
+        line = getattr(fault, "lineno", None) or 1
+        message = getattr(fault, "msg", None) or str(fault)
+        version = f"{sys.version_info.major}.{sys.version_info.minor}"
+        told = f"this Python does not parse ({version}): {message}"
+        return [_report(block)(block.file, _at(block, line), told)]
+    return []
+
+
+def _toml(block: CodeBlock, backend: str) -> list[SkillFinding]:
+    try:
+        fields = toml_fields(block.text)
+    except NoToml as fault:
+        return [_report(block)(block.file, block.line or 1, f"this TOML does not parse: {fault}")]
+    tables = {name for name, value in fields.items() if isinstance(value, dict)}
+    # Other tools have a [general] table too.
+    general = _GENERAL_KEYS & fields["general"].keys() if "general" in tables else set()
+    named = block.path is not None and Path(block.path).name == "build.toml"
+    if not (named or general or tables & {"kernel", *_FRAMEWORKS}):
+        return []
+    if {"general", "kernel"} <= tables and _FRAMEWORKS & tables:
+        return whole_build_toml(block, backend)[1]
+    return _partial_build_toml(block, fields, backend)
+
+
+def _partial_build_toml(block: CodeBlock, fields: dict[str, Any], backend: str) -> list[SkillFinding]:
+    """Violations of the schema in the keys that are there."""
+    lines = key_lines(normalized(block.text))
+    advice = {m[1]: m[2] for m in map(_HINT.match, hints(block.text, backend)) if m is not None}
+    found = []
+    for fault in faults(_completed(fields), backend):
+        ends = (fault.path[:end] for end in range(len(fault.path), 0, -1))
+        line = next((lines[path] for path in ends if path in lines), 1)
+        said = advice.get(str(line), fault.advice)
+        report = warning if is_template(block.text) else error
+        found.append(report(block.file, block.line + line, f"kernel-builder refuses this: {said}"))
+    return found
+
+
+def _completed(fields: dict[str, Any]) -> dict[str, Any]:
+    """The tables with the required keys that a piece leaves out."""
+    whole = copy.deepcopy(fields)
+    general = whole.setdefault("general", {})
+    if isinstance(general, dict):
+        # A piece without an edition means the newest one.
+        needed = {"name": "my-kernel", "version": 1, "edition": 5, "license": "MIT", "backends": ["cuda"]}
+        whole["general"] = needed | general
+    if not _FRAMEWORKS & whole.keys():
+        whole["torch"] = {}
+    kernels = whole.get("kernel", {})
+    for name, kernel in kernels.items() if isinstance(kernels, dict) else ():
+        if isinstance(kernel, dict):
+            kernels[name] = {"backend": "cuda", "depends": ["torch"], "src": []} | kernel
+    return whole
+
+
+def _json(block: CodeBlock) -> list[SkillFinding]:
+    try:
+        json.loads(block.text)
+    except (ValueError, RecursionError) as fault:
+        line = getattr(fault, "lineno", 1)
+        message = f"this JSON does not parse: {getattr(fault, 'msg', fault)}"
+        report = warning if _COMMENTED.search(block.text) else _report(block)
+        return [report(block.file, _at(block, line), message)]
+    return []
+
+
+def _yaml(block: CodeBlock) -> list[SkillFinding]:
+    try:
+        depth = 0
+        for event in yaml.parse(block.text, Loader=yaml.SafeLoader):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > _YAML_DEPTH:  # the parser takes quadratic time
+                message = f"this YAML is nested more than {_YAML_DEPTH} deep"
+                return [_report(block)(block.file, block.text_line, message)]
+    except yaml.MarkedYAMLError as fault:
+        line = 1 if fault.problem_mark is None else fault.problem_mark.line + 1
+        message = f"this YAML does not parse: {fault.problem or fault.context}"
+        return [_report(block)(block.file, _at(block, line), message)]
+    except (yaml.YAMLError, RecursionError) as fault:
+        return [_report(block)(block.file, block.text_line, f"this YAML does not parse: {fault}")]
+    return []
+
+
+_PARSERS: Final[dict[str, Callable[[CodeBlock], list[SkillFinding]]]] = {
+    "python": _python,
+    "json": _json,
+    "yaml": _yaml,
+}

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, Literal
 
-from harness.builder.units import HEADER_SUFFIXES
 from harness.errors import UsageError
 from harness.records import Record, Skill
 from harness.skills.blocks import (
@@ -22,15 +21,16 @@ from harness.skills.blocks import (
     ShownProject,
     code_blocks,
     code_file,
+    is_compiled,
+    is_parsed,
+    parse_block,
     shown_as_wrong,
     shown_projects,
 )
 from harness.skills.claims import fact_findings, hardware_findings
 from harness.skills.compiling import Build, ShownProjectReport, Tried, build_shown, compile_block
-from harness.skills.fragments import is_compiled
 from harness.skills.frontmatter import FrontmatterError, decode
 from harness.skills.overlap import overlaps
-from harness.skills.parsing import is_parsed, parse_block
 from harness.skills.spec import (
     DOCUMENT_LIMIT,
     FILE,
@@ -109,7 +109,6 @@ def check_skill(
     `progress` is called with the number of finished and of all builds. With `tasks`, leaks are searched for.
     """
     findings = validate_skill(directory)
-    code = _Code()
     texts: dict[str, str] = {}
     files = skill_files(directory) if directory.is_dir() else []
     for name in files:
@@ -122,15 +121,14 @@ def check_skill(
         except FrontmatterError as undecodable:
             if name != FILE and code_file(name, "") is not None:
                 findings.append(warning(name, undecodable.line, f"{undecodable.message}: not looked at"))
-    _collect(texts, code)
-    code.for_builder, code.backend = _for_builder(texts), _backend_of(texts.get(FILE, ""))
+    code = _collected(texts)
     findings += code.judge(build, progress)
-    figures = [one for name, text in texts.items() for one in hardware_findings(name, text)]
-    told = {(one.file, one.line) for one in figures}
     for name, text in texts.items():
+        figures = hardware_findings(name, text)
         facts = fact_findings(name, text, kernel_builder=name in code.for_builder)
-        findings += [f for f in facts if not code.failed_at(f) and (f.file, f.line) not in told]
-    findings = [_softened(finding, code.blocks, texts) for finding in (*findings, *figures)]
+        told = {one.line for one in figures}
+        findings += [*figures, *(f for f in facts if f.line not in told and not code.failed_at(f))]
+    findings = [_softened(finding, code.blocks, texts) for finding in findings]
     findings += _leak_findings(texts, tasks)
     try:
         skill = read_skill(directory)
@@ -154,14 +152,12 @@ def check_skill(
 class _Code:
     """All code of a skill, and the result for each piece."""
 
+    for_builder: frozenset[str]
+    """Files whose code is to be built with kernel-builder."""
+    backend: str
+    """The backend that advice is for."""
     blocks: list[CodeBlock] = field(default_factory=list)
     shown: list[ShownProject] = field(default_factory=list)
-    companions: dict[str, Mapping[str, str]] = field(default_factory=dict)
-    """File -> the headers that its pieces may include."""
-    for_builder: frozenset[str] = frozenset()
-    """Files whose code is to be built with kernel-builder."""
-    backend: str = "cuda"
-    """The backend that advice is for."""
     outcomes: dict[CodeBlock, Outcome] = field(default_factory=dict)
     projects: list[ShownProjectReport] = field(default_factory=list)
 
@@ -201,8 +197,7 @@ class _Code:
         return found
 
     def _compiled(self, block: CodeBlock, build: Build) -> Tried:
-        companions = self.companions.get(block.file, {})
-        return compile_block(block, companions, build, kernel_builder=block.file in self.for_builder)
+        return compile_block(block, build, kernel_builder=block.file in self.for_builder)
 
     def _unclosed(self) -> Iterator[SkillFinding]:
         """An unclosed fence turns the text after it into code, in any language."""
@@ -228,12 +223,8 @@ class _Code:
 
     def failed_at(self, finding: SkillFinding) -> bool:
         """Whether the finding is inside a failed piece, whose own error is enough."""
-        line = finding.line or 1
-        return any(
-            block.file == finding.file and block.line <= line <= block.line + block.text.count("\n")
-            for block, outcome in self.outcomes.items()
-            if outcome == "failed"
-        )
+        failed = (block for block, outcome in self.outcomes.items() if outcome == "failed")
+        return any(block.file == finding.file and block.holds(finding.line or 1) for block in failed)
 
     def counts(self) -> dict[str, CodeCounts]:
         """By language, in alphabetical order."""
@@ -251,13 +242,11 @@ def _outcome(attempt: Tried) -> Outcome:
 
 def _softened(finding: SkillFinding, blocks: Sequence[CodeBlock], texts: Mapping[str, str]) -> SkillFinding:
     """Turns an error in code that the skill shows as wrong into a note."""
-    line = finding.line or 0
-    if finding.severity != "error" or not line:
+    if finding.severity != "error" or not finding.line:
         return finding
     for block in blocks:
-        inside = block.line < line <= block.line + block.text.count("\n") + 1 or line == block.line
-        shown = block.file == finding.file and block.line and inside and block.unclosed is None
-        if shown and shown_as_wrong(block, texts[block.file]):
+        inside = block.file == finding.file and block.line and block.holds(finding.line)
+        if inside and block.unclosed is None and shown_as_wrong(block, texts[block.file]):
             message = f"{finding.message} (shown as wrong, it seems: mark such code with the word `fragment`)"
             return finding.model_copy(update={"severity": "note", "message": message})
     return finding
@@ -276,32 +265,27 @@ def _for_builder(texts: Mapping[str, str]) -> frozenset[str]:
     return frozenset(name for name, text in texts.items() if not _OTHER_BUILD.search(text))
 
 
-def _collect(texts: Mapping[str, str], code: _Code) -> None:
-    """Collect Markdown blocks, code files, and the projects that they make up."""
+def _collected(texts: Mapping[str, str]) -> _Code:
+    """Markdown blocks, code files, and the projects that they make up."""
+    code = _Code(_for_builder(texts), _backend_of(texts.get(FILE, "")))
     roots = {str(PurePosixPath(name).parent) for name in texts if PurePosixPath(name).name == "build.toml"}
-    headers = {name: text for name, text in texts.items() if _is_header(name)}
     for name, text in texts.items():
         if name.endswith(".md"):
             blocks = code_blocks(name, text)
             code.blocks += blocks
             code.shown += shown_projects(blocks)
-            code.companions[name] = {b.path: b.text for b in blocks if b.path and _is_header(b.path)}
         elif not any(_inside(name, root) for root in roots):
             file = code_file(name, text)
             code.blocks += [file] if file is not None else []
-            code.companions[name] = headers
     for root in sorted(roots):
         members = [
-            CodeBlock(name, 0, _language(name), name if root == "." else name.removeprefix(f"{root}/"), text)
+            CodeBlock(name, 0, _language(name), name.removeprefix(f"{root}/"), text)
             for name, text in texts.items()
             if _inside(name, root)
         ]
         code.blocks += [block for block in members if is_compiled(block) or is_parsed(block)]
         code.shown.append(ShownProject(tuple(members)))
-
-
-def _is_header(path: str) -> bool:
-    return PurePosixPath(path).suffix in HEADER_SUFFIXES
+    return code
 
 
 def _inside(name: str, root: str) -> bool:

@@ -7,7 +7,6 @@ is a claim about a board only if it consists of board, figures and filler words.
 from __future__ import annotations
 
 import functools
-import itertools
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
@@ -98,11 +97,6 @@ def _is_claim(fact: Fact, lines: str) -> bool:
 # --- figures of the boards -----------------------------------------------------------------------
 
 _BOARD = re.compile(r"\b(?P<board>H100|H200|Hopper)\b", re.IGNORECASE)
-_OTHER_BOARD = re.compile(
-    r"\b(?:[ABTVP]\d{1,3}[A-Z]?|L4|L\d{2}S?|G[BH]\d{3}|[BH]20|H800|RTX|Blackwell|Ampere|Ada|Lovelace|Turing|Volta|Pascal"
-    r"|MI\d{3}X?|R9700|[2345]0[6789]0|previous generation)\b",
-    re.IGNORECASE,
-)
 _FILLER = re.compile(
     r"\b(?:is|are|has|have|with|offers|provides|features|contains|comes|of|on|an?|the|its?|all|at|up to|there"
     r"|total|target|size|cache|about|around|approximately|roughly|nearly|each|SM|SXM5?|PCIe|NVL|GPUs?|boards?"
@@ -117,15 +111,14 @@ _CLAUSE = re.compile(r"(?:(?!,(?!\d{3}\b)|\b(?:and|but|while|so)\b)(?s:.))+")
 _NUMBER: Final = r"(?P<value>\d{1,3}(?:,\d{3})+|\d+(?:\.\d+)?)\s*"
 _SEPARATOR = re.compile(r"\s*\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)*\|?\s*")
 _HEADING = re.compile(r" {0,3}#{1,6}\s")
-_MEASURED = re.compile(r"bench|result|measur|achiev", re.IGNORECASE)
-_RESULTS = re.compile(r"perform|profil|config|tun|kernel|occupan|migrat", re.IGNORECASE)
+_RESULTS = re.compile(
+    r"bench|result|measur|achiev|perform|profil|config|tun|kernel|occupan|migrat", re.IGNORECASE
+)
 """Headings of sections whose figures may describe a program, not the board."""
 _LONGEST: Final = 1_000
 """Longest sentence or table line that is read, in characters."""
 _TOLERANCE: Final = 0.05
 """Relative; covers rounding, and binary units for decimal ones."""
-_REACHED: Final = 0.7
-"""Share of the peak bandwidth above which a figure may be a measurement."""
 
 
 class _Figure(NamedTuple):
@@ -197,8 +190,6 @@ _PATTERNS: Final = tuple(
     )
 )
 _BANDWIDTH: Final = FIGURES[-1]
-_VARIANTS: Final = {114.0: "PCIe", 2.0: "PCIe", 3.9: "NVL"}
-"""Values of only one variant of the H100."""
 
 
 class _Claim(NamedTuple):
@@ -207,8 +198,6 @@ class _Claim(NamedTuple):
     figure: _Figure
     value: float
     boards: frozenset[str]
-    about: str
-    """Words that may name a variant of the board."""
     at: int
     said: str
 
@@ -223,16 +212,8 @@ def hardware_findings(file: str, text: str) -> list[SkillFinding]:
         line = text.count("\n", 0, claim.at) + 1
         message = f"`{claim.said}`: the boards have {claim.figure.told} (NVIDIA's datasheets and CUDA guide)"
         tolerance = 0.0 if claim.figure.exact else _TOLERANCE
-        near = [value for value in right if abs(claim.value - value) <= tolerance * value]
-        measured = claim.figure is _BANDWIDTH and _REACHED * right[0] <= claim.value < right[0]
-        if not near and not measured:
+        if all(abs(claim.value - value) > tolerance * value for value in right):
             found.setdefault((line, claim.figure.told), error(file, line, message))
-        elif near and "H100" in claim.boards and all(value in _VARIANTS for value in near):
-            variant = _VARIANTS[near[0]]
-            if not re.search(variant, claim.about, re.IGNORECASE):
-                report = error if re.search("SXM", claim.about, re.IGNORECASE) else warning
-                told = report(file, line, f"{message}; that is the {variant} board's")
-                found.setdefault((line, claim.figure.told), told)
     return list(found.values())
 
 
@@ -271,56 +252,43 @@ def _in_sentences(text: str) -> Iterator[_Claim]:
             before = boards if stated else frozenset()
             said = " ".join(clause[0].split())
             at = sentence.start() + clause.start() + len(clause[0]) - len(clause[0].lstrip())
-            yield from (_Claim(figure, value, boards, words, at, said) for figure, value in stated or ())
+            yield from (_Claim(figure, value, boards, at, said) for figure, value in stated or ())
 
 
 def _in_tables(text: str) -> Iterator[_Claim]:
     """Figures in tables with a board per column or row, or below a heading that names a board."""
-    lines = text.split("\n")
-    starts = [0]
-    for line in lines:
-        starts.append(starts[-1] + len(line) + 1)
-    headings: list[str] = []
-    done, fenced = 0, False
-    for number, line in enumerate(lines[:-1]):
-        fenced ^= line.lstrip().startswith(("```", "~~~"))
-        if not fenced and _HEADING.match(line):
-            headings = [*(one for one in headings if _level(one) < _level(line)), line]
-        if number < done or "|" not in line or not _SEPARATOR.fullmatch(lines[number + 1][:_LONGEST]):
-            continue
-        below = list(itertools.takewhile(lambda row: "|" in row, lines[number + 2 :]))
-        done = number + 2 + len(below)
-        if _RESULTS.search("".join(headings[-1:])) or _MEASURED.search(" ".join(headings)):
-            continue
-        naming = [one for one in headings if _BOARD.search(one) or _OTHER_BOARD.search(one)]
-        rows = [(starts[number + 2 + n], _cells(row)) for n, row in enumerate(below)]
-        yield from _table_claims(_cells(line), rows, "".join(naming[-1:]).strip("# "))
-
-
-def _level(heading: str) -> int:
-    return len(heading) - len(heading.lstrip("# "))
+    heading, at = "", 0
+    rows: list[tuple[int, str]] = []
+    for line in (*text.split("\n"), ""):
+        if "|" in line:
+            rows.append((at, line))
+        else:
+            if len(rows) > 2 and _SEPARATOR.fullmatch(rows[1][1][:_LONGEST]):
+                yield from _table_claims(rows, heading)
+            rows = []
+            heading = line.strip("# ") if _HEADING.match(line) else heading
+        at += len(line) + 1
 
 
 def _cells(line: str) -> list[str]:
     return [cell.strip().strip("*`_ ") for cell in line[:_LONGEST].strip().strip("|").split("|")]
 
 
-def _table_claims(header: list[str], rows: list[tuple[int, list[str]]], heading: str) -> Iterator[_Claim]:
+def _table_claims(rows: list[tuple[int, str]], heading: str) -> Iterator[_Claim]:
     """Each cell is read as a clause of column title, row label and value.
 
     A table with only one kind of figure, other than the compute capability, may be about anything.
     """
-    named = any(_BOARD.search(cell) for cell in (*header, *(row[0] for _, row in rows)))
-    titles = header[1:] if named else [heading]
+    header, body = _cells(rows[0][1]), [(at, _cells(line)) for at, line in rows[2:]]
+    named = any(_BOARD.search(cell) for cell in (*header, *(row[0] for _, row in body)))
     claims: list[_Claim] = []
-    for at, (label, *cells) in rows:
-        for title, cell in zip(titles, cells, strict=False):
-            clause, said = f"{title} {label} {cell}", f"{label} | {cell}"
+    for at, (label, *cells) in body if not _RESULTS.search(heading) else ():
+        for title, cell in zip(header[1:] if named else [heading], cells, strict=False):
+            clause = f"{title} {label} {cell}"
             boards = _boards_in(clause)
             boards = boards - {"HOPPER"} or boards
             if len(boards) == 1:
-                about = f"{clause} {heading}"
-                claims += [_Claim(*one, boards, about, at, said) for one in _stated(clause) or ()]
+                claims += [_Claim(*one, boards, at, f"{label} | {cell}") for one in _stated(clause) or ()]
     kinds = {claim.figure.told for claim in claims}
     if len(kinds) > 1 or FIGURES[0].told in kinds:
         yield from claims

@@ -1,25 +1,23 @@
 """Compiles the code that a skill shows, pieces and whole projects, in the sandbox's build role.
 
-A piece of code may rely on names, headers and flags that its author does not show. It is wrong if every
-way to compile it fails because of what the piece itself says. An unknown name is an error in a whole file or
-project only.
+A piece of code may rely on names and headers that its author does not show. It is tried as it stands, as
+statements of a function, and below the usual headers; one way is enough. Every attempt keeps the piece's
+lines together, so that a line of a compiler error can be mapped to the skill.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final, NamedTuple, get_args
 
-from harness.builder.schema import BuildToml
 from harness.builder.units import HEADER_SUFFIXES
 from harness.outcome import Cause
-from harness.records import BuildResult, Diagnostic, Project, Record, Target
-from harness.skills.blocks import CodeBlock, ShownProject, is_elided
+from harness.records import BuildResult, Diagnostic, Project, ProjectFile, Record, Target
+from harness.skills.blocks import CodeBlock, ShownProject, is_compiled, is_elided, whole_build_toml
 from harness.skills.claims import unbuildable
-from harness.skills.fragments import Attempt, attempts, is_compiled
-from harness.skills.parsing import whole_build_toml
 from harness.skills.spec import Severity, SkillFinding, error, warning
 
 Build = Callable[[Project, Target], BuildResult]
@@ -45,14 +43,161 @@ _SURE = re.compile(
     re.IGNORECASE,
 )
 """Errors in types and counts that the compiler knows."""
-_LIBRARY_NAMES = re.compile(
-    r"\b(?:index|rindex|y[01n]|j[01n]|gamma|div|time|clock|select|read|write|link|access|pipe|signal|remove|rename"
-    r"|round|exp|log|abs)\b(?!\s*\()"
-)
-"""An undeclared variable may be mistaken for a library function of that name."""
 _MACRO = re.compile(r"['\"‘]_*[A-Z][A-Z0-9_]*['\"’]")
-_NEAR: Final = 3
-"""Lines around the quoted one that may belong to its statement."""
+
+# --- attempts ------------------------------------------------------------------------------------
+
+_DEVICE = re.compile(
+    r"__global__|__device__|__shared__|<<<|threadIdx|blockIdx|__syncthreads|\basm\s+volatile"
+)
+_CUDA = re.compile(r"cuda|CUDA|__half|__nv_")
+_STABLE = re.compile(r"torch/csrc/stable|torch/headeronly|torch::stable|STD_TORCH_CHECK|STABLE_TORCH")
+_INCLUDE = re.compile(r"^[ \t]*#[ \t]*include\b.*$", re.M)
+# Definitions that cannot be inside a function body.
+_DEFINES = re.compile(
+    r"__global__|__device__|\btemplate\s*<|\bnamespace\b[^;={}]{0,200}\{|TORCH_LIBRARY"
+    r"|^(?!else |return )\w[\w:<>*& ]{0,200} [*&]*\w+\([^;{]{0,400}\)\s*\{",
+    re.M,
+)
+_HOST_CALL = re.compile(r"<<<|\bcuda[A-Z]\w+\(|\bcu[A-Z]\w+\(|std::(?:vector|cout|cerr)|\bmain\b")
+_HEADERS: Final = (
+    "algorithm", "cfloat", "climits", "cmath", "cstddef", "cstdint", "cstdio", "cstdlib", "cstring",
+    "limits", "numeric", "optional", "stdexcept", "string", "tuple", "type_traits", "utility", "vector",
+)  # fmt: skip
+_CUDA_HEADERS: Final = ("cuda_runtime.h", "cuda_fp16.h", "cuda_bf16.h")
+# Names that authors take for granted -> lines of the prelude.
+_NAMED: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
+    (
+        r"\bcg::|cooperative_groups",
+        (
+            "#include <cooperative_groups.h>",
+            "#include <cooperative_groups/reduce.h>",
+            "namespace cg = cooperative_groups;",
+        ),
+    ),
+    (r"fp8", ("#include <cuda_fp8.h>",)),
+    (r"\bwmma::|nvcuda", ("#include <mma.h>", "using namespace nvcuda;")),
+    (r"__pipeline_", ("#include <cuda_pipeline.h>",)),
+    (r"\bcuda::(?:barrier|device|aligned_size)", ("#include <cuda/barrier>",)),
+    (r"\bcuda::(?:pipeline|make_pipeline|memcpy_async)", ("#include <cuda/pipeline>",)),
+    (r"\bcuda::ptx|\bptx::", ("#include <cuda/ptx>", "namespace ptx = cuda::ptx;")),
+    (r"\bcuda::(?:atomic|std)", ("#include <cuda/atomic>", "#include <cuda/std/utility>")),
+    (r"\bcub::", ("#include <cub/cub.cuh>",)),
+    (r"CUtensorMap|\bCUresult|\bcu[A-Z]\w+\(", ("#include <cuda.h>",)),
+    (r"\b_mm\d*_|__m\d+", ("#include <immintrin.h>",)),
+    (r"AT_DISPATCH", ("#include <ATen/Dispatch.h>",)),
+    (r"\bat::cuda::", ("#include <ATen/cuda/CUDAContext.h>",)),
+)
+_TORCH: Final = (
+    "#include <ATen/core/Tensor.h>",
+    "#include <torch/library.h>",
+    "namespace torch { using at::Tensor; }",
+)
+_TORCH_CUDA: Final = ("#include <c10/cuda/CUDAGuard.h>", "#include <c10/cuda/CUDAStream.h>")
+_TORCH_STABLE: Final = (
+    "#include <torch/csrc/inductor/aoti_torch/c/shim.h>",
+    "#include <torch/csrc/stable/accelerator.h>",
+    "#include <torch/csrc/stable/library.h>",
+    "#include <torch/csrc/stable/tensor.h>",
+    "#include <torch/headeronly/core/ScalarType.h>",
+)
+_SIMD_FLAGS: Final = (
+    (r"_mm256_|__m256", ("-mavx2", "-mfma")),
+    (r"_mm512_|__m512", ("-mavx512f", "-mavx512bw")),
+)
+_BUILD_TOML: Final = """\
+[general]
+name = "fragment"
+version = 1
+edition = 5
+license = "unknown"
+backends = ["{target}"]
+
+[torch]
+src = []
+{stable}
+[kernel.fragment]
+backend = "{target}"
+depends = ["torch"]
+src = ["{source}"]
+cxx-flags = [{flags}]
+{capabilities}"""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One attempt to compile a piece."""
+
+    project: Project
+    target: Target
+    path: str
+    """Path of the file that holds it."""
+    before: int
+    """Lines of that file above the piece."""
+
+
+def target_of(block: CodeBlock) -> Target:
+    """The target whose compiler and headers it needs."""
+    return "cuda" if block.language == "cuda" or _CUDA.search(block.text) or _device(block) else "cpu"
+
+
+def attempts(block: CodeBlock) -> Iterator[Attempt]:
+    """The attempts to compile `block`, the most promising first; a complete file has only one."""
+    text = block.text
+    whole = block.path is not None
+    if whole or _INCLUDE.search(text):
+        yield _attempt(block, text, before=0)
+    if whole:
+        return
+    prelude = _prelude(block)
+    if not _DEFINES.search(text):
+        hoisted = [line.strip() for line in _INCLUDE.findall(text)]
+        kernel = target_of(block) == "cuda" and not _HOST_CALL.search(text)
+        head = f"{'__global__ ' if kernel else ''}void statements_of_the_skill() {{"
+        above = [*prelude, *hoisted, head]
+        function = "\n".join([*above, _INCLUDE.sub("", text).rstrip("\n"), "}", ""])
+        yield _attempt(block, function, before=len(above))
+    yield _attempt(block, "\n".join([*prelude, text]), before=len(prelude))
+
+
+def _device(block: CodeBlock) -> bool:
+    """Whether it is CUDA, whatever the info string says."""
+    return _DEVICE.search(block.text) is not None
+
+
+def _prelude(block: CodeBlock) -> list[str]:
+    cuda = target_of(block) == "cuda"
+    lines = [f"#include <{name}>" for name in (*(_CUDA_HEADERS if cuda else ()), *_HEADERS)]
+    for pattern, named in _NAMED:
+        if re.search(pattern, block.text):
+            lines += named
+    if _STABLE.search(block.text):
+        lines += _TORCH_STABLE
+    elif re.search(r"\b(?:at|c10|torch)::|TORCH_", block.text):
+        lines += (*_TORCH, *(_TORCH_CUDA if cuda else ()))
+    if "REGISTER_EXTENSION" in block.text or "_EXPAND(" in block.text:
+        lines.append('#include "registration.h"')
+    return lines
+
+
+def _attempt(block: CodeBlock, text: str, *, before: int) -> Attempt:
+    target = target_of(block)
+    # The builder generates registration.h in the same folder.
+    suffix = "cu" if block.language == "cuda" or _device(block) else "cpp"
+    path = block.path or f"torch-ext/fragment.{suffix}"
+    if PurePosixPath(path).suffix in HEADER_SUFFIXES | {".c"}:
+        path = f"{path}.{suffix}"
+    flags = [f'"{flag}"' for pattern, words in _SIMD_FLAGS if re.search(pattern, text) for flag in words]
+    toml = _BUILD_TOML.format(
+        target=target,
+        stable='stable-abi = "2.10"\n' if _STABLE.search(text) else "",
+        source=path,
+        flags=", ".join(flags),
+        capabilities='cuda-capabilities = ["9.0a"]\n' if target == "cuda" else "",
+    )
+    files = {"build.toml": toml, "torch-ext/fragment/__init__.py": "", path: text}
+    project = Project(files=tuple(ProjectFile(path=name, text=files[name]) for name in sorted(files)))
+    return Attempt(project, target, path, before)
 
 
 # --- pieces --------------------------------------------------------------------------------------
@@ -76,9 +221,7 @@ class _Failure(NamedTuple):
     message: str
 
 
-def compile_block(
-    block: CodeBlock, companions: Mapping[str, str], build: Build, *, kernel_builder: bool = True
-) -> Tried:
+def compile_block(block: CodeBlock, build: Build, *, kernel_builder: bool = True) -> Tried:
     """Try all ways to compile `block` until one succeeds. Raises SandboxError and HarnessBug.
 
     Code that is known not to build is not tried: torch/extension.h alone takes minutes.
@@ -87,7 +230,7 @@ def compile_block(
     if known is not None:
         return Tried(finding=known.model_copy(update={"line": block.line + (known.line or 1)}))
     failures: list[_Failure] = []
-    for attempt in attempts(block, companions):
+    for attempt in attempts(block):
         result = build(attempt.project, attempt.target)
         # After a link error the object was compiled; a piece need not define all that it calls.
         if result.finding is None or result.finding.cause is Cause.LINK_ERROR:
@@ -138,18 +281,9 @@ def compiler_severity(block: CodeBlock, told: Diagnostic) -> Severity:
     whole = not header and not is_elided(block.text)
     if _CONTEXT.search(told.message):
         return "error" if whole and not _MACRO.search(told.message) else "note"
-    source = told.source or ""
-    sure = _SURE.search(told.message) is not None and not _LIBRARY_NAMES.search(source)
-    if whole or (sure and not is_elided(_around(block.text, source))):
-        return "error"
-    return "note" if is_elided(block.text) else "warning"
-
-
-def _around(text: str, source: str) -> str:
-    """The lines near the one that a compiler quotes."""
-    lines = text.split("\n")
-    at = next((n for n, line in enumerate(lines) if line.strip() == source.strip()), 0)
-    return "\n".join(lines[max(at - _NEAR, 0) : at + _NEAR + 1])
+    if is_elided(block.text):
+        return "note"
+    return "error" if whole or _SURE.search(told.message) else "warning"
 
 
 # --- projects ------------------------------------------------------------------------------------
@@ -190,9 +324,14 @@ def build_shown(shown: ShownProject, build: Build | None, backend: str) -> Built
     block = shown.build_toml
     parsed, findings = whole_build_toml(block, backend)
     targets: tuple[Target, ...] = ()
+    named: list[str] = []
     if parsed is not None:
         targets = tuple(t for t in get_args(Target) if t in parsed.general.backends)
-    hidden = _hidden_sources(shown, parsed, targets)
+        named += parsed.torch.src if parsed.torch is not None else ()
+        named += [name for k in parsed.kernel.values() if k.backend in targets for name in k.src]
+    paths = tuple(f.path for f in shown.project.files)
+    # Glob patterns are left to the builder.
+    hidden = [name for name in named if name not in paths and not set(name) & set("*?[")]
     if hidden:
         message = f"this build.toml names what is not shown ({', '.join(hidden)}): the project is not built"
         findings.append(warning(block.file, block.line or 1, message))
@@ -211,7 +350,7 @@ def build_shown(shown: ShownProject, build: Build | None, backend: str) -> Built
         file=block.file,
         line=block.line or 1,
         name=parsed.general.name if parsed is not None else None,
-        paths=tuple(f.path for f in shown.project.files),
+        paths=paths,
         targets=targets,
         builds=results,
     )
@@ -227,17 +366,6 @@ def _binding(shown: ShownProject, result: BuildResult) -> Iterator[SkillFinding]
             line, _, message = one.removeprefix(f"{block.path}:").partition(": ")
             if block.path is not None and one.startswith(f"{block.path}:") and line.isdecimal():
                 yield warning(block.file, block.line + int(line), message)
-
-
-def _hidden_sources(shown: ShownProject, parsed: BuildToml | None, targets: Collection[str]) -> list[str]:
-    """Sources that build.toml names and the skill does not show; glob patterns are left to the builder."""
-    if parsed is None:
-        return []
-    named = [*(parsed.torch.src if parsed.torch is not None else ())]
-    for kernel in parsed.kernel.values():
-        named += kernel.src if kernel.backend in targets else ()
-    paths = {file.path for file in shown.project.files}
-    return [name for name in named if name not in paths and not set(name) & set("*?[")]
 
 
 def _faults(shown: ShownProject, result: BuildResult) -> Iterator[tuple[CodeBlock | None, SkillFinding]]:

@@ -1,12 +1,11 @@
 """Parses and edits SKILL.md: YAML frontmatter with the line of every field, and a Markdown body.
 
 Scalars keep the text of the file (`1.0` stays "1.0", `yes` stays "yes"), since all fields of the
-specification are text. An edit changes nothing but the given fields and the body, byte for byte.
+specification are text. An edit replaces the lines of the given fields and the body, and keeps all others.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -20,7 +19,7 @@ _FIRST_YAML_LINE: Final = 2  # the frontmatter follows the `---` of line 1
 BOM: Final = "\ufeff"
 _WIDTH: Final = 100
 """YAML folds longer text."""
-_ENDLESS: Final = 1 << 30
+_ONE_LINE: Final = 1 << 30
 
 
 class FrontmatterError(ValueError):
@@ -147,34 +146,35 @@ def edited(
 ) -> bytes:
     """SKILL.md with a new body, description or metadata entries; None keeps a part.
 
-    Raises UsageError, naming the file as `where`, if the frontmatter cannot be edited in place.
+    Raises UsageError, naming the file as `where`, if the frontmatter cannot be edited.
     """
     try:
-        old = parse(decode(data))
+        old_text = decode(data)
+        old = parse(old_text)
     except FrontmatterError as fault:
         raise UsageError(f"{where}{f':{fault.line}' if fault.line else ''} {fault.message}") from fault
-    lines: list[str] = re.findall(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+$", data.decode("utf-8"))
-    end = next(i for i in range(1, len(lines)) if lines[i].rstrip() == "---")
-    newline = "\r\n" if lines[0].endswith("\r\n") else "\r" if lines[0].endswith("\r") else "\n"
-    header, old_body = "".join(lines[1:end]), "".join(lines[end + 1 :])
-    wanted: dict[str, Field] = dict(old.fields)
+    changed: dict[str, object] = {}
     if description is not None:
-        text = folded(description)
-        if not text:
+        changed["description"] = folded(description)
+        if not changed["description"]:
             raise UsageError(f"{where}: a description cannot be empty")
-        header = _with_description(header, text, newline)
-        wanted["description"] = Field(0, text=text)
-    updates = {key: folded(value) for key, value in (metadata_updates or {}).items()}
-    for key, value in updates.items():
-        header = _with_metadata(header, key, value, newline, where)
-    if updates:
-        known = (wanted["metadata"].entries if "metadata" in wanted else None) or {}
-        wanted["metadata"] = Field(0, entries={**known, **{k: Field(0, text=v) for k, v in updates.items()}})
+    if metadata_updates:
+        updates = {key: folded(value) for key, value in metadata_updates.items()}
+        changed["metadata"] = _metadata(old, where) | updates
+    header = _replaced(old_text.split("\n")[1 : old.body_line - 2], old.fields, changed)
+    new_body = old.body
     if body is not None and body.replace("\r\n", "\n") != old.body:
-        old_body = _new_body(old_body, body, newline)
-    text = lines[0] + header + lines[end] + old_body
-    _verify(text, wanted, where)
-    return text.encode("utf-8", "replace")
+        new_body = "\n" + body.replace("\r\n", "\n").strip("\n") + "\n"
+    text = "\n".join(["---", *header, "---", new_body])
+    if text == old_text:
+        return data
+    try:
+        same = _values(parse(text).fields) == {**_values(old.fields), **changed}
+    except FrontmatterError:
+        same = False
+    if not same:
+        raise UsageError(f"{where}: its frontmatter cannot be edited: write it as plain `field: value` lines")
+    return with_newlines(text, data)
 
 
 def folded(text: str) -> str:
@@ -200,88 +200,41 @@ def dumped(fields: Mapping[str, object], width: int = _WIDTH) -> str:
     return text
 
 
-def _new_body(old_text: str, body: str, newline: str) -> str:
-    """The body with the file's line ends, after as many blank lines as before the old body."""
-    blank = re.match(r"(?:[ \t]*(?:\r\n|\r|\n))*", old_text)
-    lead = blank[0] if blank is not None and old_text else newline
-    return lead + body.replace("\r\n", "\n").strip("\n").replace("\n", newline) + newline
+def _metadata(old: Frontmatter, where: str) -> dict[str, str]:
+    """The entries of the field `metadata`. Raises UsageError if they are not text."""
+    field = old.fields.get("metadata")
+    if field is None or (field.text is not None and not field.is_text):  # absent or null
+        return {}
+    entries = {key: entry.text for key, entry in (field.entries or {}).items() if entry.text is not None}
+    if field.entries is None or len(entries) != len(field.entries):
+        raise UsageError(f"{where}: metadata is no map of text to text: write it as `key: value` lines")
+    return entries
 
 
-def _value_node(header: str, name: str) -> yaml.Node | None:
-    """The value of a top-level field."""
-    node = yaml.compose(header, Loader=yaml.SafeLoader)
-    pairs = node.value if isinstance(node, yaml.MappingNode) else []
-    found = [v for k, v in pairs if isinstance(k, yaml.ScalarNode) and k.value == name]
-    return found[-1] if found else None
+def _replaced(header: list[str], fields: Mapping[str, Field], changed: Mapping[str, object]) -> list[str]:
+    """The lines of a frontmatter with fields replaced or added; comments below a field stay."""
+    starts = sorted((field.line - _FIRST_YAML_LINE, name) for name, field in fields.items())
+    ends = [start for start, _ in starts[1:]] + [len(header)]
+    lines = header[: starts[0][0]] if starts else header
+    for (start, name), end in zip(starts, ends, strict=True):
+        if name not in changed:
+            lines += header[start:end]
+            continue
+        lines += _lines_of(name, changed[name])
+        last = end
+        while last > start + 1 and (not header[last - 1].strip() or header[last - 1].startswith("#")):
+            last -= 1
+        lines += header[last:end]
+    return lines + [line for name in changed if name not in fields for line in _lines_of(name, changed[name])]
 
 
-def _end(header: str, node: yaml.Node) -> int:
-    """Where a value ends, without the blank lines that YAML counts to a block."""
-    begin = node.start_mark.index
-    return begin + len(header[begin : node.end_mark.index].rstrip())
+def _lines_of(name: str, value: object) -> list[str]:
+    # One line per entry: the lineage's lines are removed one by one before a student reads SKILL.md.
+    return dumped({name: value}, _ONE_LINE if name == "metadata" else _WIDTH).rstrip("\n").split("\n")
 
 
-def _scalar(text: str, width: int = _ENDLESS) -> str:
-    return dumped({"k": text}, width).removeprefix("k:").strip()
-
-
-def _put(header: str, node: yaml.Node, value: str) -> str:
-    """The header with a value replaced."""
-    begin = node.start_mark.index
-    space = "" if header[:begin].endswith((" ", "\t")) else " "  # `key:` with nothing after it
-    return header[:begin] + space + value + header[_end(header, node) :]
-
-
-def _appended(header: str, lines: str, newline: str) -> str:
-    ended = not header or header.endswith(("\n", "\r"))
-    return header + ("" if ended else newline) + lines + newline
-
-
-def _with_description(header: str, text: str, newline: str) -> str:
-    value = _scalar(text, _WIDTH).replace("\n", newline)
-    node = _value_node(header, "description")
-    if node is None:
-        return _appended(header, f"description: {value}", newline)
-    return _put(header, node, value)
-
-
-def _with_metadata(header: str, key: str, value: str, newline: str, where: str) -> str:
-    """The header with one entry of `metadata` set."""
-    name, text = _scalar(key), _scalar(value)
-    node = _value_node(header, "metadata")
-    if node is None:
-        return _appended(header, f"metadata:{newline}  {name}: {text}", newline)
-    if isinstance(node, yaml.ScalarNode) and node.tag == "tag:yaml.org,2002:null":
-        begin = node.start_mark.index
-        return header[:begin].rstrip(" ") + f"{newline}  {name}: {text}" + header[_end(header, node) :]
-    if not isinstance(node, yaml.MappingNode) or node.flow_style:
-        raise UsageError(f"{where}: metadata is no block map: write it as `key: value` lines")
-    entries = [(k, v) for k, v in node.value if isinstance(k, yaml.ScalarNode)]
-    same = [v for k, v in entries if k.value == key]
-    if same:
-        if not isinstance(same[-1], yaml.ScalarNode):
-            raise UsageError(f"{where}: metadata.{key} is no text: it is not replaced")
-        return _put(header, same[-1], text)
-    line_end = re.compile(r"[^\r\n]*").match(header, _end(header, entries[-1][1]))
-    assert line_end is not None  # a comment after the last entry stays on its line
-    indent = " " * entries[0][0].start_mark.column
-    return header[: line_end.end()] + f"{newline}{indent}{name}: {text}" + header[line_end.end() :]
-
-
-def _verify(text: str, wanted: Mapping[str, Field], where: str) -> None:
-    """Raises UsageError unless the parsed text has exactly the wanted fields."""
-    try:
-        found = parse(decode(text.encode("utf-8", "replace")))
-        same = _meaning(found.fields) == _meaning(wanted)
-    except FrontmatterError:
-        same = False
-    if not same:
-        message = "its frontmatter cannot be edited in place (anchors, or a form that is not understood)"
-        raise UsageError(f"{where}: {message}: write it as plain `field: value` lines")
-
-
-def _meaning(fields: Mapping[str, Field]) -> dict[str, object]:
+def _values(fields: Mapping[str, Field]) -> dict[str, object]:
     return {
-        name: _meaning(entry.entries) if entry.entries is not None else entry.text
+        name: _values(entry.entries) if entry.entries is not None else entry.text
         for name, entry in fields.items()
     }

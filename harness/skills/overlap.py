@@ -28,7 +28,6 @@ _DISTINCT_WORDS: Final = 8
 """A loop header has 5 different words, a kernel launch 7."""
 _COMMON_FAMILIES: Final = 5
 """An n-gram in files of this many families is an idiom."""
-_EXCERPT_CHARS: Final = 100
 _TOKEN = re.compile(r"[A-Za-z_]\w*|\d[\w.]*|->|::|<<<|>>>|[<>=!+\-*/%&|^]=|&&|\|\||<<|>>|\+\+|--|[^\s\w]")
 _STRING_OR_COMMENT = re.compile(
     r"""("(?:\\.|[^"\\\n])*+"?|'(?:\\.|[^'\\\n])')|//[^\n]*+|/\*.*?(?:\*/|\Z)""",
@@ -136,8 +135,6 @@ class Leak(Record):
     """Distinct shared n-grams that are evidence."""
     longest: int
     """Tokens of the longest shared stretch."""
-    excerpt: str
-    """The skill's line at which that stretch starts."""
 
 
 class _TaskFile(NamedTuple):
@@ -176,7 +173,7 @@ def overlaps(skill_texts: Mapping[str, str], tasks: Sequence[LoadedTask]) -> tup
             if len(hits) >= EVIDENT_ROWS and loaded.task.id in asked:
                 shared.append(_TaskFile(loaded, name, tokens, hits))
     idioms = {ngram for ngram, having in families.items() if len(having) >= _COMMON_FAMILIES}
-    leaks = [leak for one in shared for leak in _leaks(one, idioms, places, skill, skill_texts)]
+    leaks = [leak for one in shared for leak in _leaks(one, idioms, places, skill)]
     return tuple(sorted(leaks, key=lambda leak: (-leak.count, leak.task, leak.file, leak.source_file)))
 
 
@@ -195,7 +192,6 @@ def _leaks(
     idioms: set[NGram],
     places: Mapping[NGram, Sequence[tuple[str, int]]],
     skill: Mapping[str, Tokens],
-    skill_texts: Mapping[str, str],
 ) -> Iterator[Leak]:
     """One leak for each file of the skill that shares enough evidence with `source`."""
     known = prompt_ngrams(source.loaded) | idioms
@@ -208,16 +204,14 @@ def _leaks(
     for name, distinct in ngrams.items():
         if len(distinct) >= EVIDENT_ROWS:
             stretch = longest_stretch(starts[name], skill[name].tokens, source.tokens.tokens)
-            line = skill[name].lines[stretch.start]
             yield Leak(
                 task=source.loaded.task.id,
                 file=name,
-                line=line,
+                line=skill[name].lines[stretch.start],
                 source_file=source.name,
                 source_line=source.tokens.lines[stretch.source_start],
                 count=len(distinct),
                 longest=stretch.tokens,
-                excerpt=skill_texts[name].split("\n")[line - 1].strip()[:_EXCERPT_CHARS],
             )
 
 

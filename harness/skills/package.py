@@ -1,7 +1,6 @@
 """Writes skill folders: a new one from a draft, or the next version of an existing one.
 
-A folder appears whole or not at all. What a new version does not change stays the same byte for byte, with
-its permissions and links.
+A folder appears whole or not at all. Files that a new version does not change stay the same, byte for byte.
 """
 
 from __future__ import annotations
@@ -46,8 +45,7 @@ class SkillDraft:
 def write_skill(draft: SkillDraft, out: Path) -> Path:
     """Write the draft to the folder `out`, which must have the skill's name, and return it.
 
-    Raises UsageError if `out` exists, if the frontmatter would violate the specification, or if a file's path
-    is not allowed. Links in the body are not checked.
+    Raises UsageError if `out` exists or the skill would be invalid. Links in the body are not checked.
     """
     if out.name != draft.name:
         raise UsageError(
@@ -112,8 +110,6 @@ def _check_path(path: str) -> None:
     reason = unsafe_path(path)
     if reason is None and path == FILE:
         reason = "is written by itself"
-    if reason is None and (not path or path.endswith("/") or PurePosixPath(path).as_posix() != path):
-        reason = "is no plain path of a file"
     if reason is not None:
         raise UsageError(f"the path {path!r} in a skill {reason}")
 
@@ -133,8 +129,6 @@ def _remove(folder: Path, path: str) -> None:
     """Remove a file, and the folders that it leaves empty."""
     target = folder / path
     _unlinked(folder, PurePosixPath(path).parent.as_posix())
-    if target.is_dir() and not target.is_symlink():
-        raise UsageError(f"{path!r} is a folder: name the files to remove")
     try:
         target.unlink()
     except OSError as fault:

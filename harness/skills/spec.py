@@ -41,7 +41,6 @@ COMPATIBILITY_LIMIT: Final = 500
 BODY_LINES_ADVISED: Final = 500
 BODY_TOKENS_ADVISED: Final = 5_000
 _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*:")
-_BUNDLED: Final = ("references/", "scripts/", "assets/")
 _PLACEHOLDER = re.compile(r"[*<>{}$|]|\.\.\.|\bpath/to\b", re.IGNORECASE)
 _FRONTMATTER = re.compile(r"\A---\n.*?^---$", re.S | re.M)
 _MARKDOWN: Final = MarkdownIt("commonmark").enable("table")
@@ -218,11 +217,10 @@ def _field_findings(fields: dict[str, Field], folder: str) -> Iterator[SkillFind
             yield error(FILE, entry.line, f"{name} must be text, not a list or map")
         elif not entry.is_text and entry.text:
             yield warning(FILE, entry.line, f"{name}: YAML reads {entry.text!r} as no text; put it in quotes")
-    for name in ("name", "description"):
+    for name, rule in (("name", _name_faults), ("description", _description_faults)):
         if name not in fields:
             yield error(FILE, None, f"the frontmatter has no {name}")
-    for name, rule in (("name", _name_faults), ("description", _description_faults)):
-        if name in fields and fields[name].text is not None:
+        elif fields[name].text is not None:
             for message in rule(fields[name].text or "", folder):
                 yield error(FILE, fields[name].line, message)
     compatibility = fields.get("compatibility")
@@ -273,13 +271,14 @@ def _body_findings(parsed: Frontmatter) -> Iterator[SkillFinding]:
     body = parsed.body.strip()
     if not body:
         yield warning(FILE, parsed.body_line, "the body is empty: the student would be given nothing")
-    lines, tokens = body.count("\n") + 1, estimate_tokens(body)
-    if lines > BODY_LINES_ADVISED:
-        message = f"the body has {lines} lines; {BODY_LINES_ADVISED} are advised at most"
-        yield warning(FILE, parsed.body_line, f"{message}: move details to references/")
-    if tokens > BODY_TOKENS_ADVISED:
-        message = f"the body has about {tokens} tokens (estimated); {BODY_TOKENS_ADVISED} are advised at most"
-        yield warning(FILE, parsed.body_line, f"{message}: move details to references/")
+    sizes = (
+        (body.count("\n") + 1, BODY_LINES_ADVISED, "{} lines"),
+        (estimate_tokens(body), BODY_TOKENS_ADVISED, "about {} tokens (estimated)"),
+    )
+    for size, advised, words in sizes:
+        if size > advised:
+            message = f"the body has {words.format(size)}; {advised} are advised at most"
+            yield warning(FILE, parsed.body_line, f"{message}: move details to references/")
 
 
 # --- links ---------------------------------------------------------------------------------------
@@ -296,17 +295,13 @@ def link_findings(directory: Path, files: Sequence[str]) -> list[SkillFinding]:
     for name in files:
         if name.endswith(".md"):
             text = (directory / name).read_bytes().decode("utf-8", errors="replace").replace("\r\n", "\n")
-            spans = list(_spans(text))
-            for line, target in sorted({(line, target) for line, kind, target in spans if kind == "link"}):
-                found += _link_findings(directory, name, line, target, present)
-            for line, code in [(line, code) for line, kind, code in spans if kind == "code"]:
-                if code.startswith(_BUNDLED) and " " not in code and not _PLACEHOLDER.search(code):
-                    found += _code_span_findings(name, line, code, present)
+            for line, target in sorted(set(_links(text))):
+                found += _link_findings(name, line, target, present)
     return found
 
 
-def _spans(text: str) -> Iterator[tuple[int, str, str]]:
-    """Links, images and code spans: 1-based line, kind, target or code."""
+def _links(text: str) -> Iterator[tuple[int, str]]:
+    """1-based line and target of links and images."""
     env: dict[str, dict[str, dict[str, object]]] = {}
     blank = _FRONTMATTER.sub(lambda match: "\n" * match[0].count("\n"), text)
     line = 1
@@ -314,24 +309,17 @@ def _spans(text: str) -> Iterator[tuple[int, str, str]]:
         line = block.map[0] + 1 if block.map else line
         at = line
         for token in block.children or ():
-            match token.type:
-                case "softbreak" | "hardbreak":
-                    at += 1
-                case "link_open":
-                    yield at, "link", str(token.attrs["href"])
-                case "image":
-                    yield at, "link", str(token.attrs["src"])
-                case "code_inline":
-                    yield at, "code", token.content
+            if token.type in ("softbreak", "hardbreak"):
+                at += 1
+            elif token.type in ("link_open", "image"):
+                yield at, str(token.attrs.get("href", token.attrs.get("src")))
     for definition in env.get("references", {}).values():
         lines = definition["map"]
         assert isinstance(lines, list)
-        yield lines[0] + 1, "link", str(definition["href"])
+        yield lines[0] + 1, str(definition["href"])
 
 
-def _link_findings(
-    directory: Path, file: str, line: int, target: str, present: Collection[str]
-) -> Iterator[SkillFinding]:
+def _link_findings(file: str, line: int, target: str, present: Collection[str]) -> Iterator[SkillFinding]:
     path = unquote(target.partition("#")[0].partition("?")[0])
     if not path or _SCHEME.match(target) or target.startswith("//") or _PLACEHOLDER.search(path):
         return
@@ -339,31 +327,12 @@ def _link_findings(
         yield warning(file, line, f"the link {target!r} is absolute: use a path relative to this file")
         return
     beside = posixpath.normpath(posixpath.join(posixpath.dirname(file), path))
-    below_root = posixpath.normpath(path)
-    resolved = next((place for place in (beside, below_root) if place in present), None)
+    resolved = next((place for place in (beside, posixpath.normpath(path)) if place in present), None)
     if resolved is not None:
         if resolved.count("/") > 1:
             yield warning(file, line, f"the link {target!r} is more than one level deep")
     elif beside.startswith(".."):
-        yield warning(
-            file, line, f"the link {target!r} leaves the skill's directory: the skill alone lacks it"
-        )
-    elif any((directory / place).exists() for place in (beside, below_root) if not place.startswith("..")):
-        message = f"the link {target!r} points at a hidden file or a symbolic link: they are not installed"
+        message = f"the link {target!r} leaves the skill's directory: the skill alone lacks it"
         yield warning(file, line, message)
     else:
-        yield error(
-            file, line, f"the link {target!r} points at nothing in the skill{_suggestion(path, present)}"
-        )
-
-
-def _suggestion(path: str, present: Collection[str]) -> str:
-    """A suggestion, if only one file has that name."""
-    same = [name for name in present if posixpath.basename(name) == posixpath.basename(path)]
-    return f": did you mean {same[0]}?" if len(same) == 1 else ""
-
-
-def _code_span_findings(file: str, line: int, code: str, present: Collection[str]) -> Iterator[SkillFinding]:
-    places = (posixpath.normpath(code), posixpath.normpath(posixpath.join(posixpath.dirname(file), code)))
-    if not any(place in present for place in places):
-        yield warning(file, line, f"`{code}` is named here, but the skill has no such file")
+        yield error(file, line, f"the link {target!r} points at nothing in the skill")

@@ -10,10 +10,9 @@ from harness.builder.build import build
 from harness.builder.toolchain import Toolchain
 from harness.outcome import Cause
 from harness.records import BuildResult, Diagnostic, Finding, Project, Target
-from harness.skills.blocks import CodeBlock, code_blocks, code_file
+from harness.skills.blocks import CodeBlock, code_file
 from harness.skills.check import CodeCounts, SkillReport, check_skill
-from harness.skills.compiling import compile_block, compiler_severity
-from harness.skills.fragments import attempts, target_of
+from harness.skills.compiling import attempts, compile_block, compiler_severity
 from sandboxes.pool import StoppableSandbox
 from tests.fakes.trials import build_result
 
@@ -55,7 +54,7 @@ def test_a_piece_with_includes_is_tried_as_it_stands_first() -> None:
     """What compiles is not tried again."""
     compiler = Compiler()
     text = "#include <cuda_fp16.h>\n__global__ void f() {}\n"
-    assert compile_block(piece(text), {}, compiler) == (None, None)
+    assert compile_block(piece(text), compiler) == (None, None)
     assert compiler.seen == [("torch-ext/fragment.cu", text)]
 
 
@@ -63,7 +62,7 @@ def test_a_piece_with_includes_is_tried_as_it_stands_first() -> None:
 def test_an_error_is_shown_at_its_line_of_the_skill(bad: tuple[str, ...], line: int) -> None:
     """Lines added above a piece do not count; of several attempts the furthest error is reported."""
     text = "#include <a.h>\n__global__ void f() {\n  oops;\n}\n"
-    finding = compile_block(piece(text), {}, Compiler(*bad)).finding
+    finding = compile_block(piece(text), Compiler(*bad)).finding
     assert finding is not None
     said = f"this code does not compile for sm_90: too few arguments in call of {bad[0]}"
     assert str(finding) == f"SKILL.md:{line}: error: {said}"
@@ -71,79 +70,43 @@ def test_an_error_is_shown_at_its_line_of_the_skill(bad: tuple[str, ...], line: 
 
 def test_statements_are_put_into_a_function() -> None:
     """Code that only a body can hold is tried as one: of a kernel, or where it launches one of the host."""
-    (kernel, whole) = attempts(piece("float v = x[threadIdx.x];\n"), {})
+    (kernel, whole) = attempts(piece("float v = x[threadIdx.x];\n"))
     texts = [next(f.text for f in a.project.files if f.path == a.path) for a in (kernel, whole)]
     assert "__global__ void statements_of_the_skill() {\nfloat v = x[threadIdx.x];\n}" in texts[0]
     assert texts[1].endswith("\nfloat v = x[threadIdx.x];\n")
-    (host, _) = attempts(piece("f<<<1, 32>>>(x);\n"), {})
+    assert (kernel.target, next(attempts(piece("float f(float x) { return x; }\n", "cpp"))).target) == (
+        "cuda",
+        "cpu",
+    )
+    (host, _) = attempts(piece("f<<<1, 32>>>(x);\n", "cpp"))
     text = next(f.text for f in host.project.files if f.path == host.path)
     assert "\nvoid statements_of_the_skill() {\nf<<<1, 32>>>(x);\n}" in text
     assert text.split("\n")[host.before] == "f<<<1, 32>>>(x);"
 
 
-@pytest.mark.parametrize(
-    ("text", "ways"),
-    [
-        ("float f(const float* x,\n        int n) {\n  return x[n];\n}\n", 1),
-        ("namespace a {\nint x;\n}\n", 1),
-        ("template <int N> struct A {};\n", 1),
-        ("if (x) {\n} else if(y) {\n}\n", 2),
-        ("for (int i = 0; i < 4; ++i) {\n  f(i);\n}\n", 2),
-        ("constexpr int kThreads = 256;\n", 2),
-    ],
-)
-def test_definitions_are_not_tried_as_statements(text: str, ways: int) -> None:
-    """What no function can hold costs no compiler run."""
-    assert len(list(attempts(piece(text, "cpp"), {}))) == ways
-
-
 def test_a_whole_file_is_tried_as_it_stands_only() -> None:
     """A file that lacks an include is wrong, however usual the header."""
-    (attempt,) = attempts(CodeBlock("SKILL.md", 1, "cuda", "kernels/a.cu", "__half h;\n"), {})
+    (attempt,) = attempts(CodeBlock("SKILL.md", 1, "cuda", "kernels/a.cu", "__half h;\n"))
     assert (attempt.path, attempt.before, attempt.target) == ("kernels/a.cu", 0, "cuda")
     file = code_file("references/a.cuh", "#pragma once\n")
     assert file is not None
     assert file.text_line == 1
-    (attempt,) = attempts(file, {})
+    (attempt,) = attempts(file)
     assert attempt.path == "references/a.cuh.cu"
-
-
-def test_headers_beside_a_piece_are_found_where_they_are_included() -> None:
-    """Quoted includes are resolved as a compiler does; what nobody includes stays out."""
-    companions = {"torch-ext/a.h": '#include "sub/b.h"\n', "torch-ext/sub/b.h": "\n", "other/c.h": "\n"}
-    text = '#include "../torch-ext/a.h"\n#include "../../outside.h"\n'
-    attempt = next(attempts(piece(text), companions))
-    paths = {f.path for f in attempt.project.files}
-    assert {"torch-ext/a.h", "torch-ext/sub/b.h"} <= paths
-    assert "other/c.h" not in paths
-
-
-@pytest.mark.parametrize(
-    ("language", "text", "target"),
-    [
-        ("cuda", "int x;", "cuda"),
-        ("cpp", "__global__ void f() {}", "cuda"),
-        ("cpp", "cudaStream_t s;", "cuda"),
-        ("cpp", "float f(float x) { return x; }", "cpu"),
-    ],
-)
-def test_the_target_follows_from_the_code(language: str, text: str, target: Target) -> None:
-    """CUDA code under the name of C++ is compiled as CUDA."""
-    assert target_of(piece(text, language)) == target
 
 
 def test_link_errors_and_missing_toolchains_are_not_the_pieces_fault() -> None:
     """A linked piece may use definitions that are not shown; without nvcc nothing is judged."""
-    linked = compile_block(piece("oops;\n"), {}, Compiler("oops", cause=Cause.LINK_ERROR))
+    linked = compile_block(piece("oops;\n"), Compiler("oops", cause=Cause.LINK_ERROR))
     assert linked == (None, None)
-    tried = compile_block(piece("oops;\n"), {}, Compiler("oops", cause=Cause.NO_TOOLCHAIN))
+    tried = compile_block(piece("oops;\n"), Compiler("oops", cause=Cause.NO_TOOLCHAIN))
     assert (tried.finding, tried.unavailable) == (None, "no")
 
 
 def test_headers_that_never_build_are_refused_without_a_compiler() -> None:
     """torch/extension.h costs minutes and fails: it is known beforehand."""
     compiler = Compiler()
-    tried = compile_block(piece("\n#include <torch/extension.h>\n", "cpp"), {}, compiler)
+    tried = compile_block(piece("\n#include <torch/extension.h>\n", "cpp"), compiler)
     assert tried.finding is not None
     assert tried.finding.line == 12
     assert compiler.seen == []
@@ -234,44 +197,25 @@ def test_what_cannot_be_compiled_here_is_counted_as_not_built(tmp_path: Path) ->
     assert [str(f) for f in report.findings] == ["SKILL.md: warning: not built here: no"]
 
 
-def test_a_file_that_is_too_large_is_named_and_left_out(tmp_path: Path) -> None:
-    """Nobody reads a quarter of a megabyte."""
-    report = check_skill(make_skill(tmp_path, "Body.\n", {"scripts/a.py": "(" * 300_000}))
-    (found,) = report.findings
-    assert (found.file, found.severity) == ("scripts/a.py", "warning")
-
-
 @pytest.mark.parametrize(
     ("toml", "line", "said"),
     [
         ('[general.cuda]\ncapabilities = ["9.0"]\n', 7, "under [kernel.NAME]"),
         ("[kernel.a]\ncuda-capabilities = [9.0]\n", 7, 'write "9.0" for 9.0'),
         ('[torch]\nsrcs = ["a.cpp"]\n', 7, "did you mean `src`"),
-        ('[kernel.a]\nbackend = "cpu"\ncuda-flags = ["-O3"]\n', 8, 'backend = "cuda" only'),
+        ('[kernel.a]\nbackend = "cpu"\ncxx-flags = ["-mavx2"]\n', None, ""),
+        ('[torch]\nstable-abi = "2.10"\n', None, ""),
+        ('[general]\nname = "my-op"\n', None, ""),
+        ("[general]\nlog_level = 'debug'\n", None, ""),
     ],
 )
 def test_part_of_a_build_toml_is_judged_for_what_it_says(
-    tmp_path: Path, toml: str, line: int, said: str
+    tmp_path: Path, toml: str, line: int | None, said: str
 ) -> None:
-    """The schema's refusal stands at the key; the keys that are left out are not asked for."""
-    (found,) = check_skill(make_skill(tmp_path, f"```toml\n{toml}```\n")).findings
-    assert (found.line, found.severity) == (line, "error")
-    assert said in found.message
-
-
-@pytest.mark.parametrize(
-    "toml",
-    [
-        '[kernel.a]\ncuda-capabilities = ["9.0a"]\n',
-        '[kernel.a]\nbackend = "cpu"\ncxx-flags = ["-mavx2"]\n',
-        '[torch]\nstable-abi = "2.10"\n',
-        '[general]\nname = "my-op"\n',
-        "[tool.ruff]\nline-length = 100\n",
-    ],
-)
-def test_a_right_part_of_a_build_toml_has_no_finding(tmp_path: Path, toml: str) -> None:
-    """Keys that are left out are no fault, and other TOML is not judged."""
-    assert check_skill(make_skill(tmp_path, f"```toml\n{toml}```\n")).findings == ()
+    """A refusal is reported at its key; keys that are left out are no fault, nor is other TOML."""
+    found = check_skill(make_skill(tmp_path, f"```toml\n{toml}```\n")).findings
+    assert [(one.line, one.severity) for one in found] == ([] if line is None else [(line, "error")])
+    assert all(said in one.message for one in found)
 
 
 class Builder:
@@ -331,12 +275,6 @@ def test_a_project_that_is_not_shown_whole_is_not_built(tmp_path: Path) -> None:
     assert found.severity == "warning" and "torch-ext/b.cpp" in found.message
 
 
-def test_the_word_fragment_is_no_path() -> None:
-    """It may stand beside a path, in any order after the language."""
-    blocks = code_blocks("a.md", "```cuda fragment\n```\n```cpp a/b.cpp fragment\n```\n```cpp\n```\n")
-    assert [(b.fragment, b.path) for b in blocks] == [(True, None), (True, "a/b.cpp"), (False, None)]
-
-
 # --- how certain an error is -----------------------------------------------------------------
 
 SURE = "too few arguments in function call"
@@ -347,21 +285,15 @@ UNKNOWN = 'identifier "tile" is undefined'
     ("path", "text", "message", "severity"),
     [
         (None, "f(tile);", UNKNOWN, "note"),
-        (None, "f(tile);", "'tile' was not declared in this scope", "note"),
-        (None, "at::f();", "'f' is not a member of 'at'", "note"),
-        (None, "float x;\nfloat x;", '"x" has already been declared in the current scope', "note"),
         (None, "for each block:", 'expected a "("', "warning"),
         (None, "// ...\nfor each block:", 'expected a "("', "note"),
         (None, "f(1);", SURE, "error"),
         (None, "f(1 /* ... */);", SURE, "note"),
-        (None, "index = 1;", 'a value of type "int" cannot be assigned to an entity of type "x"', "warning"),
         ("a.cu", "f(tile);", UNKNOWN, "error"),
         ("a.cu", "f(TILE);", 'identifier "TILE" is undefined', "note"),
         ("a.cuh", "f(tile);", UNKNOWN, "note"),
-        ("a.cuh", "f(1);", SURE, "error"),
         ("a.cu", "float x", 'expected a ";"', "error"),
         ("a.cu", "// ...\nf(tile);", UNKNOWN, "note"),
-        (None, '#include "mine.h"', "mine.h: No such file or directory", "note"),
         ("a.cu", '#include "mine.h"', "mine.h: No such file or directory", "note"),
     ],
 )
@@ -379,8 +311,6 @@ def test_an_error_is_what_no_hidden_line_could_settle(
     [
         ("Call it:", "oops", "error"),
         ("This does not compile:", "oops", "note"),
-        ("❌ Never write:", "oops", "note"),
-        ("The old form:", "oops", "note"),
         ("So:", "// WRONG: too few\noops", "note"),
     ],
 )
@@ -407,20 +337,18 @@ def test_torchs_own_extensions_are_no_error_where_they_are_meant(tmp_path: Path)
     ("name", "text", "severity"),
     [
         ("scripts/a.py", "x = = 1\n", "error"),
-        ("scripts/a.py", "def f[T](x: T): pass\n", "warning"),
         ("scripts/a.py", "import {{ package }}\n", "warning"),
+        ("scripts/a.py", "(" * 300_000, "warning"),
         ("assets/a.json", "{'a': 1}", "error"),
         ("assets/a.json", '// a comment\n{"a": 1}', "warning"),
         ("assets/a.yaml", "a: [1\n", "error"),
-        ("assets/a.yaml", "a: {{ b }}: [\n", "warning"),
         ("assets/build.toml", '[general]\nname = "<NAME>"\nbackends = ["cuda"]\n', "warning"),
-        ("assets/app.toml", "[general]\nlog_level = 'debug'\n", None),
     ],
 )
-def test_files_and_templates(tmp_path: Path, name: str, text: str, severity: str | None) -> None:
-    """A file that nothing can parse is wrong; a template or newer Python may be right."""
+def test_files_and_templates(tmp_path: Path, name: str, text: str, severity: str) -> None:
+    """A file that nothing can parse is wrong; a template may be right, and a large file is not read."""
     found = check_skill(make_skill(tmp_path, "Body.\n", {name: text})).findings
-    assert [f.severity for f in found] == ([] if severity is None else [severity])
+    assert [(f.file, f.severity) for f in found] == [(name, severity)]
 
 
 # --- with compilers --------------------------------------------------------------------------

@@ -47,29 +47,6 @@ def test_a_minimal_skill_is_read_and_valid(tmp_path: Path) -> None:
     assert validate_skill(directory) == []
 
 
-@pytest.mark.parametrize(
-    ("lines", "expected"),
-    [
-        (
-            ("description: >-", "  folded over", "  two lines: with a colon"),
-            "folded over two lines: with a colon",
-        ),
-        (("description: |", "  kept", "  apart"), "kept\napart"),
-        (('description: "quoted: with a colon, \\u00e9"',), "quoted: with a colon, é"),
-        (("description: Ein Kern für 132 SMs – „schnell“",), "Ein Kern für 132 SMs – „schnell“"),
-        (("description: plain text,", "  continued"), "plain text, continued"),
-        (("description: text # and a comment",), "text"),
-    ],
-)
-def test_every_yaml_form_of_a_description_is_understood(
-    tmp_path: Path, lines: tuple[str, ...], expected: str
-) -> None:
-    """Folded, literal, quoted, multi-line and non-ASCII descriptions are read as YAML means them."""
-    directory = make_skill(tmp_path, with_fields("name: my-skill", *lines))
-    assert read_skill(directory).description == expected
-    assert messages(directory) == []
-
-
 def test_line_ends_and_a_byte_order_mark_are_read_over(tmp_path: Path) -> None:
     """A CRLF file reads like the LF file; a BOM is readable, but invalid."""
     lf, crlf, bom = (tmp_path / name for name in ("a", "b", "c"))
@@ -83,28 +60,14 @@ def test_line_ends_and_a_byte_order_mark_are_read_over(tmp_path: Path) -> None:
     assert "byte order mark" in messages(bom / "my-skill")[0]
 
 
-def test_horizontal_rules_in_the_body_belong_to_the_body(tmp_path: Path) -> None:
-    """Only the first closing `---` ends the frontmatter."""
-    body = "above\n\n---\n\nbelow\n"
-    directory = make_skill(tmp_path, with_fields("name: my-skill", "description: d", body=body))
-    assert read_skill(directory).body.strip() == body.strip()
-
-
 @pytest.mark.parametrize(
     ("content", "said"),
     [
         (b"", "first line must be `---`"),
-        (b"---\nname: my-skill\n", "never closed"),
         (b"---\nname: my-skill\ndescription: a: b\n---\n", "SKILL.md:3"),
         (b"---\nname: my-skill\ndescription: a: b\n---\n", "in quotes"),
-        (b"---\n- a\n- b\n---\n", "no list of"),
-        (b"---\n---\nbody", "no list of"),
         (b"---\nname: my-skill\ndescription: \xff\xfe\n---\n", "SKILL.md:3 is not UTF-8"),
-        (GOOD.encode("utf-16"), "not UTF-8"),
         (b"---\nname: my-skill\n---\n", "no description"),
-        (b"---\ndescription: d\n---\n", "no name"),
-        (b"---\nname: my-skill\ndescription: ''\n---\n", "no description"),
-        (b"---\nname: [a]\ndescription: d\n---\n", "no name"),
         (b"---\nname: my-skill\ndescription: \x00\n---\n", "no YAML"),
         (b"---\na: " + b"[" * 5000 + b"\n---\n", "no YAML"),
     ],
@@ -166,13 +129,6 @@ def test_links_to_the_outside_are_no_part_of_a_skill(tmp_path: Path) -> None:
 # --- validating ------------------------------------------------------------------------------
 
 
-def test_limits_are_inclusive(tmp_path: Path) -> None:
-    """A name of 64 and a description of 1024 characters are valid, counted in characters, not bytes."""
-    name = "a" * 64
-    text = with_fields(f"name: {name}", f"description: {'ü' * 1024}", f"compatibility: {'x' * 500}")
-    assert validate_skill(make_skill(tmp_path, text, name)) == []
-
-
 def test_values_that_yaml_reads_as_numbers_are_warned_of(tmp_path: Path) -> None:
     """An unquoted version in the metadata is advice to quote it, not an error."""
     lines = ("name: my-skill", "description: d", "metadata:", "  version: 1.0", "  author: me")
@@ -205,7 +161,7 @@ def test_links_are_followed_inside_the_skill_only(tmp_path: Path) -> None:
             "[root](/etc/passwd)",
             "",
             "[ref]: references/c.md",
-            "See `references/d.md`, not `references/*.md`.",
+            "",
             "```md",
             "[in a fence](nowhere.md)",
             "```",
@@ -233,13 +189,11 @@ def test_links_are_followed_inside_the_skill_only(tmp_path: Path) -> None:
         ("SKILL.md", 9, "warning", ["../other/SKILL.md"]),
         ("SKILL.md", 10, "warning", ["/etc/passwd"]),
         ("SKILL.md", 12, "error", ["references/c.md"]),
-        ("SKILL.md", 13, "warning", []),
         ("SKILL.md", 17, "warning", ["references/deep/x.md"]),
         ("references/a.md", 1, "error", ["z.md"]),
-        ("references/a.md", 3, "warning", ["../.hidden.md"]),
+        ("references/a.md", 3, "error", ["../.hidden.md"]),
         ("references/a.md", 3, "error", ["x.md"]),
     ]
-    assert any("did you mean references/deep/x.md?" in str(f) for f in validate_skill(directory))
 
 
 # --- listing ---------------------------------------------------------------------------------
@@ -283,3 +237,112 @@ def test_fields_of_a_client_are_no_error(tmp_path: Path) -> None:
     directory = make_skill(tmp_path, text)
     assert messages(directory) == []
     assert len(messages(directory, "warning")) == 2
+
+
+# --- against the specification's own validator (PyPI `skills-ref`) --------------------------------
+
+LONG = "x" * 1024
+VALID = {
+    "minimal": "---\nname: minimal\ndescription: d\n---\nbody\n",
+    "all-fields": (
+        "---\nname: all-fields\ndescription: d\nlicense: MIT\ncompatibility: needs nvcc\n"
+        "metadata:\n  author: me\n  version: '1'\nallowed-tools: Bash(git:*) Read\n---\n\nbody\n"
+    ),
+    "folded": "---\nname: folded\ndescription: >-\n  a: b\n  c\n---\n",
+    "literal": "---\nname: literal\ndescription: |\n  a\n  b\n---\n",
+    "quoted": "---\nname: 'quoted'\ndescription: \"a: b # c\"\n---\n",
+    "long": f"---\nname: long\ndescription: {LONG}\n---\n",
+    "digits-1-2": "---\nname: digits-1-2\ndescription: d\n---\n",
+    "123": "---\nname: 123\ndescription: d\n---\n",
+    "crlf": "---\r\nname: crlf\r\ndescription: d\r\n---\r\nbody\r\n",
+    "spaced": "---\nname:   spaced  \ndescription: d\n---\n",
+    "commented": "---\n# comment\nname: commented\ndescription: d # why\n---\n",
+    "unquoted": "---\nname: unquoted\ndescription: yes\nmetadata:\n  version: 1.0\n---\n",
+    "a": "---\nname: a\ndescription: d\n---\n",
+    "a" * 64: f"---\nname: {'a' * 64}\ndescription: d\n---\n",
+    "single-quotes": "---\nname: single-quotes\ndescription: 'it''s: fine'\n---\n",
+    "hash": "---\nname: hash\ndescription: C#1 is no comment\n---\n",
+    "url": "---\nname: url\ndescription: see https://example.org/a\n---\n",
+    "null-license": "---\nname: null-license\ndescription: d\nlicense: 'null'\n---\n",
+    "date": "---\nname: date\ndescription: 2026-01-01\n---\n",
+    "number": "---\nname: number\ndescription: 0x10\n---\n",
+    "body-rules": "---\nname: body-rules\ndescription: d\n---\n\n---\n\n- not: yaml: at all\n",
+    "folded-plain": "---\nname: folded-plain\ndescription: one\n  two\n---\n",
+    "keep": "---\nname: keep\ndescription: |+\n  a\n\n---\n",
+    "emoji": '---\nname: emoji\ndescription: "\U0001f680 fast"\n---\n',
+    "blank-lines": "---\nname: blank-lines\n\ndescription: d\n\n---\n",
+    "compat-500": f"---\nname: compat-500\ndescription: d\ncompatibility: {'x' * 500}\n---\n",
+    "order": "---\ndescription: d\nname: order\n---\n",
+    "größe": "---\nname: größe\ndescription: d\n---\n",
+}
+INVALID = {
+    "no-frontmatter": ("# hello\n", "first line must be"),
+    "unclosed": ("---\nname: unclosed\ndescription: d\n", "never closed"),
+    "empty-frontmatter": ("---\n---\nbody\n", "no list of"),
+    "colon": ("---\nname: colon\ndescription: a: b\n---\n", "in quotes"),
+    "list": ("---\n- a\n---\n", "no list of"),
+    "Upper": ("---\nname: Upper\ndescription: d\n---\n", "lowercase"),
+    "under_score": ("---\nname: under_score\ndescription: d\n---\n", "lowercase letters, digits and hyphens"),
+    "double--hyphen": ("---\nname: double--hyphen\ndescription: d\n---\n", "two in a row"),
+    "-edge": ("---\nname: -edge\ndescription: d\n---\n", "begin or end"),
+    "mismatch": ("---\nname: other\ndescription: d\n---\n", "differs from the directory's name 'mismatch'"),
+    "no-name": ("---\ndescription: d\n---\n", "no name"),
+    "no-description": ("---\nname: no-description\n---\n", "no description"),
+    "empty-description": ("---\nname: empty-description\ndescription: ''\n---\n", "description is empty"),
+    "too-long": (f"---\nname: too-long\ndescription: {LONG}x\n---\n", "1025 characters"),
+    "a" * 65: (f"---\nname: {'a' * 65}\ndescription: d\n---\n", "65 characters"),
+    "unknown": ("---\nname: unknown\ndescription: d\nversion: '1'\n---\n", "unknown field 'version'"),
+    "compatibility": (
+        f"---\nname: compatibility\ndescription: d\ncompatibility: {'x' * 501}\n---\n",
+        "compatibility has 501",
+    ),
+    "twice": ("---\nname: twice\ndescription: d\ndescription: e\n---\n", "stands twice"),
+    "flow": ("---\nname: flow\ndescription: d\nmetadata: {a: b}\n---\n", "one entry to a line"),
+    "anchor": ("---\nname: anchor\ndescription: &d d\nlicense: *d\n---\n", "anchors"),
+    "tag": ("---\nname: tag\ndescription: !!str d\n---\n", "tags"),
+    "edge-": ("---\nname: edge-\ndescription: d\n---\n", "begin or end"),
+    "sp ace": ("---\nname: sp ace\ndescription: d\n---\n", "lowercase"),
+    "dot.ted": ("---\nname: dot.ted\ndescription: d\n---\n", "lowercase"),
+    "empty-name": ("---\nname: ''\ndescription: d\n---\n", "name is empty"),
+    "blank-description": ("---\nname: blank-description\ndescription: '   '\n---\n", "description is empty"),
+    "tab": ("---\nname: tab\n\tdescription: d\n---\n", "no YAML"),
+    "scalar": ("---\njust text\n---\n", "no list of"),
+    "Name-Case": ("---\nName: Name-Case\nDescription: d\n---\n", "unknown field 'Name'"),
+    "flow-list": (
+        "---\nname: flow-list\ndescription: d\nallowed-tools: [Read, Bash]\n---\n",
+        "one entry to a line",
+    ),
+    "author": ("---\nname: author\ndescription: d\nauthor: me\n---\n", "unknown field 'author'"),
+    "unbalanced": ('---\nname: unbalanced\ndescription: "d\n---\n', "no YAML"),
+    "bom": ("\ufeff---\nname: bom\ndescription: d\n---\n", "byte order mark"),
+}
+STRICTER = {
+    "nested": (
+        "---\nname: nested\ndescription: d\nmetadata:\n  a:\n    b: c\n---\n",
+        "metadata.a must be text",
+    ),
+    "scalar-metadata": (
+        "---\nname: scalar-metadata\ndescription: d\nmetadata: x\n---\n",
+        "metadata must be a map",
+    ),
+    "tool-list": (
+        "---\nname: tool-list\ndescription: d\nallowed-tools:\n  - Read\n---\n",
+        "allowed-tools must be text",
+    ),
+    "no-compatibility": (
+        "---\nname: no-compatibility\ndescription: d\ncompatibility: ''\n---\n",
+        "compatibility has 0",
+    ),
+}
+"""Breaches of the specification's text that skills-ref 0.1.1 lets pass."""
+
+
+@pytest.mark.parametrize("name", sorted(VALID | INVALID | STRICTER))
+def test_a_frontmatter_is_judged_as_by_the_reference_validator(tmp_path: Path, name: str) -> None:
+    """Each violation is an error that names it; skills-ref, where installed, agrees."""
+    text, said = (INVALID | STRICTER).get(name, (VALID.get(name, ""), None))
+    directory = make_skill(tmp_path, text, name)
+    errors = messages(directory)
+    assert any(said in one for one in errors) if said else errors == [], errors
+    skills_ref = pytest.importorskip("skills_ref", reason="needs skills-ref (pip install skills-ref)")
+    assert (skills_ref.validate(directory) == []) == (said is None or name in STRICTER)
