@@ -41,7 +41,7 @@ from harness.skills import blocks, claims, compiling, frontmatter, overlap, plac
 from harness.student import excerpts
 from harness.student.fences import fenced_blocks
 from harness.student.reply_parsing import parse_reply
-from harness.teaching.traces import condense, events, faults, files, lessons, reading
+from harness.teaching.traces import condense, events, faults, files, reading
 from harness.teaching.workshop import DraftError, read_changes
 from tests.fakes.projects import fake_toolchain
 
@@ -239,7 +239,6 @@ class Readers:
         result = events.Event(0, "tool", "tool_result", text, "line 1")
         for fault in faults.faults_of(result):
             faults.signature(fault)
-        lessons.notes([result])
         cleaning.redact(text)
         for command in (text, f"cat > a <<EOF {text}", f"*** Begin Patch\n{text}"):
             call = events.Event(

@@ -13,13 +13,13 @@ from harness.errors import UsageError
 from harness.student.fences import fenced
 from harness.teaching.traces.events import Event, Trace
 from harness.teaching.traces.files import FileState, follow
-from harness.teaching.traces.lessons import Lesson, Note, lessons, notes
+from harness.teaching.traces.lessons import Lesson, lessons
 from harness.text import BYTES_PER_TOKEN, REDACTED, clip, estimate_tokens, redact
 
 SMALLEST_BUDGET: Final = 500
 _HEAD_BYTES: Final = 900
 """Reserved for title and summary."""
-_TASK_SHARE, _LESSON_SHARE, _NOTE_SHARE, _FILE_SHARE = 0.20, 0.65, 0.30, 0.60
+_TASK_SHARE, _LESSON_SHARE, _FILE_SHARE = 0.20, 0.65, 0.60
 """Of the bytes that the parts before have left."""
 _TASK_BYTES: Final = 12_000
 _OUTLINE_BYTES: Final = 240
@@ -81,9 +81,8 @@ def condense(trace: Trace, budget_tokens: int) -> Condensed:
     task = clip(trace.task.text.strip(), min(int(page.free * _TASK_SHARE), _TASK_BYTES))
     page.part(f"Task ({trace.task.place})", [task])
     kept = _lessons(page, found)
-    _notes(page, notes(trace.events))
     _files(page, files)
-    page.part("Outline", ["\n".join(_sample([_outline(e) for e in trace.events], page.free - 80, "events"))])
+    page.part("Outline", ["\n".join(_sample([_outline(e) for e in trace.events], page.free - 80))])
     body = redact(page.text)
     errors = sum(lesson.count for lesson in found)
     done = Condensed(body, budget_tokens, trace.characters, len(trace.events), errors, len(found), kept)
@@ -154,14 +153,6 @@ def _details(lesson: Lesson) -> str:
     return f"{command}\n{fenced(lesson.context)}{fix}"
 
 
-def _notes(page: _Page, found: Sequence[Note]) -> None:
-    """Half of the room for each kind."""
-    room = int(page.free * _NOTE_SHARE) // 2
-    for title in ("Measured", "Decided"):
-        lines = [f"- {note.text} ({note.place})" for note in found if note.kind == title.lower()]
-        page.part(title, ["\n".join(_sample(lines, room - 100, "lines"))])
-
-
 def _files(page: _Page, files: Sequence[FileState]) -> None:
     """The last changed first, each in an equal share of the room; what small ones leave is the others'."""
     room = int(page.free * _FILE_SHARE) - 60
@@ -189,7 +180,7 @@ def _outline(event: Event) -> str:
     return f"- {event.place}: {who}: {clip(text, 2 * _OUTLINE_BYTES)}"
 
 
-def _sample(lines: Sequence[str], room: int, noun: str) -> list[str]:
+def _sample(lines: Sequence[str], room: int) -> list[str]:
     """All lines where they fit, else every n-th and the last; says how many are missing."""
     sizes = [len(line.encode()) + 1 for line in lines]
     if sum(sizes) <= room:
@@ -200,4 +191,4 @@ def _sample(lines: Sequence[str], room: int, noun: str) -> list[str]:
             return []
         step += 1
     kept = list(lines[::-step])[::-1]
-    return [*kept, f"[{len(lines) - len(kept):,} of {len(lines):,} {noun} left out, evenly]"]
+    return [*kept, f"[{len(lines) - len(kept):,} of {len(lines):,} events left out, evenly]"]

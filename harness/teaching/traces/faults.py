@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, Literal, get_args
+from typing import Final, Literal, NamedTuple, get_args
 
 from harness.teaching.traces.events import Event
 
@@ -42,26 +42,19 @@ _LINE_LIMIT: Final = 1_000
 _HEADLINE_LIMIT: Final = 400
 _TRACEBACK_LINES: Final = 400
 _TRACEBACK: Final = "Traceback (most recent call last)"
-_CUT_OFF: Final = "traceback that is cut off"
 _ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-_])")
 # `E   ` is pytest's, `> ` and `| ` are quotations, `[3/7] ` is ninja's.
 _PREFIX = re.compile(r"^\s*(?:E\s{2,}|[>|]\s+|\[\d+/\d+\]\s+|(?:stderr|stdout): )*")
 _EXCEPTION = re.compile(r"^(?:[a-zA-Z_]\w*\.)*[A-Za-z_]\w*(?:: .*)?$")
-_CUE_WORDS: Final = """
-error fatal fail exception traceback interrupt undefined mismatch not_close not_equal not_match allclose
-differ illegal misaligned launch resources kernel_image out_of_memory timed_out timedout timeout exit
-return_code returncode non-zero dumped killed segmentation not_found no_such denied cannot unknown
-missing_field invalid wrong incorrect max capabilities must_contain legacy_format definition_of correct
-match passed double_free uninitialized race potential program_hit
-"""
-_CUES: Final = tuple(word.replace("_", " ") for word in _CUE_WORDS.split())
+_CUE = re.compile(
+    r"error|fatal|fail|exception|traceback|interrupt|undefined|mismatch|match|close|differ|illegal|misaligned"
+    r"|launch|kernel image|out of memory|time|exit|code|non-zero|dumped|killed|segmentation|not found|no such"
+    r"|denied|cannot|unknown|invalid|wrong|max|multiple|uninitialized|race|correct|passed|double free",
+    re.IGNORECASE,
+)
 """A pattern matches only lines that hold one of these: looking for them is much faster."""
-_BUILD_FAILED: Final = (
-    "error compiling",
-    "error building",
-    "calledprocesserror",
-    "compilation failed",
-    "failed to build",
+_BUILD_FAILED: Final = re.compile(
+    r"error compiling|error building|calledprocesserror|compilation failed|failed to build", re.IGNORECASE
 )
 """Exceptions of torch and subprocess that only repeat that a compiler failed."""
 
@@ -81,110 +74,103 @@ class Fault:
     """Such as `ninja: build stopped`: counts only where nothing in the event says why."""
 
 
-@dataclass(frozen=True)
-class _Pattern:
+class _Pattern(NamedTuple):
     category: Category
-    regex: re.Pattern[str]
+    regex: str
     """Its first group that matched is the headline; without groups, the whole line is."""
-    loose: bool
+    loose: bool = False
     """Matches what people say too: only for what tools print."""
-    consequence: bool
-
-
-def _p(category: Category, *regex: str, loose: bool = False, consequence: bool = False) -> _Pattern:
-    return _Pattern(category, re.compile("".join(regex)), loose, consequence)
+    consequence: bool = False
 
 
 # The first that matches a line counts.
 _PATTERNS: Final = (
-    _p("cuda", r"^=+ ((?:Invalid|Misaligned|Uninitialized|Race|Potential|Program hit).+)"),
-    _p(
+    _Pattern("cuda", r"^=+ ((?:Invalid|Misaligned|Uninitialized|Race|Potential|Program hit).+)"),
+    _Pattern(
         "compile",
-        r"^[^\s:()\"'][^:()\"']{0,300}(?:\(\d+\)|:\d+(?::\d+)?)\s?:\s+",
+        r"^[^\s:()\"'][^:()\"']{0,300}(?:\(\d+\)|:\d+(?::\d+)?)\s?:\s+"
         r"((?:fatal |catastrophic |internal )?error\b[^:]{0,20}:\s*.+)",
     ),
-    _p("link", r"^(?:nvlink|lld?|ld\.lld)\s*:?\s*(?:error|fatal)\s*:\s*(.+)"),
-    _p(
+    _Pattern("link", r"^(?:nvlink|lld?|ld\.lld)\s*:?\s*(?:error|fatal)\s*:\s*(.+)"),
+    _Pattern(
         "compile",
-        r"^(?:\S*/)?(?:ptxas|nvcc|cicc|cudafe\+\+|cc1plus|g\+\+|gcc|clang(?:\+\+)?)\S{0,40}\s*:?\s*",
+        r"^(?:\S*/)?(?:ptxas|nvcc|cicc|cudafe\+\+|cc1plus|g\+\+|gcc|clang(?:\+\+)?)\S{0,40}\s*:?\s*"
         r"(?:error|fatal(?: error)?)\s*:\s*(.+)",
     ),
-    _p("link", r"(undefined reference to .+|multiple definition of .+|undefined symbol: .+)"),
-    _p("link", r"(?:^|[/ ])ld(?:\.\w+)?: ((?:error|cannot find).+)"),
-    _p("link", r"(\S+: cannot open shared object file.*)"),
-    _p("build", r"^CMake Error(?: at [^:]+:\d+)?.*"),
-    _p("build", r"^ninja: error: (.+)"),
-    _p(
+    _Pattern(
+        "link",
+        r"(undefined reference to .+|multiple definition of .+|undefined symbol: .+"
+        r"|\S+: cannot open shared object file.*)|(?:^|[/ ])ld(?:\.\w+)?: ((?:error|cannot find).+)",
+    ),
+    _Pattern("build", r"^(CMake Error(?: at [^:]+:\d+)?.*)|^ninja: error: (.+)"),
+    _Pattern(
         "build",
         r"^(ninja: build stopped.*|FAILED: .+|collect2: error: .+|make(?:\[\d+\])?: \*\*\* .+)",
         consequence=True,
     ),
-    _p("build.toml", r"(Cannot parse (?:build configuration|TOML).+)"),
-    _p("build.toml", r"(Unknown (?:field|variant) .+Expected.+|Invalid kernel name.+)"),
-    _p("build.toml", r"^[^\w]*((?:Missing field|Invalid type) .+)", loose=True),
-    _p(
-        "build.toml", r"empty set of capabilities|unsupported legacy format|Python module at \S+ must contain"
+    _Pattern(
+        "build.toml",
+        r"(Cannot parse (?:build configuration|TOML).+|Unknown (?:field|variant) .+Expected.+"
+        r"|Invalid kernel name.+)",
     ),
-    _p("wrong result", r"Tensor-likes are not (?:close|equal)"),
-    _p(
+    _Pattern(
         "wrong result",
-        r"(?i)^\W*((?:mismatch|(?:wrong|incorrect) (?:results?|values?|outputs?))\b.*)",
+        r"Tensor-likes are not (?:close|equal)|^(verdict: wrong_result.+)",
+    ),
+    _Pattern(
+        "wrong result",
+        r"(?i)^\W*((?:mismatch|(?:wrong|incorrect) (?:results?|values?|outputs?))\b.*)"
+        r"|\b(?:allclose|correct(?:ness)?|match(?:es)?|passed)\b['\"]?\s*(?:\([^)]{0,200}\))?"
+        r"\s*[:=]+>?\s*(?:False|FAIL(?:ED)?|NO)\b"
+        r"|\bmax[\w ]{0,20}(?:diff|err)\w*\b\W{0,4}(?:nan|inf)\b",
         loose=True,
     ),
-    _p(
-        "wrong result",
-        r"(?i)\b(?:allclose|correct(?:ness)?|match(?:es)?|passed)\b['\"]?\s*(?:\([^)]{0,200}\))?",
-        r"\s*[:=]+>?\s*(?:False|FAIL(?:ED)?|NO)\b",
-        loose=True,
-    ),
-    _p("wrong result", r"(?i)\bmax[\w ]{0,20}(?:diff|err)\w*\b\W{0,4}(?:nan|inf)\b", loose=True),
-    _p("wrong result", r"(?i)\boutputs? (?:do(?:es)? not match|differs?)\b", loose=True),
-    _p("wrong result", r"^(verdict: wrong_result.+)"),
-    _p(
+    _Pattern(
         "cuda",
         r"((?:CUDA|cuda|cudart|cuBLAS|NCCL)[\w ]{0,20} [Ee]rror\b ?(?:\d+ ?)?[:(].+|CUDA out of memory.*)",
     ),
-    _p(
+    _Pattern(
         "cuda",
-        r"((?:an )?illegal memory access.*|misaligned address.*|unspecified launch failure.*",
+        r"((?:an )?illegal memory access.*|misaligned address.*|unspecified launch failure.*"
         r"|no kernel image is available.*|too many resources requested for launch.*)",
         loose=True,
     ),
-    _p(
+    _Pattern(
         "crash",
-        r"(Segmentation fault.*|Aborted \(core dumped\).*|Bus error.*|Fatal Python error.*",
-        r"|double free or corruption.*|Illegal instruction.*)",
+        r"(Segmentation fault.*|Aborted \(core dumped\).*|Bus error.*|Fatal Python error.*"
+        r"|double free or corruption.*|Illegal instruction.*)|^(?:.*: line \d+:\s+\d+ )?(Killed)\b",
         loose=True,
     ),
-    _p("crash", r"^(?:.*: line \d+:\s+\d+ )?(Killed)\b", loose=True),
-    _p("timeout", r"(?i)\b(?:timed out|TimeoutExpired|timeout (?:exceeded|after|reached|of))\b", loose=True),
-    _p("build", r"^(verdict: (?:build_failed|load_failed|no_project).+)"),
-    _p("crash", r"^(verdict: (?:crashed|cheated).+)"),
-    _p("timeout", r"^(verdict: timed_out.+)"),
-    _p("python", r"^(?:FAILED|ERROR) \S+ - (.+)", loose=True, consequence=True),
-    _p("python", r"^((?:[a-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Timeout)(?:: .+)?)$"),
-    _p("other", r": (?:command not found|Permission denied|No such file or directory)", loose=True),
-    _p(
+    _Pattern("timeout", r"(?i)\b(?:timed out|timeoutexpired|timeout (?:exceeded|after|of))\b", loose=True),
+    _Pattern("build", r"^(verdict: (?:build_failed|load_failed|no_project).+)"),
+    _Pattern("crash", r"^(verdict: (?:crashed|cheated|timed_out).+)"),
+    _Pattern("python", r"^(?:FAILED|ERROR) \S+ - (.+)", loose=True, consequence=True),
+    _Pattern("python", r"^((?:[a-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Timeout)(?:: .+)?)$"),
+    _Pattern("other", r": (?:command not found|Permission denied|No such file or directory)", loose=True),
+    _Pattern(
         "exit",
-        r"(?i)\b(?:exit(?:ed)?(?: with)?(?: code| status)?|return ?code)[:= ]+-?[1-9]\d{0,4}\b",
+        r"(?i)\b(?:exit(?:ed)?(?: with)?(?: code| status)?|return ?code)[:= ]+-?[1-9]\d{0,4}\b"
+        r"|returned non-zero exit status",
         loose=True,
         consequence=True,
     ),
-    _p("exit", r"returned non-zero exit status", loose=True, consequence=True),
-    _p(
-        "other", r"^\[?(?:\S{1,40}: )?(?:error|ERROR|Error|fatal|FATAL)(?:\[\w+\])?\]?\s*:\s*(.+)", loose=True
+    _Pattern(
+        "other",
+        r"^\[?(?:\S{1,40}: )?(?:error|ERROR|Error|fatal|FATAL)(?:\[\w+\])?\]?\s*:\s*(.+)",
+        loose=True,
     ),
 )
+_COMPILED: Final = tuple((pattern, re.compile(pattern.regex)) for pattern in _PATTERNS)
 
 
 def faults_of(event: Event) -> list[Fault]:
     """The errors that an event shows, in order; consequences only where nothing else is found."""
     if event.kind in ("tool_call", "thinking"):  # what was asked for or thought of has not happened
         return []
-    found = list(_scan(event.text, strict=event.role == "assistant")) if _has_cue(event.text) else []
+    found = list(_scan(event.text, strict=event.role == "assistant")) if _CUE.search(event.text) else []
     causes = [fault for fault in found if not fault.consequence]
     if any(fault.category in ("compile", "link", "build") for fault in causes):
-        causes = [f for f in causes if not (f.category == "python" and _repeats_a_build(f.headline))]
+        causes = [f for f in causes if f.category != "python" or not _BUILD_FAILED.search(f.headline)]
     if causes or found:
         return causes or found[-1:]
     if event.is_error:
@@ -192,15 +178,6 @@ def faults_of(event: Event) -> list[Fault]:
         first = next(i for i, line in enumerate(lines) if line.strip())
         return [Fault("other", _clip(lines[first].strip()), first, first)]
     return []
-
-
-def _has_cue(text: str) -> bool:
-    low = text.lower()
-    return any(cue in low for cue in _CUES)
-
-
-def _repeats_a_build(headline: str) -> bool:
-    return any(cue in headline.lower() for cue in _BUILD_FAILED)
 
 
 def _scan(text: str, *, strict: bool) -> Iterator[Fault]:
@@ -211,7 +188,7 @@ def _scan(text: str, *, strict: bool) -> Iterator[Fault]:
         found = None
         if _TRACEBACK in line:
             found = _traceback(lines, index)
-        elif _has_cue(line):
+        elif _CUE.search(line):
             found = _match(line, index, strict)
         if found is not None:
             yield found
@@ -221,10 +198,10 @@ def _scan(text: str, *, strict: bool) -> Iterator[Fault]:
 
 def _match(line: str, index: int, strict: bool) -> Fault | None:
     bare = _PREFIX.sub("", line).strip()
-    for pattern in _PATTERNS:
+    for pattern, regex in _COMPILED:
         if pattern.loose and strict:
             continue
-        found = pattern.regex.search(bare)
+        found = regex.search(bare)
         if found is not None:
             headline = next(filter(None, found.groups()), bare).strip()
             finer = _finer(headline) if pattern.category == "python" else None
@@ -248,7 +225,7 @@ def _traceback(lines: list[str], start: int) -> Fault:
             headline += " " + next((x.strip() for x in lines[index + 1 : index + 3] if x.strip()), "")
         return Fault(_finer(headline) or "python", _clip(headline), start, index)
     shown = next((x.strip() for x in reversed(lines[start : start + 3]) if x.strip()), _TRACEBACK)
-    return Fault("python", _clip(f"{_CUT_OFF}: {shown}"), start, start)
+    return Fault("python", _clip(f"traceback that is cut off: {shown}"), start, start)
 
 
 def _finer(headline: str) -> Category | None:

@@ -1,16 +1,15 @@
-"""What went wrong in a trace, how often, and what fixed it; and the figures and decisions it states.
+"""What went wrong in a trace, how often, and what fixed it.
 
 An error is `resolved` only where a later run of the same program, that came as far, did not show it.
 """
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 from harness.teaching.traces.events import Event
 from harness.teaching.traces.faults import SEVERITY, STAGE, Category, Fault, faults_of, signature
@@ -149,63 +148,3 @@ def _context(event: Event, fault: Fault) -> str:
     lines = event.text.splitlines()
     begin, end = max(0, fault.line - _LINES_BEFORE), min(len(lines), fault.end + 1 + _LINES_AFTER)
     return clip("\n".join(line.rstrip() for line in lines[begin:end]).strip("\n"), _CONTEXT_BYTES)
-
-
-# --- figures and decisions ---------------------------------------------------------------------
-
-_NOTE_LIMIT: Final = 300
-_SCAN_LIMIT: Final = 1_000
-_DIGITS: Final = r"\d[\d.,]*"
-_MEASURED: Final = (
-    re.compile(rf"{_DIGITS}\s*(?:[GTM]i?B/s|[GT]FLOP/?s?\b|it/s\b|tok(?:ens)?/s)", re.I),
-    re.compile(rf"\b(?:speed-?up|faster|slower)\b.{{0,80}}?\b{_DIGITS}\s*[x\u00d7%]", re.I),
-    re.compile(
-        rf"\b{_DIGITS}\s*[x\u00d7%]\s.{{0,40}}?\b(?:speed-?up|faster|slower|of (?:peak|roofline|bandwidth))",
-        re.I,
-    ),
-    re.compile(
-        r"\b(?:time|latency|avg|mean|median|kernel|torch|eager|compiled?|baseline|reference|ours|custom|took|runtime"
-        rf"|forward|backward|elapsed|duration)\b.{{0,80}}?\b{_DIGITS}\s*(?:us|\u00b5s|\u03bcs|ms|ns)\b",
-        re.I,
-    ),
-)
-_UNITS = re.compile(
-    r"\d\s*(?:x\b|\u00d7|%|us\b|\u00b5s|\u03bcs|ms\b|ns\b|[GTM]i?B/s|[GT]FLOP|it/s|tok)", re.I
-)
-_DECIDED = re.compile(
-    r"\b(?:root cause|turns? out|the (?:issue|problem|bug|fix|culprit|reason) (?:is|was)"
-    r"|(?:I|we) (?:decided|chose)|decision:|lesson:|key (?:insight|finding)|instead of"
-    r"|the correct (?:way|form|spelling))\b",
-    re.I,
-)
-
-
-@dataclass(frozen=True)
-class Note:
-    """A line of the trace with a measured figure, or a decision of the agent's; never a paraphrase."""
-
-    kind: Literal["measured", "decided"]
-    text: str
-    place: str
-
-
-def notes(events: Sequence[Event]) -> list[Note]:
-    """All of them in order; equal lines are one note, at the last place."""
-    found: dict[tuple[str, str], Note] = {}
-    for event in events:
-        for note in _notes_of(event) if event.kind in ("text", "tool_result") else ():
-            found.pop((note.kind, note.text), None)
-            found[note.kind, note.text] = note
-    return list(found.values())
-
-
-def _notes_of(event: Event) -> Iterator[Note]:
-    decides = event.kind == "text" and event.role == "assistant" and _DECIDED.search(event.text) is not None
-    if not decides and _UNITS.search(event.text) is None:
-        return
-    for offset, line in enumerate(event.text.splitlines()):
-        text = line.strip()[:_SCAN_LIMIT]
-        measured = _UNITS.search(text) is not None and any(p.search(text) for p in _MEASURED)
-        if measured or (decides and _DECIDED.search(text)):
-            shown = text if len(text) <= _NOTE_LIMIT else text[: _NOTE_LIMIT - 1] + "…"
-            yield Note("measured" if measured else "decided", shown, event.place_of(offset))

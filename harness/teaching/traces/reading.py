@@ -6,7 +6,6 @@ are kept in memory.
 
 from __future__ import annotations
 
-import codecs
 import json
 from collections.abc import Collection, Iterator
 from dataclasses import replace
@@ -55,23 +54,20 @@ def _file(out: Collector, path: Path) -> tuple[str, int]:
     """The format and the number of characters of a file."""
     with path.open("rb") as source:
         head = source.read(_HEAD_BYTES)
-    encoding = "utf-8-sig"
-    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        encoding = "utf-16"
-    elif b"\0" in head:
+    if b"\0" in head:
         raise UsageError(f"{path} is not text: it has NUL bytes. What can be read: {_FORMATS}")
-    first = head.decode(encoding, "replace").lstrip("\ufeff \t\r\n")[:1]
-    if first == "{" and _is_jsonl(path, encoding):
-        return "jsonl", _jsonl(out, path, encoding)
-    text = "".join(_lines(path, encoding))
+    first = head.decode("utf-8", "replace").lstrip("\ufeff \t\r\n")[:1]
+    if first == "{" and _is_jsonl(path):
+        return "jsonl", _jsonl(out, path)
+    text = "".join(_lines(path))
     if first in ("{", "[") and _json(out, text):
         return "json", len(text)
     return _markdown(out, text), len(text)
 
 
-def _lines(path: Path, encoding: str) -> Iterator[str]:
+def _lines(path: Path) -> Iterator[str]:
     """Lines with their ends; bytes that are not text become U+FFFD."""
-    with path.open(encoding=encoding, errors="replace", newline="\n") as source:
+    with path.open(encoding="utf-8-sig", errors="replace", newline="\n") as source:
         yield from source
 
 
@@ -83,9 +79,9 @@ def _parsed(text: str) -> Any:
         raise ValueError("nested too deeply") from fault
 
 
-def _is_jsonl(path: Path, encoding: str) -> bool:
+def _is_jsonl(path: Path) -> bool:
     """Whether one of the first two lines, of more than one, is a whole object: the first may be torn."""
-    lines = list(islice((line for line in _lines(path, encoding) if line.strip()), 2))
+    lines = list(islice((line for line in _lines(path) if line.strip()), 2))
     for line in lines if len(lines) > 1 else ():
         try:
             if isinstance(_parsed(line), dict):
@@ -95,10 +91,10 @@ def _is_jsonl(path: Path, encoding: str) -> bool:
     return False
 
 
-def _jsonl(out: Collector, path: Path, encoding: str) -> int:
+def _jsonl(out: Collector, path: Path) -> int:
     characters = 0
     reader = SessionReader(out)
-    for number, line in enumerate(_lines(path, encoding), 1):
+    for number, line in enumerate(_lines(path), 1):
         characters += len(line)
         if not line.strip():
             continue
@@ -142,7 +138,7 @@ def _run(out: Collector, folder: Path, without: Collection[str]) -> int:
         )
     characters = 0
     prompted: set[str] = set()
-    for number, line in enumerate(_lines(folder / TRIALS, "utf-8"), 1):
+    for number, line in enumerate(_lines(folder / TRIALS), 1):
         characters += len(line)
         try:
             trial = TrialRecord.model_validate_json(line)
