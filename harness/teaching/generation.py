@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from harness.errors import InfraError, UsageError
 from harness.files import write_atomically
@@ -60,12 +60,8 @@ class Measured:
     lifts: tuple[MeasuredLift, ...] = ()
 
 
-class MeasureLift(Protocol):
-    """Measures the lift on the test split."""
-
-    def __call__(self, arms: Arms, alpha: float, skill: LoadedSkill) -> Measured:
-        """Carry out and report the test run."""
-        ...
+MeasureLift = Callable[[Arms, float, LoadedSkill], Measured]
+"""Carries out and reports the test run of these arms, at alpha, with the new skill."""
 
 
 def generate(request: GenerationRequest, context: RunContext, report: Reporter) -> GenerationRecord:
@@ -200,7 +196,14 @@ class Generation:
         self._warn_of_few_families(look)
         self._looks.add(look)
         self._keep(look=look)
-        done = test(self._test_arms(final, old), look.alpha, LoadedSkill(read_skill(final), final))
+        new = read_skill(final)
+        arms = make_arms(
+            [new],
+            with_placebo=self._plan.request.with_placebo,
+            old=None if old is None else old.skill,
+            delivery=self._plan.request.delivery,
+        )
+        done = test(arms, look.alpha, LoadedSkill(new, final))
         self._keep(test_run=done.folder, stopped=done.stopped, tested=done.lifts)
         return self.record
 
@@ -211,15 +214,6 @@ class Generation:
         rounds = request.rounds if request.old is None else max(1, request.rounds)
         search = Search(self._workshop, evaluate, request.metric, families, self._say)
         return search.run(self._plan.order, old=request.old, rounds=rounds)
-
-    def _test_arms(self, final: Path, old: Version | None) -> Arms:
-        request = self._plan.request
-        return make_arms(
-            [read_skill(final)],
-            with_placebo=request.with_placebo,
-            old=None if old is None else old.skill,
-            delivery=request.delivery,
-        )
 
     def _warn_of_few_families(self, look: Look) -> None:
         """Say, before the test is paid for, that it cannot decide; its rates are still worth something."""
@@ -244,13 +238,11 @@ class Generation:
     def _deliver(self, folder: Path) -> None:
         """Copy the skill to where the user wants it, over what an earlier call wrote there."""
         target = self._plan.out / folder.name
-        there, same = target.exists(), _same(folder, target)
-        if there and not (same or self._plan.request.replace or wrote(self._plan.folder, target)):
+        if target.exists() and not (self._plan.request.replace or wrote(self._plan.folder, target)):
             raise UsageError(
                 f"{target} exists already; the new skill is in {folder}. Use --force, or another -o"
             )
-        if not same:
-            derive(folder, target, replace=there)
+        derive(folder, target, replace=target.exists())
         self._keep(written=str(target), written_digest=read_skill(target).digest)
 
     def _keep(self, **facts: object) -> None:
@@ -260,14 +252,6 @@ class Generation:
             spent[role] = spent.get(role, Spent()) + now
         self.record = self.record.model_copy(update={**facts, "spent": spent})
         write_atomically(self._plan.folder / FILE_NAME, self.record.model_dump_json(indent=1) + "\n")
-
-
-def _same(one: Path, other: Path) -> bool:
-    """Whether both hold the same skill, as after a generation that was resumed."""
-    try:
-        return read_skill(one).digest == read_skill(other).digest
-    except UsageError:
-        return False
 
 
 def _choice(found: Search, from_old: bool) -> tuple[Version, str]:

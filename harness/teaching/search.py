@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
 
 from harness.errors import BudgetSpent
 from harness.records import Skill
@@ -19,13 +18,8 @@ from harness.teaching.brief import Order, evidence
 from harness.teaching.request import Split
 from harness.teaching.workshop import Evaluated, NoSkill, Version, Workshop
 
-
-class Evaluate(Protocol):
-    """Grades arms on a split."""
-
-    def __call__(self, split: Split, arms: Arms) -> Evaluated:
-        """All trials of these arms on the tasks of the split."""
-        ...
+Evaluate = Callable[[Split, Arms], Evaluated]
+"""Grades arms on the tasks of a split."""
 
 
 @dataclass

@@ -46,11 +46,6 @@ class Condensed:
     """Of the groups, those that the text names."""
 
     @property
-    def tokens(self) -> int:
-        """By `estimate_tokens`; at most the budget."""
-        return estimate_tokens(self.text)
-
-    @property
     def secrets(self) -> int:
         """Keys and tokens that were replaced."""
         return self.text.count(REDACTED)
@@ -68,7 +63,8 @@ class Condensed:
     @property
     def summary(self) -> str:
         """Coverage and size, in one line."""
-        return f"{self.coverage}, {self.tokens:,} of {self.budget_tokens:,} tokens (estimated)"
+        tokens = estimate_tokens(self.text)
+        return f"{self.coverage}, {tokens:,} of {self.budget_tokens:,} tokens (estimated)"
 
 
 def condense(trace: Trace, budget_tokens: int) -> Condensed:
