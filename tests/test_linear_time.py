@@ -32,7 +32,7 @@ from harness.cases.reply_files import reply_files
 from harness.errors import UsageError
 from harness.grading import load as load_stage
 from harness.judge.sanitizer import read_report
-from harness.kernelbench.conversion import defines_model_new
+from harness.kernelbench import conversion
 from harness.models import provider_errors
 from harness.models.messages import arguments_object
 from harness.outcome import Cause
@@ -147,7 +147,7 @@ class Readers:
         binding_warnings({"a.cpp": text})
         binding_warnings({"a.cpp": f"TORCH_BOX(&f) f(Tensor a{text}"})
         python_facts({"a.py": text})
-        defines_model_new(text)
+        conversion._MODEL_NEW.search(text)
         overlap.tokenize_code(text)
         sum(1 for _ in overlap.tokenize(text).ngrams())
 

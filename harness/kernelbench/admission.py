@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -17,8 +18,8 @@ from harness.expressions import evaluate
 from harness.files import write_atomically
 from harness.kernelbench.conversion import Converted, convert
 from harness.kernelbench.isolation import Isolation, Refused, in_parallel
-from harness.kernelbench.problems import CPU_FLOPS, ProblemFacts, ProblemFile, TensorFacts
-from harness.records import Record, Target, Workload
+from harness.kernelbench.problems import CPU_FLOPS, ProblemFacts, ProblemFile
+from harness.records import Record, Target
 from harness.suite.catalogue import LoadedTask
 from harness.suite.sizes import DEVICE_SHARE, HOST_BYTES, gib, sizes
 
@@ -34,7 +35,7 @@ _PROBE_BYTES = 1 << 29
 _PROBE_FLOPS = 1e9
 """Work of one of the five calls of a probe on the host."""
 _PROBE_ROWS = (8, 4, 2, 1)
-_VERSION = 2
+_VERSION = 3
 By = Literal["whole", "rows", "parts"]
 
 
@@ -52,17 +53,12 @@ class Admission(Record):
     """Why it is not admitted; empty if it is."""
     notes: tuple[str, ...] = ()
     """What was probed in part or not at all, and conventions of the task."""
-    inputs: tuple[tuple[int, ...], ...] = ()
-    outputs: tuple[tuple[int, ...], ...] = ()
-    parameters: int = 0
-    """Number of operands passed by name."""
     size_bytes: int | None = None
     """Of one set of operands."""
     judged_bytes: int | None = None
     """Computed memory for judging it."""
     by: By = "whole"
     """How it is judged: whole, the truth of some rows at a time, or the truth whole with fewer copies."""
-    flops: int | None = None
     scaled: tuple[int, int] | None = None
     """(rows, rows of the problem) if its first axis was reduced: never ranked, no KernelBench score."""
 
@@ -110,10 +106,7 @@ def admit_all(
         if file is not None and file.is_file():
             known = Admission.model_validate_json(file.read_text())
             return one, known.model_copy(update={"file": str(problem.path)})
-        if limits.device == "cuda":
-            with on_gpu:
-                made = admit(one, limits, isolation)
-        else:
+        with on_gpu if limits.device == "cuda" else nullcontext():
             made = admit(one, limits, isolation)
         if file is not None:
             write_atomically(file, made.model_dump_json())
@@ -148,7 +141,10 @@ def admit(one: Converted, limits: Limits, isolation: Isolation) -> Admission:
     task = loaded.task
     (size,), (workload,) = sizes(task, target), task.workloads_for(target)
     scaled = None if workload.scaled_from is None else (workload.dims["rows"], workload.scaled_from)
-    reasons, notes = static_reasons(loaded, facts, limits), _conventions(facts, scaled)
+    reasons = static_reasons(loaded, facts, limits)
+    notes = [] if scaled is None else [f"scaled: {scaled[0]} of {scaled[1]} rows"]
+    notes += ["inputs from (-3, 3]"] if facts.wide else []
+    notes += ["train-mode batch norm"] if facts.batch_statistics else []
     if not facts.draws and not facts.writes:
         found, said = _probe(loaded, facts, limits, isolation, fits=not reasons)
         reasons += found
@@ -160,26 +156,12 @@ def admit(one: Converted, limits: Limits, isolation: Isolation) -> Admission:
         "digest": task.digest,
         "reasons": tuple(reasons),
         "notes": tuple(notes),
-        "inputs": tuple(_shape(t, facts, workload) for t in facts.inputs),
-        "outputs": tuple(_shape(t, facts, workload) for t in facts.outputs),
-        "parameters": len(facts.parameters),
         "size_bytes": size.operands_bytes,
         "judged_bytes": size.needed(target, limits.memory_bytes)[0],
         "by": by,
-        "flops": None if task.flops is None else evaluate(task.flops, workload.dims),
         "scaled": scaled,
     }
     return made.model_copy(update=update)
-
-
-def _shape(tensor: TensorFacts, facts: ProblemFacts, workload: Workload) -> tuple[int, ...]:
-    return (workload.dims["rows"], *tensor.shape[1:]) if facts.scales(tensor) else tensor.shape
-
-
-def _conventions(facts: ProblemFacts, scaled: tuple[int, int] | None) -> list[str]:
-    notes = [] if scaled is None else [f"scaled: {scaled[0]} of {scaled[1]} rows"]
-    notes += ["inputs from (-3, 3]"] if facts.wide else []
-    return notes + (["train-mode batch norm"] if facts.batch_statistics else [])
 
 
 def judged_by(loaded: LoadedTask, limits: Limits) -> By:

@@ -6,7 +6,6 @@ PyTorch give the same bytes, so the task's digest covers the problem's source.
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import importlib.metadata
 import json
@@ -34,13 +33,14 @@ from harness.suite.catalogue import LoadedTask, load_task, select_tasks
 OP = "forward"
 WORKLOAD = "kernelbench"
 SCALED = "kernelbench_scaled"
-_VERSION = "2"
+_VERSION = "3"
 """Part of every cache key: raise it if the same file may be converted differently."""
 _FACTS = "facts.json"
 _MOST_PLAN_BYTES = 60_000
 """Of the message that announces a plan to a worker, which is limited to 64 KiB."""
 _PLAN_ENTRY_BYTES = 130
 _MOST_BYTES = 1 << 20
+_MODEL_NEW = re.compile(r"^(?:class ModelNew\b|ModelNew[ \t]*=|from .+\bModelNew\b)", re.M)
 _ADAPTER = Path(__file__).with_name("adapter.py")
 _PACKAGE = Path(__file__).with_name("submission_package.py")
 _BUILD_TOML = """\
@@ -107,7 +107,8 @@ def convert(problem: ProblemFile, cache: Path, isolation: Isolation) -> Converte
         return Converted(problem, load_task(folder / problem.id), facts)
     try:
         facts = ProblemFacts.model_validate(isolation.ask("inspect", path=str(problem.path.resolve())))
-        _check_plan(facts)
+        if sum(_PLAN_ENTRY_BYTES + len(t.name) for t in facts.tensors) > _MOST_PLAN_BYTES:
+            raise Refused(f"its {len(facts.tensors)} operands are more than one plan message holds")
     except Refused as refused:
         return Converted(problem, refusal=str(refused))
     return Converted(problem, _write(problem, source, facts, folder), facts)
@@ -117,11 +118,6 @@ def state_names(task: Task, facts: ProblemFacts) -> dict[str, str]:
     """Operand -> name in the module's state_dict, of every operand that is passed by name."""
     by_name = {t.name: t.state for t in facts.parameters}
     return {o.name: by_name[o.name] or o.name for o in task.operands if o.keyword}
-
-
-def _check_plan(facts: ProblemFacts) -> None:
-    if sum(_PLAN_ENTRY_BYTES + len(t.name) for t in facts.tensors) > _MOST_PLAN_BYTES:
-        raise Refused(f"its {len(facts.tensors)} operands are more than one plan message holds")
 
 
 def _read(path: Path) -> str:
@@ -195,17 +191,12 @@ def _operand(tensor: TensorFacts, facts: ProblemFacts, role: str, *, by_name: bo
     return f'[[operand]]\nname = "{tensor.name}"\nrole = "{role}"\nshape = {shape}\n{dtype}{named}'
 
 
-def _family(problem: ProblemFile, facts: ProblemFacts) -> str:
-    """One family per level and kind of work."""
-    return f"{problem.level}_{'convolution' if facts.convolves else facts.kind}"
-
-
 def task_toml(problem: ProblemFile, source: str, facts: ProblemFacts) -> str:
     """The task's description."""
     number, _, words = problem.path.stem.partition("_")
     title = f"KernelBench {problem.level.partition('_')[2]} {number}: {words.replace('_', ' ').strip()}"
     texts = {
-        "family": _family(problem, facts),
+        "family": f"{problem.level}_{'convolution' if facts.convolves else facts.kind}",
         "title": title,
         "op": OP,
         "package": f"kernelbench-{problem.name.replace('_', '-')}",
@@ -215,7 +206,9 @@ def task_toml(problem: ProblemFile, source: str, facts: ProblemFacts) -> str:
         "also": "kernelbench",
         "semantics": semantics(source, facts),
     }
-    head = "".join(f"{key} = {_text(value)}\n" for key, value in texts.items())
+    # JSON does not escape one of TOML's control characters.
+    quoted = {k: json.dumps(v, ensure_ascii=False).replace("\x7f", "\\u007f") for k, v in texts.items()}
+    head = "".join(f"{key} = {value}\n" for key, value in quoted.items())
     rows = facts.rows
     flops = _by_rows(facts.flops, 0 if rows is None else rows.flops, facts)
     # Values are the problem's own: rearranged, a triangular matrix or a mask would be none.
@@ -259,11 +252,6 @@ def _workloads(facts: ProblemFacts) -> list[str]:
     return [f'{full}target = "cuda"\n', f'{scaled}target = "cpu"\n']
 
 
-def _text(value: str) -> str:
-    """A basic string of TOML; JSON does not escape one of its control characters."""
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
 def semantics(source: str, facts: ProblemFacts) -> str:
     """What the student reads: the module, how it is made, and what its operands are."""
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", source)), default=0))
@@ -303,29 +291,12 @@ def semantics(source: str, facts: ProblemFacts) -> str:
 def read_submission(path: Path) -> str:
     """The text of a KernelBench answer. Raises UsageError if it does not define ModelNew."""
     text = _read(path)
-    if not defines_model_new(text):
+    if not _MODEL_NEW.search(text):
         raise UsageError(
             f"{path} defines no class ModelNew, as KernelBench's answers do; "
             "a kernel-builder project is graded by its folder"
         )
     return text
-
-
-def defines_model_new(text: str) -> bool:
-    """Whether `ModelNew` is bound at the top level; a syntax error is left to the worker to report."""
-    try:
-        body = ast.parse(text).body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return "ModelNew" in text
-    for node in body:
-        if isinstance(node, ast.ClassDef) and node.name == "ModelNew":
-            return True
-        names = node.targets if isinstance(node, ast.Assign) else []
-        if any(isinstance(name, ast.Name) and name.id == "ModelNew" for name in names):
-            return True
-        if isinstance(node, ast.ImportFrom) and any((a.asname or a.name) == "ModelNew" for a in node.names):
-            return True
-    return False
 
 
 def wrapped(text: str, converted: Converted) -> Project:

@@ -179,7 +179,6 @@ def inspect_problem(source: str) -> ProblemFacts:
         inputs=tuple(_tensor(name, tensor) for name, tensor in inputs.items()),
         scalars=tuple(scalars),
         parameters=parameters,
-        written_state=tuple(sorted(written & set(buffers))),
         outputs=results,
         init=repr(init),
         flops=recorder.flops,

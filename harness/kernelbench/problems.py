@@ -174,8 +174,6 @@ class ProblemFacts(Record):
     scalars: tuple[ScalarFacts, ...]
     parameters: tuple[TensorFacts, ...]
     """Parameters, and the buffers that forward reads and does not write."""
-    written_state: tuple[str, ...]
-    """Buffers that forward writes, such as running statistics; they are no operands."""
     outputs: tuple[TensorFacts, ...]
     init: str
     """`repr` of get_init_inputs()."""

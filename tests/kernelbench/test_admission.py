@@ -62,7 +62,7 @@ def test_what_the_cpu_does_not_take_is_scaled_there_and_says_so(judged: Judged) 
 def test_only_the_first_operand_is_scaled_where_the_others_share_no_rows(judged: Judged) -> None:
     """A square product: A has rows, B has none."""
     one, found = judged["20"]
-    assert found.inputs[0][0] < 8192 and found.inputs[1] == (8192, 8192)
+    assert found.scaled is not None and found.scaled[0] < 8192
     assert one.facts is not None and one.facts.rows is not None and one.facts.rows.inputs == ("x",)
 
 
@@ -101,7 +101,6 @@ def test_batch_norm_in_training_mode_is_told(judged: Judged) -> None:
     one, found = judged["4"]
     assert any("train-mode batch norm" in note for note in found.notes)
     assert one.facts is not None
-    assert set(one.facts.written_state) == {"bn.num_batches_tracked", "bn.running_mean", "bn.running_var"}
     assert [t.name for t in one.facts.parameters] == ["bn__weight", "bn__bias"]
 
 
