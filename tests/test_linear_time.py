@@ -38,9 +38,9 @@ from harness.models.messages import arguments_object
 from harness.outcome import Cause
 from harness.records import Finding, Reply, Skill
 from harness.skills import blocks, claims, compiling, frontmatter, overlap, placebo, spec
-from harness.student import excerpts
+from harness.student import feedback
+from harness.student.answer import parse_reply
 from harness.student.fences import fenced_blocks
-from harness.student.reply_parsing import parse_reply
 from harness.teaching.traces import condense, events, faults, files, reading
 from harness.teaching.workshop import DraftError, read_changes
 from tests.fakes.projects import fake_toolchain
@@ -190,10 +190,10 @@ class Readers:
             elf.only_in_cuda_torch(symbol)
 
     def quotations(self, text: str) -> None:
-        excerpts.own_trace(text, "m")
-        excerpts.without_numbers(text)
-        excerpts.one_line(text)
-        excerpts.quotation([text, text], 500)
+        feedback.own_trace(text, "m")
+        feedback.without_numbers(text)
+        feedback.one_line(text)
+        feedback.quotation([text, text], 500)
         cleaning.first_error(text)
         cleaning.message_of(text)
 

@@ -12,8 +12,8 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from harness.files import unsafe_path
+from harness.student.answer import MAX_BYTES, MAX_FILES, MAX_REPLY_CHARS
 from harness.student.fences import ANY_PATH, FileNames, fenced_blocks
-from harness.student.reply_parsing import MAX_BYTES, MAX_FILES, MAX_REPLY_CHARS
 
 _NAME_BYTES: Final = 255  # NAME_MAX of Linux
 

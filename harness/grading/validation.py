@@ -9,8 +9,8 @@ from harness.grading.trivial import passing
 from harness.judge.check import problems
 from harness.outcome import Verdict
 from harness.records import Finding, Grade, Record, Reply, Target
+from harness.student.answer import parse_reply
 from harness.student.prompts import SYSTEM, task_text
-from harness.student.reply_parsing import parse_reply
 from harness.suite.catalogue import LoadedTask, expert_directory, read_project
 
 

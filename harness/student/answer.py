@@ -1,23 +1,87 @@
-"""One turn of the student: from a request to an answer, including the files that it asks to read.
+"""One turn of the student: the project in a reply, and the exchange that leads to it.
 
-A turn has at most READS_LIMIT + LATE_LIMIT requests, whatever the model replies.
+Paths of a project are relative, without `..`, and unique; no reply raises an exception. A turn has at most
+READS_LIMIT + LATE_LIMIT requests, whatever the model replies.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Final
 
+from harness.files import unsafe_path
 from harness.outcome import Cause
-from harness.records import Finding, Message, Project, Reply, Request, Skill, Step
-from harness.student.reply_parsing import parse_reply
+from harness.records import Finding, Message, Project, ProjectFile, Reply, Request, Skill, Step
+from harness.student.fences import FileNames, fenced_blocks
 from harness.student.skill_tool import LATE_LIMIT, Reader
 
+MAX_FILES = 64
+MAX_BYTES = 1 << 20
+MAX_REPLY_CHARS = 2 * MAX_BYTES
+"""Of the whole reply: parsing Markdown takes up to 4 CPU-seconds per MiB."""
 KEEP: Final = "KEEP"
 """A reply of only this line keeps the project of the turn before."""
 _NO_WORDS: Final = "(no text)"
 """Providers refuse an empty assistant message."""
+# A path has a known suffix; directories and words are no paths.
+_PATH = r"[\w.+@~\\/-]*[\w+-]\.(?:toml|cpp|cc|cxx|c|cu|cuh|h|hpp|hxx|py|pyi|md|txt|nix|lock|inl)"
+_NAMES = FileNames(_PATH)
+
+
+def _finding(cause: Cause, message: str) -> Finding:
+    return Finding(cause=cause, message=message)
+
+
+def _no_files(reply: Reply) -> Finding:
+    if reply.stop == "refusal":
+        return _finding(Cause.REFUSAL, "the model refused")
+    if reply.stop == "length":
+        return _finding(
+            Cause.TRUNCATED, "the reply was cut at the output limit before a project was complete"
+        )
+    if not reply.text.strip():
+        return _finding(Cause.EMPTY_REPLY, "the reply is empty")
+    return _finding(Cause.NO_FILES, "the reply holds no fenced file named build.toml")
+
+
+def parse_reply(reply: Reply) -> Project | Finding:
+    """The project in a reply; a later block with the same path replaces an earlier one."""
+    if len(reply.text) > MAX_REPLY_CHARS:
+        return _finding(
+            Cause.TOO_LARGE, f"{len(reply.text)} characters of text; at most {MAX_REPLY_CHARS} are read"
+        )
+    found: dict[str, str] = {}
+    for block in fenced_blocks(reply.text):
+        named = _NAMES.find(block)
+        if named is None:
+            continue
+        path, text = named
+        reason = unsafe_path(path)
+        if reason:
+            return _finding(Cause.UNSAFE_PATH, f"the path {path!r} (line {block.line}) {reason}")
+        found[PurePosixPath(path).as_posix()] = text
+    found = _strip_common_root(found)
+    if "build.toml" not in found:
+        return _no_files(reply)
+    size = sum(len(text.encode()) for text in found.values())
+    if len(found) > MAX_FILES:
+        return _finding(Cause.TOO_LARGE, f"{len(found)} files; at most {MAX_FILES} are allowed")
+    if size > MAX_BYTES:
+        return _finding(Cause.TOO_LARGE, f"{size} bytes of files; at most {MAX_BYTES} are allowed")
+    return Project(files=tuple(ProjectFile(path=p, text=found[p]) for p in sorted(found)))
+
+
+def _strip_common_root(found: dict[str, str]) -> dict[str, str]:
+    """The project one level up, if all of it is in one folder, as in `my-kernel/build.toml`."""
+    roots = {PurePosixPath(p).parts[0] for p in found}
+    if "build.toml" in found or len(roots) != 1 or f"{next(iter(roots))}/build.toml" not in found:
+        return found
+    return {p.split("/", 1)[1]: text for p, text in found.items()}
+
+
+# --- one turn ------------------------------------------------------------------------------------
 
 Ask = Callable[[Request], Reply]
 """Model.complete or a recording wrapper; it may raise what Model.complete raises."""
@@ -56,9 +120,7 @@ class Answer:
 def read(reply: Reply) -> Project | Finding:
     """The project in a reply, or why there is none."""
     if reply.stop == "overflow":
-        return Finding(
-            cause=Cause.CONTEXT_OVERFLOW, message="the prompt does not fit into the model's context"
-        )
+        return _finding(Cause.CONTEXT_OVERFLOW, "the prompt does not fit into the model's context")
     return parse_reply(reply)
 
 
@@ -77,7 +139,7 @@ def answer(request: Request, skills: Sequence[Skill], ask: Ask) -> Answer:
         late += given_all
         if late == LATE_LIMIT:
             message = f"{late} replies did nothing but call tools after there were no more files to read"
-            found = Finding(cause=Cause.TOOL_LOOP, message=message)
+            found = _finding(Cause.TOOL_LOOP, message)
             return Answer(request, reply, found, tuple(steps), results)
         steps.append(Step(prompt_digest=request.prompt_digest, reply=reply, reads=reads))
         messages = (*request.messages, _said(reply, calls=True), *results)

@@ -2,12 +2,14 @@
 
 It never contains expected values, seeds, hidden shapes or paths of this machine. Of hidden cases it gives
 only how many there are and how many fail, of cases with extreme values only the kind, and of refused timings
-no figure.
+no figure. What tools and student code print is sanitized: every quoted line begins with "> ", so it cannot
+pass for the harness's text, absolute paths are removed, and a quotation keeps to its token limit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, Literal
 
 from harness.outcome import Cause, Stage, Verdict
@@ -25,8 +27,18 @@ from harness.records import (
     WorkloadCheck,
     WorkloadTiming,
 )
-from harness.student.excerpts import one_line, own_trace, quotation, without_numbers, without_places
+from harness.text import clean, estimate_tokens, shorten
 
+LINE_CHARS: Final = 400
+_MARK: Final = "> "
+
+# At least two parts, since `/x` may be a division; after a word, dot or colon it is no absolute path.
+_DIRECTORIES = re.compile(r"(?<![\w.:/~*-])/(?:[^\s/:;'\"`,()<>|]+/)+")
+_FRAME = re.compile(r"^\s*File \"(?P<path>[^\"\n]{1,1000})\", line (?P<line>\d{1,9})(?P<where>.*)$")
+_NUMBER = re.compile(r"\d+")
+_NATIVE_FRAME = re.compile(r"^(?:frame )?#\d+:? ")
+_OUR_COPY: Final = "project"
+"""The folder of the built package in a worker."""
 QUOTED_TOKENS: Final = 2_000
 """Estimated tokens of quoted tool output and exceptions in one message."""
 _KERNELS_SHOWN: Final = 12
@@ -50,17 +62,6 @@ _TELL_NO_MORE: Final = {
     Cause.DEVICE_FAULT: "The device was well before it ran and not after, twice.",
 }
 
-
-def feedback(grade: Grade, task: Task, target: Target, turn: int, turns: int) -> str:
-    """The message after answer `turn` (from 0) of at most `turns`. Raises ValueError after the last one."""
-    if turn + 1 >= turns:
-        raise ValueError(f"after answer {turn + 1} of {turns} nothing is asked")
-    parts = [f"# Result of answer {turn + 1} of at most {turns}", _verdict(grade, target)]
-    parts += _details(grade, task, target)
-    parts += ["# Next", _next(grade, turn + 1, turns)]
-    return "\n\n".join(part for part in parts if part) + "\n"
-
-
 _CASES_TOKENS: Final = 1_000
 _PLAIN: Final = ("task", "integers")
 """Kinds of values that have no special positions: the task's own, and -1, 0 and 1."""
@@ -78,6 +79,16 @@ _CAUSES: Final[dict[Cause, str]] = {
     Cause.OUT_OF_MEMORY: "it used more memory than allowed",
     Cause.WALL_TIMEOUT: "there was no answer in time",
 }
+
+
+def feedback(grade: Grade, task: Task, target: Target, turn: int, turns: int) -> str:
+    """The message after answer `turn` (from 0) of at most `turns`. Raises ValueError after the last one."""
+    if turn + 1 >= turns:
+        raise ValueError(f"after answer {turn + 1} of {turns} nothing is asked")
+    parts = [f"# Result of answer {turn + 1} of at most {turns}", _verdict(grade, target)]
+    parts += _details(grade, task, target)
+    parts += ["# Next", _next(grade, turn + 1, turns)]
+    return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def _verdict(grade: Grade, target: Target) -> str:
@@ -317,3 +328,104 @@ def _flags(grade: Grade) -> str:
     """Without the origin of copied source: a student that knows it would only rename."""
     flags = grade.flags_of_work
     return f"Noted beside the result: {', '.join(flags)}." if flags else ""
+
+
+# --- quotations ----------------------------------------------------------------------------------
+
+
+def without_places(text: str, module: str) -> str:
+    """`text` with absolute paths replaced by paths in the package `module`, or by file names."""
+
+    def known(found: re.Match[str]) -> str:
+        path = found[0]
+        inside = _inside(path)
+        if inside is not None:
+            return f"torch-ext/{module}/{inside}"
+        return path.rpartition("/site-packages/")[2] if "/site-packages/" in path else ""
+
+    return _DIRECTORIES.sub(known, text)
+
+
+def _inside(path: str) -> str | None:
+    """The path in the built package; None outside of it."""
+    _, folder, rest = f"/{path}".rpartition(f"/{_OUR_COPY}/")
+    return rest if folder else None
+
+
+def own_trace(message: str, module: str) -> str:
+    """An exception's message and traceback, with only the frames in the student's files."""
+    lines = message.splitlines()
+    kept: list[str] = []
+    ours = False
+    for line in lines:
+        frame = _FRAME.match(line)
+        if frame is not None:
+            inside = _inside(frame["path"])
+            ours = inside is None
+            if inside is not None:
+                kept.append(f'  File "torch-ext/{module}/{inside}", line {frame["line"]}{frame["where"]}')
+            continue
+        ours = ours and line.startswith("    ")  # the frame's source line and markers
+        if not ours and not _NATIVE_FRAME.match(line) and not line.startswith("Traceback (most recent"):
+            kept.append(line)
+    if len(kept) > 1 and kept[-1].strip() and kept[0].endswith(kept[-1].strip()):
+        kept.pop()  # the exception's line, which is also the first one
+    return without_places("\n".join(kept), module)
+
+
+def without_numbers(trace: str) -> str:
+    """A message and its frames with digits replaced, except in lines of code and their positions."""
+    kept: list[str] = []
+    code = False
+    for line in trace.splitlines():
+        code = _FRAME.match(line) is not None or (code and line.startswith("    "))
+        kept.append(line if code else _NUMBER.sub("#", line))
+    return "\n".join(kept)
+
+
+def one_line(text: str) -> str:
+    """The first line of untrusted text, cleaned and shortened, for use within a line of feedback."""
+    lines = [line.strip() for line in clean(text).splitlines() if line.strip()]
+    return shorten(lines[0], LINE_CHARS) if lines else ""
+
+
+def quotation(parts: Sequence[str], tokens: int) -> str:
+    """As many whole parts as fit into `tokens`, in order; if the first one does not fit, it is cut."""
+    kept: list[str] = []
+    left = tokens
+    for index, part in enumerate(parts):
+        lines = list(_marked(part.splitlines()))
+        cost = _cost(lines)
+        if cost <= left:
+            kept += lines
+            left -= cost
+            continue
+        if index == 0 or not kept:
+            fitting = list(_fitting(lines, left))
+            kept += fitting
+            kept.append(f"{_MARK}... ({len(lines) - len(fitting)} more lines left out)")
+            index += 1
+        if index < len(parts):
+            kept.append(f"{_MARK}... ({len(parts) - index} more left out)")
+        break
+    return "\n".join(kept)
+
+
+def _marked(lines: Iterable[str]) -> Iterator[str]:
+    for line in lines:
+        # Cleaning may leave characters that some readers treat as a line break.
+        for piece in clean(line).splitlines():
+            if piece.strip():
+                yield f"{_MARK}{shorten(piece.rstrip(), LINE_CHARS)}"
+
+
+def _fitting(lines: Iterable[str], tokens: int) -> Iterator[str]:
+    for line in lines:
+        tokens -= _cost([line])
+        if tokens < 0:
+            return
+        yield line
+
+
+def _cost(lines: Sequence[str]) -> int:
+    return estimate_tokens("\n".join([*lines, ""])) if lines else 0

@@ -28,8 +28,8 @@ from harness.skills.overlap import (
     tokenize,
 )
 from harness.skills.spec import LoadedSkill, load_skill, read_skill
+from harness.student.answer import parse_reply
 from harness.student.prompts import SYSTEM, task_text
-from harness.student.reply_parsing import parse_reply
 from harness.suite.catalogue import LoadedTask, all_tasks, load_task, read_project
 from tests.fakes.overlays import throw_away_task, zoo_project
 from tests.fakes.trials import grade

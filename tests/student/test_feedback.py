@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from harness.outcome import POLICY, Cause, Stage, Verdict
 from harness.records import (
@@ -24,7 +26,16 @@ from harness.records import (
     WorkloadTiming,
 )
 from harness.records.project import COPIED
-from harness.student.feedback import QUOTED_TOKENS, feedback
+from harness.student.feedback import (
+    LINE_CHARS,
+    QUOTED_TOKENS,
+    feedback,
+    one_line,
+    own_trace,
+    quotation,
+    without_numbers,
+    without_places,
+)
 from harness.suite.catalogue import select_tasks
 from harness.text import estimate_tokens
 
@@ -204,13 +215,13 @@ def test_a_build_that_fails_everywhere_keeps_to_its_room() -> None:
 def test_no_path_of_this_machine_is_told() -> None:
     """Neither of the build, nor of a crash, nor of an import."""
     here = f"{Path.cwd()}/harness/worker/__main__.py and /tmp/lb/box/project/__init__.py and /usr/lib/x/y.so"
-    for given in (
+    for made in (
         failed_build(f"error: {here}\nnote: {here}", Diagnostic(kind="other", message=here, advice=here)),
         grade(Cause.IMPORT_ERROR, here, Stage.LOAD),
         grade(Cause.OP_RAISED, f"the op raised: {here}\n{here}", Stage.LOAD),
         grade(Cause.NO_CUDA_DEVICE, here, Stage.LOAD, target="cuda"),
     ):
-        text = told(given)
+        text = told(made)
         assert str(Path.cwd()) not in text and "/tmp" not in text and "/usr" not in text
         assert f"torch-ext/{TASK.module}/__init__.py" in text
 
@@ -271,15 +282,6 @@ def test_a_crash_on_values_made_hard_tells_none_of_them() -> None:
     text = told(checked(case(raised, values="tiny"), hidden(None)))
     assert "815" not in text and "> the op raised: saw #.# and #e-#" in text
     assert "> rows float32, values tiny: the operator raised an exception" in text
-
-
-def test_a_crash_on_a_public_case_is_told_with_its_trace() -> None:
-    """The message, and the frames in the student's own files."""
-    trace = 'Traceback (most recent call last):\n  File "/b/project/__init__.py", line 3, in f\n    x()'
-    message = f"the op raised on rows float32: E: no\n{trace}\nE: no"
-    text = told(checked(case(Finding(cause=Cause.OP_RAISED, message=message))))
-    assert f'>   File "torch-ext/{TASK.module}/__init__.py", line 3, in f' in text
-    assert "> the op raised on rows float32: E: no" in text
 
 
 @pytest.mark.parametrize("cause", [Cause.CLOCK, Cause.PHYSICS, Cause.DEVICE_FAULT])
@@ -360,3 +362,94 @@ def test_a_binding_that_changes_numbers_is_told_with_every_verdict(cause: Cause)
     said = f"The binding compiles, but gives the operator other numbers:\n\n> {WARNED}\n\n"
     assert (said in after) == (cause is not Cause.CLOCK)
     assert after.replace(said, "") == before
+
+
+# --- quotations ----------------------------------------------------------------------------------
+
+TRACE = """\
+RuntimeError: the rows must divide by 4
+Traceback (most recent call last):
+  File "/srv/liftbench/harness/worker/__main__.py", line 198, in serve
+    answer = pool.measure(contender, message)
+             ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+  File "/tmp/lb-8f/box/project/__init__.py", line 7, in softmax
+    ops.softmax(out, x)
+  File "/venv/lib/python3.11/site-packages/torch/_ops.py", line 1209, in __call__
+    return self._op(*args, **kwargs)
+           ^^^^^^^^^^^^^^^^^^^^^^^^^
+RuntimeError: the rows must divide by 4
+Exception raised from run at /tmp/lb-8f/box/tree/src/softmax.cpp:31 (most recent call first):
+frame #0: c10::Error::Error() + 0x95 (0x7f in /venv/lib/python3.11/site-packages/torch/lib/libc10.so)
+"""
+
+
+def test_only_the_students_frames_are_left_of_a_trace() -> None:
+    """With paths as in its project; none of ours, of torch's or of the machine."""
+    text = own_trace(TRACE, "softmax_kernel")
+    assert 'File "torch-ext/softmax_kernel/__init__.py", line 7, in softmax\n    ops.softmax(out, x)' in text
+    assert text.startswith("RuntimeError: the rows must divide by 4\n")
+    assert "raised from run at softmax.cpp:31" in text
+    for word in (
+        "worker.py",
+        "pool.measure",
+        "_ops.py",
+        "self._op",
+        "/tmp",
+        "/venv",
+        "frame #0",
+        "Traceback",
+    ):
+        assert word not in text
+
+
+def test_numbers_are_taken_out_of_what_is_said_and_not_of_where() -> None:
+    """A message may quote what it was given; a line of code does not."""
+    lines = without_numbers(own_trace(TRACE, "m")).splitlines()
+    assert lines[0] == "RuntimeError: the rows must divide by #"
+    assert lines[1:3] == ['  File "torch-ext/m/__init__.py", line 7, in softmax', "    ops.softmax(out, x)"]
+    assert not any(char.isdigit() for line in lines[3:] for char in line)
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("/tmp/x/project/sub/a.py is bad", "torch-ext/m/sub/a.py is bad"),
+        ("in '/venv/lib/site-packages/torch/nn.py'", "in 'torch/nn.py'"),
+        ("cannot open /home/user/secret/thing.so: no", "cannot open thing.so: no"),
+        ("a / b and 3 /n, src/a.cu:3, ~/x/y", "a / b and 3 /n, src/a.cu:3, ~/x/y"),
+        ("see https://example.org/a/b // and /* this */", "see https://example.org/a/b // and /* this */"),
+    ],
+)
+def test_paths_of_the_machine_are_taken_out(text: str, left: str) -> None:
+    """What is no absolute path stays as it is."""
+    assert without_places(text, "m") == left
+
+
+def test_parts_are_whole_and_in_order_until_the_room_is_used_up() -> None:
+    """What is left out is counted."""
+    parts = ["first\n    of two lines", *("x" * 70 for _ in range(9))]
+    lines = quotation(parts, 60).splitlines()
+    assert lines[:2] == ["> first", ">     of two lines"]
+    assert lines[-1] == "> ... (7 more left out)"
+
+
+def test_a_first_part_that_is_too_long_is_cut() -> None:
+    """Something is always shown."""
+    lines = quotation(["\n".join(f"line {n}" for n in range(1000)), "second"], 40).splitlines()
+    assert lines[0] == "> line 0"
+    assert lines[-2].endswith("more lines left out)") and lines[-1] == "> ... (1 more left out)"
+
+
+@given(st.lists(st.text(max_size=300), max_size=8), st.integers(20, 500))
+def test_no_quotation_can_pass_for_ours(parts: list[str], tokens: int) -> None:
+    """Every line that any reader may see begins with the mark, and the room is kept."""
+    text = quotation(parts, tokens)
+    assert all(line.startswith("> ") for line in text.splitlines())
+    assert estimate_tokens(text) <= tokens + 30
+
+
+@given(st.text())
+def test_one_line_is_one_line(text: str) -> None:
+    """Bounded, and without what could begin another."""
+    assert len(one_line(text).splitlines()) <= 1
+    assert len(one_line(text)) <= LINE_CHARS

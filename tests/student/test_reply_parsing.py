@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from harness.files import unsafe_path
 from harness.outcome import Cause, Verdict
 from harness.records import Finding, Project, Reply
+from harness.student.answer import MAX_BYTES, MAX_FILES, MAX_REPLY_CHARS, parse_reply
 from harness.student.fences import fenced_blocks
-from harness.student.reply_parsing import MAX_BYTES, MAX_FILES, parse_reply
 
 TOML = '[general]\nname = "x"\n'
 
@@ -38,17 +38,12 @@ def refusal(text: str, stop: str = "end") -> Finding:
         f"```toml build.toml\n{TOML}```\n",
         f"~~~~toml build.toml\n{TOML}~~~~\n",
         f"```toml title=build.toml\n{TOML}```\n",
-        f'```toml title="build.toml"\n{TOML}```\n',
-        f"```toml:build.toml\n{TOML}```\n",
         f"```build.toml\n{TOML}```\n",
         f"### build.toml\n\n```toml\n{TOML}```\n",
-        f"### 1. `build.toml`\n```toml\n{TOML}```\n",
         f"**build.toml**\n```toml\n{TOML}```\n",
         f"`build.toml`:\n\n```toml\n{TOML}```\n",
         f"File: build.toml\n```toml\n{TOML}```\n",
         f"```toml\n# build.toml\n{TOML}```\n",
-        f"```toml\n# file: build.toml\n{TOML}```\n",
-        '1. It:\n\n   ```toml build.toml\n   [general]\n   name = "x"\n   ```\n',
         f"```toml build.toml\n{TOML}",
     ],
 )
@@ -110,7 +105,6 @@ def test_too_large_projects_are_refused(files: str, said: str) -> None:
     ("text", "stop", "cause"),
     [
         ("", "end", Cause.EMPTY_REPLY),
-        ("   \n", "end", Cause.EMPTY_REPLY),
         ("I would rather talk about it.", "end", Cause.NO_FILES),
         ("```cpp a.cpp\nint x;\n```", "end", Cause.NO_FILES),
         ("```cpp a.cpp\nint x;", "length", Cause.TRUNCATED),
@@ -128,12 +122,70 @@ def test_a_truncated_reply_with_a_whole_looking_project_is_still_built() -> None
     assert isinstance(found, Project)
 
 
-def test_block_lines_are_counted_from_one() -> None:
-    """The line of a block is that of its fence."""
-    assert [b.line for b in fenced_blocks("a\n\n```x\ny\n```\n")] == [3]
+def indented(text: str, by: int) -> str:
+    """`text` with every line that is not empty moved to the right."""
+    return "".join(f"{' ' * by}{line}" if line.strip() else line for line in text.splitlines(keepends=True))
 
 
-FUZZ = settings(derandomize=True, deadline=None, database=None, max_examples=400)
+LISTS = {
+    "numbered, 3": "1. The build:\n\n   {}\n2. Done\n",
+    "numbered, 4": "1. The build:\n\n    {}\n2. Done\n",
+    "nested bullets, 8": "- Files\n    - The build:\n\n        {}\n",
+    "ten, 4": "10. The build:\n\n    {}\n",
+}
+
+
+@pytest.mark.parametrize("case", LISTS)
+def test_a_fence_in_a_list_is_seen(case: str) -> None:
+    """The file has the text of the block without the list's indentation."""
+    frame = LISTS[case]
+    by = len(frame.partition("{}")[0].rpartition("\n")[2])
+    block = indented(f"```toml build.toml\n{TOML}```", by).strip()
+    found = parse_reply(reply(frame.format(block)))
+    assert isinstance(found, Project), found
+    assert [(file.path, file.text) for file in found.files] == [("build.toml", TOML)]
+
+
+def test_text_that_leaves_its_list_still_belongs_to_the_block() -> None:
+    """Models often indent the fences alone."""
+    text = f"- **build.toml**\n  ```toml\n{TOML}  ```\n- **a.cpp**\n\n  ```cpp\nint x;\n```\n"
+    found = parse_reply(reply(text))
+    assert isinstance(found, Project), found
+    assert {file.path: file.text for file in found.files} == {"build.toml": TOML, "a.cpp": "int x;\n"}
+
+
+def test_a_quotation_holds_blocks() -> None:
+    """Their marks are not part of the text, nor of the line above."""
+    (block,) = fenced_blocks("> **a.cpp**\n> ```cpp\n> int x;\n> ```\nafter\n")
+    assert (block.above, block.text, block.line, block.end) == ("**a.cpp**", "int x;\n", 2, 5)
+
+
+@pytest.mark.parametrize("text", ["    ```\n    x\n", "a ``` b\n", "``` a ``` b\n", "``\nx\n``\n", "a\n"])
+def test_what_is_no_fence(text: str) -> None:
+    """Indented code, and backticks within a line."""
+    assert fenced_blocks(text) == []
+
+
+def test_an_open_block_runs_to_the_end_and_says_so() -> None:
+    """Also where a fence inside it begins another block."""
+    first, second = fenced_blocks("a\n```\nx\n```\n\n```cpp a\ny\n```py b\nz")
+    assert first.closed and first.inner is None and (first.line, first.end) == (2, 5)
+    assert not second.closed and second.inner == 8 and second.text == "y\n```py b\nz\n"
+
+
+def test_line_ends_and_control_characters() -> None:
+    """CRLF reads as LF; a form feed is no line's end."""
+    (block,) = fenced_blocks("```x\r\na\fb\r\n\u2028c\r\n```\r\n")
+    assert block.text == "a\fb\n\u2028c\n"
+
+
+def test_an_endless_reply_is_refused() -> None:
+    """Reading Markdown has a price: what cannot be a project is not read."""
+    found = parse_reply(reply("x" * (MAX_REPLY_CHARS + 1)))
+    assert isinstance(found, Finding) and found.cause is Cause.TOO_LARGE
+
+
+FUZZ = settings(derandomize=True, deadline=None, database=None, max_examples=150)
 NAMED = ("build.toml", "toml build.toml", "../x.cu", "# a.py", "## k/b.cu")
 PIECES = (*NAMED, "```", "~~~~", "\n", "**", "@", "//")
 # Surrogates too: JSON replies may hold half of a pair.
