@@ -28,7 +28,7 @@ from harness.builder.tool_output import (
     missing_header,
 )
 from harness.builder.validate import binding_warnings, python_facts
-from harness.cases.reply_files import reply_files
+from harness.cases.scoring import reply_files
 from harness.errors import UsageError
 from harness.grading import load as load_stage
 from harness.judge.sanitizer import read_report

@@ -7,7 +7,6 @@ cannot be used is a UsageError that names the file, the entry and the field.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -16,9 +15,7 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
-    Discriminator,
     Field,
-    Tag,
     model_validator,
 )
 
@@ -31,7 +28,6 @@ FILES: Final = ("skill_meta.json", "evals/evals.json")
 """Where a skill keeps test cases: upskill's file, and that of agentskills.io."""
 FILE_LIMIT: Final = 256 << 10
 """Bytes of one file that goes into a prompt."""
-_DOCUMENT_LIMIT: Final = 16 << 20
 _MOST_CASES: Final = 1_000
 
 
@@ -75,16 +71,11 @@ def _cases_of(file: Path) -> list[TestCase]:
 
 def _document(file: Path) -> Any:
     try:
-        with file.open("rb") as source:
-            data = source.read(_DOCUMENT_LIMIT + 1)
-    except OSError as error:
-        raise UsageError(f"{file} cannot be read: {error.strerror}") from None
-    if len(data) > _DOCUMENT_LIMIT:
-        raise UsageError(f"{file} is larger than {_DOCUMENT_LIMIT >> 20} MiB")
-    try:
-        document = json.loads(data.decode("utf-8-sig"))
+        document = json.loads(file.read_bytes().decode("utf-8-sig"))
         json.dumps(document, ensure_ascii=False).encode()  # half of a surrogate pair could not be kept
         return document
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{file} is not JSON: {error}") from None
 
@@ -100,16 +91,6 @@ def _listed(value: Any) -> Any:
     return values
 
 
-def _by_path(value: Any) -> Any:
-    """`file_contains` as a list of verifiers: it may be one entry, or an object from path to texts."""
-    if isinstance(value, dict):
-        one = "path" in value
-        value = [value] if one else [{"path": path, "values": texts} for path, texts in value.items()]
-    if not isinstance(value, list):
-        return value
-    return [{**entry, "type": "file_contains"} if isinstance(entry, dict) else entry for entry in value]
-
-
 def _not_blank(text: str) -> str:
     if not text.strip():
         raise ValueError("is blank")
@@ -120,7 +101,6 @@ def _written(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-_VERIFIERS: Final = ("contains", "output_contains", "regex", "file_exists", "file_contains", "command")
 Texts = Annotated[list[str], BeforeValidator(_listed)]
 Required = Annotated[str, AfterValidator(_not_blank)]
 
@@ -170,7 +150,8 @@ class _Verifier(_Entry):
             raise ValueError("cmd is missing or blank")
         return self
 
-    def checks(self) -> list[Check]:
+    def checks(self) -> list[Check] | None:
+        """None for a type that is not known here."""
         texts = self.values or self.text or self.value or self.pattern
         match self.type:
             case "contains" | "output_contains":
@@ -184,37 +165,11 @@ class _Verifier(_Entry):
             case "command":
                 wall_s = self.config.timeout_seconds
                 return [Check(kind="command", text=self.cmd or self.command, wall_s=wall_s)]
-        return []
-
-    def notes(self) -> list[str]:
-        """The verifier in words, if it cannot be checked here."""
-        if self.type in _VERIFIERS:
-            return []
-        return [
-            f"verifier {_written(self.model_dump(exclude_unset=True))}: no check of this type is known here"
-        ]
+        return None
 
 
 class _Expected(_Entry):
-    """`expected`, whose keys have come and gone between versions."""
-
     contains: Texts = []
-    output_contains: Texts = []
-    regex: Texts = []
-    file_exists: Texts = []
-    file_contains: Annotated[list[_Verifier], BeforeValidator(_by_path)] = []
-    command: Texts = []
-    config: _Config = _Config()
-
-    def checks(self) -> list[Check]:
-        wall_s = self.config.timeout_seconds
-        return [
-            *(Check(kind="contains", text=text) for text in (*self.contains, *self.output_contains)),
-            *(Check(kind="regex", text=text) for text in self.regex),
-            *(Check(kind="file_exists", path=path) for path in self.file_exists),
-            *_checks(self.file_contains),
-            *(Check(kind="command", text=text, wall_s=wall_s) for text in self.command),
-        ]
 
 
 # --- the two formats --------------------------------------------------------------------------------
@@ -239,7 +194,11 @@ class _UpskillCase(_Entry):
 
     def case(self, number: int, file: Path) -> TestCase:
         """`number`, from 1, names a case without a name."""
-        notes = [*self.expected.unknown(), *_notes(self.verifiers)]
+        notes = self.expected.unknown()
+        for one in self.verifiers:
+            if one.checks() is None:
+                words = _written(one.model_dump(exclude_unset=True))
+                notes.append(f"verifier {words}: no check of this type is known here")
         if self.validator is not None:
             on = f" of {self.output_file}" if self.output_file else ""
             notes.append(f"validator {self.validator}{on}: it is Python inside upskill")
@@ -247,27 +206,12 @@ class _UpskillCase(_Entry):
             id=(self.id or self.name or f"case-{number}")[:100],
             prompt=self.input,
             files=self.context.files,
-            checks=(*self.expected.checks(), *_checks(self.verifiers)),
+            checks=(
+                *(Check(kind="contains", text=text) for text in self.expected.contains),
+                *(check for one in self.verifiers for check in one.checks() or ()),
+            ),
             not_checkable=(*notes, *self.unknown()),
         )
-
-
-def _checks(verifiers: Iterable[_Verifier]) -> list[Check]:
-    return [check for verifier in verifiers for check in verifier.checks()]
-
-
-def _notes(verifiers: Iterable[_Verifier]) -> list[str]:
-    return [note for verifier in verifiers for note in verifier.notes()]
-
-
-def _assertion_kind(value: Any) -> str:
-    return "verifier" if isinstance(value, dict) and "type" in value else "sentence"
-
-
-_Assertion = Annotated[
-    Annotated[_Verifier, Tag("verifier")] | Annotated[Any, Tag("sentence")], Discriminator(_assertion_kind)
-]
-"""A sentence, or an object with a `type`, which is read as a verifier of upskill's."""
 
 
 class _Eval(_Entry):
@@ -278,21 +222,18 @@ class _Eval(_Entry):
     prompt: Required
     expected_output: str = ""
     files: Texts = []
-    assertions: list[_Assertion] = []
-    expectations: list[_Assertion] = []
+    assertions: list[Any] = []
+    expectations: list[Any] = []
 
     def case(self, number: int, file: Path) -> TestCase:
         """`number`, from 1, names a case without an id; `file` holds it."""
-        stated = [*self.assertions, *self.expectations]
-        verifiers = [one for one in stated if isinstance(one, _Verifier)]
         notes = [f"expected_output: {self.expected_output}"] if self.expected_output.strip() else []
-        notes += [_written(one) for one in stated if not isinstance(one, _Verifier)]
+        notes += [_written(one) for one in (*self.assertions, *self.expectations)]
         return TestCase(
             id=f"eval-{number if self.id is None else _written(self.id)}"[:100],
             prompt=self.prompt,
             files={path: _read(file, path) for path in self.files},
-            checks=tuple(_checks(verifiers)),
-            not_checkable=(*notes, *_notes(verifiers), *self.unknown()),
+            not_checkable=(*notes, *self.unknown()),
         )
 
 
@@ -305,12 +246,10 @@ def _read(file: Path, path: str) -> str:
     found = next((p for p in (root / path, here / path) if p.is_file()), None)
     if found is None or not found.resolve().is_relative_to(root):
         raise ValueError(f"files names {path!r}; there is no such file in {root}")
+    if found.stat().st_size > FILE_LIMIT:
+        raise ValueError(f"files names {path!r}, which is larger than {FILE_LIMIT >> 10} KiB")
     try:
-        with found.open("rb") as source:
-            data = source.read(FILE_LIMIT + 1)
-        if len(data) > FILE_LIMIT:
-            raise ValueError(f"files names {path!r}, which is larger than {FILE_LIMIT >> 10} KiB")
-        return data.decode()
+        return found.read_bytes().decode()
     except OSError as error:
         raise ValueError(f"files names {path!r}, which cannot be read: {error.strerror}") from error
     except UnicodeDecodeError:

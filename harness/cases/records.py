@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import ClassVar, Final, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from harness.cases.reply_files import unfit
 from harness.files import unsafe_path
 from harness.records import Arm, ModelSpec, Record, Reply, Sampling
 
 CheckKind = Literal["contains", "regex", "file_exists", "file_contains", "command"]
 Verdict = Literal["passed", "failed", "not_run"]
 
+_NAME_BYTES: Final = 255  # NAME_MAX of Linux
 COMMAND_WALL_S: Final = 60.0
 """upskill's own default for its verifiers."""
 COMMAND_WALL_LIMIT_S: Final = 600.0
@@ -27,6 +28,22 @@ _HAS: Final[dict[CheckKind, tuple[bool, bool]]] = {
     "command": (True, False),
 }
 """By kind: whether it has a text, and a path."""
+
+
+def unfit(path: str, files: Mapping[str, str]) -> str | None:
+    """Why `path` cannot be written together with `files`; None if it can."""
+    reason = unsafe_path(path)
+    if reason is not None:
+        return reason
+    if any(len(part.encode(errors="replace")) > _NAME_BYTES for part in path.split("/")):
+        return f"has a name of more than {_NAME_BYTES} bytes"
+    if any(ord(char) < 32 or 0xD800 <= ord(char) < 0xE000 for char in path):
+        return "has characters that no file name should have"
+    inner = {parent.as_posix() for file in files for parent in PurePosixPath(file).parents}
+    outer = {parent.as_posix() for parent in PurePosixPath(path).parents}
+    if path in inner or outer & set(files):
+        return "is a file and a folder at once"
+    return None
 
 
 class Check(Record):
@@ -129,7 +146,6 @@ class CasesConfig(Record):
     skill_text: str
     """What precedes the prompt in the arm with_skill."""
     system: str
-    """The system text, the same in both arms."""
     models: tuple[ModelSpec, ...]
     arms: tuple[Arm, ...]
     repeats: int = Field(ge=1)
@@ -143,9 +159,7 @@ class CasesRun(Record):
     schema_version: Literal[1] = 1
     run_id: str
     created: str
-    """UTC, ISO 8601."""
     liftbench: str
-    """Version."""
     config: CasesConfig
 
 
@@ -155,7 +169,6 @@ class AnswerKey(Record):
     case: str
     model: str
     arm: str
-    """Arm.id."""
     repeat: int
 
 
@@ -168,19 +181,17 @@ class CaseAnswer(Record):
     outcomes: tuple[CheckOutcome, ...]
     """In the order of the case's checks."""
     sandbox: str | None = None
-    """Where its commands ran; None without commands."""
 
 
 # --- counts ---------------------------------------------------------------------------------------
 
 
 class Rate(Record):
-    """How often a case was passed."""
+    """How often a case was passed; answers whose command was not run are not scored."""
 
     passed: int
     scored: int
     not_run: int
-    """Answers whose command was not run: not counted as scored."""
 
 
 class CaseRow(Record):

@@ -7,18 +7,19 @@ a sandbox it is `not run`, neither passed nor failed.
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Final
 
-from harness.cases.records import Check, CheckOutcome, TestCase, Verdict, Worth
-from harness.cases.reply_files import ReplyFiles, overlaid, reply_files, write_files
+from harness.cases.records import Check, CheckOutcome, TestCase, Verdict, Worth, unfit
 from harness.errors import HarnessBug, SandboxError
-from harness.student.fences import fenced
+from harness.student.answer import MAX_BYTES, MAX_FILES, MAX_REPLY_CHARS
+from harness.student.fences import ANY_PATH, FileNames, fenced, fenced_blocks
 from sandboxes.job import ExitFacts, Job, Limits, Sandbox
 from sandboxes.orphans import owned_folder
 
@@ -237,3 +238,59 @@ def sentence(worths: Sequence[Worth]) -> str:
     if reasons[None]:
         counts.append(f"{NOTHING} in {reasons[None]}")
     return f"{len(worthless)} of {len(worths)} cases prove nothing: {', '.join(counts)}"
+
+
+# --- files of a reply ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ReplyFiles:
+    """The files in a reply."""
+
+    files: Mapping[str, str]
+    left_out: Mapping[str, str]
+    """By path, why a block is not a file."""
+
+
+def reply_files(text: str, wanted: Iterable[str] = ()) -> ReplyFiles:
+    """The files of a reply; `wanted` are paths that count even without a suffix (`my notes`).
+
+    A later block with the same path replaces an earlier one.
+    """
+    known = sorted({re.escape(path) for path in wanted}, key=len, reverse=True)
+    names = FileNames("|".join([*known, ANY_PATH]), quoted=True)
+    files: dict[str, str] = {}
+    left_out: dict[str, str] = {}
+    size = 0
+    for block in fenced_blocks(text[:MAX_REPLY_CHARS]):
+        named = names.find(block)
+        if named is None:
+            continue
+        path, contents = named
+        tidy = path if "\\" in path else PurePosixPath(path).as_posix()
+        size += len(contents.encode(errors="replace"))
+        reason = unfit(tidy, files)
+        if reason is None and (len(files) >= MAX_FILES and tidy not in files):
+            reason = f"is beyond the first {MAX_FILES} files"
+        if reason is None and size > MAX_BYTES:
+            reason = f"is beyond the first {MAX_BYTES} bytes"
+        if reason is None:
+            files[tidy] = contents
+        else:
+            left_out[tidy] = reason
+    return ReplyFiles(files, left_out)
+
+
+def write_files(files: Mapping[str, str], folder: Path) -> None:
+    """Write them below `folder`, which need not exist."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for path, text in files.items():
+        target = folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, encoding="utf-8", errors="replace", newline="")
+
+
+def overlaid(below: Mapping[str, str], above: Mapping[str, str]) -> dict[str, str]:
+    """Both sets of files; where two conflict, also as file and folder of one name, that of `above`."""
+    kept = {path: text for path, text in below.items() if path in above or unfit(path, above) is None}
+    return {**kept, **above}
