@@ -25,9 +25,7 @@ from harness.files import unsafe_path
 from harness.records.reasons import reason_of
 
 FILES: Final = ("skill_meta.json", "evals/evals.json")
-"""Where a skill keeps test cases: upskill's file, and that of agentskills.io."""
 FILE_LIMIT: Final = 256 << 10
-"""Bytes of one file that goes into a prompt."""
 _MOST_CASES: Final = 1_000
 
 

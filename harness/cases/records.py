@@ -94,7 +94,6 @@ class TestCase(Record):
     files: dict[str, str] = Field(default_factory=dict)
     """Text by path, given with the prompt."""
     checks: tuple[Check, ...] = ()
-    """A reply must pass them all."""
     not_checkable: tuple[str, ...] = ()
     """What the file demands otherwise, in words: kept, never scored."""
 
@@ -131,11 +130,8 @@ class Worth(Record):
 
     case: str
     worth: Literal["some", "none", "unknown"]
-    """`some`: no trivial answer passes it; `unknown`: a command was not run."""
     passed_by: str | None = None
-    """The trivial answer that passes."""
     why: str
-    """In one line."""
 
 
 class CasesConfig(Record):
@@ -179,7 +175,6 @@ class CaseAnswer(Record):
     prompt_digest: str
     reply: Reply
     outcomes: tuple[CheckOutcome, ...]
-    """In the order of the case's checks."""
     sandbox: str | None = None
 
 
@@ -202,7 +197,6 @@ class CaseRow(Record):
     without_skill: Rate
     with_skill: Rate
     tells_nothing_apart: bool
-    """Always passed in both arms."""
 
 
 class ArmSums(Record):

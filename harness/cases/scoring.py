@@ -136,7 +136,6 @@ class Commands:
 
     sandbox: Sandbox
     python: Path
-    """The interpreter that jobs find first as `python`."""
 
     def run(self, check: Check, files: Mapping[str, str]) -> CheckOutcome:
         """The outcome of a `command` in a folder with `files`. Raises SandboxError."""
@@ -249,7 +248,6 @@ class ReplyFiles:
 
     files: Mapping[str, str]
     left_out: Mapping[str, str]
-    """By path, why a block is not a file."""
 
 
 def reply_files(text: str, wanted: Iterable[str] = ()) -> ReplyFiles:

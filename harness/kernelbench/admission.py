@@ -31,7 +31,6 @@ _WITH_INTERMEDIATES = 0.9
 # measured]. Where rows are independent, as many are compared as that allows.
 _MOST_FLOPS: dict[Target, float] = {"cpu": CPU_FLOPS, "cuda": 50e12}
 _PROBE_BYTES = 1 << 29
-"""Memory of a probe on the host."""
 _PROBE_FLOPS = 1e9
 """Work of one of the five calls of a probe on the host."""
 _PROBE_ROWS = (8, 4, 2, 1)
@@ -45,18 +44,13 @@ class Admission(Record):
     task: str
     file: str
     digest: str | None
-    """Of the task; None if there is none."""
     target: Target
     memory_bytes: int
-    """Memory of the device that the limits refer to."""
     reasons: tuple[str, ...]
-    """Why it is not admitted; empty if it is."""
     notes: tuple[str, ...] = ()
     """What was probed in part or not at all, and conventions of the task."""
     size_bytes: int | None = None
-    """Of one set of operands."""
     judged_bytes: int | None = None
-    """Computed memory for judging it."""
     by: By = "whole"
     """How it is judged: whole, the truth of some rows at a time, or the truth whole with fewer copies."""
     scaled: tuple[int, int] | None = None

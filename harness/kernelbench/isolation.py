@@ -29,13 +29,11 @@ from harness.kernelbench.problems import Unfit
 WALL_S = 600.0
 """Per request: inspecting KernelBench's largest recurrent networks takes over a minute on two cores."""
 MEMORY_BYTES = 12 << 30
-"""Private memory of a request on the host."""
 _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
 _GRACE_S = 60.0
 _ANSWER_BYTES = 16 << 20
 _PR_SET_PDEATHSIG = 1
 _FUNCTIONS = "harness.kernelbench.values"
-"""Imports PyTorch, so it is imported by the server only."""
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")

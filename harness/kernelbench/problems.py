@@ -21,7 +21,6 @@ _SCALED_SHARE = 1 / 64
 """Share of these limits for a problem that is scaled anyway, so that a grade takes a minute [own]."""
 _LEVEL = re.compile(r"level\d+")
 _INNER = "KernelBench"
-"""The folder of a checkout that holds the levels."""
 
 
 class Unfit(Exception):
@@ -119,7 +118,6 @@ class TensorFacts(Record):
     """One tensor that `forward` takes or returns."""
 
     name: str
-    """The operand's name in the task."""
     shape: tuple[int, ...]
     dtype: str
     itemsize: int
@@ -150,17 +148,13 @@ class RowFacts(Record):
     """The axis that can be scaled: the first axis of some inputs and outputs."""
 
     rows: int
-    """The problem's own number."""
     least: int
     """The fewest that it accepts: 1, or 2 for a batch norm."""
     draws: tuple[int, ...]
-    """Indices of the random draws of `get_inputs` that have this axis."""
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     flops: int
-    """Per row."""
     peak_bytes: int
-    """Intermediate memory per row, at most."""
     apart: bool | None = None
     """Whether an output row depends on the same input row alone, found by trials; None: not tried."""
 
@@ -173,24 +167,16 @@ class ProblemFacts(Record):
     inputs: tuple[TensorFacts, ...]
     scalars: tuple[ScalarFacts, ...]
     parameters: tuple[TensorFacts, ...]
-    """Parameters, and the buffers that forward reads and does not write."""
     outputs: tuple[TensorFacts, ...]
     init: str
-    """`repr` of get_init_inputs()."""
     flops: int
-    """Of matrix products and convolutions."""
     kind: Literal["elementwise", "reduction", "contraction"]
     convolves: bool
     draws: tuple[str, ...] = ()
-    """Operators in forward that draw random numbers."""
     writes: tuple[str, ...] = ()
-    """Inputs and parameters that forward writes to."""
     batch_statistics: bool = False
-    """Whether it has a batch norm in training mode."""
     peak_bytes: int
-    """Peak memory of intermediate tensors in a call."""
     rows: RowFacts | None = None
-    """None if the first axis cannot be scaled."""
     wide: bool = False
     """An operand passes as output on the problem's own values, but not on inputs from (-3, 3]."""
 

@@ -22,12 +22,9 @@ _TOLERANCES = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 1e-2}
 _ENOUGH_S = 30.0
 """Time for the calls; slower ones are fewer than 100, which the record says [own]."""
 _PIECE = 1 << 26
-"""Elements compared at once."""
 _CHUNK = 10
-"""Calls per reveal, which has a deadline."""
 
 Start = Callable[[], WorkerClient]
-"""Starts a worker that has not loaded the project yet."""
 
 
 def score(problem: Problem, student: Start, eager: Start) -> KernelBenchScore:

@@ -40,7 +40,6 @@ _LANGUAGES: Final = {
 }
 _FILES: Final = ("python", "cpp", "cuda", "toml", "json", "yaml")
 _FRAGMENT: Final = "fragment"
-"""Word of an info string: the code is incomplete, and is neither compiled nor parsed."""
 
 _ELIDED = re.compile(
     r"^\s*(?:\.\.\.|…)|//.*(?:\.\.\.|…)|/\*[^*]*(?:\.\.\.|…)|^\s*#.*(?:\.\.\.|…)|\{\s*\.\.\.\s*\}|[(,]\s*\.\.\.\s*\)\s*;"
@@ -71,7 +70,6 @@ class CodeBlock:
     """A fenced block of a skill, or one of its files."""
 
     file: str
-    """The file that contains it."""
     line: int
     """1-based line of the opening fence; 0 for a whole file."""
     language: str
@@ -80,7 +78,6 @@ class CodeBlock:
     """Path of the complete file that it shows; None for a piece."""
     text: str
     fragment: bool = False
-    """The author marks it as incomplete."""
     unclosed: str | None = None
     """The evidence that the closing fence is missing; None if it is closed."""
 

@@ -53,7 +53,6 @@ _BACKENDS: Final = {
     "cpu": re.compile(r"\bcpu\b|avx", re.IGNORECASE),
 }
 _HEAD: Final = 2_000
-"""Characters of SKILL.md that determine its backend."""
 _OTHER_BUILD: Final = re.compile(r"cpp_extension|load_inline|CUDAExtension")
 Outcome = Literal["built", "parsed", "not_built", "failed", "unread"]
 
@@ -62,14 +61,11 @@ class CodeCounts(Record):
     """Counts of fenced blocks and files in one language."""
 
     built: int = 0
-    """Compiled, alone or in their project."""
     parsed: int = 0
     not_built: int = 0
     """Marked `fragment`, dependent on code that is not shown, or not compiled for lack of `--build`."""
     failed: int = 0
-    """Each has a finding."""
     unread: int = 0
-    """In languages that are not checked, such as bash."""
 
 
 class SkillReport(Record):
@@ -77,16 +73,13 @@ class SkillReport(Record):
 
     directory: str
     name: str | None
-    """None if SKILL.md cannot be read."""
     digest: str | None
     body_tokens_estimate: int | None
     """UTF-8 bytes / 3.6."""
     body_lines: int | None
     files: int
     code_blocks: int
-    """Fenced blocks in its Markdown."""
     code: dict[str, CodeCounts]
-    """By language; `text` for blocks without one."""
     projects: tuple[ShownProjectReport, ...]
     findings: tuple[SkillFinding, ...]
 
@@ -155,7 +148,6 @@ class _Code:
     for_builder: frozenset[str]
     """Files whose code is to be built with kernel-builder."""
     backend: str
-    """The backend that advice is for."""
     blocks: list[CodeBlock] = field(default_factory=list)
     shown: list[ShownProject] = field(default_factory=list)
     outcomes: dict[CodeBlock, Outcome] = field(default_factory=dict)
@@ -321,18 +313,14 @@ class FileSize(Record):
 
     path: str
     tokens: int | None
-    """None for a binary file."""
 
 
 class SkillSize(Record):
     """Estimated tokens of a skill."""
 
     catalog: int
-    """Name and description, in every conversation."""
     body: int
-    """SKILL.md without frontmatter, read when the skill is used."""
     files: tuple[FileSize, ...]
-    """The other files, read on demand, by path."""
 
     @property
     def total(self) -> int:

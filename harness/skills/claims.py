@@ -33,15 +33,12 @@ class Fact(Record):
 
     id: str
     claim: str
-    """The right wording, a clause."""
     value: str
     source: str
     wrong: tuple[str, ...]
     """Regular expressions over the whole text; a space matches a line break too."""
     about: str | None = None
-    """Must match in the lines of a claim."""
     unless: str | None = None
-    """Must not match in the lines of a claim."""
     breaks_the_build: bool = False
     """Code that follows the claim does not build with kernel-builder."""
 
@@ -104,7 +101,6 @@ _FILLER = re.compile(
     r"|'s\b|->|[\s:=(),|~≈*_`–—→-]",
     re.IGNORECASE,
 )
-"""What may stand beside board and figure in a clause that is a claim."""
 _LINK: Final = r"(?:[\s:=(|~≈]|\b(?:is|are|of|has|at|on|an?|the|about|up to|total)\b)*"
 _SENTENCE = re.compile(r"(?:[^.;!?\n]|\.(?=\w)|\n(?!\s*(?:\n|[-*|#>+]|//|\d+\.)))+")
 _CLAUSE = re.compile(r"(?:(?!,(?!\d{3}\b)|\b(?:and|but|while|so)\b)(?s:.))+")
@@ -116,7 +112,6 @@ _RESULTS = re.compile(
 )
 """Headings of sections whose figures may describe a program, not the board."""
 _LONGEST: Final = 1_000
-"""Longest sentence or table line that is read, in characters."""
 _TOLERANCE: Final = 0.05
 """Relative; covers rounding, and binary units for decimal ones."""
 
@@ -127,10 +122,8 @@ class _Figure(NamedTuple):
     label: str
     value: str
     right: Mapping[str, tuple[float, ...]]
-    """Right values by board, of its variants too."""
     told: str
     more: tuple[str, ...] = ()
-    """Further patterns of label and value."""
     exact: bool = False
 
 

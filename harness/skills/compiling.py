@@ -23,7 +23,6 @@ from harness.skills.spec import Severity, SkillFinding, error, warning
 Build = Callable[[Project, Target], BuildResult]
 
 _OURS: Final = frozenset({Cause.NO_TOOLCHAIN})
-"""Causes that are this machine's fault."""
 _CERTAIN: Final = frozenset({Cause.COMPILE_ERROR, Cause.LINK_ERROR})
 """Other causes are limits of liftbench, or a layout that the skill does not show completely."""
 _ELSEWHERE: Final = frozenset({"missing_header", "wrong_arch"})
@@ -35,14 +34,12 @@ _CONTEXT = re.compile(
     r"|previous|no instance of|no matching|no operator|target specific option|<error-type>",
     re.IGNORECASE,
 )
-"""Errors that code which is not shown may resolve."""
 _SURE = re.compile(
     r"too (?:few|many) (?:arguments|initializer)|a value of type .* cannot be (?:used|assigned)|zero-sized"
     r"|argument of type .* is incompatible|invalid conversion from|cannot convert|must be a modifiable lvalue"
     r"|lvalue required|assignment of read-only|static assertion failed|return value type",
     re.IGNORECASE,
 )
-"""Errors in types and counts that the compiler knows."""
 _MACRO = re.compile(r"['\"‘]_*[A-Z][A-Z0-9_]*['\"’]")
 
 # --- attempts ------------------------------------------------------------------------------------
@@ -131,9 +128,7 @@ class Attempt:
     project: Project
     target: Target
     path: str
-    """Path of the file that holds it."""
     before: int
-    """Lines of that file above the piece."""
 
 
 def target_of(block: CodeBlock) -> Target:
@@ -208,7 +203,6 @@ class Tried(NamedTuple):
 
     finding: SkillFinding | None = None
     unavailable: str | None = None
-    """What this machine lacks to compile it."""
 
 
 class _Failure(NamedTuple):
@@ -294,12 +288,9 @@ class ShownProjectReport(Record):
 
     file: str
     line: int
-    """Of its build.toml block; 1 for a file."""
     name: str | None
-    """`general.name`; None when build.toml is not valid."""
     paths: tuple[str, ...]
     targets: tuple[Target, ...]
-    """Those of its backends that liftbench builds."""
     builds: tuple[BuildResult, ...] = ()
     """One per target; empty without `--build`."""
 
@@ -312,7 +303,6 @@ class BuiltProject(NamedTuple):
     built: frozenset[CodeBlock]
     failed: frozenset[CodeBlock]
     unavailable: tuple[str, ...]
-    """What this machine lacks to build it."""
 
 
 def build_shown(shown: ShownProject, build: Build | None, backend: str) -> BuiltProject:

@@ -18,7 +18,6 @@ _TEXT_TAG: Final = "tag:yaml.org,2002:str"
 _FIRST_YAML_LINE: Final = 2  # the frontmatter follows the `---` of line 1
 BOM: Final = "\ufeff"
 _WIDTH: Final = 100
-"""YAML folds longer text."""
 _ONE_LINE: Final = 1 << 30
 
 

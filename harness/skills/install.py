@@ -46,7 +46,6 @@ class Installed(NamedTuple):
     place: Place
     directory: Path
     changed: bool
-    """False if it was there already, byte for byte."""
 
 
 def places(

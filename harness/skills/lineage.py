@@ -35,14 +35,10 @@ class Look(Record):
 
     lineage: str
     number: int
-    """From 1."""
     run: str
-    """Digest of the run's configuration and lock."""
     skill: str
-    """Digest of the skill."""
     alpha: float
     at: str
-    """UTC, ISO 8601."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +49,6 @@ class Lineage:
     seen: tuple[str, ...]
     """Families on which it or its predecessors were refined or chosen."""
     looks: int
-    """Looks at a test split before this skill was written."""
 
     @property
     def metadata(self) -> dict[str, str]:

@@ -125,16 +125,11 @@ class Leak(Record):
 
     task: str
     file: str
-    """Path in the skill."""
     line: int
-    """1-based line at which the longest shared stretch starts."""
     source_file: str
-    """`reference.py`, `task.toml`, or `kernels_ref/...` for a file of the expert project."""
     source_line: int
     count: int
-    """Distinct shared n-grams that are evidence."""
     longest: int
-    """Tokens of the longest shared stretch."""
 
 
 class _TaskFile(NamedTuple):
@@ -144,7 +139,6 @@ class _TaskFile(NamedTuple):
     name: str
     tokens: Tokens
     hits: list[tuple[int, NGram]]
-    """Where each shared n-gram starts."""
 
 
 def overlaps(skill_texts: Mapping[str, str], tasks: Sequence[LoadedTask]) -> tuple[Leak, ...]:
@@ -244,7 +238,6 @@ class _Experts:
 
     texts: Mapping[_ExpertFile, Tokens]
     places: Mapping[NGram, Sequence[tuple[_ExpertFile, int]]]
-    """Where each n-gram that is evidence starts."""
     idioms: frozenset[NGram]
 
 

@@ -26,7 +26,6 @@ class SkillDraft:
 
     name: str
     description: str
-    """Line breaks become spaces."""
     body: str
     metadata: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, bytes] = field(default_factory=dict)

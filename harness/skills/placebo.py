@@ -18,7 +18,6 @@ from harness.records import Skill, digest_of
 from harness.student.fences import Block, fenced_blocks
 
 VERSION: Final = 1
-"""Version of the text, part of a placebo's digest."""
 _NAMES: Final = ("sourdough-baking", "rye-bread", "flatbreads", "laminated-dough")
 _DOUGHS: Final = ("wheat dough", "rye dough", "spelt dough", "starter", "leaven", "poolish", "brioche dough")
 _STEPS: Final = ("rests", "is folded", "ferments", "proves", "is shaped", "cools", "is kneaded", "relaxes")
@@ -39,7 +38,6 @@ _FILLERS: Final = {
     1 + len(word): f" {word}"
     for word in ("so", "now", "then", "again", "evenly", "quietly", "together", "carefully", "thereafter")
 }
-"""Words that fill a gap, by size in bytes."""
 
 _FRAME = re.compile(r"^(?P<lead>\s*(?:#{1,6}\s+|[-*+]\s+(?:\[.\]\s+)?|\d+[.)]\s+|>\s*)?)(?P<text>.*)$")
 

@@ -84,7 +84,6 @@ def _strip_common_root(found: dict[str, str]) -> dict[str, str]:
 # --- one turn ------------------------------------------------------------------------------------
 
 Ask = Callable[[Request], Reply]
-"""Model.complete or a recording wrapper; it may raise what Model.complete raises."""
 
 
 @dataclass(frozen=True)
@@ -92,13 +91,10 @@ class Answer:
     """The last reply of a turn, with its project or the reason why there is none."""
 
     request: Request
-    """The request that `reply` answers, with everything read during the turn."""
     reply: Reply
     project: Project | Finding
     steps: tuple[Step, ...] = ()
-    """Earlier replies, which only asked for files."""
     results: tuple[Message, ...] = ()
-    """Tool results for the calls in `reply`."""
 
     @property
     def keeps(self) -> bool:

@@ -38,7 +38,6 @@ _FRAME = re.compile(r"^\s*File \"(?P<path>[^\"\n]{1,1000})\", line (?P<line>\d{1
 _NUMBER = re.compile(r"\d+")
 _NATIVE_FRAME = re.compile(r"^(?:frame )?#\d+:? ")
 _OUR_COPY: Final = "project"
-"""The folder of the built package in a worker."""
 QUOTED_TOKENS: Final = 2_000
 """Estimated tokens of quoted tool output and exceptions in one message."""
 _KERNELS_SHOWN: Final = 12

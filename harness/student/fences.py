@@ -30,11 +30,8 @@ class Block:
 
     info: str
     text: str
-    """Without the fence's own indentation; ends with a line break."""
     line: int
-    """1-based line of the opening fence."""
     end: int
-    """1-based line that follows the block."""
     above: str
     """The last line of text above it, after the block before."""
     closed: bool = True

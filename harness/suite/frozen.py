@@ -27,7 +27,6 @@ class Frozen:
 
     suite: int = 0
     tasks: Mapping[str, tuple[int, str]] = field(default_factory=dict)
-    """Id -> (version, digest)."""
 
     @classmethod
     def parse(cls, text: str) -> Frozen:

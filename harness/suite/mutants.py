@@ -40,7 +40,6 @@ class Mutant:
 
     path: str
     line: int
-    """From 1."""
     before: str
     after: str
     project: Project

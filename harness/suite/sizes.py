@@ -50,7 +50,6 @@ class Size:
     dtype: str
     operands_bytes: int
     judged_bytes: int
-    """Peak while a call is judged whole."""
     parts_bytes: int | None = None
     """Peak in judge and worker while it is judged in parts; None if it cannot be."""
 

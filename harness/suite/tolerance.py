@@ -15,7 +15,6 @@ from harness.records import Operand, Task
 
 REFERENCE_ERROR_FACTOR = 4.0
 TILE = 64
-"""Side of the tiles of the tile test."""
 TILE_FRACTION = 0.05
 """Largest fraction of elements of a tile that may be out of tolerance."""
 
@@ -37,7 +36,6 @@ class Tolerance:
     cap: float = math.inf
     """Upper bound of f times the allowed error, however large the error of PyTorch's op is."""
     matched: float = 1.0
-    """Fraction of elements that must be within the allowed error."""
     most: float = 1.0
     """No element may exceed this many times the allowed error."""
 

@@ -19,7 +19,6 @@ from harness.text import clean, estimate_tokens, first_line, message_of
 TRACE_TOKENS: Final = 24_000
 """Budget of a condensed trace, in estimated tokens: a fifth of a context of 128k."""
 EVIDENCE_TOKENS: Final = 8_000
-"""Budget of the evidence of one version."""
 
 _SYSTEM: Final = f"""\
 You write agent skills: folders with a SKILL.md that another, weaker model reads before it writes \
@@ -67,14 +66,11 @@ class Order:
     description: str
     target: Target
     name: str | None
-    """Of the skill, where the user chose one."""
     examples: tuple[Example, ...]
     trace: str | None
-    """Condensed."""
     old: tuple[tuple[str, str], ...]
     """Path and text of the files of the skill to start from; empty without one."""
     sample: str
-    """A development task as the student reads it."""
 
 
 def first_brief(order: Order) -> tuple[Message, ...]:
@@ -155,7 +151,6 @@ def _quoted(text: str) -> str:
 # --- evidence of a version's trials ----------------------------------------------------------
 
 _EXAMPLES_TOLD: Final = 2
-"""Examples of each group."""
 _MESSAGE_LIMIT: Final = 1_200
 _SOURCE_LIMIT: Final = 160
 _SLOWEST: Final = 12

@@ -45,7 +45,6 @@ SEARCH_REPEATS: Final = 2
 """Replies per task on the development and selection splits; with one, half of a choice is luck."""
 
 Reporter = Callable[[RunStore], Summary]
-"""Writes a run's reports and shows them."""
 
 Say = Callable[[str], None]
 
@@ -56,7 +55,6 @@ class Measured:
 
     folder: str
     stopped: str | None
-    """Why trials are missing."""
     lifts: tuple[MeasuredLift, ...] = ()
 
 
@@ -97,13 +95,10 @@ class Plan:
     request: GenerationRequest
     order: Order
     splits: Splits | None
-    """None: nothing is evaluated."""
     lineage: Lineage
     """With the families that this generation shows to teacher or choice."""
     folder: Path
-    """The generation's own."""
     out: Path
-    """The parent of the folder to which the skill is written."""
 
 
 def _plan(

@@ -21,15 +21,11 @@ class CandidateRecord(Record):
     """One version of the skill."""
 
     index: int
-    """0 is the first, or the old skill."""
     parent: int | None
-    """Index of the version that it was made from."""
     folder: str
-    """Relative to the generation's folder."""
     digest: str
     body_tokens_estimate: int
     warnings: int
-    """Of the check; a version has no errors."""
     development: dict[str, int] | None = None
     """Verdicts of the development trials; None where they were not needed or not reached."""
     selection: float | None = None
@@ -60,33 +56,24 @@ class GenerationRecord(Record):
     created: str
     description: str
     source: str | None
-    """The trace or skill that `--from` named."""
     teacher: str
     students: tuple[str, ...]
     target: Target
     metric: Metric
     families: dict[str, tuple[str, ...]]
-    """By split; empty without evaluation."""
     lineage: str
     candidates: tuple[CandidateRecord, ...] = ()
     without_skill: float | None = None
-    """The selection score without any skill."""
     chosen: int | None = None
     why: str = ""
-    """Why this one."""
     written: str | None = None
-    """Where the skill was written."""
     written_digest: str | None = None
     """Digest of the skill as written there; a later call replaces it only while it has this digest."""
     look: Look | None = None
-    """At the test split; None without a test."""
     test_run: str | None = None
     tested: tuple[MeasuredLift, ...] = ()
-    """By student; empty where the test was not finished."""
     stopped: str | None = None
-    """Why it ended early."""
     spent: dict[str, Spent] = Field(default_factory=dict)
-    """By role (teacher, student), over all calls of the command."""
 
     @property
     def shortfalls(self) -> tuple[str, ...]:

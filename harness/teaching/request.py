@@ -81,15 +81,12 @@ class GenerationRequest:
 
     description: str
     source: Path | None
-    """What `--from` names: a trace, or a skill's folder."""
     examples: tuple[Example, ...]
     output: Path | None
     tasks: Sequence[LoadedTask]
     teacher: Model
     students: tuple[ModelSpec, ...]
-    """Empty: nothing is evaluated."""
     models: Mapping[str, Model]
-    """The students, by `provider/model`."""
     meter: Meter
     metric: Metric
     target: Target

@@ -30,13 +30,10 @@ class Search:
     evaluate: Evaluate
     metric: str
     families: Mapping[str, str]
-    """Task id to family, of the development and selection tasks."""
     say: Callable[[str], None] = lambda text: None
     versions: list[Version] = field(default_factory=list)
     without_skill: float | None = None
-    """The selection score without a skill."""
     stopped: str | None = None
-    """Why it was interrupted."""
     gave_up: str | None = None
     """Why the teacher wrote no further version; asking again would give the same kept replies."""
 

@@ -46,7 +46,6 @@ _UNUSABLE: Final = {
 }
 
 Check = Callable[[Path], Sequence[SkillFinding]]
-"""All findings on a skill folder; its code is really built."""
 
 
 class NoSkill(UsageError):
@@ -68,7 +67,6 @@ class Evaluated:
 
     trials: tuple[TrialRecord, ...]
     stopped: str | None
-    """Why trials are missing."""
 
 
 @dataclass(frozen=True)

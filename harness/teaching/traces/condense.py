@@ -18,7 +18,6 @@ from harness.text import BYTES_PER_TOKEN, REDACTED, clip, estimate_tokens, redac
 
 SMALLEST_BUDGET: Final = 500
 _HEAD_BYTES: Final = 900
-"""Reserved for title and summary."""
 _TASK_SHARE, _LESSON_SHARE, _FILE_SHARE = 0.20, 0.65, 0.60
 """Of the bytes that the parts before have left."""
 _TASK_BYTES: Final = 12_000
@@ -36,14 +35,10 @@ class Condensed:
     text: str
     budget_tokens: int
     characters: int
-    """Of the trace, all of them read."""
     events: int
     errors: int
-    """Occurrences."""
     groups: int
-    """Different errors."""
     kept: int
-    """Of the groups, those that the text names."""
 
     @property
     def secrets(self) -> int:

@@ -36,7 +36,6 @@ class Event:
     """One thing that was said, called or returned; its text is never blank."""
 
     index: int
-    """Position in the trace, from 0."""
     role: Role
     kind: Kind
     text: str
@@ -44,15 +43,12 @@ class Event:
     place: str
     """`line 12`, or a path such as `messages[3].content[0]`."""
     tool: str | None = None
-    """Name of the tool of a call or result."""
     is_error: bool = False
-    """The trace marks this result as a failure."""
     call: str | None = None
     """Id that joins a result to its call; None where the trace has none."""
     arguments: Mapping[str, Any] = field(default_factory=dict)
     """Of a call, as recorded; of code, `path` where the trace names one."""
     line: int | None = None
-    """1-based line of the file at which the text begins; None inside a JSON string."""
 
     def place_of(self, offset: int) -> str:
         """The place of the text's line `offset`, from 0."""
@@ -66,12 +62,9 @@ class Trace:
     """A whole trace."""
 
     format: str
-    """`jsonl`, `json`, `markdown`, `log` or `run folder`."""
     characters: int
-    """All that was read, after decoding."""
     events: tuple[Event, ...]
     torn: int = 0
-    """Lines or documents that should be JSON and are not."""
     unknown: Mapping[str, int] = field(default_factory=dict)
     """JSON records that gave no event, by type; known records without text are not counted."""
 
@@ -198,9 +191,7 @@ class Piece:
 
     text: str
     line: int
-    """1-based line at which the text begins."""
     block: Block | None = None
-    """None for prose."""
 
     @property
     def arguments(self) -> dict[str, str]:

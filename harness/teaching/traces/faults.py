@@ -27,7 +27,6 @@ Category = Literal[
     "other",
 ]
 SEVERITY: Final[tuple[Category, ...]] = get_args(Category)
-"""The gravest first."""
 STAGE: Final[dict[Category, int]] = {
     **dict.fromkeys(("build.toml", "build", "other"), 0),
     "compile": 1,
@@ -67,9 +66,7 @@ class Fault:
     headline: str
     """The line that names it, without its place in a source file."""
     line: int
-    """Where it begins: line of the event's text, from 0."""
     end: int
-    """Its last line."""
     consequence: bool = False
     """Such as `ninja: build stopped`: counts only where nothing in the event says why."""
 

@@ -42,9 +42,7 @@ class Change:
     new: str | None
     """The new contents, or what replaces `old`; None deletes the file."""
     old: str | None = None
-    """The text that is replaced; None for the whole file."""
     everywhere: bool = False
-    """All occurrences of `old`."""
 
 
 @dataclass
@@ -53,11 +51,8 @@ class FileState:
 
     path: str
     text: str | None = None
-    """The last contents that follow from the trace; None where none do."""
     complete: bool = True
-    """All changes are in `text`."""
     place: str = ""
-    """Of the last change."""
 
 
 def follow(events: Sequence[Event]) -> tuple[list[FileState], dict[int, str]]:

@@ -31,20 +31,14 @@ class Lesson:
 
     category: Category
     error: str
-    """The line that names it, as it was last printed."""
     count: int
-    """How many events show it."""
     first: str
-    """Place of the first occurrence."""
     last: str
-    """Place of the last one."""
     resolved: bool
     fix: str | None
     """What was changed between the last occurrence and the run without it; None where it was not resolved."""
     context: str
-    """The lines around the last occurrence."""
     command: str | None
-    """What was run when it last occurred."""
 
 
 @dataclass

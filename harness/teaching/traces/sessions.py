@@ -31,7 +31,6 @@ _BOOKKEEPING: Final = frozenset(_BOOKKEEPING_WORDS.split())
 _SILENT: Final = frozenset(
     ("image", "image_url", "input_image", "input_audio", "file", "document", "redacted_thinking")
 )
-"""Parts of a message without text."""
 _TEXT_KEYS: Final = ("text", "content", "output", "stdout", "stderr", "error", "message")
 _FLAT_DEPTH: Final = 8
 
