@@ -21,7 +21,7 @@ from harness.builder.parsing import NoToml, key_lines, normalized, toml_fields
 from harness.files import unsafe_path
 from harness.records import Project, ProjectFile
 from harness.skills.spec import SkillFinding, error, warning
-from harness.student.fences import Block, fenced_blocks
+from harness.student.fences import fenced_blocks
 from sandboxes.orphans import owned_folder
 
 _PATH = re.compile(r"(?:path=)?(?P<path>[\w.+-]+(?:/[\w.+-]+)*\.\w+)")
@@ -78,8 +78,7 @@ class CodeBlock:
     """Path of the complete file that it shows; None for a piece."""
     text: str
     fragment: bool = False
-    unclosed: str | None = None
-    """The evidence that the closing fence is missing; None if it is closed."""
+    closed: bool = True
 
     @property
     def text_line(self) -> int:
@@ -122,15 +121,8 @@ def code_blocks(file: str, markdown: str) -> list[CodeBlock]:
             path = None
         lowered = language.lower()
         language = _LANGUAGES.get(lowered, lowered)
-        unclosed = _unclosed(block)
-        found.append(CodeBlock(file, block.line, language, path, block.text, _FRAGMENT in rest, unclosed))
+        found.append(CodeBlock(file, block.line, language, path, block.text, _FRAGMENT in rest, block.closed))
     return found
-
-
-def _unclosed(block: Block) -> str | None:
-    if block.inner is not None:
-        return f"another one begins in line {block.inner}"
-    return None if block.closed else "it runs to the end of the file"
 
 
 def code_file(name: str, text: str) -> CodeBlock | None:

@@ -194,10 +194,10 @@ class _Code:
     def _unclosed(self) -> Iterator[SkillFinding]:
         """An unclosed fence turns the text after it into code, in any language."""
         for block in self.blocks:
-            if block.unclosed is not None:
+            if not block.closed:
                 message = (
-                    f"this code block is not closed ({block.unclosed}), so what follows is code to a reader: "
-                    "end it with a line of as many marks (``` or ~~~) as it begins with"
+                    "this code block is not closed, so what follows is code to a reader: end it with a line "
+                    "of as many marks (``` or ~~~) as it begins with"
                 )
                 yield error(block.file, block.line, message)
 
@@ -238,7 +238,7 @@ def _softened(finding: SkillFinding, blocks: Sequence[CodeBlock], texts: Mapping
         return finding
     for block in blocks:
         inside = block.file == finding.file and block.line and block.holds(finding.line)
-        if inside and block.unclosed is None and shown_as_wrong(block, texts[block.file]):
+        if inside and block.closed and shown_as_wrong(block, texts[block.file]):
             message = f"{finding.message} (shown as wrong, it seems: mark such code with the word `fragment`)"
             return finding.model_copy(update={"severity": "note", "message": message})
     return finding

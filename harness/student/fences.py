@@ -12,7 +12,6 @@ from markdown_it.rules_block import StateBlock
 from markdown_it.rules_block.fence import fence
 from markdown_it.token import Token
 
-_INNER: Final = re.compile(r" {0,3}(?P<marks>`{3,}(?=[^`]*$)|~{3,})[ \t]*+[^ \t].*")
 _INDENTED_CODE: Final = 4
 _NEWLINE: Final = "\n"
 
@@ -36,8 +35,6 @@ class Block:
     """The last line of text above it, after the block before."""
     closed: bool = True
     """False: no closing fence, so it runs to the end of the text or quotation."""
-    inner: int | None = None
-    """1-based line of the first fence inside it that begins a block: the closing one is missing above."""
 
 
 def fenced_blocks(markdown: str) -> list[Block]:
@@ -128,7 +125,6 @@ def _blocks(fences: Sequence[Token], lines: Sequence[str]) -> Iterator[Block]:
         assert token.map is not None
         first, (start, end) = end, token.map
         text = token.content or "\n"
-        body = token.content.split("\n")[:-1]
         above = next((lines[n] for n in range(start - 1, first - 1, -1) if lines[n].strip()), "")
         yield Block(
             info=token.info.strip(),
@@ -136,12 +132,5 @@ def _blocks(fences: Sequence[Token], lines: Sequence[str]) -> Iterator[Block]:
             line=start + 1,
             end=end + 1,
             above=above.lstrip(" >") if above.lstrip().startswith(">") else above,
-            closed=end - start - 1 > len(body),
-            inner=next((start + 2 + n for n, line in enumerate(body) if _begins(line, token.markup)), None),
+            closed=end - start - 1 > token.content.count("\n"),
         )
-
-
-def _begins(line: str, marks: str) -> bool:
-    """Whether a line inside a block of such marks would begin one, and close none: it has an info string."""
-    found = _INNER.fullmatch(line)
-    return found is not None and found["marks"].startswith(marks)

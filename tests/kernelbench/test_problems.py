@@ -44,12 +44,6 @@ def test_a_level_and_a_glob_select_problems(checkout: Path, rest: str) -> None:
     assert named(f"kernelbench:{checkout}/{rest}") == ["kernelbench_level1/2_copy"]
 
 
-@pytest.mark.parametrize(("rest", "count"), [("KernelBench", 4), ("KernelBench/level1", 3), ("level2", 1)])
-def test_parts_of_a_checkout_are_accepted(checkout: Path, rest: str, count: int) -> None:
-    """The inner folder and a single level."""
-    assert len(named(f"kernelbench:{checkout}/{rest}")) == count
-
-
 @pytest.mark.parametrize(
     ("rest", "said"),
     [

@@ -50,14 +50,6 @@ class Compiler:
         return result(target)
 
 
-def test_a_piece_with_includes_is_tried_as_it_stands_first() -> None:
-    """What compiles is not tried again."""
-    compiler = Compiler()
-    text = "#include <cuda_fp16.h>\n__global__ void f() {}\n"
-    assert compile_block(piece(text), compiler) == (None, None)
-    assert compiler.seen == [("torch-ext/fragment.cu", text)]
-
-
 @pytest.mark.parametrize(("bad", "line"), [(("a.h", "oops"), 11), (("oops",), 13)])
 def test_an_error_is_shown_at_its_line_of_the_skill(bad: tuple[str, ...], line: int) -> None:
     """Lines added above a piece do not count; of several attempts the furthest error is reported."""
@@ -393,23 +385,3 @@ def test_wrong_templates_fail_where_they_are_wrong(
     assert "zero-sized variable" in report.findings[0].message
     assert "too few arguments" in report.findings[1].message
     assert report.code == {"cuda": CodeCounts(built=1, failed=2)}
-
-
-@pytest.mark.slow
-def test_vector_code_compiles_for_the_cpu(
-    tmp_path: Path, toolchain: Toolchain, sandbox: StoppableSandbox
-) -> None:
-    """Intrinsics get their flags, standard names their headers; an unknown name is found at its line."""
-    body = (
-        "```cpp\nfloat sum(const float* x) {\n  float out[8];\n  _mm256_storeu_ps(out, _mm256_loadu_ps(x));\n"
-        "  return std::accumulate(out, out + 8, 0.0f);\n}\n```\n"
-        "```cpp\nint f() {\n  return nothing;\n}\n```\n"
-    )
-    cache = tmp_path / "cache"
-    report = check_skill(
-        make_skill(tmp_path, body),
-        build=lambda p, t: build(p, t, sandbox=sandbox, toolchain=toolchain, cache=cache).result,
-    )
-    assert [f.line for f in report.findings] == [14]
-    assert [f.severity for f in report.findings] == ["note"]  # what may stand above it is not shown
-    assert report.code == {"cpp": CodeCounts(built=1, not_built=1)}

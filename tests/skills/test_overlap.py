@@ -19,13 +19,9 @@ from harness.records.project import COPIED, COPIED_SHARE, EVIDENT_ROWS, EVIDENT_
 from harness.skills.lineage import Lineage
 from harness.skills.overlap import (
     Leak,
-    Stretch,
     excluded_tasks,
-    is_distinctive,
-    longest_stretch,
     overlaps,
     provenance,
-    tokenize,
 )
 from harness.skills.spec import LoadedSkill, load_skill, read_skill
 from harness.student.answer import parse_reply
@@ -46,33 +42,6 @@ _COMMENT = re.compile(r"//.*")
 
 
 # --- tokens --------------------------------------------------------------------------------------
-
-
-def test_tokens_know_their_lines_and_not_their_spacing() -> None:
-    """`#include` lines have no tokens, comments have; operators of two characters are one token."""
-    text = "#include <a.h>\nint  a=b<<2; // why\n  #include <b.h>\nx->y += .5f;\n"
-    found = tokenize(text)
-    assert " ".join(found.tokens) == "int a = b << 2 ; / / why x -> y += . 5f ;"
-    assert found.lines == [2] * 10 + [4] * 7
-    assert tokenize(text.replace(" ", "\t").replace("=", " = ")).tokens[:6] == found.tokens[:6]
-
-
-def test_an_ngram_is_distinctive_from_eight_different_words_on() -> None:
-    """Punctuation and repeated words do not count."""
-    assert is_distinctive((*"abcdefgh", *(";" * 5)))
-    assert not is_distinctive((*"abcdefg", *(";" * 6)))
-    assert not is_distinctive((*"abcdefg", *("g" * 6)))
-
-
-def test_the_longest_stretch_extends_in_both_directions() -> None:
-    """Equal tokens before and after a shared n-gram belong to it, on any diagonal."""
-    ours, theirs = list("xxabcdefyy"), list("zabcdefw")
-    for starts, wanted in (
-        ([(4, 3)], Stretch(6, 2, 1)),
-        ([(4, 3), (5, 4)], Stretch(6, 2, 1)),
-        ([], Stretch(0, 0, 0)),
-    ):
-        assert longest_stretch(starts, ours, theirs) == wanted
 
 
 # --- skills against tasks ------------------------------------------------------------------------
@@ -283,16 +252,6 @@ def test_a_helper_among_much_else_is_told_and_not_flagged() -> None:
     found = provenance(project(a=scan() + own_code(200)), SCAN)
     assert found.evident and 0 < found.share < COPIED_SHARE
     assert found.flags == ()
-
-
-def test_a_repeated_ngram_counts_once() -> None:
-    """Neither repeating an expert nor repeating one's own code changes the share."""
-    once = provenance(project(a=scan() + own_code(3)), SCAN)
-    often = provenance(project(a=scan() + own_code(3), b=scan()), SCAN)
-    assert (often.rows, often.common) == (once.rows, once.common)
-    alone, hundred = (provenance(project(a=scan() * times), SCAN).origin for times in (1, 100))
-    assert alone is not None and hundred is not None
-    assert (hundred.file, hundred.longest) == (alone.file, alone.longest)
 
 
 ORIGIN = Origin(

@@ -7,7 +7,6 @@ import stat
 from pathlib import Path
 
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -77,23 +76,6 @@ def test_a_draft_becomes_a_valid_skill(tmp_path: Path) -> None:
     assert metadata_of(written) == {"version": "1.0", "on": "yes"}
     assert (written / "assets/raw.bin").read_bytes() == b"\xff\0"
     assert sorted(p.name for p in written.parent.iterdir()) == ["my-skill"]
-
-
-@FAST
-@given(description=TEXT, value=TEXT)
-def test_any_text_is_written_as_yaml_that_says_it(
-    tmp_path_factory: pytest.TempPathFactory, description: str, value: str
-) -> None:
-    """Whatever characters a description or a metadata value has, YAML gives them back on one line."""
-    out = tmp_path_factory.mktemp("any") / "my-skill"
-    write_skill(draft(description=description, metadata={"k": value}), out)
-    fields = yaml.safe_load((out / "SKILL.md").read_text(encoding="utf-8").split("---\n")[1])
-    assert fields == {
-        "name": "my-skill",
-        "description": folded(description),
-        "metadata": {"k": folded(value)},
-    }
-    assert [f for f in validate_skill(out) if f.severity == "error"] == []
 
 
 @pytest.mark.parametrize(

@@ -37,16 +37,6 @@ def messages(directory: Path, severity: str = "error") -> list[str]:
 # --- reading ---------------------------------------------------------------------------------
 
 
-def test_a_minimal_skill_is_read_and_valid(tmp_path: Path) -> None:
-    """Name, description and body come out as written, and there is nothing to complain about."""
-    directory = make_skill(tmp_path, GOOD)
-    skill = read_skill(directory)
-    assert (skill.name, skill.files) == ("my-skill", ("SKILL.md",))
-    assert skill.description == "Does a thing. Use it when a thing is wanted."
-    assert skill.body.strip() == "# Body"
-    assert validate_skill(directory) == []
-
-
 def test_line_ends_and_a_byte_order_mark_are_read_over(tmp_path: Path) -> None:
     """A CRLF file reads like the LF file; a BOM is readable, but invalid."""
     lf, crlf, bom = (tmp_path / name for name in ("a", "b", "c"))

@@ -389,17 +389,8 @@ def test_only_the_students_frames_are_left_of_a_trace() -> None:
     assert 'File "torch-ext/softmax_kernel/__init__.py", line 7, in softmax\n    ops.softmax(out, x)' in text
     assert text.startswith("RuntimeError: the rows must divide by 4\n")
     assert "raised from run at softmax.cpp:31" in text
-    for word in (
-        "worker.py",
-        "pool.measure",
-        "_ops.py",
-        "self._op",
-        "/tmp",
-        "/venv",
-        "frame #0",
-        "Traceback",
-    ):
-        assert word not in text
+    ours = ("worker.py", "pool.measure", "_ops.py", "self._op", "/tmp", "/venv", "frame #0", "Traceback")
+    assert not any(word in text for word in ours)
 
 
 def test_numbers_are_taken_out_of_what_is_said_and_not_of_where() -> None:
@@ -416,8 +407,10 @@ def test_numbers_are_taken_out_of_what_is_said_and_not_of_where() -> None:
         ("/tmp/x/project/sub/a.py is bad", "torch-ext/m/sub/a.py is bad"),
         ("in '/venv/lib/site-packages/torch/nn.py'", "in 'torch/nn.py'"),
         ("cannot open /home/user/secret/thing.so: no", "cannot open thing.so: no"),
-        ("a / b and 3 /n, src/a.cu:3, ~/x/y", "a / b and 3 /n, src/a.cu:3, ~/x/y"),
-        ("see https://example.org/a/b // and /* this */", "see https://example.org/a/b // and /* this */"),
+        (
+            "a / b, src/a.cu:3, https://x.y/a/b /* c */",
+            "a / b, src/a.cu:3, https://x.y/a/b /* c */",
+        ),
     ],
 )
 def test_paths_of_the_machine_are_taken_out(text: str, left: str) -> None:
@@ -431,13 +424,6 @@ def test_parts_are_whole_and_in_order_until_the_room_is_used_up() -> None:
     lines = quotation(parts, 60).splitlines()
     assert lines[:2] == ["> first", ">     of two lines"]
     assert lines[-1] == "> ... (7 more left out)"
-
-
-def test_a_first_part_that_is_too_long_is_cut() -> None:
-    """Something is always shown."""
-    lines = quotation(["\n".join(f"line {n}" for n in range(1000)), "second"], 40).splitlines()
-    assert lines[0] == "> line 0"
-    assert lines[-2].endswith("more lines left out)") and lines[-1] == "> ... (1 more left out)"
 
 
 @given(st.lists(st.text(max_size=300), max_size=8), st.integers(20, 500))

@@ -169,8 +169,8 @@ def test_what_is_no_fence(text: str) -> None:
 def test_an_open_block_runs_to_the_end_and_says_so() -> None:
     """Also where a fence inside it begins another block."""
     first, second = fenced_blocks("a\n```\nx\n```\n\n```cpp a\ny\n```py b\nz")
-    assert first.closed and first.inner is None and (first.line, first.end) == (2, 5)
-    assert not second.closed and second.inner == 8 and second.text == "y\n```py b\nz\n"
+    assert first.closed and (first.line, first.end) == (2, 5)
+    assert not second.closed and second.text == "y\n```py b\nz\n"
 
 
 def test_line_ends_and_control_characters() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.records import Project, ProjectFile
-from harness.suite.mutants import mutants, sample, sources
+from harness.suite.mutants import mutants, sources
 
 PATH = "k_cpu/k.cpp"
 
@@ -71,15 +71,6 @@ def test_a_check_over_several_lines_is_left_alone() -> None:
     text = "STD_TORCH_CHECK(\n    a.size(0) == n - 1,\n    message);\nout[n - 1] = 0;\n"
     found = mutants(Project(files=(ProjectFile(path=PATH, text=text),)), [PATH])
     assert [m.line for m in found] == [4]
-
-
-def test_a_sample_is_the_same_every_time() -> None:
-    """So that a record can be made again; another seed gives another."""
-    text = "".join(f"out[{i} * n - 1] = 0;\n" for i in range(50))
-    every = mutants(Project(files=(ProjectFile(path=PATH, text=text),)), [PATH])
-    assert len(every) == 50
-    assert sample(every, 8, "a") == sample(every, 8, "a") != sample(every, 8, "b")
-    assert sample(every, 99, "a") == every
 
 
 def test_only_kernels_for_the_cpu_are_mutated() -> None:

@@ -12,8 +12,8 @@ from typing import Final
 from harness.errors import UsageError
 from harness.student.fences import fenced
 from harness.teaching.traces.events import Event, Trace
+from harness.teaching.traces.faults import Lesson, lessons
 from harness.teaching.traces.files import FileState, follow
-from harness.teaching.traces.lessons import Lesson, lessons
 from harness.text import BYTES_PER_TOKEN, REDACTED, clip, estimate_tokens, redact
 
 SMALLEST_BUDGET: Final = 500

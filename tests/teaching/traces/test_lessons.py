@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from harness.teaching.traces.events import Event
-from harness.teaching.traces.faults import faults_of, signature
+from harness.teaching.traces.faults import Lesson, faults_of, lessons, signature
 from harness.teaching.traces.files import FileState, follow
-from harness.teaching.traces.lessons import Lesson, lessons
 from harness.teaching.traces.reading import read_trace
 from tests.teaching.traces.sessions import COMMAND, FILE, FINAL, FORMATS, NEW, OLD, TASK, run_folder
 
