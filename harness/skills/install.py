@@ -94,11 +94,7 @@ def uninstall(name: str, wanted: Sequence[Place]) -> list[Path]:
         if directory.is_symlink():
             directory.unlink()
         else:
-            # One rename hides it from clients before its files are removed.
-            hidden = directory.with_name(f".removed-{name}")
-            shutil.rmtree(hidden, ignore_errors=True)
-            directory.rename(hidden)
-            shutil.rmtree(hidden)
+            shutil.rmtree(directory)
     return found
 
 

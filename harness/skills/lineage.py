@@ -6,7 +6,6 @@ test split says `helps` is refining on that split. Resuming a run is no new look
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -131,12 +130,3 @@ def look_at(log: LookLog, lineage: Lineage, skill: str, design: str, at: str, *,
 def looks_file() -> Path:
     """The log of this user."""
     return Path(platformdirs.user_data_dir("liftbench")) / "looks.jsonl"
-
-
-def seen_tasks(families: Mapping[str, str], seen: Collection[str]) -> dict[str, str]:
-    """Task id -> reason, for the tasks (id -> family) that a skill was refined on."""
-    return {
-        task: f"the skill was refined or chosen on family {family}"
-        for task, family in families.items()
-        if family in seen
-    }

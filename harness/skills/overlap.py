@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from harness.records import Origin, Project, Provenance, Record, Task
 from harness.records.project import EVIDENT_ROWS
-from harness.skills.lineage import lineage_of, seen_tasks
+from harness.skills.lineage import lineage_of
 from harness.skills.spec import LoadedSkill
 from harness.student.prompts import SYSTEM, task_text
 from harness.suite.catalogue import LoadedTask, all_tasks, expert_directory, read_project
@@ -215,7 +215,6 @@ def excluded_tasks(skills: Sequence[LoadedSkill], tasks: Sequence[LoadedTask]) -
     A skill has one on tasks whose solution it holds, and on families that it was refined on.
     """
     found: dict[str, str] = {}
-    families = {t.task.id: t.task.family for t in tasks}
     for loaded in skills:
         name = loaded.skill.name
         for leak in overlaps(loaded.skill.documents, tasks):
@@ -224,8 +223,8 @@ def excluded_tasks(skills: Sequence[LoadedSkill], tasks: Sequence[LoadedTask]) -
                 f"{name} repeats {leak.source_file} ({leak.file}:{leak.line}, {leak.longest} tokens)",
             )
         lineage = lineage_of(loaded.directory)
-        if lineage is not None:
-            found |= seen_tasks(families, lineage.seen)
+        for task in (t.task for t in tasks if lineage is not None and t.task.family in lineage.seen):
+            found[task.id] = f"the skill was refined or chosen on family {task.family}"
     return found
 
 

@@ -81,9 +81,6 @@ def derive(
     changed = dict(changed or {})
     for path in (*changed, *removed):
         _check_path(path)
-    both = sorted(set(changed) & set(removed))
-    if both:
-        raise UsageError(f"{both[0]!r} is to be changed and removed")
     try:
         data = (old / FILE).read_bytes()
     except OSError as fault:
@@ -143,12 +140,7 @@ def _write(folder: Path, path: str, data: bytes) -> None:
     target = _unlinked(folder, path)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        mode = target.stat().st_mode if target.exists() else None
-        if mode is not None:
-            target.chmod(mode | 0o200)
         target.write_bytes(data)
-        if mode is not None:
-            target.chmod(mode)
     except OSError as fault:
         raise UsageError(f"{path!r} cannot be written into the skill: {fault.strerror}") from fault
 

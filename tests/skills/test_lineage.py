@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import UsageError
-from harness.skills.lineage import Lineage, Look, LookLog, alpha_of, lineage_of, new_lineage, seen_tasks
+from harness.skills.lineage import Lineage, Look, LookLog, alpha_of, lineage_of, new_lineage
 from harness.skills.spec import read_skill
 
 LINEAGE = Lineage("abc", ("scan",), 0)
@@ -80,10 +80,3 @@ def test_marks_come_back_from_the_frontmatter(tmp_path: Path) -> None:
     (skill / "SKILL.md").write_text("---\nname: a\ndescription: d\n---\nx\n")
     assert lineage_of(skill) is None
     assert lineage_of(tmp_path / "nothing") is None
-
-
-def test_tasks_of_families_that_were_refined_on_are_named() -> None:
-    """They are left out of a decision, with the reason."""
-    left_out = seen_tasks({"l1/a": "scan", "l1/b": "gemm"}, ("scan",))
-    assert list(left_out) == ["l1/a"]
-    assert "scan" in left_out["l1/a"]

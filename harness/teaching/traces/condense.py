@@ -41,11 +41,6 @@ class Condensed:
     kept: int
 
     @property
-    def secrets(self) -> int:
-        """Keys and tokens that were replaced."""
-        return self.text.count(REDACTED)
-
-    @property
     def coverage(self) -> str:
         """What was read and kept, in one line."""
         read = f"{_number(self.characters, 'character')} read, {_number(self.events, 'event')}"
@@ -79,8 +74,8 @@ def condense(trace: Trace, budget_tokens: int) -> Condensed:
     done = Condensed(body, budget_tokens, trace.characters, len(trace.events), errors, len(found), kept)
     head = ["# A trace, condensed", "", f"Format: {trace.format}. {_sentence(done.coverage)}"]
     head += [_sentence(fault) for fault in trace.skipped]
-    if done.secrets:
-        head.append(f"Redacted: {_number(done.secrets, 'word')} that may be a key or token.")
+    if secrets := body.count(REDACTED):
+        head.append(f"Redacted: {_number(secrets, 'word')} that may be a key or token.")
     text = clip("\n".join(head), _HEAD_BYTES - 2) + "\n\n" + body
     return replace(done, text=text)
 

@@ -130,7 +130,7 @@ def test_keys_are_not_passed_on(tmp_path: Path, said: str, secret: str, kept: st
     found = condensed(tmp_path, f"## User\n\nrun it with {said}\n## Tool result\n\nerror: {said}", 2_000)
     assert secret not in found.text
     assert "[secret]" in found.text and kept in found.text
-    assert f"Redacted: {found.secrets} words" in found.text
+    assert "Redacted: " in found.text
 
 
 def test_no_part_of_a_key_survives_a_cut(tmp_path: Path) -> None:
@@ -145,4 +145,4 @@ def test_code_about_tokens_is_not_a_secret(tmp_path: Path) -> None:
     """Names with `token` in them, as kernels for language models have, stay."""
     code = "sk-learn hf_hub max_tokens = compute_number_of_tokens(x); token = tokenizer_decode_it"
     found = condensed(tmp_path, f"## User\n\n{code}; N_TOKENS=16; Bearer of news\n", 2_000)
-    assert found.secrets == 0 and code in found.text
+    assert "Redacted" not in found.text and code in found.text
