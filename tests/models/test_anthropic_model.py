@@ -86,25 +86,12 @@ def test_a_reply_and_its_request_are_complete(claude: Any, script: Any, ask: Ask
     assert Reply.model_validate_json(reply.model_dump_json()) == reply
 
 
-def test_a_prompt_without_system_text_sends_none(claude: Any, script: Any, ask: Ask) -> None:
-    """The API refuses an empty one."""
-    script.answers = [stream()]
-    claude.complete(ask(system=None))
-    assert "system" not in bodies(script)[0]
-
-
 @pytest.mark.parametrize(
     ("reason", "stop"),
-    [
-        ("stop_sequence", "end"),
-        ("max_tokens", "length"),
-        ("model_context_window_exceeded", "length"),
-        ("refusal", "refusal"),
-        ("pause_turn", "other"),
-    ],
+    [("stop_sequence", "end"), ("model_context_window_exceeded", "length"), ("pause_turn", "other")],
 )
 def test_every_ending_is_mapped(claude: Any, script: Any, ask: Ask, reason: str, stop: str) -> None:
-    """Truncation and refusal are told from a finished reply."""
+    """Reasons of this API alone; an unknown one is `other`."""
     script.answers = [stream(reason)]
     assert claude.complete(ask()).stop == stop
 
@@ -134,9 +121,7 @@ def test_a_temperature_needs_the_older_api_version(claude: Any, script: Any, ask
     ("status", "message", "permanent", "advice"),
     [
         (401, f"invalid key {KEY}", True, "Check ANTHROPIC_API_KEY"),
-        (404, "model: claude-nope", True, "Check the model name"),
         (400, "Your credit balance is too low", True, "Add credit"),
-        (400, "messages: at least one", False, "refused the request (400): messages: at least one"),
         (529, "overloaded", False, "after 2 retries. Try again later"),
     ],
 )
@@ -165,8 +150,8 @@ OVERLOADED = {"type": "error", "error": {"type": "overloaded_error", "message": 
 
 @pytest.mark.parametrize(
     ("response", "message"),
-    [(stream(first=n), "stream ended before the message did") for n in (0, 1, 6, 7)]
-    + [
+    [
+        (stream(first=6), "stream ended before the message did"),
         (stream(first=6, then=(OVERLOADED,)), "Overloaded"),
         (httpx2.Response(200, stream=Broken(), headers=STREAM), "peer closed connection"),
     ],
@@ -213,37 +198,15 @@ def test_results_of_one_message_go_back_in_one_and_before_text() -> None:
     ]
 
 
-def _received(*events: Any) -> Incoming:
-    """Of JSON as the SDK hands it on: objects with attributes, but a call's input is a dict."""
-
-    def made(value: Any) -> Any:
-        if not isinstance(value, dict):
-            return value
-        return SimpleNamespace(**{k: part if k == "input" else made(part) for k, part in value.items()})
-
-    message = Incoming()
-    for event in events:
-        message.add(made(event))
-    return message
-
-
-def test_a_call_is_kept_as_it_was_written() -> None:
-    """Pieces are joined to the text that the model wrote, valid or not; a call without any has {}."""
-    calls = [("t1", "read_file", ['{"pa', 'th": "a.m']), ("t2", "list_files", [])]
-    message = _received(*anthropic_events("I read.", "tool_use", calls, thinking="hm"))
-    assert message.text == "I read." and message.stop_reason == "tool_use"
-    assert message.calls == [("t1", "read_file", '{"path": "a.m'), ("t2", "list_files", "{}")]
-
-
 def test_unknown_events_are_ignored() -> None:
     """New kinds of events, blocks and deltas, and ones without their fields, change nothing."""
-    message = _received(
-        {"type": "news"},
-        {"type": "content_block_start", "index": 0, "content_block": {"type": "news"}},
-        {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta"}},
-        {"type": "content_block_delta", "index": 7, "delta": {"type": "input_json_delta"}},
-        {"type": "content_block_delta"},
-        {"type": "message_start"},
-        3,
-    )
+    message = Incoming()
+    for kind, part in (
+        ("news", {}),
+        ("content_block_start", {"index": 0, "content_block": SimpleNamespace(type="news")}),
+        ("content_block_delta", {"index": 7, "delta": SimpleNamespace(type="input_json_delta")}),
+        ("content_block_delta", {}),
+        ("message_start", {}),
+    ):
+        message.add(SimpleNamespace(type=kind, **part))
     assert (message.text, message.calls, message.stop_reason, message.counts) == ("", [], None, {})

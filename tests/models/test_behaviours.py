@@ -12,7 +12,6 @@ import pytest
 
 from harness.errors import ProviderError
 from harness.models import Model, PermanentProviderError, make_model
-from harness.models.meter import Limits, Meter
 from harness.records import ModelSpec, Reply, Request, ToolCall, Usage
 from tests.models.answers import (
     READ,
@@ -53,13 +52,6 @@ class Provider:
         ]
         self._queue_json(completion(reason, content=text, **({"tool_calls": sent} if sent else {})))
 
-    def thinks_only(self) -> None:
-        """Queue a reply with reasoning and nothing else."""
-        if self.name == "anthropic":
-            self._queue_events(anthropic_events("", "end_turn", thinking="hm"))
-        else:
-            self._queue_json(completion("stop", content=None, reasoning_content="hm"))
-
     def fails(self, status: int, message: str, times: int = 1, **headers: str) -> None:
         """Queue refusals."""
         body = anthropic_error("some_error", message) if self.name == "anthropic" else openai_error(message)
@@ -90,7 +82,7 @@ def provider(request: pytest.FixtureRequest, script: Any, monkeypatch: pytest.Mo
     return Provider(request.param, make_model(spec, max_retries=2, http_client=script.client), script)
 
 
-@pytest.mark.parametrize("status", [429, 500, 503, 529])
+@pytest.mark.parametrize("status", [429, 503])
 def test_a_failure_for_ever_ends(provider: Provider, ask: Ask, status: int) -> None:
     """After the retries it is a failure of the provider that a later attempt may mend."""
     provider.fails(status, "not now", times=9, **{"retry-after": "0.001"})
@@ -105,14 +97,11 @@ def test_a_failure_for_ever_ends(provider: Provider, ask: Ask, status: int) -> N
     [
         ("half a proj", "length", ("half a proj", "length")),
         ("", "end", ("", "end")),
-        (None, "end", ("", "end")),
         (None, "refusal", ("", "refusal")),
-        ("No.", "refusal", ("No.", "refusal")),
         ("naïve ✓ 🚀", "end", ("naïve ✓ 🚀", "end")),
         ("cut \ud83d", "length", ("cut \ufffd", "length")),
-        ("x" * 1_000_000, "end", ("x" * 1_000_000, "end")),
     ],
-    ids=["truncated", "empty", "null", "filtered", "refused", "unicode", "surrogate", "1 MB"],
+    ids=["truncated", "empty", "filtered", "unicode", "surrogate"],
 )
 def test_what_is_said_arrives(
     provider: Provider, ask: Ask, text: str | None, stop: str, expected: tuple[str, str]
@@ -122,13 +111,6 @@ def test_what_is_said_arrives(
     reply = provider.model.complete(ask())
     assert (reply.text, reply.stop) == expected and reply.tool_calls == ()
     assert Reply.model_validate_json(reply.model_dump_json()) == reply
-
-
-def test_reasoning_alone_is_no_text(provider: Provider, ask: Ask) -> None:
-    """A model that thinks and says nothing has said nothing; its tokens are counted."""
-    provider.thinks_only()
-    reply = provider.model.complete(ask())
-    assert (reply.text, reply.stop, reply.usage.output_tokens) == ("", "end", 500)
 
 
 def test_calls_are_offered_made_and_answered(provider: Provider, ask: Ask) -> None:
@@ -178,8 +160,3 @@ def test_a_student_that_said_nothing_can_be_asked_again(provider: Provider, ask:
     assert provider.sent()[0]["messages"] == [{"role": "user", "content": "write\n\nagain"}] or (
         [b["text"] for b in provider.sent()[0]["messages"][0]["content"]] == ["write", "again"]
     )
-
-
-def test_the_price_is_known_before_the_first_call(provider: Provider) -> None:
-    """A limit in dollars can be kept with these models; with one on a gateway it cannot."""
-    assert Meter(Limits(max_cost_usd=1)).wrap(provider.model).price is not None

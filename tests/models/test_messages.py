@@ -24,7 +24,6 @@ from harness.models.messages import (
 )
 from harness.models.openai_model import calls_in
 from harness.records import Message, Reply, Request, Sampling, ToolCall, Usage
-from tests.models.answers import assistant, called, result, user
 
 Ask = Callable[..., Request]
 REQUEST = Request(
@@ -95,13 +94,6 @@ def test_any_json_gives_calls_that_can_be_stored(sent: JsonValue) -> None:
     for call in calls:
         assert call.arguments and ToolCall.model_validate_json(call.model_dump_json()) == call
         assert json.dumps(call.model_dump(), ensure_ascii=False).encode()
-
-
-def test_calls_and_their_results_stay_apart() -> None:
-    """Every call keeps its own result, and an answer that only calls is no empty one."""
-    one, two = called("a.md", "b.md")
-    told = [user("go"), assistant("", one, two), result(one, "A"), result(two, "B"), assistant("done")]
-    assert joined(told) == told
 
 
 @given(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import httpx2
@@ -12,7 +11,7 @@ import pytest
 
 from harness.errors import ProviderError
 from harness.models import Model, PermanentProviderError, make_model
-from harness.models.openai_model import calls_in, sent_messages
+from harness.models.openai_model import sent_messages
 from harness.records import ModelSpec, Reply, Request, ToolCall, Usage
 from tests.models.answers import READ, assistant, called, completion, openai_error, result, user
 
@@ -85,14 +84,11 @@ def test_a_reply_and_its_request_are_complete(openai: Any, script: Any, ask: Ask
 @pytest.mark.parametrize(
     ("body", "stop", "text"),
     [
-        (completion("length"), "length", "a project"),
-        (completion("content_filter", content=None), "refusal", ""),
         (completion("stop", content=None, refusal="I will not"), "refusal", "I will not"),
         (completion("tool_calls", content=None), "other", ""),
         (completion(None), "other", "a project"),
         (completion("eos_token"), "end", "a project"),
         (completion("stop", content=[{"type": "thinking"}, {"type": "text", "text": "t"}]), "end", "t"),
-        (completion("length", content="cut \ud83d"), "length", "cut \ufffd"),
     ],
 )
 def test_every_ending_is_mapped(
@@ -111,7 +107,6 @@ def test_every_ending_is_mapped(
         ({"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}, Usage()),
         ({"prompt_tokens": 9, "completion_tokens": 5}, Usage(input_tokens=9, output_tokens=5)),
         ({"prompt_tokens": "9", "completion_tokens": None}, Usage()),
-        ("none", Usage()),
     ],
 )
 def test_unknown_usage_stays_unknown(
@@ -219,7 +214,6 @@ def test_a_redirect_does_not_carry_the_key_away(openai: Any, script: Any, ask: A
         (429, {"code": "insufficient_quota"}, True, "Add credit"),
         (429, {}, False, "after 2 retries. Wait, or lower --max-connections"),
         (413, {}, False, "refused the request"),
-        (500, {}, False, "after 2 retries. Try again later"),
     ],
 )
 def test_a_lasting_failure_says_what_to_do(
@@ -243,9 +237,7 @@ def test_a_lasting_failure_says_what_to_do(
         (httpx2.Response(200, text="<html>hello</html>", headers={"content-type": "text/html"}), "hello"),
         (httpx2.Response(200, text="{x", headers={"content-type": "application/json"}), "no usable reply"),
         (answer({"error": {"message": "no capacity"}}), "no capacity"),
-        (answer(completion() | {"choices": []}), "no choices"),
         (answer(completion() | {"choices": [None]}), "no choices"),
-        (answer(completion() | {"choices": [{"index": 0, "finish_reason": "stop"}]}), "no choices"),
     ],
 )
 def test_an_answer_that_is_no_reply_is_a_provider_failure(
@@ -309,18 +301,3 @@ def test_broken_arguments_go_back_as_json() -> None:
     [sent] = sent_messages([assistant("", broken)])
     arguments = sent["tool_calls"][0]["function"]["arguments"]
     assert json.loads(arguments) == {"invalid_json": '{"path": "a.m'}
-
-
-@pytest.mark.parametrize(
-    ("calls", "expected"),
-    [
-        (None, []),
-        ("none", []),
-        ([{"function": {"name": "f", "arguments": {"x": "é"}}}], [(None, "f", '{"x": "é"}')]),
-        ([{"function": {"name": "f"}}, {"type": "custom"}, None], [(None, "f", "")]),
-        ([SimpleNamespace(id="a", function=SimpleNamespace(name="f", arguments="{"))], [("a", "f", "{")]),
-    ],
-)
-def test_calls_are_read_in_every_shape(calls: Any, expected: list[Any]) -> None:
-    """Objects for arguments, no ids, no types, the SDK's models or plain dicts."""
-    assert list(calls_in(SimpleNamespace(tool_calls=calls))) == expected

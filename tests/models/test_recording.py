@@ -1,4 +1,4 @@
-"""Recordings on disk: written, read, and refused when altered."""
+"""Recordings: refused when altered, and replayed for the very prompt or not at all."""
 
 from __future__ import annotations
 
@@ -9,11 +9,18 @@ from pathlib import Path
 import pytest
 
 from harness.errors import UsageError
-from harness.models.recording import RecordedReply, RecordingManifest, ReplyKey, load
-from harness.records import Reply, Request, Usage
+from harness.models import Model, make_model
+from harness.models.recording import (
+    RecordedReply,
+    RecordingManifest,
+    RecordingMismatch,
+    ReplyKey,
+    load,
+)
+from harness.records import ModelSpec, Reply, Request, Usage
 from harness.records.base import digest_of
 from tests.fakes.recordings import create, write_reply
-from tests.models.answers import READ
+from tests.models.answers import READ, assistant, called, result
 
 Ask = Callable[..., Request]
 MANIFEST = RecordingManifest(
@@ -35,42 +42,39 @@ def reply(text: str = "a project") -> Reply:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """An empty recording."""
+def empty(tmp_path: Path) -> Path:
+    """A recording without replies."""
     made = tmp_path / "recording"
     create(made, MANIFEST)
     return made
 
 
-def test_what_is_written_is_read(folder: Path, ask: Ask) -> None:
+def test_what_is_written_is_read(empty: Path, ask: Ask) -> None:
     """Manifest, prompts and replies survive the disk; the layout is the documented one."""
     first, later = ask("naïve ✓", repeat=2), ask("naïve ✓, then", repeat=2, turn=1)
-    path = write_reply(folder, first, "with_skill", reply())
-    write_reply(folder, later, "with_skill", reply("second"))
-    assert path == folder / "replies" / "l1__add" / "with_skill" / "2.json"
+    path = write_reply(empty, first, "with_skill", reply())
+    write_reply(empty, later, "with_skill", reply("second"))
+    assert path == empty / "replies" / "l1__add" / "with_skill" / "2.json"
     assert sorted(p.name for p in path.parent.iterdir()) == ["2-turn1.json", "2.json"]
-    recording = load(folder)
+    recording = load(empty)
     assert recording.manifest == MANIFEST
     assert recording.replies == {
-        ReplyKey("l1__add", "with_skill", 2, 0): RecordedReply(
-            prompt=first.messages, prompt_digest=first.prompt_digest, reply=reply()
-        ),
-        ReplyKey("l1__add", "with_skill", 2, 1): RecordedReply(
-            prompt=later.messages, prompt_digest=later.prompt_digest, reply=reply("second")
-        ),
+        ReplyKey("l1__add", "with_skill", 2, turn): RecordedReply(
+            prompt=request.messages, prompt_digest=request.prompt_digest, reply=said
+        )
+        for turn, request, said in ((0, first, reply()), (1, later, reply("second")))
     }
-    assert set(json.loads(path.read_text())) == {"prompt", "tools", "prompt_digest", "reply"}
 
 
-def test_a_recording_without_tools_reads_as_before(folder: Path, ask: Ask) -> None:
+def test_a_recording_without_tools_reads_as_before(empty: Path, ask: Ask) -> None:
     """Files from before there were tools, and their digests, stand unchanged."""
-    path = write_reply(folder, ask(), "without_skill", reply())
+    path = write_reply(empty, ask(), "without_skill", reply())
     stored = json.loads(path.read_text())
     assert stored.pop("tools") == [] and stored["reply"].pop("tool_calls") == []
     for message in stored["prompt"]:
         del message["tool_calls"], message["tool_call_id"]
     path.write_text(json.dumps(stored))
-    [entry] = load(folder).replies.values()
+    [entry] = load(empty).replies.values()
     assert entry.prompt == ask().messages and entry.tools == ()
     plain = [[message["role"], message["content"]] for message in stored["prompt"]]
     assert stored["prompt_digest"] == digest_of(plain)
@@ -83,46 +87,114 @@ def test_the_shipped_recordings_load(target: str) -> None:
     assert replies and all(entry.tools == () for entry in replies.values())
 
 
-@pytest.mark.parametrize("what", ["prompt", "prompt_digest", "tools"])
-def test_a_tampered_prompt_is_refused(folder: Path, ask: Ask, what: str) -> None:
-    """A prompt or digest that was edited after the fact is found out, and the file is named."""
-    path = write_reply(folder, ask(), "without_skill", reply())
-    stored = json.loads(path.read_text())
-    if what == "prompt":
-        stored["prompt"][-1]["content"] += " "
-    elif what == "tools":
-        stored["tools"] = [READ.model_dump(mode="json")]
-    else:
-        stored["prompt_digest"] = "0" * 64
-    path.write_text(json.dumps(stored))
+@pytest.mark.parametrize(
+    "change", [{"prompt_digest": "0" * 64}, {"tools": [READ.model_dump(mode="json")]}, {"prompt": []}]
+)
+def test_a_tampered_prompt_is_refused(empty: Path, ask: Ask, change: dict[str, object]) -> None:
+    """A prompt, digest or tool that was edited after the fact is found out, and the file is named."""
+    path = write_reply(empty, ask(), "without_skill", reply())
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
     with pytest.raises(UsageError, match=r"without_skill.0\.json: .*changed after it was recorded"):
-        load(folder)
+        load(empty)
 
 
 @pytest.mark.parametrize(
     ("name", "text", "why"),
     [
-        ("replies/l1__add/without_skill/0.json", "{", "no JSON object"),
         ("replies/l1__add/without_skill/0.json", "[]", "no JSON object"),
         ("replies/l1__add/without_skill/0.json", '{"prompt": []}', "prompt_digest: is missing"),
         ("replies/l1__add/without_skill/zero.json", "{}", r"expected <repeat>\["),
-        ("replies/l1__add/without_skill/0-step0.json", "{}", r"expected <repeat>\["),
         ("replies/l1__add/without_skill/0-step1-turn1.json", "{}", r"expected <repeat>\["),
         ("recording.json", '{"schema_version": 9}', "schema_version 9; this liftbench reads 1"),
-        ("recording.json", '{"model_label": "a/b"}', "date: is missing"),
     ],
 )
-def test_a_damaged_recording_is_refused_by_file(folder: Path, name: str, text: str, why: str) -> None:
+def test_a_damaged_recording_is_refused_by_file(empty: Path, name: str, text: str, why: str) -> None:
     """A file that is no record is a usage error that names it."""
-    path = folder / name
+    path = empty / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     with pytest.raises(UsageError, match=why) as caught:
-        load(folder)
+        load(empty)
     assert path.name in str(caught.value)
 
 
 def test_a_folder_without_a_manifest_is_no_recording(tmp_path: Path) -> None:
-    """A wrong path is told as such."""
+    """A wrong path is reported as such."""
     with pytest.raises(UsageError, match=r"is no recording: it has no recording\.json"):
         load(tmp_path)
+
+
+SKILLED = "with_skill-0123abcd"
+
+
+@pytest.fixture
+def folder(empty: Path, ask: Ask) -> Path:
+    """Two arms, two repeats each, and a second turn."""
+    for repeat in (0, 1):
+        write_reply(empty, ask("plain", repeat=repeat), "without_skill", reply(f"plain {repeat}"))
+        write_reply(empty, ask("skilled", repeat=repeat), "with_skill", reply(f"skilled {repeat}"))
+    write_reply(empty, ask("plain, error", repeat=1, turn=1), "without_skill", reply("plain 1 again"))
+    return empty
+
+
+def replayed(folder: Path) -> Model:
+    return make_model(ModelSpec(name=f"replay/{folder}"))
+
+
+def test_each_prompt_gets_its_own_reply(folder: Path, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arms differ by their prompts, repeats and turns by their numbers; the folder may be relative."""
+    monkeypatch.chdir(folder.parent)
+    model = replayed(Path("recording"))
+    assert model.complete(ask("plain")) == reply("plain 0").model_copy(update={"recorded": True})
+    assert model.complete(ask("plain", repeat=1)).text == "plain 1"
+    assert model.complete(ask("skilled", repeat=1, arm=SKILLED)).text == "skilled 1"
+    assert model.complete(ask("plain, error", repeat=1, turn=1)).text == "plain 1 again"
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({}, r"prompt has changed since.*then.*now.*frozen copies"),
+        ({"arm": SKILLED}, "prompt has changed since"),
+        ({"repeat": 1, "turn": 1}, "quotes the compiler"),
+        ({"task": "l1/mul"}, "no reply for task l1/mul, .*it has l1__add with_skill 0"),
+        ({"repeat": 7}, "repeat 7.*it has l1__add with_skill 0"),
+        ({"repeat": 1, "turn": 2}, "turn 2; it has l1__add"),
+        ({"arm": "placebo-0123abcd"}, "arm placebo.*it has l1__add with_skill 0"),
+    ],
+)
+def test_another_prompt_is_refused_with_the_reason(
+    folder: Path, ask: Ask, changes: dict[str, str | int], why: str
+) -> None:
+    """A changed prompt is never answered with an old reply; what is missing is not blamed on the prompt."""
+    with pytest.raises(RecordingMismatch, match=why):
+        replayed(folder).complete(ask("unrecorded", **changes))
+
+
+def test_steps_are_replayed_one_by_one(folder: Path, ask: Ask) -> None:
+    """The reply that calls, then the one that follows; other tools or other results are another prompt."""
+    [call] = called("a.md")
+    first = ask("tools", repeat=5, tools=(READ,))
+    calling = reply("").model_copy(update={"stop": "tool", "tool_calls": (call,)})
+    write_reply(folder, first, "with_skill", calling)
+
+    def after(text: str) -> Request:
+        told = (*first.messages, assistant("", call), result(call, text))
+        return ask(repeat=5, tools=(READ,), messages=told, step=1, arm=SKILLED)
+
+    write_reply(folder, after("A"), "with_skill", reply("done"))
+    model = replayed(folder)
+    assert model.complete(first).tool_calls == (call,)
+    assert model.complete(after("A")).text == "done"
+    with pytest.raises(RecordingMismatch, match=r"step 1.*quotes the results of tools"):
+        model.complete(after("B"))
+    with pytest.raises(RecordingMismatch, match="the tools have changed since"):
+        model.complete(ask("tools", repeat=5, arm=SKILLED))
+
+
+def test_equal_prompts_of_two_arms_keep_their_replies(folder: Path, ask: Ask) -> None:
+    """Where two arms have one prompt, each gets the reply that was recorded for it."""
+    write_reply(folder, ask("skilled"), "placebo-11111111", reply("placebo"))
+    model = replayed(folder)
+    assert model.complete(ask("skilled", arm="placebo-11111111")).text == "placebo"
+    assert model.complete(ask("skilled", arm=SKILLED)).text == "skilled 0"
