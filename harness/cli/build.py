@@ -6,19 +6,18 @@ import json
 import os
 import shutil
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from harness.builder.build import Built
 from harness.builder.fetch_headers import Fetcher, index_url
 from harness.builder.headers import ON_PYPI, HeaderSet, headers_root
 from harness.builder.toolchain import find_toolchain
 from harness.cli.card import print_build
-from harness.cli.options import CacheOption, JsonOption, SandboxOption, TargetOption
-from harness.cli.setup import make_workshop
+from harness.cli.options import CacheOption, JsonOption, SandboxOption, TargetOption, make_workshop
 from harness.errors import UsageError
 from harness.suite.catalogue import read_project
 
@@ -50,28 +49,20 @@ def build(
         raise UsageError(f"cannot build for {target}: {missing}")
     errors = Console(stderr=True)
     all_built = True
-    try:
+    with closing(workshop):
         for name, project in projects:
             with errors.status(f"{name}: build ..."):
                 built = workshop.build(project, target, wall_s=wall_s)
             all_built = all_built and built.result.ok
-            package = _place(built, out, name)
+            package = built.package
+            if package is not None and out is not None:
+                place = out / name / "build" / package.name
+                package = shutil.copytree(package, place, dirs_exist_ok=True)
             if json_output:
                 print(built.result.model_dump_json())
             else:
                 print_build(built.result, Console(), f"{name}, {target}", package)
-    finally:
-        workshop.close()
     return 0 if all_built else 3
-
-
-def _place(built: Built, out: Path | None, name: str) -> Path | None:
-    """The folder of the package, copied below `out` if that is given."""
-    if built.package is None or out is None:
-        return built.package
-    place = out / name / "build" / built.package.name
-    shutil.copytree(built.package, place, dirs_exist_ok=True)
-    return place
 
 
 def headers(

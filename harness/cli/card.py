@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from rich.console import Console, Group, RenderableType
@@ -16,7 +16,6 @@ from harness.records import (
     BinaryCalls,
     BuildResult,
     CheckResult,
-    ContenderTiming,
     DeviceKernel,
     Diagnostic,
     Finding,
@@ -26,7 +25,7 @@ from harness.records import (
     WorkloadCheck,
     WorkloadTiming,
 )
-from harness.records.timing import BlockTelemetry, Extent
+from harness.records.timing import BlockTelemetry
 from harness.report.evidence import all_counts, evidence_lines, notable, short_name, spills, total
 from harness.text import clean
 
@@ -41,6 +40,17 @@ _NAME_COLUMNS, _CLASS_COLUMNS = 18, 13
 def untrusted(text: str) -> Text:
     """Text of a student's, without what could drive a terminal, never read as markup."""
     return Text(clean(text))
+
+
+def plain_table(*columns: str, right: Collection[str] = (), whole: Collection[str] = ()) -> Table:
+    """A table without a frame; `right` are aligned to the right, `right` and `whole` are never wrapped."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in columns:
+        aligned = name in right
+        table.add_column(
+            name, justify="right" if aligned else "left", no_wrap=aligned or name in whole, overflow="fold"
+        )
+    return table
 
 
 def ratio_text(ratio: Ratio) -> str:
@@ -62,21 +72,18 @@ def _build_line(build: BuildResult) -> str:
 
 
 def _check_table(check: CheckResult) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for name, side in (
-        ("workload", "left"),
-        ("dtype", "left"),
-        ("inputs", "left"),
-        ("worst error", "right"),
-        ("allowed", "right"),
-    ):
-        table.add_column(name, justify=side)  # type: ignore[arg-type]
-    table.add_column("")
+    errors = ("worst error", "allowed")
+    table = plain_table("workload", "dtype", "inputs", *errors, "", right=errors)
     for one in check.workloads:
         worst = "-" if one.worst_error is None else f"{one.worst_error:.3g}"
         allowed = "-" if one.allowed_error is None else f"{one.allowed_error:.3g}"
-        name = _sizes(one) if one.hidden else one.workload
-        table.add_row(name, one.dtype, _inputs(one), worst, allowed, _outcome(one))
+        # A drawn shape has no name.
+        dims = " ".join(f"{name}={size}" for name, size in (one.dims or {}).items())
+        name = dims if one.hidden else one.workload
+        outcome = "ok" if one.skipped is None else f"not judged: {one.skipped}"
+        if one.finding is not None:
+            outcome = "failed"
+        table.add_row(name, one.dtype, _inputs(one), worst, allowed, outcome)
     for label in check.not_run:
         workload, _, rest = label.partition(" ")
         dtype, _, inputs = rest.partition(", ")
@@ -84,28 +91,11 @@ def _check_table(check: CheckResult) -> Table:
     return table
 
 
-def _sizes(one: WorkloadCheck) -> str:
-    """A drawn shape, in place of a name."""
-    return " ".join(f"{name}={size}" for name, size in (one.dims or {}).items())
-
-
 def _inputs(one: WorkloadCheck) -> str:
     """What a case was made with, where that is not the task's own values, contiguous, of a known shape."""
     words = ["hidden shape"] if one.hidden else []
     words += [one.values] if one.values != "task" else []
     return ", ".join(words + ([one.layout] if one.layout != "contiguous" else []))
-
-
-def _outcome(one: WorkloadCheck) -> str:
-    """How a case ended."""
-    if one.finding is not None:
-        return "failed"
-    return "ok" if one.skipped is None else f"not judged: {one.skipped}"
-
-
-def _check_title(check: CheckResult) -> str:
-    lane = {"strict": ", float32 strict", "tf32": ", TF32 allowed", None: ""}[check.precision]
-    return f"\ncheck: errors as multiples of the tolerance{lane}"
 
 
 def _timing_rows(table: Table, timing: WorkloadTiming) -> None:
@@ -125,13 +115,8 @@ def _timing_rows(table: Table, timing: WorkloadTiming) -> None:
 
 
 def _timing_table(timing: TimingResult) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("workload")
-    table.add_column("")
-    for name in ("median us", "IQR us", "outside us"):
-        table.add_column(name, justify="right")
-    for name in ("speedup, 95% CI", "of light", ""):
-        table.add_column(name)
+    figures = ("median us", "IQR us", "outside us")
+    table = plain_table("workload", "", *figures, "speedup, 95% CI", "of light", " ", right=figures)
     for one in timing.workloads:
         _timing_rows(table, one)
     return table
@@ -197,10 +182,9 @@ def print_card(grade: Grade, console: Console, title: str, *, all_kernels: bool 
         lines += [untrusted(below)] if below else []
         lines += _calls_line(grade)
     if grade.check is not None:
-        lines += [
-            Text(_check_title(grade.check), style="dim"),
-            _check_table(grade.check),
-        ]
+        mode = {"strict": ", float32 strict", "tf32": ", TF32 allowed", None: ""}[grade.check.precision]
+        lines.append(Text(f"\ncheck: errors as multiples of the tolerance{mode}", style="dim"))
+        lines.append(_check_table(grade.check))
     if grade.timing is not None and grade.timing.workloads:
         lines += [Text("\ntime: in-process figures, and the judge's outside clock", style="dim")]
         lines.append(_timing_table(grade.timing))
@@ -259,25 +243,17 @@ def kernel_table(kernels: tuple[DeviceKernel, ...], everything: bool) -> list[Re
 
 
 def score_lines(timing: TimingResult) -> list[str]:
-    """For the card, in order."""
+    """How memory was shared, the conditions of each workload, other modes of timing, and notes."""
     facts = "; ".join(f"{name} {value}" for name, value in sorted(timing.transport_facts.items()))
     lines = [f"memory shared by {timing.transport}" + (f" ({facts})" if facts else "")]
     for one in timing.workloads:
-        lines += [f"{one.workload} {one.dtype}: {line}" for line in _workload_lines(one)]
+        label = f"{one.workload} {one.dtype}"
+        lines += [f"{label}: {_conditions(one.telemetry)}"] if one.telemetry else []
+        for contender in (one.student, *one.references):
+            figures = ", ".join(f"{other.mode} {other.claimed_us:.1f} us" for other in contender.secondary)
+            if figures:
+                lines.append(f"{label}: {contender.name} by its own account, never ranked: {figures}")
     return [*lines, *(f"note: {note}" for note in timing.notes)]
-
-
-def _workload_lines(one: WorkloadTiming) -> Iterator[str]:
-    if one.telemetry:
-        yield _conditions(one.telemetry)
-    for contender in (one.student, *one.references):
-        if contender.secondary:
-            yield _secondary(contender)
-
-
-def _secondary(contender: ContenderTiming) -> str:
-    figures = ", ".join(f"{other.mode} {other.claimed_us:.1f} us" for other in contender.secondary)
-    return f"{contender.name} by its own account, never ranked: {figures}"
 
 
 def _conditions(blocks: tuple[BlockTelemetry, ...]) -> str:
@@ -290,14 +266,9 @@ def _conditions(blocks: tuple[BlockTelemetry, ...]) -> str:
         ("power", "W", [block.power_w for block in blocks]),
         ("temperature", "C", [block.temperature_c for block in blocks]),
     ):
-        said += _range(name, unit, extents)
+        known = [extent for extent in extents if extent is not None]
+        if known:
+            low, high = min(one.low for one in known), max(one.high for one in known)
+            said.append(f"{name} {low:.0f} to {high:.0f} {unit}")
     held = sorted({reason for block in blocks for reason in block.held_down_by or ()})
     return ", ".join(said + ([f"clocks held down by {' and '.join(held)}"] if held else []))
-
-
-def _range(name: str, unit: str, extents: list[Extent | None]) -> list[str]:
-    known = [extent for extent in extents if extent is not None]
-    if not known:
-        return []
-    low, high = min(one.low for one in known), max(one.high for one in known)
-    return [f"{name} {low:.0f} to {high:.0f} {unit}"]

@@ -9,8 +9,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -23,6 +22,7 @@ from harness.cases.importing import load_cases
 from harness.cases.records import ArmSums, CaseAnswer, CaseRow, CasesTally, ModelTally, Rate, TestCase, Worth
 from harness.cases.running import CasesStore, answers_of, cases_config, run_cases, tally
 from harness.cases.scoring import Commands, sentence, verdict, worth_of
+from harness.cli.card import plain_table
 from harness.cli.options import (
     DEFAULT_RUNS,
     BaseUrlOption,
@@ -32,10 +32,10 @@ from harness.cli.options import (
     RunsDirOption,
     SandboxOption,
     SkillArgument,
+    make_workshop,
     model_specs,
 )
-from harness.cli.setup import make_workshop
-from harness.errors import BudgetSpent, UsageError
+from harness.errors import UsageError
 from harness.models import Model, make_model
 from harness.records import ModelSpec
 from harness.skills.spec import LoadedSkill, load_skill
@@ -69,9 +69,9 @@ def check_command(
             for case, worth in zip(cases, worths, strict=True)
         ]
         print(json.dumps({"cases": rows, "sentence": sentence(worths)}, indent=1))
-        return 0
-    _print_cases(cases, worths)
-    print(f"\n{sentence(worths)}")
+    else:
+        _print_cases(cases, worths)
+        print(f"\n{sentence(worths)}")
     return 0
 
 
@@ -92,61 +92,46 @@ def run_command(
 
     The same command resumes.
     """
-    specs = model_specs(model, base_url)
     loaded = load_skill(skill)
+    models = {spec: make_model(spec) for spec in model_specs(model, base_url)}
     source = str(cases_file or loaded.directory)
-    models = {spec.name: make_model(spec) for spec in specs}
-    result, problems = _run(CaseRun(loaded, source, specs, models, repeats, sandbox, runs_dir, cache))
+    result, problems = ask_cases(
+        loaded, source, models, repeats, sandbox=sandbox, runs_dir=runs_dir, cache=cache
+    )
     if json_output:
         print(result.model_dump_json(indent=1))
     else:
-        _print_tally(result)
+        print_tally(result)
     return 1 if problems else 0
 
 
-@dataclass(frozen=True)
-class CaseRun:
-    """Which cases are asked, of which models, and where the answers are kept."""
+def ask_cases(
+    loaded: LoadedSkill,
+    source: str,
+    models: Mapping[ModelSpec, Model],
+    repeats: int,
+    *,
+    sandbox: str,
+    runs_dir: Path,
+    cache: Path | None,
+) -> tuple[CasesTally, tuple[str, ...]]:
+    """Ask what is owed of a skill's cases; the tally, and why answers are still owed.
 
-    loaded: LoadedSkill
-    source: str
-    """A file of cases, a folder, or a shipped skill's name."""
-    specs: tuple[ModelSpec, ...]
-    models: Mapping[str, Model]
-    repeats: int
-    sandbox: str
-    runs_dir: Path
-    cache: Path | None
-
-
-def ask_cases(run: CaseRun, *, quiet: bool) -> None:
-    """Test cases of an eval: a table of their own below the lift, no part of its decision."""
-    try:
-        result, _ = _run(run)
-    except BudgetSpent as spent:
-        print(f"test cases: {spent}; the same command resumes", file=sys.stderr)
-        return
-    if not quiet:
-        print()
-        _print_tally(result)
-
-
-def _run(run: CaseRun) -> tuple[CasesTally, tuple[str, ...]]:
-    """Ask what is owed of a skill's cases; the tally, and why answers are still owed. Raises UsageError."""
-    cases = read_cases(run.source)
-    config = cases_config(run.loaded.skill, cases, run.specs, repeats=run.repeats)
+    `source`: a file of cases, a folder, or a shipped skill's name. Raises UsageError and BudgetSpent.
+    """
+    cases = read_cases(source)
+    config = cases_config(loaded.skill, cases, tuple(models), repeats=repeats)
     planned = answers_of(config)
     if not planned:
-        raise UsageError(f"{run.source}: none of its {len(cases)} test cases checks anything")
-    with _commands(cases, run.sandbox, run.cache) as commands:
+        raise UsageError(f"{source}: none of its {len(cases)} test cases checks anything")
+    asked = {spec.name: model for spec, model in models.items()}
+    with _commands(cases, sandbox, cache) as commands:
         worths = [worth_of(case, commands) for case in cases]
         print(sentence(worths), file=sys.stderr)
-        store = CasesStore.open(config, run.runs_dir)
+        store = CasesStore.open(config, runs_dir)
         with store.writer():
             print(f"run {store.folder}: {len(planned)} answers, {len(store.load())} kept", file=sys.stderr)
-            problems = run_cases(
-                store, run.models, LocalExecutor(4), commands=commands, observer=_print_answer
-            )
+            problems = run_cases(store, asked, LocalExecutor(4), commands=commands, observer=_print_answer)
             result = tally(store.run(), store.load(), worths)
     for problem, count in Counter(map(first_line, problems)).items():
         print(f"{count} answers owed: {problem}", file=sys.stderr)
@@ -173,10 +158,8 @@ def _commands(cases: Sequence[TestCase], sandbox: str, cache: Path | None) -> It
     if workshop is None:
         yield None
         return
-    try:
+    with closing(workshop):
         yield Commands(workshop.sandbox, workshop.toolchain.python)
-    finally:
-        workshop.close()
 
 
 def _print_answer(answer: CaseAnswer) -> None:
@@ -187,9 +170,7 @@ def _print_answer(answer: CaseAnswer) -> None:
 
 
 def _print_cases(cases: Sequence[TestCase], worths: Sequence[Worth]) -> None:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in ("case", "checks", "worth"):
-        table.add_column(name, overflow="fold")
+    table = plain_table("case", "checks", "worth")
     for case, worth in zip(cases, worths, strict=True):
         style = "dim" if worth.worth == "none" else ""
         table.add_row(*(Text(cell, style=style) for cell in (first_line(case.id), _checks(case), worth.why)))
@@ -205,7 +186,7 @@ def _checks(case: TestCase) -> str:
     return ", ".join(parts) or "none"
 
 
-def _print_tally(result: CasesTally) -> None:
+def print_tally(result: CasesTally) -> None:
     console = Console()
     for one in result.models:
         head = f"{one.model} x {first_line(result.skill)}   {len(one.rows)} cases x {result.repeats} runs"
@@ -220,11 +201,7 @@ def _print_tally(result: CasesTally) -> None:
 
 
 def _table(one: ModelTally) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("case", overflow="fold")
-    for name in ("without", "with"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("", overflow="fold")
+    table = plain_table("case", "without", "with", "", right=("without", "with"))
     for row in one.rows:
         style = "dim" if row.worth.worth == "none" else ""
         cells = (first_line(row.case), _rate(row.without_skill), _rate(row.with_skill), _note(row))

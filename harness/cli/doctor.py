@@ -6,22 +6,24 @@ API keys are reported as present or absent; their values are never shown.
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
-from rich.console import Console, Group, RenderableType
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from harness.builder.toolchain import CUDA_EXTRA, Toolchain, find_toolchain
-from harness.cli.options import CacheOption, JsonOption, TargetOption, cache_folder
-from harness.cli.setup import make_workshop
+from harness.cli.card import plain_table
+from harness.cli.options import CacheOption, JsonOption, TargetOption, cache_folder, make_workshop
 from harness.device.machine import QuietLock, judge_and_worker_cpus, machine_facts
 from harness.device.telemetry import make_telemetry
 from harness.errors import DeviceError, InfraError
@@ -30,53 +32,47 @@ from harness.judge.calibration import TASK, Setting, calibrate, sizes_of
 from harness.judge.clock import MOST_DOUBT
 from harness.judge.gpu import refused
 from harness.records import MachineFacts, Ratio, Record, Target
-from harness.records.timing import Calibration, FalseAlarms, SizeFigures
+from harness.records.timing import Calibration
 from harness.suite.catalogue import select_tasks
 from harness.text import first_line
-from sandboxes.registry import BACKENDS, PROMISES, Attempt, open_sandbox, run_self_test
+from sandboxes.registry import BACKENDS, open_sandbox
+from sandboxes.selftest import PROMISES, run_self_test
 
 _KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "LIFTBENCH_API_KEY")
 _PACKAGES = {
     "torch": "pip install torch: needed to build, check and time",
     "kernels": "pip install kernels: needed to read build.toml",
-    "ray": "pip install ray: nothing uses it yet",
+    "kernel_abi_check": "pip install kernel-abi-check: adds a note on the ABI to each build",
 }
-"""Packages, and what they are needed for."""
+ALLOWED_ALARMS = 0.05
+"""The share of false alarms that protocols allow."""
 
 
 State = Literal["held", "held, not promised", "open", "broken"]
-_STYLES: dict[State, str] = {
-    "held": "green",
-    "held, not promised": "dim",
-    "open": "yellow",
-    "broken": "bold red",
-}
-_SHORT: dict[State, str] = {
-    "held": "held",
-    "held, not promised": "(held)",
-    "open": "open",
-    "broken": "BROKEN",
+_CELLS: dict[State | None, Text] = {
+    "held": Text("held", style="green"),
+    "held, not promised": Text("(held)", style="dim"),
+    "open": Text("open", style="yellow"),
+    "broken": Text("BROKEN", style="bold red"),
+    None: Text("-", style="dim"),
 }
 
 
 class PromiseState(Record):
-    """One promise of one backend."""
+    """One promise of one backend; `detail` says what got through, or what stopped it."""
 
     promise: str
     state: State
     detail: str
-    """What got through, or what stopped it."""
 
 
 class SandboxState(Record):
-    """One backend on this machine."""
+    """One backend on this machine; `unavailable` says why it cannot be used, and what to do."""
 
     name: str
     unavailable: str | None
-    """Why it cannot be used, and what to do; None where it was probed."""
     promises: tuple[PromiseState, ...] = ()
     seconds: float | None = None
-    """How long the probe took, the start included."""
 
     @property
     def summary(self) -> str | None:
@@ -131,19 +127,21 @@ def doctor(
     cache: CacheOption = None,
 ) -> None:
     """Say what was found on this machine, and what that allows."""
-    if timing:
-        _print_timing(target, sandbox, cache, json_output)
-        return
-    diagnosis = diagnose()
-    if json_output:
-        print(diagnosis.model_dump_json(indent=1))
+    found = calibrate_here(target, sandbox, cache) if timing else diagnose()
+    if found is None:
+        why = "not measured: no CUDA device on this machine; `--target cpu` measures its cores"
+        print(json.dumps({"not_measured": why}) if json_output else why)
+    elif json_output:
+        print(found.model_dump_json(indent=1))
+    elif isinstance(found, Calibration):
+        print(*timing_lines(found), sep="\n")
     else:
-        _print_diagnosis(diagnosis)
+        _print_diagnosis(found)
 
 
 def _print_diagnosis(diagnosis: Diagnosis) -> None:
     console = Console()
-    table = _plain_table("", "what", "found")
+    table = plain_table("", "what", "found")
     group = ""
     for item in diagnosis.items:
         found = item.found or f"absent ({item.advice})"
@@ -153,188 +151,109 @@ def _print_diagnosis(diagnosis: Diagnosis) -> None:
     console.print("\nwhich promises each sandbox keeps", style="dim")
     console.print(promise_table(diagnosis.sandboxes))
     console.print("\nwhat this allows", style="dim")
-    stages = _plain_table("target", "build", "check", "time")
+    stages = plain_table("target", "build", "check", "time")
     for row in diagnosis.stages:
         stages.add_row(row.target, row.build, row.check, row.time)
     console.print(stages)
 
 
-def _plain_table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in columns:
-        table.add_column(name)
-    return table
-
-
-def _print_timing(target: Target, sandbox: str, cache: Path | None, json_output: bool) -> None:
-    """Calibrate and print what it means. Raises UsageError, InfraError."""
-    calibration = calibrate_here(target, sandbox, cache)
-    if calibration is None:
-        why = "not measured: no CUDA device on this machine; `--target cpu` measures its cores"
-        print(f'{{"not_measured": "{why}"}}' if json_output else why)
-    elif json_output:
-        print(calibration.model_dump_json(indent=1))
-    else:
-        Console().print(timing_view(calibration))
-
-
-def probe_all() -> tuple[SandboxState, ...]:
-    """Probe every backend that can be used here; about half a second each."""
-    return tuple(_probed(name) for name in BACKENDS)
-
-
 def _probed(name: str) -> SandboxState:
+    """One backend, tried if it can be used here; about half a second."""
     try:
-        sandbox = open_sandbox(name)
-        try:
+        with closing(open_sandbox(name)) as sandbox:
             report = run_self_test(sandbox, str(sandbox.python))
-        finally:
-            sandbox.close()
     except InfraError as error:
         return SandboxState(name=name, unavailable=first_line(str(error)))
-    states = tuple(
-        PromiseState(promise=one.name, state=_state(one), detail=first_line(one.detail))
-        for one in report.promises
+    states: dict[tuple[bool, bool], State] = {
+        (True, True): "held",
+        (True, False): "broken",
+        (False, True): "held, not promised",
+        (False, False): "open",
+    }
+    promises = tuple(
+        PromiseState(promise=p.name, state=states[p.promised, p.held], detail=first_line(p.detail))
+        for p in report.promises
     )
-    return SandboxState(name=name, unavailable=None, promises=states, seconds=round(report.seconds, 2))
-
-
-def _state(one: Attempt) -> State:
-    if one.promised:
-        return "held" if one.held else "broken"
-    return "held, not promised" if one.held else "open"
+    return SandboxState(name=name, unavailable=None, promises=promises, seconds=round(report.seconds, 2))
 
 
 def promise_table(sandboxes: tuple[SandboxState, ...]) -> Table:
     """Promise by backend."""
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("promise")
-    for sandbox in sandboxes:
-        table.add_column(sandbox.name)
+    table = plain_table("promise", *(sandbox.name for sandbox in sandboxes))
     found = [{one.promise: one.state for one in sandbox.promises} for sandbox in sandboxes]
     for name, text in PROMISES.items():
-        table.add_row(text, *(_cell(states.get(name)) for states in found))
+        table.add_row(text, *(_CELLS[states.get(name)] for states in found))
     return table
 
 
-def _cell(state: State | None) -> Text:
-    return Text("-", style="dim") if state is None else Text(_SHORT[state], style=_STYLES[state])
-
-
-def _tools(toolchain: Toolchain) -> list[Item]:
-    cuda = toolchain.cuda
-    include = toolchain.python_include
-    return [
-        Item(group="tools", name="g++", found=toolchain.gxx_version, advice="apt-get install g++"),
-        Item(group="tools", name="ninja", found=toolchain.ninja_version, advice="pip install ninja"),
-        Item(group="tools", name="nvcc", found=cuda.version if cuda else None, advice=CUDA_EXTRA),
-        Item(
-            group="tools",
-            name="nvdisasm",
-            found="present, with cuobjdump" if toolchain.disassembler else None,
-            advice=f"{CUDA_EXTRA}: adds registers, spills and instructions to CUDA builds",
-        ),
-        Item(group="tools", name="torch", found=toolchain.torch_version, advice="pip install torch"),
-        Item(
-            group="tools",
-            name="Python.h",
-            found=None if include is None else toolchain.python_version,
-            advice="apt-get install python3-dev",
-        ),
-        *_headers(toolchain),
-    ]
-
-
-def _headers(toolchain: Toolchain) -> list[Item]:
-    """CUDA's library headers and CUTLASS: fetched, or from elsewhere."""
+def _items(
+    toolchain: Toolchain, machine: MachineFacts, sandboxes: tuple[SandboxState, ...]
+) -> Iterator[Item]:
+    """What was looked for, in the order of the table."""
+    cuda, include = toolchain.cuda, toolchain.python_include
     fetched = " ".join(headers.name for headers in toolchain.headers)
-    known = None if toolchain.cuda is None or toolchain.stubs else "from the toolkit and torch"
-    versions = (f"{found.name} ({found.sources})" for found in toolchain.cutlass)
-    return [
-        Item(
-            group="tools",
-            name="CUDA headers",
-            found=f"fetched: {fetched}" if fetched else known,
-            advice="liftbench headers cuda; until then CUDA builds use stand-ins",
+    known = None if cuda is None or toolchain.stubs else "from the toolkit and torch"
+    cutlass = (f"{c.version} for {c.name or 'all'} ({c.origin})" for c in toolchain.cutlass)
+    for name, found, advice in (
+        ("g++", toolchain.gxx_version, "apt-get install g++"),
+        ("ninja", toolchain.ninja_version, "pip install ninja"),
+        ("nvcc", cuda.version if cuda else None, CUDA_EXTRA),
+        (
+            "nvdisasm",
+            "present, with cuobjdump" if toolchain.disassembler else None,
+            f"{CUDA_EXTRA}: adds registers, spills and instructions to CUDA builds",
         ),
-        Item(
-            group="tools",
-            name="CUTLASS",
-            found=", ".join(versions) or None,
-            advice="liftbench headers cutlass_3_8; only for projects that depend on it",
+        ("torch", toolchain.torch_version, "pip install torch"),
+        ("Python.h", toolchain.python_version if include else None, "apt-get install python3-dev"),
+        (
+            "CUDA headers",
+            f"fetched: {fetched}" if fetched else known,
+            "liftbench headers cuda; until then CUDA builds use stand-ins",
         ),
-    ]
-
-
-def _packages() -> list[Item]:
-    return [
-        Item(
-            group="packages",
-            name=name,
-            found="present" if importlib.util.find_spec(name) else None,
-            advice=advice,
-        )
-        for name, advice in _PACKAGES.items()
-    ]
-
-
-def _sandboxes(states: tuple[SandboxState, ...]) -> list[Item]:
-    return [
-        Item(group="sandboxes", name=one.name, found=one.summary, advice=one.unavailable or "")
-        for one in states
-    ]
-
-
-def _machine(machine: MachineFacts) -> list[Item]:
+        (
+            "CUTLASS",
+            ", ".join(cutlass) or None,
+            "liftbench headers cutlass_3_8; only for projects that depend on it",
+        ),
+    ):
+        yield Item(group="tools", name=name, found=found, advice=advice)
+    for name, advice in _PACKAGES.items():
+        present = "present" if importlib.util.find_spec(name) else None
+        yield Item(group="packages", name=name, found=present, advice=advice)
     gpu = None if machine.gpu is None else f"{machine.gpu}, driver {machine.driver}"
-    return [
-        Item(group="machine", name="CPU", found=f"{machine.cpu}, {machine.cpu_count} cores"),
-        Item(
-            group="machine", name="GPU", found=gpu, advice="builds are graded for sm_90, later stages are not"
-        ),
-    ]
+    yield Item(group="machine", name="CPU", found=f"{machine.cpu}, {machine.cpu_count} cores")
+    yield Item(
+        group="machine", name="GPU", found=gpu, advice="builds are graded for sm_90, later stages are not"
+    )
+    for one in sandboxes:
+        yield Item(group="sandboxes", name=one.name, found=one.summary, advice=one.unavailable or "")
+    for name in _KEYS:
+        present = "present" if os.environ.get(name) else None
+        yield Item(group="keys", name=name, found=present, advice="only needed for that provider's models")
 
 
-def _keys() -> list[Item]:
-    return [
-        Item(
-            group="keys",
-            name=name,
-            found="present" if os.environ.get(name) else None,
-            advice="only needed for that provider's models",
-        )
-        for name in _KEYS
-    ]
-
-
-def _stages(toolchain: Toolchain, machine: MachineFacts) -> list[StageRow]:
-    def builds(missing: str | None) -> str:
-        return "yes" if missing is None else f"no: {missing}"
-
-    cpu = builds(toolchain.missing("cpu"))
-    later = _on_gpu(machine)
+def _stages(toolchain: Toolchain, machine: MachineFacts) -> tuple[StageRow, ...]:
+    cpu, cuda = (
+        "yes" if (missing := toolchain.missing(target)) is None else f"no: {missing}"
+        for target in ("cpu", "cuda")
+    )
+    # CUDA itself is not started.
+    why = "no CUDA device" if machine.gpu_uuid is None else refused(machine.gpu_uuid)
+    later = "yes" if why is None else f"not measured: {why}"
     rest = "yes" if cpu == "yes" else "no"
-    return [
+    return (
         StageRow(target="cpu", build=cpu, check=rest, time=rest),
-        StageRow(target="cuda", build=builds(toolchain.missing("cuda")), check=later, time=later),
-    ]
-
-
-def _on_gpu(machine: MachineFacts) -> str:
-    """Whether CUDA projects are run here; CUDA itself is not started."""
-    if machine.gpu_uuid is None:
-        return "not measured: no CUDA device"
-    why = refused(machine.gpu_uuid)
-    return "yes" if why is None else f"not measured: {why}"
+        StageRow(target="cuda", build=cuda, check=later, time=later),
+    )
 
 
 def diagnose() -> Diagnosis:
     """Look around on this machine."""
     toolchain = find_toolchain()
     machine = machine_facts(toolchain)
-    sandboxes = probe_all()
-    items = [*_tools(toolchain), *_packages(), *_machine(machine), *_sandboxes(sandboxes), *_keys()]
-    return Diagnosis(items=tuple(items), stages=tuple(_stages(toolchain, machine)), sandboxes=sandboxes)
+    sandboxes = tuple(_probed(name) for name in BACKENDS)
+    items = tuple(_items(toolchain, machine, sandboxes))
+    return Diagnosis(items=items, stages=_stages(toolchain, machine), sandboxes=sandboxes)
 
 
 def calibrate_here(target: Target, sandbox: str, cache: Path | None) -> Calibration | None:
@@ -367,111 +286,43 @@ def calibrate_here(target: Target, sandbox: str, cache: Path | None) -> Calibrat
     )
 
 
-ALLOWED_ALARMS = 0.05
-"""protocols.md: the A/A false-alarm rate is published, and is at most this."""
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    for index, name in enumerate(columns):
-        table.add_column(name, justify="left" if index == 0 else "right", no_wrap=True)
-    return table
-
-
-def _bytes(count: int) -> str:
-    return f"{count / 2**20:.3g} MiB" if count >= 1 << 20 else f"{count / 2**10:.3g} KiB"
-
-
 def _ratio(found: Ratio) -> str:
-    if found.low is None or found.high is None:
-        return f"{found.value:.3f} (n/a)"
-    return f"{found.value:.3f} ({found.low:.3f}, {found.high:.3f})"
+    interval = "n/a" if found.low is None or found.high is None else f"{found.low:.3f}, {found.high:.3f}"
+    return f"{found.value:.3f} ({interval})"
 
 
-def _sizes(calibration: Calibration) -> Table:
-    table = _table("moved", "lane", "inside us", "outside us", "u us", "u %", "L us", "of L")
+def timing_lines(calibration: Calibration) -> Iterator[str]:
+    """The figures of each size, the rates of false alarms, and what they mean for this host."""
+    yield (
+        f"{calibration.task} against itself: {calibration.processes} equal processes, sandbox "
+        f"{calibration.sandbox}, transport {calibration.transport}, {calibration.wall_s} s"
+    )
     for one in calibration.sizes:
-        table.add_row(
-            _bytes(one.bytes_moved),
-            one.lane,
-            f"{one.inside_us:.1f}",
-            f"{one.outside_us:.1f}",
-            f"{one.uncertainty_us:.1f}",
-            f"{100 * one.uncertainty_us / one.outside_us:.0f}",
-            f"{one.latency_us:.0f}",
-            f"{one.outside_us / one.latency_us:.1f}x",
+        reveals = ", ".join(f"{shake.median_us:.1f} us ({shake.lane})" for shake in one.hand_shake)
+        doubt = one.uncertainty_us / one.outside_us
+        yield f"{one.bytes_moved / 2**20:.3g} MiB moved: empty reveal {reveals}"
+        yield (
+            f"  call {one.outside_us:.1f} us, u {one.uncertainty_us:.1f} us ({doubt:.0%})"
+            + (": over 5 %, so no claim is used" if doubt > MOST_DOUBT else "")
         )
-    return table
-
-
-def _hand_shakes(calibration: Calibration) -> Table:
-    table = _table("moved", "lane", "c05 us", "median us", "95 % us", "reveals")
-    for size in calibration.sizes:
-        for one in size.hand_shake:
-            figures = [f"{us:.1f}" for us in (one.c05_us, one.median_us, one.p95_us)]
-            table.add_row(_bytes(size.bytes_moved), one.lane, *figures, str(one.reveals))
-    return table
-
-
-def _equals(sizes: tuple[SizeFigures, ...]) -> Table:
-    table = _table("moved", "A/A by own clocks", "A/A by the outside clock", "processes differ by")
-    for one in sizes:
-        spread = "n/a" if one.process_spread is None else f"{100 * one.process_spread:.1f} %"
-        table.add_row(_bytes(one.bytes_moved), _ratio(one.ratio), _ratio(one.outside_ratio), spread)
-    return table
-
-
-def _alarms(alarms: tuple[FalseAlarms, ...]) -> Table:
-    table = _table("protocol", "clock", "interval alone", "and at least 2 %", "comparisons")
-    for one in alarms:
-        rates = (f"{100 * rate:.1f} %" for rate in (one.rate, one.rate_with_gate))
-        table.add_row(one.protocol, one.clock, *rates, f"{one.comparisons:,}")
-    return table
-
-
-def _meaning(calibration: Calibration) -> Iterator[str]:
-    """What follows, and what to do."""
+        yield (
+            f"  equal processes, 1 is right: {_ratio(one.ratio)} by own clocks, "
+            f"{_ratio(one.outside_ratio)} by the outside clock"
+        )
+    for alarm in calibration.false_alarms:
+        yield (
+            f'"faster" by {alarm.protocol} (clock: {alarm.clock}) is a false alarm in '
+            f"{alarm.rate_with_gate:.1%} of {alarm.comparisons:,} comparisons of equals"
+        )
     disturbed = f"{calibration.disturbed_blocks} of {calibration.blocks} blocks were disturbed"
-    if calibration.noisy:
-        why = f" ({'; '.join(calibration.disturbances[:3])})" if calibration.disturbances else ""
-        yield f"noisy host: {disturbed}{why}, or an A/A interval is wider than 5 %."
-        yield (
-            "Speedups measured now are shown and never ranked. End other programs, give liftbench two cores "
-            "that nothing else uses (taskset, isolcpus, cpusets), avoid shared virtual machines, and repeat."
-        )
-        yield "Intervals are wide on such a host: its few false alarms do not predict those of a quiet one."
+    if not calibration.noisy:
+        yield f"quiet host: {disturbed}, and every A/A interval is within 5 %"
+        if any(alarm.rate_with_gate > ALLOWED_ALARMS for alarm in calibration.false_alarms):
+            yield "more than 5 % of false alarms: equal processes differ, rank by `full` only"
         return
-    yield f"quiet host: {disturbed}, and every A/A interval is within 5 %."
-    worst = max(calibration.false_alarms, key=lambda one: one.rate_with_gate)
-    if worst.rate_with_gate > ALLOWED_ALARMS:
-        yield (
-            f'"Faster" by {worst.protocol} (clock: {worst.clock}) is a false alarm in '
-            f"{100 * worst.rate_with_gate:.1f} % of comparisons of equals; 5 % are allowed. Equal processes "
-            "differ, which an interval over blocks of one pair cannot see: rank by `full` only."
-        )
-    else:
-        yield f'"Faster" is a false alarm in at most {100 * worst.rate_with_gate:.1f} % (5 % are allowed).'
-    coarse = [one for one in calibration.sizes if one.uncertainty_us > MOST_DOUBT * one.outside_us]
-    if coarse:
-        largest = max(one.bytes_moved for one in coarse)
-        yield f"u is above 5 % of calls that move up to {_bytes(largest)}: no claim is used there."
-
-
-def timing_view(calibration: Calibration) -> RenderableType:
-    """Everything, with a heading before each table."""
-    parts: list[RenderableType] = [
-        Text(
-            f"{calibration.task} against itself: {calibration.processes} equal processes, sandbox "
-            f"{calibration.sandbox}, transport {calibration.transport}, {calibration.wall_s} s",
-            style="bold",
-        )
-    ]
-    for heading, table in (
-        ("what a reveal costs without work (c05 is taken off)", _hand_shakes(calibration)),
-        ("one call: within u both clocks agree, L is the latency of the snapshot", _sizes(calibration)),
-        ("two equal processes: 1 is right (95 % interval over blocks)", _equals(calibration.sizes)),
-        ('false alarms: equals called "faster", by resampling blocks', _alarms(calibration.false_alarms)),
-    ):
-        parts += [Text(f"\n{heading}", style="dim"), table]
-    parts += [Text(""), *(Text(line) for line in _meaning(calibration))]
-    return Group(*parts)
+    why = f" ({'; '.join(calibration.disturbances[:3])})" if calibration.disturbances else ""
+    yield f"noisy host: {disturbed}{why}, or an A/A interval is wider than 5 %"
+    yield (
+        "Speedups measured now are shown and never ranked. End other programs, give liftbench two cores "
+        "that nothing else uses (taskset, isolcpus, cpusets), avoid shared virtual machines, and repeat."
+    )

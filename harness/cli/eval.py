@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from harness.cli.cases import CaseRun, ask_cases, read_cases
+from harness.cli.cases import ask_cases, print_tally, read_cases
 from harness.cli.options import (
     BaseUrlOption,
     GradingOptions,
@@ -17,16 +18,16 @@ from harness.cli.options import (
     PatternsOption,
     RepeatsOption,
     TrialOptions,
+    make_bench,
     model_specs,
     parse_arms,
 )
 from harness.cli.progress import StderrDisplay
 from harness.cli.runs import report_run
-from harness.cli.setup import make_bench
 from harness.cli.tasks import chosen_tasks
-from harness.errors import UsageError
-from harness.models import make_model
-from harness.records import Sampling
+from harness.errors import BudgetSpent, UsageError
+from harness.models import Model, make_model
+from harness.records import ModelSpec, Sampling
 from harness.report.planning import least_families, minimum_detectable
 from harness.report.summary import Threshold
 from harness.skills.overlap import excluded_tasks
@@ -103,8 +104,8 @@ def evaluate(
     )
     code = _execute(study, skills, context, threshold, json_output=json_output)
     if cases is not None and code != 1:
-        options = (repeats, grading.sandbox, trial.runs_dir, grading.cache)
-        ask_cases(CaseRun(skills[0], str(cases), study.models, models, *options), quiet=json_output)
+        asked = {spec: models[spec.name] for spec in study.models}
+        _ask_cases(skills[0], str(cases), asked, repeats, trial, grading, quiet=json_output)
     return code
 
 
@@ -131,6 +132,30 @@ def _execute(
     for line in missed:
         print(f"threshold missed: {line}", file=sys.stderr)
     return 3 if missed else 0
+
+
+def _ask_cases(
+    skill: LoadedSkill,
+    source: str,
+    models: Mapping[ModelSpec, Model],
+    repeats: int,
+    trial: TrialOptions,
+    grading: GradingOptions,
+    *,
+    quiet: bool,
+) -> None:
+    """Test cases: a table of their own below the lift, no part of its decision."""
+    where, cache = trial.runs_dir, grading.cache
+    try:
+        found, _ = ask_cases(
+            skill, source, models, repeats, sandbox=grading.sandbox, runs_dir=where, cache=cache
+        )
+    except BudgetSpent as spent:
+        print(f"test cases: {spent}; the same command resumes", file=sys.stderr)
+        return
+    if not quiet:
+        print()
+        print_tally(found)
 
 
 def _print_plan(study: Study) -> None:

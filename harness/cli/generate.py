@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from harness.cli.card import plain_table
 from harness.cli.options import (
     BaseUrlOption,
     GradingOptions,
@@ -19,12 +20,12 @@ from harness.cli.options import (
     PatternsOption,
     RepeatsOption,
     TrialOptions,
+    make_bench,
     model_specs,
     parse_arms,
 )
 from harness.cli.progress import StderrDisplay
 from harness.cli.runs import report_run
-from harness.cli.setup import make_bench
 from harness.cli.tasks import chosen_tasks
 from harness.errors import UsageError, refuse_url
 from harness.models import make_model
@@ -166,9 +167,8 @@ def _print_record(record: GenerationRecord) -> None:
 
 
 def _versions(record: GenerationRecord) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in ("version", "made from", "tokens (estimate)", f"{record.metric} on selection", "development"):
-        table.add_column(name)
+    selection = f"{record.metric} on selection"
+    table = plain_table("version", "made from", "tokens (estimate)", selection, "development")
     if record.families:
         table.add_row("no skill", "", "", score_text(record.metric, record.without_skill), "")
     for one in record.candidates:

@@ -6,14 +6,14 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
-from harness.cli.card import print_card, ratio_text, untrusted
+from harness.cli.card import plain_table, print_card, ratio_text, untrusted
 from harness.cli.options import (
     CacheOption,
     GradingOptions,
@@ -23,8 +23,8 @@ from harness.cli.options import (
     TargetOption,
     TasksRootOption,
     TimedOption,
+    make_bench,
 )
-from harness.cli.setup import make_bench
 from harness.cli.tasks import chosen_tasks
 from harness.errors import DeviceLost, UsageError
 from harness.files import data_directory, write_atomically
@@ -73,12 +73,10 @@ def grade(
         project = _submission(directory, task, found[0], cache)
     else:
         project = read_project(directory)
-    bench = make_bench(target, grading.protocol, grading.sandbox, cache, sanitize=sanitize, timed=timed)
-    try:
+    made = make_bench(target, grading.protocol, grading.sandbox, cache, sanitize=sanitize, timed=timed)
+    with closing(made) as bench:
         refuse_too_large(found, target, bench.grader.device_bytes)
         result = _grade(project, found[0], bench, build_log)
-    finally:
-        bench.close()
     if json_output:
         print(result.model_dump_json(indent=1))
     else:
@@ -90,16 +88,14 @@ def _grade(project: Project, loaded: LoadedTask, bench: Bench, build_log: Path |
     errors = Console(stderr=True)
     with errors.status("") as status:
 
-        def attempt() -> Grade:
-            return bench.grader.grade(
-                project, loaded, log=build_log, observer=lambda stage: status.update(f"{stage} ...")
-            )
+        def observer(stage: str) -> None:
+            status.update(f"{stage} ...")
 
         try:
-            return attempt()
+            return bench.grader.grade(project, loaded, log=build_log, observer=observer)
         except DeviceLost as error:
             errors.print(f"{error}; trying once more, the second attempt counts", markup=False)
-            return attempt()
+            return bench.grader.grade(project, loaded, log=build_log, observer=observer)
 
 
 def _submission(file: Path, pattern: str, loaded: LoadedTask, cache: Path | None) -> Project:
@@ -129,12 +125,10 @@ def validate(
     """
     target, cache = grading.target, grading.cache
     tasks = chosen_tasks(pattern or [], grading.tasks_root, target, cache)
-    bench = make_bench(target, grading.protocol, grading.sandbox, cache, sanitize=sanitize, timed=timed)
-    try:
+    made = make_bench(target, grading.protocol, grading.sandbox, cache, sanitize=sanitize, timed=timed)
+    with closing(made) as bench:
         refuse_too_large(tasks, target, bench.grader.device_bytes)
         results = _validate(tasks, bench)
-    finally:
-        bench.close()
     if record is not None:
         graded = [r.grade for r in results if r.what == "expert" and r.grade is not None]
         write_results(record, [result_of(grade, bench.machine) for grade in graded])
@@ -159,10 +153,8 @@ def _validate(tasks: Sequence[LoadedTask], bench: Bench) -> list[Validation]:
 
 def _print_validation(results: Sequence[Validation]) -> None:
     """One line for each expert and for each unexpected result."""
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("task", no_wrap=True)
-    for name in ("what", "verdict", "build s", "worst error", "speedup, 95% CI", ""):
-        table.add_column(name)
+    figures = ("what", "verdict", "build s", "worst error", "speedup, 95% CI", "")
+    table = plain_table("task", *figures, whole=("task",))
     for one in results:
         if one.what == "expert" or not one.as_expected:
             table.add_row(one.task, one.what, *_cells(one.grade), "" if one.as_expected else "UNEXPECTED")
@@ -218,17 +210,16 @@ def check_tasks(
     done: list[Admission] = []
     owed: list[LoadedTask] = []
     for loaded in select_with_problems(pattern or [], tasks_root):
-        found = None if kept is None else kept.entry(loaded.task, _expert(loaded))
+        directory = expert_directory(loaded.task)
+        expert = None if directory is None else read_project(directory)
+        found = None if kept is None else kept.entry(loaded.task, expert)
         if found is None or not found.admitted:
             owed.append(loaded)
         else:
             done.append(found)
     if owed:
-        bench = make_bench(target, "quick", sandbox, cache, timed=timed)
-        try:
+        with closing(make_bench(target, "quick", sandbox, cache, timed=timed)) as bench:
             done += _admit(owed, bench, mutants, kept)
-        finally:
-            bench.close()
     if kept is not None and tasks_root is None and kept.keep([one.task for one in all_tasks()]):
         kept.write()
     done.sort(key=lambda entry: entry.task)
@@ -237,11 +228,6 @@ def check_tasks(
     else:
         _print_admissions(done)
     return 0 if all(entry.admitted for entry in done) else 3
-
-
-def _expert(loaded: LoadedTask) -> Project | None:
-    directory = expert_directory(loaded.task)
-    return None if directory is None else read_project(directory)
 
 
 def _admit(tasks: list[LoadedTask], bench: Bench, mutants: int, kept: Admitted | None) -> list[Admission]:
@@ -257,10 +243,7 @@ def _admit(tasks: list[LoadedTask], bench: Bench, mutants: int, kept: Admitted |
 
 
 def _print_admissions(entries: list[Admission]) -> None:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("task", no_wrap=True)
-    for name in RULES:
-        table.add_column(name)
+    table = plain_table("task", *RULES, whole=("task",))
     for entry in entries:
         rules = {rule.name: rule for rule in entry.rules}
         table.add_row(entry.task, *(cell(rules[name]) for name in RULES))
@@ -303,7 +286,10 @@ def write_status(
         Path | None, typer.Option(help="Folder with results (default: results/ of the checkout).")
     ] = None,
 ) -> None:
-    """Write docs/generated/status.md and admission.md from results/ and tasks/ADMISSION.json."""
+    """Write docs/generated/status.md and admission.md.
+
+    Their figures come from results/ and tasks/ADMISSION.json.
+    """
     checkout = data_directory("kernels_ref").parent
     pages = {
         "status.md": status_text(results or checkout / "results"),

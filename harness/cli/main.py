@@ -40,10 +40,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "build": ("build:build", "Build projects as kernel-builder does."),
     "grade": ("grade:grade", "Build, check and time one project on one task."),
     "validate": ("grade:validate", "Grade our expert projects, and replies that must score 0."),
-    "plan": (
-        "plan:plan",
-        "Say how large a study must be to find an effect, and about what it costs.",
-    ),
+    "plan": ("plan:plan", "Say how large a study must be to find an effect, and its rough cost."),
     "runs": ("runs:runs", "List runs: when, what, how far."),
     "show": ("runs:show", "Print one trial, or list those that match."),
     "report": ("runs:report", "Write a run's reports again."),
@@ -52,15 +49,9 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "tasks show": ("tasks:show_task", "Print a task as the student reads it."),
     "tasks check": ("grade:check_tasks", "Try every admission rule on tasks."),
     "tasks freeze": ("grade:freeze_tasks", "Write tasks/VERSION: digests of every task's version."),
-    "tasks status": (
-        "grade:write_status",
-        "Write docs/generated/status.md and admission.md from results/ and tasks/ADMISSION.json.",
-    ),
+    "tasks status": ("grade:write_status", "Write docs/generated/status.md and admission.md."),
     "skills list": ("skills:list_skills_command", "List shipped and installed skills with their sizes."),
-    "skills check": (
-        "skills:check_skill_command",
-        "Check a skill: its format, links, code, facts, leaks.",
-    ),
+    "skills check": ("skills:check_skill_command", "Check a skill: format, links, code, facts, leaks."),
     "skills install": ("skills:install_command", "Copy a skill to where your agents look for skills."),
     "skills uninstall": ("skills:uninstall_command", "Remove installed skills."),
     "cases check": ("cases:check_command", "Read test cases, and try each on answers that solve nothing."),
@@ -94,7 +85,11 @@ class _Subcommands(Mapping[str, Any]):
         if name not in self._names:
             raise KeyError(name)
         path = (*self._path, name)
-        return _group(name) if name in GROUPS else _load(path)
+        if name not in GROUPS:
+            return _load(path)
+        group = LazyGroup(name=name, help=GROUPS[name], no_args_is_help=True, rich_markup_mode=None)
+        group.commands = _Subcommands(name)
+        return group
 
     def summary(self, name: str) -> str:
         """A line for the group's help."""
@@ -136,12 +131,6 @@ def _load(path: tuple[str, ...]) -> Any:
             option.envvar = "_".join(words).replace("-", "_").upper()
             option.show_envvar = False
     return command
-
-
-def _group(name: str) -> LazyGroup:
-    group = LazyGroup(name=name, help=GROUPS[name], no_args_is_help=True, rich_markup_mode=None)
-    group.commands = _Subcommands(name)
-    return group
 
 
 app = typer.Typer(
@@ -205,15 +194,6 @@ def _say(text: str) -> None:
         print(text, file=sys.stderr)
 
 
-def _say_click_error(error: Any) -> None:
-    """Click's message, and the environment variable that the wrong value came from."""
-    with contextlib.suppress(BrokenPipeError):
-        error.show()
-    variable = getattr(getattr(error, "param", None), "envvar", None)
-    if variable is not None and variable in os.environ:
-        _say(f"{variable} is set in the environment")
-
-
 def _end_on_signals() -> list[signal.Signals]:
     """Let SIGTERM and SIGHUP end a command as Ctrl-C does; the list receives each signal that arrives.
 
@@ -266,7 +246,11 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except typer.Exit as done:
         return int(done.exit_code)
     except _CLICK_ERROR as error:
-        _say_click_error(error)
+        with contextlib.suppress(BrokenPipeError):
+            error.show()
+        variable = getattr(getattr(error, "param", None), "envvar", None)
+        if variable is not None and variable in os.environ:
+            _say(f"{variable} is set in the environment")
         return EXIT_USAGE
     except UsageError as error:
         _say(f"liftbench: {clean(str(error))}")

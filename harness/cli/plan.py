@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from harness.cli.card import plain_table
 from harness.cli.options import (
     DEFAULT_RUNS,
     JsonOption,
@@ -62,7 +63,7 @@ def plan(
     tasks_root: TasksRootOption = None,
     json_output: JsonOption = False,
 ) -> None:
-    """Say how large a study must be to find an effect, and about what it costs."""
+    """Say how large a study must be to find an effect, and its rough cost."""
     models = tuple(model or ())
     wanted = None if effect is None else _parse_effect(effect, metric)
     _require(0.0 < alpha <= 0.05, f"--alpha {alpha:g}: give a number above 0 and up to 0.05")
@@ -141,8 +142,8 @@ def _lines(made: StudyPlan, unpriced: list[str]) -> Iterator[str]:
     enough = ""
     if made.needed is not None:
         enough = " enough;" if made.needed.families <= design.suite_families else " not enough;"
-    finds = f"they find {_or_more(design, made.suite)}"
-    yield f"the tasks here: {design.suite_tasks} in {design.suite_families} families:{enough} {finds}"
+    suite = f"{design.suite_tasks} in {design.suite_families} families"
+    yield f"the tasks here: {suite}:{enough} they find {_or_more(design, made.suite)}"
     unit = "log ratio" if design.metric == "deployed" else "share"
     yield f"sd between families {design.sd:.2g} of the {unit}: {design.sd_source}"
     prices = f"; unknown price: {', '.join(unpriced)} (add it with LIFTBENCH_PRICES)" if unpriced else ""
@@ -170,13 +171,11 @@ def _size(row: StudySize) -> str:
 
 def _table(made: StudyPlan) -> Table:
     design = made.design
-    table = Table(box=None, pad_edge=False, header_style="dim")
     priced = made.suite.cost_usd is not None
     names = ["families", "tasks", "trials", "tokens", *(["cost"] if priced else []), "finds"]
     if design.effect is not None:
         names.append(f"chance to find {_effect(design, design.effect)}")
-    for name in names:
-        table.add_column(name, justify="right")
+    table = plain_table(*names, right=names)
     for row in made.rows:
         cells = [str(row.families), str(row.tasks), f"{row.trials:,}", f.tokens(row.tokens)]
         cells += [f.dollars(row.cost_usd)] if priced else []

@@ -20,7 +20,7 @@ from harness.records import TrialKey, TrialRecord
 from harness.text import first_line
 
 _TOLD_EVERY_S: Final = 10.0
-"""Between two lines on one wait, where stderr is no terminal."""
+"""Between two lines on one wait."""
 EVIDENCE: Final = 3
 """Trials that must have finished in this session before the rest is estimated from them."""
 
@@ -35,37 +35,21 @@ def clock_text(seconds: float) -> str:
 @contextlib.contextmanager
 def waiting(what: str, every_s: float = _TOLD_EVERY_S) -> Iterator[None]:
     """Says on stderr what is waited for, and for how long already."""
-    console = Console(file=sys.stderr)
     start, over = time.monotonic(), threading.Event()
 
     def tell() -> None:
         while not over.wait(every_s):
-            line = f"{what} ... {clock_text(time.monotonic() - start)}"
-            print(line, file=sys.stderr, flush=True)
+            print(f"{what} ... {clock_text(time.monotonic() - start)}", file=sys.stderr, flush=True)
 
-    if console.is_terminal:
-        columns = (TextColumn("{task.description}", markup=False), TimeElapsedColumn())
-        with Progress(*columns, console=console, transient=True) as live:
-            live.add_task(what, total=None)
-            yield
-    else:
-        print(f"{what} ...", file=sys.stderr, flush=True)
-        teller = threading.Thread(target=tell, daemon=True)
-        teller.start()
-        try:
-            yield
-        finally:
-            over.set()
-            teller.join()
+    print(f"{what} ...", file=sys.stderr, flush=True)
+    teller = threading.Thread(target=tell, daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        over.set()
+        teller.join()
     print(f"{what}: {clock_text(time.monotonic() - start)}", file=sys.stderr, flush=True)
-
-
-def _result(trial: TrialRecord) -> str:
-    """The verdict, with the speedup where there is one."""
-    timing = trial.grade.timing if trial.grade is not None else None
-    if trial.verdict is not Verdict.CORRECT or timing is None:
-        return str(trial.verdict)
-    return f"{trial.verdict} {timing.speedup.value:.2f}x"
 
 
 class EvalProgress:
@@ -124,7 +108,11 @@ class EvalProgress:
         model = f" {key.model}" if self._several_models else ""
         which = f"{key.task} {key.arm.partition('-')[0]} #{key.repeat}{model}"
         times = ", ".join(filter(None, (clock_text(self._clock() - self._start), self._eta())))
-        return f"[{self._finished}/{self._planned}] {which}: {_result(trial)}, {times}{self._why(trial)}"
+        result = str(trial.verdict)
+        timing = trial.grade.timing if trial.grade is not None else None
+        if trial.verdict is Verdict.CORRECT and timing is not None:
+            result += f" {timing.speedup.value:.2f}x"
+        return f"[{self._finished}/{self._planned}] {which}: {result}, {times}{self._why(trial)}"
 
     def _eta(self) -> str:
         """How long the rest may take by what has finished in this session; empty without evidence for it."""

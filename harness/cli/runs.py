@@ -13,9 +13,8 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.rule import Rule
-from rich.table import Table
 
-from harness.cli.card import print_card, untrusted
+from harness.cli.card import plain_table, print_card, untrusted
 from harness.cli.options import DEFAULT_RUNS, JsonOption, RunArgument, RunsDirOption
 from harness.errors import UsageError, did_you_mean
 from harness.records import Message, TrialKey, TrialRecord
@@ -38,10 +37,7 @@ def runs(runs_dir: RunsDirOption = DEFAULT_RUNS, json_output: JsonOption = False
     if json_output:
         print(json.dumps([_row(store) for store in stores], indent=1))
         return
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("run", no_wrap=True)
-    for name in ("skills", "models", "target", "scored"):
-        table.add_column(name, overflow="fold")
+    table = plain_table("run", "skills", "models", "target", "scored", whole=("run",))
     for row in map(_row, stores):
         lost = f", {row['lost']} lost" if row["lost"] else ""
         scored = f"{row['scored']}/{row['planned']}{lost}"

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import sys
+import textwrap
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from harness.cli.options import CacheOption, JsonOption, SandboxOption, SkillArgument
-from harness.cli.setup import make_workshop
+from harness.cli.card import plain_table
+from harness.cli.options import CacheOption, JsonOption, SandboxOption, SkillArgument, make_workshop
 from harness.errors import UsageError, refuse_url
 from harness.files import data_directory
 from harness.report.figures import plural
@@ -23,6 +25,7 @@ from harness.skills.install import PROJECT_FOLDERS, Client, Place, install, plac
 from harness.skills.spec import ListedSkill, list_skills, load_skill, validate_skill
 from harness.suite.catalogue import all_tasks
 
+CLIENTS: Final[tuple[Client, ...]] = ("claude", "codex", "opencode", "agents")
 _PROGRESS_EVERY = 10
 """Pieces of code between two lines of progress, where stderr is no terminal."""
 _COLUMN = 58
@@ -45,13 +48,7 @@ class ClientOptions:
 
     def places(self) -> list[Place]:
         """Raises UsageError when no client is named."""
-        wanted: dict[Client, bool] = {
-            "claude": self.claude,
-            "codex": self.codex,
-            "opencode": self.opencode,
-            "agents": self.agents,
-        }
-        chosen = [client for client, named in wanted.items() if named]
+        chosen = [client for client in CLIENTS if getattr(self, client)]
         if not chosen:
             raise UsageError("for which agent? Give one or more of --claude, --codex, --opencode, --agents")
         return places(chosen, user=self.user)
@@ -106,30 +103,22 @@ def _row(one: ListedSkill, place: Place | None = None) -> dict[str, Any]:
 
 def _table(rows: Sequence[tuple[Place | None, ListedSkill]]) -> Table:
     """One row per skill; installed ones name their client."""
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    if any(place is not None for place, _ in rows):
-        table.add_column("installed for", no_wrap=True)
-    table.add_column("skill", no_wrap=True)
-    for name in ("catalog", "body", "total"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("files", justify="right")
-    table.add_column("description (sizes: estimated tokens)")
+    for_whom = ["installed for"] if any(place is not None for place, _ in rows) else []
+    figures = ("catalog", "body", "total", "files")
+    columns = (*for_whom, "skill", *figures, "description (sizes: estimated tokens)")
+    table = plain_table(*columns, right=figures, whole=("installed for", "skill"))
     for place, one in rows:
         cells = [] if place is None else [f"{place.client}, {place.scope}"]
         if one.skill is None:
             table.add_row(*cells, one.directory.name, "-", "-", "-", "-", f"unreadable: {one.problem}")
             continue
         size = skill_size(one.skill)
-        figures = [str(size.catalog), str(size.body), str(size.total), str(len(one.skill.files))]
+        cells += map(str, (one.skill.name, size.catalog, size.body, size.total, len(one.skill.files)))
         findings = validate_skill(one.directory)
         note = f"[{plural(len(findings), 'finding')}: `skills check`] " if findings else ""
-        text = note + _clipped(one.skill.description)
-        table.add_row(*cells, one.skill.name, *figures, text.replace("[", "\\["))
+        text = note + textwrap.shorten(one.skill.description, _DESCRIPTION_CHARS, placeholder=" ...")
+        table.add_row(*cells, text.replace("[", "\\["))
     return table
-
-
-def _clipped(text: str) -> str:
-    return text if len(text) <= _DESCRIPTION_CHARS else f"{text[:_DESCRIPTION_CHARS].rsplit(' ', 1)[0]} ..."
 
 
 def _tree(one: ListedSkill) -> str:
@@ -164,7 +153,7 @@ def check_skill_command(
     json_output: JsonOption = False,
     cache: CacheOption = None,
 ) -> int:
-    """Check a skill: its format, links, code, facts, leaks.
+    """Check a skill: format, links, code, facts, leaks.
 
     Its code must compile, and it must not repeat a task's solution. Exit code 3 if a finding is an error.
     """
@@ -172,20 +161,17 @@ def check_skill_command(
     if not path.is_dir():
         path = load_skill(skill).directory
     name = path.resolve().name
-    workshop = make_workshop(sandbox, cache) if build else None
-    builder = None if workshop is None else workshop.result
-    try:
-        with Console(stderr=True).status(f"{name}: check ...") as status:
+    with ExitStack() as opened:
+        workshop = opened.enter_context(closing(make_workshop(sandbox, cache))) if build else None
+        status = opened.enter_context(Console(stderr=True).status(f"{name}: check ..."))
 
-            def progress(done: int, total: int) -> None:
-                status.update(f"{name}: {done} of {total} pieces of code built ...")
-                if not sys.stderr.isatty() and (done == total or done % _PROGRESS_EVERY == 0):
-                    print(f"{name}: {done} of {total} pieces of code built", file=sys.stderr)
+        def progress(done: int, total: int) -> None:
+            status.update(f"{name}: {done} of {total} pieces of code built ...")
+            if not sys.stderr.isatty() and (done == total or done % _PROGRESS_EVERY == 0):
+                print(f"{name}: {done} of {total} pieces of code built", file=sys.stderr)
 
-            report = check_skill(path, build=builder, tasks=all_tasks(), progress=progress)
-    finally:
-        if workshop is not None:
-            workshop.close()
+        builder = None if workshop is None else workshop.result
+        report = check_skill(path, build=builder, tasks=all_tasks(), progress=progress)
     if json_output:
         print(report.model_dump_json(indent=1))
     else:
@@ -257,10 +243,9 @@ def uninstall_command(
     """
     where = clients.places()
     removed = []
-    for name in names:
-        for directory in uninstall(name, where):
-            removed.append(str(directory))
-            if not json_output:
-                print(f"removed {directory}")
+    for directory in (one for name in names for one in uninstall(name, where)):
+        removed.append(str(directory))
+        if not json_output:
+            print(f"removed {directory}")
     if json_output:
         print(json.dumps({"removed": removed}, indent=1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 import threading
@@ -13,6 +14,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from harness.cli.card import plain_table
 from harness.cli.options import CacheOption, JsonOption, TargetOption, TasksRootOption, cache_folder
 from harness.errors import UsageError
 from harness.kernelbench.admission import Admission, admit_all
@@ -54,21 +56,15 @@ def _admitted(
 ) -> list[tuple[Converted, Admission]]:
     """Every problem once, with progress on stderr."""
     problems = {problem.id: problem for pattern in patterns for problem in find_problems(pattern)}
-    lock, steps = threading.Lock(), [0]
+    lock, steps = threading.Lock(), itertools.count(1)
 
     def observer(step: str) -> None:
         with lock:
-            steps[0] += 1
-            if sys.stderr.isatty():
-                print(f"\r\x1b[K{steps[0]}: {step}", end="", file=sys.stderr, flush=True)
-            elif steps[0] % 25 == 0:
-                print(f"{steps[0]} steps for {len(problems)} KernelBench problems", file=sys.stderr)
+            done = next(steps)
+            if done % 25 == 0:
+                print(f"{done} steps for {len(problems)} KernelBench problems: {step}", file=sys.stderr)
 
-    try:
-        return admit_all(list(problems.values()), target, cache_folder(cache), observer)
-    finally:
-        if sys.stderr.isatty():
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+    return admit_all(list(problems.values()), target, cache_folder(cache), observer)
 
 
 def list_tasks(
@@ -76,9 +72,6 @@ def list_tasks(
         list[str] | None, typer.Argument(help="Globs, such as 'l1/*', or kernelbench:PATH[/level1][/GLOB].")
     ] = None,
     target: TargetOption = "cuda",
-    workloads: Annotated[
-        bool, typer.Option("--workloads", help="A line for each workload: its bytes, and its source.")
-    ] = False,
     json_output: JsonOption = False,
     tasks_root: TasksRootOption = None,
     cache: CacheOption = None,
@@ -96,14 +89,16 @@ def list_tasks(
     tasks = [loaded.task for loaded in select_with_problems(patterns, tasks_root)]
     if json_output:
         print(json.dumps([task.model_dump(mode="json") for task in tasks], indent=1))
-    elif workloads:
-        Console().print(_workloads_table(tasks))
     else:
         Console().print(_tasks_table(tasks))
         print(f"{len(tasks)} tasks in {len({task.family for task in tasks})} families")
 
 
 def _tasks_table(tasks: Sequence[Task]) -> Table:
+    def largest(task: Task, target: Target) -> str:
+        found = [size.operands_bytes for size in sizes(task, target)]
+        return gib(max(found)) if found else "-"
+
     table = Table(box=None, pad_edge=False, header_style="dim", expand=True)
     table.add_column("task", no_wrap=True, min_width=max((len(task.id) for task in tasks), default=0))
     for name, width in (("sizes", 5), ("timed", 5), ("largest cpu", 11), ("cuda", 8)):
@@ -114,35 +109,10 @@ def _tasks_table(tasks: Sequence[Task]) -> Table:
             task.id,
             str(len(task.workloads)),
             str(sum(w.timed for w in task.workloads)),
-            _largest(task, "cpu"),
-            _largest(task, "cuda"),
+            largest(task, "cpu"),
+            largest(task, "cuda"),
             f"{task.family}: {task.title}",
         )
-    return table
-
-
-def _largest(task: Task, target: Target) -> str:
-    """Bytes of the operands of the largest workload."""
-    found = [size.operands_bytes for size in sizes(task, target)]
-    return gib(max(found)) if found else "-"
-
-
-def _workloads_table(tasks: Sequence[Task]) -> Table:
-    """Every workload in every dtype: its bytes, and the model that its sizes come from."""
-    table = Table(box=None, pad_edge=False, header_style="dim", expand=True)
-    for name in ("task", "workload", "target", "timed"):
-        table.add_column(name, no_wrap=True)
-    for name in ("operands", "judged in"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("sizes of", overflow="ellipsis", no_wrap=True, ratio=1, min_width=8)
-    for task in tasks:
-        by_name = {workload.name: workload for workload in task.workloads}
-        for target in task.dtypes:
-            for size in sizes(task, target):
-                workload = by_name[size.workload]
-                figures = (gib(size.operands_bytes), gib(size.judged_bytes))
-                timed = "yes" if workload.timed else "no"
-                table.add_row(task.id, size.label, target, timed, *figures, workload.source or "")
     return table
 
 
@@ -153,11 +123,7 @@ def list_problems(patterns: Sequence[str], target: Target, cache: Path | None, *
         rows = [{**a.model_dump(mode="json"), "admitted": a.admitted} for a in admissions]
         print(json.dumps(rows, indent=1))
         return
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("task", no_wrap=True, overflow="ellipsis", max_width=36)
-    for name in ("MiB", "to judge"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column(f"on {target}")
+    table = plain_table("task", "MiB", "to judge", f"on {target}", right=("MiB", "to judge"))
     for one in admissions:
         verdict = "admitted" if one.admitted else "no: " + "; ".join(one.reasons)
         if one.by != "whole":

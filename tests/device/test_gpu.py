@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 
 from harness.builder.toolchain import Toolchain
-from harness.cli.setup import make_bench
+from harness.cli.options import make_bench
 from harness.device.health import KnownRun, device_errors
 from harness.device.machine import machine_facts
 from harness.errors import DeviceError

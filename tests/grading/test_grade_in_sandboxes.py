@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli.setup import make_bench
+from harness.cli.options import make_bench
 from harness.errors import SandboxError
 from harness.outcome import Stage, Verdict
 from harness.study.execute import Bench

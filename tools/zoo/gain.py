@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from harness.builder.toolchain import find_toolchain
-from harness.cli.setup import make_workshop
+from harness.cli.options import make_workshop
 from harness.device.machine import machine_facts
 from harness.grading.grade import Grader
 from harness.grading.workers import GradeSettings

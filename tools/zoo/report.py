@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from harness.cli.setup import make_workshop
+from harness.cli.options import make_workshop
 from harness.device.machine import machine_facts
 from harness.errors import InfraError, UsageError
 from harness.grading.grade import Grader
