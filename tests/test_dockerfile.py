@@ -73,6 +73,20 @@ def test_what_is_installed_is_pinned():
     assert {name.lower() for name in named} <= pins
 
 
+def test_only_what_is_copied_is_sent_to_the_engine():
+    """.dockerignore lets through exactly the sources of COPY."""
+    allowed = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line[0] == "!"}
+    copies = [one.split()[1:-1] for one in instructions() if re.match("COPY (?!--from)", one)]
+    assert allowed == {word.replace("[e]", "e") for words in copies for word in words}
+
+
+@pytest.mark.parametrize("script", sorted((ROOT / ".ci").iterdir()), ids=lambda path: path.name)
+def test_scripts_can_be_run(script):
+    """Executable, and read by the shell without an error."""
+    assert os.access(script, os.X_OK)
+    assert subprocess.run(["bash", "-n", script], capture_output=True, check=False).stderr == b""
+
+
 def test_roles_with_nothing_of_ours_in_them():
     """harness and sandboxes are only in the stage that describes the toolchain."""
     for name, stage in stages().items():
@@ -129,15 +143,6 @@ def test_what_is_missing_is_named(tmp_path):
     if shutil.which("docker") is not None:
         done = images(DOCKER_HOST=f"unix://{tmp_path}/none.sock")
         assert done.returncode == 2 and f"engine answers at unix://{tmp_path}/none.sock" in done.stderr
-
-
-def test_a_base_that_cannot_be_pulled_is_explained(tmp_path):
-    """On a machine without a registry BASE is what to name."""
-    refusal = "echo 'pull access denied, manifest for nvidia/cuda unknown'; exit 1"
-    done = images(DOCKER=fake_client(tmp_path, build=refusal))
-    assert done.returncode == 1 and "make image BASE=NAME" in done.stderr
-    named = images(DOCKER=fake_client(tmp_path, build=refusal), BASE="my/base:1")
-    assert named.returncode == 1 and "make image BASE=NAME" not in named.stderr
 
 
 # --- images that were made -------------------------------------------------------------------

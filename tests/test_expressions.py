@@ -12,13 +12,9 @@ DIMS = {"rows": 7, "cols": 10}
 @pytest.mark.parametrize(
     ("expression", "value"),
     [
-        ("rows", 7),
         ("12", 12),
-        ("2 * cols", 20),
         ("rows * (cols + 1)", 77),
-        ("cols - rows - 1", 2),
-        ("cols // 3", 3),
-        ("cols % 3", 1),
+        ("cols - rows - cols % 3", 2),
         ("rows * cols // 2 + 1", 36),
     ],
 )
@@ -31,21 +27,14 @@ def test_value(expression: str, value: int) -> None:
     "expression",
     [
         "",
-        "rows +",
         "rows / 2",
         "rows ** 2",
-        "2 << 9",
         "-rows",
         "1.5",
         "True",
-        "'a'",
-        "rows if rows else cols",
         "rows.real",
-        "rows[0]",
         "max(rows, cols)",
         "__import__('os').getpid()",
-        "(rows := 3)",
-        "lambda: 1",
     ],
 )
 def test_refused(expression: str) -> None:
@@ -54,13 +43,9 @@ def test_refused(expression: str) -> None:
         evaluate(expression, DIMS)
 
 
-def test_unknown_dim() -> None:
-    """An unknown name is answered with those that are known."""
+def test_what_cannot_be_evaluated_is_named() -> None:
+    """An unknown name is answered with those that are known; a dim that is 0 divides nothing."""
     with pytest.raises(ValueError, match="unknown dim 'depth'; known: cols, rows"):
         evaluate("depth * 2", DIMS)
-
-
-def test_division_by_zero() -> None:
-    """Dividing by a dim that is 0 is an error of the expression."""
     with pytest.raises(ValueError, match="divides by zero"):
         evaluate("rows // zero", {**DIMS, "zero": 0})

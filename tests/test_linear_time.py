@@ -32,8 +32,8 @@ from harness.cases.scoring import reply_files
 from harness.errors import UsageError
 from harness.grading import load as load_stage
 from harness.judge.sanitizer import read_report
-from harness.kernelbench import conversion
-from harness.models import provider_errors
+from harness.kernelbench.conversion import defines_model_new
+from harness.models import endpoint
 from harness.models.messages import arguments_object
 from harness.outcome import Cause
 from harness.records import Finding, Reply, Skill
@@ -46,57 +46,18 @@ from harness.teaching.workshop import DraftError, read_changes
 from tests.fakes.projects import fake_toolchain
 
 UNITS: Final = (
-    *("/* ", "//", '"', "'", 'R"(', "#", "#include ", '#include "a.h"\n', "#if 0\n", "\\\n", '"\\', "\\"),
-    *(
-        "```\n",
-        "``` a\n",
-        "- ```\n",
-        "`a` ",
-        "~~~\n",
-        "- a\n",
-        "> a\n",
-        "](",
-        "[a](",
-        "[",
-        "{",
-        "(",
-        "<",
-        "<a",
-    ),
-    *("a", "1 ", "a.", "a/", "/a", ". ", "a:1: ", "a::", "a = 1\n", "x=", ",", "=", "|", "&", "$(", "> "),
-    *("\x1b[", "\x1b]", "\x00", "é", "\u2028", " ", "\t", "\n", " \n", "\r\n", "a\n\n"),
-    *("error: ", "a.cu:1:1: error: x\n", "ptxas a, line 1; error   : Instruction 'zz' x\n", "FAILED: a\n"),
-    *("g++: error: 'x'\n", "In file included from a:1:\n", "                 from ", "undefined symbol: "),
-    *(
-        "aoti_torch_library_",
-        "aoti_torch_library_a(",
-        "registered at a:1\n",
-        '  File "a", line 1\n',
-        "Traceback (most recent call last):\n",
-    ),
-    *("eyJ-", "sk-", "KEY=", '<file path="a">\n', "<<EOF\n", "*** Add File: a\n", "## User\n", "tee -a "),
-    *(
-        "========= a at x+0x0\n",
-        "exceeds ",
-        "exceed",
-        "context ",
-        "messages ",
-        "TORCH_LIBRARY(",
-        'm.def("',
-        "1N",
-        "a<",
-    ),
-    *(
-        "speedup 1 ",
-        "H100 has 80 SMs ",
-        "no ",
-        "a: &a [*a,*a]\n",
-        '{"a":1}\n',
-        '{"a":',
-        "if (a) {",
-        "for (;;)",
-    ),
-)
+    "/* ", "//", '"', "'", 'R"(', "#", "#include ", '#include "a.h"\n', "#if 0\n", "\\\n", '"\\', "\\",
+    "```\n", "``` a\n", "- ```\n", "`a` ", "~~~\n", "- a\n", "> a\n", "](", "[a](", "[", "{", "(", "<",
+    "<a", "a", "1 ", "a.", "a/", "/a", ". ", "a:1: ", "a::", "a = 1\n", "x=", ",", "=", "|", "&", "$(",
+    "> ", "\x1b[", "\x1b]", "\x00", "é", "\u2028", " ", "\t", "\n", " \n", "\r\n", "a\n\n", "error: ",
+    "a.cu:1:1: error: x\n", "ptxas a, line 1; error   : Instruction 'zz' x\n", "FAILED: a\n",
+    "g++: error: 'x'\n", "In file included from a:1:\n", "                 from ", "undefined symbol: ",
+    "aoti_torch_library_", "aoti_torch_library_a(", "registered at a:1\n", '  File "a", line 1\n',
+    "Traceback (most recent call last):\n", "eyJ-", "sk-", "KEY=", '<file path="a">\n', "<<EOF\n",
+    "*** Add File: a\n", "## User\n", "tee -a ", "========= a at x+0x0\n", "exceeds ", "exceed", "context ",
+    "messages ", "TORCH_LIBRARY(", 'm.def("', "1N", "a<", "speedup 1 ", "H100 has 80 SMs ", "no ",
+    "a: &a [*a,*a]\n", '{"a":1}\n', '{"a":', "if (a) {", "for (;;)",
+)  # fmt: skip
 SIZE: Final = 256 << 10
 BUDGET_S: Final = 12.0
 """CPU seconds of one call. Readers that took quadratic time took 36 and more; linear ones stay below 3."""
@@ -198,8 +159,8 @@ class Readers:
         cleaning.message_of(text)
 
     def servers(self, text: str) -> None:
-        provider_errors.server_message({"error": {"message": text}})
-        for pattern in (provider_errors._TOO_LONG, provider_errors._CONTEXT):
+        endpoint.server_message({"error": {"message": text}})
+        for pattern in (endpoint._TOO_LONG, endpoint._CONTEXT):
             pattern.search(text)
         arguments_object(text)
 

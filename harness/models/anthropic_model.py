@@ -11,8 +11,7 @@ import json
 import os
 import time
 import weakref
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import anthropic
@@ -21,7 +20,16 @@ from anthropic import Stream
 from anthropic.types import RawMessageStreamEvent
 
 from harness.models import ModelOptions
-from harness.models.endpoint import Endpoint, FirstContact, checked_url, required_key
+from harness.models.endpoint import (
+    Endpoint,
+    FirstContact,
+    broken_reply,
+    checked_url,
+    prompt_too_long,
+    refuse_long_wait,
+    required_key,
+    sdk_error,
+)
 from harness.models.messages import (
     Stop,
     arguments_object,
@@ -34,15 +42,6 @@ from harness.models.messages import (
     thinking_part,
 )
 from harness.models.prices import Price, cost_usd, find_price
-from harness.models.provider_errors import (
-    broken_reply,
-    connection_error,
-    long_wait_s,
-    prompt_too_long,
-    refuse_long_wait,
-    status_error,
-    timeout_error,
-)
 from harness.records import Message, ModelSpec, Reply, Request, Thinking, Tool, Usage
 
 DEFAULT_URL: Final = "https://api.anthropic.com"
@@ -61,13 +60,8 @@ _STOPS: Final[dict[str, Stop]] = {
 }
 _THINKING: Final = ("thinking", "redacted_thinking")
 
-_COUNTS: Final = (
-    "input_tokens",
-    "cache_read_input_tokens",
-    "cache_creation_input_tokens",
-    "output_tokens",
-    "output_tokens_details",
-)
+# The SDK wraps no fault in the middle of a stream.
+_FAILURES: Final = (anthropic.AnthropicError, httpx2.HTTPError, json.JSONDecodeError)
 
 
 def make_anthropic(spec: ModelSpec, options: ModelOptions) -> AnthropicModel:
@@ -125,19 +119,12 @@ class AnthropicModel:
         # Raised `from None`: the SDK's exceptions hold the request, key included.
         try:
             message = self._stream(request)
-        except anthropic.APIStatusError as error:
-            status, body = error.status_code, error.body
-            if prompt_too_long(self._endpoint, request, status, body):
+        except _FAILURES as error:
+            if isinstance(error, anthropic.APIStatusError) and prompt_too_long(
+                self._endpoint, request, error.status_code, error.body
+            ):
                 return None
-            wait_s, tools = long_wait_s(error.response.headers), bool(request.tools)
-            raise status_error(self._endpoint, status, body, wait_s=wait_s, tools=tools) from None
-        except anthropic.APITimeoutError:
-            raise timeout_error(self._endpoint) from None
-        except anthropic.APIConnectionError as error:
-            raise connection_error(self._endpoint, error.__cause__ or error) from None
-        # Faults in the middle of a stream are not wrapped by the SDK.
-        except (anthropic.AnthropicError, httpx2.HTTPError, json.JSONDecodeError) as error:
-            raise broken_reply(self._endpoint, str(error) or type(error).__name__) from None
+            raise sdk_error(self._endpoint, anthropic, error, tools=bool(request.tools)) from None
         if message.stop_reason is None:
             raise broken_reply(self._endpoint, "the stream ended before the message did")
         return message
@@ -170,12 +157,13 @@ def _usage(counts: dict[str, object]) -> tuple[Usage, int]:
     fresh = count(counts.get("input_tokens"))
     read = count(counts.get("cache_read_input_tokens"))
     written = count(counts.get("cache_creation_input_tokens")) or 0
+    details = counts.get("output_tokens_details")
     usage = Usage(
         # The API's input_tokens excludes what was read from, or written to, the cache.
         input_tokens=None if fresh is None else fresh + (read or 0) + written,
         cached_input_tokens=read,
         output_tokens=count(counts.get("output_tokens")),
-        reasoning_tokens=count(getattr(counts.get("output_tokens_details"), "thinking_tokens", None)),
+        reasoning_tokens=count(details.get("thinking_tokens") if isinstance(details, dict) else None),
     )
     return usage, written
 
@@ -232,103 +220,72 @@ def _between(message: Message, text: slice, calls: slice) -> list[dict[str, Any]
     ]
 
 
-@dataclass
-class _Call:
-    id: object
-    name: object
-    input: object
-    """What came at once; the pieces, where there are any, replace it."""
-    pieces: list[str] = field(default_factory=list)
-
-    @property
-    def arguments(self) -> str:
-        at_once = self.input if isinstance(self.input, dict) else {}
-        return "".join(self.pieces) or json.dumps(at_once, ensure_ascii=False)
-
-
-@dataclass
-class _Thought:
-    block: dict[str, Any]
-    texts: int
-    """Pieces of text before it."""
-    calls: int
-
-
 class Incoming:
     """A message as far as its events have arrived.
 
     Not the SDK's own accumulator: that one raises ValueError where a call's arguments are broken JSON,
-    and the reply would be lost with it.
+    and the reply would be lost with it. The SDK validates nothing, so unknown events are ignored.
     """
 
     def __init__(self) -> None:
-        self.begun = False
         self.model: str | None = None
         self.stop_reason: str | None = None
         self.counts: dict[str, object] = {}
         """Of tokens; a later event's replaces an earlier one's."""
-        self._texts: list[str] = []
-        self._calls: dict[object, _Call] = {}
-        self._thoughts: dict[object, _Thought] = {}
+        self._blocks: dict[object, dict[str, Any]] = {}
 
     @property
     def text(self) -> str:
         """Without thinking."""
-        return "".join(self._texts)
+        return "".join(block.get("text") or "" for block in self._of("text"))
+
+    @property
+    def calls(self) -> list[tuple[object, object, str]]:
+        """Id, name and arguments of each call, in order, the arguments as they were written."""
+        return [
+            (c.get("id"), c.get("name"), c.get("partial_json") or json.dumps(c.get("input") or {}))
+            for c in self._of("tool_use")
+        ]
 
     @property
     def thinking(self) -> tuple[Thinking, ...]:
-        """All of it, whole, with its place in the reply."""
-        return tuple(
-            thinking_part(one.block, len(clean_text("".join(self._texts[: one.texts]))), one.calls)
-            for one in self._thoughts.values()
-        )
+        """All of it, with its place in the reply."""
+        found: list[Thinking] = []
+        text, calls = "", 0
+        for block in self._of("text", "tool_use", *_THINKING):
+            text += (block.get("text") or "") if block["type"] == "text" else ""
+            calls += block["type"] == "tool_use"
+            if block["type"] in _THINKING:
+                found.append(thinking_part(block, len(clean_text(text)), calls))
+        return tuple(found)
 
-    @property
-    def calls(self) -> Sequence[tuple[object, object, str]]:
-        """Id, name and arguments of each call, in order."""
-        return [(call.id, call.name, call.arguments) for call in self._calls.values()]
+    def _of(self, *kinds: str) -> Iterator[dict[str, Any]]:
+        return (block for block in self._blocks.values() if block.get("type") in kinds)
 
     def add(self, event: Any) -> None:
-        """Take one event. The SDK validates none, and new kinds may come: what is unknown is passed over."""
-        kind = getattr(event, "type", None)
+        """Take one event."""
+        kind, index = getattr(event, "type", None), getattr(event, "index", None)
+        delta = _fields(getattr(event, "delta", None))
         if kind == "message_start":
             message = getattr(event, "message", None)
-            self.begun = True
             self.model = getattr(message, "model", None)
             self._count(message)
         elif kind == "message_delta":
-            reason = getattr(getattr(event, "delta", None), "stop_reason", None)
-            self.stop_reason = reason or self.stop_reason
+            self.stop_reason = delta.get("stop_reason") or self.stop_reason
             self._count(event)
         elif kind == "content_block_start":
-            self._start(getattr(event, "index", None), getattr(event, "content_block", None))
-        elif kind == "content_block_delta":
-            self._extend(getattr(event, "index", None), getattr(event, "delta", None))
+            self._blocks[index] = _fields(getattr(event, "content_block", None))
+        elif kind == "content_block_delta" and index in self._blocks:
+            block = self._blocks[index]
+            for name in ("text", "partial_json", "thinking", "signature"):
+                if delta.get(name):
+                    block[name] = (block.get(name) or "") + delta[name]
 
     def _count(self, holder: object) -> None:
-        usage = getattr(holder, "usage", None)
-        found = {name: getattr(usage, name, None) for name in _COUNTS}
-        self.counts |= {name: value for name, value in found.items() if value is not None}
+        counts = _fields(getattr(holder, "usage", None))
+        self.counts |= {name: value for name, value in counts.items() if value is not None}
 
-    def _start(self, index: object, block: Any) -> None:
-        kind = getattr(block, "type", None)
-        if kind == "text":
-            self._texts.append(getattr(block, "text", None) or "")
-        elif kind == "tool_use":
-            call_id, name = getattr(block, "id", None), getattr(block, "name", None)
-            self._calls[index] = _Call(call_id, name, getattr(block, "input", None))
-        elif kind in _THINKING:
-            # As it was sent, fields that the SDK does not know included.
-            whole = block.to_dict(mode="python") if hasattr(block, "to_dict") else {"type": kind}
-            self._thoughts[index] = _Thought(whole, len(self._texts), len(self._calls))
 
-    def _extend(self, index: object, delta: Any) -> None:
-        kind = getattr(delta, "type", None)
-        if kind == "text_delta":
-            self._texts.append(getattr(delta, "text", None) or "")
-        elif kind == "input_json_delta" and index in self._calls:
-            self._calls[index].pieces.append(getattr(delta, "partial_json", None) or "")
-        elif kind in ("thinking_delta", "signature_delta") and index in self._thoughts:
-            block, name = self._thoughts[index].block, kind.removesuffix("_delta")
-            block[name] = (block.get(name) or "") + (getattr(delta, name, None) or "")
+def _fields(part: Any) -> dict[str, Any]:
+    """What the SDK made of a JSON object, as it was sent, unknown fields included."""
+    return part.to_dict(mode="python") if hasattr(part, "to_dict") else {}

@@ -25,9 +25,13 @@ from harness.models.endpoint import (
     NO_KEY,
     Endpoint,
     FirstContact,
+    broken_reply,
     checked_url,
     optional_key,
+    prompt_too_long,
     required_key,
+    sdk_error,
+    server_message,
 )
 from harness.models.messages import (
     INVALID,
@@ -41,15 +45,6 @@ from harness.models.messages import (
     thinking_part,
 )
 from harness.models.prices import Price, cost_usd, find_price
-from harness.models.provider_errors import (
-    broken_reply,
-    connection_error,
-    long_wait_s,
-    prompt_too_long,
-    server_message,
-    status_error,
-    timeout_error,
-)
 from harness.records import Message, ModelSpec, Reply, Request, Sampling, Thinking, Tool, ToolCall, Usage
 
 _logger = logging.getLogger(__name__)
@@ -61,6 +56,8 @@ THINKING_FIELDS: Final = ("reasoning_content", "reasoning", "reasoning_details")
 
 _NOT_SUPPORTED: Final = ("unsupported_parameter", "unsupported_value")
 """Codes with which OpenAI refuses a sampling parameter that a model does not take."""
+
+_OPTIONAL: Final = {"temperature", "seed"}
 
 _STOPS: Final[dict[str, Stop]] = {
     "stop": "end",
@@ -166,32 +163,19 @@ class OpenAIModel:
             try:
                 return self._send(request, sampling)
             except openai.APIStatusError as error:
-                status, body = error.status_code, error.body
-                if prompt_too_long(self._endpoint, request, status, body, error.code):
+                if prompt_too_long(self._endpoint, request, error.status_code, error.body, error.code):
                     return None
-                if error.code in _NOT_SUPPORTED and error.param in sampling.keys() & {"temperature", "seed"}:
-                    self._drop(str(error.param))
-                    continue
-                wait_s, tools = long_wait_s(error.response.headers), bool(request.tools)
-                raise status_error(
-                    self._endpoint, status, body, error.code, wait_s=wait_s, tools=tools
-                ) from None
-            except openai.APITimeoutError:
-                raise timeout_error(self._endpoint) from None
-            except openai.APIConnectionError as error:
-                raise connection_error(self._endpoint, error.__cause__ or error) from None
+                if error.code not in _NOT_SUPPORTED or error.param not in sampling.keys() & _OPTIONAL:
+                    raise sdk_error(self._endpoint, openai, error, tools=bool(request.tools)) from None
+                self._drop(str(error.param))
             except (openai.OpenAIError, httpx2.HTTPError, json.JSONDecodeError) as error:
-                raise broken_reply(self._endpoint, str(error) or type(error).__name__) from None
+                raise sdk_error(self._endpoint, openai, error, tools=bool(request.tools)) from None
 
     def _sampling(self, sampling: Sampling) -> dict[str, Any]:
         """The limit on output tokens, and what was asked for and is supported."""
         wanted = {"temperature": sampling.temperature, "seed": sampling.seed}
-        sent: dict[str, Any] = {self._limit_name: sampling.max_output_tokens}
-        return sent | {
-            name: value
-            for name, value in wanted.items()
-            if value is not None and name not in self._unsupported
-        }
+        taken = {n: v for n, v in wanted.items() if v is not None and n not in self._unsupported}
+        return {self._limit_name: sampling.max_output_tokens, **taken}
 
     def _drop(self, name: str) -> None:
         """Send a sampling parameter no more. (Threads may do so at once: sets only grow.)"""
@@ -304,10 +288,8 @@ def calls_in(message: object) -> Iterator[tuple[object, object, str]]:
         if function is None:
             continue
         arguments = _part(function, "arguments")
-        if arguments is None:
-            arguments = ""
-        elif not isinstance(arguments, str):
-            arguments = json.dumps(arguments, ensure_ascii=False)
+        if not isinstance(arguments, str):
+            arguments = "" if arguments is None else json.dumps(arguments, ensure_ascii=False)
         yield _part(call, "id"), _part(function, "name"), arguments
 
 

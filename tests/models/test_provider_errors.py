@@ -11,8 +11,7 @@ import httpx2
 import pytest
 
 from harness.models import ModelOptions, PermanentProviderError
-from harness.models.endpoint import NO_KEY, Endpoint
-from harness.models.provider_errors import long_wait_s, prompt_too_long, refuse_long_wait
+from harness.models.endpoint import NO_KEY, Endpoint, long_wait_s, prompt_too_long, refuse_long_wait
 from harness.records import Request
 
 Ask = Callable[..., Request]
