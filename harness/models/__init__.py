@@ -99,14 +99,10 @@ def _factory(place: str) -> Factory:
 
 def _installed(provider: str) -> Factory | None:
     """A third party's provider, or None. Raises UsageError when it cannot be loaded."""
-    found = {point.value: point for point in entry_points(group=ENTRY_POINT_GROUP, name=provider)}
-    if not found:
-        return None
-    if len(found) > 1:
-        raise UsageError(f"provider {provider!r} is installed more than once: {', '.join(sorted(found))}")
-    [(value, point)] = found.items()
-    try:
-        factory: Factory = point.load()
-    except (ImportError, AttributeError) as error:
-        raise UsageError(f"provider {provider!r} ({value}) cannot be loaded: {error}") from error
-    return factory
+    for point in entry_points(group=ENTRY_POINT_GROUP, name=provider):
+        try:
+            factory: Factory = point.load()
+        except (ImportError, AttributeError) as error:
+            raise UsageError(f"provider {provider!r} ({point.value}) cannot be loaded: {error}") from error
+        return factory
+    return None

@@ -57,16 +57,15 @@ class Spent(Record):
 
 @dataclass
 class _Account:
-    """One role's."""
+    """What one role has spent."""
 
     calls: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
     estimated_tokens: int = 0
-    charged_usd: float = 0.0
-    """With estimates."""
+    cost_usd: float = 0.0
     unknown: set[str] = field(default_factory=set)
-    """Fields of Spent of which a part was not reported."""
+    """Fields of which a part was not reported; `cost_usd` then holds estimates."""
 
     @property
     def tokens(self) -> int:
@@ -89,17 +88,13 @@ class _Account:
         if reply.cost_usd is None:
             self.unknown.add("cost_usd")
             used = {name: estimates[name] if known is None else known for name, known in counts.items()}
-            self.charged_usd += _estimate_usd(price, used["input_tokens"], used["output_tokens"])
+            self.cost_usd += _estimate_usd(price, used["input_tokens"], used["output_tokens"])
         else:
-            self.charged_usd += reply.cost_usd
+            self.cost_usd += reply.cost_usd
 
     def spent(self) -> Spent:
         """As a record."""
-        sums: dict[str, float | None] = {
-            "input_tokens": self.input_tokens,
-            "output_tokens": self.output_tokens,
-            "cost_usd": self.charged_usd,
-        }
+        sums = {name: getattr(self, name) for name in ("input_tokens", "output_tokens", "cost_usd")}
         reported = sums | dict.fromkeys(self.unknown)
         return Spent.model_validate(
             {"calls": self.calls, "estimated_tokens": self.estimated_tokens, "tokens": self.tokens} | reported
@@ -172,20 +167,17 @@ class Meter:
             notes += [f"about {self._reserved_tokens:,} more under way"] if self._reserved_tokens else []
             used = f"{total.tokens:,} of {limits.max_tokens:,} tokens used"
             raise BudgetSpent(f"token budget: {used}{_in_brackets(notes)}")
-        if limits.max_cost_usd is not None and total.charged_usd + self._reserved_usd >= limits.max_cost_usd:
+        if limits.max_cost_usd is not None and total.cost_usd + self._reserved_usd >= limits.max_cost_usd:
             notes = ["in part estimated"] if "cost_usd" in total.unknown else []
             notes += [f"about ${self._reserved_usd:.4f} more under way"] if self._reserved_usd else []
-            used = f"${total.charged_usd:.4f} of ${limits.max_cost_usd:.4f} used"
+            used = f"${total.cost_usd:.4f} of ${limits.max_cost_usd:.4f} used"
             raise BudgetSpent(f"cost budget: {used}{_in_brackets(notes)}")
 
     def _sum(self) -> _Account:
         total = _Account()
         for account in self._accounts.values():
-            total.calls += account.calls
-            total.input_tokens += account.input_tokens
-            total.output_tokens += account.output_tokens
-            total.estimated_tokens += account.estimated_tokens
-            total.charged_usd += account.charged_usd
+            for name in ("calls", "input_tokens", "output_tokens", "estimated_tokens", "cost_usd"):
+                setattr(total, name, getattr(total, name) + getattr(account, name))
             total.unknown |= account.unknown
         return total
 
@@ -198,16 +190,8 @@ class MeteredModel:
         self._inner = inner
         self._role = role
         self.price = price
-
-    @property
-    def name(self) -> str:
-        """The inner model's."""
-        return self._inner.name
-
-    @property
-    def recorded(self) -> bool:
-        """The inner model's."""
-        return bool(getattr(self._inner, "recorded", False))
+        self.name = inner.name
+        self.recorded = bool(getattr(inner, "recorded", False))
 
     def complete(self, request: Request) -> Reply:
         """The inner model's reply, charged. Raises BudgetSpent where a limit was reached before."""

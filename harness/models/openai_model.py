@@ -198,15 +198,15 @@ class OpenAIModel:
         """
         choices = getattr(completion, "choices", None)
         choice: Choice | None = choices[0] if isinstance(choices, list) and choices else None
-        if choice is None or getattr(choice, "message", None) is None:
-            # Some gateways answer 200 with an error inside.
-            error = getattr(completion, "error", None)
-            if error and prompt_too_long(self._endpoint, request, 200, error):
-                return None
-            said = error or completion
-            what = said if isinstance(said, str | dict) else "no choices in it"
-            raise broken_reply(self._endpoint, server_message(what))
-        return choice
+        if getattr(choice, "message", None) is not None:
+            return choice
+        # Some gateways answer 200 with an error inside.
+        error = getattr(completion, "error", None)
+        if error and prompt_too_long(self._endpoint, request, 200, error):
+            return None
+        said = error or completion
+        what = said if isinstance(said, str | dict) else "no choices in it"
+        raise broken_reply(self._endpoint, server_message(what))
 
 
 def _usage(completion: ChatCompletion, said_something: bool) -> tuple[Usage, int]:
@@ -254,7 +254,7 @@ def _thought(message: Message) -> dict[str, Any]:
 
 
 def thinking_in(message: object) -> tuple[Thinking, ...]:
-    """What the model thought: fields beside the text that no standard knows, kept even where empty."""
+    """Fields beside the text that no standard knows, kept even where empty."""
     found = {name: value for name in THINKING_FIELDS if isinstance(value := _part(message, name), str | list)}
     return (thinking_part(found),) if found else ()
 

@@ -13,9 +13,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal, Self, TypeVar
+from typing import Final, Literal, NamedTuple, Self, TypeVar
 
 from pydantic import ValidationError, model_validator
 
@@ -73,21 +72,19 @@ class RecordedReply(Record):
         return self
 
 
-@dataclass(frozen=True)
-class ReplyKey:
+class ReplyKey(NamedTuple):
     """Where a reply stands in a recording."""
 
     task: str
     """Task id with `__` for `/`."""
     arm: str
-    """Arm kind or Arm.id; only the recorder gives it a meaning."""
+    """Arm kind or Arm.id."""
     repeat: int
     turn: int
     step: int = 0
 
 
-@dataclass(frozen=True)
-class Recording:
+class Recording(NamedTuple):
     """A recording in memory, all digests checked."""
 
     folder: Path

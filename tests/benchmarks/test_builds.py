@@ -1,20 +1,17 @@
 """How long builds take beside torch.utils.cpp_extension (`make bench`).
 
 Every figure of a case comes from one run on one machine, with the same sources and the same flags of
-the project's own. CPU seconds of the compilers stand beside the wall clock: other load stretches mostly
-the latter. The floor is the compiler alone on a file with the kernel's includes and nothing else.
+the project's own. `extra_info` has the CPU seconds of the compilers: other load stretches the wall clock.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import resource
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,10 +22,9 @@ pytest.importorskip("pytest_benchmark", reason="needs pytest-benchmark (pip inst
 
 from harness.builder.build import build
 from harness.builder.build_toml import read_build_toml
-from harness.builder.commands import compile_argv
 from harness.builder.layout import Layout, plan_layout
 from harness.builder.toolchain import Toolchain, find_toolchain
-from harness.records import Project, Target
+from harness.records import Target
 from harness.suite.catalogue import read_project
 from sandboxes.local import LocalBackend
 from sandboxes.pool import SandboxPool
@@ -44,16 +40,15 @@ STEPS: list[Step] = ["built", "repeated"]
 
 # Compiles and links for real. Loading is not part of it: for sm_90 it needs a CUDA build of torch.
 _EXTENSION = """
-import json, os, resource, sys, time
+import json, os, resource, sys
 from torch.utils import cpp_extension
 arguments = json.loads(sys.argv[1])
 cpp_extension._import_module_from_library = lambda *_: None
 cpp_extension.CUDA_HOME = os.environ.get("CUDA_HOME")  # a CPU-only torch does not look for it
-before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+before = resource.getrusage(resource.RUSAGE_CHILDREN)
 cpp_extension.load(**arguments)
 after = resource.getrusage(resource.RUSAGE_CHILDREN)
-cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-print(json.dumps([time.monotonic() - started, cpu_s]))
+print(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
 """
 
 
@@ -66,45 +61,33 @@ class Lab:
         self.toolchain = toolchain
         self.folder = folder
         self.project = read_project(SOURCES[name])
-        self.layout = self._layout(self.project)
-        self.figures: dict[str, tuple[float, float]] = {}
-        """What -> (wall seconds, CPU seconds)."""
-
-    def _layout(self, project: Project) -> Layout:
-        toml = next(f.text for f in project.files if f.path == "build.toml")
-        layout = plan_layout(project, read_build_toml(toml.encode()), self.target, self.toolchain)
+        toml = next(f.text for f in self.project.files if f.path == "build.toml")
+        layout = plan_layout(self.project, read_build_toml(toml.encode()), target, toolchain)
         assert isinstance(layout, Layout), layout
-        return layout
+        self.layout = layout
 
-    def measured(self, what: str, job: Callable[[], tuple[float, float] | None]) -> None:
-        """Run `job` and note what it took; a job may say itself what counts."""
-        before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-        own = job()
+    def measured(self, benchmark: Any, job: Callable[[], float | None]) -> None:
+        """One round, because every job changes what is cached; a job may say itself what CPU time counts."""
+        benchmark.group = f"building, {self.label}"
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        own = benchmark.pedantic(job, rounds=1, iterations=1)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        self.figures[what] = own or (time.monotonic() - started, cpu_s)
+        benchmark.extra_info["cpu_s"] = cpu_s if own is None else own
 
     def build(self, step: Step) -> None:
-        """Ours; what must come before is built first."""
-        for earlier in STEPS[: STEPS.index(step)]:
-            if earlier not in self.figures:
-                self.build(earlier)
+        """Ours."""
+        built = build(
+            self.project,
+            self.target,
+            sandbox=SandboxPool(LocalBackend()),
+            toolchain=self.toolchain,
+            cache=self.folder / "cache",
+        )
+        assert built.result.ok and built.result.cache_hit == (step == "repeated"), built.result.finding
 
-        def job() -> None:
-            cache = self.folder / "cache"
-            built = build(
-                self.project,
-                self.target,
-                sandbox=SandboxPool(LocalBackend()),
-                toolchain=self.toolchain,
-                cache=cache,
-            )
-            assert built.result.ok and built.result.cache_hit == (step == "repeated"), built.result.finding
-
-        self.measured(step, job)
-
-    def extension(self) -> None:
-        """torch.utils.cpp_extension.load with an empty folder."""
+    def extension(self) -> Callable[[], float]:
+        """torch.utils.cpp_extension.load with an empty folder; it returns its CPU seconds."""
         tree, empty = self.folder / "extension", self.folder / "extension/out"
         empty.mkdir(parents=True)
         for file in self.layout.tree:
@@ -136,76 +119,33 @@ class Lab:
             **({"CUDA_HOME": str(cuda.root)} if cuda is not None else {}),
         }
 
-        def job() -> tuple[float, float]:
+        def job() -> float:
             command = [sys.executable, "-c", _EXTENSION, json.dumps(arguments)]
             done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
             assert done.returncode == 0, done.stderr[-3000:]
-            wall_s, cpu_s = json.loads(done.stdout.splitlines()[-1])
             assert list(empty.glob("*.so")), "nothing was linked"
-            return wall_s, cpu_s
+            return float(done.stdout.splitlines()[-1])
 
-        self.measured("cpp_extension", job)
-
-    def floor(self) -> None:
-        """The compiler alone on the kernel's includes."""
-        tree = self.folder / "floor"
-        for file in self.layout.tree:
-            (tree / file.path).parent.mkdir(parents=True, exist_ok=True)
-            (tree / file.path).write_text(file.text)
-        unit = self.layout.units.units[-1]
-        source = tree / "source" / unit.source
-        source.write_text("".join(re.findall(r"^#include <.*\n", source.read_text(), re.M)))
-        argv = compile_argv(unit, self.layout, self.toolchain)
-        (tree / f"obj/{unit.source}").mkdir(parents=True)
-
-        def job() -> None:
-            subprocess.run(argv, cwd=tree, check=True, capture_output=True)
-
-        self.measured("floor", job)
-
-    def lines(self) -> Iterator[str]:
-        """The table of this case."""
-        yield f"{self.label:24} {'wall s':>8} {'CPU s':>8}   of cpp_extension (CPU s)"
-        whole = self.figures.get("cpp_extension")
-        for what, (wall_s, cpu_s) in self.figures.items():
-            ratio = f"{cpu_s / whole[1]:.0%}" if whole else ""
-            yield f"  {what:22} {wall_s:8.1f} {cpu_s:8.1f}   {ratio}"
+        return job
 
 
 @pytest.fixture(scope="module", params=CASES, ids=lambda case: f"{case[0]}-{case[1]}".replace("/", "_"))
-def lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """One case at a time; its table is printed when it is done."""
+def lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Lab:
+    """One case at a time."""
     name, target = request.param
     toolchain = find_toolchain()
     missing = toolchain.missing(target)
     if missing is not None:
         pytest.skip(missing)
-    made = Lab(name, target, toolchain, tmp_path_factory.mktemp("builds"))
-    yield made
-    capture = request.config.pluginmanager.get_plugin("capturemanager")
-    if made.figures and capture is not None:
-        with capture.global_and_fixture_disabled():
-            print("", *made.lines(), sep="\n")
-
-
-def once(benchmark: Any, lab: Lab, what: str, job: Callable[[], None]) -> None:
-    """One round: every job changes what is cached."""
-    benchmark.group = f"building, {lab.label}"
-    benchmark.pedantic(job, rounds=1, iterations=1)
-    benchmark.extra_info["wall_s"], benchmark.extra_info["cpu_s"] = lab.figures[what]
+    return Lab(name, target, toolchain, tmp_path_factory.mktemp("builds"))
 
 
 def test_cpp_extension(benchmark: Any, lab: Lab) -> None:
     """What a user would do without us, from nothing."""
-    once(benchmark, lab, "cpp_extension", lab.extension)
+    lab.measured(benchmark, lab.extension())
 
 
 @pytest.mark.parametrize("step", STEPS)
 def test_ours(benchmark: Any, lab: Lab, step: Step) -> None:
     """From nothing, then the same project again."""
-    once(benchmark, lab, step, lambda: lab.build(step))
-
-
-def test_floor(benchmark: Any, lab: Lab) -> None:
-    """What no cache can save when the kernel is new."""
-    once(benchmark, lab, "floor", lab.floor)
+    lab.measured(benchmark, lambda: lab.build(step))

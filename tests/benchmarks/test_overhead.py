@@ -21,9 +21,6 @@ from harness.builder.toolchain import find_toolchain
 from harness.device.machine import machine_facts
 from harness.grading.grade import Grader
 from harness.grading.workers import GradeSettings
-from harness.judge.arena import Arena, Layout
-from harness.judge.problem import Problem
-from harness.judge.verifier import Verifier
 from harness.outcome import Verdict
 from harness.records import Project
 from harness.suite.catalogue import LoadedTask, expert_directory, read_project, select_tasks
@@ -88,26 +85,3 @@ def test_bare_python(benchmark: Any) -> None:
     """An empty Python process: what --help is to be compared with."""
     command = [sys.executable, "-c", "pass"]
     benchmark.pedantic(lambda: subprocess.run(command, capture_output=True, check=True), rounds=10)
-
-
-@pytest.fixture
-def problem(loaded: LoadedTask) -> Problem:
-    return Problem(loaded, loaded.task.workloads[0], "float32")
-
-
-def test_secret_inputs(benchmark: Any, problem: Problem) -> None:
-    """Drawing the inputs of one call (2 MiB)."""
-    benchmark(problem.make_inputs)
-
-
-def test_arena(benchmark: Any, problem: Problem) -> None:
-    """Filling the shared memory of one call."""
-    inputs, layout = [problem.make_inputs()], Layout(problem)
-    benchmark(lambda: Arena(layout, inputs, 0xFF).close())
-
-
-def test_verification(benchmark: Any, problem: Problem) -> None:
-    """fp64 truth and comparison of one call's outputs."""
-    inputs = problem.make_inputs()
-    outputs = problem.reference(inputs)
-    benchmark(lambda: Verifier(problem).values(inputs, outputs))

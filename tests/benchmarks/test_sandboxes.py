@@ -85,16 +85,6 @@ def test_build_stage(benchmark: Any, sandbox: SandboxPool) -> None:
 
 
 @pytest.mark.benchmark(group="run stage")
-def test_bare_worker(benchmark: Any) -> None:
-    """Python with torch and nothing else: what a cold run stage has to do in any case."""
-    toolchain = find_toolchain()
-    assert toolchain.torch_root is not None
-    code = f"import os, sys; sys.path.append({str(toolchain.torch_root.parent)!r}); import torch; os._exit(0)"
-    argv = [str(toolchain.python), "-I", "-S", "-c", code]
-    benchmark.pedantic(lambda: subprocess.run(argv, check=True), rounds=5, warmup_rounds=1)
-
-
-@pytest.mark.benchmark(group="run stage")
 def test_run_stage_cold(benchmark: Any, sandbox: SandboxPool, worker: Job) -> None:
     """torch is imported while the caller waits."""
     benchmark.pedantic(stage, args=(sandbox, worker), rounds=5, warmup_rounds=1)

@@ -11,8 +11,7 @@ from harness.builder.schema import BuildToml, CudaKernel, key_lines, version_par
 from harness.errors import HarnessBug
 from harness.outcome import Cause
 from tests.fakes.projects import BUILD_TOML
-from tests.fakes.toml_documents import NOARCH, TVM_FFI, VALID, dumped
-from tests.fakes.upstream import ask_in_a_batch
+from tests.fakes.toml_documents import NOARCH, TVM_FFI, VALID, ask_in_a_batch, dumped
 
 GENERAL = """\
 [general]

@@ -22,9 +22,7 @@ from harness.builder.layout import Layout, plan_layout
 from harness.outcome import Verdict
 from harness.records import Finding, Project, ProjectFile
 from tests.fakes.projects import FILES, fake_toolchain, toml_of
-from tests.fakes.toml_documents import dumped
-from tests.fakes.toml_texts import documents, texts
-from tests.fakes.upstream import ask_in_a_batch
+from tests.fakes.toml_documents import ask_in_a_batch, documents, dumped, texts
 
 FUZZ = settings(
     derandomize=True,

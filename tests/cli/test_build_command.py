@@ -40,7 +40,7 @@ def broken(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 def test_a_variant_is_put_where_kernels_looks(tmp_path: Path, broken: Path) -> None:
-    """OUT/NAME/build/<variant>/ holds the package; a project that fails is told apart and makes it 3."""
+    """OUT/NAME/build/<variant>/ holds the package; a failed project makes it 3; --json is a line each."""
     done = liftbench_build(tmp_path / "cache", BASE, broken, "--out", tmp_path / "out")
     assert done.returncode == 3, done.stderr
     variants = list((tmp_path / "out/base/build").iterdir())
@@ -48,16 +48,9 @@ def test_a_variant_is_put_where_kernels_looks(tmp_path: Path, broken: Path) -> N
     assert len(list(variants[0].glob("*.abi3.so"))) == 1
     assert not (tmp_path / "out/broken").exists()
     assert "compile_error" in done.stdout and "flaot mistyped;" in done.stdout and "syntax" in done.stdout
-
-
-@pytest.mark.slow
-def test_records_are_one_json_line_each(tmp_path: Path, broken: Path) -> None:
-    """--json prints a BuildResult per project, also of those that failed."""
     done = liftbench_build(tmp_path / "cache", broken, "--json")
-    assert done.returncode == 3
     (result,) = [json.loads(line) for line in done.stdout.splitlines()]
-    assert not result["ok"] and result["finding"]["cause"] == "compile_error"
-    assert result["diagnostics"][0]["source"] == "flaot mistyped;"
+    assert done.returncode == 3 and result["diagnostics"][0]["source"] == "flaot mistyped;"
 
 
 def test_what_is_no_project_is_a_usage_error(tmp_path: Path) -> None:

@@ -45,14 +45,6 @@ def test_a_diagnostic_reads_as_a_compilers() -> None:
     assert [line.plain for line in diagnostic_lines([bare])] == ["timeout  the build was stopped after 20 s"]
 
 
-def test_four_are_shown_unless_all_are_wanted() -> None:
-    """The card is short and says that there are more."""
-    many = [Diagnostic(kind="syntax", message=f"e{n}") for n in range(6)]
-    short = [line.plain for line in diagnostic_lines(many)]
-    assert short[:4] == [f"syntax  e{n}" for n in range(4)] and short[4].startswith("and 2 more")
-    assert len(diagnostic_lines(many, None)) == 6
-
-
 def _card(**options: bool) -> str:
     finding = Finding(cause=Cause.COMPILE_ERROR, message="kernels/a.cu:3:10: error: first\n    3 | context")
     hostile = Diagnostic(kind="syntax", message="[red]no markup\x1b[31m", file="a\nb.cu", source="\x07x")
@@ -153,34 +145,21 @@ def lines_of(result: TimingResult, **changes: object) -> list[str]:
     return score_lines(result.model_copy(update={"workloads": (first,)}))
 
 
-def test_transport_and_notes_are_told() -> None:
-    """How memory was shared, and what could not be measured, stand under the figures."""
-    result = timing().model_copy(
-        update={"transport": "cuda-ipc", "transport_facts": {"why": "refused"}, "notes": ("no compiler",)}
-    )
-    lines = score_lines(result)
-    assert lines[0] == "memory shared by cuda-ipc (why refused)"
-    assert lines[-1] == "note: no compiler"
-
-
 def test_conditions_are_told() -> None:
-    """Disturbed blocks, stolen time and the extents of the GPU's sensors over all blocks."""
+    """How memory was shared, disturbed blocks, stolen time, the GPU's sensors, claims as such, and notes."""
     blocks = (
         block(0, sm_mhz=Extent(low=1700, high=1980), held_down_by=("power cap",), steal_s=0.02),
         block(1, sm_mhz=Extent(low=1650, high=1900), disturbed=("a neighbour",), steal_s=0.01),
     )
-    told = lines_of(timing(), telemetry=blocks)[1]
+    result = timing().model_copy(
+        update={"transport": "cuda-ipc", "transport_facts": {"why": "refused"}, "notes": ("no compiler",)}
+    )
+    secondary = (Secondary(mode="graph", claimed_us=3.14, calls=64),)
+    student = contender("student").model_copy(update={"secondary": secondary})
+    shared, told, claim, note = lines_of(result, telemetry=blocks, student=student)
+    assert (shared, note) == ("memory shared by cuda-ipc (why refused)", "note: no compiler")
+    assert claim.endswith("student by its own account, never ranked: graph 3.1 us")
     assert told.endswith(
         "2 blocks, 1 of them disturbed, 0.03 s taken by the hypervisor, SM clock 1650 to 1980 MHz, "
         "clocks held down by power cap"
     )
-    assert lines_of(timing(), telemetry=(block(0),))[1].endswith(": 1 blocks")
-
-
-def test_secondary_figures_are_the_process_s_own_account() -> None:
-    """Graph, queued and warm figures are named as claims."""
-    result = timing()
-    student = result.workloads[0].student.model_copy(
-        update={"secondary": (Secondary(mode="graph", claimed_us=3.14, calls=64),)}
-    )
-    assert "student by its own account, never ranked: graph 3.1 us" in lines_of(result, student=student)[-1]

@@ -70,17 +70,12 @@ def test_plan_knows_several_skills_and_models(capsys: pytest.CaptureFixture[str]
     ("options", "said"),
     [
         ({"effect": "15"}, "--effect 15: write a percentage from 1% to 10000%, such as 15%"),
-        ({"effect": "0%"}, "write a percentage from 1%"),
         ({"effect": "120%", "metric": "correct"}, "a share has 100 points"),
         ({"power": 1.0}, "--power 1: give a number above 0 and below 1"),
         ({"alpha": 0.1}, "--alpha 0.1: give a number above 0 and up to 0.05"),
-        ({"sd": 0.0}, "--sd 0: give a number above 0"),
         ({"sd": 1e9}, "--sd 1e+09: give a number above 0 and up to 10"),
-        ({"effect": f"{'9' * 400}%"}, "write a percentage from 1%"),
         ({"power": 0.05}, "--power 0.05: give a number above --alpha"),
-        ({"model": ["a/b", "a/b"]}, "a model is named twice"),
         ({"model": [f"a/{i}" for i in range(11)], "skills": 3}, "33 decisions: plan at most 30"),
-        ({"model": ["nothing"]}, "provider"),
         ({"earlier": "never"}, "no run 'never'"),
     ],
 )
@@ -88,8 +83,3 @@ def test_plan_refuses_what_cannot_be(options: dict[str, Any], said: str) -> None
     """What is wrong, and what to write instead."""
     with pytest.raises(UsageError, match=re.escape(said)):
         plan(**options)
-
-
-def test_a_refusal_ends_with_2() -> None:
-    """As every usage error does."""
-    assert liftbench("plan", "--effect", "15").returncode == 2

@@ -1,7 +1,8 @@
-"""An OpenAI-compatible server on this machine."""
+"""Servers on this machine: any handler, and an OpenAI-compatible one."""
 
 from __future__ import annotations
 
+import gc
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -21,6 +22,22 @@ class Refusal:
 
 Answer = Callable[[dict[str, Any]], str | Refusal]
 """From the body of a request to the text of the reply."""
+
+
+@contextmanager
+def listening(handler: type[BaseHTTPRequestHandler], port: int = 0) -> Iterator[str]:
+    """The address of a server with that handler, while the block runs."""
+    server = ThreadingHTTPServer(("127.0.0.1", port), handler)
+    # Asked every 10 ms whether to end, not every half second.
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        gc.collect()  # models close their connections when collected; only then do handlers' threads end
+        server.shutdown()
+        server.server_close()
+        thread.join()
 
 
 @contextmanager
@@ -44,11 +61,8 @@ def serving(answer: Answer, port: int = 0) -> Iterator[tuple[str, list[dict[str,
         def log_message(self, format: str, *args: object) -> None:
             """Quiet."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}/v1", seen
-    server.shutdown()
-    server.server_close()
+    with listening(Handler, port) as address:
+        yield f"{address}/v1", seen
 
 
 def _completion(text: str) -> dict[str, Any]:

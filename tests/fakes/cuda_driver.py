@@ -8,6 +8,7 @@ from pathlib import Path
 
 from harness.device.cuda import Driver
 from sandboxes.job import Job, Process, Sandbox
+from tests.fakes.sandbox import Wrapped
 
 NAME = "libcuda.so.1"
 UUID = "GPU-00112233-4455-6677-8899-aabbccddeeff"
@@ -48,20 +49,13 @@ def fresh(library: Path) -> FakeDriver:
     return FakeDriver(str(copy))
 
 
-@dataclasses.dataclass
-class WithDriver:
+class WithDriver(Wrapped):
     """A sandbox whose jobs find the stand-in where a loader finds NVIDIA's."""
 
-    inner: Sandbox
-    library: Path
-    environment: dict[str, str] = dataclasses.field(default_factory=dict)
-
-    @property
-    def name(self) -> str:
-        return self.inner.name
-
-    def facts(self) -> dict[str, str]:
-        return self.inner.facts()
+    def __init__(self, inner: Sandbox, library: Path, environment: dict[str, str] | None = None) -> None:
+        super().__init__(inner)
+        self.library = library
+        self.environment = environment or {}
 
     def start(self, job: Job) -> Process:
         return self.inner.start(
@@ -74,12 +68,3 @@ class WithDriver:
                 preload=(),
             )
         )
-
-    def prepare(self, job: Job, count: int = 1) -> None:
-        """Nothing is prepared: what waits would lack the library."""
-
-    def settle(self) -> None:
-        """Nothing is being prepared."""
-
-    def close(self) -> None:
-        self.inner.close()

@@ -20,7 +20,7 @@ from sandboxes.job import Job, Process, Sandbox
 from sandboxes.nvml import open_nvml
 from tests.fakes.cuda_driver import FakeDriver
 from tests.fakes.nvml import WHOLE
-from tests.fakes.sandbox import NothingAhead
+from tests.fakes.sandbox import Wrapped
 
 _THREADS = 1 << 12
 _RUN_US = 1000.0
@@ -53,23 +53,15 @@ def made_up_gpu(driver: FakeDriver) -> Gpu:
         return Gpu(WHOLE, transport, health, telemetry, speed, 1 << 33, opened.pop_all())
 
 
-class WithoutDevice(NothingAhead):
+class WithoutDevice(Wrapped):
     """A sandbox that hands in no GPU, since the one that jobs name is made up."""
 
     def __init__(self, inner: Sandbox, events: Path | None = None, code: int = 0) -> None:
         """`events`: where the made-up GPU reports the Xid `code` as soon as something runs."""
-        self.inner, self._events, self._code = inner, events, code
+        super().__init__(inner)
+        self._events, self._code = events, code
         self.devices: list[str | None] = []
         """What each job asked for."""
-
-    @property
-    def name(self) -> str:
-        """The inner one's."""
-        return self.inner.name
-
-    def facts(self) -> dict[str, str]:
-        """The inner one's."""
-        return self.inner.facts()
 
     def start(self, job: Job) -> Process:
         """Report, then start."""

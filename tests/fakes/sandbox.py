@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sandboxes.job import ExitFacts, Job, Status
+from sandboxes.job import ExitFacts, Job, Sandbox, Status
 
 
 def exit_facts(
@@ -61,6 +61,23 @@ class NothingAhead:
     def settle(self) -> None: ...
 
     def close(self) -> None: ...
+
+
+class Wrapped(NothingAhead):
+    """A sandbox around another one, which starts nothing ahead: what waits would lack the changes."""
+
+    def __init__(self, inner: Sandbox) -> None:
+        self.inner = inner
+
+    @property
+    def name(self) -> str:
+        return self.inner.name
+
+    def facts(self) -> dict[str, str]:
+        return self.inner.facts()
+
+    def close(self) -> None:
+        self.inner.close()
 
 
 class FakeSandbox(NothingAhead):

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import socket
 import struct
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import pytest
 
 from harness.errors import ProviderError
 from harness.models import Model, PermanentProviderError, make_model
 from harness.records import ModelSpec, Request
-from tests.fakes.chat_server import serving
+from tests.fakes.chat_server import listening, serving
 from tests.models.answers import anthropic_error, anthropic_events, completion, event_stream, openai_error
 
 Ask = Callable[..., Request]
@@ -112,16 +111,10 @@ def scripted(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
         def log_message(self, format: str, *args: object) -> None: ...
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    made.append(Scripted(request.param, f"http://127.0.0.1:{server.server_port}"))
-    yield made[0]
-    made[0].released.set()
-    gc.collect()  # models close their connections when collected; only then do the server's threads end
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with listening(Handler) as address:
+        made.append(Scripted(request.param, address))
+        yield made[0]
+        made[0].released.set()
 
 
 def test_a_rate_limit_passes_over_a_socket(scripted: Scripted, ask: Ask) -> None:
