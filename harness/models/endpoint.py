@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from email.utils import parsedate_to_datetime
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -260,14 +259,10 @@ def _retried(endpoint: Endpoint) -> str:
 
 def long_wait_s(headers: Mapping[str, str]) -> float | None:
     """The seconds in `retry-after`, if they are more than LONGEST_WAIT_S."""
-    value = headers.get("retry-after", "")
     try:
-        wait_s = float(value)
+        wait_s = float(headers.get("retry-after", ""))
     except ValueError:
-        try:
-            wait_s = parsedate_to_datetime(value).timestamp() - time.time()
-        except ValueError:
-            return None
+        return None
     return wait_s if wait_s > LONGEST_WAIT_S else None
 
 

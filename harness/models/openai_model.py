@@ -61,9 +61,6 @@ _OPTIONAL: Final = {"temperature", "seed"}
 
 _STOPS: Final[dict[str, Stop]] = {
     "stop": "end",
-    # What text-generation-inference calls the same.
-    "eos_token": "end",
-    "stop_sequence": "end",
     "length": "length",
     "content_filter": "refusal",
     "tool_calls": "tool",

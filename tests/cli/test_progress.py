@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
-import pty
+import io
 import re
-import struct
-import subprocess
-import sys
-import termios
-from pathlib import Path
 
 import pytest
 
 from harness.cli.progress import EvalProgress
 from harness.outcome import Cause
 from tests.report.factories import OTHER, WITH, WITHOUT, trial
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 class Clock:
@@ -63,6 +54,24 @@ def test_the_last_trial_has_no_eta_and_several_models_are_named(capsys: pytest.C
     assert lines[3] == f"[4/4] l1/softmax without_skill #3 {OTHER}: correct 1.00x, 1:06:40"
 
 
+def test_a_terminal_gets_a_bar_that_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the lines nor the bar below them are wider than 80 columns."""
+    sink = io.StringIO()
+    monkeypatch.setattr("sys.stderr", sink)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "80")
+    with EvalProgress(60, 0) as progress:
+        for repeat, cause in zip(range(12), Cause, strict=False):
+            for stage in ("ask", "build", "check", "time"):
+                progress.stage(trial("l2/rotary_embedding", WITH, repeat=repeat).key, stage)
+                progress.stage(trial("l2/rotary_embedding", WITH, repeat=30 + repeat).key, stage)
+            progress.finished(trial("l2/rotary_embedding", WITH, cause, repeat=repeat))
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", sink.getvalue())
+    lines = [line for line in re.split(r"[\r\n]+", shown) if line.strip()]
+    assert sum(line.startswith("[") for line in lines) == 12 < len(lines)
+    assert [line for line in lines if len(line) > 80] == []
+
+
 def test_a_trial_that_is_lost_says_why_once(capsys: pytest.CaptureFixture[str]) -> None:
     """The last reason in one line and cleaned; where it is the same again, how often it came."""
     message = "the Docker engine is gone:\x1b[2J start it\nand more"
@@ -73,43 +82,3 @@ def test_a_trial_that_is_lost_says_why_once(capsys: pytest.CaptureFixture[str]) 
     assert "#0: infra, 0:00 (the Docker engine is gone: start it)" in lines[0]
     assert lines[2].endswith("(for the same reason: 3)")
     assert "\x1b" not in "".join(lines) and "and more" not in "".join(lines)
-
-
-IN_A_TERMINAL = """
-from harness.cli.progress import EvalProgress
-from harness.outcome import Cause
-from tests.report.factories import WITH, trial
-with EvalProgress(60, 0) as progress:
-    for repeat in range(12):
-        for stage in ("ask", "build", "check", "time"):
-            progress.stage(trial("l2/rotary_embedding", WITH, repeat=repeat).key, stage)
-            progress.stage(trial("l2/rotary_embedding", WITH, repeat=30 + repeat).key, stage)
-        cause = list(Cause)[repeat]
-        progress.finished(trial("l2/rotary_embedding", WITH, cause, repeat=repeat))
-"""
-
-
-def test_a_terminal_of_80_columns_is_enough() -> None:
-    """Neither the lines nor the bar below them are wider than the terminal."""
-    ours, its = pty.openpty()
-    fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "TERM": "xterm"}
-    process = subprocess.Popen(
-        [sys.executable, "-c", IN_A_TERMINAL], stderr=its, stdout=its, stdin=its, cwd=ROOT, env=environment
-    )
-    os.close(its)
-    said = b""
-    while True:
-        try:
-            part = os.read(ours, 65536)
-        except OSError:  # EIO: its end is closed
-            break
-        if not part:
-            break
-        said += part
-    os.close(ours)
-    assert process.wait() == 0, said.decode()
-    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", said.decode())
-    lines = [line for line in re.split(r"[\r\n]+", shown) if line.strip()]
-    assert sum(line.startswith("[") for line in lines) == 12
-    assert [line for line in lines if len(line) > 80] == []

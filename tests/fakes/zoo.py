@@ -42,11 +42,10 @@ class Row(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
-    """Of the folder."""
     kind: Literal["hostile", "honest", "bad"]
     """`bad` is an honest mistake."""
     exploit: Annotated[str, Field(pattern=rf"^{_EXPLOITS}$")] | None = None
-    """Rows of the catalogue of known exploits, or `other`; hostile projects only."""
+    """Rows of the catalogue of known exploits, or `other`."""
     holds_on: SandboxName = "local"
     """The weakest sandbox on which it must hold."""
     why: Annotated[str, Field(min_length=10, max_length=160, pattern=r"^[^|\n]+$")]

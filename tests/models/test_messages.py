@@ -6,7 +6,6 @@ import itertools
 import json
 import time
 from collections.abc import Callable
-from typing import get_args
 
 import pytest
 from hypothesis import given, settings
@@ -20,10 +19,9 @@ from harness.models.messages import (
     build_calls,
     build_reply,
     joined,
-    overflow_reply,
 )
 from harness.models.openai_model import calls_in
-from harness.records import Message, Reply, Request, Sampling, ToolCall, Usage
+from harness.records import Message, Request, Sampling, ToolCall, Usage
 
 Ask = Callable[..., Request]
 REQUEST = Request(
@@ -35,13 +33,10 @@ CALL = ToolCall(id="t1", name="read_file", arguments="{}")
 @pytest.mark.parametrize(
     ("said", "calls", "stop"),
     [
-        ("end", (), "end"),
         ("end", (CALL,), "tool"),
-        ("other", (CALL,), "tool"),
         ("tool", (CALL,), "tool"),
         ("tool", (), "other"),
         ("length", (CALL,), "length"),
-        ("refusal", (CALL,), "refusal"),
     ],
 )
 def test_a_model_waits_exactly_where_it_called(said: Stop, calls: tuple[ToolCall, ...], stop: str) -> None:
@@ -50,13 +45,6 @@ def test_a_model_waits_exactly_where_it_called(said: Stop, calls: tuple[ToolCall
         "", said, label="m", usage=Usage(), cost_usd=None, started=time.monotonic(), tool_calls=calls
     )
     assert reply.stop == stop and reply.tool_calls == calls
-
-
-def test_every_stop_can_be_stored() -> None:
-    """The reasons here are those of the record."""
-    assert set(get_args(Stop)) == set(get_args(Reply.model_fields["stop"].annotation))
-    reply = overflow_reply("m", time.monotonic())
-    assert Reply.model_validate_json(reply.model_dump_json()) == reply and reply.stop == "overflow"
 
 
 def test_ids_are_given_apart(ask: Ask) -> None:
@@ -120,12 +108,9 @@ def test_joining_loses_no_text_and_leaves_no_neighbours(messages: list[Message])
     ("arguments", "expected"),
     [
         ('{"path": "a.md"}', {"path": "a.md"}),
-        ("{}", {}),
         (r'{"path": "\ud83d"}', {"path": "\ufffd"}),
         ("", None),
         ('{"path": "a.m', None),
-        ('["a.md"]', None),
-        ("null", None),
         ('{"n": NaN}', None),
         ("[" * 100_000, None),
     ],
