@@ -123,18 +123,14 @@ def _timing_table(timing: TimingResult) -> Table:
 
 
 def _borrowed(calls: BinaryCalls) -> str:
-    names = calls.borrowed
-    return ", ".join(names[:_CALLS_SHOWN]) + (", ..." if len(names) > _CALLS_SHOWN else "")
+    return ", ".join(calls.borrowed[:_CALLS_SHOWN]) + (", ..." if len(calls.borrowed) > _CALLS_SHOWN else "")
 
 
-def _calls_line(grade: Grade) -> list[RenderableType]:
-    """What the library calls that may do its work for it, where the task minds."""
-    calls = grade.build.calls if grade.build is not None else None
-    if not grade.flags:
-        return []
-    shown = _borrowed(calls) if calls is not None and grade.flags_of_work else ""
-    text = f"flags: {', '.join(grade.flags)}" + (f" ({shown})" if shown else "")
-    return [Text(untrusted(text).plain, style="yellow")]
+def _flags_line(grade: Grade) -> str:
+    """The flags, and the library calls that may do the project's work for it, where the task minds."""
+    calls = grade.build.calls if grade.build is not None and grade.flags_of_work else None
+    shown = "" if calls is None else _borrowed(calls)
+    return f"flags: {', '.join(grade.flags)}" + (f" ({shown})" if shown else "")
 
 
 def _build_lines(build: BuildResult, everything: bool) -> list[RenderableType]:
@@ -163,7 +159,7 @@ def print_build(build: BuildResult, console: Console, title: str, package: Path 
         lines.insert(0, Text.assemble((str(build.finding.cause), "bold red"), "  ", untrusted(above)))
         lines += [untrusted(below)] if below else []
     if build.calls is not None and build.calls.borrowed:
-        lines.append(Text(untrusted(f"it calls   {_borrowed(build.calls)}").plain, style="yellow"))
+        lines.append(Text(clean(f"it calls   {_borrowed(build.calls)}"), style="yellow"))
     if package is not None:
         lines.append(Text(f"package    {package}"))
     console.print(Panel(Group(*lines), title=title, title_align="left", expand=False))
@@ -180,7 +176,7 @@ def print_card(grade: Grade, console: Console, title: str, *, all_kernels: bool 
     if grade.build is not None:
         lines += _build_lines(grade.build, all_kernels)
         lines += [untrusted(below)] if below else []
-        lines += _calls_line(grade)
+        lines += [Text(clean(_flags_line(grade)), style="yellow")] if grade.flags else []
     if grade.check is not None:
         mode = {"strict": ", float32 strict", "tf32": ", TF32 allowed", None: ""}[grade.check.precision]
         lines.append(Text(f"\ncheck: errors as multiples of the tolerance{mode}", style="dim"))
@@ -189,7 +185,7 @@ def print_card(grade: Grade, console: Console, title: str, *, all_kernels: bool 
         lines += [Text("\ntime: in-process figures, and the judge's outside clock", style="dim")]
         lines.append(_timing_table(grade.timing))
         lines.append(Text(f"speedup over the fastest reference: {ratio_text(grade.timing.speedup)}"))
-        lines += [Text(untrusted(line).plain, style="dim") for line in score_lines(grade.timing)]
+        lines += [Text(clean(line), style="dim") for line in score_lines(grade.timing)]
     beside = evidence_lines(grade)
     if beside:
         lines.append(Text("\nbeside the verdict", style="dim"))

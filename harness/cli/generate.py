@@ -5,6 +5,7 @@ The same command resumes an interrupted generation and pays for no reply twice.
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
@@ -32,7 +33,6 @@ from harness.models import make_model
 from harness.records import Sampling
 from harness.study.execute import RunContext
 from harness.study.run import Budget
-from harness.suite.catalogue import LoadedTask
 from harness.teaching.brief import Example
 from harness.teaching.generation import generate as run_generation
 from harness.teaching.record import GenerationRecord, score_text
@@ -81,12 +81,16 @@ def generate(
     meter = trial.meter()
     [teacher_spec] = model_specs([teacher], teacher_base_url)
     students = () if no_eval else model_specs(student or [], base_url)
+    found = chosen_tasks(tasks or [], grading.tasks_root, grading.target, grading.cache)
+    fitting = [one for one in found if grading.target in one.task.dtypes]
+    if not fitting:
+        raise UsageError(f"no task is for target {grading.target}: choose other --tasks or --target")
     request = GenerationRequest(
         description=description,
         source=source,
         examples=tuple(parse_example(text) for text in example or []),
         output=output,
-        tasks=_fitting_tasks(tasks or [], grading),
+        tasks=fitting,
         teacher=meter.wrap(make_model(teacher_spec), "teacher"),
         students=students,
         models={spec.name: meter.wrap(make_model(spec)) for spec in students},
@@ -113,28 +117,12 @@ def generate(
 def _run(
     request: GenerationRequest, trial: TrialOptions, grading: GradingOptions, *, quiet: bool
 ) -> GenerationRecord:
-    bench = make_bench(grading.target, grading.protocol, grading.sandbox, grading.cache)
-    budget = Budget(max_wall_s=trial.max_wall)
-    context = RunContext(
-        bench, request.models, trial.runs_dir, budget, trial.max_connections, StderrDisplay()
-    )
-    try:
+    budget, at_once = Budget(max_wall_s=trial.max_wall), trial.max_connections
+    with closing(make_bench(grading.target, grading.protocol, grading.sandbox, grading.cache)) as bench:
+        context = RunContext(bench, request.models, trial.runs_dir, budget, at_once, StderrDisplay())
         return run_generation(
             request, context, lambda store: report_run(store, json_output=False, quiet=quiet)
         )
-    finally:
-        bench.close()
-
-
-def _fitting_tasks(patterns: list[str], grading: GradingOptions) -> list[LoadedTask]:
-    """The tasks of all three splits."""
-    found = chosen_tasks(patterns, grading.tasks_root, grading.target, grading.cache)
-    fitting = [one for one in found if grading.target in one.task.dtypes]
-    if not fitting:
-        raise UsageError(
-            f"none of these tasks is for target {grading.target}: choose other --tasks or --target"
-        )
-    return fitting
 
 
 def parse_example(text: str) -> Example:

@@ -162,14 +162,20 @@ def print_matches(trials: Sequence[TrialRecord], command: Sequence[str], console
 
 def print_trial(store: RunStore, trial: TrialRecord, console: Console) -> None:
     """Prompts, replies, grades, and the command that grades the last project again."""
+
+    def print_prompt(messages: Sequence[Message], turn: int) -> None:
+        for message in messages:
+            console.print(Rule(f"prompt {turn}: {message.role}", align="left"))
+            console.print(untrusted(message.content))
+
     seen = 0
     if not trial.turns:
-        _print_prompt(store.request(trial.key).messages, 0, console)
+        print_prompt(store.request(trial.key).messages, 0)
     for turn in trial.turns:
         for step, reply in enumerate(turn.replies):
             messages = store.request(trial.key, turn=turn.index, step=step).messages
             # A later prompt repeats what was said before it.
-            _print_prompt([m for m in messages[seen:] if m.role != "assistant"], turn.index, console)
+            print_prompt([m for m in messages[seen:] if m.role != "assistant"], turn.index)
             seen = len(messages)
             console.print(Rule(f"reply {turn.index}: {reply.model_label}, {reply.stop}", align="left"))
             console.print(untrusted(reply.text))
@@ -185,12 +191,6 @@ def print_trial(store: RunStore, trial: TrialRecord, console: Console) -> None:
         console.print(f"build log: {last / 'build.log'}", highlight=False)
     if (last / "project").is_dir():
         _print_command(store, trial, last / "project", console)
-
-
-def _print_prompt(messages: Sequence[Message], turn: int, console: Console) -> None:
-    for message in messages:
-        console.print(Rule(f"prompt {turn}: {message.role}", align="left"))
-        console.print(untrusted(message.content))
 
 
 def _print_command(store: RunStore, trial: TrialRecord, project: Path, console: Console) -> None:

@@ -117,6 +117,28 @@ def test_claudes_blocks_go_back_as_they_came(claude: Model, script: Any, ask: As
     assert isinstance(given.project, Project) and "# thought of" not in given.project.files[0].text
 
 
+CUT = THOUGHT | {"signature": ""}
+
+
+@pytest.mark.parametrize(
+    ("blocks", "sent_back"),
+    [
+        (("One \U0001f600.", THOUGHT, CALL, REDACTED, "Two.", CALL | {"id": "toolu_2"}), 6),
+        ((THOUGHT, CALL, CUT), 2),
+    ],
+    ids=["places", "cut off"],
+)
+def test_claudes_blocks_keep_their_places(
+    claude: Model, script: Any, ask: Ask, blocks: tuple[Any, ...], sent_back: int
+) -> None:
+    """Between texts and calls; thinking that was cut off has no signature, and stays out."""
+    said = [text(block) if isinstance(block, str) else block for block in blocks]
+    stop = "tool_use" if sent_back == len(said) else "max_tokens"
+    script.answers = [events(*said, stop=stop), events(text(PROJECT))]
+    turn(claude, ask(tools=(TOOL,)))
+    assert bodies(script)[1]["messages"][1]["content"] == said[:sent_back]
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [
