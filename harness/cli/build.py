@@ -30,10 +30,7 @@ def build(
     ],
     target: TargetOption = "cuda",
     sandbox: SandboxOption = "auto",
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Copy the variants to OUT/NAME/build, where `kernels` looks for them."),
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Copy the variants to OUT/NAME/build.")] = None,
     wall_s: Annotated[float, typer.Option(help="Time limit of one build, in seconds.")] = 600.0,
     json_output: JsonOption = False,
     cache: CacheOption = None,

@@ -46,12 +46,7 @@ DECIDED_ELSEWHERE = "test cases are strings; the decision rests on `liftbench ev
 
 
 def check_command(
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="SKILL_DIR|FILE", help="A skill (folder or shipped name), or a file of cases."
-        ),
-    ],
+    source: Annotated[str, typer.Argument(metavar="SKILL_DIR|FILE", help="A skill, or a file of cases.")],
     sandbox: SandboxOption = "auto",
     json_output: JsonOption = False,
     cache: CacheOption = None,

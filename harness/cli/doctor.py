@@ -116,14 +116,9 @@ class Diagnosis(Record):
 
 def doctor(
     json_output: JsonOption = False,
-    timing: Annotated[
-        bool,
-        typer.Option("--timing", help="Time a reference against itself: are speedups reliable here?"),
-    ] = False,
+    timing: Annotated[bool, typer.Option("--timing", help="Are speedups measured here reliable?")] = False,
     target: TargetOption = "cpu",
-    sandbox: Annotated[str, typer.Option(help="With --timing: where workers run (only our own code).")] = (
-        "auto,local"
-    ),
+    sandbox: Annotated[str, typer.Option(help="With --timing: where our workers run.")] = "auto,local",
     cache: CacheOption = None,
 ) -> None:
     """Say what was found on this machine, and what that allows."""

@@ -47,9 +47,7 @@ def evaluate(
     repeats: RepeatsOption = 5,
     arms: Annotated[list[str] | None, typer.Option(help="Further arms: placebo, old=DIR.")] = None,
     combine: Annotated[bool, typer.Option(help="Every combination of the skills is an arm too.")] = False,
-    cases: Annotated[
-        Path | None, typer.Option(help="Also ask test cases (skill_meta.json, evals.json).")
-    ] = None,
+    cases: Annotated[Path | None, typer.Option(help="Also ask the test cases in this file.")] = None,
     base_url: BaseUrlOption = None,
     temperature: Annotated[float | None, typer.Option(help="Default: the provider's.")] = None,
     seed: Annotated[int | None, typer.Option(help="Sent to providers that take one.")] = None,

@@ -44,14 +44,11 @@ def generate(
     teacher: Annotated[str, typer.Option(help="provider/model that writes the skill.")],
     *,
     student: Annotated[
-        list[str] | None,
-        typer.Option("-m", "--student", help="provider/model that reads it; repeatable."),
+        list[str] | None, typer.Option("-m", "--student", help="provider/model that reads it; repeatable.")
     ] = None,
-    source: Annotated[
-        Path | None, typer.Option("--from", help="A trace (Markdown, JSON, JSONL) or a skill's folder.")
-    ] = None,
+    source: Annotated[Path | None, typer.Option("--from", help="A trace or a skill's folder.")] = None,
     example: Annotated[
-        list[str] | None, typer.Option("-e", "--example", help="INPUT->OUTPUT that is wanted; repeatable.")
+        list[str] | None, typer.Option("-e", "--example", help="INPUT->OUTPUT; repeatable.")
     ] = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="The skill's folder (default: skills/NAME).")

@@ -46,14 +46,9 @@ TasksArgument = Annotated[list[str] | None, typer.Argument(help="Tasks (default:
 
 def grade(
     directory: Annotated[
-        Path,
-        typer.Argument(
-            help="A kernel-builder project (a folder with build.toml), or a KernelBench answer (FILE.py)."
-        ),
+        Path, typer.Argument(help="A folder with build.toml, or a KernelBench answer (FILE.py).")
     ],
-    task: Annotated[
-        str, typer.Option(help="The task, such as l1/rms_norm, or kernelbench:PATH/level1/FILE.")
-    ],
+    task: Annotated[str, typer.Option(help="Such as l1/rms_norm, or kernelbench:PATH/level1/FILE.")],
     *,
     sanitize: SanitizeOption = False,
     timed: TimedOption = True,
@@ -112,10 +107,7 @@ def validate(
     *,
     sanitize: SanitizeOption = False,
     timed: TimedOption = False,
-    record: Annotated[
-        Path | None,
-        typer.Option(help="Also keep the experts' figures in this JSON file (see `make status`)."),
-    ] = None,
+    record: Annotated[Path | None, typer.Option(help="JSON file for the experts' figures.")] = None,
     grading: GradingOptions,
     json_output: JsonOption = False,
 ) -> int:
@@ -190,10 +182,8 @@ def check_tasks(
     pattern: TasksArgument = None,
     target: TargetOption = "cpu",
     timed: TimedOption = False,
-    mutants: Annotated[int, typer.Option(help="At most this many off-by-one mutants of each expert.")] = 8,
-    record: Annotated[
-        Path | None, typer.Option(help="Keep the outcome in this JSON file; what it has is not tried again.")
-    ] = None,
+    mutants: Annotated[int, typer.Option(help="Maximum off-by-one mutants of each expert.")] = 8,
+    record: Annotated[Path | None, typer.Option(help="JSON file; what it holds is not tried again.")] = None,
     sandbox: SandboxOption = "auto",
     json_output: JsonOption = False,
     tasks_root: TasksRootOption = None,

@@ -26,7 +26,7 @@ EXIT_FAILURE, EXIT_USAGE, EXIT_THRESHOLD, EXIT_INTERRUPTED = 1, 2, 3, 130
 EXIT_SIGNALED = 128
 """Plus the signal's number: 143 for SIGTERM, 129 for SIGHUP."""
 EXIT_PIPE = 141
-"""What a shell reports of a program that ended because nobody read its output."""
+"""As a shell reports SIGPIPE."""
 PREFIX = "LIFTBENCH"
 
 GROUPS: Final = {

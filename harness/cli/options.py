@@ -33,17 +33,11 @@ DEFAULT_RUNS: Final = Path("runs")
 TargetOption = Annotated[Target, typer.Option(help="cuda: sm_90, an H100 or H200. cpu: any machine.")]
 ProtocolOption = Annotated[Protocol, typer.Option(help="quick, or full for leaderboards.")]
 SandboxOption = Annotated[str, typer.Option(help="auto, docker, bubblewrap, landlock or local.")]
-SanitizeOption = Annotated[
-    bool, typer.Option("--sanitize", help="CUDA only: run compute-sanitizer's four tools, 120 s each.")
-]
+SanitizeOption = Annotated[bool, typer.Option("--sanitize", help="CUDA only: run compute-sanitizer too.")]
 TimedOption = Annotated[bool, typer.Option("--time/--no-time", help="Whether correct projects are timed.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
-TasksRootOption = Annotated[
-    Path | None, typer.Option(help="Folder with tasks of your own (default: the shipped ones).")
-]
-CacheOption = Annotated[
-    Path | None, typer.Option("--cache", help="Folder for builds (default: the user's cache folder).")
-]
+TasksRootOption = Annotated[Path | None, typer.Option(help="Folder of tasks (default: the shipped ones).")]
+CacheOption = Annotated[Path | None, typer.Option("--cache", help="Folder for builds (default: ~/.cache).")]
 RunsDirOption = Annotated[Path, typer.Option("--runs-dir", help="Folder that holds the runs.")]
 RunArgument = Annotated[
     str, typer.Argument(metavar="RUN", help="A run's folder, its name or the end of it, or `last`.")

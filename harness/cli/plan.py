@@ -94,8 +94,7 @@ def plan(
     if json_output:
         print(made.model_dump_json(indent=1))
         return
-    for line in _lines(made, [name for name, price in prices.items() if price is None]):
-        print(line)
+    print(*_lines(made, [name for name, price in prices.items() if price is None]), sep="\n")
     Console().print(_table(made))
 
 

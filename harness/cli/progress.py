@@ -141,13 +141,11 @@ class EvalProgress:
 class StderrDisplay:
     """Shows a study's progress on stderr."""
 
+    waiting = staticmethod(waiting)
+
     def say(self, text: str) -> None:
         """Print one line."""
         print(text, file=sys.stderr)
-
-    def waiting(self, what: str) -> contextlib.AbstractContextManager[None]:
-        """Show what is waited for."""
-        return waiting(what)
 
     def trials(self, planned: int, finished: int, models: int) -> EvalProgress:
         """Show trials as they finish."""

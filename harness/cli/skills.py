@@ -38,12 +38,8 @@ class ClientOptions:
 
     claude: Annotated[bool, typer.Option("--claude", help="Claude Code: .claude/skills.")] = False
     codex: Annotated[bool, typer.Option("--codex", help="Codex: .codex/skills.")] = False
-    opencode: Annotated[
-        bool, typer.Option("--opencode", help="opencode: .opencode/skills, ~/.config/opencode/skills.")
-    ] = False
-    agents: Annotated[
-        bool, typer.Option("--agents", help="The folder that several clients share: .agents/skills.")
-    ] = False
+    opencode: Annotated[bool, typer.Option("--opencode", help="opencode: .opencode/skills.")] = False
+    agents: Annotated[bool, typer.Option("--agents", help="Several clients: .agents/skills.")] = False
     user: Annotated[bool, typer.Option("--global", help="In your home, not in this folder.")] = False
 
     def places(self) -> list[Place]:
@@ -87,13 +83,11 @@ def list_skills_command(
 
 def _row(one: ListedSkill, place: Place | None = None) -> dict[str, Any]:
     """For --json."""
-    row: dict[str, Any] = {
-        "directory": str(one.directory),
-        "client": None if place is None else place.client,
-        "scope": None if place is None else place.scope,
-        "problem": one.problem,
-        "findings": [finding.model_dump(mode="json") for finding in validate_skill(one.directory)],
-    }
+    row: dict[str, Any] = {"directory": str(one.directory), "client": None, "scope": None}
+    if place is not None:
+        row |= {"client": place.client, "scope": place.scope}
+    findings = [finding.model_dump(mode="json") for finding in validate_skill(one.directory)]
+    row |= {"problem": one.problem, "findings": findings}
     if one.skill is not None:
         size = skill_size(one.skill)
         row |= one.skill.model_dump(mode="json", exclude={"body", "documents"})

@@ -99,11 +99,10 @@ def _tasks_table(tasks: Sequence[Task]) -> Table:
         found = [size.operands_bytes for size in sizes(task, target)]
         return gib(max(found)) if found else "-"
 
-    table = Table(box=None, pad_edge=False, header_style="dim", expand=True)
-    table.add_column("task", no_wrap=True, min_width=max((len(task.id) for task in tasks), default=0))
-    for name, width in (("sizes", 5), ("timed", 5), ("largest cpu", 11), ("cuda", 8)):
-        table.add_column(name, justify="right", no_wrap=True, min_width=width)
+    figures = ("sizes", "timed", "largest cpu", "cuda")
+    table = plain_table("task", *figures, right=figures, whole=("task",))
     table.add_column("family: title", no_wrap=True, overflow="ellipsis", ratio=1, min_width=12)
+    table.expand = True
     for task in tasks:
         table.add_row(
             task.id,

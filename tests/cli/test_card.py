@@ -7,12 +7,11 @@ import io
 from rich.console import Console
 
 from harness.cli.card import diagnostic_lines, print_build, print_card, score_lines
-from harness.outcome import Cause, Stage, Verdict
+from harness.outcome import Cause
 from harness.records import (
     ContenderTiming,
     Diagnostic,
     Finding,
-    Grade,
     Lane,
     Ratio,
     Secondary,
@@ -21,8 +20,12 @@ from harness.records import (
     WorkloadTiming,
 )
 from harness.records.timing import BlockTelemetry, Extent
-from tests.fakes.trials import build_result
+from tests.fakes.trials import grade
 
+_BUILT = {
+    "ok": True, "finding": None, "backend": "cpu", "key": "k", "cache_hit": False, "wall_s": 1.0,
+    "compiler_s": 1.0,
+}  # fmt: skip
 ONE = Diagnostic(
     kind="missing_header",
     message="x.h: No such file or directory",
@@ -45,27 +48,26 @@ def test_a_diagnostic_reads_as_a_compilers() -> None:
     assert [line.plain for line in diagnostic_lines([bare])] == ["timeout  the build was stopped after 20 s"]
 
 
+def _failed(finding: Finding, *diagnostics: Diagnostic) -> BuildResult:
+    build = grade().build
+    assert build is not None
+    return build.model_copy(update={"finding": finding, "diagnostics": diagnostics})
+
+
+def _printed(build: BuildResult) -> str:
+    out = io.StringIO()
+    print_build(build, Console(file=out, width=120), "t", None)
+    return out.getvalue()
+
+
 def _card(**options: bool) -> str:
     finding = Finding(cause=Cause.COMPILE_ERROR, message="kernels/a.cu:3:10: error: first\n    3 | context")
     hostile = Diagnostic(kind="syntax", message="[red]no markup\x1b[31m", file="a\nb.cu", source="\x07x")
     others = [ONE.model_copy(update={"file": f"f{n}.cu"}) for n in range(4)]
-    build = build_result(finding, wall_s=1.0, compiler_s=1.0, diagnostics=(ONE, hostile, *others))
-    grade = Grade(
-        task="t",
-        task_digest="d",
-        project="p",
-        target="cpu",
-        protocol="quick",
-        verdict=Verdict.BUILD_FAILED,
-        stage=Stage.BUILD,
-        finding=finding,
-        build=build,
-        sandbox="local",
-        machine="m",
-        wall_s=1.0,
-    )
+    build = _failed(finding, ONE, hostile, *others)
     out = io.StringIO()
-    print_card(grade, Console(file=out, width=120), "t", **options)
+    made = grade().model_copy(update={"finding": finding, "build": build})
+    print_card(made, Console(file=out, width=120), "t", **options)
     return out.getvalue()
 
 
@@ -78,10 +80,7 @@ def test_a_refused_build_toml_brings_the_useful_line_first() -> None:
     one = Diagnostic(
         kind="build_toml", message="write it small", file="build.toml", line=2, source='name = "A"'
     )
-    build = build_result(finding, wall_s=0.1, diagnostics=(one,))
-    out = io.StringIO()
-    print_build(build, Console(file=out, width=80), "t", None)
-    text = out.getvalue()
+    text = _printed(_failed(finding, one))
     assert text.count("write it small") == 1
     order = [
         text.index(part) for part in ("bad_build_toml", "build.toml:2: write", "Name must:", "- Start with")
@@ -91,12 +90,8 @@ def test_a_refused_build_toml_brings_the_useful_line_first() -> None:
 
 def test_warnings_of_the_binding_stand_before_notes() -> None:
     """Each once; a student's text is neither markup nor control codes."""
-    build = build_result(
-        wall_s=1.0, compiler_s=1.0, warnings=("a note", "binding: b.cpp:7: [red]`float`\x1b is wrong")
-    )
-    out = io.StringIO()
-    print_build(build, Console(file=out, width=120), "t", None)
-    text = out.getvalue()
+    warnings = ("a note", "binding: b.cpp:7: [red]`float`\x1b is wrong")
+    text = _printed(BuildResult.model_validate(_BUILT | {"warnings": warnings}))
     assert text.index("warning: b.cpp:7: [red]`float`") < text.index("note: a note")
     assert text.count("b.cpp:7") == 1 and "\x1b" not in text
 
