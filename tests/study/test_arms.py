@@ -13,14 +13,6 @@ def skill(name: str, digest: str | None = None) -> Skill:
     return Skill(name=name, description="d", body=f"About {name}.", files=(), digest=digest or name)
 
 
-def test_a_skill_is_compared_with_nothing() -> None:
-    """Without anything else there are two arms, and one text."""
-    made = make_arms([skill("a")])
-    assert [arm.kind for arm in made.arms] == ["without_skill", "with_skill"]
-    assert made.digests == {"a": "a"}
-    assert made.named == ("a",)
-
-
 def test_all_combinations_of_three_skills_each_with_its_placebo() -> None:
     """Three skills make seven sets, in the order in which they were named, and seven placebos beside them."""
     made = make_arms([skill(n) for n in "abc"], combine=True, with_placebo=True)
@@ -52,7 +44,6 @@ def test_disclosed_arms_are_other_arms() -> None:
     ("skills", "options", "message"),
     [
         (["a", "a"], {}, "same skill"),
-        (["a"], {"combine": True}, "--combine takes 2 to 4"),
         (list("abcde"), {"combine": True}, "--combine takes 2 to 4"),
         (["a", "b"], {"old": skill("c")}, "give one skill only"),
         (["a"], {"old": skill("b", "a")}, "same skill"),
@@ -64,9 +55,7 @@ def test_what_could_show_no_lift_is_refused(
     """Twins, one skill to combine, too many, and an old version of one of several are usage errors."""
     with pytest.raises(UsageError, match=message):
         make_arms([skill(name) for name in skills], **options)  # type: ignore[arg-type]
-
-
-def test_two_skills_of_one_name_are_refused() -> None:
-    """They could not be told apart in any table."""
-    with pytest.raises(UsageError, match="one name"):
+    with pytest.raises(UsageError, match="two skills have one name"):
         make_arms([skill("a", "1"), skill("a", "2")])
+
+

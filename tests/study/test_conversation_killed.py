@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from harness.files import data_directory
-from harness.records import Finding, Grade, Reply, Request, ToolCall
+from harness.records import Finding, Grade, Reply, Request, Thinking, ToolCall
 from harness.student.skill_tool import TOOL
 from harness.study.plan import generation_key
 from harness.study.pools import LocalExecutor
@@ -27,6 +27,7 @@ from harness.suite.catalogue import load_task
 from tests.fakes.trials import A_SKILL, SKILL, TASKS, FakeGrader, Silent, config, reply, run_record
 
 ASKED = "asked.jsonl"
+THOUGHT = Thinking(block={"type": "thinking", "thinking": "I look first.", "signature": "EqQBCkgIARABGAI="})
 
 
 class Asked(NamedTuple):
@@ -51,7 +52,8 @@ class WritingModel:
             sink.write(json.dumps([request.turn, request.step, request.prompt_digest]) + "\n")
         if request.step == 0 and request.turn < 2:
             call = ToolCall(id="c", name=TOOL.name, arguments='{"skill": "a-skill", "path": "SKILL.md"}')
-            return reply("").model_copy(update={"stop": "tool", "tool_calls": (call,)})
+            found = {"stop": "tool", "tool_calls": (call,), "thinking": (THOUGHT,)}
+            return reply("").model_copy(update=found)
         return reply(f"```toml build.toml\n# {request.turn}\n[general]\n```\n")
 
 
@@ -153,6 +155,7 @@ def check_record(store: RunStore, every: list[Asked]) -> None:
         steps = [step.prompt_digest for step in turn.steps] + [turn.prompt_digest]
         assert steps == [digests[turn.index, n] for n in range(len(steps))]
         request = store.request(trial.key, turn=turn.index, step=len(turn.steps))
+        assert all(m.thinking == (THOUGHT,) for m in request.messages if m.tool_calls)
         paid = generation_key(trial.key, request)
         kept = store.paid_reply(trial.key, paid, turn=turn.index, step=request.step)
         assert kept == turn.reply

@@ -56,28 +56,6 @@ def test_a_torn_last_line_is_owed_and_hurts_no_other(store: RunStore, cut: int) 
     assert [t.key for t in store.load()] == [*left, key(2)]
 
 
-def _append_for_ever(folder: str) -> None:
-    store = RunStore(Path(folder))
-    for repeat in range(100_000):
-        store.append(trial(key(repeat)))
-
-
-def test_kill_9_loses_no_finished_trial(store: RunStore) -> None:
-    """Whatever moment a writer is killed at, every whole line is a whole trial in order."""
-    context = multiprocessing.get_context("spawn")
-    writer = context.Process(target=_append_for_ever, args=(str(store.folder),))
-    writer.start()
-    path = store.folder / "trials.jsonl"
-    while not path.exists() or path.stat().st_size < 20_000:
-        time.sleep(0.01)
-    assert writer.pid is not None
-    os.kill(writer.pid, signal.SIGKILL)
-    writer.join()
-    repeats = [t.key.repeat for t in store.load()]
-    assert len(repeats) > 5
-    assert repeats == list(range(len(repeats)))
-
-
 def test_a_paid_reply_is_found_again_for_the_same_prompt_only(store: RunStore) -> None:
     """An interrupted trial does not pay twice; a changed prompt does."""
     assert store.paid_reply(key(), "g1") is None
@@ -153,16 +131,6 @@ def test_runs_are_found_by_folder_name_and_end(store: RunStore) -> None:
     with pytest.raises(UsageError, match="no run"):
         find_run(root, "nope")
     assert [s.folder for s in all_runs(root)] == [store.folder]
-
-
-def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
-    """A reader never sees half a file, and no temporary file is left."""
-    path = tmp_path / "a.json"
-    write_atomically(path, "old")
-    with pytest.raises(UnicodeEncodeError):
-        write_atomically(path, "\ud800")
-    assert path.read_text() == "old"
-    assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
 
 
 def test_the_parts_of_a_grade_are_kept_as_far_as_they_were_reached(store: RunStore) -> None:
