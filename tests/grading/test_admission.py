@@ -154,25 +154,21 @@ def test_a_reference_that_fails_on_some_inputs_only_is_found(
     assert set(seen.values()) == {1, 5}
 
 
-def test_an_expert_that_is_wrong_keeps_its_task_out(tmp_path: Path) -> None:
-    """And its mutants say nothing then."""
-    found = admitted(softmax(tmp_path), FakeGrader(expert=Cause.WRONG_VALUES), mutants=5)
-    assert found["expert"].status == "fails"
-    assert found["mutants"].status == "not_measured"
-
-
-def test_mutants_that_survive_are_named(tmp_path: Path) -> None:
-    """One of eight is too many."""
-    found = admitted(softmax(tmp_path), FakeGrader(survivors=1), mutants=8)
-    assert found["mutants"].status == "fails"
-    assert "7 of 8 caught" in found["mutants"].said
-    assert "survives: softmax_cpu/softmax.cpp:" in found["mutants"].said
-
-
-def test_mutants_that_cannot_be_built_are_no_evidence(tmp_path: Path) -> None:
-    """Not measured, not caught."""
-    found = admitted(softmax(tmp_path), FakeGrader(built=False), mutants=3)
-    assert found["mutants"].status == "not_measured"
+@pytest.mark.parametrize(
+    ("grader", "rule", "status", "said"),
+    [
+        (FakeGrader(expert=Cause.WRONG_VALUES), "expert", "fails", ""),
+        (FakeGrader(expert=Cause.WRONG_VALUES), "mutants", "not_measured", "needs an expert"),
+        (FakeGrader(survivors=1), "mutants", "fails", "survives: softmax_cpu/softmax.cpp:"),
+        (FakeGrader(built=False), "mutants", "not_measured", "could be built"),
+    ],
+)
+def test_a_wrong_expert_and_surviving_mutants_are_named(
+    grader: FakeGrader, rule: str, status: str, said: str, tmp_path: Path
+) -> None:
+    """One of eight is too many; mutants that cannot be built are no evidence."""
+    found = admitted(softmax(tmp_path), grader, mutants=8)[rule]
+    assert found.status == status and said in found.said
 
 
 # --- the record ------------------------------------------------------------------------------------
@@ -193,7 +189,7 @@ def entry(task: Task = TASK, **statuses: str) -> Admission:
 
 
 def test_it_reads_as_it_was_written(tmp_path: Path) -> None:
-    """Replaced by task, sorted, with a table."""
+    """Replaced by task, with a table; an entry counts for its own files; broken files are refused."""
     path = tmp_path / "a.json"
     kept = Admitted.open(path)
     kept.add(entry(light="not_measured"))
@@ -202,29 +198,10 @@ def test_it_reads_as_it_was_written(tmp_path: Path) -> None:
     table = Admitted.open(path).table()
     assert "0 of 1 tasks break none" in table
     assert "| t/scale | 1 | yes | yes | yes | NO | yes | yes | yes | 7/8 | yes |" in table
-
-
-def test_an_entry_counts_for_its_own_files(tmp_path: Path) -> None:
-    """Another task.toml or another expert is another matter."""
-    kept = Admitted.open(tmp_path / "a.json")
-    kept.add(entry())
-    assert kept.entry(TASK, EXPERT) == entry()
+    found = entry(trivial="fails")
+    assert (kept.entry(TASK, EXPERT), kept.entry(TASK, None)) == (found, None)
     assert kept.entry(TASK.model_copy(update={"digest": "b" * 64}), EXPERT) is None
-    assert kept.entry(TASK, None) is None
-
-
-def test_tasks_that_are_no_more_are_forgotten(tmp_path: Path) -> None:
-    """And it is told whether there were any."""
-    kept = Admitted.open(tmp_path / "a.json")
-    kept.add(entry())
-    assert not kept.keep([TASK])
-    assert kept.keep([])
-    assert kept.entries == ()
-
-
-def test_a_broken_file_is_refused(tmp_path: Path) -> None:
-    """Rather than written over."""
-    path = tmp_path / "a.json"
+    assert (kept.keep([TASK]), kept.keep([]), kept.entries) == (False, True, ())
     path.write_text("{}]")
     with pytest.raises(UsageError, match="move it away"):
         Admitted.open(path)

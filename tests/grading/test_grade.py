@@ -68,29 +68,16 @@ def test_cuda_without_a_gpu_is_not_measured(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_identical_project_is_built_once(grader: Grader, tmp_path: Path) -> None:
-    """The second grade of the same project takes the build from the cache, and the same log."""
-    project = zoo_project("does_not_compile", token="test_grade")
+    """The second grade takes build and log from the cache; a wrong project is checked and never timed."""
     stages: list[str] = []
+    project = zoo_project("returns_constant", token="test_grade")
     first = grader.grade(project, SCALE, log=tmp_path / "first", observer=stages.append)
     second = grader.grade(project, SCALE, log=tmp_path / "second")
-    assert first.build is not None
-    assert second.build is not None
-    assert second.build.cache_hit
-    assert (first.verdict, second.finding) == (Verdict.BUILD_FAILED, first.finding)
-    assert stages == ["build"]
-    assert "error:" in (tmp_path / "second").read_text()
-
-
-@pytest.mark.slow
-def test_stages_are_observed_in_order(grader: Grader) -> None:
-    """A wrong project is built and checked, never timed; the grade holds what was found."""
-    stages: list[str] = []
-    grade = grader.grade(zoo_project("returns_constant"), SCALE, observer=stages.append)
-    assert stages == ["build", "check"]
-    assert (grade.stage, grade.timing) == (Stage.CHECK, None)
-    assert grade.check is not None
-    assert grade.check.finding == grade.finding
-    assert (grade.sandbox, grade.sandbox_facts["network"]) == ("local", "open")
+    assert second.build is not None and second.build.cache_hit
+    assert (tmp_path / "second").read_text() == (tmp_path / "first").read_text()
+    assert stages == ["build", "check"] and (first.stage, first.timing) == (Stage.CHECK, None)
+    assert first.check is not None and first.check.finding == first.finding
+    assert (first.sandbox, first.sandbox_facts["network"]) == ("local", "open")
 
 
 def test_missing_compiler_is_refused(toolchain: Toolchain, tmp_path: Path) -> None:
@@ -263,23 +250,11 @@ def failing(error: str) -> Callable[..., None]:
 @pytest.mark.parametrize(
     ("script", "changes", "verdict", "said", "workers"),
     [
-        (
-            HonestWorker(untouched, operators=0),
-            {},
-            Verdict.LOAD_FAILED,
-            "registered no operator in torch.ops.",
-            1,
-        ),
+        (HonestWorker(untouched, operators=0), {}, Verdict.LOAD_FAILED, "registered no operator in", 1),
         (failing("ImportError: no module named einops"), {}, Verdict.LOAD_FAILED, "einops", 1),
         (failing("RuntimeError: No CUDA GPUs are available"), {}, Verdict.NOT_MEASURED, "asks for one", 1),
         (HonestWorker(untouched), {"torch": "2.13.0+cpu"}, Verdict.NOT_MEASURED, "not imported", 0),
-        (
-            HonestWorker(untouched),
-            {"task": SCALE},
-            Verdict.LOAD_FAILED,
-            "the project's package is 'fill_it'",
-            0,
-        ),
+        (HonestWorker(untouched), {"task": SCALE}, Verdict.LOAD_FAILED, "package is 'fill_it'", 0),
     ],
     ids=["no operators", "failed import", "import wants a GPU", "CPU-only torch", "another name"],
 )

@@ -20,7 +20,7 @@ from harness.records import (
     SanitizerRun,
 )
 from tests.fakes.overlays import ZOO, overlaid, throw_away_task, zoo_project
-from tests.fakes.trials import build_result
+from tests.report import factories as make
 
 SCALE = throw_away_task("scale")
 FORBIDS = replace(SCALE, task=SCALE.task.model_copy(update={"library_calls": "forbid"}))
@@ -55,26 +55,19 @@ def _settings(protocol: str, *, sanitize: bool = False) -> GradeSettings:
 
 
 def test_flags_of_all_kinds_stand_together() -> None:
-    """A trace and a tool's findings are flags, in that order; without either there is none."""
+    """Of calls, the trace and the tools, in that order, each once; without any there is none."""
     operators = (OperatorCalls(name="aten::mm", calls=1, kind="compute"),)
-    evidence = Evidence(workload="w", dtype="float32", operators=operators)
+    evidence = Evidence(workload="w", dtype="float32", operators=operators, loads=("ctypes: libm.so.6",))
+    calls = BinaryCalls(system=("dlopen",))
+    build = make.build(calls=calls)
     found = SanitizerRun(
         tool="racecheck", status="findings", total=1, findings=(SanitizerFinding(message="Race reported"),)
     )
     clean = SanitizerRun(tool="memcheck", status="clean", total=0)
     seen = Seen(evidence, (clean, found))
-    assert flags_beside(None, SCALE.task, seen, None) == (
-        "dispatches PyTorch operators",
-        "racecheck findings",
-    )
+    flags = ("loads code at run time", "dispatches PyTorch operators", "racecheck findings")
+    assert flags_beside(build, SCALE.task, seen, None) == flags
     assert flags_beside(None, SCALE.task, Seen(), None) == ()
-
-
-def test_a_flag_of_the_library_and_of_the_trace_stands_there_once() -> None:
-    """A library that can load code, and Python that did, have one flag."""
-    build = build_result(calls=BinaryCalls(system=("dlopen",)))
-    seen = Seen(Evidence(workload="w", dtype="float32", operators=(), loads=("ctypes: libm.so.6",)))
-    assert flags_beside(build, SCALE.task, seen, None) == ("loads code at run time",)
 
 
 def test_tools_that_were_not_reached_say_so() -> None:

@@ -114,13 +114,9 @@ def test_zoo_is_complete() -> None:
 
 
 def test_every_known_exploit_has_a_project_or_a_reason() -> None:
-    """The catalogue's numbers, the rows' `exploit` keys and the reasons for gaps fit together."""
-    assert contradictions(map(row, NAMES)) == []
-
-
-def test_gaps_in_the_catalogue_are_told() -> None:
-    """A number without a project, one that has both project and reason, and numbers that do not exist."""
+    """Never both or neither, and no row names a number that does not exist."""
     rows = list(map(row, NAMES))
+    assert contradictions(rows) == []
     without = [one for one in rows if "B9" not in numbers(one)]
     assert contradictions(without) == ["B9: no project tries it: add one, or a reason to UNTRIED"]
     (said,) = contradictions(rows, {**UNTRIED, "B9": "a reason"})
@@ -161,26 +157,18 @@ def test_nothing_but_the_network_stops_those_who_fetch(name: str, grader: Grader
     [
         ({"kind": "honest", "verdict": "wrong_result"}, "does not mean"),
         ({"kind": "hostile", "verdict": "correct", "flag": "clock_mismatch"}, "exploit"),
-        ({"kind": "honest", "verdict": "correct", "exploit": "A4"}, "exploit"),
         ({"kind": "hostile", "verdict": "correct", "exploit": "A4"}, "needs `flag` or `most_speedup`"),
         ({"kind": "bad", "verdict": "correct"}, "neither"),
-        ({"kind": "bad", "verdict": "cheated", "cause": "clock"}, "neither"),
         ({"kind": "honest", "verdict": "crashed", "cause": "signal"}, "must end `correct`"),
         ({"kind": "honest", "verdict": "correct", "flag": "noisy host"}, "are for attacks"),
         ({"kind": "honest", "verdict": "correct", "why": "short"}, "at least 10"),
-        ({"kind": "honest", "verdict": "correct", "base": "elsewhere"}, "pattern"),
-        ({"kind": "hostile", "verdict": "cheated", "cause": "clock", "exploit": "Z9"}, "pattern"),
         ({"kind": "honest", "verdict": "correct", "speed": 2}, "Extra inputs"),
     ],
 )
 def test_rows_that_contradict_themselves_are_refused(changes: dict[str, object], said: str) -> None:
-    """A zoo.toml whose keys do not fit its kind is no row."""
+    """Keys must fit the kind; `holds_on` is the weakest sandbox on which a row must hold."""
     with pytest.raises(ValueError, match=re.escape(said)):
         Row.model_validate(_SCALE | changes)
-
-
-def test_a_row_is_expected_from_its_weakest_sandbox_on() -> None:
-    """`holds_on` names the weakest; all stronger ones must hold too."""
     wanted = Row.model_validate(_SCALE | {"kind": "honest", "verdict": "correct", "holds_on": "bubblewrap"})
     assert [name for name in STRENGTH if wanted.expected_on(name)] == ["bubblewrap", "docker"]
 
@@ -253,47 +241,28 @@ def test_a_verdict_for_another_reason_is_open() -> None:
     assert said == "at the stage check (said), expected time"
 
 
-def test_a_copy_is_flagged_and_nothing_else_is() -> None:
-    """That flag is the grade's own, and the judge's clock has no part in it: noise is no excuse."""
+def test_copies_are_flagged_and_honest_projects_are_not() -> None:
+    """`copied` is a flag of the grade, so noise is no excuse; a flag of the clock is one only in quiet."""
     wanted = wants("pastes_an_expert")
     assert tried(wanted, FakeGrader(Cause.PASSED, beside=(COPIED,))).wrong == ()
     assert tried(wanted, FakeGrader(Cause.PASSED, "noisy host")).wrong == (f"not flagged {COPIED}",)
     honest = wants("honest_kahan")
     assert tried(honest, FakeGrader(Cause.PASSED, beside=(COPIED,))).wrong == (f"flagged {COPIED}",)
-
-
-def test_a_score_is_held_against_the_honest_base() -> None:
-    """`most_speedup` bounds the ratio of two scores of one session; noise leaves it open."""
-    bounded = {"verdict": "correct", "cause": "passed", "most_speedup": 1.5}
-    wanted = wants("replays_first_output", **bounded)
-    below = tried(wanted, FakeGrader(Cause.PASSED, score=2.8, honest=2.0))
-    assert (below.wrong, below.open, below.gain) == ((), (), pytest.approx(1.4))
-    high = FakeGrader(Cause.PASSED, score=3.2, honest=2.0)
-    assert (tried(wanted, high).wrong, high.graded) == (
-        ("scores 1.60 times its honest base, allowed are 1.5",),
-        6,
-    )
-    loud = tried(wanted, FakeGrader(Cause.PASSED, "noisy host", score=3.2, honest=2.0))
-    assert loud.wrong == () and loud.open
+    assert tried(honest, FakeGrader(Cause.PASSED, "clock-limited")).wrong == ()
+    assert tried(honest, FakeGrader(Cause.PASSED, "clock_mismatch")).wrong
+    assert tried(honest, FakeGrader(Cause.PASSED, "clock_mismatch", "noisy host")).open
 
 
 @pytest.mark.parametrize(
     ("scores", "gain", "holds"),
-    [((3.2, 2.0, 2.2), 1.1, True), ((3.2, 3.4, 2.0), 1.6, False), ((3.2, 2.0, 3.0), 1.5, True)],
+    [((3.2, 2.0, 2.2), 1.1, True), ((3.2, 3.4, 2.0), 1.6, False)],
 )
 def test_a_score_in_doubt_is_the_median_of_three(scores: tuple[float, ...], gain: float, holds: bool) -> None:
-    """One disturbed measurement neither condemns nor acquits."""
+    """One disturbed measurement decides nothing; a lower score is measured once, a noisy one stays open."""
     wanted = wants("replays_first_output", verdict="correct", cause="passed", most_speedup=1.5)
     grader = FakeGrader(Cause.PASSED, score=scores, honest=2.0)
     seen = tried(wanted, grader)
     assert (seen.gain, not seen.wrong, grader.graded) == (pytest.approx(gain), holds, 6)
-
-
-def test_an_honest_project_must_not_be_flagged_as_a_cheat() -> None:
-    """`correct` is not enough, unless other work disturbed the clock."""
-    wanted = row("honest_kahan")
-    plain = wanted.model_copy(update={"message": ""})
-    assert tried(plain, FakeGrader(Cause.PASSED, "clock-limited")).wrong == ()
-    assert tried(plain, FakeGrader(Cause.PASSED, "clock_mismatch")).wrong
-    assert tried(plain, FakeGrader(Cause.WRONG_VALUES)).wrong
-    assert tried(plain, FakeGrader(Cause.PASSED, "clock_mismatch", "noisy host")).open
+    assert tried(wanted, FakeGrader(Cause.PASSED, score=2.8, honest=2.0)).gain == pytest.approx(1.4)
+    loud = tried(wanted, FakeGrader(Cause.PASSED, "noisy host", score=3.2, honest=2.0))
+    assert loud.wrong == () and loud.open

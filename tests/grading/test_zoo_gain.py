@@ -35,13 +35,9 @@ def graded(score_us: float, speedup: float, cause: Cause = Cause.PASSED) -> Grad
 
 
 def test_gain_is_the_ratio_of_scores() -> None:
-    """A line shows the forged score, a and u as shares, the gain over the honest project, and its bound."""
+    """A line shows score, a and u as shares, gain and bound; without a correct grade there is no score."""
     shown = line(Size(8, 4), "claims x0.5", graded(20.0, 3.0), graded(40.0, 2.0))
     assert shown == "| 8 x 4 | claims x0.5 | correct | 20.0 | 5.0 | 12 | x1.50 | x1.12 | outside_clock |"
-
-
-def test_condemned_attack_gains_nothing() -> None:
-    """A grade that is not correct has no score in the table, whatever its timing says."""
     shown = line(Size(8, 4), "claims x0", graded(1e-3, 1e6, Cause.CLOCK), graded(40.0, 2.0))
     assert shown == "| 8 x 4 | claims x0 | cheated: clock | | | | none | | |"
 
@@ -55,8 +51,4 @@ def test_attacks_change_files_that_the_bases_have() -> None:
                 assert set(attack.files) <= paths
     assert claims(0.9).files[PACKAGE].count("* 0.9)") == 2
     assert all(KERNEL not in attack.files for attack in attacks() if attack.any_kernel)
-
-
-def test_skipping_is_bounded_by_verification() -> None:
-    """Leaving out one call in 50 gains 2% and is missed by 50 verified calls with probability 0.36."""
     assert "one in 50: x1.02, missed 0.36" in skipping(50)

@@ -12,24 +12,15 @@ from tools.zoo.exploits import EXPLOITS, UNTRIED
 from tools.zoo.regions import REGIONS, carried_over, region, with_region
 from tools.zoo.report import Column, Failed, disagreements, tables
 
+CHEATS = {"kind": "hostile", "verdict": "cheated", "cause": "clock"}
+PASSES = {"kind": "honest", "verdict": "correct", "cause": "passed"}
+CRASHES = {"kind": "hostile", "verdict": "crashed", "cause": "signal"}
 ROWS = {
-    "caught": {"kind": "hostile", "exploit": "A4", "verdict": "cheated", "cause": "clock"},
-    "bounded": {
-        "kind": "hostile",
-        "exploit": "B12",
-        "verdict": "correct",
-        "cause": "passed",
-        "most_speedup": 1.5,
-    },
-    "honest": {"kind": "honest", "verdict": "correct", "cause": "passed"},
-    "isolated": {
-        "kind": "hostile",
-        "exploit": "C5",
-        "verdict": "crashed",
-        "cause": "signal",
-        "holds_on": "bubblewrap",
-    },
-    "device": {"kind": "hostile", "exploit": "A9", "verdict": "cheated", "cause": "clock", "gpu": True},
+    "caught": CHEATS | {"exploit": "A4"},
+    "bounded": PASSES | {"kind": "hostile", "exploit": "B12", "most_speedup": 1.5},
+    "honest": PASSES,
+    "isolated": CRASHES | {"exploit": "C5", "holds_on": "bubblewrap"},
+    "device": CHEATS | {"exploit": "A9", "gpu": True},
 }
 
 
@@ -64,24 +55,18 @@ def test_rows_that_held_are_counted_and_shown() -> None:
     """Counts name what was tried; what needs a GPU or a stronger sandbox counts nowhere."""
     shown = text(column())
     assert "| local | 2 / 2 | 0 / 0 | 0 / 1 | 0 | 7 |" in shown
-    assert (
-        "| bounded | B12 | the reason for bounded | correct: passed, at most x1.5 | held, x1.03 | 2.5 |"
-        in shown
-    )
-    assert (
-        "| isolated | C5 | the reason for isolated | crashed: signal, from bubblewrap on | not promised |"
-        in shown
-    )
-    assert "| device | A9 | the reason for device | cheated: clock | not measured |  |" in shown
-    assert "1 of 5 rows need a GPU" in shown
+    assert "| the reason for bounded | correct: passed, at most x1.5 | held, x1.03 | 2.5 |" in shown
+    assert "crashed: signal, from bubblewrap on | not promised |" in shown
+    assert "cheated: clock | not measured |  |" in shown and "1 of 5 rows need a GPU" in shown
     assert column().open([made(name) for name in ROWS]) == []
 
 
 def test_rows_that_did_not_hold_are_open() -> None:
     """A wrong verdict, and a failure of ours, count against the judge, and make the check fail."""
     rows = [made(name) for name in ROWS]
-    one = column(caught=seen("caught", "correct"), honest=Failed("SandboxError: gone"))
+    one = column(caught=seen("caught", "<script>"), honest=Failed("SandboxError: gone"))
     shown = text(one)
+    assert "<script>" not in shown  # what a project said is not shown
     assert "| local | 1 / 2 | 0 / 0 | 1 / 1 | 0 | 7 |" in shown
     assert one.open(rows) == ["caught", "honest"]
     assert [line.split(":")[0] for line in disagreements(shown, rows)] == ["caught", "honest"]
@@ -104,11 +89,6 @@ def test_every_known_exploit_is_shown() -> None:
     assert f"| A4 | {EXPLOITS['A4']} | 1 |" in shown
     assert f"| A9 | {EXPLOITS['A9']} | 1 (1 for a GPU) |" in shown
     assert all(f"| {number} | {EXPLOITS[number]} | none: {why} |" in shown for number, why in UNTRIED.items())
-
-
-def test_nothing_that_a_project_said_gets_into_the_document() -> None:
-    """Messages may hold markup; only verdicts and causes are shown."""
-    assert "<script>" not in text(column(caught=seen("caught", "<script>")))
 
 
 def test_a_row_that_changed_or_is_missing_is_told() -> None:

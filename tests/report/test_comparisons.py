@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from typing import Any
 
@@ -10,11 +9,8 @@ import pytest
 
 from harness.outcome import Cause, Verdict
 from harness.records import Arm, RunRecord, TrialRecord
-from harness.report.comparisons import look_of
 from harness.report.effects import Comparison
-from harness.report.lifts import kernelbench_points
-from harness.report.metrics import Score
-from harness.report.records import Summary, Usages
+from harness.report.records import Summary
 from harness.report.summary import summarise
 from harness.report.wording import headline, headlines
 from tests.report import factories as make
@@ -66,9 +62,6 @@ def test_a_price_has_the_interval_of_its_families() -> None:
     assert "$0.013 per extra correct kernel ($0.01, $0.03)" in headline(comparison)
     same = spent(make.reply(cost=0.03), make.reply(cost=0.02), solved=6)  # one price in every subset
     assert "$0.01 per extra correct kernel (no interval)" in headline(same)
-    unsure = spent(make.reply(cost=0.03), make.reply(cost=0.02), solved=5).spending
-    assert unsure is not None and unsure.per_extra_correct_unbounded
-    assert (unsure.cost_usd_per_extra_correct_low, unsure.cost_usd_per_extra_correct_high) == (None, None)
 
 
 def test_where_nothing_is_gained_there_is_no_price() -> None:
@@ -106,7 +99,7 @@ def test_replies_that_only_asked_for_files_are_paid_for() -> None:
 
 
 def test_transitions_pair_all_repeats_of_a_task() -> None:
-    """Half correct without and all correct with: half of the trials stay, half come from wrong_result."""
+    """Half correct without and all correct with: half of the trials stay; two equal arms show no movement."""
     tasks = make.families(1)
     trials = [make.trial("l1/f0t0", make.WITHOUT, *WRONG), make.trial("l1/f0t0", make.WITHOUT, repeat=1)]
     trials += [make.trial("l1/f0t0", make.WITH, repeat=k) for k in (0, 1)]
@@ -115,31 +108,21 @@ def test_transitions_pair_all_repeats_of_a_task() -> None:
     assert found.share(Verdict.WRONG_RESULT, Verdict.CORRECT) == 0.5
     assert found.share(Verdict.CORRECT, Verdict.CORRECT) == 0.5
     assert [m.words for m in found.movements] == ["wrong_result -> correct: 50% of trials"]
+    same = [*trials[:2], make.trial("l1/f0t0", make.WITH), make.trial("l1/f0t0", make.WITH, *WRONG, repeat=1)]
+    chance = first(summarise(make.run(tasks, repeats=2), same, tasks)).transitions
+    assert chance is not None and chance.movements == ()
+    assert chance.share(Verdict.WRONG_RESULT, Verdict.CORRECT) == 0.25
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_the_net_flow_into_correct_is_the_lift(seed: int) -> None:
+def test_the_net_flow_into_correct_is_the_lift() -> None:
     """Cells sum to 1, and the column of `correct` minus its row is the lift in correctness."""
-    comparison = first(summarise(*make.study(seed=seed)))
+    comparison = first(summarise(*make.study()))
     found = comparison.transitions
     assert found is not None
     assert math.fsum(cell.share for cell in found.cells) == pytest.approx(1.0)
     into = math.fsum(c.share for c in found.cells if c.treatment is Verdict.CORRECT)
     out_of = math.fsum(c.share for c in found.cells if c.control is Verdict.CORRECT)
     assert into - out_of == pytest.approx(comparison.row("correct").lift)
-
-
-def test_chance_in_both_directions_is_no_movement() -> None:
-    """Two arms alike, half correct each: a quarter of the pairs changes each way, and nothing moved."""
-    tasks = make.families(2)
-    trials = []
-    for task in tasks:
-        for arm in (make.WITHOUT, make.WITH):
-            trials += [make.trial(task, arm, *WRONG), make.trial(task, arm, repeat=1)]
-    found = first(summarise(make.run(tasks, repeats=2), trials, tasks)).transitions
-    assert found is not None
-    assert found.share(Verdict.WRONG_RESULT, Verdict.CORRECT) == 0.25
-    assert found.movements == ()
 
 
 # Error classes
@@ -190,7 +173,6 @@ def test_turns_carry_ended_trials_forward() -> None:
     assert [p.control for p in points] == pytest.approx([2.0] * 3)
     assert [p.treatment for p in points] == pytest.approx([1.0, 1.0, 4.0])
     assert [p.lift for p in points] == pytest.approx([0.5, 0.5, 2.0])
-    assert [p.control_cost_usd for p in points] == pytest.approx([0.01] * 3)
     assert [p.treatment_cost_usd for p in points] == pytest.approx([0.02, 0.04, 0.06])
     assert points[2].lift_per_usd == pytest.approx(100 / 0.05)
     assert [p.treatment_tokens for p in points] == [4_000, 8_000, 12_000]
@@ -249,18 +231,6 @@ def test_every_combination_is_held_against_its_own_placebo() -> None:
     ]
 
 
-def test_controls_of_the_same_delivery_are_compared() -> None:
-    """With both ways of asking in one run, a disclosed skill is not held against the other way's control."""
-    tasks = make.families(6)
-    arms: tuple[Arm, ...] = (make.WITHOUT, studies.WITHOUT_DISCLOSED, make.WITH, studies.DISCLOSED)
-    trials = [make.trial(task, arm) for task in tasks for arm in arms]
-    made = summarise(make.run(tasks, arms=arms), trials, tasks).comparisons
-    assert [(c.control, c.treatment) for c in made] == [
-        (make.WITHOUT.id, make.WITH.id),
-        (studies.WITHOUT_DISCLOSED.id, studies.DISCLOSED.id),
-    ]
-
-
 # What was read
 
 
@@ -275,17 +245,6 @@ def test_what_was_read_is_counted_by_trial() -> None:
         ("references/a.md", 2, 2_000),
     ]
     assert found.tokens == (4 * 920 + 2 * 4_950) / 8
-
-
-def test_unknown_tokens_of_reading_stay_unknown() -> None:
-    """A provider that counts nothing leaves None, and the file is still counted."""
-    run, trials, tasks = studies.disclosed()
-    blind = studies.step(("cuda-kernel-builder/SKILL.md",), cost=None)
-    blind = blind.model_copy(update={"reply": make.reply(None, None, stop="tool")})
-    trials[1] = studies.trial_of_turns("l1/f0t0", studies.DISCLOSED, [(GOOD, 2.0)], steps=(blind,))
-    (found,) = summarise(run, trials, tasks).readings
-    assert found.tokens is None
-    assert found.files[0].trials.count == 5
 
 
 # Leaks and looks
@@ -334,12 +293,6 @@ def test_a_later_look_is_held_to_a_smaller_alpha(alpha: float, look: int | None,
     assert row.high is None or (row.high > usual.high) is (alpha < 0.05)
 
 
-@pytest.mark.parametrize(("alpha", "look"), [(0.05, None), (0.025, 1), (0.05 / 2**7, 7), (0.03, None)])
-def test_looks_are_powers_of_two(alpha: float, look: int | None) -> None:
-    """0.05 / 2^k is the k-th look; anything else is no look."""
-    assert look_of(alpha) == look
-
-
 # Levels of arms
 
 
@@ -356,48 +309,3 @@ def test_pass_at_every_k_by_hand() -> None:
     lifts = {(p.estimator, p.k): p.lift for p in first(summary).passes}
     assert lifts["pass@k", 1] == pytest.approx(2 / 3)
     assert lifts["pass^k", 2] == pytest.approx(1 / 3)
-
-
-def test_the_spread_that_was_seen_is_labelled_after_the_fact() -> None:
-    """Logs (1,1,1,1,1,2) ln 2 have the sd ln 2 / sqrt 6; the planned statement stays beside it."""
-    summary = summarise(*small_study())
-    seen = first(summary).observed
-    assert seen is not None
-    assert seen.sd == pytest.approx(math.log(2) / math.sqrt(6))
-    assert seen.statement.startswith("After the fact: with 6 families (observed sd 0.28 of the log ratio)")
-    assert "assumed sd 0.5" in summary.detectable.statement
-
-
-# KernelBench
-
-BARE = Score(
-    task="kernelbench_level1/1_x", family="f", model="m", arm="a", compiled=True, correct=True,
-    speedup=None, distinguishable=False, noisy=False, verdict=Verdict.CORRECT, cause=Cause.PASSED,
-    usage=Usages(input_tokens=None, output_tokens=None, cost_usd=None),
-)  # fmt: skip
-
-
-def arm(*speedups: float | None) -> list[Score]:
-    """Trials by their rules: 0 is not correct, None not a problem of theirs."""
-    return [dataclasses.replace(BARE, kernelbench=speedup) for speedup in speedups]
-
-
-def test_fast_p_is_a_plain_mean_over_their_problems() -> None:
-    """Failures count, other tasks do not; without their problems there is no curve."""
-    points = {p.threshold: p for p in kernelbench_points(arm(1.2, 0.0, None, 3.0), arm(0.9, 0.0), 0.95)}
-    assert (points[0.0].treatment, points[0.0].control) == (2 / 3, 1 / 2)
-    assert (points[1.0].treatment, points[1.0].control) == (2 / 3, 0.0)
-    assert (points[2.0].treatment, points[2.0].control) == (1 / 3, 0.0)
-    assert list(kernelbench_points(arm(None), arm(None), 0.95)) == []
-
-
-def test_both_scores_rest_on_the_same_trials() -> None:
-    """Ours is by family over their problems alone: a task of ours, correct at 9x, is in neither."""
-    theirs = dataclasses.replace(BARE, speedup=1.3, kernelbench=2.5)
-    failed = dataclasses.replace(BARE, correct=False, speedup=None, kernelbench=0.0)
-    other = dataclasses.replace(BARE, task="l1/x", family="g", speedup=9.0)
-    points = {p.threshold: p for p in kernelbench_points([theirs, other], [failed, other], 0.95)}
-    ours, slower = points[1.0].ours, points[2.0].ours
-    assert ours is not None and slower is not None
-    assert (ours.control, ours.treatment, ours.lift, ours.low) == (0.0, 1.0, 1.0, None)
-    assert (slower.treatment, points[2.0].treatment) == (0.0, 1.0)

@@ -6,9 +6,9 @@ import io
 from collections.abc import Callable
 
 import pytest
-from rich.console import Console, Group
+from rich.console import Console
 
-from harness.cli.card import kernel_table, print_card
+from harness.cli.card import print_card
 from harness.outcome import Cause
 from harness.records import (
     COPIED,
@@ -84,8 +84,6 @@ def kernel(name: str = "f(float*)", **more: object) -> DeviceKernel:
     [
         ("void (anonymous namespace)::rotate<float, 4>(float*, long)", "rotate<float, 4>"),
         ("a::k<(a::mode)2>(int (*)(int))", "a::k<(a::mode)2>"),
-        ("_Z9unmangled", "_Z9unmangled"),
-        ("(odd", "(odd"),
         ("k<" + "x" * 200 + "...", "k<" + "x" * 43 + "..."),
         ("a\x1b[31mb(int)", "ab"),
     ],
@@ -109,17 +107,10 @@ def test_a_card_shows_six_kernels_and_the_page_twelve() -> None:
     """The rest is counted; names are escaped; report.json has all."""
     kernels = tuple(kernel(f"<b>k{i}</b>(int)", instructions={"LDS": i, "all": i}) for i in range(14))
 
-    def shown(everything: bool) -> str:
-        console = Console(file=io.StringIO(), width=140)
-        console.print(Group(*kernel_table(kernels, everything)))
-        assert isinstance(console.file, io.StringIO)
-        return console.file.getvalue()
-
-    assert "k5" in shown(False) and "k6" not in shown(False) and "and 8 shorter ones" in shown(False)
-    assert "LDS 13" in shown(True) and "shorter" not in shown(True)
-    assert kernel_table((), False) == []
     tasks = make.families(1)
     trial = make.trial("l1/f0t0", make.WITH, build=make.build(kernels=kernels))
+    shown = card(trial)
+    assert "k5" in shown and "k6" not in shown and "and 8 shorter ones" in shown
     summary = summarise(make.run(tasks), [trial], tasks)
     assert summary.trials[0].kernels == kernels
     page = render_html(summary)
@@ -142,10 +133,8 @@ def test_flags_about_calls_stand_before_those_of_the_clock() -> None:
     assert "at::_ops::mm::call" in page and "aten::&lt;b&gt;softmax" in page and "<b>softmax" not in page
     flagged = card(with_flags(trial, *CALLS.flags))
     assert "flags: calls PyTorch operators, calls a library (at::_ops::mm::call" in flagged
-    assert "cublasB, ...)" in flagged and "cublasC" not in flagged
     allowed = summarise(make.run(tasks), [trial], tasks)
     assert allowed.trials[0].flags == ("noisy host",) and allowed.trials[0].calls == ()
-    assert "at::_ops::mm::call" not in render_html(allowed) and "cublas" not in card(trial)
     assert not any("library calls" in warning for warning in allowed.warnings)
 
 
@@ -186,8 +175,8 @@ def test_a_copy_names_its_origin() -> None:
     )
     assert "k/&lt;b&gt;mine.cu:12" in render_html(summary) and "<b>mine" not in render_html(summary)
     trial = make.trial("l1/f0t0", make.WITH, provenance=FOUND, build=make.build(calls=CALLS))
-    assert f"flags: {COPIED}" in card(with_flags(trial, COPIED))
-    assert "cublasA" not in card(with_flags(trial, COPIED))
+    shown = card(with_flags(trial, COPIED))
+    assert f"flags: {COPIED}" in shown and "cublasA" not in shown
     few = Provenance(rows=120, common=2, origin=ORIGIN.model_copy(update={"rows": 2, "longest": 16}))
     assert evidence_lines(grade(provenance=few)) == evidence_lines(grade()) == []
 
@@ -197,13 +186,13 @@ def test_a_copy_names_its_origin() -> None:
 
 def test_a_trace_in_words() -> None:
     """Own operators, PyTorch's that compute, the count of the rest, device time, and what Python loaded."""
-    operators = [("_p::scale", "own", 1), ("aten::mm", "compute", 3), ("aten::empty", "harmless", 2)]
     evidence = Evidence(
         workload="w",
         dtype="float32",
-        operators=tuple(
-            OperatorCalls.model_validate({"name": name, "kind": kind, "calls": calls})
-            for name, kind, calls in operators
+        operators=(
+            OperatorCalls(name="_p::scale", kind="own", calls=1),
+            OperatorCalls(name="aten::mm", kind="compute", calls=3),
+            OperatorCalls(name="aten::empty", kind="harmless", calls=2),
         ),
         kernels=(
             TracedKernel(name="void fill(float*)", launches=2, device_us=3.0, own=True),

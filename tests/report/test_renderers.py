@@ -12,7 +12,6 @@ from collections.abc import Callable
 from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
-from textwrap import dedent
 
 import pytest
 from rich.console import Console
@@ -159,6 +158,10 @@ def test_hostile_text_is_inert(render: Callable[[Summary], str]) -> None:
     """No control characters and no markup of a student's anywhere."""
     text = render(hostile_summary())
     assert re.search(r"[\x00-\x08\x0b-\x1f\x7f]", text) is None
+    tasks = make.families(1)
+    trials = [make.trial("l1/f0t0", make.WITH, Cause.NO_CUDA_DEVICE, "a | b <img src=x> `c` [d](e)")]
+    raw = report_markdown(summarise(make.run(tasks), trials, tasks))
+    assert r"a \| b \<img src=x\> \`c\` \[d\](e)" in raw
     if text.startswith("<!DOCTYPE"):
         assert "<script>alert" not in text and "<img" not in text
         assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
@@ -169,25 +172,31 @@ def test_hostile_text_is_inert(render: Callable[[Summary], str]) -> None:
 
 def test_the_screen_at_80_columns() -> None:
     """Without a GPU: the decision, the table with what was not measured, and why; no color in a file."""
-    assert screen(without_gpu("deployed")) == dedent(
-        """\
-        inconclusive: deployed was not measured: no CUDA device
-        claude-haiku-4-5 x cuda-kernel-builder
-        8 tasks x 1 run   sm_90 (no GPU on this machine)   sandbox docker
-                      without     with      lift   95% CI, by family
-        compiles          12%     100%   +88 pts   (+47, +100)
-        correct       not measured (no CUDA device)
-        deployed*     not measured (no CUDA device)
-        decision (on deployed): inconclusive: deployed was not measured: no CUDA device
-        where lift comes from (net): no_project -> not_measured: 50%, build_failed ->
-          not_measured: 38%
-        correctness and speed not measured in 9 trials (no CUDA device): no CUDA device
-          on this machine
-        """
-    )
+    lines = screen(without_gpu("deployed")).splitlines()
+    assert lines[0] == "inconclusive: deployed was not measured: no CUDA device"
+    assert lines[2] == "8 tasks x 1 run   sm_90 (no GPU on this machine)   sandbox docker"
+    assert lines[4:6] == [
+        "compiles          12%     100%   +88 pts   (+47, +100)",
+        "correct       not measured (no CUDA device)",
+    ]
+    assert "where lift comes from (net): no_project -> not_measured: 50%, build_failed ->" in lines
+    assert "correctness and speed not measured in 9 trials (no CUDA device): no CUDA device" in lines
     lines = screen(summarise(*small_study()), 120).splitlines()
     assert lines[1].endswith("6 tasks x 1 run   sm_90 (NVIDIA H200)   sandbox docker")
     assert lines[5].endswith("(x2.00, x4.00)      * failed or slower counts as 1.0x")
+
+
+def test_blocks_of_two_models_with_a_placebo_and_rates_without_a_skill() -> None:
+    """One block per comparison, with a placebo line under the primary metric; without a skill, rates."""
+    lines = screen(summaries()["half"]).splitlines()
+    heads = [i for i, line in enumerate(lines) if line.endswith(" x cuda-kernel-builder")]
+    assert {lines[i].split()[0] for i in heads} == {"claude-haiku-4-5", "gpt-5-mini"}
+    placebos = [i for i, line in enumerate(lines) if line.startswith("  vs placebo")]
+    assert placebos and all(lines[i - 1].startswith("deployed*") for i in placebos)
+    a, b = tasks = make.families(2)
+    trials = [make.trial(a, make.WITHOUT), make.trial(b, make.WITHOUT, *WRONG)]
+    text = screen(summarise(make.run(tasks, arms=(make.WITHOUT,)), trials, tasks))
+    assert "correct           50%   1 of 2   95% CI (9%, 91%)" in text and "lift" not in text
 
 
 def test_infra_owed_weak_sandbox_and_unknown_cost_are_said() -> None:
@@ -203,26 +212,6 @@ def test_infra_owed_weak_sandbox_and_unknown_cost_are_said() -> None:
     free = [make.trial(t, a, answer=make.reply(cost=None)) for t in tasks for a in (make.WITHOUT, make.WITH)]
     assert "$/correct" not in screen(summarise(run, free, tasks))
     assert "no trial has finished" in screen(summaries()["empty"])
-
-
-def test_two_models_and_a_placebo() -> None:
-    """One block per comparison, each with its placebo line under the primary metric."""
-    study = make.study(models=MODELS, arms=(make.WITHOUT, make.WITH, make.PLACEBO))
-    lines = screen(summarise(*study)).splitlines()
-    heads = [i for i, line in enumerate(lines) if line.endswith(" x cuda-kernel-builder")]
-    assert [lines[i].split()[0] for i in heads] == ["claude-haiku-4-5", "gpt-5-mini"]
-    for head in heads:
-        assert lines[head + 5].startswith("deployed*")
-        assert lines[head + 6].startswith("  vs placebo")
-
-
-def test_a_run_without_a_skill_shows_rates() -> None:
-    """With nothing to compare there are rates with Wilson intervals, and no lift."""
-    tasks = make.families(2)
-    a, b = tasks
-    trials = [make.trial(a, make.WITHOUT), make.trial(b, make.WITHOUT, *WRONG)]
-    text = screen(summarise(make.run(tasks, arms=(make.WITHOUT,)), trials, tasks))
-    assert "correct           50%   1 of 2   95% CI (9%, 91%)" in text and "lift" not in text
 
 
 @every_kind
@@ -326,34 +315,17 @@ def test_browser_renders_without_console_message(tmp_path: Path, name: str) -> N
 # Files
 
 
-@pytest.mark.parametrize("start", ["=", "+", "-", "@"])
-def test_csv_cells_are_never_formulas(start: str) -> None:
-    """A message that a spreadsheet would evaluate gets a leading apostrophe."""
-    tasks = make.families(1)
-    message = f"{start}cmd|'/C calc'!A0\nmore"
-    trials = [make.trial("l1/f0t0", make.WITH, Cause.COMPILE_ERROR, message)]
-    (row,) = csv.DictReader(io.StringIO(trials_csv(summarise(make.run(tasks), trials, tasks).trials)))
-    assert row["headline"] == f"'{start}cmd|'/C calc'!A0"
-
-
 def test_csv_has_a_line_per_trial_and_empty_cells_for_unknown() -> None:
-    """Unknown and not reached are empty, never 0."""
+    """Unknown and not reached are empty, never 0; text is never a formula."""
     run, trials, tasks = small_study()
-    trials[0] = make.trial("l1/f0t0", make.WITHOUT, Cause.NO_FILES, "no files", answer=make.reply(None, None))
+    formula = "=cmd|'/C calc'!A0\nmore"
+    trials[0] = make.trial("l1/f0t0", make.WITHOUT, Cause.NO_FILES, formula, answer=make.reply(None, None))
     rows = list(csv.DictReader(io.StringIO(trials_csv(summarise(run, trials, tasks).trials))))
     first = rows[0]
     assert (len(rows), tuple(first), first["verdict"]) == (12, COLUMNS, "no_project")
     assert {first[c] for c in ("tokens", "cost_usd", "speedup", "build_wall_s")} == {""}
+    assert first["headline"] == "'=cmd|'/C calc'!A0"
     assert first["folder"] == "trials/l1/f0t0/anthropic-claude-haiku-4-5/without_skill/0"
-
-
-def test_markdown_table_survives_hostile_text() -> None:
-    """No markup and no extra column from a student's text."""
-    tasks = make.families(1)
-    trials = [make.trial("l1/f0t0", make.WITH, Cause.NO_CUDA_DEVICE, "a | b <img src=x> `c` [d](e)")]
-    text = report_markdown(summarise(make.run(tasks), trials, tasks))
-    assert r"a \| b \<img src=x\> \`c\` \[d\](e)" in text
-    assert "| correct | not measured (no CUDA device) |" in text
 
 
 def test_junit_counts_and_kinds() -> None:

@@ -57,5 +57,3 @@ def test_what_could_show_no_lift_is_refused(
         make_arms([skill(name) for name in skills], **options)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="two skills have one name"):
         make_arms([skill("a", "1"), skill("a", "2")])
-
-

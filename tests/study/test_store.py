@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import signal
-import time
 from pathlib import Path
 
 import pytest
 
 from harness.errors import UsageError
-from harness.files import write_atomically
 from harness.records import Message, Request, Sampling, TrialKey
 from harness.study.store import RunStore, all_runs, find_run
 from tests.fakes.trials import grade, reply, run_record, trial
@@ -56,14 +51,6 @@ def test_a_torn_last_line_is_owed_and_hurts_no_other(store: RunStore, cut: int) 
     assert [t.key for t in store.load()] == [*left, key(2)]
 
 
-def test_a_paid_reply_is_found_again_for_the_same_prompt_only(store: RunStore) -> None:
-    """An interrupted trial does not pay twice; a changed prompt does."""
-    assert store.paid_reply(key(), "g1") is None
-    store.write_reply(key(), "g1", request(), reply("hello"))
-    assert store.paid_reply(key(), "g1") == reply("hello")
-    assert store.paid_reply(key(), "g2") is None
-
-
 def test_every_exchange_of_a_trial_has_files_of_its_own(store: RunStore) -> None:
     """The first lies where a one-shot trial's lies; later steps have a number, later turns a folder."""
     names = {
@@ -82,21 +69,9 @@ def test_every_exchange_of_a_trial_has_files_of_its_own(store: RunStore) -> None
         assert store.request(key(), turn=turn, step=step) == request(turn, step)
         kept = store.paid_reply(key(), "g", turn=turn, step=step)
         assert kept is not None and kept.text == f"{turn} {step}"
+    assert store.paid_reply(key(), "another prompt") is None
     with pytest.raises(UsageError, match=r"turn-1/prompt-step-1\.json"):
         store.request(key(), turn=1, step=1)
-
-
-def test_what_a_failed_turn_has_left_is_set_aside_beside_it(store: RunStore) -> None:
-    """Attempts of turn 1 lie in its folder; the first turn's files stay where they are."""
-    for turn in (0, 1, 1):
-        log = store.turn_folder(key(), turn) / "build.log"
-        log.parent.mkdir(parents=True, exist_ok=True)
-        log.write_text(f"turn {turn}")
-        if turn:
-            store.set_aside(key(), turn)
-    folder = store.trial_folder(key())
-    assert (folder / "build.log").is_file() and not (folder / "turn-1" / "build.log").exists()
-    assert sorted(p.name for p in (folder / "turn-1").iterdir()) == ["attempt-1", "attempt-2"]
 
 
 def test_one_writer_at_a_time(store: RunStore) -> None:
