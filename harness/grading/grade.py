@@ -89,9 +89,7 @@ class Work:
     loaded: LoadedTask
     project: Project | None
     log: Path | None = None
-    """Receives the build log."""
     observer: StageObserver = lambda stage: None
-    """Called with the name of each stage that begins."""
     started: float = field(default_factory=time.monotonic)
     provenance: Provenance | None = None
     built: Built | None = None

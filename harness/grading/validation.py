@@ -21,10 +21,8 @@ class Validation(Record):
     what: str
     """`expert`, `trivial outputs`, `empty reply`, `echo of the prompt` or `copied prompt`."""
     grade: Grade | None
-    """None for trivial outputs, which need no project."""
     as_expected: bool
     said: str
-    """The unexpected result, or the verdict's message."""
 
 
 def _replies_without_work(loaded: LoadedTask, target: Target) -> dict[str, str]:

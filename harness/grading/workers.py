@@ -40,21 +40,17 @@ class GradeSettings:
     target: Target
     protocol: Protocol
     cache: Path
-    """Folder of builds and locks."""
     build_wall_s: float = BUILD_WALL_S
     worker_wall_s: float = WORKER_WALL_S
     """Lifetime of a student's worker, frozen time excluded."""
     call_wall_s: float = CALL_WALL_S
-    """Limit of one exchange with a worker."""
     worker_memory_bytes: int = WORKER_MEMORY_BYTES
     device: str | None = None
     """UUID of the workers' GPU; None on the CPU target, and where there is none."""
     no_device: str | None = None
     """Why this machine's GPU cannot be used; None where it can, or there is none."""
     sanitize: bool = False
-    """Run compute-sanitizer's tools on correct projects."""
     timed: bool = True
-    """Whether correct projects are timed."""
 
 
 def project_source(built: Built, task: Task) -> Source:

@@ -23,6 +23,9 @@ from harness.report.metrics import (
 from harness.report.records import ArmSummary, FastLevel, PassPoint, ReadFile, Reading
 from harness.text import clean
 
+Scores = Sequence[Score]
+Get = Callable[[Score], float | None]
+
 
 def arm_labels(run: RunRecord) -> dict[str, str]:
     """Arm id to a short name; names that would collide carry the arm's digest."""
@@ -53,7 +56,7 @@ def rate_of(flags: Sequence[bool]) -> Rate:
     return Rate(count=sum(flags), n=len(flags), low=low, high=high)
 
 
-def _fast_levels(scores: Sequence[Score]) -> Iterable[FastLevel]:
+def _fast_levels(scores: Scores) -> Iterable[FastLevel]:
     for threshold in THRESHOLDS:
         means = family_means(fast_metric(threshold).values(scores))
         if means:
@@ -62,7 +65,7 @@ def _fast_levels(scores: Sequence[Score]) -> Iterable[FastLevel]:
             yield FastLevel(threshold=threshold, share=math.fsum(means) / len(means), low=low, high=high)
 
 
-def _passes(scores: Sequence[Score], repeats: int) -> Iterable[PassPoint]:
+def _passes(scores: Scores, repeats: int) -> Iterable[PassPoint]:
     for k in range(1, repeats + 1):
         estimators = (stats.pass_at_k, stats.pass_hat_k)
         at, hat = (family_means(pass_metric(k, estimator).values(scores)) for estimator in estimators)
@@ -77,7 +80,7 @@ def arm_summary(
     planned: int,
     repeats: int,
     trials: Sequence[TrialRecord],
-    scores: Sequence[Score],
+    scores: Scores,
     *,
     built: bool,
     checked: bool,
@@ -116,9 +119,7 @@ def arm_summary(
 # What the treatment costs more than the control
 
 
-def _lift(
-    get: Callable[[Score], float | None], treatment: Sequence[Score], control: Sequence[Score]
-) -> stats.Lift | None:
+def _lift(get: Get, treatment: Scores, control: Scores) -> stats.Lift | None:
     """Treatment minus control, by family; None where one trial of a shared task does not report it."""
     shared = {s.task for s in treatment} & {s.task for s in control}
     counted = [s for s in (*treatment, *control) if s.task in shared]
@@ -127,9 +128,7 @@ def _lift(
     return stats.paired_lift(observations(by_trial(get), treatment, control), tested=False)
 
 
-def arm_means(
-    get: Callable[[Score], float | None], treatment: Sequence[Score], control: Sequence[Score]
-) -> tuple[float | None, float | None]:
+def arm_means(get: Get, treatment: Scores, control: Scores) -> tuple[float | None, float | None]:
     """(treatment, control) means by family; None, None where one trial does not report it."""
     lift = _lift(get, treatment, control)
     return (None, None) if lift is None else (lift.mean_with, lift.mean_without)
@@ -147,9 +146,7 @@ def _price(extra: stats.Lift | None, correct: stats.Lift | None) -> stats.Paired
     return found or stats.PairedRatio(extra.lift / correct.lift, None, unbounded=False)
 
 
-def spending(
-    treatment: Sequence[Score], control: Sequence[Score], correct: stats.Lift | None, alpha: float
-) -> Spending | None:
+def spending(treatment: Scores, control: Scores, correct: stats.Lift | None, alpha: float) -> Spending | None:
     """Treatment minus control; correct: the lift in correctness, None where it was not measured."""
     if not {s.task for s in treatment} & {s.task for s in control}:
         return None
@@ -167,15 +164,14 @@ def spending(
         "cost_usd_per_extra_correct": None,
         "tokens_per_extra_correct": None,
     }
-    for name, price in (("cost_usd", _price(cost, correct)), ("tokens", _price(both, correct))):
+    prices = {"cost_usd": _price(cost, correct), "tokens": _price(both, correct)}
+    fields["per_extra_correct_unbounded"] = any(one and one.unbounded for one in prices.values())
+    for name, price in prices.items():
         if price is not None:
             fields[f"{name}_per_extra_correct"] = price.ratio
-            fields["per_extra_correct_unbounded"] = price.unbounded or fields.get(
-                "per_extra_correct_unbounded", False
-            )
-            if price.interval is not None:
-                fields[f"{name}_per_extra_correct_low"] = price.interval.low
-                fields[f"{name}_per_extra_correct_high"] = price.interval.high
+        if price is not None and price.interval is not None:
+            fields[f"{name}_per_extra_correct_low"] = price.interval.low
+            fields[f"{name}_per_extra_correct_high"] = price.interval.high
     return Spending.model_validate(fields)
 
 
@@ -243,16 +239,16 @@ def unread_warnings(run: RunRecord, readings: Iterable[Reading]) -> Iterable[str
         if one.arm not in arms:
             continue
         old, model = "the old " if arms[one.arm].kind == "old_skill" else "", clean(one.model)
+        rates = {skill.file: skill.trials for skill in one.skills}
         for digest in arms[one.arm].skills:
             name = names.get(digest, f"skill {digest[:8]}")
-            rate = next((skill.trials for skill in one.skills if skill.file == name), None)
+            rate = rates.get(name)
             if rate is None:
-                yield (
-                    f"{old}{name} was never read in any trial of {model} (disclosed): "
-                    "its lift does not measure its content"
+                read, so = "was never read in any trial", "its lift does not measure its content"
+            else:
+                read, so = (
+                    f"was read in {rate.count} of {rate.n} trials",
+                    "the others saw only its description",
                 )
-            elif 2 * rate.count < rate.n:
-                yield (
-                    f"{old}{name} was read in {rate.count} of {rate.n} trials of {model} "
-                    "(disclosed): the others saw only its description"
-                )
+            if rate is None or 2 * rate.count < rate.n:
+                yield f"{old}{name} {read} of {model} (disclosed): {so}"

@@ -14,7 +14,7 @@ from typing import Final
 from harness import stats
 from harness.records import Arm, RunConfig
 from harness.report.arms import spending
-from harness.report.effects import Comparison, Conclusion, Matrix, MatrixCell, MatrixRow, MetricRow, TurnPoint
+from harness.report.effects import Comparison, Conclusion, Matrix, MatrixCell, MatrixRow, MetricRow
 from harness.report.figures import plural
 from harness.report.lifts import (
     Scores,
@@ -49,18 +49,15 @@ class ScoredRun:
 
     config: RunConfig
     scores: Mapping[tuple[str, str], Scores]
-    """By model and arm."""
     by_turn: Mapping[tuple[str, str], Sequence[Scores]]
     """The same after every turn; empty where the run has one turn."""
     leaked: Mapping[str, str]
-    """Task left out to where a skill repeats its reference."""
     summaries: Mapping[tuple[str, str], ArmSummary]
     build_gap: Gap | None
     check_gap: Gap | None
 
     @property
     def confidence(self) -> float:
-        """Of every interval of a lift."""
         return 1.0 - self.config.alpha
 
     @property
@@ -70,12 +67,10 @@ class ScoredRun:
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """In the order in which they are shown."""
         return metrics_for(self.config.repeats)
 
     @property
     def primary(self) -> Metric:
-        """The metric that the decision rests on."""
         return next(m for m in self.metrics if m.name == self.config.metric)
 
     def gap(self, metric: str) -> Gap | None:
@@ -98,9 +93,7 @@ class _Contrast:
     control: Arm
     placebo: Arm | None
     lifts: Mapping[str, stats.Lift | None]
-    """By metric."""
     placebo_lift: stats.Lift | None
-    """On the primary metric."""
     infra_p: float
     blocked: str | None
 
@@ -116,24 +109,17 @@ def comparisons(run: ScoredRun) -> tuple[Comparison, ...]:
 
 
 def _pairs(config: RunConfig) -> Iterable[tuple[str, Arm, Arm, Arm | None]]:
-    """Model, treatment, control, placebo.
-
-    A treatment has controls of its own delivery where there are any. As many placebos as skills are assigned
-    by order, else the first serves all.
-    """
+    """Model, treatment, control, placebo; one placebo serves all, or they go by order."""
     kinds: dict[str, list[Arm]] = defaultdict(list)
     for arm in config.arms:
         kinds[arm.kind].append(arm)
     treatments, placebos = kinds["with_skill"], kinds["placebo"]
     by_order = len(placebos) == len(treatments)
     for model in config.models:
-        for controls in (kinds["without_skill"], kinds["old_skill"]):
-            for control in controls:
-                for index, treatment in enumerate(treatments):
-                    same = [arm for arm in controls if arm.delivery == treatment.delivery]
-                    if control in (same or controls):
-                        placebo = placebos[index if by_order else 0] if placebos else None
-                        yield model.name, treatment, control, placebo
+        for control in (*kinds["without_skill"], *kinds["old_skill"]):
+            for index, treatment in enumerate(treatments):
+                placebo = placebos[index if by_order else 0] if placebos else None
+                yield model.name, treatment, control, placebo
 
 
 def _contrast(run: ScoredRun, model: str, treatment: Arm, control: Arm, placebo: Arm | None) -> _Contrast:
@@ -219,7 +205,9 @@ def _comparison(run: ScoredRun, contrast: _Contrast, made: Conclusion) -> Compar
     alpha, confidence = run.config.alpha, run.confidence
     rows = tuple(row(metric, contrast.lifts[metric.name], control) for metric in run.metrics)
     placebo_scores = run.scores[model, placebo.id] if placebo else ()
-    sides = [run.summaries[model, arm.id] for arm in (contrast.treatment, contrast.control)]
+    arms = (contrast.treatment.id, contrast.control.id)
+    sides = [run.summaries[model, arm] for arm in arms]
+    turns = [] if run.gap(primary) else [run.by_turn[model, arm] for arm in arms]
     passes = pass_lifts(treatment, control, run.config.repeats, confidence)
     classes = error_classes(treatment, control, alpha, run.minimum_families, built=built, checked=checked)
     return Comparison(
@@ -240,17 +228,9 @@ def _comparison(run: ScoredRun, contrast: _Contrast, made: Conclusion) -> Compar
         transitions=transitions(treatment, control),
         error_classes=classes,
         passes=tuple(passes) if checked else (),
-        turns=_turns(run, contrast),
+        turns=tuple(turn_points(run.primary, *turns, run.confidence)) if turns else (),
         caveats=tuple(_caveats(run, next(r for r in rows if r.metric == primary), sides)),
     )
-
-
-def _turns(run: ScoredRun, contrast: _Contrast) -> tuple[TurnPoint, ...]:
-    if run.gap(run.config.metric) is not None:
-        return ()
-    treatment = run.by_turn[contrast.model, contrast.treatment.id]
-    control = run.by_turn[contrast.model, contrast.control.id]
-    return tuple(turn_points(run.primary, treatment, control, run.confidence))
 
 
 def _caveats(run: ScoredRun, row: MetricRow, sides: Sequence[ArmSummary]) -> Iterable[str]:
@@ -297,5 +277,5 @@ def matrices(made: Sequence[Comparison]) -> Iterable[Matrix]:
 
 
 def _cell(comparison: Comparison) -> MatrixCell:
-    row, decision = comparison.primary, comparison.conclusion.decision
-    return MatrixCell(arm=comparison.treatment, decision=decision, lift=row.lift, low=row.low, high=row.high)
+    fields = comparison.primary.model_dump(include={"lift", "low", "high"})
+    return MatrixCell(arm=comparison.treatment, decision=comparison.conclusion.decision, **fields)

@@ -74,18 +74,15 @@ class MetricRow(Effect):
     role: Literal["primary", "secondary", "descriptive"]
     """Secondary p values are Holm-adjusted together; descriptive rows are not tested."""
     p_value: float | None
-    """Sign-flip test by family."""
     p_holm: float | None
     """Of secondary rows only."""
     n_families: int
     n_different: int
-    """Families whose difference is not 0: the p value is at least 2^(1 - n_different)."""
     n_tasks: int
     n_dropped_tasks: int
     """Tasks without a value in both arms."""
     per_family: tuple[FamilyLift, ...]
     not_measured: str | None
-    """Why, when this metric was not measured in this run."""
 
 
 class FastPoint(Effect):
@@ -123,7 +120,6 @@ class TurnPoint(Effect):
     """The primary metric after so many turns; a trial that ended earlier keeps its result."""
 
     turn: int
-    """From 1."""
     control_tokens: float | None
     treatment_tokens: float | None
     control_cost_usd: float | None
@@ -138,7 +134,6 @@ class ErrorClass(Bounded):
 
     group: Literal["cause", "first build error"]
     name: str
-    """A Cause, or the DiagnosticKind of a failed build's first error."""
     control: Rate
     treatment: Rate
     difference: float | None
@@ -184,7 +179,6 @@ class Spending(Costs):
     extra_correct: float | None
     """Additional correct kernels per trial; None where correctness was not measured."""
     extra_correct_sure: bool
-    """`extra_correct` is significant at the run's alpha."""
     cost_usd_per_extra_correct: float | None
     tokens_per_extra_correct: float | None
     """None where unknown, and where there is no additional correct kernel."""
@@ -211,7 +205,6 @@ class Movement(Record):
     before: Verdict
     after: Verdict
     net: float
-    """Share of trials; above 0."""
     there: float
     back: float
     words: str
@@ -230,9 +223,7 @@ class Transitions(Record):
     verdicts: tuple[Verdict, ...]
     """Those that occur, best first."""
     cells: tuple[Transition, ...]
-    """Only shares above 0."""
     movements: tuple[Movement, ...]
-    """The largest net changes first."""
 
     def share(self, control: Verdict, treatment: Verdict) -> float:
         """One cell."""
@@ -258,26 +249,19 @@ class Comparison(Record):
     treatment: str
     control: str
     placebo: str | None
-    """Arm ids."""
     label: str
-    """The skill's name."""
     control_label: str
     rows: tuple[MetricRow, ...]
     fast_p: tuple[FastPoint, ...]
     kernelbench_fast_p: tuple[KernelBenchPoint, ...] = ()
-    """Where tasks are KernelBench's."""
     placebo_row: MetricRow | None
-    """with_skill minus placebo on the primary metric."""
     infra_p: float
     """Fisher's exact test of equal shares lost to infra in both arms."""
     conclusion: Conclusion
     spending: Spending | None = None
-    """None without a pair of trials."""
     observed: Detectable | None = None
-    """By the observed spread of the primary metric between families."""
     transitions: Transitions | None = None
     error_classes: tuple[ErrorClass, ...] = ()
-    """Significant ones first, then by the size of the difference."""
     passes: tuple[PassLift, ...] = ()
     turns: tuple[TurnPoint, ...] = ()
     """Only for runs of more than one turn; the decision rests on the last."""
@@ -314,5 +298,4 @@ class Matrix(Record):
     control_label: str
     unit: Unit
     columns: tuple[str, ...]
-    """Labels of the treatment arms, such as `a + b`."""
     rows: tuple[MatrixRow, ...]

@@ -121,10 +121,9 @@ def _strip(summary: Summary, comparison: Comparison) -> Markup:
 
 
 def _fast_curve(summary: Summary, comparison: Comparison) -> Markup:
-    sides = (("without", "control", comparison.control), ("with", "treatment", comparison.treatment))
-    return plots.fast_curve(
-        [(name, kind, summary.arm(comparison.model, arm).fast_levels) for name, kind, arm in sides]
-    )
+    without, with_ = (summary.arm(comparison.model, a) for a in (comparison.control, comparison.treatment))
+    arms = ("without", "control", without.fast_levels), ("with", "treatment", with_.fast_levels)
+    return plots.fast_curve(arms)
 
 
 def _shade(share: float) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from itertools import combinations
 from typing import Any, Final, Literal
 
@@ -216,19 +217,15 @@ _ErrorName = tuple[Literal["cause", "first build error"], str]
 def error_classes(
     treatment: Scores, control: Scores, alpha: float, minimum_families: int, *, built: bool, checked: bool
 ) -> tuple[ErrorClass, ...]:
-    """Every class of error in both arms, significant ones first.
-
-    A class is tested whichever arm it occurs in. built, checked: whether every trial went through those
-    stages.
-    """
+    """Every class of error in either arm, significant ones first; built, checked: what all trials reached."""
     shared = {s.task for s in treatment} & {s.task for s in control}
     with_, without = ([s for s in scores if s.task in shared] for scores in (treatment, control))
-    classes = dict(_classes([*with_, *without], built=built, checked=checked))
-    lifts = [share_metric(hit).lift(with_, without, 1.0 - alpha) for hit in classes.values()]
+    classes = list(_classes([*with_, *without], built=built, checked=checked))
+    hits = [partial(_falls_into, *one) for one in classes]
+    lifts = [share_metric(hit).lift(with_, without, 1.0 - alpha) for hit in hits]
+    adjusted = stats.holm([lift.p_value for lift in lifts])
     made = []
-    for ((group, name), hit), lift, p_holm in zip(
-        classes.items(), lifts, stats.holm([lift.p_value for lift in lifts]), strict=True
-    ):
+    for (group, name), hit, lift, p_holm in zip(classes, hits, lifts, adjusted, strict=True):
         rates = [rate_of([hit(s) for s in scores]) for scores in (without, with_)]
         clear = p_holm is not None and p_holm <= alpha and lift.n_families >= minimum_families
         sign = (lift.lift or 0.0) if clear else 0.0
@@ -255,23 +252,17 @@ def _order(one: ErrorClass) -> tuple[bool, float, str, str]:
     return one.change not in ("removed", "introduced"), -abs(one.difference or 0.0), one.group, one.name
 
 
-def _has_cause(cause: Cause) -> Callable[[Score], bool]:
-    return lambda score: score.cause is cause
+def _falls_into(group: str, name: str, score: Score) -> bool:
+    return name == (score.cause.value if group == "cause" else score.first_error)
 
 
-def _has_first_error(kind: str) -> Callable[[Score], bool]:
-    return lambda score: score.first_error == kind
-
-
-def _classes(
-    scores: Scores, *, built: bool, checked: bool
-) -> Iterable[tuple[_ErrorName, Callable[[Score], bool]]]:
+def _classes(scores: Scores, *, built: bool, checked: bool) -> Iterable[_ErrorName]:
     """Every class that occurs in either arm and whose stage every trial went through."""
     for cause in sorted({score.cause for score in scores}):
         verdict = POLICY[cause]
         reached = checked or (built and cause in _BEFORE_LOADING) or verdict is Verdict.NO_PROJECT
         if reached and verdict not in (Verdict.CORRECT, Verdict.NOT_MEASURED):
-            yield ("cause", cause.value), _has_cause(cause)
+            yield "cause", cause.value
     kinds = {score.first_error for score in scores if score.first_error is not None}
     for kind in sorted(kinds) if built else ():
-        yield ("first build error", kind), _has_first_error(kind)
+        yield "first build error", kind

@@ -19,9 +19,7 @@ from harness.report.records import Gap, Usages
 from harness.text import first_line
 
 KERNELBENCH: Final = "kernelbench_"
-"""Prefix of the ids of converted KernelBench problems."""
 THRESHOLDS: Final = (0.0, 0.5, 0.8, 1.0, 1.5, 2.0)
-"""Of fast_p."""
 TESTED: Final = ("compiles", "correct", "deployed", "speedup_both_correct", "pass_at_k", "pass_hat_k")
 """pass@1 equals `correct`, and is not tested twice."""
 _REASONS: Final = {
@@ -40,19 +38,15 @@ class Score:
     model: str
     arm: str
     compiled: bool | None
-    """None: the build stage was not measured."""
     correct: bool | None
-    """None: correctness was not measured."""
     speedup: float | None
     """t_reference / t_student of a correct trial."""
     distinguishable: bool
     noisy: bool
     usage: Usages
-    """Of every reply, including those that only asked for files."""
     verdict: Verdict
     cause: Cause
     first_error: DiagnosticKind | None = None
-    """Kind of a failed build's first error."""
     kernelbench: float | None = None
     """Speedup by KernelBench's own rules, 0 where it is not correct by them; None: another task, or not
     measured."""
@@ -63,11 +57,6 @@ class Score:
         if self.correct is None:
             return None
         return stats.deployed(self.speedup, self.correct, self.distinguishable)
-
-    @property
-    def log_speedup(self) -> float | None:
-        """ln speedup of a correct trial."""
-        return None if self.speedup is None else math.log(self.speedup)
 
 
 def score(trial: TrialRecord, families: Mapping[str, str], turns: int | None = None) -> Score | None:
@@ -164,7 +153,6 @@ def _gap(stopped: Sequence[Grade]) -> Gap | None:
 # Metrics
 
 Value = tuple[str, str, float]
-"""Family, task, value."""
 Values = Callable[[Sequence[Score]], Iterable[Value]]
 
 
@@ -255,7 +243,7 @@ def fast_metric(threshold: float) -> Metric:
 
 def metrics_for(repeats: int) -> tuple[Metric, ...]:
     """All metrics of a run, in the order in which they are shown."""
-    log_speedup = by_trial(lambda s: s.log_speedup)
+    log_speedup = by_trial(lambda s: None if s.speedup is None else math.log(s.speedup))
     once = (
         Metric("compiles", "compiles", "share", by_trial(lambda s: s.compiled)),
         Metric("correct", "correct", "share", by_trial(lambda s: s.correct)),

@@ -19,7 +19,6 @@ from harness.records import Metric, Record, RunRecord, TrialRecord
 from harness.report.effects import Costs, Detectable
 from harness.report.figures import plural
 from harness.report.metrics import Score, leaked_tasks, metrics_for, score, total_usage
-from harness.report.records import Usages
 
 ASSUMED_SD: Final = {"deployed": 0.5, "correct": 0.3, "compiles": 0.3}
 """Between families, without an earlier run: of the log ratio for deployed, of the share otherwise."""
@@ -95,13 +94,11 @@ class StudySize(Record):
     families: int
     tasks: int
     trials: int
-    """Over all models and arms; each is one call where a run has one turn."""
     tokens: float | None
     cost_usd: float | None
     smallest_effect: float | None
     """Ratio - 1 or a difference of shares; None where nothing can be detected."""
     power: float | None
-    """For the requested effect."""
 
 
 class StudyDesign(Record):
@@ -116,10 +113,8 @@ class StudyDesign(Record):
     skills: int
     models: int
     sd: float
-    """Between families: of the log ratio for deployed, of the share otherwise."""
     sd_source: str
     costs: tuple[TrialCost, TrialCost]
-    """Without and with a skill."""
     costs_source: str
     prices: tuple[Price | None, ...]
     """One per model; None is unknown, or as the earlier run paid."""
@@ -159,7 +154,6 @@ class StudyDesign(Record):
 
     @property
     def _scaled_effect(self) -> float:
-        """The requested effect on the scale of inference."""
         effect = self.effect or 0.0
         return math.log1p(effect) if self.metric == "deployed" else effect
 
@@ -191,19 +185,16 @@ class StudyPlan(Record):
     needed: StudySize | None
     """The smallest study that finds the requested effect."""
     asked: StudySize | None
-    """The requested number of families."""
     suite: StudySize
-    """The families of the tasks at hand."""
     rows: tuple[StudySize, ...]
 
 
 def _scores(run: RunRecord, trials: Sequence[TrialRecord]) -> dict[tuple[str, str], list[Score]]:
     """Scores by model and arm, without leaked tasks."""
-    leaked = leaked_tasks(run)
+    counted = run.lock.families.keys() - leaked_tasks(run).keys()
     found: dict[tuple[str, str], list[Score]] = defaultdict(list)
     for trial in trials:
-        known = trial.key.task in run.lock.families and trial.key.task not in leaked
-        if known and (made := score(trial, run.lock.families)):
+        if trial.key.task in counted and (made := score(trial, run.lock.families)):
             found[made.model, made.arm].append(made)
     return found
 
@@ -233,15 +224,12 @@ def observed_sd(run: RunRecord, trials: Sequence[TrialRecord], metric: str) -> f
 def costs_of_run(run: RunRecord, trials: Sequence[TrialRecord]) -> tuple[TrialCost, TrialCost]:
     """Mean tokens and dollars of an earlier run's trials, without and with a skill."""
     scores = _scores(run, trials)
-    without, with_ = (
-        [s.usage for (_, arm), found in scores.items() if arm in _arms(run, kind) for s in found]
-        for kind in ("without_skill", "with_skill")
-    )
-    return _mean_cost(without), _mean_cost(with_)
 
+    def mean_cost(kind: str) -> TrialCost:
+        arms = _arms(run, kind)
+        usages = [s.usage for (_, arm), found in scores.items() if arm in arms for s in found]
+        total = total_usage(usages).model_dump()
+        means = {k: part / len(usages) if usages and part is not None else None for k, part in total.items()}
+        return TrialCost(**means)
 
-def _mean_cost(usages: Sequence[Usages]) -> TrialCost:
-    total, n = total_usage(usages), max(1, len(usages))
-    parts = (total.input_tokens, total.output_tokens, total.cost_usd)
-    known = [None if part is None or not usages else part / n for part in parts]
-    return TrialCost(input_tokens=known[0], output_tokens=known[1], cost_usd=known[2])
+    return mean_cost("without_skill"), mean_cost("with_skill")

@@ -37,7 +37,6 @@ class Leak(Record):
 
     task: str
     where: str
-    """Where in the skill."""
 
 
 class Gap(Record):
@@ -49,7 +48,6 @@ class Gap(Record):
     message: str
     """First line of the first such trial's message."""
     trials: int
-    """How many trials stopped there."""
 
 
 class Quartiles(Record):
@@ -85,11 +83,9 @@ class Head(Record):
     target: Target
     protocol: Protocol
     metric: Metric
-    """The primary metric, fixed before the run."""
     sandbox: str
     sandbox_facts: dict[str, str]
     sandbox_weak: bool
-    """The run used `local`, which isolates little."""
     machine: MachineFacts
     device: str
     """What the kernels were built for and ran on, in words."""
@@ -114,13 +110,11 @@ class Progress(Record):
     planned: int
     finished: int
     scored: int
-    """Finished and not lost to infra."""
     owed: int
     """Planned and not measured yet."""
     infra_trials: int
     """Every attempt failed for infrastructure reasons: not scored."""
     infra_failures: int
-    """Failed attempts, of all trials."""
     unplanned: int
     """Records whose task, model or arm is not in the plan: left out."""
 
@@ -131,7 +125,6 @@ class Replies(Record):
     recorded: int
     live: int
     model_labels: tuple[str, ...]
-    """As the providers or recordings name them."""
     first: str | None
     last: str | None
     """Dates (UTC, ISO 8601) of the first and last reply."""
@@ -144,7 +137,6 @@ class Timings(Record):
     build: Quartiles | None
     """Wall time of builds that were not in the cache."""
     compiler: Quartiles | None
-    """Sum of compile and link commands, per build that ran them."""
     grade: Quartiles | None
     cache_hits: int
     builds: int
@@ -174,7 +166,6 @@ class ArmSummary(Record):
     arm: str
     kind: str
     label: str
-    """`without skill`, or the skill's name."""
     planned: int
     scored: int
     infra_trials: int
@@ -182,30 +173,24 @@ class ArmSummary(Record):
     compiled: Rate | None
     """None when the build stage was not measured in this run."""
     correct: Rate | None
-    """None when correctness was not measured in this run; so are the next three."""
     faster: int | None
     """Correct and distinguishably faster than the reference."""
     alike: int | None
     slower: int | None
     noisy: int
-    """Timed on a noisy host: counted, never ranked."""
     fast_p: tuple[float, ...] | None
     """Share of all scored trials that are correct and faster than each threshold (KernelBench's fast_p)."""
     usage: Usages
-    """Of scored trials."""
     tokens_per_correct: float | None
     cost_usd_per_correct: float | None
     fast_levels: tuple[FastLevel, ...] = ()
-    """fast_p by family; empty where correctness was not measured."""
     passes: tuple[PassPoint, ...] = ()
-    """For k = 1 to the number of runs."""
 
 
 class ReadFile(Record):
     """A file that students asked for."""
 
     file: str
-    """`skill/path`."""
     trials: Rate
     """Trials that read it at least once, of the arm's scored trials."""
     tokens: float | None
@@ -221,7 +206,6 @@ class Reading(Record):
     skills: tuple[ReadFile, ...]
     """How often any file of a skill was read; `file` is the skill's name, tokens is None."""
     files: tuple[ReadFile, ...]
-    """Most read first."""
     tokens: float | None
     """Input and output of the replies that only asked for files, mean per scored trial."""
 
@@ -234,7 +218,6 @@ class TaskCell(Record):
     compiled: int | None
     correct: int | None
     median_speedup: float | None
-    """Of correct trials."""
     verdicts: dict[str, int]
     trials: tuple[int, ...]
     """Positions in Summary.trials."""
@@ -263,22 +246,15 @@ class TrialRow(Record):
     stage: Stage | None
     cause: Cause
     headline: str
-    """First line of the message."""
     message: str
-    """The message, up to 4,000 characters."""
     diagnostics: tuple[Diagnostic, ...] = ()
-    """Errors of a failed build or import."""
     build_wall_s: float | None
     compiler_s: float | None
     cache_hit: bool | None
     jit: bool = False
-    """A universal project, which compiles when it runs."""
     calls: tuple[str, ...] = ()
-    """Symbols behind the flags about calls, where the task restricts them."""
     kernels: tuple[DeviceKernel, ...] | None = None
-    """As compiled, the longest programs first; None on cpu and where they were not measured."""
     evidence: tuple[str, ...] = ()
-    """Lines about the trace, sanitizers, provenance and the physical limit."""
     worst_error: float | None
     """Largest |y - truth| / tolerance over all workloads."""
     speedup: float | None
@@ -317,7 +293,6 @@ class BuildFailureGroup(Record):
     counts: tuple[ArmCount, ...]
     total: int
     example: str
-    """Place and message of the first one."""
     example_task: str
 
 
@@ -329,12 +304,10 @@ class Summary(Record):
     progress: Progress
     replies: Replies
     totals: Usages
-    """Of every reply, scored or not."""
     timings: Timings
     build_gap: Gap | None
     """Why compiling was not measured; None when it was."""
     check_gap: Gap | None
-    """Why correctness and speed were not measured; None when they were."""
     detectable: Detectable
     warnings: tuple[str, ...]
     arms: tuple[ArmSummary, ...]
@@ -342,7 +315,6 @@ class Summary(Record):
     matrices: tuple[Matrix, ...] = ()
     """Where there is more than one model, or more than one skill or combination."""
     readings: tuple[Reading, ...] = ()
-    """Where a skill was disclosed."""
     tasks: tuple[TaskRow, ...]
     failures: tuple[FailureGroup, ...]
     build_failures: tuple[BuildFailureGroup, ...] = ()

@@ -35,7 +35,6 @@ class Result(Record):
     task: str
     target: Literal["cpu", "cuda"]
     device: str
-    """The GPU's or the CPU's name."""
     protocol: str
     correct: bool
     speedup: float | None = None
@@ -46,16 +45,13 @@ class Result(Record):
     """The timed one that the times are of; the speedup is over all that were timed."""
     student_us: float | None = None
     reference: str | None = None
-    """The fastest one's name."""
     reference_us: float | None = None
     of_light: float | None = None
-    """Share of the speed of light by the datasheet."""
     of_copy: float | None = None
     """The same with the largest copy of that session in place of the datasheet's bandwidth: only right where
     memory is what binds."""
     flags: str = ""
     measured_at: str
-    """UTC, to the second."""
 
 
 class Results(Record):
@@ -102,23 +98,18 @@ def write_results(path: Path, results: Iterable[Result]) -> None:
 
     Raises UsageError for a file that holds something else.
     """
-    kept: Mapping[tuple[str, str], Result] = {}
-    if path.exists():
-        found = _read(path)
-        if not isinstance(found, Results):
-            raise UsageError(f"{path} holds something else than results of experts; name another file")
-        kept = {(one.task, one.device): one for one in found.results}
-    kept = {**kept, **{(one.task, one.device): one for one in results}}
+    found = _read(path) if path.exists() else Results()
+    if not isinstance(found, Results):
+        raise UsageError(f"{path} holds something else than results of experts; name another file")
+    kept = {(one.task, one.device): one for one in (*found.results, *results)}
     contents = Results(results=tuple(kept[key] for key in sorted(kept)))
     write_atomically(path, contents.model_dump_json(indent=1, exclude_none=True) + "\n")
 
 
-_FILE: TypeAdapter[Results | Contents] = TypeAdapter(Results | Contents)
-
-
 def _read(path: Path) -> Results | Contents:
+    file: TypeAdapter[Results | Contents] = TypeAdapter(Results | Contents)
     try:
-        return _FILE.validate_json(path.read_text(encoding="utf-8"))
+        return file.validate_json(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, ValidationError) as error:
         raise UsageError(f"{path} is no file of results: {reason_of(error)}; move it away") from error
 
@@ -141,18 +132,17 @@ def _of_ledger(contents: Contents) -> Iterator[Result]:
     for entry in contents.entries:
         found = re.fullmatch(r"(expert|time|full)/(.+)", entry.name)
         if found is not None and entry.status != "not_here":
-            yield _of_entry(found[2], entry, contents.gpu, share)
+            facts = {"task": found[2], "device": contents.gpu, "target": "cuda"}
+            yield Result.model_validate(facts | _measured(entry, share))
 
 
-def _of_entry(task: str, entry: Entry, gpu: str, share: float | None) -> Result:
+def _measured(entry: Entry, share: float | None) -> dict[str, object]:
+    """share: of the datasheet's bandwidth over the largest copy of that session."""
     facts = entry.facts
     light = facts.get("of_speed_of_light")
-    fields = {name: facts.get(name) for name in ("speedup", "low", "high", "workload", "student_us")}
-    fields |= {"reference": facts.get("fastest_reference"), "reference_us": facts.get("reference_us")}
-    fields |= {
-        "task": task,
-        "target": "cuda",
-        "device": gpu,
+    same = ("speedup", "low", "high", "workload", "student_us", "reference_us")
+    return {name: facts.get(name) for name in same} | {
+        "reference": facts.get("fastest_reference"),
         "protocol": str(facts.get("protocol", "quick")),
         "correct": entry.status == "passed",
         "flags": str(facts.get("flags", "-")).removeprefix("-"),
@@ -160,7 +150,6 @@ def _of_entry(task: str, entry: Entry, gpu: str, share: float | None) -> Result:
         "of_copy": light * share if isinstance(light, float) and share is not None else None,
         "measured_at": entry.measured_at,
     }
-    return Result.model_validate(fields)
 
 
 # The status page
@@ -177,7 +166,7 @@ def status_page(tasks: Sequence[Task], admissions: Sequence[Admission], results:
         gpu, speed = on_gpu.get(task.id), timed.get(task.id)
         rows.append([
             task.id, task.family, _admitted(checked.get(task.id)), _speedup(on_cpu.get(task.id)),
-            NOT_YET if gpu is None else _yes(gpu.correct), _speedup(speed),
+            NOT_YET if gpu is None else _YES[gpu.correct], _speedup(speed),
             "-" if task.family in _BOUND_BY_ARITHMETIC or speed is None or speed.of_copy is None
             else f"{speed.of_copy:.0%}",
             "-" if gpu is None else f"{gpu.device}, {gpu.measured_at[:10]}",
@@ -201,15 +190,14 @@ def _goals(tasks: Sequence[Task], timed: Mapping[str, Result]) -> dict[str, str]
     return {k: f"{sum(v)} of {len(v)} measured" if v else NOT_YET for k, v in reached.items()}
 
 
-def _yes(holds: bool) -> str:
-    return "yes" if holds else "NO"
+_YES = {True: "yes", False: "NO"}
 
 
 def _admitted(entry: Admission | None) -> str:
     rule = None if entry is None else next((r for r in entry.rules if r.name == "expert"), None)
     if rule is None or rule.status == "not_measured":
         return NOT_YET
-    return _yes(rule.status == "holds")
+    return _YES[rule.status == "holds"]
 
 
 def _speedup(result: Result | None) -> str:

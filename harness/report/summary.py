@@ -10,7 +10,6 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from harness import stats
 from harness.errors import UsageError
@@ -37,7 +36,6 @@ from harness.report.records import (
 from harness.report.trials import build_failure_groups, failure_groups, task_rows, trial_row
 from harness.text import clean
 
-_MACHINES_SHOWN: Final = 3
 _ByArm = dict[tuple[str, str], list[TrialRecord]]
 """By model and arm."""
 
@@ -107,21 +105,12 @@ def _scored_run(
         for key, trials in by_arm.items()
     }
     planned = (len(config.tasks) - len(leaked)) * config.repeats
+    reached = {"built": gap[0] is None, "checked": gap[1] is None}
+    arms = {arm.id: arm for arm in config.arms}
     summaries: dict[tuple[str, str], ArmSummary] = {}
-    for model in config.models:
-        for arm in config.arms:
-            key = (model.name, arm.id)
-            summaries[key] = arm_summary(
-                model.name,
-                arm,
-                labels[arm.id],
-                planned,
-                config.repeats,
-                by_arm[key],
-                scores[key],
-                built=gap[0] is None,
-                checked=gap[1] is None,
-            )
+    for (model, arm), trials in by_arm.items():
+        of_arm = planned, config.repeats, trials, scores[model, arm]
+        summaries[model, arm] = arm_summary(model, arms[arm], labels[arm], *of_arm, **reached)
     return ScoredRun(config, scores, by_turn, leaked, summaries, *gap)
 
 
@@ -142,11 +131,9 @@ def _progress(run: RunRecord, trials: Sequence[TrialRecord], unplanned: int) -> 
 
 def _readings(run: RunRecord, by_arm: _ByArm) -> Iterable[Reading]:
     labels = arm_labels(run)
-    for model in run.config.models:
-        for arm in run.config.arms:
-            if arm.delivery == "disclosed" and arm.skills:
-                found = reading(model.name, arm.id, labels[arm.id], by_arm[model.name, arm.id])
-                yield from [found] if found else []
+    disclosed = [arm.id for arm in run.config.arms if arm.delivery == "disclosed" and arm.skills]
+    made = (reading(model, arm, labels[arm], t) for (model, arm), t in by_arm.items() if arm in disclosed)
+    return filter(None, made)
 
 
 def _head(run: RunRecord, families: Mapping[str, str], grades: Sequence[Grade]) -> Head:
@@ -221,10 +208,9 @@ def _warnings(head: Head, progress: Progress, replies: Replies, grades: Sequence
     others = {g.sandbox for g in grades} - {head.sandbox}
     if others - {"local"}:
         yield f"some trials were graded in another sandbox: {', '.join(sorted(others))}"
-    machines = sorted({g.machine for g in grades})
+    machines = {g.machine for g in grades}
     if len(machines) > 1:
-        shown = ", ".join(machines[:_MACHINES_SHOWN])
-        yield f"graded on {len(machines)} different machines ({shown}): speedups are not comparable"
+        yield f"graded on {len(machines)} different machines: speedups are not comparable"
     if replies.recorded:
         labels = ", ".join(replies.model_labels)
         dates = " to ".join(sorted({day[:10] for day in (replies.first, replies.last) if day}))

@@ -19,7 +19,6 @@ from harness.report.effects import Comparison, Matrix, MetricRow
 from harness.report.records import ArmSummary, Reading, Summary
 
 Line = tuple[str, str]
-"""Text and rich style."""
 _GAP: Final = "   "
 _LABEL, _CONTROL, _TREATMENT, _LIFT = 14, 7, 9, 10
 _STYLE: Final = {"helps": "bold green", "hurts": "bold red", "inconclusive": "bold yellow"}
@@ -77,20 +76,13 @@ def _table(rows: Sequence[Sequence[str]]) -> list[str]:
 
 def _title(summary: Summary, what: str, width: int) -> Iterable[Line]:
     head = summary.head
-    place = [w.plan_line(summary), head.device, f"sandbox {head.sandbox}"]
-    whole = f"{what}{' ' * 8}{_GAP.join(place)}"
+    place = _GAP.join([w.plan_line(summary), head.device, f"sandbox {head.sandbox}"])
+    whole = f"{what}{' ' * 8}{place}"
     if len(whole) <= width:
         yield whole, "bold"
-        return
-    yield from _wrapped(what, width, "bold")
-    line = ""  # parts stay whole; only a part that is too wide alone is broken
-    for part in place:
-        if line and len(line) + len(_GAP) + len(part) > width:
-            yield line, ""
-            line = part
-        else:
-            line = f"{line}{_GAP}{part}" if line else part
-    yield from _wrapped(line, width, "")
+    else:
+        yield from _wrapped(what, width, "bold")
+        yield from _wrapped(place, width, "")
 
 
 # A comparison
@@ -163,12 +155,8 @@ def _decision(comparison: Comparison, sides: Sequence[ArmSummary], width: int) -
         yield from _wrapped(f"{verdict}: {made.reason}", width, style)
         yield from [(infra, "")] if infra else []
     else:
-        beside = f"{verdict}{' ' * 8}{infra}" if infra else verdict
-        if len(beside) <= width:
-            yield beside, style
-        else:
-            yield verdict, style
-            yield from _wrapped(infra or "", width, style, "  ")
+        yield verdict, style
+        yield from _wrapped(infra, width, style, "  ") if infra else []
         yield from _wrapped(made.reason, width, "dim", "  ")
     for caveat in comparison.caveats:
         yield from _wrapped(caveat, width, "dim", "  ")

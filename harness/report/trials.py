@@ -46,6 +46,7 @@ def trial_row(trial: TrialRecord, families: Mapping[str, str]) -> TrialRow:
     timing = grade.timing if grade else None
     ratio = timing.speedup if grade and grade.correct and timing else None
     usage = usage_of(trial.turns)
+    flags = () if grade is None else (*grade.flags, *(timing.flags if timing else ()))  # as older records do
     return TrialRow(
         task=key.task,
         family=families[key.task],
@@ -69,19 +70,11 @@ def trial_row(trial: TrialRecord, families: Mapping[str, str]) -> TrialRow:
         speedup=ratio.value if ratio else None,
         speedup_low=ratio.low if ratio else None,
         speedup_high=ratio.high if ratio else None,
-        flags=_flags(grade),
+        flags=tuple(map(clean, dict.fromkeys(flags))),
         tokens=usage.tokens if trial.turns else None,
         cost_usd=usage.cost_usd if trial.turns else None,
         folder=key.folder,
     )
-
-
-def _flags(grade: Grade | None) -> tuple[str, ...]:
-    """Flags of the grade, then of the clock."""
-    if grade is None:
-        return ()
-    timing = grade.timing.flags if grade.timing else ()  # older records do not repeat them in the grade
-    return tuple(clean(flag) for flag in dict.fromkeys((*grade.flags, *timing)))
 
 
 def _calls(grade: Grade | None) -> tuple[str, ...]:

@@ -85,15 +85,13 @@ def headline(comparison: Comparison) -> str:
 
 def headlines(summary: Summary) -> list[str]:
     """One per comparison, with its model and skill where there are several."""
-    lines = [headline(comparison) for comparison in summary.comparisons]
-    if len(lines) == 1:
-        return lines
-    return [f"{_pair(summary, c)}: {text}" for c, text in zip(summary.comparisons, lines, strict=True)]
-
-
-def _pair(summary: Summary, comparison: Comparison) -> str:
-    against = "" if comparison.control_label == "without skill" else f" against {comparison.control_label}"
-    return f"{model_name(summary, comparison.model)} x {comparison.label}{against}"
+    if len(summary.comparisons) == 1:
+        return [headline(summary.comparisons[0])]
+    lines = []
+    for one in summary.comparisons:
+        against = "" if one.control_label == "without skill" else f" against {one.control_label}"
+        lines.append(f"{model_name(summary, one.model)} x {one.label}{against}: {headline(one)}")
+    return lines
 
 
 def _spent(spending: Spending) -> Iterable[str]:
@@ -200,11 +198,10 @@ def matrix_table(summary: Summary, matrix: Matrix, *, intervals: bool) -> Table:
     """A row per model: decision and lift of every skill."""
     rows = [["", *matrix.columns]]
     for row in matrix.rows:
-        lifts = [
-            f.lifted(matrix.unit, c.lift, c) if intervals else f.change(matrix.unit, c.lift)
+        cells = [
+            f"{c.decision} {f.lifted(matrix.unit, c.lift, c) if intervals else f.change(matrix.unit, c.lift)}"
             for c in row.cells
         ]
-        cells = [f"{cell.decision} {lift}" for cell, lift in zip(row.cells, lifts, strict=True)]
         rows.append([model_name(summary, row.model), *cells])
     return rows
 

@@ -9,16 +9,17 @@ import csv
 import io
 import json
 import xml.etree.ElementTree as ElementTree
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from harness.files import write_atomically
 from harness.outcome import Verdict
+from harness.report import figures as f
+from harness.report import wording as w
+from harness.report.effects import Comparison, MetricRow
 from harness.report.html import render_html
-from harness.report.markdown import report_markdown
-from harness.report.records import Summary, TrialRow
+from harness.report.records import ArmSummary, Summary, TrialRow
 from harness.text import clean, shorten
 
 COLUMNS: Final = (
@@ -52,10 +53,8 @@ def trials_csv(trials: Sequence[TrialRow]) -> str:
 def junit_xml(summary: Summary) -> str:
     """One suite per model and arm: infra is an error, not measured is skipped."""
     root = ElementTree.Element("testsuites", name=summary.head.run_id)
-    suites: dict[tuple[str, str], list[TrialRow]] = defaultdict(list)
-    for row in summary.trials:
-        suites[row.model, row.arm].append(row)
-    for (model, arm), rows in suites.items():
+    for model, arm in dict.fromkeys((row.model, row.arm) for row in summary.trials):
+        rows = [row for row in summary.trials if (row.model, row.arm) == (model, arm)]
         verdicts = [row.verdict for row in rows]
         skipped, errors = verdicts.count(Verdict.NOT_MEASURED), verdicts.count(Verdict.INFRA)
         failures = len(rows) - skipped - errors - verdicts.count(Verdict.CORRECT)
@@ -75,20 +74,121 @@ def junit_xml(summary: Summary) -> str:
     return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
 
 
+# Markdown
+
+
+def _escaped(value: str) -> str:
+    """One line without markup."""
+    text = " ".join(clean(value).split())
+    return "".join("\\" + c if c in "\\`*_{}[]<>#!|~" else c for c in text)
+
+
+def _table(rows: Sequence[Sequence[str]], left: int = 1) -> Iterable[str]:
+    """A table of escaped cells with its header; the first `left` columns are aligned to the left."""
+    head, *body = ([_escaped(cell) for cell in row] for row in rows)
+    yield "| " + " | ".join(head) + " |"
+    yield "|" + "---|" * left + "--:|" * (len(head) - left)
+    yield from ("| " + " | ".join(row) + " |" for row in body)
+    yield ""
+
+
+def report_markdown(summary: Summary) -> str:
+    """The whole report."""
+    head, leads = summary.head, summary.matrix_leads
+    plan = f"{w.plan_line(summary)}, {head.device}, sandbox {head.sandbox}, protocol {head.protocol}"
+    infra = w.infra_line(summary.progress.infra_failures, summary.progress.infra_trials)
+    notes = [w.owed_line(summary), infra, w.gap_line(summary), *summary.warnings]
+    lines = [
+        f"# liftbench: {_escaped(head.run_id)}",
+        "",
+        *(_matrices(summary) if leads else []),
+        *(f"**{_escaped(text)}**  " for text in w.headlines(summary)),
+        *([""] if summary.comparisons else []),
+        _escaped(plan),
+        "",
+        *(f"- {_escaped(note)}" for note in notes if note),
+        "",
+        *([] if leads else _matrices(summary)),
+    ]
+    for comparison in summary.comparisons:
+        lines += _comparison(summary, comparison)
+    lines += _table([["model", "arm", "scored", "compiles", "correct", "tokens/correct", "$/correct"],
+                     *map(_arm, summary.arms)], 2)  # fmt: skip
+    for reading in summary.readings:
+        lines += [f"## What was read: {_escaped(f'{reading.model} x {reading.label}')}", ""]
+        lines += _table([["file", "trials", "tokens"], *w.reading_table(reading)])
+    return "\n".join(lines)
+
+
+def _matrices(summary: Summary) -> Iterable[str]:
+    for matrix in summary.matrices:
+        yield f"## Decisions on {summary.head.metric}, against {_escaped(matrix.control_label)}"
+        yield ""
+        rows = w.matrix_table(summary, matrix, intervals=True)
+        yield from _table(rows, len(rows[0]))
+
+
+def _arm(arm: ArmSummary) -> list[str]:
+    rates = [
+        f.NOT_MEASURED if rate is None else f.percent(rate.share) for rate in (arm.compiled, arm.correct)
+    ]
+    costs = [w.per_correct(arm, "tokens"), w.per_correct(arm, "dollars")]
+    return [arm.model, arm.label, str(arm.scored), *rates, *costs]
+
+
+def _metric(row: MetricRow) -> list[str]:
+    if row.not_measured:
+        return [row.label, f"{f.NOT_MEASURED} ({row.not_measured})", *[""] * 6]
+    cells = [row.label, f.level(row.unit, row.control), f.level(row.unit, row.treatment)]
+    cells += [f.change(row.unit, row.lift), f.bounds(row.unit, row)]
+    cells += [f.p_value(row.p_value) if row.role != "descriptive" else ""]
+    return [*cells, f.p_value(row.p_holm) if row.role == "secondary" else row.role, f.families(row)]
+
+
+def _comparison(summary: Summary, comparison: Comparison) -> Iterable[str]:
+    made, interval = comparison.conclusion, f"{f.confidence(summary.head.alpha)}, by family"
+    yield f"## {_escaped(f'{comparison.model} x {comparison.label}')}"
+    yield ""
+    against = _escaped(f"on {made.metric}, against {comparison.control_label}: {made.reason}.")
+    yield f"**{made.decision}** {against}"
+    yield ""
+    columns = ["metric", "control", "with", "lift", interval, "p", "p, Holm", "families"]
+    yield from _table([columns, *map(_metric, comparison.rows)])
+    yield from (f"- {_escaped(caveat)}" for caveat in comparison.caveats)
+    yield ""
+    if comparison.transitions is not None and comparison.transitions.movements:
+        yield "Where the lift comes from (net):"
+        yield ""
+        yield from (f"- {_escaped(movement.words)}" for movement in comparison.transitions.movements)
+        yield ""
+    for change in ("removed", "introduced"):
+        for one in w.clear_errors(comparison, change):
+            yield f"- {_escaped(f'{change}: {w.error_rates(one)} (p, Holm: {f.p_value(one.p_holm)})')}"
+    yield ""
+    if comparison.turns:
+        yield f"{comparison.primary.label}, {w.TURNS_NOTE}:"
+        yield ""
+        yield from _table(w.turn_table(comparison))
+    if comparison.kernelbench_fast_p:
+        yield _escaped("; ".join(w.KERNELBENCH_NOTES))
+        yield ""
+        yield from _table(w.kernelbench_table(comparison))
+
+
+# JSON, and all files
+
+
 def report_json(summary: Summary) -> str:
     """The whole Summary; reads back with Summary.model_validate_json."""
     return json.dumps(summary.model_dump(mode="json"), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def schema() -> dict[str, Any]:
-    """JSON Schema (draft 2020-12) of report.json."""
-    made = Summary.model_json_schema(mode="serialization")
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema"} | made | {"title": "liftbench report"}
-
-
 def schema_text() -> str:
-    """The published schema file."""
-    return json.dumps(schema(), indent=2, ensure_ascii=False) + "\n"
+    """JSON Schema (draft 2020-12) of report.json, as published."""
+    made = Summary.model_json_schema(mode="serialization")
+    made |= {"title": "liftbench report"}
+    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema"} | made
+    return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
 
 
 def write_reports(folder: Path, summary: Summary) -> tuple[Path, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 from harness.errors import UsageError
 from harness.records import Arm, Delivery, Skill
@@ -22,7 +22,6 @@ class Arms:
     arms: tuple[Arm, ...]
     library: Mapping[str, Skill]
     named: tuple[str, ...]
-    """Names of the skills under test."""
 
     @property
     def digests(self) -> dict[str, str]:
@@ -60,18 +59,14 @@ def make_arms(
     if old is not None:
         library[old.digest] = old
         arms.append(Arm(kind="old_skill", skills=(old.digest,), delivery=delivery))
-    arms += [_arm("with_skill", chosen, delivery) for chosen in sets]
+    digests = [tuple(skill.digest for skill in chosen) for chosen in sets]
+    arms += [Arm(kind="with_skill", skills=chosen, delivery=delivery) for chosen in digests]
     if with_placebo:
-        substitutes = {skill.digest: placebo(skill, index) for index, skill in enumerate(skills)}
-        library |= {text.digest: text for text in substitutes.values()}
-        arms += [
-            _arm("placebo", [substitutes[skill.digest] for skill in chosen], delivery) for chosen in sets
-        ]
+        texts = {skill.digest: placebo(skill, index) for index, skill in enumerate(skills)}
+        library |= {text.digest: text for text in texts.values()}
+        replaced = [tuple(texts[digest].digest for digest in chosen) for chosen in digests]
+        arms += [Arm(kind="placebo", skills=chosen, delivery=delivery) for chosen in replaced]
     return Arms(tuple(arms), library, tuple(skill.name for skill in skills))
-
-
-def _arm(kind: Literal["with_skill", "placebo"], skills: Sequence[Skill], delivery: Delivery) -> Arm:
-    return Arm(kind=kind, skills=tuple(skill.digest for skill in skills), delivery=delivery)
 
 
 def _reject_equal(skills: Sequence[Skill], old: Skill | None) -> None:

@@ -6,6 +6,7 @@ times. The grader gets a project and a task, never the arm. The last project cou
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -111,20 +112,15 @@ class Conversation:
         turn = request.turn
         if turn + 1 >= self._most:
             return None
-        known = self._stored_prompt(turn + 1)
-        if known is not None and _continues(known, request, given):
-            return known
+        with contextlib.suppress(UsageError):
+            known = self._store.request(self._key, turn=turn + 1)
+            if _continues(known, request, given):
+                return known
         told = feedback(grade, self._loaded.task, grade.target, turn, self._most)
         messages = (*given.messages, Message(role="user", content=told))
         made = request.model_copy(update={"messages": messages, "turn": turn + 1, "step": 0})
         self._store.write_prompt(self._key, made)
         return made
-
-    def _stored_prompt(self, turn: int) -> Request | None:
-        try:
-            return self._store.request(self._key, turn=turn)
-        except UsageError:
-            return None
 
 
 def _continues(known: Request, request: Request, given: Answer) -> bool:

@@ -33,7 +33,6 @@ class Workshop:
 
     sandbox: StoppableSandbox
     toolchain: Toolchain
-    """The tools that jobs find in the sandbox."""
     cache: Path
 
     def build(self, project: Project, target: Target, *, wall_s: float = 600.0) -> Built:
@@ -91,12 +90,9 @@ class RunContext:
 
     bench: Bench
     models: Mapping[str, Model]
-    """By `provider/model`."""
     runs: Path
-    """Folder of run folders."""
     budget: Budget
     connections: int
-    """Trials under way at once."""
     display: Display
     fresh: bool = False
     """Begin a new run even if the same study has one."""

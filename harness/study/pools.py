@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -25,9 +25,8 @@ class Executor(Protocol):
         ...
 
 
-class _Done(NamedTuple):
-    result: object
-    error: BaseException | None
+_Done = tuple[object, BaseException | None]
+"""Result and error of a job."""
 
 
 class LocalExecutor:
@@ -38,12 +37,11 @@ class LocalExecutor:
         self._abandoned = threading.Event()
 
     def map(self, function: Callable[[Job], Result], jobs: Iterable[Job]) -> Iterator[Result]:
-        """Results in the order in which they finish; the first exception of a job is raised."""
+        """As Executor.map."""
         todo: queue.SimpleQueue[Job] = queue.SimpleQueue()
-        count = 0
         for job in jobs:
             todo.put(job)
-            count += 1
+        count = todo.qsize()
         done: queue.SimpleQueue[_Done] = queue.SimpleQueue()
         over = threading.Event()
 
@@ -57,10 +55,10 @@ class LocalExecutor:
                     over.wait()
                     return
                 try:
-                    done.put(_Done(function(job), None))
+                    done.put((function(job), None))
                 except BaseException as error:  # noqa: BLE001 - raised in the caller's thread
                     self._abandoned.set()
-                    done.put(_Done(None, error))
+                    done.put((None, error))
                     return
 
         for _ in range(min(self._workers, count)):
@@ -70,9 +68,10 @@ class LocalExecutor:
                 finished = self._next(done)
                 if finished is None:
                     return
-                if finished.error is not None:
-                    raise finished.error
-                yield finished.result  # type: ignore[misc]
+                result, error = finished
+                if error is not None:
+                    raise error
+                yield result  # type: ignore[misc]
         finally:
             over.set()
 
@@ -86,5 +85,5 @@ class LocalExecutor:
                     return None
 
     def abandon(self) -> None:
-        """Start no further job, and do not wait for running ones."""
+        """As Executor.abandon."""
         self._abandoned.set()

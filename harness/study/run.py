@@ -61,7 +61,6 @@ class Budget:
     """Limits of a run; None is no limit. Tokens, dollars and calls are limited by the models' meter."""
 
     max_wall_s: float | None = None
-    """Wall-clock limit in seconds; unfinished trials are resumed by the same command."""
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ def sizing(metric: str = "deployed", **changes: Any) -> StudyDesign:
         "models": 1,
     }
     values |= {"sd": ASSUMED_SD[metric], "sd_source": "", "costs": ASSUMED_COSTS, "costs_source": ""}
-    values |= {"prices": (PRICE,), "suite_families": 25, "suite_tasks": 50}
+    values |= {"models": 1, "prices": (PRICE,), "suite_families": 25, "suite_tasks": 50}
     return StudyDesign.model_validate(values | {"metric": metric} | changes)
 
 

@@ -19,11 +19,18 @@ from rich.console import Console
 from harness.outcome import Cause
 from harness.records import ModelSpec
 from harness.report.html import question, render_html
-from harness.report.markdown import report_markdown
 from harness.report.records import Summary
 from harness.report.summary import summarise
 from harness.report.terminal import print_summary
-from harness.report.write import COLUMNS, junit_xml, report_json, schema_text, trials_csv, write_reports
+from harness.report.write import (
+    COLUMNS,
+    junit_xml,
+    report_json,
+    report_markdown,
+    schema_text,
+    trials_csv,
+    write_reports,
+)
 from harness.text import clean
 from tests.report import factories as make
 from tests.report import studies

@@ -11,10 +11,10 @@ from harness.errors import UsageError
 from harness.outcome import Cause, Verdict
 from harness.records import ModelSpec, RunRecord, TrialRecord
 from harness.report.html import render_html
-from harness.report.markdown import report_markdown
 from harness.report.records import Summary
 from harness.report.summary import Threshold, summarise
 from harness.report.wording import headline
+from harness.report.write import report_markdown
 from tests.report import factories as make
 from tests.report import studies
 
