@@ -13,7 +13,7 @@ from harness.report.records import Summary
 from harness.skills.overlap import excluded_tasks
 from harness.skills.spec import load_skill
 from harness.student.prompts import make_request
-from harness.study.arms import make_arms
+from harness.study.study import make_arms
 from harness.suite.catalogue import LoadedTask, select_tasks
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -32,10 +32,9 @@ from harness.report.planning import least_families, minimum_detectable
 from harness.report.summary import Threshold
 from harness.skills.overlap import excluded_tasks
 from harness.skills.spec import LoadedSkill, load_skill
-from harness.study.arms import make_arms
 from harness.study.execute import RunContext, execute, open_study, record_looks, with_looks
 from harness.study.run import Budget
-from harness.study.study import Study
+from harness.study.study import Study, make_arms
 
 
 def evaluate(

@@ -59,8 +59,15 @@ def admit(loaded: LoadedTask, grader: Grader, most_mutants: int) -> Admission:
 def _rule(name: str, problems: list[str], said: str = "") -> Rule:
     """`fails` where there are problems."""
     status = "fails" if problems else "holds"
-    text = "; ".join(problems) if problems else said
-    return Rule.model_validate({"name": name, "status": status, "said": text[:_SAID_CHARS]})
+    return _with_status(name, status, "; ".join(problems) or said)
+
+
+def _not_measured(name: str, why: str) -> Rule:
+    return _with_status(name, "not_measured", why)
+
+
+def _with_status(name: str, status: str, said: str) -> Rule:
+    return Rule.model_validate({"name": name, "status": status, "said": said[:_SAID_CHARS]})
 
 
 def _sources(loaded: LoadedTask) -> Rule:
@@ -100,8 +107,9 @@ def _without_projects(loaded: LoadedTask) -> list[Rule]:
     tried = dict.fromkeys(wrong, 0)
     unknown: list[str] = []
     for problem in _problems(loaded):
+        draws = _DRAWS if problem.workload.timed else 1
         try:
-            said = _reference_fails(problem)
+            said = next(filter(None, (reference_fails(problem) for _ in range(draws))), None)
             passed = passing(problem) if problem.workload.timed else []
         except RuntimeError as error:  # what PyTorch raises for an op without that dtype
             unknown.append(f"{problem.label}: PyTorch here says {str(error).splitlines()[0][:120]}")
@@ -115,12 +123,6 @@ def _without_projects(loaded: LoadedTask) -> list[Rule]:
     return [_tried(name, wrong[name], tried[name], unknown) for name in wrong]
 
 
-def _reference_fails(problem: Problem) -> str | None:
-    """The first failure in several draws where the workload is timed, else in one."""
-    draws = _DRAWS if problem.workload.timed else 1
-    return next((said for said in (reference_fails(problem) for _ in range(draws)) if said is not None), None)
-
-
 def _rule_of(what: str) -> str:
     if what.startswith("ignores"):
         return "inputs"
@@ -129,18 +131,13 @@ def _rule_of(what: str) -> str:
 
 def _tried(name: str, wrong: list[str], count: int, unknown: list[str]) -> Rule:
     if count == 0 and not wrong:
-        text = "; ".join(unknown) or "no workload for the CPU"
-        return Rule.model_validate({"name": name, "status": "not_measured", "said": text[:_SAID_CHARS]})
+        return _not_measured(name, "; ".join(unknown) or "no workload for the CPU")
     left_out = f"; {len(unknown)} not tried: {unknown[0]}" if unknown else ""
     draws = f", timed ones on {_DRAWS} draws" if name == "reference" else ""
     return _rule(name, wrong, f"{count} problems{draws}{left_out}")
 
 
 # --- rules that need the expert -------------------------------------------------------------------
-
-
-def _not_measured(name: str, why: str) -> Rule:
-    return Rule.model_validate({"name": name, "status": "not_measured", "said": why[:_SAID_CHARS]})
 
 
 def _expert(grade: Grade | None) -> Rule:

@@ -151,7 +151,6 @@ class Grader:
 
     @property
     def target(self) -> Target:
-        """Target of its grades."""
         return self._settings.target
 
     @property
@@ -200,8 +199,6 @@ class Grader:
         if self._gpu is not None:
             self._gpu.close()
 
-    # --- stages --------------------------------------------------------------------------------
-
     def _run(self, work: Work, project: Project) -> Grade:
         """All stages, repeated once where a worker may have been killed from outside."""
         with device_errors():
@@ -235,7 +232,8 @@ class Grader:
                 # A worker that does not go on to be timed is killed before anybody may measure.
                 with self._quiet.shared(), ExitStack() as starting:
                     student = starting.enter_context(self._load(work, work.built))
-                    work.check = self._check(work.loaded, student)
+                    torch.set_num_threads(1)
+                    work.check = check(student.worker, work.loaded, self.target, self._settings.protocol)
                     _end_on(Stage.CHECK, work.check.finding)
                     with frozen(student.worker):
                         work.seen = self._instrumentation.inspect(
@@ -245,11 +243,12 @@ class Grader:
                     life = starting.pop_all()
             with life:
                 if not self._settings.timed:
-                    raise Ended(Stage.CHECK, _passed("correct; speed not asked for"))
+                    said = "correct; speed not asked for"
+                    raise Ended(Stage.CHECK, Finding(cause=Cause.PASSED, message=said))
                 work.observer("time")
                 work.timing = self._time(work.loaded, student)
             _end_on(Stage.TIME, work.timing.finding)
-            raise Ended(Stage.TIME, _passed("correct on every workload"))
+            raise Ended(Stage.TIME, Finding(cause=Cause.PASSED, message="correct on every workload"))
         except Ended as ended:
             return self._record(work, ended)
 
@@ -309,11 +308,6 @@ class Grader:
             raise Ended(Stage.LOAD, unmeasured(cannot, f"its import asks for one: {failure.message}"))
         raise Ended(Stage.LOAD, failure)
 
-    def _check(self, loaded: LoadedTask, student: Student) -> CheckResult:
-        """Compare outputs with the truth in every case."""
-        torch.set_num_threads(1)
-        return check(student.worker, loaded, self._settings.target, self._settings.protocol)
-
     def _time(self, loaded: LoadedTask, student: Student) -> TimingResult:
         """Time a correct project against its references; ends its worker."""
         # `full` compares processes; and on a device, what a frozen process started goes on.
@@ -354,8 +348,6 @@ class Grader:
         with self._phases.timing(), self._quiet.exclusive():
             return score(problem, partial(workers.start, student), partial(workers.start, eager))
 
-    # --- the record ----------------------------------------------------------------------------
-
     def _record(self, work: Work, ended: Ended) -> Grade:
         """The grade of what was reached."""
         settings, task = self._settings, work.loaded.task
@@ -389,10 +381,6 @@ class Grader:
         scaled = (SCALED,) if task.scaled(self.target) else ()
         beside = flags_beside(work.build, task, work.seen, work.provenance)
         return tuple(dict.fromkeys((*beside, *timing, *repeated, *scaled)))
-
-
-def _passed(message: str) -> Finding:
-    return Finding(cause=Cause.PASSED, message=message)
 
 
 def _end_on(stage: Stage, finding: Finding | None) -> None:

@@ -39,19 +39,9 @@ def _grade_reply(text: str, loaded: LoadedTask, grader: Grader) -> Grade:
     return grader.grade(found, loaded)
 
 
-def _expert(loaded: LoadedTask, grader: Grader) -> list[Validation]:
-    directory = expert_directory(loaded.task)
-    if directory is None:
-        return []
-    grade = grader.grade(read_project(directory), loaded)
-    fine = grade.verdict in (Verdict.CORRECT, Verdict.NOT_MEASURED)
-    return [_graded(loaded, "expert", grade, fine)]
-
-
-def _graded(loaded: LoadedTask, what: str, grade: Grade, fine: bool) -> Validation:
-    return Validation(
-        task=loaded.task.id, what=what, grade=grade, as_expected=fine, said=grade.finding.message
-    )
+def _graded(what: str, grade: Grade, *expected: Verdict) -> Validation:
+    fine = grade.verdict in expected
+    return Validation(task=grade.task, what=what, grade=grade, as_expected=fine, said=grade.finding.message)
 
 
 def _trivial(loaded: LoadedTask, target: Target, device: torch.device) -> Validation:
@@ -69,11 +59,14 @@ def _trivial(loaded: LoadedTask, target: Target, device: torch.device) -> Valida
 
 def validate_task(loaded: LoadedTask, grader: Grader) -> list[Validation]:
     """Run all validations of one task. Raises InfraError."""
-    results = _expert(loaded, grader)
+    results = []
+    directory = expert_directory(loaded.task)
+    if directory is not None:
+        grade = grader.grade(read_project(directory), loaded)
+        results.append(_graded("expert", grade, Verdict.CORRECT, Verdict.NOT_MEASURED))
     if grader.truth_device is not None:
         results.append(_trivial(loaded, grader.target, grader.truth_device))
     for what, text in _replies_without_work(loaded, grader.target).items():
         grade = _grade_reply(text, loaded, grader)
-        zero = grade.verdict in (Verdict.NO_PROJECT, Verdict.BUILD_FAILED)
-        results.append(_graded(loaded, what, grade, zero))
+        results.append(_graded(what, grade, Verdict.NO_PROJECT, Verdict.BUILD_FAILED))
     return results

@@ -106,8 +106,6 @@ class Run:
         self._lost_in_a_row: Counter[str] = Counter()
         self._places = (temporary_files(), finished_trials(store.folder))
 
-    # --- all trials ----------------------------------------------------------------------------
-
     def execute(self, executor: Executor, observer: Observer, budget: Budget) -> Outcome:
         """Run the owed trials. KeyboardInterrupt is raised after everything was stopped."""
         before = self._store.load()
@@ -171,8 +169,6 @@ class Run:
         if row >= LOST_IN_A_ROW:
             said = trial.failures[-1].message
             raise PermanentProviderError(f"{row} trials in a row were lost to the provider: {said}")
-
-    # --- one trial -----------------------------------------------------------------------------
 
     def _attempts(self, key: TrialKey, observer: Observer) -> TrialRecord | None:
         """One trial, retried after infrastructure failures: the one place that turns them into records."""

@@ -30,8 +30,6 @@ class RunStore:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    # --- the run -------------------------------------------------------------------------------
-
     @classmethod
     def create(cls, folder: Path, run: RunRecord) -> RunStore:
         """Create the folder with run.json."""
@@ -63,8 +61,6 @@ class RunStore:
         """Hold the folder's writer lock. Raises UsageError when another process does."""
         return sole_writer(self.folder)
 
-    # --- trials --------------------------------------------------------------------------------
-
     def append(self, trial: TrialRecord) -> None:
         """Append a finished trial and fsync."""
         append_line(self.folder / _TRIALS, trial.model_dump_json())
@@ -91,8 +87,6 @@ class RunStore:
         """Folder of one turn; the first turn's is the trial's."""
         folder = self.trial_folder(key)
         return folder / f"turn-{turn}" if turn else folder
-
-    # --- files of a trial ----------------------------------------------------------------------
 
     def write_prompt(self, key: TrialKey, request: Request) -> None:
         """Store a request before it is sent: a later turn's prompt quotes times and cannot be made again."""

@@ -25,10 +25,9 @@ from harness.skills.package import derive
 from harness.skills.spec import LoadedSkill, SkillFinding, read_skill
 from harness.stats import fewest_families
 from harness.student.prompts import task_text
-from harness.study.arms import Arms, make_arms
 from harness.study.execute import RunContext, execute, open_study
 from harness.study.store import RunStore, sole_writer
-from harness.study.study import Study
+from harness.study.study import Arms, Study, make_arms
 from harness.teaching.brief import TRACE_TOKENS, Order
 from harness.teaching.record import FILE_NAME, GenerationRecord, MeasuredLift, read_record, wrote
 from harness.teaching.request import SPLITS, GenerationRequest, Split, Splits, split_tasks

@@ -13,7 +13,7 @@ from pathlib import Path
 from harness.errors import BudgetSpent
 from harness.records import Skill
 from harness.report.metrics import metrics_for, score
-from harness.study.arms import Arms, make_arms
+from harness.study.study import Arms, make_arms
 from harness.teaching.brief import Order, evidence
 from harness.teaching.request import Split
 from harness.teaching.workshop import Evaluated, NoSkill, Version, Workshop

@@ -10,7 +10,7 @@ from harness.outcome import Cause
 from harness.records import Reply, Request, Sampling, TrialRecord
 from harness.skills.lineage import Lineage
 from harness.skills.spec import SkillFinding
-from harness.study.arms import Arms
+from harness.study.study import Arms
 from harness.teaching.brief import Order
 from harness.teaching.request import Split
 from harness.teaching.workshop import Evaluated, Teacher, Workshop

@@ -6,7 +6,7 @@ import pytest
 
 from harness.errors import UsageError
 from harness.records import Skill
-from harness.study.arms import make_arms
+from harness.study.study import make_arms
 
 
 def skill(name: str, digest: str | None = None) -> Skill:

@@ -13,7 +13,7 @@ from harness.models.meter import Spent
 from harness.records import ModelSpec, Sampling
 from harness.skills.lineage import Lineage, LookLog, lineage_of
 from harness.skills.spec import LoadedSkill, read_skill, validate_skill
-from harness.study.arms import Arms
+from harness.study.study import Arms
 from harness.suite.catalogue import select_tasks
 from harness.teaching.generation import Generation, Measured, Plan
 from harness.teaching.record import GenerationRecord, MeasuredLift
