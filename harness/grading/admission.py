@@ -217,7 +217,6 @@ class Admitted:
 
     @property
     def entries(self) -> tuple[Admission, ...]:
-        """All entries, sorted by task."""
         return tuple(self._entries[name] for name in sorted(self._entries))
 
     def entry(self, task: Task, expert: Project | None) -> Admission | None:
@@ -232,7 +231,6 @@ class Admitted:
         self.write()
 
     def write(self) -> None:
-        """Write the JSON file."""
         contents = Contents(entries=self.entries)
         write_atomically(self.path, contents.model_dump_json(indent=1) + "\n")
 
@@ -263,7 +261,6 @@ class Admitted:
 
 
 def cell(rule: Rule) -> str:
-    """One rule as a table cell."""
     if rule.name == "mutants" and rule.status == "holds":
         return rule.said.split(" caught")[0].replace(" of ", "/")
     return _WORDS[rule.status]

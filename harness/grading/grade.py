@@ -108,7 +108,6 @@ class Work:
 
     @property
     def build(self) -> BuildResult | None:
-        """Result of the build stage."""
         return None if self.built is None else self.built.result
 
 
@@ -165,7 +164,6 @@ class Grader:
 
     @property
     def _runs(self) -> bool:
-        """Whether this machine runs projects of the target, or only builds them."""
         return self.target == "cpu" or self._settings.device is not None
 
     def grade(
@@ -186,7 +184,6 @@ class Grader:
         return self._record(work, Ended(Stage.TIME if checked else Stage.CHECK, ended))
 
     def no_project(self, finding: Finding, loaded: LoadedTask) -> Grade:
-        """The grade of a reply that holds no project."""
         return self._record(Work(loaded, None), Ended(Stage.PROJECT, finding))
 
     def lost_a_device(self, project: str) -> None:
@@ -194,7 +191,6 @@ class Grader:
         self._guard.remember(project)
 
     def close(self) -> None:
-        """End the workers that are kept between grades, and close the GPU."""
         self._workers.close()
         if self._gpu is not None:
             self._gpu.close()
@@ -331,7 +327,6 @@ class Grader:
     def _session(
         self, loaded: LoadedTask, student: Student, stays: bool
     ) -> tuple[Candidates, list[Problem], Session]:
-        """Whom to time, on what, and under which conditions."""
         workers, gpu = self._workers, self._gpu
         timed = problems(loaded, self.target, timed_only=True, device=workers.transport.device)
         candidates = workers.candidates(student.source, loaded, timed[0], student.worker if stays else None)
@@ -374,7 +369,6 @@ class Grader:
         )
 
     def _flags(self, work: Work) -> tuple[str, ...]:
-        """Flags of all stages, each once."""
         task = work.loaded.task
         timing = () if work.timing is None else work.timing.flags
         repeated = (REPEATED,) if work.repeated else ()

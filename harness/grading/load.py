@@ -19,7 +19,6 @@ _NO_GPU: Final = re.compile(
 
 
 def _listed(names: tuple[str, ...], more: str) -> list[str]:
-    """The first names, and how many `more` there are."""
     rest = len(names) - _SHOWN
     return [*names[:_SHOWN], *([f"and {rest} more{more}"] if rest > 0 else [])]
 
@@ -80,7 +79,6 @@ def no_operators(namespace: str) -> Finding:
 
 
 def wants_gpu(finding: Finding) -> bool:
-    """Whether an import failed because the worker has no GPU."""
     return finding.cause is Cause.IMPORT_ERROR and _NO_GPU.search(finding.message) is not None
 
 

@@ -93,7 +93,6 @@ def _bad(value: torch.Tensor, other: torch.Tensor) -> dict[str, torch.Tensor]:
 
 
 def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether both have the same bytes."""
     return torch.equal(one.contiguous().view(torch.uint8), other.contiguous().view(torch.uint8))
 
 

@@ -109,7 +109,6 @@ class Workers:
 
     @property
     def numbers(self) -> Numbers:
-        """Sample counts and limits of the protocol."""
         return numbers_of(self._settings.protocol, on_device=self._settings.device is not None)
 
     def _place(self) -> WorkerPlace:
@@ -188,13 +187,11 @@ class Workers:
         return Candidates({STUDENT: partial(self.start, source), **start}, resident, tuple(notes))
 
     def discard_trusted(self) -> None:
-        """End the trusted workers; the next measurement starts new ones."""
         if self._trusted is not None:
             self._trusted.close()
             self._trusted = None
 
     def close(self) -> None:
-        """End the workers that are kept between grades."""
         self.discard_trusted()
         if self._transport is not None and self._owns_transport:
             self._transport.close()

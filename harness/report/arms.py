@@ -50,7 +50,6 @@ def _label(arm: Arm, names: Mapping[str, str]) -> str:
 
 
 def rate_of(flags: Sequence[bool]) -> Rate:
-    """How many are set, with Wilson's interval."""
     ends = stats.wilson(sum(flags), len(flags))
     low, high = (ends.low, ends.high) if ends else (None, None)
     return Rate(count=sum(flags), n=len(flags), low=low, high=high)

@@ -62,7 +62,6 @@ class ScoredRun:
 
     @property
     def minimum_families(self) -> int:
-        """Below this every decision is inconclusive."""
         return least_families(self.config.alpha)
 
     @property
@@ -74,7 +73,6 @@ class ScoredRun:
         return next(m for m in self.metrics if m.name == self.config.metric)
 
     def gap(self, metric: str) -> Gap | None:
-        """Why a metric was not measured."""
         return self.build_gap if metric == "compiles" else self.check_gap
 
     def lift(self, metric: Metric, model: str, treatment: Arm, control: Arm) -> stats.Lift | None:

@@ -35,7 +35,6 @@ class Rate(Bounded):
 
     @property
     def share(self) -> float | None:
-        """None without a trial."""
         return self.count / self.n if self.n else None
 
 
@@ -167,7 +166,6 @@ class Costs(Record):
 
     @property
     def tokens(self) -> float | None:
-        """Input and output together."""
         if self.input_tokens is None or self.output_tokens is None:
             return None
         return self.input_tokens + self.output_tokens
@@ -226,7 +224,6 @@ class Transitions(Record):
     movements: tuple[Movement, ...]
 
     def share(self, control: Verdict, treatment: Verdict) -> float:
-        """One cell."""
         found = (c.share for c in self.cells if (c.control, c.treatment) == (control, treatment))
         return next(found, 0.0)
 
@@ -268,12 +265,10 @@ class Comparison(Record):
     caveats: tuple[str, ...]
 
     def row(self, metric: MetricName) -> MetricRow:
-        """The row of a metric."""
         return next(row for row in self.rows if row.metric == metric)
 
     @property
     def primary(self) -> MetricRow:
-        """The row that the decision rests on."""
         return self.row(self.conclusion.metric)
 
 

@@ -63,12 +63,10 @@ def notable(kernel: DeviceKernel) -> str:
 
 
 def total(kernel: DeviceKernel) -> str:
-    """The number of instructions."""
     return NOT_MEASURED if kernel.instructions is None else str(kernel.instructions.get("all", 0))
 
 
 def all_counts(kernel: DeviceKernel) -> str:
-    """Every class that occurs, in the order of CLASSES."""
     counts = kernel.instructions or {}
     return ", ".join(f"{name} {counts[name]}" for name in CLASSES if counts.get(name))
 

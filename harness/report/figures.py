@@ -41,31 +41,26 @@ def signed_points(difference: float) -> str:
 
 
 def ratio(value: float | None) -> str:
-    """1.256 -> 1.26."""
     if value is None:
         return NOT_AVAILABLE
     return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:.0f}"
 
 
 def speedup(value: float | None) -> str:
-    """1.256 -> 1.26x."""
     return NOT_AVAILABLE if value is None else ratio(value) + "x"
 
 
 def level(unit: Unit, value: float | None) -> str:
-    """One arm's value of a metric."""
     return percent(value) if unit == "share" else speedup(value)
 
 
 def change(unit: Unit, value: float | None) -> str:
-    """A lift: +26 pts, or x1.26."""
     if value is None:
         return NOT_AVAILABLE
     return signed_points(value) + " pts" if unit == "share" else "x" + ratio(value)
 
 
 def bare_change(unit: Unit, value: float) -> str:
-    """A lift without its unit: +26, or x1.26."""
     return change(unit, value).removesuffix(" pts")
 
 
@@ -77,14 +72,12 @@ def bounds(unit: Unit, one: Bounded) -> str:
 
 
 def lifted(unit: Unit, lift: float | None, one: Bounded) -> str:
-    """+26 pts (+17, +35), +26 pts (no interval), or n/a."""
     if lift is None:
         return NOT_AVAILABLE
     return f"{change(unit, lift)} {'(no interval)' if one.low is None else bounds(unit, one)}"
 
 
 def share_bounds(one: Bounded) -> str:
-    """(9%, 91%), or nothing."""
     return "" if one.low is None else f"({percent(one.low)}, {percent(one.high)})"
 
 
@@ -103,7 +96,6 @@ def per_usd(unit: Unit, value: float | None) -> str:
 
 
 def p_value(p: float | None) -> str:
-    """0.0312 -> 0.031."""
     if p is None:
         return NOT_AVAILABLE
     return "<0.001" if p < 0.001 else f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
@@ -134,7 +126,6 @@ def dollars(amount: float | None) -> str:
 
 
 def signed_dollars(amount: float) -> str:
-    """0.031 -> +$0.031; below a hundredth of a cent it is $0.00."""
     return dollars(0.0) if abs(amount) < 0.0001 else f"{'-' if amount < 0 else '+'}{dollars(abs(amount))}"
 
 
@@ -146,12 +137,10 @@ def signed_count(count: float) -> str:
 
 
 def confidence(alpha: float) -> str:
-    """0.05 -> 95% CI, 0.025 -> 97.5% CI."""
     return f"{100 * (1 - alpha):g}% CI"
 
 
 def seconds(duration: float | None) -> str:
-    """4.21 -> 4.2 s."""
     if duration is None:
         return NOT_AVAILABLE
     if duration >= 120:
@@ -160,7 +149,6 @@ def seconds(duration: float | None) -> str:
 
 
 def relative_change(after: float | None, before: float | None) -> str:
-    """14 after 21 -> -33%."""
     if after is None or not before:
         return NOT_AVAILABLE
     rounded = round(100 * (after / before - 1))

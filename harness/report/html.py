@@ -26,7 +26,7 @@ from harness.report.figures import typeset
 from harness.report.records import Summary, TaskCell
 from harness.text import clean
 
-_TEMPLATES: Final = Path(__file__).parent / "templates"
+TEMPLATES: Final = Path(__file__).parent / "templates"
 
 CODES: Final[Mapping[Verdict, tuple[str, str]]] = {
     Verdict.CORRECT: ("1.0x", "correct; the figure is its speedup"),
@@ -44,7 +44,6 @@ CODES: Final[Mapping[Verdict, tuple[str, str]]] = {
 
 
 def _when(stamp: str) -> str:
-    """2026-03-14T10:15:00Z -> 2026-03-14 10:15 UTC."""
     return f"{stamp[:10]} {stamp[11:16]} UTC" if stamp[10:11] == "T" and stamp.endswith("Z") else stamp
 
 
@@ -127,13 +126,12 @@ def _fast_curve(summary: Summary, comparison: Comparison) -> Markup:
 
 
 def _shade(share: float) -> str:
-    """The class of a cell of the heat table."""
     return f"heat-{sum(share >= step for step in (0.005, 0.03, 0.08, 0.15, 0.3))}"
 
 
 def _environment(summary: Summary) -> Environment:
     made = Environment(
-        loader=FileSystemLoader(_TEMPLATES),
+        loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -164,7 +162,7 @@ def _environment(summary: Summary) -> Environment:
 def render_html(summary: Summary) -> str:
     """The whole page."""
     environment = _environment(summary)
-    script = (_TEMPLATES / "sort.js").read_text(encoding="utf-8").strip()
+    script = (TEMPLATES / "sort.js").read_text(encoding="utf-8").strip()
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     confidence = f.confidence(summary.head.alpha)
     labels = {arm.arm: (arm.label, arm.kind) for arm in summary.arms}
@@ -173,7 +171,7 @@ def render_html(summary: Summary) -> str:
             s=summary,
             version=__version__,
             script=Markup(script),
-            style=Markup((_TEMPLATES / "report.css").read_text(encoding="utf-8")),
+            style=Markup((TEMPLATES / "report.css").read_text(encoding="utf-8")),
             policy=f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'",
             question=question(summary),
             ci=confidence,

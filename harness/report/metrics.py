@@ -92,7 +92,6 @@ def leaked_tasks(run: RunRecord) -> dict[str, str]:
 
 
 def compiled(grade: Grade) -> bool | None:
-    """Whether the build stage was passed; None when this machine could not run it."""
     return None if grade.verdict is Verdict.NOT_MEASURED and not grade.compiled else grade.compiled
 
 
@@ -114,7 +113,6 @@ def usage_of_reply(reply: Reply) -> Usages:
 
 
 def usage_of(turns: Iterable[Turn]) -> Usages:
-    """Tokens and dollars of every reply of all turns."""
     return total_usage(usage_of_reply(reply) for turn in turns for reply in turn.replies)
 
 
@@ -185,7 +183,6 @@ class Metric:
 def observations(
     values: Values, treatment: Sequence[Score], control: Sequence[Score]
 ) -> list[stats.Observation]:
-    """The values of both arms."""
     seen: list[stats.Observation] = []
     side: Literal["treatment", "control"]
     for side, scores in (("treatment", treatment), ("control", control)):
@@ -221,12 +218,10 @@ def _by_task(k: int, estimate: Callable[[int, int, int], float]) -> Values:
 
 
 def share_metric(get: Callable[[Score], float | None]) -> Metric:
-    """A share of trials without a row of its own."""
     return Metric("correct", "", "share", by_trial(get))
 
 
 def pass_metric(k: int, estimator: Callable[[int, int, int], float]) -> Metric:
-    """pass@k or pass^k for any k."""
     return Metric("pass_at_k", "", "share", _by_task(k, estimator))
 
 

@@ -37,7 +37,6 @@ def detectable(metric: str, n_families: int, alpha: float = 0.05) -> Detectable:
 
 
 def minimum_detectable(metric: str, n_families: int, alpha: float) -> str:
-    """The minimum detectable effect, stated before a run."""
     return f"minimum detectable effect: {detectable(metric, n_families, alpha).statement}"
 
 
@@ -190,7 +189,6 @@ class StudyPlan(Record):
 
 
 def _scores(run: RunRecord, trials: Sequence[TrialRecord]) -> dict[tuple[str, str], list[Score]]:
-    """Scores by model and arm, without leaked tasks."""
     counted = run.lock.families.keys() - leaked_tasks(run).keys()
     found: dict[tuple[str, str], list[Score]] = defaultdict(list)
     for trial in trials:

@@ -40,23 +40,19 @@ def _tag(name: str, kind: str, title: str = "", **places: float) -> str:
 
 
 def text(x: float, y: float, content: str, kind: str = "", anchor: str = "start") -> str:
-    """Text with its baseline at y."""
     place = f'x="{_number(x)}" y="{_number(y)}"'
     return f'<text {place} class="{kind}" text-anchor="{anchor}">{escape(content)}</text>'
 
 
 def line(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
-    """A straight line."""
     return _tag("line", kind, x1=x1, y1=y1, x2=x2, y2=y2)
 
 
 def dot(x: float, y: float, radius: float, kind: str, title: str = "") -> str:
-    """A circle."""
     return _tag("circle", kind, title, cx=x, cy=y, r=radius)
 
 
 def path(points: Sequence[tuple[float, float]], kind: str, *, closed: bool = False) -> str:
-    """A line through points, or the area inside them."""
     steps = " L".join(f"{_number(x)} {_number(y)}" for x, y in points)
     return f'<path d="M{steps}{" Z" if closed else ""}" class="{kind}"/>'
 
@@ -80,7 +76,6 @@ class Axis:
     log: bool = False
 
     def at(self, value: float) -> float:
-        """The pixel of value, clipped to the axis."""
         value = min(max(value, self.low), self.high)
         if self.log:
             share = math.log(value / self.low) / math.log(self.high / self.low)
@@ -118,7 +113,6 @@ def point_axis(values: Sequence[float], left: float, right: float) -> tuple[Axis
 def _vertical_grid(
     axis: Axis, ticks: Sequence[float], labels: Sequence[str], top: float, bottom: float, gap: float
 ) -> list[str]:
-    """Lines from top to bottom at every tick, with labels below."""
     marks = []
     for tick, label in zip(ticks, labels, strict=True):
         marks.append(line(axis.at(tick), top, axis.at(tick), bottom, "grid"))

@@ -321,7 +321,6 @@ class Summary(Record):
     trials: tuple[TrialRow, ...]
 
     def arm(self, model: str, arm: str) -> ArmSummary:
-        """One model in one arm."""
         return next(a for a in self.arms if (a.model, a.arm) == (model, arm))
 
     @property

@@ -28,7 +28,6 @@ _FILES: Final = 6
 
 
 def print_summary(summary: Summary, console: Console) -> None:
-    """Print the report; color only where the console has it."""
     for text, style in summary_lines(summary, max(60, console.width)):
         # Text, not str: a model or task named [red] is data, not markup.
         safe = text.encode(console.encoding, "replace").decode(console.encoding)
@@ -59,13 +58,11 @@ def summary_lines(summary: Summary, width: int) -> Iterable[Line]:
 
 
 def _wrapped(text: str, width: int, style: str, indent: str = "") -> Iterable[Line]:
-    """One or more lines of at most width, later ones indented."""
     for line in textwrap.wrap(text, width, subsequent_indent=indent + "  ", initial_indent=indent) or [""]:
         yield line, style
 
 
 def _table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Columns as wide as they need, the first to the left."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for first, *others in rows:
@@ -205,7 +202,6 @@ def _rates_only(summary: Summary, width: int) -> Iterable[Line]:
 
 
 def _matrices(summary: Summary, width: int) -> Iterable[Line]:
-    """Every matrix, an empty line between two."""
     for index, matrix in enumerate(summary.matrices):
         if index:
             yield "", ""

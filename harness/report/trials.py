@@ -39,7 +39,6 @@ def _worst_error(grade: Grade | None) -> float | None:
 
 
 def trial_row(trial: TrialRecord, families: Mapping[str, str]) -> TrialRow:
-    """One trial, flat."""
     key, finding = trial.key, _finding(trial)
     grade = None if trial.verdict is Verdict.INFRA else trial.grade
     build = grade.build if grade else None
@@ -165,7 +164,6 @@ def build_failure_groups(rows: Sequence[TrialRow], arms: Sequence[Arm]) -> tuple
 
 
 def _grouped(rows: Sequence[TrialRow], key: Callable[[TrialRow], K]) -> list[tuple[K, list[TrialRow]]]:
-    """The largest group first, equal ones by name."""
     groups: dict[K, list[TrialRow]] = defaultdict(list)
     for row in rows:
         groups[key(row)].append(row)

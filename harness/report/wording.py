@@ -38,7 +38,6 @@ def model_name(summary: Summary, name: str) -> str:
 
 
 def plan_line(summary: Summary) -> str:
-    """`30 tasks x 5 runs`."""
     head = summary.head
     return f"{f.plural(len(head.tasks), 'task')} x {f.plural(head.repeats, 'run')}"
 
@@ -54,7 +53,6 @@ def infra_line(failures: int, lost: int) -> str | None:
 
 
 def owed_line(summary: Summary) -> str | None:
-    """How many trials are not measured yet; None when all are."""
     owed, planned = summary.progress.owed, summary.progress.planned
     if not owed:
         return None
@@ -62,7 +60,6 @@ def owed_line(summary: Summary) -> str | None:
 
 
 def gap_line(summary: Summary) -> str | None:
-    """Which stages this machine could not run, and why; None when it ran them all."""
     gap = summary.build_gap or summary.check_gap
     if gap is None:
         return None
@@ -145,7 +142,6 @@ def _interval(
 
 
 def clear_errors(comparison: Comparison, change: str) -> list[ErrorClass]:
-    """The error classes that were removed, or introduced."""
     return [one for one in comparison.error_classes if one.change == change]
 
 

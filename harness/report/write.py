@@ -9,16 +9,18 @@ import csv
 import io
 import json
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
+
+from jinja2 import Environment, FileSystemLoader
 
 from harness.files import write_atomically
 from harness.outcome import Verdict
 from harness.report import figures as f
 from harness.report import wording as w
-from harness.report.effects import Comparison, MetricRow
-from harness.report.html import render_html
+from harness.report.effects import MetricRow
+from harness.report.html import TEMPLATES, render_html
 from harness.report.records import ArmSummary, Summary, TrialRow
 from harness.text import clean, shorten
 
@@ -31,7 +33,6 @@ _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")  # what spreadsheets evaluate
 
 
 def _cell(value: object) -> object:
-    """A cell: unknown is empty, and text is never a formula."""
     if isinstance(value, tuple):
         value = "; ".join(value)
     if not isinstance(value, str):
@@ -78,54 +79,14 @@ def junit_xml(summary: Summary) -> str:
 
 
 def _escaped(value: str) -> str:
-    """One line without markup."""
     text = " ".join(clean(value).split())
     return "".join("\\" + c if c in "\\`*_{}[]<>#!|~" else c for c in text)
 
 
-def _table(rows: Sequence[Sequence[str]], left: int = 1) -> Iterable[str]:
+def _table(rows: Sequence[Sequence[str]], left: int = 1) -> str:
     """A table of escaped cells with its header; the first `left` columns are aligned to the left."""
-    head, *body = ([_escaped(cell) for cell in row] for row in rows)
-    yield "| " + " | ".join(head) + " |"
-    yield "|" + "---|" * left + "--:|" * (len(head) - left)
-    yield from ("| " + " | ".join(row) + " |" for row in body)
-    yield ""
-
-
-def report_markdown(summary: Summary) -> str:
-    """The whole report."""
-    head, leads = summary.head, summary.matrix_leads
-    plan = f"{w.plan_line(summary)}, {head.device}, sandbox {head.sandbox}, protocol {head.protocol}"
-    infra = w.infra_line(summary.progress.infra_failures, summary.progress.infra_trials)
-    notes = [w.owed_line(summary), infra, w.gap_line(summary), *summary.warnings]
-    lines = [
-        f"# liftbench: {_escaped(head.run_id)}",
-        "",
-        *(_matrices(summary) if leads else []),
-        *(f"**{_escaped(text)}**  " for text in w.headlines(summary)),
-        *([""] if summary.comparisons else []),
-        _escaped(plan),
-        "",
-        *(f"- {_escaped(note)}" for note in notes if note),
-        "",
-        *([] if leads else _matrices(summary)),
-    ]
-    for comparison in summary.comparisons:
-        lines += _comparison(summary, comparison)
-    lines += _table([["model", "arm", "scored", "compiles", "correct", "tokens/correct", "$/correct"],
-                     *map(_arm, summary.arms)], 2)  # fmt: skip
-    for reading in summary.readings:
-        lines += [f"## What was read: {_escaped(f'{reading.model} x {reading.label}')}", ""]
-        lines += _table([["file", "trials", "tokens"], *w.reading_table(reading)])
-    return "\n".join(lines)
-
-
-def _matrices(summary: Summary) -> Iterable[str]:
-    for matrix in summary.matrices:
-        yield f"## Decisions on {summary.head.metric}, against {_escaped(matrix.control_label)}"
-        yield ""
-        rows = w.matrix_table(summary, matrix, intervals=True)
-        yield from _table(rows, len(rows[0]))
+    head, *body = (f"| {' | '.join(map(_escaped, row))} |" for row in rows)
+    return "\n".join([head, "|" + "---|" * left + "--:|" * (len(rows[0]) - left), *body])
 
 
 def _arm(arm: ArmSummary) -> list[str]:
@@ -145,34 +106,15 @@ def _metric(row: MetricRow) -> list[str]:
     return [*cells, f.p_value(row.p_holm) if row.role == "secondary" else row.role, f.families(row)]
 
 
-def _comparison(summary: Summary, comparison: Comparison) -> Iterable[str]:
-    made, interval = comparison.conclusion, f"{f.confidence(summary.head.alpha)}, by family"
-    yield f"## {_escaped(f'{comparison.model} x {comparison.label}')}"
-    yield ""
-    against = _escaped(f"on {made.metric}, against {comparison.control_label}: {made.reason}.")
-    yield f"**{made.decision}** {against}"
-    yield ""
-    columns = ["metric", "control", "with", "lift", interval, "p", "p, Holm", "families"]
-    yield from _table([columns, *map(_metric, comparison.rows)])
-    yield from (f"- {_escaped(caveat)}" for caveat in comparison.caveats)
-    yield ""
-    if comparison.transitions is not None and comparison.transitions.movements:
-        yield "Where the lift comes from (net):"
-        yield ""
-        yield from (f"- {_escaped(movement.words)}" for movement in comparison.transitions.movements)
-        yield ""
-    for change in ("removed", "introduced"):
-        for one in w.clear_errors(comparison, change):
-            yield f"- {_escaped(f'{change}: {w.error_rates(one)} (p, Holm: {f.p_value(one.p_holm)})')}"
-    yield ""
-    if comparison.turns:
-        yield f"{comparison.primary.label}, {w.TURNS_NOTE}:"
-        yield ""
-        yield from _table(w.turn_table(comparison))
-    if comparison.kernelbench_fast_p:
-        yield _escaped("; ".join(w.KERNELBENCH_NOTES))
-        yield ""
-        yield from _table(w.kernelbench_table(comparison))
+def report_markdown(summary: Summary) -> str:
+    """A short report for a pull request or an issue. No value is read as markup."""
+    made = Environment(loader=FileSystemLoader(TEMPLATES), trim_blocks=True, lstrip_blocks=True)
+    made.filters |= {"esc": _escaped, "table": _table, "metric": _metric, "arm": _arm}
+    infra = w.infra_line(summary.progress.infra_failures, summary.progress.infra_trials)
+    notes = [w.owed_line(summary), infra, w.gap_line(summary), *summary.warnings]
+    ci = f"{f.confidence(summary.head.alpha)}, by family"
+    template = made.get_template("report.md.j2")
+    return template.render(s=summary, w=w, f=f, notes=notes, ci=ci) + "\n"
 
 
 # JSON, and all files

@@ -47,11 +47,9 @@ class Workshop:
         )
 
     def result(self, project: Project, target: Target) -> BuildResult:
-        """The record of a build."""
         return self.build(project, target).result
 
     def close(self) -> None:
-        """End everything that runs in the sandbox."""
         self.sandbox.stop()
 
 
@@ -63,7 +61,6 @@ class Bench(Workshop):
     machine: MachineFacts
 
     def close(self) -> None:
-        """End the grader and everything that runs in the sandbox."""
         self.grader.close()
         self.sandbox.stop()
 
@@ -73,15 +70,12 @@ class Display(Protocol):
 
     def say(self, text: str) -> None:
         """Print one line."""
-        ...
 
     def waiting(self, what: str) -> AbstractContextManager[None]:
         """Show that something long is under way."""
-        ...
 
     def trials(self, planned: int, finished: int, models: int) -> AbstractContextManager[Observer]:
         """Show trials as they finish; `finished` of `planned` are on disk already."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,6 @@ def plan(config: RunConfig) -> list[TrialKey]:
 
 
 def arm_by_id(config: RunConfig) -> dict[str, Arm]:
-    """The run's arms by id."""
     return {arm.id: arm for arm in config.arms}
 
 
@@ -98,5 +97,4 @@ def run_hash(config: RunConfig, lock: RunLock) -> str:
 
 
 def owed(run: RunRecord, finished: set[TrialKey]) -> list[TrialKey]:
-    """Trials that are not finished."""
     return [key for key in plan(run.config) if key not in finished]

@@ -18,11 +18,9 @@ class Executor(Protocol):
 
     def map(self, function: Callable[[Job], Result], jobs: Iterable[Job]) -> Iterator[Result]:
         """Results in the order in which they finish; the first exception of a job is raised."""
-        ...
 
     def abandon(self) -> None:
         """Start no further job, and do not wait for running ones."""
-        ...
 
 
 _Done = tuple[object, BaseException | None]
@@ -37,7 +35,6 @@ class LocalExecutor:
         self._abandoned = threading.Event()
 
     def map(self, function: Callable[[Job], Result], jobs: Iterable[Job]) -> Iterator[Result]:
-        """As Executor.map."""
         todo: queue.SimpleQueue[Job] = queue.SimpleQueue()
         for job in jobs:
             todo.put(job)
@@ -85,5 +82,4 @@ class LocalExecutor:
                     return None
 
     def abandon(self) -> None:
-        """As Executor.abandon."""
         self._abandoned.set()

@@ -49,11 +49,9 @@ class Observer(Protocol):
 
     def stage(self, key: TrialKey, stage: str) -> None:
         """A trial begins a stage: ask, build, check, time."""
-        ...
 
     def finished(self, trial: TrialRecord) -> None:
         """A trial is stored."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -223,7 +221,6 @@ class Run:
 
 
 def _failure(error: InfraError | OSError) -> InfraFailure:
-    """The record of a failed attempt."""
     cause = error.cause if isinstance(error, InfraError) else HarnessBug.cause
     if is_storage(error):  # the disk was full for a moment
         cause = Cause.STORAGE

@@ -32,7 +32,6 @@ class RunStore:
 
     @classmethod
     def create(cls, folder: Path, run: RunRecord) -> RunStore:
-        """Create the folder with run.json."""
         folder.mkdir(parents=True)
         write_atomically(folder / _RUN, run.model_dump_json(indent=1) + "\n")
         return cls(folder)
@@ -58,7 +57,6 @@ class RunStore:
             raise UsageError(f"{path} is damaged: {reason_of(error)}") from None
 
     def writer(self) -> AbstractContextManager[None]:
-        """Hold the folder's writer lock. Raises UsageError when another process does."""
         return sole_writer(self.folder)
 
     def append(self, trial: TrialRecord) -> None:
@@ -80,7 +78,6 @@ class RunStore:
         return list(trials.values())
 
     def trial_folder(self, key: TrialKey) -> Path:
-        """Folder of one trial."""
         return self.folder / key.folder
 
     def turn_folder(self, key: TrialKey, turn: int) -> Path:
@@ -94,7 +91,6 @@ class RunStore:
         write_atomically(path, request.model_dump_json(indent=1) + "\n")
 
     def write_reply(self, key: TrialKey, generation_key: str, request: Request, reply: Reply) -> None:
-        """Store a reply."""
         paid = {"generation_key": generation_key, "reply": reply.model_dump(mode="json")}
         path = self._exchange(key, "reply", request.turn, request.step)
         write_atomically(path, json.dumps(paid, indent=1) + "\n")

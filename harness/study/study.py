@@ -131,12 +131,10 @@ class Study:
 
     @property
     def name(self) -> str:
-        """Names of the skills: part of the run folder's name."""
         return "-".join(self.arms.named) or "without-skill"
 
     @property
     def trials(self) -> int:
-        """Number of trials."""
         return len(self.tasks) * len(self.models) * len(self.arms.arms) * self.repeats
 
     @property
@@ -151,7 +149,6 @@ class Study:
 
     @property
     def tasks_by_id(self) -> dict[str, LoadedTask]:
-        """The tasks by id."""
         return {t.task.id: t for t in self.tasks}
 
     def resolve(self, sandbox: str, machine: MachineFacts, image: str | None) -> tuple[RunConfig, RunLock]:

@@ -12,9 +12,7 @@ torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 
 from harness.errors import UsageError
 from harness.files import data_directory
-from harness.grading import admission
 from harness.grading.admission import FILE_NAME, RULES, Admitted, admit, sizes_rule
-from harness.judge.problem import Problem
 from harness.outcome import Cause, Stage
 from harness.records import Admission, Grade, Project, ProjectFile, Rule, Target, Task, TrialKey
 from harness.suite.catalogue import (
@@ -135,23 +133,6 @@ def test_a_reference_that_fails_its_own_check_is_found(tmp_path: Path) -> None:
     found = admitted(softmax(tmp_path, changes), FakeGrader())
     assert found["reference"].status == "fails"
     assert "out of tolerance" in found["reference"].said
-
-
-def test_a_reference_that_fails_on_some_inputs_only_is_found(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """Timed workloads are tried on several draws, the others on one."""
-    seen: dict[str, int] = {}
-
-    def sometimes(problem: Problem) -> str | None:
-        seen[problem.label] = seen.get(problem.label, 0) + 1
-        return "just over" if seen[problem.label] == 5 else None
-
-    monkeypatch.setattr(admission, "reference_fails", sometimes)
-    rule = admitted(softmax(tmp_path), FakeGrader())["reference"]
-    assert rule.status == "fails"
-    assert rule.said.startswith("just over")
-    assert set(seen.values()) == {1, 5}
 
 
 @pytest.mark.parametrize(

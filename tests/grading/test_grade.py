@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import socket
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,7 +11,7 @@ from typing import Any
 import pytest
 
 from harness.builder.tool_output import TREE
-from harness.builder.toolchain import Toolchain, find_toolchain
+from harness.builder.toolchain import Toolchain
 from harness.device.machine import machine_facts
 from harness.errors import SandboxError, UsageError
 from harness.grading.grade import REPEATED, Grader
@@ -21,13 +19,12 @@ from harness.grading.workers import CUDA_WORKER_MEMORY_BYTES, GradeSettings
 from harness.outcome import Cause, Stage, Verdict
 from harness.records import Finding, Grade, MachineFacts
 from harness.suite.catalogue import LoadedTask
-from sandboxes.job import ExitFacts, Job, Process, Sandbox
+from sandboxes.job import ExitFacts, Job, Process
 from sandboxes.local import LocalBackend
 from sandboxes.pool import SandboxPool, StoppableSandbox
 from tests.fakes import projects
 from tests.fakes.libraries import shared_library
 from tests.fakes.overlays import throw_away_task, zoo_project
-from tests.fakes.processes import children
 from tests.fakes.sandbox import FakeSandbox, NothingAhead, exit_facts
 from tests.fakes.trials import MACHINE
 from tests.fakes.worker import HonestWorker, ThreadSandbox, send
@@ -40,30 +37,6 @@ FILL = replace(SCALE, task=SCALE.task.model_copy(update={"package": "fill-it", "
 def settings(cache: Path, **changes: object) -> GradeSettings:
     """For the CPU unless changed."""
     return GradeSettings(**{"target": "cpu", "protocol": "quick", "cache": cache, **changes})  # type: ignore[arg-type]
-
-
-@pytest.mark.slow
-def test_cuda_without_a_gpu_is_not_measured(tmp_path: Path) -> None:
-    """Without a GPU a CUDA project is built for real, and the rest is not measured: never guessed."""
-    toolchain = find_toolchain()
-    missing = toolchain.missing("cuda")
-    if missing is not None:
-        pytest.skip(f"cannot build for CUDA: {missing}")
-    machine = machine_facts(toolchain)
-    if machine.gpu is not None:
-        pytest.skip("this machine has a GPU")
-    grader = Grader(settings(tmp_path, target="cuda"), SandboxPool(LocalBackend()), toolchain, machine)
-    grade = grader.grade(projects.project(), FILL)
-    # A CUDA build of torch imports the package; a CPU-only one can only compare symbols.
-    reached = Stage.LOAD if toolchain.torch_is_cpu_only else Stage.CHECK
-    assert (grade.verdict, grade.stage, grade.finding.cause) == (
-        Verdict.NOT_MEASURED,
-        reached,
-        Cause.NO_CUDA_DEVICE,
-    ), grade.finding
-    assert "no CUDA device" in grade.finding.message
-    assert ("not imported" in grade.finding.message) == toolchain.torch_is_cpu_only
-    assert (grade.compiled, grade.correct, grade.check, grade.timing) == (True, None, None, None)
 
 
 @pytest.mark.slow
@@ -178,44 +151,6 @@ def test_a_worker_killed_from_outside_is_started_once_more(
     assert (grade.verdict, len(sandbox.workers.jobs)) == (verdict, workers), grade.finding
     assert (REPEATED in grade.flags) == (workers == 2)
     assert len(sandbox.builds.jobs) == 1, "what was built is not built again"
-
-
-class Killing(NothingAhead):
-    """A sandbox on a machine on which somebody kills workers: the first `times` of a project."""
-
-    name = "local"
-
-    def __init__(self, inner: Sandbox, times: int) -> None:
-        self._inner = inner
-        self._times = times
-
-    def facts(self) -> dict[str, str]:
-        return self._inner.facts()
-
-    def start(self, job: Job) -> Process:
-        process = self._inner.start(job)
-        if job.role == "run" and "project" in job.inputs and self._times > 0:
-            self._times -= 1
-            process.channel.settimeout(60.0)
-            process.channel.recv(1, socket.MSG_PEEK)  # it has started: what dies before that is ours
-            for pid in children("inside.py"):
-                os.kill(pid, signal.SIGKILL)
-        return process
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("times", [1, 2])
-def test_kill_9_by_the_host(
-    times: int, toolchain: Toolchain, sandbox: StoppableSandbox, tmp_path: Path
-) -> None:
-    """A correct project stays correct when its worker is killed once; what dies every time has crashed."""
-    killing = Killing(sandbox, times)
-    grader = Grader(settings(tmp_path, timed=False), killing, toolchain, machine_facts(toolchain))
-    grade = grader.grade(zoo_project("correct"), SCALE)
-    grader.close()
-    verdict, cause = (Verdict.CORRECT, Cause.PASSED) if times == 1 else (Verdict.CRASHED, Cause.SIGNAL)
-    assert (grade.verdict, grade.finding.cause) == (verdict, cause), grade.finding
-    assert REPEATED in grade.flags
 
 
 def untouched(*operands: object, **scalars: object) -> None:

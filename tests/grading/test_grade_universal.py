@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
-from harness.cli.card import print_card
 from harness.grading.grade import Grader
 from harness.judge.worker_client import WorkerClient
 from harness.judge.worker_job import Source, WorkerPlace
 from harness.outcome import Stage, Verdict
-from harness.report.html import render_html
-from harness.report.summary import summarise
 from tests.fakes.overlays import throw_away_task
 from tests.fakes.sandbox import FakeSandbox, exit_facts
 from tests.fakes.universal import universal
-from tests.report import factories as make
 
 SCALE = throw_away_task("scale")
 
@@ -64,18 +58,3 @@ def test_only_universal_projects_get_the_role_that_compiles(jit: bool, role: str
     job = sandbox.jobs[0]
     assert job.role == role
     assert (job.environment.get("TRITON_CACHE_DIR") == "{scratch}/jit/triton") is jit
-
-
-def test_the_card_and_the_page_say_jit() -> None:
-    """Beside the build: nobody takes a project that compiles when it runs for a compiled one."""
-    tasks = make.families(1)
-    task = next(iter(tasks))
-    trial = make.trial(task, make.WITH, build=make.build(jit=True, compiler_s=None, backend="cpu"))
-    assert trial.grade is not None
-    console = Console(record=True, width=200, file=io.StringIO())
-    print_card(trial.grade, console, "a card")
-    assert "jit: universal project, compiles when it runs, cpu" in console.export_text()
-    page = render_html(summarise(make.run(tasks), [trial], tasks))
-    assert "<small>jit</small>" in page
-    compiled = make.trial(task, make.WITH)
-    assert "<small>jit</small>" not in render_html(summarise(make.run(tasks), [compiled], tasks))

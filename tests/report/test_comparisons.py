@@ -267,8 +267,10 @@ def test_a_leaked_task_is_shown_and_counts_nowhere() -> None:
 
 def test_leaks_that_leave_too_few_families_leave_no_decision() -> None:
     """Eight families of which three leak are five; at alpha 0.0125 eight are needed."""
-    made = first(summarise(*studies.leaked(("l1/f0t0", "l1/f1t0", "l1/f2t0")))).conclusion
-    assert made.reason == "too few families (5 of at least 6)"
+    few = first(summarise(*studies.leaked(("l1/f0t0", "l1/f1t0", "l1/f2t0"))))
+    assert few.conclusion.reason == "too few families (5 of at least 6)"
+    points = (*few.rows, *few.fast_p, *few.error_classes, *few.passes)
+    assert all(point.low is None and point.high is None for point in points)
     made = first(summarise(*studies.leaked(alpha=0.0125))).conclusion
     assert made.reason == "too few families (7 of at least 8)"
 

@@ -138,6 +138,16 @@ def test_flags_about_calls_stand_before_those_of_the_clock() -> None:
     assert not any("library calls" in warning for warning in allowed.warnings)
 
 
+def test_the_card_and_the_page_say_jit() -> None:
+    """A project that compiles when it runs is not taken for a compiled one."""
+    tasks = make.families(1)
+    jit = make.build(jit=True, compiler_s=None, backend="cpu")
+    universal, compiled = make.trial("l1/f0t0", make.WITH, build=jit), make.trial("l1/f0t0", make.WITH)
+    assert "jit: universal project, compiles when it runs, cpu" in card(universal)
+    pages = [render_html(summarise(make.run(tasks), [one], tasks)) for one in (universal, compiled)]
+    assert ["<small>jit</small>" in page for page in pages] == [True, False]
+
+
 def copies() -> list[TrialRecord]:
     """Three tasks in two arms: one copy is correct, another is wrong and counts nowhere."""
     a, b, c = make.families(3)

@@ -111,21 +111,6 @@ def test_the_matrix_leads_where_there_are_many_comparisons(render: Callable[[Sum
 
 
 @every_renderer
-def test_few_families_show_no_interval(render: Callable[[Summary], str]) -> None:
-    """A share or ratio of five families has no interval, in any record or report."""
-    tasks = make.families(5)
-    trials = [make.trial(task, make.WITHOUT, *WRONG) for task in tasks]
-    trials += [make.trial(task, make.WITH, speedup=2.0 + i) for i, task in enumerate(list(tasks)[1:])]
-    trials.append(make.trial(next(iter(tasks)), make.WITH, *WRONG))
-    summary = summarise(make.run(tasks), trials, tasks)
-    (made,) = summary.comparisons
-    points = (*made.rows, *made.fast_p, *made.error_classes, *made.passes)
-    assert all(point.low is None and point.high is None for point in points)
-    text = render(summary)
-    assert "deployed (no interval)" in text and "too few families" in text and "n/a" in text
-
-
-@every_renderer
 def test_both_scores_of_kernelbench_stand_side_by_side(render: Callable[[Summary], str]) -> None:
     """Six of its problems: our clock says 1.3x, the processes 2.5x; a run without them says nothing of it."""
     text = re.sub(r"<[^>]+>|[|]", " ", render(summaries()["kernelbench"]))
@@ -218,7 +203,9 @@ def test_infra_owed_weak_sandbox_and_unknown_cost_are_said() -> None:
     assert "$/correct         n/a  unknown       n/a" in screen(summarise(run, trials, tasks))
     free = [make.trial(t, a, answer=make.reply(cost=None)) for t in tasks for a in (make.WITHOUT, make.WITH)]
     assert "$/correct" not in screen(summarise(run, free, tasks))
-    assert "no trial has finished" in screen(summaries()["empty"])
+    empty = summaries()["empty"]
+    assert "no trial has finished" in screen(empty) and empty.progress.owed == 12
+    assert empty.comparisons[0].conclusion.reason == "no task has a scored trial in both arms"
 
 
 @every_kind

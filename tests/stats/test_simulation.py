@@ -99,14 +99,6 @@ def test_a_null_skill_is_rarely_called_helpful(
     assert helps + hurts <= 0.065
 
 
-def test_a_strong_skill_is_called_helpful(record_property: Note) -> None:
-    """The rule is not just silent: a lift of 30 points in 10 families is nearly always found."""
-    lifts = _real_lifts(Population(base_rate=0.2, lift=0.3), 500, 10, seed=7)
-    helps = [decide(lift).decision == "helps" for lift in lifts]
-    record_property("lift of 30 points called helps, 10 families", float(np.mean(helps)))
-    assert np.mean(helps) >= 0.9
-
-
 def test_a_t_interval_by_task_raises_false_alarms(record_property: Note) -> None:
     """With 30 tasks in 6 families, inference by task calls a null skill far too often significant."""
     population = Population(lift=0.0, family_lift_sd=1.0)
@@ -155,21 +147,16 @@ def _lift(differences: Floats, alpha: float = 0.05) -> Lift:
     return paired_lift(seen, 1.0 - alpha)
 
 
-def test_text_that_helps_like_any_text_is_not_called_helpful(record_property: Note) -> None:
-    """A skill and its placebo both add 25 points: against the placebo nothing is left, and that decides."""
+def test_a_placebo_and_useless_skills_are_rarely_called_helpful(record_property: Note) -> None:
+    """Against a placebo that adds as much, nothing is left; nor of one of three null skills under Holm."""
     rng = np.random.default_rng(11)
+    useless = float(np.mean([_helps(rng, [0.0] * 3) for _ in range(300)]))
+    record_property("any of three null skills called helps, Holm, 10 families", useless)
+    assert useless <= 0.05
     share = float(np.mean([_helps(rng, [0.25], placebo=0.25) for _ in range(300)]))
     record_property("skill no better than its placebo called helps, 10 families", share)
     assert share <= 0.05
     assert np.mean([_helps(rng, [0.25]) for _ in range(100)]) >= 0.25
-
-
-def test_three_useless_skills_are_rarely_called_helpful(record_property: Note) -> None:
-    """One of three decisions under Holm helps in at most 5% of studies."""
-    rng = np.random.default_rng(12)
-    share = float(np.mean([_helps(rng, [0.0] * 3) for _ in range(300)]))
-    record_property("any of three null skills called helps, Holm, 10 families", share)
-    assert share <= 0.05
 
 
 def test_looking_again_at_halved_levels_keeps_the_error_below_5_percent(record_property: Note) -> None:
