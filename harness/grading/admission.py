@@ -89,9 +89,6 @@ def sizes_rule(loaded: LoadedTask) -> Rule:
     return _rule("sizes", over, ", ".join(f"{t} at most {gib(n)}" for t, n in largest.items()))
 
 
-# --- rules that need no project -------------------------------------------------------------------
-
-
 def _problems(loaded: LoadedTask) -> Iterator[Problem]:
     """Timed CPU workloads in the dtypes of both targets, then the others in those of the CPU."""
     task = loaded.task
@@ -135,9 +132,6 @@ def _tried(name: str, wrong: list[str], count: int, unknown: list[str]) -> Rule:
     left_out = f"; {len(unknown)} not tried: {unknown[0]}" if unknown else ""
     draws = f", timed ones on {_DRAWS} draws" if name == "reference" else ""
     return _rule(name, wrong, f"{count} problems{draws}{left_out}")
-
-
-# --- rules that need the expert -------------------------------------------------------------------
 
 
 def _expert(grade: Grade | None) -> Rule:
@@ -184,9 +178,6 @@ def _light(grade: Grade | None) -> Rule:
         return _not_measured("light", "needs a timed grade on a GPU that is in the table of boards")
     over = [f"{name} is at {share:.2f} of the speed of light" for name, share in shares.items() if share > 1]
     return _rule("light", over, f"at most {max(shares.values()):.2f}")
-
-
-# --- the record of admissions -----------------------------------------------------------------------
 
 
 class Contents(Record):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 from harness.builder.toolchain import Toolchain
 from harness.builder.validate import python_facts
@@ -64,13 +63,13 @@ def unsanitized(settings: GradeSettings, ended: Finding) -> tuple[SanitizerRun, 
     return tuple(SanitizerRun(tool=tool, status="not_measured", message=why) for tool in SANITIZER_TOOLS)
 
 
+@dataclass(frozen=True)
 class Instrumentation:
     """Instruments correct projects; thread-safe. What cannot be measured is recorded with a reason."""
 
-    def __init__(self, settings: GradeSettings, workers: Workers, toolchain: Toolchain) -> None:
-        self._settings = settings
-        self._workers = workers
-        self._toolchain = toolchain
+    settings: GradeSettings
+    workers: Workers
+    toolchain: Toolchain
 
     def inspect(self, source: Source, project: Project, loaded: LoadedTask, build: BuildResult) -> Seen:
         """Trace a call, then run the sanitizers, each where it is due. Raises InfraError."""
@@ -87,10 +86,10 @@ class Instrumentation:
         that it cannot do the work itself, unless the task forbids library calls.
         """
         calls = loaded.task.library_calls
-        if self._settings.protocol == "quick" and (calls == "allow" or (thin and calls != "forbid")):
+        if self.settings.protocol == "quick" and (calls == "allow" or (thin and calls != "forbid")):
             return None
         problem = min(self._problems(loaded, timed_only=True), key=lambda one: one.size_bytes)
-        with self._workers.running(source) as worker:
+        with self.workers.running(source) as worker:
             try:
                 worker.load()
                 return gather(worker, problem, build, source.namespace)
@@ -98,18 +97,19 @@ class Instrumentation:
                 return untraced(problem, f"it could not be loaded again: {failure.finding.message}")
 
     def _problems(self, loaded: LoadedTask, *, timed_only: bool) -> list[Problem]:
-        device = self._workers.transport.device
-        return problems(loaded, self._settings.target, timed_only=timed_only, device=device)
+        device = self.workers.transport.device
+        return problems(loaded, self.settings.target, timed_only=timed_only, device=device)
 
     def _sanitize(self, source: Source, loaded: LoadedTask) -> tuple[SanitizerRun, ...]:
         """Run every requested tool on the smallest workload that is not trivial. Raises InfraError."""
-        if not self._settings.sanitize:
+        if not self.settings.sanitize:
             return ()
-        if self._toolchain.in_image:
+        if self.toolchain.in_image:
             return absent_runs("jobs run in an image: its compute-sanitizer is not looked for")
-        cuda = self._toolchain.cuda
+        cuda = self.toolchain.cuda
         found = find_sanitizer(None if cuda is None else cuda.root)
         if isinstance(found, str):
             return absent_runs(found)
         problem = smallest(self._problems(loaded, timed_only=False))
-        return sanitize(partial(self._workers.start_under, source), found, problem)
+        start = self.workers.start
+        return sanitize(lambda under, wall_s: start(source, wall_s, under), found, problem)

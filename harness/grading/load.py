@@ -93,9 +93,7 @@ def not_imported(build: BuildResult) -> str:
         return "not imported: its symbols could not be read"
     if build.calls.unproven == 0:
         return "not imported (this torch has no CUDA), though all its symbols are there"
-    count = build.calls.unproven
-    noun = "symbol is" if count == 1 else "symbols are"
-    return f"not imported: {count} {noun} unproven, which only a CUDA build of torch could have"
+    return f"not imported: symbols that only a CUDA build of torch can have: {build.calls.unproven}"
 
 
 def cannot_run_cuda(machine: MachineFacts, build: BuildResult, why: str | None = None) -> Finding:

@@ -135,24 +135,18 @@ class Workers:
         finally:
             worker.close()
 
-    def start(self, source: Source, wall_s: float | None = None) -> WorkerClient:
-        """A worker that will load `source` and that the caller closes. Raises SandboxError."""
-        settings = self._settings
-        return WorkerClient(
-            source,
-            self._sandbox,
-            self._place(),
-            wall_s=settings.worker_wall_s if wall_s is None else wall_s,
-            call_s=settings.call_wall_s,
-            transport=self.transport,
-        )
+    def start(
+        self, source: Source, wall_s: float | None = None, under: Wrapper | None = None
+    ) -> WorkerClient:
+        """A worker that will load `source` and that the caller closes. Raises SandboxError.
 
-    def start_under(self, source: Source, under: Wrapper, wall_s: float) -> WorkerClient:
-        """A worker that runs under another program, such as a sanitizer; `wall_s` also limits each
-        exchange."""
+        `under`: a program that it runs under, such as a sanitizer; then `wall_s` also limits each exchange.
+        """
+        wall_s = self._settings.worker_wall_s if wall_s is None else wall_s
+        call_s = self._settings.call_wall_s if under is None else wall_s
         place = replace(self._place(), under=under)
         return WorkerClient(
-            source, self._sandbox, place, wall_s=wall_s, call_s=wall_s, transport=self.transport
+            source, self._sandbox, place, wall_s=wall_s, call_s=call_s, transport=self.transport
         )
 
     def expect(self) -> None:

@@ -205,7 +205,7 @@ def _comparison(run: ScoredRun, contrast: _Contrast, made: Conclusion) -> Compar
     placebo_scores = run.scores[model, placebo.id] if placebo else ()
     arms = (contrast.treatment.id, contrast.control.id)
     sides = [run.summaries[model, arm] for arm in arms]
-    turns = [] if run.gap(primary) else [run.by_turn[model, arm] for arm in arms]
+    turns = None if run.gap(primary) else (run.by_turn[model, arms[0]], run.by_turn[model, arms[1]])
     passes = pass_lifts(treatment, control, run.config.repeats, confidence)
     classes = error_classes(treatment, control, alpha, run.minimum_families, built=built, checked=checked)
     return Comparison(

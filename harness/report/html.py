@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -47,23 +47,16 @@ def _when(stamp: str) -> str:
     return f"{stamp[:10]} {stamp[11:16]} UTC" if stamp[10:11] == "T" and stamp.endswith("Z") else stamp
 
 
-def _listed(names: Sequence[str], noun: str) -> list[tuple[str, bool]]:
-    """Pieces of text, and whether each is a name; more than two names are only counted."""
-    if not names or len(names) > 2:
-        return [(f"{len(names) or 'no'} {noun}{'s' if names else ''}", False)]
-    return [(names[0], True), *([(" and ", False), (names[1], True)] if len(names) == 2 else [])]
-
-
-def question(summary: Summary) -> list[tuple[str, bool]]:
-    """The page's title: pieces, and whether each is a name that should stay whole."""
-    models = _listed([w.model_name(summary, name) for name in summary.head.models], "model")
+def question(summary: Summary) -> str:
+    """The page's title; more than two names are only counted."""
+    models = [w.model_name(summary, name) for name in summary.head.models]
     skills = list(dict.fromkeys(c.label for c in summary.comparisons))
+    who = " and ".join(models) if len(models) <= 2 else f.plural(len(models), "model")
+    with_ = " and ".join(skills) if len(skills) <= 2 else f.plural(len(skills), "skill")
     what = "GPU kernels" if summary.head.target == "cuda" else "kernels"
     if not skills:
-        return [("How well ", False), *models, (f" write{'s' if len(models) == 1 else ''} {what}", False)]
-    verb = "Does " if len(skills) == 1 else "Do "
-    end = f" write better {what}?"
-    return [(verb, False), *_listed(skills, "skill"), (" make ", False), *models, (end, False)]
+        return f"How well {who} write{'s' if len(models) == 1 else ''} {what}"
+    return f"{'Does' if len(skills) == 1 else 'Do'} {with_} make {who} write better {what}?"
 
 
 _NOUNS: Final = {
@@ -106,9 +99,8 @@ def _chips(summary: Summary, cell: TaskCell) -> Iterator[dict[str, Any]]:
 
 
 def _adjusted(row: MetricRow) -> str:
-    if row.role == "primary":
-        return "not adjusted"
-    return f.p_value(row.p_holm) if row.role == "secondary" else "not tested"
+    words = {"primary": "not adjusted", "descriptive": "not tested"}
+    return words.get(row.role, f.p_value(row.p_holm))
 
 
 def _strip(summary: Summary, comparison: Comparison) -> Markup:
@@ -176,26 +168,19 @@ def render_html(summary: Summary) -> str:
             question=question(summary),
             ci=confidence,
             sentence=lambda comparison: _sentence(comparison, confidence),
-            matrix_leads=summary.matrix_leads,
             headlines=[typeset(text) for text in w.headlines(summary)],
             adjusted=_adjusted,
-            per_correct=w.per_correct,
-            plan=typeset(w.plan_line(summary)),
-            gap=w.gap_line(summary),
-            owed=w.owed_line(summary),
-            infra=w.infra_line(summary.progress.infra_failures, summary.progress.infra_trials),
+            w=w,
+            plots=plots,
             chips=lambda cell: _chips(summary, cell),
             labels=labels,
             codes={verdict.value: code for verdict, code in CODES.items()},
             present={row.verdict.value for row in summary.trials},
-            levels=plots.levels,
             forest=lambda row: plots.forest(row, confidence),
             fast_curve=lambda comparison: _fast_curve(summary, comparison),
             arm_curve=lambda arm: plots.fast_curve([("all", "treatment", arm.fast_levels)]),
-            turn_curve=plots.turn_curve,
             shades=_shade,
             strip=lambda comparison: _strip(summary, comparison),
-            causes=plots.causes(summary.failures, labels),
         )
         + "\n"
     )

@@ -118,15 +118,9 @@ def usage_of(turns: Iterable[Turn]) -> Usages:
 
 def total_usage(usages: Iterable[Usages]) -> Usages:
     """The sum; one unknown makes it unknown."""
-    parts = list(usages)
-    inputs = [part.input_tokens for part in parts if part.input_tokens is not None]
-    outputs = [part.output_tokens for part in parts if part.output_tokens is not None]
-    costs = [part.cost_usd for part in parts if part.cost_usd is not None]
-    return Usages(
-        input_tokens=sum(inputs) if len(inputs) == len(parts) else None,
-        output_tokens=sum(outputs) if len(outputs) == len(parts) else None,
-        cost_usd=math.fsum(costs) if len(costs) == len(parts) else None,
-    )
+    parts = [part.model_dump() for part in usages]
+    columns = {name: [part[name] for part in parts] for name in Usages.model_fields}
+    return Usages.model_validate({k: None if None in v else math.fsum(v) for k, v in columns.items()})
 
 
 def gaps(trials: Iterable[TrialRecord]) -> tuple[Gap | None, Gap | None]:

@@ -141,7 +141,8 @@ def _measured(entry: Entry, share: float | None) -> dict[str, object]:
     facts = entry.facts
     light = facts.get("of_speed_of_light")
     same = ("speedup", "low", "high", "workload", "student_us", "reference_us")
-    return {name: facts.get(name) for name in same} | {
+    found: dict[str, object] = {name: facts.get(name) for name in same}
+    return found | {
         "reference": facts.get("fastest_reference"),
         "protocol": str(facts.get("protocol", "quick")),
         "correct": entry.status == "passed",

@@ -105,12 +105,14 @@ def _scored_run(
         for key, trials in by_arm.items()
     }
     planned = (len(config.tasks) - len(leaked)) * config.repeats
-    reached = {"built": gap[0] is None, "checked": gap[1] is None}
+    built, checked = gap[0] is None, gap[1] is None
     arms = {arm.id: arm for arm in config.arms}
     summaries: dict[tuple[str, str], ArmSummary] = {}
     for (model, arm), trials in by_arm.items():
         of_arm = planned, config.repeats, trials, scores[model, arm]
-        summaries[model, arm] = arm_summary(model, arms[arm], labels[arm], *of_arm, **reached)
+        summaries[model, arm] = arm_summary(
+            model, arms[arm], labels[arm], *of_arm, built=built, checked=checked
+        )
     return ScoredRun(config, scores, by_turn, leaked, summaries, *gap)
 
 

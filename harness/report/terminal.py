@@ -15,7 +15,7 @@ from rich.text import Text
 
 from harness.report import figures as f
 from harness.report import wording as w
-from harness.report.effects import Comparison, Matrix, MetricRow
+from harness.report.effects import Comparison, MetricRow
 from harness.report.records import ArmSummary, Reading, Summary
 
 Line = tuple[str, str]
@@ -181,18 +181,14 @@ def _rates_only(summary: Summary, width: int) -> Iterable[Line]:
     """A run without a pair of arms to compare."""
     for arm in summary.arms:
         yield from _title(summary, f"{w.model_name(summary, arm.model)}, {arm.label}", width)
-        for label, rate, gap in (
-            ("compiles", arm.compiled, summary.build_gap),
-            ("correct", arm.correct, summary.check_gap),
-        ):
+        rates = ("compiles", arm.compiled, summary.build_gap), ("correct", arm.correct, summary.check_gap)
+        for label, rate, gap in rates:
             if rate is None:
                 yield f"{label:<{_LABEL}}{f.NOT_MEASURED} ({gap.reason if gap else 'unknown'})", ""
                 continue
-            interval = f"95% CI {f.share_bounds(rate)}" if rate.n else ""
-            counts = _GAP.join(
-                [f"{f.percent(rate.share):>{_CONTROL}}", f"{rate.count} of {rate.n}", interval]
-            )
-            yield f"{label:<{_LABEL}}{counts}".rstrip(), ""
+            interval = f"{_GAP}95% CI {f.share_bounds(rate)}" if rate.n else ""
+            share = f"{label:<{_LABEL}}{f.percent(rate.share):>{_CONTROL}}"
+            yield f"{share}{_GAP}{rate.count} of {rate.n}{interval}", ""
         if arm.correct is not None:
             yield f"{'tokens/correct':<{_LABEL}}{w.per_correct(arm, 'tokens'):>{_CONTROL}}", ""
         yield "", ""
@@ -205,18 +201,15 @@ def _matrices(summary: Summary, width: int) -> Iterable[Line]:
     for index, matrix in enumerate(summary.matrices):
         if index:
             yield "", ""
-        yield from _matrix(summary, matrix, width)
-
-
-def _matrix(summary: Summary, matrix: Matrix, width: int) -> Iterable[Line]:
-    yield f"decision and lift in {summary.head.metric}, against {matrix.control_label}", "dim"
-    rows = w.matrix_table(summary, matrix, intervals=False)
-    lines = _table(rows)
-    if max(map(len, lines)) > width:  # too wide for columns
-        pairs = ((row[0], name, cell) for row in rows[1:] for name, cell in zip(rows[0], row, strict=True))
-        lines = [f"{model} x {name}: {cell}" for model, name, cell in pairs if name]
-    for line in lines:
-        yield from _wrapped(line, width, "")
+        yield f"decision and lift in {summary.head.metric}, against {matrix.control_label}", "dim"
+        rows = w.matrix_table(summary, matrix, intervals=False)
+        lines = _table(rows)
+        if max(map(len, lines)) > width:  # too wide for columns
+            header, *others = rows
+            pairs = ((row[0], *pair) for row in others for pair in zip(header[1:], row[1:], strict=True))
+            lines = [f"{model} x {name}: {cell}" for model, name, cell in pairs]
+        for line in lines:
+            yield from _wrapped(line, width, "")
 
 
 def _reading(summary: Summary, reading: Reading, width: int) -> Iterable[Line]:

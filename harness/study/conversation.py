@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
 from harness.errors import UsageError
@@ -27,38 +28,27 @@ class Stopped(Exception):
     """The run was stopped and its processes killed, so a grade may not be the student's fault."""
 
 
+@dataclass
 class Conversation:
     """The exchange of one trial; after an infrastructure failure `finish` resumes at the failed turn."""
 
-    def __init__(
-        self,
-        key: TrialKey,
-        first: Request,
-        turns: int,
-        *,
-        loaded: LoadedTask,
-        skills: Sequence[Skill],
-        model: Model,
-        grader: Grader,
-        store: RunStore,
-        stage: Callable[[str], None],
-        stopped: Callable[[], bool],
-    ) -> None:
-        """`skills`: the arm's. `stage` is called as each stage begins; `stopped`: whether the run was
-        stopped."""
-        self._key = key
-        self._most = turns
-        self._loaded = loaded
-        self._skills = skills
-        self._model = model
-        self._grader = grader
-        self._store = store
-        self._stage = stage
-        self._stopped = stopped
-        self._next: Request | None = first
-        self.generation_key = generation_key(key, first)
-        """Of the first request: the trial's."""
+    key: TrialKey
+    first: Request
+    max_turns: int
+    _: KW_ONLY
+    loaded: LoadedTask
+    skills: Sequence[Skill]
+    model: Model
+    grader: Grader
+    store: RunStore
+    stage: Callable[[str], None]
+    """Called with the name of each stage that begins."""
+    stopped: Callable[[], bool]
+
+    def __post_init__(self) -> None:
+        self._next: Request | None = self.first
         self._turns: list[Turn] = []
+        self.generation_key = generation_key(self.key, self.first)
 
     @property
     def turn(self) -> int:
@@ -69,21 +59,21 @@ class Conversation:
         """All turns. Raises Stopped, and what the model and the grader raise."""
         while self._next is not None:
             request = self._next
-            given = answer(request, self._skills, self._ask)
+            given = answer(request, self.skills, self._ask)
             before = self._turns[-1] if self._turns else None
             if before is not None and (given.overflowed or given.keeps):
                 if given.keeps or given.steps:  # steps were paid for, though no project came of them
                     self._turns.append(_turn(request, given, before.project, before.grade, kept=True))
                 break
             if isinstance(given.project, Finding):
-                grade = self._grader.no_project(given.project, self._loaded)
+                grade = self.grader.no_project(given.project, self.loaded)
             else:
-                self._store.write_project(self._key, given.project, request.turn)
-                log = self._store.turn_folder(self._key, request.turn) / "build.log"
-                grade = self._grader.grade(given.project, self._loaded, log=log, observer=self._stage)
+                self.store.write_project(self.key, given.project, request.turn)
+                log = self.store.turn_folder(self.key, request.turn) / "build.log"
+                grade = self.grader.grade(given.project, self.loaded, log=log, observer=self.stage)
                 # The student's processes may have been killed by us.
                 self._check_stopped()
-                self._store.write_grade(self._key, grade, request.turn)
+                self.store.write_grade(self.key, grade, request.turn)
             # An exchange that did not fit into the context will not fit with more in it.
             self._next = None if given.overflowed else self._following(request, given, grade)
             self._turns.append(_turn(request, given, grade.project, grade))
@@ -93,33 +83,33 @@ class Conversation:
     def _ask(self, request: Request) -> Reply:
         """The reply: from an interrupted attempt, or requested now and stored at once."""
         self._check_stopped()
-        paid = generation_key(self._key, request)
-        kept = self._store.paid_reply(self._key, paid, turn=request.turn, step=request.step)
+        paid = generation_key(self.key, request)
+        kept = self.store.paid_reply(self.key, paid, turn=request.turn, step=request.step)
         if kept is not None:
             return kept
-        self._stage("ask")
-        self._store.write_prompt(self._key, request)
-        reply = self._model.complete(request)
-        self._store.write_reply(self._key, paid, request, reply)
+        self.stage("ask")
+        self.store.write_prompt(self.key, request)
+        reply = self.model.complete(request)
+        self.store.write_reply(self.key, paid, request, reply)
         return reply
 
     def _check_stopped(self) -> None:
-        if self._stopped():
+        if self.stopped():
             raise Stopped
 
     def _following(self, request: Request, given: Answer, grade: Grade) -> Request | None:
         """The next turn's request; the stored one where an interrupted attempt came that far."""
         turn = request.turn
-        if turn + 1 >= self._most:
+        if turn + 1 >= self.max_turns:
             return None
         with contextlib.suppress(UsageError):
-            known = self._store.request(self._key, turn=turn + 1)
+            known = self.store.request(self.key, turn=turn + 1)
             if _continues(known, request, given):
                 return known
-        told = feedback(grade, self._loaded.task, grade.target, turn, self._most)
+        told = feedback(grade, self.loaded.task, grade.target, turn, self.max_turns)
         messages = (*given.messages, Message(role="user", content=told))
         made = request.model_copy(update={"messages": messages, "turn": turn + 1, "step": 0})
-        self._store.write_prompt(self._key, made)
+        self.store.write_prompt(self.key, made)
         return made
 
 

@@ -76,40 +76,33 @@ def now() -> str:
     return f"{datetime.datetime.now(datetime.UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
+@dataclass
 class Run:
     """Executes one run."""
 
-    def __init__(
-        self,
-        store: RunStore,
-        record: RunRecord,
-        tasks: Mapping[str, LoadedTask],
-        skills: Mapping[str, Skill],
-        models: Mapping[str, Model],
-        grader: Grader,
-        *,
-        kill: Callable[[], None] = lambda: None,
-    ) -> None:
-        """`skills` by digest, `models` by name; `kill` ends all processes of the grader."""
-        self._store = store
-        self._record = record
-        self._tasks = tasks
-        self._skills = skills
-        self._models = models
-        self._grader = grader
-        self._kill = kill
+    store: RunStore
+    record: RunRecord
+    tasks: Mapping[str, LoadedTask]
+    skills: Mapping[str, Skill]
+    """By digest."""
+    models: Mapping[str, Model]
+    grader: Grader
+    kill: Callable[[], None] = lambda: None
+    """Ends all processes of the grader."""
+
+    def __post_init__(self) -> None:
         self._lock = threading.Lock()
         self._stopped: str | None = None
         self._spent: str | None = None
         self._lost_in_a_row: Counter[str] = Counter()
-        self._places = (temporary_files(), finished_trials(store.folder))
+        self._places = (temporary_files(), finished_trials(self.store.folder))
 
     def execute(self, executor: Executor, observer: Observer, budget: Budget) -> Outcome:
         """Run the owed trials. KeyboardInterrupt is raised after everything was stopped."""
-        before = self._store.load()
+        before = self.store.load()
         for lost in {f.project for t in before for f in t.failures if f.project is not None}:
-            self._grader.lost_a_device(lost)
-        todo = owed(self._record, {t.key for t in before if not t.infra})
+            self.grader.lost_a_device(lost)
+        todo = owed(self.record, {t.key for t in before if not t.infra})
         timer = None
         if budget.max_wall_s is not None:
             timer = threading.Timer(budget.max_wall_s, self.stop, ["time budget", executor])
@@ -133,7 +126,7 @@ class Run:
             if self._stopped is None:
                 self._stopped = reason
         executor.abandon()
-        self._kill()
+        self.kill()
 
     def _finish(self, observer: Observer, key: TrialKey) -> bool:
         """Run and store one trial; False when the run was stopped meanwhile, or its budget is spent."""
@@ -150,7 +143,7 @@ class Run:
             if self._stopped is not None or trial is None:
                 return False
             with watching(*self._places):
-                self._store.append(trial)
+                self.store.append(trial)
         observer.finished(trial)
         self._stop_if_hopeless(trial)
         return True
@@ -188,7 +181,7 @@ class Run:
                 failures.append(_failure(told))
                 if isinstance(told, StorageError):
                     break  # a retry is useless until somebody repairs it
-                self._store.set_aside(key, conversation.turn)
+                self.store.set_aside(key, conversation.turn)
                 if len(failures) < ATTEMPTS:
                     time.sleep(_PAUSE_S)
         grade = turns[-1].grade if turns else None
@@ -205,16 +198,16 @@ class Run:
 
     def _conversation(self, key: TrialKey, observer: Observer) -> Conversation:
         """The exchange of a trial, from its first turn; paid replies are read from disk."""
-        config = self._record.config
+        config = self.record.config
         return Conversation(
             key,
-            request_for(key, config, self._tasks, self._skills),
+            request_for(key, config, self.tasks, self.skills),
             config.turns,
-            loaded=self._tasks[key.task],
-            skills=[self._skills[digest] for digest in arm_by_id(config)[key.arm].skills],
-            model=self._models[key.model],
-            grader=self._grader,
-            store=self._store,
+            loaded=self.tasks[key.task],
+            skills=[self.skills[digest] for digest in arm_by_id(config)[key.arm].skills],
+            model=self.models[key.model],
+            grader=self.grader,
+            store=self.store,
             stage=lambda stage: observer.stage(key, stage),
             stopped=lambda: self._stopped is not None,
         )

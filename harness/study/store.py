@@ -42,9 +42,7 @@ class RunStore:
         try:
             text = path.read_text()
         except OSError as error:
-            raise UsageError(
-                f"{self.folder} is no run: {path.name} cannot be read ({error.strerror})"
-            ) from None
+            raise UsageError(f"{self.folder} is no run: {_RUN} cannot be read ({error.strerror})") from None
         try:
             head = json.loads(text)
             if not isinstance(head, dict):

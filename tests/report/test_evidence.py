@@ -79,22 +79,11 @@ def kernel(name: str = "f(float*)", **more: object) -> DeviceKernel:
     return DeviceKernel.model_validate(values | more)
 
 
-@pytest.mark.parametrize(
-    ("name", "short"),
-    [
-        ("void (anonymous namespace)::rotate<float, 4>(float*, long)", "rotate<float, 4>"),
-        ("a::k<(a::mode)2>(int (*)(int))", "a::k<(a::mode)2>"),
-        ("k<" + "x" * 200 + "...", "k<" + "x" * 43 + "..."),
-        ("a\x1b[31mb(int)", "ab"),
-    ],
-)
-def test_names_are_shortened(name: str, short: str) -> None:
-    """Without return type, unnamed namespaces and parameters; template arguments stay."""
-    assert short_name(name) == short
-
-
 def test_kernels_in_words() -> None:
-    """Tensor cores are counted, global accesses by the share of 128 bits; unknown is not zero."""
+    """Short names; tensor cores are counted, global accesses by the share of 128 bits; unknown is not 0."""
+    assert short_name("void (anonymous namespace)::rotate<float, 4>(float*, long)") == "rotate<float, 4>"
+    assert short_name("k<" + "x" * 200 + "...") == "k<" + "x" * 43 + "..."
+    assert short_name("a\x1b[31mb(int)") == "ab"
     one = kernel(instructions={"HGMMA": 12, "TMA": 8, "LDG.128": 3, "LDG.32": 1, "FFMA": 9, "all": 33})
     assert notable(one) == "HGMMA 12, TMA 8, LDG.128 75%" and total(one) == "33"
     assert all_counts(one) == "HGMMA 12, TMA 8, FFMA 9, LDG.32 1, LDG.128 3, all 33"

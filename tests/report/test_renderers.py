@@ -283,7 +283,7 @@ def test_page_says_what_the_numbers_are() -> None:
 
 def test_question_fits_the_run() -> None:
     """The title asks what this run was asked."""
-    asked = {name: "".join(piece for piece, _ in question(one)) for name, one in summaries().items()}
+    asked = {name: question(one) for name, one in summaries().items()}
     assert asked["study"] == "Does cuda-kernel-builder make claude-haiku-4-5 write better GPU kernels?"
     assert asked["no skill"] == "How well claude-haiku-4-5 writes GPU kernels"
 

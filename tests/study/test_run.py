@@ -185,13 +185,10 @@ def test_a_provider_that_fails_again_and_again_stops_the_run(
 
 def test_ctrl_c_keeps_finished_trials_and_the_same_command_finishes(store: RunStore) -> None:
     """An interrupt comes through; what was finished stays, and nothing is asked twice."""
-    count = 0
+    interrupt = FailsAt(KeyboardInterrupt(), 4)
 
     def answer(request: Request) -> Reply:
-        nonlocal count
-        count += 1
-        if count == 4:
-            raise KeyboardInterrupt
+        interrupt()
         return reply(PROJECT)
 
     run, _ = make_run(store, answer)
@@ -203,24 +200,12 @@ def test_ctrl_c_keeps_finished_trials_and_the_same_command_finishes(store: RunSt
     assert len(model.asked) == 5
 
 
-def test_nothing_is_appended_after_a_stop(store: RunStore) -> None:
-    """A trial whose processes were killed by the stop stays owed: its verdict would be ours."""
-    executor = LocalExecutor(1)
-    killed: list[bool] = []
-    run, _ = make_run(store, answers, FakeGrader(lambda: run.stop("test", executor)))
-    run._kill = lambda: killed.append(True)
-    outcome = run.execute(executor, Silent(), Budget())
-    assert (outcome.finished, outcome.stopped) == (0, "test")
-    assert killed
-    assert store.load() == []
-
-
 @pytest.mark.parametrize("workers", [1, 3])
 def test_a_spent_budget_stops_the_run(store: RunStore, workers: int) -> None:
     """No request after the budget is spent; paid trials are kept, the others owed and not infra."""
     run, model = make_run(store, answers)
     meter = Meter(Limits(max_calls=3))
-    run._models = {"fake/one": meter.wrap(model)}
+    run.models = {"fake/one": meter.wrap(model)}
     outcome = carry_out(run, workers=workers)
     assert outcome.stopped == "call budget: 3 of 3 calls used"
     assert (outcome.finished, outcome.owed) == (3, 5)
@@ -234,7 +219,7 @@ def test_a_wall_budget_stops_the_run(store: RunStore) -> None:
     """When the time is up the rest stays owed."""
     hold = threading.Event()
     run, _ = make_run(store, answers, FakeGrader(lambda: hold.wait(20) and None))
-    run._kill = hold.set
+    run.kill = hold.set
     outcome = carry_out(run, workers=1, budget=Budget(max_wall_s=0.2))
     assert outcome.stopped == "time budget"
     assert outcome.owed == 8
