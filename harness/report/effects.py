@@ -79,7 +79,6 @@ class MetricRow(Effect):
     n_different: int
     n_tasks: int
     n_dropped_tasks: int
-    """Tasks without a value in both arms."""
     per_family: tuple[FamilyLift, ...]
     not_measured: str | None
 
@@ -112,7 +111,6 @@ class PassLift(Effect):
     treatment: float
     lift: float
     n_tasks: int
-    """Tasks with at least k scored replies in both arms."""
 
 
 class TurnPoint(Effect):
@@ -138,7 +136,6 @@ class ErrorClass(Bounded):
     difference: float | None
     p_value: float | None
     p_holm: float | None
-    """Over all classes of the comparison."""
     n_families: int
     change: Literal["removed", "introduced", "fewer", "more", "as many"]
     """Removed or introduced only where p_holm is at most alpha."""
@@ -206,7 +203,6 @@ class Movement(Record):
     there: float
     back: float
     words: str
-    """Such as `build_failed -> correct: 14% of trials`, by the net share."""
 
 
 class Transitions(Record):
@@ -219,7 +215,6 @@ class Transitions(Record):
 
     n_tasks: int
     verdicts: tuple[Verdict, ...]
-    """Those that occur, best first."""
     cells: tuple[Transition, ...]
     movements: tuple[Movement, ...]
 
@@ -233,7 +228,6 @@ class Detectable(Record):
 
     n_families: int
     sd: float
-    """Between families: of the log ratio for deployed, of the share otherwise."""
     effect: float | None
     """A ratio for deployed, else a fraction; None with too few families for any decision."""
     statement: str
@@ -261,7 +255,6 @@ class Comparison(Record):
     error_classes: tuple[ErrorClass, ...] = ()
     passes: tuple[PassLift, ...] = ()
     turns: tuple[TurnPoint, ...] = ()
-    """Only for runs of more than one turn; the decision rests on the last."""
     caveats: tuple[str, ...]
 
     def row(self, metric: MetricName) -> MetricRow:

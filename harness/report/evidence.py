@@ -114,17 +114,14 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:_NAMED_CALLS]) + more
 
 
-def _times(name: str, count: int) -> str:
-    return name if count == 1 else f"{count} x {name}"
-
-
 def _trace(evidence: Evidence) -> list[str]:
     label = f"{evidence.workload} {evidence.dtype}"
     if evidence.operators is None:
         return [f"one call on {label}: not traced: {shorten(evidence.trouble or '', _LINE_CHARS)}"]
     lines = []
     for kind, words in (("own", "own operators"), ("compute", "PyTorch operators that compute")):
-        found = [_times(o.name, o.calls) for o in evidence.operators if o.kind == kind]
+        own = [o for o in evidence.operators if o.kind == kind]
+        found = [o.name if o.calls == 1 else f"{o.calls} x {o.name}" for o in own]
         lines.append(f"{words} {_some(found)}" if found else f"no {words}")
     rest = sum(o.calls for o in evidence.operators if o.kind == "harmless")
     lines += [f"{rest} harmless ones"] if rest else []

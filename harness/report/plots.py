@@ -146,18 +146,20 @@ def levels(comparison: Comparison) -> Markup:
 
 
 def _described(row: MetricRow) -> str:
-    if row.not_measured:
-        return f"{row.label} {f.NOT_MEASURED} ({row.not_measured})"
     control, treatment = f.level(row.unit, row.control), f.level(row.unit, row.treatment)
-    return f"{row.label} {control} without and {treatment} with"
+    measured = f"{control} without and {treatment} with"
+    return f"{row.label} {_unmeasured(row) or measured}"
+
+
+def _unmeasured(row: MetricRow) -> str:
+    return f"{f.NOT_MEASURED} ({row.not_measured})" if row.not_measured else ""
 
 
 def _pair(row: MetricRow, axis: Axis, y: float) -> list[str]:
     """A hollow and a filled dot, each with its figure on the outer side."""
     marks = [text(_LEFT - 14, y + 4, row.label, "name", "end")]
     if row.control is None or row.treatment is None:
-        why = f"{f.NOT_MEASURED} ({row.not_measured})" if row.not_measured else f.NOT_AVAILABLE
-        return [*marks, text(_LEFT + _ROOM, y + 4, why, "tick")]
+        return [*marks, text(_LEFT + _ROOM, y + 4, _unmeasured(row) or f.NOT_AVAILABLE, "tick")]
     a, b = axis.at(row.control), axis.at(row.treatment)
     sides = ("start", "end") if b < a else ("end", "start")
     shift = -11 if b >= a else 11
@@ -282,8 +284,8 @@ def _apart(ends: Sequence[float]) -> list[float]:
     """Heights of labels, in the given order, moved at least a line apart."""
     if len(ends) != 2 or abs(ends[0] - ends[1]) >= _LABEL_GAP:
         return list(ends)
-    middle, half = sum(ends) / 2, _LABEL_GAP / 2
-    return [middle - half, middle + half] if ends[0] < ends[1] else [middle + half, middle - half]
+    middle, half = sum(ends) / 2, math.copysign(_LABEL_GAP / 2, ends[1] - ends[0])
+    return [middle - half, middle + half]
 
 
 def fast_curve(arms: Sequence[tuple[str, str, Sequence[FastLevel]]]) -> Markup:

@@ -88,7 +88,6 @@ class Head(Record):
     sandbox_weak: bool
     machine: MachineFacts
     device: str
-    """What the kernels were built for and ran on, in words."""
     grader_version: str
     image: str | None
     models: tuple[str, ...]
@@ -100,7 +99,6 @@ class Head(Record):
     sampling: Sampling
     seed: int
     alpha: float = 0.05
-    """Level of the decision; intervals of lifts hold 1 - alpha."""
     leaked: tuple[Leak, ...] = ()
 
 
@@ -111,7 +109,6 @@ class Progress(Record):
     finished: int
     scored: int
     owed: int
-    """Planned and not measured yet."""
     infra_trials: int
     """Every attempt failed for infrastructure reasons: not scored."""
     infra_failures: int
@@ -135,7 +132,6 @@ class Timings(Record):
 
     reply: Quartiles | None
     build: Quartiles | None
-    """Wall time of builds that were not in the cache."""
     compiler: Quartiles | None
     grade: Quartiles | None
     cache_hits: int
@@ -171,7 +167,6 @@ class ArmSummary(Record):
     infra_trials: int
     infra_failures: int
     compiled: Rate | None
-    """None when the build stage was not measured in this run."""
     correct: Rate | None
     faster: int | None
     """Correct and distinguishably faster than the reference."""
@@ -192,7 +187,6 @@ class ReadFile(Record):
 
     file: str
     trials: Rate
-    """Trials that read it at least once, of the arm's scored trials."""
     tokens: float | None
     """Median growth of the next prompt where a step read this file alone; None: not reported."""
 
@@ -204,7 +198,6 @@ class Reading(Record):
     arm: str
     label: str
     skills: tuple[ReadFile, ...]
-    """How often any file of a skill was read; `file` is the skill's name, tokens is None."""
     files: tuple[ReadFile, ...]
     tokens: float | None
     """Input and output of the replies that only asked for files, mean per scored trial."""
@@ -220,7 +213,6 @@ class TaskCell(Record):
     median_speedup: float | None
     verdicts: dict[str, int]
     trials: tuple[int, ...]
-    """Positions in Summary.trials."""
 
 
 class TaskRow(Record):
@@ -256,7 +248,6 @@ class TrialRow(Record):
     kernels: tuple[DeviceKernel, ...] | None = None
     evidence: tuple[str, ...] = ()
     worst_error: float | None
-    """Largest |y - truth| / tolerance over all workloads."""
     speedup: float | None
     speedup_low: float | None
     speedup_high: float | None
@@ -306,14 +297,12 @@ class Summary(Record):
     totals: Usages
     timings: Timings
     build_gap: Gap | None
-    """Why compiling was not measured; None when it was."""
     check_gap: Gap | None
     detectable: Detectable
     warnings: tuple[str, ...]
     arms: tuple[ArmSummary, ...]
     comparisons: tuple[Comparison, ...]
     matrices: tuple[Matrix, ...] = ()
-    """Where there is more than one model, or more than one skill or combination."""
     readings: tuple[Reading, ...] = ()
     tasks: tuple[TaskRow, ...]
     failures: tuple[FailureGroup, ...]

@@ -98,6 +98,7 @@ def test_a_sound_task_is_admitted(tmp_path: Path) -> None:
     assert len({project.digest for project in grader.graded}) == 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "rule", "said"),
     [
@@ -135,6 +136,7 @@ def test_a_reference_that_fails_its_own_check_is_found(tmp_path: Path) -> None:
     assert "out of tolerance" in found["reference"].said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("grader", "rule", "status", "said"),
     [
