@@ -32,7 +32,7 @@ from harness.cases.scoring import reply_files
 from harness.errors import UsageError
 from harness.grading import load as load_stage
 from harness.judge.sanitizer import read_report
-from harness.kernelbench.conversion import defines_model_new
+from harness.kernelbench import conversion
 from harness.models import endpoint
 from harness.models.messages import arguments_object
 from harness.outcome import Cause

@@ -35,8 +35,7 @@ from harness.records import MachineFacts, Ratio, Record, Target
 from harness.records.timing import Calibration
 from harness.suite.catalogue import select_tasks
 from harness.text import first_line
-from sandboxes.registry import BACKENDS, open_sandbox
-from sandboxes.selftest import PROMISES, run_self_test
+from sandboxes.registry import BACKENDS, PROMISES, open_sandbox, run_self_test
 
 _KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "LIFTBENCH_API_KEY")
 _PACKAGES = {
@@ -188,7 +187,7 @@ def _items(
     cuda, include = toolchain.cuda, toolchain.python_include
     fetched = " ".join(headers.name for headers in toolchain.headers)
     known = None if cuda is None or toolchain.stubs else "from the toolkit and torch"
-    cutlass = (f"{c.version} for {c.name or 'all'} ({c.origin})" for c in toolchain.cutlass)
+    cutlass = (f"{one.name}: {one.sources}" for one in toolchain.cutlass)
     for name, found, advice in (
         ("g++", toolchain.gxx_version, "apt-get install g++"),
         ("ninja", toolchain.ninja_version, "pip install ninja"),

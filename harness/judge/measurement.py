@@ -51,6 +51,7 @@ from harness.records import (
     ContenderTiming,
     Finding,
     Interference,
+    Lane,
     LaneName,
     PhysicalLimit,
     Ratio,

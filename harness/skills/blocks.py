@@ -17,7 +17,7 @@ import yaml
 
 from harness.builder import build_toml
 from harness.builder.build_toml import faults, hints
-from harness.builder.parsing import NoToml, key_lines, normalized, toml_fields
+from harness.builder.schema import NoToml, key_lines, normalized, toml_fields
 from harness.files import unsafe_path
 from harness.records import Project, ProjectFile
 from harness.skills.spec import SkillFinding, error, warning

@@ -9,6 +9,7 @@ from rich.console import Console
 from harness.cli.card import diagnostic_lines, print_build, print_card, score_lines
 from harness.outcome import Cause
 from harness.records import (
+    BuildResult,
     ContenderTiming,
     Diagnostic,
     Finding,

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.grading.grade import Grader
-from harness.judge.worker_client import WorkerClient
-from harness.judge.worker_job import Source, WorkerPlace
+from harness.judge.worker_client import Source, WorkerClient, WorkerPlace
 from harness.outcome import Stage, Verdict
 from tests.fakes.overlays import throw_away_task
 from tests.fakes.sandbox import FakeSandbox, exit_facts

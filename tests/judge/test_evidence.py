@@ -19,7 +19,6 @@ from harness.outcome import Cause
 from harness.records import BuildResult, DeviceKernel, Evidence, SanitizerRun
 from harness.worker.evidence import on_copies, trace
 from tests.fakes.overlays import throw_away_task
-from tests.fakes.trials import build_result
 
 LOADED: Final = throw_away_task("scale")
 SPACE: Final = "_evidence_test"

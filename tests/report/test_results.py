@@ -11,6 +11,7 @@ from harness.errors import UsageError
 from harness.outcome import Cause
 from harness.records import ContenderTiming, Lane, Spread, TimingResult, TrialKey, WorkloadTiming
 from harness.records.task import Admission, Rule
+from harness.records.timing import Contents, Entry
 from harness.report.results import NOT_YET, read_results, result_of, status_page, write_results
 from tests.fakes.overlays import throw_away_task
 from tests.report import factories as make

@@ -15,6 +15,7 @@ from harness.skills.blocks import code_blocks, shown_projects
 from harness.skills.check import SkillReport, catalog_line, check_skill, skill_size
 from harness.skills.spec import read_skill
 from harness.text import estimate_tokens
+from tests.fakes.trials import build_result
 
 SHIPPED = Path(__file__).parents[2] / "skills" / "cuda-kernel-builder"
 
