@@ -127,6 +127,9 @@ class _Config(_Entry):
     timeout_seconds: float = Field(default=COMMAND_WALL_S, gt=0, le=COMMAND_WALL_LIMIT_S)
 
 
+_TYPES: Final = ("contains", "output_contains", "regex", "file_exists", "file_contains", "command")
+
+
 class _Verifier(_Entry):
     """A verifier of upskill's v2; its texts are under any of four names."""
 
@@ -148,8 +151,7 @@ class _Verifier(_Entry):
             raise ValueError("cmd is missing or blank")
         return self
 
-    def checks(self) -> list[Check] | None:
-        """None for a type that is not known here."""
+    def checks(self) -> list[Check]:
         texts = self.values or self.text or self.value or self.pattern
         match self.type:
             case "contains" | "output_contains":
@@ -163,11 +165,35 @@ class _Verifier(_Entry):
             case "command":
                 wall_s = self.config.timeout_seconds
                 return [Check(kind="command", text=self.cmd or self.command, wall_s=wall_s)]
-        return None
+        return []
+
+    def notes(self) -> list[str]:
+        """The verifier in words, if it cannot be checked here."""
+        if self.type in _TYPES:
+            return []
+        words = _written(self.model_dump(exclude_unset=True))
+        return [f"verifier {words}: no check of this type is known here"]
 
 
 class _Expected(_Entry):
+    """`contains`, which all versions of upskill read, or other types of verifiers as keys."""
+
     contains: Texts = []
+    output_contains: Texts = []
+    regex: Texts = []
+    file_exists: Texts = []
+    file_contains: dict[str, Texts] = {}
+    command: Texts = []
+
+    def checks(self) -> list[Check]:
+        in_files = ((path, text) for path, texts in self.file_contains.items() for text in texts)
+        return [
+            *(Check(kind="contains", text=text) for text in (*self.contains, *self.output_contains)),
+            *(Check(kind="regex", text=text) for text in self.regex),
+            *(Check(kind="file_exists", path=path) for path in self.file_exists),
+            *(Check(kind="file_contains", path=path, text=text) for path, text in in_files),
+            *(Check(kind="command", text=text, wall_s=COMMAND_WALL_S) for text in self.command),
+        ]
 
 
 # --- the two formats --------------------------------------------------------------------------------
@@ -192,11 +218,7 @@ class _UpskillCase(_Entry):
 
     def case(self, number: int, file: Path) -> TestCase:
         """`number`, from 1, names a case without a name."""
-        notes = self.expected.unknown()
-        for one in self.verifiers:
-            if one.checks() is None:
-                words = _written(one.model_dump(exclude_unset=True))
-                notes.append(f"verifier {words}: no check of this type is known here")
+        notes = [*self.expected.unknown(), *(note for one in self.verifiers for note in one.notes())]
         if self.validator is not None:
             on = f" of {self.output_file}" if self.output_file else ""
             notes.append(f"validator {self.validator}{on}: it is Python inside upskill")
@@ -204,16 +226,13 @@ class _UpskillCase(_Entry):
             id=(self.id or self.name or f"case-{number}")[:100],
             prompt=self.input,
             files=self.context.files,
-            checks=(
-                *(Check(kind="contains", text=text) for text in self.expected.contains),
-                *(check for one in self.verifiers for check in one.checks() or ()),
-            ),
+            checks=(*self.expected.checks(), *(check for one in self.verifiers for check in one.checks())),
             not_checkable=(*notes, *self.unknown()),
         )
 
 
 class _Eval(_Entry):
-    """A case of agentskills.io: evals/evals.json."""
+    """A case of agentskills.io: evals/evals.json. An assertion with a `type` is a verifier of upskill's."""
 
     id: Any = None
     name: Any = None
@@ -226,11 +245,19 @@ class _Eval(_Entry):
     def case(self, number: int, file: Path) -> TestCase:
         """`number`, from 1, names a case without an id; `file` holds it."""
         notes = [f"expected_output: {self.expected_output}"] if self.expected_output.strip() else []
-        notes += [_written(one) for one in (*self.assertions, *self.expectations)]
+        checks: list[Check] = []
+        for one in (*self.assertions, *self.expectations):
+            if isinstance(one, dict) and "type" in one:
+                verifier = _Verifier.model_validate(one)
+                checks += verifier.checks()
+                notes += verifier.notes()
+            else:
+                notes.append(_written(one))
         return TestCase(
             id=f"eval-{number if self.id is None else _written(self.id)}"[:100],
             prompt=self.prompt,
             files={path: _read(file, path) for path in self.files},
+            checks=tuple(checks),
             not_checkable=(*notes, *self.unknown()),
         )
 

@@ -78,6 +78,26 @@ def test_a_document_may_keep_its_cases_under_any_of_upskills_names(tmp_path: Pat
                 Check(kind="command", text="python check.py", wall_s=5.0),
             ),
         ),
+        (
+            {
+                "expected": {
+                    "output_contains": "a",
+                    "regex": ["^b", "c$"],
+                    "file_exists": ["x"],
+                    "file_contains": {"x": ["1", "2"]},
+                    "command": "true",
+                }
+            },
+            (
+                *contains("a"),
+                Check(kind="regex", text="^b"),
+                Check(kind="regex", text="c$"),
+                Check(kind="file_exists", path="x"),
+                Check(kind="file_contains", path="x", text="1"),
+                Check(kind="file_contains", path="x", text="2"),
+                Check(kind="command", text="true", wall_s=60.0),
+            ),
+        ),
     ],
 )
 def test_what_upskill_expects_becomes_checks(
@@ -109,14 +129,19 @@ def evals(tmp_path: Path, **fields: Any) -> Path:
     return tmp_path / "s"
 
 
-def test_assertions_of_agentskills_io_are_kept_and_not_checked(tmp_path: Path) -> None:
-    """Sentences stay sentences; the files that an eval names are read from the skill's folder."""
-    folder = evals(tmp_path, files=["evals/files/x.csv"], assertions=["Both axes are labelled"])
+def test_assertions_of_agentskills_io_are_kept_and_those_with_a_type_checked(tmp_path: Path) -> None:
+    """Sentences stay sentences, an object with a type is a check; the files that an eval names are read."""
+    assertions = ["Both axes are labelled", {"text": "Nice"}, {"type": "contains", "value": "x"}]
+    folder = evals(tmp_path, files=["evals/files/x.csv"], assertions=assertions)
     (folder / "evals/files").mkdir()
     (folder / "evals/files/x.csv").write_text("1,2\n")
     [case] = load_cases(folder)
-    assert (case.id, case.checks, case.files) == ("eval-1", (), {"evals/files/x.csv": "1,2\n"})
-    assert case.not_checkable == ("expected_output: A chart.", "Both axes are labelled")
+    assert (case.id, case.checks, case.files) == ("eval-1", contains("x"), {"evals/files/x.csv": "1,2\n"})
+    assert case.not_checkable == (
+        "expected_output: A chart.",
+        "Both axes are labelled",
+        '{"text": "Nice"}',
+    )
 
 
 def test_both_files_of_a_skill_are_read(tmp_path: Path) -> None:
@@ -140,7 +165,11 @@ def test_both_files_of_a_skill_are_read(tmp_path: Path) -> None:
             {"tests": [{"input": "x", "expected": {"contains": [1]}}]},
             "tests[0]: expected.contains.0: must be",
         ),
-        ([{"input": "x", "verifiers": [{"type": "regex", "value": "("}]}], "'(' is not a regular expression"),
+        ([{"input": "x", "expected": {"regex": "("}}], "'(' is not a regular expression"),
+        (
+            [{"input": "x", "expected": {"file_contains": [{"path": "x"}]}}],
+            "expected.file_contains: must hold",
+        ),
         ([{"input": "x", "verifiers": [{"type": "file_exists"}]}], "verifiers.0: path is missing"),
         ([{"input": "x", "verifiers": [{"type": "file_exists", "path": "../x"}]}], "leaves the project"),
         (

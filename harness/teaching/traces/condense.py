@@ -6,10 +6,11 @@ The same trace and budget give the same text; every cut says how much is missing
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from harness.errors import UsageError
+from harness.report.figures import plural
 from harness.student.fences import fenced
 from harness.teaching.traces.events import Event, Trace
 from harness.teaching.traces.faults import Lesson, lessons
@@ -30,31 +31,10 @@ _FILE_BYTES: Final = 400
 
 @dataclass(frozen=True)
 class Condensed:
-    """A condensed trace, and what it covers."""
+    """A condensed trace, and one line on what was read, what was kept and its size."""
 
     text: str
-    budget_tokens: int
-    characters: int
-    events: int
-    errors: int
-    groups: int
-    kept: int
-
-    @property
-    def coverage(self) -> str:
-        """What was read and kept, in one line."""
-        read = f"{_number(self.characters, 'character')} read, {_number(self.events, 'event')}"
-        if not self.groups:
-            return f"{read}, no error found"
-        left_out = self.groups - self.kept
-        which = f"{self.kept:,} kept, {left_out:,} left out" if left_out else f"all {self.kept:,} kept"
-        return f"{read}, {_number(self.errors, 'error')} in {_number(self.groups, 'group')}, {which}"
-
-    @property
-    def summary(self) -> str:
-        """Coverage and size, in one line."""
-        tokens = estimate_tokens(self.text)
-        return f"{self.coverage}, {tokens:,} of {self.budget_tokens:,} tokens (estimated)"
+    summary: str
 
 
 def condense(trace: Trace, budget_tokens: int) -> Condensed:
@@ -70,22 +50,28 @@ def condense(trace: Trace, budget_tokens: int) -> Condensed:
     _files(page, files)
     page.part("Outline", ["\n".join(_sample([_outline(e) for e in trace.events], page.free - 80))])
     body = redact(page.text)
-    errors = sum(lesson.count for lesson in found)
-    done = Condensed(body, budget_tokens, trace.characters, len(trace.events), errors, len(found), kept)
-    head = ["# A trace, condensed", "", f"Format: {trace.format}. {_sentence(done.coverage)}"]
+    coverage = _coverage(trace, found, kept)
+    head = ["# A trace, condensed", "", f"Format: {trace.format}. {_sentence(coverage)}"]
     head += [_sentence(fault) for fault in trace.skipped]
     if secrets := body.count(REDACTED):
-        head.append(f"Redacted: {_number(secrets, 'word')} that may be a key or token.")
+        head.append(f"Redacted: {plural(secrets, 'word')} that may be a key or token.")
     text = clip("\n".join(head), _HEAD_BYTES - 2) + "\n\n" + body
-    return replace(done, text=text)
+    size = f"{estimate_tokens(text):,} of {budget_tokens:,} tokens (estimated)"
+    return Condensed(text, f"{coverage}, {size}")
+
+
+def _coverage(trace: Trace, found: Sequence[Lesson], kept: int) -> str:
+    read = f"{plural(trace.characters, 'character')} read, {plural(len(trace.events), 'event')}"
+    if not found:
+        return f"{read}, no error found"
+    left_out = len(found) - kept
+    which = f"{kept:,} kept, {left_out:,} left out" if left_out else f"all {kept:,} kept"
+    errors = sum(lesson.count for lesson in found)
+    return f"{read}, {plural(errors, 'error')} in {plural(len(found), 'group')}, {which}"
 
 
 def _sentence(text: str) -> str:
     return f"{text[0].upper()}{text[1:]}."
-
-
-def _number(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 class _Page:

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from harness.student.fences import ANY_PATH, Block, FileNames, fenced_blocks
-from harness.text import redact
+from harness.text import redact, shorten
 
 Role = Literal["user", "assistant", "tool", "system"]
 Kind = Literal["text", "code", "tool_call", "tool_result", "thinking"]
 
-_NAMED_KINDS: Final = 6
+_KINDS_CHARS: Final = 400
 # Codex and Claude Code send these in the user's name.
 _INJECTED: Final = (
     "<environment_context>",
@@ -26,8 +26,6 @@ _INJECTED: Final = (
     "# AGENTS.md instructions",
     "Caveat: The messages below",
 )
-_DEPTH_LIMIT: Final = 32
-"""Levels of a call's arguments that are kept."""
 _NAMES: Final = FileNames(ANY_PATH)
 
 
@@ -80,11 +78,8 @@ class Trace:
         """What could not be read, in words."""
         found = [f"torn or malformed JSON records that were skipped: {self.torn:,}"] if self.torn else []
         if self.unknown:
-            kinds = [f"{name} ({count:,})" for name, count in sorted(self.unknown.items())]
-            more = f" and {len(kinds) - _NAMED_KINDS} more kinds" if len(kinds) > _NAMED_KINDS else ""
-            found.append(
-                f"records of unknown kinds that were skipped: {', '.join(kinds[:_NAMED_KINDS])}{more}"
-            )
+            kinds = ", ".join(f"{name} ({count:,})" for name, count in sorted(self.unknown.items()))
+            found.append(f"records of unknown kinds that were skipped: {shorten(kinds, _KINDS_CHARS)}")
         return tuple(found)
 
 
@@ -162,15 +157,13 @@ class Collector:
             )
 
 
-def _clean(value: Any, depth: int = 0) -> Any:
-    """A JSON value without keys, tokens, lone surrogates, which UTF-8 cannot hold, and its deepest levels."""
+def _clean(value: Any) -> Any:
+    """A JSON value without keys, tokens, and lone surrogates, which UTF-8 cannot hold."""
     if isinstance(value, str):
         return redact(value if value.isascii() else value.encode("utf-8", "replace").decode())
-    if depth > _DEPTH_LIMIT:
-        return None
     if isinstance(value, dict):
-        return {key: _clean(inner, depth + 1) for key, inner in value.items()}
-    return [_clean(inner, depth + 1) for inner in value] if isinstance(value, list) else value
+        return {key: _clean(inner) for key, inner in value.items()}
+    return [_clean(inner) for inner in value] if isinstance(value, list) else value
 
 
 def command_of(arguments: Mapping[str, Any]) -> str:

@@ -6,6 +6,7 @@ are kept in memory.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Collection, Iterator
@@ -14,15 +15,13 @@ from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import ValidationError
-
 from harness.errors import UsageError
 from harness.outcome import Verdict
 from harness.records import Grade, TrialRecord
+from harness.study.store import RunStore
 from harness.teaching.traces.events import Collector, Kind, Piece, Role, Trace, pieces
 from harness.teaching.traces.sessions import SessionReader
 
-TRIALS: Final = "trials.jsonl"
 _FORMATS: Final = (
     "sessions of Claude Code and Codex, JSON or JSONL of chat messages, Markdown transcripts, plain logs, "
     "folders of our own runs"
@@ -123,50 +122,33 @@ def _json(out: Collector, text: str) -> bool:
 
 
 def _run(out: Collector, folder: Path, without: Collection[str]) -> int:
-    """Prompts, replies and grades of a run; returns the characters read."""
-    if not (folder / TRIALS).is_file():
-        raise UsageError(
-            f"{folder} is a folder without {TRIALS}: name the file of a trace, or the folder of a run"
-        )
-    characters = 0
-    prompted: set[str] = set()
-    for number, line in enumerate(_lines(folder / TRIALS), 1):
-        characters += len(line)
-        try:
-            trial = TrialRecord.model_validate_json(line)
-        except ValidationError:
-            out.torn += bool(line.strip())
+    """Prompts, replies and grades of a run; returns the characters that were read."""
+    if not (folder / "run.json").is_file():
+        raise UsageError(f"{folder} holds no run.json: name the file of a trace, or the folder of a run")
+    store, prompted = RunStore(folder), set[str]()
+    for trial in store.load():
+        task = trial.key.task
+        if task in without:
             continue
-        if trial.key.task in without:
-            continue
-        if trial.key.task not in prompted:
-            prompted.add(trial.key.task)
-            characters += _prompt(out, folder / trial.key.folder / "prompt.json")
-        _trial(out, trial, f"{TRIALS} line {number}")
-    return characters
+        if task not in prompted:
+            prompted.add(task)
+            with contextlib.suppress(UsageError):  # an interrupted run may lack it
+                for message in store.request(trial.key).messages:
+                    out.say(message.role, message.content, f"{trial.key.folder}/prompt.json")
+        _trial(out, trial)
+    return sum(len(event.text) for event in out.events)
 
 
-def _prompt(out: Collector, path: Path) -> int:
-    """The prompt of a task's first trial; an interrupted run may lack it."""
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-        messages = json.loads(text)["messages"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return 0
-    SessionReader(out).document(messages, f"{path.name}, messages")
-    return len(text)
-
-
-def _trial(out: Collector, trial: TrialRecord, place: str) -> None:
+def _trial(out: Collector, trial: TrialRecord) -> None:
     """The replies and grades of a trial."""
-    name = trial.key.folder.removeprefix("trials/")
+    name = trial.key.folder.removeprefix("trials/").replace("/", "-")
     for turn in trial.turns:
-        where = f"{place}, turns[{turn.index}]"
-        out.say("assistant", turn.reply.text, f"{where}.reply")
+        place = f"{trial.key.folder}, turn {turn.index}"
+        out.say("assistant", turn.reply.text, place)
         if turn.grade is not None:
             call, failed = f"{name}/{turn.index}", turn.grade.verdict not in _PASSED
-            out.called("grade", {"command": f"grade {name}"}, f"{where}.grade", call=call)
-            out.returned(_words(turn.grade), f"{where}.grade", call=call, is_error=failed)
+            out.called("grade", {"command": f"grade {name}"}, place, call=call)
+            out.returned(_words(turn.grade), f"{place}, grade", call=call, is_error=failed)
 
 
 def _words(grade: Grade) -> str:
@@ -195,18 +177,14 @@ _SPEAKERS: Final[dict[str, tuple[Role, Kind]]] = {
     **dict.fromkeys(("tool", "tool result", "tool output", "observation"), ("tool", "tool_result")),
 }
 _NAMES: Final = "|".join(sorted((w.replace(" ", "[ _]") for w in _SPEAKERS), key=len, reverse=True))
-# Emoji, numbers and brackets may precede the name; a model's name or a time may follow it.
-_HEADING = re.compile(
-    rf"^#{{1,6}}\s+[^\w\n]{{0,8}}(?:\d+[.)]\s*)?[^\w\n]{{0,8}}({_NAMES})\b(?:\s*\([^)\n]{{0,80}}\))?"
-    r"\s*(?:[:\u2013\u2014-]\s*(?P<rest>.{0,200}))?\W*$",
-    re.I,
+_MARKER = re.compile(
+    # A heading, bold text, or the bare name; emoji and numbers may precede the name.
+    r"^(?:#{1,6}\s|\*\*|__|(?=(?:User|Human|Assistant|System|Tool|Claude|AI)\s*:))"
+    rf"[\W\d]{{0,20}}?(?i:({_NAMES}))\b"
+    # A model's name or a time may follow it.
+    r"(?:\s*[(\[][^)\]]{0,80}[)\]])?(?:\*\*|__)?\s*"
+    r"(?:(?::|\s[\u2013\u2014-]\s)\s*(?:\*\*|__)?\s*(?P<rest>.*?)(?:\*\*|__)?|\W*)$"
 )
-_BOLD = re.compile(
-    rf"^\W{{0,4}}(?:\*\*|__)[^\w*]{{0,4}}({_NAMES})(?:\s*[(\[][^*\n]{{0,60}}[)\]])?\s*"
-    r"(?:(?:\*\*|__)\s*:?|:\s*(?:\*\*|__)|:\s*(?=\w+\s*(?:\*\*|__)\s*$))\s*(?P<rest>.*)$",
-    re.I,
-)
-_PLAIN = re.compile(r"^(User|Human|Assistant|System|Tool|Claude|AI)\s*:\s?(?P<rest>.*)$")
 _TOOL_NAME = re.compile(r"[`*_]*([\w.:-]{1,60}?)[`*_]*")
 _MARKER_LIMIT: Final = 400
 _LONG: Final = 16_000
@@ -258,9 +236,7 @@ class MarkdownReader:
 
     def _marker(self, line: str, number: int) -> bool:
         """Whether the line says who speaks from here on."""
-        if not line.strip() or len(line) > _MARKER_LIMIT:
-            return False
-        named = _HEADING.match(line) if line[0] == "#" else _BOLD.match(line) or _PLAIN.match(line)
+        named = _MARKER.match(line) if len(line) <= _MARKER_LIMIT else None
         if named is None:
             return False
         self._flush()

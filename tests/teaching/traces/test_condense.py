@@ -52,11 +52,10 @@ def test_a_short_trace_is_told_whole(tmp_path: Path, make: Callable[[], str]) ->
     assert 'identifier "warpSize32" is undefined' in found.text
     assert "1.43x" in found.text  # in the outline
     assert "left out" not in found.text
-    assert (found.errors, found.groups, found.kept) == (1, 1, 1)
-    assert found.characters == len(text)
-    assert found.summary == (
-        f"{len(text):,} characters read, {found.events} events, 1 error in 1 group, "
-        f"all 1 kept, {estimate_tokens(found.text):,} of 8,000 tokens (estimated)"
+    assert found.summary.startswith(f"{len(text):,} characters read, ")
+    assert found.summary.endswith(
+        " events, 1 error in 1 group, all 1 kept, "
+        f"{estimate_tokens(found.text):,} of 8,000 tokens (estimated)"
     )
     assert estimate_tokens(found.text) <= 8_000
 
@@ -68,9 +67,8 @@ def test_an_error_anywhere_in_a_long_trace_survives(
 ) -> None:
     """One error at any place of a long session is told, in any budget, and the budget holds."""
     found = condensed(tmp_path_factory.mktemp("long"), long_session(300_000, at), budget)
-    assert found.characters > 300_000
     assert 'error: identifier "planted" is undefined' in found.text
-    assert (found.errors, found.kept) == (1, 1)
+    assert "1 error in 1 group, all 1 kept" in found.summary
     assert estimate_tokens(found.text) <= budget
     assert found == condensed(tmp_path_factory.mktemp("again"), long_session(300_000, at), budget)
 
@@ -89,12 +87,12 @@ def test_a_budget_always_holds(tmp_path: Path, budget: int) -> None:
         records.append({"role": "tool", "tool_call_id": f"c{i}", "content": out})
     found = condensed(tmp_path, lines(*records), budget)
     assert estimate_tokens(found.text) <= budget
-    assert (found.errors, found.groups) == (300, 300)
-    assert found.kept == found.text.count(" is undefined (line")
+    assert "300 errors in 300 groups" in found.summary
+    kept = found.text.count(" is undefined (line")
     assert "characters left out]" in found.text
-    if found.kept < 300:
-        assert f"[{300 - found.kept:,} more groups of errors left out]" in found.text
-        assert f"{found.kept:,} kept, {300 - found.kept:,} left out" in found.text
+    if kept < 300:
+        assert f"[{300 - kept:,} more groups of errors left out]" in found.text
+        assert f"{kept:,} kept, {300 - kept:,} left out" in found.summary
     if budget >= 6_000:
         assert estimate_tokens(found.text) > budget * 0.8
         assert all(f"## {part}" in found.text for part in ("Task", "Files", "Outline"))

@@ -92,10 +92,10 @@ def test_places_lead_back_into_the_file(tmp_path: Path) -> None:
 
 
 def test_a_run_folder_is_read(tmp_path: Path) -> None:
-    """Prompt, replies and grades; the torn last line is counted; tasks that are to test are left out."""
+    """Prompt, replies and grades; tasks that are to test are left out."""
     folder = run_folder(tmp_path)
     trace = read_trace(folder)
-    assert (trace.format, trace.torn, trace.task.text) == ("run folder", 1, TASK)
+    assert (trace.format, trace.task.text) == ("run folder", TASK)
     assert [e.text.split("\n")[0] for e in trace.events if e.kind == "tool_result"] == [
         "verdict: build_failed (compile_error): ptxas/nvcc failed on rms_norm.cu (exit code 2)",
         "verdict: correct",
@@ -152,7 +152,7 @@ def test_what_holds_no_event_is_a_usage_error(tmp_path: Path, data: bytes, said:
     assert "Markdown transcripts" in str(failure.value)
     with pytest.raises(UsageError, match="cannot be read"):
         read_trace(tmp_path / "none")
-    with pytest.raises(UsageError, match=r"without trials\.jsonl"):
+    with pytest.raises(UsageError, match=r"no run\.json: name the file"):
         read_trace(tmp_path)
 
 
