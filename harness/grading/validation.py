@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from harness.grading.grade import Grader
-from harness.grading.trivial import passing
 from harness.judge.check import problems
+from harness.judge.trivial import passing
 from harness.outcome import Verdict
 from harness.records import Finding, Grade, Record, Reply, Target
 from harness.student.answer import parse_reply

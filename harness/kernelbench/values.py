@@ -13,7 +13,8 @@ from typing import Any
 import torch
 
 from harness.judge.compare import compare, passes, worst_error
-from harness.judge.problem import ROWS, Problem, Tensors, treats_rows_apart
+from harness.judge.problem import ROWS, Outputs, Problem, treats_rows_apart
+from harness.judge.trivial import own_outputs, without_work
 from harness.kernelbench.adapter import load_problem
 from harness.kernelbench.conversion import reference_py
 from harness.kernelbench.inspection import inspect_problem
@@ -45,8 +46,6 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
-
-Outputs = tuple[torch.Tensor, ...]
 
 
 def warm_up() -> None:
@@ -166,57 +165,28 @@ def _needs_wide_inputs(source: str, facts: ProblemFacts) -> bool:
 # --- answers without work ------------------------------------------------------------------------
 
 
-class _Draw:
-    """One draw of the operands, with its truth."""
-
-    def __init__(self, problem: Problem) -> None:
-        self.inputs: Tensors = problem.make_inputs()
-        self.truth = problem.truth(self.inputs)
-
-
 def _unfair(problem: Problem) -> Iterator[str]:
-    one, other = _Draw(problem), _Draw(problem)
-    first = problem.reference(one.inputs)
+    inputs, other_inputs = problem.make_inputs(), problem.make_inputs()
+    truth, first = problem.truth(inputs), own_outputs(problem, inputs)
 
     def passing(answer: Outputs) -> bool:
-        return _passes(problem, one.truth, first, answer)
+        return _passes(problem, truth, first, answer)
 
-    if not all(bool(t.isfinite().all()) for t in (*one.truth, *first) if t.is_floating_point()):
+    if not all(bool(t.isfinite().all()) for t in (*truth, *first) if t.is_floating_point()):
         yield "its outputs are not all finite"
         return
-    problem.reference(other.inputs)  # a call in between must not change the next one's outputs
-    if not passing(problem.reference(one.inputs)):
+    other = own_outputs(problem, other_inputs)  # this must not change the next call's outputs
+    if not passing(own_outputs(problem, inputs)):
         yield "two calls on equal operands differ"
         return
     if not passing(first):
         yield "PyTorch in float32 does not pass its own tolerance"
-    constant = all(t.numel() > 1 and bool((t == t.reshape(-1)[0]).all()) for t in one.truth)
-    if constant and passing(tuple(t.float() for t in other.truth)):
+    if all(t.numel() > 1 and bool((t == t.reshape(-1)[0]).all()) for t in truth) and passing(other):
         yield "its output is constant"
         return
-    passed = [name for name, answer in _trivial(problem, one, other) if passing(answer)]
-    if passed:
-        yield f"an answer without work passes: {', '.join(passed)}"
-
-
-def _trivial(problem: Problem, one: _Draw, other: _Draw) -> Iterator[tuple[str, Outputs]]:
-    """Answers of the right shape that take no work, by name."""
-    dtypes = [problem.operand_dtype(operand) for operand in problem.task.outputs]
-
-    def cast(answer: Outputs) -> Outputs:
-        return tuple(value.to(dtype).contiguous() for value, dtype in zip(answer, dtypes, strict=True))
-
-    yield "zeros", cast(tuple(torch.zeros_like(t) for t in one.truth))
-    yield "ones", cast(tuple(torch.ones_like(t) for t in one.truth))
-    for name, value in one.inputs.items():
-        if all(t.shape == value.shape for t in one.truth):
-            yield f"the operand {name}", cast((value,) * len(dtypes))
-    means = (float(t.double().mean()) for t in other.truth)
-    yield (
-        "the mean of another output",
-        cast(tuple(torch.full_like(t, mean) for t, mean in zip(one.truth, means, strict=True))),
-    )
-    yield "the output of other inputs", cast(other.truth)
+    found = (one.what for one in without_work(problem, inputs, first, other) if passing(one.outputs))
+    if trivial := next(found, None):
+        yield f"an answer without work passes: {trivial}"
 
 
 def _passes(problem: Problem, truth: Outputs, own: Outputs, answer: Outputs) -> bool:

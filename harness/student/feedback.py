@@ -9,13 +9,12 @@ pass for the harness's text, absolute paths are removed, and a quotation keeps t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, Literal
+from collections.abc import Iterable, Iterator
+from typing import Final
 
 from harness.outcome import Cause, Stage, Verdict
 from harness.records import (
     CheckResult,
-    ContenderTiming,
     DeviceKernel,
     Diagnostic,
     Finding,
@@ -35,13 +34,10 @@ _MARK: Final = "> "
 # At least two parts, since `/x` may be a division; after a word, dot or colon it is no absolute path.
 _DIRECTORIES = re.compile(r"(?<![\w.:/~*-])/(?:[^\s/:;'\"`,()<>|]+/)+")
 _FRAME = re.compile(r"^\s*File \"(?P<path>[^\"\n]{1,1000})\", line (?P<line>\d{1,9})(?P<where>.*)$")
-_NUMBER = re.compile(r"\d+")
 _NATIVE_FRAME = re.compile(r"^(?:frame )?#\d+:? ")
 _OUR_COPY: Final = "project"
 QUOTED_TOKENS: Final = 2_000
 """Estimated tokens of quoted tool output and exceptions in one message."""
-_KERNELS_SHOWN: Final = 12
-_ROWS_SHOWN: Final = 24
 
 _VERDICTS: Final[dict[Verdict, str]] = {
     Verdict.NO_PROJECT: "Your answer holds no project.",
@@ -125,47 +121,33 @@ def _details(grade: Grade, task: Task, target: Target) -> list[str]:
     if grade.not_built:
         return _build(grade, task)
     told = [_check_lines(grade.check)] if grade.check is not None else []
-    binding = _binding(grade, task)
-    told += binding
+    told += _binding(grade, task)
     if grade.verdict is Verdict.CORRECT:
-        return [*told, *_speed(grade.timing), *_kernels(grade, target), _flags(grade)]
-    if grade.verdict is Verdict.NOT_MEASURED:
-        return [
-            *binding,
-            quotation([own_trace(message, task.module)], QUOTED_TOKENS),
-            *_kernels(grade, target),
-            _flags(grade),
-        ]
-    if grade.verdict is Verdict.WRONG_RESULT and grade.stage is Stage.CHECK:
-        return [*told, _flags(grade)]
-    return [*told, _failure(grade, task), _flags(grade)]
+        told += [*_speed(grade.timing), *_kernels(grade, target)]
+    elif grade.verdict is Verdict.NOT_MEASURED:
+        told += [quotation([own_trace(message, task.module)], QUOTED_TOKENS), *_kernels(grade, target)]
+    elif grade.verdict is not Verdict.WRONG_RESULT or grade.stage is not Stage.CHECK:
+        told.append(_failure(grade, task))
+    return [*told, _flags(grade)]
 
 
 def _failure(grade: Grade, task: Task) -> str:
     """A package that cannot be loaded, an operator that raised, or a process that ended."""
-    told = _told_of(grade)
-    if told == "nothing":
-        return "It happened in a hidden case, so no more is told of it."
-    said = own_trace(grade.finding.message, task.module)
+    if not _may_quote(grade):
+        return "It happened with values or shapes that are not told, so no more is told of it."
     diagnostics = grade.build.diagnostics if grade.build is not None else ()
     parts = [_diagnostic(one, task) for one in diagnostics]
-    return quotation([said if told == "all" else without_numbers(said), *parts], QUOTED_TOKENS)
+    return quotation([own_trace(grade.finding.message, task.module), *parts], QUOTED_TOKENS)
 
 
 # --- cases ---------------------------------------------------------------------------------------
 
 
-def _told_of(grade: Grade) -> Literal["all", "words", "nothing"]:
-    """How much of a failure's message may be quoted, by the case that failed.
-
-    `words`: without numbers, since an exception may quote its input.
-    """
-    if grade.check is None or grade.check.finding is None or grade.finding != grade.check.finding:
-        return "all"
-    cases = [case for case in grade.check.workloads if case.finding == grade.finding]
-    if any(_open(case) for case in cases):
-        return "all"
-    return "nothing" if all(case.hidden for case in cases) else "words"
+def _may_quote(grade: Grade) -> bool:
+    """Whether the failure's message may be quoted: an exception may quote the inputs of its case."""
+    if grade.check is None or grade.finding != grade.check.finding:
+        return True
+    return any(_open(case) for case in grade.check.workloads if case.finding == grade.finding)
 
 
 def _check_lines(check: CheckResult) -> str:
@@ -216,19 +198,18 @@ def _build(grade: Grade, task: Task) -> list[str]:
     build = grade.build
     diagnostics = build.diagnostics if build is not None else ()
     parts = [_diagnostic(one, task) for one in diagnostics]
-    error, _, below = grade.finding.message.strip().partition("\n")
+    message = without_places(grade.finding.message, task.module)
+    error, _, below = message.strip().partition("\n")
     if not parts:
-        return [quotation([without_places(grade.finding.message, task.module)], QUOTED_TOKENS)]
-    if below:
-        same = diagnostics[0].message in error
-        parts.insert(1, without_places(below if same else grade.finding.message, task.module))
+        parts = [message]
+    elif below:
+        parts.insert(1, below if without_places(diagnostics[0].message, task.module) in error else message)
     return [quotation(parts, QUOTED_TOKENS)]
 
 
 def _diagnostic(one: Diagnostic, task: Task) -> str:
     place = ":".join(str(part) for part in (one.file, one.line, one.column) if part is not None)
-    lines = [f"{place}: " if place else "", without_places(one_line(one.message), task.module)]
-    text = "".join(lines)
+    text = (f"{place}: " if place else "") + without_places(one_line(one.message), task.module)
     if one.source is not None:
         text += f"\n    {one_line(one.source)}"
     if one.advice is not None:
@@ -254,27 +235,17 @@ def _speed(timing: TimingResult | None) -> list[str]:
     if timing is None:
         return ["How fast it is was not measured."]
     rows = [_timed(one) for one in timing.workloads]
-    table = [
-        "| workload | yours | reference | speedup over the fastest (95% interval) |",
-        "|---|---|---|---|",
-        *rows[:_ROWS_SHOWN],
-    ]
-    if len(rows) > _ROWS_SHOWN:
-        table.append(f"| {len(rows) - _ROWS_SHOWN} more | | | |")
-    lines = ["\n".join(table), f"Speedup over all timed workloads: {_ratio(timing.speedup)}."]
+    head = ["| workload | yours | reference | speedup over the fastest (95% interval) |", "|---|---|---|---|"]
+    lines = ["\n".join([*head, *rows]), f"Speedup over all timed workloads: {_ratio(timing.speedup)}."]
     if "noisy host" in timing.flags:
         lines.append("The machine was not quiet while it was timed: take the times with care.")
     return lines
 
 
 def _timed(one: WorkloadTiming) -> str:
-    references = ", ".join(f"{_us(reference)} ({reference.name})" for reference in one.references)
-    cells = [f"{one.workload} {one.dtype}", _us(one.student), references, _ratio(one.speedup)]
+    references = ", ".join(f"{reference.score_us:.4g} us ({reference.name})" for reference in one.references)
+    cells = [f"{one.workload} {one.dtype}", f"{one.student.score_us:.4g} us", references, _ratio(one.speedup)]
     return f"| {' | '.join(cells)} |"
-
-
-def _us(timing: ContenderTiming) -> str:
-    return f"{timing.score_us:.4g} us"
 
 
 def _ratio(ratio: Ratio) -> str:
@@ -289,27 +260,12 @@ def _ratio(ratio: Ratio) -> str:
 
 
 def _kernels(grade: Grade, target: Target) -> list[str]:
-    """Resources of the compiled CUDA kernels, and the launches of a traced call."""
+    """Resources of the compiled CUDA kernels."""
     if target != "cuda":
         return []
     compiled = grade.build.kernels or () if grade.build is not None else ()
-    launched = grade.evidence.kernels or () if grade.evidence is not None else ()
-    shown = []
-    if compiled:
-        lines = [_compiled(kernel) for kernel in compiled[:_KERNELS_SHOWN]]
-        shown.append("Kernels as they were compiled:\n\n" + _named(lines, len(compiled)))
-    if launched:
-        lines = [
-            f"{one_line(kernel.name)}: {kernel.launches} launches, {kernel.device_us:.4g} us on the device"
-            for kernel in launched[:_KERNELS_SHOWN]
-        ]
-        shown.append("What one call launched:\n\n" + _named(lines, len(launched)))
-    return shown
-
-
-def _named(lines: Sequence[str], count: int) -> str:
-    more = [f"... ({count - len(lines)} more left out)"] if count > len(lines) else []
-    return quotation([*lines, *more], QUOTED_TOKENS // 2)
+    lines = quotation(map(_compiled, compiled), QUOTED_TOKENS // 2)
+    return [f"Kernels as they were compiled:\n\n{lines}"] if compiled else []
 
 
 def _compiled(kernel: DeviceKernel) -> str:
@@ -372,59 +328,28 @@ def own_trace(message: str, module: str) -> str:
     return without_places("\n".join(kept), module)
 
 
-def without_numbers(trace: str) -> str:
-    """A message and its frames with digits replaced, except in lines of code and their positions."""
-    kept: list[str] = []
-    code = False
-    for line in trace.splitlines():
-        code = _FRAME.match(line) is not None or (code and line.startswith("    "))
-        kept.append(line if code else _NUMBER.sub("#", line))
-    return "\n".join(kept)
-
-
 def one_line(text: str) -> str:
     """The first line of untrusted text, cleaned and shortened, for use within a line of feedback."""
     lines = [line.strip() for line in clean(text).splitlines() if line.strip()]
     return shorten(lines[0], LINE_CHARS) if lines else ""
 
 
-def quotation(parts: Sequence[str], tokens: int) -> str:
-    """As many whole parts as fit into `tokens`, in order; if the first one does not fit, it is cut."""
+def quotation(parts: Iterable[str], tokens: int) -> str:
+    """The parts line by line, each line marked; lines beyond `tokens` are counted and left out."""
+    lines = [line for part in parts for line in _marked(part)]
     kept: list[str] = []
-    left = tokens
-    for index, part in enumerate(parts):
-        lines = list(_marked(part.splitlines()))
-        cost = _cost(lines)
-        if cost <= left:
-            kept += lines
-            left -= cost
-            continue
-        if index == 0 or not kept:
-            fitting = list(_fitting(lines, left))
-            kept += fitting
-            kept.append(f"{_MARK}... ({len(lines) - len(fitting)} more lines left out)")
-            index += 1
-        if index < len(parts):
-            kept.append(f"{_MARK}... ({len(parts) - index} more left out)")
-        break
+    for line in lines:
+        tokens -= estimate_tokens(f"{line}\n")
+        if tokens < 0:
+            kept.append(f"{_MARK}... ({len(lines) - len(kept)} more lines left out)")
+            break
+        kept.append(line)
     return "\n".join(kept)
 
 
-def _marked(lines: Iterable[str]) -> Iterator[str]:
-    for line in lines:
+def _marked(text: str) -> Iterator[str]:
+    for line in text.splitlines():
         # Cleaning may leave characters that some readers treat as a line break.
         for piece in clean(line).splitlines():
             if piece.strip():
                 yield f"{_MARK}{shorten(piece.rstrip(), LINE_CHARS)}"
-
-
-def _fitting(lines: Iterable[str], tokens: int) -> Iterator[str]:
-    for line in lines:
-        tokens -= _cost([line])
-        if tokens < 0:
-            return
-        yield line
-
-
-def _cost(lines: Sequence[str]) -> int:
-    return estimate_tokens("\n".join([*lines, ""])) if lines else 0

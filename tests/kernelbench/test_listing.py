@@ -50,5 +50,5 @@ def test_a_problem_that_is_not_admitted_cannot_be_named(
     judged: Judged, bench_checkout: Path, bench_cache: Path
 ) -> None:
     """Nothing is left: a usage error with the reason."""
-    with pytest.raises(UsageError, match="the operand x"):
+    with pytest.raises(UsageError, match="x as it is"):
         chosen_tasks([f"kernelbench:{bench_checkout}/level1/2_Copy.py"], None, "cpu", bench_cache)

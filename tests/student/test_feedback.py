@@ -33,7 +33,6 @@ from harness.student.feedback import (
     one_line,
     own_trace,
     quotation,
-    without_numbers,
     without_places,
 )
 from harness.suite.catalogue import select_tasks
@@ -208,7 +207,7 @@ def test_a_build_that_fails_everywhere_keeps_to_its_room() -> None:
     ]
     text = told(failed_build("first\n" + "long line\n" * 50_000, *many))
     assert "> f0.cpp:1: error 0 " in text
-    assert "left out)" in text
+    assert "lines left out)" in text
     assert estimate_tokens(text) < QUOTED_TOKENS + 300
 
 
@@ -277,10 +276,10 @@ def test_of_a_hidden_case_nothing_is_told_but_that_it_fails(cause: Cause) -> Non
 
 
 def test_a_crash_on_values_made_hard_tells_none_of_them() -> None:
-    """An exception's text may quote its inputs: words and places are told, and no number."""
+    """An exception's text may quote its inputs, so only its kind is told."""
     raised = Finding(cause=Cause.OP_RAISED, message="the op raised: saw 0.8150815 and 815e-8")
     text = told(checked(case(raised, values="tiny"), hidden(None)))
-    assert "815" not in text and "> the op raised: saw #.# and #e-#" in text
+    assert "815" not in text and "no more is told of it" in text
     assert "> rows float32, values tiny: the operator raised an exception" in text
 
 
@@ -393,14 +392,6 @@ def test_only_the_students_frames_are_left_of_a_trace() -> None:
     assert not any(word in text for word in ours)
 
 
-def test_numbers_are_taken_out_of_what_is_said_and_not_of_where() -> None:
-    """A message may quote what it was given; a line of code does not."""
-    lines = without_numbers(own_trace(TRACE, "m")).splitlines()
-    assert lines[0] == "RuntimeError: the rows must divide by #"
-    assert lines[1:3] == ['  File "torch-ext/m/__init__.py", line 7, in softmax', "    ops.softmax(out, x)"]
-    assert not any(char.isdigit() for line in lines[3:] for char in line)
-
-
 @pytest.mark.parametrize(
     ("text", "left"),
     [
@@ -416,14 +407,6 @@ def test_numbers_are_taken_out_of_what_is_said_and_not_of_where() -> None:
 def test_paths_of_the_machine_are_taken_out(text: str, left: str) -> None:
     """What is no absolute path stays as it is."""
     assert without_places(text, "m") == left
-
-
-def test_parts_are_whole_and_in_order_until_the_room_is_used_up() -> None:
-    """What is left out is counted."""
-    parts = ["first\n    of two lines", *("x" * 70 for _ in range(9))]
-    lines = quotation(parts, 60).splitlines()
-    assert lines[:2] == ["> first", ">     of two lines"]
-    assert lines[-1] == "> ... (7 more left out)"
 
 
 @given(st.lists(st.text(max_size=300), max_size=8), st.integers(20, 500))

@@ -15,11 +15,11 @@ import torch
 
 from harness.builder.build import Built, build
 from harness.device.machine import judge_and_worker_cpus
-from harness.grading.trivial import passing
 from harness.grading.workers import project_source
 from harness.judge.arena import Arena, Layout
 from harness.judge.calibration import Setting, calibrate, sizes_of
 from harness.judge.check import check, problems
+from harness.judge.trivial import passing
 from harness.judge.verifier import Verifier
 from harness.judge.worker_client import Failed, Source, WorkerClient
 from harness.judge.worker_reply import Mode

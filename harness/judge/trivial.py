@@ -41,22 +41,27 @@ def own_outputs(problem: Problem, inputs: Tensors) -> Outputs:
     )
 
 
-def answers(problem: Problem, inputs: Tensors, right: Outputs) -> Iterator[Answer]:
-    """All trivial answers that apply to `inputs`, whose right outputs are `right`.
+def without_work(problem: Problem, inputs: Tensors, right: Outputs, other: Outputs) -> Iterator[Answer]:
+    """Answers that compute nothing, where `right` are the outputs and `other` are those of other inputs.
 
     An input serves as an output where it has as many elements; so do `inout` operands before the call.
     """
     yield Answer("zeros", tuple(torch.zeros_like(one) for one in right))
     yield Answer("ones", tuple(torch.ones_like(one) for one in right))
-    yield Answer("mean", tuple(_mean(one) for one in right))
-    other = problem.make_inputs()
-    others = own_outputs(problem, other)
-    yield Answer("other inputs", others)
-    yield from _partly_bad(problem, right, others)
+    yield Answer("mean", tuple(_mean(one) for one in other))
+    yield Answer("other inputs", other)
+    yield from _partly_bad(problem, right, other)
     for name, value in inputs.items():
         if all(value.numel() == one.numel() for one in right):
             as_is = tuple(value.reshape(one.shape).to(one.dtype) for one in right)
             yield Answer(f"{name} as it is", as_is)
+
+
+def answers(problem: Problem, inputs: Tensors, right: Outputs) -> Iterator[Answer]:
+    """All trivial answers: without work, with an input ignored, and with inputs of too few bits."""
+    other = problem.make_inputs()
+    yield from without_work(problem, inputs, right, own_outputs(problem, other))
+    for name, value in inputs.items():
         changed = other[name] if not torch.equal(other[name], value) else torch.zeros_like(value)
         if not torch.equal(changed, value):
             yield Answer(f"ignores {name}", own_outputs(problem, {**inputs, name: changed}))
@@ -84,7 +89,7 @@ def _bad(value: torch.Tensor, other: torch.Tensor) -> dict[str, torch.Tensor]:
     """Bad versions of one output that differ from it."""
     found = {"zeros": torch.zeros_like(value), "values of other inputs": other}
     if value.is_floating_point() and value.numel():
-        one = value.clone()
+        one = value.clone(memory_format=torch.contiguous_format)
         one.view(-1)[int(torch.randint(value.numel(), ()))] = math.nan
         found |= {"NaN": torch.full_like(value, math.nan), "one NaN": one}
         if value.dtype != torch.float8_e4m3fn:  # which has no infinity
