@@ -65,11 +65,13 @@ from harness.records.timing import (
     WorkloadTiming,
 )
 from harness.records.trial import (
+    GraderFacts,
     InfraFailure,
     MachineFacts,
     RunConfig,
     RunLock,
     RunRecord,
+    RunSettings,
     Step,
     TrialKey,
     TrialRecord,

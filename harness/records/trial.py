@@ -113,13 +113,9 @@ class MachineFacts(Record):
         return digest_of(self.model_dump())[:12]
 
 
-class RunConfig(Record):
-    """A resolved `eval`: everything that decides which trials exist and how they are judged."""
+class RunSettings(Record):
+    """How the trials of a run are sampled, judged and decided; a report repeats them."""
 
-    tasks: tuple[str, ...]
-    skills: tuple[str, ...]
-    models: tuple[ModelSpec, ...]
-    arms: tuple[Arm, ...]
     repeats: int
     target: Target
     protocol: Protocol
@@ -132,16 +128,30 @@ class RunConfig(Record):
     """Level of the decision: 0.05 / 2^k at the k-th evaluation of a skill's lineage on the same tasks."""
 
 
-class RunLock(Record):
+class RunConfig(RunSettings):
+    """A resolved `eval`: everything that decides which trials exist and how they are judged."""
+
+    tasks: tuple[str, ...]
+    skills: tuple[str, ...]
+    models: tuple[ModelSpec, ...]
+    arms: tuple[Arm, ...]
+
+
+class GraderFacts(Record):
+    """What grades a run; a report repeats it."""
+
     grader_version: str
+    machine: MachineFacts
+    image: str | None = None
+
+
+class RunLock(GraderFacts):
     tasks: dict[str, str]
     families: dict[str, str]
     """Task id to family, so that a report does not need the task folders."""
     skills: dict[str, str]
     prompts: dict[str, str]
     """`task/arm` to prompt digest."""
-    machine: MachineFacts
-    image: str | None = None
     leaked: dict[str, str] = Field(default_factory=dict)
     """Task id to where a skill contains its reference or expert project; excluded from every comparison."""
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
 
 from harness import stats
-from harness.records import Arm, Reply, RunRecord, TrialRecord, Turn
+from harness.records import Arm, RunRecord, TrialRecord, Turn
 from harness.report.effects import Rate, Spending
 from harness.report.metrics import (
     THRESHOLDS,
@@ -177,56 +178,54 @@ def spending(treatment: Scores, control: Scores, correct: stats.Lift | None, alp
 # What was read where a skill was disclosed
 
 
-def reading(model: str, arm: str, label: str, trials: Sequence[TrialRecord]) -> Reading | None:
-    """What one model read in one arm; None where no trial was scored."""
-    scored = [trial for trial in trials if not trial.infra and trial.grade is not None]
-    if not scored:
-        return None
+def readings_of(
+    run: RunRecord, by_arm: Mapping[tuple[str, str], Sequence[TrialRecord]]
+) -> tuple[Reading, ...]:
+    """What each model read in each arm with disclosed skills; nothing of an arm without a scored trial."""
+    labels = arm_labels(run)
+    disclosed = [arm.id for arm in run.config.arms if arm.delivery == "disclosed" and arm.skills]
+    made = []
+    for (model, arm), trials in by_arm.items():
+        scored = [trial for trial in trials if not trial.infra and trial.grade is not None]
+        if arm in disclosed and scored:
+            made.append(_reading(model, arm, labels[arm], scored))
+    return tuple(made)
+
+
+def _reading(model: str, arm: str, label: str, scored: Sequence[TrialRecord]) -> Reading:
     read = [{f for turn in t.turns for step in turn.steps for f in step.reads} for t in scored]
-    added: dict[str, list[int]] = {}
-    for trial in scored:
-        for turn in trial.turns:
-            for file, tokens in _added(turn):
-                added.setdefault(file, []).append(tokens)
+    added: dict[str, list[int]] = defaultdict(list)
+    for file, tokens in (found for trial in scored for turn in trial.turns for found in _added(turn)):
+        added[file].append(tokens)
     asking = [[usage_of_reply(step.reply) for turn in t.turns for step in turn.steps] for t in scored]
-    spent = [total_usage(usages).tokens for usages in asking]
-    known = [tokens for tokens in spent if tokens is not None]
-    skills = [{file.partition("/")[0] for file in files} for files in read]
+    spent = total_usage(usage for usages in asking for usage in usages).tokens
     return Reading(
         model=model,
         arm=arm,
         label=label,
-        skills=_counted(skills, {}),
+        skills=_counted([{file.partition("/")[0] for file in files} for files in read], {}),
         files=_counted(read, added),
-        tokens=math.fsum(known) / len(known) if len(known) == len(spent) else None,
+        tokens=None if spent is None else spent / len(scored),
     )
 
 
 def _added(turn: Turn) -> Iterable[tuple[str, int]]:
     """Files that were read alone in a step, each with the growth of the next prompt beyond that reply."""
     for step, following in zip(turn.steps, turn.replies[1:], strict=True):
-        if len(step.reads) == 1 and (grown := _growth(step.reply, following)) is not None:
+        after, before = following.usage.input_tokens, usage_of_reply(step.reply).tokens
+        if len(step.reads) != 1 or after is None or before is None:
+            continue
+        # Reasoning is not part of the next prompt.
+        grown = after - before + (step.reply.usage.reasoning_tokens or 0)
+        if grown > 0:
             yield step.reads[0], grown
 
 
-def _growth(reply: Reply, following: Reply) -> int | None:
-    after, usage = following.usage.input_tokens, reply.usage
-    if after is None or usage.input_tokens is None or usage.output_tokens is None:
-        return None
-    # Reasoning is not part of the next prompt.
-    grown = after - usage.input_tokens - usage.output_tokens + (usage.reasoning_tokens or 0)
-    return grown if grown > 0 else None
-
-
-def _counted(read: Sequence[set[str]], added: dict[str, list[int]]) -> tuple[ReadFile, ...]:
-    made = [
-        ReadFile(
-            file=clean(name),
-            trials=rate_of([name in files for files in read]),
-            tokens=median(added[name]) if name in added else None,
-        )
-        for name in sorted(set().union(*read))
-    ]
+def _counted(read: Sequence[set[str]], added: Mapping[str, list[int]]) -> tuple[ReadFile, ...]:
+    made = []
+    for name in sorted(set().union(*read)):
+        trials, tokens = rate_of([name in files for files in read]), added.get(name)
+        made.append(ReadFile(file=clean(name), trials=trials, tokens=median(tokens) if tokens else None))
     return tuple(sorted(made, key=lambda one: -one.trials.count))
 
 
@@ -235,19 +234,13 @@ def unread_warnings(run: RunRecord, readings: Iterable[Reading]) -> Iterable[str
     names = {digest: clean(name) for name, digest in run.lock.skills.items()}
     arms = {arm.id: arm for arm in run.config.arms if arm.kind in ("with_skill", "old_skill")}
     for one in readings:
-        if one.arm not in arms:
-            continue
-        old, model = "the old " if arms[one.arm].kind == "old_skill" else "", clean(one.model)
         rates = {skill.file: skill.trials for skill in one.skills}
-        for digest in arms[one.arm].skills:
+        for digest in arms[one.arm].skills if one.arm in arms else ():
             name = names.get(digest, f"skill {digest[:8]}")
-            rate = rates.get(name)
+            old, rate = "the old " if arms[one.arm].kind == "old_skill" else "", rates.get(name)
+            who = f"of {clean(one.model)} (disclosed)"
             if rate is None:
-                read, so = "was never read in any trial", "its lift does not measure its content"
-            else:
-                read, so = (
-                    f"was read in {rate.count} of {rate.n} trials",
-                    "the others saw only its description",
-                )
-            if rate is None or 2 * rate.count < rate.n:
-                yield f"{old}{name} {read} of {model} (disclosed): {so}"
+                yield f"{old}{name} was never read in any trial {who}: its lift does not measure its content"
+            elif 2 * rate.count < rate.n:
+                seen = f"{old}{name} was read in {rate.count} of {rate.n} trials {who}"
+                yield f"{seen}: the others saw only its description"

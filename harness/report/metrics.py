@@ -86,6 +86,13 @@ def score(trial: TrialRecord, families: Mapping[str, str], turns: int | None = N
     )
 
 
+def scored(
+    trials: Iterable[TrialRecord], families: Mapping[str, str], turns: int | None = None
+) -> list[Score]:
+    """The scores of all trials that were not lost to infra."""
+    return [made for trial in trials if (made := score(trial, families, turns))]
+
+
 def leaked_tasks(run: RunRecord) -> dict[str, str]:
     """Planned tasks whose reference a skill repeats, and where: they are not counted."""
     return {task: run.lock.leaked[task] for task in run.config.tasks if task in run.lock.leaked}
@@ -212,6 +219,7 @@ def _by_task(k: int, estimate: Callable[[int, int, int], float]) -> Values:
 
 
 def share_metric(get: Callable[[Score], float | None]) -> Metric:
+    """An untitled metric of shares."""
     return Metric("correct", "", "share", by_trial(get))
 
 

@@ -13,12 +13,9 @@ from harness.records import (
     DeviceKernel,
     Diagnostic,
     DiagnosticKind,
-    MachineFacts,
-    Metric,
-    Protocol,
+    GraderFacts,
     Record,
-    Sampling,
-    Target,
+    RunSettings,
 )
 from harness.report.effects import Bounded, Comparison, Detectable, Matrix, Rate
 
@@ -75,30 +72,18 @@ class Usages(Record):
         return self.input_tokens + self.output_tokens
 
 
-class Head(Record):
+class Head(RunSettings, GraderFacts):
     """What was measured, where, and with what."""
 
     run_id: str
     created: str
-    target: Target
-    protocol: Protocol
-    metric: Metric
-    sandbox: str
     sandbox_facts: dict[str, str]
     sandbox_weak: bool
-    machine: MachineFacts
     device: str
-    grader_version: str
-    image: str | None
     models: tuple[str, ...]
     skills: tuple[NamedDigest, ...]
     tasks: tuple[NamedDigest, ...]
     families: tuple[str, ...]
-    repeats: int
-    turns: int
-    sampling: Sampling
-    seed: int
-    alpha: float = 0.05
     leaked: tuple[Leak, ...] = ()
 
 
@@ -265,11 +250,9 @@ class ArmCount(Record):
     count: int
 
 
-class FailureGroup(Record):
-    """Trials that failed for the same cause."""
+class FailedTrials(Record):
+    """Trials that failed for the same reason."""
 
-    cause: Cause
-    verdict: Verdict
     counts: tuple[ArmCount, ...]
     total: int
     example: str
@@ -277,14 +260,17 @@ class FailureGroup(Record):
     example_task: str
 
 
-class BuildFailureGroup(Record):
+class FailureGroup(FailedTrials):
+    """Trials that failed for the same cause."""
+
+    cause: Cause
+    verdict: Verdict
+
+
+class BuildFailureGroup(FailedTrials):
     """Failed builds whose first error is of one kind; each build counts once."""
 
     kind: DiagnosticKind
-    counts: tuple[ArmCount, ...]
-    total: int
-    example: str
-    example_task: str
 
 
 class Summary(Record):

@@ -14,21 +14,19 @@ from dataclasses import dataclass
 from harness import stats
 from harness.errors import UsageError
 from harness.outcome import Verdict
-from harness.records import COPIED, Grade, RunRecord, TrialRecord
-from harness.report.arms import arm_labels, arm_summary, reading, unread_warnings
+from harness.records import COPIED, Grade, GraderFacts, RunRecord, RunSettings, TrialRecord
+from harness.report.arms import arm_labels, arm_summary, readings_of, unread_warnings
 from harness.report.comparisons import ScoredRun, comparisons, matrices
 from harness.report.figures import plural
-from harness.report.metrics import gaps, leaked_tasks, score, usage_of
+from harness.report.metrics import gaps, leaked_tasks, scored, usage_of
 from harness.report.planning import detectable
 from harness.report.records import (
-    ArmSummary,
     Gap,
     Head,
     Leak,
     NamedDigest,
     Progress,
     Quartiles,
-    Reading,
     Replies,
     Summary,
     Timings,
@@ -52,10 +50,10 @@ def summarise(run: RunRecord, trials: Sequence[TrialRecord], families: Mapping[s
     for trial in finished:
         if trial.key.task not in leaked:
             by_arm[trial.key.model, trial.key.arm].append(trial)
-    scored = _scored_run(run, by_arm, families, gap)
-    compared = comparisons(scored)
+    scored_run = _scored_run(run, by_arm, families, gap)
+    compared = comparisons(scored_run)
     head, progress = _head(run, families, grades), _progress(run, finished, unplanned)
-    replies, readings = _replies(finished), tuple(_readings(run, by_arm))
+    replies, readings = _replies(finished), readings_of(run, by_arm)
     rows = [trial_row(trial, families) for trial in finished]
     pairs = list(zip(rows, finished, strict=True))
     counted = len({families[task] for task in config.tasks if task not in leaked})
@@ -73,7 +71,7 @@ def summarise(run: RunRecord, trials: Sequence[TrialRecord], families: Mapping[s
             *_copied_warning(run, finished),
             *unread_warnings(run, readings),
         ),
-        arms=tuple(scored.summaries.values()),
+        arms=tuple(scored_run.summaries.values()),
         comparisons=compared,
         matrices=tuple(matrices(compared)),
         readings=readings,
@@ -99,20 +97,20 @@ def _scored_run(
 ) -> ScoredRun:
     config, labels, leaked = run.config, arm_labels(run), leaked_tasks(run)
     turns = range(1, config.turns + 1) if config.turns > 1 else ()
-    scores = {key: [s for t in trials if (s := score(t, families))] for key, trials in by_arm.items()}
-    by_turn = {
-        key: [[s for t in trials if (s := score(t, families, count))] for count in turns]
-        for key, trials in by_arm.items()
-    }
+    scores = {key: scored(trials, families) for key, trials in by_arm.items()}
+    by_turn = {key: [scored(trials, families, n) for n in turns] for key, trials in by_arm.items()}
     planned = (len(config.tasks) - len(leaked)) * config.repeats
     built, checked = gap[0] is None, gap[1] is None
-    arms = {arm.id: arm for arm in config.arms}
-    summaries: dict[tuple[str, str], ArmSummary] = {}
-    for (model, arm), trials in by_arm.items():
-        of_arm = planned, config.repeats, trials, scores[model, arm]
-        summaries[model, arm] = arm_summary(
-            model, arms[arm], labels[arm], *of_arm, built=built, checked=checked
+    summaries = {
+        (model, arm.id): arm_summary(
+            *(model, arm, labels[arm.id], planned, config.repeats),
+            *(by_arm[model, arm.id], scores[model, arm.id]),
+            built=built,
+            checked=checked,
         )
+        for model in dict.fromkeys(model for model, _ in by_arm)
+        for arm in config.arms
+    }
     return ScoredRun(config, scores, by_turn, leaked, summaries, *gap)
 
 
@@ -131,13 +129,6 @@ def _progress(run: RunRecord, trials: Sequence[TrialRecord], unplanned: int) -> 
     )
 
 
-def _readings(run: RunRecord, by_arm: _ByArm) -> Iterable[Reading]:
-    labels = arm_labels(run)
-    disclosed = [arm.id for arm in run.config.arms if arm.delivery == "disclosed" and arm.skills]
-    made = (reading(model, arm, labels[arm], t) for (model, arm), t in by_arm.items() if arm in disclosed)
-    return filter(None, made)
-
-
 def _head(run: RunRecord, families: Mapping[str, str], grades: Sequence[Grade]) -> Head:
     config, lock, leaked = run.config, run.lock, leaked_tasks(run)
     skills = {clean(name): digest for name, digest in lock.skills.items()}
@@ -145,22 +136,21 @@ def _head(run: RunRecord, families: Mapping[str, str], grades: Sequence[Grade]) 
     for grade in grades:
         for name, value in grade.sandbox_facts.items():
             facts[clean(name)].add(clean(value))
-    shared = ("target", "protocol", "metric", "sandbox", "repeats", "turns", "sampling", "seed", "alpha")
-    fields = {name: getattr(config, name) for name in shared}
-    fields |= {name: getattr(lock, name) for name in ("machine", "grader_version", "image")}
-    fields |= {
-        "run_id": clean(run.run_id),
-        "created": clean(run.created),
-        "sandbox_facts": {name: " | ".join(sorted(values)) for name, values in sorted(facts.items())},
-        "sandbox_weak": "local" in {config.sandbox, *(g.sandbox for g in grades)},
-        "device": _device(run, grades),
-        "models": tuple(m.name for m in config.models),
-        "skills": tuple(NamedDigest(name=name, digest=skills[name]) for name in sorted(skills)),
-        "tasks": tuple(NamedDigest(name=t, digest=lock.tasks.get(t, "")) for t in config.tasks),
-        "families": tuple(sorted({families[t] for t in config.tasks})),
-        "leaked": tuple(Leak(task=clean(t), where=clean(w)) for t, w in sorted(leaked.items())),
-    }
-    return Head.model_validate(fields)
+    shared = {name: getattr(config, name) for name in RunSettings.model_fields}
+    shared |= {name: getattr(lock, name) for name in GraderFacts.model_fields}
+    return Head(
+        **shared,
+        run_id=clean(run.run_id),
+        created=clean(run.created),
+        sandbox_facts={name: " | ".join(sorted(values)) for name, values in sorted(facts.items())},
+        sandbox_weak="local" in {config.sandbox, *(g.sandbox for g in grades)},
+        device=_device(run, grades),
+        models=tuple(m.name for m in config.models),
+        skills=tuple(NamedDigest(name=name, digest=skills[name]) for name in sorted(skills)),
+        tasks=tuple(NamedDigest(name=t, digest=lock.tasks.get(t, "")) for t in config.tasks),
+        families=tuple(sorted({families[t] for t in config.tasks})),
+        leaked=tuple(Leak(task=clean(t), where=clean(w)) for t, w in sorted(leaked.items())),
+    )
 
 
 def _device(run: RunRecord, grades: Sequence[Grade]) -> str:
