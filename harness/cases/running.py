@@ -38,7 +38,7 @@ from harness.models import Model
 from harness.records import Arm, Message, ModelSpec, Request, Sampling, Skill, digest_of
 from harness.records.reasons import reason_of
 from harness.student.prompts import skill_text
-from harness.study.pools import Executor
+from harness.study.pools import LocalExecutor
 from harness.study.store import sole_writer
 
 SYSTEM: Final = """\
@@ -138,7 +138,7 @@ class CasesStore:
 def run_cases(
     store: CasesStore,
     models: Mapping[str, Model],
-    executor: Executor,
+    executor: LocalExecutor,
     *,
     commands: Commands | None = None,
     observer: Callable[[CaseAnswer], None] = lambda answer: None,

@@ -33,7 +33,6 @@ from harness.report.summary import Threshold
 from harness.skills.overlap import excluded_tasks
 from harness.skills.spec import LoadedSkill, load_skill
 from harness.study.execute import RunContext, execute, open_study, record_looks, with_looks
-from harness.study.run import Budget
 from harness.study.study import Study, make_arms
 
 
@@ -94,7 +93,7 @@ def evaluate(
         make_bench(grading.target, grading.protocol, grading.sandbox, grading.cache),
         models,
         trial.runs_dir,
-        Budget(max_wall_s=trial.max_wall),
+        trial.max_wall,
         trial.max_connections,
         StderrDisplay(),
         fresh,

@@ -32,7 +32,6 @@ from harness.errors import UsageError, refuse_url
 from harness.models import make_model
 from harness.records import Sampling
 from harness.study.execute import RunContext
-from harness.study.run import Budget
 from harness.teaching.brief import Example
 from harness.teaching.generation import generate as run_generation
 from harness.teaching.record import GenerationRecord, score_text
@@ -114,9 +113,9 @@ def generate(
 def _run(
     request: GenerationRequest, trial: TrialOptions, grading: GradingOptions, *, quiet: bool
 ) -> GenerationRecord:
-    budget, at_once = Budget(max_wall_s=trial.max_wall), trial.max_connections
+    limits = trial.max_wall, trial.max_connections
     with closing(make_bench(grading.target, grading.protocol, grading.sandbox, grading.cache)) as bench:
-        context = RunContext(bench, request.models, trial.runs_dir, budget, at_once, StderrDisplay())
+        context = RunContext(bench, request.models, trial.runs_dir, *limits, StderrDisplay())
         return run_generation(
             request, context, lambda store: report_run(store, json_output=False, quiet=quiet)
         )

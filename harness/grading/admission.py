@@ -56,18 +56,14 @@ def admit(loaded: LoadedTask, grader: Grader, most_mutants: int) -> Admission:
     )
 
 
-def _rule(name: str, problems: list[str], said: str = "") -> Rule:
+def _rule(name: RuleName, problems: list[str], said: str = "") -> Rule:
     """`fails` where there are problems."""
-    status = "fails" if problems else "holds"
-    return _with_status(name, status, "; ".join(problems) or said)
+    said = "; ".join(problems) or said
+    return Rule(name=name, status="fails" if problems else "holds", said=said[:_SAID_CHARS])
 
 
-def _not_measured(name: str, why: str) -> Rule:
-    return _with_status(name, "not_measured", why)
-
-
-def _with_status(name: str, status: str, said: str) -> Rule:
-    return Rule.model_validate({"name": name, "status": status, "said": said[:_SAID_CHARS]})
+def _not_measured(name: RuleName, why: str) -> Rule:
+    return Rule(name=name, status="not_measured", said=why[:_SAID_CHARS])
 
 
 def _sources(loaded: LoadedTask) -> Rule:
@@ -100,7 +96,7 @@ def _problems(loaded: LoadedTask) -> Iterator[Problem]:
 
 def _without_projects(loaded: LoadedTask) -> list[Rule]:
     """The reference passes; on timed workloads trivial answers, ignored inputs and coarse inputs fail."""
-    wrong: dict[str, list[str]] = {"reference": [], "trivial": [], "inputs": [], "precision": []}
+    wrong: dict[RuleName, list[str]] = {"reference": [], "trivial": [], "inputs": [], "precision": []}
     tried = dict.fromkeys(wrong, 0)
     unknown: list[str] = []
     for problem in _problems(loaded):
@@ -111,22 +107,20 @@ def _without_projects(loaded: LoadedTask) -> list[Rule]:
         except RuntimeError as error:  # what PyTorch raises for an op without that dtype
             unknown.append(f"{problem.label}: PyTorch here says {str(error).splitlines()[0][:120]}")
             continue
-        tried["reference"] += 1
         wrong["reference"] += [] if said is None else [said]
         for what in passed:
             wrong[_rule_of(what)].append(f"{problem.label}: {what} passes")
-        for name in ("trivial", "inputs", "precision"):
-            tried[name] += problem.workload.timed
+        tried = {name: n + (name == "reference" or problem.workload.timed) for name, n in tried.items()}
     return [_tried(name, wrong[name], tried[name], unknown) for name in wrong]
 
 
-def _rule_of(what: str) -> str:
+def _rule_of(what: str) -> RuleName:
     if what.startswith("ignores"):
         return "inputs"
     return "precision" if what.startswith("inputs in") else "trivial"
 
 
-def _tried(name: str, wrong: list[str], count: int, unknown: list[str]) -> Rule:
+def _tried(name: RuleName, wrong: list[str], count: int, unknown: list[str]) -> Rule:
     if count == 0 and not wrong:
         return _not_measured(name, "; ".join(unknown) or "no workload for the CPU")
     left_out = f"; {len(unknown)} not tried: {unknown[0]}" if unknown else ""

@@ -16,7 +16,7 @@ from harness.skills.lineage import Look, LookLog, lineage_of, look_at, looks_fil
 from harness.skills.spec import LoadedSkill
 from harness.study.plan import plan
 from harness.study.pools import LocalExecutor
-from harness.study.run import Budget, Observer, Outcome, Run, now
+from harness.study.run import Observer, Outcome, Run, now
 from harness.study.store import RunStore
 from harness.study.study import Study, open_run
 from harness.suite.sizes import refuse_too_large
@@ -85,7 +85,8 @@ class RunContext:
     bench: Bench
     models: Mapping[str, Model]
     runs: Path
-    budget: Budget
+    max_wall_s: float | None
+    """Time limit of a run; None is no limit. The models' meter limits tokens, dollars and calls."""
     connections: int
     display: Display
     fresh: bool = False
@@ -120,7 +121,7 @@ def execute(study: Study, store: RunStore, context: RunContext) -> Outcome:
         say(f"run {store.folder}: {planned} trials, {finished} finished before")
         with context.display.trials(planned, finished, len(context.models)) as observer:
             executor = LocalExecutor(context.connections)
-            outcome = runner.execute(executor, observer, context.budget)
+            outcome = runner.execute(executor, observer, context.max_wall_s)
     if outcome.stopped is not None:
         say(f"stopped: {outcome.stopped}; {outcome.owed} trials are owed")
     return outcome

@@ -16,7 +16,6 @@ from harness.records import (
     Request,
     RunConfig,
     RunLock,
-    RunRecord,
     Skill,
     TrialKey,
     digest_of,
@@ -94,7 +93,3 @@ def run_hash(config: RunConfig, lock: RunLock) -> str:
     """8 hex digits, equal for the same command on the same inputs."""
     pinned = lock.model_dump(include={"grader_version", "tasks", "families", "skills", "prompts", "image"})
     return digest_of([config.model_dump(mode="json"), pinned])[:8]
-
-
-def owed(run: RunRecord, finished: set[TrialKey]) -> list[TrialKey]:
-    return [key for key in plan(run.config) if key not in finished]

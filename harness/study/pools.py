@@ -5,22 +5,12 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 _POLL_S = 0.2
 """While waiting for results, so that Ctrl-C is noticed."""
-
-
-class Executor(Protocol):
-    """Runs jobs side by side."""
-
-    def map(self, function: Callable[[Job], Result], jobs: Iterable[Job]) -> Iterator[Result]:
-        """Results in the order in which they finish; the first exception of a job is raised."""
-
-    def abandon(self) -> None:
-        """Start no further job, and do not wait for running ones."""
 
 
 _Done = tuple[object, BaseException | None]
@@ -35,6 +25,7 @@ class LocalExecutor:
         self._abandoned = threading.Event()
 
     def map(self, function: Callable[[Job], Result], jobs: Iterable[Job]) -> Iterator[Result]:
+        """Results in the order in which they finish; the first exception of a job is raised."""
         todo: queue.SimpleQueue[Job] = queue.SimpleQueue()
         for job in jobs:
             todo.put(job)
@@ -61,25 +52,20 @@ class LocalExecutor:
         for _ in range(min(self._workers, count)):
             threading.Thread(target=work, daemon=True).start()
         try:
-            for _ in range(count):
-                finished = self._next(done)
-                if finished is None:
-                    return
-                result, error = finished
+            while count:
+                try:
+                    result, error = done.get(timeout=_POLL_S)
+                except queue.Empty:
+                    if self._abandoned.is_set() and done.empty():
+                        return
+                    continue
+                count -= 1
                 if error is not None:
                     raise error
                 yield result  # type: ignore[misc]
         finally:
             over.set()
 
-    def _next(self, done: queue.SimpleQueue[_Done]) -> _Done | None:
-        """The next finished job; None once abandoned and nothing is finished."""
-        while True:
-            try:
-                return done.get(timeout=_POLL_S)
-            except queue.Empty:
-                if self._abandoned.is_set() and done.empty():
-                    return None
-
     def abandon(self) -> None:
+        """Start no further job, and do not wait for running ones."""
         self._abandoned.set()

@@ -28,8 +28,8 @@ from harness.models import Model
 from harness.outcome import Cause
 from harness.records import InfraFailure, RunRecord, Skill, TrialKey, TrialRecord, Turn
 from harness.study.conversation import Conversation, Stopped
-from harness.study.plan import arm_by_id, grading_key, owed, request_for
-from harness.study.pools import Executor
+from harness.study.plan import arm_by_id, grading_key, plan, request_for
+from harness.study.pools import LocalExecutor
 from harness.study.store import RunStore
 from harness.suite.catalogue import LoadedTask
 
@@ -52,13 +52,6 @@ class Observer(Protocol):
 
     def finished(self, trial: TrialRecord) -> None:
         """A trial is stored."""
-
-
-@dataclass(frozen=True)
-class Budget:
-    """Limits of a run; None is no limit. Tokens, dollars and calls are limited by the models' meter."""
-
-    max_wall_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -97,16 +90,18 @@ class Run:
         self._lost_in_a_row: Counter[str] = Counter()
         self._places = (temporary_files(), finished_trials(self.store.folder))
 
-    def execute(self, executor: Executor, observer: Observer, budget: Budget) -> Outcome:
+    def execute(
+        self, executor: LocalExecutor, observer: Observer, max_wall_s: float | None = None
+    ) -> Outcome:
         """Run the owed trials. KeyboardInterrupt is raised after everything was stopped."""
         before = self.store.load()
         for lost in {f.project for t in before for f in t.failures if f.project is not None}:
             self.grader.lost_a_device(lost)
-        todo = owed(self.record, {t.key for t in before if not t.infra})
-        timer = None
-        if budget.max_wall_s is not None:
-            timer = threading.Timer(budget.max_wall_s, self.stop, ["time budget", executor])
-            timer.daemon = True
+        done_before = {t.key for t in before if not t.infra}
+        todo = [key for key in plan(self.record.config) if key not in done_before]
+        timer = threading.Timer(max_wall_s or 0.0, self.stop, ["time budget", executor])
+        timer.daemon = True
+        if max_wall_s is not None:
             timer.start()
         finished = 0
         try:
@@ -116,11 +111,10 @@ class Run:
             self.stop("interrupted", executor)
             raise
         finally:
-            if timer is not None:
-                timer.cancel()
+            timer.cancel()
         return Outcome(finished, len(todo) - finished, self._stopped or self._spent)
 
-    def stop(self, reason: str, executor: Executor) -> None:
+    def stop(self, reason: str, executor: LocalExecutor) -> None:
         """Kill running trials, which stay owed, and start no others."""
         with self._lock:
             if self._stopped is None:
@@ -163,8 +157,19 @@ class Run:
 
     def _attempts(self, key: TrialKey, observer: Observer) -> TrialRecord | None:
         """One trial, retried after infrastructure failures: the one place that turns them into records."""
-        started = now()
-        conversation = self._conversation(key, observer)
+        started, config = now(), self.record.config
+        conversation = Conversation(
+            key,
+            request_for(key, config, self.tasks, self.skills),
+            config.turns,
+            loaded=self.tasks[key.task],
+            skills=[self.skills[digest] for digest in arm_by_id(config)[key.arm].skills],
+            model=self.models[key.model],
+            grader=self.grader,
+            store=self.store,
+            stage=lambda stage: observer.stage(key, stage),
+            stopped=lambda: self._stopped is not None,
+        )
         failures: list[InfraFailure] = []
         turns: tuple[Turn, ...] = ()
         while not turns and len(failures) < ATTEMPTS:
@@ -194,22 +199,6 @@ class Run:
             infra=not turns,
             started=started,
             finished=now(),
-        )
-
-    def _conversation(self, key: TrialKey, observer: Observer) -> Conversation:
-        """The exchange of a trial, from its first turn; paid replies are read from disk."""
-        config = self.record.config
-        return Conversation(
-            key,
-            request_for(key, config, self.tasks, self.skills),
-            config.turns,
-            loaded=self.tasks[key.task],
-            skills=[self.skills[digest] for digest in arm_by_id(config)[key.arm].skills],
-            model=self.models[key.model],
-            grader=self.grader,
-            store=self.store,
-            stage=lambda stage: observer.stage(key, stage),
-            stopped=lambda: self._stopped is not None,
         )
 
 

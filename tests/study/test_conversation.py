@@ -30,7 +30,7 @@ from harness.records import (
 from harness.student.skill_tool import TOOL
 from harness.study.plan import grading_key
 from harness.study.pools import LocalExecutor
-from harness.study.run import Budget, Run
+from harness.study.run import Run
 from harness.study.store import RunStore
 from harness.suite.catalogue import LoadedTask, load_task
 from tests.fakes.projects import fake_toolchain
@@ -118,7 +118,7 @@ def carry_out(
     model, tasks = FakeModel(say), one_task()
     judge: Any = grader or Saying()
     run = Run(store, store.run(), tasks, {SKILL: A_SKILL}, {"fake/one": model}, judge)
-    outcome = run.execute(LocalExecutor(1), Silent(), Budget())
+    outcome = run.execute(LocalExecutor(1), Silent())
     return store.load(), model, outcome
 
 
@@ -214,7 +214,7 @@ def test_a_grade_of_killed_processes_is_not_told(tmp_path: Path) -> None:
     model, tasks = FakeModel(scripted(project("one"))), one_task()
     judge: Any = Saying(lambda: run.stop("test", executor))
     run = Run(store, store.run(), tasks, {SKILL: A_SKILL}, {"fake/one": model}, judge)
-    assert run.execute(executor, Silent(), Budget()).stopped == "test"
+    assert run.execute(executor, Silent()).stopped == "test"
     assert len(model.asked) == 1 and store.load() == []
     assert not list(store.folder.rglob("turn-1")) and not list(store.folder.rglob("check.json"))
 
@@ -295,7 +295,7 @@ def test_a_kernel_is_repaired_for_real(tmp_path: Path, grader: Grader) -> None:
     store = RunStore.create(tmp_path / "run", run_record(config().model_copy(update=wanted)))
     model = FakeModel(scripted(*map(reply, texts)))
     run = Run(store, store.run(), {loaded.task.id: loaded}, {}, {"fake/one": model}, grader)
-    run.execute(LocalExecutor(1), Silent(), Budget())
+    run.execute(LocalExecutor(1), Silent())
     (record,) = store.load()
     assert [t.grade.verdict for t in record.turns if t.grade is not None] == [
         Verdict.BUILD_FAILED,

@@ -23,7 +23,7 @@ from harness.models.meter import Limits, Meter
 from harness.outcome import Cause, Verdict
 from harness.records import Reply, Request
 from harness.study.pools import LocalExecutor
-from harness.study.run import ATTEMPTS, Budget, Run
+from harness.study.run import ATTEMPTS, Run
 from harness.study.store import RunStore
 from harness.suite.catalogue import select_tasks
 from tests.fakes.trials import (
@@ -66,8 +66,8 @@ def answers(request: Request) -> Reply:
     return reply(PROJECT)
 
 
-def carry_out(run: Run, workers: int = 2, budget: Budget = Budget()) -> Any:  # noqa: B008 - frozen
-    return run.execute(LocalExecutor(workers), Silent(), budget)
+def carry_out(run: Run, workers: int = 2, max_wall_s: float | None = None) -> Any:
+    return run.execute(LocalExecutor(workers), Silent(), max_wall_s)
 
 
 def test_every_trial_is_asked_graded_and_kept(store: RunStore) -> None:
@@ -220,6 +220,6 @@ def test_a_wall_budget_stops_the_run(store: RunStore) -> None:
     hold = threading.Event()
     run, _ = make_run(store, answers, FakeGrader(lambda: hold.wait(20) and None))
     run.kill = hold.set
-    outcome = carry_out(run, workers=1, budget=Budget(max_wall_s=0.2))
+    outcome = carry_out(run, workers=1, max_wall_s=0.2)
     assert outcome.stopped == "time budget"
     assert outcome.owed == 8
