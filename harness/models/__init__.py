@@ -7,17 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
-from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING, Final, Protocol
 
-from harness.errors import PermanentProviderError, UsageError
+from harness.errors import UsageError
 from harness.records import ModelSpec, Reply, Request
 
 if TYPE_CHECKING:
     import httpx2
-
-__all__ = ["Factory", "Model", "ModelOptions", "PermanentProviderError", "make_model"]
 
 ENTRY_POINT_GROUP: Final = "liftbench.models"
 
@@ -59,50 +56,36 @@ Factory = Callable[[ModelSpec, ModelOptions], Model]
 """What the entry-point group `liftbench.models` holds."""
 
 PROVIDERS: Final = {
-    "anthropic": "harness.models.anthropic_model:make_anthropic",
+    "anthropic": "harness.models.anthropic_model:AnthropicModel",
     "openai": "harness.models.openai_model:make_openai",
-    "replay": "harness.models.recording:make_replay",
+    "replay": "harness.models.recording:ReplayModel",
 }
 _COMPATIBLE: Final = "harness.models.openai_model:make_compatible"
 
 
-def make_model(
-    spec: ModelSpec,
-    *,
-    max_retries: int = ModelOptions.max_retries,
-    timeout_s: float = ModelOptions.timeout_s,
-    http_client: httpx2.Client | None = None,
-) -> Model:
+def make_model(spec: ModelSpec, options: ModelOptions | None = None) -> Model:
     """The model that `spec` names; needs its API key, if it has one, in the environment.
 
     A provider is built in, installed (entry-point group `liftbench.models`), or any other word with
     a base URL, which then is an OpenAI-compatible server. Raises UsageError otherwise.
     """
-    options = ModelOptions(max_retries, timeout_s, http_client)
-    builtin = PROVIDERS.get(spec.provider)
-    factory = _installed(spec.provider) if builtin is None else _factory(builtin)
-    if factory is None and spec.base_url is not None:
-        factory = _factory(_COMPATIBLE)
-    if factory is None:
+    point = _entry_point(spec)
+    if point is None:
         raise UsageError(
             f"model {spec.name}: unknown provider {spec.provider!r}; known: {', '.join(PROVIDERS)}. "
             f"For an OpenAI-compatible server add --base-url, such as http://localhost:8080/v1"
         )
-    return factory(spec, options)
+    try:
+        factory: Factory = point.load()
+    except (ImportError, AttributeError) as error:
+        raise UsageError(f"provider {spec.provider!r} ({point.value}) cannot be loaded: {error}") from error
+    return factory(spec, options or ModelOptions())
 
 
-def _factory(place: str) -> Factory:
-    module, _, name = place.partition(":")
-    factory: Any = getattr(import_module(module), name)
-    return factory  # type: ignore[no-any-return]
-
-
-def _installed(provider: str) -> Factory | None:
-    """A third party's provider, or None. Raises UsageError when it cannot be loaded."""
-    for point in entry_points(group=ENTRY_POINT_GROUP, name=provider):
-        try:
-            factory: Factory = point.load()
-        except (ImportError, AttributeError) as error:
-            raise UsageError(f"provider {provider!r} ({point.value}) cannot be loaded: {error}") from error
-        return factory
-    return None
+def _entry_point(spec: ModelSpec) -> EntryPoint | None:
+    value = PROVIDERS.get(spec.provider)
+    if value is None:
+        for point in entry_points(group=ENTRY_POINT_GROUP, name=spec.provider):
+            return point
+        value = _COMPATIBLE if spec.base_url is not None else None
+    return None if value is None else EntryPoint(spec.provider, value, ENTRY_POINT_GROUP)

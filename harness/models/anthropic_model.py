@@ -8,43 +8,25 @@ kept as they were written, valid or not; thinking goes back as it came, signatur
 from __future__ import annotations
 
 import json
-import os
-import time
-import weakref
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import anthropic
-import httpx2
 from anthropic import Stream
 from anthropic.types import RawMessageStreamEvent
 
 from harness.models import ModelOptions
-from harness.models.endpoint import (
-    Endpoint,
-    FirstContact,
-    broken_reply,
-    checked_url,
-    prompt_too_long,
-    refuse_long_wait,
-    required_key,
-    sdk_error,
-)
+from harness.models.endpoint import SdkModel, broken_reply, vendor_endpoint
 from harness.models.messages import (
+    Answer,
     Stop,
     arguments_object,
-    build_calls,
-    build_reply,
     clean_text,
     count,
     joined,
-    overflow_reply,
     thinking_part,
 )
-from harness.models.prices import Price, cost_usd, find_price
-from harness.records import Message, ModelSpec, Reply, Request, Thinking, Tool, Usage
-
-DEFAULT_URL: Final = "https://api.anthropic.com"
+from harness.records import Message, ModelSpec, Request, Thinking, Tool, Usage
 
 # The last API version that takes a temperature; from 2026-10-21 on, which SDK 2.0 sends, it is an error.
 # Source: the SDK's migration guide.
@@ -60,74 +42,32 @@ _STOPS: Final[dict[str, Stop]] = {
 }
 _THINKING: Final = ("thinking", "redacted_thinking")
 
-# The SDK wraps no fault in the middle of a stream.
-_FAILURES: Final = (anthropic.AnthropicError, httpx2.HTTPError, json.JSONDecodeError)
 
+class AnthropicModel(SdkModel):
+    """A Claude model; the key is ANTHROPIC_API_KEY. The API has no sampling seeds; none is sent."""
 
-def make_anthropic(spec: ModelSpec, options: ModelOptions) -> AnthropicModel:
-    """A Claude model; the key is ANTHROPIC_API_KEY. A base URL names a gateway."""
-    url = spec.base_url or os.environ.get("ANTHROPIC_BASE_URL") or DEFAULT_URL
-    key = required_key("ANTHROPIC_API_KEY", spec.name)
-    endpoint = Endpoint(spec.name, checked_url(url, spec.name), "ANTHROPIC_API_KEY", options, key)
-    # A gateway sets its own prices.
-    return AnthropicModel(spec, endpoint, find_price(spec.name, listed=endpoint.url == DEFAULT_URL))
+    sdk: ClassVar = anthropic
+    sdk_errors = anthropic.AnthropicError
+    default_url = "https://api.anthropic.com"
 
+    def __init__(self, spec: ModelSpec, options: ModelOptions) -> None:
+        endpoint = vendor_endpoint(spec, options, "ANTHROPIC", self.default_url)
+        super().__init__(spec, endpoint, anthropic.Anthropic)
 
-class AnthropicModel:
-    """One Claude model. The API has no sampling seeds; none is sent."""
-
-    def __init__(self, spec: ModelSpec, endpoint: Endpoint, price: Price | None) -> None:
-        self.name = spec.name
-        self._model = spec.model
-        self._endpoint = endpoint
-        self.price = price
-        """List price, or the user's; None where it is unknown, as for a gateway."""
-        self._first_contact = FirstContact(endpoint)
-        self._client = anthropic.Anthropic(
-            api_key=endpoint.key,
-            base_url=endpoint.url,
-            max_retries=endpoint.options.max_retries,
-            timeout=anthropic.Timeout(endpoint.options.timeout_s, connect=10.0),
-            http_client=endpoint.options.http_client
-            or anthropic.DefaultHttpxClient(event_hooks={"response": [refuse_long_wait]}),
-        )
-        if endpoint.options.http_client is None:
-            # Connections end with the model, not whenever the SDK's reference cycles are collected.
-            weakref.finalize(self, self._client.close)
-
-    def complete(self, request: Request) -> Reply:
-        """One reply; see Model."""
-        self._first_contact.check()
-        started = time.monotonic()
-        message = self._ask(request)
-        if message is None:
-            return overflow_reply(self._model, started)
-        usage, written = _usage(message.counts)
-        return build_reply(
-            message.text,
-            _STOPS.get(str(message.stop_reason), "other"),
-            label=str(message.model or self._model),
-            usage=usage,
-            cost_usd=cost_usd(self.price, usage, cache_write_tokens=written),
-            started=started,
-            tool_calls=build_calls(request, message.calls),
-            thinking=message.thinking if request.tools else (),
-        )
-
-    def _ask(self, request: Request) -> Incoming | None:
-        """The whole message, or None where the prompt does not fit into the model's context."""
-        # Raised `from None`: the SDK's exceptions hold the request, key included.
-        try:
-            message = self._stream(request)
-        except _FAILURES as error:
-            if isinstance(error, anthropic.APIStatusError) and prompt_too_long(
-                self._endpoint, request, error.status_code, error.body
-            ):
-                return None
-            raise sdk_error(self._endpoint, anthropic, error, tools=bool(request.tools)) from None
+    def _ask(self, request: Request) -> Answer:
+        message = self._stream(request)
         if message.stop_reason is None:
             raise broken_reply(self._endpoint, "the stream ended before the message did")
-        return message
+        usage, written = _usage(message.counts)
+        return Answer(
+            message.text,
+            _STOPS.get(str(message.stop_reason), "other"),
+            str(message.model or self._model),
+            usage,
+            written,
+            message.calls,
+            message.thinking,
+        )
 
     def _stream(self, request: Request) -> Incoming:
         # Streamed, because the SDK refuses to wait for long replies in one piece.

@@ -1,4 +1,4 @@
-"""Where a model is reached: its address, its key, the first contact, and what its failures mean.
+"""Models behind an SDK: address, key, first contact, and the errors of a server.
 
 A key is read only for the provider it belongs to, and is in no repr or message. Every error names the model
 and says what to do next.
@@ -11,16 +11,21 @@ import os
 import re
 import threading
 import time
-from collections.abc import Mapping
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 from urllib.parse import urlsplit
 
 import httpx2
 
 from harness.errors import PermanentProviderError, ProviderError, UsageError
 from harness.models import ModelOptions
-from harness.records import Request
+from harness.models.messages import Answer, build_reply
+from harness.models.prices import find_price
+from harness.records import ModelSpec, Reply, Request
+from harness.text import shorten
 
 LONGEST_WAIT_S: Final = 120.0
 """As in OpenAI's SDK 3; Anthropic's SDK 2 sleeps for as long as a server says, up to weeks."""
@@ -38,6 +43,14 @@ NO_KEY = "none"
 _CONNECT_TIMEOUT_S: Final = 10.0
 _PAUSE_S: Final = 1.0
 _LONGEST_DETAIL: Final = 400
+
+# By HTTP status: what happened, and what to do. Asking again repairs none of them.
+_PERMANENT: Final = {
+    401: ("the API key was refused", "Check {variable}"),
+    402: ("the account has no credit left", "Add credit"),
+    403: ("access was refused", "Check that the key in {variable} may use this model"),
+    404: ("no such model or address", "Check the model name and the address {url}"),
+}
 
 # Providers echo keys, or most of one, in their errors: "Incorrect API key provided: sk-proj-ab**yz".
 _KEY_LIKE = re.compile(r"\bsk-[\w*.-]{4,}")
@@ -61,16 +74,21 @@ class Endpoint:
         # Before it is cut: half a key at the cut would no longer be recognized.
         if self.key != NO_KEY:
             text = text.replace(self.key, "[key]")
-        text = _KEY_LIKE.sub("[key]", text).rstrip(".")
-        return text if len(text) <= _LONGEST_DETAIL else text[:_LONGEST_DETAIL] + "..."
+        return shorten(_KEY_LIKE.sub("[key]", text).rstrip("."), _LONGEST_DETAIL)
 
 
-def required_key(variable: str, model: str) -> str:
-    """The key in an environment variable. Raises UsageError that names the variable."""
+def vendor_endpoint(spec: ModelSpec, options: ModelOptions, vendor: str, default_url: str) -> Endpoint:
+    """The endpoint of ANTHROPIC or OPENAI, with <vendor>_API_KEY. Raises UsageError where the key is missing.
+
+    The key goes to another address only where the user wrote that address beside the provider: as the model's
+    base URL, or in <vendor>_BASE_URL.
+    """
+    url = spec.base_url or os.environ.get(f"{vendor}_BASE_URL") or default_url
+    variable = f"{vendor}_API_KEY"
     key = optional_key(variable)
     if key is None:
-        raise UsageError(f"model {model} needs an API key: set the environment variable {variable}")
-    return key
+        raise UsageError(f"model {spec.name} needs an API key: set the environment variable {variable}")
+    return Endpoint(spec.name, checked_url(url, spec.name), variable, options, key)
 
 
 def optional_key(variable: str) -> str | None:
@@ -99,51 +117,95 @@ def checked_url(url: str, model: str) -> str:
     return url.rstrip("/")
 
 
-class FirstContact:
-    """Connects to a server once before the first prompt; safe for threads.
+class SdkModel(ABC):
+    """A model that is asked through the SDK of Anthropic or OpenAI, which repeats failed requests."""
 
-    The SDKs retry a refused connection for a long time, which repairs no wrong address.
-    """
+    sdk: ClassVar[Any]
+    """The module; both SDKs name their classes alike."""
+    sdk_errors: ClassVar[type[Exception]]
+    default_url: ClassVar[str]
+    """Where list prices hold; a gateway sets its own."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(
+        self, spec: ModelSpec, endpoint: Endpoint, make_client: Callable[..., Any], **more: str
+    ) -> None:
+        """`more`: further arguments of `make_client`."""
+        self.name = spec.name
+        self.price = find_price(spec.name, listed=endpoint.url == self.default_url)
+        """List price, or the user's; None where it is unknown, as for a gateway or local server."""
+        self._model = spec.model
         self._endpoint = endpoint
+        options = endpoint.options
+        self._client = make_client(
+            api_key=endpoint.key,
+            base_url=endpoint.url,
+            max_retries=options.max_retries,
+            timeout=self.sdk.Timeout(options.timeout_s, connect=_CONNECT_TIMEOUT_S),
+            http_client=options.http_client
+            or self.sdk.DefaultHttpxClient(event_hooks={"response": [refuse_long_wait]}),
+            **more,
+        )
         self._lock = threading.Lock()
         # A transport that replaces the SDK's own connects to nothing.
-        self._reached = endpoint.options.http_client is not None
+        self._reached = options.http_client is not None
+        if not self._reached:
+            # Connections end with the model, not whenever the SDK's reference cycles are collected.
+            weakref.finalize(self, self._client.close)
 
-    def check(self) -> None:
-        """Connect, without a key or a prompt; any answer will do.
+    @abstractmethod
+    def _ask(self, request: Request) -> Answer:
+        """The provider's answer. May raise the SDK's, HTTP and JSON errors."""
+
+    def complete(self, request: Request) -> Reply:
+        """One reply; see Model."""
+        self._connect()
+        started = time.monotonic()
+        # Raised `from None`: the SDK's exceptions hold the request, key included.
+        try:
+            answer = self._ask(request)
+        # The SDKs wrap no fault in the middle of a stream.
+        except (self.sdk_errors, httpx2.HTTPError, json.JSONDecodeError) as error:
+            too_long = isinstance(error, self.sdk.APIStatusError) and prompt_too_long(
+                self._endpoint, request, error.status_code, error.body, getattr(error, "code", None)
+            )
+            if not too_long:
+                raise sdk_error(self._endpoint, self.sdk, error, tools=bool(request.tools)) from None
+            answer = self._overflow()
+        return build_reply(request, answer, self.price, started)
+
+    def _connect(self) -> None:
+        """Connect once before the first prompt; the SDKs would retry a wrong address for a long time.
 
         Raises PermanentProviderError if the second attempt fails, too.
         """
         with self._lock:
-            if self._reached:
-                return
-            fault = self._fault()
+            fault = None if self._reached else _connection_fault(self._endpoint.url)
             if fault is not None:
                 time.sleep(_PAUSE_S)
-                fault = self._fault()
+                fault = _connection_fault(self._endpoint.url)
             if fault is not None:
-                reason, advice = fault
-                place, reason = self._endpoint.url, self._endpoint.clipped(reason)
                 raise PermanentProviderError(
-                    f"{self._endpoint.model}: {place} cannot be reached ({reason}). {advice}"
+                    f"{self.name}: {self._endpoint.url} cannot be reached ({self._endpoint.clipped(fault)}). "
+                    f"Is the server running at that address? Check the name, http or https, and the proxy"
                 )
             self._reached = True
 
-    def _fault(self) -> tuple[str, str] | None:
-        """Why there is no connection, and what to do about it; None where there is one."""
-        try:
-            httpx2.head(self._endpoint.url, timeout=_CONNECT_TIMEOUT_S)
-        except httpx2.ConnectTimeout:
-            return f"no connection within {_CONNECT_TIMEOUT_S:g} s", "Check the address, firewall and proxy"
-        except (httpx2.ProxyError, httpx2.ConnectError) as error:
-            if str(error).startswith("[Errno -"):  # getaddrinfo's codes are negative
-                return str(error), "Check the host's name, and that this machine is online"
-            return str(error), "Is the server running at that address? Check http or https, and the proxy"
-        except httpx2.HTTPError:
-            return None  # it accepted the connection, and may not support HEAD
-        return None
+    def _overflow(self) -> Answer:
+        """The answer to a prompt that does not fit into the model's context."""
+        return Answer("", "overflow", self._model)
+
+
+def _connection_fault(url: str) -> str | None:
+    """Why there is no connection, asked without a key or a prompt; None where there is one."""
+    try:
+        httpx2.head(url, timeout=_CONNECT_TIMEOUT_S)
+    except httpx2.ConnectTimeout:
+        return f"no connection within {_CONNECT_TIMEOUT_S:g} s"
+    except (httpx2.ProxyError, httpx2.ConnectError) as error:
+        return str(error)
+    except httpx2.HTTPError:
+        return None  # it accepted the connection, and may not support HEAD
+    return None
 
 
 def server_message(body: object) -> str:
@@ -184,52 +246,10 @@ def prompt_too_long(
     return code in _TOO_LONG_CODES or kind in _TOO_LONG_CODES or bool(_TOO_LONG.search(message))
 
 
-def status_error(
-    endpoint: Endpoint,
-    status: int,
-    body: object,
-    code: str | None = None,
-    *,
-    wait_s: float | None = None,
-    tools: bool = False,
-) -> ProviderError:
-    """The error for an answer with an HTTP error status, after the SDK's retries.
-
-    `wait_s`: the server asked for a wait so long that there was no retry. `tools`: the request had tools.
-    """
-    detail = endpoint.clipped(server_message(body))
-    reason = f" ({status}): {detail}" if detail else f" ({status})"
-    model, variable = endpoint.model, endpoint.key_variable
-    if status == 401:
-        return PermanentProviderError(f"{model}: the API key was refused{reason}. Check {variable}")
-    if status == 402 or code == "insufficient_quota" or "credit balance" in detail:
-        return PermanentProviderError(f"{model}: the account has no credit left{reason}. Add credit")
-    if status == 403:
-        return PermanentProviderError(
-            f"{model}: access was refused{reason}. Check that the key in {variable} may use this model"
-        )
-    if status == 404:
-        return PermanentProviderError(
-            f"{model}: no such model or address{reason}. Check the model name and the address {endpoint.url}"
-        )
-    tried = _retried(endpoint) if wait_s is None else f"to be tried again in {wait_s:.0f} s"
-    if status == 429:
-        return ProviderError(f"{model}: rate limit{reason}, {tried}. Wait, or lower --max-connections")
-    if 400 <= status < 500 and status not in (408, 409):
-        advice = "; --delivery body needs no tools" if tools else ""
-        return ProviderError(
-            f"{model}: the provider refused the request{reason}. Read its reason above{advice}"
-        )
-    if status < 400:
-        return ProviderError(f"{model}: the reply broke off{reason}. Try again later")
-    return ProviderError(f"{model}: the provider failed{reason}, {tried}. Try again later")
-
-
 def sdk_error(endpoint: Endpoint, sdk: Any, error: Exception, *, tools: bool) -> ProviderError:
-    """The error for one that an SDK raised after its retries; both SDKs name their classes alike."""
+    """The error for one that an SDK raised after its retries. `tools`: the request had tools."""
     if isinstance(error, sdk.APIStatusError):
-        wait_s, code = long_wait_s(error.response.headers), getattr(error, "code", None)
-        return status_error(endpoint, error.status_code, error.body, code, wait_s=wait_s, tools=tools)
+        return _status_error(endpoint, error, tools=tools)
     if isinstance(error, sdk.APITimeoutError):
         return ProviderError(
             f"{endpoint.model}: no answer from {endpoint.url} within {endpoint.options.timeout_s:g} s, "
@@ -242,6 +262,31 @@ def sdk_error(endpoint: Endpoint, sdk: Any, error: Exception, *, tools: bool) ->
             f"Is the server running at that address, and this machine online?"
         )
     return broken_reply(endpoint, str(error) or type(error).__name__)
+
+
+def _status_error(endpoint: Endpoint, error: Any, *, tools: bool) -> ProviderError:
+    """The error for an answer with an HTTP error status (an APIStatusError)."""
+    status, model = error.status_code, endpoint.model
+    detail = endpoint.clipped(server_message(error.body))
+    reason = f" ({status}): {detail}" if detail else f" ({status})"
+    if getattr(error, "code", None) == "insufficient_quota" or "credit balance" in detail:
+        status = 402
+    if status in _PERMANENT:
+        what, advice = _PERMANENT[status]
+        advice = advice.format(variable=endpoint.key_variable, url=endpoint.url)
+        return PermanentProviderError(f"{model}: {what}{reason}. {advice}")
+    wait_s = long_wait_s(error.response.headers)
+    tried = _retried(endpoint) if wait_s is None else f"to be tried again in {wait_s:.0f} s"
+    if status == 429:
+        return ProviderError(f"{model}: rate limit{reason}, {tried}. Wait, or lower --max-connections")
+    if 400 <= status < 500 and status not in (408, 409):
+        advice = "; --delivery body needs no tools" if tools else ""
+        return ProviderError(
+            f"{model}: the provider refused the request{reason}. Read its reason above{advice}"
+        )
+    if status < 400:
+        return ProviderError(f"{model}: the reply broke off{reason}. Try again later")
+    return ProviderError(f"{model}: the provider failed{reason}, {tried}. Try again later")
 
 
 def broken_reply(endpoint: Endpoint, what: object) -> ProviderError:

@@ -9,10 +9,11 @@ import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from pydantic import JsonValue
 
+from harness.models.prices import Price, cost_usd
 from harness.records import Message, Reply, Request, Thinking, ToolCall, Usage
 
 INVALID: Final = "invalid_json"
@@ -57,45 +58,44 @@ def _refuse(constant: str) -> JsonValue:
     raise ValueError(f"{constant} is no JSON")
 
 
-def build_reply(
-    text: str,
-    stop: Stop,
-    *,
-    label: str,
-    usage: Usage,
-    cost_usd: float | None,
-    started: float,
-    tool_calls: Sequence[ToolCall] = (),
-    thinking: Sequence[Thinking] = (),
-) -> Reply:
-    """A reply that has just arrived; `started` is the `time.monotonic()` at which it was asked for.
+class Answer(NamedTuple):
+    """What a provider answered, not yet checked."""
 
-    Latency includes the SDK's waits between retries.
+    text: str
+    stop: Stop
+    label: str
+    """The model's name in the answer."""
+    usage: Usage = Usage()
+    cache_write_tokens: int = 0
+    """Input tokens that were written to the provider's cache."""
+    calls: Sequence[tuple[object, object, str]] = ()
+    """Id, name and arguments of each call of a tool."""
+    thinking: Sequence[Thinking] = ()
+
+
+def build_reply(request: Request, answer: Answer, price: Price | None, started: float) -> Reply:
+    """The record of an answer that has just arrived. Latency includes the SDK's waits between retries.
+
+    `started`: the `time.monotonic()` at which the model was asked.
     """
-    return Reply(
-        text=clean_text(text),
-        stop=_stop(stop, tool_calls),
-        model_label=clean_text(label),
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        usage=usage,
-        cost_usd=cost_usd,
-        latency_s=time.monotonic() - started,
-        tool_calls=tuple(tool_calls),
-        thinking=tuple(thinking),
-    )
-
-
-def overflow_reply(label: str, started: float) -> Reply:
-    """What a prompt gets that the provider refused as too long for the model."""
-    return build_reply("", "overflow", label=label, usage=Usage(), cost_usd=None, started=started)
-
-
-def _stop(stop: Stop, calls: Sequence[ToolCall]) -> Stop:
-    """`tool` exactly where the model waits: some servers say `stop`, or nothing, beside calls."""
+    calls = build_calls(request, answer.calls)
+    stop = answer.stop
+    # `tool` exactly where results are waited for: some servers say `stop`, or nothing, beside calls.
     if calls and stop in ("end", "other"):
-        return "tool"
-    # Called nothing, and so waits for nothing.
-    return "other" if stop == "tool" and not calls else stop
+        stop = "tool"
+    elif stop == "tool" and not calls:
+        stop = "other"
+    return Reply(
+        text=clean_text(answer.text),
+        stop=stop,
+        model_label=clean_text(answer.label),
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        usage=answer.usage,
+        cost_usd=cost_usd(price, answer.usage, cache_write_tokens=answer.cache_write_tokens),
+        latency_s=time.monotonic() - started,
+        tool_calls=calls,
+        thinking=tuple(answer.thinking) if request.tools else (),
+    )
 
 
 def build_calls(request: Request, called: Iterable[tuple[object, object, str]]) -> tuple[ToolCall, ...]:

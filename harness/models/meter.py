@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import threading
-from dataclasses import dataclass, field
 
 from pydantic import Field
 
@@ -55,50 +54,37 @@ class Spent(Record):
         )
 
 
-@dataclass
-class _Account:
-    """What one role has spent."""
+class _Account(Record):
+    """What one role, or one reply, is charged."""
 
-    calls: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
-    estimated_tokens: int = 0
-    cost_usd: float = 0.0
-    unknown: set[str] = field(default_factory=set)
-    """Fields of which a part was not reported; `cost_usd` then holds estimates."""
+    spent: Spent = Spent()
+    charged_usd: float = 0.0
+    """With an estimate for every reply whose cost is unknown."""
 
-    @property
-    def tokens(self) -> int:
-        return self.input_tokens + self.output_tokens + self.estimated_tokens
+    def __add__(self, other: _Account) -> _Account:
+        return _Account(spent=self.spent + other.spent, charged_usd=self.charged_usd + other.charged_usd)
 
-    def charge(self, reply: Reply, prompt_tokens: int, price: Price | None) -> None:
-        """Add a reply; `prompt_tokens` stands in where its prompt was not counted."""
-        if reply.recorded or reply.stop == "overflow":
-            # Not asked now; or refused unread, which providers do not charge.
-            return
-        counts = {"input_tokens": reply.usage.input_tokens, "output_tokens": reply.usage.output_tokens}
-        written = "".join((reply.text, *(call.arguments for call in reply.tool_calls)))
-        estimates = {"input_tokens": prompt_tokens, "output_tokens": estimate_tokens(written)}
-        for name, known in counts.items():
-            if known is None:
-                self.unknown.add(name)
-                self.estimated_tokens += estimates[name]
-            else:
-                setattr(self, name, getattr(self, name) + known)
-        if reply.cost_usd is None:
-            self.unknown.add("cost_usd")
-            used = {name: estimates[name] if known is None else known for name, known in counts.items()}
-            self.cost_usd += _estimate_usd(price, used["input_tokens"], used["output_tokens"])
-        else:
-            self.cost_usd += reply.cost_usd
 
-    def spent(self) -> Spent:
-        """As a record."""
-        sums = {name: getattr(self, name) for name in ("input_tokens", "output_tokens", "cost_usd")}
-        reported = sums | dict.fromkeys(self.unknown)
-        return Spent.model_validate(
-            {"calls": self.calls, "estimated_tokens": self.estimated_tokens, "tokens": self.tokens} | reported
-        )
+def _charge(reply: Reply, prompt_tokens: int, price: Price | None) -> _Account:
+    """What a reply is charged; `prompt_tokens` stands in where its prompt was not counted."""
+    if reply.recorded or reply.stop == "overflow":
+        # Not asked now; or refused unread, which providers do not charge.
+        return _Account()
+    usage = reply.usage
+    written = "".join((reply.text, *(call.arguments for call in reply.tool_calls)))
+    estimated_input = prompt_tokens if usage.input_tokens is None else 0
+    estimated_output = estimate_tokens(written) if usage.output_tokens is None else 0
+    input_tokens = (usage.input_tokens or 0) + estimated_input
+    output_tokens = (usage.output_tokens or 0) + estimated_output
+    spent = Spent(
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
+        cost_usd=reply.cost_usd,
+        estimated_tokens=estimated_input + estimated_output,
+        tokens=input_tokens + output_tokens,
+    )
+    estimated_usd = _estimate_usd(price, input_tokens, output_tokens)
+    return _Account(spent=spent, charged_usd=estimated_usd if reply.cost_usd is None else reply.cost_usd)
 
 
 class Meter:
@@ -114,8 +100,7 @@ class Meter:
     def wrap(self, model: Model, role: str = "student") -> MeteredModel:
         """The same model, counted. Raises UsageError where a limit in dollars cannot be kept with it."""
         price = getattr(model, "price", None) or find_price(model.name, listed=False)
-        free = bool(getattr(model, "recorded", False))
-        if self._limits.max_cost_usd is not None and price is None and not free:
+        if self._limits.max_cost_usd is not None and price is None and not _is_recorded(model):
             raise UsageError(
                 f"model {model.name}: its price is unknown, so --max-cost cannot be kept. Write the price "
                 f"into the file that {PRICES_VARIABLE} names, or limit tokens with --max-total-tokens"
@@ -123,26 +108,20 @@ class Meter:
         return MeteredModel(self, model, role, price)
 
     @property
-    def spent(self) -> Spent:
-        """By all roles together."""
-        with self._lock:
-            return self._sum().spent()
-
-    @property
     def spent_by_role(self) -> dict[str, Spent]:
         """By each role that has called."""
         with self._lock:
-            return {role: account.spent() for role, account in sorted(self._accounts.items())}
+            return {role: account.spent for role, account in sorted(self._accounts.items())}
 
     def call(self, model: Model, role: str, price: Price | None, request: Request) -> Reply:
         """The model's reply, charged to a role. Raises BudgetSpent instead of asking."""
-        free = bool(getattr(model, "recorded", False))
+        free = _is_recorded(model)
         prompt_tokens = _prompt_tokens(request)
         tokens = 0 if free else prompt_tokens
         usd = _estimate_usd(price, tokens, 0)
         with self._lock:
             self._refuse_if_spent(free)
-            self._accounts.setdefault(role, _Account()).calls += 1
+            self._add(role, _Account(spent=Spent(calls=1)))
             self._reserved_tokens += tokens
             self._reserved_usd += usd
         reply: Reply | None = None
@@ -153,33 +132,29 @@ class Meter:
                 self._reserved_tokens -= tokens
                 self._reserved_usd -= usd
                 if reply is not None:
-                    self._accounts[role].charge(reply, prompt_tokens, price)
+                    self._add(role, _charge(reply, prompt_tokens, price))
         return reply
 
+    def _add(self, role: str, account: _Account) -> None:
+        self._accounts[role] = self._accounts.get(role, _Account()) + account
+
     def _refuse_if_spent(self, free: bool) -> None:
-        limits, total = self._limits, self._sum()
-        if limits.max_calls is not None and total.calls >= limits.max_calls:
-            raise BudgetSpent(f"call budget: {total.calls:,} of {limits.max_calls:,} calls used")
+        limits, total = self._limits, sum(self._accounts.values(), _Account())
+        spent, usd = total.spent, total.charged_usd
+        if limits.max_calls is not None and spent.calls >= limits.max_calls:
+            raise BudgetSpent(f"call budget: {spent.calls:,} of {limits.max_calls:,} calls used")
         if free:
             return
-        if limits.max_tokens is not None and total.tokens + self._reserved_tokens >= limits.max_tokens:
-            notes = [f"{total.estimated_tokens:,} of them estimated"] if total.estimated_tokens else []
+        if limits.max_tokens is not None and spent.tokens + self._reserved_tokens >= limits.max_tokens:
+            notes = [f"{spent.estimated_tokens:,} of them estimated"] if spent.estimated_tokens else []
             notes += [f"about {self._reserved_tokens:,} more under way"] if self._reserved_tokens else []
-            used = f"{total.tokens:,} of {limits.max_tokens:,} tokens used"
+            used = f"{spent.tokens:,} of {limits.max_tokens:,} tokens used"
             raise BudgetSpent(f"token budget: {used}{_in_brackets(notes)}")
-        if limits.max_cost_usd is not None and total.cost_usd + self._reserved_usd >= limits.max_cost_usd:
-            notes = ["in part estimated"] if "cost_usd" in total.unknown else []
+        if limits.max_cost_usd is not None and usd + self._reserved_usd >= limits.max_cost_usd:
+            notes = ["in part estimated"] if spent.cost_usd is None else []
             notes += [f"about ${self._reserved_usd:.4f} more under way"] if self._reserved_usd else []
-            used = f"${total.cost_usd:.4f} of ${limits.max_cost_usd:.4f} used"
+            used = f"${usd:.4f} of ${limits.max_cost_usd:.4f} used"
             raise BudgetSpent(f"cost budget: {used}{_in_brackets(notes)}")
-
-    def _sum(self) -> _Account:
-        total = _Account()
-        for account in self._accounts.values():
-            for name in ("calls", "input_tokens", "output_tokens", "estimated_tokens", "cost_usd"):
-                setattr(total, name, getattr(total, name) + getattr(account, name))
-            total.unknown |= account.unknown
-        return total
 
 
 class MeteredModel:
@@ -191,11 +166,15 @@ class MeteredModel:
         self._role = role
         self.price = price
         self.name = inner.name
-        self.recorded = bool(getattr(inner, "recorded", False))
+        self.recorded = _is_recorded(inner)
 
     def complete(self, request: Request) -> Reply:
         """The inner model's reply, charged. Raises BudgetSpent where a limit was reached before."""
         return self._meter.call(self._inner, self._role, self.price, request)
+
+
+def _is_recorded(model: Model) -> bool:
+    return bool(getattr(model, "recorded", False))
 
 
 def _prompt_tokens(request: Request) -> int:

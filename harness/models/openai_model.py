@@ -9,43 +9,26 @@ from __future__ import annotations
 import json
 import logging
 import os
-import time
-import weakref
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
-import httpx2
 import openai
 from openai import Omit
-from openai.types.chat import ChatCompletion
-from openai.types.chat.chat_completion import Choice
 
 from harness.models import ModelOptions
 from harness.models.endpoint import (
     NO_KEY,
     Endpoint,
-    FirstContact,
+    SdkModel,
     broken_reply,
     checked_url,
     optional_key,
     prompt_too_long,
-    required_key,
-    sdk_error,
     server_message,
+    vendor_endpoint,
 )
-from harness.models.messages import (
-    INVALID,
-    Stop,
-    arguments_object,
-    build_calls,
-    build_reply,
-    count,
-    joined,
-    overflow_reply,
-    thinking_part,
-)
-from harness.models.prices import Price, cost_usd, find_price
-from harness.records import Message, ModelSpec, Reply, Request, Sampling, Thinking, Tool, ToolCall, Usage
+from harness.models.messages import INVALID, Answer, Stop, arguments_object, count, joined, thinking_part
+from harness.records import Message, ModelSpec, Request, Sampling, Thinking, Tool, ToolCall, Usage
 
 _logger = logging.getLogger(__name__)
 
@@ -68,17 +51,9 @@ _STOPS: Final[dict[str, Stop]] = {
 
 
 def make_openai(spec: ModelSpec, options: ModelOptions) -> OpenAIModel:
-    """An OpenAI model; the key is OPENAI_API_KEY.
-
-    It goes to another address only where the user wrote that address beside `openai/`: as the
-    model's base URL, or in OPENAI_BASE_URL.
-    """
-    url = spec.base_url or os.environ.get("OPENAI_BASE_URL") or DEFAULT_URL
-    key = required_key("OPENAI_API_KEY", spec.name)
-    endpoint = Endpoint(spec.name, checked_url(url, spec.name), "OPENAI_API_KEY", options, key)
-    # A gateway sets its own prices.
-    price = find_price(spec.name, listed=endpoint.url == DEFAULT_URL)
-    return OpenAIModel(spec, endpoint, price, "max_completion_tokens", {})
+    """An OpenAI model; the key is OPENAI_API_KEY. A base URL names a gateway."""
+    endpoint = vendor_endpoint(spec, options, "OPENAI", DEFAULT_URL)
+    return OpenAIModel(spec, endpoint, "max_completion_tokens", {})
 
 
 def make_compatible(spec: ModelSpec, options: ModelOptions) -> OpenAIModel:
@@ -92,81 +67,74 @@ def make_compatible(spec: ModelSpec, options: ModelOptions) -> OpenAIModel:
     names |= {"OpenAI-Organization", "OpenAI-Project"}
     headers: dict[str, str | Omit] = {name: Omit() for name in names if name.lower() != "authorization"}
     headers["Authorization"] = f"Bearer {key}"
-    return OpenAIModel(spec, endpoint, find_price(spec.name, listed=False), "max_tokens", headers)
+    return OpenAIModel(spec, endpoint, "max_tokens", headers)
 
 
-class OpenAIModel:
+class OpenAIModel(SdkModel):
     """One model behind a chat completions address."""
 
+    sdk: ClassVar = openai
+    sdk_errors = openai.OpenAIError
+    default_url = DEFAULT_URL
+
     def __init__(
-        self,
-        spec: ModelSpec,
-        endpoint: Endpoint,
-        price: Price | None,
-        limit_name: str,
-        headers: Mapping[str, str | Omit],
+        self, spec: ModelSpec, endpoint: Endpoint, limit_name: str, headers: Mapping[str, str | Omit]
     ) -> None:
         """`limit_name`: of the limit on output tokens."""
-        self.name = spec.name
-        self._model = spec.model
-        self._endpoint = endpoint
-        self.price = price
-        """List price, or the user's; None where it is unknown, as for a local server."""
-        self._first_contact = FirstContact(endpoint)
+        # Without the second key the SDK would read OPENAI_ADMIN_KEY.
+        super().__init__(spec, endpoint, openai.OpenAI, admin_api_key="")
         self._limit_name = limit_name
         self._headers = headers
         self._unsupported: frozenset[str] = frozenset()
         """Sampling parameters that the model was found not to take."""
-        self._client = openai.OpenAI(
-            api_key=endpoint.key,
-            # Not None: the SDK would then read OPENAI_ADMIN_KEY.
-            admin_api_key="",
-            base_url=endpoint.url,
-            max_retries=endpoint.options.max_retries,
-            timeout=openai.Timeout(endpoint.options.timeout_s, connect=10.0),
-            http_client=endpoint.options.http_client,
-        )
-        if endpoint.options.http_client is None:
-            # Connections end with the model, not whenever the SDK's reference cycles are collected.
-            weakref.finalize(self, self._client.close)
 
-    def complete(self, request: Request) -> Reply:
-        """One reply; see Model."""
-        self._first_contact.check()
-        started = time.monotonic()
-        completion = self._ask(request)
-        choice = None if completion is None else self._only_choice(request, completion)
-        if completion is None or choice is None:
-            return overflow_reply(self._model, started)
-        text, refusal = text_of(choice.message.content), text_of(getattr(choice.message, "refusal", None))
-        calls = build_calls(request, calls_in(choice.message))
-        usage, written = _usage(completion, bool(text or calls))
-        return build_reply(
+    def _ask(self, request: Request) -> Answer:
+        completion = self._send(request)
+        choices = _part(completion, "choices")
+        choice = choices[0] if isinstance(choices, list) and choices else None
+        message = _part(choice, "message")
+        if not isinstance(message, dict):
+            # Some gateways answer 200 with an error inside.
+            error = _part(completion, "error")
+            if error and prompt_too_long(self._endpoint, request, 200, error):
+                return self._overflow()
+            raise broken_reply(self._endpoint, server_message(error or completion))
+        text, refusal = text_of(message.get("content")), text_of(message.get("refusal"))
+        calls = list(calls_in(message))
+        usage, written = _usage(_part(completion, "usage"), bool(text or calls))
+        return Answer(
             text or refusal,
-            "refusal" if refusal else _STOPS.get(str(choice.finish_reason), "other"),
-            label=str(completion.model or self._model),
-            usage=usage,
-            cost_usd=cost_usd(self.price, usage, cache_write_tokens=written),
-            started=started,
-            tool_calls=calls,
-            thinking=thinking_in(choice.message) if request.tools else (),
+            "refusal" if refusal else _STOPS.get(str(_part(choice, "finish_reason")), "other"),
+            str(_part(completion, "model") or self._model),
+            usage,
+            written,
+            calls,
+            thinking_in(message),
         )
 
-    def _ask(self, request: Request) -> ChatCompletion | None:
-        """The server's answer, or None where the prompt does not fit into the model's context."""
-        # Raised `from None`: the SDK's exceptions hold the request, key included.
+    def _send(self, request: Request) -> object:
+        """The server's JSON, or its text if that is none; sampling parameters it does not take are left out.
+
+        The SDK's own types are not used: it validates nothing.
+        """
+        messages: list[Any] = sent_messages(request.messages)
+        tools: dict[str, Any] = {"tools": sent_tools(request.tools)} if request.tools else {}
         while True:
             sampling = self._sampling(request.sampling)
             try:
-                return self._send(request, sampling)
+                raw = self._client.chat.completions.with_raw_response.create(
+                    model=self._model, messages=messages, extra_headers=self._headers, **tools, **sampling
+                )
             except openai.APIStatusError as error:
-                if prompt_too_long(self._endpoint, request, error.status_code, error.body, error.code):
-                    return None
                 if error.code not in _NOT_SUPPORTED or error.param not in sampling.keys() & _OPTIONAL:
-                    raise sdk_error(self._endpoint, openai, error, tools=bool(request.tools)) from None
+                    raise
                 self._drop(str(error.param))
-            except (openai.OpenAIError, httpx2.HTTPError, json.JSONDecodeError) as error:
-                raise sdk_error(self._endpoint, openai, error, tools=bool(request.tools)) from None
+                continue
+            try:
+                found: object = raw.http_response.json()
+            except ValueError:
+                found = raw.http_response.text
+            return found
 
     def _sampling(self, sampling: Sampling) -> dict[str, Any]:
         """The limit on output tokens, and what was asked for and is supported."""
@@ -180,46 +148,19 @@ class OpenAIModel:
             self._unsupported |= {name}
             _logger.warning("%s does not take %s: its default is used", self.name, name)
 
-    def _send(self, request: Request, sampling: dict[str, Any]) -> ChatCompletion:
-        messages: list[Any] = sent_messages(request.messages)
-        tools: dict[str, Any] = {"tools": sent_tools(request.tools)} if request.tools else {}
-        completion: ChatCompletion = self._client.chat.completions.create(
-            model=self._model, messages=messages, extra_headers=self._headers, **tools, **sampling
-        )
-        return completion
 
-    def _only_choice(self, request: Request, completion: ChatCompletion) -> Choice | None:
-        """The choice that we asked for, or None where the prompt was too long.
-
-        The SDK validates nothing: a web page arrives here as a string.
-        """
-        choices = getattr(completion, "choices", None)
-        choice: Choice | None = choices[0] if isinstance(choices, list) and choices else None
-        if getattr(choice, "message", None) is not None:
-            return choice
-        # Some gateways answer 200 with an error inside.
-        error = getattr(completion, "error", None)
-        if error and prompt_too_long(self._endpoint, request, 200, error):
-            return None
-        said = error or completion
-        what = said if isinstance(said, str | dict) else "no choices in it"
-        raise broken_reply(self._endpoint, server_message(what))
-
-
-def _usage(completion: ChatCompletion, said_something: bool) -> tuple[Usage, int]:
+def _usage(usage: object, said_something: bool) -> tuple[Usage, int]:
     """Token counts, and how many input tokens were written to the cache (a part of the input)."""
-    raw = completion.usage
-    prompt_details = getattr(raw, "prompt_tokens_details", None)
-    output_details = getattr(raw, "completion_tokens_details", None)
-    output = count(getattr(raw, "completion_tokens", None))
-    usage = Usage(
+    prompt_details = _part(usage, "prompt_tokens_details")
+    output = count(_part(usage, "completion_tokens"))
+    counts = Usage(
         # No prompt has 0 tokens and no text has 0: servers that do not count send zeros.
-        input_tokens=count(getattr(raw, "prompt_tokens", None)) or None,
-        cached_input_tokens=count(getattr(prompt_details, "cached_tokens", None)),
+        input_tokens=count(_part(usage, "prompt_tokens")) or None,
+        cached_input_tokens=count(_part(prompt_details, "cached_tokens")),
         output_tokens=None if output == 0 and said_something else output,
-        reasoning_tokens=count(getattr(output_details, "reasoning_tokens", None)),
+        reasoning_tokens=count(_part(_part(usage, "completion_tokens_details"), "reasoning_tokens")),
     )
-    return usage, count(getattr(prompt_details, "cache_write_tokens", None)) or 0
+    return counts, count(_part(prompt_details, "cache_write_tokens")) or 0
 
 
 def sent_messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
@@ -291,5 +232,5 @@ def calls_in(message: object) -> Iterator[tuple[object, object, str]]:
 
 
 def _part(whole: object, name: str) -> object:
-    """A field of what the SDK made of JSON: one of its models, or a dict where it knew none."""
-    return whole.get(name) if isinstance(whole, dict) else getattr(whole, name, None)
+    """A field of a JSON object; None where there is none, or no object."""
+    return whole.get(name) if isinstance(whole, dict) else None

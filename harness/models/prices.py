@@ -90,10 +90,8 @@ def _user_prices() -> dict[str, Price]:
     path = Path(named)
     try:
         sections = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"{PRICES_VARIABLE}={path} cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise UsageError(f"{PRICES_VARIABLE}={path} is no TOML file: {error}") from error
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{PRICES_VARIABLE}={path} cannot be read: {reason_of(error)}") from error
     prices = {}
     for name, fields in sections.items():
         try:

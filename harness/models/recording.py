@@ -10,13 +10,12 @@ very tools that it answered.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, Self, TypeVar
 
-from pydantic import ValidationError, model_validator
+from pydantic import model_validator
 
 from harness.errors import UsageError
 from harness.models import ModelOptions
@@ -24,8 +23,6 @@ from harness.records import Message, ModelSpec, Record, Reply, Request, Sampling
 from harness.records.reasons import reason_of
 
 MANIFEST: Final = "recording.json"
-RECORDING_SCHEMA_VERSION: Final = 1
-USE_FROZEN_COPIES: Final = "Run `liftbench eval` with the recording's own frozen copies of task and skill"
 
 _STEM = re.compile(r"(?P<repeat>\d+)(?:-turn(?P<turn>[1-9]\d*))?(?:-step(?P<step>[1-9]\d*))?")
 
@@ -39,7 +36,7 @@ class RecordingMismatch(UsageError):
 class RecordingManifest(Record):
     """recording.json: what a recording is of."""
 
-    schema_version: Literal[1] = RECORDING_SCHEMA_VERSION
+    schema_version: Literal[1] = 1
     model_label: str
     """`provider/model` that was asked."""
     date: str
@@ -115,27 +112,9 @@ def task_folder(task: str) -> str:
 def _read(path: Path, kind: type[_R]) -> _R:
     """One record from a file. Raises UsageError that names the file."""
     try:
-        text = path.read_text(encoding="utf-8")
-        head = json.loads(text)
-        if not isinstance(head, dict):
-            raise ValueError("it holds something else")
-        version = head.get("schema_version", RECORDING_SCHEMA_VERSION)
-        if version != RECORDING_SCHEMA_VERSION:
-            raise UsageError(
-                f"{path}: schema_version {version}; this liftbench reads {RECORDING_SCHEMA_VERSION}"
-            )
-        return kind.model_validate_json(text)
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
-    except ValidationError as error:
+        return kind.model_validate_json(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:  # pydantic's and UTF-8 errors are ValueErrors
         raise UsageError(f"{path}: {reason_of(error)}") from error
-    except ValueError as error:
-        raise UsageError(f"{path} is no JSON object: {error}") from error
-
-
-def make_replay(spec: ModelSpec, options: ModelOptions) -> ReplayModel:
-    """The recording in the folder that `replay/DIR` names."""
-    return ReplayModel(spec)
 
 
 class ReplayModel:
@@ -144,7 +123,7 @@ class ReplayModel:
     recorded: Final = True
     """Nothing is asked, and nothing paid."""
 
-    def __init__(self, spec: ModelSpec) -> None:
+    def __init__(self, spec: ModelSpec, options: ModelOptions | None = None) -> None:
         self.name = spec.name
         self.recording = load(Path(spec.model))
 
@@ -183,7 +162,8 @@ class ReplayModel:
         return (
             f"{folder} does not answer this prompt ({asked}): {because} "
             f"({self.recording.manifest.date}; digest {recorded.prompt_digest[:12]} then, "
-            f"{request.prompt_digest[:12]} now). {USE_FROZEN_COPIES}"
+            f"{request.prompt_digest[:12]} now). "
+            "Run `liftbench eval` with the recording's own frozen copies of task and skill"
         )
 
 

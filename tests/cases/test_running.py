@@ -11,8 +11,7 @@ import pytest
 from harness.cases.records import CaseAnswer, CasesRun, CasesTally, Check, TestCase
 from harness.cases.running import CasesStore, answers_of, cases_config, run_cases, tally
 from harness.cases.scoring import Commands, verdict, worth_of
-from harness.errors import ProviderError, UsageError
-from harness.models import PermanentProviderError
+from harness.errors import PermanentProviderError, ProviderError, UsageError
 from harness.records import ModelSpec, Reply, Request, Skill, Usage
 from harness.study.pools import LocalExecutor
 from sandboxes.pool import StoppableSandbox

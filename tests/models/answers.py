@@ -6,6 +6,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+import httpx2
+
 from harness.records import Message, Tool, ToolCall
 
 READ = Tool(
@@ -13,6 +15,13 @@ READ = Tool(
     description="Read a file of the skill.",
     parameters={"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]},
 )
+
+_DELTAS = {
+    "text": ("text", "text_delta", "text"),
+    "thinking": ("thinking", "thinking_delta", "thinking"),
+    "tool_use": ("input", "input_json_delta", "partial_json"),
+}
+"""Type of a block -> its field, the type of its pieces, and their field."""
 
 
 def called(*paths: str) -> tuple[ToolCall, ...]:
@@ -38,22 +47,16 @@ def assistant(text: str, *calls: ToolCall) -> Message:
     return Message(role="assistant", content=text, tool_calls=calls)
 
 
-def anthropic_events(
-    text: str = "a project",
-    stop: str | None = "end_turn",
-    calls: Sequence[tuple[str, str, Sequence[str]]] = (),
-    thinking: str = "",
-) -> list[dict[str, Any]]:
-    """The events of one message; a call is its id, its name and the pieces of its arguments."""
-    blocks: list[tuple[dict[str, Any], list[dict[str, Any]]]] = []
-    if thinking:
-        empty = {"type": "thinking", "thinking": "", "signature": ""}
-        blocks.append((empty, [{"type": "thinking_delta", "thinking": thinking}]))
-    if text:
-        blocks.append(({"type": "text", "text": ""}, [{"type": "text_delta", "text": text}]))
-    for call_id, name, pieces in calls:
-        started = {"type": "tool_use", "id": call_id, "name": name, "input": {}}
-        blocks.append((started, [{"type": "input_json_delta", "partial_json": p} for p in pieces]))
+def text_block(text: str) -> dict[str, Any]:
+    """A block of Anthropic's API."""
+    return {"type": "text", "text": text}
+
+
+def anthropic_events(*blocks: dict[str, Any], stop: str | None = "end_turn") -> list[dict[str, Any]]:
+    """The events of one message; what a block holds comes in two pieces, its signature last.
+
+    A call's `input` may be text, which is sent as it is.
+    """
     message = {
         "id": "m",
         "type": "message",
@@ -65,8 +68,17 @@ def anthropic_events(
         "usage": {"input_tokens": 600, "cache_read_input_tokens": 0, "output_tokens": 1},
     }
     events: list[dict[str, Any]] = [{"type": "message_start", "message": message}]
-    for index, (block, deltas) in enumerate(blocks):
-        events.append({"type": "content_block_start", "index": index, "content_block": block})
+    for index, block in enumerate(blocks):
+        begun, deltas = dict(block), list[dict[str, Any]]()
+        if block["type"] in _DELTAS:
+            field, kind, name = _DELTAS[block["type"]]
+            whole = block[field] if isinstance(block[field], str) else json.dumps(block[field])
+            begun[field] = {} if field == "input" else ""
+            deltas = [{"type": kind, name: piece} for piece in (whole[:4], whole[4:]) if piece]
+        if block.get("signature"):
+            begun["signature"] = ""
+            deltas.append({"type": "signature_delta", "signature": block["signature"]})
+        events.append({"type": "content_block_start", "index": index, "content_block": begun})
         events += [{"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas]
         events.append({"type": "content_block_stop", "index": index})
     ending = {"stop_reason": stop, "stop_sequence": None}
@@ -79,9 +91,19 @@ def event_stream(events: Sequence[dict[str, Any]]) -> str:
     return "".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events)
 
 
-def anthropic_error(kind: str, message: str) -> dict[str, Any]:
+def streamed(events: Sequence[dict[str, Any]]) -> httpx2.Response:
+    """An answer of Anthropic's."""
+    return httpx2.Response(200, text=event_stream(events), headers={"content-type": "text/event-stream"})
+
+
+def says(*blocks: dict[str, Any], stop: str = "end_turn") -> httpx2.Response:
+    """A message of Claude's."""
+    return streamed(anthropic_events(*blocks, stop=stop))
+
+
+def anthropic_error(message: str) -> dict[str, Any]:
     """The body of a refusal."""
-    return {"type": "error", "error": {"type": kind, "message": message}}
+    return {"type": "error", "error": {"type": "some_error", "message": message}}
 
 
 def completion(finish: str | None = "stop", **message: Any) -> dict[str, Any]:
@@ -100,6 +122,12 @@ def completion(finish: str | None = "stop", **message: Any) -> dict[str, Any]:
             "prompt_tokens_details": {"cached_tokens": 0},
         },
     }
+
+
+def answered(body: object, status: int = 200, **headers: str) -> httpx2.Response:
+    """A JSON answer. Not `json=`, which would refuse half a surrogate pair."""
+    kind = {"content-type": "application/json"}
+    return httpx2.Response(status, text=json.dumps(body), headers=kind | headers)
 
 
 def openai_error(message: str, **fields: Any) -> dict[str, Any]:

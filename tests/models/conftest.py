@@ -1,17 +1,19 @@
-"""What the model tests share: an environment without keys, requests, and a scripted transport."""
+"""What the model tests share: an environment without keys, requests, and models on a scripted transport."""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import Any
 
+import httpx2
 import pytest
 
-from harness.records import Message, Request, Sampling, Tool
+from harness.models import Model, ModelOptions, make_model
+from harness.records import Message, ModelSpec, Request, Sampling
 
-if TYPE_CHECKING:
-    import httpx2
+KEYS = {"ANTHROPIC_API_KEY": "sk-ant-test-0123456789", "OPENAI_API_KEY": "sk-test-0123456789"}
 
 
 @pytest.fixture(autouse=True)
@@ -26,8 +28,6 @@ class Script:
     """A transport that gives prepared answers in order, and keeps the requests."""
 
     def __init__(self) -> None:
-        import httpx2
-
         self.answers: list[httpx2.Response | Exception] = []
         self.requests: list[httpx2.Request] = []
         self.client = httpx2.Client(transport=httpx2.MockTransport(self._answer), follow_redirects=True)
@@ -39,9 +39,15 @@ class Script:
             raise answer
         return answer
 
-    def sent_text(self) -> str:
-        """All that went out, headers included."""
-        return "\n".join(f"{r.url}\n{r.headers.multi_items()}\n{r.content!r}" for r in self.requests)
+    @property
+    def bodies(self) -> list[dict[str, Any]]:
+        """The JSON bodies that were sent."""
+        return [json.loads(request.content) for request in self.requests]
+
+    def model(self, name: str, base_url: str | None = None, retries: int = 2) -> Model:
+        """A model on this transport."""
+        options = ModelOptions(max_retries=retries, http_client=self.client)
+        return make_model(ModelSpec(name=name, base_url=base_url), options)
 
 
 @pytest.fixture
@@ -53,32 +59,35 @@ def script() -> Iterator[Script]:
 
 
 @pytest.fixture
+def claude(script: Script, monkeypatch: pytest.MonkeyPatch) -> Model:
+    """A scripted Claude."""
+    monkeypatch.setenv("ANTHROPIC_API_KEY", KEYS["ANTHROPIC_API_KEY"])
+    return script.model("anthropic/claude-haiku-4-5")
+
+
+@pytest.fixture
+def openai(script: Script, monkeypatch: pytest.MonkeyPatch) -> Model:
+    """A scripted model of OpenAI."""
+    monkeypatch.setenv("OPENAI_API_KEY", KEYS["OPENAI_API_KEY"])
+    return script.model("openai/gpt-5-mini")
+
+
+@pytest.fixture
+def local(script: Script) -> Model:
+    """A scripted OpenAI-compatible server."""
+    return script.model("local/llama-3.1-8b", "http://localhost:8080/v1/", retries=0)
+
+
+@pytest.fixture
 def ask() -> Callable[..., Request]:
     """Makes a request: `ask("add two vectors", temperature=0.2, arm=...)`."""
 
     def make(
-        text: str = "write a kernel",
-        *,
-        system: str | None = "you write kernels",
-        task: str = "l1/add",
-        arm: str = "without_skill",
-        repeat: int = 0,
-        turn: int = 0,
-        step: int = 0,
-        tools: tuple[Tool, ...] = (),
-        messages: tuple[Message, ...] | None = None,
-        **sampling: float,
+        text: str = "write a kernel", *, messages: tuple[Message, ...] | None = None, **more: Any
     ) -> Request:
-        head = () if system is None else (Message(role="system", content=system),)
-        return Request(
-            messages=messages or (*head, Message(role="user", content=text)),
-            sampling=Sampling.model_validate(sampling),
-            task=task,
-            arm=arm,
-            repeat=repeat,
-            turn=turn,
-            step=step,
-            tools=tools,
-        )
+        told = (Message(role="system", content="you write kernels"), Message(role="user", content=text))
+        sampling = {name: more.pop(name) for name in Sampling.model_fields if name in more}
+        fields = {"task": "l1/add", "arm": "without_skill", "repeat": 0} | more
+        return Request(messages=messages or told, sampling=Sampling(**sampling), **fields)
 
     return make

@@ -1,8 +1,7 @@
-"""Claude: requests, streamed replies and failures, through the SDK's own transport."""
+"""What is Claude's alone: its requests, streamed replies and counts, through the SDK's own transport."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -11,22 +10,14 @@ import httpx2
 import pytest
 
 from harness.errors import ProviderError
-from harness.models import PermanentProviderError, make_model
+from harness.models import Model
 from harness.models.anthropic_model import Incoming, sent_messages, system_text
-from harness.records import Message, ModelSpec, Reply, Request, Usage
-from tests.models.answers import (
-    anthropic_error,
-    anthropic_events,
-    assistant,
-    called,
-    event_stream,
-    result,
-    user,
-)
+from harness.records import Message, Reply, Request, Usage
+from tests.models.answers import anthropic_events, assistant, called, result, streamed, text_block, user
+from tests.models.conftest import KEYS, Script
 
-KEY = "sk-ant-test-0123456789"
 Ask = Callable[..., Request]
-STREAM = {"content-type": "text/event-stream"}
+THOUGHT = {"type": "thinking", "thinking": "hm", "signature": "c2ln"}
 
 
 def stream(
@@ -38,38 +29,22 @@ def stream(
     end: dict[str, Any] | None = None,
 ) -> httpx2.Response:
     """The first events of a streamed message, then others; `start` and `end` change the token counts."""
-    events = anthropic_events(stop=stop, thinking="hm")
+    events = anthropic_events(THOUGHT, text_block("a project"), stop=stop)
     events[0]["message"]["usage"] = start or {"input_tokens": 600, "output_tokens": 1}
     events[-2]["usage"] = {"output_tokens": 500} | (end or {})
-    return httpx2.Response(200, text=event_stream([*events[:first], *then]), headers=STREAM)
+    return streamed([*events[:first], *then])
 
 
-def failure(status: int, message: str) -> httpx2.Response:
-    """An error as the API sends it; the hint makes the SDK retry at once."""
-    return httpx2.Response(
-        status, json=anthropic_error("some_error", message), headers={"retry-after-ms": "1"}
-    )
+def test_a_reply_and_its_request_are_complete(claude: Model, script: Script, ask: Ask) -> None:
+    """The system text goes apart, no seed is sent, and the prompt's cached part is counted in.
 
-
-@pytest.fixture
-def claude(script: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A scripted anthropic/claude-haiku-4-5."""
-    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
-    return make_model(ModelSpec(name="anthropic/claude-haiku-4-5"), max_retries=2, http_client=script.client)
-
-
-def bodies(script: Any) -> list[dict[str, Any]]:
-    """The JSON bodies that were sent."""
-    return [json.loads(request.content) for request in script.requests]
-
-
-def test_a_reply_and_its_request_are_complete(claude: Any, script: Any, ask: Ask) -> None:
-    """The system text goes apart, no seed is sent, and the prompt's cached part is counted in."""
+    Thinking, shown or hidden, is counted as reasoning.
+    """
     counts = {"input_tokens": 600, "cache_read_input_tokens": 400, "output_tokens": 1}
     details = {"output_tokens_details": {"thinking_tokens": 300}}
     script.answers = [stream(start=counts | {"cache_creation_input_tokens": 0}, end=details)]
     reply = claude.complete(ask(max_output_tokens=32_000, seed=3))
-    assert bodies(script) == [
+    assert script.bodies == [
         {
             "model": "claude-haiku-4-5",
             "system": "you write kernels",
@@ -87,16 +62,17 @@ def test_a_reply_and_its_request_are_complete(claude: Any, script: Any, ask: Ask
 
 
 @pytest.mark.parametrize(
-    ("reason", "stop"),
-    [("stop_sequence", "end"), ("model_context_window_exceeded", "length"), ("pause_turn", "other")],
+    ("reason", "stop"), [("model_context_window_exceeded", "length"), ("pause_turn", "other")]
 )
-def test_every_ending_is_mapped(claude: Any, script: Any, ask: Ask, reason: str, stop: str) -> None:
+def test_every_ending_is_mapped(claude: Model, script: Script, ask: Ask, reason: str, stop: str) -> None:
     """Reasons of this API alone; an unknown one is `other`."""
     script.answers = [stream(reason)]
     assert claude.complete(ask()).stop == stop
 
 
-def test_unknown_counts_stay_unknown_and_cache_writes_are_input(claude: Any, script: Any, ask: Ask) -> None:
+def test_unknown_counts_stay_unknown_and_cache_writes_are_input(
+    claude: Model, script: Script, ask: Ask
+) -> None:
     """A count that is missing makes the cost unknown; written tokens cost a quarter more."""
     counts = {"input_tokens": 600, "cache_read_input_tokens": 0, "cache_creation_input_tokens": 50}
     script.answers = [stream(), stream(start={**counts, "output_tokens": 1})]
@@ -107,34 +83,14 @@ def test_unknown_counts_stay_unknown_and_cache_writes_are_input(claude: Any, scr
     assert reply.cost_usd == pytest.approx((600 * 1.0 + 50 * 1.25 + 500 * 5.0) / 1e6)
 
 
-def test_a_temperature_needs_the_older_api_version(claude: Any, script: Any, ask: Ask) -> None:
+def test_a_temperature_needs_the_older_api_version(claude: Model, script: Script, ask: Ask) -> None:
     """The present API version refuses any temperature, so one is sent with the version that takes it."""
     script.answers = [stream(), stream()]
     claude.complete(ask(temperature=0.2))
     claude.complete(ask())
-    assert [body.get("temperature") for body in bodies(script)] == [0.2, None]
+    assert [body.get("temperature") for body in script.bodies] == [0.2, None]
     versions = [request.headers["anthropic-version"] for request in script.requests]
     assert versions[0] == "2023-06-01" != versions[1]
-
-
-@pytest.mark.parametrize(
-    ("status", "message", "permanent", "advice"),
-    [
-        (401, f"invalid key {KEY}", True, "Check ANTHROPIC_API_KEY"),
-        (400, "Your credit balance is too low", True, "Add credit"),
-        (529, "overloaded", False, "after 2 retries. Try again later"),
-    ],
-)
-def test_a_lasting_failure_says_what_to_do(
-    claude: Any, script: Any, ask: Ask, status: int, message: str, permanent: bool, advice: str
-) -> None:
-    """Each status becomes advice; those that asking again does not repair are permanent; no key is shown."""
-    script.answers = [failure(status, message) for _ in range(3)]
-    with pytest.raises(ProviderError) as caught:
-        claude.complete(ask())
-    assert advice in str(caught.value) and f"({status})" in str(caught.value)
-    assert isinstance(caught.value, PermanentProviderError) is permanent
-    assert KEY not in str(caught.value) + repr(claude) + repr(list(vars(claude).values()))
 
 
 class Broken(httpx2.SyncByteStream):
@@ -153,11 +109,14 @@ OVERLOADED = {"type": "error", "error": {"type": "overloaded_error", "message": 
     [
         (stream(first=6), "stream ended before the message did"),
         (stream(first=6, then=(OVERLOADED,)), "Overloaded"),
-        (httpx2.Response(200, stream=Broken(), headers=STREAM), "peer closed connection"),
+        (
+            httpx2.Response(200, stream=Broken(), headers={"content-type": "text/event-stream"}),
+            "peer closed connection",
+        ),
     ],
 )
 def test_half_a_stream_is_no_reply(
-    claude: Any, script: Any, ask: Ask, response: httpx2.Response, message: str
+    claude: Model, script: Script, ask: Ask, response: httpx2.Response, message: str
 ) -> None:
     """A stream that ends, fails or breaks before the message is whole is a failure, not a short reply."""
     script.answers = [response]
@@ -165,11 +124,10 @@ def test_half_a_stream_is_no_reply(
         claude.complete(ask())
 
 
-def test_no_connection_names_the_address(script: Any, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_connection_names_the_address(script: Script, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     """A gateway that is down is named; its prices are unknown."""
-    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
-    spec = ModelSpec(name="anthropic/claude-haiku-4-5", base_url="http://gateway.example/")
-    model: Any = make_model(spec, max_retries=0, http_client=script.client)
+    monkeypatch.setenv("ANTHROPIC_API_KEY", KEYS["ANTHROPIC_API_KEY"])
+    model: Any = script.model("anthropic/claude-haiku-4-5", "http://gateway.example/", retries=0)
     assert model.price is None
     script.answers = [httpx2.ConnectError("[Errno 111] Connection refused")]
     with pytest.raises(ProviderError, match=r"http://gateway.example cannot be reached \(\[Errno 111\]"):
@@ -188,12 +146,12 @@ def test_results_of_one_message_go_back_in_one_and_before_text() -> None:
     results = [
         {"type": "tool_result", "tool_use_id": "call_0", "content": "A"},
         {"type": "tool_result", "tool_use_id": "call_1"},
-        {"type": "text", "text": "hurry"},
+        text_block("hurry"),
     ]
     assert system_text(told) == "one\n\ntwo"
     assert sent_messages(told) == [
         {"role": "user", "content": "go"},
-        {"role": "assistant", "content": [{"type": "text", "text": "I read."}, *uses]},
+        {"role": "assistant", "content": [text_block("I read."), *uses]},
         {"role": "user", "content": results},
     ]
 

@@ -2,94 +2,56 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-import httpx2
 import pytest
 
-from harness.errors import ProviderError
-from harness.models import Model, PermanentProviderError, make_model
-from harness.records import ModelSpec, Reply, Request, ToolCall, Usage
-from tests.models.answers import (
-    READ,
-    anthropic_error,
-    anthropic_events,
-    assistant,
-    called,
-    completion,
-    event_stream,
-    openai_error,
-    result,
-    user,
-)
+from harness.errors import PermanentProviderError, ProviderError
+from harness.models import Model
+from harness.records import Reply, Request, ToolCall, Usage
+from tests.models import answers
+from tests.models.answers import READ, assistant, called, completion, result, text_block, user
+from tests.models.conftest import KEYS, Script
 
 Ask = Callable[..., Request]
-Called = Sequence[tuple[str, str, str]]
 
 
-@dataclass
 class Provider:
     """One provider: its model, and how it says the same thing as the other."""
 
-    name: str
-    model: Model
-    script: Any
+    def __init__(self, name: str, model: Model, script: Script) -> None:
+        self.claude = name == "claude"
+        self.model = model
+        self.script = script
 
-    def says(self, text: str | None = "a project", stop: str = "end", calls: Called = ()) -> None:
+    def says(self, text: str | None = "a project", stop: str = "end", calls: Sequence[ToolCall] = ()) -> None:
         """Queue a reply; stop is `end`, `length`, `refusal` or `tool`."""
-        if self.name == "anthropic":
+        if self.claude:
             reason = {"end": "end_turn", "length": "max_tokens", "tool": "tool_use"}.get(stop, stop)
-            pieces = [(i, name, [text[:4], text[4:]]) for i, name, text in calls]
-            self._queue_events(anthropic_events(text or "", reason, pieces))
+            blocks: list[dict[str, Any]] = [text_block(text)] if text else []
+            blocks += [{"type": "tool_use", "id": c.id, "name": c.name, "input": c.arguments} for c in calls]
+            self.script.answers.append(answers.says(*blocks, stop=reason))
             return
         reason = {"end": "stop", "refusal": "content_filter", "tool": "tool_calls"}.get(stop, stop)
         sent = [
-            {"id": i, "type": "function", "function": {"name": name, "arguments": text}}
-            for i, name, text in calls
+            {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.arguments}}
+            for c in calls
         ]
-        self._queue_json(completion(reason, content=text, **({"tool_calls": sent} if sent else {})))
+        more = {"tool_calls": sent} if sent else {}
+        self.script.answers.append(answers.answered(completion(reason, content=text, **more)))
 
-    def fails(self, status: int, message: str, times: int = 1, **headers: str) -> None:
-        """Queue refusals."""
-        body = anthropic_error("some_error", message) if self.name == "anthropic" else openai_error(message)
+    def fails(self, status: int, message: str, times: int = 1) -> None:
+        """Queue refusals that ask to be tried again at once."""
+        body = answers.anthropic_error(message) if self.claude else answers.openai_error(message)
         for _ in range(times):
-            self.script.answers.append(httpx2.Response(status, json=body, headers=headers))
-
-    def _queue_events(self, events: Sequence[dict[str, Any]]) -> None:
-        kind = {"content-type": "text/event-stream"}
-        self.script.answers.append(httpx2.Response(200, text=event_stream(events), headers=kind))
-
-    def _queue_json(self, body: object) -> None:
-        # Not `json=`, which would refuse half a surrogate pair.
-        kind = {"content-type": "application/json"}
-        self.script.answers.append(httpx2.Response(200, text=json.dumps(body), headers=kind))
-
-    def sent(self) -> list[dict[str, Any]]:
-        """The bodies that went out."""
-        return [json.loads(request.content) for request in self.script.requests]
+            self.script.answers.append(answers.answered(body, status, **{"retry-after": "0.001"}))
 
 
-@pytest.fixture(params=["anthropic", "openai"])
-def provider(request: pytest.FixtureRequest, script: Any, monkeypatch: pytest.MonkeyPatch) -> Provider:
+@pytest.fixture(params=["claude", "openai"])
+def provider(request: pytest.FixtureRequest, script: Script) -> Provider:
     """Each provider in turn, with two retries."""
-    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-test")
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
-    names = {"anthropic": "anthropic/claude-haiku-4-5", "openai": "openai/gpt-5-mini"}
-    spec = ModelSpec(name=names[request.param])
-    return Provider(request.param, make_model(spec, max_retries=2, http_client=script.client), script)
-
-
-@pytest.mark.parametrize("status", [429, 503])
-def test_a_failure_for_ever_ends(provider: Provider, ask: Ask, status: int) -> None:
-    """After the retries it is a failure of the provider that a later attempt may mend."""
-    provider.fails(status, "not now", times=9, **{"retry-after": "0.001"})
-    with pytest.raises(ProviderError, match=rf"\({status}\): not now, after 2 retries") as caught:
-        provider.model.complete(ask())
-    assert not isinstance(caught.value, PermanentProviderError)
-    assert len(provider.script.requests) == 3
+    return Provider(request.param, request.getfixturevalue(request.param), script)
 
 
 @pytest.mark.parametrize(
@@ -100,8 +62,9 @@ def test_a_failure_for_ever_ends(provider: Provider, ask: Ask, status: int) -> N
         (None, "refusal", ("", "refusal")),
         ("naïve ✓ 🚀", "end", ("naïve ✓ 🚀", "end")),
         ("cut \ud83d", "length", ("cut \ufffd", "length")),
+        ("waits for nothing", "tool", ("waits for nothing", "other")),
     ],
-    ids=["truncated", "empty", "filtered", "unicode", "surrogate"],
+    ids=["truncated", "empty", "filtered", "unicode", "surrogate", "no call"],
 )
 def test_what_is_said_arrives(
     provider: Provider, ask: Ask, text: str | None, stop: str, expected: tuple[str, str]
@@ -113,28 +76,30 @@ def test_what_is_said_arrives(
     assert Reply.model_validate_json(reply.model_dump_json()) == reply
 
 
-def test_calls_are_offered_made_and_answered(provider: Provider, ask: Ask) -> None:
-    """Two parallel calls come back as they were written, and their results go out beside them."""
-    provider.says("I read.", "tool", [(c.id, c.name, c.arguments) for c in called("a.md", "b.md")])
+@pytest.mark.parametrize("stop", ["tool", "end", "length"])
+def test_calls_are_offered_made_and_answered(provider: Provider, ask: Ask, stop: str) -> None:
+    """Parallel calls come back as written, waited for unless cut off; their results go out beside them."""
+    provider.says("I read.", stop, called("a.md", "b.md"))
     provider.says()
     first = ask(tools=(READ,))
     reply = provider.model.complete(first)
-    assert (reply.text, reply.stop, reply.tool_calls) == ("I read.", "tool", called("a.md", "b.md"))
+    assert (reply.text, reply.tool_calls) == ("I read.", called("a.md", "b.md"))
+    assert reply.stop == ("length" if stop == "length" else "tool")
     results = [result(call, text) for call, text in zip(reply.tool_calls, "AB", strict=True)]
     told = (*first.messages, assistant(reply.text, *reply.tool_calls), *results)
     after = provider.model.complete(ask(tools=(READ,), messages=told, step=1))
     assert (after.text, after.stop) == ("a project", "end")
-    offered, answered = provider.sent()
-    assert offered["tools"] == answered["tools"] and READ.name in str(offered["tools"])
+    offered, sent = provider.script.bodies
+    assert offered["tools"] == sent["tools"] and READ.name in str(offered["tools"])
     # Anthropic: user, calls, results in one. OpenAI: system and user, calls, a result each.
-    roles = [m["role"] for m in answered["messages"]]
+    roles = [m["role"] for m in sent["messages"]]
     assert roles in (["user", "assistant", "user"], ["system", "user", "assistant", "tool", "tool"])
 
 
-@pytest.mark.parametrize("arguments", ['{"path": "a.m', "not JSON", '{"path": "cut \ud83d"}', ""])
+@pytest.mark.parametrize("arguments", ['{"path": "a.m', '{"path": "cut \ud83d"}', ""])
 def test_broken_arguments_are_the_models(provider: Provider, ask: Ask, arguments: str) -> None:
     """A call that cannot be read is handed on as written, and can be sent back with an answer."""
-    provider.says(None, "tool", [("t1", "read_file", arguments)])
+    provider.says(None, "tool", [ToolCall(id="t1", name="read_file", arguments=arguments)])
     provider.says()
     reply = provider.model.complete(ask(tools=(READ,)))
     written = arguments.replace("\ud83d", "\ufffd") or "{}"
@@ -144,19 +109,74 @@ def test_broken_arguments_are_the_models(provider: Provider, ask: Ask, arguments
     assert provider.model.complete(ask(tools=(READ,), messages=told, step=1)).text == "a project"
 
 
-@pytest.mark.parametrize("status", [400, 413])
-def test_a_prompt_that_is_too_long_is_a_reply(provider: Provider, ask: Ask, status: int) -> None:
+def test_a_student_that_said_nothing_can_be_asked_again(provider: Provider, ask: Ask) -> None:
+    """An empty answer in the middle, which APIs refuse, is left out."""
+    provider.says()
+    provider.model.complete(ask(messages=(user("write"), assistant(""), user("again"))))
+    assert provider.script.bodies[0]["messages"] == [{"role": "user", "content": "write\n\nagain"}]
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "permanent", "advice"),
+    [
+        (401, "bad {key} sk-proj-ab**yz.", True, "Check {variable}"),
+        (402, "no money", True, "Add credit"),
+        (400, "Your credit balance is too low", True, "Add credit"),
+        (403, "no", True, "Check that the key in {variable} may use this model"),
+        (404, "no", True, "Check the model name"),
+        (429, "not now", False, "after 2 retries. Wait, or lower --max-connections"),
+        (503, "not now", False, "after 2 retries. Try again later"),
+        (413, "no", False, "refused the request"),
+    ],
+)
+def test_a_lasting_failure_says_what_to_do(
+    provider: Provider, ask: Ask, status: int, message: str, permanent: bool, advice: str
+) -> None:
+    """Each status becomes advice; those that asking again does not repair are permanent; no key is shown."""
+    variable = "ANTHROPIC_API_KEY" if provider.claude else "OPENAI_API_KEY"
+    provider.fails(status, message.format(key=KEYS[variable]), times=9)
+    with pytest.raises(ProviderError) as caught:
+        provider.model.complete(ask())
+    told = str(caught.value)
+    assert told.startswith(provider.model.name) and f" ({status}): " in told
+    assert advice.format(variable=variable) in told
+    assert isinstance(caught.value, PermanentProviderError) is permanent
+    assert "sk-" not in told + repr(provider.model) + repr(list(vars(provider.model).values()))
+    assert caught.value.__suppress_context__
+    assert len(provider.script.requests) == (3 if "after 2 retries" in told else 1)
+
+
+TOO_LONG = "prompt is too long: the maximum context length is 128000 tokens"
+
+
+@pytest.mark.parametrize(
+    ("status", "message"), [(400, "prompt is too long: 213423 tokens > 200000 maximum"), (413, TOO_LONG)]
+)
+def test_a_prompt_that_is_too_long_is_a_reply(
+    provider: Provider, ask: Ask, status: int, message: str
+) -> None:
     """The student's prompt does not fit: no text, unknown tokens, no retry, and no failure of ours."""
-    provider.fails(status, "prompt is too long: the maximum context length is 128000 tokens")
+    provider.fails(status, message)
     reply = provider.model.complete(ask())
     assert (reply.text, reply.stop, reply.usage, reply.cost_usd) == ("", "overflow", Usage(), None)
     assert len(provider.script.requests) == 1
 
 
-def test_a_student_that_said_nothing_can_be_asked_again(provider: Provider, ask: Ask) -> None:
-    """An empty answer in the middle, which APIs refuse, is left out."""
-    provider.says()
-    provider.model.complete(ask(messages=(user("write"), assistant(""), user("again"))))
-    assert provider.sent()[0]["messages"] == [{"role": "user", "content": "write\n\nagain"}] or (
-        [b["text"] for b in provider.sent()[0]["messages"][0]["content"]] == ["write", "again"]
-    )
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [(429, TOO_LONG), (400, "max_tokens is too large: 16000. This model supports at most 4096.")],
+)
+def test_other_failures_are_not_a_long_prompt(
+    provider: Provider, ask: Ask, status: int, message: str
+) -> None:
+    """A limit on tokens per minute or another complaint stays what it is."""
+    provider.fails(status, message, times=3)
+    with pytest.raises(ProviderError, match=rf"\({status}\)"):
+        provider.model.complete(ask())
+
+
+def test_a_limit_that_fills_the_context_is_the_users_to_repair(provider: Provider, ask: Ask) -> None:
+    """Where no prompt at all would fit, no student is blamed: the limit on the reply is too high."""
+    provider.fails(400, TOO_LONG)
+    with pytest.raises(PermanentProviderError, match=r"200,000 tokens leave no room.*Lower --max-tokens"):
+        provider.model.complete(ask(max_output_tokens=200_000))

@@ -12,11 +12,18 @@ from http.server import BaseHTTPRequestHandler
 
 import pytest
 
-from harness.errors import ProviderError
-from harness.models import Model, PermanentProviderError, make_model
-from harness.records import ModelSpec, Request
+from harness.errors import PermanentProviderError, ProviderError
+from harness.models import ModelOptions, make_model
+from harness.records import ModelSpec, Reply, Request
 from tests.fakes.chat_server import listening, serving
-from tests.models.answers import anthropic_error, anthropic_events, completion, event_stream, openai_error
+from tests.models.answers import (
+    anthropic_error,
+    anthropic_events,
+    completion,
+    event_stream,
+    openai_error,
+    text_block,
+)
 
 Ask = Callable[..., Request]
 Act = Callable[[BaseHTTPRequestHandler], None]
@@ -25,7 +32,7 @@ Act = Callable[[BaseHTTPRequestHandler], None]
 def test_a_real_server_is_asked_from_many_threads(ask: Ask) -> None:
     """One model serves parallel calls."""
     with serving(lambda body: str(body["messages"][-1]["content"])) as (url, seen):
-        model = make_model(ModelSpec(name="ollama/m", base_url=url), max_retries=0)
+        model = make_model(ModelSpec(name="ollama/m", base_url=url), ModelOptions(max_retries=0))
         with ThreadPoolExecutor(6) as pool:
             replies = list(pool.map(model.complete, [ask(f"prompt {i}") for i in range(12)]))
     assert [reply.text for reply in replies] == [f"prompt {i}" for i in range(12)]
@@ -37,7 +44,7 @@ def test_no_server_at_all(ask: Ask) -> None:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{held.getsockname()[1]}/v1"
-        model = make_model(ModelSpec(name="ollama/m", base_url=url), max_retries=0)
+        model = make_model(ModelSpec(name="ollama/m", base_url=url), ModelOptions(max_retries=0))
         with pytest.raises(ProviderError, match=rf"{url} cannot be reached .*Is the server running"):
             model.complete(ask())
 
@@ -54,45 +61,43 @@ class Scripted:
         self.released = threading.Event()
         """Set when silent requests may end."""
 
-    def model(self, *, max_retries: int = 2, timeout_s: float = 30.0) -> Model:
-        return make_model(self.spec, max_retries=max_retries, timeout_s=timeout_s)
+    def complete(self, request: Request, retries: int = 2, timeout_s: float = 30.0) -> Reply:
+        return make_model(self.spec, ModelOptions(retries, timeout_s)).complete(request)
 
-    @property
-    def body(self) -> bytes:
-        """A whole answer, as it goes over the wire."""
-        return (event_stream(anthropic_events()) if self.claude else json.dumps(completion())).encode()
+    def answers(self, to: BaseHTTPRequestHandler, *, half: bool = False) -> None:
+        """Send an answer; half of one, then a reset of the connection."""
+        events = event_stream(anthropic_events(text_block("a project")))
+        body = (events if self.claude else json.dumps(completion())).encode()
+        kind = "text/event-stream" if self.claude else "application/json"
+        self._head(to, 200, len(body), kind)
+        to.wfile.write(body[: len(body) // 2] if half else body)
+        if half:
+            # Closed with this option, a socket sends a reset instead of an orderly end.
+            to.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            to.close_connection = True
 
-    def fails(self, status: int, message: str, retry_after: str) -> None:
-        body = anthropic_error("some_error", message) if self.claude else openai_error(message)
-        self.actions.append(lambda to: self.send(to, json.dumps(body).encode(), status, retry_after))
+    def refuses(self, status: int, message: str, retry_after: str) -> Act:
+        error = anthropic_error(message) if self.claude else openai_error(message)
+        body = json.dumps(error).encode()
 
-    def breaks_off(self, to: BaseHTTPRequestHandler) -> None:
-        """Send half an answer and reset the connection."""
-        self.send(to, self.body[: len(self.body) // 2], length=len(self.body))
-        # Closed with this option, a socket sends a reset instead of an orderly end.
-        to.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        to.close_connection = True
+        def act(to: BaseHTTPRequestHandler) -> None:
+            self._head(to, status, len(body), "application/json", ("retry-after", retry_after))
+            to.wfile.write(body)
+
+        return act
 
     def is_silent(self, to: BaseHTTPRequestHandler) -> None:
         self.released.wait()
         to.close_connection = True
 
-    def send(
-        self,
-        to: BaseHTTPRequestHandler,
-        body: bytes,
-        status: int = 200,
-        retry_after: str = "",
-        length: int | None = None,
+    @staticmethod
+    def _head(
+        to: BaseHTTPRequestHandler, status: int, length: int, kind: str, *more: tuple[str, str]
     ) -> None:
         to.send_response(status)
-        streamed = self.claude and status == 200
-        to.send_header("content-type", "text/event-stream" if streamed else "application/json")
-        to.send_header("content-length", str(len(body) if length is None else length))
-        if retry_after:
-            to.send_header("retry-after", retry_after)
+        for name, value in (("content-type", kind), ("content-length", str(length)), *more):
+            to.send_header(name, value)
         to.end_headers()
-        to.wfile.write(body)
 
 
 @pytest.fixture(params=["anthropic", "openai"])
@@ -119,26 +124,25 @@ def scripted(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_rate_limit_passes_over_a_socket(scripted: Scripted, ask: Ask) -> None:
     """429 with `retry-after`, an overload, then an answer."""
-    scripted.fails(429, "slow down", "0.001")
-    scripted.fails(529, "overloaded", "0.001")
-    scripted.actions.append(lambda to: scripted.send(to, scripted.body))
-    assert scripted.model().complete(ask()).text == "a project"
+    scripted.actions += [scripted.refuses(429, "slow down", "0.001"), scripted.refuses(529, "busy", "0.001")]
+    scripted.actions.append(scripted.answers)
+    assert scripted.complete(ask()).text == "a project"
     assert scripted.asked == 3
 
 
-def test_a_wait_of_hours_is_told_at_once(scripted: Scripted, ask: Ask) -> None:
+def test_a_wait_of_more_than_two_minutes_is_told_at_once(scripted: Scripted, ask: Ask) -> None:
     """No SDK sleeps for hours because a server says so."""
-    scripted.fails(429, "slow down", "7200")
-    with pytest.raises(ProviderError, match=r"\(429\): slow down, to be tried again in 7200 s\. Wait"):
-        scripted.model().complete(ask())
+    scripted.actions.append(scripted.refuses(429, "slow down", "121"))
+    with pytest.raises(ProviderError, match=r"\(429\): slow down, to be tried again in 121 s\. Wait"):
+        scripted.complete(ask())
     assert scripted.asked == 1
 
 
 def test_a_reset_in_the_middle_is_a_provider_failure(scripted: Scripted, ask: Ask) -> None:
     """Half an answer is no short answer: the failure is reported as one that may pass."""
-    scripted.actions.append(scripted.breaks_off)
+    scripted.actions.append(lambda to: scripted.answers(to, half=True))
     with pytest.raises(ProviderError, match=r"no usable reply|cannot be reached") as caught:
-        scripted.model(max_retries=0).complete(ask())
+        scripted.complete(ask(), retries=0)
     assert not isinstance(caught.value, PermanentProviderError)
 
 
@@ -146,4 +150,4 @@ def test_a_slow_server_is_given_up(scripted: Scripted, ask: Ask) -> None:
     """Silence beyond the limit is reported with the limit."""
     scripted.actions.append(scripted.is_silent)
     with pytest.raises(ProviderError, match=r"no answer from http://127.* within 0.2 s, after 0 retries"):
-        scripted.model(max_retries=0, timeout_s=0.2).complete(ask())
+        scripted.complete(ask(), retries=0, timeout_s=0.2)

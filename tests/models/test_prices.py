@@ -79,7 +79,7 @@ def test_the_users_table_overrides_list_prices(tmp_path: Path, monkeypatch: pyte
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("input = [", "no TOML"),
+        ("input = [", "cannot be read: Invalid value"),
         ('["x/y"]\ninput_usd_per_mtok = 1\n', "'x/y'.*output_usd_per_mtok"),
         (None, "cannot be read"),
     ],

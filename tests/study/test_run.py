@@ -13,12 +13,12 @@ import pytest
 from harness.errors import (
     DeviceLost,
     HarnessBug,
+    PermanentProviderError,
     ProviderError,
     SandboxError,
     StorageError,
     UsageError,
 )
-from harness.models import PermanentProviderError
 from harness.models.meter import Limits, Meter
 from harness.outcome import Cause, Verdict
 from harness.records import Reply, Request
