@@ -25,7 +25,7 @@ from harness.builder.toolchain import CUDA_EXTRA, Toolchain, find_toolchain
 from harness.cli.card import plain_table
 from harness.cli.options import CacheOption, JsonOption, TargetOption, cache_folder, make_workshop
 from harness.device.machine import QuietLock, judge_and_worker_cpus, machine_facts
-from harness.device.telemetry import make_telemetry
+from harness.device.telemetry import Telemetry
 from harness.errors import DeviceError, InfraError
 from harness.grading.workers import GradeSettings, Workers
 from harness.judge.calibration import TASK, Setting, calibrate, sizes_of
@@ -266,7 +266,7 @@ def calibrate_here(target: Target, sandbox: str, cache: Path | None) -> Calibrat
     (loaded,) = select_tasks([TASK])
     try:
         with QuietLock(folder / "locks", device or "cpu").exclusive():
-            setting = Setting(workers.transport, make_telemetry(device), workers.numbers, judge_cpus)
+            setting = Setting(workers.transport, Telemetry(device), workers.numbers, judge_cpus)
             if device is not None:  # a process for every turn takes seconds each
                 setting = replace(setting, processes=2, blocks=setting.numbers.clean_blocks)
             timed = sizes_of(loaded, target, workers.transport, setting.numbers)

@@ -9,20 +9,26 @@ from __future__ import annotations
 import ctypes
 import uuid
 from contextlib import ExitStack
-from ctypes import byref, c_char, c_char_p, c_int, c_size_t, c_ubyte, c_uint, c_ulonglong, c_void_p
+from ctypes import byref, c_char_p, c_int, c_size_t, c_ubyte, c_uint, c_ulonglong, c_void_p
 from dataclasses import dataclass
 from typing import Any, Final
 
 from harness.errors import DeviceError
+from harness.worker.driver import (
+    ON_DEVICE,
+    PINNED,
+    POSIX_DESCRIPTOR,
+    READ_WRITE,
+    Access,
+    AllocationProperties,
+    IpcHandle,
+    Location,
+)
+from harness.worker.driver import SIGNATURES as WORKER_SIGNATURES
 
 LIBRARY = "libcuda.so.1"
-IPC_HANDLE_BYTES = 64
 UUID_BYTES = 16
-
-# CUmemAllocationType, CUmemAllocationHandleType, CUmemLocationType, CUmemAccess_flags: all of them 32 bits.
-PINNED, POSIX_DESCRIPTOR, ON_DEVICE, READ_WRITE = 1, 1, 1, 3
 GRANULARITY_MINIMUM = 0
-
 # CUdevice_attribute
 L2_CACHE_BYTES, VIRTUAL_MEMORY, POSIX_EXPORT = 38, 102, 103
 
@@ -43,75 +49,34 @@ _ADVICE: Final = {
 }
 
 
-class Location(ctypes.Structure):
-    _fields_ = [("type", c_int), ("id", c_int)]
-
-
-class AllocationProperties(ctypes.Structure):
-    _fields_ = [
-        ("type", c_int),
-        ("handle_types", c_int),
-        ("location", Location),
-        ("windows_metadata", c_void_p),
-        ("flags", c_ubyte * 8),
-    ]
-
-
-class Access(ctypes.Structure):
-    _fields_ = [("location", Location), ("flags", c_int)]
-
-
-class IpcHandle(ctypes.Structure):
-    """CUipcMemHandle; passed by value."""
-
-    _fields_ = [("reserved", c_char * IPC_HANDLE_BYTES)]
-
-
-_out, _pointer, _size, _allocation = c_void_p, c_ulonglong, c_size_t, c_ulonglong
-"""Output address; CUdeviceptr; size_t; CUmemGenericAllocationHandle."""
-_handle, _flags = c_void_p, c_ulonglong
-"""CUcontext, CUstream, CUmodule, CUfunction and CUevent are pointers."""
-
 SIGNATURES: Final[dict[str, tuple[Any, ...]]] = {
-    "cuInit": (c_uint,),
-    "cuDriverGetVersion": (_out,),
-    "cuGetErrorName": (c_int, _out),
-    "cuGetErrorString": (c_int, _out),
-    "cuDeviceGetCount": (_out,),
-    "cuDeviceGet": (_out, c_int),
-    "cuDeviceGetUuid_v2": (_out, c_int),
-    "cuDeviceGetName": (_out, c_int, c_int),
-    "cuDeviceGetAttribute": (_out, c_int, c_int),
-    "cuDevicePrimaryCtxRetain": (_out, c_int),
-    "cuDevicePrimaryCtxRelease_v2": (c_int,),
-    "cuCtxSetCurrent": (_handle,),
-    "cuCtxSynchronize": (),
+    **WORKER_SIGNATURES,
+    "cuDriverGetVersion": (c_void_p,),
+    "cuGetErrorName": (c_int, c_void_p),
+    "cuGetErrorString": (c_int, c_void_p),
+    "cuDeviceGetCount": (c_void_p,),
+    "cuDeviceGetUuid_v2": (c_void_p, c_int),
+    "cuDeviceGetName": (c_void_p, c_int, c_int),
+    "cuDeviceGetAttribute": (c_void_p, c_int, c_int),
     "cuCtxResetPersistingL2Cache": (),
-    "cuMemGetInfo_v2": (_out, _out),
-    "cuMemGetAllocationGranularity": (_out, _out, c_int),
-    "cuMemCreate": (_out, _size, _out, _flags),
-    "cuMemExportToShareableHandle": (_out, _allocation, c_int, _flags),
-    "cuMemAddressReserve": (_out, _size, _size, _pointer, _flags),
-    "cuMemAddressFree": (_pointer, _size),
-    "cuMemMap": (_pointer, _size, _size, _allocation, _flags),
-    "cuMemUnmap": (_pointer, _size),
-    "cuMemSetAccess": (_pointer, _size, _out, _size),
-    "cuMemRelease": (_allocation,),
-    "cuMemAlloc_v2": (_out, _size),
-    "cuMemFree_v2": (_pointer,),
-    "cuMemcpyDtoH_v2": (_out, _pointer, _size),
-    "cuMemsetD8Async": (_pointer, c_ubyte, _size, _handle),
-    "cuIpcGetMemHandle": (_out, _pointer),
-    "cuModuleLoadData": (_out, c_char_p),
-    "cuModuleUnload": (_handle,),
-    "cuModuleGetFunction": (_out, _handle, c_char_p),
-    "cuLaunchKernel": (_handle, *[c_uint] * 7, _handle, _out, _out),
-    "cuEventCreate": (_out, c_uint),
-    "cuEventRecord": (_handle, _handle),
-    "cuEventQuery": (_handle,),
+    "cuMemGetInfo_v2": (c_void_p, c_void_p),
+    "cuMemCreate": (c_void_p, c_size_t, c_void_p, c_ulonglong),
+    "cuMemExportToShareableHandle": (c_void_p, c_ulonglong, c_int, c_ulonglong),
+    "cuMemAlloc_v2": (c_void_p, c_size_t),
+    "cuMemFree_v2": (c_ulonglong,),
+    "cuMemcpyDtoH_v2": (c_void_p, c_ulonglong, c_size_t),
+    "cuMemsetD8Async": (c_ulonglong, c_ubyte, c_size_t, c_void_p),
+    "cuIpcGetMemHandle": (c_void_p, c_ulonglong),
+    "cuModuleLoadData": (c_void_p, c_char_p),
+    "cuModuleUnload": (c_void_p,),
+    "cuModuleGetFunction": (c_void_p, c_void_p, c_char_p),
+    "cuLaunchKernel": (c_void_p, *[c_uint] * 7, c_void_p, c_void_p, c_void_p),
+    "cuEventCreate": (c_void_p, c_uint),
+    "cuEventRecord": (c_void_p, c_void_p),
+    "cuEventQuery": (c_void_p,),
     # The first version: the second came with CUDA 12.8, and only older drivers lack it.
-    "cuEventElapsedTime": (_out, _handle, _handle),
-    "cuEventDestroy_v2": (_handle,),
+    "cuEventElapsedTime": (c_void_p, c_void_p, c_void_p),
+    "cuEventDestroy_v2": (c_void_p,),
 }
 
 
@@ -283,7 +248,7 @@ class Device:
     def ipc_handle(self, pointer: int) -> bytes:
         handle = IpcHandle()
         self.call("cuIpcGetMemHandle", byref(handle), pointer)
-        return ctypes.string_at(byref(handle), IPC_HANDLE_BYTES)
+        return bytes(handle)
 
     def fill(self, pointer: int, byte: int, size: int) -> None:
         self.call("cuMemsetD8Async", pointer, byte, size, None)

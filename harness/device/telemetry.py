@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
-from harness.records.timing import BlockTelemetry, Extent, GpuSample, TelemetrySample
+from harness.records.timing import BlockTelemetry, Extent
 from sandboxes.nvml import Nvml, open_nvml
 
 MOST_DROPPED: Final = 0.10
@@ -35,20 +35,58 @@ _SLOWED: Final = {
     "hardware thermal slowdown",
     "power brake",
 }
+_TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class GpuSample:
+    """One reading of the timed GPU; None is what NVML does not report."""
+
+    sm_mhz: int | None = None
+    memory_mhz: int | None = None
+    power_w: float | None = None
+    temperature_c: int | None = None
+    held_down_by: tuple[str, ...] | None = None
+    """NVML's reasons for clocks below their maximum; empty means none."""
+    processes: int | None = None
+
+
+@dataclass(frozen=True)
+class TelemetrySample:
+    """One reading of the machine; None is unknown. Counters are since boot, over all cores."""
+
+    at_s: float
+    cores: int
+    runnable: int | None = None
+    """Runnable threads on the whole machine, the sampling one included."""
+    cpu_mhz: float | None = None
+    steal_s: float | None = None
+    """Time in which the hypervisor ran something else."""
+    cpu_wait_s: float | None = None
+    """Time in which some thread waited for a core (pressure stall information)."""
+    interrupts: int | None = None
+    softirqs: int | None = None
+    gpu: GpuSample | None = None
+
+
 Turn = tuple[TelemetrySample, TelemetrySample]
 
 
-class Telemetry(Protocol):
-    """Samples the machine. Only between turns: a sample took 0.1 ms on a 2-core host (NVML: not measured)."""
+class Telemetry:
+    """Samples the kernel's counters, and NVML's of one GPU. Only between turns: a sample took 0.1 ms on a
+    2-core host (NVML: not measured). Close it when done."""
 
-    def sample(self) -> TelemetrySample: ...
-
-
-class HostTelemetry:
-    def __init__(self, proc: Path = Path("/proc"), clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        gpu_uuid: str | None = None,
+        proc: Path = Path("/proc"),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Without NVML `gpu_uuid` is ignored. Raises NvmlError."""
+        self._uuid = gpu_uuid or ""
+        self._nvml = None if gpu_uuid is None else open_nvml()
         self._proc = proc
         self._clock = clock
-        self._ticks_per_s = os.sysconf("SC_CLK_TCK")
 
     def sample(self) -> TelemetrySample:
         loads, stat = self._text("loadavg").split(), self._text("stat")
@@ -58,12 +96,12 @@ class HostTelemetry:
         waited = self._text("pressure/cpu").partition("\n")[0]
         total = waited.rpartition("total=")[2]
         return TelemetrySample(
+            gpu=None if self._nvml is None else _gpu_sample(self._nvml, self._uuid),
             at_s=self._clock(),
             cores=os.cpu_count() or 1,
             runnable=int(runnable) if runnable.isdecimal() else None,
-            load_1m=float(loads[0]) if loads else None,
             cpu_mhz=sum(mhz) / len(mhz) if mhz else None,
-            steal_s=int(fields[8]) / self._ticks_per_s if len(fields) > 8 and fields[0] == "cpu" else None,
+            steal_s=int(fields[8]) * _TICK_S if len(fields) > 8 and fields[0] == "cpu" else None,
             cpu_wait_s=int(total) / 1e6 if waited.startswith("some") and total.isdecimal() else None,
             interrupts=_counter(stat, "intr"),
             softirqs=_counter(stat, "softirq"),
@@ -75,93 +113,73 @@ class HostTelemetry:
         except OSError:
             return ""
 
+    def close(self) -> None:
+        if self._nvml is not None:
+            self._nvml.close()
+
 
 def _counter(stat: str, name: str) -> int | None:
     line = next((line for line in stat.splitlines() if line.startswith(f"{name} ")), "")
     return int(line.split()[1]) if line else None
 
 
-class GpuTelemetry:
-    """The kernel's counters, and NVML's of one GPU; close it when done."""
-
-    def __init__(self, uuid: str, nvml: Nvml, host: Telemetry) -> None:
-        self._uuid = uuid
-        self._nvml = nvml
-        self._host = host
-
-    def sample(self) -> TelemetrySample:
-        clocks = self._nvml.clocks(self._uuid)
-        sensors = self._nvml.sensors(self._uuid)
-        gpu = GpuSample(
-            sm_mhz=clocks.sm_mhz,
-            memory_mhz=clocks.memory_mhz,
-            power_w=sensors.power_w,
-            temperature_c=sensors.temperature_c,
-            held_down_by=clocks.held_down_by,
-            processes=len(self._nvml.processes(self._uuid)),
-        )
-        return self._host.sample().model_copy(update={"gpu": gpu})
-
-    def close(self) -> None:
-        self._nvml.close()
-
-
-def make_telemetry(gpu_uuid: str | None) -> HostTelemetry | GpuTelemetry:
-    """For the GPU with that UUID where NVML is available, else for the host alone. Raises NvmlError."""
-    nvml = None if gpu_uuid is None else open_nvml()
-    if gpu_uuid is None or nvml is None:
-        return HostTelemetry()
-    return GpuTelemetry(gpu_uuid, nvml, HostTelemetry())
+def _gpu_sample(nvml: Nvml, uuid: str) -> GpuSample:
+    clocks, sensors = nvml.clocks(uuid), nvml.sensors(uuid)
+    return GpuSample(
+        sm_mhz=clocks.sm_mhz,
+        memory_mhz=clocks.memory_mhz,
+        power_w=sensors.power_w,
+        temperature_c=sensors.temperature_c,
+        held_down_by=clocks.held_down_by,
+        processes=len(nvml.processes(uuid)),
+    )
 
 
 @dataclass
 class Watched:
+    """What was seen during a turn; complete when the turn is over."""
+
     reason: str | None = None
+    """Why the turn does not count; None if it does."""
     samples: Turn | None = None
 
 
-class Conditions(Protocol):
-    @property
-    def around_lives(self) -> bool:
-        """Whether it samples while no candidate runs, rather than while one waits for its reveals."""
+class Conditions:
+    """Whether a turn counts, by what the machine shows before and after it."""
 
-    def watched(self) -> AbstractContextManager[Watched]: ...
-
-
-class TelemetryConditions:
-    around_lives = False
-    """A GPU's clocks fall as soon as its process has ended."""
-
-    def __init__(self, telemetry: Telemetry, kept_processes: int = 0) -> None:
+    def __init__(
+        self,
+        telemetry: Telemetry,
+        kept_processes: int = 0,
+        *,
+        around_turns: bool = False,
+        doubt: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        """`kept_processes`: our own, frozen on the GPU. `around_turns`: sample while no candidate runs, so
+        that one cannot have its slow turns dropped by its own threads; not on a GPU, whose clocks fall as
+        soon as its process has ended. `doubt`: asked before a turn for a reason against it."""
+        self.around_turns = around_turns
         self._telemetry = telemetry
         self._kept_processes = kept_processes
+        self._doubt = doubt
 
     @contextmanager
     def watched(self) -> Iterator[Watched]:
-        watched = Watched()
+        watched, doubt = Watched(), self._doubt()
         before = self._telemetry.sample()
         yield watched
         watched.samples = (before, self._telemetry.sample())
-        watched.reason = disturbed(*watched.samples, self._kept_processes)
-
-
-class HostConditions(TelemetryConditions):
-    around_lives = True
-    """A candidate's own threads must not be counted: it could have its slow turns dropped."""
-
-    def __init__(self) -> None:
-        super().__init__(HostTelemetry())
+        watched.reason = doubt or disturbed(*watched.samples, self._kept_processes)
 
 
 def disturbed(before: TelemetrySample, after: TelemetrySample, kept_processes: int = 0) -> str | None:
-    """Why a turn between two samples does not count. `kept_processes`: our own, frozen on the GPU."""
+    """Why a turn between two samples does not count; None if it does."""
     for sample in (before, after):
         if sample.runnable is not None and sample.runnable > sample.cores:
             return f"{sample.runnable} threads want {sample.cores} cores"
     elapsed_s = after.at_s - before.at_s
     stolen_s = _difference(before.steal_s, after.steal_s) or 0.0
-    tick_s = 1 / os.sysconf("SC_CLK_TCK")
-    if stolen_s >= STEAL_TICKS * tick_s and stolen_s > MOST_STEAL * elapsed_s:
+    if stolen_s >= STEAL_TICKS * _TICK_S and stolen_s > MOST_STEAL * elapsed_s:
         return f"the hypervisor took {stolen_s:.2f} of {elapsed_s:.2f} s"
     if before.gpu is None or after.gpu is None:
         return None

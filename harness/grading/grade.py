@@ -21,7 +21,7 @@ from harness.builder.diagnostics import load_failure
 from harness.builder.toolchain import Toolchain
 from harness.device.health import DeviceHealth, HealthGuard, HostHealth, device_errors
 from harness.device.machine import Phases, QuietLock, judge_and_worker_cpus
-from harness.device.telemetry import HostConditions
+from harness.device.telemetry import Conditions, Telemetry
 from harness.errors import UsageError
 from harness.files import builds, temporary_files, watching
 from harness.grading.instrumentation import Instrumentation, Seen, flags_beside, unsanitized
@@ -330,7 +330,9 @@ class Grader:
         workers, gpu = self._workers, self._gpu
         timed = problems(loaded, self.target, timed_only=True, device=workers.transport.device)
         candidates = workers.candidates(student.source, loaded, timed[0], student.worker if stays else None)
-        conditions = HostConditions() if gpu is None else gpu.conditions(len(candidates.resident))
+        conditions = Conditions(Telemetry(), around_turns=True)
+        if gpu is not None:
+            conditions = gpu.conditions(len(candidates.resident))
         session = Session(workers.numbers, workers.transport, conditions, self._judge_cpus, self._board)
         return candidates, timed, session
 

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, get_args
 
 from harness import stats
 from harness.device.machine import pinned
-from harness.device.telemetry import MOST_DROPPED, Telemetry, TelemetryConditions
+from harness.device.telemetry import MOST_DROPPED, Conditions, Telemetry
 from harness.judge.candidates import NULL, STUDENT, Candidates
 from harness.judge.clock import (
     Samples,
@@ -131,7 +131,7 @@ def _measure(problem: Problem, candidates: Candidates, setting: Setting) -> _Fou
     numbers = replace(
         setting.numbers, clean_blocks=setting.blocks, most_blocks=setting.blocks + 2, fresh_processes=False
     )
-    conditions = TelemetryConditions(setting.telemetry, len(candidates.resident))
+    conditions = Conditions(setting.telemetry, len(candidates.resident))
     session = Session(numbers, setting.transport, conditions, setting.judge_cpus)
     measurement = Measurement(problem, candidates, session)
     measurement.measure()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,14 +13,7 @@ import torch
 
 from harness.device import known_kernel
 from harness.device.health import RESET, DeviceHealth, GpuHealth, KnownKernel, KnownRun
-from harness.device.telemetry import (
-    Conditions,
-    GpuTelemetry,
-    Telemetry,
-    TelemetryConditions,
-    Watched,
-    make_telemetry,
-)
+from harness.device.telemetry import Conditions, Telemetry
 from harness.errors import DeviceError
 from harness.judge.transport import CudaTransport, Transport
 from harness.records import MachineFacts
@@ -74,21 +67,6 @@ class KnownSpeed:
         return f"a known kernel takes {run.microseconds:.1f} us, and took {self.session_us:.1f} us at first"
 
 
-class DeviceConditions:
-    around_lives = False
-
-    def __init__(self, telemetry: Telemetry, speed: KnownSpeed, kept_processes: int = 0) -> None:
-        self.telemetry = TelemetryConditions(telemetry, kept_processes)
-        self._speed = speed
-
-    @contextmanager
-    def watched(self) -> Iterator[Watched]:
-        doubt = self._speed.doubt()
-        with self.telemetry.watched() as watched:
-            yield watched
-        watched.reason = doubt or watched.reason
-
-
 @dataclass(frozen=True)
 class Gpu:
     uuid: str
@@ -100,7 +78,7 @@ class Gpu:
     closing: ExitStack
 
     def conditions(self, kept_processes: int) -> Conditions:
-        return DeviceConditions(self.telemetry, self.speed, kept_processes)
+        return Conditions(self.telemetry, kept_processes, doubt=self.speed.doubt)
 
     def close(self) -> None:
         self.closing.close()
@@ -142,7 +120,6 @@ def _opened(uuid: str, opened: ExitStack) -> Gpu:
     speed = KnownSpeed(kernel)
     health = GpuHealth(uuid, speed)
     opened.callback(health.close)
-    telemetry = make_telemetry(uuid)
-    if isinstance(telemetry, GpuTelemetry):
-        opened.callback(telemetry.close)
+    telemetry = Telemetry(uuid)
+    opened.callback(telemetry.close)
     return Gpu(uuid, transport, health, telemetry, speed, transport.gpu.total_bytes, opened.pop_all())

@@ -162,7 +162,7 @@ class Measurement:
 
     @contextmanager
     def _watched_turn(self, name: str) -> Iterator[tuple[WorkerClient, Watched]]:
-        if self._conditions.around_lives:
+        if self._conditions.around_turns:
             with self._conditions.watched() as watched, self._schedule.turn(name) as client:
                 yield client, watched
         else:

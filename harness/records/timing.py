@@ -11,37 +11,6 @@ from harness.records.base import SCHEMA_VERSION, ClockName, LaneName, Protocol, 
 from harness.records.project import Finding
 
 
-class GpuSample(Record):
-    """One reading of the timed GPU; None is what NVML does not report."""
-
-    sm_mhz: int | None
-    memory_mhz: int | None
-    power_w: float | None
-    temperature_c: int | None
-    held_down_by: tuple[str, ...] | None
-    """NVML's reasons for clocks below their maximum; empty means none."""
-    processes: int | None
-
-
-class TelemetrySample(Record):
-    """One reading of the machine; None is unknown."""
-
-    at_s: float
-    cores: int
-    runnable: int | None
-    """Runnable threads on the whole machine, the sampling one included."""
-    load_1m: float | None
-    cpu_mhz: float | None
-    steal_s: float | None
-    """Since boot, all cores: time in which the hypervisor ran something else."""
-    cpu_wait_s: float | None
-    """Since boot: time in which some thread waited for a core (pressure stall information)."""
-    interrupts: int | None = None
-    softirqs: int | None = None
-    """Since boot, all cores."""
-    gpu: GpuSample | None = None
-
-
 class Extent(Record):
     low: float
     high: float

@@ -13,29 +13,35 @@ from typing import Any
 _LIBRARY = "libcuda.so.1"
 
 
-class _IpcHandle(ctypes.Structure):
+class IpcHandle(ctypes.Structure):
+    """CUipcMemHandle; passed by value."""
+
     _fields_ = [("reserved", ctypes.c_char * 64)]
 
 
-class _Place(ctypes.Structure):
+class Location(ctypes.Structure):
     _fields_ = [("type", c_int), ("id", c_int)]
 
 
-class _Access(ctypes.Structure):
-    _fields_ = [("place", _Place), ("flags", c_int)]
+class Access(ctypes.Structure):
+    _fields_ = [("location", Location), ("flags", c_int)]
 
 
-class _Properties(ctypes.Structure):
+class AllocationProperties(ctypes.Structure):
     _fields_ = [
         ("type", c_int),
         ("handle_types", c_int),
-        ("place", _Place),
-        ("windows", c_void_p),
+        ("location", Location),
+        ("windows_metadata", c_void_p),
         ("flags", ctypes.c_ubyte * 8),
     ]
 
 
-_SIGNATURES: dict[str, tuple[Any, ...]] = {
+# CUmemAllocationType, CUmemAllocationHandleType, CUmemLocationType, CUmemAccess_flags: all of them 32 bits.
+PINNED, POSIX_DESCRIPTOR, ON_DEVICE, READ_WRITE = 1, 1, 1, 3
+LAZY_PEER = 1
+# Handles (contexts, streams, modules, functions, events) and output addresses are pointers.
+SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuInit": (ctypes.c_uint,),
     "cuDeviceGet": (c_void_p, c_int),
     "cuDevicePrimaryCtxRetain": (c_void_p, c_int),
@@ -50,11 +56,9 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuMemSetAccess": (c_ulonglong, c_size_t, c_void_p, c_size_t),
     "cuMemUnmap": (c_ulonglong, c_size_t),
     "cuMemRelease": (c_ulonglong,),
-    "cuIpcOpenMemHandle_v2": (c_void_p, _IpcHandle, ctypes.c_uint),
+    "cuIpcOpenMemHandle_v2": (c_void_p, IpcHandle, ctypes.c_uint),
     "cuIpcCloseMemHandle": (c_ulonglong,),
 }
-_PINNED = _POSIX = _ON_DEVICE = 1
-_READ_WRITE, _LAZY_PEER = 3, 1
 
 
 class Driver:
@@ -62,9 +66,9 @@ class Driver:
 
     def __init__(self) -> None:
         library = ctypes.CDLL(_LIBRARY)
-        self._functions = {name: getattr(library, name) for name in _SIGNATURES}
+        self._functions = {name: getattr(library, name) for name in SIGNATURES}
         for name, function in self._functions.items():
-            function.argtypes, function.restype = _SIGNATURES[name], c_int
+            function.argtypes, function.restype = SIGNATURES[name], c_int
         self.call("cuInit", 0)
         self.device, context = c_int(), c_void_p()
         self.call("cuDeviceGet", byref(self.device), 0)
@@ -82,9 +86,9 @@ class Window:
 
     def __init__(self, driver: Driver, size: int) -> None:
         self._call = driver.call
-        place = _Place(_ON_DEVICE, driver.device.value)
-        properties = _Properties(type=_PINNED, handle_types=_POSIX, place=place)
-        self._access = _Access(place, _READ_WRITE)
+        here = Location(ON_DEVICE, driver.device.value)
+        properties = AllocationProperties(type=PINNED, handle_types=POSIX_DESCRIPTOR, location=here)
+        self._access = Access(here, READ_WRITE)
         unit, address = c_size_t(), c_ulonglong()
         self._call("cuMemGetAllocationGranularity", byref(unit), byref(properties), 0)
         self._size = -(-size // unit.value) * unit.value
@@ -94,7 +98,7 @@ class Window:
 
     def show(self, descriptor: int, message: dict[str, Any]) -> None:
         allocation, size = c_ulonglong(), message["mapped_bytes"]
-        self._call("cuMemImportFromShareableHandle", byref(allocation), descriptor, _POSIX)
+        self._call("cuMemImportFromShareableHandle", byref(allocation), descriptor, POSIX_DESCRIPTOR)
         self._call("cuMemMap", self.address, size, 0, allocation.value, 0)
         self._mapped = size
         self._call("cuMemSetAccess", self.address, size, byref(self._access), 1)
@@ -122,9 +126,9 @@ class Shared:
         if message["ipc_handle"] == self._handle:
             return
         self.close()
-        handle, address = _IpcHandle(), c_ulonglong()
+        handle, address = IpcHandle(), c_ulonglong()
         ctypes.memmove(byref(handle), bytes.fromhex(message["ipc_handle"]), 64)
-        self._call("cuIpcOpenMemHandle_v2", byref(address), handle, _LAZY_PEER)
+        self._call("cuIpcOpenMemHandle_v2", byref(address), handle, LAZY_PEER)
         self._handle, self.address = message["ipc_handle"], address.value
 
     def hide(self) -> None: ...

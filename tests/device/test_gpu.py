@@ -13,13 +13,13 @@ from harness.builder.toolchain import Toolchain
 from harness.cli.options import make_bench
 from harness.device.health import KnownRun, device_errors
 from harness.device.machine import machine_facts
+from harness.device.telemetry import Conditions, GpuSample, Telemetry, TelemetrySample
 from harness.errors import DeviceError
 from harness.grading.grade import Grader
 from harness.grading.workers import GradeSettings
-from harness.judge.gpu import DeviceConditions, Gpu, KnownSpeed, open_gpu, refused
+from harness.judge.gpu import Gpu, KnownSpeed, open_gpu, refused
 from harness.outcome import Cause, Stage, Verdict
 from harness.records import MachineFacts
-from harness.records.timing import GpuSample, TelemetrySample
 from sandboxes.pool import StoppableSandbox
 from tests.fakes.cuda_driver import WithDriver, compile_driver, fresh
 from tests.fakes.gpu import WithoutDevice, made_up_gpu
@@ -82,20 +82,19 @@ def test_a_gpu_that_computes_wrongly_is_an_error() -> None:
         known.doubt()
 
 
-class Look:
-    def __init__(self, processes: int) -> None:
-        unknown = dict.fromkeys(("sm_mhz", "memory_mhz", "power_w", "temperature_c", "held_down_by"))
-        self._gpu = GpuSample(**unknown, processes=processes)  # type: ignore[arg-type]
+class Look(Telemetry):
+    processes = 0
 
     def sample(self) -> TelemetrySample:
-        unknown = dict.fromkeys(("runnable", "load_1m", "cpu_mhz", "steal_s", "cpu_wait_s"))
-        return TelemetrySample(at_s=0.0, cores=8, gpu=self._gpu, **unknown)  # type: ignore[arg-type]
+        return TelemetrySample(0.0, cores=8, gpu=GpuSample(processes=self.processes))
 
 
 @pytest.mark.parametrize(("processes", "reason"), [(4, None), (5, "5 processes use the GPU")])
 def test_our_own_frozen_processes_do_not_disturb(processes: int, reason: str | None) -> None:
     """Judge, worker and two that are kept; one more is a stranger's."""
-    conditions = DeviceConditions(Look(processes), speed(Kernel(then_us=100.0)), kept_processes=2)
+    look = Look()
+    look.processes = processes
+    conditions = Conditions(look, kept_processes=2)
     with conditions.watched() as watched:
         assert watched.reason is None
     assert watched.reason == reason

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from harness.device.telemetry import (
-    GpuTelemetry,
-    HostTelemetry,
+    GpuSample,
+    Telemetry,
+    TelemetrySample,
     block_telemetry,
     disturbed,
-    make_telemetry,
 )
-from harness.records.timing import Extent, GpuSample, TelemetrySample
+from harness.records.timing import Extent
 from tests.fakes.nvml import OLD, WHOLE, install_fake_nvml
 
 STAT = "cpu  2303256 972571 586028 2925953 28715 0 9101 41899 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n"
@@ -26,7 +26,6 @@ def host(**figures: Any) -> TelemetrySample:
         "at_s": 0.0,
         "cores": 2,
         "runnable": 1,
-        "load_1m": 0.5,
         "cpu_mhz": 2300.0,
         "steal_s": 100.0,
         "cpu_wait_s": 10.0,
@@ -53,17 +52,16 @@ def test_the_kernels_files_are_read(tmp_path: Path) -> None:
     (tmp_path / "stat").write_text(STAT)
     (tmp_path / "pressure").mkdir()
     (tmp_path / "pressure" / "cpu").write_text("some avg10=0.14 avg60=0.69 avg300=1.26 total=7647187838\n")
-    sample = HostTelemetry(tmp_path, clock=lambda: 5.0).sample()
-    assert (sample.at_s, sample.runnable, sample.load_1m, sample.cpu_mhz) == (5.0, 3, 1.41, 2500.0)
+    sample = Telemetry(None, tmp_path, clock=lambda: 5.0).sample()
+    assert (sample.at_s, sample.runnable, sample.cpu_mhz) == (5.0, 3, 2500.0)
     assert (sample.steal_s, sample.cpu_wait_s) == (418.99, 7647.187838)
     assert sample.gpu is None
 
 
 def test_a_kernel_that_says_nothing_gives_a_sample_of_unknowns(tmp_path: Path) -> None:
     """None, never 0."""
-    sample = HostTelemetry(tmp_path / "none").sample()
-    assert (sample.runnable, sample.load_1m, sample.cpu_mhz) == (None, None, None)
-    assert (sample.steal_s, sample.cpu_wait_s) == (None, None)
+    sample = Telemetry(None, tmp_path / "none").sample()
+    assert sample == TelemetrySample(sample.at_s, sample.cores)
     assert disturbed(sample, sample) is None
 
 
@@ -77,7 +75,6 @@ def test_a_kernel_that_says_nothing_gives_a_sample_of_unknowns(tmp_path: Path) -
         ({"at_s": 1.0, "steal_s": 100.2}, "the hypervisor took 0.20 of 1.00 s"),
         ({"at_s": 0.02, "steal_s": 100.01}, None),  # one tick
         ({"at_s": 1.0, "steal_s": None}, None),
-        ({"at_s": 1.0, "load_1m": 30.0}, None),  # of the past minute
         ({"at_s": 1.0, "cpu_wait_s": 20.0}, None),  # the timed process may have caused it
         ({"at_s": 1.0, "cpu_mhz": 1000.0}, None),  # an idle core
     ],
@@ -129,8 +126,7 @@ def test_a_gpu_is_looked_at_through_nvml(tmp_path: Path, monkeypatch: pytest.Mon
     install_fake_nvml(monkeypatch, tmp_path)
     (tmp_path / "processes").write_text("1 1\n")
     (tmp_path / "reasons").write_text("96")
-    telemetry = make_telemetry(WHOLE)
-    assert isinstance(telemetry, GpuTelemetry)
+    telemetry = Telemetry(WHOLE)
     assert telemetry.sample().gpu == GpuSample(
         sm_mhz=345,
         memory_mhz=3201,
@@ -144,10 +140,6 @@ def test_a_gpu_is_looked_at_through_nvml(tmp_path: Path, monkeypatch: pytest.Mon
     assert found is not None
     assert found.temperature_c == 42
     telemetry.close()
-    telemetry = make_telemetry(OLD)
-    assert isinstance(telemetry, GpuTelemetry)
-    found = telemetry.sample().gpu
-    assert found == GpuSample(
-        sm_mhz=None, memory_mhz=None, power_w=None, temperature_c=None, held_down_by=None, processes=0
-    )
+    telemetry = Telemetry(OLD)
+    assert telemetry.sample().gpu == GpuSample(processes=0)
     telemetry.close()

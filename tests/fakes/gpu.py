@@ -13,11 +13,10 @@ import torch
 
 from harness.device.health import GpuHealth
 from harness.device.known_kernel import KnownKernel, KnownRun
-from harness.device.telemetry import GpuTelemetry, HostTelemetry
+from harness.device.telemetry import Telemetry
 from harness.judge.gpu import Gpu, KnownSpeed
 from harness.judge.transport import CudaTransport
 from sandboxes.job import Job, Process, Sandbox
-from sandboxes.nvml import open_nvml
 from tests.fakes.cuda_driver import FakeDriver
 from tests.fakes.nvml import WHOLE
 from tests.fakes.sandbox import Wrapped
@@ -46,9 +45,7 @@ def made_up_gpu(driver: FakeDriver) -> Gpu:
         speed = KnownSpeed(Steady(kernel))
         health = GpuHealth(WHOLE, speed)
         opened.callback(health.close)
-        nvml = open_nvml()
-        assert nvml is not None
-        telemetry = GpuTelemetry(WHOLE, nvml, HostTelemetry())
+        telemetry = Telemetry(WHOLE)
         opened.callback(telemetry.close)
         return Gpu(WHOLE, transport, health, telemetry, speed, 1 << 33, opened.pop_all())
 

@@ -10,24 +10,23 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 
+from harness.device.telemetry import Telemetry, TelemetrySample
 from harness.judge.calibration import Setting, calibrate, false_alarms, sizes_of
 from harness.judge.protocol import numbers_of
 from harness.judge.transport import HostTransport
 from harness.judge.worker_client import Source, WorkerClient, WorkerPlace
-from harness.records.timing import Calibration, TelemetrySample
+from harness.records.timing import Calibration
 from tests.fakes.overlays import throw_away_task
 from tests.fakes.worker import HonestWorker, ThreadSandbox
 
 QUICK = numbers_of("quick", on_device=False)
 
 
-class Machine:
-    def __init__(self, runnable: int = 1) -> None:
-        self._runnable = runnable
+class Machine(Telemetry):
+    runnable = 1
 
     def sample(self) -> TelemetrySample:
-        unknown = dict.fromkeys(("load_1m", "cpu_mhz", "steal_s", "cpu_wait_s"))
-        return TelemetrySample(at_s=0.0, cores=2, runnable=self._runnable, **unknown)  # type: ignore[arg-type]
+        return TelemetrySample(0.0, cores=2, runnable=self.runnable)
 
 
 def start(source: Source) -> WorkerClient:
@@ -43,7 +42,9 @@ def start(source: Source) -> WorkerClient:
 def calibration(runnable: int = 1) -> Calibration:
     loaded, transport = throw_away_task("scale"), HostTransport()
     numbers = replace(QUICK, warm_up_s=0.0)
-    setting = Setting(transport, Machine(runnable), numbers, processes=3, blocks=5)
+    machine = Machine()
+    machine.runnable = runnable
+    setting = Setting(transport, machine, numbers, processes=3, blocks=5)
     return calibrate(start, loaded, sizes_of(loaded, "cpu", transport, numbers)[:1], setting)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from harness.device.telemetry import TelemetrySample
 from harness.judge.interference import (
     MARGIN,
     ReferenceTurn,
@@ -12,7 +13,6 @@ from harness.judge.interference import (
     judge_interference,
     rates,
 )
-from harness.records.timing import TelemetrySample
 
 
 def turns(
@@ -87,10 +87,7 @@ def test_rates_are_per_second() -> None:
     """Counters of two looks, over the time between them; unknown where the kernel does not tell."""
 
     def look(at_s: float, interrupts: int | None) -> TelemetrySample:
-        return TelemetrySample(
-            at_s=at_s, cores=2, runnable=1, load_1m=0.0, cpu_mhz=None, steal_s=None, cpu_wait_s=None,
-            interrupts=interrupts, softirqs=7,
-        )  # fmt: skip
+        return TelemetrySample(at_s, cores=2, interrupts=interrupts, softirqs=7)
 
     assert rates((look(1.0, 100), look(3.0, 500))) == (200.0, 0.0)
     assert rates((look(1.0, None), look(3.0, 500))) == (None, 0.0)

@@ -14,7 +14,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 
-from harness.device.telemetry import Conditions, HostConditions, Watched
+from harness.device.telemetry import Conditions, Telemetry, Watched
 from harness.judge.candidates import Candidates
 from harness.judge.check import problems
 from harness.judge.clock import lanes
@@ -87,7 +87,9 @@ def run_timing(
         resident = {"student": loaded(student, PROJECT), **resident}
     start = {n: started(source, make) for n, (source, make) in sources.items()}
     contenders = Candidates({"student": started(PROJECT, fresh), **start}, resident)
-    session = Session(numbers, HostTransport(), conditions or HostConditions(), board=board)
+    session = Session(
+        numbers, HostTransport(), conditions or Conditions(Telemetry(), around_turns=True), board=board
+    )
     try:
         timed = problems(throw_away_task("scale"), "cpu", timed_only=True)
         return time_project(contenders, timed, session)
@@ -96,10 +98,9 @@ def run_timing(
             contender.close()
 
 
-class Scripted:
-    around_lives = True
-
+class Scripted(Conditions):
     def __init__(self, disturbed: int = 0) -> None:
+        super().__init__(Telemetry(), around_turns=True)
         self.left = disturbed
 
     @contextmanager
