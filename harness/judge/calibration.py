@@ -13,7 +13,6 @@ from functools import cached_property, partial
 from typing import Final, NamedTuple, get_args
 
 from harness import stats
-from harness.device.machine import pinned
 from harness.device.telemetry import MOST_DROPPED, Conditions, Telemetry
 from harness.judge.candidates import NULL, STUDENT, Candidates
 from harness.judge.clock import (
@@ -22,7 +21,7 @@ from harness.judge.clock import (
     constant_of,
     contender_timing,
 )
-from harness.judge.measurement import Measurement, Session, ratio, settle_judge
+from harness.judge.measurement import Measurement, Session, ratio, settled_judge
 from harness.judge.problem import Problem, Tensors
 from harness.judge.protocol import Numbers
 from harness.judge.transport import Transport
@@ -92,8 +91,7 @@ def calibrate(
     starts: dict[str, Callable[[], WorkerClient]] = {
         name: partial(start, Source("null") if name == NULL else source) for name in names
     }
-    settle_judge()
-    with ExitStack() as workers, pinned(setting.judge_cpus):
+    with ExitStack() as workers, settled_judge(setting.judge_cpus):
         resident = {}
         # What a frozen process has started on a device continues: there each turn has its own process.
         for name in names if setting.transport.stops_with_process else ():

@@ -86,15 +86,9 @@ def ratio(logs: list[float], unit: RatioUnit = "blocks") -> Ratio:
     return Ratio(value=estimate.ratio, low=low, high=high, n=estimate.n, unit=unit)
 
 
-@dataclass(frozen=True)
-class Measured:
-    timing: WorkloadTiming
-    logs: list[float]
-    flags: tuple[str, ...]
-    notes: tuple[str, ...]
-
-
 class Measurement:
+    """The blocks of one problem, and what follows from them."""
+
     def __init__(self, problem: Problem, candidates: Candidates, session: Session) -> None:
         self._numbers, self._conditions, self._board = session.numbers, session.conditions, session.board
         self._problem = problem
@@ -112,7 +106,9 @@ class Measurement:
         """The student's last visit, which references are shown too."""
         self._turns: list[ReferenceTurn] = []
         self._gone: dict[str, Lanes] = {}
-        self._flags: set[str] = set()
+        self.flags: set[str] = set()
+        self.logs: list[float] = []
+        """Log ratios by block, of a finished measurement."""
         self._secondary: dict[str, tuple[Secondary, ...]] = {}
 
     def measure(self) -> None:
@@ -130,7 +126,7 @@ class Measurement:
                     break
             else:
                 if self._numbers.half_width is not None:
-                    self._flags.add(UNFINISHED)
+                    self.flags.add(UNFINISHED)
             self._drop_disturbed_blocks()
             if self._numbers.secondary and not self._sampler.transport.stops_with_process:
                 self._secondary = {name: self._secondary_of(name) for name in self.samples if name != NULL}
@@ -199,7 +195,7 @@ class Measurement:
             return True
         reveals = [one for samples in both.values() for one in samples.reveals]
         if self._spent_s[name] >= numbers.most_s:
-            self._flags.add(UNFINISHED)
+            self.flags.add(UNFINISHED)
             return True
         singles = [one.outside_us for one in both["call"].reveals]
         half = stats.median_half_width(singles)
@@ -214,14 +210,18 @@ class Measurement:
         clean = set(self.samples[STUDENT]["call"].blocks) - set(self._disturbed)
         if len(clean) < self._numbers.clean_blocks:
             if self._disturbed:
-                self._flags.add(NOISY)
+                self.flags.add(NOISY)
             return
         self.samples = {
             name: {lane: samples.keep(clean) for lane, samples in both.items()}
             for name, both in self.samples.items()
         }
 
-    def finish(self) -> Measured:
+    @property
+    def notes(self) -> list[str]:
+        return self._schedule.notes
+
+    def finish(self) -> WorkloadTiming:
         """Look for interference where a student's process was frozen beside the references, and judge. The
         caller has killed that process. Raises Failed."""
         if self._student_stays:
@@ -312,7 +312,7 @@ class Measurement:
         inside = block_means(samples, constant, "inside", trusted=False)
         return {block: max(outside[block], inside[block]) for block in outside}
 
-    def _result(self) -> Measured:
+    def _result(self) -> WorkloadTiming:
         problem = self._problem
         found = self._interference()
         student = self.timing(STUDENT)
@@ -325,17 +325,21 @@ class Measurement:
         theirs = self.block_scores(fastest.name, student.lane, clock)
         single_us = single_score_us(student, fastest)
         if single_us is not None:
-            self._flags.add(CHEAPER_IN_BATCHES)
+            self.flags.add(CHEAPER_IN_BATCHES)
             ours = {block: us * single_us / student.score_us for block, us in ours.items()}
             student = student.model_copy(update={"score_us": single_us})
         limit = self._physics(student.score_us, fastest.score_us)
-        logs = [math.log(theirs[b] / ours[b]) for b in sorted(ours)]
-        timing = WorkloadTiming(
+        self.logs = [math.log(theirs[b] / ours[b]) for b in sorted(ours)]
+        self.flags |= {*student.flags, *(() if limit is None else limit.flags)}
+        reasons = sorted({reason for reasons in self._disturbed.values() for reason in reasons})
+        if reasons:
+            self.notes.append(f"{problem.label}: blocks disturbed: {', '.join(reasons)}")
+        return WorkloadTiming(
             workload=problem.workload.name,
             dtype=problem.dtype,
             student=student,
             references=tuple(references),
-            speedup=ratio(logs, self._numbers.unit),
+            speedup=ratio(self.logs, self._numbers.unit),
             clock="inside" if student.scored_lane.matched else "outside",
             bytes_moved=problem.bytes_moved,
             flops=problem.flops,
@@ -344,9 +348,6 @@ class Measurement:
             telemetry=self.telemetry,
             interference=found,
         )
-        reasons = sorted({reason for reasons in self._disturbed.values() for reason in reasons})
-        notes = [f"{problem.label}: blocks disturbed: {', '.join(reasons)}"] if reasons else []
-        return Measured(timing, logs, tuple(sorted(self._flags)), (*self._schedule.notes, *notes))
 
     def _interference(self) -> Interference | None:
         """What the student's frozen process did to references, which are then scored without it. Raises
@@ -357,13 +358,13 @@ class Measurement:
         message = f"{self._problem.label}: {interference.words(found)}"
         if not found.seen:
             if found.lives > 1:  # measured again beside further processes, and not found
-                self._flags.add(NOISY)
-                self._schedule.notes.append(f"{message}; not so beside others of its processes")
+                self.flags.add(NOISY)
+                self.notes.append(f"{message}; not so beside others of its processes")
             return found
         if interference.is_cheat(found):
             raise Failed(Finding(cause=Cause.INTERFERENCE, message=f"{message}, in 3 of 3 processes"))
-        self._flags.add(interference.FLAG)
-        self._schedule.notes.append(message)
+        self.flags.add(interference.FLAG)
+        self.notes.append(message)
         self._score_undisturbed()
         return found
 
@@ -372,7 +373,7 @@ class Measurement:
         stays a flag: its clock has not been calibrated on hardware. Where a fresh process does not repeat
         it, or references are delayed too, the figure is that of a noisy host, which is never ranked."""
         device = not self._sampler.transport.stops_with_process
-        if device or NOISY in self._flags or not claims_too_little(student):
+        if device or NOISY in self.flags or not claims_too_little(student):
             return False
         innocent = ""
         if self._host_delays(student):
@@ -380,10 +381,10 @@ class Measurement:
         elif not all(map(claims_too_little, self._confirmations())):
             innocent = "not so in a fresh process"
         if innocent:
-            self._flags.add(NOISY)
+            self.flags.add(NOISY)
             note = f"{self._problem.label}: claims below the outside clock, not so in a fresh process"
-            self._schedule.notes.append(note)
-        return NOISY not in self._flags
+            self.notes.append(note)
+        return NOISY not in self.flags
 
     def _host_delays(self, student: ContenderTiming) -> bool:
         """Whether reveals of a reference, whose claims are true, take at least half as much longer than
@@ -427,9 +428,9 @@ class Measurement:
                         self._sampler.reveal(client, visit, samples, block, keep=True)
                     client.freeze(True)
             if watched.reason is not None:
-                self._flags.add(NOISY)
+                self.flags.add(NOISY)
                 note = f"a process that was to confirm a figure was disturbed: {watched.reason}"
-                self._schedule.notes.append(note)
+                self.notes.append(note)
             self._sampler.verify()
             yield contender_timing(STUDENT, samples, self.constants, trusted=False)
 
@@ -443,43 +444,44 @@ def _false_claim(problem: Problem, timing: ContenderTiming) -> Finding:
     return Finding(cause=Cause.CLOCK, message=message)
 
 
-def settle_judge() -> None:
-    """Have malloc reuse large blocks, and torch use one thread: others would spin on a candidate's core."""
+@contextmanager
+def settled_judge(cpus: frozenset[int] | None) -> Iterator[None]:
+    """Pin this process to `cpus`, have malloc reuse large blocks (for good), and torch use one thread (for
+    good): others would spin on a candidate's core."""
     torch.set_num_threads(1)
     libc = ctypes.CDLL(None)
     libc.mallopt(_M_MMAP_THRESHOLD, 32 << 20)  # its maximum
     libc.mallopt(_M_TRIM_THRESHOLD, 1 << 30)
+    with pinned(cpus):
+        yield
 
 
 def time_project(candidates: Candidates, timed: list[Problem], session: Session) -> TimingResult:
     """Time every timed workload, until the first failure, under the machine's lock; kills the student's
     process."""
-    settle_judge()
     finding: Finding | None = None
     measurements: list[Measurement] = []
-    all_measured: list[Measured] = []
-    with pinned(session.judge_cpus):
+    timings: list[WorkloadTiming] = []
+    with settled_judge(session.judge_cpus):
         try:
             for problem in timed:
                 measurements.append(Measurement(problem, candidates, session))
                 measurements[-1].measure()
             candidates.dismiss()
-            all_measured = [measurement.finish() for measurement in measurements]
+            timings = [measurement.finish() for measurement in measurements]
         except Failed as failure:
             finding = failure.finding
+            measurements.clear()  # nothing is reported of a student that failed
         finally:
             candidates.dismiss()
-    flags: set[str] = set()
-    for measured in all_measured:
-        physics = measured.timing.physics
-        flags |= {*measured.flags, *measured.timing.student.flags, *(physics.flags if physics else ())}
-    nothing = Ratio(value=1.0, low=None, high=None, n=0)
-    logs = [] if finding else _paired([measured.logs for measured in all_measured])
+    speedup = Ratio(value=1.0, low=None, high=None, n=0)
+    if finding is None:
+        speedup = ratio(_paired([one.logs for one in measurements]), session.numbers.unit)
     return TimingResult(
-        workloads=tuple(measured.timing for measured in all_measured),
-        speedup=nothing if finding else ratio(logs, session.numbers.unit),
-        flags=tuple(sorted(flags)),
-        notes=tuple(dict.fromkeys(note for measured in all_measured for note in measured.notes)),
+        workloads=tuple(timings),
+        speedup=speedup,
+        flags=tuple(sorted({flag for one in measurements for flag in one.flags})),
+        notes=tuple(dict.fromkeys(note for one in measurements for note in one.notes)),
         transport=session.transport.name,
         transport_facts=session.transport.facts(),
         finding=finding,
