@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from harness.device.machine import Phases, QuietLock
+import pytest
+
+from harness.device.machine import Phases, QuietLock, pinned
 
 LONG_S = 20
 
@@ -55,6 +58,16 @@ def test_nobody_works_while_others_are_timed() -> None:
 
     run_all([timed, late])
     assert log == ["timed", "worked"]
+
+
+def test_pinning_is_undone() -> None:
+    """The judge is pinned while it measures, and free again afterwards, also after an error."""
+    before = os.sched_getaffinity(0)
+    one = frozenset([min(before)])
+    with pytest.raises(KeyError), pinned(one):
+        assert os.sched_getaffinity(0) == one
+        raise KeyError
+    assert os.sched_getaffinity(0) == before
 
 
 def test_exclusive_keeps_shared_holders_out_across_locks(tmp_path: Path) -> None:

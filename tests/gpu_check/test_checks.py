@@ -15,9 +15,18 @@ torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 
 from harness.builder.toolchain import find_cuda
 from harness.errors import SandboxError
+from harness.judge.clock import Constant, LaneName, Samples, contender_timing
 from harness.judge.gpu import Gpu
+from harness.judge.worker_reply import Reveal
+from harness.outcome import Cause
 from harness.records import (
+    CheckResult,
+    ContenderTiming,
     MachineFacts,
+    Ratio,
+    TimingResult,
+    WorkloadCheck,
+    WorkloadTiming,
 )
 from harness.records.timing import Fact
 from sandboxes.gpu import GpuSlot
@@ -27,6 +36,7 @@ from sandboxes.registry import open_sandbox
 from tests.fakes.cuda_driver import WithDriver, compile_driver, fresh
 from tests.fakes.gpu import WithoutDevice, made_up_gpu
 from tests.fakes.nvml import install_fake_nvml
+from tests.fakes.trials import grade
 from tools.gpu_check import check_judge as judge
 from tools.gpu_check import check_machine as machine
 from tools.gpu_check import check_sandboxes as sandboxes
@@ -211,6 +221,42 @@ def test_a_gpu_that_the_judge_cannot_open_fails_the_transport_alone(
             ask()
     with pytest.raises(SKIPPED, match="run in an image"):
         judge.transport("docker", bench, {})
+
+
+def timed(name: str, us: float) -> ContenderTiming:
+    reveals = Samples([Reveal(calls=1, outside_us=us, latency_us=30.0, claim_us=us, block=b) for b in (0, 1)])
+    constants: dict[LaneName, Constant] = dict.fromkeys(("call", "batch"), Constant(1.0, 0.0))
+    return contender_timing(name, {"call": reveals, "batch": reveals}, constants, trusted=name != "student")
+
+
+def test_a_grade_and_a_check_write_their_figures() -> None:
+    """Also where they fail: the facts are what a run on a GPU is for."""
+    ratio = Ratio(value=1.5, low=1.4, high=1.6, n=8)
+    one = WorkloadTiming(
+        workload="rows",
+        dtype="float16",
+        student=timed("student", 10.0),
+        references=(timed("eager", 20.0), timed("library", 15.0)),
+        speedup=ratio,
+        bytes_moved=1,
+    )
+    wrong = grade(Cause.WRONG_VALUES)
+    facts: dict[str, Fact] = {}
+    with pytest.raises(FAILED, match="wrong_values"):
+        timing = TimingResult(workloads=(one,), speedup=ratio, transport="cuda-vmm")
+        judge.grade_facts(wrong.model_copy(update={"timing": timing}), facts)
+    assert (facts["protocol"], facts["workload"], facts["transport"]) == ("quick", "rows float16", "cuda-vmm")
+    assert (facts["speedup"], facts["n"], facts["fastest_reference"]) == (1.5, "8 blocks", "library")
+    assert (facts["reference_us"], facts["u_us"], facts["L_us"]) == (15.0, 2.0, 30.0)
+    cases = tuple(
+        WorkloadCheck(workload="rows", dtype="float16", calls=4, worst_error=worst, allowed_error=1.0,
+                      worst_absolute=0.0, finding=None)
+        for worst in (0.2, 9.0)
+    )  # fmt: skip
+    with pytest.raises(FAILED, match="wrong_values"):
+        judge.check_facts(CheckResult(workloads=cases, finding=wrong.finding), "cuda-vmm", facts)
+    assert (facts["cases"], facts["calls"], facts["worst_error"]) == (2, 8, 9.0)
+    assert facts["worst_in"] == "rows float16 task"
 
 
 def test_a_headline_is_one_workload_in_one_dtype() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import mmap
 import os
 from collections.abc import Iterator
@@ -128,14 +129,25 @@ def test_snapshot_is_private(filled: tuple[Arena, list[Tensors]]) -> None:
     assert bool(result.outputs[0].isnan().all())
 
 
-@pytest.mark.parametrize("change", [-1, 1])
-def test_size_is_sealed(filled: tuple[Arena, list[Tensors]], change: int) -> None:
-    """A worker can neither shrink the file under the judge nor grow it."""
+def test_size_and_seals_are_sealed(filled: tuple[Arena, list[Tensors]]) -> None:
+    """A worker can neither shrink the file under the judge nor grow it, nor seal it against writing."""
     arena, _ = filled
     theirs = os.open(f"/proc/self/fd/{descriptor_of(arena)}", os.O_RDWR)
+    for size in (arena.size - mmap.PAGESIZE, arena.size + mmap.PAGESIZE):
+        with pytest.raises(PermissionError):
+            os.ftruncate(theirs, size)
     with pytest.raises(PermissionError):
-        os.ftruncate(theirs, arena.size + change * mmap.PAGESIZE)
+        fcntl.fcntl(theirs, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE)
     os.close(theirs)
+
+
+def test_gaps_of_a_strided_operand_are_guarded() -> None:
+    """Bytes between the elements of a stepped operand may only be read, like the operand itself."""
+    problem = problem_of("scale")
+    with Arena(Layout(problem, "stepped"), [problem.make_inputs()], 0xFF) as arena:
+        start, _ = place(arena, 0, "x")
+        worker_view(arena)[start + 4] ^= 1  # the first byte of the gap behind the first element
+        assert arena.results(arena.snapshot())[0].changed_inputs == ("x",)
 
 
 def test_a_kept_descriptor_holds_no_memory() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from threading import Thread
 from typing import Any, Final
 
@@ -97,27 +97,29 @@ def _multiplied(times: int) -> None:
         torch.mul(torch.ones(4), torch.ones(4))
 
 
-def test_an_operator_is_counted_though_modes_are_off() -> None:
-    """The profiler sees what a dispatch mode is kept from, and no call is counted twice."""
+def _without_modes() -> None:
+    _multiplied(3)
+    with _disable_current_modes():
+        _multiplied(2)
 
-    def call() -> None:
-        _multiplied(3)
-        with _disable_current_modes():
-            _multiplied(2)
 
+def _without_the_profiler() -> None:
+    torch._C._autograd._enable_record_function(False)
+    _multiplied(5)
+    torch._C._autograd._enable_record_function(True)
+
+
+def _in_a_thread() -> None:
+    _multiplied(3)
+    thread = Thread(target=_multiplied, args=(2,))
+    thread.start()
+    thread.join()
+
+
+@pytest.mark.parametrize("call", [_without_modes, _without_the_profiler, _in_a_thread])
+def test_an_operator_is_counted_once_whatever_is_switched_off(call: Callable[[], None]) -> None:
+    """The dispatch mode sees what is not recorded; the profiler sees other threads and code without modes."""
     assert _working(trace(call, SPACE, "cpu")) == {"aten::mul": 5}
-    assert _working(trace(lambda: _multiplied(3), SPACE, "cpu")) == {"aten::mul": 3}
-
-
-def test_operators_of_other_threads_are_counted() -> None:
-    """A mode belongs to one thread; the profiler does not."""
-
-    def call() -> None:
-        thread = Thread(target=_multiplied, args=(2,))
-        thread.start()
-        thread.join()
-
-    assert _working(trace(call, SPACE, "cpu")) == {"aten::mul": 2}
 
 
 def test_an_account_fits_one_message(library: torch.library.Library) -> None:
@@ -155,6 +157,22 @@ def test_copies_are_worked_on_and_written_back() -> None:
 # --- the judge's side ------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        (f"{SPACE}::scale", "own"),
+        ("aten::copy_", "harmless"),
+        ("profiler::_record_function_enter_new", "harmless"),
+        ("aten::mm", "compute"),
+        ("another_project::scale", "compute"),
+        ("nonsense", "compute"),
+    ],
+)
+def test_operators_have_kinds(name: str, kind: str) -> None:
+    """An operator computes unless it is the project's own or known to be harmless."""
+    assert operator_kind(name, SPACE) == kind
+
+
 def test_a_trace_becomes_a_record() -> None:
     """Counts and kinds; nothing is flagged that only allocates."""
     evidence = read({"operators": [[f"{SPACE}::scale", 1], ["aten::empty", 2]], "operators_left_out": 3})
@@ -177,8 +195,16 @@ def test_share_of_device_time_in_own_kernels() -> None:
     assert [k.own for k in evidence.kernels or ()] == [True, False, None]
     assert (evidence.launches, evidence.own_share) == (3, pytest.approx(0.3))
     assert evidence.flags == ("little device time in its own kernels",)
-    unknown = read(said, built(known=False))
-    assert (unknown.own_share, unknown.flags) == (None, ())
+    # The reader of a library keeps 256 kernels: one that is missing there may still be the project's.
+    for build in (built(known=False), built(*(f"k{index}()" for index in range(256)))):
+        unknown = read(said, build)
+        assert (unknown.own_share, unknown.flags) == (None, ())
+
+
+def test_a_wrong_traced_call_is_flagged() -> None:
+    """A project that computes something else when it is traced is flagged, not condemned."""
+    evidence = read({"operators": []}, right=False)
+    assert (evidence.flags, forbidden_work(evidence, FORBIDS)) == (("differs when traced",), None)
 
 
 json_values = st.recursive(

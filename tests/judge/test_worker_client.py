@@ -167,6 +167,13 @@ def test_causes_of_ends(status: Status, cause: Cause) -> None:
     assert finding.message.endswith("its output (untrusted): verdict: correct")
 
 
+def test_both_ends_of_a_long_output_are_quoted() -> None:
+    """torch says what is wrong first, and its backtrace follows."""
+    output = "terminate: reason: float vs int\n" + "frame\n" * 2_000 + "last words"
+    message = exit_finding(exit_facts("signal", output), "while loading").message
+    assert "reason: float vs int" in message and message.endswith("last words") and len(message) < 2_000
+
+
 def test_sandbox_failure_is_ours() -> None:
     """An end that the sandbox caused is raised, not graded."""
     with pytest.raises(SandboxError, match="failed while a worker ran: launcher: no"):
