@@ -20,7 +20,9 @@ from pathlib import Path
 from typing import IO, Any, Final, NamedTuple
 from urllib.parse import unquote, urljoin, urlsplit
 
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.tags import Tag
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import Version
 
@@ -101,59 +103,48 @@ class Fetcher:
             raise UsageError(
                 f"headers {name}: PyPI has {known}; for others set CUTLASS_SRC_DIR to a checkout"
             )
-        present = self._present(name)
-        if present is not None:
-            return present
-        wheels = list_wheels(self._index, "nvidia-cutlass")
-        wheel = next((w for w in wheels if w.version == Version(ON_PYPI[name])), None)
-        if wheel is None:
-            raise DownloadError(f"the index has no nvidia-cutlass {ON_PYPI[name]}")
         places = {f"{WHEEL_SOURCE}/{place}/": place for place in (INCLUDE, UTIL_INCLUDE)}
-        return self._store(name, [_Part(wheel, places)])
+
+        def parts() -> list[_Part]:
+            package = f"nvidia-cutlass=={ON_PYPI[name]}"
+            return [_Part(self._wheels(package)[0], places)]
+
+        return self._load_or_store(name, parts)
 
     def _libraries(self, cuda: CudaToolkit, machine: str) -> HeaderSet | None:
         name = cuda_set(cuda.release)
-        present = self._present(name)
-        if present is not None:
-            return present
-        places = [p for p in (cuda.include, cuda.math_include) if p is not None]
-        wanted = [n for n, header in LIBRARIES.items() if not any((p / header).is_file() for p in places)]
+        folders = [p for p in (cuda.include, cuda.math_include) if p is not None]
+        wanted = [n for n, header in LIBRARIES.items() if not any((p / header).is_file() for p in folders)]
         if not wanted:
             self._say(f"{name}: the toolkit has all headers, nothing to fetch")
             return None
-        versions = self._versions(cuda)
-        parts = []
-        for package in wanted:
-            wheels = [w for w in list_wheels(self._index, package) if w.fits(machine)]
-            fitting = [w for w in wheels if _satisfies(w.version, versions[package])]
-            if not fitting:
-                message = f"the index has no wheel of {package}{versions[package]} for this platform"
-                raise DownloadError(message)
-            # The oldest, so that later uploads do not change what is fetched.
-            wheel = min(fitting, key=lambda w: w.version)
-            parts.append(_Part(wheel, {"nvidia/*/include/": INCLUDE}))
-        return self._store(name, parts)
 
-    def _versions(self, cuda: CudaToolkit) -> dict[str, str]:
-        """Package -> specifier, from the newest cuda-toolkit that names this nvcc (or else its release)."""
-        meta = [w for w in list_wheels(self._index, _META) if w.version.release[:2] == cuda.release]
-        near: dict[str, str] | None = None
-        for wheel in sorted(meta, key=lambda w: w.version, reverse=True):
+        def parts() -> list[_Part]:
+            versions = self._versions(cuda)
+            # The oldest that fit, so that later uploads do not change what is fetched.
+            wheels = (self._wheels(f"{package}{versions[package]}", machine)[0] for package in wanted)
+            return [_Part(wheel, {"nvidia/*/include/": INCLUDE}) for wheel in wheels]
+
+        return self._load_or_store(name, parts)
+
+    def _versions(self, cuda: CudaToolkit) -> dict[str, SpecifierSet]:
+        """Package -> version, from the newest cuda-toolkit of this release of nvcc."""
+        release = f"{cuda.release[0]}.{cuda.release[1]}"
+        for wheel in reversed(self._wheels(f"{_META}=={release}.*")):
             with open_wheel(wheel) as archive:
                 infos = [i for i in archive.infolist() if i.filename.endswith("METADATA")]
                 text = "".join(_content(archive, info).decode(errors="replace") for info in infos)
-            table = dict(re.findall(r"^Requires-Dist: ([\w-]+)\s*([<>=!~][^;\s]*)", text, re.M))
-            if not set(LIBRARIES) <= set(table):
-                continue
-            if _satisfies(Version(cuda.version), table.get("nvidia-cuda-nvcc", "==0")):
-                return table
-            near = near or table
-        if near is None:
-            raise DownloadError(
-                f"{self._index} has no {_META} that names the libraries of CUDA {cuda.version} "
-                "(there are some since 13.0): put a whole CUDA toolkit on this machine"
-            )
-        return near
+            try:
+                needed = [Requirement(line) for line in re.findall(r"^Requires-Dist: (.+)$", text, re.M)]
+            except InvalidRequirement as error:
+                raise DownloadError(f"{wheel.url}: {error}") from error
+            versions = {one.name: one.specifier for one in needed}
+            if set(LIBRARIES) <= set(versions):
+                return versions
+        raise DownloadError(
+            f"{self._index} has no {_META} that names the libraries of CUDA {release} (there are some since "
+            "13.0): put a whole CUDA toolkit on this machine"
+        )
 
     def _torch(self, toolchain: Toolchain, machine: str) -> HeaderSet | None:
         """From the CUDA wheel of the same torch: every header that the installed one lacks."""
@@ -162,29 +153,36 @@ class Fetcher:
         if not toolchain.torch_is_cpu_only:
             self._say(f"{name}: torch {toolchain.torch_version} has its own CUDA headers, nothing to fetch")
             return None
-        present = self._present(name)
-        if present is not None:
-            return present
         version = toolchain.torch_version.partition("+")[0]
-        wheels = list_wheels(self._index, "torch")
-        wheels = [w for w in wheels if str(w.version) == version and w.fits(machine)]
         python = "cp" + "".join(toolchain.python_version.split(".")[:2])
-        wheels.sort(key=lambda w: f"{python}-{python}" not in w.interpreters)
-        if not wheels:
-            raise DownloadError(f"{self._index} has no wheel of torch {version} for {toolchain.platform}")
         skip = toolchain.torch_root / "include"
-        return self._store(name, [_Part(wheels[0], {"torch/include/": INCLUDE}, skip)])
 
-    def _present(self, name: str) -> HeaderSet | None:
+        def parts() -> list[_Part]:
+            wheels = self._wheels(f"torch=={version}", machine)
+            wheel = next((w for w in wheels if any(t.abi == python for t in w.tags)), wheels[0])
+            return [_Part(wheel, {"torch/include/": INCLUDE}, skip)]
+
+        return self._load_or_store(name, parts)
+
+    def _wheels(self, requirement: str, machine: str = "") -> list[Wheel]:
+        """The wheels that meet a requirement such as torch==2.13.0, oldest first; at least one."""
+        wanted = Requirement(requirement)
+        found = [w for w in list_wheels(self._index, wanted.name) if w.version in wanted.specifier]
+        found = [w for w in found if w.fits(machine)]
+        if not found:
+            raise DownloadError(f"{self._index} has no wheel of {requirement} for {machine or 'any'} Linux")
+        return sorted(found, key=lambda w: w.version)
+
+    def _load_or_store(self, name: str, parts: Callable[[], Sequence[_Part]]) -> HeaderSet:
+        """The set `name`, fetched unless it is there; `parts` asks the index."""
         present = load_headers(self._root, name)
         if present is not None:
             self._say(f"{name}: already there ({present.root}); delete the folder to fetch it again")
-        return present
-
-    def _store(self, name: str, parts: Sequence[_Part]) -> HeaderSet:
+            return present
+        wanted = parts()
         self._root.mkdir(parents=True, exist_ok=True)
         with directory_atomically(self._root / name) as fresh:
-            manifest = self._fill(fresh, name, parts)
+            manifest = self._fill(fresh, name, wanted)
             write_manifest(fresh, manifest)
             for path in (fresh, *fresh.rglob("*")):  # a sandbox's user must be able to read them
                 path.chmod(0o755 if path.is_dir() else 0o644)
@@ -214,13 +212,6 @@ class Fetcher:
         wheels = [part.wheel for part in parts]
         sources = (Source(name=w.name, version=str(w.version), url=w.url, sha256=w.sha256) for w in wheels)
         return Manifest(name=name, wheels=tuple(sources), files=dict(sorted(files.items())))
-
-
-def _satisfies(version: Version, specifier: str) -> bool:
-    try:
-        return SpecifierSet(specifier).contains(version)
-    except InvalidSpecifier:
-        return False
 
 
 def _members(archive: zipfile.ZipFile, part: _Part) -> Iterator[tuple[zipfile.ZipInfo, str]]:
@@ -257,16 +248,15 @@ class Wheel(NamedTuple):
 
     name: str
     version: Version
-    interpreters: frozenset[str]
-    """Such as cp311-cp311."""
-    platforms: frozenset[str]
+    tags: frozenset[Tag]
     url: str
     sha256: str | None
     """From the index, if it gives one."""
 
     def fits(self, machine: str) -> bool:
         """Whether its files are for Linux on `machine`, such as x86_64, or for any platform."""
-        return any(p == "any" or ("linux" in p and p.endswith(machine)) for p in self.platforms)
+        platforms = (tag.platform for tag in self.tags)
+        return any(p == "any" or ("linux" in p and p.endswith(machine)) for p in platforms)
 
 
 def index_url(env: Mapping[str, str]) -> str:
@@ -285,24 +275,20 @@ def index_url(env: Mapping[str, str]) -> str:
 
 def list_wheels(index: str, package: str) -> list[Wheel]:
     """All wheels of `package`, from the index's JSON page (PEP 691). Raises DownloadError."""
-    page_url = f"{index}/{package}/"
-    with _open(page_url, {"Accept": _ACCEPT}) as response:
-        page = _read(response, _PAGE_LIMIT, page_url)
-        base = response.geturl()
+    response, page = _get(f"{index}/{package}/", _PAGE_LIMIT, {"Accept": _ACCEPT})
+    base = str(response.geturl())
     try:
         links = [(urljoin(base, f["url"]), f["hashes"].get("sha256")) for f in json.loads(page)["files"]]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DownloadError(f"{page_url} is no package index with JSON pages (PEP 691)") from error
+        raise DownloadError(f"{base} is no package index with JSON pages (PEP 691)") from error
     wheels = []
     for url, sha256 in links:
         try:
             name, version, _, tags = parse_wheel_filename(unquote(urlsplit(url).path.rpartition("/")[2]))
         except InvalidWheelFilename:
             continue
-        interpreters = frozenset(f"{tag.interpreter}-{tag.abi}" for tag in tags)
-        platforms = frozenset(tag.platform for tag in tags)
         if urlsplit(url).scheme in ("http", "https"):
-            wheels.append(Wheel(name, version, interpreters, platforms, url, sha256))
+            wheels.append(Wheel(name, version, tags, url, sha256))
     return wheels
 
 
@@ -316,25 +302,21 @@ _WHOLE: Final = 16 << 20
 
 def open_wheel(wheel: Wheel) -> zipfile.ZipFile:
     """The wheel as a zip file that is read as needed. This and reading from it raise DownloadError."""
-    with _open(wheel.url, {"Range": "bytes=0-0"}) as response:
-        if response.status != 206:
-            return _whole(wheel, _read(response, _WHOLE, wheel.url))
+    response, content = _get(wheel.url, _WHOLE, {"Range": "bytes=0-0"})
+    stream: IO[bytes] | None = None
+    if response.status == 206:
         total = re.fullmatch(r"bytes 0-0/(\d{1,15})", response.headers.get("Content-Range", ""))
-    if total is None:
-        raise DownloadError(f"{wheel.url}: a part of a file without its total size")
-    stream = _RemoteFile(wheel.url, int(total[1]))
-    if int(total[1]) <= _WHOLE:
-        return _whole(wheel, stream.read())
-    return _zip(wheel, io.BufferedReader(stream, _BLOCK))
-
-
-def _whole(wheel: Wheel, content: bytes) -> zipfile.ZipFile:
-    if wheel.sha256 is not None and hashlib.sha256(content).hexdigest() != wheel.sha256:
-        raise DownloadError(f"{wheel.url}: the SHA-256 is not the index's: try again, or another mirror")
-    return _zip(wheel, io.BytesIO(content))
-
-
-def _zip(wheel: Wheel, stream: IO[bytes]) -> zipfile.ZipFile:
+        if total is None:
+            raise DownloadError(f"{wheel.url}: a part of a file without its total size")
+        remote = _RemoteFile(wheel.url, int(total[1]))
+        if int(total[1]) > _WHOLE:
+            stream = io.BufferedReader(remote, _BLOCK)
+        else:
+            content = remote.readall()
+    if stream is None:
+        if wheel.sha256 is not None and hashlib.sha256(content).hexdigest() != wheel.sha256:
+            raise DownloadError(f"{wheel.url}: the SHA-256 is not the index's: try again, or another mirror")
+        stream = io.BytesIO(content)
     try:
         return zipfile.ZipFile(stream)
     except (zipfile.BadZipFile, ValueError) as error:
@@ -356,9 +338,8 @@ class _RemoteFile(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._position = (
-            offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
-        )
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        self._position = base + offset
         return self._position
 
     def readall(self) -> bytes:
@@ -371,36 +352,29 @@ class _RemoteFile(io.RawIOBase):
         if count <= 0:
             return 0
         span = f"bytes={self._position}-{self._position + count - 1}"
-        with _open(self._url, {"Range": span}) as response:
-            content = _read(response, count, self._url)
-            if response.status != 206 or len(content) != count:
-                raise DownloadError(f"{self._url}: asked for {count} bytes, got {len(content)}")
+        response, content = _get(self._url, count, {"Range": span})
+        if response.status != 206 or len(content) != count:
+            raise DownloadError(f"{self._url}: asked for {count} bytes, got {len(content)}")
         buffer[:count] = content
         self._position += count
         return count
 
 
-def _open(url: str, headers: Mapping[str, str]) -> Any:
+def _get(url: str, limit_bytes: int, headers: Mapping[str, str]) -> tuple[Any, bytes]:
+    """The response and its body. Raises DownloadError, also for a body of over `limit_bytes`."""
     request = urllib.request.Request(url, headers={"User-Agent": "liftbench", **headers})
     try:
-        return urllib.request.urlopen(request, timeout=_TIMEOUT_S)
+        with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as response:
+            content: bytes = response.read(limit_bytes + 1)
     except urllib.error.HTTPError as error:
         error.close()
         raise DownloadError(f"{url}: HTTP {error.code} {error.reason}") from error
     except (OSError, http.client.HTTPException, ValueError) as error:
-        reason = getattr(error, "reason", error)
-        host = urlsplit(url).netloc
-        raise DownloadError(f"cannot reach {host}: {reason} (is this machine offline?)") from error
-
-
-def _read(response: Any, limit_bytes: int, url: str) -> bytes:
-    try:
-        content: bytes = response.read(limit_bytes + 1)
-    except (OSError, http.client.HTTPException) as error:
-        raise DownloadError(f"{url}: the connection broke: {error}") from error
+        reason, host = getattr(error, "reason", error), urlsplit(url).netloc
+        raise DownloadError(f"cannot read from {host}: {reason} (is this machine offline?)") from error
     if len(content) > limit_bytes:
         raise DownloadError(
             f"{url}: more than the {limit_bytes} bytes that were expected: use PyPI or another mirror if "
             "this one does not serve parts of files (HTTP ranges)"
         )
-    return content
+    return response, content

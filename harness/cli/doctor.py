@@ -41,7 +41,6 @@ _KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "LIFTBENCH_API_KEY")
 _PACKAGES = {
     "torch": "pip install torch: needed to build, check and time",
     "kernels": "pip install kernels: needed to read build.toml",
-    "kernel_abi_check": "pip install kernel-abi-check: adds a note on the ABI to each build",
 }
 ALLOWED_ALARMS = 0.05
 """The share of false alarms that protocols allow."""
