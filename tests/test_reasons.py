@@ -10,7 +10,7 @@ from typing import Any, Literal
 import pytest
 from pydantic import Field, ValidationError, model_validator
 
-from harness.builder.build_toml import check
+from harness.builder.build_toml import hints
 from harness.cases.importing import load_cases
 from harness.cases.running import CasesStore
 from harness.errors import UsageError
@@ -84,10 +84,7 @@ def _task(folder: Path, text: str) -> None:
 
 
 def _build_toml(folder: Path, text: str) -> None:
-    _write(folder / "build.toml", text)
-    finding = check(folder, upstream=lambda _: {"absent": "here"}).finding
-    assert finding is not None
-    raise UsageError(f"build.toml {finding.message}")
+    raise UsageError("build.toml: " + "\n".join(hints(text)))
 
 
 def _prices(folder: Path, text: str) -> None:

@@ -96,14 +96,14 @@ def _plan(project: Project, target: Target, toolchain: Toolchain) -> Layout | Fi
         for file in project.files:
             if file.path == toml.name:
                 toml.write_text(file.text)
-        validity = check(toml.parent, target)
-        if validity.finding is not None:
-            return validity.finding
+        finding = check(toml.parent, target)
+        if finding is not None:
+            return finding
         records = read_build_toml(toml.read_bytes())
     layout = plan_layout(project, records, target, toolchain)
     if isinstance(layout, Finding):
         return layout
-    warnings = [*validity.warnings, *layout.warnings]
+    warnings = list(layout.warnings)
     if target == "cuda" and toolchain.torch_is_cpu_only and not layout.jit:
         stubs = f", and stand-ins replace: {', '.join(toolchain.stubs)} (see `liftbench headers cuda`)"
         warnings.append(
@@ -194,7 +194,7 @@ class _Request:
         self._write_log("built now", text)
         if done.finding is not None and done.finding.cause not in _CACHED_FAILURES:
             return Built(result, None)
-        files: dict[str, bytes] = {"build.log": text.encode(), "build.ninja": done.ninja.encode()}
+        files = {"build.log": text.encode()}
         if done.library is not None:
             files |= _variant_files(layout, {f"{layout.ops_name}.abi3.so": done.library})
         return Built(self._warned(result), store.store(result, files).directory)

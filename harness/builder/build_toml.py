@@ -8,7 +8,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path as FilePath
 from typing import Any, Final, NamedTuple
 
@@ -26,52 +26,41 @@ from sandboxes.orphans import owned_folder
 
 MAX_BYTES: Final = 4 << 20
 """The largest published build.toml, in kernels-community, has 539 KiB."""
-ABSENT: Final = "build.toml was checked by our own schema: the kernels package is not installed"
 _MESSAGE_LIMIT: Final = 2_000  # the parser quotes whole source lines
-
-
-class Validity(NamedTuple):
-    """Why a build.toml is not valid, if it is not, and warnings."""
-
-    finding: Finding | None
-    warnings: tuple[str, ...] = ()
 
 
 def check(
     directory: FilePath,
     backend: str = "cuda",
     *,
-    upstream: Callable[[FilePath], dict[str, str]] | None = None,
-) -> Validity:
-    """Validate `directory`/build.toml; advice is given for `backend`.
+    upstream: Callable[[FilePath], str | None] | None = None,
+) -> Finding | None:
+    """What is wrong with `directory`/build.toml; advice is given for `backend`.
 
-    `upstream` asks kernel-builder's parser: it returns {} for a valid file, {"error": message}, or
-    {"absent": reason} if the kernels package cannot be imported; our own schema decides in that case.
+    `upstream` asks kernel-builder's parser (default: `ask_upstream`): its error message, or None.
     """
     directory = directory.absolute()  # the parser runs in another directory
     path = directory / "build.toml"
     if not path.is_file():
-        return Validity(_finding("it is missing from the top of the project"))
+        return _finding("it is missing from the top of the project")
     with path.open("rb") as file:
         data = file.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
-        return Validity(_finding(f"it is larger than {MAX_BYTES >> 20} MiB"))
+        return _finding(f"it is larger than {MAX_BYTES >> 20} MiB")
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        return Validity(_finding(f"line {line} is not UTF-8 text"))
-    answer = (upstream or ask_upstream)(directory)
-    if "absent" in answer:
-        return Validity(_own_finding(text, backend), (ABSENT,))
-    if "error" in answer:
-        message = _without_directory(answer["error"], directory)
-        return Validity(_finding(message, hints(text, backend), "kernel-builder says: "))
+        return _finding(f"line {line} is not UTF-8 text")
+    wrong = (upstream or ask_upstream)(directory)
+    if wrong is not None:
+        message = _without_directory(wrong, directory)
+        return _finding(message, hints(text, backend), "kernel-builder says: ")
     try:
         _parse(text)
     except ValueError as error:
-        return Validity(_finding(f"kernel-builder accepts it, but liftbench cannot build it: {error}"))
-    return Validity(None)
+        return _finding(f"kernel-builder accepts it, but liftbench cannot build it: {error}")
+    return None
 
 
 def read_build_toml(data: bytes) -> BuildToml:
@@ -100,44 +89,38 @@ resource.setrlimit(resource.RLIMIT_AS, ({_MEMORY_BYTES}, {_MEMORY_BYTES}))
 """
 
 
-class Question(NamedTuple):
-    """Input of a parser that runs in a child process."""
-
-    arguments: Sequence[str] = ()
-    stdin: bytes = b""
-
-
 class Unparsable(Exception):
     """The text ended its parser; the message says how."""
 
 
-def ask(script: str, question: Question, control: Question, options: Sequence[str] = ()) -> Any:
-    """Run a Python script in a limited child process and return the JSON that it prints last.
+def ask(script: str, question: object, control: object) -> Any:
+    """Run a Python script in a limited child process, with JSON as input and as the last line of output.
 
-    Raises Unparsable if the text is at fault: the child reached its limits or died, or it answers `control`,
-    a harmless text, but not this one. Otherwise raises SandboxError (no CPU time here) or HarnessBug.
+    Raises Unparsable if the question is at fault: the child reached its limits or died, or it answers
+    `control`, a harmless question, but not this one. Otherwise raises SandboxError (no CPU time here) or
+    HarnessBug.
     """
-    done = _run(script, question, options)
+    done = _run(script, question)
     if done.returncode < 0 and -done.returncode not in OWN_SIGNALS and -done.returncode != signal.SIGXCPU:
-        done = _run(script, question, options)  # it may have been killed from outside
+        done = _run(script, question)  # it may have been killed from outside
     if done.returncode < 0:
         raise Unparsable(f"the parser died of signal {-done.returncode} on it")
     try:
         return json.loads(done.stdout.splitlines()[-1])
     except (IndexError, ValueError) as error:
         output = done.stderr.decode(errors="replace")[-500:]
-        if not _run(script, control, options).stdout:
+        if not _run(script, control).stdout:
             raise HarnessBug(f"a parser does not answer at all: {output}") from error
         raise Unparsable("the parser gave up on it") from error
 
 
-def _run(script: str, question: Question, options: Sequence[str]) -> subprocess.CompletedProcess[bytes]:
+def _run(script: str, question: object) -> subprocess.CompletedProcess[bytes]:
     try:
         return subprocess.run(
-            [sys.executable, "-I", *options, "-c", _LIMITS + script, *question.arguments],
+            [sys.executable, "-I", "-c", _LIMITS + script],
             env={"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/nonexistent"},
             cwd="/",
-            input=question.stdin,
+            input=json.dumps(question).encode(),
             capture_output=True,
             timeout=_WALL_S,
             check=False,
@@ -155,32 +138,27 @@ _HARMLESS: Final = '[general]\nname = "control"\nversion = 1\nlicense = "Apache-
 # Only the extension module: importing `kernels` takes ten times as long and reads user settings.
 _PARSER: Final = """
 import importlib.machinery, importlib.util, json, sys
+places = list(importlib.util.find_spec("kernels").submodule_search_locations)
+spec = importlib.machinery.PathFinder.find_spec("kernels._rust", places)
+module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
 try:
-    places = list(importlib.util.find_spec("kernels").submodule_search_locations)
-    spec = importlib.machinery.PathFinder.find_spec("kernels._rust", places)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    parse = module.Build.open
-except Exception as error:
-    print(json.dumps({"absent": f"{type(error).__name__}: {error}"}))
-    raise SystemExit
-try:
-    parse(sys.argv[1])
+    module.Build.open(json.load(sys.stdin))
 except BaseException as error:
-    print(json.dumps({"error": str(error)}))
+    print(json.dumps(str(error)))
 else:
-    print(json.dumps({}))
+    print("null")
 """
 
 
-def ask_upstream(directory: FilePath) -> dict[str, str]:
-    """Ask kernel-builder's parser in a child process: it is native code that reads untrusted bytes."""
+def ask_upstream(directory: FilePath) -> str | None:
+    """The error of kernel-builder's parser, run in a child process as native code on untrusted bytes."""
     with owned_folder("toml") as harmless:
         (FilePath(harmless) / "build.toml").write_text(_HARMLESS)
         try:
-            answer: dict[str, str] = ask(_PARSER, Question([str(directory)]), Question([harmless]))
+            answer: str | None = ask(_PARSER, str(directory), harmless)
         except Unparsable as error:
-            return {"error": f"upstream's parser cannot read this file: {error}"}
+            return f"upstream's parser cannot read this file: {error}"
     return answer
 
 
@@ -190,14 +168,6 @@ def _without_directory(message: str, directory: FilePath) -> str:
     message = re.sub(rf"Cannot parse build configuration in `{where}/?`:\s*", "", message)
     message = re.sub(rf"Cannot parse TOML in {where}/build\.toml:\s*", "", message)
     return message.replace(f"{directory}/", "").replace(str(directory), "the project").strip()
-
-
-def _own_finding(text: str, backend: str) -> Finding | None:
-    try:
-        fields = toml_fields(text)
-    except NoToml as error:
-        return _finding(str(error))
-    return _finding("", hints(text, backend)) if faults(fields, backend) else None
 
 
 def _finding(message: str, advice: Iterable[str] = (), prefix: str = "") -> Finding:

@@ -5,7 +5,7 @@ changed. Nothing smaller than a build is shared, because the text of one file do
 object depends on.
 
     <cache>/<key[:2]>/<key>/
-      result.json  manifest.json  build.log  build.ninja
+      result.json  manifest.json  build.log
       build/<variant>/__init__.py ...     as `kernels` expects a local build; absent if the build failed
     <cache>/locks/slot-0 ...
 """

@@ -6,10 +6,9 @@ the project, so it chooses only among the student's causes and provides the word
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -31,7 +30,7 @@ from harness.builder.tool_output import (
     toolkit_gap,
 )
 from harness.builder.toolchain import Toolchain
-from harness.builder.units import H100, HEADER_SUFFIXES, Unit
+from harness.builder.units import H100, Unit
 from harness.builder.validate import GENERATED_HEADER
 from harness.errors import HarnessBug, SandboxError
 from harness.outcome import Cause
@@ -57,7 +56,6 @@ class Compiled:
     library: bytes | None
     output: str
     compiler_s: float | None
-    ninja: str
 
 
 def compile_layout(
@@ -87,7 +85,6 @@ def compile_layout(
         library=None if finding is not None else library,
         output=clean(facts.output, toolchain),
         compiler_s=compiler_seconds(log),
-        ninja=_ninja(layout, toolchain, jobs),
     )
 
 
@@ -142,19 +139,15 @@ def _run(
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(file.text)
         shutil.copyfile(Path(__file__).with_name(_NVCC_STEPS), tree / _NVCC_STEPS)
-        (tree / "build.ninja").write_text(_ninja(layout, toolchain, jobs))
+        # With a single slot, nothing may run in parallel to the host half of nvcc.
+        driver = (str(toolchain.python), "-I", "-S", _NVCC_STEPS) if jobs > 1 else ()
+        (tree / "build.ninja").write_text(ninja_file(layout, toolchain, driver=driver))
         wanted = [f"{TREE}/{library_path(layout)}", f"{TREE}/.ninja_log"]
         job = _job(tree, layout, toolchain, jobs, limits)
         ran = run_job(sandbox, job, wanted, Path(name) / "out")
         files = {path.name: path.read_bytes() for path in ran.files}
     problem = None if ran.problem is None else Finding(cause=Cause.BUILD_LIMIT, message=ran.problem)
     return ran.facts, files, problem
-
-
-def _ninja(layout: Layout, toolchain: Toolchain, jobs: int) -> str:
-    # With a single slot, nothing may run in parallel to the host half of nvcc.
-    driver = (str(toolchain.python), "-I", "-S", _NVCC_STEPS) if jobs > 1 else ()
-    return ninja_file(layout, toolchain, driver=driver)
 
 
 def _job(tree: Path, layout: Layout, toolchain: Toolchain, jobs: int, limits: Limits) -> Job:
@@ -275,14 +268,17 @@ class Run:
 
     def _gap(self, message: str) -> str | None:
         """What the failed step needs and this machine's CUDA installation lacks."""
-        tools, header = self.toolchain, missing_header(message)
-        gap = toolkit_gap(message, tools) if self.layout.target == "cuda" else None
-        if gap is None or header is None:
-            return gap
+        gap = toolkit_gap(message, self.toolchain) if self.layout.target == "cuda" else None
+        header = missing_header(message)
         # Looked up on the machine, because the project can imitate any message.
-        places = [Path(place) for place in system_directories(self.layout, tools)]
-        there = any((tools.local(p) / header).is_file() for p in places if p.is_absolute())
-        return None if there else gap
+        places = header_folders(self.layout, self.toolchain) if header is not None else []
+        return None if any((place / str(header)).is_file() for place in places) else gap
+
+
+def header_folders(layout: Layout, toolchain: Toolchain) -> list[Path]:
+    """The toolchain's folders of headers, as paths outside of the sandbox."""
+    found = (Path(place) for place in system_directories(layout, toolchain))
+    return [toolchain.local(place) for place in found if place.is_absolute()]  # the others are the tree's
 
 
 def refuse_broken_machine(control_error: str | None) -> None:
@@ -297,7 +293,7 @@ CONTROL_LIMITS: Final = Limits(wall_s=300.0, cpu_s=60.0, memory_bytes=4 << 30)
 _NAME: Final = "liftbench_control"
 _FUNCTION: Final = 'extern "C" int liftbench_control() { return 0; }\n'
 _KERNEL: Final = "__global__ void liftbench_control_kernel() {}\n"
-_PLAIN: Final = re.compile(r"[\w.+-]+")
+_PLAIN: Final = re.compile(r"[\w.+/-]+")
 
 
 def control_layout(layout: Layout, toolchain: Toolchain) -> Layout:
@@ -308,9 +304,7 @@ def control_layout(layout: Layout, toolchain: Toolchain) -> Layout:
     """
     headers = "".join(
         f'#if !__has_include(<{header}>)\n#error "{header} is there but not seen"\n#endif\n'
-        for place in system_directories(layout, toolchain)
-        if Path(place).is_absolute()  # the others are in the build tree
-        for header in _first_headers(toolchain.local(Path(place)))
+        for header in filter(None, map(_some_header, header_folders(layout, toolchain)))
     )
     units = [Unit(source=f"{_NAME}.cpp", language="cxx")]
     files = {f"{_NAME}.cpp": headers + _FUNCTION}
@@ -329,14 +323,7 @@ def control_layout(layout: Layout, toolchain: Toolchain) -> Layout:
     )
 
 
-def _first_headers(root: Path) -> Iterator[str]:
-    """The first header of a folder and of each folder in it."""
-    if not root.is_dir():
-        return
-    folders = (entry.name for entry in os.scandir(root) if entry.is_dir())
-    inner = sorted(name for name in folders if _PLAIN.fullmatch(name))
-    for prefix in ("", *(f"{name}/" for name in inner)):
-        names = [entry.name for entry in os.scandir(root / prefix) if entry.is_file()]
-        headers = [n for n in names if _PLAIN.fullmatch(n) and Path(n).suffix in HEADER_SUFFIXES]
-        if headers:
-            yield f"{prefix}{min(headers)}"
+def _some_header(root: Path) -> str | None:
+    """A header below a folder."""
+    found = (path.relative_to(root).as_posix() for path in root.rglob("*.h"))
+    return next((name for name in found if _PLAIN.fullmatch(name)), None)

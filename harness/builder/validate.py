@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from harness.builder.build_toml import Question, Unparsable, ask
+from harness.builder.build_toml import Unparsable, ask
 from harness.builder.schema import BuildToml, General
 from harness.outcome import Cause
 from harness.records import BINDING_WARNING, Finding, Project, Target
@@ -153,10 +153,9 @@ def _check_listed(path: str, where: str, project: Project, files: dict[str, str]
 
 @cache
 def _known_python() -> dict[str, frozenset[str]]:
-    """By table: names that kernel-builder knows; empty without the kernels package."""
+    """By table: names that kernel-builder knows."""
     spec = importlib.util.find_spec("kernels")
-    if spec is None or spec.origin is None:
-        return {}
+    assert spec is not None and spec.origin is not None, "a dependency"
     table = json.loads(Path(spec.origin).with_name("python_depends.json").read_text())
     return {"general": frozenset(table["general"]), "general.cuda": frozenset(table["backends"]["cuda"])}
 
@@ -166,7 +165,7 @@ def check_python_depends(general: General) -> None:
     known = _known_python()
     listed = [("general", name) for name in general.python_depends]
     listed += [("general.cuda", name) for name in (general.cuda.python_depends if general.cuda else ())]
-    for where, name in listed if known else ():
+    for where, name in listed:
         if name not in known[where]:
             elsewhere = next((table for table, others in known.items() if name in others), None)
             known_there = f"known: {', '.join(sorted(known[where]))}"
@@ -252,9 +251,8 @@ class PythonFacts:
 
 def python_facts(files: dict[str, str]) -> PythonFacts:
     """Parse path -> text in a child process; nothing of it is executed."""
-    question = Question(stdin=json.dumps(files).encode())
     try:
-        found = ask(_PYTHON_FACTS, question, Question(stdin=b"{}"), ("-S",))
+        found = ask(_PYTHON_FACTS, files, {})
     except Unparsable as error:
         return PythonFacts((f"the Python files cannot be read: {error}",))
     return PythonFacts(tuple(found["problems"]), found["thin"], tuple(found["imports"]))

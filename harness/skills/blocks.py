@@ -189,12 +189,11 @@ def whole_build_toml(
     with owned_folder("skill") as scratch:
         data = block.text.encode()
         (Path(scratch) / "build.toml").write_bytes(data)
-        validity = build_toml.check(Path(scratch), backend)
-    found = [warning(block.file, block.text_line, message) for message in validity.warnings]
-    if validity.finding is not None:
+        finding = build_toml.check(Path(scratch), backend)
+    if finding is not None:
         report = warning if is_template(block.text) else error
-        return None, [*found, report(block.file, block.line or 1, validity.finding.message)]
-    return build_toml.read_build_toml(data), found
+        return None, [report(block.file, block.line or 1, finding.message)]
+    return build_toml.read_build_toml(data), []
 
 
 def _report(block: CodeBlock) -> Callable[[str, int | None, str], SkillFinding]:
