@@ -26,7 +26,8 @@ from harness.builder.symbol_names import (
 )
 from harness.builder.toolchain import CUDA_EXTRA, Toolchain
 from harness.errors import SandboxError
-from harness.records import BinaryCalls, BuildResult, DeviceKernel, Record, Target
+from harness.records import BinaryCalls, DeviceKernel, Record, Target
+from harness.text import clean
 from sandboxes.job import Job, Limits, Sandbox
 from sandboxes.orphans import owned_folder
 
@@ -101,8 +102,6 @@ def _hint(name: str, alike: Sequence[str]) -> str:
 
 # --- compiled kernels ------------------------------------------------------------------------
 
-NOT_MEASURED: Final = "compiled kernels not measured: "
-"""Beginning of the warning if no kernel could be measured."""
 _SCRIPT: Final = Path(__file__).with_name("cubins.py")
 _ANSWER: Final = "kernels.json"
 # nvdisasm reads about 60,000 instructions a second on one core: 2 million fit.
@@ -120,15 +119,6 @@ class DeviceCode(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def with_kernels(result: BuildResult, library: bytes, toolchain: Toolchain, sandbox: Sandbox) -> BuildResult:
-    """Add facts about the kernels to a successful CUDA build; a failure adds a warning."""
-    if result.backend != "cuda":
-        return result
-    code = read_device_code(library, toolchain, sandbox)
-    others = [w for w in result.warnings if not w.startswith(NOT_MEASURED)]
-    return result.model_copy(update={"kernels": code.kernels, "warnings": (*others, *code.notes)})
-
-
 def read_device_code(library: bytes, toolchain: Toolchain, sandbox: Sandbox) -> DeviceCode:
     """Registers, memory and instructions of each kernel, read in the sandbox."""
     if toolchain.disassembler is None:
@@ -144,7 +134,7 @@ def read_device_code(library: bytes, toolchain: Toolchain, sandbox: Sandbox) -> 
 
 
 def _nothing(reason: str) -> DeviceCode:
-    return DeviceCode(None, (NOT_MEASURED + reason,))
+    return DeviceCode(None, (f"compiled kernels not measured: {reason}",))
 
 
 def _read(library: bytes, toolchain: Toolchain, sandbox: Sandbox) -> tuple[Ran, bytes | None]:
@@ -184,11 +174,11 @@ def _validated(answer: bytes) -> DeviceCode:
     if not all(_is_sane(kernel) for kernel in read.kernels):
         return _nothing("the reader's answer makes no sense")
     if read.notes and not read.kernels:
-        return _nothing(_printable("; ".join(read.notes)))
-    notes = [f"compiled kernels: {_printable(note)}" for note in read.notes]
+        return _nothing(_one_line("; ".join(read.notes)))
+    notes = [f"compiled kernels: {_one_line(note)}" for note in read.notes]
     if read.found > len(read.kernels):
         notes.append(f"compiled kernels: {read.found} found, the longest {len(read.kernels)} recorded")
-    kernels = tuple(k.model_copy(update={"name": _printable(k.name)}) for k in read.kernels)
+    kernels = tuple(k.model_copy(update={"name": _one_line(k.name)}) for k in read.kernels)
     return DeviceCode(kernels, tuple(notes))
 
 
@@ -202,5 +192,5 @@ def _is_sane(kernel: DeviceKernel) -> bool:
     return sizes and names and whole and set(counts) <= set(CLASSES) and kernel.architecture.isidentifier()
 
 
-def _printable(text: str) -> str:
-    return "".join(c if c.isprintable() else " " for c in text)
+def _one_line(text: str) -> str:
+    return " ".join(clean(text).split())

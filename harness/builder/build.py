@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from harness.builder.binary import binary_calls, with_kernels
+from harness.builder.binary import DeviceCode, binary_calls, read_device_code
 from harness.builder.build_toml import check, read_build_toml
 from harness.builder.cache import BuildCache, Entry
 from harness.builder.compiling import Compiled, compile_layout
@@ -24,7 +24,7 @@ from harness.records import BuildResult, Diagnostic, Finding, Project, Target, d
 from sandboxes.job import Limits, Sandbox
 from sandboxes.orphans import owned_folder
 
-RECIPE: Final = 6
+RECIPE: Final = 7
 """Part of every key. Raise it if the same project would be built, or its failure reported, differently."""
 _CACHED_FAILURES: Final = frozenset({Cause.COMPILE_ERROR, Cause.LINK_ERROR})
 
@@ -145,21 +145,8 @@ class _Request:
     def from_cache(self, entry: Entry) -> Built:
         """The stored result, as of this request."""
         self._write_log("cache hit", entry.log.read_text())
-        result = self._measured(entry.result, entry.library if self.target == "cuda" else None)
-        result = result.model_copy(update={"cache_hit": True, "wall_s": self._wall_s()})
-        return Built(self._warned(result), entry.directory)
-
-    def _warned(self, result: BuildResult) -> BuildResult:
-        """With warnings about the binding; they are computed again on every request."""
-        found = binding_warnings(self._files) if result.ok else ()
-        return result.model_copy(update={"warnings": (*result.warnings, *found)}) if found else result
-
-    def _measured(self, result: BuildResult, library: bytes | None) -> BuildResult:
-        """With the facts about the kernels, if an earlier build could not determine them."""
-        if library is None or result.kernels is not None:
-            return result
-        result = with_kernels(result, library, self.toolchain, self.sandbox)
-        return result.model_copy(update={"wall_s": self._wall_s()})
+        result = entry.result.model_copy(update={"cache_hit": True, "wall_s": self._wall_s()})
+        return Built(result, entry.directory)
 
     def refused(self, finding: Finding) -> Built:
         """The result of a project that is not compiled."""
@@ -188,7 +175,8 @@ class _Request:
         """The library that ninja made, or why there is none."""
         done = self._explained(done)
         result = self._result(done.finding, layout, done, done.diagnostics)
-        result = self._measured(result, done.library)
+        if done.library is not None:
+            result = self._examined(result, done.library)
         what = f"compiled, variant {layout.variant}, {len(layout.units.units)} units"
         text = _log_text(what, layout, done.output.rstrip() + "\n")
         self._write_log("built now", text)
@@ -197,7 +185,17 @@ class _Request:
         files = {"build.log": text.encode()}
         if done.library is not None:
             files |= _variant_files(layout, {f"{layout.ops_name}.abi3.so": done.library})
-        return Built(self._warned(result), store.store(result, files).directory)
+        return Built(result, store.store(result, files).directory)
+
+    def _examined(self, result: BuildResult, library: bytes) -> BuildResult:
+        """With what the library calls, its kernels, and warnings about the binding."""
+        calls = binary_calls(library, self.target, self.toolchain)
+        code = DeviceCode(None)
+        if self.target == "cuda":
+            code = read_device_code(library, self.toolchain, self.sandbox)
+        warnings = (*result.warnings, *code.notes, *binding_warnings(self._files))
+        update = {"calls": calls, "kernels": code.kernels, "warnings": warnings, "wall_s": self._wall_s()}
+        return result.model_copy(update=update)
 
     def _explained(self, done: Compiled) -> Compiled:
         """With advice on missing headers, and the place in the project added to the finding."""
@@ -239,8 +237,6 @@ class _Request:
             }
         if done is not None:
             facts["compiler_s"] = done.compiler_s
-        if done is not None and done.library is not None:
-            facts["calls"] = binary_calls(done.library, self.target, self.toolchain)
         return BuildResult.model_validate(
             {
                 "ok": finding is None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 import signal
@@ -17,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 from harness.builder import schema
 from harness.builder.schema import BuildToml as BuildToml
 from harness.builder.schema import NoToml, Path, key_lines, normalized, toml_fields
-from harness.errors import HarnessBug, SandboxError
+from harness.errors import HarnessBug, SandboxError, did_you_mean
 from harness.outcome import Cause
 from harness.records import Finding
 from harness.records.reasons import words_of
@@ -195,7 +194,6 @@ def _reason(message: str) -> str:
 
 _MOST_HINTS: Final = 8  # more of them hide the one that matters
 _MOST_FAULTS: Final = 50  # a hostile file has a hundred thousand
-_COMPARED: Final = 60  # difflib takes quadratic time on longer words
 _EXAMPLES: Final = {"name": '"my-kernel"', "version": "1", "license": '"Apache-2.0"', "depends": '["torch"]'}
 _KERNELS: Final[dict[str, type[BaseModel]]] = {"cpu": schema.CpuKernel, "cuda": schema.CudaKernel}
 _KERNEL_BACKENDS: Final = (*_KERNELS, "metal", "rocm", "xpu")
@@ -272,16 +270,6 @@ def faults(fields: dict[str, Any], backend: str = "cuda") -> list[Fault]:
     return []
 
 
-def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that was most likely meant."""
-    choices = list(known)
-    if len(word) > _COMPARED:
-        return None
-    loose = word.lower().replace("_", "-")
-    same = [c for c in choices if c.lower().replace("_", "-") == loose]
-    return next(iter(same or difflib.get_close_matches(word.lower(), choices, n=1, cutoff=0.6)), None)
-
-
 def _fault(error: Any, fields: dict[str, Any], backend: str) -> Fault:
     path = _path(error["loc"])
     # The key of a list's element is the list's key.
@@ -341,24 +329,22 @@ def _kernel_backend(path: Path, kernel: Any, backend: str) -> str:
 def _choice(key: str, value: Any, choices: Iterable[str], backend: str) -> str:
     if value == "triton":
         return _CPU_TRITON if backend == "cpu" else _TRITON.replace("BACKEND", backend)
-    near = nearest(value, choices) if isinstance(value, str) else None
-    meant = f'did you mean "{near}"? ' if near else ""
-    return f'"{str(value)[:80]}" is no possible value of `{key}`: {meant}known: {", ".join(choices)}'
+    known = f"known: {', '.join(choices)}{did_you_mean(str(value), choices)}"
+    return f'"{str(value)[:80]}" is no possible value of `{key}`; {known}'
 
 
 def _unknown_key(name: str, key: str, table: Path, fields: dict[str, Any]) -> str:
-    known = _keys(table, fields)
-    near, loose = nearest(key, known), key.replace("_", "-")
-    if near is not None and near.replace("_", "-") == loose:
-        style = "dashes" if "-" in near else "underscores"
-        return f"keys have {style} here: `{near}` for {name}"
+    known, loose = _keys(table, fields), key.replace("_", "-")
+    same = next((k for k in known if k.replace("_", "-") == loose), None)
+    if same is not None:
+        style = "dashes" if "-" in same else "underscores"
+        return f"keys have {style} here: `{same}` for {name}"
     if loose in _MISPLACED:
         return _MISPLACED[loose]
     if table[:1] == ("kernel",) and key in ("cuda-flags", "cuda-minver"):
         return f'{name} is for kernels with backend = "cuda" only'
-    if near is not None:
-        return f"{name} is unknown in {_table_name(table)}: did you mean `{near}`?"
-    return f"{name} is unknown in {_table_name(table)}; known there: {', '.join(sorted(known))}"
+    known_there = f"; known there: {', '.join(sorted(known))}"
+    return f"{name} is unknown in {_table_name(table)}{did_you_mean(key, known) or known_there}"
 
 
 def _keys(table: Path, fields: dict[str, Any]) -> list[str]:

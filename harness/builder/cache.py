@@ -65,12 +65,6 @@ class Entry:
         """The parent of the variant's package; None if the build failed."""
         return self.path / "build" if self.result.ok else None
 
-    @property
-    def library(self) -> bytes | None:
-        """The shared library; None if the build failed or compiled nothing."""
-        found = self.directory and next(self.directory.glob("*/*.abi3.so"), None)
-        return found.read_bytes() if found else None
-
 
 class BuildCache:
     """A folder of builds; several processes may use it at once."""

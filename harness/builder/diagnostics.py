@@ -11,10 +11,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from harness.builder.schema import key_lines
 from harness.builder.symbol_names import last_part
 from harness.builder.tool_output import NO_ERROR_LINE, OUT_OF_MEMORY, Step, ToolError, tool_errors
 from harness.outcome import Cause
 from harness.records import Diagnostic, DiagnosticKind, Finding, Target
+from harness.text import shorten
 
 DIAGNOSTICS_LIMIT: Final = 24
 _MESSAGE_LIMIT: Final = 400
@@ -182,11 +184,7 @@ def header_advice(header: str, files: Mapping[str, str], target: Target, torch_r
 
 def one_line(text: str) -> str:
     """The first line, with a limited length."""
-    return _clipped(text.strip().partition("\n")[0].strip(), _MESSAGE_LIMIT)
-
-
-def _clipped(text: str, limit: int) -> str:
-    return text if len(text) <= limit else text[: limit - 3] + "..."
+    return shorten(text.strip().partition("\n")[0].strip(), _MESSAGE_LIMIT)
 
 
 def source_line(files: Mapping[str, str], file: str | None, line: int | None) -> str | None:
@@ -194,7 +192,7 @@ def source_line(files: Mapping[str, str], file: str | None, line: int | None) ->
     if file is None or line is None or line < 1:
         return None
     lines = files.get(file, "").split("\n")
-    return _clipped(lines[line - 1].rstrip(), _SOURCE_LIMIT) if line <= len(lines) else None
+    return shorten(lines[line - 1].rstrip(), _SOURCE_LIMIT) if line <= len(lines) else None
 
 
 # --- projects that were refused --------------------------------------------------------------
@@ -222,15 +220,12 @@ def refusal(finding: Finding, files: Mapping[str, str]) -> Diagnostic:
         kind: DiagnosticKind = "syntax" if syntax else "layout"
         return _diagnostic(kind, message[named.end() :], files, named[1], int(named[2]))
     kind = "wrong_arch" if "runs on sm_90" in message else _KINDS.get(finding.cause, "other")
-    if _TOML not in files:
-        return Diagnostic(kind=kind, message=one_line(message))
-    advised, at = _TOML_LINE.match(message), _PARSER_PLACE.search(message)
-    if advised is not None:
-        return _diagnostic(kind, message[advised.end() :], files, _TOML, int(advised[1]))
-    if at is not None:
-        reason = message[: at.start()].rstrip(" (") or message
-        return _diagnostic(kind, reason, files, _TOML, int(at[1]), at[2])
-    return _diagnostic(kind, message, files, _TOML, _toml_line(message, files[_TOML]))
+    line, column = _toml_line(message, files.get(_TOML, "")), None
+    if advised := _TOML_LINE.match(message):
+        message, line = message[advised.end() :], int(advised[1])
+    elif at := _PARSER_PLACE.search(message):
+        message, line, column = message[: at.start()].rstrip(" (") or message, int(at[1]), at[2]
+    return _diagnostic(kind, message, files, _TOML if _TOML in files else None, line, column)
 
 
 def _diagnostic(
@@ -255,25 +250,19 @@ def _diagnostic(
 
 def _toml_line(message: str, toml: str) -> int | None:
     """The line, from the named table on, with what the message quotes; else that of its key or table."""
-    place = _TABLE.search(message)
-    lines = toml.split("\n")
-    heads = (n for n, line in enumerate(lines) if place and line.strip() == f"[{place[2]}]")
-    head = next(heads, None)
-    if place and head is None:
+    tables = {".".join(map(str, path)): line for path, line in key_lines(toml).items()}
+    place, unknown = _TABLE.search(message), _UNKNOWN_KEY.search(message)
+    head = tables.get(place[2]) if place else 1
+    if head is None:
         return None
-    below = [(n + 1, lines[n]) for n in range(head or 0, len(lines))]
-    for quoted in (a or b for a, b in _QUOTED.findall(message)):
-        for word in (quoted, *reversed(quoted.split())):  # of an option and its value, the value first
-            for number, line in below:
-                if f'"{word}"' in line or f"'{word}'" in line:
-                    return number
-    unknown = _UNKNOWN_KEY.search(message)
+    below = list(enumerate(toml.split("\n"), 1))[head - 1 :]
+    quotes = [a or b for a, b in _QUOTED.findall(message)]
+    words = [word for quote in quotes for word in (quote, *reversed(quote.split()))]  # values before options
+    quoted = (n for word in words for n, line in below if f'"{word}"' in line or f"'{word}'" in line)
     keys = [place[1] if place else None, unknown[1] if unknown else None]
-    for key in [*keys, "cuda-capabilities" if "cuda-capabilities" in message else None]:
-        for number, line in below:
-            if key is not None and re.match(rf"\s*{key}\s*=", line):
-                return number
-    return None if head is None else head + 1
+    keys += ["cuda-capabilities"] if "cuda-capabilities" in message else []
+    keyed = (n for key in keys if key for n, line in below if re.match(rf"\s*{key}\s*=", line))
+    return next(quoted, None) or next(keyed, None) or (head if place else None)
 
 
 # --- failed imports --------------------------------------------------------------------------

@@ -123,6 +123,7 @@ class Toolchain(Record):
             versions["headers"] = " ".join(f"{h.name}:{h.digest[:12]}" for h in self.headers)
             versions["cutlass"] = " ".join(f"{h.name}:{h.digest[:12]}" for h in self.cutlass)
             versions["stubs"] = " ".join(self.stubs)
+            versions["nvdisasm"] = "present" if self.disassembler else None
         return {name: value for name, value in versions.items() if value}
 
     def readable(self, target: Target) -> list[Path]:
@@ -398,7 +399,6 @@ def find_disassembler(root: Path | None) -> Path | None:
 
 # --- the toolchain of an image ---------------------------------------------------------------
 
-_DESCRIPTION_LIMIT: Final = 1 << 20  # it has 6 kB on Debian 12 with a CPU-only torch
 _SHARED_LIBRARY: Final = "*.so*"
 
 
@@ -447,8 +447,6 @@ def toolchain_of_image(description: bytes, view: Path) -> Toolchain:
     Raises SandboxError for an unusable description: every path must be absolute and without `..`.
     """
     try:
-        if len(description) > _DESCRIPTION_LIMIT:
-            raise ValueError(f"it has more than {_DESCRIPTION_LIMIT} bytes")
         toolchain = Description.model_validate_json(description).toolchain
         for path in _paths(toolchain):
             if not path.is_absolute() or ".." in path.parts:
@@ -460,16 +458,15 @@ def toolchain_of_image(description: bytes, view: Path) -> Toolchain:
     return toolchain.model_copy(update={"root": view.absolute()})
 
 
-def _paths(toolchain: Toolchain) -> Iterator[Path]:
-    """Every path in `toolchain`."""
-    one = [toolchain.gxx, toolchain.ninja, toolchain.python, toolchain.python_include, toolchain.torch_root]
-    one += [toolchain.disassembler, *toolchain.libraries]
-    cuda = toolchain.cuda
-    if cuda is not None:
-        one += [cuda.nvcc, cuda.root, cuda.include, cuda.library, cuda.cudart, cuda.math_include]
-    for found in toolchain.fetched:
-        one += [found.root, *found.include]
-    return (path for path in one if path is not None)
+def _paths(value: object) -> Iterator[Path]:
+    """Every path in a record."""
+    if isinstance(value, Path):
+        yield value
+    elif isinstance(value, Record):
+        yield from _paths(tuple(dict(value).values()))
+    elif isinstance(value, tuple):
+        for part in value:
+            yield from _paths(part)
 
 
 def _wanted(toolchain: Toolchain) -> Iterator[Tree]:
