@@ -194,7 +194,7 @@ def test_what_cannot_be_compiled_here_is_counted_as_not_built(tmp_path: Path) ->
     [
         ('[general.cuda]\ncapabilities = ["9.0"]\n', 7, "under [kernel.NAME]"),
         ("[kernel.a]\ncuda-capabilities = [9.0]\n", 7, 'write "9.0" for 9.0'),
-        ('[torch]\nsrcs = ["a.cpp"]\n', 7, "did you mean `src`"),
+        ('[torch]\nsrcs = ["a.cpp"]\n', 7, "did you mean src"),
         ('[kernel.a]\nbackend = "cpu"\ncxx-flags = ["-mavx2"]\n', None, ""),
         ('[torch]\nstable-abi = "2.10"\n', None, ""),
         ('[general]\nname = "my-op"\n', None, ""),
