@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -37,16 +37,13 @@ _GROUP: Final = "job:x:65534:\n"
 # No --new-session: the job already has its own session, and freezing by signal needs one process group.
 _NAMESPACES: Final = (
     *("--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts"),
-    *("--unshare-cgroup-try", "--die-with-parent", "--cap-drop", "ALL"),
+    *("--unshare-cgroup-try", "--disable-userns", "--die-with-parent", "--cap-drop", "ALL"),
     *("--uid", _NOBODY, "--gid", _NOBODY, "--hostname", "liftbench"),
 )
-_NEW_PROC: Final = ("--proc", "/proc")
-_OLD_PROC: Final = ("--ro-bind", "/proc", "/proc")
 _PRESSURE: Final = "/proc/pressure"  # any user may set triggers, which a kernel thread evaluates
 _IN_MEMORY: Final = ("/tmp", "/dev/shm")  # bwrap cannot limit the number of files there
 # The watchdog cannot see a shared mapping of /dev/zero. /dev/full reads alike and cannot be mapped.
 _NO_ZERO: Final = ("--dev-bind", "/dev/full", "/dev/zero")
-_NO_MORE_USERNS: Final = ("--disable-userns",)
 # A process under Landlock cannot trace or write the memory of one that is not; everything else is allowed.
 _EVERYTHING: Final = (("write", "/", ("",)),)
 _RENAMES_SINCE: Final = 2  # earlier versions forbid moving files between directories
@@ -62,49 +59,40 @@ _SWITCHES: Final = (
 )
 
 
-@dataclass(frozen=True)
-class _Bwrap:
-    program: str
-    version: str
-    proc: tuple[str, ...]
-    no_more_userns: tuple[str, ...]
-
-
 class BubblewrapBackend:
     name = "bubblewrap"
     python = Path(sys.executable)
     image = None
 
     def __init__(self, program: str | None = None, groups: Cgroups | None = None) -> None:
-        self._program = program
+        self._program = program or shutil.which("bwrap")
         self._groups = groups or Cgroups.find()
         self._users = host_job.FreeUsers()
-        self._found: _Bwrap | str | None = None
+        self._works = False
 
     def unavailable(self) -> str | None:
         """Why it cannot work here, with advice; None if it can."""
-        if self._found is None:
-            self._found = _find_bwrap(self._program or shutil.which("bwrap"))
-        return self._found if isinstance(self._found, str) else None
+        reason = None if self._works else _why_not(self._program)
+        self._works = reason is None
+        return reason
 
-    def _bwrap(self) -> _Bwrap:
+    def _bwrap(self) -> str:
         reason = self.unavailable()
-        if not isinstance(self._found, _Bwrap):
+        if reason is not None or self._program is None:
             raise SandboxError(f"sandbox bubblewrap: {reason}")
-        return self._found
+        return self._program
 
     def facts(self) -> dict[str, str]:
-        bwrap = self._bwrap()
         groups = self._groups
         found = {
-            "bubblewrap": bwrap.version,
+            "bubblewrap": _version(self._bwrap()),
             "user": "unprivileged, one per job"
             if os.geteuid() == 0
             else "same as the judge, mapped to nobody",
             "network": "none",
             "files": "read-only list, scratch in memory",
-            "processes": "own" if bwrap.proc == _NEW_PROC else "own, names of others visible in /proc",
-            "user namespaces inside": "disabled" if bwrap.no_more_userns else "refused by seccomp",
+            "processes": "own",
+            "user namespaces inside": "disabled",
             "limits": "control groups" if groups else "rlimits, memory watchdog, wall clock",
         }
         return found | (groups.facts() if groups else {})
@@ -125,8 +113,8 @@ class BubblewrapBackend:
                 host_job.profile_for(job, sockets=sockets, counted=counted, rulesets=True)
             )
             held.callback(os.close, filter_file)
-            argv = [bwrap.program, *_NAMESPACES, *bwrap.no_more_userns, "--seccomp", str(filter_file)]
-            argv += _mounts(bwrap, view, gpu, folder)
+            argv = [bwrap, *_NAMESPACES, "--seccomp", str(filter_file)]
+            argv += _mounts(view, gpu, folder)
             if uid is not None:  # outside.py has mounted it, since bwrap cannot limit the number of files
                 argv += ["--bind", str(folder / "scratch"), _SCRATCH]
             else:
@@ -148,19 +136,14 @@ class BubblewrapBackend:
             )
             process = HostProcess(
                 SpawnSpec(
+                    job,
                     command=[*argv, spec],
                     folder=folder,
                     readable=[*view.shown, INSIDE, folder],
-                    cpus=job.cpus,
                     uid=uid,
-                    scratch=(folder / "scratch", job.limits.scratch_bytes, job.limits.scratch_files)
-                    if uid is not None
-                    else None,
-                    memory_bytes=job.limits.memory_bytes,
                     cgroup=host_job.group_for(job, self._groups, scratch_counts=True),
                     descriptors=[filter_file],
-                    reports_signals=False,
-                    caps_scratch=True,
+                    in_bwrap=True,
                 )
             )
             held.pop_all()
@@ -168,8 +151,8 @@ class BubblewrapBackend:
         return process
 
 
-def _find_bwrap(program: str | None) -> _Bwrap | str:
-    """bwrap with the strictest options that work, or why none do."""
+def _why_not(program: str | None) -> str | None:
+    """Why bwrap cannot make its namespaces here, with advice; None if it can."""
     if os.geteuid() == 0 and not host_job.can_change_users(host_job.SYS_ADMIN):
         return (
             "root lacks its capabilities here (in a container): run liftbench as a plain user, or use"
@@ -177,34 +160,28 @@ def _find_bwrap(program: str | None) -> _Bwrap | str:
         )
     if program is None:
         return "bwrap is not installed: apt-get install bubblewrap"
-    message = ""
     user = 65534 if os.geteuid() == 0 else None
-    for proc in (_NEW_PROC, _OLD_PROC):
-        for no_more in (_NO_MORE_USERNS, ()):
-            argv = [program, *_NAMESPACES, *no_more, "--ro-bind", "/", "/", *proc, "--dev", "/dev", "true"]
-            try:
-                done = subprocess.run(
-                    argv,
-                    env={"PATH": "/usr/bin:/bin"},
-                    stdin=subprocess.DEVNULL,
-                    capture_output=True,
-                    text=True,
-                    errors="replace",
-                    timeout=_BWRAP_S,
-                    check=False,
-                    user=user,
-                    group=user,
-                    extra_groups=None if user is None else (),
-                    cwd="/",
-                )
-            except (OSError, subprocess.SubprocessError) as error:
-                return f"{program} could not be started: {error}"
-            if done.returncode == 0:
-                return _Bwrap(program, _version(program), proc, no_more)
-            message = message or done.stderr.strip()
-    return f"{_advice()} ({message})"
+    try:
+        done = subprocess.run(
+            [program, *_NAMESPACES, "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "true"],
+            env={"PATH": "/usr/bin:/bin"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_BWRAP_S,
+            check=False,
+            user=user,
+            group=user,
+            extra_groups=None if user is None else (),
+            cwd="/",
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        return f"{program} could not be started: {error}"
+    return None if done.returncode == 0 else f"{_advice()} ({done.stderr.strip()})"
 
 
+@cache
 def _version(program: str) -> str:
     printed = subprocess.run(
         [program, "--version"], env={}, capture_output=True, text=True, timeout=_BWRAP_S, check=False
@@ -219,7 +196,7 @@ def _advice() -> str:
         if path.exists() and path.read_text().strip() == forbids:
             return f"this kernel forbids user namespaces: as root, {advice}"
     return (
-        "bwrap cannot create its namespaces here; in a container, start it with --security-opt"
+        "bwrap (0.8 or newer) cannot create its namespaces here; in a container, start it with --security-opt"
         " seccomp=unconfined --security-opt systempaths=unconfined, or use --sandbox landlock"
     )
 
@@ -227,7 +204,7 @@ def _advice() -> str:
 # --- the command line --------------------------------------------------------------------------
 
 
-def _mounts(bwrap: _Bwrap, view: View, gpu: host_job.HostGpu, folder: Path) -> Iterator[str]:
+def _mounts(view: View, gpu: host_job.HostGpu, folder: Path) -> Iterator[str]:
     """The visible files of the host, and empty directories that programs expect."""
     for link, target in view.links:
         yield from ("--symlink", target, str(link))
@@ -242,8 +219,8 @@ def _mounts(bwrap: _Bwrap, view: View, gpu: host_job.HostGpu, folder: Path) -> I
             covered.append(str(path))
         else:
             yield from ("--ro-bind", "/dev/null", str(path))
-    yield from bwrap.proc
-    if bwrap.proc == _NEW_PROC and Path(_PRESSURE).exists():
+    yield from ("--proc", "/proc")
+    if Path(_PRESSURE).exists():
         yield from ("--tmpfs", _PRESSURE)
         covered.append(_PRESSURE)
     yield from ("--dev", "/dev")

@@ -53,13 +53,16 @@ class Cgroup:
         except (OSError, KeyError):
             return None
 
-    def processes(self) -> list[int]:
-        """Process ids in all of its folders, without those outside this PID namespace."""
-        return sorted({pid for path in self._paths() for pid in _members(path)})
-
     def members(self) -> list[int]:
-        """Process ids by one controller: fast; empty when the group is gone."""
-        return _members(self._paths()[0])
+        """Process ids, by one controller, without those outside this PID namespace; empty when it is gone."""
+        try:
+            words = (self._paths()[0] / "cgroup.procs").read_text().split()
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENODEV):  # removed, or removed while it was open
+                raise
+            return []
+        # An invisible process is listed as 0, and kill(0) would be our own process group.
+        return sorted(int(word) for word in words if word != "0")
 
     def memory_bytes(self) -> int | None:
         """Current use without inactive file pages."""
@@ -104,16 +107,16 @@ class Cgroup:
             for file, word in ((folder / "pids.max", "0"), (folder / "cgroup.kill", "1")):
                 if file.exists():
                     file.write_text(word)
-            ended = _until(lambda: not _kill_all(self.processes), _KILL_S)
+            ended = _until(lambda: not _kill_all(self.members), _KILL_S)
         except FileNotFoundError:
             return  # removed
         if not ended:
-            raise SandboxError(f"processes {self.processes()} of a control group do not die")
+            raise SandboxError(f"processes {self.members()} of a control group do not die")
 
     def remove(self) -> None:
         for path in self._paths():
             if not _until(lambda path=path: _is_removed(path), _KILL_S):  # type: ignore[misc]
-                raise SandboxError(f"control group {path} stays busy: {self.processes()} are in it")
+                raise SandboxError(f"control group {path} stays busy: {self.members()} are in it")
 
 
 @dataclass(frozen=True)
@@ -173,17 +176,6 @@ class Cgroups:
             group.kill()
             group.remove()
         return found
-
-
-def _members(folder: Path) -> list[int]:
-    try:
-        words = (folder / "cgroup.procs").read_text().split()
-    except OSError as error:
-        if error.errno not in (errno.ENOENT, errno.ENODEV):  # removed, or removed while it was open
-            raise
-        return []
-    # An invisible process is listed as 0, and kill(0) would be our own process group.
-    return [int(word) for word in words if word != "0"]
 
 
 def _field(text: str | None, name: str) -> int | None:

@@ -209,13 +209,12 @@ def start_inside(
     """Start inside.py, which restricts itself, without another program around it. Raises SandboxError."""
     return HostProcess(
         SpawnSpec(
+            job,
             command=[sys.executable, "-I", "-S", str(INSIDE), spec],
             folder=folder,
             readable=[*readable, INSIDE, folder / "scratch"],
-            cpus=job.cpus,
             uid=uid,
             cgroup=cgroup,
-            memory_bytes=job.limits.memory_bytes,
         )
     )
 

@@ -23,7 +23,7 @@ from typing import Final
 from harness.errors import SandboxError
 from sandboxes.cgroups import Cgroup
 from sandboxes.freeze import confirm_stopped
-from sandboxes.job import STOP_S, TreeExit, UnstoppableError, Usage
+from sandboxes.job import STOP_S, Job, TreeExit, UnstoppableError, Usage
 from sandboxes.reaper import REAPER, kill_session, kill_user
 from sandboxes.scratch import remove_tree
 
@@ -37,19 +37,15 @@ CHANNEL_NUMBER: Final = "{channel-number}"
 
 @dataclass(frozen=True)
 class SpawnSpec:
+    job: Job
     command: Sequence[str]
     folder: Path
     readable: Sequence[Path]
-    cpus: frozenset[int] | None
-    uid: int | None = None
-    cgroup: Cgroup | None = None
-    scratch: tuple[Path, int, int] | None = None
-    """A directory to cover by a file system of that size in bytes and inodes; needs `uid`."""
+    uid: int | None
+    cgroup: Cgroup | None
     descriptors: Sequence[int] = ()
-    reports_signals: bool = True
-    """The child's exit status is the job's own; False where a monitor reports 128 + signal."""
-    caps_scratch: bool = False
-    memory_bytes: int | None = None
+    in_bwrap: bool = False
+    """Scratch is a file system of its own, and bwrap reports a signal as the exit code 128 + signal."""
 
 
 class HostProcess:
@@ -62,7 +58,7 @@ class HostProcess:
         self._lock = threading.Lock()
         self._exit: TreeExit | None = None
         self.caps_memory = spec.cgroup is not None
-        self.caps_scratch = spec.caps_scratch
+        self.caps_scratch = spec.in_bwrap
         try:
             self._spawn()
         except OSError as error:
@@ -70,18 +66,20 @@ class HostProcess:
             raise SandboxError(f"a sandbox could not start a process: {error}") from error
 
     def _spawn(self) -> None:
-        spec = self._spec
+        spec, limits = self._spec, self._spec.job.limits
+        own_scratch = [str(spec.folder / "scratch"), limits.scratch_bytes, limits.scratch_files]
         self.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._startup, startup_end = os.pipe()
         number = str(theirs.fileno())
         outside = {
             "argv": [word.replace(CHANNEL_NUMBER, number) for word in spec.command],
             "cgroups": [str(file) for file in spec.cgroup.join_files()] if spec.cgroup else [],
-            "cpus": sorted(spec.cpus) if spec.cpus else None,
+            "cpus": sorted(spec.job.cpus) if spec.job.cpus else None,
             "uid": spec.uid,
             "readable": [str(path) for path in spec.readable],
             "staging": str(spec.folder / "mounts"),
-            "scratch": None if spec.scratch is None else [str(spec.scratch[0]), *spec.scratch[1:]],
+            # As a plain user bwrap mounts it, which cannot limit the number of files.
+            "scratch": own_scratch if spec.in_bwrap and spec.uid is not None else None,
         }
         try:
             self._popen = subprocess.Popen(
@@ -109,7 +107,7 @@ class HostProcess:
         self._popen.returncode = code  # Popen must not wait for it again
         self.kill()
         number = -code if code < 0 else None
-        if not self._spec.reports_signals and 0 < code - 128 <= signal.NSIG:
+        if self._spec.in_bwrap and 0 < code - 128 <= signal.NSIG:
             number = code - 128
         group = self._spec.cgroup
         cpu_s = group.cpu_s() if group else None
@@ -137,11 +135,8 @@ class HostProcess:
 
     def freeze(self, frozen: bool) -> None:
         """By signal to the process group, which takes 0.1 to 0.3 ms; control groups take 2 ms and more."""
-        group, pid = self._spec.cgroup, self._popen.pid
         self._signal_group(signal.SIGSTOP if frozen else signal.SIGCONT)
-        # The first process is the subreaper of orphans. Looking through the whole session takes 1.5 ms.
-        members = group.members if group is not None else lambda: _tree(pid)
-        if frozen and not confirm_stopped(members, pid, STOP_S):
+        if frozen and not confirm_stopped(self.members, self._popen.pid, STOP_S):
             raise UnstoppableError(f"some thread did not stop within {STOP_S:.0f} s")
 
     def _signal_group(self, number: int) -> None:
@@ -157,15 +152,16 @@ class HostProcess:
         group = self._spec.cgroup
         if group is not None:
             return Usage(group.memory_bytes(), group.cpu_s())
-        tree = list(_tree(self._popen.pid))
-        resident, limit = sum(_resident_bytes(pid) for pid in tree), self._spec.memory_bytes
+        tree = list(tree_of(self._popen.pid))
+        resident, limit = sum(_resident_bytes(pid) for pid in tree), self._spec.job.limits.memory_bytes
         if limit is None or resident <= limit:
             return Usage(resident)
         return Usage(sum(_proportional_bytes(pid) for pid in tree))
 
     def members(self) -> list[int]:
         group = self._spec.cgroup
-        return list(_tree(self._popen.pid)) if group is None else group.members()
+        # The first process is the subreaper of orphans. Looking through the whole session takes 1.5 ms.
+        return list(tree_of(self._popen.pid)) if group is None else group.members()
 
     def startup_output(self) -> str:
         if self._released or not select.select([self._startup], [], [], 1.0)[0]:
@@ -187,7 +183,7 @@ class HostProcess:
         remove_tree(self._spec.folder)
 
 
-def _tree(root: int) -> Iterator[int]:
+def tree_of(root: int) -> Iterator[int]:
     pending = [root]
     while pending:
         pid = pending.pop()

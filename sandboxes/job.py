@@ -142,8 +142,8 @@ class Sandbox(Protocol):
     def start(self, job: Job) -> Process:
         """Start a process. Raises SandboxError when the backend itself fails."""
 
-    def prepare(self, job: Job, count: int = 1) -> None:
-        """Start `count` warm processes for jobs of this shape in the background, where supported."""
+    def prepare(self, job: Job) -> None:
+        """Start a warm process for a job of this shape in the background, unless there is one."""
 
     def settle(self) -> None:
         """Wait until no warm process is being started."""

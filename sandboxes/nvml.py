@@ -83,33 +83,13 @@ class GpuMemory:
 
 
 @dataclass(frozen=True)
-class GpuProcess:
-    """A process with a compute context; `pid` is in the host's PID namespace."""
-
-    pid: int
-    memory_bytes: int | None
-
-
-@dataclass(frozen=True)
-class GpuClocks:
+class GpuState:
     sm_mhz: int | None
     memory_mhz: int | None
-    max_sm_mhz: int | None
-    max_memory_mhz: int | None
-    held_down_by: tuple[str, ...] | None
-
-
-@dataclass(frozen=True)
-class GpuSensors:
     power_w: float | None
     temperature_c: int | None
-
-
-@dataclass(frozen=True)
-class GpuMemoryCells:
-    pages_pending: bool | None
-    rows_pending: bool | None
-    remapping_failed: bool | None
+    held_down_by: tuple[str, ...] | None
+    """Why the clocks are below their maximum."""
 
 
 def _call(function: str, *arguments: Any) -> Any:
@@ -177,40 +157,36 @@ class Nvml:
         found = _call("nvmlDeviceGetMemoryInfo", self.device(uuid))
         return GpuMemory(total_bytes=found.total, used_bytes=found.used)
 
-    def processes(self, uuid: str) -> list[GpuProcess]:
+    def processes(self, uuid: str) -> frozenset[int]:
+        """Processes with a compute context, by their number in the host's PID namespace."""
         found = _call("nvmlDeviceGetComputeRunningProcesses", self.device(uuid))
-        return [GpuProcess(process.pid, process.usedGpuMemory) for process in found]
+        return frozenset(process.pid for process in found)
 
-    def clocks(self, uuid: str) -> GpuClocks:
+    def state(self, uuid: str) -> GpuState:
         device = self.device(uuid)
         mask = _optional("nvmlDeviceGetCurrentClocksEventReasons", device)
-        return GpuClocks(
+        milliwatts = _optional("nvmlDeviceGetPowerUsage", device)
+        celsius = _optional("nvmlDeviceGetTemperatureV", device, pynvml.NVML_TEMPERATURE_GPU)
+        if celsius is None:  # older drivers
+            celsius = _optional("nvmlDeviceGetTemperature", device, pynvml.NVML_TEMPERATURE_GPU)
+        return GpuState(
             sm_mhz=_optional("nvmlDeviceGetClockInfo", device, pynvml.NVML_CLOCK_SM),
             memory_mhz=_optional("nvmlDeviceGetClockInfo", device, pynvml.NVML_CLOCK_MEM),
-            max_sm_mhz=_optional("nvmlDeviceGetMaxClockInfo", device, pynvml.NVML_CLOCK_SM),
-            max_memory_mhz=_optional("nvmlDeviceGetMaxClockInfo", device, pynvml.NVML_CLOCK_MEM),
+            power_w=None if milliwatts is None else milliwatts / 1000,
+            temperature_c=celsius,
             held_down_by=None
             if mask is None
             else tuple(text for bit, text in _THROTTLE_REASONS.items() if mask & bit),
         )
 
-    def sensors(self, uuid: str) -> GpuSensors:
+    def failed_memory(self, uuid: str) -> Literal["reset needed", "no spares"] | None:
+        """Whether memory has failed that a reset takes out of use, or that no spare row can replace."""
         device = self.device(uuid)
-        milliwatts = _optional("nvmlDeviceGetPowerUsage", device)
-        celsius = _optional("nvmlDeviceGetTemperatureV", device, pynvml.NVML_TEMPERATURE_GPU)
-        if celsius is None:  # older drivers
-            celsius = _optional("nvmlDeviceGetTemperature", device, pynvml.NVML_TEMPERATURE_GPU)
-        return GpuSensors(None if milliwatts is None else milliwatts / 1000, celsius)
-
-    def memory_cells(self, uuid: str) -> GpuMemoryCells:
-        device = self.device(uuid)
-        rows = _optional("nvmlDeviceGetRemappedRows", device)
-        pages = _optional("nvmlDeviceGetRetiredPagesPendingStatus", device)
-        return GpuMemoryCells(
-            pages_pending=None if pages is None else bool(pages),
-            rows_pending=None if rows is None else bool(rows[2]),
-            remapping_failed=None if rows is None else bool(rows[3]),
-        )
+        _, _, pending, failed = _optional("nvmlDeviceGetRemappedRows", device) or (0, 0, 0, 0)
+        if failed:
+            return "no spares"
+        pages = _optional("nvmlDeviceGetRetiredPagesPendingStatus", device)  # before the A100
+        return "reset needed" if pending or pages else None
 
 
 def _gpu(index: int, device: Any) -> Gpu:

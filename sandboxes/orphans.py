@@ -44,11 +44,8 @@ class Owner:
     def __str__(self) -> str:
         return f"{self.pid}-{self.start}-{self.namespace}"
 
-    def is_visible(self) -> bool:
-        return self.namespace == _namespace()
-
     def is_dead(self) -> bool:
-        return self.is_visible() and _start(self.pid) != self.start
+        return self.namespace == _namespace() and _start(self.pid) != self.start
 
 
 def owned_prefix(noun: str) -> str:

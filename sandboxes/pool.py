@@ -1,4 +1,4 @@
-"""SandboxPool keeps warm processes, each for one job; StoppableSandbox ends everything at once."""
+"""A backend as a Sandbox: warm processes, each for one job, and an end of everything at once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import replace
 from queue import SimpleQueue
 
 from harness.errors import SandboxError
-from sandboxes.job import Backend, Job, Process, Sandbox
+from sandboxes.job import Backend, Job
 from sandboxes.process import RunningProcess, WarmProcess
 
 
@@ -23,7 +23,7 @@ def shape(job: Job) -> Hashable:
 
 
 class SandboxPool:
-    """A backend as a Sandbox, with warm processes by job shape."""
+    """Keeps warm processes by job shape. stop() kills all of its processes and prevents new ones."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
@@ -33,17 +33,26 @@ class SandboxPool:
         self.image = backend.image
         """The files that jobs see; None where those are this machine's."""
         self._lock = threading.Condition()
-        self._ready: dict[Hashable, list[WarmProcess]] = {}
-        self._pending: dict[Hashable, int] = {}
+        self._ready: dict[Hashable, WarmProcess] = {}
+        self._pending: set[Hashable] = set()
         self._orders: SimpleQueue[Job | None] = SimpleQueue()
         self._starter: threading.Thread | None = None
+        self._live: list[RunningProcess] = []
         self._closed = False
 
     def facts(self) -> dict[str, str]:
         return self._backend.facts()
 
     def start(self, job: Job) -> RunningProcess:
-        return RunningProcess(self._take(shape(job)) or self._spawn(job), job)
+        """Start a process. Raises SandboxError, also after close() and stop()."""
+        if not self._closed:
+            process = RunningProcess(self._take(shape(job)) or self._spawn(job), job)  # may take seconds
+            with self._lock:
+                if not self._closed:
+                    self._live = [*(p for p in self._live if p.wait(0) is None), process]
+                    return process
+            process.close()
+        raise SandboxError("the run was stopped")
 
     def _spawn(self, job: Job) -> WarmProcess:
         try:
@@ -51,24 +60,21 @@ class SandboxPool:
         except OSError as error:
             raise SandboxError(f"a sandbox could not be made: {error}") from error
 
-    def prepare(self, job: Job, count: int = 1) -> None:
-        """Ensure that `count` warm processes of this shape exist or are being started. Returns at once."""
-        key = shape(job)
+    def prepare(self, job: Job) -> None:
         with self._lock:
-            if self._closed:
+            key = shape(job)
+            if self._closed or key in self._pending or key in self._ready:
                 return
             if self._starter is None:
                 # One long-lived thread: the parent-death signal is sent when the starting *thread* ends.
                 self._starter = threading.Thread(target=self._serve_orders, daemon=True)
                 self._starter.start()
-            missing = count - len(self._ready.get(key, [])) - self._pending.get(key, 0)
-            for _ in range(missing):
-                self._pending[key] = self._pending.get(key, 0) + 1
-                self._orders.put(job)
+            self._pending.add(key)
+            self._orders.put(job)
 
     def settle(self) -> None:
         with self._lock:
-            self._lock.wait_for(lambda: not any(self._pending.values()))
+            self._lock.wait_for(lambda: not self._pending)
 
     def _serve_orders(self) -> None:
         while (job := self._orders.get()) is not None:
@@ -76,29 +82,37 @@ class SandboxPool:
             with suppress(SandboxError):  # start() meets the same failure and reports it
                 warm = self._spawn(job)
             with self._lock:
-                self._pending[key] -= 1
+                self._pending.remove(key)
                 self._lock.notify_all()
                 if warm is not None and not self._closed:
-                    self._ready.setdefault(key, []).append(warm)
+                    self._ready[key] = warm
                     warm = None
             if warm is not None:
                 warm.close()
 
     def _take(self, key: Hashable) -> WarmProcess | None:
-        while True:
-            with self._lock:
-                self._lock.wait_for(lambda: self._ready.get(key) or not self._pending.get(key))
-                if not self._ready.get(key):
-                    return None
-                warm = self._ready[key].pop()
-            if warm.is_alive():
-                return warm
+        with self._lock:
+            self._lock.wait_for(lambda: key in self._ready or key not in self._pending)
+            warm = self._ready.pop(key, None)
+        if warm is not None and not warm.is_alive():
             warm.close()
+            return None
+        return warm
 
-    def close(self) -> None:
+    def stop(self) -> None:
+        """Kill running jobs too."""
         with self._lock:
             self._closed = True
-            left = [warm for waiting in self._ready.values() for warm in waiting]
+            live = self._live
+        for process in live:
+            process.kill()
+        self.close()
+
+    def close(self) -> None:
+        """End warm processes; nothing can be started afterwards. Running jobs are not affected."""
+        with self._lock:
+            self._closed = True
+            left = list(self._ready.values())
             self._ready.clear()
             starter = self._starter
         for warm in left:
@@ -107,45 +121,3 @@ class SandboxPool:
             self._orders.put(None)
             starter.join()
         self._backend.close()
-
-
-class StoppableSandbox:
-    """Wraps a sandbox: stop() kills all of its processes and prevents new ones."""
-
-    def __init__(self, inner: Sandbox) -> None:
-        self._inner = inner
-        self.name = inner.name
-        self._live: list[Process] = []
-        self._lock = threading.Lock()
-        self._stopped = False
-
-    def facts(self) -> dict[str, str]:
-        return self._inner.facts()
-
-    def start(self, job: Job) -> Process:
-        """Start a process. Raises SandboxError, also after stop()."""
-        if not self._stopped:
-            process = self._inner.start(job)  # without the lock: it may take seconds
-            with self._lock:
-                if not self._stopped:
-                    self._live = [*(p for p in self._live if p.wait(0) is None), process]
-                    return process
-            process.close()
-        raise SandboxError("the run was stopped")
-
-    def prepare(self, job: Job, count: int = 1) -> None:
-        if not self._stopped:
-            self._inner.prepare(job, count)
-
-    def settle(self) -> None:
-        self._inner.settle()
-
-    def close(self) -> None:
-        self._inner.close()
-
-    def stop(self) -> None:
-        with self._lock:
-            self._stopped = True
-            for process in self._live:
-                process.kill()
-        self.close()

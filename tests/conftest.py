@@ -14,7 +14,7 @@ from harness.device.machine import machine_facts
 from harness.grading.grade import Grader
 from harness.grading.workers import GradeSettings
 from sandboxes.local import LocalBackend
-from sandboxes.pool import SandboxPool, StoppableSandbox
+from sandboxes.pool import SandboxPool
 from tests.fakes.zoo import HURRIED_S
 
 MOST_CPU_S = 3.0
@@ -57,9 +57,9 @@ def toolchain() -> Toolchain:
 
 
 @pytest.fixture(scope="session")
-def sandbox() -> Iterator[StoppableSandbox]:
+def sandbox() -> Iterator[SandboxPool]:
     """A local sandbox; nothing of it outlives the session."""
-    tracking = StoppableSandbox(SandboxPool(LocalBackend()))
+    tracking = SandboxPool(LocalBackend())
     yield tracking
     tracking.stop()
 
@@ -79,7 +79,7 @@ def tiny(cache: Path, **more: float) -> GradeSettings:
 
 @pytest.fixture(scope="session")
 def hurried(
-    toolchain: Toolchain, sandbox: StoppableSandbox, tmp_path_factory: pytest.TempPathFactory
+    toolchain: Toolchain, sandbox: SandboxPool, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Grader]:
     """As `grader`, for projects that use up the time of a build."""
     settings = tiny(tmp_path_factory.mktemp("hurried"), build_wall_s=HURRIED_S)
@@ -90,7 +90,7 @@ def hurried(
 
 @pytest.fixture(scope="session")
 def grader(
-    toolchain: Toolchain, sandbox: StoppableSandbox, tmp_path_factory: pytest.TempPathFactory
+    toolchain: Toolchain, sandbox: SandboxPool, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Grader]:
     """Grades on the CPU."""
     made = Grader(tiny(tmp_path_factory.mktemp("cache")), sandbox, toolchain, machine_facts(toolchain))

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from harness import __version__
+from harness.errors import SandboxError
 
 ROOT = Path(__file__).resolve().parent.parent
 ROLES = ("build", "run", "run_jit")
@@ -153,9 +154,10 @@ def client() -> Iterator[Any]:
     """An engine with the images of this version; skips where there is none."""
     from sandboxes.docker.engine import DockerEngine
 
-    engine = DockerEngine.connect(os.environ)
-    if isinstance(engine, str):
-        pytest.skip(engine)
+    try:
+        engine = DockerEngine.connect(os.environ)
+    except SandboxError as error:
+        pytest.skip(str(error))
     here = {tag for image in engine.client.images.list() for tag in image.tags}
     lacking = [
         f"liftbench/{role}:{__version__}" for role in ROLES if f"liftbench/{role}:{__version__}" not in here

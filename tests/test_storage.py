@@ -18,7 +18,7 @@ from harness.errors import SandboxError, StorageError
 from harness.files import Place, builds, finished_trials, is_storage, storage_error, watching
 from harness.grading.grade import Grader
 from harness.outcome import Cause
-from sandboxes.pool import StoppableSandbox
+from sandboxes.pool import SandboxPool
 from tests.conftest import tiny
 from tests.fakes.overlays import throw_away_task, zoo_project
 
@@ -92,7 +92,7 @@ def test_what_has_another_cause_stays_what_it_is(tmp_path: Path) -> None:
 
 
 def test_a_grader_whose_cache_is_full_says_so(
-    tmp_path: Path, toolchain: Toolchain, sandbox: StoppableSandbox
+    tmp_path: Path, toolchain: Toolchain, sandbox: SandboxPool
 ) -> None:
     """Before anything is built: there is less room than a build may need."""
     with tmpfs(tmp_path / "cache", "size=8m") as cache:

@@ -25,7 +25,6 @@ from harness.skills.spec import LoadedSkill, load_skill
 from harness.study.execute import Bench, Workshop
 from sandboxes.cgroups import Cgroups
 from sandboxes.orphans import remove_orphans
-from sandboxes.pool import StoppableSandbox
 from sandboxes.registry import LOCAL_WARNING, choose_sandbox
 
 DEFAULT_RUNS: Final = Path("runs")
@@ -174,7 +173,7 @@ def make_workshop(sandbox: str, cache: Path | None) -> Workshop:
         toolchain = find_toolchain()
     else:
         toolchain = toolchain_of_image(image.description(), image.view(folder))
-    return Workshop(StoppableSandbox(choice.sandbox), toolchain, folder)
+    return Workshop(choice.sandbox, toolchain, folder)
 
 
 def make_bench(

@@ -133,10 +133,10 @@ class GpuHealth:
         try:
             if self._xids is not None:
                 faulted(self._xids.take(), self._uuid)
-            cells = self._nvml.memory_cells(self._uuid)
-            if cells.remapping_failed:
+            failed = self._nvml.failed_memory(self._uuid)
+            if failed == "no spares":
                 raise DeviceError(f"GPU {self._uuid} has no spare memory rows left: have the board replaced")
-            if cells.rows_pending or cells.pages_pending:
+            if failed == "reset needed":
                 raise DeviceError(
                     f"GPU {self._uuid} has failed memory that a reset takes out of use: {RESET}"
                 )
@@ -152,7 +152,7 @@ class GpuHealth:
         if self._first_us is None:
             self._first_us = run.microseconds
         if run.microseconds > SLOWEST * self._first_us:
-            held = ", ".join(self._nvml.clocks(self._uuid).held_down_by or ()) or "nothing"
+            held = ", ".join(self._nvml.state(self._uuid).held_down_by or ()) or "nothing"
             raise DeviceError(
                 f"GPU {self._uuid} takes {run.microseconds:.1f} us for a known kernel that took "
                 f"{self._first_us:.1f} us at first (clocks held down by: {held}): let it cool, see who "
@@ -174,7 +174,7 @@ class GpuHealth:
             )
 
     def _pids(self) -> frozenset[int]:
-        return frozenset(process.pid for process in self._nvml.processes(self._uuid))
+        return self._nvml.processes(self._uuid)
 
     def close(self) -> None:
         if self._xids is not None:

@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
@@ -124,15 +124,7 @@ def _counter(stat: str, name: str) -> int | None:
 
 
 def _gpu_sample(nvml: Nvml, uuid: str) -> GpuSample:
-    clocks, sensors = nvml.clocks(uuid), nvml.sensors(uuid)
-    return GpuSample(
-        sm_mhz=clocks.sm_mhz,
-        memory_mhz=clocks.memory_mhz,
-        power_w=sensors.power_w,
-        temperature_c=sensors.temperature_c,
-        held_down_by=clocks.held_down_by,
-        processes=len(nvml.processes(uuid)),
-    )
+    return GpuSample(**asdict(nvml.state(uuid)), processes=len(nvml.processes(uuid)))
 
 
 @dataclass

@@ -21,7 +21,7 @@ from harness.study.store import RunStore
 from harness.study.study import Study, open_run
 from harness.suite.sizes import refuse_too_large
 from sandboxes.job import IMAGES_FACT
-from sandboxes.pool import StoppableSandbox
+from sandboxes.pool import SandboxPool
 
 if TYPE_CHECKING:  # torch
     from harness.grading.grade import Grader
@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # torch
 class Workshop:
     """A sandbox and a toolchain: builds projects."""
 
-    sandbox: StoppableSandbox
+    sandbox: SandboxPool
     toolchain: Toolchain
     cache: Path
 

@@ -26,6 +26,7 @@ from harness.errors import SandboxError
 from sandboxes.cgroups import Cgroup
 from sandboxes.docker.engine import ENGINE_ERRORS, DockerEngine, engine_errors, explained
 from sandboxes.freeze import confirm_stopped
+from sandboxes.host_process import tree_of
 from sandboxes.job import STOP_S, TreeExit, UnstoppableError, Usage
 from sandboxes.orphans import owned_prefix
 from sandboxes.reaper import REAPER
@@ -40,6 +41,10 @@ _READ_ONLY_PATHS: Final = [
     *("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"),
     "/proc/pressure",
 ]
+_INVISIBLE: Final = (
+    "a container's processes are not visible here: it has ended, or liftbench runs in a container itself; run"
+    " it on the engine's own machine"
+)
 _REMOVED: Final = "a container was removed by somebody else while it ran"
 _LOG_LINES: Final = 40
 _LOG_CHARACTERS: Final = 1 << 14
@@ -123,9 +128,8 @@ class Container:
         self.name = owned_prefix("container") + secrets.token_hex(6)
         self._lock = threading.Lock()
         self._init: int | None = None
+        """A pidfd of the container's first process."""
         self._group: Cgroup | None = None
-        self._process_group: int | None = None
-        self._frozen = False
         self._killed = False
         self._released = False
         self._engine_hangs = False
@@ -151,8 +155,8 @@ class Container:
             made = api.create_container(name=self.name, host_config=config, **self._spec.settings)
         with engine_errors("start a container"):
             api.start(made["Id"])
-        self.channel, pid = self._connected()
-        self._find_processes(pid, made["Id"])
+        self.channel, self._inside = self._connected()
+        self._find_processes(made["Id"])
 
     def _connected(self) -> tuple[socket.socket, int]:
         """The connection from the container, and the peer's process id. Raises SandboxError."""
@@ -168,24 +172,24 @@ class Container:
                 raise SandboxError(f"a container {what}: {output}")
         return found
 
-    def _find_processes(self, pid: int, identity: str) -> None:
-        if pid <= 0:
-            return  # in another PID namespace: everything goes through the engine
+    def _find_processes(self, identity: str) -> None:
+        """Raises SandboxError where the container's processes are in another PID namespace than ours."""
         try:
-            self._group = Cgroup.of_container(pid, identity)
-            parent = int(_status(pid)["PPid"])
-            self._init = os.pidfd_open(parent)
-            # Checked after the pidfd is open, so that it is no later process with that number. The first
-            # process has number 1 inside.
-            right = _status(parent).get("NSpid", "").split()[1:] == ["1"]
-            right = right and identity in Path(f"/proc/{parent}/cgroup").read_text()
+            self._group = Cgroup.of_container(self._inside, identity)
+            self._first = int(_status(self._inside)["PPid"])
+            handle = os.pidfd_open(self._first)
         except (OSError, KeyError, ValueError):
-            right = False  # it is ending
-        if self._init is not None and not right:
-            os.close(self._init)
-            self._init = None
-        if self._init is not None:
-            self._process_group = _group_to_signal(pid)
+            raise SandboxError(_INVISIBLE) from None
+        # Checked after the pidfd is open, so that it is no later process with that number. The first
+        # process has number 1 inside.
+        with suppress(OSError):
+            number = _status(self._first).get("NSpid", "").split()[1:]
+            if number == ["1"] and identity in Path(f"/proc/{self._first}/cgroup").read_text():
+                self._process_group = os.getpgid(self._inside)
+                self._init = handle
+                return
+        os.close(handle)
+        raise SandboxError(_INVISIBLE)
 
     # --- the ProcessTree protocol --------------------------------------------------------------
 
@@ -233,10 +237,7 @@ class Container:
                         raise SandboxError("the Docker engine does not answer: restart it") from error
 
     def _has_ended(self) -> bool:
-        """Whether the first process has ended, or, where it is not visible, was killed."""
-        if self._init is None:
-            return self._killed
-        return bool(select.select([self._init], [], [], 0)[0])
+        return self._init is not None and bool(select.select([self._init], [], [], 0)[0])
 
     def _state(self) -> dict[str, Any]:
         """The engine's state of the container; empty when there is none. Raises SandboxError."""
@@ -253,40 +254,22 @@ class Container:
                 return
             self._killed = True
             self._kill_init()
-        if self._init is None:
-            with suppress(*ENGINE_ERRORS):  # it has ended, or wait() reports the engine's failure
-                self._engine.api.kill(self.name)
 
     def _kill_init(self) -> None:
         if self._init is not None:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._init, signal.SIGKILL)
-        if self._frozen:  # a frozen process does not die
-            with suppress(SandboxError):  # wait() reports the failure
-                self._freeze(False)
 
     def freeze(self, frozen: bool) -> None:
-        """By signal (0.2 ms) or, where the process group is not visible, by the engine (30 ms).
-
-        Raises SandboxError, UnstoppableError.
-        """
+        """By signal, which takes 0.2 ms; the engine's pause takes 30 ms. Raises UnstoppableError."""
         with self._lock:
-            if self._released or self._killed:
+            if self._released or self._killed or self._has_ended():  # else the number may be reused
                 return
-            self._freeze(frozen)
-
-    def _freeze(self, frozen: bool) -> None:
-        group, members = self._process_group, self._group
-        if group is None:
-            with engine_errors("freeze or thaw a container"), suppress(docker.errors.NotFound):
-                (self._engine.api.pause if frozen else self._engine.api.unpause)(self.name)
-        elif not self._has_ended():  # else the number may be reused
+            group = self._process_group
             with suppress(ProcessLookupError):
                 os.killpg(group, signal.SIGSTOP if frozen else signal.SIGCONT)
-                self._frozen = frozen  # killing must thaw it, even where only some threads stop
-                if frozen and members is not None and not confirm_stopped(members.members, group, STOP_S):
+                if frozen and not confirm_stopped(self.members, group, STOP_S):
                     raise UnstoppableError(f"some thread did not stop within {STOP_S:.0f} s")
-        self._frozen = frozen
 
     def usage(self) -> Usage:
         group = self._group
@@ -301,7 +284,7 @@ class Container:
         return usage
 
     def members(self) -> list[int]:
-        return [] if self._group is None else self._group.members()
+        return list(tree_of(self._first)) if self._group is None else self._group.members()
 
     def startup_output(self) -> str:
         try:
@@ -324,15 +307,6 @@ class Container:
             with suppress(*ENGINE_ERRORS):
                 self._engine.api.remove_container(self.name, force=True, v=True)
                 REAPER.forget(self.name)
-
-
-def _group_to_signal(pid: int) -> int | None:
-    try:
-        group = os.getpgid(pid)
-        os.killpg(group, 0)
-    except (ProcessLookupError, PermissionError):
-        return None
-    return group
 
 
 def _status(pid: int) -> dict[str, str]:

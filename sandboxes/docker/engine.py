@@ -13,7 +13,6 @@ import shutil
 import socket
 import tarfile
 import tempfile
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,13 +29,12 @@ from sandboxes.orphans import Owner
 
 _MARK: Final = "org.liftbench.job"
 _OWNER: Final = "org.liftbench.owner"
-_DEADLINE: Final = "org.liftbench.deadline"
-"""Seconds since 1970, for owners that are not visible (in another container with the engine's socket)."""
 
 _DEFAULT_SOCKET: Final = "unix:///var/run/docker.sock"
 _CALL_S: Final = 120.0  # starting a container took 8 s on a machine with a load of 8
 _CONNECTIONS: Final = 64  # each live container holds one in wait(); room for 32 containers and as many calls
 _BRIDGES: Final = "descriptors cannot be passed to processes of another machine"
+_SILENT: Final = "the Docker engine at {} does not answer ({}): is it running?"
 _INSTEAD: Final = "use an engine on this machine, or --sandbox bubblewrap"
 # An APIError is both; broken connections and timeouts of `requests` are OSErrors.
 ENGINE_ERRORS: Final = (docker.errors.DockerException, OSError)
@@ -49,26 +47,24 @@ class DockerEngine:
     info: Mapping[str, Any]
 
     @classmethod
-    def connect(cls, environment: Mapping[str, str]) -> DockerEngine | str:
-        """The engine that `environment` (DOCKER_HOST) names, or why it cannot be used, with advice."""
+    def connect(cls, environment: Mapping[str, str]) -> DockerEngine:
+        """The engine that `environment` (DOCKER_HOST) names. Raises SandboxError, with advice."""
         address = environment.get("DOCKER_HOST") or _DEFAULT_SOCKET
         if not address.startswith("unix://"):
-            return f"DOCKER_HOST is {address}: {_BRIDGES}; {_INSTEAD}"
+            raise SandboxError(f"DOCKER_HOST is {address}: {_BRIDGES}; {_INSTEAD}")
         path = Path(address.removeprefix("unix://"))
-        unreachable = _unreachable(path)
-        if unreachable is not None:
-            return unreachable
+        _check_reachable(path)
         try:
             client = docker.DockerClient(
                 base_url=address, version="auto", timeout=_CALL_S, max_pool_size=_CONNECTIONS
             )
             info = client.info()
         except ENGINE_ERRORS as error:
-            return f"the Docker engine at {path} does not answer ({error}): is it running?"
+            raise SandboxError(_SILENT.format(path, error)) from error
         refused = refusal(info)
         if refused is not None:
             client.close()
-            return f"the Docker engine at {path} {refused}"
+            raise SandboxError(f"the Docker engine at {path} {refused}")
         return cls(client, path, info)
 
     @property
@@ -88,24 +84,23 @@ class DockerEngine:
         self.client.close()
 
 
-def _unreachable(path: Path) -> str | None:
+def _check_reachable(path: Path) -> None:
     try:
         with socket.socket(socket.AF_UNIX) as tried:
             tried.settimeout(_CALL_S)
             tried.connect(str(path))
-    except PermissionError:
-        return (
+    except PermissionError as error:
+        raise SandboxError(
             f"no permission to use the Docker engine at {path}: add yourself to the group docker "
-            f"(sudo usermod -aG docker $USER, then log in again); that group is as powerful as root"
-        )
-    except FileNotFoundError:
-        return (
+            "(sudo usermod -aG docker $USER, then log in again); that group is as powerful as root"
+        ) from error
+    except FileNotFoundError as error:
+        raise SandboxError(
             f"there is no Docker engine at {path}: apt-get install docker.io and start it, "
-            f"or set DOCKER_HOST to the socket of one"
-        )
+            "or set DOCKER_HOST to the socket of one"
+        ) from error
     except OSError as error:
-        return f"the Docker engine at {path} does not answer ({error.strerror or error}): is it running?"
-    return None
+        raise SandboxError(_SILENT.format(path, error.strerror or error)) from error
 
 
 def refusal(info: Mapping[str, Any]) -> str | None:
@@ -165,17 +160,14 @@ _ADVICE: Final = {
 # --- containers of dead harnesses --------------------------------------------------------------
 
 
-def owner_labels(mark: str, life_s: float) -> dict[str, str]:
-    return {_MARK: mark, _OWNER: str(Owner.current()), _DEADLINE: str(int(time.time() + life_s))}
+def owner_labels(mark: str) -> dict[str, str]:
+    return {_MARK: mark, _OWNER: str(Owner.current())}
 
 
-def is_orphan(labels: Mapping[str, str], now_s: float) -> bool:
-    """Whether a container has outlived its owner or, where that is not visible, its deadline."""
+def is_orphan(labels: Mapping[str, str]) -> bool:
+    """Whether a container has outlived its owner. One whose owner is not visible is kept."""
     owner = Owner.parse(labels.get(_OWNER, ""))
-    deadline = labels.get(_DEADLINE, "")
-    if owner is None or not deadline.isdigit():
-        return True  # it has our mark but no valid owner
-    return owner.is_dead() if owner.is_visible() else now_s > int(deadline)
+    return owner is None or owner.is_dead()
 
 
 def remove_orphan_containers(engine: DockerEngine) -> list[str]:
@@ -184,7 +176,7 @@ def remove_orphan_containers(engine: DockerEngine) -> list[str]:
     with engine_errors("list containers"):
         found = engine.api.containers(all=True, filters={"label": _MARK})
     for entry in found:
-        if not is_orphan(entry.get("Labels") or {}, time.time()):
+        if not is_orphan(entry.get("Labels") or {}):
             continue
         with engine_errors("remove a container of a dead harness"):
             try:
@@ -204,12 +196,8 @@ def remove_orphan_containers(engine: DockerEngine) -> list[str]:
 DESCRIPTION: Final = "/opt/liftbench/toolchain.json"
 _LABEL: Final = "org.liftbench.image"
 _DESCRIPTION_BYTES: Final = 1 << 20
-# A CPU-only torch makes 12,000 files and 0.7 GB; the libraries of a CUDA torch have 5 GB.
-_VIEW_FILES: Final = 200_000
-_VIEW_BYTES: Final = 32 << 30
 _VIEWS_KEPT: Final = 3
 _PIECE: Final = 1 << 20
-_COPYING_S: Final = 3600  # 7 s for 0.7 GB
 
 
 def reference(role: RoleName, version: str, name: str = "liftbench") -> str:
@@ -293,7 +281,7 @@ class Image:
     def _container(self) -> Iterator[Any]:
         with engine_errors(f"read files of {self.reference}"):
             container = self._client.containers.create(
-                self.id, command=["/none"], network_disabled=True, labels=owner_labels("view", _COPYING_S)
+                self.id, command=["/none"], network_disabled=True, labels=owner_labels("view")
             )
             try:
                 yield container
@@ -343,8 +331,6 @@ class _Writer:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._directories: set[tuple[str, ...]] = {()}
-        self._files = 0
-        self._bytes = 0
 
     def add(self, member: tarfile.TarInfo, archive: tarfile.TarFile, tree: _Tree) -> None:
         """Write a file or link that `tree` includes. Raises SandboxError for an invalid member."""
@@ -359,7 +345,6 @@ class _Writer:
         elif member.isreg():
             stream = archive.extractfile(member)
             assert stream is not None  # it is a regular file
-            self._count(member.size)
             with self._target(parts).open("xb") as sink:
                 shutil.copyfileobj(stream, sink, _PIECE)
                 os.fchmod(sink.fileno(), 0o444)
@@ -371,7 +356,6 @@ class _Writer:
         absolute = posixpath.normpath(posixpath.join("/", *parts[:-1], target)).lstrip("/")
         place = self._target(parts)
         if not os.path.lexists(place):
-            self._count(0)
             place.symlink_to("../" * (len(parts) - 1) + absolute or ".")
 
     def _target(self, parts: tuple[str, ...]) -> Path:
@@ -384,12 +368,6 @@ class _Writer:
                     raise SandboxError(f"/{'/'.join(parts)} of the image lies behind a link")
                 self._directories.add(parts[:depth])
         return self._folder.joinpath(*parts)
-
-    def _count(self, size: int) -> None:
-        self._files += 1
-        self._bytes += size
-        if self._files > _VIEW_FILES or self._bytes > _VIEW_BYTES:
-            raise SandboxError(f"the image lists over {_VIEW_FILES} files or {_VIEW_BYTES} bytes to be read")
 
 
 @contextmanager

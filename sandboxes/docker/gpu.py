@@ -26,7 +26,6 @@ from sandboxes.gpu import GpuSlot, device_environment, device_nodes
 
 CDI_ROOTS: Final = (Path("/etc/cdi"), Path("/var/run/cdi"))  # later ones win
 _KIND: Final = "nvidia.com/gpu"
-_MAX_BYTES: Final = 4 << 20
 _OWN_NODE: Final = re.compile(r"/nvidia\d+$|/nvidia-caps/nvidia-cap\d+$")
 _CDI_SINCE: Final = 25  # the first Docker engine with CDI
 _CAPABILITIES: Final = ("compute", "utility")
@@ -38,20 +37,17 @@ class CdiDevice:
     nodes: tuple[Path, ...]
 
 
-def cdi_devices(roots: Iterable[Path] = CDI_ROOTS) -> list[CdiDevice]:
-    """All NVIDIA entries. Raises SandboxError for a file that cannot be parsed."""
+def cdi_device(nodes: Sequence[Path], roots: Iterable[Path] = CDI_ROOTS) -> CdiDevice | None:
+    """The entry with exactly the GPU of `nodes` (from device_nodes()); None if there is none.
+
+    Raises SandboxError for a file that cannot be parsed.
+    """
     found: dict[str, CdiDevice] = {}
     for root in roots:
-        files = (p for p in root.iterdir() if p.suffix in (".json", ".yaml")) if root.is_dir() else ()
-        for path in sorted(files):
+        for path in sorted([*root.glob("*.json"), *root.glob("*.yaml")]):
             found |= {device.name: device for device in _read(path)}
-    return sorted(found.values(), key=lambda device: device.name)
-
-
-def cdi_device(nodes: Sequence[Path], roots: Iterable[Path] = CDI_ROOTS) -> CdiDevice | None:
-    """The entry with exactly the GPU of `nodes` (from device_nodes()); None if there is none."""
     wanted = _own(nodes)
-    matching = [device for device in cdi_devices(roots) if _own(device.nodes) == wanted]
+    matching = [device for device in found.values() if _own(device.nodes) == wanted]
     # With a single GPU, `all` has the same nodes; prefer the specific name.
     return min(matching, key=lambda device: (device.name.endswith("=all"), device.name), default=None)
 
@@ -63,36 +59,30 @@ def _own(nodes: Iterable[Path]) -> set[Path]:
 
 def _read(path: Path) -> list[CdiDevice]:
     try:
-        data = path.read_bytes()
-        if len(data) > _MAX_BYTES:
-            raise SandboxError(f"{path} is larger than {_MAX_BYTES} bytes: that is no CDI specification")
-        text = data.decode()
+        text = path.read_text()
         spec = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        if spec["kind"] != _KIND:
+            return []
+        shared = _nodes(spec)
+        return [CdiDevice(f"{_KIND}={entry['name']}", _nodes(entry) + shared) for entry in spec["devices"]]
+    except (
+        OSError,
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+        yaml.YAMLError,
+    ) as error:
         reason = " ".join(str(error).split())
         raise SandboxError(
             f"{path} cannot be read as a CDI specification: {reason}. Make it again: nvidia-ctk cdi generate"
         ) from error
-    if not isinstance(spec, dict) or spec.get("kind") != _KIND:
-        return []
-    shared = _nodes(spec)
-    return [
-        CdiDevice(f"{_KIND}={entry['name']}", _nodes(entry) + shared)
-        for entry in _list(spec, "devices")
-        if isinstance(entry.get("name"), str | int)
-    ]
 
 
-def _nodes(entry: dict[str, Any]) -> tuple[Path, ...]:
-    edits = entry.get("containerEdits")
-    nodes = _list(edits, "deviceNodes") if isinstance(edits, dict) else []
-    paths = [node.get("hostPath") or node.get("path") for node in nodes]
-    return tuple(Path(path) for path in paths if isinstance(path, str) and path)
-
-
-def _list(entry: dict[str, Any], key: str) -> list[dict[str, Any]]:
-    found = entry.get(key)
-    return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
+def _nodes(entry: Mapping[str, Any]) -> tuple[Path, ...]:
+    nodes = entry.get("containerEdits", {}).get("deviceNodes", [])
+    return tuple(Path(node.get("hostPath") or node["path"]) for node in nodes)
 
 
 # --- the NVIDIA Container Toolkit, which opens a container for a GPU as root -------------------
@@ -100,8 +90,6 @@ def _list(entry: dict[str, Any], key: str) -> list[dict[str, Any]]:
 _COMMAND_S: Final = 10.0
 _PROGRAMS: Final = ("nvidia-container-cli", "nvidia-ctk", "nvidia-container-runtime")
 _UPDATE: Final = "update the packages nvidia-container-toolkit and libnvidia-container1 (newest is best)"
-
-
 # NVIDIA's security bulletins for the container toolkit, September 2024 to July 2025.
 _HOLES: Final = "CVE-2024-0132, CVE-2025-23359, CVE-2025-23266, CVE-2025-23267"
 FLOOR: Final = Version("1.17.8")

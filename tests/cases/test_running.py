@@ -14,7 +14,7 @@ from harness.cases.scoring import Commands, verdict, worth_of
 from harness.errors import PermanentProviderError, ProviderError, UsageError
 from harness.records import ModelSpec, Reply, Request, Skill, Usage
 from harness.study.pools import LocalExecutor
-from sandboxes.pool import StoppableSandbox
+from sandboxes.pool import SandboxPool
 from tests.fakes.trials import FakeModel
 
 SKILL = Skill(name="gpu", description="d", body="\nUse sm_90a.\n", files=("SKILL.md",), digest="5" * 64)
@@ -127,7 +127,7 @@ def test_a_provider_that_fails_leaves_an_answer_owed(tmp_path: Path) -> None:
 
 
 def test_an_answer_whose_command_was_not_run_is_scored_later_without_asking(
-    tmp_path: Path, sandbox: StoppableSandbox
+    tmp_path: Path, sandbox: SandboxPool
 ) -> None:
     """The reply was paid for; a sandbox is enough."""
     case = TestCase(

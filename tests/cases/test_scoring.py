@@ -28,7 +28,7 @@ from harness.cases.scoring import (
     write_files,
 )
 from harness.errors import SandboxError, UsageError
-from sandboxes.pool import StoppableSandbox
+from sandboxes.pool import SandboxPool
 from sandboxes.registry import choose_sandbox
 from tests.fakes.sandbox import FakeSandbox, exit_facts
 
@@ -101,7 +101,7 @@ def test_an_expression_that_never_ends_is_a_failure() -> None:
 
 
 @pytest.fixture
-def local(sandbox: StoppableSandbox) -> Commands:
+def local(sandbox: SandboxPool) -> Commands:
     """Commands as ordinary processes with limits."""
     return Commands(sandbox, PYTHON)
 
@@ -200,7 +200,7 @@ def test_a_case_that_a_trivial_answer_passes_is_worthless(name: str) -> None:
     assert name in worth.why
 
 
-def test_a_case_is_worth_something_if_no_trivial_answer_passes_it(sandbox: StoppableSandbox) -> None:
+def test_a_case_is_worth_something_if_no_trivial_answer_passes_it(sandbox: SandboxPool) -> None:
     """Nothing checked is worthless; a command's worth needs a sandbox unless other checks decide."""
     assert worth_of(case(not_checkable=("It is nice",)), None).why == "worthless: nothing is checked"
     assert "sm_90" not in REFUSAL

@@ -20,7 +20,7 @@ from harness.grading.workers import GradeSettings
 from harness.judge.gpu import Gpu, KnownSpeed, open_gpu, refused
 from harness.outcome import Cause, Stage, Verdict
 from harness.records import MachineFacts
-from sandboxes.pool import StoppableSandbox
+from sandboxes.pool import SandboxPool
 from tests.fakes.cuda_driver import WithDriver, compile_driver, fresh
 from tests.fakes.gpu import WithoutDevice, made_up_gpu
 from tests.fakes.nvml import OLD, WHOLE, install_fake_nvml
@@ -174,7 +174,7 @@ def for_cuda(toolchain: Toolchain) -> Toolchain:
 
 @pytest.mark.slow
 def test_a_project_for_cuda_is_graded_over_the_stand_ins(
-    gpu: tuple[Gpu, Path], toolchain: Toolchain, sandbox: StoppableSandbox, tmp_path: Path
+    gpu: tuple[Gpu, Path], toolchain: Toolchain, sandbox: SandboxPool, tmp_path: Path
 ) -> None:
     """Build, check and time over shared device memory; every worker was given the GPU, and the next grade
     finds it well and free. (A universal project: its operators run where its operands are.)"""

@@ -21,7 +21,7 @@ from harness.records import Finding, Grade, MachineFacts
 from harness.suite.catalogue import LoadedTask
 from sandboxes.job import ExitFacts, Job, Process
 from sandboxes.local import LocalBackend
-from sandboxes.pool import SandboxPool, StoppableSandbox
+from sandboxes.pool import SandboxPool
 from tests.fakes import projects
 from tests.fakes.libraries import shared_library
 from tests.fakes.overlays import throw_away_task, zoo_project
@@ -62,7 +62,7 @@ def test_missing_compiler_is_refused(toolchain: Toolchain, tmp_path: Path) -> No
 
 def test_failure_of_the_sandbox_is_raised(toolchain: Toolchain, tmp_path: Path) -> None:
     """What fails on our side is an exception, never a grade."""
-    sandbox = StoppableSandbox(SandboxPool(LocalBackend()))
+    sandbox = SandboxPool(LocalBackend())
     sandbox.stop()
     grader = Grader(settings(tmp_path), sandbox, toolchain, machine_facts(toolchain))
     with pytest.raises(SandboxError, match="stopped"):

@@ -20,7 +20,7 @@ from harness.outcome import Cause, Stage, Verdict
 from harness.records import Finding, Grade, Project, Ratio, TimingResult
 from harness.records.project import COPIED
 from harness.suite.catalogue import LoadedTask
-from sandboxes.pool import StoppableSandbox
+from sandboxes.pool import SandboxPool
 from tests.conftest import tiny
 from tests.fakes.overlays import ZOO, overlaid, zoo_project
 from tests.fakes.zoo import STRENGTH, HonestScores, Row, Seen, row, row_names, try_row
@@ -73,7 +73,7 @@ def test_a_correct_project_passes(untimed: Grade) -> None:
 
 @pytest.fixture(scope="module")
 def untimed(
-    toolchain: Toolchain, sandbox: StoppableSandbox, tmp_path_factory: pytest.TempPathFactory
+    toolchain: Toolchain, sandbox: SandboxPool, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Grade]:
     """A correct project's grade without timing."""
     settings = tiny(tmp_path_factory.mktemp("untimed"), timed=False)
@@ -82,9 +82,7 @@ def untimed(
 
 
 @pytest.mark.slow
-def test_rows_that_need_a_gpu_compile(
-    toolchain: Toolchain, sandbox: StoppableSandbox, tmp_path: Path
-) -> None:
+def test_rows_that_need_a_gpu_compile(toolchain: Toolchain, sandbox: SandboxPool, tmp_path: Path) -> None:
     """Where they cannot be run, rows for a GPU are at least built for sm_90."""
     missing = toolchain.missing("cuda")
     if missing is not None:

@@ -27,7 +27,7 @@ from harness.judge.sanitizer import sanitize as sanitize_all
 from harness.judge.worker_client import Source, WorkerClient, WorkerPlace, Wrapper
 from harness.records import SanitizerRun
 from sandboxes.local import LocalBackend
-from sandboxes.pool import SandboxPool, StoppableSandbox
+from sandboxes.pool import SandboxPool
 from tests.fakes.overlays import TESTS, throw_away_task
 
 LOADED: Final = throw_away_task("scale")
@@ -74,14 +74,14 @@ def test_program_without_its_launcher_is_no_program(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def sandbox_here() -> Iterator[StoppableSandbox]:
-    tracking = StoppableSandbox(SandboxPool(LocalBackend()))
+def sandbox_here() -> Iterator[SandboxPool]:
+    tracking = SandboxPool(LocalBackend())
     yield tracking
     tracking.stop()
 
 
 class Bench:
-    def __init__(self, folder: Path, sandbox: StoppableSandbox, toolchain: Toolchain) -> None:
+    def __init__(self, folder: Path, sandbox: SandboxPool, toolchain: Toolchain) -> None:
         self._folder, self._sandbox, self._toolchain = folder, sandbox, toolchain
         self._tool = folder / "tool"
         self._tool.mkdir()
@@ -119,7 +119,7 @@ class Bench:
 
 
 @pytest.fixture
-def bench(tmp_path: Path, sandbox_here: StoppableSandbox, toolchain: Toolchain) -> Bench:
+def bench(tmp_path: Path, sandbox_here: SandboxPool, toolchain: Toolchain) -> Bench:
     return Bench(tmp_path, sandbox_here, toolchain)
 
 

@@ -9,18 +9,18 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from harness.errors import SandboxError
 from sandboxes.cgroups import Cgroup, Cgroups
-from sandboxes.orphans import is_orphan, owned_prefix
+from sandboxes.orphans import Owner, is_orphan, owned_prefix
 
-ROOT = Path(__file__).resolve().parents[2]
 UNIFIED = Path("/sys/fs/cgroup/unified")
+DEAD = replace(Owner.current(), start=1)
 JOIN = "import os, sys\nfor file in sys.argv[1:]: open(file, 'w').write(str(os.getpid()))\n"
-SPIN = "import os\nos.fork(); print('on', flush=True)\nwhile True: pass"
 # Leaves parent, session and process group.
 DAEMON = """
 import time
@@ -44,19 +44,6 @@ except OSError:
     pass
 print(count, flush=True)
 time.sleep(300)
-"""
-# A harness that is killed -9 while something runs in its group.
-DYING_HARNESS = """
-import os, signal, subprocess, sys
-from sandboxes.cgroups import Cgroups
-from sandboxes.orphans import owned_prefix
-group = Cgroups.find().create(owned_prefix(sys.argv[1]) + "x", memory_bytes=64 << 20, processes=8)
-nowhere = subprocess.DEVNULL
-child = subprocess.Popen(["sleep", "300"], stdout=nowhere, stderr=nowhere, start_new_session=True)
-for file in group.join_files():
-    file.write_text(str(child.pid))
-print(child.pid, flush=True)
-os.kill(os.getpid(), signal.SIGKILL)
 """
 
 Make = Callable[..., Cgroup]
@@ -132,24 +119,16 @@ def alive(pid: int) -> bool:
 # --- limits ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        "held = bytearray(256 << 20)",
-        "import mmap\nheld = mmap.mmap(-1, 256 << 20)\nheld.write(bytes(256 << 20))",
-    ],
-    ids=["private", "shared"],
-)
-def test_a_memory_bomb_is_killed_and_counted(make: Make, code: str) -> None:
+def test_a_memory_bomb_is_killed_and_counted(make: Make) -> None:
     """Over its limit a process is killed once, for shared memory too; below it nothing is killed."""
     group = make(memory_bytes=64 << 20)
     assert finish(joined(group, "held = bytearray(16 << 20)")) == 0
     assert group.oom_kills() == 0
-    assert finish(joined(group, code)) == -signal.SIGKILL
-    assert group.oom_kills() == 1
+    bomb = "import mmap\nheld = mmap.mmap(-1, 256 << 20)\nheld.write(bytes(256 << 20))"
+    assert finish(joined(group, bomb)) == -signal.SIGKILL
+    assert group.oom_kills() == 1 and group.reached_memory_limit()
     peak = group.peak_memory_bytes()
     assert peak is not None and 60 << 20 <= peak <= 64 << 20
-    assert group.processes() == []
 
 
 def test_swap_is_no_way_out(cgroups: Cgroups, make: Make) -> None:
@@ -169,15 +148,14 @@ def test_a_fork_bomb_stops_at_the_limit_and_dies(make: Make) -> None:
     group = make(processes=8)
     process = joined(group, FORKS)
     assert first_line(process) == "7"
-    members = group.processes()
+    members = group.members()
     assert len(members) == 8
     group.kill()
     assert finish(process) == -signal.SIGKILL
-    assert group.processes() == []
     assert not any(alive(pid) for pid in members)
 
 
-# --- freezing and killing ---------------------------------------------------------------------------
+# --- killing and removing -----------------------------------------------------------------------
 
 
 @pytest.fixture(params=["ours", "version 2"])
@@ -192,10 +170,10 @@ def test_a_daemon_dies_with_its_group(group: Cgroup) -> None:
     """No session, process group or parent of its own helps a process to live on."""
     process = joined(group, DAEMON)
     first_line(process)
-    members = group.processes()
+    members = group.members()
     assert members
     group.kill()
-    assert group.processes() == []
+    assert group.members() == []
     assert not any(alive(pid) for pid in members)
     finish(process)
 
@@ -210,7 +188,7 @@ def test_a_removed_group_is_gone_and_says_nothing(cgroups: Cgroups, make: Make) 
     group.kill()
     group.remove()
     assert group.memory_bytes() is group.cpu_s() is group.oom_kills() is group.peak_memory_bytes() is None
-    assert group.processes() == []
+    assert group.members() == []
 
 
 # --- making and sweeping ------------------------------------------------------------------------------
@@ -225,37 +203,26 @@ def test_a_limit_that_cannot_be_set_is_an_error(cgroups: Cgroups) -> None:
 
 
 def test_groups_of_dead_owners_are_removed(cgroups: Cgroups, make: Make) -> None:
-    """The groups of a dead harness are killed and removed; those of a living one stay."""
+    """With what runs in them; those of a living owner stay."""
     ours = make()
-    name = f"test-{secrets.token_hex(4)}"
-    harness = subprocess.run(
-        [sys.executable, "-c", DYING_HARNESS, name],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
-    assert harness.returncode == -signal.SIGKILL, harness.stderr
-    orphan = int(harness.stdout)
-    assert alive(orphan)
-    assert [n for n in cgroups.remove_matching(is_orphan) if f"-{name}-" in n]
-    assert not alive(orphan)
-    assert not any(list(folder.glob(f"*{name}*")) for folder in cgroups.folders.values())
+    orphan = cgroups.create(f"liftbench-{DEAD}-job-x", memory_bytes=64 << 20, processes=8)
+    process = joined(orphan, DAEMON)
+    first_line(process)
+    assert f"liftbench-{DEAD}-job-x" in cgroups.remove_matching(is_orphan)
+    assert not any(file.exists() for file in orphan.join_files())
     assert all(file.exists() for file in ours.join_files())
+    finish(process)
 
 
 def test_the_group_of_a_container_is_found_by_its_id(make: Make) -> None:
     """And can be read; a process whose group does not contain the id is another one."""
     group = make()
-    process = joined(group, SPIN)
+    process = joined(group, DAEMON)
     first_line(process)
-    found = Cgroup.of_container(process.pid, group.join_files()[0].parent.name)
-    assert found is not None
-    assert found.processes() == group.processes()
-    assert found.oom_kills() == 0
-    assert found.memory_bytes()
+    daemon = group.members()[-1]
+    found = Cgroup.of_container(daemon, group.join_files()[0].parent.name)
+    assert found is not None and found.members() == group.members()
+    assert found.oom_kills() == 0 and found.memory_bytes()
     group.kill()
     finish(process)
     assert Cgroup.of_container(os.getpid(), "c0ffee" * 10) is None
@@ -325,7 +292,7 @@ def test_readings_of_version_2(tree: Tree) -> None:
     (folder / "cpu.stat").write_text("usage_usec 2500000\nuser_usec 1\nsystem_usec 2\n")
     (folder / "cgroup.procs").write_text("0\n12\n7\n")  # 0 is a process that is not visible
     assert (group.memory_bytes(), group.peak_memory_bytes(), group.cpu_s()) == (3000, 9000, 2.5)
-    assert (group.oom_kills(), group.reached_memory_limit(), group.processes()) == (3, True, [7, 12])
+    assert (group.oom_kills(), group.reached_memory_limit(), group.members()) == (3, True, [7, 12])
     (folder / "memory.events").write_text("low 0\nhigh 0\nmax 0\noom 0\noom_kill 1\n")
     assert (group.oom_kills(), group.reached_memory_limit()) == (1, False)
 

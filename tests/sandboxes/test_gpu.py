@@ -9,6 +9,7 @@ import stat
 from pathlib import Path
 
 import pytest
+import yaml
 from packaging.version import Version
 
 from harness.errors import DeviceError, SandboxError
@@ -16,11 +17,9 @@ from sandboxes.docker.gpu import (
     CdiDevice,
     Toolkit,
     cdi_device,
-    cdi_devices,
     cdi_of_engine,
     docker_gpu_arguments,
     find_toolkit,
-    refusal,
 )
 from sandboxes.gpu import (
     GpuSlot,
@@ -87,9 +86,6 @@ def test_a_job_names_a_gpu_by_uuid_or_index(tmp_path: Path, monkeypatch: pytest.
         slot_named("7", [FIRST, SECOND])
     with pytest.raises(DeviceError, match="there is none, or no driver"):
         slot_named("0", [])
-
-
-# --- device files ------------------------------------------------------------------------------
 
 
 def test_a_gpu_comes_with_its_own_node_and_no_others(dev: Path) -> None:
@@ -181,72 +177,43 @@ def specification(names: dict[str, list[str]]) -> dict[str, object]:
             {"name": name, "containerEdits": {"deviceNodes": [{"path": node} for node in nodes]}}
             for name, nodes in names.items()
         ],
-        "containerEdits": {
-            "env": ["NVIDIA_VISIBLE_DEVICES=void"],
-            "deviceNodes": [{"path": "/dev/nvidiactl"}, {"path": "/dev/nvidia-uvm"}],
-        },
+        "containerEdits": {"deviceNodes": [{"path": "/dev/nvidiactl"}, {"path": "/dev/nvidia-uvm"}]},
     }
 
 
-SPEC = specification(
-    {
+@pytest.mark.parametrize("suffix", ["json", "yaml"])
+def test_only_the_entry_with_exactly_this_gpu_is_used(tmp_path: Path, suffix: str) -> None:
+    """Not `all`, not a stale one of another card; MIG instances are told apart by nvidia-caps."""
+    caps = [f"/dev/nvidia-caps/nvidia-cap{number}" for number in (21, 22, 30, 31)]
+    names = {
         "0": ["/dev/nvidia0"],
         "GPU-b": ["/dev/nvidia5"],
         "1": ["/dev/nvidia5"],
-        "all": ["/dev/nvidia0", "/dev/nvidia5"],
+        "2:0": ["/dev/nvidia2", *caps[:2]],
+        "2:1": ["/dev/nvidia2", *caps[2:]],
+        "all": ["/dev/nvidia0", "/dev/nvidia5", "/dev/nvidia2"],
     }
+    text = {"json": json.dumps, "yaml": yaml.safe_dump}[suffix](specification(names))
+    (tmp_path / f"nvidia.{suffix}").write_text(text)
+    (tmp_path / "other.json").write_text('{"kind": "x/y"}')
+    for nodes, name in (
+        (["/dev/nvidia0"], "0"),
+        (["/dev/nvidia5"], "1"),
+        (["/dev/nvidia2", *caps[2:]], "2:1"),
+        (["/dev/nvidia7"], None),
+    ):
+        found = cdi_device([*map(Path, nodes), Path("/dev/nvidiactl")], [tmp_path / "absent", tmp_path])
+        assert (None if found is None else found.name) == (name and f"nvidia.com/gpu={name}")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("a.json", "{"), ("a.yaml", "a: [b"), ("a.json", "[]"), ("a.json", '{"devices": 1}')]
 )
-SHARED = [Path("/dev/nvidiactl"), Path("/dev/nvidia-uvm")]
-
-
-def test_a_gpu_is_found_in_a_json_or_yaml_file(tmp_path: Path) -> None:
-    """By its nodes; the driver's libraries come along."""
-    (tmp_path / "nvidia.json").write_text(json.dumps(SPEC))
-    found = cdi_device([Path("/dev/nvidia0"), *SHARED], [tmp_path / "absent", tmp_path])
-    assert found is not None
-    assert found.name == "nvidia.com/gpu=0"
-    assert set(found.nodes) == {Path("/dev/nvidia0"), *SHARED}
-    (tmp_path / "nvidia.json").unlink()
-    (tmp_path / "nvidia.yaml").write_text(
-        "cdiVersion: 0.5.0\nkind: nvidia.com/gpu\ndevices:\n- name: '0'\n  containerEdits:\n"
-        "    deviceNodes:\n    - path: /dev/nvidia0\n"
-    )
-    assert [d.name for d in cdi_devices([tmp_path])] == ["nvidia.com/gpu=0"]
-
-
-def test_only_the_entry_with_exactly_this_gpu_is_used(tmp_path: Path) -> None:
-    """Not `all`, and not the entry of a stale file that names another card's device file."""
-    (tmp_path / "nvidia.json").write_text(json.dumps(SPEC))
-    found = cdi_device([Path("/dev/nvidia5"), *SHARED], [tmp_path])
-    assert found is not None and found.name == "nvidia.com/gpu=1"
-    (tmp_path / "nvidia.json").write_text(json.dumps(specification({"0": ["/dev/nvidia5"]})))
-    assert cdi_device([Path("/dev/nvidia0"), *SHARED], [tmp_path]) is None
-
-
-def test_a_mig_instance_is_found_by_its_capabilities(tmp_path: Path) -> None:
-    """Two instances share the GPU's node; the caps nodes tell them apart."""
-    caps = "/dev/nvidia-caps/nvidia-cap"
-    nodes = {
-        "0:0": ["/dev/nvidia0", f"{caps}21", f"{caps}22"],
-        "0:1": ["/dev/nvidia0", f"{caps}30", f"{caps}31"],
-    }
-    (tmp_path / "nvidia.json").write_text(json.dumps(specification(nodes)))
-    found = cdi_device([Path("/dev/nvidia0"), Path(f"{caps}30"), Path(f"{caps}31"), *SHARED], [tmp_path])
-    assert found is not None
-    assert found.name == "nvidia.com/gpu=0:1"
-
-
-def test_other_files_are_ignored_and_broken_ones_named(tmp_path: Path) -> None:
-    """A file that cannot be parsed is an error, with the command that makes it again."""
-    odd = '{"kind": "nvidia.com/gpu", "devices": [1, {"name": [2]}, {}]}'
-    for text in (odd, "{}", "[]", '{"kind": "x/y"}'):
-        (tmp_path / "other.json").write_text(text)
-        assert cdi_devices([tmp_path]) == []
-    for name, text in (("a.json", "{"), ("a.yaml", "a: [b"), ("a.json", "[" * 100_000)):
-        (tmp_path / name).write_text(text)
-        with pytest.raises(SandboxError, match=rf"{name} cannot be read as a CDI.*nvidia-ctk cdi generate"):
-            cdi_devices([tmp_path])
-        (tmp_path / name).unlink()
+def test_broken_files_are_named(tmp_path: Path, name: str, text: str) -> None:
+    """With the command that makes it again."""
+    (tmp_path / name).write_text(text)
+    with pytest.raises(SandboxError, match=rf"{name} cannot be read as a CDI.*nvidia-ctk cdi generate"):
+        cdi_device([], [tmp_path])
 
 
 # --- the container toolkit ---------------------------------------------------------------------
@@ -260,54 +227,44 @@ PRINTED = {
 }
 
 
-def install(folder: Path, versions: dict[str, str]) -> str:
-    """Programs that print what the real ones print; returns the folder as a PATH."""
+def install(folder: Path, versions: dict[str, str]) -> Toolkit | None:
+    """The toolkit that is found with programs that print what the real ones print."""
     for name, version in versions.items():
         program = folder / name
         program.write_text(f"#!/bin/sh\ncat <<'END'\n{PRINTED[name].format(version, version)}END\n")
         program.chmod(0o755)
-    return str(folder)
+    return find_toolkit(str(folder))
 
 
 @pytest.mark.parametrize("name", list(PRINTED))
 def test_each_program_reports_the_version(tmp_path: Path, name: str) -> None:
     """runc's version, printed below it, is ignored; of several programs the oldest counts."""
-    found = find_toolkit(install(tmp_path, {name: "1.17.8"}))
-    assert found == Toolkit(Version("1.17.8"), name)
-    assert refusal(found, cdi=False) is None
-    install(tmp_path, {"nvidia-ctk": "1.18.0", "nvidia-container-cli": "1.17.3"})
-    assert find_toolkit(str(tmp_path)) == Toolkit(Version("1.17.3"), "nvidia-container-cli")
-
-
-def test_a_machine_without_the_toolkit_is_refused_with_advice(tmp_path: Path) -> None:
-    """Also where a program is there and says nothing that can be understood."""
-    assert find_toolkit(str(tmp_path)) is None
-    install(tmp_path, {"nvidia-ctk": "unreleased"})
-    assert find_toolkit(str(tmp_path)) is None
-    assert "install it, or use --sandbox bubblewrap" in (refusal(None, cdi=True) or "")
+    assert install(tmp_path, {name: "1.17.8"}) == Toolkit(Version("1.17.8"), name)
+    found = install(tmp_path, {"nvidia-ctk": "1.18.0", "nvidia-container-cli": "1.17.3"})
+    assert found == Toolkit(Version("1.17.3"), "nvidia-container-cli")
 
 
 @pytest.mark.parametrize(
-    ("version", "cdi", "floor"),
+    ("version", "cdi", "reason"),
     [
-        ("1.17.7", False, "1.17.8"),
-        ("1.17.8-rc.1", False, "1.17.8"),
-        ("1.17.4", True, "1.17.5"),
+        ("1.17.8-rc.1", False, "CVE-2025-23266.*At least 1.17.8 is needed"),
+        ("1.17.4", True, "CVE-2025-23266.*At least 1.17.5 is needed"),
         ("1.17.5", True, None),
         ("1.17.8", False, None),
         ("2.0.0", True, None),
+        ("unreleased", True, "below 1.17.5 have known.*install it, or use --sandbox bubblewrap"),
     ],
 )
 def test_a_toolkit_with_known_holes_is_refused(
-    tmp_path: Path, version: str, cdi: bool, floor: str | None
+    tmp_path: Path, version: str, cdi: bool, reason: str | None
 ) -> None:
-    """1.17.8 is the floor, and 1.17.5 where CDI is used."""
-    toolkit = find_toolkit(install(tmp_path, {"nvidia-ctk": version}))
+    """1.17.8 is the floor, and 1.17.5 where CDI is used; a version that is not understood is none."""
+    toolkit = install(tmp_path, {"nvidia-ctk": version})
     device = CdiDevice("nvidia.com/gpu=0", ()) if cdi else None
-    if floor is None:
+    if reason is None:
         assert docker_gpu_arguments(GpuSlot(FIRST), device, toolkit)
         return
-    with pytest.raises(SandboxError, match=rf"CVE-2025-23266.*At least {floor} is needed"):
+    with pytest.raises(SandboxError, match=reason):
         docker_gpu_arguments(GpuSlot(FIRST), device, toolkit)
 
 

@@ -13,9 +13,7 @@ from harness.errors import DeviceError
 from sandboxes.gpu import watch_gpu
 from sandboxes.nvml import (
     GpuMemory,
-    GpuMemoryCells,
-    GpuProcess,
-    GpuSensors,
+    GpuState,
     MigInstance,
     Nvml,
     NvmlError,
@@ -61,34 +59,31 @@ def test_gpus_and_mig_instances(nvml: Nvml) -> None:
     assert (old.uuid, old.mig, old.capability) == (OLD, None, (7, 5))
 
 
-def test_memory_processes_and_clocks(nvml: Nvml, state: Path) -> None:
-    """In bytes and MHz; the memory of a process may be unknown, and the list of processes may be long."""
+def test_memory_processes_and_state(nvml: Nvml, state: Path) -> None:
+    """In bytes, MHz, W and C; older drivers have another call for the temperature."""
     (state / "used_bytes").write_text("700000000")
-    (state / "processes").write_text("4321 1048576\n99 -1\n")
-    assert nvml.memory(WHOLE) == GpuMemory(total_bytes=150_000_000_000, used_bytes=700_000_000)
-    assert nvml.processes(WHOLE) == [GpuProcess(4321, 1048576), GpuProcess(99, None)]
-    clocks = nvml.clocks(WHOLE)
-    assert (clocks.sm_mhz, clocks.memory_mhz, clocks.max_sm_mhz) == (345, 3201, 1980)
-    assert clocks.held_down_by == ("power cap",)
-    (state / "processes").write_text("".join(f"{pid} 1\n" for pid in range(1, 201)))
-    assert [p.pid for p in nvml.processes(WHOLE)] == list(range(1, 201))
-
-
-def test_sensors_and_memory_cells(nvml: Nvml, state: Path) -> None:
-    """In W and C; older drivers have another call for the temperature."""
+    (state / "processes").write_text("".join(f"{pid} {pid - 2}\n" for pid in range(1, 201)))
     (state / "cells").write_text("1 0")
-    assert nvml.sensors(WHOLE) == GpuSensors(power_w=123.456, temperature_c=41)
-    assert nvml.memory_cells(WHOLE) == GpuMemoryCells(None, rows_pending=True, remapping_failed=False)
+    assert nvml.memory(WHOLE) == GpuMemory(total_bytes=150_000_000_000, used_bytes=700_000_000)
+    assert nvml.processes(WHOLE) == frozenset(range(1, 201))
+    assert nvml.state(WHOLE) == GpuState(
+        345, 3201, power_w=123.456, temperature_c=41, held_down_by=("power cap",)
+    )
     (state / "old_driver").touch()
-    assert nvml.sensors(WHOLE).temperature_c == 42
+    assert nvml.state(WHOLE).temperature_c == 42
+
+
+def test_failed_memory(nvml: Nvml, state: Path) -> None:
+    """Rows or, on an old card, pages that wait for a reset; and rows that none is left to replace."""
+    for cells, failed in (("0 0", None), ("1 0", "reset needed"), ("1 1", "no spares")):
+        (state / "cells").write_text(cells)
+        assert nvml.failed_memory(WHOLE) == failed
+    assert nvml.failed_memory(OLD) == "reset needed"
 
 
 def test_what_a_gpu_does_not_support_is_none(nvml: Nvml) -> None:
     """An old card has no clocks, sensors or Xids to report."""
-    clocks = nvml.clocks(OLD)
-    assert (clocks.sm_mhz, clocks.held_down_by) == (None, None)
-    assert nvml.sensors(OLD) == GpuSensors(power_w=None, temperature_c=None)
-    assert nvml.memory_cells(OLD) == GpuMemoryCells(True, rows_pending=None, remapping_failed=None)
+    assert nvml.state(OLD) == GpuState(None, None, None, None, None)
     with pytest.raises(NvmlError, match="Not Supported"):
         XidWatch(nvml, OLD)
     assert watch_gpu(OLD) is None

@@ -18,8 +18,7 @@ from harness.errors import SandboxError
 from sandboxes.host_process import HostProcess
 from sandboxes.job import Job, Limits
 from sandboxes.local import LocalBackend
-from sandboxes.pool import SandboxPool, StoppableSandbox, shape
-from tests.fakes.sandbox import FakeProcess, FakeSandbox, exit_facts
+from sandboxes.pool import SandboxPool, shape
 
 
 class CountingBackend(LocalBackend):
@@ -60,14 +59,12 @@ def script_job(folder: Path, code: str, **changes: object) -> Job:
     return replace(job, **changes)  # type: ignore[arg-type]
 
 
-def warm_pids(sandbox: SandboxPool, count: int) -> list[int]:
-    """Process ids of warm processes, once there are `count`."""
-    for _ in range(1000):
-        ready = [s for waiting in sandbox._ready.values() for s in waiting]
-        if len(ready) == count:
-            return [s.tree._popen.pid for s in ready if isinstance(s.tree, HostProcess)]
-        time.sleep(0.01)
-    raise AssertionError(f"{len(ready)} are warm, not {count}")
+def warm_process(sandbox: SandboxPool) -> HostProcess:
+    """The only one, once it is ready."""
+    sandbox.settle()
+    (warm,) = sandbox._ready.values()
+    assert isinstance(warm.tree, HostProcess)
+    return warm.tree
 
 
 def output_of(sandbox: SandboxPool, job: Job) -> str:
@@ -84,10 +81,9 @@ def test_a_warm_process_runs_one_job(sandbox: SandboxPool, backend: CountingBack
     job = script_job(tmp_path, "import os; print(os.getpid(), os.listdir())")
     for _ in range(5):
         sandbox.prepare(job)
-    (pid,) = warm_pids(sandbox, 1)
+    pid = warm_process(sandbox)._popen.pid
     assert len(backend.trees) == 1
     assert output_of(sandbox, job) == f"{pid} ['script.py']\n"
-    assert not sandbox._ready[shape(job)]
     assert not output_of(sandbox, job).startswith(f"{pid} ")
     assert len(backend.trees) == 2
 
@@ -116,7 +112,7 @@ def test_the_deadline_counts_from_the_job(sandbox: SandboxPool, tmp_path: Path) 
     """Waiting for a job is not wall-clock time of the job, and its own deadline holds."""
     job = script_job(tmp_path, "import time; time.sleep(60)")
     sandbox.prepare(job)
-    warm_pids(sandbox, 1)
+    warm_process(sandbox)
     time.sleep(0.6)
     process = sandbox.start(replace(job, limits=Limits(wall_s=0.5)))
     facts = process.wait(30)
@@ -128,25 +124,23 @@ def test_a_dead_warm_process_is_not_used(sandbox: SandboxPool, tmp_path: Path) -
     """The job starts in a fresh one."""
     job = script_job(tmp_path, "print('ran')")
     sandbox.prepare(job)
-    (pid,) = warm_pids(sandbox, 1)
-    os.kill(pid, signal.SIGKILL)
-    (waiting,) = sandbox._ready[shape(job)]
-    waiting.tree.channel.recv(1, socket.MSG_PEEK)  # returns when the other end is gone
+    warm = warm_process(sandbox)
+    os.kill(warm._popen.pid, signal.SIGKILL)
+    warm.channel.recv(1, socket.MSG_PEEK)  # returns when the other end is gone
     assert output_of(sandbox, job) == "ran\n"
 
 
 def test_close_ends_warm_processes(sandbox: SandboxPool, tmp_path: Path) -> None:
-    """No process and no folder is left, and nothing is prepared any more; jobs can still run."""
+    """No process and no folder is left, and nothing is prepared or started any more."""
     job = script_job(tmp_path, "print('ran')")
-    sandbox.prepare(job, 2)
-    pids = warm_pids(sandbox, 2)
-    folders = [s.tree._spec.folder for s in sandbox._ready[shape(job)] if isinstance(s.tree, HostProcess)]
-    sandbox.close()
-    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
-    assert not any(folder.exists() for folder in folders)
     sandbox.prepare(job)
-    assert not sandbox._ready and not any(sandbox._pending.values())
-    assert output_of(sandbox, job) == "ran\n"
+    warm = warm_process(sandbox)
+    sandbox.close()
+    assert not Path(f"/proc/{warm._popen.pid}").exists() and not warm._spec.folder.exists()
+    sandbox.prepare(job)
+    assert not sandbox._ready and not sandbox._pending
+    with pytest.raises(SandboxError, match="stopped"):
+        sandbox.start(job)
 
 
 class FullBackend(LocalBackend):
@@ -167,8 +161,6 @@ def test_a_full_disk_neither_hangs_nor_hides(tmp_path: Path) -> None:
     sandbox.close()
 
 
-# --- stopping everything -----------------------------------------------------------------------
-
 SLEEP = Job(
     role="run",
     argv=[sys.executable, "-I", "-S", "-c", "import time; time.sleep(600)"],
@@ -176,9 +168,8 @@ SLEEP = Job(
 )
 
 
-def test_stop_kills_and_refuses() -> None:
+def test_stop_kills_and_refuses(sandbox: SandboxPool) -> None:
     """stop() kills what runs, and nothing can be started afterwards."""
-    sandbox = StoppableSandbox(SandboxPool(LocalBackend()))
     processes = [sandbox.start(SLEEP) for _ in range(2)]
     assert [p.wait(0.05) for p in processes] == [None, None]
     sandbox.stop()
@@ -193,13 +184,14 @@ def test_stop_kills_and_refuses() -> None:
 def test_a_start_during_stop_is_ended() -> None:
     """A process that was being started when stop() was called is closed."""
 
-    class Slow(FakeSandbox):
-        def start(self, job: Job) -> FakeProcess:
+    class Slow(CountingBackend):
+        def spawn(self, job: Job) -> HostProcess:
+            tree = super().spawn(job)
             sandbox.stop()  # as another thread would
-            return super().start(job)
+            return tree
 
-    slow = Slow(exit_facts("ok"))
-    sandbox = StoppableSandbox(slow)
+    backend = Slow()
+    sandbox = SandboxPool(backend)
     with pytest.raises(SandboxError, match="stopped"):
         sandbox.start(SLEEP)
-    assert [process.closed for process in slow.processes] == [True]
+    assert not Path(f"/proc/{backend.trees[0]._popen.pid}").exists()

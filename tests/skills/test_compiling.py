@@ -13,7 +13,7 @@ from harness.records import BuildResult, Diagnostic, Finding, Project, Target
 from harness.skills.blocks import CodeBlock, code_file
 from harness.skills.check import CodeCounts, SkillReport, check_skill
 from harness.skills.compiling import attempts, compile_block, compiler_severity
-from sandboxes.pool import StoppableSandbox
+from sandboxes.pool import SandboxPool
 from tests.fakes.trials import build_result
 
 
@@ -370,7 +370,7 @@ float v = __shfl_xor_sync(0xffffffffu, 1.0f, 16);
 
 @pytest.mark.slow
 def test_wrong_templates_fail_where_they_are_wrong(
-    tmp_path: Path, toolchain: Toolchain, sandbox: StoppableSandbox
+    tmp_path: Path, toolchain: Toolchain, sandbox: SandboxPool
 ) -> None:
     """nvcc's own errors: an array without elements, a call with too few arguments; sm_90a code compiles."""
     missing = toolchain.missing("cuda")

@@ -22,7 +22,7 @@ from harness.judge.worker_client import Failed, Source, WorkerClient, WorkerPlac
 from harness.judge.worker_reply import Reveal
 from harness.outcome import Cause
 from harness.records import Workload
-from sandboxes.pool import StoppableSandbox
+from sandboxes.pool import SandboxPool
 from tests.fakes.overlays import throw_away_task, zoo_project
 from tests.fakes.processes import processes_naming
 
@@ -31,7 +31,7 @@ Start = Callable[[Source], WorkerClient]
 
 
 @pytest.fixture(scope="module")
-def start(toolchain: Toolchain, sandbox: StoppableSandbox) -> Iterator[Start]:
+def start(toolchain: Toolchain, sandbox: SandboxPool) -> Iterator[Start]:
     started: list[WorkerClient] = []
 
     def run(source: Source) -> WorkerClient:

@@ -22,7 +22,6 @@ from harness.suite.catalogue import LoadedTask
 from sandboxes.gpu import GpuSlot, watch_gpu
 from sandboxes.job import Sandbox
 from sandboxes.nvml import Nvml, XidWatch
-from sandboxes.pool import StoppableSandbox
 
 BACKENDS = ("docker", "bubblewrap", "landlock", "local")
 SANDBOX = "local"
@@ -91,7 +90,7 @@ class Bench:
 class Judging:
     gpu: Gpu
     settings: GradeSettings
-    sandbox: StoppableSandbox
+    sandbox: Sandbox
     toolchain: Toolchain
     machine: MachineFacts
 
@@ -133,10 +132,9 @@ def judging(
     """
     toolchain = _toolchain(sandbox)
     try:
-        inner = bench.sandbox(sandbox)
+        opened = bench.sandbox(sandbox)
     except SandboxError as error:
         pytest.skip(str(error))
-    tracking = StoppableSandbox(inner)
     machine = machine_facts(toolchain).model_copy(
         update={"gpu": bench.slot.gpu.name, "gpu_uuid": bench.slot.uuid}
     )
@@ -153,11 +151,11 @@ def judging(
                 call_wall_s=call_wall_s,
                 device=gpu.uuid,
             )
-            yield Judging(gpu, settings, tracking, toolchain, machine)
+            yield Judging(gpu, settings, opened, toolchain, machine)
         finally:
             gpu.close()
     finally:
-        tracking.stop()
+        opened.close()
 
 
 def _toolchain(sandbox: str) -> Toolchain:

@@ -75,7 +75,7 @@ def measured(device: torch.device, copy_bytes: int = COPY_BYTES, side: int = SID
 def test_machine(bench: Bench, facts: dict[str, Fact]) -> None:
     """Driver, clocks, device files, libraries, and what can give a container the GPU."""
     gpu, uuid = bench.slot.gpu, bench.slot.gpu.uuid
-    clocks, memory = bench.nvml.clocks(uuid), bench.nvml.memory(uuid)
+    state, memory = bench.nvml.state(uuid), bench.nvml.memory(uuid)
     nodes = device_nodes(bench.slot)
     toolkit, cdi, cuda = find_toolkit(), cdi_device(nodes), find_cuda(os.environ)
     watch = bench.watch_xids()
@@ -91,11 +91,9 @@ def test_machine(bench: Bench, facts: dict[str, Fact]) -> None:
         "memory_total_bytes": memory.total_bytes,
         "memory_used_bytes": memory.used_bytes,
         "processes": len(bench.nvml.processes(uuid)),
-        "sm_mhz": clocks.sm_mhz,
-        "max_sm_mhz": clocks.max_sm_mhz,
-        "memory_mhz": clocks.memory_mhz,
-        "max_memory_mhz": clocks.max_memory_mhz,
-        "clocks_held_down_by": None if clocks.held_down_by is None else ", ".join(clocks.held_down_by) or "-",
+        "sm_mhz": state.sm_mhz,
+        "memory_mhz": state.memory_mhz,
+        "clocks_held_down_by": None if state.held_down_by is None else ", ".join(state.held_down_by) or "-",
         "xids_are_reported": watch is not None,
         "device_files": " ".join(map(str, nodes)),
         "driver_libraries": len(driver_libraries()),

@@ -115,13 +115,13 @@ def test_hang(backend: str, bench: Bench, facts: dict[str, Fact]) -> None:
     """A kernel without end dies by kill(), and the GPU is as before."""
     uuid = bench.slot.gpu.uuid
     before = _known(bench, backend)
-    others = {process.pid for process in bench.nvml.processes(uuid)}
+    others = bench.nvml.processes(uuid)
     used_bytes = bench.nvml.memory(uuid).used_bytes
     watch = bench.watch_xids()
     with contextlib.nullcontext() if watch is None else watch:
         with _started(bench, backend, "hang") as process:
             _hear(process, b"running")
-            seen = [p.pid for p in bench.nvml.processes(uuid) if p.pid not in others]
+            seen = bench.nvml.processes(uuid) - others
             began = time.monotonic()
             process.kill()
             end = _end(process)
@@ -160,11 +160,13 @@ def _hear(process: Process, word: bytes) -> None:
         pytest.fail(f"it did not say {word.decode()!r}")
 
 
-def _wait_until_gone(bench: Bench, others: set[int], used_bytes: int, began: float) -> tuple[float, int]:
+def _wait_until_gone(
+    bench: Bench, others: frozenset[int], used_bytes: int, began: float
+) -> tuple[float, int]:
     """Seconds since `began` until NVML lists no new process and memory is back; what is still held then."""
     uuid = bench.slot.gpu.uuid
     while True:
-        new = [p.pid for p in bench.nvml.processes(uuid) if p.pid not in others]
+        new = bench.nvml.processes(uuid) - others
         left = bench.nvml.memory(uuid).used_bytes - used_bytes
         waited = time.monotonic() - began
         if not new and left <= _MEMORY_SLACK_BYTES:

@@ -23,7 +23,7 @@ from harness.judge.transport import CudaTransport
 from harness.judge.worker_client import Failed, Source, WorkerClient, WorkerPlace
 from harness.judge.worker_reply import Mode, Reveal
 from harness.outcome import Cause
-from sandboxes.pool import StoppableSandbox
+from sandboxes.pool import SandboxPool
 from tests.fakes.cuda_driver import WithDriver, fresh
 from tests.fakes.overlays import throw_away_task
 
@@ -54,7 +54,7 @@ def transport(request: pytest.FixtureRequest, library: Path) -> Iterator[CudaTra
 @pytest.fixture(scope="module")
 def start(
     toolchain: Toolchain,
-    sandbox: StoppableSandbox,
+    sandbox: SandboxPool,
     transport: CudaTransport,
     library: Path,
     tmp_path_factory: pytest.TempPathFactory,

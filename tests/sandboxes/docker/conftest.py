@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from harness.errors import SandboxError
 from sandboxes.docker.backend import PYTHON, DockerBackend
 from sandboxes.docker.engine import DockerEngine, Image
 from tests.sandboxes.docker.tiny_image import make_tiny_image
@@ -18,9 +19,10 @@ TINY = f"liftbench-test/tiny:python{sys.version_info.major}.{sys.version_info.mi
 @pytest.fixture(scope="session")
 def engine() -> Iterator[DockerEngine]:
     """The engine of this machine; a test that needs it is skipped where there is none."""
-    found = DockerEngine.connect(os.environ)
-    if isinstance(found, str):
-        pytest.skip(found)
+    try:
+        found = DockerEngine.connect(os.environ)
+    except SandboxError as error:
+        pytest.skip(str(error))
     yield found
     found.close()
 

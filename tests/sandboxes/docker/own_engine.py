@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.errors import SandboxError
 from sandboxes.docker.engine import DockerEngine
 
 _START_S = 60.0
@@ -60,12 +61,15 @@ class OwnEngine:
                 start_new_session=True,
             )
         deadline = time.monotonic() + _START_S
-        while isinstance(found := DockerEngine.connect(self.environment), str):
-            if self._daemon.poll() is not None or time.monotonic() > deadline:
-                reason = (self.place / "log").read_text()[-3000:]
-                pytest.skip(f"a second Docker engine does not start here: {reason}")
-            time.sleep(0.1)
-        self.engine = found
+        while True:
+            try:
+                self.engine = DockerEngine.connect(self.environment)
+                return
+            except SandboxError:
+                if self._daemon.poll() is not None or time.monotonic() > deadline:
+                    reason = (self.place / "log").read_text()[-3000:]
+                    pytest.skip(f"a second Docker engine does not start here: {reason}")
+                time.sleep(0.1)
 
     def kill(self) -> None:
         """As a crash would; containers run on."""
