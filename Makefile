@@ -79,7 +79,7 @@ gpu-wheels: setup
 
 # From results/ and tasks/ADMISSION.json.
 status: setup
-	@$(BIN)/liftbench tasks status
+	@$(BIN)/python -m tools.status
 
 security: setup
 	$(BIN)/python -m tools.attacks.report

@@ -19,10 +19,10 @@ from harness.models.prices import find_price
 from harness.models.recording import load
 from harness.records import Record
 from harness.records.reasons import reason_of
-from harness.report.results import read_results
 from harness.study.store import RunStore
 from harness.suite.catalogue import load_task, select_tasks
 from tools.gpu_check.plugin import Ledger
+from tools.status import read_results
 
 ROOT = Path(__file__).resolve().parents[1]
 LEAKS = re.compile(

@@ -1,4 +1,4 @@
-"""`liftbench grade`, `validate` and `tasks check|freeze|status`: grading without a model."""
+"""`liftbench grade`, `validate` and `tasks check|freeze`: grading without a model."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from harness.cli.options import (
 from harness.cli.tasks import chosen_tasks
 from harness.errors import DeviceLost, UsageError
 from harness.files import data_directory, write_atomically
-from harness.grading.admission import FILE_NAME, RULES, Admitted, admit, cell
+from harness.grading.admission import RULES, Admitted, admit, cell
 from harness.grading.validation import Validation, validate_task
 from harness.kernelbench.conversion import convert_pattern, read_submission, select_with_problems, wrapped
 from harness.kernelbench.problems import is_pattern
 from harness.records import Grade, Project
 from harness.records.task import Admission
-from harness.report.results import read_results, result_of, status_page, write_results
+from harness.report.results import result_of, write_results
 from harness.study.execute import Bench
 from harness.study.pools import LocalExecutor
 from harness.suite import frozen
@@ -262,30 +262,3 @@ def freeze_tasks() -> None:
     for line in differences:
         print(line)
     print(f"suite {after.suite}: {len(after.tasks)} tasks{'' if differences else ', as frozen'}")
-
-
-def status_text(results: Path) -> str:
-    """The text of docs/generated/status.md from the files in `results`. Raises UsageError."""
-    tasks = [loaded.task for loaded in all_tasks()]
-    admitted = Admitted.open(data_directory("tasks") / FILE_NAME)
-    return status_page(tasks, admitted.entries, read_results(results))
-
-
-def write_status(
-    results: Annotated[
-        Path | None, typer.Option(help="Folder with results (default: results/ of the checkout).")
-    ] = None,
-) -> None:
-    """Write docs/generated/status.md and admission.md.
-
-    Their figures come from results/ and tasks/ADMISSION.json.
-    """
-    checkout = data_directory("kernels_ref").parent
-    pages = {
-        "status.md": status_text(results or checkout / "results"),
-        "admission.md": Admitted.open(data_directory("tasks") / FILE_NAME).table(),
-    }
-    for name, text in pages.items():
-        page = checkout / "docs" / "generated" / name
-        write_atomically(page, text)
-        print(page)

@@ -182,7 +182,7 @@ class Contents(Record):
 
 
 class Admitted:
-    """The record file, replaced after every task, and a Markdown table of it."""
+    """The record file, replaced after every task."""
 
     def __init__(self, path: Path, contents: Contents) -> None:
         self.path = path
@@ -224,25 +224,6 @@ class Admitted:
         before, names = len(self._entries), {task.id for task in tasks}
         self._entries = {name: entry for name, entry in self._entries.items() if name in names}
         return len(self._entries) != before
-
-    def table(self) -> str:
-        """A Markdown table with one row per task."""
-        entries = self.entries
-        lines = [
-            "# Admission of every task",
-            "",
-            "Made by `make status` from `tasks/ADMISSION.json`; the rules are in docs/tasks.md. "
-            f"{sum(entry.admitted for entry in entries)} of {len(entries)} tasks break none. `-` is not "
-            "measured.",
-            "",
-            f"| task | version | {' | '.join(RULES)} |",
-            "|---" * (len(RULES) + 2) + "|",
-        ]
-        for entry in entries:
-            rules = {rule.name: rule for rule in entry.rules}
-            cells = [cell(rules[name]) if name in rules else "-" for name in RULES]
-            lines.append(f"| {entry.task} | {entry.version} | {' | '.join(cells)} |")
-        return "\n".join(lines) + "\n"
 
 
 def cell(rule: Rule) -> str:

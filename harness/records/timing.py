@@ -1,4 +1,4 @@
-"""Records of timing: lanes and ratios, host telemetry, calibration of the clock, and the GPU check."""
+"""Records of timing: lanes and ratios, host telemetry, and calibration of the clock."""
 
 from __future__ import annotations
 
@@ -237,31 +237,3 @@ class Calibration(Record):
     noisy: bool
     """More than 10 % of the blocks were disturbed, or an A/A interval is wider than 5 %."""
     wall_s: float | None = None
-
-
-Fact = str | int | float | bool | None
-Status = Literal["passed", "failed", "not_here"]
-
-
-class Entry(Record):
-    name: str
-    proves: str
-    status: Status
-    facts: dict[str, Fact]
-    error: str | None
-    wall_s: float
-    measured_at: str
-
-    @property
-    def finished(self) -> bool:
-        """Whether the item need not run again; a missing sandbox may have been installed since."""
-        return self.status != "not_here"
-
-
-class Contents(Record):
-    schema_version: Literal[1] = 1
-    liftbench: str
-    gpu: str
-    gpu_uuid: str
-    software: dict[str, str] = Field(default_factory=dict)
-    entries: tuple[Entry, ...] = ()

@@ -1,32 +1,21 @@
-"""Measured results of the expert kernels in `results/`, and the page about them.
+"""Figures of the expert kernels: what `liftbench validate --record` writes.
 
-Every figure has the machine, the protocol and the day of its measurement. What was not measured is absent or
-called so, never 0.
+Every figure has the machine, the protocol and the day of its measurement. What was not measured is None.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
-from jinja2 import Environment, FileSystemLoader
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from harness.errors import UsageError
 from harness.files import write_atomically
-from harness.judge.physics import BOARDS
-from harness.records import Admission, Grade, MachineFacts, Record, Task
+from harness.records import Grade, MachineFacts, Record
 from harness.records.reasons import reason_of
-from harness.records.timing import Contents, Entry
-
-NOT_YET = "not measured yet"
-_BOUND_BY_ARITHMETIC = frozenset({"gemm", "gemm_fp8", "attention", "mlp", "moe", "convolution"})
-_SHARE_OF_COPY = 0.8
-_OF_LIBRARY = 1.5
-_TEMPLATES = Path(__file__).parent / "templates"
 
 
 class Result(Record):
@@ -63,34 +52,32 @@ class Results(Record):
 
 
 def result_of(grade: Grade, machine: MachineFacts) -> Result:
-    """The result that a grade is."""
-    fields: dict[str, object] = {}
-    timing = grade.timing
-    if timing is not None and timing.workloads:
-        first = timing.workloads[0]
-        fastest = min(first.references, key=lambda one: one.score_us)
-        fields = {
-            "speedup": timing.speedup.value,
-            "low": timing.speedup.low,
-            "high": timing.speedup.high,
-            "workload": f"{first.workload} {first.dtype}",
-            "student_us": first.student.score_us,
-            "reference": fastest.name,
-            "reference_us": fastest.score_us,
-            "of_light": first.speed_of_light,
-            "flags": ", ".join(timing.flags),
-        }
-    return Result.model_validate(
-        {
-            "task": grade.task,
-            "target": grade.target,
-            "device": machine.cpu if grade.target == "cpu" else machine.gpu or "no GPU",
-            "protocol": grade.protocol,
-            "correct": bool(grade.correct),
-            "measured_at": datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S"),
-            **fields,
-        }
+    """What `validate --record` keeps of a grade."""
+    made = Result(
+        task=grade.task,
+        target=grade.target,
+        device=machine.cpu if grade.target == "cpu" else machine.gpu or "no GPU",
+        protocol=grade.protocol,
+        correct=bool(grade.correct),
+        measured_at=datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S"),
     )
+    timing = grade.timing
+    if timing is None or not timing.workloads:
+        return made
+    first = timing.workloads[0]
+    fastest = min(first.references, key=lambda one: one.score_us)
+    figures = {
+        "speedup": timing.speedup.value,
+        "low": timing.speedup.low,
+        "high": timing.speedup.high,
+        "workload": f"{first.workload} {first.dtype}",
+        "student_us": first.student.score_us,
+        "reference": fastest.name,
+        "reference_us": fastest.score_us,
+        "of_light": first.speed_of_light,
+        "flags": ", ".join(timing.flags),
+    }
+    return made.model_copy(update=figures)
 
 
 def write_results(path: Path, results: Iterable[Result]) -> None:
@@ -98,112 +85,10 @@ def write_results(path: Path, results: Iterable[Result]) -> None:
 
     Raises UsageError for a file that holds something else.
     """
-    found = _read(path) if path.exists() else Results()
-    if not isinstance(found, Results):
-        raise UsageError(f"{path} holds something else than results of experts; name another file")
+    try:
+        found = Results.model_validate_json(path.read_text(encoding="utf-8")) if path.exists() else Results()
+    except (OSError, UnicodeDecodeError, ValidationError) as error:
+        raise UsageError(f"{path} holds no results of experts: {reason_of(error)}; move it away") from error
     kept = {(one.task, one.device): one for one in (*found.results, *results)}
     contents = Results(results=tuple(kept[key] for key in sorted(kept)))
     write_atomically(path, contents.model_dump_json(indent=1, exclude_none=True) + "\n")
-
-
-def _read(path: Path) -> Results | Contents:
-    file: TypeAdapter[Results | Contents] = TypeAdapter(Results | Contents)
-    try:
-        return file.validate_json(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, ValidationError) as error:
-        raise UsageError(f"{path} is no file of results: {reason_of(error)}; move it away") from error
-
-
-def read_results(folder: Path) -> list[Result]:
-    """Everything in the JSON files of `results/`, oldest first. Raises UsageError for a broken file."""
-    found: list[Result] = []
-    for path in sorted(folder.glob("*.json")):
-        contents = _read(path)
-        found += contents.results if isinstance(contents, Results) else _of_ledger(contents)
-    return sorted(found, key=lambda one: one.measured_at)
-
-
-def _of_ledger(contents: Contents) -> Iterator[Result]:
-    """The items `expert/TASK`, `time/TASK` and `full/TASK` that were asked on a GPU."""
-    ceilings = next((entry.facts for entry in contents.entries if entry.name == "ceilings"), {})
-    copy_gb_s = ceilings.get("copy_gb_s")
-    board = BOARDS.get(contents.gpu)
-    share = board.bandwidth_gb_s / copy_gb_s if board and isinstance(copy_gb_s, float) else None
-    for entry in contents.entries:
-        found = re.fullmatch(r"(expert|time|full)/(.+)", entry.name)
-        if found is not None and entry.status != "not_here":
-            facts = {"task": found[2], "device": contents.gpu, "target": "cuda"}
-            yield Result.model_validate(facts | _measured(entry, share))
-
-
-def _measured(entry: Entry, share: float | None) -> dict[str, object]:
-    """share: of the datasheet's bandwidth over the largest copy of that session."""
-    facts = entry.facts
-    light = facts.get("of_speed_of_light")
-    same = ("speedup", "low", "high", "workload", "student_us", "reference_us")
-    found: dict[str, object] = {name: facts.get(name) for name in same}
-    return found | {
-        "reference": facts.get("fastest_reference"),
-        "protocol": str(facts.get("protocol", "quick")),
-        "correct": entry.status == "passed",
-        "flags": str(facts.get("flags", "-")).removeprefix("-"),
-        "of_light": light,
-        "of_copy": light * share if isinstance(light, float) and share is not None else None,
-        "measured_at": entry.measured_at,
-    }
-
-
-# The status page
-
-
-def status_page(tasks: Sequence[Task], admissions: Sequence[Admission], results: Sequence[Result]) -> str:
-    """docs/generated/status.md. results: oldest first; the newest of a task and device type counts."""
-    checked = {entry.task: entry for entry in admissions}
-    on_cpu = {one.task: one for one in results if one.target == "cpu"}
-    on_gpu = {one.task: one for one in results if one.target == "cuda"}
-    timed = {one.task: one for one in results if one.target == "cuda" and one.speedup is not None}
-    rows = []
-    for task in tasks:
-        gpu, speed = on_gpu.get(task.id), timed.get(task.id)
-        rows.append([
-            task.id, task.family, _admitted(checked.get(task.id)), _speedup(on_cpu.get(task.id)),
-            NOT_YET if gpu is None else _YES[gpu.correct], _speedup(speed),
-            "-" if task.family in _BOUND_BY_ARITHMETIC or speed is None or speed.of_copy is None
-            else f"{speed.of_copy:.0%}",
-            "-" if gpu is None else f"{gpu.device}, {gpu.measured_at[:10]}",
-        ])  # fmt: skip
-    machines = sorted({f"{one.device} ({one.target})" for one in results})
-    made = Environment(loader=FileSystemLoader(_TEMPLATES), keep_trailing_newline=True, trim_blocks=True)
-    template = made.get_template("status.md.j2")
-    return template.render(goals=_goals(tasks, timed), rows=rows, machines="; ".join(machines) or "none")
-
-
-def _goals(tasks: Sequence[Task], timed: Mapping[str, Result]) -> dict[str, str]:
-    """How many of the measured experts reach each goal."""
-    small = [timed[t.id] for t in tasks if t.level in ("l1", "l2") and t.id in timed]
-    bound = [timed[t.id] for t in tasks if t.family not in _BOUND_BY_ARITHMETIC and t.id in timed]
-    heavy = [timed[t.id] for t in tasks if t.family in ("gemm", "gemm_fp8", "attention") and t.id in timed]
-    reached = {
-        "reference": [(one.speedup or 0.0) >= 1.0 for one in small],
-        "bandwidth": [(one.of_copy or 0.0) >= _SHARE_OF_COPY for one in bound],
-        "library": [(one.speedup or 0.0) >= 1.0 / _OF_LIBRARY for one in heavy],
-    }
-    return {k: f"{sum(v)} of {len(v)} measured" if v else NOT_YET for k, v in reached.items()}
-
-
-_YES = {True: "yes", False: "NO"}
-
-
-def _admitted(entry: Admission | None) -> str:
-    rule = None if entry is None else next((r for r in entry.rules if r.name == "expert"), None)
-    if rule is None or rule.status == "not_measured":
-        return NOT_YET
-    return _YES[rule.status == "holds"]
-
-
-def _speedup(result: Result | None) -> str:
-    if result is None or result.speedup is None:
-        return NOT_YET
-    interval = "" if result.low is None or result.high is None else f" ({result.low:.2f}, {result.high:.2f})"
-    noisy = ", noisy host" if "noisy host" in result.flags else ""
-    return f"{result.speedup:.2f}x{interval}, {result.protocol}, beside {result.reference}{noisy}"

@@ -28,7 +28,6 @@ from harness.records import (
     WorkloadCheck,
     WorkloadTiming,
 )
-from harness.records.timing import Fact
 from sandboxes.gpu import GpuSlot
 from sandboxes.job import Sandbox
 from sandboxes.nvml import open_nvml
@@ -42,6 +41,7 @@ from tools.gpu_check import check_machine as machine
 from tools.gpu_check import check_sandboxes as sandboxes
 from tools.gpu_check import check_zoo as zoo
 from tools.gpu_check.bench import Bench, headline
+from tools.gpu_check.record import Fact
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
 STAND_IN = Path(__file__).parents[1] / "fakes" / "gpu_probe.c"

@@ -6,17 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli.grade import status_text
 from harness.errors import UsageError
 from harness.outcome import Cause
 from harness.records import ContenderTiming, Lane, Spread, TimingResult, TrialKey, WorkloadTiming
 from harness.records.task import Admission, Rule
-from harness.records.timing import Contents, Entry
-from harness.report.results import NOT_YET, read_results, result_of, status_page, write_results
+from harness.report.results import result_of, write_results
 from tests.fakes.overlays import throw_away_task
 from tests.report import factories as make
+from tools.gpu_check.record import Contents, Entry
+from tools.status import NOT_YET, ROOT, pages, read_results, status_page
 
-ROOT = Path(__file__).parents[2]
 TASK = throw_away_task("scale").task.model_copy(update={"level": "l1", "family": "rms_norm"})
 KEY = TrialKey(task="l1/scale", model="m/m", arm="a", repeat=0)
 
@@ -87,7 +86,7 @@ def test_results_replace_older_ones_of_the_same_task_and_device(tmp_path: Path) 
     write_results(path, [first.model_copy(update={"speedup": 3.0})])
     assert {one.task: one.speedup for one in read_results(tmp_path)} == {"l1/scale": 3.0, "l1/other": 1.5}
     write_ledger(tmp_path)
-    with pytest.raises(UsageError, match="something else"):
+    with pytest.raises(UsageError, match="holds no results of experts"):
         write_results(tmp_path / "nvidia-h200-2026-11-22.json", [])
     (tmp_path / "x.json").write_text("[]")
     with pytest.raises(UsageError, match="no file of results"):
@@ -113,6 +112,7 @@ def test_the_page_shows_what_is_known_and_what_is_not(tmp_path: Path) -> None:
     assert f"within 1.5x of the library: {NOT_YET}" in text
 
 
-def test_the_shipped_page_is_what_the_results_say() -> None:
+def test_the_shipped_pages_are_what_was_measured() -> None:
     """Make it so: make status."""
-    assert (ROOT / "docs" / "generated" / "status.md").read_text() == status_text(ROOT / "results")
+    for name, text in pages().items():
+        assert (ROOT / "docs" / "generated" / name).read_text() == text

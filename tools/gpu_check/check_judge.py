@@ -25,10 +25,10 @@ from harness.judge.worker_client import Failed, Source, WorkerClient
 from harness.judge.worker_reply import Mode
 from harness.outcome import Verdict
 from harness.records import CheckResult, Grade, Protocol
-from harness.records.timing import Fact
 from harness.suite.catalogue import LoadedTask, expert_directory, read_project, select_tasks
 from tools.gpu_check.bench import BACKENDS, SANDBOX, Bench, Judging, headline, judging
 from tools.gpu_check.plugin import gpu
+from tools.gpu_check.record import Fact
 
 FIRST_TASK: Final = "l1/softmax"
 """The one expert that goes through everything first."""

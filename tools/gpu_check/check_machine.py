@@ -17,11 +17,11 @@ from typing import Final
 import torch
 
 from harness.builder.toolchain import find_cuda
-from harness.records.timing import Fact
 from sandboxes.docker.gpu import cdi_device, find_toolkit
 from sandboxes.gpu import device_nodes, driver_libraries
 from tools.gpu_check.bench import Bench, judging
 from tools.gpu_check.plugin import gpu
+from tools.gpu_check.record import Fact
 
 COPY_BYTES: Final = 2 << 30
 SIDE: Final = 8192

@@ -16,11 +16,11 @@ from typing import Any, TypeVar
 import pytest
 
 from harness.errors import SandboxError
-from harness.records.timing import Fact
 from sandboxes.job import ExitFacts, Job, Limits, Process
 from sandboxes.nvml import Xid
 from tools.gpu_check.bench import BACKENDS, Bench
 from tools.gpu_check.plugin import gpu
+from tools.gpu_check.record import Fact
 
 T = TypeVar("T", bound=Callable[..., Any])
 _MEMORY_BYTES = 8 << 30  # of the host; a CUDA context takes some hundred MB

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from harness.errors import DeviceLost
-from harness.records.timing import Fact
 from tests.fakes.zoo import HonestScores, row, row_names, try_row
 from tools.gpu_check.bench import Bench, judging
 from tools.gpu_check.plugin import gpu
+from tools.gpu_check.record import Fact
 
 _WORKER_S, _CALL_S = 90.0, 8.0
 """The projects are tiny; a worker that starts CUDA and fills the device's memory takes seconds."""

@@ -27,12 +27,12 @@ from harness.builder.toolchain import find_cuda
 from harness.errors import UsageError
 from harness.files import write_atomically
 from harness.records.reasons import reason_of
-from harness.records.timing import Contents, Entry, Fact, Status
 from sandboxes.gpu import GpuSlot
 from sandboxes.nvml import Nvml
 from sandboxes.orphans import owned_folder
 from sandboxes.registry import open_sandbox
 from tools.gpu_check.bench import Bench
+from tools.gpu_check.record import Contents, Entry, Fact, Status
 
 _WORDS: dict[Status, str] = {"passed": "passed", "failed": "FAILED", "not_here": "not on this machine"}
 NOT_YET = "not measured yet"
