@@ -171,29 +171,24 @@ def is_compiled(block: CodeBlock) -> bool:
 
 def is_parsed(block: CodeBlock) -> bool:
     """Whether its language is parsed."""
-    return block.language == "toml" or block.language in _PARSERS
+    return block.language in _PARSERS
 
 
-def parse_block(block: CodeBlock, backend: str = "cuda") -> list[SkillFinding]:
-    """The faults of a block: errors in a whole file, warnings in a piece or template.
-
-    Advice on a build.toml is for `backend`.
-    """
-    return _toml(block, backend) if block.language == "toml" else _PARSERS[block.language](block)
+def parse_block(block: CodeBlock) -> list[SkillFinding]:
+    """The faults of a block: errors in a whole file, warnings in a piece or template."""
+    return _PARSERS[block.language](block)
 
 
-def whole_build_toml(
-    block: CodeBlock, backend: str
-) -> tuple[build_toml.BuildToml | None, list[SkillFinding]]:
-    """A build.toml parsed by kernel-builder's own parser; None with findings if it is refused."""
+def whole_build_toml(block: CodeBlock) -> build_toml.BuildToml | SkillFinding:
+    """A build.toml parsed by kernel-builder's own parser, or why it is refused."""
     with owned_folder("skill") as scratch:
         data = block.text.encode()
         (Path(scratch) / "build.toml").write_bytes(data)
-        finding = build_toml.check(Path(scratch), backend)
-    if finding is not None:
-        report = warning if is_template(block.text) else error
-        return None, [report(block.file, block.line or 1, finding.message)]
-    return build_toml.read_build_toml(data), []
+        finding = build_toml.check(Path(scratch))
+    if finding is None:
+        return build_toml.read_build_toml(data)
+    report = warning if is_template(block.text) else error
+    return report(block.file, block.line or 1, finding.message)
 
 
 def _report(block: CodeBlock) -> Callable[[str, int | None, str], SkillFinding]:
@@ -219,7 +214,7 @@ def _python(block: CodeBlock) -> list[SkillFinding]:
     return []
 
 
-def _toml(block: CodeBlock, backend: str) -> list[SkillFinding]:
+def _toml(block: CodeBlock) -> list[SkillFinding]:
     try:
         fields = toml_fields(block.text)
     except NoToml as fault:
@@ -231,16 +226,16 @@ def _toml(block: CodeBlock, backend: str) -> list[SkillFinding]:
     if not (named or general or tables & {"kernel", *_FRAMEWORKS}):
         return []
     if {"general", "kernel"} <= tables and _FRAMEWORKS & tables:
-        return whole_build_toml(block, backend)[1]
-    return _partial_build_toml(block, fields, backend)
+        return whole_build_toml(block)[1]
+    return _partial_build_toml(block, fields)
 
 
-def _partial_build_toml(block: CodeBlock, fields: dict[str, Any], backend: str) -> list[SkillFinding]:
+def _partial_build_toml(block: CodeBlock, fields: dict[str, Any]) -> list[SkillFinding]:
     """Violations of the schema in the keys that are there."""
     lines = key_lines(normalized(block.text))
-    advice = {m[1]: m[2] for m in map(_HINT.match, hints(block.text, backend)) if m is not None}
+    advice = {m[1]: m[2] for m in map(_HINT.match, hints(block.text)) if m is not None}
     found = []
-    for fault in faults(_completed(fields), backend):
+    for fault in faults(_completed(fields)):
         ends = (fault.path[:end] for end in range(len(fault.path), 0, -1))
         line = next((lines[path] for path in ends if path in lines), 1)
         said = advice.get(str(line), fault.advice)
@@ -297,5 +292,6 @@ def _yaml(block: CodeBlock) -> list[SkillFinding]:
 _PARSERS: Final[dict[str, Callable[[CodeBlock], list[SkillFinding]]]] = {
     "python": _python,
     "json": _json,
+    "toml": _toml,
     "yaml": _yaml,
 }

@@ -9,10 +9,10 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any, Final, Literal
+from typing import Final
 
 from harness.errors import UsageError
 from harness.records import Record, Skill
@@ -28,7 +28,7 @@ from harness.skills.blocks import (
     shown_projects,
 )
 from harness.skills.claims import fact_findings, hardware_findings
-from harness.skills.compiling import Build, ShownProjectReport, Tried, build_shown, compile_block
+from harness.skills.compiling import Build, Outcome, ShownProjectReport, build_shown, compile_block
 from harness.skills.frontmatter import FrontmatterError, decode
 from harness.skills.overlap import overlaps
 from harness.skills.spec import (
@@ -45,16 +45,7 @@ from harness.suite.catalogue import LoadedTask
 from harness.text import estimate_tokens
 
 _BUILDER: Final = re.compile(r"kernel-builder|build\.toml|cuda-capabilities")
-_BACKENDS: Final = {
-    "cuda": re.compile(r"cuda|nvidia|[ah]100|h200|hopper", re.IGNORECASE),
-    "rocm": re.compile(r"rocm|\bamd\b|\bhip\b|mi\d{3}", re.IGNORECASE),
-    "xpu": re.compile(r"xpu|sycl|\bintel gpu", re.IGNORECASE),
-    "metal": re.compile(r"metal|\bmps\b|apple", re.IGNORECASE),
-    "cpu": re.compile(r"\bcpu\b|avx", re.IGNORECASE),
-}
-_HEAD: Final = 2_000
 _OTHER_BUILD: Final = re.compile(r"cpp_extension|load_inline|CUDAExtension")
-Outcome = Literal["built", "parsed", "not_built", "failed", "unread"]
 
 
 class CodeCounts(Record):
@@ -147,7 +138,6 @@ class _Code:
 
     for_builder: frozenset[str]
     """Files whose code is to be built with kernel-builder."""
-    backend: str
     blocks: list[CodeBlock] = field(default_factory=list)
     shown: list[ShownProject] = field(default_factory=list)
     outcomes: dict[CodeBlock, Outcome] = field(default_factory=dict)
@@ -157,39 +147,30 @@ class _Code:
         """Parse, then build in parallel on all cores."""
         found = [*self._unclosed(), *self._parsed()]
         in_projects = {block for shown in self.shown for block in shown.blocks}
-        pieces = [b for b in self.blocks if is_compiled(b) and b not in in_projects]
         self.outcomes |= {block: "not_built" for block in self.blocks if is_compiled(block)}
-        tried = [b for b in pieces if not b.fragment] if build is not None else []
         lacking: list[str] = []
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-            whole = [pool.submit(build_shown, shown, build, self.backend) for shown in self.shown]
-            alone = [pool.submit(self._compiled, block, build) for block in tried if build is not None]
-            every: list[Future[Any]] = [*whole, *alone]
+            jobs = [pool.submit(build_shown, shown, build) for shown in self.shown]
+            if build is not None:
+                jobs += [
+                    pool.submit(compile_block, block, build, kernel_builder=block.file in self.for_builder)
+                    for block in self.blocks
+                    if is_compiled(block) and not block.fragment and block not in in_projects
+                ]
             try:
-                for done, _ in enumerate(as_completed(every), 1):
+                for done, _ in enumerate(as_completed(jobs), 1):
                     if build is not None:
-                        progress(done, len(every))
+                        progress(done, len(jobs))
             except BaseException:  # Ctrl-C: no further build starts
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
-        for shown, project in zip(self.shown, (future.result() for future in whole), strict=True):
-            self.projects.append(project.report)
-            found += project.findings
-            lacking += project.unavailable
-            if project.report.name is None:
-                self.outcomes[shown.build_toml] = "failed"
-            self.outcomes |= dict.fromkeys(project.built, "built")
-            self.outcomes |= dict.fromkeys(project.failed, "failed")
-        for block, attempt in zip(tried, (future.result() for future in alone), strict=True):
-            found += [attempt.finding] if attempt.finding is not None else []
-            lacking += [attempt.unavailable] if attempt.unavailable is not None else []
-            if attempt.unavailable is None:
-                self.outcomes[block] = _outcome(attempt)
+        for judged in (job.result() for job in jobs):
+            self.outcomes |= judged.outcomes
+            self.projects += [judged.project] if judged.project is not None else []
+            found += judged.findings
+            lacking += judged.lacking
         found += [warning(FILE, None, f"not built here: {why}") for why in dict.fromkeys(lacking)]
         return found
-
-    def _compiled(self, block: CodeBlock, build: Build) -> Tried:
-        return compile_block(block, build, kernel_builder=block.file in self.for_builder)
 
     def _unclosed(self) -> Iterator[SkillFinding]:
         """An unclosed fence turns the text after it into code, in any language."""
@@ -208,7 +189,7 @@ class _Code:
             if not is_parsed(block):
                 continue
             self.outcomes[block] = "not_built" if block.fragment else "parsed"
-            found = [] if block.fragment or block in tomls else parse_block(block, self.backend)
+            found = [] if block.fragment or block in tomls else parse_block(block)
             if found:
                 self.outcomes[block] = "failed"
             yield from found
@@ -226,12 +207,6 @@ class _Code:
         return {language: CodeCounts.model_validate(dict(found[language])) for language in sorted(found)}
 
 
-def _outcome(attempt: Tried) -> Outcome:
-    if attempt.finding is None:
-        return "built"
-    return "not_built" if attempt.finding.severity == "note" else "failed"
-
-
 def _softened(finding: SkillFinding, blocks: Sequence[CodeBlock], texts: Mapping[str, str]) -> SkillFinding:
     """Turns an error in code that the skill shows as wrong into a note."""
     if finding.severity != "error" or not finding.line:
@@ -244,12 +219,6 @@ def _softened(finding: SkillFinding, blocks: Sequence[CodeBlock], texts: Mapping
     return finding
 
 
-def _backend_of(text: str) -> str:
-    """The backend that the start of SKILL.md names most often; cuda between equals."""
-    counts = {name: len(pattern.findall(text[:_HEAD])) for name, pattern in _BACKENDS.items()}
-    return max(counts, key=lambda name: counts[name])
-
-
 def _for_builder(texts: Mapping[str, str]) -> frozenset[str]:
     """The files of a skill about kernel-builder, except those about PyTorch's cpp_extension."""
     if not any(_BUILDER.search(text) for text in texts.values()):
@@ -259,7 +228,7 @@ def _for_builder(texts: Mapping[str, str]) -> frozenset[str]:
 
 def _collected(texts: Mapping[str, str]) -> _Code:
     """Markdown blocks, code files, and the projects that they make up."""
-    code = _Code(_for_builder(texts), _backend_of(texts.get(FILE, "")))
+    code = _Code(_for_builder(texts))
     roots = {str(PurePosixPath(name).parent) for name in texts if PurePosixPath(name).name == "build.toml"}
     for name, text in texts.items():
         if name.endswith(".md"):
@@ -298,7 +267,7 @@ def _leak_findings(texts: Mapping[str, str], tasks: Sequence[LoadedTask]) -> Ite
             where = f"{leak.source_file}:{leak.source_line}"
             message = (
                 f"the solution of {leak.task} has this too ({where}), {leak.longest} tokens in a row and "
-                f"{leak.count} rows of 13 in all: an evaluation leaves that task out of its primary result"
+                f"{leak.count} rows of 13 in all: an evaluation leaves that task out of every comparison"
             )
             yield warning(leak.file, leak.line, message)
 

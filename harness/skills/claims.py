@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from importlib import resources
 from typing import Final, NamedTuple
 
@@ -50,24 +50,18 @@ def known_facts() -> tuple[Fact, ...]:
     return tuple(Fact.model_validate(fields) for fields in tomllib.loads(text)["fact"])
 
 
-def fact_findings(file: str, text: str, *, kernel_builder: bool = True) -> list[SkillFinding]:
+def fact_findings(
+    file: str, text: str, *, kernel_builder: bool = True, only_builds: bool = False
+) -> list[SkillFinding]:
     """Each line of `text` that contradicts a fact, once per fact.
 
-    Code that does not build is an error if the text is about kernel-builder, else a warning.
+    Code that does not build is an error if the text is about kernel-builder, else a warning; with
+    `only_builds` nothing else is looked for.
     """
-    return _findings(known_facts(), file, text, kernel_builder)
-
-
-def unbuildable(file: str, text: str, *, kernel_builder: bool = True) -> list[SkillFinding]:
-    """Those of the findings that say that code does not build."""
-    return _findings([f for f in known_facts() if f.breaks_the_build], file, text, kernel_builder)
-
-
-def _findings(facts: Iterable[Fact], file: str, text: str, kernel_builder: bool) -> list[SkillFinding]:
     found: dict[tuple[str, int], SkillFinding] = {}
-    for fact in facts:
+    for fact in known_facts():
         report = error if fact.breaks_the_build and kernel_builder else warning
-        for pattern in fact.wrong:
+        for pattern in fact.wrong if fact.breaks_the_build or not only_builds else ():
             for match in re.finditer(_SPACE.sub(r"\\s", pattern), text, _FLAGS):
                 start = match.start() + len(match[0]) - len(match[0].lstrip())
                 lines = _lines(text, start, match.end())

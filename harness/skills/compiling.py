@@ -8,16 +8,16 @@ lines together, so that a line of a compiler error can be mapped to the skill.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Final, NamedTuple, get_args
+from typing import Final, Literal, NamedTuple, get_args
 
 from harness.builder.units import HEADER_SUFFIXES
 from harness.outcome import Cause
 from harness.records import BuildResult, Diagnostic, Project, ProjectFile, Record, Target
 from harness.skills.blocks import CodeBlock, ShownProject, is_compiled, is_elided, whole_build_toml
-from harness.skills.claims import unbuildable
+from harness.skills.claims import fact_findings
 from harness.skills.spec import Severity, SkillFinding, error, warning
 
 Build = Callable[[Project, Target], BuildResult]
@@ -197,12 +197,29 @@ def _attempt(block: CodeBlock, text: str, *, before: int) -> Attempt:
 
 # --- pieces --------------------------------------------------------------------------------------
 
+Outcome = Literal["built", "parsed", "not_built", "failed", "unread"]
 
-class Tried(NamedTuple):
-    """The result of compiling a piece: one of the two, or neither if it compiles."""
 
-    finding: SkillFinding | None = None
-    unavailable: str | None = None
+class ShownProjectReport(Record):
+    """A project that the skill shows, and its builds."""
+
+    file: str
+    line: int
+    name: str | None
+    paths: tuple[str, ...]
+    targets: tuple[Target, ...]
+    builds: tuple[BuildResult, ...] = ()
+    """One per target; empty without `--build`."""
+
+
+class Judged(NamedTuple):
+    """The result of compiling a piece or a project."""
+
+    outcomes: Mapping[CodeBlock, Outcome]
+    findings: Sequence[SkillFinding]
+    lacking: tuple[str, ...] = ()
+    """Why this machine could not compile it."""
+    project: ShownProjectReport | None = None
 
 
 class _Failure(NamedTuple):
@@ -215,22 +232,23 @@ class _Failure(NamedTuple):
     message: str
 
 
-def compile_block(block: CodeBlock, build: Build, *, kernel_builder: bool = True) -> Tried:
+def compile_block(block: CodeBlock, build: Build, *, kernel_builder: bool = True) -> Judged:
     """Try all ways to compile `block` until one succeeds. Raises SandboxError and HarnessBug.
 
     Code that is known not to build is not tried: torch/extension.h alone takes minutes.
     """
-    known = next(iter(unbuildable(block.file, block.text, kernel_builder=kernel_builder)), None)
-    if known is not None:
-        return Tried(finding=known.model_copy(update={"line": block.line + (known.line or 1)}))
+    known = fact_findings(block.file, block.text, kernel_builder=kernel_builder, only_builds=True)
+    if known:
+        line = block.line + (known[0].line or 1)
+        return Judged({block: "failed"}, [known[0].model_copy(update={"line": line})])
     failures: list[_Failure] = []
     for attempt in attempts(block):
         result = build(attempt.project, attempt.target)
         # After a link error the object was compiled; a piece need not define all that it calls.
         if result.finding is None or result.finding.cause is Cause.LINK_ERROR:
-            return Tried()
+            return Judged({block: "built"}, [])
         if result.finding.cause in _OURS:
-            return Tried(unavailable=result.finding.message)
+            return Judged({block: "not_built"}, [], (result.finding.message,))
         failures.append(_failure(block, attempt, result))
     worst = max(failures, key=lambda failure: (failure.line, failure.helped))
     what = "does not compile for sm_90" if attempt.target == "cuda" else "does not compile as C++"
@@ -239,9 +257,8 @@ def compile_block(block: CodeBlock, build: Build, *, kernel_builder: bool = True
         told = f"not judged, as it needs what is not shown: {worst.message}"
     elif worst.severity == "warning":
         told = f"{told} (mark a piece that is not whole with the word `fragment`)"
-    return Tried(
-        finding=SkillFinding(file=block.file, line=worst.line, severity=worst.severity, message=told)
-    )
+    finding = SkillFinding(file=block.file, line=worst.line, severity=worst.severity, message=told)
+    return Judged({block: "not_built" if worst.severity == "note" else "failed"}, [finding])
 
 
 def _failure(block: CodeBlock, attempt: Attempt, result: BuildResult) -> _Failure:
@@ -283,36 +300,13 @@ def compiler_severity(block: CodeBlock, told: Diagnostic) -> Severity:
 # --- projects ------------------------------------------------------------------------------------
 
 
-class ShownProjectReport(Record):
-    """A project that the skill shows, and its builds."""
-
-    file: str
-    line: int
-    name: str | None
-    paths: tuple[str, ...]
-    targets: tuple[Target, ...]
-    builds: tuple[BuildResult, ...] = ()
-    """One per target; empty without `--build`."""
-
-
-class BuiltProject(NamedTuple):
-    """The report, its findings, and the blocks that were built or failed."""
-
-    report: ShownProjectReport
-    findings: list[SkillFinding]
-    built: frozenset[CodeBlock]
-    failed: frozenset[CodeBlock]
-    unavailable: tuple[str, ...]
-
-
-def build_shown(shown: ShownProject, build: Build | None, backend: str) -> BuiltProject:
+def build_shown(shown: ShownProject, build: Build | None) -> Judged:
     """Build the project for each of its targets, or only say for which without `build`.
 
-    A project whose build.toml is not valid or whose sources are not all shown is not built. Advice on its
-    build.toml is for `backend`.
+    A project whose build.toml is not valid or whose sources are not all shown is not built.
     """
     block = shown.build_toml
-    parsed, findings = whole_build_toml(block, backend)
+    parsed, findings = whole_build_toml(block)
     targets: tuple[Target, ...] = ()
     named: list[str] = []
     if parsed is not None:
@@ -325,17 +319,17 @@ def build_shown(shown: ShownProject, build: Build | None, backend: str) -> Built
     if hidden:
         message = f"this build.toml names what is not shown ({', '.join(hidden)}): the project is not built"
         findings.append(warning(block.file, block.line or 1, message))
-    wanted = targets if build is not None and not hidden else ()
-    results = tuple(build(shown.project, target) for target in wanted) if build is not None else ()
-    sources = frozenset(b for b in shown.blocks if is_compiled(b))
-    failed: set[CodeBlock] = set()
+    results = tuple(build(shown.project, one) for one in targets) if build is not None and not hidden else ()
+    outcomes: dict[CodeBlock, Outcome] = {} if parsed is not None else {block: "failed"}
+    sources = [b for b in shown.blocks if is_compiled(b)]
+    lacking = tuple(r.finding.message for r in results if r.finding and r.finding.cause in _OURS)
+    if all(result.finding is None for result in results) and results:
+        outcomes |= dict.fromkeys(sources, "built")
     for result in results:
         for where, finding in _faults(shown, result):
             findings.append(finding)
-            failed |= sources if where is None else {where}
+            outcomes |= dict.fromkeys((b for b in sources if where in (b, None)), "failed")
     findings += dict.fromkeys(one for result in results for one in _binding(shown, result))
-    unavailable = tuple(r.finding.message for r in results if r.finding and r.finding.cause in _OURS)
-    whole = bool(results) and not unavailable and not failed
     report = ShownProjectReport(
         file=block.file,
         line=block.line or 1,
@@ -344,9 +338,7 @@ def build_shown(shown: ShownProject, build: Build | None, backend: str) -> Built
         targets=targets,
         builds=results,
     )
-    return BuiltProject(
-        report, findings, sources if whole else frozenset(), frozenset(failed) & sources, unavailable
-    )
+    return Judged(outcomes, findings, lacking, report)
 
 
 def _binding(shown: ShownProject, result: BuildResult) -> Iterator[SkillFinding]:

@@ -156,19 +156,6 @@ def test_a_fence_that_is_not_closed_is_an_error_at_its_line(tmp_path: Path, body
     assert "not closed" in report.findings[0].message and not report.ok
 
 
-@pytest.mark.parametrize(
-    ("about", "backend"),
-    [("CUDA on an H100", "cuda"), ("Triton on ROCm", "rocm"), ("SYCL for XPU", "xpu"), ("AVX-512", "cpu")],
-)
-def test_advice_fits_what_the_skill_is_about(tmp_path: Path, about: str, backend: str) -> None:
-    """A missing backend is filled in with the skill's own; what the file itself names is kept."""
-    body = '```toml\n[kernel.a]\nlanguage = "x"\n```\n```toml\n[kernel.a]\nbackend = "triton"\n```\n'
-    directory = make_skill(tmp_path, f"{about}.\n{body}")
-    first, second = (str(f) for f in check_skill(directory).findings)
-    assert f'write `backend = "{backend}"`' in first
-    assert (f'backends = ["{backend}"]' if backend != "cpu" else "write C++") in second
-
-
 # --- code in Markdown ----------------------------------------------------------------------------
 
 DOCUMENT = """\

@@ -54,8 +54,7 @@ class Compiler:
 def test_an_error_is_shown_at_its_line_of_the_skill(bad: tuple[str, ...], line: int) -> None:
     """Lines added above a piece do not count; of several attempts the furthest error is reported."""
     text = "#include <a.h>\n__global__ void f() {\n  oops;\n}\n"
-    finding = compile_block(piece(text), Compiler(*bad)).finding
-    assert finding is not None
+    (finding,) = compile_block(piece(text), Compiler(*bad)).findings
     said = f"this code does not compile for sm_90: too few arguments in call of {bad[0]}"
     assert str(finding) == f"SKILL.md:{line}: error: {said}"
 
@@ -89,18 +88,18 @@ def test_a_whole_file_is_tried_as_it_stands_only() -> None:
 
 def test_link_errors_and_missing_toolchains_are_not_the_pieces_fault() -> None:
     """A linked piece may use definitions that are not shown; without nvcc nothing is judged."""
-    linked = compile_block(piece("oops;\n"), Compiler("oops", cause=Cause.LINK_ERROR))
-    assert linked == (None, None)
-    tried = compile_block(piece("oops;\n"), Compiler("oops", cause=Cause.NO_TOOLCHAIN))
-    assert (tried.finding, tried.unavailable) == (None, "no")
+    block = piece("oops;\n")
+    linked = compile_block(block, Compiler("oops", cause=Cause.LINK_ERROR))
+    assert linked[:3] == ({block: "built"}, [], ())
+    judged = compile_block(block, Compiler("oops", cause=Cause.NO_TOOLCHAIN))
+    assert judged[:3] == ({block: "not_built"}, [], ("no",))
 
 
 def test_headers_that_never_build_are_refused_without_a_compiler() -> None:
     """torch/extension.h costs minutes and fails: it is known beforehand."""
     compiler = Compiler()
     tried = compile_block(piece("\n#include <torch/extension.h>\n", "cpp"), compiler)
-    assert tried.finding is not None
-    assert tried.finding.line == 12
+    assert [finding.line for finding in tried.findings] == [12]
     assert compiler.seen == []
 
 
