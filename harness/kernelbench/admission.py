@@ -17,8 +17,8 @@ from harness.device.machine import gpu_memory_bytes
 from harness.expressions import evaluate
 from harness.files import write_atomically
 from harness.kernelbench.conversion import Converted, convert
-from harness.kernelbench.isolation import Isolation, Refused, in_parallel
-from harness.kernelbench.problems import CPU_FLOPS, ProblemFacts, ProblemFile
+from harness.kernelbench.isolation import Isolation, in_parallel
+from harness.kernelbench.problems import CPU_FLOPS, ProblemFacts, ProblemFile, Unfit
 from harness.records import Record, Target
 from harness.suite.catalogue import LoadedTask
 from harness.suite.sizes import DEVICE_SHARE, HOST_BYTES, gib, sizes
@@ -204,7 +204,7 @@ def _probe(
         try:
             found = isolation.ask("probe", folder=folder, target=target, device=device, rows=rows)
             return [str(reason) for reason in found]
-        except Refused as refused:
+        except Unfit as refused:
             return [str(refused)]
 
     (workload,) = loaded.task.workloads_for(limits.target)

@@ -18,16 +18,17 @@ import platformdirs
 
 from harness.errors import UsageError
 from harness.files import directory_atomically
-from harness.kernelbench.isolation import Isolation, Refused, in_parallel
+from harness.kernelbench.isolation import Isolation, in_parallel
 from harness.kernelbench.problems import (
     CPU_BYTES,
     ProblemFacts,
     ProblemFile,
     TensorFacts,
+    Unfit,
     find_problems,
     is_pattern,
 )
-from harness.records import Project, ProjectFile, Task
+from harness.records import Project, ProjectFile
 from harness.suite.catalogue import LoadedTask, load_task, select_tasks
 
 OP = "forward"
@@ -89,13 +90,12 @@ def select_with_problems(patterns: Sequence[str], root: Path | None = None) -> l
 
 
 def convert_pattern(pattern: str, cache: Path | None = None) -> list[Converted]:
-    """All problems that `kernelbench:PATH[/level1][/glob]` names. Raises UsageError if there are none."""
-    return convert_all(find_problems(pattern), default_cache() if cache is None else cache)
+    """Convert all problems that `kernelbench:PATH[/level1][/glob]` names, in parallel and cached.
 
-
-def convert_all(problems: Sequence[ProblemFile], cache: Path) -> list[Converted]:
-    """Convert every problem, in parallel; conversions are cached."""
-    return in_parallel(problems, lambda problem, isolation: convert(problem, cache, isolation))
+    Raises UsageError if there are none.
+    """
+    folder = default_cache() if cache is None else cache
+    return in_parallel(find_problems(pattern), lambda problem, isolation: convert(problem, folder, isolation))
 
 
 def convert(problem: ProblemFile, cache: Path, isolation: Isolation) -> Converted:
@@ -108,16 +108,10 @@ def convert(problem: ProblemFile, cache: Path, isolation: Isolation) -> Converte
     try:
         facts = ProblemFacts.model_validate(isolation.ask("inspect", path=str(problem.path.resolve())))
         if sum(_PLAN_ENTRY_BYTES + len(t.name) for t in facts.tensors) > _MOST_PLAN_BYTES:
-            raise Refused(f"its {len(facts.tensors)} operands are more than one plan message holds")
-    except Refused as refused:
+            raise Unfit(f"its {len(facts.tensors)} operands are more than one plan message holds")
+    except Unfit as refused:
         return Converted(problem, refusal=str(refused))
     return Converted(problem, _write(problem, source, facts, folder), facts)
-
-
-def state_names(task: Task, facts: ProblemFacts) -> dict[str, str]:
-    """Operand -> name in the module's state_dict, of every operand that is passed by name."""
-    by_name = {t.name: t.state for t in facts.parameters}
-    return {o.name: by_name[o.name] or o.name for o in task.operands if o.keyword}
 
 
 def _read(path: Path) -> str:
@@ -310,7 +304,7 @@ def wrapped(text: str, converted: Converted) -> Project:
     lines = (
         f"# --- the names of {task.id}\n"
         f"_ARGUMENTS = {facts.arguments!r}\n"
-        f"_STATE = {state_names(task, facts)!r}\n"
+        f"_STATE = { {t.name: t.state for t in facts.parameters}!r}\n"
         f"_OUTPUTS = {len(facts.outputs)}\n"
     )
     package = f"torch-ext/{task.module}"

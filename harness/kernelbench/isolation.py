@@ -30,17 +30,12 @@ WALL_S = 600.0
 """Per request: inspecting KernelBench's largest recurrent networks takes over a minute on two cores."""
 MEMORY_BYTES = 12 << 30
 _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
-_GRACE_S = 60.0
 _ANSWER_BYTES = 16 << 20
 _PR_SET_PDEATHSIG = 1
 _FUNCTIONS = "harness.kernelbench.values"
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
-
-
-class Refused(Exception):
-    """The problem could not be inspected, or cannot be a task; the message says why."""
 
 
 class Isolation:
@@ -64,25 +59,18 @@ class Isolation:
         )
 
     def ask(self, function: str, wall_s: float = WALL_S, **given: Any) -> Any:
-        """The result of `inspect` or `probe`. Raises Refused with a reason, HarnessBug if the server died."""
+        """The result of `inspect` or `probe`. Raises Unfit with a reason, HarnessBug if the server died."""
         process = self._process = self._process or self._start()
         assert process.stdin is not None and process.stdout is not None
-        request = {"function": function, "wall_s": wall_s, "memory_bytes": MEMORY_BYTES, "given": given}
-        watchdog = threading.Timer(wall_s + _GRACE_S, process.kill)
-        watchdog.start()
+        request = {"function": function, "wall_s": wall_s, "given": given}
         try:
             process.stdin.write(json.dumps(request) + "\n")
             process.stdin.flush()
-            line = process.stdout.readline()
-        except OSError:
-            line = ""
-        finally:
-            watchdog.cancel()
-        if not line:
-            raise HarnessBug("the server process that executes KernelBench problems died")
-        answer: dict[str, Any] = json.loads(line)
+            answer: dict[str, Any] = json.loads(process.stdout.readline())
+        except (OSError, ValueError) as error:
+            raise HarnessBug("the server process that executes KernelBench problems died") from error
         if "refused" in answer:
-            raise Refused(str(answer["refused"]))
+            raise Unfit(str(answer["refused"]))
         return answer["ok"]
 
     def close(self) -> None:
@@ -137,7 +125,7 @@ def _execute(functions: ModuleType, request: dict[str, Any], answer: int) -> Non
             os.dup2(null, descriptor)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         if request["given"].get("device", "cpu") == "cpu":
-            resource.setrlimit(resource.RLIMIT_DATA, (request["memory_bytes"],) * 2)
+            resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
         said = {"ok": getattr(functions, request["function"])(**request["given"])}
     except BaseException as error:  # noqa: BLE001 - whatever a problem file raises becomes a reason
         said = {"refused": _reason(error)}

@@ -24,7 +24,7 @@ _INNER = "KernelBench"
 
 
 class Unfit(Exception):
-    """A problem that cannot be a task; the message says why."""
+    """A problem that cannot be inspected or cannot be a task; the message says why."""
 
 
 def is_pattern(text: str) -> bool:

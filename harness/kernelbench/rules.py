@@ -7,7 +7,8 @@ them, and are labeled so.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -29,23 +30,20 @@ Start = Callable[[], WorkerClient]
 
 def score(problem: Problem, student: Start, eager: Start) -> KernelBenchScore:
     """Score the project and PyTorch, one after the other. Raises HarnessBug for our own failures."""
-    tolerance = _TOLERANCES[problem.dtype]
-    passed = 0
+    tolerance, passed = _TOLERANCES[problem.dtype], 0
     try:
-        contender = student()
-        try:
-            contender.load()
-            contender.plan(Layout(problem))
+        with _planned(student, problem) as contender:
             for _ in range(TRIALS):
                 passed += _trial(contender, problem, tolerance)
             mean_us, calls = _mean_us(contender, problem) if passed == TRIALS else (None, 0)
-        finally:
-            contender.close()
     except Failed as failure:
         return KernelBenchScore(
             trials=TRIALS, passed=passed, correct=False, tolerance=tolerance, message=failure.finding.message
         )
-    eager_us = _eager_us(eager(), problem) if mean_us is not None else None
+    eager_us = None
+    if mean_us is not None:
+        with _planned(eager, problem) as contender:
+            eager_us, _ = _mean_us(contender, problem)
     return KernelBenchScore(
         trials=TRIALS,
         passed=passed,
@@ -57,11 +55,14 @@ def score(problem: Problem, student: Start, eager: Start) -> KernelBenchScore:
     )
 
 
-def _eager_us(contender: WorkerClient, problem: Problem) -> float | None:
+@contextmanager
+def _planned(start: Start, problem: Problem) -> Iterator[WorkerClient]:
+    """A worker that is ready for calls."""
+    contender = start()
     try:
         contender.load()
         contender.plan(Layout(problem))
-        return _mean_us(contender, problem)[0]
+        yield contender
     finally:
         contender.close()
 

@@ -30,28 +30,13 @@ _PATH = r"[\w.+@~\\/-]*[\w+-]\.(?:toml|cpp|cc|cxx|c|cu|cuh|h|hpp|hxx|py|pyi|md|t
 _NAMES = FileNames(_PATH)
 
 
-def _finding(cause: Cause, message: str) -> Finding:
-    return Finding(cause=cause, message=message)
-
-
-def _no_files(reply: Reply) -> Finding:
-    if reply.stop == "refusal":
-        return _finding(Cause.REFUSAL, "the model refused")
-    if reply.stop == "length":
-        return _finding(
-            Cause.TRUNCATED, "the reply was cut at the output limit before a project was complete"
-        )
-    if not reply.text.strip():
-        return _finding(Cause.EMPTY_REPLY, "the reply is empty")
-    return _finding(Cause.NO_FILES, "the reply holds no fenced file named build.toml")
-
-
 def parse_reply(reply: Reply) -> Project | Finding:
-    """The project in a reply; a later block with the same path replaces an earlier one."""
+    """The project in a reply, or why there is none. Of blocks with one path the last counts."""
+    if reply.stop == "overflow":
+        message = "the prompt does not fit into the model's context"
+        return Finding(cause=Cause.CONTEXT_OVERFLOW, message=message)
     if len(reply.text) > MAX_REPLY_CHARS:
-        return _finding(
-            Cause.TOO_LARGE, f"{len(reply.text)} characters of text; at most {MAX_REPLY_CHARS} are read"
-        )
+        return _too_large(f"{len(reply.text)} characters of text; at most {MAX_REPLY_CHARS} are read")
     found: dict[str, str] = {}
     for block in fenced_blocks(reply.text):
         named = _NAMES.find(block)
@@ -60,17 +45,34 @@ def parse_reply(reply: Reply) -> Project | Finding:
         path, text = named
         reason = unsafe_path(path)
         if reason:
-            return _finding(Cause.UNSAFE_PATH, f"the path {path!r} (line {block.line}) {reason}")
+            message = f"the path {path!r} (line {block.line}) {reason}"
+            return Finding(cause=Cause.UNSAFE_PATH, message=message)
         found[PurePosixPath(path).as_posix()] = text
     found = _strip_common_root(found)
     if "build.toml" not in found:
         return _no_files(reply)
     size = sum(len(text.encode()) for text in found.values())
     if len(found) > MAX_FILES:
-        return _finding(Cause.TOO_LARGE, f"{len(found)} files; at most {MAX_FILES} are allowed")
+        return _too_large(f"{len(found)} files; at most {MAX_FILES} are allowed")
     if size > MAX_BYTES:
-        return _finding(Cause.TOO_LARGE, f"{size} bytes of files; at most {MAX_BYTES} are allowed")
+        return _too_large(f"{size} bytes of files; at most {MAX_BYTES} are allowed")
     return Project(files=tuple(ProjectFile(path=p, text=found[p]) for p in sorted(found)))
+
+
+def _too_large(message: str) -> Finding:
+    return Finding(cause=Cause.TOO_LARGE, message=message)
+
+
+def _no_files(reply: Reply) -> Finding:
+    cause, message = Cause.NO_FILES, "the reply holds no fenced file named build.toml"
+    if reply.stop == "refusal":
+        cause, message = Cause.REFUSAL, "the model refused"
+    elif reply.stop == "length":
+        cause = Cause.TRUNCATED
+        message = "the reply was cut at the output limit before a project was complete"
+    elif not reply.text.strip():
+        cause, message = Cause.EMPTY_REPLY, "the reply is empty"
+    return Finding(cause=cause, message=message)
 
 
 def _strip_common_root(found: dict[str, str]) -> dict[str, str]:
@@ -113,19 +115,12 @@ class Answer:
         return (*self.request.messages, said, *self.results)
 
 
-def read(reply: Reply) -> Project | Finding:
-    """The project in a reply, or why there is none."""
-    if reply.stop == "overflow":
-        return _finding(Cause.CONTEXT_OVERFLOW, "the prompt does not fit into the model's context")
-    return parse_reply(reply)
-
-
 def answer(request: Request, skills: Sequence[Skill], ask: Ask) -> Answer:
     """One turn: send the request, and again with each file that is asked for. `skills`: the arm's."""
     reader, steps, late = Reader(skills), list[Step](), 0
     while True:
         reply = ask(request)
-        found, given_all = read(reply), reader.exhausted
+        found, given_all = parse_reply(reply), reader.exhausted
         wants_files = request.tools and reply.tool_calls and reply.stop not in ("refusal", "overflow")
         if not wants_files:
             return Answer(request, reply, found, tuple(steps))
@@ -135,8 +130,8 @@ def answer(request: Request, skills: Sequence[Skill], ask: Ask) -> Answer:
         late += given_all
         if late == LATE_LIMIT:
             message = f"{late} replies did nothing but call tools after there were no more files to read"
-            found = _finding(Cause.TOOL_LOOP, message)
-            return Answer(request, reply, found, tuple(steps), results)
+            loop = Finding(cause=Cause.TOOL_LOOP, message=message)
+            return Answer(request, reply, loop, tuple(steps), results)
         steps.append(Step(prompt_digest=request.prompt_digest, reply=reply, reads=reads))
         messages = (*request.messages, _said(reply, calls=True), *results)
         request = request.model_copy(update={"messages": messages, "step": request.step + 1})

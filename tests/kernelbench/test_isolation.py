@@ -12,7 +12,8 @@ import pytest
 
 pytest.importorskip("torch", reason="needs torch (pip install torch)")
 
-from harness.kernelbench.isolation import Isolation, Refused
+from harness.kernelbench.isolation import Isolation
+from harness.kernelbench.problems import Unfit
 from tests.fakes.kernelbench import problem
 
 pytestmark = pytest.mark.slow
@@ -32,7 +33,7 @@ def test_a_file_that_hangs_is_killed(isolation: Isolation, tmp_path: Path) -> No
     """At its deadline; the next file is inspected as if nothing had happened."""
     (tmp_path / "1_hangs.py").write_text("while True:\n    pass\n")
     (tmp_path / "2_fine.py").write_text(problem("return x + 1"))
-    with pytest.raises(Refused, match="took longer than 2 s"):
+    with pytest.raises(Unfit, match="took longer than 2 s"):
         isolation.ask("inspect", wall_s=2.0, path=str(tmp_path / "1_hangs.py"))
     assert isolation.ask("inspect", path=str(tmp_path / "2_fine.py"))["kind"] == "elementwise"
 
@@ -41,7 +42,7 @@ def test_a_file_sees_no_keys(isolation: Isolation, tmp_path: Path) -> None:
     """The environment is an allow-list."""
     looks = tmp_path / "1_looks.py"
     looks.write_text("import os\nraise RuntimeError(os.environ.get('OPENAI_API_KEY', 'nothing there'))\n")
-    with pytest.raises(Refused, match="nothing there"):
+    with pytest.raises(Unfit, match="nothing there"):
         isolation.ask("inspect", path=str(looks))
 
 
