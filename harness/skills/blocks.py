@@ -226,7 +226,8 @@ def _toml(block: CodeBlock) -> list[SkillFinding]:
     if not (named or general or tables & {"kernel", *_FRAMEWORKS}):
         return []
     if {"general", "kernel"} <= tables and _FRAMEWORKS & tables:
-        return whole_build_toml(block)[1]
+        whole = whole_build_toml(block)
+        return [whole] if isinstance(whole, SkillFinding) else []
     return _partial_build_toml(block, fields)
 
 

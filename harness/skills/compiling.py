@@ -306,10 +306,15 @@ def build_shown(shown: ShownProject, build: Build | None) -> Judged:
     A project whose build.toml is not valid or whose sources are not all shown is not built.
     """
     block = shown.build_toml
-    parsed, findings = whole_build_toml(block)
+    parsed = whole_build_toml(block)
+    findings: list[SkillFinding] = []
+    outcomes: dict[CodeBlock, Outcome] = {}
     targets: tuple[Target, ...] = ()
     named: list[str] = []
-    if parsed is not None:
+    if isinstance(parsed, SkillFinding):
+        findings.append(parsed)
+        outcomes[block] = "failed"
+    else:
         targets = tuple(t for t in get_args(Target) if t in parsed.general.backends)
         named += parsed.torch.src if parsed.torch is not None else ()
         named += [name for k in parsed.kernel.values() if k.backend in targets for name in k.src]
@@ -320,7 +325,6 @@ def build_shown(shown: ShownProject, build: Build | None) -> Judged:
         message = f"this build.toml names what is not shown ({', '.join(hidden)}): the project is not built"
         findings.append(warning(block.file, block.line or 1, message))
     results = tuple(build(shown.project, one) for one in targets) if build is not None and not hidden else ()
-    outcomes: dict[CodeBlock, Outcome] = {} if parsed is not None else {block: "failed"}
     sources = [b for b in shown.blocks if is_compiled(b)]
     lacking = tuple(r.finding.message for r in results if r.finding and r.finding.cause in _OURS)
     if all(result.finding is None for result in results) and results:
@@ -333,7 +337,7 @@ def build_shown(shown: ShownProject, build: Build | None) -> Judged:
     report = ShownProjectReport(
         file=block.file,
         line=block.line or 1,
-        name=parsed.general.name if parsed is not None else None,
+        name=None if isinstance(parsed, SkillFinding) else parsed.general.name,
         paths=paths,
         targets=targets,
         builds=results,
