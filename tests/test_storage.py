@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,7 +16,15 @@ import pytest
 from harness.builder.toolchain import Toolchain
 from harness.device.machine import machine_facts
 from harness.errors import SandboxError, StorageError
-from harness.files import Place, builds, finished_trials, is_storage, storage_error, watching
+from harness.files import (
+    Place,
+    builds,
+    finished_trials,
+    is_storage,
+    storage_error,
+    watching,
+    write_atomically,
+)
 from harness.grading.grade import Grader
 from harness.outcome import Cause
 from sandboxes.pool import SandboxPool
@@ -61,6 +70,19 @@ def test_a_full_folder_is_named_with_advice(tmp_path: Path) -> None:
         str(error)
         == f"{full} (builds) is full (0 MiB free): free some space, or choose another folder with --cache"
     )
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_no_temporary_one(tmp_path: Path) -> None:
+    """No room after 4 KiB (a limit on the size of files, which needs no mount)."""
+    write_atomically(tmp_path / "a.json", "old")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+    try:
+        with pytest.raises(OSError, match="too large"):
+            write_atomically(tmp_path / "a.json", "new" * 4096)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("a.json", "old")]
 
 
 def test_a_read_only_folder_is_named(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from harness.cli.tasks import chosen_tasks
 from harness.errors import BudgetSpent, UsageError
 from harness.models import Model, make_model
 from harness.records import ModelSpec, Sampling
-from harness.report.planning import least_families, minimum_detectable
+from harness.report.planning import detectable, least_families
 from harness.report.summary import Threshold
 from harness.skills.overlap import excluded_tasks
 from harness.skills.spec import LoadedSkill, load_skill
@@ -168,4 +168,4 @@ def _print_plan(study: Study) -> None:
         print(f"  left out of comparisons: {task}: {why}")
     counted = {t.task.family for t in study.tasks if t.task.id not in study.leaked}
     print(f"families: {len(counted)} (a decision needs {least_families(study.alpha)})")
-    print(minimum_detectable(study.metric, len(counted), study.alpha))
+    print(f"minimum detectable effect: {detectable(study.metric, len(counted), study.alpha).statement}")

@@ -205,7 +205,7 @@ def false_alarms(
             estimate = stats.log_ratio_interval(_drawn(rows, protocol, draws, order))
             faster = estimate.interval is not None and estimate.interval.low > 1.0
             plain += faster
-            gated += faster and estimate.ratio >= MINIMUM_EFFECT
+            gated += faster and estimate.value >= MINIMUM_EFFECT
     total = comparisons * len(sizes)
     rates = {"rate": plain / total, "rate_with_gate": gated / total}
     return FalseAlarms(protocol=protocol, clock=clock, comparisons=total, **rates)

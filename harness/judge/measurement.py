@@ -83,7 +83,7 @@ class Session:
 def ratio(logs: list[float], unit: RatioUnit = "blocks") -> Ratio:
     estimate = stats.log_ratio_interval(logs)
     low, high = (i.low, i.high) if (i := estimate.interval) is not None else (None, None)
-    return Ratio(value=estimate.ratio, low=low, high=high, n=estimate.n, unit=unit)
+    return Ratio(value=estimate.value, low=low, high=high, n=estimate.n, unit=unit)
 
 
 class Measurement:

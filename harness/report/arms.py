@@ -9,7 +9,7 @@ from statistics import median
 
 from harness import stats
 from harness.records import Arm, RunRecord, TrialRecord, Turn
-from harness.report.effects import Rate, Spending
+from harness.report.effects import Rate, Spending, ends
 from harness.report.metrics import (
     THRESHOLDS,
     Score,
@@ -51,18 +51,16 @@ def _label(arm: Arm, names: Mapping[str, str]) -> str:
 
 
 def rate_of(flags: Sequence[bool]) -> Rate:
-    ends = stats.wilson(sum(flags), len(flags))
-    low, high = (ends.low, ends.high) if ends else (None, None)
-    return Rate(count=sum(flags), n=len(flags), low=low, high=high)
+    count, n = sum(flags), len(flags)
+    return Rate(count=count, n=n, **ends(stats.wilson(count, n)))
 
 
 def _fast_levels(scores: Scores) -> Iterable[FastLevel]:
     for threshold in THRESHOLDS:
         means = family_means(fast_metric(threshold).values(scores))
         if means:
-            ends = stats.share_interval(means)
-            low, high = (ends.low, ends.high) if ends else (None, None)
-            yield FastLevel(threshold=threshold, share=math.fsum(means) / len(means), low=low, high=high)
+            share = math.fsum(means) / len(means)
+            yield FastLevel(threshold=threshold, share=share, **ends(stats.share_interval(means)))
 
 
 def _passes(scores: Scores, repeats: int) -> Iterable[PassPoint]:
@@ -150,28 +148,26 @@ def spending(treatment: Scores, control: Scores, correct: stats.Lift | None, alp
     """Treatment minus control; correct: the lift in correctness, None where it was not measured."""
     if not {s.task for s in treatment} & {s.task for s in control}:
         return None
-    inputs = _lift(lambda s: s.usage.input_tokens, treatment, control)
-    outputs = _lift(lambda s: s.usage.output_tokens, treatment, control)
-    both = None if inputs is None or outputs is None else _lift(lambda s: s.usage.tokens, treatment, control)
-    cost = _lift(lambda s: s.usage.cost_usd, treatment, control)
+    usage: dict[str, Get] = {
+        "input_tokens": lambda s: s.usage.input_tokens,
+        "output_tokens": lambda s: s.usage.output_tokens,
+        "cost_usd": lambda s: s.usage.cost_usd,
+        "tokens": lambda s: s.usage.tokens,
+    }
+    extra = {name: _lift(get, treatment, control) for name, get in usage.items()}
     gained, p_value = (None, None) if correct is None else (correct.lift, correct.p_value)
-    fields = {
-        "input_tokens": None if inputs is None else inputs.lift,
-        "output_tokens": None if outputs is None else outputs.lift,
-        "cost_usd": None if cost is None else cost.lift,
+    fields: dict[str, object] = {
         "extra_correct": gained,
         "extra_correct_sure": p_value is not None and p_value <= alpha and (gained or 0.0) > 0.0,
-        "cost_usd_per_extra_correct": None,
-        "tokens_per_extra_correct": None,
     }
-    prices = {"cost_usd": _price(cost, correct), "tokens": _price(both, correct)}
-    fields["per_extra_correct_unbounded"] = any(one and one.unbounded for one in prices.values())
+    for name in ("input_tokens", "output_tokens", "cost_usd"):
+        fields[name] = lift.lift if (lift := extra[name]) else None
+    prices = {name: _price(extra[name], correct) for name in ("cost_usd", "tokens")}
+    fields["per_extra_correct_unbounded"] = any(price and price.unbounded for price in prices.values())
     for name, price in prices.items():
-        if price is not None:
-            fields[f"{name}_per_extra_correct"] = price.ratio
-        if price is not None and price.interval is not None:
-            fields[f"{name}_per_extra_correct_low"] = price.interval.low
-            fields[f"{name}_per_extra_correct_high"] = price.interval.high
+        key, interval = f"{name}_per_extra_correct", price.interval if price else None
+        fields[key] = price.ratio if price else None
+        fields |= {f"{key}_{end}": value for end, value in ends(interval).items()}
     return Spending.model_validate(fields)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from harness import stats
 from harness.outcome import Verdict
 from harness.records import Metric, Record
 
@@ -25,6 +26,11 @@ class Bounded(Record):
 
     low: float | None
     high: float | None
+
+
+def ends(interval: stats.Interval | None) -> dict[str, float | None]:
+    """The fields of a Bounded."""
+    return {"low": interval.low, "high": interval.high} if interval else {"low": None, "high": None}
 
 
 class Rate(Bounded):

@@ -24,6 +24,7 @@ from harness.report.effects import (
     Transition,
     Transitions,
     TurnPoint,
+    ends,
 )
 from harness.report.figures import percent
 from harness.report.metrics import (
@@ -55,10 +56,9 @@ _BEFORE_LOADING: Final = frozenset(
 
 def effect_of(metric: Metric, lift: stats.Lift) -> dict[str, Any]:
     """The fields of an Effect, in the reader's units."""
-    ends = (lift.interval.low, lift.interval.high) if lift.interval else (None, None)
-    values = (lift.mean_without, lift.mean_with, lift.lift, *ends)
-    shown = (None if value is None else metric.shown(value) for value in values)
-    return dict(zip(("control", "treatment", "lift", "low", "high"), shown, strict=True))
+    values = {"control": lift.mean_without, "treatment": lift.mean_with, "lift": lift.lift}
+    values |= ends(lift.interval)
+    return {name: None if value is None else metric.shown(value) for name, value in values.items()}
 
 
 def metric_row(
@@ -237,14 +237,12 @@ def error_classes(
             "control": rates[0],
             "treatment": rates[1],
             "difference": lift.lift,
-            "low": lift.interval.low if lift.interval else None,
-            "high": lift.interval.high if lift.interval else None,
             "p_value": lift.p_value,
             "p_holm": p_holm,
             "n_families": lift.n_families,
             "change": "removed" if sign < 0.0 else "introduced" if sign > 0.0 else counted,
         }
-        made.append(ErrorClass.model_validate(fields))
+        made.append(ErrorClass.model_validate(fields | ends(lift.interval)))
     return tuple(sorted(made, key=_order))
 
 

@@ -36,10 +36,6 @@ def detectable(metric: str, n_families: int, alpha: float = 0.05) -> Detectable:
     return _detectable(metric, n_families, alpha, ASSUMED_SD[metric], "assumed")
 
 
-def minimum_detectable(metric: str, n_families: int, alpha: float) -> str:
-    return f"minimum detectable effect: {detectable(metric, n_families, alpha).statement}"
-
-
 def detected(metric: str, lift: stats.Lift, alpha: float) -> Detectable | None:
     """The same with the observed spread between families; None where there is no spread."""
     if lift.n_families < 2:

@@ -26,18 +26,9 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A mean of n values; no interval for n < 2 or zero spread."""
+    """A mean, or a geometric mean ratio (1 = no change), of n values; no interval for n < 2 or zero spread."""
 
-    mean: float
-    interval: Interval | None
-    n: int
-
-
-@dataclass(frozen=True, slots=True)
-class RatioEstimate:
-    """A geometric mean ratio (1 = no change) of n log ratios and its multiplicative interval."""
-
-    ratio: float
+    value: float
     interval: Interval | None
     n: int
 
@@ -110,15 +101,14 @@ def mean_interval(values: Sequence[float], confidence: float = 0.95) -> Estimate
     return Estimate(mean, Interval(mean - half, mean + half), n)
 
 
-def log_ratio_interval(log_ratios: Sequence[float], confidence: float = 0.95) -> RatioEstimate:
+def log_ratio_interval(log_ratios: Sequence[float], confidence: float = 0.95) -> Estimate:
     """Ratio with interval from log_ratios: (n,), natural logs, one per independent unit.
 
     The t interval of the logs, exponentiated. ValueError: empty or non-finite values, bad confidence.
     """
     logs = mean_interval(log_ratios, confidence)
-    low_high = logs.interval
-    ratio = None if low_high is None else Interval(math.exp(low_high.low), math.exp(low_high.high))
-    return RatioEstimate(math.exp(logs.mean), ratio, logs.n)
+    ends = logs.interval
+    return Estimate(math.exp(logs.value), ends and Interval(math.exp(ends.low), math.exp(ends.high)), logs.n)
 
 
 def median_iqr(values: Sequence[float]) -> tuple[float, float, float]:

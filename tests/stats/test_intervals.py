@@ -7,7 +7,7 @@ import math
 import pytest
 
 from harness import stats
-from harness.stats.intervals import RatioEstimate, mean_interval, t_cdf, t_ppf
+from harness.stats.intervals import Estimate, mean_interval, t_cdf, t_ppf
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_mean_interval_matches_students_sleep_data() -> None:
     """Student's paired sleep data: mean 1.58, interval 0.7001 to 2.4599 (R)."""
     found = mean_interval([1.2, 2.4, 1.3, 1.3, 0.0, 1.0, 1.8, 0.8, 4.6, 1.4])
     assert found.interval is not None
-    assert (found.mean, found.n) == (pytest.approx(1.58), 10)
+    assert (found.value, found.n) == (pytest.approx(1.58), 10)
     assert (found.interval.low, found.interval.high) == pytest.approx((0.7001142, 2.4598858), abs=1e-6)
 
 
@@ -43,7 +43,7 @@ def test_mean_interval_matches_students_sleep_data() -> None:
 def test_no_spread_gives_no_interval(values: list[float]) -> None:
     """One value, equal values and values equal except for rounding give None, never zero width."""
     found = mean_interval(values)
-    assert (found.mean, found.interval, found.n) == (pytest.approx(values[0]), None, len(values))
+    assert (found.value, found.interval, found.n) == (pytest.approx(values[0]), None, len(values))
 
 
 @pytest.mark.parametrize("values", [[], [1.0, math.nan], [1.0, math.inf]])
@@ -59,10 +59,10 @@ def test_log_ratio_interval_is_the_exponentiated_t_interval() -> None:
     found = stats.log_ratio_interval([0.10, 0.12, 0.08, 0.11, 0.09])
     half = 2.776445 * math.sqrt(0.00025 / 5)
     assert found.interval is not None
-    assert (found.ratio, found.n) == (pytest.approx(math.exp(0.1)), 5)
+    assert (found.value, found.n) == (pytest.approx(math.exp(0.1)), 5)
     assert math.log(found.interval.low) == pytest.approx(0.1 - half, abs=1e-8)
     assert math.log(found.interval.high) == pytest.approx(0.1 + half, abs=1e-8)
-    assert stats.log_ratio_interval([0.0]) == RatioEstimate(1.0, None, 1)
+    assert stats.log_ratio_interval([0.0]) == Estimate(1.0, None, 1)
 
 
 def test_median_and_quartiles_by_hand() -> None:
