@@ -191,9 +191,6 @@ def static_reasons(loaded: LoadedTask, facts: ProblemFacts, limits: Limits) -> l
     return reasons
 
 
-# --- probes --------------------------------------------------------------------------------------
-
-
 def _probe(
     loaded: LoadedTask, facts: ProblemFacts, limits: Limits, isolation: Isolation, *, fits: bool
 ) -> tuple[list[str], list[str]]:

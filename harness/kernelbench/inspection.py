@@ -192,19 +192,20 @@ def inspect_problem(source: str) -> ProblemFacts:
     return facts if facts.fits_cpu() else facts.model_copy(update={"rows": _row_facts(problem, model, facts)})
 
 
-class _Shapes:
-    """A generator of `meta` tensors."""
+class PublicGenerator:
+    """Draws from PyTorch's generator: nothing is secret here, and on `meta` there are no values at all."""
 
-    device = torch.device("meta")
+    def __init__(self, device: str) -> None:
+        self.device = torch.device(device)
 
     def uniform(self, shape: Sequence[int], low: float = 0.0, high: float = 1.0) -> torch.Tensor:
-        return torch.empty(tuple(shape), device="meta")
+        return torch.rand(tuple(shape), device=self.device).mul_(high - low).add_(low)
 
     def normal(self, shape: Sequence[int]) -> torch.Tensor:
-        return torch.empty(tuple(shape), device="meta")
+        return torch.randn(tuple(shape), device=self.device)
 
     def integers(self, shape: Sequence[int], low: int, high: int) -> torch.Tensor:
-        return torch.empty(tuple(shape), dtype=torch.int64, device="meta")
+        return torch.randint(low, high, tuple(shape), device=self.device)
 
 
 def _row_facts(problem: Any, model: torch.nn.Module, facts: ProblemFacts) -> RowFacts | None:
@@ -238,11 +239,12 @@ def _scaled(
 ) -> RowFacts | None:
     """What shrinks with the first axis; None if shapes change in another way."""
     rows = facts.inputs[0].shape[0]
-    with Draws(_Shapes()) as draws:
+    shapes = PublicGenerator("meta")
+    with Draws(shapes) as draws:
         problem.get_inputs()
     numbers = [number for number, axis in enumerate(draws.first_axes) if axis == rows]
     numbers = numbers if several else numbers[:1]
-    with Draws(_Shapes(), dict.fromkeys(numbers, small)):
+    with Draws(shapes, dict.fromkeys(numbers, small)):
         values = list(problem.get_inputs())
     inputs, _ = _split(list(facts.arguments), values)
     with Recorder(inputs) as recorder, _Recurrent(recorder):

@@ -100,9 +100,6 @@ def in_parallel(items: Sequence[Item], work: Callable[[Item, Isolation], Answer]
             isolation.close()
 
 
-# --- the server ----------------------------------------------------------------------------------
-
-
 def _reason(error: BaseException) -> str:
     """Why a problem is refused, in one line."""
     if isinstance(error, Unfit):
@@ -177,7 +174,6 @@ def _read(descriptor: int, deadline: float) -> tuple[bytes, bool]:
 def main() -> None:
     """Serve requests until the end of input."""
     functions = importlib.import_module(_FUNCTIONS)
-    functions.warm_up()
     for line in sys.stdin:
         sys.stdout.write(json.dumps(_serve(functions, json.loads(line))) + "\n")
         sys.stdout.flush()

@@ -111,9 +111,6 @@ def _levels(path: Path) -> list[Path]:
     return []
 
 
-# --- facts ---------------------------------------------------------------------------------------
-
-
 class TensorFacts(Record):
     """One tensor that `forward` takes or returns."""
 

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch._dynamo  # loaded at the first operator, which takes a second: here once, before any fork
 
 from harness.judge.compare import compare, passes, worst_error
 from harness.judge.problem import ROWS, Outputs, Problem, treats_rows_apart
 from harness.judge.trivial import own_outputs, without_work
 from harness.kernelbench.adapter import load_problem
 from harness.kernelbench.conversion import reference_py
-from harness.kernelbench.inspection import inspect_problem
+from harness.kernelbench.inspection import PublicGenerator, inspect_problem
 from harness.kernelbench.problems import ProblemFacts, RowFacts
 from harness.records import Target
 from harness.suite.catalogue import load_task
@@ -29,29 +30,6 @@ _MOST = (1 << 25, 1e9)
 """Up to which it is tried at all. The judge repeats the proof on its device before it relies on it."""
 _SMALL_ELEMENTS = 1 << 22
 _CLOSE = 1e-5
-_WARM_UP = """\
-import torch
-
-class Model(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layers = torch.nn.Sequential(torch.nn.Conv2d(1, 1, 1), torch.nn.BatchNorm2d(1), torch.nn.ReLU())
-
-    def forward(self, x):
-        return torch.softmax(self.layers(x), -1)
-
-def get_inputs():
-    return [torch.rand(2, 1, 2, 2)]
-
-def get_init_inputs():
-    return []
-"""
-
-
-def warm_up() -> None:
-    """Import what PyTorch loads at its first operators, which takes a second, before any fork."""
-    torch.set_num_threads(1)  # a thread pool does not survive a fork
-    _with_trials(_WARM_UP, inspect_problem(_WARM_UP))
 
 
 def inspect(path: str) -> dict[str, Any]:
@@ -74,24 +52,6 @@ def probe(folder: str, target: Target, device: str = "cpu", rows: int | None = N
         return list(_unfair(problem))
 
 
-# --- trials on small inputs ----------------------------------------------------------------------
-
-
-class _PublicGenerator:
-    """Draws from PyTorch's generator: nothing is secret here, and it is ten times as fast."""
-
-    device = torch.device("cpu")
-
-    def uniform(self, shape: Any, low: float = 0.0, high: float = 1.0) -> torch.Tensor:
-        return torch.rand(tuple(shape)).mul_(high - low).add_(low)
-
-    def normal(self, shape: Any) -> torch.Tensor:
-        return torch.randn(tuple(shape))
-
-    def integers(self, shape: Any, low: int, high: int) -> torch.Tensor:
-        return torch.randint(low, high, tuple(shape))
-
-
 class _Converted:
     """A converted problem on the CPU."""
 
@@ -101,7 +61,9 @@ class _Converted:
 
     def draw(self, rows: int | None, *, wide: bool = False) -> dict[str, torch.Tensor]:
         """Operands in float32."""
-        drawn: dict[str, torch.Tensor] = self._module.draw(_PublicGenerator(), torch.float32, rows, wide=wide)
+        drawn: dict[str, torch.Tensor] = self._module.draw(
+            PublicGenerator("cpu"), torch.float32, rows, wide=wide
+        )
         return drawn
 
     def truth(self, inputs: dict[str, torch.Tensor]) -> Outputs:
@@ -160,9 +122,6 @@ def _needs_wide_inputs(source: str, facts: ProblemFacts) -> bool:
         return False
     tried = _Converted(source, facts)
     return tried.returns_an_operand(few, wide=False) and not tried.returns_an_operand(few, wide=True)
-
-
-# --- answers without work ------------------------------------------------------------------------
 
 
 def _unfair(problem: Problem) -> Iterator[str]:

@@ -132,9 +132,6 @@ def _unusual(source: str) -> Iterator[tuple[int, str]]:
             yield line, "write a map or list one entry to a line; `{...}` and `[...]` are not allowed"
 
 
-# --- editing -------------------------------------------------------------------------------------
-
-
 def edited(
     data: bytes,
     where: str,

@@ -83,8 +83,6 @@ def _strip_common_root(found: dict[str, str]) -> dict[str, str]:
     return {p.split("/", 1)[1]: text for p, text in found.items()}
 
 
-# --- one turn ------------------------------------------------------------------------------------
-
 Ask = Callable[[Request], Reply]
 
 

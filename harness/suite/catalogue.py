@@ -6,7 +6,7 @@ import fnmatch
 import hashlib
 import importlib.util
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -125,8 +125,9 @@ def expert_directory(task: Task) -> Path | None:
 
 
 def _wanted(relative: Path) -> bool:
-    """Whether a path is neither hidden nor build output (build/ at the top, bytecode)."""
-    hidden = any(part.startswith(".") or part == "__pycache__" for part in relative.parts)
+    """Whether a path is UTF-8 and neither hidden nor build output (build/ at the top, bytecode)."""
+    odd = any("\udc80" <= char <= "\udcff" for char in str(relative))  # no build.toml can list it
+    hidden = odd or any(part.startswith(".") or part == "__pycache__" for part in relative.parts)
     return not hidden and relative.parts[0] != "build" and relative.suffix != ".pyc"
 
 
@@ -142,8 +143,10 @@ def read_project(directory: Path) -> Project:
     texts: dict[str, str] = {}
     left_out: dict[str, str] = {}
     total = 0
-    for path in _walk(directory):
+    for path in sorted(directory.rglob("*")):
         name = path.relative_to(directory).as_posix()
+        if not _wanted(path.relative_to(directory)) or not (path.is_symlink() or path.is_file()):
+            continue
         text, why = _read_text(path)
         if text is None:
             left_out[name] = why
@@ -175,14 +178,3 @@ def _read_text(path: Path) -> tuple[str | None, str]:
         return data.decode(), ""
     except UnicodeDecodeError:
         return None, "is not text (UTF-8)"
-
-
-def _walk(directory: Path) -> Iterable[Path]:
-    for path in sorted(directory.rglob("*")):
-        if not _wanted(path.relative_to(directory)) or not (path.is_symlink() or path.is_file()):
-            continue
-        try:
-            path.relative_to(directory).as_posix().encode()
-        except UnicodeEncodeError:
-            continue  # no build.toml can list a name that is not UTF-8
-        yield path
