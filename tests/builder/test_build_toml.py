@@ -11,7 +11,7 @@ from harness.builder.schema import BuildToml, CudaKernel, key_lines, version_par
 from harness.errors import HarnessBug
 from harness.outcome import Cause
 from tests.fakes.projects import BUILD_TOML
-from tests.fakes.toml_documents import NOARCH, TVM_FFI, VALID, ask_in_a_batch, dumped
+from tests.fakes.toml_documents import NOARCH, VALID, ask_in_a_batch, dumped
 
 GENERAL = """\
 [general]
@@ -29,17 +29,13 @@ BLOG = '[general]\nname = "a_b"\nbackends = ["cuda"]\n[general.cuda]\ncapabiliti
 VALID_FILES = {
     "every key": dumped(VALID),
     "every key of a universal project": dumped(NOARCH),
-    "every key of tvm-ffi": dumped(TVM_FFI),
     "minimal": KERNEL,
     "tiny project": BUILD_TOML,
-    "v4": V4,
     "v4 with stable-abi": V4 + 'stable-abi = "2.11"\n',
-    "stable-abi": BASE + 'stable-abi = "2.11"\n',
     "hex version": BASE.replace("version = 1", "version = 0x10"),
     "empty backends": BASE.replace('["cuda"]', "[]"),
     "odd capability": KERNEL + 'cuda-capabilities = ["sm_90"]\n',
     "minver with spaces": BASE + 'minver = " 2.1 "\n',
-    "big version": BASE + 'minver = "99999999999.1"\n',
     "scp url": BASE.replace("license", 'upstream = "git@h:x/y"\nlicense'),
     "byte order mark": "\ufeff" + BASE,
     "crlf": BASE.replace("\n", "\r\n"),
@@ -58,13 +54,10 @@ INVALID: dict[str, tuple[str, list[str]]] = {
         ["Missing field license", 'line 1: [general] needs `license = "Apache-2.0"`']),
     "negative version": (BASE.replace("version = 1", "version = -1"),
         ["line 3: `version` must be greater than or equal to 0, not -1"]),
-    "version as string": (BASE.replace("version = 1", 'version = "1"'),
-        ["line 3: `version` must be an integer, not '1'"]),
     "unknown backend": (BASE.replace('["cuda"]', '["triton"]'),
         ["Unknown variant triton", "line 6: triton is no backend", "[torch-noarch]"]),
     "edition as string": (BASE.replace("edition = 5", 'edition = "5"'),
         ["line 4: write `edition = 5` (an integer"]),
-    "edition 6": (BASE.replace("edition = 5", "edition = 6"), ["line 4: write `edition = 5` (an integer)"]),
     "no backend": (KERNEL.replace('backend = "cuda"\n', ""),
         ["Missing field backend", 'line 8: [kernel.a] needs `backend = "cuda"`']),
     "snake case": (KERNEL + 'cuda_capabilities = ["9.0"]\n',
@@ -77,16 +70,10 @@ INVALID: dict[str, tuple[str, list[str]]] = {
         ['line 10: "cutlass_4_2" is no possible value of `depends`; known: ', "; did you mean cutlass_4_"]),
     "legacy language": (KERNEL.replace("backend = ", "language = "),
         ['write `backend = "cuda"` and `depends = ["torch"]` for `language`']),
-    "v2 universal": (V4.replace("license", "universal = true\nlicense"),
-        ["`universal` is gone: use [torch-noarch] and `backends`"]),
     "v3": (V4.replace('license = "x"\n', ""),
         ["legacy format", "line 1: write `edition = 5`", "line 1: [general] needs `license"]),
-    "misspelt kernel key": (KERNEL.replace("depends", "depend"),
-        ["line 10: `depend` is unknown in [kernel.a]; did you mean depends"]),
     "backend in capitals": (KERNEL.replace('= "cuda"', '= "Cuda"'),
         ['line 9: "Cuda" is no possible value of `backend`; known: cpu, cuda', "did you mean cuda"]),
-    "three numbers": (BASE + 'minver = "2.10.1"\n',
-        ["line 8: `minver`: expected a version of two numbers, such as 12.8: '2.10.1'"]),
     "dependency without version": (BASE.replace("license", 'kernel-depends = [{repo-id = "a"}]\nlicense'),
         ["line 5: `kernel-depends`: exactly one of version and revision is needed"]),
     "kernel is a number": (BASE + "[kernel]\na = 1\n",
@@ -126,17 +113,6 @@ def test_records_and_upstreams_parser_agree_and_every_error_is_explained(put, tm
             assert part in finding.message, f"{name}: {part!r} is not in\n{finding.message}"
 
 
-def test_the_verdict_is_upstreams_own_message_with_advice(put):
-    """Advice first, then the child's whole message, without our paths."""
-    directory = put(INVALID["v3"][0])
-    finding = check(directory)
-    assert finding is not None and finding.cause is Cause.BAD_BUILD_TOML
-    assert str(directory) not in finding.message
-    first, _, rest = finding.message.partition("\n")
-    assert first.startswith("build.toml is not valid: line ")
-    assert "kernel-builder says: " in rest
-
-
 def test_without_advice_the_reason_comes_first(tmp_path):
     """The first line is the whole message, or the reason that stands below a drawing."""
     (tmp_path / "build.toml").write_text(KERNEL)
@@ -152,11 +128,17 @@ def test_without_advice_the_reason_comes_first(tmp_path):
         assert finding.message.partition("\n")[0] == f"build.toml is not valid: {first}"
 
 
-def test_a_relative_directory_is_the_same(put, monkeypatch):
-    """The child runs in another directory."""
+def test_upstreams_own_parser_decides(put, monkeypatch):
+    """In a relative directory too; its words follow the advice, cut and without our paths."""
     directory = put(KERNEL)
     monkeypatch.chdir(directory.parent)
     assert check(Path(directory.name)) is None
+    finding = check(put(INVALID["v3"][0] + "a = " + "[" * 20_000))
+    assert finding is not None and finding.cause is Cause.BAD_BUILD_TOML
+    assert str(directory) not in finding.message and len(finding.message) < 2_500
+    finding = check(put(INVALID["v3"][0]))
+    assert finding is not None and "\nkernel-builder says: " in finding.message
+    assert finding.message.startswith("build.toml is not valid: line ")
 
 
 @pytest.mark.parametrize(
@@ -173,12 +155,6 @@ def test_files_that_no_parser_is_asked_about(data, part, tmp_path):
         (tmp_path / "build.toml").write_bytes(data)
     finding = check(tmp_path)
     assert finding is not None and part in finding.message
-
-
-def test_long_messages_are_cut(put):
-    """Upstream quotes the offending line, however long it is."""
-    finding = check(put("a = " + "[" * 20_000))
-    assert finding is not None and len(finding.message) < 2_500
 
 
 def test_lines_are_found_by_path():

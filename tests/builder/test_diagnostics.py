@@ -40,14 +40,6 @@ def told(text: str, files: Mapping[str, str] | None = None, output: str = OBJECT
 
 # --- formats, as the tools really print them -----------------------------------------------------
 
-GXX_TEMPLATE = """\
-In file included from kernels/a.cu:1:
-kernels/a.h: In instantiation of 'T twice(T) [with T = int]':
-kernels/a.cu:3:23:   required from here
-kernels/a.h:2:43: error: request for member 'nope' in 'x', which is of non-class type 'int'
-    2 | template<class T> T twice(T x) { return x.nope(); }
-      |                                         ~~^~~~
-"""
 TORCH_INT = """\
 In file included from torch/include/torch/library.h:62,
                  from torch-ext/torch_binding.cpp:1:
@@ -88,7 +80,6 @@ collect2: error: ld returned 1 exit status
 """
 # Output -> kind and place of each diagnostic.
 FORMATS = {
-    "g++": ("kernels/a.cu:3:10: error: 'x' was not declared", "syntax kernels/a.cu:3:10"),
     "the first of each file": (
         "kernels/a.cu:3:1: error: e\nkernels/a.cu:4:1: error: f\nkernels/a.h:1:1: error: g\n",
         "syntax kernels/a.cu:3:1, syntax kernels/a.h:1:1"),
@@ -96,7 +87,6 @@ FORMATS = {
         "kernels/a.cu:1:1: warning: w\nkernels/a.cu:2:1: note: n\nkernels/a.cu(3): warning #177-D: v\n"
         "kernels/a.cu(4): remark #1: r\nkernels/a.h:9:2: error: e\n",
         "syntax kernels/a.h:9:2"),
-    "an error in a template of the project": (GXX_TEMPLATE, "syntax kernels/a.h:2:43"),
     "a registration that torch's header refuses": (TORCH_INT,
         "binding_mismatch torch-ext/torch_binding.cpp:17:11"),
     "an intrinsic without its -m flag": (AVX, "wrong_arch kernels/a.cu:2:42"),
@@ -107,10 +97,6 @@ FORMATS = {
     "a header": (
         "kernels/a.cu:1:10: fatal error: nothere.h: No such file or directory\ncompilation terminated.\n",
         "missing_header kernels/a.cu:1:10"),
-    "a header that a header of torch's wants": (
-        "In file included from torch/include/ATen/cuda/x.h:5,\n                 from kernels/a.cu:7:\n"
-        "torch/include/c10/y.h:4:10: fatal error: z.h: No such file or directory\n",
-        "missing_header kernels/a.cu:7"),
     "#error about the architecture": ('kernels/a.cu(3): error: #error directive: "needs sm_100"',
         "wrong_arch kernels/a.cu:3"),
     "ptxas": (
@@ -156,9 +142,8 @@ def test_a_link_error_names_the_file_that_defines_it_again():
 
 def test_the_line_is_the_projects_own_text():
     """nvcc prints lines with macros expanded; what the student wrote is shown instead."""
-    text = "kernels/a.cu(2): error: e\n  __attribute__((global)) void k() { y; }\n  ^"
     files = {"kernels/a.cu": "// one\n__global__ void k() { y; }\n"}
-    assert told(text, files)[0].source == "__global__ void k() { y; }"
+    assert told("kernels/a.cu(2): error: e\n  expanded\n", files)[0].source == "__global__ void k() { y; }"
     assert told("kernels/a.cu:99:1: error: e\n   99 | gone\n", files)[0].source is None
 
 
@@ -230,13 +215,7 @@ def test_a_compile_error_outweighs_a_limit(toolchain, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("status", "kind"),
-    [
-        ("wall_timeout", "timeout"),
-        ("oom", "out_of_memory"),
-        ("output_limit", "other"),
-        ("disk_limit", "other"),
-    ],
+    ("status", "kind"), [("wall_timeout", "timeout"), ("oom", "out_of_memory"), ("disk_limit", "other")]
 )
 def test_a_stopped_build_names_what_was_not_finished(status, kind, toolchain, tmp_path):
     """Ninja's log knows what was made; the rest was running or waiting."""
@@ -254,19 +233,17 @@ def test_a_stopped_build_names_what_was_not_finished(status, kind, toolchain, tm
 
 
 def test_a_missing_header_comes_with_advice(toolchain, tmp_path):
-    """In the record for every file, and in the finding for the first."""
-    error = "source/kernels/{0}.cpp:1:10: fatal error: {1}: No such file or directory"
-    text = block("kernels/fill.cpp", error.format("fill", "cuda_runtime.h"))
-    text += block("kernels/two.cpp", error.format("two", "cutlass/gemm.h"))
-    result = built(exit_facts("nonzero", text, 1), toolchain, tmp_path).result
-    first, second = result.diagnostics
-    assert first.kind == second.kind == "missing_header"
-    assert "no CUDA headers" in (first.advice or "") and "depends" in (second.advice or "")
-    assert result.finding is not None and result.finding.message.endswith(first.advice or "-")
+    """In the record, and in the finding for the first file."""
+    error = "source/kernels/fill.cpp:1:10: fatal error: cuda_runtime.h: No such file or directory"
+    result = built(exit_facts("nonzero", block("kernels/fill.cpp", error), 1), toolchain, tmp_path).result
+    (one,) = result.diagnostics
+    assert one.kind == "missing_header" and "no CUDA headers" in (one.advice or "")
+    assert result.finding is not None and result.finding.message.endswith(one.advice or "-")
 
 
 def test_advice_is_looked_up(tmp_path):
     """In the project, then in torch; else it says that there is nothing."""
+    assert "`depends`" in header_advice("cutlass/gemm.h", {}, "cuda", None)
     header = tmp_path / "include/torch/csrc/stable/library.h"
     header.parent.mkdir(parents=True)
     header.touch()
@@ -310,8 +287,6 @@ expected `"`, `'`"""
 REFUSALS = {
     "a flag": (Cause.REFUSED_FLAG, 'cxx-flags of [kernel.b]: "-fplugin=x.so" is refused: it loads',
         "flag_refused build.toml:14"),
-    "a flag that cannot be found": (Cause.REFUSED_FLAG,
-        "cuda-flags of [kernel.a]: '\\x00': flags are printable", "flag_refused build.toml:8"),
     "a table that is not there": (Cause.REFUSED_FLAG, 'cuda-flags of [kernel.z]: "-q" is refused',
         "flag_refused build.toml"),
     "upstream's parser": (Cause.BAD_BUILD_TOML, UPSTREAM, "build_toml build.toml:3"),
@@ -415,11 +390,6 @@ WGMMA = '// wgmma\n__global__ void k() {\n  asm volatile("wgmma.fence.sync.align
 CPU_SRC, CUDA_SRC = 'src = ["kernels/fill.cpp"', 'src = ["kernels/fill.cu"'
 Case = tuple[dict[str, str | None], dict[str, str], Target, str]
 REAL: dict[str, Case] = {
-    "two files, each with its first error": (
-        {'kernels/fill.cpp': 'int f() {\n  return x;\n}\nint y = z;\n', 'kernels/two.cpp': 'int g( {}\n'},
-        QUICK | {CPU_SRC: TWO}, "cpu", "syntax kernels/fill.cpp:2, syntax kernels/two.cpp:1"),
-    "a missing header": ({'kernels/fill.cpp': '\n#include "nothere.h"\n'}, QUICK, "cpu",
-        "missing_header kernels/fill.cpp:2"),
     "an intrinsic without its flag": (
         {'kernels/fill.cpp': '#include <immintrin.h>\n__m512 f(__m512 a) { return _mm512_add_ps(a, a); }\n'},
         QUICK, "cpu", "wrong_arch kernels/fill.cpp:2"),
@@ -436,7 +406,6 @@ REAL: dict[str, Case] = {
     "a registered function that is not there": (
         {'torch-ext/torch_binding.cpp': BINDING.replace('TORCH_BOX(&fill)', 'TORCH_BOX(&fil)')}, {}, "cpu",
         "binding_mismatch torch-ext/torch_binding.cpp:17"),
-    "build.toml": ({}, {'version = 1': 'version = = 1'}, "cpu", "build_toml build.toml:3"),
 }  # fmt: skip
 
 

@@ -54,9 +54,7 @@ def test_every_hash_style_gives_the_same_symbols(style, library, tmp_path):
     assert {s.name for s in SharedLibrary(other).symbols()} == names
 
 
-@pytest.mark.parametrize(
-    "data", [b"", b"\x7fELF...", b"#!/bin/sh\n", bytes(4096), b"\x7fELF\x02\x01" + bytes(200)]
-)
+@pytest.mark.parametrize("data", [b"", b"#!/bin/sh\n", b"\x7fELF\x02\x01" + bytes(200)])
 def test_what_is_no_library_is_refused(data, tmp_path):
     """Of whatever length, in memory and as a file."""
     (tmp_path / "a.so").write_bytes(data)

@@ -75,23 +75,15 @@ def test_cpu_facts_do_not_depend_on_cuda(tmp_path):
 
 
 def test_a_wrapper_script_leads_to_the_real_nvcc(tmp_path):
-    """The root is where nvcc says it lives, not where it was found on PATH."""
-    real = fake_nvcc(tmp_path / "toolkit")
-    wrapper = tmp_path / "path/nvcc"
-    wrapper.parent.mkdir()
+    """The root is where nvcc says it lives; PyPI wheels have lib/ where a toolkit has lib64/."""
+    real = fake_nvcc(tmp_path / "nvidia/cu13", libraries="lib")
+    wrapper = tmp_path / "home/bin/nvcc"
+    wrapper.parent.mkdir(parents=True)
     wrapper.write_text(f'#!/bin/sh\nexec {real} "$@"\n')
     wrapper.chmod(0o755)
-    cuda = describe_nvcc(wrapper)
-    assert cuda is not None and cuda.nvcc == real and cuda.root == tmp_path / "toolkit"
-    assert cuda.release == (13, 0)
-
-
-def test_a_toolkit_of_wheels_is_understood(tmp_path):
-    """PyPI wheels have lib/ and only libcudart.so.13; a toolkit, as in the test above, has lib64/."""
-    nvcc = fake_nvcc(tmp_path / "nvidia/cu13", libraries="lib")
-    cuda = find_toolchain({"CUDA_HOME": str(nvcc.parents[1]), "PATH": "/usr/bin"}).cuda
-    assert cuda is not None and cuda.nvcc == nvcc
-    assert cuda.cudart == nvcc.parents[1] / "lib/libcudart.so.13"
+    cuda = find_toolchain({"CUDA_HOME": str(tmp_path / "home"), "PATH": "/usr/bin"}).cuda
+    assert cuda is not None and (cuda.nvcc, cuda.root, cuda.release) == (real, real.parents[1], (13, 0))
+    assert cuda.cudart == cuda.root / "lib/libcudart.so.13"
 
 
 def test_a_broken_nvcc_is_passed_over(tmp_path):
@@ -126,27 +118,20 @@ def test_what_is_missing_is_named_with_the_command(tmp_path):
     assert whole.cuda is not None
     bare = whole.model_copy(update={"cuda": whole.cuda.model_copy(update={"cudart": None})})
     assert "no libcudart" in (bare.missing("cuda") or "")
-
-
-def test_torch_and_nvcc_must_agree_on_the_major_version(tmp_path):
-    """Two CUDA runtimes of different major versions do not mix in a process."""
-    other = fake_toolchain(tmp_path, torch="2.13.0+cu128").model_copy(update={"torch_cuda": "12.8"})
-    assert "needs nvcc 12.8" in (other.missing("cuda") or "")
+    other = whole.model_copy(update={"torch_cuda": "12.8"})
+    assert "needs nvcc 12.8" in (other.missing("cuda") or ""), "two CUDA runtimes do not mix"
 
 
 def test_nvcc_must_know_the_compiler(tmp_path):
     """nvcc's own header names the newest g++; a newer one is refused before anything is compiled."""
     nvcc = fake_nvcc(tmp_path / "toolkit")
-    silent = describe_nvcc(nvcc)
-    assert silent is not None and silent.newest_gxx is None
     header = tmp_path / "toolkit/include/crt/host_config.h"
     header.parent.mkdir()
     header.write_text("#error -- unsupported GNU version! gcc versions later than 15 are not supported!")
     toolchain = fake_toolchain(tmp_path).model_copy(update={"cuda": describe_nvcc(nvcc)})
-    for version, fits in (("g++ (Debian 15.2.0-1) 15.2.0", True), ("g++ (GCC) 16.1.0", False)):
-        changed = toolchain.model_copy(update={"gxx_version": version})
-        assert (changed.missing("cuda") is None) == fits and changed.missing("cpu") is None
-    assert "g++-15" in (changed.missing("cuda") or "")
+    new = toolchain.model_copy(update={"gxx_version": "g++ (GCC) 16.1.0"})
+    assert toolchain.missing("cuda") is None and new.missing("cpu") is None
+    assert "g++-15" in (new.missing("cuda") or "")
 
 
 def fetched(root: Path, name: str, *headers: str) -> None:
@@ -244,8 +229,8 @@ def changed(described: bytes, **fields: object) -> bytes:
     [
         {"python": "python3"},
         {"gxx": "/usr/bin/../../evil/g++"},
+        {"libraries": ["lib"]},
         {"surprise": 1},
-        {"platform": None},
     ],
     ids=str,
 )

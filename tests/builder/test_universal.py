@@ -33,10 +33,10 @@ def planned(given: Project, target: Target, toolchain: Toolchain) -> Layout | Fi
     return plan_layout(given, toml_of(given), target, toolchain)
 
 
-def put_together(given: Project, toolchain: Toolchain, tmp_path: Path) -> Built:
+def put_together(toolchain: Toolchain, tmp_path: Path) -> Built:
     """Build for the CPU in a sandbox that must not be used."""
     sandbox = FakeSandbox(exit_facts("sandbox_error"))
-    built = build(given, "cpu", sandbox=sandbox, toolchain=toolchain, cache=tmp_path / "cache")
+    built = build(universal(), "cpu", sandbox=sandbox, toolchain=toolchain, cache=tmp_path / "cache")
     assert sandbox.jobs == [], "nothing is to be compiled"
     return built
 
@@ -75,12 +75,12 @@ def test_what_upstream_would_refuse_is_refused(name: str, toolchain: Toolchain) 
 
 def test_no_compiler_is_needed(toolchain: Toolchain, tmp_path: Path) -> None:
     """A machine with neither g++ nor nvcc builds it; the result says jit, and is cached."""
-    built = put_together(universal(), toolchain, tmp_path)
+    built = put_together(toolchain, tmp_path)
     result = built.result
     assert result.ok and result.jit
     assert (result.units, result.compiler_s, result.variant, result.calls) == (0, None, "torch-cpu", None)
     assert (result.module, result.cache_hit) == ("scale", False)
-    again = put_together(universal(), toolchain, tmp_path)
+    again = put_together(toolchain, tmp_path)
     assert again.result.cache_hit and again.result.jit and again.package == built.package
 
 
@@ -117,7 +117,7 @@ def loaded(package: Path | None, function: str, arguments: str, scalars: str) ->
 @pytest.mark.slow
 def test_upstreams_loader_takes_a_universal_variant(toolchain: Toolchain, tmp_path: Path) -> None:
     """kernels.get_local_kernel finds the variant, its digest agrees, and the op computes."""
-    built = put_together(universal(), toolchain, tmp_path)
+    built = put_together(toolchain, tmp_path)
     values, identifier, name, module = loaded(built.package, "scale", "[x]", '{"alpha": 2.0}')
     assert values == [2.0, 4.0, 6.0]
     assert (identifier, name) == (f"_scale_cpu_{universal().digest[:7]}", "scale")
