@@ -13,7 +13,7 @@ import pytest
 
 from harness.builder.build import Built, build, build_key
 from harness.builder.cache import COMPILER_BYTES
-from harness.builder.tool_output import TREE, clean, toolkit_gap
+from harness.builder.tool_output import TREE, clean
 from harness.builder.toolchain import Toolchain
 from harness.errors import SandboxError
 from harness.outcome import Cause
@@ -143,10 +143,7 @@ def test_a_compile_error_is_a_finding_and_is_cached(toolchain, tmp_path):
     ("facts", "cause"),
     [
         (exit_facts("signal", signal=11), Cause.BUILD_LIMIT),
-        (exit_facts("wall_timeout"), Cause.BUILD_TIMEOUT),
         (exit_facts("cpu_timeout"), Cause.BUILD_TIMEOUT),
-        (exit_facts("oom"), Cause.BUILD_LIMIT),
-        (exit_facts("disk_limit"), Cause.BUILD_LIMIT),
         (exit_facts("output_limit"), Cause.BUILD_LIMIT),
         (
             exit_facts("nonzero", FAILED + "g++: fatal error: Killed signal terminated program cc1plus\n"),
@@ -209,17 +206,20 @@ def test_the_control_sees_every_folder_of_the_toolchain(toolchain, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("target", "source", "header", "cause"),
+    ("target", "error", "cause"),
     [
-        ("cuda", "fill.cu", "curand_kernel.h", Cause.NO_TOOLCHAIN),
-        ("cuda", "fill.cu", "my_curand.h", Cause.COMPILE_ERROR),
-        ("cpu", "fill.cpp", "cublas_v2.h", Cause.COMPILE_ERROR),
+        ("cuda", "fatal error: curand_kernel.h: No such file or directory", Cause.NO_TOOLCHAIN),
+        ("cuda", "fatal error: my_curand.h: No such file or directory", Cause.COMPILE_ERROR),
+        ("cpu", "fatal error: cublas_v2.h: No such file or directory", Cause.COMPILE_ERROR),
+        ("cuda", "error: 'cublasSgemm' was not declared", Cause.NO_TOOLCHAIN),
+        ("cuda", "error: 'cusparseCreate' was not declared", Cause.COMPILE_ERROR),
     ],
 )
-def test_a_poor_toolkit_is_not_the_students_fault(target, source, header, cause, toolchain, tmp_path):
-    """curand.h is part of every whole CUDA toolkit; a CPU kernel may not include it."""
-    output = FAILED + f"source/kernels/{source}:1:10: fatal error: {header}: No such file or directory\n"
-    built = run(FakeSandbox(exit_facts("nonzero", output)), toolchain, tmp_path, target=target)
+def test_a_poor_toolkit_is_not_the_students_fault(target, error, cause, toolchain, tmp_path):
+    """Only headers of a whole CUDA toolkit, and names that a stand-in lacks; a CPU kernel needs neither."""
+    poor = toolchain.model_copy(update={"stubs": ("cublas_v2.h",)})
+    output = f"{FAILED}source/kernels/fill.c:1:10: {error}\n"
+    built = run(FakeSandbox(exit_facts("nonzero", output)), poor, tmp_path, target=target)
     assert built.result.finding is not None and built.result.finding.cause is cause
 
 
@@ -262,15 +262,14 @@ def test_paths_are_cleaned(toolchain):
     assert clean("my/source/a.cpp", toolchain) == "my/source/a.cpp"
 
 
-def test_toolkit_gaps(tmp_path):
-    """Only headers of a whole toolkit, and only names that a stand-in lacks."""
-    toolchain = fake_toolchain(tmp_path).model_copy(update={"stubs": ("cublas_v2.h",)})
-    text = "a.cu:1:1: error: 'cublasSgemm' was not declared"
-    assert "declarations of cublas" in (toolkit_gap(text, toolchain) or "")
-    assert toolkit_gap(text, toolchain.model_copy(update={"stubs": ()})) is None
-
-
 # --- with real compilers ---------------------------------------------------------------------
+
+
+def assert_no_paths(library: bytes, toolchain: Toolchain) -> None:
+    """No directory of the builder's is in the bytes."""
+    places = [toolchain.torch_root, toolchain.python_include, "/tmp/", TREE, "tmpxft"]
+    places += [] if toolchain.cuda is None else [toolchain.cuda.root]
+    assert [place for place in places if str(place).encode() in library] == []
 
 
 @pytest.mark.slow
@@ -282,15 +281,6 @@ def test_a_cpu_build_is_cached_and_names_no_path(really, real, tmp_path):
     assert_no_paths(next(built.package.glob("*.abi3.so")).read_bytes(), real)
     assert built.result.compiler_s is not None and built.result.compiler_s <= built.result.wall_s
     assert really(project(), "cpu", tmp_path).result.cache_hit
-
-
-def assert_no_paths(library: bytes, toolchain: Toolchain) -> None:
-    """No directory of the builder's is in the bytes."""
-    places = [toolchain.torch_root, toolchain.python_include, "/tmp/", TREE, "tmpxft"]
-    if toolchain.cuda is not None:
-        places.append(toolchain.cuda.root)
-    for place in places:
-        assert str(place).encode() not in library, place
 
 
 @pytest.mark.slow
@@ -305,34 +295,6 @@ def test_a_cuda_build_is_the_same_every_time(really, real, tmp_path):
     assert libraries[0] == libraries[1]
     assert_no_paths(libraries[0], real)
     assert b"libcudart.so" in libraries[0] and b"fill_kernel" in libraries[0]
-
-
-# Ways to read a file that reading the text of an including file does not tell.
-_HIDDEN_READS = {
-    "comment mark in a string": 'const char* a =\n"/*";\n/**/#include "hidden.h"\n',
-    "raw string for the assembler": 'asm(R"(.data\n.inc)" R"(bin "source/kernels/hidden.h")");\n',
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("how", _HIDDEN_READS)
-def test_a_project_gets_a_binary_of_its_own_sources(how, really, tmp_path):
-    """A project that hides what it includes leaves nothing for a later one whose included file is clean."""
-    source = 'src = ["kernels/fill.cpp"'
-    toml = {'"torch-ext/torch_binding.cpp", ': "", source: f'{source}, "kernels/hidden.h"'}
-    libraries = []
-    for what in ("cheat", "clean"):
-        files = {
-            "kernels/fill.cpp": _HIDDEN_READS[how],
-            "kernels/hidden.h": f'const char* which_one() {{ return "it is the {what} file"; }}\n',
-        }
-        built = really(project(files, toml=toml), "cpu", tmp_path)
-        assert built.result.ok, built.result.finding
-        assert built.package is not None
-        libraries.append(next(built.package.glob("*.abi3.so")).read_bytes())
-    cheat, clean_one = libraries
-    assert b"it is the cheat file" in cheat and b"it is the cheat file" not in clean_one
-    assert b"it is the clean file" in clean_one
 
 
 _ONE_OF_TWO = """

@@ -9,19 +9,9 @@ import pytest
 from harness.builder.allowed_flags import allow_cuda, allow_cxx
 from harness.builder.build import RECIPE
 from harness.builder.commands import compile_argv, library_path, link_argv, ninja_file
-from harness.builder.layout import Layout, plan_layout
-from harness.builder.toolchain import Toolchain
 from harness.builder.units import Unit, Units, for_h100, gencode
-from harness.records import Target, digest_of
-from tests.fakes.projects import fake_toolchain, project, toml_of
-
-
-def layout_of(target: Target, toolchain: Toolchain, **toml: str) -> Layout:
-    """The tiny project, with replacements of text in its build.toml."""
-    given = project(toml=toml.get("replace"))  # type: ignore[arg-type]
-    layout = plan_layout(given, toml_of(given), target, toolchain)
-    assert isinstance(layout, Layout), layout
-    return layout
+from harness.records import digest_of
+from tests.fakes.projects import fake_toolchain, planned, project
 
 
 @pytest.mark.parametrize("torch", ["2.13.0+cpu", "2.11.0+cu130"])
@@ -29,7 +19,7 @@ def layout_of(target: Target, toolchain: Toolchain, **toml: str) -> Layout:
 def test_commands_are_kernel_builders(target, torch, tmp_path):
     """The limited API, the names of this build, a linked CUDA torch where there is one, and no rpath."""
     toolchain = fake_toolchain(tmp_path, torch=torch)
-    layout = layout_of(target, toolchain)
+    layout = planned(project(), target, toolchain)
     for unit in layout.units.units:
         argv = compile_argv(unit, layout, toolchain)
         definitions = {
@@ -52,7 +42,7 @@ def test_commands_are_kernel_builders(target, torch, tmp_path):
 def test_the_standard_follows_torch(torch, std, tmp_path):
     """C++17 below torch 2.12, else C++20; nvcc without GNU extensions."""
     toolchain = fake_toolchain(tmp_path, torch=torch)
-    layout = layout_of("cuda", toolchain)
+    layout = planned(project(), "cuda", toolchain)
     gxx, nvcc = (compile_argv(unit, layout, toolchain) for unit in layout.units.units)
     assert f"-std=gnu++{std}" in gxx and f"-std=c++{std}" in nvcc
 
@@ -68,8 +58,7 @@ def test_options_apply_to_their_component_only(tmp_path):
             'cuda-capabilities = ["9.0a", "8.0+PTX"]',
         }
     )
-    layout = plan_layout(given, toml_of(given), "cuda", toolchain)
-    assert isinstance(layout, Layout)
+    layout = planned(given, "cuda", toolchain)
     binding, device, host = (compile_argv(u, layout, toolchain) for u in layout.units.units)
     assert [w for w in binding if w.startswith("-I")] == ["-Isource/torch-ext", "-Isource/csrc"]
     assert [w for w in device if w.startswith("-I")] == ["-Isource", "-Isource/kernels", "-Isource/csrc"]
@@ -92,8 +81,7 @@ def test_the_ninja_file_survives_two_shells(tmp_path):
     """Quotes and dollars in a macro reach the compiler as they were written."""
     toolchain = fake_toolchain(tmp_path)
     given = project(toml={'stable-abi = "2.10"': """cxx-flags = ['-DTEXT="a b"', "-DF(x)=x|x"]"""})
-    layout = plan_layout(given, toml_of(given), "cpu", toolchain)
-    assert isinstance(layout, Layout)
+    layout = planned(given, "cpu", toolchain)
     text = ninja_file(layout, toolchain)
     line = next(t for t in text.splitlines() if "argv =" in t and "torch_binding" in t)
     words = shlex.split(line.partition("argv = ")[2].replace("$$", "$"))
@@ -106,7 +94,7 @@ def test_a_changed_recipe_needs_a_new_number(tmp_path):
     texts = []
     for target in ("cpu", "cuda"):
         toolchain = fake_toolchain(tmp_path)
-        layout = layout_of(target, toolchain)
+        layout = planned(project(), target, toolchain)
         texts.append(ninja_file(layout, toolchain).replace(str(tmp_path), "ROOT"))
         texts += [f.text for f in (*layout.tree, *layout.package)]
     assert (RECIPE, digest_of(texts)[:12]) == (7, "1a2dc418c0de")

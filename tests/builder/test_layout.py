@@ -7,27 +7,11 @@ import json
 import pytest
 from kernels._rust import Metadata
 
-from harness.builder.layout import Layout, plan_layout, variant_name
-from harness.builder.toolchain import Toolchain
+from harness.builder.layout import variant_name
 from harness.outcome import Cause
-from harness.records import Finding, Project, Target
-from tests.fakes.projects import BUILD_TOML, fake_toolchain, project, toml_of
+from tests.fakes.projects import BUILD_TOML, fake_toolchain, planned, project, refused
 
 INIT = "torch-ext/fill_it/__init__.py"
-
-
-def planned(given: Project, target: Target, toolchain: Toolchain) -> Layout:
-    """The layout of a project that has one."""
-    layout = plan_layout(given, toml_of(given), target, toolchain)
-    assert isinstance(layout, Layout), layout
-    return layout
-
-
-def refused(given: Project, target: Target, toolchain: Toolchain) -> Finding:
-    """Why a project has none."""
-    finding = plan_layout(given, toml_of(given), target, toolchain)
-    assert isinstance(finding, Finding), "the project was accepted"
-    return finding
 
 
 def test_only_listed_files_are_staged(toolchain):

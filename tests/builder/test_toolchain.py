@@ -11,8 +11,7 @@ import pytest
 
 from harness.builder.build import build
 from harness.builder.commands import compile_argv, system_directories
-from harness.builder.headers import Manifest, load_headers, torch_set, write_manifest
-from harness.builder.layout import Layout, plan_layout
+from harness.builder.headers import HeaderSet, Manifest, load_headers, torch_set, write_manifest
 from harness.builder.tool_output import clean
 from harness.builder.toolchain import (
     MATH_HEADERS,
@@ -24,7 +23,7 @@ from harness.builder.toolchain import (
     toolchain_of_image,
 )
 from harness.errors import SandboxError
-from tests.fakes.projects import fake_toolchain, project, toml_of
+from tests.fakes.projects import fake_toolchain, planned, project
 from tests.fakes.sandbox import FakeSandbox, exit_facts
 
 
@@ -69,9 +68,13 @@ def test_the_record_round_trips_and_hides_paths():
 
 
 def test_cpu_facts_do_not_depend_on_cuda(tmp_path):
-    """A new nvcc must not rebuild CPU projects."""
-    old, new = (fake_toolchain(tmp_path, cuda=version) for version in ("13.0.48", "13.0.88"))
-    assert old.facts("cpu") == new.facts("cpu") and old.facts("cuda") != new.facts("cuda")
+    """A new nvcc, other headers or a new nvdisasm rebuild CUDA projects only."""
+    old = fake_toolchain(tmp_path, cuda="13.0.48")
+    headers = HeaderSet(name="h", root=tmp_path, include=(), digest="0" * 64, sources="")
+    changes = {"cuda": fake_toolchain(tmp_path).cuda, "cutlass": (headers,), "disassembler": tmp_path}
+    for field, value in changes.items():
+        new = old.model_copy(update={field: value})
+        assert old.facts("cpu") == new.facts("cpu") and old.facts("cuda") != new.facts("cuda")
 
 
 def test_a_wrapper_script_leads_to_the_real_nvcc(tmp_path):
@@ -174,8 +177,7 @@ def test_fetched_headers_stand_behind_the_toolkits_own(tmp_path):
     headers = load_headers(tmp_path / "headers", "cuda-13.0")
     assert headers is not None
     toolchain = fake_toolchain(tmp_path).model_copy(update={"headers": (headers,), "stubs": ()})
-    layout = plan_layout(project(), toml_of(project()), "cuda", toolchain)
-    assert isinstance(layout, Layout)
+    layout = planned(project(), "cuda", toolchain)
     places = system_directories(layout, toolchain)
     assert places[-2:] == [str(tmp_path / "cuda/include"), str(headers.root / "include")]
     argv = compile_argv(layout.units.units[-1], layout, toolchain)

@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 from harness.builder.build import build
 from harness.builder.compiling import Run
 from harness.builder.inline import inline_libraries
-from harness.builder.layout import Layout, plan_layout
 from harness.builder.toolchain import Toolchain, find_toolchain
 from harness.builder.units import Units
 from harness.errors import SandboxError
@@ -28,7 +27,7 @@ from harness.outcome import POLICY, Verdict
 from harness.records import Finding, Project, ProjectFile, Target
 from sandboxes.job import ExitFacts, Limits, Status
 from sandboxes.registry import open_sandbox
-from tests.fakes.projects import BUILD_TOML, FILES, fake_toolchain, project, toml_of
+from tests.fakes.projects import BUILD_TOML, FILES, fake_toolchain, planned, project
 from tests.fakes.sandbox import FakeSandbox, exit_facts
 
 FUZZ = settings(
@@ -151,16 +150,9 @@ def toolchain(tmp_path: Path) -> Toolchain:
     return found
 
 
-def layout_of(given_project: Project, target: Target, toolchain: Toolchain) -> Layout:
-    """A project that is fit to be built."""
-    layout = plan_layout(given_project, toml_of(given_project), target, toolchain)
-    assert isinstance(layout, Layout)
-    return layout
-
-
 def judge_many(target: Target, toolchain: Toolchain, count: int) -> None:
     """Any output, any end: the student's, on a machine that is whole."""
-    layout = layout_of(project(), target, toolchain)
+    layout = planned(project(), target, toolchain)
 
     @settings(FUZZ, max_examples=count)
     @given(
@@ -202,7 +194,7 @@ def test_no_output_at_all_makes_a_failed_build_ours(target: Target, toolchain: T
 
 def test_no_import_makes_an_inline_build_ours(toolchain: Toolchain) -> None:
     """A package that is imported where compilers are runs code of its own there, and may end in any way."""
-    layout = layout_of(project(), "cpu", toolchain).model_copy(update={"units": Units(units=())})
+    layout = planned(project(), "cpu", toolchain).model_copy(update={"units": Units(units=())})
 
     @settings(FUZZ, max_examples=150)
     @given(first=ends(), second=ends())

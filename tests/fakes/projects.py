@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from harness.builder.build_toml import read_build_toml
+from harness.builder.layout import Layout, plan_layout
 from harness.builder.schema import BuildToml
 from harness.builder.toolchain import CudaToolkit, Toolchain
-from harness.records import Project, ProjectFile
+from harness.records import Finding, Project, ProjectFile, Target
 
 BUILD_TOML = """\
 [general]
@@ -121,6 +122,20 @@ def project(changes: dict[str, str | None] | None = None, *, toml: dict[str, str
 def toml_of(given: Project) -> BuildToml:
     """The records of a project's build.toml."""
     return read_build_toml(next(f.text for f in given.files if f.path == "build.toml").encode())
+
+
+def planned(given: Project, target: Target, toolchain: Toolchain) -> Layout:
+    """The layout of a project that has one."""
+    layout = plan_layout(given, toml_of(given), target, toolchain)
+    assert isinstance(layout, Layout), layout
+    return layout
+
+
+def refused(given: Project, target: Target, toolchain: Toolchain) -> Finding:
+    """Why a project has none."""
+    finding = plan_layout(given, toml_of(given), target, toolchain)
+    assert isinstance(finding, Finding), "the project was accepted"
+    return finding
 
 
 def fake_toolchain(root: Path, *, torch: str = "2.13.0+cpu", cuda: str = "13.0.88") -> Toolchain:
