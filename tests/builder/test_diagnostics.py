@@ -400,8 +400,7 @@ REAL: dict[str, Case] = {
         QUICK | {CUDA_SRC: f'cuda-flags = ["-arch=sm_91"]\n{CUDA_SRC}'}, "cuda", "wrong_arch build.toml:20"),
     "a flag that g++ does not know": ({}, QUICK | {CPU_SRC: f'cxx-flags = ["-mfoo"]\n{CPU_SRC}'}, "cpu",
         "flag_refused build.toml:15"),
-    "a symbol that is there twice": (
-        {'kernels/fill.cpp': 'int f() { return 1; }\n', 'kernels/two.cpp': 'int f() { return 2; }\n'},
+    "a symbol that is there twice": ({'kernels/fill.cpp': 'int f;\n', 'kernels/two.cpp': 'int f;\n'},
         QUICK | {CPU_SRC: TWO}, "cpu", "linker kernels/two.cpp"),
     "a registered function that is not there": (
         {'torch-ext/torch_binding.cpp': BINDING.replace('TORCH_BOX(&fill)', 'TORCH_BOX(&fil)')}, {}, "cpu",

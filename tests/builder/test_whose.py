@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from harness.builder.build import build
 from harness.builder.compiling import Run
 from harness.builder.inline import inline_libraries
-from harness.builder.toolchain import Toolchain, find_toolchain
+from harness.builder.toolchain import Toolchain
 from harness.builder.units import Units
 from harness.errors import SandboxError
 from harness.outcome import POLICY, Verdict
@@ -150,9 +150,17 @@ def toolchain(tmp_path: Path) -> Toolchain:
     return found
 
 
-def judge_many(target: Target, toolchain: Toolchain, count: int) -> None:
-    """Any output, any end: the student's, on a machine that is whole."""
-    layout = planned(project(), target, toolchain)
+@pytest.mark.parametrize(
+    ("target", "count"), [("cpu", 80), pytest.param("cuda", 1500, marks=pytest.mark.slow)]
+)
+def test_no_output_makes_a_failed_build_ours(target: Target, count: int, toolchain: Toolchain) -> None:
+    """Any output, any end: the student's, on a machine that has all that a project may ask for."""
+    assert toolchain.cuda is not None and toolchain.cuda.include is not None
+    for header in ("cublas_v2.h", "curand_kernel.h", "c10/cuda/impl/cuda_cmake_macros.h"):
+        (toolchain.cuda.include / header).parent.mkdir(parents=True, exist_ok=True)
+        (toolchain.cuda.include / header).touch()
+    whole = toolchain.model_copy(update={"stubs": ()})
+    layout = planned(project(), target, whole)
 
     @settings(FUZZ, max_examples=count)
     @given(
@@ -160,7 +168,7 @@ def judge_many(target: Target, toolchain: Toolchain, count: int) -> None:
         log=st.sampled_from(["", "0\t1\t1\tobj/kernels/fill.cpp/unit.o\tf\n", "rubbish\t\t\t\t\n"]),
     )
     def one(facts: ExitFacts, log: str) -> None:
-        run = Run(facts, log, layout, toolchain, lambda: None)
+        run = Run(facts, log, layout, whole, lambda: None)
         finding = run.finding()
         if facts.status == "ok":
             assert finding is None
@@ -171,25 +179,6 @@ def judge_many(target: Target, toolchain: Toolchain, count: int) -> None:
         )
 
     one()
-
-
-def test_no_output_makes_a_failed_build_ours(toolchain: Toolchain) -> None:
-    """The property, on some ends."""
-    judge_many("cpu", toolchain, 80)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("target", ["cpu", "cuda"])
-def test_no_output_at_all_makes_a_failed_build_ours(target: Target, toolchain: Toolchain) -> None:
-    """The property, on thousands; for CUDA on a toolkit that has all that a project may ask for."""
-    assert toolchain.cuda is not None and toolchain.cuda.include is not None
-    toolchain.cuda.include.mkdir(parents=True)
-    for header in ("cublas_v2.h", "curand_kernel.h"):
-        (toolchain.cuda.include / header).touch()
-    (toolchain.cuda.include / "c10/cuda/impl").mkdir(parents=True)
-    (toolchain.cuda.include / "c10/cuda/impl/cuda_cmake_macros.h").touch()
-    whole = toolchain.model_copy(update={"stubs": ()})
-    judge_many(target, whole, 1500)
 
 
 def test_no_import_makes_an_inline_build_ours(toolchain: Toolchain) -> None:
@@ -265,18 +254,11 @@ REAL = {
 }
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of the real builds: all have the same binding."""
-    return tmp_path_factory.mktemp("cache")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("text", REAL.values(), ids=REAL.keys())
 @pytest.mark.parametrize("name", ["local", "bubblewrap"])
-def test_real_compilers_on_hostile_sources(name: str, text: str, cache: Path) -> None:
+def test_real_compilers_on_hostile_sources(name: str, text: str, real: Toolchain, tmp_path: Path) -> None:
     """What they really print and how they really end, in sandboxes that report it differently."""
-    real = find_toolchain()
     if real.missing("cpu") is not None:
         pytest.skip(f"cannot build for the CPU: {real.missing('cpu')}")
     try:
@@ -284,6 +266,6 @@ def test_real_compilers_on_hostile_sources(name: str, text: str, cache: Path) ->
     except SandboxError as error:
         pytest.skip(f"no {name} here: {error}")
     given_project = project({"kernels/fill.cpp": text + FILES["kernels/fill.cpp"]})
-    built = build(given_project, "cpu", sandbox=sandbox, toolchain=real, cache=cache / name)
+    built = build(given_project, "cpu", sandbox=sandbox, toolchain=real, cache=tmp_path)
     is_the_students(built.result.finding)
     sandbox.close()
