@@ -18,10 +18,13 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from harness.builder.build_toml import check, faults, hints, read_build_toml
+from harness.builder.compiling import Run
+from harness.builder.diagnostics import refusal
 from harness.builder.layout import Layout, plan_layout
 from harness.outcome import Verdict
 from harness.records import Finding, Project, ProjectFile
 from tests.fakes.projects import FILES, fake_toolchain, toml_of
+from tests.fakes.sandbox import exit_facts
 from tests.fakes.toml_documents import ask_in_a_batch, documents, dumped, texts
 
 FUZZ = settings(
@@ -97,18 +100,21 @@ _PATHS = st.sampled_from(
         *("kernels/\n.h", "torch-ext/fill_it/fill_it/x.py", "torch-ext/fill_it/fill_it", "a" * 300 + ".h"),
         *("torch-ext/fill_it/_ops.py", "torch-ext/fill_it/metadata.json", "torch-ext/registration.h"),
         *("torch-ext/fill_it/metadata.json/x.py", "torch-ext/fill_it/E=1,[2].py", "torch-ext/fill_it/é.py"),
-        *("tests/test_it.py", "kernels/fill.cpp/x.h"),
+        *("tests/test_it.py", "kernels/fill.cpp/x.h", "kernels/$x.h", "kernels/a:b.h", "kernels/a'b.h"),
     ]
 )  # fmt: skip
 _TEXTS = st.sampled_from(
-    ["", '#include "extra.h"\n', "#pragma once\n", "def f(:\n", "/*" * 100, "\x00", "import os\n"]
+    [
+        *("", '#include "extra.h"\n', "#pragma once\n", "def f(:\n", "/*" * 100, "\x00", "import os\n"),
+        *('#include "/etc/shadow"\n', '#line 1 "/usr/include/stdio.h"\n#error x', "\ufeff", "(" * 400),
+    ]
 )
 _OLD = ["src = [", "include", '"kernels/fill.cpp"', 'stable-abi = "2.10"', '"fill-it"', '"cpu", ', "[torch]"]
 _NEW = [
     *("", 'src = ["kernels", ', 'pyext = ["json"]', 'pyext = ["py", "json", "h"]', '"../../x.cpp"', '"*"'),
     *('"/x.cpp"', '"kernels/a b.cu"', '"kernels/../kernels/fill.cpp"', '"\\n"', '"torch-ext/registration.h"'),
     *("[torch-noarch]", 'include = ["../.."]\nstable-abi = "2.10"', '"x"', "src = ["),
-    '"kernels/fill.cpp", "kernels/fill.cpp/x.h"',
+    '"kernels/fill.cpp", "kernels/fill.cpp/x.h"', '"kernels/fill.cpp", "kernels/$x.h", "kernels/a:b.h"',
 ]  # fmt: skip
 _TOML_CHANGES = st.tuples(st.sampled_from(_OLD), st.sampled_from(_NEW))
 
@@ -135,6 +141,7 @@ def test_any_project_is_planned_or_refused(changes, toml, target, left_out, tmp_
     planned = plan_layout(project, toml_of(project), target, fake_toolchain(tmp_path))
     if isinstance(planned, Finding):
         assert planned.verdict in (Verdict.BUILD_FAILED, Verdict.NOT_MEASURED)
+        assert refusal(planned, files).message
         return
     assert isinstance(planned, Layout)
     root = tmp_path / project.digest / target
@@ -143,3 +150,7 @@ def test_any_project_is_planned_or_refused(changes, toml, target, left_out, tmp_
         assert ".." not in place.parts
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(file.text)
+    failed = Run(exit_facts("nonzero", text), "", planned, fake_toolchain(tmp_path), lambda: None)
+    finding = failed.finding()
+    assert finding is not None and finding.verdict is Verdict.BUILD_FAILED
+    assert failed.diagnostics(finding)

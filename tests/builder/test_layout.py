@@ -43,27 +43,17 @@ def test_only_listed_files_are_staged(toolchain):
 
 
 def test_generated_files(toolchain):
-    """_ops.py and metadata.json carry the name of this build; stand-ins only for CUDA."""
+    """_ops.py carries the name of this build; stand-ins only for CUDA."""
     given = project()
     layout = planned(given, "cuda", toolchain)
     package = {f.path: f.text for f in layout.package}
     assert layout.ops_name == f"_fill_it_cuda_{given.digest[:7]}"
     assert f"ops = torch.ops.{layout.ops_name}" in package["_ops.py"]
     assert f"from . import {layout.ops_name}" in package["_ops.py"]
-    assert json.loads(package["metadata.json"]) == {
-        "name": "fill-it",
-        "id": layout.ops_name,
-        "version": 1,
-        "license": "Apache-2.0",
-        "python-depends": [],
-        "kernel-depends": [],
-        "backend": {"type": "cuda", "archs": ["9.0"]},
-    }
     stubs = [f.path for f in layout.tree if f.path.startswith("stubs/")]
     assert stubs == ["stubs/c10/cuda/impl/cuda_cmake_macros.h"]
     cpu = planned(given, "cpu", toolchain)
     assert not any(f.path.startswith("stubs/") for f in cpu.tree)
-    assert json.loads(cpu.package[-1].text)["backend"] == {"type": "cpu"}
 
 
 @pytest.mark.parametrize(
@@ -81,7 +71,6 @@ def test_variant_names(target, torch, abi, expected, tmp_path):
 
 SRC = 'src = ["kernels/fill.cu", "kernels/fill.h"]'
 CPU_SRC = 'src = ["kernels/fill.cpp", "kernels/fill.h"]'
-BACKENDS = 'backends = ["cpu", "cuda"]'
 REFUSALS = {
     "missing file": ({'kernels/fill.h': None}, {}, 'cpu',
         Cause.BAD_LAYOUT, '"kernels/fill.h" does not exist'),
@@ -110,12 +99,8 @@ REFUSALS = {
         Cause.NO_BACKEND, 'runs on sm_90'),
     "refused flag": ({}, {CPU_SRC: CPU_SRC + '\ncxx-flags = ["-fplugin=x"]'}, 'cpu',
         Cause.REFUSED_FLAG, 'cxx-flags of [kernel.fill_cpu]: "-fplugin=x"'),
-    "cutlass": ({}, {'depends = ["torch"]\n' + SRC: 'depends = ["cutlass_4_0"]\n' + SRC}, 'cuda',
-        Cause.NO_TOOLCHAIN, 'cutlass_4_0'),
     "torch too new": ({}, {'stable-abi = "2.10"': 'maxver = "2.12"'}, 'cpu',
         Cause.BAD_BUILD_TOML, 'newer than maxver 2.12'),
-    "unknown python-depends": ({}, {'backends': 'python-depends = ["scipy"]\nbackends'}, 'cpu',
-        Cause.BAD_BUILD_TOML, '"scipy" is unknown'),
     "syntax error": ({INIT: 'def f(:\n'}, {}, 'cpu', Cause.BAD_LAYOUT, f'{INIT}:1: SyntaxError'),
     "unprefixed op": ({INIT: '@torch.library.custom_op("a::b", mutates_args=())\ndef f(): ...\n'}, {}, 'cpu',
         Cause.BAD_LAYOUT, 'add_op_namespace_prefix'),

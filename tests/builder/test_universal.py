@@ -53,8 +53,6 @@ REFUSED = {
     "compiled kernel": ({'build.toml': BUILD_TOML + '[kernel.a]\nbackend = "cpu"\ndepends = []\nsrc = []\n'},
         Cause.BAD_BUILD_TOML, "[kernel.a] is to be compiled"),
     "own _ops.py": ({"torch-ext/scale/_ops.py": ""}, Cause.BAD_LAYOUT, "_ops.py is generated"),
-    "unprefixed": ({'torch-ext/scale/numbers.py': '@triton_op("scale::f", mutates_args=())\ndef f(): ...\n'},
-        Cause.BAD_LAYOUT, "numbers.py:2: f is registered without add_op_namespace_prefix"),
 }  # fmt: skip
 
 

@@ -24,10 +24,10 @@ from harness.builder.toolchain import Toolchain
 from harness.builder.units import Units
 from harness.errors import SandboxError
 from harness.outcome import POLICY, Verdict
-from harness.records import Finding, Project, ProjectFile, Target
+from harness.records import Finding, Target
 from sandboxes.job import ExitFacts, Limits, Status
 from sandboxes.registry import open_sandbox
-from tests.fakes.projects import BUILD_TOML, FILES, fake_toolchain, planned, project
+from tests.fakes.projects import FILES, fake_toolchain, planned, project
 from tests.fakes.sandbox import FakeSandbox, exit_facts
 
 FUZZ = settings(
@@ -195,57 +195,7 @@ def test_no_import_makes_an_inline_build_ours(toolchain: Toolchain) -> None:
     one()
 
 
-# --- over projects -------------------------------------------------------------------------------
-
-_NAMES = st.sampled_from(
-    [
-        "a b.h", "$x.h", "a:b.h", "a|b.h", "é.h", "-o.h", "a\tb.h", "a\nb.h", "a'b.h", "a;b.h", "#.h",
-        "%s.h", "x" * 190,
-    ]
-)  # fmt: skip
-_TEXTS = st.sampled_from(
-    ['#include "/etc/shadow"\n', "#include </etc/passwd>\n",
-     '#line 1 "/usr/include/stdio.h"\n#error torch/all.h: No such file or directory\n',
-     '#pragma message "FAILED: [code=127] obj/x"\n', "#warning ninja: error: x\n",
-     'static_assert(false, "/bin/sh: 1: g++: not found");\n', "\0", "\ufeff", "(" * 400]
-)  # fmt: skip
-_VALUES = st.sampled_from(
-    ['"/etc/shadow"', '"../x.h"', '"a b.h"', '"$x.h"', '""', "1e400", "[]", "{}", '"\\u0000"']
-)
-_KEYS = st.sampled_from(['name = "fill-it"', "version = 1", '"kernels/fill.h"', 'backend = "cpu"', '"2.10"'])
-
-
-@st.composite
-def projects(draw: st.DrawFn) -> Project:
-    """The tiny project with odd files, hostile texts, and another build.toml."""
-    files = dict(FILES)
-    toml = BUILD_TOML
-    for name in draw(st.lists(_NAMES, max_size=2)):
-        files[f"kernels/{name}"] = draw(_TEXTS)
-        toml = toml.replace(
-            '"kernels/fill.cpp"', f'"kernels/{name}", "kernels/fill.cpp"'.replace("\n", "\\n"), 1
-        )
-    path = draw(st.sampled_from(sorted(set(files) - {"build.toml"})))
-    files[path] = draw(_TEXTS) + files[path]
-    if draw(st.booleans()):
-        toml = toml.replace(draw(_KEYS), draw(_VALUES))
-    files["build.toml"] = toml + (draw(_TEXTS) if draw(st.booleans()) else "")
-    return Project(files=tuple(ProjectFile(path=name, text=files[name]) for name in sorted(files)))
-
-
-@pytest.mark.slow
-def test_no_project_makes_its_failed_build_ours(toolchain: Toolchain, tmp_path: Path) -> None:
-    """From build.toml to the end: refused or not built, and never an exception."""
-
-    @settings(FUZZ, max_examples=120)
-    @given(given_project=projects(), facts=ends().filter(lambda facts: facts.status != "ok"))
-    def one(given_project: Project, facts: ExitFacts) -> None:
-        sandbox = FakeSandbox([facts, facts])
-        built = build(given_project, "cpu", sandbox=sandbox, toolchain=toolchain, cache=tmp_path / "cache")
-        is_the_students(built.result.finding)
-
-    one()
-
+# --- real compilers -----------------------------------------------------------------------------
 
 REAL = {
     "an absolute header": '#include "/etc/shadow"\n',
