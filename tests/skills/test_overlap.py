@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from harness.files import data_directory
 from harness.grading.grade import Grader
 from harness.outcome import Verdict
-from harness.records import Grade, Origin, Project, ProjectFile, Provenance, Reply, TrialRecord
+from harness.records import Origin, Project, ProjectFile, Provenance, Reply
 from harness.records.project import COPIED, COPIED_SHARE, EVIDENT_ROWS, EVIDENT_TOKENS
 from harness.skills.lineage import Lineage
 from harness.skills.overlap import (
@@ -28,7 +28,6 @@ from harness.student.answer import parse_reply
 from harness.student.prompts import SYSTEM, task_text
 from harness.suite.catalogue import LoadedTask, all_tasks, load_task, read_project
 from tests.fakes.overlays import throw_away_task, zoo_project
-from tests.fakes.trials import grade
 
 ROOT = Path(__file__).resolve().parents[2]
 EXPERTS = data_directory("kernels_ref")
@@ -39,12 +38,6 @@ SCAN = TASKS["l3/selective_scan"]
 KERNEL = "selective_scan_cpu/selective_scan.cpp"
 CUDA_KERNEL = "selective_scan_cuda/selective_scan.cu"
 _COMMENT = re.compile(r"//.*")
-
-
-# --- tokens --------------------------------------------------------------------------------------
-
-
-# --- skills against tasks ------------------------------------------------------------------------
 
 
 def leaked(text: str, tasks: list[LoadedTask] = EVERY) -> set[str]:
@@ -133,9 +126,6 @@ def test_a_refined_skill_excludes_the_families_it_was_refined_on(tmp_path: Path)
     assert all("refined or chosen" in why for why in excluded.values())
 
 
-# --- projects against experts --------------------------------------------------------------------
-
-
 def project(files: dict[str, str] | None = None, **texts: str) -> Project:
     """A project of an empty build.toml and these files; `a="..."` is the file a.cpp."""
     every = {"build.toml": "", **{f"{name}.cpp": text for name, text in texts.items()}, **(files or {})}
@@ -192,13 +182,12 @@ def test_no_recorded_reply_is_flagged() -> None:
         lambda text: " ".join(
             line for line in _COMMENT.sub("", text).split("\n") if not line.startswith("#")
         ),
-        lambda text: _COMMENT.sub("", text),
         lambda text: _COMMENT.sub(
             "// said in other words, which nobody has ever read before in any place", text
         ),
         lambda text: "#include <cstdint>\n" + text.replace("{", "{\n\n\t"),
     ],
-    ids=["one line", "no comments", "other comments", "other lines"],
+    ids=["one line", "other comments", "other lines"],
 )
 def test_spacing_headers_and_comments_hide_nothing(changed: Callable[[str], str]) -> None:
     """What the compiler does not see is not compared."""
@@ -275,10 +264,8 @@ def test_share_and_evidence_make_the_flag(rows: int, common: int, longest: int, 
     "values",
     [
         {"rows": 3, "common": 4, "origin": ORIGIN.model_copy(update={"rows": 4})},
-        {"rows": 30, "common": 4, "origin": ORIGIN},
         {"rows": 30, "common": 4},
         {"rows": 30, "common": 0, "origin": ORIGIN},
-        {"rows": -1, "common": 0},
     ],
 )
 def test_provenance_that_does_not_add_up_is_refused(values: dict[str, object]) -> None:
@@ -286,22 +273,6 @@ def test_provenance_that_does_not_add_up_is_refused(values: dict[str, object]) -
     with pytest.raises(ValidationError):
         Provenance.model_validate(values)
     assert Provenance(rows=0, common=0).share == 0.0
-
-
-def test_grades_of_before_it_still_load() -> None:
-    """The field has a default, and survives the disk."""
-    old = grade().model_dump(mode="json")
-    del old["provenance"]
-    assert Grade.model_validate(old).provenance is None
-    found = Provenance(rows=80, common=8, origin=ORIGIN)
-    new = grade().model_copy(update={"provenance": found, "flags": ("calls a library", COPIED)})
-    assert Grade.model_validate_json(new.model_dump_json()) == new
-    assert new.copied and new.flags_of_work == ("calls a library",)
-    assert not grade().copied
-    for run in sorted((ROOT / "studies").glob("*/run/trials.jsonl")):
-        for line in run.read_text().splitlines():
-            told = TrialRecord.model_validate_json(line).grade
-            assert told is None or (told.provenance is None and not told.copied)
 
 
 @pytest.mark.slow

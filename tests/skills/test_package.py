@@ -49,13 +49,13 @@ def skill_at(root: Path, text: bytes) -> Path:
     return folder
 
 
-def metadata_of(folder: Path) -> dict[str, str | None]:
-    """The entries of `metadata`."""
-    fields = frontmatter.parse(frontmatter.decode((folder / "SKILL.md").read_bytes())).fields
-    return {key: entry.text for key, entry in (fields["metadata"].entries or {}).items()}
-
-
-# --- writing -----------------------------------------------------------------------------------
+def fields_of(data: bytes) -> dict[str, object]:
+    """The frontmatter's fields, as text."""
+    fields = frontmatter.parse(frontmatter.decode(data)).fields
+    return {
+        name: {k: v.text for k, v in entry.entries.items()} if entry.entries is not None else entry.text
+        for name, entry in fields.items()
+    }
 
 
 def test_a_draft_becomes_a_valid_skill(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_a_draft_becomes_a_valid_skill(tmp_path: Path) -> None:
     skill = read_skill(written)
     assert skill.description == folded(ODD)
     assert skill.body.strip() == "# Body"
-    assert metadata_of(written) == {"version": "1.0", "on": "yes"}
+    assert fields_of((written / "SKILL.md").read_bytes())["metadata"] == {"version": "1.0", "on": "yes"}
     assert (written / "assets/raw.bin").read_bytes() == b"\xff\0"
     assert sorted(p.name for p in written.parent.iterdir()) == ["my-skill"]
 
@@ -119,8 +119,6 @@ def test_what_exists_is_replaced_only_on_request(tmp_path: Path) -> None:
     assert read_skill(out).body.strip() == "# Next"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["my-skill", "other"]
 
-
-# --- deriving ------------------------------------------------------------------------------------
 
 OLD = b"""\xef\xbb\xbf---\r
 # a comment\r
@@ -233,15 +231,6 @@ HEADERS = {
     "flow": "description: D.\nname: my-skill\nmetadata: {a: b}",
     "folded": "name: my-skill\ndescription: D.\nmetadata:\n  a: >-\n    b\n    c\nlicense: MIT\n",
 }
-
-
-def fields_of(data: bytes) -> dict[str, object]:
-    """The frontmatter's fields, as text."""
-    fields = frontmatter.parse(frontmatter.decode(data)).fields
-    return {
-        name: {k: v.text for k, v in entry.entries.items()} if entry.entries is not None else entry.text
-        for name, entry in fields.items()
-    }
 
 
 @pytest.mark.parametrize("header", HEADERS.values(), ids=HEADERS)

@@ -34,9 +34,6 @@ def messages(directory: Path, severity: str = "error") -> list[str]:
     return [str(f) for f in validate_skill(directory) if f.severity == severity]
 
 
-# --- reading ---------------------------------------------------------------------------------
-
-
 def test_line_ends_and_a_byte_order_mark_are_read_over(tmp_path: Path) -> None:
     """A CRLF file reads like the LF file; a BOM is readable, but invalid."""
     lf, crlf, bom = (tmp_path / name for name in ("a", "b", "c"))
@@ -82,9 +79,6 @@ def test_a_missing_skill_is_a_usage_error(tmp_path: Path) -> None:
     assert "not a directory" in messages(tmp_path / "absent")[0]
 
 
-# --- digest ----------------------------------------------------------------------------------
-
-
 def test_the_digest_covers_every_file_its_path_and_its_bytes(tmp_path: Path) -> None:
     """Changing, adding or renaming any file changes it; junk files and the skill's place do not."""
     directory = make_skill(tmp_path, GOOD)
@@ -114,9 +108,6 @@ def test_links_to_the_outside_are_no_part_of_a_skill(tmp_path: Path) -> None:
     (directory / "references").symlink_to(tmp_path / "secrets")
     (directory / "key.md").symlink_to(tmp_path / "secrets" / "key")
     assert read_skill(directory).files == ("SKILL.md",)
-
-
-# --- validating ------------------------------------------------------------------------------
 
 
 def test_values_that_yaml_reads_as_numbers_are_warned_of(tmp_path: Path) -> None:
@@ -186,9 +177,6 @@ def test_links_are_followed_inside_the_skill_only(tmp_path: Path) -> None:
     ]
 
 
-# --- listing ---------------------------------------------------------------------------------
-
-
 def test_a_broken_skill_does_not_hide_the_others(tmp_path: Path) -> None:
     """Listing gives every folder with a SKILL.md, sorted, with the reason where one cannot be read."""
     make_skill(tmp_path, GOOD, "b")
@@ -228,8 +216,6 @@ def test_fields_of_a_client_are_no_error(tmp_path: Path) -> None:
     assert messages(directory) == []
     assert len(messages(directory, "warning")) == 2
 
-
-# --- against the specification's own validator (PyPI `skills-ref`) --------------------------------
 
 LONG = "x" * 1024
 VALID = {

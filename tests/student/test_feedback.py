@@ -27,10 +27,8 @@ from harness.records import (
 )
 from harness.records.project import COPIED
 from harness.student.feedback import (
-    LINE_CHARS,
     QUOTED_TOKENS,
     feedback,
-    one_line,
     own_trace,
     quotation,
     without_places,
@@ -161,9 +159,6 @@ def test_the_last_answer_is_announced_and_followed_by_nothing() -> None:
         told(given, 2)
 
 
-# --- builds --------------------------------------------------------------------------------------
-
-
 def test_a_failed_build_shows_the_first_error_whole_and_then_the_others() -> None:
     """File, line, the text of the line, advice, and what the tool printed below the first error."""
     first = Diagnostic(
@@ -236,9 +231,6 @@ def test_a_student_cannot_write_our_part(cause: Cause) -> None:
     assert not set("\x1b\x0b\r\u202e\u2028") & set(text)
 
 
-# --- checks --------------------------------------------------------------------------------------
-
-
 def test_wrong_results_are_told_by_public_case() -> None:
     """Name, dtype, kind, how far off, where; and how many hidden ones fail."""
     text = told(
@@ -288,9 +280,6 @@ def test_of_a_refused_timing_no_figure_is_told(cause: Cause) -> None:
     """They would say how far a false claim may go."""
     text = told(grade(cause, "claims 1.25 us, the clock says 9.75 +- 2.5 us", Stage.TIME))
     assert not any(figure in text for figure in ("1.25", "9.75", "2.5"))
-
-
-# --- speed ---------------------------------------------------------------------------------------
 
 
 def test_a_correct_project_is_told_its_times() -> None:
@@ -363,8 +352,6 @@ def test_a_binding_that_changes_numbers_is_told_with_every_verdict(cause: Cause)
     assert after.replace(said, "") == before
 
 
-# --- quotations ----------------------------------------------------------------------------------
-
 TRACE = """\
 RuntimeError: the rows must divide by 4
 Traceback (most recent call last):
@@ -415,10 +402,3 @@ def test_no_quotation_can_pass_for_ours(parts: list[str], tokens: int) -> None:
     text = quotation(parts, tokens)
     assert all(line.startswith("> ") for line in text.splitlines())
     assert estimate_tokens(text) <= tokens + 30
-
-
-@given(st.text())
-def test_one_line_is_one_line(text: str) -> None:
-    """Bounded, and without what could begin another."""
-    assert len(one_line(text).splitlines()) <= 1
-    assert len(one_line(text)) <= LINE_CHARS

@@ -91,11 +91,12 @@ def test_paths_that_leave_the_project_are_refused(path: str) -> None:
     [
         ("".join(f"```cpp f{i}.cpp\nint x;\n```\n" for i in range(MAX_FILES)), str(MAX_FILES + 1)),
         (f"```cpp a.cpp\n{'x' * MAX_BYTES}\n```\n", str(MAX_BYTES)),
+        ("x" * (MAX_REPLY_CHARS + 1), str(MAX_REPLY_CHARS)),
     ],
-    ids=["files", "bytes"],
+    ids=["files", "bytes", "reply"],
 )
 def test_too_large_projects_are_refused(files: str, said: str) -> None:
-    """At most 64 files and 1 MiB, named in the message."""
+    """At most 64 files and 1 MiB, named in the message; a reply of over 2 MiB is not parsed."""
     finding = refusal(f"```toml build.toml\n{TOML}```\n{files}")
     assert finding.cause is Cause.TOO_LARGE
     assert said in finding.message
@@ -129,7 +130,6 @@ def indented(text: str, by: int) -> str:
 
 LISTS = {
     "numbered, 3": "1. The build:\n\n   {}\n2. Done\n",
-    "numbered, 4": "1. The build:\n\n    {}\n2. Done\n",
     "nested bullets, 8": "- Files\n    - The build:\n\n        {}\n",
     "ten, 4": "10. The build:\n\n    {}\n",
 }
@@ -141,17 +141,13 @@ def test_a_fence_in_a_list_is_seen(case: str) -> None:
     frame = LISTS[case]
     by = len(frame.partition("{}")[0].rpartition("\n")[2])
     block = indented(f"```toml build.toml\n{TOML}```", by).strip()
-    found = parse_reply(reply(frame.format(block)))
-    assert isinstance(found, Project), found
-    assert [(file.path, file.text) for file in found.files] == [("build.toml", TOML)]
+    assert project(frame.format(block)) == {"build.toml": TOML}
 
 
 def test_text_that_leaves_its_list_still_belongs_to_the_block() -> None:
     """Models often indent the fences alone."""
     text = f"- **build.toml**\n  ```toml\n{TOML}  ```\n- **a.cpp**\n\n  ```cpp\nint x;\n```\n"
-    found = parse_reply(reply(text))
-    assert isinstance(found, Project), found
-    assert {file.path: file.text for file in found.files} == {"build.toml": TOML, "a.cpp": "int x;\n"}
+    assert project(text) == {"build.toml": TOML, "a.cpp": "int x;\n"}
 
 
 def test_a_quotation_holds_blocks() -> None:
@@ -177,12 +173,6 @@ def test_line_ends_and_control_characters() -> None:
     """CRLF reads as LF; a form feed is no line's end."""
     (block,) = fenced_blocks("```x\r\na\fb\r\n\u2028c\r\n```\r\n")
     assert block.text == "a\fb\n\u2028c\n"
-
-
-def test_an_endless_reply_is_refused() -> None:
-    """Reading Markdown has a price: what cannot be a project is not read."""
-    found = parse_reply(reply("x" * (MAX_REPLY_CHARS + 1)))
-    assert isinstance(found, Finding) and found.cause is Cause.TOO_LARGE
 
 
 FUZZ = settings(derandomize=True, deadline=None, database=None, max_examples=150)
