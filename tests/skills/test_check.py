@@ -204,26 +204,14 @@ def test_the_complete_files_of_a_document_make_up_projects() -> None:
 
 def test_every_part_is_counted_once(tmp_path: Path) -> None:
     """Catalog line, body without frontmatter, and each file; what is no text has no figure."""
-    directory = tmp_path / "my-skill"
-    for folder in ("references", "scripts", "other"):
-        (directory / folder).mkdir(parents=True)
-    (directory / "SKILL.md").write_text(
-        "---\nname: my-skill\ndescription: >-\n  two\n  words\n---\n\nBody.\n"
-    )
-    (directory / "references" / "a.md").write_text("a" * 36)
-    (directory / "references" / "b.md").write_text("b" * 72)
-    (directory / "scripts" / "x.bin").write_bytes(b"\0\1")
-    (directory / "other" / "c.txt").write_text("c" * 18)
+    files = {"references/a.md": "a" * 36, "references/b.md": "b" * 72, "other/c.txt": "c" * 18}
+    directory = make_skill(tmp_path, "\nBody.\n", {**files, "scripts/x.bin": "\0"})
     skill = read_skill(directory)
-    assert catalog_line(skill) == "- my-skill: two words"
+    assert catalog_line(skill) == "- my-skill: d"
     size = skill_size(skill)
-    assert (size.catalog, size.body) == (estimate_tokens("- my-skill: two words"), estimate_tokens("Body."))
-    assert [(f.path, f.tokens) for f in size.files] == [
-        ("other/c.txt", 5),
-        ("references/a.md", 10),
-        ("references/b.md", 20),
-        ("scripts/x.bin", None),
-    ]
+    assert (size.catalog, size.body) == (estimate_tokens("- my-skill: d"), estimate_tokens("Body."))
+    tokens = {"other/c.txt": 5, "references/a.md": 10, "references/b.md": 20, "scripts/x.bin": None}
+    assert {f.path: f.tokens for f in size.files} == tokens
     assert [f.path for f in size.in_folder("references")] == ["references/a.md", "references/b.md"]
     assert [f.path for f in size.in_folder(None)] == ["other/c.txt"]
     assert size.total == size.catalog + size.body + 35

@@ -219,8 +219,8 @@ def test_a_folder_with_a_build_toml_is_a_project(tmp_path: Path) -> None:
     assert report.code["cuda"] == CodeCounts(failed=1)
     assert (report.projects[0].file, report.projects[0].name) == ("assets/t/build.toml", "my-op")
     body = f"```cuda a.cu\n\noops\n```\n```toml build.toml\n{build_toml()}```\n"
-    found = [f for f in check_skill(make_skill(tmp_path / "shown", body), build=builder).findings]
-    assert [str(f) for f in found if f.severity == "error"] == [
+    shown = check_skill(make_skill(tmp_path / "shown", body), build=builder)
+    assert [str(f) for f in shown.findings if f.severity == "error"] == [
         "SKILL.md:7: error: the project shown here does not build for cuda: bad"
     ]
 

@@ -29,7 +29,10 @@ def test_all_looks_together_stay_below_five_percent() -> None:
 
 
 def test_a_new_run_is_a_new_look_and_the_same_run_is_none(tmp_path: Path) -> None:
-    """Looks are numbered by run; a run that is resumed keeps its number."""
+    """Looks are numbered by run; a resumed run keeps its number, and one with new replies (`fresh`) does not.
+
+    The count that a skill brings along from another machine is added.
+    """
     log = LookLog(tmp_path / "deep" / "looks.jsonl")
     assert log.number(LINEAGE, "r1") == 1
     log.add(look(1, "r1"))
@@ -38,24 +41,9 @@ def test_a_new_run_is_a_new_look_and_the_same_run_is_none(tmp_path: Path) -> Non
     assert log.number(LINEAGE, "r2") == 2
     log.add(look(2, "r2"))
     assert log.number(LINEAGE, "r3") == 3
+    assert log.number(LINEAGE, "r2", fresh=True) == 3
     assert log.number(new_lineage("another order"), "r9") == 1
-
-
-def test_replies_that_are_asked_for_anew_are_another_look(tmp_path: Path) -> None:
-    """--fresh cannot be repeated until a test says `helps`; afterwards the last run is gone on with."""
-    log = LookLog(tmp_path / "looks.jsonl")
-    assert log.number(LINEAGE, "r1", fresh=True) == 1
-    log.add(look(1, "r1"))
-    assert log.number(LINEAGE, "r1", fresh=True) == 2
-    log.add(look(2, "r1"))
-    assert log.number(LINEAGE, "r1") == 2
-    assert log.number(LINEAGE, "r2") == 3
-
-
-def test_looks_that_the_skill_itself_tells_of_count(tmp_path: Path) -> None:
-    """A skill from another machine brings its count along."""
-    log = LookLog(tmp_path / "looks.jsonl")
-    assert log.number(Lineage("abc", (), 4), "r1") == 5
+    assert log.number(Lineage("another", (), 4), "r1") == 5
 
 
 def test_a_damaged_log_is_refused(tmp_path: Path) -> None:

@@ -43,16 +43,10 @@ def test_a_file_is_given_as_it_is(path: str) -> None:
 @pytest.mark.parametrize("path", ["tiles.md", "../other/SKILL.md", "/etc/passwd", "references", "", "\0"])
 def test_what_is_not_there_is_answered_with_what_there_is(path: str) -> None:
     """No path leaves the skill: there is nothing but its documents."""
+    assert read(path, "slow")[0] == "error: no skill 'slow'; there are: fast"
     text, reads = read(path)
     assert text.startswith("error: fast has no text file") and reads == ()
     assert text.endswith("it has: SKILL.md, references/tiles.md")
-
-
-def test_an_unknown_skill_is_answered_with_the_known_ones() -> None:
-    """Or that there is none."""
-    assert read("SKILL.md", "slow")[0] == "error: no skill 'slow'; there are: fast"
-    (message,), _ = Reader([]).answer([call({"skill": "fast", "path": "SKILL.md"})])
-    assert message.content == "error: no skill 'fast'; there is none"
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -23,25 +22,12 @@ from harness.suite.catalogue import (
 )
 
 
-def test_the_suite_is_large_enough_to_rank_on() -> None:
-    """48 tasks or more in four levels and twelve families or more, every one with an expert project."""
-    tasks = [loaded.task for loaded in all_tasks()]
-    levels = Counter(task.level for task in tasks)
-    assert len(tasks) >= 48
-    assert len({task.family for task in tasks}) >= 12
-    assert set(levels) == {"l1", "l2", "l3", "diffusers"}
-    assert all(
-        levels[level] >= least for level, least in [("l1", 20), ("l2", 14), ("l3", 10), ("diffusers", 4)]
-    )
-    assert [task.id for task in tasks if not expert_directory(task)] == []
-
-
 @pytest.mark.parametrize("loaded", all_tasks(), ids=lambda loaded: loaded.task.name)
 def test_a_shipped_task_is_complete(loaded: LoadedTask) -> None:
-    """Both targets, hidden shapes, and for every timed size the model that it comes from."""
+    """Both targets, an expert, hidden shapes, and for every timed size the model that it comes from."""
     task = loaded.task
     assert set(task.dtypes) == {"cpu", "cuda"}
-    assert task.hidden is not None
+    assert task.hidden is not None and expert_directory(task) is not None
     assert [w.name for w in task.workloads if w.timed and not w.source] == []
     for target in task.dtypes:
         assert sum(w.timed for w in task.workloads_for(target)) >= 2
@@ -75,13 +61,10 @@ def test_the_digest_follows_the_bytes(tmp_path: Path) -> None:
         ("version = 1", 'version = "one"', "version"),
         ("scalars = { eps = 1e-5 }", "scalars = { }", "no value for scalar eps"),
         ('title = "', 'titel = "', "titel"),
-        ("version = 1", 'version = 1\nlibrary_calls = "never"', "library_calls"),
         ("rows = [1, 300], cols", "cols", "hidden.dims has"),
         ("rows = [1, 300]", "rows = [9, 3]", "needs 0 <= low <= high"),
         ("rows = [1, 300]", "rows = [1, 300, 0]", "step >= 1"),
-        ('values = ["tiny"', 'values = ["teeny"', "values"),
         ("version = 1", 'version = 1\nkeep = ["z"]', "unknown operands"),
-        ("version = 1", "version = 1\nnondeterminism = 2.0", "nondeterminism"),
     ],
 )
 def test_a_broken_task_is_refused_with_file_and_reason(tmp_path: Path, old: str, new: str, said: str) -> None:

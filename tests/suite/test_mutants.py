@@ -32,10 +32,6 @@ def changed(line: str) -> list[str]:
         ),
         ("for (; j + W <= cols; j += W) {", ["for (; j + W <= cols + 1; j += W) {"]),
         ("for (i = 0; i < rows; i += kBlock) {", ["for (i = 0; i < rows - 1; i += kBlock) {"]),
-        (
-            "for (int lane = 0; lane < W; ++lane) {",
-            ["for (int lane = 0; lane < W - 1; ++lane) {", "for (int lane = 1; lane < W; ++lane) {"],
-        ),
         ("while (left < right) {", ["while (left <= right) {", "while (left < right - 1) {"]),
         ("const int half = (n + 1) / 2;", ["const int half = (n) / 2;"]),
         ("out[n - 1] = 0;", ["out[n] = 0;"]),
@@ -50,7 +46,6 @@ def test_mistakes_of_bounds(line: str, after: list[str]) -> None:
     "line",
     [
         "v = a < b ? a : b;",
-        "if (j < cols) {",
         "template <int W, int N = 1 + 1>",
         "#define LAST(n) (n - 1)",
         "// for (int i = 0; i < n; ++i)",
