@@ -64,29 +64,32 @@ def score(case: TestCase, text: str, commands: Commands | None) -> tuple[CheckOu
     Commands run last, in a folder with the case's files and, over them, the reply's; and only while
     nothing has failed.
     """
-    found = reply_files(text, [check.path for check in case.checks if check.path is not None])
-    outcomes = {i: _looked_up(c, text, found) for i, c in enumerate(case.checks) if c.kind != "command"}
-    for index, check in enumerate(case.checks):
+    files, left_out = reply_files(text, [check.path for check in case.checks if check.path is not None])
+    checks = list(enumerate(case.checks))
+    outcomes = {n: _looked_up(check, text, files, left_out) for n, check in checks if check.kind != "command"}
+    for number, check in checks:
         if check.kind != "command":
             continue
         if any(one.passed is False for one in outcomes.values()):
-            outcomes[index] = CheckOutcome(passed=None, cause=ALREADY_FAILED)
+            outcomes[number] = CheckOutcome(passed=None, cause=ALREADY_FAILED)
         elif commands is None:
-            outcomes[index] = CheckOutcome(passed=None, cause=NO_SANDBOX)
+            outcomes[number] = CheckOutcome(passed=None, cause=NO_SANDBOX)
         else:
-            outcomes[index] = commands.run(check, overlaid(case.files, found.files))
-    return tuple(outcomes[index] for index in range(len(case.checks)))
+            outcomes[number] = commands.run(check, overlaid(case.files, files))
+    return tuple(outcomes[number] for number, _ in checks)
 
 
-def _looked_up(check: Check, text: str, found: ReplyFiles) -> CheckOutcome:
+def _looked_up(
+    check: Check, text: str, files: Mapping[str, str], left_out: Mapping[str, str]
+) -> CheckOutcome:
     """A check that needs only the reply."""
     where, read = "the reply", text
     if check.path is not None:
-        where, read = check.path, found.files.get(check.path, "")
-        if check.path not in found.files:
-            if check.kind == "file_exists" and any(f.startswith(f"{check.path}/") for f in found.files):
+        where, read = check.path, files.get(check.path, "")
+        if check.path not in files:
+            if check.kind == "file_exists" and any(file.startswith(f"{check.path}/") for file in files):
                 return CheckOutcome(passed=True)  # a folder
-            reason = found.left_out.get(check.path)
+            reason = left_out.get(check.path)
             return _failed(f"the reply gives no file {check.path}{f': it {reason}' if reason else ''}")
     if check.kind == "file_exists":
         return CheckOutcome(passed=True)
@@ -157,16 +160,7 @@ class Commands:
         return Job(
             role="build",
             argv=["/bin/sh", "-c", _START, "sh", f"{{scratch}}/{_FILES}", f"{{scratch}}/{_COMMAND}"],
-            limits=Limits(
-                wall_s=wall_s,
-                cpu_s=2 * wall_s,
-                memory_bytes=_MEMORY_BYTES,
-                file_bytes=64 << 20,
-                output_bytes=64 << 10,
-                processes=128,
-                scratch_bytes=256 << 20,
-                scratch_files=10_000,
-            ),
+            limits=Limits(wall_s, 2 * wall_s, _MEMORY_BYTES, output_bytes=64 << 10, scratch_bytes=256 << 20),
             inputs={_FILES: folder / _FILES, _COMMAND: folder / _COMMAND},
             environment={
                 "PATH": f"{self.python.parent}:{_SYSTEM_PATH}",
@@ -242,18 +236,11 @@ def sentence(worths: Sequence[Worth]) -> str:
 # --- files of a reply ------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class ReplyFiles:
-    """The files in a reply."""
+def reply_files(text: str, wanted: Iterable[str] = ()) -> tuple[dict[str, str], dict[str, str]]:
+    """The files of a reply by path, and why others are left out.
 
-    files: Mapping[str, str]
-    left_out: Mapping[str, str]
-
-
-def reply_files(text: str, wanted: Iterable[str] = ()) -> ReplyFiles:
-    """The files of a reply; `wanted` are paths that count even without a suffix (`my notes`).
-
-    A later block with the same path replaces an earlier one.
+    `wanted` are paths that count even without a suffix (`my notes`). A later block with the same path
+    replaces an earlier one.
     """
     known = sorted({re.escape(path) for path in wanted}, key=len, reverse=True)
     names = FileNames("|".join([*known, ANY_PATH]), quoted=True)
@@ -276,7 +263,7 @@ def reply_files(text: str, wanted: Iterable[str] = ()) -> ReplyFiles:
             files[tidy] = contents
         else:
             left_out[tidy] = reason
-    return ReplyFiles(files, left_out)
+    return files, left_out
 
 
 def write_files(files: Mapping[str, str], folder: Path) -> None:

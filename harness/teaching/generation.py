@@ -16,10 +16,10 @@ from typing import Final
 from harness.errors import InfraError, UsageError
 from harness.files import write_atomically
 from harness.models.meter import Spent
-from harness.records import Metric, Sampling, TrialRecord
+from harness.records import Metric, Sampling, Task, TrialRecord
 from harness.report.records import Summary
 from harness.skills.check import check_skill
-from harness.skills.lineage import ALPHA, SHORT_KEY, Lineage, Look, LookLog, lineage_of, look_at, looks_file
+from harness.skills.lineage import ALPHA, SHORT_KEY, Look, LookLog, lineage_of, look_at, looks_file
 from harness.skills.overlap import excluded_tasks
 from harness.skills.package import derive
 from harness.skills.spec import LoadedSkill, SkillFinding, read_skill
@@ -69,17 +69,21 @@ def generate(request: GenerationRequest, context: RunContext, report: Reporter) 
     splits = split_tasks(request.tasks, lineage.seen) if request.students else None
     folder = context.runs / f"generate-{slug(request.description)[:40]}-{request.digest[:8]}"
     out = request.output_folder(folder)
+    sample = (request.tasks if splits is None else splits.development)[0].task
+    shown = (sample.family,) if splits is None else splits.seen
     folder.mkdir(parents=True, exist_ok=True)
+
+    def check(directory: Path) -> Sequence[SkillFinding]:
+        return check_skill(directory, build=bench.result).findings
+
     with sole_writer(folder):
-        plan = _plan(request, splits, lineage, folder, out, display.say)
+        order = _order(request, sample, display.say)
         sampling = Sampling(max_output_tokens=TEACHER_TOKENS)
         teacher = Teacher(request.teacher, sampling, folder / "teacher", display.waiting)
-
-        def check(directory: Path) -> Sequence[SkillFinding]:
-            return check_skill(directory, build=bench.result).findings
-
-        workshop = Workshop(teacher, check, folder / "versions", plan.lineage)
-        generation = Generation(plan, workshop, LookLog(looks_file()), display.say)
+        lineage = replace(lineage, seen=tuple(sorted({*lineage.seen, *shown})))
+        workshop = Workshop(teacher, check, folder / "versions", lineage)
+        looks = LookLog(looks_file())
+        generation = Generation(request, order, splits, folder, out, workshop, looks, display.say)
         display.say(f"generation {folder}")
         if splits is None:
             return generation.write_only()
@@ -87,59 +91,43 @@ def generate(request: GenerationRequest, context: RunContext, report: Reporter) 
         return generation.search_and_test(grading.evaluate, grading.test)
 
 
-@dataclass(frozen=True)
-class Plan:
-    """A request, and what follows from it."""
-
-    request: GenerationRequest
-    order: Order
-    splits: Splits | None
-    lineage: Lineage
-    """With the families that this generation shows to teacher or choice."""
-    folder: Path
-    out: Path
-
-
-def _plan(
-    request: GenerationRequest, splits: Splits | None, lineage: Lineage, folder: Path, out: Path, say: Say
-) -> Plan:
-    sample = (request.tasks if splits is None else splits.development)[0].task
-    shown = (sample.family,) if splits is None else splits.seen
-    old, output = request.old, request.output
-    order = Order(
+def _order(request: GenerationRequest, sample: Task, say: Say) -> Order:
+    """What the teacher is asked for; a trace is read and condensed."""
+    old, output, trace = request.old, request.output, None
+    if request.source is not None and old is None:
+        condensed = condense(read_trace(request.source), TRACE_TOKENS)
+        say(f"trace {request.source}: {condensed.summary}")
+        trace = condensed.text
+    return Order(
         description=request.description,
         target=request.target,
         name=output.name if output is not None and old is None else None,
         examples=request.examples,
-        trace=_trace(request, splits, say),
+        trace=trace,
         old=() if old is None else tuple(sorted(read_skill(old).documents.items())),
         sample=task_text(sample, request.target),
     )
-    lineage = replace(lineage, seen=tuple(sorted({*lineage.seen, *shown})))
-    return Plan(request, order, splits, lineage, folder, out)
-
-
-def _trace(request: GenerationRequest, splits: Splits | None, say: Say) -> str | None:
-    """The condensed trace. Of a run folder it leaves out the tasks of the selection and test splits."""
-    if request.source is None or request.old is not None:
-        return None
-    hidden = () if splits is None else (*splits.selection, *splits.test)
-    condensed = condense(read_trace(request.source, {t.task.id for t in hidden}), TRACE_TOKENS)
-    say(f"trace {request.source}: {condensed.summary}")
-    return condensed.text
 
 
 class Generation:
     """A generation being carried out, and its record."""
 
-    def __init__(self, plan: Plan, workshop: Workshop, looks: LookLog, say: Say) -> None:
-        """`say` is called with one line at every stage."""
-        request = plan.request
-        self._plan = plan
-        self._workshop = workshop
-        self._looks = looks
-        self._say = say
-        known = read_record(plan.folder)
+    def __init__(
+        self,
+        request: GenerationRequest,
+        order: Order,
+        splits: Splits | None,
+        folder: Path,
+        out: Path,
+        workshop: Workshop,
+        looks: LookLog,
+        say: Say,
+    ) -> None:
+        """`folder` is the generation's own; the skill is written below `out`."""
+        self._request, self._order, self._splits = request, order, splits
+        self._folder, self._out = folder, out
+        self._workshop, self._looks, self._say = workshop, looks, say
+        known = read_record(folder)
         self._spent_before = {} if known is None else known.spent
         self.record = GenerationRecord(
             created=f"{datetime.datetime.now(datetime.UTC):%Y-%m-%dT%H:%M:%SZ}",
@@ -149,18 +137,18 @@ class Generation:
             students=tuple(spec.name for spec in request.students),
             target=request.target,
             metric=request.metric,
-            families={} if plan.splits is None else {name: plan.splits.families(name) for name in SPLITS},
-            lineage=plan.lineage.id,
+            families={} if splits is None else {name: splits.families(name) for name in SPLITS},
+            lineage=workshop.lineage.id,
             written=None if known is None else known.written,
             written_digest=None if known is None else known.written_digest,
         )
 
     def write_only(self) -> GenerationRecord:
         """Write a skill and measure nothing."""
-        old = self._plan.request.old
+        old = self._request.old
         parent = None if old is None else self._workshop.adopt(old)
-        version = self._workshop.first(self._plan.order, parent)
-        candidates = (version.record(self._plan.folder),)
+        version = self._workshop.first(self._order, parent)
+        candidates = (version.record(self._folder),)
         self._keep(candidates=candidates, chosen=version.index, why="not evaluated")
         self._deliver(version.folder)
         return self.record
@@ -168,20 +156,20 @@ class Generation:
     def search_and_test(self, evaluate: Evaluate, test: MeasureLift) -> GenerationRecord:
         """Search, write the best version, and test it."""
         found = self._search(evaluate)
-        version, why = _choice(found, self._plan.request.old is not None)
+        version, why = _choice(found, self._request.old is not None)
         self._keep(
-            candidates=tuple(v.record(self._plan.folder) for v in found.versions),
+            candidates=tuple(v.record(self._folder) for v in found.versions),
             without_skill=found.without_skill,
             chosen=version.index,
             why=why,
             stopped=found.stopped,
         )
         self._say(why)
-        old = None if self._plan.request.old is None else found.versions[0]
+        old = None if self._request.old is None else found.versions[0]
         if version is old:
             return self.record  # nothing better to write, and nothing new to test
-        design = self._plan.request.design(self._plan.splits)
-        look = look_at(self._looks, self._plan.lineage, version.skill.digest, design, self.record.created)
+        design = self._request.design(self._splits)
+        look = look_at(self._looks, self._workshop.lineage, version.skill.digest, design, self.record.created)
         if found.stopped is not None:
             self._deliver(self._marked(version, look.number - 1))
             return self.record
@@ -193,26 +181,26 @@ class Generation:
         new = read_skill(final)
         arms = make_arms(
             [new],
-            with_placebo=self._plan.request.with_placebo,
+            with_placebo=self._request.with_placebo,
             old=None if old is None else old.skill,
-            delivery=self._plan.request.delivery,
+            delivery=self._request.delivery,
         )
         done = test(arms, look.alpha, LoadedSkill(new, final))
         self._keep(test_run=done.folder, stopped=done.stopped, tested=done.lifts)
         return self.record
 
     def _search(self, evaluate: Evaluate) -> Search:
-        request, splits = self._plan.request, self._plan.splits
+        request, splits = self._request, self._splits
         assert splits is not None
         families = {t.task.id: t.task.family for t in (*splits.development, *splits.selection)}
         rounds = request.rounds if request.old is None else max(1, request.rounds)
         search = Search(self._workshop, evaluate, request.metric, families, self._say)
-        return search.run(self._plan.order, old=request.old, rounds=rounds)
+        return search.run(self._order, old=request.old, rounds=rounds)
 
     def _warn_of_few_families(self, look: Look) -> None:
         """Say, before the test is paid for, that it cannot decide; its rates are still worth something."""
-        assert self._plan.splits is not None
-        there, needed = len(self._plan.splits.families("test")), fewest_families(look.alpha)
+        assert self._splits is not None
+        there, needed = len(self._splits.families("test")), fewest_families(look.alpha)
         if there < needed:
             self._say(
                 f"the test split has {there} families; at alpha {look.alpha:g} a decision takes {needed}: "
@@ -221,18 +209,18 @@ class Generation:
 
     def _marked(self, version: Version, looks: int) -> Path:
         """A copy with the lineage's marks: what it was refined on, how often its test split was looked at."""
-        marks = replace(self._plan.lineage, looks=looks).metadata
+        marks = replace(self._workshop.lineage, looks=looks).metadata
         for line in self.record.shortfalls[:1]:
             marks[SHORT_KEY] = line
-        place = self._plan.folder / "final"
+        place = self._folder / "final"
         if place.exists():
             shutil.rmtree(place)
         return derive(version.folder, place / version.folder.name, metadata_updates=marks)
 
     def _deliver(self, folder: Path) -> None:
         """Copy the skill to where the user wants it, over what an earlier call wrote there."""
-        target = self._plan.out / folder.name
-        if target.exists() and not (self._plan.request.replace or wrote(self._plan.folder, target)):
+        target = self._out / folder.name
+        if target.exists() and not (self._request.replace or wrote(self._folder, target)):
             raise UsageError(
                 f"{target} exists already; the new skill is in {folder}. Use --force, or another -o"
             )
@@ -242,10 +230,10 @@ class Generation:
     def _keep(self, **facts: object) -> None:
         """Add facts to the record, on disk too."""
         spent = dict(self._spent_before)
-        for role, now in self._plan.request.meter.spent_by_role.items():
+        for role, now in self._request.meter.spent_by_role.items():
             spent[role] = spent.get(role, Spent()) + now
         self.record = self.record.model_copy(update={**facts, "spent": spent})
-        write_atomically(self._plan.folder / FILE_NAME, self.record.model_dump_json(indent=1) + "\n")
+        write_atomically(self._folder / FILE_NAME, self.record.model_dump_json(indent=1) + "\n")
 
 
 def _choice(found: Search, from_old: bool) -> tuple[Version, str]:

@@ -122,10 +122,11 @@ class GenerationRequest:
             return None
         if self.old is not None:
             return read_skill(self.old).digest
-        if self.source.is_file():
+        try:
             with self.source.open("rb") as stream:
                 return hashlib.file_digest(stream, "sha256").hexdigest()
-        return str(self.source.resolve())
+        except OSError as error:
+            raise UsageError(f"{self.source} cannot be read: {error.strerror}") from None
 
     def design(self, splits: Splits | None) -> str:
         """Digest of the test: two looks with the same design are one."""

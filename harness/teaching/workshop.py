@@ -9,15 +9,12 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
-
-from pydantic import ValidationError
 
 from harness.errors import UsageError
 from harness.files import unsafe_path, write_atomically
@@ -36,9 +33,11 @@ ATTEMPTS: Final = 3
 MAX_FILES: Final = 40
 MAX_BYTES: Final = 1 << 20
 _FAULTS_TOLD: Final = 20
-_FILE = re.compile(r'<file path="(?P<path>[^"]+)">[ \t]*')
-_FILE_END = re.compile(r"</file>[ \t]*")
-_DELETE = re.compile(r'<delete path="(?P<path>[^"]+)"\s*/>[ \t]*')
+_MARKED = re.compile(
+    r'^<file path="(?P<path>[^"]+)">[ \t]*\n(?P<text>.*?)^</file>[ \t]*$'
+    r'|^<delete path="(?P<removed>[^"]+)"\s*/>[ \t]*$',
+    re.MULTILINE | re.DOTALL,
+)
 _UNUSABLE: Final = {
     "length": "the reply was cut at the output limit: write less",
     "refusal": "the model refused",
@@ -98,51 +97,44 @@ class Version:
         )
 
 
+@dataclass
 class Teacher:
     """A model that is asked for skills, with a folder for its replies."""
 
-    def __init__(
-        self,
-        model: Model,
-        sampling: Sampling,
-        folder: Path,
-        waiting: Callable[[str], AbstractContextManager[None]] = lambda what: nullcontext(),
-    ) -> None:
-        """`waiting` is entered, with a sentence, while the model writes."""
-        self.name = model.name
-        self._model = model
-        self._waiting = waiting
-        self._sampling = sampling
-        self._folder = folder
-        self._asked = 0
+    model: Model
+    sampling: Sampling
+    folder: Path
+    waiting: Callable[[str], AbstractContextManager[None]] = lambda what: nullcontext()
+    """Entered, with a sentence, while the model writes."""
+    _asked: int = 0
 
     def ask(self, brief: Sequence[Message]) -> Reply:
         """The reply to a brief, kept or new. Raises ProviderError and BudgetSpent."""
         request = Request(
-            messages=tuple(brief), sampling=self._sampling, task="skill", arm="teacher", repeat=self._asked
+            messages=tuple(brief), sampling=self.sampling, task="skill", arm="teacher", repeat=self._asked
         )
         self._asked += 1
-        path = self._folder / f"{request.prompt_digest[:16]}.json"
+        path = self.folder / f"{request.prompt_digest[:16]}.json"
         try:
             return Reply.model_validate(json.loads(path.read_text(encoding="utf-8"))["reply"])
-        except (OSError, ValueError, KeyError, TypeError, ValidationError):
+        except (OSError, ValueError, KeyError, TypeError):
             pass
-        with self._waiting(f"teacher {self.name} writes"):
-            reply = self._model.complete(request)
+        with self.waiting(f"teacher {self.model.name} writes"):
+            reply = self.model.complete(request)
         kept = {"prompt": [m.model_dump() for m in brief], "reply": reply.model_dump(mode="json")}
         write_atomically(path, json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
         return reply
 
 
+@dataclass
 class Workshop:
     """Writes versions, each into a folder of its own."""
 
-    def __init__(self, teacher: Teacher, check: Check, folder: Path, lineage: Lineage) -> None:
-        self._teacher = teacher
-        self._check = check
-        self._folder = folder
-        self._lineage = lineage
-        self._count = 0
+    teacher: Teacher
+    check: Check
+    folder: Path
+    lineage: Lineage
+    _count: int = 0
 
     def adopt(self, directory: Path) -> Version:
         """The user's skill as version 0: byte for byte, whatever is wrong with it."""
@@ -167,7 +159,7 @@ class Workshop:
 
     def _next_folder(self) -> Path:
         """An empty folder: a resumed generation writes its versions again, from the kept replies."""
-        place = self._folder / f"version-{self._count}"
+        place = self.folder / f"version-{self._count}"
         self._count += 1
         if place.exists():
             shutil.rmtree(place)
@@ -179,11 +171,11 @@ class Workshop:
         base = parent.folder if parent else None
         faults: tuple[str, ...] = ()
         for attempt in range(ATTEMPTS):
-            reply = self._teacher.ask(brief)
+            reply = self.teacher.ask(brief)
             try:
                 place = folder / f"attempt-{attempt}"
-                base = write_draft(read_changes(reply), base, place, self._lineage, name)
-                findings = self._check(base)
+                base = write_draft(read_changes(reply), base, place, self.lineage, name)
+                findings = self.check(base)
                 faults = tuple(str(one) for one in findings if one.severity == "error")[:_FAULTS_TOLD]
                 if not faults:
                     warnings = sum(one.severity == "warning" for one in findings)
@@ -192,7 +184,7 @@ class Workshop:
                 faults = error.faults
             brief = faulty_brief(brief, reply.text, faults)
         raise NoSkill(
-            f"{self._teacher.name} wrote no usable skill in {ATTEMPTS} replies: {'; '.join(faults)}. "
+            f"{self.teacher.model.name} wrote no usable skill in {ATTEMPTS} replies: {'; '.join(faults)}. "
             "Its replies are kept: describe the task in other words, or use another teacher"
         )
 
@@ -213,7 +205,9 @@ def read_changes(reply: Reply) -> Changes:
     if reply.stop in _UNUSABLE:
         raise DraftError(_UNUSABLE[reply.stop])
     text = reply.text.replace("\r\n", "\n")
-    files, removed = _marked(text.split("\n"))
+    marked = list(_MARKED.finditer(text))
+    files = {mark["path"].strip(): mark["text"] for mark in marked if mark["path"]}
+    removed = tuple(mark["removed"].strip() for mark in marked if mark["removed"])
     if not files and text.lstrip().startswith("---\n"):
         files = {FILE: text.lstrip()}
     reasons = [(path, unsafe_path(path)) for path in (*files, *removed)]
@@ -228,24 +222,6 @@ def read_changes(reply: Reply) -> Changes:
     if faults:
         raise DraftError(*faults)
     return Changes(files, removed)
-
-
-def _marked(lines: Sequence[str]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """The files between their marks, and the paths to delete outside of those."""
-    ends = [number for number, line in enumerate(lines) if _FILE_END.fullmatch(line)]
-    files: dict[str, str] = {}
-    removed: list[str] = []
-    after = 0
-    for number, line in enumerate(lines):
-        if number < after:
-            continue
-        end = bisect_right(ends, number)
-        if (opening := _FILE.fullmatch(line)) is not None and end < len(ends):
-            after = ends[end] + 1
-            files[opening["path"].strip()] = "".join(f"{text}\n" for text in lines[number + 1 : ends[end]])
-        elif (deletion := _DELETE.fullmatch(line)) is not None:
-            removed.append(deletion["path"].strip())
-    return files, tuple(removed)
 
 
 def write_draft(

@@ -83,16 +83,12 @@ class FakeGrading:
         return Evaluated(tuple(trials), None)
 
 
-def no_findings(directory: Path) -> Sequence[SkillFinding]:
-    """Every skill is well."""
-    return ()
-
-
 def workshop(
     tmp_path: Path,
     teacher: FakeTeacher,
-    check: Callable[[Path], Sequence[SkillFinding]] = no_findings,
+    check: Callable[[Path], Sequence[SkillFinding]] = lambda directory: (),
+    seen: tuple[str, ...] = (),
 ) -> Workshop:
-    """In folders below tmp_path."""
+    """In folders below tmp_path; every skill is well."""
     asked = Teacher(teacher, Sampling(), tmp_path / "teacher")
-    return Workshop(asked, check, tmp_path / "versions", Lineage("abc", (), 0))
+    return Workshop(asked, check, tmp_path / "versions", Lineage("abc", seen, 0))

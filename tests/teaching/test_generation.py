@@ -11,11 +11,11 @@ import pytest
 from harness.errors import BudgetSpent, UsageError
 from harness.models.meter import Spent
 from harness.records import ModelSpec, Sampling
-from harness.skills.lineage import Lineage, LookLog, lineage_of
+from harness.skills.lineage import LookLog, lineage_of
 from harness.skills.spec import LoadedSkill, read_skill, validate_skill
 from harness.study.study import Arms
 from harness.suite.catalogue import select_tasks
-from harness.teaching.generation import Generation, Measured, Plan
+from harness.teaching.generation import Generation, Measured
 from harness.teaching.record import GenerationRecord, MeasuredLift
 from harness.teaching.request import GenerationRequest, Split, Splits
 from harness.teaching.workshop import Evaluated
@@ -97,10 +97,10 @@ def make(
     }
     request = GenerationRequest(**(values | changes))
     made = splits() if request.students else None
-    lineage = Lineage("abc", () if made is None else made.seen, 0)
-    plan = Plan(request, ORDER, made, lineage, tmp_path / name, tmp_path / out)
-    looks = LookLog(tmp_path / "looks.jsonl")
-    return Generation(plan, workshop(plan.folder, teacher), looks, (said if said is not None else []).append)
+    folder, looks = tmp_path / name, LookLog(tmp_path / "looks.jsonl")
+    writes = workshop(folder, teacher, seen=() if made is None else made.seen)
+    say = (said if said is not None else []).append
+    return Generation(request, ORDER, made, folder, tmp_path / out, writes, looks, say)
 
 
 def old_skill(tmp_path: Path, words: str) -> Path:

@@ -108,8 +108,7 @@ _PATTERNS: Final = (
     ),
     _Pattern(
         "wrong result",
-        r"Tensor-likes are not (?:close|equal)|Not equal to tolerance|^AssertionError: .*mismatch"
-        r"|^(verdict: wrong_result.+)",
+        r"Tensor-likes are not (?:close|equal)|Not equal to tolerance|^AssertionError: .*mismatch",
     ),
     _Pattern(
         "wrong result",
@@ -140,8 +139,6 @@ _PATTERNS: Final = (
         r"(?i)\b(?:timed out|timeoutexpired|timeouterror|timeout (?:exceeded|after|of))\b",
         loose=True,
     ),
-    _Pattern("build", r"^(verdict: (?:build_failed|load_failed|no_project).+)"),
-    _Pattern("crash", r"^(verdict: (?:crashed|cheated|timed_out).+)"),
     _Pattern("python", r"^(?:FAILED|ERROR) \S+ - (.+)|^(Traceback \(most .+)", loose=True, consequence=True),
     # Exceptions of torch and subprocess that only repeat that a compiler failed.
     _Pattern(

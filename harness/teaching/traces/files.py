@@ -187,7 +187,7 @@ def _program(segment: str) -> str:
     if program in _TRIVIAL or not re.match(r"^[\w.+-]+$", program):
         return ""
     subject = next((w for w in words[1:] if re.match(r"[^-<>\d]", w)), "")
-    return f"{program} {subject if program == 'grade' else subject.rpartition('/')[2]}".strip()
+    return f"{program} {subject.rpartition('/')[2]}".strip()
 
 
 def _heredocs(command: str) -> tuple[str, list[tuple[str, str]]]:

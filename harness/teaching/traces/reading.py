@@ -1,167 +1,77 @@
-"""Opens a trace and reads all of it, whatever its format.
-
-The format is detected from the contents, never from the name. JSONL is read line by line: only its events
-are kept in memory.
-"""
+"""Reads a whole trace, whatever its format, which is detected from the contents and never from the name."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
-from collections.abc import Collection, Iterator
 from dataclasses import replace
-from itertools import groupby, islice
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
 from harness.errors import UsageError
-from harness.outcome import Verdict
-from harness.records import Grade, TrialRecord
-from harness.study.store import RunStore
 from harness.teaching.traces.events import Collector, Kind, Piece, Role, Trace, pieces
 from harness.teaching.traces.sessions import SessionReader
 
 _FORMATS: Final = (
-    "sessions of Claude Code and Codex, JSON or JSONL of chat messages, Markdown transcripts, plain logs, "
-    "folders of our own runs"
+    "sessions of Claude Code and Codex, JSON or JSONL of chat messages, Markdown transcripts, plain logs"
 )
 _HEAD_BYTES: Final = 1 << 16
-_PASSED: Final = (Verdict.CORRECT, Verdict.NOT_MEASURED)
 
 
-def read_trace(path: Path, without: Collection[str] = ()) -> Trace:
-    """The trace at `path`: a file, or the folder of a run, less the tasks in `without`.
-
-    Raises UsageError when it cannot be read or holds no event.
-    """
-    out = Collector()
+def read_trace(path: Path) -> Trace:
+    """The trace in the file at `path`. Raises UsageError when it cannot be read or holds no event."""
     try:
-        kind, characters = ("run folder", _run(out, path, without)) if path.is_dir() else _file(out, path)
+        data = path.read_bytes()
     except OSError as fault:
         raise UsageError(f"{path} cannot be read: {fault.strerror or fault}") from fault
-    trace = Trace(kind, characters, tuple(out.events), out.torn, dict(out.unknown))
+    if b"\0" in data[:_HEAD_BYTES]:
+        raise UsageError(f"{path} is not text: it has NUL bytes. What can be read: {_FORMATS}")
+    text = data.decode("utf-8-sig", "replace").replace("\r\n", "\n")
+    out = Collector()
+    trace = Trace(_read(out, text), len(text), tuple(out.events), out.torn, dict(out.unknown))
     if not trace.events:
         why = f" ({'; '.join(trace.skipped)})" if trace.skipped else ""
-        if path.is_dir() and without:
-            why += ", apart from tasks that are to choose or to test the skill"
         raise UsageError(f"{path} holds no event of a trace{why}. What can be read: {_FORMATS}")
     return trace
 
 
-def _file(out: Collector, path: Path) -> tuple[str, int]:
-    """The format and the number of characters of a file."""
-    with path.open("rb") as source:
-        head = source.read(_HEAD_BYTES)
-    if b"\0" in head:
-        raise UsageError(f"{path} is not text: it has NUL bytes. What can be read: {_FORMATS}")
-    first = head.decode("utf-8", "replace").lstrip("\ufeff \t\r\n")[:1]
-    if first == "{" and _is_jsonl(path):
-        return "jsonl", _jsonl(out, path)
-    text = "".join(_lines(path))
-    if first in ("{", "[") and _json(out, text):
-        return "json", len(text)
-    return _markdown(out, text), len(text)
-
-
-def _lines(path: Path) -> Iterator[str]:
-    """Lines with their ends; bytes that are not text become U+FFFD."""
-    with path.open(encoding="utf-8-sig", errors="replace", newline="\n") as source:
-        yield from source
+def _read(out: Collector, text: str) -> str:
+    """Read JSON, JSONL or else Markdown into `out`; returns the format."""
+    first = text.lstrip()[:1]
+    records = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+    reader = SessionReader(out)
+    # The first record may be torn.
+    if first == "{" and len(records) > 1 and any(isinstance(_parsed(r), dict) for _, r in records[:2]):
+        for number, line in records:
+            _document(reader, _parsed(line), f"line {number}")
+        return "jsonl"
+    if first in ("{", "["):
+        value = _parsed(text)
+        if value is not None:
+            _document(reader, value)
+            return "json"
+        out.torn += first == "{"
+    return _markdown(out, text)
 
 
 def _parsed(text: str) -> Any:
-    """The JSON value. Raises ValueError, also for a value that is nested too deeply."""
+    """The JSON value; None for anything else."""
     try:
         return json.loads(text)
-    except RecursionError as fault:
-        raise ValueError("nested too deeply") from fault
+    except (ValueError, RecursionError):
+        return None
 
 
-def _is_jsonl(path: Path) -> bool:
-    """Whether one of the first two lines, of more than one, is a whole object: the first may be torn."""
-    lines = list(islice((line for line in _lines(path) if line.strip()), 2))
-    for line in lines if len(lines) > 1 else ():
-        try:
-            if isinstance(_parsed(line), dict):
-                return True
-        except ValueError:
-            continue
-    return False
-
-
-def _jsonl(out: Collector, path: Path) -> int:
-    characters = 0
-    reader = SessionReader(out)
-    for number, line in enumerate(_lines(path), 1):
-        characters += len(line)
-        if not line.strip():
-            continue
-        try:
-            reader.document(_parsed(line), f"line {number}")
-        except (ValueError, RecursionError):
-            out.torn += 1
-    return characters
-
-
-def _json(out: Collector, text: str) -> bool:
-    """Read one document; False when it is not JSON."""
+def _document(reader: SessionReader, value: Any, place: str = "") -> None:
+    """Read a value; one that is torn or nested too deeply is counted, and what was read of it stays."""
     try:
-        value = _parsed(text)
-    except ValueError:
-        out.torn += text.lstrip()[:1] == "{"
-        return False
-    try:
-        SessionReader(out).document(value)
-    except RecursionError:  # the events before it count
-        out.torn += 1
-    return True
-
-
-# --- our own runs -----------------------------------------------------------------------------
-
-
-def _run(out: Collector, folder: Path, without: Collection[str]) -> int:
-    """Prompts, replies and grades of a run; returns the characters that were read."""
-    if not (folder / "run.json").is_file():
-        raise UsageError(f"{folder} holds no run.json: name the file of a trace, or the folder of a run")
-    store, prompted = RunStore(folder), set[str]()
-    for trial in store.load():
-        task = trial.key.task
-        if task in without:
-            continue
-        if task not in prompted:
-            prompted.add(task)
-            with contextlib.suppress(UsageError):  # an interrupted run may lack it
-                for message in store.request(trial.key).messages:
-                    out.say(message.role, message.content, f"{trial.key.folder}/prompt.json")
-        _trial(out, trial)
-    return sum(len(event.text) for event in out.events)
-
-
-def _trial(out: Collector, trial: TrialRecord) -> None:
-    """The replies and grades of a trial."""
-    name = trial.key.folder.removeprefix("trials/").replace("/", "-")
-    for turn in trial.turns:
-        place = f"{trial.key.folder}, turn {turn.index}"
-        out.say("assistant", turn.reply.text, place)
-        if turn.grade is not None:
-            call, failed = f"{name}/{turn.index}", turn.grade.verdict not in _PASSED
-            out.called("grade", {"command": f"grade {name}"}, place, call=call)
-            out.returned(_words(turn.grade), f"{place}, grade", call=call, is_error=failed)
-
-
-def _words(grade: Grade) -> str:
-    """The verdict, the errors of a failed build with their lines of source, and the speedup."""
-    lines = [f"verdict: {grade.verdict.value}"]
-    if grade.verdict not in _PASSED:
-        lines[0] += f" ({grade.finding.cause.value}): {grade.finding.message}"
-    for found in grade.build.diagnostics if grade.build is not None else ():
-        place = f"{found.file}:{found.line}: " if found.file else ""
-        lines += [f"{place}error: {found.message}", *([found.source] if found.source else [])]
-    if grade.timing is not None:
-        lines.append(f"speedup over the reference: {grade.timing.speedup.value:.3f}x")
-    return "\n".join(lines)
+        if value is not None:
+            reader.document(value, place)
+            return
+    except RecursionError:
+        pass
+    reader.out.torn += 1
 
 
 # --- Markdown transcripts and logs -------------------------------------------------------------
@@ -187,13 +97,13 @@ _MARKER = re.compile(
 )
 _TOOL_NAME = re.compile(r"[`*_]*([\w.:-]{1,60}?)[`*_]*")
 _MARKER_LIMIT: Final = 400
-_LONG: Final = 16_000
-"""A blank line ends an event of more characters."""
+_LONG: Final = 200
+"""A blank line ends an event of more lines."""
 
 
 def _markdown(out: Collector, text: str) -> str:
     reader = MarkdownReader(out)
-    reader.read(text.replace("\r\n", "\n"))
+    reader.read(text)
     if reader.is_log:
         out.events = [replace(event, role="tool", kind="tool_result") for event in out.events]
     return "log" if reader.is_log else "markdown"
@@ -209,7 +119,6 @@ class MarkdownReader:
         self._tool: str | None = None
         self._lines: list[str] = []
         self._start = 1
-        self._size = 0
         self.is_log = True
         """Nobody is named as a speaker, and there is no fenced block."""
 
@@ -230,8 +139,7 @@ class MarkdownReader:
         if not self._lines:
             self._start = number
         self._lines.append(line)
-        self._size += len(line)
-        if self._size > _LONG and not line.strip():
+        if len(self._lines) > _LONG and not line.strip():
             self._flush()
 
     def _marker(self, line: str, number: int) -> bool:
@@ -257,7 +165,7 @@ class MarkdownReader:
 
     def _flush(self) -> None:
         self._add(self._role, self._kind, "\n".join(self._lines), self._start)
-        self._lines, self._size = [], 0
+        self._lines = []
 
     def _block(self, piece: Piece) -> None:
         """A fenced block: a command, its output, or code, by its language and by who speaks."""

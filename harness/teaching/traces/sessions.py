@@ -32,14 +32,13 @@ _SILENT: Final = frozenset(
     ("image", "image_url", "input_image", "input_audio", "file", "document", "redacted_thinking")
 )
 _TEXT_KEYS: Final = ("text", "content", "output", "stdout", "stderr", "error", "message")
-_FLAT_DEPTH: Final = 8
 
 
 class SessionReader:
     """Reads the records of one session into a collector."""
 
     def __init__(self, out: Collector) -> None:
-        self._out = out
+        self.out = out
         self._seen: set[str] = set()
 
     def document(self, value: Any, place: str = "") -> None:
@@ -59,9 +58,9 @@ class SessionReader:
 
     def record(self, value: Any, place: str) -> None:
         """One record: a line of JSONL, or a member of a list."""
-        before = len(self._out.events)
-        if not self._known(value, place) and len(self._out.events) == before:
-            self._out.unknown[_type_of(value)] += 1
+        before = len(self.out.events)
+        if not self._known(value, place) and len(self.out.events) == before:
+            self.out.unknown[_type_of(value)] += 1
 
     def _known(self, value: Any, place: str) -> bool:
         """Whether the record is of a known type, even if it holds no text."""
@@ -87,9 +86,9 @@ class SessionReader:
         role = _ROLES.get(str(value.get("role")))
         if role is None:
             return False
-        self._out.say("assistant", value.get("reasoning_content"), f"{place}.reasoning", thinking=True)
+        self.out.say("assistant", value.get("reasoning_content"), f"{place}.reasoning", thinking=True)
         if role == "tool":
-            self._out.returned(flat(value.get("content")), f"{place}.content", call=value.get("tool_call_id"))
+            self.out.returned(flat(value.get("content")), f"{place}.content", call=value.get("tool_call_id"))
         else:
             self._content(value.get("content"), role, f"{place}.content")
         calls = value.get("tool_calls")
@@ -97,7 +96,7 @@ class SessionReader:
             function = call.get("function") if isinstance(call, dict) else None
             if isinstance(function, dict):
                 where = f"{place}.tool_calls[{index}]"
-                self._out.called(function.get("name"), function.get("arguments"), where, call=call.get("id"))
+                self.out.called(function.get("name"), function.get("arguments"), where, call=call.get("id"))
         return True
 
     def _content(self, value: Any, role: Role, place: str) -> None:
@@ -108,25 +107,25 @@ class SessionReader:
         elif isinstance(value, dict):
             self._part(value, role, place)
         else:
-            self._out.say(role, value, place)
+            self.out.say(role, value, place)
 
     def _part(self, part: Mapping[str, Any], role: Role, place: str) -> None:
         kind = str(part.get("type") or "")
         if kind == "thinking":
-            self._out.say("assistant", part.get("thinking"), place, thinking=True)
+            self.out.say("assistant", part.get("thinking"), place, thinking=True)
         elif kind.endswith("tool_use"):
-            self._out.called(part.get("name"), part.get("input"), place, call=part.get("id"))
+            self.out.called(part.get("name"), part.get("input"), place, call=part.get("id"))
         elif kind.endswith("tool_result"):
             text, failed = flat(part.get("content")), bool(part.get("is_error"))
-            self._out.returned(text, place, call=part.get("tool_use_id"), is_error=failed)
+            self.out.returned(text, place, call=part.get("tool_use_id"), is_error=failed)
         elif isinstance(part.get("text"), str):
-            self._out.say(role, part["text"], place)
+            self.out.say(role, part["text"], place)
         elif kind not in _SILENT:
-            self._out.unknown[f"part {kind or 'without a type'}"] += 1
+            self.out.unknown[f"part {kind or 'without a type'}"] += 1
 
     def _item(self, item: Mapping[str, Any], place: str) -> bool:
         """An item of the Responses API or of Codex. False when its type is unknown."""
-        out, call = self._out, item.get("call_id") or item.get("id")
+        out, call = self.out, item.get("call_id") or item.get("id")
         match str(item.get("type") or ""):
             case "reasoning":
                 text = next((t for k in ("summary", "text", "content") if (t := flat(item.get(k)))), "")
@@ -179,17 +178,15 @@ def _with_code(text: str, code: object) -> str:
     return f"{text.rstrip()}\n[exit code {code}]".lstrip("\n") if code else text
 
 
-def flat(value: Any, depth: int = 0) -> str:
+def flat(value: Any) -> str:
     """All text in a value that should be text, but may be parts or an error."""
     if isinstance(value, str):
         return value
-    if value is None or depth > _FLAT_DEPTH:
-        return ""
     if isinstance(value, list):
-        return "\n".join(filter(None, (flat(item, depth + 1) for item in value)))
+        return "\n".join(filter(None, map(flat, value)))
     if not isinstance(value, dict):
-        return str(value)
+        return "" if value is None else str(value)
     if str(value.get("type")) in _SILENT:
         return ""
-    found = [text for key in _TEXT_KEYS if (text := flat(value.get(key), depth + 1))]
+    found = [text for key in _TEXT_KEYS if (text := flat(value.get(key)))]
     return "\n".join(found) or (json.dumps(value, ensure_ascii=False) if value else "")

@@ -6,13 +6,7 @@ Each is the same story: a kernel that does not compile, an edit, a build that pa
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
-
-from harness.outcome import Cause
-from harness.records import Message, Request, Sampling
-from harness.study.store import RunStore
-from tests.report import factories
 
 TASK = "Write a CUDA kernel for RMSNorm."
 COMMAND = "cd /work && python build.py --arch sm_90"
@@ -203,21 +197,3 @@ Done.
 
 
 FORMATS = {f.__name__: f for f in (claude_code, codex, codex_stream, openai_chat, markdown)}
-
-
-def run_folder(root: Path) -> Path:
-    """One of our own runs: a first turn that does not build, and a second that is correct."""
-    failed = factories.trial("l1/rms_norm", factories.WITHOUT, Cause.COMPILE_ERROR, factories.NVCC)
-    passed = factories.trial("l1/rms_norm", factories.WITHOUT, speedup=1.43)
-    turns = []
-    for index, (trial, text) in enumerate(((failed, FULL), (passed, FINAL))):
-        reply = factories.reply(text=f"Now:\n\n```cpp norm.cu\n{text}```\n")
-        turns.append(trial.turns[0].model_copy(update={"index": index, "reply": reply}))
-    record = passed.model_copy(update={"turns": tuple(turns)})
-    store = RunStore.create(root / "run", factories.run({"l1/rms_norm": "norm"}))
-    messages = (Message(role="system", content="s"), Message(role="user", content=TASK))
-    key = record.key
-    asked = Request(messages=messages, sampling=Sampling(), task=key.task, arm=key.arm, repeat=key.repeat)
-    store.write_prompt(key, asked)
-    store.append(record)
-    return store.folder

@@ -12,7 +12,7 @@ from harness.teaching.traces.events import Event
 from harness.teaching.traces.faults import Lesson, faults_of, lessons, signature
 from harness.teaching.traces.files import FileState, follow
 from harness.teaching.traces.reading import read_trace
-from tests.teaching.traces.sessions import COMMAND, FILE, FINAL, FORMATS, NEW, OLD, TASK, run_folder
+from tests.teaching.traces.sessions import COMMAND, FILE, FINAL, FORMATS, NEW, OLD, TASK
 
 TRACEBACK = "Traceback (most recent call last):\n  File 'a', line 1\n"
 
@@ -154,13 +154,6 @@ def test_the_error_of_every_format_is_found_once_and_resolved(
     assert lesson.command is not None and lesson.command.startswith(COMMAND)
     assert lesson.fix is not None and OLD in lesson.fix and NEW in lesson.fix
     assert [(f.path, f.text, f.complete) for f in mined.files] == [(FILE, FINAL, True)]
-
-
-def test_grades_of_a_run_folder_are_lessons(tmp_path: Path) -> None:
-    """What the first turn's grade said is resolved by the second's, and the difference is the fix."""
-    mined = mine(read_trace(run_folder(tmp_path)).events)
-    assert {x.category for x in mined.lessons} == {"build", "compile"}
-    assert all(x.resolved and x.fix and f"+  {NEW}" in x.fix for x in mined.lessons)
 
 
 def test_equal_errors_are_counted_and_keep_both_ends() -> None:

@@ -21,7 +21,6 @@ from tests.teaching.traces.sessions import (
     claude_code,
     codex,
     lines,
-    run_folder,
 )
 
 
@@ -91,21 +90,6 @@ def test_places_lead_back_into_the_file(tmp_path: Path) -> None:
     assert text.split("\n")[int(result.place_of(1).split()[1]) - 1] == OUTPUT.split("\n")[1]
 
 
-def test_a_run_folder_is_read(tmp_path: Path) -> None:
-    """Prompt, replies and grades; tasks that are to test are left out."""
-    folder = run_folder(tmp_path)
-    trace = read_trace(folder)
-    assert (trace.format, trace.task.text) == ("run folder", TASK)
-    assert [e.text.split("\n")[0] for e in trace.events if e.kind == "tool_result"] == [
-        "verdict: build_failed (compile_error): ptxas/nvcc failed on rms_norm.cu (exit code 2)",
-        "verdict: correct",
-    ]
-    assert [e.arguments["path"] for e in trace.events if e.kind == "code"] == ["norm.cu", "norm.cu"]
-    assert read_trace(folder, {"l1/softmax"}).events
-    with pytest.raises(UsageError, match="apart from tasks that are to choose or to test"):
-        read_trace(folder, {"l1/rms_norm"})
-
-
 @pytest.mark.parametrize(
     ("marker", "speaker"),
     [
@@ -146,13 +130,13 @@ def test_other_encodings_are_read(tmp_path: Path) -> None:
     ],
 )
 def test_what_holds_no_event_is_a_usage_error(tmp_path: Path, data: bytes, said: str) -> None:
-    """The message says what can be read; so do those about a missing file and a folder that is not a run."""
+    """The message says what can be read; a missing file and a folder cannot."""
     with pytest.raises(UsageError, match=said) as failure:
         read(tmp_path, data)
     assert "Markdown transcripts" in str(failure.value)
     with pytest.raises(UsageError, match="cannot be read"):
         read_trace(tmp_path / "none")
-    with pytest.raises(UsageError, match=r"no run\.json: name the file"):
+    with pytest.raises(UsageError, match="Is a directory"):
         read_trace(tmp_path)
 
 
