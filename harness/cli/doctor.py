@@ -37,11 +37,6 @@ from harness.suite.catalogue import select_tasks
 from harness.text import first_line
 from sandboxes.registry import BACKENDS, PROMISES, open_sandbox, run_self_test
 
-_KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "LIFTBENCH_API_KEY")
-_PACKAGES = {
-    "torch": "pip install torch: needed to build, check and time",
-    "kernels": "pip install kernels: needed to read build.toml",
-}
 ALLOWED_ALARMS = 0.05
 """The share of false alarms that protocols allow."""
 
@@ -157,17 +152,14 @@ def _probed(name: str) -> SandboxState:
             report = run_self_test(sandbox, str(sandbox.python))
     except InfraError as error:
         return SandboxState(name=name, unavailable=first_line(str(error)))
-    states: dict[tuple[bool, bool], State] = {
-        (True, True): "held",
-        (True, False): "broken",
-        (False, True): "held, not promised",
-        (False, False): "open",
-    }
-    promises = tuple(
-        PromiseState(promise=p.name, state=states[p.promised, p.held], detail=first_line(p.detail))
-        for p in report.promises
-    )
-    return SandboxState(name=name, unavailable=None, promises=promises, seconds=round(report.seconds, 2))
+    promises = []
+    for one in report.promises:
+        state: State = "held" if one.promised else "held, not promised"
+        if not one.held:
+            state = "broken" if one.promised else "open"
+        promises.append(PromiseState(promise=one.name, state=state, detail=first_line(one.detail)))
+    seconds = round(report.seconds, 2)
+    return SandboxState(name=name, unavailable=None, promises=tuple(promises), seconds=seconds)
 
 
 def promise_table(sandboxes: tuple[SandboxState, ...]) -> Table:
@@ -179,48 +171,45 @@ def promise_table(sandboxes: tuple[SandboxState, ...]) -> Table:
     return table
 
 
+def _tools(toolchain: Toolchain) -> Iterator[tuple[str, str | None, str]]:
+    """Name, what was found, and advice."""
+    cuda, include = toolchain.cuda, toolchain.python_include
+    disassembler = "present, with cuobjdump" if toolchain.disassembler else None
+    headers = " ".join(one.name for one in toolchain.headers)
+    if headers:
+        headers = f"fetched: {headers}"
+    elif cuda is not None and not toolchain.stubs:
+        headers = "from the toolkit and torch"
+    cutlass = ", ".join(f"{one.name}: {one.sources}" for one in toolchain.cutlass)
+    yield "g++", toolchain.gxx_version, "apt-get install g++"
+    yield "ninja", toolchain.ninja_version, "pip install ninja"
+    yield "nvcc", cuda.version if cuda else None, CUDA_EXTRA
+    yield "nvdisasm", disassembler, f"{CUDA_EXTRA}: adds registers, spills and instructions to CUDA builds"
+    yield "torch", toolchain.torch_version, "pip install torch"
+    yield "Python.h", toolchain.python_version if include else None, "apt-get install python3-dev"
+    yield "CUDA headers", headers or None, "liftbench headers cuda; until then CUDA builds use stand-ins"
+    yield "CUTLASS", cutlass or None, "liftbench headers cutlass_3_8; only for projects that depend on it"
+
+
 def _items(
     toolchain: Toolchain, machine: MachineFacts, sandboxes: tuple[SandboxState, ...]
 ) -> Iterator[Item]:
     """What was looked for, in the order of the table."""
-    cuda, include = toolchain.cuda, toolchain.python_include
-    fetched = " ".join(headers.name for headers in toolchain.headers)
-    known = None if cuda is None or toolchain.stubs else "from the toolkit and torch"
-    cutlass = (f"{one.name}: {one.sources}" for one in toolchain.cutlass)
-    for name, found, advice in (
-        ("g++", toolchain.gxx_version, "apt-get install g++"),
-        ("ninja", toolchain.ninja_version, "pip install ninja"),
-        ("nvcc", cuda.version if cuda else None, CUDA_EXTRA),
-        (
-            "nvdisasm",
-            "present, with cuobjdump" if toolchain.disassembler else None,
-            f"{CUDA_EXTRA}: adds registers, spills and instructions to CUDA builds",
-        ),
-        ("torch", toolchain.torch_version, "pip install torch"),
-        ("Python.h", toolchain.python_version if include else None, "apt-get install python3-dev"),
-        (
-            "CUDA headers",
-            f"fetched: {fetched}" if fetched else known,
-            "liftbench headers cuda; until then CUDA builds use stand-ins",
-        ),
-        (
-            "CUTLASS",
-            ", ".join(cutlass) or None,
-            "liftbench headers cutlass_3_8; only for projects that depend on it",
-        ),
-    ):
+    for name, found, advice in _tools(toolchain):
         yield Item(group="tools", name=name, found=found, advice=advice)
-    for name, advice in _PACKAGES.items():
+    for name, advice in (
+        ("torch", "pip install torch: needed to build, check and time"),
+        ("kernels", "pip install kernels: needed to read build.toml"),
+    ):
         present = "present" if importlib.util.find_spec(name) else None
         yield Item(group="packages", name=name, found=present, advice=advice)
     gpu = None if machine.gpu is None else f"{machine.gpu}, driver {machine.driver}"
+    advice = "builds are graded for sm_90, later stages are not"
     yield Item(group="machine", name="CPU", found=f"{machine.cpu}, {machine.cpu_count} cores")
-    yield Item(
-        group="machine", name="GPU", found=gpu, advice="builds are graded for sm_90, later stages are not"
-    )
+    yield Item(group="machine", name="GPU", found=gpu, advice=advice)
     for one in sandboxes:
         yield Item(group="sandboxes", name=one.name, found=one.summary, advice=one.unavailable or "")
-    for name in _KEYS:
+    for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "LIFTBENCH_API_KEY"):
         present = "present" if os.environ.get(name) else None
         yield Item(group="keys", name=name, found=present, advice="only needed for that provider's models")
 

@@ -11,7 +11,7 @@ import select
 import signal
 import sys
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Annotated, Any, Final, NoReturn
 
@@ -65,49 +65,38 @@ _RESUMES = "finished trials are kept, the same command resumes"
 _CLICK_ERROR: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 
 
-class _Subcommands(Mapping[str, Any]):
-    """Subcommands of a group by name; one is imported when it is looked up."""
-
-    def __init__(self, *path: str) -> None:
-        self._path = path
-        words = [tuple(name.split()) for name in COMMANDS]
-        depth = len(path)
-        self._names = dict.fromkeys(w[depth] for w in words if w[:depth] == path and len(w) > depth)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-    def __getitem__(self, name: str) -> Any:
-        if name not in self._names:
-            raise KeyError(name)
-        path = (*self._path, name)
-        if name not in GROUPS:
-            return _load(path)
-        group = LazyGroup(name=name, help=GROUPS[name], no_args_is_help=True, rich_markup_mode=None)
-        group.commands = _Subcommands(name)
-        return group
-
-    def summary(self, name: str) -> str:
-        """A line for the group's help."""
-        return GROUPS.get(name) or COMMANDS[" ".join((*self._path, name))][1]
-
-
 class LazyGroup(TyperGroup):
-    """A group that imports no subcommand to print its help."""
+    """A group that imports a subcommand when it is looked up, and none to print its help."""
 
     commands: Any
+    path: tuple[str, ...] = ()
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Names, in the order of the table."""
         return list(self.commands)
 
+    def get_command(self, ctx: Any, name: str) -> Any:
+        """The group or command of that name; None if there is none."""
+        if name not in self.commands:
+            return None
+        if name not in GROUPS:
+            return _load((*self.path, name))
+        group = LazyGroup(name=name, help=GROUPS[name], no_args_is_help=True, rich_markup_mode=None)
+        return group.with_path(name)
+
+    def with_path(self, *path: str) -> LazyGroup:
+        """Itself, with the commands of the table that begin with these words."""
+        words = [tuple(name.split()) for name in COMMANDS]
+        depth = len(path)
+        self.commands = dict.fromkeys(w[depth] for w in words if w[:depth] == path and len(w) > depth)
+        self.path = path
+        return self
+
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """The list of commands in the help."""
+        lines = GROUPS | {name: line for name, (_, line) in COMMANDS.items()}
         with formatter.section("Commands"):
-            formatter.write_dl([(name, self.commands.summary(name)) for name in self.commands])
+            formatter.write_dl([(name, lines[" ".join((*self.path, name))]) for name in self.commands])
 
 
 def _load(path: tuple[str, ...]) -> Any:
@@ -166,8 +155,7 @@ def _root(
 def command_tree() -> Any:
     """The root click command."""
     root: Any = typer.main.get_command(app)
-    root.commands = _Subcommands()
-    return root
+    return root.with_path()
 
 
 class _Outputs:

@@ -1,4 +1,4 @@
-"""Progress of an eval, on stderr: a line for each finished trial, and in a terminal a bar below them."""
+"""Progress of an eval, on stderr: a line for each finished trial, and in a terminal a status below them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Column
 from rich.text import Text
 
 from harness.outcome import Verdict
@@ -60,6 +58,7 @@ class EvalProgress:
     ) -> None:
         """`finished` before; with several `models` each line names its own."""
         self._console = Console(file=sys.stderr)
+        self._status = self._console.status("")
         self._lock = threading.Lock()
         self._clock = clock
         self._start = clock()
@@ -68,24 +67,13 @@ class EvalProgress:
         self._reasons: Counter[str] = Counter()
         self._planned, self._before, self._finished = planned, finished, finished
         self._several_models = models > 1
-        self._progress = Progress(
-            BarColumn(bar_width=None, table_column=Column(ratio=1, min_width=5, max_width=40)),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("{task.fields[doing]}"),
-            console=self._console,
-            disable=not self._console.is_terminal,
-            transient=True,
-            expand=True,
-        )
-        self._bar = self._progress.add_task("trials", total=planned, completed=finished, doing="")
 
     def __enter__(self) -> EvalProgress:
-        self._progress.start()
+        self._status.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._progress.stop()
+        self._status.stop()
 
     def stage(self, key: TrialKey, stage: str) -> None:
         """A trial enters a stage."""
@@ -131,11 +119,13 @@ class EvalProgress:
         return f" (for the same reason: {count})" if count > 1 else f" ({reason})"
 
     def _show(self) -> None:
+        """In a terminal, below the lines: the count, elapsed time, stages under way and verdicts."""
         doing = Counter(self._stages.values())
         now = ", ".join(f"{stage} {count}" for stage, count in sorted(doing.items()))
         seen = ", ".join(f"{count} {verdict}" for verdict, count in self._verdicts.most_common())
-        said = "   ".join(filter(None, (self._eta(), now, seen)))
-        self._progress.update(self._bar, completed=self._finished, doing=said)
+        count, elapsed = f"{self._finished}/{self._planned}", clock_text(self._clock() - self._start)
+        said = "   ".join(filter(None, (count, elapsed, self._eta(), now, seen)))
+        self._status.update(Text(said, no_wrap=True, overflow="ellipsis"))
 
 
 class StderrDisplay:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from harness.cli.main import run
+from tests.fakes.chat_server import serving
 
 META = {
     "tests": [
@@ -43,34 +43,9 @@ def skill(tmp_path: Path) -> Path:
     return folder
 
 
-class _Echo(BaseHTTPRequestHandler):
-    """Says what it was told, and gives a file."""
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        text = body["messages"][-1]["content"] + "\n\n```json out.json\n{}\n```\n"
-        message = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}
-        usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
-        answer = {"id": "x", "object": "chat.completion", "created": 0, "model": "echo", "usage": usage}
-        data = json.dumps({**answer, "choices": [message]}).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Quiet."""
-
-
-@pytest.fixture
-def url() -> Iterator[str]:
-    """An OpenAI-compatible server."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Echo)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}/v1"
-    server.shutdown()
-    server.server_close()
+def echo(body: dict[str, Any]) -> str:
+    """What it was told, and a file."""
+    return f"{body['messages'][-1]['content']}\n\n```json out.json\n{{}}\n```\n"
 
 
 Cases = Callable[..., tuple[int, str, str]]
@@ -114,29 +89,23 @@ def test_check_opens_no_sandbox_where_nothing_is_run(cases: Cases, tmp_path: Pat
     assert code == 2 and f"{file}: [0]: input: is missing" in " ".join(err.split())
 
 
-def test_run_asks_both_arms_keeps_the_answers_and_resumes(
-    cases: Cases, skill: Path, tmp_path: Path, url: str
-) -> None:
+def test_run_asks_both_arms_keeps_the_answers_and_resumes(cases: Cases, skill: Path, tmp_path: Path) -> None:
     """Against a server that echoes: the skill's words win, and the worthless case is in no total."""
     pytest.importorskip("openai", reason="needs openai (pip install openai)")
-    words = ["run", skill, "-m", "local/echo", "--base-url", url, "--runs", "2", "--sandbox", "local"]
-    own = ["--runs-dir", tmp_path / "runs", "--cache", tmp_path / "cache"]
-    code, out, err = cases(*words, *own)
-    assert code == 0, err
-    lines = {line.split()[0]: line.split()[1:] for line in out.splitlines() if line.strip()}
-    assert lines["knows"] == ["0/2", "0%", "2/2", "100%"]
-    assert lines["writes"] == ["2/2", "100%", "2/2", "100%", "tells", "nothing", "apart"]
-    assert lines["echoed"][:4] == ["2/2", "100%", "2/2", "100%"] and "worthless:" in lines["echoed"]
-    assert lines["eval-7"][:2] == ["-", "-"]
-    assert lines["total"][:4] == ["2/4", "50%", "4/4", "100%"]
-    assert "the decision rests on `liftbench eval`" in out
-    assert "input tokens 60, output tokens 30" in out
-    [folder] = (tmp_path / "runs").glob("*-cases-gpu-*")
-    assert len((folder / "cases.jsonl").read_text().splitlines()) == 12 + 4  # scored again in the sandbox
-    code, out, err = cases(*words, *own, "--json")
-    assert code == 0 and "12 kept" in err
-    assert json.loads(out)["models"][0]["with_skill"]["rate"] == {"passed": 4, "scored": 4, "not_run": 0}
-    code, out, _ = cases(
-        "run", skill, "-m", "local/echo", "--base-url", url, "--cases", skill / "evals/evals.json"
-    )
-    assert code == 2
+    with serving(echo) as (url, seen):
+        words = ["run", skill, "-m", "local/echo", "--base-url", url, "--runs", "2", "--sandbox", "local"]
+        own = ["--runs-dir", tmp_path / "runs", "--cache", tmp_path / "cache"]
+        code, out, err = cases(*words, *own)
+        assert code == 0, err
+        lines = {line.split()[0]: line.split()[1:] for line in out.splitlines() if line.strip()}
+        assert lines["knows"] == ["0/2", "0%", "2/2", "100%"]
+        assert lines["writes"] == ["2/2", "100%", "2/2", "100%", "tells", "nothing", "apart"]
+        assert lines["echoed"][:4] == ["2/2", "100%", "2/2", "100%"] and "worthless:" in lines["echoed"]
+        assert lines["eval-7"][:2] == ["-", "-"]
+        assert lines["total"][:4] == ["2/4", "50%", "4/4", "100%"]
+        assert "the decision rests on `liftbench eval`" in out
+        assert "input tokens 6,000, output tokens 1,200" in out
+        code, out, err = cases(*words, *own, "--json")
+        assert code == 0 and "12 kept" in err and len(seen) == 12
+        assert json.loads(out)["models"][0]["with_skill"]["rate"] == {"passed": 4, "scored": 4, "not_run": 0}
+        assert cases(*words, "--cases", skill / "evals/evals.json")[0] == 2

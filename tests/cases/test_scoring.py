@@ -84,13 +84,6 @@ def test_a_case_is_passed_when_all_of_it_is() -> None:
     assert outcomes[0].cause == ALREADY_FAILED and verdict(outcomes) == "failed"
 
 
-def test_an_unsafe_file_is_named_in_the_cause() -> None:
-    """Who looks for a file learns why it was left out."""
-    reply = "```x a.d/b.txt\n```\n```x a.d\n```\n"
-    [outcome] = score(case(Check(kind="file_contains", path="a.d", text="x")), reply, None)
-    assert "a folder at once" in outcome.cause
-
-
 def test_an_expression_that_never_ends_is_a_failure() -> None:
     """It is stopped, and says so."""
     assert occurs("(a+)+$", "a" * 40 + "b", wall_s=0.3) == "the search took longer than 0.3 s"
@@ -118,19 +111,15 @@ def isolating() -> Iterator[Commands]:
 
 
 def test_a_command_sees_the_cases_files_and_over_them_the_replys(local: Commands) -> None:
-    """It runs in their folder, finds `python`, and its status decides."""
+    """It runs in their folder, finds `python`, and its status decides; a slow one is stopped."""
     files = {"check.py": "import data\nassert data.N == 3", "data.py": "N = 1"}
     tried = case(command("python check.py"), files=files)
     assert verdict(score(tried, "```python data.py\nN = 3\n```", local)) == "passed"
     outcomes = score(tried, "```python data.py\nN = 2\n```", local)
     assert verdict(outcomes) == "failed"
     assert "status 1" in outcomes[0].cause and "AssertionError" in outcomes[0].cause
-
-
-def test_a_slow_command_is_a_failed_check(local: Commands) -> None:
-    """It is stopped together with its background processes, and raises nothing."""
-    outcome = local.run(command("sleep 300 & sleep 300", wall_s=0.4), {})
-    assert outcome == CheckOutcome(passed=False, cause="it ran longer than 0.4 s and was stopped")
+    slow = local.run(command("sleep 300 & sleep 300", wall_s=0.4), {})
+    assert slow == CheckOutcome(passed=False, cause="it ran longer than 0.4 s and was stopped")
 
 
 def test_a_command_works_on_its_own_copy_without_keys(
@@ -192,12 +181,15 @@ VAIN = {
 }
 
 
-@pytest.mark.parametrize("name", VAIN)
-def test_a_case_that_a_trivial_answer_passes_is_worthless(name: str) -> None:
-    """And it says which one."""
-    worth = worth_of(VAIN[name], None)
-    assert (worth.worth, worth.passed_by) == ("none", name)
-    assert name in worth.why
+def test_a_case_that_a_trivial_answer_passes_is_worthless() -> None:
+    """It says which one; one sentence counts by reason."""
+    worths = [worth_of(one, None) for one in VAIN.values()]
+    assert [(one.worth, one.passed_by) for one in worths] == [("none", name) for name in VAIN]
+    assert all(name in one.why for name, one in zip(VAIN, worths, strict=True))
+    told = sentence([*worths, worth_of(case(), None)])
+    assert told.startswith("5 of 5 cases prove nothing: an echo of the prompt passes 1")
+    assert told.endswith("nothing is checked in 1")
+    assert sentence([]) == "0 of 0 cases prove nothing: no trivial answer passes one"
 
 
 def test_a_case_is_worth_something_if_no_trivial_answer_passes_it(sandbox: SandboxPool) -> None:
@@ -211,14 +203,6 @@ def test_a_case_is_worth_something_if_no_trivial_answer_passes_it(sandbox: Sandb
     commands = Commands(sandbox, PYTHON)
     assert worth_of(case(check), commands).worth == "none"
     assert worth_of(case(check, files={"in.txt": ""}), commands).worth == "some"
-
-
-def test_the_sentence_counts_by_reason() -> None:
-    """One line for people."""
-    worths = [worth_of(one, None) for one in (*VAIN.values(), case())]
-    assert sentence(worths).startswith("5 of 5 cases prove nothing: an echo of the prompt passes 1")
-    assert sentence(worths).endswith("nothing is checked in 1")
-    assert sentence([]) == "0 of 0 cases prove nothing: no trivial answer passes one"
 
 
 # --- files of a reply -------------------------------------------------------------------------
@@ -251,7 +235,6 @@ def test_a_block_names_its_file(reply: str, path: str | None) -> None:
 def test_a_wanted_path_counts_however_it_looks() -> None:
     """A check may ask for a file without a suffix, or with a space."""
     reply = block("text my notes") + block("", above="`LICENSE2`")
-    assert reply_files(reply) == ({}, {})
     assert list(reply_files(reply, ["my notes", "LICENSE2"])[0]) == ["my notes", "LICENSE2"]
 
 
@@ -262,17 +245,15 @@ def test_an_unsafe_path_is_left_out_with_its_reason(path: str) -> None:
     assert (list(files), list(left_out)) == (["ok.txt"], [path])
 
 
-def test_files_that_conflict_are_resolved() -> None:
-    """A file is not a folder too; later blocks replace earlier ones, and a case's own files."""
-    files, left_out = reply_files(block("a.d/b.txt") + block("a.d"))
-    assert list(files) == ["a.d/b.txt"] and "a folder" in left_out["a.d"]
+def test_files_that_conflict_are_resolved_and_floods_are_cut() -> None:
+    """A file is no folder too, and a check says so; later blocks replace earlier ones and own files."""
+    reply = block("a.d/b.txt") + block("a.d")
+    assert list(reply_files(reply)[0]) == ["a.d/b.txt"]
+    [outcome] = score(case(Check(kind="file_contains", path="a.d", text="x")), reply, None)
+    assert "a folder at once" in outcome.cause
     assert reply_files(block("a.txt", "1") + block("a.txt", "2"))[0] == {"a.txt": "2\n"}
     above = {"a": "new", "c/x": "new", "d": "new"}
     assert overlaid({"a/b": "old", "c": "old", "d": "old", "e": "kept"}, above) == {"e": "kept", **above}
-
-
-def test_floods_are_cut() -> None:
-    """A reply of very many or very large files raises nothing."""
     files, left_out = reply_files("".join(block(f"f{i}.txt") for i in range(100)))
     assert (len(files), len(left_out)) == (64, 36)
     assert reply_files(block("a.txt", "x" * (1 << 20)) + block("b.txt"))[0] == {}

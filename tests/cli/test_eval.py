@@ -44,6 +44,12 @@ class Place:
             str(word) for word in ("eval", self.skill, "--target", "cpu", *own, "--sandbox", "local", *words)
         ]
 
+    def mark_as_refined(self, looks: int) -> None:
+        """Mark the skill as one that was refined on the family `one`."""
+        path, marks = self.skill / "SKILL.md", 'liftbench-lineage: "abc"\n  liftbench-refined-on: "one"'
+        entry = f'metadata:\n  {marks}\n  liftbench-looks: "{looks}"\n'
+        path.write_text(path.read_text().replace("description", f"{entry}description"))
+
     def start(self, *words: str | Path) -> subprocess.Popen[str]:
         """An eval in a process of its own."""
         return subprocess.Popen(
@@ -143,10 +149,14 @@ def test_a_changed_prompt_is_refused_with_the_reason(make_place: MakePlace, tmp_
     assert "frozen copies" in " ".join(err.split())
 
 
+def has_skill(body: dict[str, Any]) -> bool:
+    """Whether the student was given a skill."""
+    return "<skill" in body["messages"][-1]["content"]
+
+
 def obedient(body: dict[str, Any]) -> str:
     """A right project with a skill, a wrong one without."""
-    with_skill = "<skill" in body["messages"][-1]["content"]
-    return project_reply("one", "2.0f" if with_skill else "3.0f")
+    return project_reply("one", "2.0f" if has_skill(body) else "3.0f")
 
 
 @pytest.fixture
@@ -160,10 +170,14 @@ def server() -> Iterator[Server]:
 def test_an_eval_against_a_local_server_is_real_from_prompt_to_report(
     make_place: MakePlace, tmp_path: Path, server: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A server of one's own, no key: built, checked, timed, and reported in every format."""
+    """A server of one's own, no key: built, checked, timed, reported in every format; a budget is resumed."""
     url, seen = server
     place = make_place("one")
     words = ["-m", "local/tiny-llama", "--base-url", url, "--runs", "1", "--metric", "correct"]
+    code, _, err = place.run(*words, "--max-calls", "1", "--max-connections", "1")
+    assert code == 0, err
+    assert "call budget" in err and "1 trials are owed" in err
+    assert len(seen) == len(place.finished) == 1
     code, out, err = place.run(*words, "--fail-under", "correct=0.5")
     assert code == 0, err
     assert len(seen) == 2
@@ -191,58 +205,12 @@ def test_an_eval_against_a_local_server_is_real_from_prompt_to_report(
     assert "threshold missed: --fail-under wanted a lift of correct=1.5, local/tiny-llama x" in err
 
 
-@pytest.mark.slow
-def test_several_skills_with_placebos_and_combinations_are_arms_of_one_run(
-    make_place: MakePlace, tmp_path: Path, server: Server
-) -> None:
-    """Two skills, --combine, --arms placebo: seven arms that differ in the skill text alone, side by side."""
-    url, seen = server
-    place = make_place("one")
-    other = tmp_path / "other-skill"
-    other.mkdir()
-    (other / "SKILL.md").write_text("---\nname: other-skill\ndescription: Says else.\n---\n\nDivide.\n")
-    words = [other, "-m", "local/m", "--base-url", url, "--runs", "1", "--metric", "compiles"]
-    code, out, err = place.run(*words, "--combine", "--arms", "placebo", "--max-connections", "1")
-    assert code == 0, err
-    assert [t["key"]["arm"].partition("-")[0] for t in place.finished].count("placebo") == 3
-    assert len(seen) == 7
-    systems = {body["messages"][0]["content"] for body in seen}
-    assert len(systems) == 1
-    bare = [body for body in seen if "<skill" not in body["messages"][-1]["content"]]
-    [task] = [body["messages"][-1]["content"] for body in bare]
-    assert all(body["messages"][-1]["content"].endswith(task) for body in seen)
-    assert sum(body["messages"][-1]["content"].count("<skill name=") for body in seen) == 8
-    assert "tiny-skill + other-skill" in out
-
-
-@pytest.mark.slow
-def test_a_budget_of_calls_ends_cleanly_and_the_same_command_goes_on(
-    make_place: MakePlace, server: Server
-) -> None:
-    """--max-calls 1: one trial finished, one owed, exit code 0; without it only the rest is asked."""
-    url, seen = server
-    place = make_place("one")
-    words = ["-m", "local/m", "--base-url", url, "--runs", "1", "--metric", "compiles"]
-    words += ["--max-connections", "1"]
-    code, _, err = place.run(*words, "--max-calls", "1")
-    assert code == 0, err
-    assert "call budget" in err
-    assert "1 trials are owed" in err
-    assert len(seen) == len(place.finished) == 1
-    code, _, err = place.run(*words)
-    assert code == 0, err
-    assert len(seen) == len(place.finished) == 2
-
-
 def test_a_dry_run_shows_arms_and_what_is_left_out(make_place: MakePlace, tmp_path: Path) -> None:
-    """Before anything is asked: every arm by its texts, and tasks that the skill was refined on."""
+    """Before anything is asked: arms by their texts, combinations, and tasks that a skill was refined on."""
     place = make_place("one", "two")
-    skill = place.skill / "SKILL.md"
-    marks = 'metadata:\n  liftbench-lineage: "abc"\n  liftbench-refined-on: "one"\n  liftbench-looks: "1"\n'
-    skill.write_text(skill.read_text().replace("description", f"{marks}description"))
-    code, out, err = place.run(
-        "-m", "local/m", "--base-url", "http://localhost:1/v1", "--dry-run", "--turns", "3"
-    )
+    place.mark_as_refined(looks=1)
+    words = ["-m", "local/m", "--base-url", "http://localhost:1/v1", "--dry-run", "--turns", "3"]
+    code, out, err = place.run(*words)
     assert code == 0, err
     assert "up to 3 turns each" in out
     assert "with_skill  tiny-skill" in out
@@ -250,6 +218,11 @@ def test_a_dry_run_shows_arms_and_what_is_left_out(make_place: MakePlace, tmp_pa
     assert "look 2 of lineage abc" in err
     assert "alpha 0.0125" in err
     assert not (tmp_path / "runs").exists()
+    other = tmp_path / "other-skill"
+    other.mkdir()
+    (other / "SKILL.md").write_text("---\nname: other-skill\ndescription: Says else.\n---\n\nDivide.\n")
+    _, out, _ = place.run(other, *words, "--combine", "--arms", "placebo")
+    assert "2 tasks x 7 arms" in out and "with_skill  tiny-skill + other-skill" in out
 
 
 @pytest.mark.slow
@@ -259,9 +232,7 @@ def test_a_look_is_found_again_and_fresh_replies_are_another(
     """The same command goes on with its run at its level; --fresh asks anew, and is decided at half of it."""
     url, seen = server
     place = make_place("one", "two")
-    skill = place.skill / "SKILL.md"
-    marks = 'metadata:\n  liftbench-lineage: "abc"\n  liftbench-refined-on: "one"\n  liftbench-looks: "0"\n'
-    skill.write_text(skill.read_text().replace("description", f"{marks}description"))
+    place.mark_as_refined(looks=0)
     words = ["-m", "local/m", "--base-url", url, "--tasks", "t/two", "--runs", "1", "--metric", "compiles"]
     told = []
     for further in ([], [], ["--fresh"], []):
@@ -291,11 +262,6 @@ def test_test_cases_stand_beside_the_grade(make_place: MakePlace, tmp_path: Path
     assert out.index("decision (on compiles)") < out.index("the decision rests on `liftbench eval`")
 
 
-def with_skill_refused(body: dict[str, Any]) -> str | Refusal:
-    """No project without a skill, an error with one."""
-    return Refusal() if "<skill" in body["messages"][-1]["content"] else "I cannot."
-
-
 def test_an_unreachable_server_ends_an_eval_at_once_and_the_same_command_resumes(
     make_place: MakePlace,
 ) -> None:
@@ -320,28 +286,24 @@ def test_an_unreachable_server_ends_an_eval_at_once_and_the_same_command_resumes
     assert place.listed() == (6, 0, 6)
 
 
-def test_an_eval_of_which_all_is_lost_fails(make_place: MakePlace) -> None:
-    """Nothing scored is exit 1."""
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [(400, "4 x provider"), (401, "the API key was refused (401): no thanks. Check LIFTBENCH_API_KEY")],
+)
+def test_an_eval_of_which_nothing_is_scored_fails(make_place: MakePlace, status: int, said: str) -> None:
+    """Exit 1; a refused key ends it at once, and is told once with the variable that holds the key."""
     place = make_place("one")
-    with serving(lambda _: Refusal()) as (url, _):
-        code, out, _ = place.run("-m", "local/m", "--base-url", url, "--runs", "1")
-    assert code == 1 and "nothing is scored: 0 of 2 trials" in out
-
-
-def test_a_refused_key_ends_an_eval_at_once(make_place: MakePlace) -> None:
-    """401 is told once with the variable that holds the key; nothing is counted and the exit code is 1."""
-    place = make_place("one")
-    with serving(lambda _: Refusal(401)) as (url, _):
-        code, _, err = place.run("-m", "local/m", "--base-url", url, "--runs", "2")
-    assert code == 1
-    assert err.count("the API key was refused (401): no thanks. Check LIFTBENCH_API_KEY") == 1
-    assert place.listed() == (0, 0, 4)
+    with serving(lambda _: Refusal(status)) as (url, _):
+        code, out, err = place.run("-m", "local/m", "--base-url", url, "--runs", "2")
+    assert code == 1 and "nothing is scored: 0 of 4 trials" in out
+    assert err.count(said) == 1
+    assert place.listed() == (0, 4 if status == 400 else 0, 4)
 
 
 def test_lost_trials_are_told_once_with_a_count(make_place: MakePlace) -> None:
     """Some lost: exit 0 and a warning with the reason; a threshold then cannot be met."""
     place = make_place("one")
-    with serving(with_skill_refused) as (url, _):
+    with serving(lambda body: Refusal() if has_skill(body) else "I cannot.") as (url, _):
         words = ["-m", "local/m", "--base-url", url, "--runs", "3", "--metric", "compiles"]
         code, out, err = place.run(*words)
         assert code == 0, err

@@ -54,8 +54,8 @@ def test_the_last_trial_has_no_eta_and_several_models_are_named(capsys: pytest.C
     assert lines[3] == f"[4/4] l1/softmax without_skill #3 {OTHER}: correct 1.00x, 1:06:40"
 
 
-def test_a_terminal_gets_a_bar_that_fits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither the lines nor the bar below them are wider than 80 columns."""
+def test_a_terminal_gets_a_status_that_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the lines nor the status below them are wider than 80 columns."""
     sink = io.StringIO()
     monkeypatch.setattr("sys.stderr", sink)
     monkeypatch.setenv("FORCE_COLOR", "1")

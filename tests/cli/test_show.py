@@ -30,16 +30,12 @@ def store(tmp_path: Path) -> RunStore:
     return store
 
 
-def _printed(store: RunStore, part: str, width: int = 80) -> list[str]:
-    out = io.StringIO()
-    found = find_trials(store, part)
-    print_matches(found, ["liftbench", "show", "last"], Console(file=out, width=width))
-    return out.getvalue().splitlines()
-
-
 def test_trials_that_match_are_listed_with_verdict_and_command(store: RunStore) -> None:
     """One line each, whatever the terminal's width; each command names exactly that trial."""
-    head, *lines = _printed(store, "l1/rms_norm")
+    out = io.StringIO()
+    found = find_trials(store, "l1/rms_norm")
+    print_matches(found, ["liftbench", "show", "last"], Console(file=out, width=80))
+    head, *lines = out.getvalue().splitlines()
     assert head == "10 trials match. To see one:"
     commands = [line[line.index("liftbench") :] for line in lines]
     named = [shlex.split(command)[3] for command in commands]
@@ -48,12 +44,6 @@ def test_trials_that_match_are_listed_with_verdict_and_command(store: RunStore) 
     assert len(set(named)) == 10
     of_skill = [line.split() for line in lines if "/with_skill-" in line]
     assert all(words[:2] == ["correct", "1.50x"] for words in of_skill) and len(of_skill) == 5
-
-
-def test_a_part_that_matches_no_trial_brings_the_nearest_task(store: RunStore) -> None:
-    """Not the names of all trials."""
-    with pytest.raises(UsageError, match=r"no trial of .* matches 'rmsnorm' .*did you mean l1/rms_norm\?$"):
-        find_trials(store, "rmsnorm")
 
 
 def test_the_readmes_example_works(
@@ -75,8 +65,10 @@ def test_the_readmes_example_works(
         assert f'"repeat": {found[-1][-1]}' in capsys.readouterr().out
 
 
-def test_json_is_of_one_trial(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A script gets one record or an error, never a list."""
+def test_what_names_no_trial_or_several_is_refused(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No match brings the nearest task, not the names of all trials; --json gives one record, no list."""
+    with pytest.raises(UsageError, match=r"no trial of .* matches 'rmsnorm' .*did you mean l1/rms_norm\?$"):
+        find_trials(store, "rmsnorm")
     monkeypatch.chdir(store.folder.parent.parent)
     with pytest.raises(UsageError, match="10 trials match 'l1/softmax', and --json prints one"):
         command_tree().main(["show", "last", "l1/softmax", "--json"], standalone_mode=False)

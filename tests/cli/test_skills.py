@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
@@ -17,31 +16,21 @@ ROOT = Path(__file__).resolve().parents[2]
 GOOD = "---\nname: my-skill\ndescription: d\n---\nBody.\n"
 
 
-class Result(NamedTuple):
-    """What a command printed, and its exit code."""
-
-    returncode: int
-    stdout: str
-    stderr: str
+Skills = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def skills(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., Result]:
-    """`liftbench skills ...` in a folder of its own, with a home below it."""
+def skills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Skills:
+    """`liftbench skills ...` in a folder of its own, with a home below it: exit code, stdout, stderr."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("COLUMNS", "150")
 
-    def invoke(*words: str | Path) -> Result:
+    def invoke(*words: str | Path) -> tuple[int, str, str]:
         code = run(["skills", *map(str, words)])
-        return Result(code, *capsys.readouterr())
+        return code, *capsys.readouterr()
 
     return invoke
-
-
-Skills = Callable[..., Result]
 
 
 @pytest.fixture
@@ -55,14 +44,10 @@ def skill(tmp_path: Path) -> Path:
 
 def test_installed_skills_are_listed_and_removed_again(skills: Skills, tmp_path: Path, skill: Path) -> None:
     """Several clients at once; `list` says for whom; `uninstall` takes them away; --global is the home."""
-    done = skills("install", skill, "--claude", "--agents")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines() == [
-        f"claude: {tmp_path}/.claude/skills/my-skill",
-        f"agents: {tmp_path}/.agents/skills/my-skill",
-    ]
-    assert skills("install", skill, "--opencode", "--global").returncode == 0
-    rows = json.loads(skills("list", "--json").stdout)
+    told = [f"{client}: {tmp_path}/.{client}/skills/my-skill\n" for client in ("claude", "agents")]
+    assert skills("install", skill, "--claude", "--agents") == (0, "".join(told), "")
+    assert skills("install", skill, "--opencode", "--global")[0] == 0
+    rows = json.loads(skills("list", "--json")[1])
     found = [(r["client"], r["scope"], r["name"]) for r in rows if r["client"]]
     assert found == [
         ("claude", "project", "my-skill"),
@@ -70,9 +55,8 @@ def test_installed_skills_are_listed_and_removed_again(skills: Skills, tmp_path:
         ("opencode", "user", "my-skill"),
     ]
     assert "cuda-kernel-builder" in [r["name"] for r in rows if r["client"] is None]
-    assert "opencode, user" in skills("list").stdout
-    done = skills("uninstall", "my-skill", "--claude", "--agents")
-    assert done.stdout.count("removed ") == 2
+    assert "opencode, user" in skills("list")[1]
+    assert skills("uninstall", "my-skill", "--claude", "--agents")[1].count("removed ") == 2
     assert not (tmp_path / ".claude" / "skills" / "my-skill").exists()
     assert (tmp_path / "home" / ".config" / "opencode" / "skills" / "my-skill" / "SKILL.md").is_file()
 
@@ -90,23 +74,22 @@ def test_mistakes_are_usage_errors(
     skills: Skills, tmp_path: Path, skill: Path, words: list[str], said: str
 ) -> None:
     """Exit code 2, what happened, and nothing is written."""
-    done = skills(*words)
-    assert done.returncode == 2, done.stdout + done.stderr
-    assert said in " ".join(done.stderr.split())
+    code, _, err = skills(*words)
+    assert code == 2 and said in " ".join(err.split())
     assert [p.name for p in tmp_path.iterdir()] == ["src"]
 
 
 def test_the_tree_shows_the_tokens_of_every_part(skills: Skills, tmp_path: Path, skill: Path) -> None:
     """Catalog line, body, each file, total, and what the specification has against the skill."""
     (skill / "SKILL.md").write_text(GOOD.replace("name: my-skill", "name: my-skill\nmetadata:\n  v: 1.0"))
-    done = skills("list", skill.parent, "--tree")
-    parts = [line.split() for line in done.stdout.splitlines()]
+    _, out, _ = skills("list", skill.parent, "--tree")
+    parts = [line.split() for line in out.splitlines()]
     assert parts[0][:2] == ["my-skill", "145"]
     assert parts[1][:3] == ["catalog", "line", "4"]
     assert parts[2][:3] == ["SKILL.md", "body", "2"]
     assert parts[3][:2] == ["references/", "139"]
     assert parts[4] == ["more.md", "139"]
-    assert "metadata.v" in done.stdout
+    assert "metadata.v" in out
 
 
 def test_check_reports_code_facts_and_leaks(skills: Skills, tmp_path: Path, skill: Path) -> None:
@@ -114,9 +97,9 @@ def test_check_reports_code_facts_and_leaks(skills: Skills, tmp_path: Path, skil
     kernel = (ROOT / "kernels_ref/l3/selective_scan/selective_scan_cuda/selective_scan.cu").read_text()
     body = f"A warp has 64 threads.\n```toml\n[general.cuda]\ncapabilities = []\n```\n```cuda\n{kernel}```\n"
     (skill / "SKILL.md").write_text(GOOD.replace("Body.\n", body))
-    done = skills("check", skill, "--no-build")
-    lines = done.stdout.splitlines()
-    assert done.returncode == 3
+    code, out, _ = skills("check", skill, "--no-build")
+    lines = out.splitlines()
+    assert code == 3
     assert lines[0].startswith("SKILL.md:5: warning: `warp has 64 threads`: a warp has 32 threads")
     assert lines[1].startswith("SKILL.md:8: error: kernel-builder refuses this: ")
     assert lines[2].startswith("SKILL.md:11: warning: the solution of l3/selective_scan has this too")
@@ -129,12 +112,12 @@ def test_check_compiles_what_a_skill_shows(skills: Skills, tmp_path: Path, skill
     """With a sandbox: progress on stderr, counts and the failure in the record."""
     body = "```cpp\nint f() { return 1; }\n```\n```cpp\nint f(int);\nint g() { return f(); }\n```\n"
     (skill / "SKILL.md").write_text(GOOD.replace("Body.\n", body))
-    done = skills("check", skill, "--sandbox", "local", "--cache", tmp_path / "cache", "--json")
-    report = json.loads(done.stdout)
-    assert done.returncode == 3
+    code, out, err = skills("check", skill, "--sandbox", "local", "--cache", tmp_path / "cache", "--json")
+    report = json.loads(out)
+    assert code == 3
     assert (report["code"]["cpp"]["built"], report["code"]["cpp"]["failed"]) == (1, 1)
     assert report["findings"][0]["line"] == 10
-    assert "my-skill: 2 of 2 pieces of code built" in done.stderr
+    assert "my-skill: 2 of 2 pieces of code built" in err
 
 
 def test_the_last_line_of_a_check_says_what_there_is(tmp_path: Path) -> None:
