@@ -79,7 +79,6 @@ def calls(folder: str) -> tuple[list[list[Any]], list[list[Any]]]:
         ["memfd_create", number["memfd_create"], "name", 2],
         ["eventfd2", number["eventfd2"]],
         ["epoll_create1", number["epoll_create1"]],
-        ["inotify_init1", number["inotify_init1"]],
         ["timerfd_create", number["timerfd_create"]],
         ["pidfd_open", number["pidfd_open"], os.getpid()],
         ["membarrier", number["membarrier"]],

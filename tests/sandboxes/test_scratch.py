@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from sandboxes.scratch import collect_files, fill
+from sandboxes.scratch import CollectError, collect_files, fill
 
 
 @pytest.fixture
@@ -71,3 +73,23 @@ def test_links_and_special_files_are_refused(scratch: Path, out: Path, tmp_path:
             assert collected(scratch, ["*"], out) == []
     finally:
         os.chdir(here)
+
+
+@pytest.mark.parametrize(
+    ("plant", "reason"),
+    [
+        ("for number in range(129): open(str(number), 'w').close()", "more than 128 files"),
+        ("open('large', 'w').truncate((256 << 20) + 1)", "more than 268435456 bytes"),
+        ("for _ in range(40): os.mkdir('d'); os.chdir('d')", "nested more than 32 deep"),
+        (
+            "for _ in range(12): os.mkdir('d' * 200); os.chdir('d' * 200)\nopen('f', 'w').close()",
+            "2048 bytes",
+        ),
+    ],
+    ids=["files", "bytes", "depth", "path"],
+)
+def test_too_much_is_refused(scratch: Path, out: Path, plant: str, reason: str) -> None:
+    """By number and size, and before paths are too long for our own calls."""
+    subprocess.run([sys.executable, "-c", f"import os\n{plant}"], cwd=scratch, check=True)
+    with pytest.raises(CollectError, match=reason):
+        collected(scratch, ["*"], out)

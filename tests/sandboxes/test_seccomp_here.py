@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -52,21 +51,6 @@ def test_threads_children_and_sockets_work(here: bytes) -> None:
     )
     done = in_filter(here, "run", sys.executable, "-I", "-c", script)
     assert done.stdout.split("\n") == ["thread", "3", "b'x'", "no network", ""], done.stderr
-
-
-def test_a_compiler_and_ninja_work(here: bytes, tmp_path: Path) -> None:
-    """g++ under ninja makes a program that runs."""
-    ninja = shutil.which("ninja", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
-    compiler = shutil.which("g++")
-    if ninja is None or compiler is None:
-        pytest.skip("no g++ or ninja here")
-    (tmp_path / "a.cc").write_text("#include <thread>\n#include <cstdio>\nint main() {\n"
-                                   'std::thread t([] { puts("built"); }); t.join(); }\n')  # fmt: skip
-    rule = f"rule cxx\n command = {compiler} -pipe -O2 -pthread $in -o $out\n"
-    (tmp_path / "build.ninja").write_text(f"{rule}build a: cxx a.cc\n")
-    done = in_filter(here, "run", ninja, "-C", str(tmp_path))
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert in_filter(here, "run", str(tmp_path / "a")).stdout == "built\n"
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -16,6 +17,7 @@ import pytest
 from sandboxes.docker.backend import PYTHON, DockerBackend
 from sandboxes.docker.engine import DockerEngine, Image
 from sandboxes.seccomp import profile
+from tests.sandboxes.attempts import FILTERED, calls, check
 from tests.sandboxes.behaviours import Isolated, Starter, awaited, end_of
 from tests.sandboxes.docker.conftest import TINY
 from tests.sandboxes.docker.own_engine import OwnEngine
@@ -54,6 +56,14 @@ def test_restrictions_as_the_engine_has_them(asked: dict[str, Any]) -> None:
     assert host["PidsLimit"] == 33
     assert not host["Devices"] and not host["DeviceRequests"] and not host["PortBindings"]
     assert all(not mount["RW"] for mount in asked["Mounts"])
+
+
+def test_the_engine_refuses_what_our_compiler_does(start: Starter) -> None:
+    """Of about 100 system calls the same are refused, and the same allowed."""
+    refused, allowed = calls("/scratch")
+    argv = [PYTHON, "-I", "-S", "{scratch}/filtered.py", "", "call", json.dumps([*refused, *allowed])]
+    facts = end_of(start("", role="build", argv=argv, inputs={"filtered.py": FILTERED}))
+    check(json.loads(facts.output), "/scratch", errno.EPERM, errno.ENOSYS)
 
 
 def test_a_jobs_words_are_no_options(asked: dict[str, Any]) -> None:
