@@ -412,6 +412,11 @@ class HostFiles:
         report = run_self_test(start.sandbox, start.python)
         assert len(report.promises) == 17 and report.broken == ()
 
+    def test_no_kernel_thread_works_for_a_job(self, start: Starter) -> None:
+        """Pressure triggers, which any user may set, cannot be opened."""
+        output = end_of(start("open('/proc/pressure/cpu', 'r+')")).output
+        assert output.rstrip().endswith("'/proc/pressure/cpu'"), output
+
     @pytest.mark.parametrize(("role", "found"), [("build", True), ("run", False), ("run_jit", True)])
     def test_compilers_are_there_for_builds_only(self, start: Starter, role: RoleName, found: bool) -> None:
         """A running project can read no compiler, assembler or linker."""

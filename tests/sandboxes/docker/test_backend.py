@@ -53,7 +53,7 @@ def test_restrictions_as_the_engine_has_them(asked: dict[str, Any]) -> None:
         "",
         "",
     )
-    assert host["PidsLimit"] == 33
+    assert host["PidsLimit"] == 33 and "/proc/pressure" in host["ReadonlyPaths"]
     assert not host["Devices"] and not host["DeviceRequests"] and not host["PortBindings"]
     assert all(not mount["RW"] for mount in asked["Mounts"])
 
