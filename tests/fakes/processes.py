@@ -18,8 +18,8 @@ def processes_naming(word: str) -> list[str]:
     return found
 
 
-def children(name: str) -> list[int]:
-    """Process ids of our own children in whose command line `name` stands."""
-    tasks = Path("/proc/self/task").iterdir()
+def children(name: str, of: int | None = None) -> list[int]:
+    """Process ids of the children of a process (default: ours) in whose command line `name` stands."""
+    tasks = Path(f"/proc/{of or 'self'}/task").iterdir()
     pids = [int(word) for task in tasks for word in (task / "children").read_text().split()]
     return [pid for pid in pids if name.encode() in Path(f"/proc/{pid}/cmdline").read_bytes()]

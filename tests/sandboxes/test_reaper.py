@@ -14,7 +14,7 @@ import pytest
 
 from sandboxes.orphans import remove_orphans
 from sandboxes.reaper import Reaper
-from tests.fakes.processes import processes_naming
+from tests.fakes.processes import children, processes_naming
 from tests.sandboxes.behaviours import gone, token
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -73,7 +73,7 @@ def test_the_next_harness_cleans_up_after_both(temporary: Path) -> None:
     word = token()
     harness, scratch = started_harness(word, TMPDIR=str(temporary))
     for number in (signal.SIGSTOP, signal.SIGKILL):  # stopped first, so that neither sees the other's end
-        for pid in [*_children("reaper.py", harness.pid), harness.pid]:
+        for pid in [*children("reaper.py", harness.pid), harness.pid]:
             os.kill(pid, number)
     harness.wait(20)
     assert processes_naming(word) and scratch.is_dir()
@@ -81,25 +81,25 @@ def test_the_next_harness_cleans_up_after_both(temporary: Path) -> None:
     assert gone(word)
 
 
+def end(reaper: Reaper) -> None:
+    """As our death does; returns when it has cleaned up."""
+    os.close(reaper._pipe)  # type: ignore[arg-type]
+    for pid in children("reaper.py"):
+        os.waitpid(pid, 0)
+
+
 def test_a_killed_reaper_is_replaced() -> None:
     """The next one receives all registrations."""
-    word = token()
-    with subprocess.Popen(
-        [sys.executable, "-c", "import time; time.sleep(300)", word], start_new_session=True
-    ) as watched:
+    sleep = [sys.executable, "-c", "import time; time.sleep(300)", token()]
+    with subprocess.Popen(sleep, start_new_session=True) as watched:
         reaper = Reaper()
         reaper.watch(watched.pid, None, Path("/nonexistent/liftbench"))
-        first = _children("reaper.py")
-        for pid in first:
+        for pid in children("reaper.py"):
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
         reaper.watch(1 << 30, None, Path("/nonexistent/liftbench"))
-        assert _children("reaper.py") and not first & _children("reaper.py")
-        assert reaper._pipe is not None
-        os.close(reaper._pipe)  # as our death would
+        end(reaper)
         assert watched.wait(20) == -signal.SIGKILL
-    for pid in _children("reaper.py"):
-        os.waitpid(pid, 0)
 
 
 def test_containers_end_with_the_harness(tmp_path: Path) -> None:
@@ -115,28 +115,13 @@ def test_containers_end_with_the_harness(tmp_path: Path) -> None:
         reaper.watch_container("ended", tmp_path / "engine", folder)
         reaper.watch_container("running", tmp_path / "engine", folder)
         reaper.forget("ended")
-        assert reaper._pipe is not None
-        os.close(reaper._pipe)  # as our death would
+        os.close(reaper._pipe)  # type: ignore[arg-type]  # as our death would
         for answer in (b"HTTP/1.0 500 Server Error\r\n\r\n", b"HTTP/1.0 204 No Content\r\n\r\n"):
             connection, _ = engine.accept()
             with connection:
                 asked.append(connection.recv(4096).split(b"\r\n")[0])
                 connection.sendall(answer)
-        for pid in _children("reaper.py"):
+        for pid in children("reaper.py"):
             os.waitpid(pid, 0)
     assert asked == [b"DELETE /containers/running?force=1&v=1 HTTP/1.0"] * 2
     assert not folder.exists()
-
-
-def _children(name: str, of: int | None = None) -> set[int]:
-    """Living children of a process (default: ours) whose command holds `name`."""
-    found = set()
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            command = (entry / "cmdline").read_bytes()
-        except OSError:
-            continue  # It ended.
-        if parent == (of or os.getpid()) and name.encode() in command:
-            found.add(int(entry.name))
-    return found

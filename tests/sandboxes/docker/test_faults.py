@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -17,7 +17,7 @@ import pytest
 from harness.errors import SandboxError
 from sandboxes.docker.backend import PYTHON, DockerBackend
 from sandboxes.docker.engine import DockerEngine, Image
-from tests.fakes.processes import processes_naming
+from tests.fakes.processes import children, processes_naming
 from tests.sandboxes.behaviours import Starter, awaited, end_of, gone, token
 from tests.sandboxes.docker.conftest import TINY
 from tests.sandboxes.docker.own_engine import OwnEngine
@@ -47,20 +47,9 @@ def backend_on(engine: DockerEngine) -> DockerBackend:
     return DockerBackend(engine, {"build": image, "run": image, "run_jit": image})
 
 
-def names_of(engine: DockerEngine, pid: int) -> list[str]:
-    """Containers of the harness with that process id."""
-    return [
-        entry["Names"][0] for entry in engine.api.containers(all=True, filters={"name": f"liftbench-{pid}-"})
-    ]
-
-
-def soon(condition: Callable[[], bool]) -> bool:
-    """Whether it becomes true."""
-    for _ in range(600):
-        if condition():
-            return True
-        time.sleep(0.05)
-    return False
+def containers_of(engine: DockerEngine, pid: int) -> list[str]:
+    """Of the harness with that process id."""
+    return [entry["Id"] for entry in engine.api.containers(all=True, filters={"name": f"liftbench-{pid}-"})]
 
 
 # --- the engine ----------------------------------------------------------------------------------
@@ -168,48 +157,40 @@ time.sleep(300)
 """
 
 
-class Harness:
-    """Another process that runs a job."""
-
-    def __init__(self, how: str = "running") -> None:
-        self.word = token()
-        command = [sys.executable, "-c", HARNESS, TINY, self.word, how]
-        self.process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-        assert self.process.stdout is not None
-        with self.process.stdout as stdout:
-            self.folder = Path(stdout.readline().strip())
-        assert self.folder.is_dir()
-
-    def kill(self, number: signal.Signals) -> None:
-        """End it by a signal."""
-        self.process.send_signal(number)
-        self.process.wait()
+def harness(how: str) -> tuple[subprocess.Popen[str], str, Path]:
+    """Another process that runs a job; the word by which that is found; and its socket's folder."""
+    word = token()
+    command = [sys.executable, "-c", HARNESS, TINY, word, how]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    with process.stdout as stdout:
+        folder = Path(stdout.readline().strip())
+    assert folder.is_dir() and processes_naming(word)
+    return process, word, folder
 
 
 @pytest.mark.parametrize("how", ["running", "frozen"])
 def test_nothing_outlives_the_harness(engine: DockerEngine, image: Image, how: str) -> None:
     """After kill -9 the job, its container and its folder are gone without a next start."""
-    harness = Harness(how)
-    assert processes_naming(harness.word)
-    harness.kill(signal.SIGKILL)
-    assert gone(harness.word)
-    assert soon(lambda: not names_of(engine, harness.process.pid))
-    assert soon(lambda: not harness.folder.exists())
+    process, word, folder = harness(how)
+    process.kill()
+    process.wait()
+    assert gone(word)
+    for _ in range(600):
+        if not folder.exists() and not containers_of(engine, process.pid):
+            return
+        time.sleep(0.05)
+    pytest.fail("a container or its folder is left")
 
 
 def test_the_next_start_removes_what_is_left(engine: DockerEngine, image: Image) -> None:
-    """Where nobody was left to clean up, the next backend does."""
-    harness = Harness()
-    minders = [
-        int(entry.parent.name)
-        for entry in Path("/proc").glob("[0-9]*/stat")
-        if entry.read_text().rpartition(")")[2].split()[1] == str(harness.process.pid)
-    ]
-    for pid in minders:
+    """Where the reaper was killed too, the next backend cleans up."""
+    process, word, folder = harness("running")
+    for pid in children("reaper.py", process.pid):
         os.kill(pid, signal.SIGKILL)
-    harness.kill(signal.SIGKILL)
-    assert len(names_of(engine, harness.process.pid)) == 1 and processes_naming(harness.word)
+    process.kill()
+    process.wait()
+    assert len(containers_of(engine, process.pid)) == 1
     DockerBackend(engine, {"run": image})
-    assert names_of(engine, harness.process.pid) == []
-    assert gone(harness.word)
-    harness.folder.rmdir()
+    assert containers_of(engine, process.pid) == [] and gone(word)
+    folder.rmdir()
