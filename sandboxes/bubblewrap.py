@@ -64,28 +64,20 @@ class BubblewrapBackend:
     python = Path(sys.executable)
     image = None
 
-    def __init__(self, program: str | None = None, groups: Cgroups | None = None) -> None:
-        self._program = program or shutil.which("bwrap")
-        self._groups = groups or Cgroups.find()
+    def __init__(self, program: str = "bwrap") -> None:
+        """Raises SandboxError, with advice, where it cannot work."""
+        found = shutil.which(program)
+        if found is None:
+            raise SandboxError("bwrap is not installed: apt-get install bubblewrap")
+        _check_works(found)
+        self._program = found
+        self._groups = Cgroups.find()
         self._users = host_job.FreeUsers()
-        self._works = False
-
-    def unavailable(self) -> str | None:
-        """Why it cannot work here, with advice; None if it can."""
-        reason = None if self._works else _why_not(self._program)
-        self._works = reason is None
-        return reason
-
-    def _bwrap(self) -> str:
-        reason = self.unavailable()
-        if reason is not None or self._program is None:
-            raise SandboxError(f"sandbox bubblewrap: {reason}")
-        return self._program
 
     def facts(self) -> dict[str, str]:
         groups = self._groups
         found = {
-            "bubblewrap": _version(self._bwrap()),
+            "bubblewrap": _version(self._program),
             "user": "unprivileged, one per job"
             if os.geteuid() == 0
             else "same as the judge, mapped to nobody",
@@ -101,7 +93,7 @@ class BubblewrapBackend:
         """Nothing is held."""
 
     def spawn(self, job: Job) -> HostProcess:
-        bwrap, gpu = self._bwrap(), host_job.gpu_of(job)
+        gpu = host_job.gpu_of(job)
         view = view_for(job, gpu.libraries)
         uid = self._users.take()
         folder = host_job.new_folder(uid)
@@ -113,7 +105,7 @@ class BubblewrapBackend:
                 host_job.profile_for(job, sockets=sockets, counted=counted, rulesets=True)
             )
             held.callback(os.close, filter_file)
-            argv = [bwrap, *_NAMESPACES, "--seccomp", str(filter_file)]
+            argv = [self._program, *_NAMESPACES, "--seccomp", str(filter_file)]
             argv += _mounts(view, gpu, folder)
             if uid is not None:  # outside.py has mounted it, since bwrap cannot limit the number of files
                 argv += ["--bind", str(folder / "scratch"), _SCRATCH]
@@ -151,15 +143,13 @@ class BubblewrapBackend:
         return process
 
 
-def _why_not(program: str | None) -> str | None:
-    """Why bwrap cannot make its namespaces here, with advice; None if it can."""
+def _check_works(program: str) -> None:
+    """Raises SandboxError, with advice, where bwrap cannot make its namespaces."""
     if os.geteuid() == 0 and not host_job.can_change_users(host_job.SYS_ADMIN):
-        return (
+        raise SandboxError(
             "root lacks its capabilities here (in a container): run liftbench as a plain user, or use"
             " --sandbox landlock"
         )
-    if program is None:
-        return "bwrap is not installed: apt-get install bubblewrap"
     user = 65534 if os.geteuid() == 0 else None
     try:
         done = subprocess.run(
@@ -177,8 +167,9 @@ def _why_not(program: str | None) -> str | None:
             cwd="/",
         )
     except (OSError, subprocess.SubprocessError) as error:
-        return f"{program} could not be started: {error}"
-    return None if done.returncode == 0 else f"{_advice()} ({done.stderr.strip()})"
+        raise SandboxError(f"{program} could not be started: {error}") from error
+    if done.returncode != 0:
+        raise SandboxError(f"{_advice()} ({done.stderr.strip()})")
 
 
 @cache

@@ -13,7 +13,7 @@ import secrets
 import sys
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -35,6 +35,7 @@ from sandboxes.host_process import CHANNEL_NUMBER, INSIDE, HostProcess, SpawnSpe
 from sandboxes.job import Job
 from sandboxes.orphans import owned_prefix
 from sandboxes.reaper import processes
+from sandboxes.scratch import remove_tree
 from sandboxes.seccomp import compile_filter, job_filter, profile, without_hidden_memory
 
 _ADDRESS_SLACK_BYTES: Final = 16 << 30
@@ -63,17 +64,13 @@ class FreeUsers:
         raise SandboxError(f"no user id in {_UIDS} is free")
 
 
-def has_capabilities(*capabilities: int) -> bool:
+def can_change_users(*more: int) -> bool:
+    """Whether this process can start and kill processes of other users, and has the capabilities `more`."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("CapEff:"):
             held = int(line.split()[1], 16)
-            return all(held >> number & 1 for number in capabilities)
+            return all(held >> number & 1 for number in (CHOWN, KILL, SETGID, SETUID, *more))
     return False
-
-
-def can_change_users(*more: int) -> bool:
-    """Whether this process can start and kill processes of other users, and has the capabilities `more`."""
-    return has_capabilities(CHOWN, KILL, SETGID, SETUID, *more)
 
 
 def _has_account(uid: int) -> bool:
@@ -204,19 +201,24 @@ def spec_for(
 
 
 def start_inside(
-    job: Job, spec: str, folder: Path, readable: Iterable[Path], uid: int | None, cgroup: Cgroup | None = None
+    job: Job,
+    uid: int | None,
+    readable: Iterable[Path],
+    spec: Callable[[str], str],
+    groups: Cgroups | None = None,
 ) -> HostProcess:
-    """Start inside.py, which restricts itself, without another program around it. Raises SandboxError."""
-    return HostProcess(
-        SpawnSpec(
-            job,
-            command=[sys.executable, "-I", "-S", str(INSIDE), spec],
-            folder=folder,
-            readable=[*readable, INSIDE, folder / "scratch"],
-            uid=uid,
-            cgroup=cgroup,
-        )
-    )
+    """Start inside.py, which restricts itself, without another program around it. Raises SandboxError.
+
+    `spec` makes its argument from the path of the scratch directory.
+    """
+    folder = new_folder(uid)
+    try:
+        command = [sys.executable, "-I", "-S", str(INSIDE), spec(str(folder / "scratch"))]
+        cgroup = group_for(job, groups, scratch_counts=False)
+    except BaseException:
+        remove_tree(folder)
+        raise
+    return HostProcess(SpawnSpec(job, command, folder, [*readable, INSIDE, folder / "scratch"], uid, cgroup))
 
 
 # --- readable files ---------------------------------------------------------------------------------

@@ -23,7 +23,6 @@ from sandboxes.host_job import View, view_for
 from sandboxes.host_process import HostProcess
 from sandboxes.inside import landlock_version
 from sandboxes.job import Job
-from sandboxes.scratch import remove_tree
 
 _SIGNALS_SINCE: Final = 6
 _DEVICES: Final = ("null", "full", "random", "urandom")
@@ -36,18 +35,15 @@ class LandlockBackend:
     python = Path(sys.executable)
     image = None
 
-    def __init__(self, groups: Cgroups | None = None) -> None:
-        self._groups = groups or Cgroups.find()
+    def __init__(self) -> None:
+        """Raises SandboxError, with advice, where it cannot work."""
+        if landlock_version() < 1:
+            raise SandboxError(
+                "this kernel has no Landlock: it takes Linux 5.13 or newer with `landlock` in the boot option"
+                " lsm=, and a container whose seccomp profile allows its calls"
+            )
+        self._groups = Cgroups.find()
         self._users = host_job.FreeUsers()
-
-    def unavailable(self) -> str | None:
-        """Why it cannot work here, with advice; None if it can."""
-        if landlock_version() > 0:
-            return None
-        return (
-            "this kernel has no Landlock: it takes Linux 5.13 or newer with `landlock` in the boot option"
-            " lsm=, and a container whose seccomp profile allows its calls"
-        )
 
     def facts(self) -> dict[str, str]:
         version = landlock_version()
@@ -66,30 +62,23 @@ class LandlockBackend:
         """Nothing is held."""
 
     def spawn(self, job: Job) -> HostProcess:
-        reason = self.unavailable()
-        if reason is not None:
-            raise SandboxError(f"sandbox landlock: {reason}")
         gpu = host_job.gpu_of(job)
         view = view_for(job, gpu.libraries)
-        uid = self._users.take()
-        folder = host_job.new_folder(uid)
-        scratch, counted = folder / "scratch", self._groups is not None
-        try:
-            spec = host_job.spec_for(
+        uid, counted = self._users.take(), self._groups is not None
+
+        def spec(scratch: str) -> str:
+            return host_job.spec_for(
                 job,
-                scratch=str(scratch),
-                environment=host_job.environment_of(job, str(scratch), gpu),
+                scratch=scratch,
+                environment=host_job.environment_of(job, scratch, gpu),
                 seccomp=host_job.profile_for(job, sockets=bool(gpu.nodes), counted=counted),
                 caps_memory=counted,
                 # Without its own user, our own threads are counted too.
                 processes=job.limits.processes + (host_job.threads_of(os.getuid()) if uid is None else 0),
-                landlock=list(_rules(view, gpu, str(scratch), zero=counted)),
+                landlock=list(_rules(view, gpu, scratch, zero=counted)),
             )
-            cgroup = host_job.group_for(job, self._groups, scratch_counts=False)
-        except BaseException:
-            remove_tree(folder)
-            raise
-        return host_job.start_inside(job, spec, folder, view.shown, uid, cgroup)
+
+        return host_job.start_inside(job, uid, view.shown, spec, self._groups)
 
 
 def _rules(

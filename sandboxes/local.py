@@ -16,10 +16,9 @@ import sys
 import sysconfig
 from pathlib import Path
 
-from sandboxes.host_job import FreeUsers, environment_of, new_folder, spec_for, start_inside
+from sandboxes.host_job import FreeUsers, environment_of, spec_for, start_inside
 from sandboxes.host_process import HostProcess
 from sandboxes.job import Job
-from sandboxes.scratch import remove_tree
 from sandboxes.seccomp import job_filter
 
 
@@ -51,19 +50,16 @@ class LocalBackend:
 
     def spawn(self, job: Job) -> HostProcess:
         uid = self._users.take()
-        folder = new_folder(uid)
-        scratch = folder / "scratch"
-        try:
-            spec = spec_for(
+
+        def spec(scratch: str) -> str:
+            return spec_for(
                 job,
-                scratch=str(scratch),
-                environment=environment_of(job, str(scratch)),
+                scratch=scratch,
+                environment=environment_of(job, scratch),
                 seccomp=job_filter(job, os.uname().machine),
                 caps_memory=False,
                 processes=job.limits.processes if uid is not None else None,
             )
-        except BaseException:
-            remove_tree(folder)
-            raise
+
         readable = [*interpreter_directories(), *job.readable, *job.site]
-        return start_inside(job, spec, folder, readable, uid)
+        return start_inside(job, uid, readable, spec)

@@ -135,11 +135,6 @@ class Nvml:
     def driver_version(self) -> str:
         return str(_call("nvmlSystemGetDriverVersion"))
 
-    def cuda_version(self) -> str | None:
-        """The newest CUDA version that the driver supports, such as 13.0."""
-        version = _optional("nvmlSystemGetCudaDriverVersion_v2")
-        return None if version is None else f"{version // 1000}.{version % 1000 // 10}"
-
     def gpus(self) -> list[Gpu]:
         """All GPUs that this process may use, in NVML's order."""
         found = []

@@ -47,18 +47,11 @@ def _docker() -> Backend:
     return DockerBackend.open(os.environ, __version__)
 
 
-def _available(backend: BubblewrapBackend | LandlockBackend) -> Backend:
-    reason = backend.unavailable()
-    if reason is not None:
-        raise SandboxError(reason)
-    return backend
-
-
 Make = Callable[[], Backend]
 BACKENDS: dict[str, Make] = {
     "docker": _docker,
-    "bubblewrap": lambda: _available(BubblewrapBackend()),
-    "landlock": lambda: _available(LandlockBackend()),
+    "bubblewrap": BubblewrapBackend,
+    "landlock": LandlockBackend,
     "local": LocalBackend,
 }
 """Strongest first. Each raises SandboxError with the reason where it is unavailable."""
@@ -68,7 +61,6 @@ BACKENDS: dict[str, Make] = {
 class Choice:
     sandbox: SandboxPool
     why: str
-    report: SelfTestReport | None
 
 
 def automatic(environment: Mapping[str, str], root: Path = Path("/")) -> tuple[str, ...]:
@@ -125,7 +117,7 @@ def _tested(name: str, make: Make, others: list[str]) -> Choice:
     """`others`: why the sandboxes before it are not used. Raises SandboxError."""
     sandbox = SandboxPool(make())
     if name == "local":
-        return Choice(sandbox, "; ".join(others) or "asked for by name", None)
+        return Choice(sandbox, "; ".join(others) or "asked for by name")
     report = run_self_test(sandbox, str(sandbox.python))
     if report.broken:
         sandbox.close()
@@ -133,7 +125,7 @@ def _tested(name: str, make: Make, others: list[str]) -> Choice:
         raise _FailedSelfTest(f"breaks a promise, so it is not used: {broken}")
     kept = sum(one.promised for one in report.promises)
     why = f"keeps its {kept} promises ({report.seconds:.1f} s)"
-    return Choice(sandbox, "; ".join([why, *others]), report)
+    return Choice(sandbox, "; ".join([why, *others]))
 
 
 # --- the self-test ----------------------------------------------------------------------------------

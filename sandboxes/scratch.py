@@ -31,49 +31,21 @@ class CollectError(Exception):
 
 
 def fill(scratch: int, inputs: Mapping[str, Path]) -> None:
-    """Copy our files and directories to names in the open directory, for its owner. Raises OSError."""
-    owner = os.fstat(scratch).st_uid
+    """Copy our files and directories to names in the open directory, for its owner. Raises OSError.
+
+    Call it before any student file is there: paths are followed.
+    """
+    root, owner = Path(f"/proc/self/fd/{scratch}"), os.fstat(scratch).st_uid
     for name, source in inputs.items():
-        *parents, last = Path(name).parts
-        place = os.dup(scratch)
-        try:
-            for parent in parents:
-                inner = _directory(place, parent, owner)
-                os.close(place)
-                place = inner
-            _copy(source, place, last, owner)
-        finally:
-            os.close(place)
-
-
-def _directory(place: int, name: str, owner: int) -> int:
-    with suppress(FileExistsError):
-        os.mkdir(name, 0o700, dir_fd=place)
-    found = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=place)
-    _set_owner(found, owner)
-    return found
-
-
-def _copy(source: Path, place: int, name: str, owner: int) -> None:
-    if source.is_dir():
-        inner = _directory(place, name, owner)
-        try:
-            for entry in sorted(source.iterdir()):
-                _copy(entry, inner, entry.name, owner)
-        finally:
-            os.close(inner)
-        return
-    with source.open("rb") as data:
-        mode = 0o700 if os.fstat(data.fileno()).st_mode & stat.S_IXUSR else 0o600
-        descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode, dir_fd=place)
-        with os.fdopen(descriptor, "wb") as sink:
-            shutil.copyfileobj(data, sink, _CHUNK)
-            _set_owner(sink.fileno(), owner)
-
-
-def _set_owner(descriptor: int, owner: int) -> None:
-    if owner != os.geteuid():
-        os.chown(descriptor, owner, owner)
+        target = root / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_dir():
+            shutil.copytree(source, target)
+        else:
+            shutil.copy(source, target)
+    for path in root.rglob("*"):
+        os.chown(path, owner, owner if owner != os.geteuid() else -1)
+        path.chmod(0o700 if path.stat().st_mode & stat.S_IXUSR else 0o600)
 
 
 def collect_files(scratch: int, allow: Iterable[str], destination: Path) -> list[Path]:

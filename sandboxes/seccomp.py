@@ -23,7 +23,7 @@ import errno
 import json
 import signal
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -69,15 +69,10 @@ _Instruction = tuple[int, int, int, int]
 _Code = list[_Instruction]
 
 
-class _Condition(NamedTuple):
-    argument: int
-    mask: int
-    wanted: int
-
-
 class _Rule(NamedTuple):
     answer: int
-    conditions: tuple[_Condition, ...]
+    conditions: Sequence[Mapping[str, Any]]
+    """In the profile's words, all with the operator SCMP_CMP_MASKED_EQ."""
 
 
 def _packed(code: _Code) -> bytes:
@@ -183,8 +178,10 @@ def _rules(profile: dict[str, Any], known: dict[str, int]) -> dict[int, list[_Ru
     for entry in profile["syscalls"]:
         if unknown := set(entry) - {"names", "action", "args", "errnoRet", "comment"}:
             raise ValueError(f"keys {sorted(unknown)} of a rule are not supported")
-        conditions = tuple(_condition(argument) for argument in entry.get("args", []))
-        if len({c.argument for c in conditions}) < len(conditions):
+        conditions = entry.get("args", [])
+        if others := {c["op"] for c in conditions} - {"SCMP_CMP_MASKED_EQ"}:
+            raise ValueError(f"operators {sorted(others)} are not supported")
+        if len({c["index"] for c in conditions}) < len(conditions):
             # Engines read this as "or"; two rules say so plainly.
             raise ValueError(f"two conditions on one argument of {entry['names']}")
         rule = _Rule(_answer(entry["action"], entry.get("errnoRet")), conditions)
@@ -192,13 +189,6 @@ def _rules(profile: dict[str, Any], known: dict[str, int]) -> dict[int, list[_Ru
             if name in known:
                 rules.setdefault(known[name], []).append(rule)
     return rules
-
-
-def _condition(argument: dict[str, Any]) -> _Condition:
-    """The only operator that the profile uses is the masked comparison."""
-    if argument["op"] != "SCMP_CMP_MASKED_EQ":
-        raise ValueError(f"operator {argument['op']} is not supported")
-    return _Condition(argument["index"], argument["value"], argument.get("valueTwo", 0))
 
 
 def _leaf(rules: list[_Rule], default: int) -> _Code:
@@ -211,19 +201,20 @@ def _leaf(rules: list[_Rule], default: int) -> _Code:
     return code
 
 
-def _test(condition: _Condition, skip: int) -> _Code:
+def _test(condition: Mapping[str, Any], skip: int) -> _Code:
     """Continue when the condition holds, else skip `skip` more instructions.
 
     Arguments have 64 bits and BPF words 32: both halves are compared.
     """
-    low = _ARGS_AT + 8 * condition.argument  # both machines are little-endian
+    low = _ARGS_AT + 8 * condition["index"]  # both machines are little-endian
+    mask, wanted = condition["value"], condition.get("valueTwo", 0)
     return [
         (_LOAD, 0, 0, low + 4),
-        (_AND, 0, 0, condition.mask >> 32),
-        (_EQUAL, 0, skip + 3, condition.wanted >> 32),
+        (_AND, 0, 0, mask >> 32),
+        (_EQUAL, 0, skip + 3, wanted >> 32),
         (_LOAD, 0, 0, low),
-        (_AND, 0, 0, condition.mask & _LOW32),
-        (_EQUAL, 0, skip, condition.wanted & _LOW32),
+        (_AND, 0, 0, mask & _LOW32),
+        (_EQUAL, 0, skip, wanted & _LOW32),
     ]
 
 

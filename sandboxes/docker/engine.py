@@ -170,9 +170,8 @@ def is_orphan(labels: Mapping[str, str]) -> bool:
     return owner is None or owner.is_dead()
 
 
-def remove_orphan_containers(engine: DockerEngine) -> list[str]:
-    """Remove containers of dead harnesses; returns their names. Raises SandboxError."""
-    removed = []
+def remove_orphan_containers(engine: DockerEngine) -> None:
+    """Remove containers of dead harnesses. Raises SandboxError."""
     with engine_errors("list containers"):
         found = engine.api.containers(all=True, filters={"label": _MARK})
     for entry in found:
@@ -181,13 +180,9 @@ def remove_orphan_containers(engine: DockerEngine) -> list[str]:
         with engine_errors("remove a container of a dead harness"):
             try:
                 engine.api.remove_container(entry["Id"], force=True, v=True)
-            except docker.errors.NotFound:
-                continue  # removed by somebody else
             except docker.errors.APIError as error:
-                if error.status_code != 409:  # "removal is already in progress"
+                if error.status_code not in (404, 409):  # somebody else has removed it, or is removing it
                     raise
-        removed.append(str(entry["Names"][0]).lstrip("/"))
-    return removed
 
 
 # --- images -----------------------------------------------------------------------------------------
@@ -253,7 +248,7 @@ class Image:
         place.parent.mkdir(parents=True, exist_ok=True)
         with locked(place.with_suffix(".lock"), f"the copy of files from image {self.reference}"):
             if not place.is_dir():
-                fresh = Path(tempfile.mkdtemp(prefix=".new-", dir=place.parent))
+                fresh = Path(tempfile.mkdtemp(prefix=".new-", dir=place.parent)).resolve()
                 try:
                     self._fill(fresh)
                     fresh.chmod(0o755)
@@ -268,14 +263,13 @@ class Image:
 
     def _fill(self, folder: Path) -> None:
         trees, links = _listed(self.description(), self.reference)
-        writer = _Writer(folder)
         with self._container() as container:
             for tree in trees:
                 with _archive(container, tree.path) as archive:
                     for member in archive:
-                        writer.add(member, archive, tree)
+                        _write(folder, member, archive, tree)
         for path, target in links.items():
-            writer.link(_inside(path), target)
+            _link(folder, _inside(path), target)
 
     @contextmanager
     def _container(self) -> Iterator[Any]:
@@ -325,49 +319,41 @@ def _inside(path: str) -> tuple[str, ...]:
     return pure.parts[1:]
 
 
-class _Writer:
-    """Writes members of archives below one folder, never through a link."""
+def _write(folder: Path, member: tarfile.TarInfo, archive: tarfile.TarFile, tree: _Tree) -> None:
+    """Write a file or link that `tree` includes. Raises SandboxError for an invalid member."""
+    below = PurePosixPath(member.name).parts[1:]  # the first part is the tree's own name
+    if ".." in below or PurePosixPath(member.name).is_absolute():
+        raise SandboxError(f"an archive of the image has a member {member.name[:200]!r}")
+    parts = (*_inside(tree.path), *below)
+    if (len(below) > 1 and not tree.deep) or not fnmatch.fnmatchcase(parts[-1], tree.names):
+        return
+    if member.issym():
+        _link(folder, parts, member.linkname)
+    elif member.isreg():
+        stream = archive.extractfile(member)
+        assert stream is not None  # it is a regular file
+        with _place(folder, parts).open("xb") as sink:
+            shutil.copyfileobj(stream, sink, _PIECE)
+            os.fchmod(sink.fileno(), 0o444)
+    # Directories are made for their files; hard links are skipped.
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._directories: set[tuple[str, ...]] = {()}
 
-    def add(self, member: tarfile.TarInfo, archive: tarfile.TarFile, tree: _Tree) -> None:
-        """Write a file or link that `tree` includes. Raises SandboxError for an invalid member."""
-        below = PurePosixPath(member.name).parts[1:]  # the first part is the tree's own name
-        if ".." in below or PurePosixPath(member.name).is_absolute():
-            raise SandboxError(f"an archive of the image has a member {member.name[:200]!r}")
-        parts = (*_inside(tree.path), *below)
-        if (len(below) > 1 and not tree.deep) or not fnmatch.fnmatchcase(parts[-1], tree.names):
-            return
-        if member.issym():
-            self.link(parts, member.linkname)
-        elif member.isreg():
-            stream = archive.extractfile(member)
-            assert stream is not None  # it is a regular file
-            with self._target(parts).open("xb") as sink:
-                shutil.copyfileobj(stream, sink, _PIECE)
-                os.fchmod(sink.fileno(), 0o444)
-        # Directories are made for their files; hard links are skipped.
+def _link(folder: Path, parts: tuple[str, ...], target: str) -> None:
+    """Write a link that resolves within this folder as it does in the image, unless the path exists."""
+    # `..` stops at the top, as in a root directory.
+    absolute = posixpath.normpath(posixpath.join("/", *parts[:-1], target)).lstrip("/")
+    place = _place(folder, parts)
+    if not os.path.lexists(place):
+        place.symlink_to("../" * (len(parts) - 1) + absolute or ".")
 
-    def link(self, parts: tuple[str, ...], target: str) -> None:
-        """Write a link that resolves within this folder as it does in the image, unless the path exists."""
-        # `..` stops at the top, as in a root directory.
-        absolute = posixpath.normpath(posixpath.join("/", *parts[:-1], target)).lstrip("/")
-        place = self._target(parts)
-        if not os.path.lexists(place):
-            place.symlink_to("../" * (len(parts) - 1) + absolute or ".")
 
-    def _target(self, parts: tuple[str, ...]) -> Path:
-        """The path of a file; its directories are made, and must not be links."""
-        for depth in range(1, len(parts)):
-            if parts[:depth] not in self._directories:
-                directory = self._folder.joinpath(*parts[:depth])
-                directory.mkdir(mode=0o755, exist_ok=True)
-                if directory.is_symlink():
-                    raise SandboxError(f"/{'/'.join(parts)} of the image lies behind a link")
-                self._directories.add(parts[:depth])
-        return self._folder.joinpath(*parts)
+def _place(folder: Path, parts: tuple[str, ...]) -> Path:
+    """The path of a file; its directories are made, and must not be links."""
+    place = folder.joinpath(*parts)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    if place.parent.resolve() != place.parent:
+        raise SandboxError(f"/{'/'.join(parts)} of the image lies behind a link")
+    return place
 
 
 @contextmanager

@@ -26,30 +26,24 @@ from sandboxes.gpu import GpuSlot, device_environment, device_nodes
 
 CDI_ROOTS: Final = (Path("/etc/cdi"), Path("/var/run/cdi"))  # later ones win
 _KIND: Final = "nvidia.com/gpu"
+_MALFORMED: Final = (OSError, ValueError, LookupError, TypeError, AttributeError, yaml.YAMLError)
 _OWN_NODE: Final = re.compile(r"/nvidia\d+$|/nvidia-caps/nvidia-cap\d+$")
 _CDI_SINCE: Final = 25  # the first Docker engine with CDI
 _CAPABILITIES: Final = ("compute", "utility")
 
 
-@dataclass(frozen=True)
-class CdiDevice:
-    name: str
-    nodes: tuple[Path, ...]
-
-
-def cdi_device(nodes: Sequence[Path], roots: Iterable[Path] = CDI_ROOTS) -> CdiDevice | None:
-    """The entry with exactly the GPU of `nodes` (from device_nodes()); None if there is none.
+def cdi_device(nodes: Sequence[Path], roots: Iterable[Path] = CDI_ROOTS) -> str | None:
+    """The name of the entry with exactly the GPU of `nodes` (from device_nodes()); None if there is none.
 
     Raises SandboxError for a file that cannot be parsed.
     """
-    found: dict[str, CdiDevice] = {}
+    found: dict[str, set[Path]] = {}
     for root in roots:
         for path in sorted([*root.glob("*.json"), *root.glob("*.yaml")]):
-            found |= {device.name: device for device in _read(path)}
-    wanted = _own(nodes)
-    matching = [device for device in found.values() if _own(device.nodes) == wanted]
+            found |= _read(path)
+    matching = [name for name, its in found.items() if its == _own(nodes)]
     # With a single GPU, `all` has the same nodes; prefer the specific name.
-    return min(matching, key=lambda device: (device.name.endswith("=all"), device.name), default=None)
+    return min(matching, key=lambda name: (name.endswith("=all"), name), default=None)
 
 
 def _own(nodes: Iterable[Path]) -> set[Path]:
@@ -57,32 +51,26 @@ def _own(nodes: Iterable[Path]) -> set[Path]:
     return {node for node in nodes if _OWN_NODE.search(str(node))}
 
 
-def _read(path: Path) -> list[CdiDevice]:
+def _read(path: Path) -> dict[str, set[Path]]:
+    """Names of entries, and the GPU's own device files of each."""
     try:
         text = path.read_text()
         spec = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
         if spec["kind"] != _KIND:
-            return []
-        shared = _nodes(spec)
-        return [CdiDevice(f"{_KIND}={entry['name']}", _nodes(entry) + shared) for entry in spec["devices"]]
-    except (
-        OSError,
-        ValueError,
-        LookupError,
-        TypeError,
-        AttributeError,
-        RecursionError,
-        yaml.YAMLError,
-    ) as error:
+            return {}
+        return {
+            f"{_KIND}={entry['name']}": _own([*_nodes(entry), *_nodes(spec)]) for entry in spec["devices"]
+        }
+    except _MALFORMED as error:
         reason = " ".join(str(error).split())
         raise SandboxError(
             f"{path} cannot be read as a CDI specification: {reason}. Make it again: nvidia-ctk cdi generate"
         ) from error
 
 
-def _nodes(entry: Mapping[str, Any]) -> tuple[Path, ...]:
+def _nodes(entry: Mapping[str, Any]) -> list[Path]:
     nodes = entry.get("containerEdits", {}).get("deviceNodes", [])
-    return tuple(Path(node.get("hostPath") or node["path"]) for node in nodes)
+    return [Path(node.get("hostPath") or node["path"]) for node in nodes]
 
 
 # --- the NVIDIA Container Toolkit, which opens a container for a GPU as root -------------------
@@ -146,8 +134,8 @@ def _version(program: str, path: str | None) -> Version | None:
 # --- Docker's arguments ------------------------------------------------------------------------
 
 
-def cdi_of_engine(slot: GpuSlot, engine: Mapping[str, Any], dev: Path = Path("/dev")) -> CdiDevice | None:
-    """The CDI entry that this engine would use for `slot`; None where it has none, or CDI is off.
+def cdi_of_engine(slot: GpuSlot, engine: Mapping[str, Any], dev: Path = Path("/dev")) -> str | None:
+    """The name of the CDI entry that this engine would use for `slot`; None where it has none, or CDI is off.
 
     `engine`: what its API reports (`client.info()`). Raises DeviceError, SandboxError.
     """
@@ -158,7 +146,7 @@ def cdi_of_engine(slot: GpuSlot, engine: Mapping[str, Any], dev: Path = Path("/d
     return cdi_device(device_nodes(slot, dev), [Path(str(d)) for d in directories])
 
 
-def docker_gpu_arguments(slot: GpuSlot, cdi: CdiDevice | None, toolkit: Toolkit | None) -> dict[str, Any]:
+def docker_gpu_arguments(slot: GpuSlot, cdi: str | None, toolkit: Toolkit | None) -> dict[str, Any]:
     """`device_requests` and `environment` for the docker SDK's create(). Raises SandboxError.
 
     `cdi` from cdi_of_engine(), `toolkit` from find_toolkit().
@@ -167,7 +155,7 @@ def docker_gpu_arguments(slot: GpuSlot, cdi: CdiDevice | None, toolkit: Toolkit 
     if refused is not None:
         raise SandboxError(refused)
     if cdi is not None:
-        request = DeviceRequest(driver="cdi", device_ids=[cdi.name])
+        request = DeviceRequest(driver="cdi", device_ids=[cdi])
     else:
         request = DeviceRequest(device_ids=[slot.uuid], capabilities=[["gpu", *_CAPABILITIES]])
     # Overrides an image's own variables, which may ask for more (graphics, video, other GPUs).

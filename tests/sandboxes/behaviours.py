@@ -13,7 +13,7 @@ import shutil
 import socket
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,15 @@ from sandboxes.pool import SandboxPool
 from sandboxes.process import RunningProcess
 from sandboxes.registry import run_self_test
 from tests.fakes.processes import processes_naming
+
+
+def why_not(make: Callable[[], Backend]) -> str | None:
+    """Why a backend cannot work here."""
+    try:
+        make().close()
+    except SandboxError as error:
+        return str(error)
+    return None
 
 
 class Starter:

@@ -22,7 +22,7 @@ from sandboxes.local import LocalBackend
 from sandboxes.process import RunningProcess, WarmProcess
 from sandboxes.seccomp import job_filter, numbers
 from tests.sandboxes import bpf
-from tests.sandboxes.behaviours import Starter, awaited, content, end_of
+from tests.sandboxes.behaviours import Starter, awaited, content, end_of, why_not
 
 NUMBERS = numbers(os.uname().machine)
 
@@ -30,11 +30,10 @@ NUMBERS = numbers(os.uname().machine)
 @pytest.fixture(params=[LocalBackend, LandlockBackend, BubblewrapBackend], ids=lambda kind: str(kind.name))
 def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
     """Each backend that freezes by signal."""
-    made = request.param()
-    reason = made.unavailable() if hasattr(made, "unavailable") else None
+    reason = why_not(request.param)
     if reason is not None:
         pytest.skip(reason)
-    yield made
+    yield request.param()
 
 
 @pytest.fixture

@@ -14,7 +14,6 @@ from packaging.version import Version
 
 from harness.errors import DeviceError, SandboxError
 from sandboxes.docker.gpu import (
-    CdiDevice,
     Toolkit,
     cdi_device,
     cdi_of_engine,
@@ -203,7 +202,7 @@ def test_only_the_entry_with_exactly_this_gpu_is_used(tmp_path: Path, suffix: st
         (["/dev/nvidia7"], None),
     ):
         found = cdi_device([*map(Path, nodes), Path("/dev/nvidiactl")], [tmp_path / "absent", tmp_path])
-        assert (None if found is None else found.name) == (name and f"nvidia.com/gpu={name}")
+        assert found == (name and f"nvidia.com/gpu={name}")
 
 
 @pytest.mark.parametrize(
@@ -260,7 +259,7 @@ def test_a_toolkit_with_known_holes_is_refused(
 ) -> None:
     """1.17.8 is the floor, and 1.17.5 where CDI is used; a version that is not understood is none."""
     toolkit = install(tmp_path, {"nvidia-ctk": version})
-    device = CdiDevice("nvidia.com/gpu=0", ()) if cdi else None
+    device = "nvidia.com/gpu=0" if cdi else None
     if reason is None:
         assert docker_gpu_arguments(GpuSlot(FIRST), device, toolkit)
         return

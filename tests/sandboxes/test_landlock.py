@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from sandboxes.landlock import LandlockBackend
-from tests.sandboxes.behaviours import Behaviours, HostFiles, Starter, end_of
+from tests.sandboxes.behaviours import Behaviours, HostFiles, Starter, end_of, why_not
 
 ROOT = Path(__file__).resolve().parents[2]
-_REASON = LandlockBackend().unavailable()
+_REASON = why_not(LandlockBackend)
 pytestmark = pytest.mark.skipif(_REASON is not None, reason=str(_REASON))
 
 

@@ -51,7 +51,7 @@ def test_no_driver_is_no_error(state: Path) -> None:
 def test_gpus_and_mig_instances(nvml: Nvml) -> None:
     """UUID, name, minor number, compute capability and MIG mode of each."""
     whole, sliced, old = nvml.gpus()
-    assert (nvml.driver_version(), nvml.cuda_version()) == ("580.95.05", "13.0")
+    assert nvml.driver_version() == "580.95.05"
     assert (whole.index, whole.uuid, whole.minor, whole.mig) == (0, WHOLE, 0, False)
     assert (whole.name, whole.capability, whole.instances) == ("Made-up H200", (9, 0), ())
     assert (sliced.uuid, sliced.minor, sliced.mig) == (SLICED, 3, True)

@@ -161,7 +161,7 @@ def _changed(change: dict[str, Any]) -> dict[str, Any]:
         ({"action": "SCMP_ACT_TRACE"}, "SCMP_ACT_TRACE is not supported"),
         ({"action": "SCMP_ACT_ERRNO", "errnoRet": 5}, "several answers"),
         ({"includes": {"caps": ["CAP_SYS_ADMIN"]}}, "includes"),
-        ({"args": [{"index": 0, "op": "SCMP_CMP_GT", "value": 1}]}, "SCMP_CMP_GT is not supported"),
+        ({"args": [{"index": 0, "op": "SCMP_CMP_GT", "value": 1}]}, "SCMP_CMP_GT'. are not supported"),
         ({"args": [{"index": 0, "op": "SCMP_CMP_MASKED_EQ", "value": v} for v in (1, 2)]}, "two conditions"),
     ],
 )

@@ -84,7 +84,6 @@ def test_machine(bench: Bench, facts: dict[str, Fact]) -> None:
     facts |= {
         "kernel": platform.release(),
         "driver": bench.nvml.driver_version(),
-        "cuda_of_driver": bench.nvml.cuda_version(),
         "nvcc": cuda.version if cuda else None,
         "capability": "{}.{}".format(*gpu.capability),
         "mig": gpu.mig,
@@ -98,7 +97,7 @@ def test_machine(bench: Bench, facts: dict[str, Fact]) -> None:
         "device_files": " ".join(map(str, nodes)),
         "driver_libraries": len(driver_libraries()),
         "container_toolkit": None if toolkit is None else f"{toolkit.version} ({toolkit.program})",
-        "cdi": None if cdi is None else cdi.name,
+        "cdi": cdi,
     }
 
 
