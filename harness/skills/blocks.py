@@ -16,7 +16,7 @@ from typing import Any, Final
 import yaml
 
 from harness.builder import build_toml
-from harness.builder.build_toml import faults, hints
+from harness.builder.build_toml import faults
 from harness.builder.schema import NoToml, key_lines, normalized, toml_fields
 from harness.files import unsafe_path
 from harness.records import Project, ProjectFile
@@ -38,7 +38,7 @@ _LANGUAGES: Final = {
     "cuh": "cuda",
     "yml": "yaml",
 }
-_FILES: Final = ("python", "cpp", "cuda", "toml", "json", "yaml")
+CHECKED: Final = ("python", "cpp", "cuda", "toml", "json", "yaml")
 _FRAGMENT: Final = "fragment"
 
 _ELIDED = re.compile(
@@ -59,8 +59,9 @@ _WRONG_COMMENT = re.compile(
 _LEAD: Final = 2
 """Lines above a block that may say that it is wrong."""
 _COMMENTED: Final = re.compile(r"^[ \t]*(?://|/\*)", re.M)
-_HINT = re.compile(r"line (\d+): (.*)", re.S)
 _YAML_DEPTH: Final = 100
+Fault = tuple[int, str]
+"""Line, from 1 in the text, and message."""
 _FRAMEWORKS: Final = {"torch", "torch-noarch", "tvm-ffi"}
 _GENERAL_KEYS: Final = {"backends", "edition", "universal", "cuda", "hub"}
 
@@ -125,11 +126,10 @@ def code_blocks(file: str, markdown: str) -> list[CodeBlock]:
     return found
 
 
-def code_file(name: str, text: str) -> CodeBlock | None:
-    """A file of the skill as one block; None if its language is not checked."""
+def code_file(name: str, text: str) -> CodeBlock:
+    """A file of the skill as one block."""
     suffix = PurePosixPath(name).suffix.lower().removeprefix(".")
-    language = _LANGUAGES.get(suffix, suffix)
-    return CodeBlock(name, 0, language, name, text) if language in _FILES else None
+    return CodeBlock(name, 0, _LANGUAGES.get(suffix, suffix), name, text)
 
 
 def shown_projects(blocks: Sequence[CodeBlock]) -> list[ShownProject]:
@@ -171,12 +171,21 @@ def is_compiled(block: CodeBlock) -> bool:
 
 def is_parsed(block: CodeBlock) -> bool:
     """Whether its language is parsed."""
-    return block.language in _PARSERS
+    return block.language == "toml" or block.language in _PARSERS
 
 
 def parse_block(block: CodeBlock) -> list[SkillFinding]:
     """The faults of a block: errors in a whole file, warnings in a piece or template."""
-    return _PARSERS[block.language](block)
+    if block.language == "toml":
+        return _toml(block)
+    fault = _PARSERS[block.language](block.text)
+    if fault is None:
+        return []
+    line, message = fault
+    commented = block.language == "json" and _COMMENTED.search(block.text)
+    report = warning if commented else _report(block)
+    last = block.text.rstrip("\n").count("\n") + 1
+    return [report(block.file, block.line + min(line, last), message)]
 
 
 def whole_build_toml(block: CodeBlock) -> build_toml.BuildToml | SkillFinding:
@@ -195,23 +204,14 @@ def _report(block: CodeBlock) -> Callable[[str, int | None, str], SkillFinding]:
     return warning if block.path is None or is_template(block.text) else error
 
 
-def _at(block: CodeBlock, line: int) -> int:
-    """The skill's line; at most the block's last one."""
-    return block.line + min(line, block.text.rstrip("\n").count("\n") + 1)
-
-
-def _python(block: CodeBlock) -> list[SkillFinding]:
-    if block.text.lstrip().startswith(">>>"):
-        return []
+def _python(text: str) -> Fault | None:
     try:
-        ast.parse(textwrap.dedent(block.text))
+        ast.parse("" if text.lstrip().startswith(">>>") else textwrap.dedent(text))
     except (SyntaxError, ValueError, RecursionError, MemoryError) as fault:
-        line = getattr(fault, "lineno", None) or 1
-        message = getattr(fault, "msg", None) or str(fault)
         version = f"{sys.version_info.major}.{sys.version_info.minor}"
-        told = f"this Python does not parse ({version}): {message}"
-        return [_report(block)(block.file, _at(block, line), told)]
-    return []
+        message = f"this Python does not parse ({version}): {getattr(fault, 'msg', None) or fault}"
+        return getattr(fault, "lineno", None) or 1, message
+    return None
 
 
 def _toml(block: CodeBlock) -> list[SkillFinding]:
@@ -234,14 +234,12 @@ def _toml(block: CodeBlock) -> list[SkillFinding]:
 def _partial_build_toml(block: CodeBlock, fields: dict[str, Any]) -> list[SkillFinding]:
     """Violations of the schema in the keys that are there."""
     lines = key_lines(normalized(block.text))
-    advice = {m[1]: m[2] for m in map(_HINT.match, hints(block.text)) if m is not None}
     found = []
     for fault in faults(_completed(fields)):
         ends = (fault.path[:end] for end in range(len(fault.path), 0, -1))
         line = next((lines[path] for path in ends if path in lines), 1)
-        said = advice.get(str(line), fault.advice)
         report = warning if is_template(block.text) else error
-        found.append(report(block.file, block.line + line, f"kernel-builder refuses this: {said}"))
+        found.append(report(block.file, block.line + line, f"kernel-builder refuses this: {fault.advice}"))
     return found
 
 
@@ -262,37 +260,27 @@ def _completed(fields: dict[str, Any]) -> dict[str, Any]:
     return whole
 
 
-def _json(block: CodeBlock) -> list[SkillFinding]:
+def _json(text: str) -> Fault | None:
     try:
-        json.loads(block.text)
+        json.loads(text)
     except (ValueError, RecursionError) as fault:
-        line = getattr(fault, "lineno", 1)
-        message = f"this JSON does not parse: {getattr(fault, 'msg', fault)}"
-        report = warning if _COMMENTED.search(block.text) else _report(block)
-        return [report(block.file, _at(block, line), message)]
-    return []
+        return getattr(fault, "lineno", 1), f"this JSON does not parse: {getattr(fault, 'msg', fault)}"
+    return None
 
 
-def _yaml(block: CodeBlock) -> list[SkillFinding]:
+def _yaml(text: str) -> Fault | None:
     try:
         depth = 0
-        for event in yaml.parse(block.text, Loader=yaml.SafeLoader):
+        for event in yaml.parse(text, Loader=yaml.SafeLoader):
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if depth > _YAML_DEPTH:  # the parser takes quadratic time
-                message = f"this YAML is nested more than {_YAML_DEPTH} deep"
-                return [_report(block)(block.file, block.text_line, message)]
+                return 1, f"this YAML is nested more than {_YAML_DEPTH} deep"
     except yaml.MarkedYAMLError as fault:
         line = 1 if fault.problem_mark is None else fault.problem_mark.line + 1
-        message = f"this YAML does not parse: {fault.problem or fault.context}"
-        return [_report(block)(block.file, _at(block, line), message)]
+        return line, f"this YAML does not parse: {fault.problem or fault.context}"
     except (yaml.YAMLError, RecursionError) as fault:
-        return [_report(block)(block.file, block.text_line, f"this YAML does not parse: {fault}")]
-    return []
+        return 1, f"this YAML does not parse: {fault}"
+    return None
 
 
-_PARSERS: Final[dict[str, Callable[[CodeBlock], list[SkillFinding]]]] = {
-    "python": _python,
-    "json": _json,
-    "toml": _toml,
-    "yaml": _yaml,
-}
+_PARSERS: Final = {"python": _python, "json": _json, "yaml": _yaml}

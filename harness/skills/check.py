@@ -10,13 +10,14 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Final
 
 from harness.errors import UsageError
 from harness.records import Record, Skill
 from harness.skills.blocks import (
+    CHECKED,
     CodeBlock,
     ShownProject,
     code_blocks,
@@ -103,7 +104,7 @@ def check_skill(
         try:
             texts[name] = decode(data)
         except FrontmatterError as undecodable:
-            if name != FILE and code_file(name, "") is not None:
+            if name != FILE and code_file(name, "").language in CHECKED:
                 findings.append(warning(name, undecodable.line, f"{undecodable.message}: not looked at"))
     code = _collected(texts)
     findings += code.judge(build, progress)
@@ -237,13 +238,10 @@ def _collected(texts: Mapping[str, str]) -> _Code:
             code.shown += shown_projects(blocks)
         elif not any(_inside(name, root) for root in roots):
             file = code_file(name, text)
-            code.blocks += [file] if file is not None else []
+            code.blocks += [file] if file.language in CHECKED else []
     for root in sorted(roots):
-        members = [
-            CodeBlock(name, 0, _language(name), name.removeprefix(f"{root}/"), text)
-            for name, text in texts.items()
-            if _inside(name, root)
-        ]
+        inside = [code_file(name, text) for name, text in texts.items() if _inside(name, root)]
+        members = [replace(file, path=file.file.removeprefix(f"{root}/")) for file in inside]
         code.blocks += [block for block in members if is_compiled(block) or is_parsed(block)]
         code.shown.append(ShownProject(tuple(members)))
     return code
@@ -251,11 +249,6 @@ def _collected(texts: Mapping[str, str]) -> _Code:
 
 def _inside(name: str, root: str) -> bool:
     return root == "." or name.startswith(f"{root}/")
-
-
-def _language(name: str) -> str:
-    block = code_file(name, "")
-    return "" if block is None else block.language
 
 
 def _leak_findings(texts: Mapping[str, str], tasks: Sequence[LoadedTask]) -> Iterator[SkillFinding]:

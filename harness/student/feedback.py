@@ -61,20 +61,6 @@ _CASES_TOKENS: Final = 1_000
 _PLAIN: Final = ("task", "integers")
 """Kinds of values that have no special positions: the task's own, and -1, 0 and 1."""
 
-_CAUSES: Final[dict[Cause, str]] = {
-    Cause.WRONG_VALUES: "values are wrong",
-    Cause.UNWRITTEN_OUTPUT: "elements were never written",
-    Cause.MUTATED_INPUT: "an operand that is read only was written to",
-    Cause.WROTE_OUTSIDE: "memory outside of an operand was written to",
-    Cause.NONDETERMINISTIC: "equal inputs gave different outputs",
-    Cause.CHANGED_GLOBALS: "a global setting of torch was changed and not put back",
-    Cause.OP_RAISED: "the operator raised an exception",
-    Cause.SIGNAL: "the process was killed by a signal",
-    Cause.EXITED_EARLY: "the process exited by itself",
-    Cause.OUT_OF_MEMORY: "it used more memory than allowed",
-    Cause.WALL_TIMEOUT: "there was no answer in time",
-}
-
 
 def feedback(grade: Grade, task: Task, target: Target, turn: int, turns: int) -> str:
     """The message after answer `turn` (from 0) of at most `turns`. Raises ValueError after the last one."""
@@ -180,7 +166,7 @@ def _failing(case: WorkloadCheck, finding: Finding) -> str:
         # The judge's own message: counts, an index and a multiple of the tolerance, but no value.
         said = finding.message.removeprefix(f"{name}: ")
         return f"{name}: {one_line(said)}"
-    return f"{name}: {_CAUSES.get(finding.cause, str(finding.cause).replace('_', ' '))}{_far(case)}"
+    return f"{name}: {str(finding.cause).replace('_', ' ')}{_far(case)}"
 
 
 def _far(case: WorkloadCheck) -> str:

@@ -77,12 +77,6 @@ def _drawn(task: Task) -> str:
     return "\n\n" + " ".join(sentences) if sentences else ""
 
 
-def _scale(task: Task) -> str:
-    """The scale s. A contraction may define its own, which its description then gives."""
-    own = ", or what the description above gives" if task.tolerance == "contraction" else ""
-    return f"the root mean square of the truth's row (last axis){own}"
-
-
 def _limits(task: Task, rules: dict[str, Tolerance]) -> str:
     """Caps of the tolerance."""
     capped = [f"{rule.cap:g} for {dtype}" for dtype, rule in rules.items() if math.isfinite(rule.cap)]
@@ -116,11 +110,13 @@ def grading_rules(task: Task, target: Target) -> str:
     dtypes = task.dtypes[target]
     rules = {d: tolerance(task, task.outputs[0], d) for d in dtypes}
     factors = ", ".join(f"{rule.f:g} for {d}" for d, rule in rules.items())
+    own_scale = ", or what the description above gives" if task.tolerance == "contraction" else ""
     exact = (
         "Outputs must be exact."
         if task.tolerance == "exact"
         else (
-            f"With `truth` computed in float64 from the same inputs and `s` {_scale(task)}, an error may be "
+            f"With `truth` computed in float64 from the same inputs and `s` the root mean square of the "
+            f"truth's row (last axis){own_scale}, an error may be "
             f"up to f * (|truth| + s), f = {factors}, or up to {REFERENCE_ERROR_FACTOR:g} times the error of "
             f"PyTorch's own op in that dtype if that is more{_limits(task, rules)}."
         )

@@ -20,6 +20,9 @@ _SKIPPED_LINE = re.compile(
     r"^\s*(#|template\b|static_assert\b|using\b|typedef\b|namespace\b|//)|STD_TORCH_CHECK|__builtin_prefetch"
 )
 _STRING = re.compile(r'"(?:\\.|[^"\\])*"')
+_COMMENT = re.compile(r"//.*")
+_CHECK = re.compile(r"STD_TORCH_CHECK\b[^;]*;")
+_VISIBLE = re.compile(r"[^\n]")
 _LOOP = re.compile(r"\b(?:for|while) \(")
 # Relational operators have spaces around them, template brackets do not.
 _IN_LOOPS: tuple[tuple[re.Pattern[str], str], ...] = (
@@ -50,17 +53,17 @@ class Mutant:
         return f"{self.path}:{self.line}: {self.before.strip()} -> {self.after.strip()}"
 
 
-def _code(line: str) -> str:
-    """The line with strings and comments replaced by spaces."""
-    blanked = _STRING.sub(lambda found: " " * len(found.group()), line)
-    return blanked.split("//")[0].ljust(len(line))
+def _blanked(text: str) -> str:
+    """The text with strings, comments and argument checks replaced by spaces."""
+    for pattern in (_STRING, _COMMENT, _CHECK):
+        text = pattern.sub(lambda found: _VISIBLE.sub(" ", found[0]), text)
+    return text
 
 
-def _changed_lines(line: str) -> list[str]:
-    """Every mutation of the line."""
+def _changed_lines(line: str, code: str) -> list[str]:
+    """Every mutation of the line; `code` is the line without strings, comments and checks."""
     if _SKIPPED_LINE.search(line) or MARK in line:
         return []
-    code = _code(line)
     found = []
     rules = _IN_LOOPS + _ANYWHERE if _LOOP.search(code) else _ANYWHERE
     for pattern, replacement in rules:
@@ -69,33 +72,15 @@ def _changed_lines(line: str) -> list[str]:
     return found
 
 
-def _unfinished_check(text: str) -> set[int]:
-    """Lines (from 1) of every STD_TORCH_CHECK."""
-    skipped: set[int] = set()
-    depth = 0
-    for number, line in enumerate(text.splitlines(), 1):
-        code = _code(line)
-        if depth == 0 and "STD_TORCH_CHECK" in code:
-            code = code[code.index("STD_TORCH_CHECK") :]
-        elif depth == 0:
-            continue
-        skipped.add(number)
-        depth = max(0, depth + code.count("(") - code.count(")"))
-    return skipped
-
-
 def mutants(project: Project, paths: Sequence[str]) -> list[Mutant]:
     """All mutants of those files of a project, in text order."""
     found = []
     for file in project.files:
         if file.path not in paths:
             continue
-        skipped = _unfinished_check(file.text)
-        lines = file.text.split("\n")
-        for number, line in enumerate(lines, 1):
-            if number in skipped:
-                continue
-            for changed in _changed_lines(line):
+        lines, codes = file.text.split("\n"), _blanked(file.text).split("\n")
+        for number, (line, code) in enumerate(zip(lines, codes, strict=True), 1):
+            for changed in _changed_lines(line, code):
                 text = "\n".join([*lines[: number - 1], changed, *lines[number:]])
                 files = tuple(
                     f.model_copy(update={"text": text}) if f.path == file.path else f for f in project.files
@@ -113,10 +98,12 @@ def sample(every: Sequence[Mutant], count: int, seed: str) -> list[Mutant]:
     return [every[index] for index in sorted(chosen)]
 
 
-def sources(project: Project, suffixes: tuple[str, ...] = (".cpp", ".cc", ".h", ".hpp")) -> list[str]:
+def sources(project: Project) -> list[str]:
     """C++ files with CPU kernels, without the binding."""
     return [
         file.path
         for file in project.files
-        if file.path.endswith(suffixes) and not file.path.startswith("torch-ext/") and "cuda" not in file.path
+        if file.path.endswith((".cpp", ".cc", ".h", ".hpp"))
+        and not file.path.startswith("torch-ext/")
+        and "cuda" not in file.path
     ]
