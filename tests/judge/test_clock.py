@@ -28,18 +28,11 @@ NULL = Constant(low_us=0.0, spread_us=0.0, per_set_us=20.0)
 """20 us a call, whatever the size of a reveal: `a` is 2 % of a call of 1,000 us."""
 
 
-def times_of(
-    outside_us: float,
-    inside_us: float | None,
-    *,
-    calls: int = 1,
-    latency_us: float = 5.0,
-    aside_us: float = 0.0,
-) -> Reveal:
+def times_of(outside_us: float, inside_us: float | None, *, calls: int = 1, aside_us: float = 0.0) -> Reveal:
     return Reveal(
         calls=calls,
         outside_us=outside_us * calls,
-        latency_us=latency_us,
+        latency_us=5.0,
         claim_us=None if inside_us is None else inside_us * calls,
         each_us=() if inside_us is None else (inside_us,) * calls,
         aside_us=aside_us * calls,
@@ -47,18 +40,11 @@ def times_of(
 
 
 def samples_of(
-    outside_us: float,
-    inside_us: float | None,
-    *,
-    reveals: int = 20,
-    sets: int = 1,
-    latency_us: float = 5.0,
-    aside_us: float = 0.0,
+    outside_us: float, inside_us: float | None, *, reveals: int = 20, sets: int = 1, aside_us: float = 0.0
 ) -> Samples:
     samples = Samples()
     for i in range(reveals):
-        times = times_of(outside_us, inside_us, calls=sets, latency_us=latency_us, aside_us=aside_us)
-        samples.add(i // 4, times)
+        samples.add(i // 4, times_of(outside_us, inside_us, calls=sets, aside_us=aside_us))
     return samples
 
 
@@ -153,14 +139,10 @@ def test_outside_figure_is_total_over_calls() -> None:
 
 def test_uncertainty_is_the_largest_of_three() -> None:
     """u is 3 sigma, `a`, or 2 us a reveal, whichever is largest; a batch shares the 2 us of its reveal."""
-    nothing, spread_only = Constant(0.0, 0.0), Constant(0.0, 10.0)
-    assert (
-        lane("call", samples_of(105.0, 5.0), nothing, trusted=False).uncertainty_us == MINIMUM_UNCERTAINTY_US
-    )
-    assert lane("call", samples_of(105.0, 5.0), NULL, trusted=False).uncertainty_us == pytest.approx(20.0)
-    assert lane("call", samples_of(105.0, 5.0), spread_only, trusted=False).uncertainty_us == pytest.approx(
-        30.0
-    )
+    nothing = Constant(0.0, 0.0)
+    for constant, u_us in ((nothing, MINIMUM_UNCERTAINTY_US), (NULL, 20.0), (Constant(0.0, 10.0), 30.0)):
+        found = lane("call", samples_of(105.0, 5.0), constant, trusted=False)
+        assert found.uncertainty_us == pytest.approx(u_us)
     batch = lane("batch", samples_of(60.0, 10.0, sets=4), nothing, trusted=False)
     assert batch.uncertainty_us == pytest.approx(MINIMUM_UNCERTAINTY_US / 4)
 

@@ -27,17 +27,7 @@ from harness.records import PhysicalLimit
 from tests.fakes.overlays import throw_away_task
 
 H200: Final = BOARDS["NVIDIA H200"]
-DTYPES: Final = (
-    "float64",
-    "float32",
-    "tf32",
-    "float16",
-    "bfloat16",
-    "float8_e4m3fn",
-    "int8",
-    "int64",
-    "bool",
-)
+DTYPES: Final = ("float64", "float32", "tf32", "bfloat16", "float8_e4m3fn", "int64")
 boards = st.sampled_from(list(BOARDS.values()))
 sizes = st.integers(0, 1 << 40)
 times = st.floats(1e-2, 1e7)
@@ -96,11 +86,8 @@ def test_memory_bound_limit_by_hand() -> None:
     work = Work("bfloat16", None, 4_800_000_000, 2_400_000_000)
     limit = judge_physics(1250.0, 2000.0, work, H200)
     assert limit is not None
-    assert (limit.bound_by, limit.limit_us, limit.fraction) == (
-        "memory",
-        pytest.approx(1000),
-        pytest.approx(0.8),
-    )
+    assert limit.bound_by == "memory"
+    assert (limit.limit_us, limit.fraction) == (pytest.approx(1000), pytest.approx(0.8))
     assert limit.floor_us == pytest.approx((2_400_000_000 - (60 << 20)) / 4.8e6)
     assert limit.score == pytest.approx(0.8)
     assert limit.flags == ()

@@ -28,6 +28,7 @@ from harness.judge.values import OWN
 from harness.judge.worker_client import Source, WorkerClient, WorkerPlace
 from harness.outcome import Cause
 from harness.records import TimingResult
+from harness.suite.catalogue import LoadedTask
 from tests.fakes.overlays import throw_away_task
 from tests.fakes.worker import HonestWorker, ThreadSandbox
 
@@ -48,8 +49,12 @@ def slow(out: torch.Tensor, x: torch.Tensor, *, alpha: float) -> None:
     time.sleep(0.02)
 
 
+def started(worker: HonestWorker, source: Source) -> WorkerClient:
+    return WorkerClient(source, ThreadSandbox(worker), WorkerPlace(()), wall_s=600)
+
+
 def loaded(worker: HonestWorker, source: Source) -> WorkerClient:
-    contender = WorkerClient(source, ThreadSandbox(worker), WorkerPlace(()), wall_s=600)
+    contender = started(worker, source)
     contender.load()
     return contender
 
@@ -58,10 +63,6 @@ QUICK = replace(numbers_of("quick", on_device=False), batch_sets=(2, 4))
 FULL = replace(
     numbers_of("full", on_device=False), most_s=0.4, most_blocks=6, warm_up_s=0.01, batch_sets=(2, 3)
 )
-
-
-def started(source: Source, make: Callable[[], HonestWorker]) -> Callable[[], WorkerClient]:
-    return lambda: WorkerClient(source, ThreadSandbox(make()), WorkerPlace(()), wall_s=600)
 
 
 def run_timing(
@@ -78,15 +79,16 @@ def run_timing(
         return HonestWorker(lambda *operands, **scalars: None, claim_ns=0)
 
     sources = {
+        "student": (PROJECT, fresh),
         "eager": (REFERENCE, eager or (lambda: HonestWorker(reference))),
         "null": (Source("null"), nothing),
     }
     resident = {}
     if not numbers.fresh_processes:
-        resident = {n: loaded(make(), source) for n, (source, make) in sources.items()}
-        resident = {"student": loaded(student, PROJECT), **resident}
-    start = {n: started(source, make) for n, (source, make) in sources.items()}
-    contenders = Candidates({"student": started(PROJECT, fresh), **start}, resident)
+        first = {name: make() for name, (_, make) in sources.items() if name != "student"}
+        resident = {n: loaded(worker, sources[n][0]) for n, worker in {"student": student, **first}.items()}
+    start = {n: (lambda s=source, m=make: started(m(), s)) for n, (source, make) in sources.items()}
+    contenders = Candidates(start, resident)
     session = Session(
         numbers, HostTransport(), conditions or Conditions(Telemetry(), around_turns=True), board=board
     )
@@ -280,54 +282,35 @@ def test_ratio_pairs_blocks_over_workloads() -> None:
 
 NUMBERS = Numbers(clean_blocks=1, most_blocks=1, fresh_processes=False, compiled=False, batch_sets=(8, 8))
 
-Start = Callable[[Callable[..., None]], tuple[WorkerClient, ThreadSandbox]]
-
-
-def made_of(*values: str) -> Sampler:
-    loaded = throw_away_task("scale")
-    problem = Problem(loaded, loaded.task.workloads[0], "float32")
-    problem.task = problem.task.model_copy(update={"values": values})
-    return Sampler(problem, NUMBERS, HostTransport())
-
 
 @pytest.fixture
 def bench() -> Iterator[Sampler]:
-    made = made_of("large")
+    loaded = throw_away_task("scale")
+    task = loaded.task.model_copy(update={"values": ("large",)})
+    problem = Problem(LoadedTask(task, loaded.directory), task.workloads[0], "float32")
+    made = Sampler(problem, NUMBERS, HostTransport())
     yield made
     made.close()
 
 
-@pytest.fixture
-def start() -> Iterator[Start]:
-    made: list[WorkerClient] = []
-
-    def run(act: Callable[..., None]) -> tuple[WorkerClient, ThreadSandbox]:
-        sandbox = ThreadSandbox(HonestWorker(act))
-        made.append(WorkerClient(PROJECT, sandbox, WorkerPlace(()), wall_s=60))
-        made[-1].load()
-        return made[-1], sandbox
-
-    yield run
-    for contender in made:
-        contender.close()
-
-
-def test_memory_is_only_written_while_the_worker_is_frozen(bench: Sampler, start: Start) -> None:
+def test_memory_is_only_written_while_the_worker_is_frozen(bench: Sampler) -> None:
     """Frozen before inputs are written, thawed after t0, frozen for the snapshot, thawed for its claims."""
-    contender, sandbox = start(right)
-    bench.plan(contender, trusted=False)
-    bench.reveal(contender, [bench._draw(2)], lanes(), 0, keep=True)
+    sandbox = ThreadSandbox(HonestWorker(right))
+    with WorkerClient(PROJECT, sandbox, WorkerPlace(()), wall_s=60) as contender:
+        contender.load()
+        bench.plan(contender, trusted=False)
+        bench.reveal(contender, [bench._draw(2)], lanes(), 0, keep=True)
     assert sandbox.processes[0].pauses == [True, False, True, False]
     bench.verify()
 
 
-def test_students_share_no_memory(bench: Sampler, start: Start) -> None:
+def test_students_share_no_memory(bench: Sampler) -> None:
     """Each process of a student's has its own, released when it ends; workers of ours share one."""
-    one, other, ours, theirs = (start(right)[0] for _ in range(4))
-    for contender in (one, other):
-        bench.plan(contender, trusted=False)
-    for contender in (ours, theirs):
-        bench.plan(contender, trusted=True)
+    every = [loaded(HonestWorker(right), PROJECT) for _ in range(4)]
+    for index, contender in enumerate(every):
+        bench.plan(contender, trusted=index > 1)
+        contender.close()
+    one, other, ours, theirs = every
     assert ours.memory is theirs.memory
     assert len({id(c.memory) for c in (one, other, ours)}) == 3
     bench.release(one)
