@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,28 +22,16 @@ from tests.fakes.nvml import OLD, WHOLE, install_fake_nvml
 STAT = "cpu  2303256 972571 586028 2925953 28715 0 9101 41899 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n"
 
 
+HOST = TelemetrySample(0.0, cores=2, runnable=1, cpu_mhz=2300.0, steal_s=100.0, cpu_wait_s=10.0)
+GPU = GpuSample(1980, 3201, power_w=400.0, temperature_c=50, held_down_by=(), processes=2)
+
+
 def host(**figures: Any) -> TelemetrySample:
-    usual: dict[str, Any] = {
-        "at_s": 0.0,
-        "cores": 2,
-        "runnable": 1,
-        "cpu_mhz": 2300.0,
-        "steal_s": 100.0,
-        "cpu_wait_s": 10.0,
-    }
-    return TelemetrySample(**{**usual, **figures})
+    return replace(HOST, **figures)
 
 
 def gpu(**figures: Any) -> TelemetrySample:
-    usual: dict[str, Any] = {
-        "sm_mhz": 1980,
-        "memory_mhz": 3201,
-        "power_w": 400.0,
-        "temperature_c": 50,
-        "held_down_by": (),
-        "processes": 2,
-    }
-    return host(gpu=GpuSample(**{**usual, **figures}))
+    return replace(HOST, gpu=replace(GPU, **figures))
 
 
 def test_the_kernels_files_are_read(tmp_path: Path) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
-from typing import Any, cast
+from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -18,34 +19,35 @@ from harness.judge.arena import Arena, Layout
 from harness.judge.check import _check_case
 from harness.judge.clock import lanes
 from harness.judge.compare import sampled_rows
-from harness.judge.problem import Problem, treats_rows_apart
+from harness.judge.keystream import SecretGenerator
+from harness.judge.problem import Problem, Tensors, treats_rows_apart
 from harness.judge.protocol import Numbers
 from harness.judge.sampler import Sampler
 from harness.judge.transport import HostTransport
 from harness.judge.verifier import Case, Verifier
 from harness.judge.worker_client import Failed, Source, WorkerClient, WorkerPlace
 from harness.outcome import Cause
-from harness.records import Task
-from harness.suite.catalogue import LoadedTask, load_task
+from harness.records import Task, Workload
+from harness.records.task import Parts
+from harness.suite.catalogue import LoadedTask
 from tests.fakes.overlays import throw_away_task
 from tests.fakes.worker import HonestWorker, ThreadSandbox
 
 
 @dataclass(frozen=True)
 class Replaced(LoadedTask):
-    functions: Any = None
+    functions: dict[str, Any] = field(default_factory=dict)
 
     def reference_module(self) -> ModuleType:
         module = super().reference_module()
-        for name, function in vars(self.functions).items():
-            setattr(module, name, function)
+        vars(module).update(self.functions)
         return module
 
 
 def problem_of(name: str, **functions: Any) -> Problem:
     loaded = throw_away_task(name)
-    replaced = Replaced(loaded.task, loaded.directory, SimpleNamespace(**functions))
-    return Problem(cast(LoadedTask, replaced), loaded.task.workloads[0], "float32")
+    replaced = Replaced(loaded.task, loaded.directory, functions)
+    return Problem(replaced, loaded.task.workloads[0], "float32")
 
 
 def test_truth_is_float64_of_what_the_project_received() -> None:
@@ -60,11 +62,9 @@ def test_truth_is_float64_of_what_the_project_received() -> None:
 
 def test_integers_stay_integers() -> None:
     """Integer outputs are not turned into doubles, and boolean inputs stay boolean."""
-    problem = problem_of("argmax")
-    assert problem.truth(problem.make_inputs())[0].dtype == torch.int64
-    assert (
-        problem_of("masked_scale").truth(problem_of("masked_scale").make_inputs())[0].dtype == torch.float64
-    )
+    for name, dtype in (("argmax", torch.int64), ("masked_scale", torch.float64)):
+        problem = problem_of(name)
+        assert problem.truth(problem.make_inputs())[0].dtype == dtype
 
 
 def test_references_cannot_change_the_inputs() -> None:
@@ -110,82 +110,48 @@ def test_bytes_moved() -> None:
     assert problem_of("axpy").flops is None
 
 
+COSTLY = "500000000 * rows"
 """So many operations that a timed call is compared on 10 rows."""
-COSTLY = 'flops = "500000000 * rows"'
-TOML = """\
-family = "f"
-version = 1
-title = "t"
-op = "op"
-package = "large"
-tolerance = "elementwise"
-semantics = "s"
-values = []
-{flops}
-[dtypes]
-cpu = ["float32"]
-[parts]
-rows = {rows}
-live = "4 * {columns} * rows"
-[[operand]]
-name = "out"
-role = "out"
-shape = ["rows", "{columns}"]
-[[operand]]
-name = "x"
-role = "in"
-shape = ["rows", "{columns}"]
-[[workload]]
-name = "w"
-dims = {{ rows = {count} }}
-timed = true
-"""
-REFERENCE = """\
-import torch
+Op = Callable[[torch.Tensor], torch.Tensor]
 
 
-def draw(generator, dtype, rows=None):
-    return {{"x": generator.normal((rows or {count}, {columns})).to(dtype)}}
+def apart(x: torch.Tensor) -> torch.Tensor:
+    return torch.softmax(x, -1) * x.shape[-1]
 
 
-def make_inputs(workload, generator):
-    return draw(generator, workload.dtype, workload.dims["rows"])
+def plus_one(x: torch.Tensor) -> torch.Tensor:
+    return x + 1
 
 
-def reference(inputs):
-    x = inputs["x"]
-    return ({expression},)
-"""
-APART = "torch.softmax(x, -1) * x.shape[-1]"
+def large(op: Op = apart, flops: str | None = None) -> Problem:
+    """A problem of (64, 96) that is judged in parts."""
 
+    def draw(generator: SecretGenerator, dtype: torch.dtype, rows: int) -> Tensors:
+        return {"x": generator.normal((rows, 96)).to(dtype)}
 
-def large(
-    folder: Path, expression: str = APART, *, rows: str = '["x"]', flops: str = "", count: int = 64
-) -> Problem:
-    task = folder / "l1" / "large"
-    task.mkdir(parents=True)
-    (task / "task.toml").write_text(TOML.format(rows=rows, columns=96, count=count, flops=flops))
-    (task / "reference.py").write_text(REFERENCE.format(expression=expression, columns=96, count=count))
-    loaded: LoadedTask = load_task(task)
-    return Problem(loaded, loaded.task.workloads[0], "float32", whole_bytes=0)
+    loaded = throw_away_task("scale")
+    workload = Workload(name="w", dims={"rows": 64, "cols": 96}, scalars={"alpha": 1.0}, timed=True)
+    changed = {"parts": Parts(rows=("x",)), "flops": flops, "values": (), "workloads": (workload,)}
+    functions = {"draw": draw, "reference": lambda inputs: (op(inputs["x"]),)}
+    replaced = Replaced(loaded.task.model_copy(update=changed), loaded.directory, functions)
+    return Problem(replaced, workload, "float32", whole_bytes=0)
 
 
 @pytest.mark.parametrize(
-    ("expression", "apart"),
+    ("op", "by_rows"),
     [
-        (APART, True),
-        ("x.cumsum(0)", False),
-        ("x / x.shape[0]", False),
-        ("torch.triu(x)", False),
-        ("x if x.shape[0] > 3 else x.reshape(-1, 5000)", False),
+        (apart, True),
+        (lambda x: x.cumsum(0), False),
+        (lambda x: x / x.shape[0], False),
+        (torch.triu, False),
+        (lambda x: x if x.shape[0] > 3 else x.reshape(-1, 5000), False),
     ],
+    ids=["apart", "other rows", "their number", "their place", "some numbers only"],
 )
-def test_only_ops_that_treat_rows_apart_are_judged_by_rows(
-    tmp_path: Path, expression: str, apart: bool
-) -> None:
+def test_only_ops_that_treat_rows_apart_are_judged_by_rows(op: Op, by_rows: bool) -> None:
     """What depends on other rows, on their number or on a row's place is not; each in 10 proofs of 10."""
-    for attempt in range(10):
-        assert large(tmp_path / str(attempt), expression).rows_apart is apart
+    for _ in range(10):
+        assert large(op).rows_apart is by_rows
 
 
 def test_a_reference_that_runs_out_of_memory_proves_nothing() -> None:
@@ -207,10 +173,10 @@ def right(problem: Problem) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
     return inputs, problem.reference(inputs)[0]
 
 
-@pytest.mark.parametrize("expression", [APART, "x - x.mean(0)"])
-def test_a_check_finds_one_wrong_element(tmp_path: Path, expression: str) -> None:
+@pytest.mark.parametrize("op", [apart, lambda x: x - x.mean(0)], ids=["by rows", "whole"])
+def test_a_check_finds_one_wrong_element(op: Op) -> None:
     """Every row of a check is compared: by rows where they are apart, else against the whole truth."""
-    problem = large(tmp_path, expression)
+    problem = large(op)
     inputs, answer = right(problem)
     assert Verifier(problem, Case(problem)).values(inputs, (answer,)) is None
     answer[41, 7] += 1.0
@@ -218,12 +184,12 @@ def test_a_check_finds_one_wrong_element(tmp_path: Path, expression: str) -> Non
     finding = verifier.values(inputs, (answer,))
     assert finding is not None and finding.cause is Cause.WRONG_VALUES
     assert "1 of 6144 elements of out" in finding.message and "[41, 7]" in finding.message
-    assert verifier.record(finding).rows == ((64, 64) if expression == APART else None)
+    assert verifier.record(finding).rows == ((64, 64) if op is apart else None)
 
 
-def test_a_timed_call_is_sampled_in_secret_and_anew(tmp_path: Path) -> None:
+def test_a_timed_call_is_sampled_in_secret_and_anew() -> None:
     """Few wrong rows are found as often as the stated chance says; more than are left out always."""
-    problem = large(tmp_path, "x + 1", flops=COSTLY)
+    problem = large(plus_one, COSTLY)
     assert sampled_rows(problem, timed=True) == (10, 64)
     assert sampled_rows(problem, timed=False) == (64, 64)
     inputs, answer = right(problem)
@@ -238,9 +204,9 @@ def test_a_timed_call_is_sampled_in_secret_and_anew(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_what_no_answer_may_hold_is_found_wherever_it_is(tmp_path: Path, value: float) -> None:
+def test_what_no_answer_may_hold_is_found_wherever_it_is(value: float) -> None:
     """The whole of every output is looked at for it, in timed calls too."""
-    problem = large(tmp_path, "x + 1", flops=COSTLY)
+    problem = large(plus_one, COSTLY)
     inputs, answer = right(problem)
     answer[37, 5] = value
     for _ in range(20):
@@ -249,11 +215,9 @@ def test_what_no_answer_may_hold_is_found_wherever_it_is(tmp_path: Path, value: 
 
 
 @pytest.mark.parametrize(("operand", "changed"), [("x", ("x",)), ("out", ())])
-def test_a_snapshot_copies_outputs_alone_and_misses_nothing(
-    tmp_path: Path, operand: str, changed: tuple[str, ...]
-) -> None:
+def test_a_snapshot_copies_outputs_alone_and_misses_nothing(operand: str, changed: tuple[str, ...]) -> None:
     """Inputs and guards are compared where they lie; what is written after the snapshot is in none."""
-    problem = large(tmp_path)
+    problem = large()
     inputs = problem.make_inputs()
     layout = Layout(problem)
     arena = Arena(layout, [inputs], 0xFF)
@@ -269,32 +233,9 @@ def test_a_snapshot_copies_outputs_alone_and_misses_nothing(
     arena.close()
 
 
-def test_a_large_problem_is_timed_one_set_at_a_time_and_verified_at_once(tmp_path: Path) -> None:
-    """A visit holds one set, and a wrong answer is told by the reveal that has it."""
-    numbers = Numbers(clean_blocks=1, most_blocks=1, fresh_processes=False, compiled=False, batch_sets=(8, 8))
-    bench = Sampler(large(tmp_path, "x + 1"), numbers, HostTransport())
-    source = Source("project", Path(__file__), "large", "op")
-    for act in (_honest, _off):
-        contender = WorkerClient(source, ThreadSandbox(HonestWorker(act)), WorkerPlace(()), wall_s=60)
-        try:
-            contender.load()
-            bench.plan(contender, trusted=False)
-            visit = bench.visit()
-            assert [len(shown.inputs) for shown in visit] == [1]
-            if act is _honest:
-                bench.reveal(contender, visit, lanes(), 0, keep=True)
-                assert bench._unverified == []
-            else:
-                with pytest.raises(Failed, match="elements of out are out of tolerance"):
-                    bench.reveal(contender, visit, lanes(), 0, keep=True)
-        finally:
-            contender.close()
-    bench.close()
-
-
-def test_an_output_whose_tolerance_needs_all_of_it_is_not_judged_by_rows(tmp_path: Path) -> None:
+def test_an_output_whose_tolerance_needs_all_of_it_is_not_judged_by_rows() -> None:
     """One axis: its RMS is that of all rows."""
-    task = large(tmp_path).task
+    task = large().task
     with pytest.raises(ValueError, match="needs all of it"):
         fields = task.model_dump()
         for operand in fields["operands"]:
@@ -305,36 +246,49 @@ def test_an_output_whose_tolerance_needs_all_of_it_is_not_judged_by_rows(tmp_pat
 _kept: list[torch.Tensor] = []
 
 
-def _honest(out: torch.Tensor, x: torch.Tensor) -> None:
+def _honest(out: torch.Tensor, x: torch.Tensor, *, alpha: float) -> None:
     torch.add(x, 1, out=out)
 
 
-def _off(out: torch.Tensor, x: torch.Tensor) -> None:
+def _off(out: torch.Tensor, x: torch.Tensor, *, alpha: float) -> None:
     torch.add(x, 1.5, out=out)
 
 
-def _replays(out: torch.Tensor, x: torch.Tensor) -> None:
+def _replays(out: torch.Tensor, x: torch.Tensor, *, alpha: float) -> None:
     _kept.append(x + 1)
     out.copy_(_kept[0])
 
 
-@pytest.mark.parametrize(
-    ("act", "cause"),
-    [
-        (_honest, None),
-        (_replays, Cause.WRONG_VALUES),
-    ],
-)
-def test_a_check_of_a_large_problem(tmp_path: Path, act: Callable[..., None], cause: Cause | None) -> None:
+@contextmanager
+def worker(act: Callable[..., None]) -> Iterator[WorkerClient]:
+    source = Source("project", Path(__file__), "large", "op")
+    with WorkerClient(source, ThreadSandbox(HonestWorker(act)), WorkerPlace(()), wall_s=60) as client:
+        client.load()
+        yield client
+
+
+def test_a_large_problem_is_timed_one_set_at_a_time_and_verified_at_once() -> None:
+    """A visit holds one set, and a wrong answer is reported by the reveal that has it."""
+    numbers = Numbers(clean_blocks=1, most_blocks=1, fresh_processes=False, compiled=False, batch_sets=(8, 8))
+    bench = Sampler(large(plus_one), numbers, HostTransport())
+    with worker(_honest) as client:
+        bench.plan(client, trusted=False)
+        visit = bench.visit()
+        assert [len(shown.inputs) for shown in visit] == [1]
+        bench.reveal(client, visit, lanes(), 0, keep=True)
+        assert bench._unverified == []
+    with worker(_off) as client:
+        bench.plan(client, trusted=False)
+        with pytest.raises(Failed, match="elements of out are out of tolerance"):
+            bench.reveal(client, bench.visit(), lanes(), 0, keep=True)
+    bench.close()
+
+
+@pytest.mark.parametrize(("act", "cause"), [(_honest, None), (_replays, Cause.WRONG_VALUES)])
+def test_a_check_of_a_large_problem(act: Callable[..., None], cause: Cause | None) -> None:
     """All calls of a case, though one set of outputs is kept."""
     _kept.clear()
-    case = Case(large(tmp_path, "x + 1"), seeds=2)
-    source = Source("project", Path(__file__), "large", "op")
-    contender = WorkerClient(source, ThreadSandbox(HonestWorker(act)), WorkerPlace(()), wall_s=60)
-    try:
-        contender.load()
-        found = _check_case(contender, case)
-    finally:
-        contender.close()
+    with worker(act) as client:
+        found = _check_case(client, Case(large(plus_one), seeds=2))
     assert (None if found.finding is None else found.finding.cause) is cause
     assert found.rows == (64, 64)

@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 
 from harness.judge.problem import Problem
-from harness.judge.values import INTEGERS, changes, make, unfit
+from harness.judge.values import INTEGERS, changes, make
 from harness.records.task import PROMISED, Values
 from harness.suite.catalogue import LoadedTask
 from tests.fakes.overlays import throw_away_task
@@ -92,12 +92,3 @@ def test_what_is_left_alone() -> None:
     assert [o.name for o in changes(problem_of("axpy"))] == ["x"]
     assert [o.name for o in changes(problem_of("matmul", keep=("b",)))] == ["a"]
     assert make(problem_of("matmul", keep=("b",)), "large")["b"].abs().max() < 10
-
-
-def test_truth_beyond_the_dtype_is_unfit() -> None:
-    """A truth that is no finite number of the output's dtype cannot be judged; one that fits can."""
-    problem = problem_of("scale", "float16")
-    shape = (256, 256)
-    assert unfit(problem, (torch.full(shape, 65504.0, dtype=torch.float64),)) is None
-    assert "float16 cannot hold" in str(unfit(problem, (torch.full(shape, 7e4, dtype=torch.float64),)))
-    assert unfit(problem, (torch.full(shape, torch.nan, dtype=torch.float64),)) is not None

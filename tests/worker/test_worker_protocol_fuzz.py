@@ -6,6 +6,8 @@ import array
 import json
 import os
 import socket
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,19 +41,7 @@ ANSWERS = {
     "call": (b"D", b'{"calls": 1, "total_ns": 5, "ns": [5], "aside_ns": 0}'),
 }
 """What an honest worker says to each order."""
-KEYS = [
-    "hello",
-    "ok",
-    "operators",
-    "error",
-    "where",
-    "raised",
-    "calls",
-    "total_ns",
-    "ns",
-    "aside_ns",
-    "flags",
-]
+KEYS = ["hello", "ok", "operators", "error", "raised", "calls", "total_ns", "ns", "aside_ns", "flags"]
 Said = tuple[bytes, int]
 """A message, and with how many descriptors it comes."""
 
@@ -63,12 +53,6 @@ class Script:
     hangs_up: bool
 
     def __call__(self, channel: socket.socket) -> None:
-        try:
-            self._talk(channel)
-        except OSError:
-            return  # the judge has hung up
-
-    def _talk(self, channel: socket.socket) -> None:
         if self._say(channel, "hello", (HELLO,)):
             return
         while True:
@@ -91,22 +75,20 @@ class Script:
         return self.hangs_up
 
 
-def open_files() -> int:
-    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+def client_of(script: Callable[[socket.socket], None]) -> WorkerClient:
+    return WorkerClient(PROJECT, ThreadSandbox(script), WorkerPlace(()), wall_s=60, call_s=CALL_S)
 
 
 def conversation(script: Script, arena: Arena) -> Finding | Reveal:
-    contender = WorkerClient(PROJECT, ThreadSandbox(script), WorkerPlace(()), wall_s=60, call_s=CALL_S)
-    try:
-        contender.load()
-        contender.plan(arena.layout)
-        times = contender.call(arena, 1, "on a test")[1]
-        changed = contender.changed_settings()
-        return Finding(cause=Cause.CHANGED_GLOBALS, message=str(changed[0][2])) if changed else times
-    except Failed as failure:
-        return failure.finding
-    finally:
-        contender.close()
+    with client_of(script) as client:
+        try:
+            client.load()
+            client.plan(arena.layout)
+            times = client.call(arena, 1, "on a test")[1]
+            changed = client.changed_settings()
+        except Failed as failure:
+            return failure.finding
+    return Finding(cause=Cause.CHANGED_GLOBALS, message=str(changed[0][2])) if changed else times
 
 
 @pytest.fixture(scope="module")
@@ -149,15 +131,12 @@ odd = st.sampled_from(
     [
         b"",
         b"D",
-        b"DD",
         b"\xff\xfeD\x00",
-        b"\xef\xbb\xbf{}",
         b'{"raised": "\\ud800"}',
         b'{"error": "\\udcff\\u0000"}',
         b'{"ok": NaN}',
         b'{"calls": 1, "total_ns": Infinity, "ns": [NaN]}',
         b'{"flags": {"a": 1e999, "\\ud800": "\\udc00"}}',
-        b'{"flags": {"threads": "\\udc00"}}',
         b'{"ns": {}}',
         b'{"calls": true, "total_ns": true, "ns": [true]}',
     ]
@@ -186,16 +165,14 @@ def test_a_worker_that_cannot_start_is_ours(arena: Arena, said: tuple[Said, ...]
 
 def test_descriptors_from_a_worker_are_not_kept(arena: Arena) -> None:
     """Thousands of open files that come with answers leave the judge with as many as before."""
+
+    def open_files() -> int:
+        return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
     before = open_files()
     flood = tuple((b"D", 250) for _ in range(4))
-    sandbox = ThreadSandbox(Script("call", flood, hangs_up=False))
-    contender = WorkerClient(PROJECT, sandbox, WorkerPlace(()), wall_s=60, call_s=CALL_S)
-    contender.load()
-    contender.plan(arena.layout)
-    with pytest.raises(Failed) as failed:
-        contender.call(arena, 1, "on a test")
-    assert failed.value.finding.cause is Cause.BROKE_PROTOCOL
-    contender.close()
+    outcome = conversation(Script("call", flood, hangs_up=False), arena)
+    assert isinstance(outcome, Finding) and outcome.cause is Cause.BROKE_PROTOCOL
     assert open_files() == before
 
 
@@ -203,25 +180,20 @@ def test_a_worker_that_never_reads_does_not_block_the_judge(arena: Arena) -> Non
     """One that answers ahead and reads nothing fills its channel; the judge does not wait for room."""
 
     def answers_ahead(channel: socket.socket) -> None:
-        channel.send(HELLO)
-        for answer in ANSWERS["load"]:
-            channel.send(answer)
-        try:
+        with suppress(OSError):
+            channel.send(HELLO)
+            channel.send(ANSWERS["load"][0])
             while True:
                 channel.send(ANSWERS["plan"][0])
-        except OSError:
-            return
 
-    contender = WorkerClient(PROJECT, ThreadSandbox(answers_ahead), WorkerPlace(()), wall_s=60, call_s=CALL_S)
-    contender.load()
-    with pytest.raises(Failed) as failed:
+    with client_of(answers_ahead) as client, pytest.raises(Failed) as failed:
+        client.load()
         for _ in range(10_000):
-            contender.plan(arena.layout)
+            client.plan(arena.layout)
     assert failed.value.finding.cause is Cause.BROKE_PROTOCOL
-    contender.close()
 
 
-@pytest.mark.parametrize("text", ["\ud800", "a\udcffb", "\x00", "\U0010ffff", "\u202e"])
+@pytest.mark.parametrize("text", ["\ud800", "\x00"])
 @pytest.mark.parametrize(("op", "key"), [("load", "error"), ("load", "raised"), ("call", "raised")])
 def test_no_text_of_a_worker_spoils_a_record(arena: Arena, op: str, key: str, text: str) -> None:
     """Text that is no Unicode is in a record as a replacement, with what stands beside it."""

@@ -96,12 +96,9 @@ def reference_of(name: str) -> Source:
 def call(
     contender: WorkerClient, problem: Problem, inputs: list[Tensors], rounds: int = 1, mode: Mode = "eager"
 ) -> tuple[list[Outputs], Reveal]:
-    arena = Arena(Layout(problem), inputs, 0xFF, contender.transport)
-    try:
+    with Arena(Layout(problem), inputs, 0xFF, contender.transport) as arena:
         snapshot, times = contender.call(arena, len(inputs), "on a test", rounds, mode)
         return [result.outputs for result in arena.results(snapshot)], times
-    finally:
-        arena.close()
 
 
 @pytest.mark.parametrize("name", ["scale", "two_outputs", "argmax", "axpy", "masked_scale"])
@@ -145,37 +142,18 @@ def test_addresses_stay_and_values_change(start: Start) -> None:
     assert addresses[1:] == addresses[:1] * 2
 
 
-WRONG = {
-    "wrong values": ("torch.mul(x, alpha * 1.01, out=out)", Cause.WRONG_VALUES),
-    "replays by pointer": (
-        "out.copy_(kept.setdefault((x.data_ptr(), x.shape), x * alpha))",
-        Cause.WRONG_VALUES,
-    ),
-    "writes outside": (
-        "torch.mul(x, alpha, out=out); ctypes.memset(out.data_ptr() - 8, 1, 4)",
-        Cause.WROTE_OUTSIDE,
-    ),
-}
-
-
 @pytest.mark.parametrize("transport", ["cuda-vmm"], indirect=True)
-@pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_project_fails_the_check(start: Start, name: str) -> None:
-    """What the check finds over a memfd it finds here."""
-    code, cause = WRONG[name]
-    contender = start(f"""
-        import ctypes
-
-        import torch
-
-        kept = {{}}
+def test_a_wrong_project_fails_the_check(start: Start) -> None:
+    """What the check finds over a memfd it finds here: an answer that is replayed by pointer."""
+    contender = start("""
+        kept = {}
 
         def scale(out, x, *, alpha):
-            {code}
+            out.copy_(kept.setdefault((x.data_ptr(), x.shape), x * alpha))
     """)
     result = check(contender, throw_away_task("scale"), "cpu")
     assert result.finding is not None
-    assert result.finding.cause is cause, result.finding
+    assert result.finding.cause is Cause.WRONG_VALUES, result.finding
 
 
 def test_late_writes_are_not_in_the_snapshot(start: Start) -> None:

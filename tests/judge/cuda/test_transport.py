@@ -66,19 +66,15 @@ def test_neither_way_is_an_error_with_both_reasons(
         opened(driver)
 
 
-@pytest.mark.parametrize("device", [UUID, UUID.upper().replace("GPU", "MIG"), "0", None])
-def test_a_device_is_found(driver: FakeDriver, device: str | None) -> None:
-    """By UUID, as NVML and MIG write it, or by index."""
-    transport = opened(driver, device)
-    assert transport.gpu.ordinal == 0
-    transport.close()
-
-
-@pytest.mark.parametrize("device", ["1", "GPU-00000000-0000-0000-0000-000000000000", "", "gpu0"])
-def test_another_device_is_refused(driver: FakeDriver, device: str) -> None:
-    """The error says what was asked for, and where the right names are."""
-    with pytest.raises(DeviceError, match=r"no GPU .*nvidia-smi -L"):
-        opened(driver, device)
+def test_a_device_is_found_by_uuid_or_index(driver: FakeDriver) -> None:
+    """As NVML and MIG write it; for any other the error says where the right names are."""
+    for device in (UUID, UUID.upper().replace("GPU", "MIG"), "0", None):
+        transport = opened(driver, device)
+        assert transport.gpu.ordinal == 0
+        transport.close()
+    for device in ("1", "GPU-00000000-0000-0000-0000-000000000000", "gpu0"):
+        with pytest.raises(DeviceError, match=r"no GPU .*nvidia-smi -L"):
+            opened(driver, device)
 
 
 def test_a_reveal_is_preceded_by_a_flush(driver: FakeDriver) -> None:
