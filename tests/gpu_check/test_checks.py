@@ -130,22 +130,18 @@ def test_a_good_answer_passes_with_its_figures(
 
 
 @pytest.mark.parametrize(
-    ("name", "said", "expected"),
+    ("name", "said"),
     [
-        ("hang", r"to run|before it said|did not say 'running'", {}),
-        ("fault", "did not end as cudaErrorIllegalAddress", {"status": "ok"}),
-        ("residue", "read what another one had left", {"words_equal": 7}),
-        ("freeze", "wrong result", {}),
+        ("hang", r"to run|before it said|did not say 'running'"),
+        ("fault", "did not end as cudaErrorIllegalAddress"),
+        ("residue", "read what another one had left"),
+        ("freeze", "wrong result"),
     ],
 )
-def test_a_bad_answer_fails_with_what_was_seen(
-    name: str, said: str, expected: dict[str, Fact], bench: Bench, tmp_path: Path
-) -> None:
-    """The facts tell what was found instead."""
-    facts: dict[str, Fact] = {}
+def test_a_bad_answer_fails(name: str, said: str, bench: Bench, tmp_path: Path) -> None:
+    """The message says what was seen instead."""
     with pytest.raises(FAILED, match=said):
-        SANDBOX_CHECKS[name]("local", stand_in(bench, tmp_path, bad=True), facts)
-    assert {key: facts[key] for key in expected} == expected
+        SANDBOX_CHECKS[name]("local", stand_in(bench, tmp_path, bad=True), {})
 
 
 def test_an_illegal_write_is_told_with_its_xid(bench: Bench, tmp_path: Path, state: Path) -> None:
@@ -162,14 +158,11 @@ def test_an_illegal_write_is_told_with_its_xid(bench: Bench, tmp_path: Path, sta
 
 
 def test_every_ceiling_is_measured() -> None:
-    """Copy, matmul by dtype and smallest kernel all have a figure; the first run is left out."""
+    """Copy, matmul by dtype and smallest kernel all have a figure."""
     facts = machine.measured(torch.device("cpu"), copy_bytes=1 << 16, side=8)
     matmuls = {f"matmul_{dtype}_tflops" for dtype in ("bfloat16", "float16", "float32")}
     assert set(facts) == {"copy_gb_s", "smallest_kernel_us", *matmuls}
     assert all(isinstance(value, float) and value > 0 for value in facts.values())
-    calls: list[int] = []
-    assert machine.median_s(lambda: calls.append(1), torch.device("cpu"), calls=5) > 0
-    assert len(calls) == 5 * 8
 
 
 # --- the judge ---------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -23,22 +23,14 @@ from harness.judge.sanitizer import (
     read_report,
     run_tool,
 )
-from harness.judge.sanitizer import sanitize as sanitize_all
 from harness.judge.worker_client import Source, WorkerClient, WorkerPlace, Wrapper
-from harness.records import SanitizerRun
+from harness.records import SANITIZER_TOOLS, SanitizerRun
 from sandboxes.local import LocalBackend
 from sandboxes.pool import SandboxPool
 from tests.fakes.overlays import TESTS, throw_away_task
 
 LOADED: Final = throw_away_task("scale")
 _INIT = "def scale(out, x, *, alpha):\n    {body}\n"
-INVALID_WRITE: Final = """\
-========= Invalid __global__ write of size 4 bytes
-=========     at scale_kernel(float *, float const *, long, float)+0x160 in scale.cu:6
-=========     by thread (0,0,0) in block (0,0,0)
-=========
-========= ERROR SUMMARY: 1 error
-"""
 
 
 def program(folder: Path, *, launcher: bool = True) -> Path:
@@ -73,89 +65,70 @@ def test_program_without_its_launcher_is_no_program(tmp_path: Path) -> None:
 # --- under the stand-in ----------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def sandbox_here() -> Iterator[SandboxPool]:
-    tracking = SandboxPool(LocalBackend())
-    yield tracking
-    tracking.stop()
-
-
-class Bench:
-    def __init__(self, folder: Path, sandbox: SandboxPool, toolchain: Toolchain) -> None:
-        self._folder, self._sandbox, self._toolchain = folder, sandbox, toolchain
-        self._tool = folder / "tool"
-        self._tool.mkdir()
-        shutil.copy(TESTS / "fakes" / "compute_sanitizer.py", self._tool)
-        shim = self._tool / "compute-sanitizer"
-        shim.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "${{0%/*}}/compute_sanitizer.py" "$@"\n')
-        shim.chmod(0o755)
-        self.sanitizer = Sanitizer(shim, self._tool)
-        self.reports({})
-        self._tool.chmod(0o755)
-        folder.chmod(0o755)
-
-    def reports(self, by_tool: dict[str, str]) -> None:
-        (self._tool / "REPORT").write_text(json.dumps(by_tool))
-
-    def start(self, body: str, wall_s: float | None = None) -> object:
-        package = self._folder / "package"
-        package.mkdir(exist_ok=True)
-        (package / "__init__.py").write_text(_INIT.format(body=body))
-        source = Source("project", package / "__init__.py", LOADED.task.module, LOADED.task.op)
-        root = self._toolchain.torch_root
-        assert root is not None
-        place = WorkerPlace(site=(root.parent,), python=self._toolchain.python)
-
-        def starting(under: Wrapper, limit_s: float) -> WorkerClient:
-            wall = limit_s if wall_s is None else wall_s
-            job_place = replace(place, under=under)
-            return WorkerClient(source, self._sandbox, job_place, wall_s=wall, call_s=limit_s)
-
-        return starting
-
-    def run(self, body: str, wall_s: float | None = None) -> SanitizerRun:
-        starting = self.start(body, wall_s)
-        return run_tool(starting, self.sanitizer, "memcheck", problems(LOADED, "cpu")[0])  # type: ignore[arg-type]
+Run = Callable[..., list[SanitizerRun]]
 
 
 @pytest.fixture
-def bench(tmp_path: Path, sandbox_here: SandboxPool, toolchain: Toolchain) -> Bench:
-    return Bench(tmp_path, sandbox_here, toolchain)
+def run(tmp_path: Path, toolchain: Toolchain) -> Iterator[Run]:
+    """Runs tools (a stand-in that writes `reports`) on a project whose op is `body`."""
+    package, folder = tmp_path / "package", tmp_path / "tool"
+    for made in (package, folder):
+        made.mkdir(mode=0o755)
+    tmp_path.chmod(0o755)
+    shutil.copy(TESTS / "fakes" / "compute_sanitizer.py", folder)
+    shim = folder / "compute-sanitizer"
+    shim.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "${{0%/*}}/compute_sanitizer.py" "$@"\n')
+    shim.chmod(0o755)
+    root = toolchain.torch_root
+    assert root is not None
+    place = WorkerPlace(site=(root.parent,), python=toolchain.python)
+    source = Source("project", package / "__init__.py", LOADED.task.module, LOADED.task.op)
+    sandbox = SandboxPool(LocalBackend())
 
+    def running(
+        body: str, reports: dict[str, str] | None = None, wall_s: float | None = None
+    ) -> list[SanitizerRun]:
+        (folder / "REPORT").write_text(json.dumps(reports or {}))
+        (package / "__init__.py").write_text(_INIT.format(body=body))
 
-_SCALE = "out.copy_(x * alpha)"
+        def start(under: Wrapper, limit_s: float) -> WorkerClient:
+            wall = limit_s if wall_s is None else wall_s
+            return WorkerClient(source, sandbox, replace(place, under=under), wall_s=wall, call_s=limit_s)
+
+        tools = ("memcheck",) if reports is None else SANITIZER_TOOLS
+        return [run_tool(start, Sanitizer(shim, folder), tool, problems(LOADED, "cpu")[0]) for tool in tools]
+
+    yield running
+    sandbox.stop()
 
 
 @pytest.mark.slow
-def test_every_tool_is_a_run_of_its_own(bench: Bench) -> None:
+def test_every_tool_is_a_run_of_its_own(run: Run) -> None:
     """A real worker is called once under each tool; what one finds is its own, the rest is clean."""
-    bench.reports({"memcheck": INVALID_WRITE})
-    starting = bench.start(_SCALE)
-    runs = sanitize_all(starting, bench.sanitizer, problems(LOADED, "cpu")[0])  # type: ignore[arg-type]
+    runs = run("out.copy_(x * alpha)", {"memcheck": MEMCHECK})
     assert [(r.tool, r.status, r.total) for r in runs] == [
-        ("memcheck", "findings", 1),
+        ("memcheck", "findings", 3),
         ("racecheck", "clean", 0),
         ("initcheck", "clean", 0),
         ("synccheck", "clean", 0),
     ]
-    assert runs[0].findings[0].kernel == "scale_kernel(float *, float const *, long, float)"
+    assert runs[0].findings[0].kernel == "(anonymous namespace)::fill_kernel(float *, long, float)"
     assert all(r.workload == problems(LOADED, "cpu")[0].label for r in runs)
 
 
 @pytest.mark.slow
-def test_a_call_that_raises_is_not_clean(bench: Bench) -> None:
+def test_a_call_that_raises_is_not_clean(run: Run) -> None:
     """The tool found nothing, but the op did not do its work: not measured, with its reason."""
-    run = bench.run("raise RuntimeError('not under a tool')")
-    assert (run.status, run.total) == ("not_measured", 0)
-    assert run.message is not None
-    assert "not under a tool" in run.message
+    (one,) = run("raise RuntimeError('not under a tool')")
+    assert (one.status, one.total) == ("not_measured", 0)
+    assert one.message is not None and "not under a tool" in one.message
 
 
 @pytest.mark.slow
-def test_a_hang_is_timed_out(bench: Bench) -> None:
+def test_a_hang_is_timed_out(run: Run) -> None:
     """A process that its deadline ends is timed out, whatever it wrote."""
-    run = bench.run("import time; time.sleep(600)", wall_s=8.0)
-    assert run.status == "timed_out"
+    (one,) = run("import time; time.sleep(600)", wall_s=8.0)
+    assert one.status == "timed_out"
 
 
 # --- reports -----------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -201,11 +201,9 @@ def test_a_death_that_may_come_from_outside_is_told_apart(number: int | None, ag
 
 
 @pytest.mark.parametrize("kind", ["reference", "null"])
-def test_our_own_worker_is_our_bug(arena: Arena, kind: str) -> None:
+def test_our_own_worker_is_our_bug(arena: Arena, kind: Literal["reference", "null"]) -> None:
     """When a worker fails that runs only our code, no student is blamed."""
-    source = (
-        Source("null") if kind == "null" else Source("reference", Path(__file__).resolve(), "r", "reference")
-    )
+    source = Source(kind, Path(__file__).resolve(), "r", "reference")
     contender, _ = contender_of(answering(json.dumps({"raised": "ValueError: x"}).encode()), source=source)
     with pytest.raises(HarnessBug, match=f"our own {kind} worker failed: the op raised"):
         call(contender, arena)
