@@ -14,17 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from harness.errors import DeviceError
-from harness.worker.driver import (
-    ON_DEVICE,
-    PINNED,
-    POSIX_DESCRIPTOR,
-    READ_WRITE,
-    Access,
-    AllocationProperties,
-    IpcHandle,
-    Location,
-)
-from harness.worker.driver import SIGNATURES as WORKER_SIGNATURES
+from harness.worker import driver as worker
 
 LIBRARY = "libcuda.so.1"
 UUID_BYTES = 16
@@ -50,7 +40,7 @@ _ADVICE: Final = {
 
 
 SIGNATURES: Final[dict[str, tuple[Any, ...]]] = {
-    **WORKER_SIGNATURES,
+    **worker.SIGNATURES,
     "cuDriverGetVersion": (c_void_p,),
     "cuGetErrorName": (c_int, c_void_p),
     "cuGetErrorString": (c_int, c_void_p),
@@ -197,9 +187,10 @@ class Device:
             self._context = None
             self.driver.call("cuDevicePrimaryCtxRelease_v2", self.ordinal)
 
-    def _properties(self) -> AllocationProperties:
-        return AllocationProperties(
-            type=PINNED, handle_types=POSIX_DESCRIPTOR, location=Location(ON_DEVICE, self.ordinal)
+    def _properties(self) -> worker.AllocationProperties:
+        here = worker.Location(worker.ON_DEVICE, self.ordinal)
+        return worker.AllocationProperties(
+            type=worker.PINNED, handle_types=worker.POSIX_DESCRIPTOR, location=here
         )
 
     @property
@@ -214,7 +205,7 @@ class Device:
         unit = self.granularity
         size = -(-size // unit) * unit
         allocation, pointer, properties = c_ulonglong(), c_ulonglong(), self._properties()
-        access = Access(Location(ON_DEVICE, self.ordinal), READ_WRITE)
+        access = worker.Access(properties.location, worker.READ_WRITE)
         with ExitStack() as undo:
             self.call("cuMemCreate", byref(allocation), size, byref(properties), 0)
             undo.callback(self.call, "cuMemRelease", allocation.value)
@@ -234,7 +225,9 @@ class Device:
 
     def export(self, mapping: Mapping) -> int:
         descriptor = c_int(-1)
-        self.call("cuMemExportToShareableHandle", byref(descriptor), mapping.allocation, POSIX_DESCRIPTOR, 0)
+        self.call(
+            "cuMemExportToShareableHandle", byref(descriptor), mapping.allocation, worker.POSIX_DESCRIPTOR, 0
+        )
         return descriptor.value
 
     def allocate(self, size: int) -> int:
@@ -246,7 +239,7 @@ class Device:
         self.call("cuMemFree_v2", pointer)
 
     def ipc_handle(self, pointer: int) -> bytes:
-        handle = IpcHandle()
+        handle = worker.IpcHandle()
         self.call("cuIpcGetMemHandle", byref(handle), pointer)
         return bytes(handle)
 

@@ -15,12 +15,7 @@ from typing import Final, NamedTuple, get_args
 from harness import stats
 from harness.device.telemetry import MOST_DROPPED, Conditions, Telemetry
 from harness.judge.candidates import NULL, STUDENT, Candidates
-from harness.judge.clock import (
-    Samples,
-    block_means,
-    constant_of,
-    contender_timing,
-)
+from harness.judge.clock import Samples, block_means, constant_of, contender_timing
 from harness.judge.measurement import Measurement, Session, ratio, settled_judge
 from harness.judge.problem import Problem, Tensors
 from harness.judge.protocol import Numbers

@@ -15,14 +15,7 @@ from harness.judge.problem import Problem
 from harness.judge.verifier import Verifier
 from harness.judge.worker_client import Failed, WorkerClient
 from harness.outcome import Cause
-from harness.records import (
-    BuildResult,
-    Evidence,
-    Finding,
-    OperatorCalls,
-    Task,
-    TracedKernel,
-)
+from harness.records import BuildResult, Evidence, Finding, OperatorCalls, Task, TracedKernel
 from harness.records.grade import OperatorKind
 
 _MAX_ROWS: Final = 100
@@ -66,11 +59,10 @@ def read_trace(
     operators, loads = _operators(said.get("operators"), namespace), _loads(said.get("loads"))
     if operators is None or loads is None:
         return untraced(problem, "the process gave no well-formed account of its call")
-    notes = [_left_out(said.get(f"{what}_left_out"), what) for what in ("operators", "loads", "kernels")]
-    kernels = None
+    kernels, notes = None, list[str]()
     if said.get("kernels") is not None:
         kernels = _kernels(said["kernels"], build)
-        notes.append("" if kernels is not None else "kernels not measured: no well-formed account")
+        notes += ["kernels not measured: no well-formed account"] if kernels is None else []
     if isinstance(said.get("note"), str):
         notes.append(f"kernels not measured: {_text(said['note'])}")
     return Evidence(
@@ -80,16 +72,12 @@ def read_trace(
         kernels=kernels,
         loads=loads,
         traced_right=right,
-        notes=tuple(note for note in notes if note),
+        notes=tuple(notes),
     )
 
 
 def _text(said: str) -> str:
     return said[:_NAME_CHARS].encode(errors="replace").decode()
-
-
-def _left_out(count: object, what: str) -> str:
-    return f"{count} more {what} not kept" if type(count) is int and 0 < count < _MAX_CALLS else ""
 
 
 def _rows(value: object, *kinds: type) -> list[list[Any]] | None:

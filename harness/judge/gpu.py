@@ -89,11 +89,24 @@ def open_gpu(machine: MachineFacts) -> Gpu | str:
     uuid = machine.gpu_uuid
     if uuid is None:
         return "no GPU was found"
+    why = refused(uuid)
+    if why is not None:
+        return why
     with ExitStack() as opened:
         try:
-            return refused(uuid) or _opened(uuid, opened)
+            transport = CudaTransport(uuid)
+            opened.callback(transport.close)
+            kernel = opened.enter_context(known_kernel.KnownKernel(transport.gpu))
+            kernel.tune()
+            speed = KnownSpeed(kernel)
+            health = GpuHealth(uuid, speed)
+            opened.callback(health.close)
+            telemetry = Telemetry(uuid)
+            opened.callback(telemetry.close)
         except DeviceError as error:
             return str(error)
+        memory_bytes = transport.gpu.total_bytes
+        return Gpu(uuid, transport, health, telemetry, speed, memory_bytes, opened.pop_all())
 
 
 def refused(uuid: str) -> str | None:
@@ -110,16 +123,3 @@ def refused(uuid: str) -> str | None:
     if not torch.cuda.is_available():
         return f"torch {torch.__version__} (CUDA {torch.version.cuda}) finds no GPU that it can use"
     return None
-
-
-def _opened(uuid: str, opened: ExitStack) -> Gpu:
-    transport = CudaTransport(uuid)
-    opened.callback(transport.close)
-    kernel = opened.enter_context(known_kernel.KnownKernel(transport.gpu))
-    kernel.tune()
-    speed = KnownSpeed(kernel)
-    health = GpuHealth(uuid, speed)
-    opened.callback(health.close)
-    telemetry = Telemetry(uuid)
-    opened.callback(telemetry.close)
-    return Gpu(uuid, transport, health, telemetry, speed, transport.gpu.total_bytes, opened.pop_all())

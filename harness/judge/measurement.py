@@ -21,23 +21,10 @@ import torch
 from harness import stats
 from harness.device.machine import pinned
 from harness.device.telemetry import Conditions, Turn, Watched, block_telemetry
+from harness.judge import clock as clocks
 from harness.judge import interference
 from harness.judge.candidates import NULL, STUDENT, Candidates, Schedule
-from harness.judge.clock import (
-    CHEAPER_IN_BATCHES,
-    Constant,
-    Lanes,
-    ReferenceClock,
-    Samples,
-    block_means,
-    claim_too_little,
-    claims_too_little,
-    constant_of,
-    contender_timing,
-    lanes,
-    reference_clock,
-    single_score_us,
-)
+from harness.judge.clock import Constant, Lanes, ReferenceClock, Samples, lanes
 from harness.judge.interference import ReferenceTurn, State
 from harness.judge.physics import Board, impossible, judge_physics, work_of
 from harness.judge.problem import Problem
@@ -284,7 +271,7 @@ class Measurement:
         found: dict[LaneName, Constant] = {}
         for lane, samples in self.samples[NULL].items():
             both = [samples, self._gone[NULL][lane]]
-            constants = [constant_of(one) for one in both if len(one.reveals) > 1]
+            constants = [clocks.constant_of(one) for one in both if len(one.reveals) > 1]
             found[lane] = min(constants, key=lambda one: one.low_us)
         return found
 
@@ -295,21 +282,21 @@ class Measurement:
 
     def timing(self, name: str, clock: ReferenceClock = "inside") -> ContenderTiming:
         samples, trusted = self.samples[name], name != STUDENT
-        timing = contender_timing(name, samples, self.constants, trusted=trusted, clock=clock)
+        timing = clocks.contender_timing(name, samples, self.constants, trusted=trusted, clock=clock)
         return timing.model_copy(update={"secondary": self._secondary.get(name, ())})
 
     def block_scores(self, name: str, lane: LaneName, clock: ReferenceClock) -> dict[int, float]:
         samples, constant, trusted = self.samples[name][lane], self.constants[lane], name != STUDENT
         if trusted:
-            return block_means(samples, constant, clock, trusted=True)
+            return clocks.block_means(samples, constant, clock, trusted=True)
         if clock == "inside":
             lowest = next(one.lowest_us for one in self.timing(name).lanes if one.name == lane)
-            return block_means(samples, constant, clock, trusted=False, lowest_us=lowest or 0.0)
-        outside = block_means(samples, constant, "outside", trusted=False)
+            return clocks.block_means(samples, constant, clock, trusted=False, lowest_us=lowest or 0.0)
+        outside = clocks.block_means(samples, constant, "outside", trusted=False)
         if samples.mean_claim_us is None:
             return outside
         # Claims that are not used do not help a student when they are low, and count when they are high.
-        inside = block_means(samples, constant, "inside", trusted=False)
+        inside = clocks.block_means(samples, constant, "inside", trusted=False)
         return {block: max(outside[block], inside[block]) for block in outside}
 
     def _result(self) -> WorkloadTiming:
@@ -318,14 +305,14 @@ class Measurement:
         student = self.timing(STUDENT)
         if self._claims_are_false(student):
             raise Failed(_false_claim(problem, student))
-        clock = reference_clock(student)
+        clock = clocks.reference_clock(student)
         references = [self.timing(n, clock) for n in self.samples if n not in (STUDENT, NULL)]
         fastest = min(references, key=lambda one: one.score_us)
         ours = self.block_scores(STUDENT, student.lane, clock)
         theirs = self.block_scores(fastest.name, student.lane, clock)
-        single_us = single_score_us(student, fastest)
+        single_us = clocks.single_score_us(student, fastest)
         if single_us is not None:
-            self.flags.add(CHEAPER_IN_BATCHES)
+            self.flags.add(clocks.CHEAPER_IN_BATCHES)
             ours = {block: us * single_us / student.score_us for block, us in ours.items()}
             student = student.model_copy(update={"score_us": single_us})
         limit = self._physics(student.score_us, fastest.score_us)
@@ -373,18 +360,17 @@ class Measurement:
         stays a flag: its clock has not been calibrated on hardware. Where a fresh process does not repeat
         it, or references are delayed too, the figure is that of a noisy host, which is never ranked."""
         device = not self._sampler.transport.stops_with_process
-        if device or NOISY in self.flags or not claims_too_little(student):
+        if device or NOISY in self.flags or not clocks.claims_too_little(student):
             return False
-        innocent = ""
         if self._host_delays(student):
-            innocent = "a reference is delayed as well"
-        elif not all(map(claims_too_little, self._confirmations())):
-            innocent = "not so in a fresh process"
-        if innocent:
-            self.flags.add(NOISY)
-            note = f"{self._problem.label}: claims below the outside clock, not so in a fresh process"
-            self.notes.append(note)
-        return NOISY not in self.flags
+            why = "a reference is delayed as well"
+        elif not all(map(clocks.claims_too_little, self._confirmations())):
+            why = "not so in a fresh process"
+        else:
+            return NOISY not in self.flags  # a confirmation may have been disturbed
+        self.flags.add(NOISY)
+        self.notes.append(f"{self._problem.label}: claims below the outside clock, {why}")
+        return False
 
     def _host_delays(self, student: ContenderTiming) -> bool:
         """Whether reveals of a reference, whose claims are true, take at least half as much longer than
@@ -394,7 +380,7 @@ class Measurement:
             samples = self.samples[name][one.name]
             return (one.outside_us - one.inside.mean_us) * samples.calls / len(samples.reveals)
 
-        ours = {one.name: excess_us(STUDENT, one) for one in student.lanes if claim_too_little(one)}
+        ours = {one.name: excess_us(STUDENT, one) for one in student.lanes if clocks.claim_too_little(one)}
         references = [name for name in self.samples if name not in (STUDENT, NULL)]
         return any(
             2 * excess_us(name, one) >= ours[one.name]
@@ -432,11 +418,11 @@ class Measurement:
                 note = f"a process that was to confirm a figure was disturbed: {watched.reason}"
                 self.notes.append(note)
             self._sampler.verify()
-            yield contender_timing(STUDENT, samples, self.constants, trusted=False)
+            yield clocks.contender_timing(STUDENT, samples, self.constants, trusted=False)
 
 
 def _false_claim(problem: Problem, timing: ContenderTiming) -> Finding:
-    false = filter(claim_too_little, timing.lanes)
+    false = filter(clocks.claim_too_little, timing.lanes)
     worst = max(false, key=lambda one: one.outside_us / max(one.inside.mean_us, 1e-3))
     outside = f"the outside clock says {worst.outside_us:.1f} +- {worst.uncertainty_us:.1f} us"
     claim = f"the process claims {worst.inside.mean_us:.1f} us a call"

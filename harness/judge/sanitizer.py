@@ -23,7 +23,7 @@ from harness.judge.problem import Problem
 from harness.judge.worker_client import Failed, WorkerClient, Wrapper
 from harness.outcome import Cause
 from harness.records import SanitizerFinding, SanitizerRun
-from harness.records.grade import SANITIZER_TOOLS, SanitizerTool
+from harness.records.grade import SANITIZER_TOOLS, SanitizerStatus, SanitizerTool
 from sandboxes.scratch import CollectError
 
 TOOL_WALL_S: Final = 120.0  # protocols.md
@@ -124,11 +124,26 @@ def run_tool(start: StartUnder, sanitizer: Sanitizer, tool: SanitizerTool, probl
         except (Failed, SandboxError) as failed:  # recorded below: the tool may be unable to start it
             failure = failed
         facts = worker.end(max(1.0, TOOL_WALL_S - (time.monotonic() - began)))
-        text = _log_of(worker)
+        report = read_report(_log_of(worker))
     late = facts is None or facts.status == "wall_timeout"
     late = late or (isinstance(failure, Failed) and failure.finding.cause is Cause.WALL_TIMEOUT)
-    why = None if failure is None else str(failure)
-    return _judged(tool, read_report(text), late, why, problem.label, time.monotonic() - began)
+    why = report.trouble or (None if failure is None else str(failure))
+    status: SanitizerStatus = "clean"
+    if late:
+        status, why = "timed_out", why or f"no end within {TOOL_WALL_S:.0f} s"
+    elif report.total or report.findings:
+        status = "findings"
+    elif report.total is None or why is not None:
+        status, why = "not_measured", why or "the tool wrote no summary"
+    return SanitizerRun(
+        tool=tool,
+        status=status,
+        total=report.total,
+        findings=report.findings if status in ("findings", "timed_out") else (),
+        message=None if why is None else why[:300],
+        workload=problem.label,
+        wall_s=time.monotonic() - began,
+    )
 
 
 def _log_of(worker: WorkerClient) -> str:
@@ -137,30 +152,6 @@ def _log_of(worker: WorkerClient) -> str:
             with path.open("rb") as file:
                 return file.read(MAX_REPORT_BYTES).decode(errors="replace")
     return ""
-
-
-def _judged(
-    tool: SanitizerTool, report: Report, late: bool, failure: str | None, label: str, wall_s: float
-) -> SanitizerRun:
-    found = report.total if report.total else len(report.findings)
-    why = report.trouble or failure
-    if late:
-        status, why = "timed_out", why or f"no end within {TOOL_WALL_S:.0f} s"
-    elif found:
-        status = "findings"
-    elif report.total == 0 and why is None:
-        status = "clean"
-    else:
-        status, why = "not_measured", why or "the tool wrote no summary"
-    return SanitizerRun(
-        tool=tool,
-        status=status,  # type: ignore[arg-type]
-        total=report.total,
-        findings=report.findings if status in ("findings", "timed_out") else (),
-        message=None if why is None else why[:300],
-        workload=label,
-        wall_s=wall_s,
-    )
 
 
 @dataclass(frozen=True)

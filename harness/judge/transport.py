@@ -21,6 +21,7 @@ import torch
 
 from harness.device.cuda import L2_CACHE_BYTES, POSIX_EXPORT, VIRTUAL_MEMORY, Device, Driver
 from harness.errors import DeviceError
+from harness.worker.driver import Array
 
 _LIVE_BYTES, _DEVICE_LIVE_BYTES = 256 << 20, 1 << 30
 
@@ -145,19 +146,11 @@ _IPC_UNIT = 2 << 20
 """cuMemAlloc cuts smaller requests out of blocks of this size, and IPC shares whole blocks."""
 
 
-class _Bytes:
-    """Foreign memory as PyTorch's CUDA array interface, version 3."""
-
-    def __init__(self, pointer: int, size: int) -> None:
-        place = {"shape": (size,), "data": (pointer, False), "strides": None}
-        self.__cuda_array_interface__: dict[str, Any] = {**place, "typestr": "|u1", "version": 3}
-
-
 def tensor_at(pointer: int, size: int, device: torch.device) -> torch.Tensor:
     """(size,) uint8 over mapped memory at `pointer`, without a copy; on `cpu`, an address of this process."""
     if device.type == "cpu":
         return torch.frombuffer((ctypes.c_char * size).from_address(pointer), dtype=torch.uint8)
-    return torch.as_tensor(_Bytes(pointer, size), device=device)
+    return torch.as_tensor(Array(pointer, size), device=device)
 
 
 class _DeviceMemory:

@@ -67,7 +67,6 @@ def read_claims(
 
     each = [microseconds(value) for value in answer["ns"][:_MAX_SINGLE_CLAIMS]]
     malformed = None in each or len(each) > calls
-    mode = _MODES.get(str(answer.get("mode")), "eager")
     return Reveal(
         calls=calls,
         outside_us=outside_us,
@@ -75,7 +74,7 @@ def read_claims(
         claim_us=microseconds(answer.get("total_ns")) if answer.get("calls") == calls else None,
         each_us=() if malformed else tuple(us for us in each if us is not None),
         aside_us=microseconds(answer.get("aside_ns")) or 0.0,
-        mode="eager" if answer.get("why") else mode,
+        mode=_MODES.get(str(answer.get("mode")), "eager"),
     )
 
 

@@ -95,7 +95,7 @@ class DevicePool:
         self.operands: list[list[torch.Tensor]] = []
         self._calls: dict[int, Call] = {}
         self._graphs: dict[int, tuple[Any, Any]] = {}
-        self._no_graph = ""
+        self._no_graph = False
         self._enqueue_s = _HOLD_S
 
     def show(self, descriptor: int, message: dict[str, Any]) -> None:
@@ -130,13 +130,12 @@ class DevicePool:
         self._driver.call("cuDevicePrimaryCtxRelease_v2", self._driver.device.value)
 
     def measure(self, subject: Any, message: dict[str, Any]) -> dict[str, Any]:
-        """Call every set `rounds` times; when this returns the device is idle. The claims of the answer, and
-        `why` the mode is not the requested one."""
+        """Call every set `rounds` times; when this returns the device is idle. The claims of the answer; its
+        `mode` is `eager` where the calls could not be made as requested."""
         indices = [index for _ in range(message["rounds"]) for index in range(message["sets"])]
-        mode, why = message["mode"], ""
-        if mode == "graph":
-            why = self._capture(subject, set(indices))
-            mode = "eager" if why else mode
+        mode = message["mode"]
+        if mode == "graph" and not self._capture(subject, set(indices)):
+            mode = "eager"
         calls = [(index, self._call(subject, index, mode)) for index in indices]
         each: list[int] = []
         # What a project returns is dropped at once: its memory may be the next call's.
@@ -146,12 +145,11 @@ class DevicePool:
             total = sum(each)
         else:
             total, held = self._together(calls, results, hold=mode == "queued")
-            if not held:
-                why = "the stream ran dry while calls were enqueued"
+            mode = mode if held else "eager"
             each = [total] if len(calls) == 1 else []
         aside = self._store(results)
         answer = {"calls": len(calls), "total_ns": total, "ns": each[:_EACH], "aside_ns": aside}
-        return {**answer, "mode": mode, "why": why[-500:]}
+        return {**answer, "mode": mode}
 
     def _call(self, subject: Any, index: int, mode: str) -> Call:
         if subject.kind == "null":
@@ -207,14 +205,12 @@ class DevicePool:
         self._clock.wait()
         return int(self._clock.between_ns(start, end))
 
-    def _capture(self, subject: Any, indices: set[int]) -> str:
-        """Capture the call of every set that has no graph yet; why that is impossible, else empty."""
+    def _capture(self, subject: Any, indices: set[int]) -> bool:
+        """Capture the call of every set that has no graph yet; whether that is possible."""
         if subject.kind == "null":
-            return ""
-        if not self._on_gpu:
-            return "no CUDA graphs without a GPU"
-        if len(indices) > _MOST_GRAPHS:
-            return f"{len(indices)} sets, and at most {_MOST_GRAPHS} are captured"
+            return True
+        if not self._on_gpu or len(indices) > _MOST_GRAPHS:
+            return False
         for index in sorted(indices - set(self._graphs)):
             if self._no_graph:
                 break
@@ -228,11 +224,11 @@ class DevicePool:
             try:
                 with _cuda.graph(graph):
                     results = call()
-            except RuntimeError as error:
-                self._no_graph = f"the calls cannot be captured: {error}"
+            except RuntimeError:
+                self._no_graph = True
             else:
                 self._graphs[index] = (graph, results)
-        return self._no_graph
+        return not self._no_graph
 
 
 def _make(calls: list[tuple[int, Call]], results: Results | None) -> None:

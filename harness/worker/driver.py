@@ -140,6 +140,8 @@ class Shared:
 
 
 class Array:
+    """Mapped device memory as PyTorch's CUDA array interface, version 3."""
+
     def __init__(self, address: int, size: int) -> None:
         self.__cuda_array_interface__ = {
             "shape": (size,), "typestr": "|u1", "data": (address, False), "strides": None, "version": 3,

@@ -116,18 +116,19 @@ def _kernels(profiler: Any) -> list[list[Any]]:
     return [[name, *figures, copies] for (name, copies), figures in ordered]
 
 
-def _fitting(rows: list[list[Any]], most_bytes: int) -> tuple[list[list[Any]], int]:
+def _fitting(rows: list[list[Any]], most_bytes: int) -> list[list[Any]]:
     kept, size = [], 0
     for row in rows[:_MOST_NAMES]:
         size += len(json.dumps(row)) + 2
         if size > most_bytes:
             break
         kept.append(row)
-    return kept, len(rows) - len(kept)
+    return kept
 
 
 def trace(run: Callable[[], Any], namespace: str, device: str) -> dict[str, Any]:
-    """Watch `run`, one call on tensors of `device` (`cpu` or `cuda`). Raises whatever the project raises."""
+    """Watch `run`, one call on tensors of `device` (`cpu` or `cuda`): the 100 most frequent operators and the
+    100 longest kernels. Raises whatever the project raises."""
     watch, note = Watch(namespace), None
     with _profiler(device) as profiler:
         with watch:
@@ -139,12 +140,8 @@ def trace(run: Callable[[], Any], namespace: str, device: str) -> dict[str, Any]
         note = "the profiler (CUPTI) reported no device activity"
     seen = _either(watch, _recorded(profiler))
     counted = [[name[:_NAME_CHARS], calls] for name, calls in seen.most_common()]
-    operators, left = _fitting(counted, _MOST_BYTES // 2)
-    kernels, missing = _fitting(rows, _MOST_BYTES // 2)
     return {
-        "operators": operators,
-        "operators_left_out": left,
-        "kernels": kernels if rows else None,
-        "kernels_left_out": missing,
+        "operators": _fitting(counted, _MOST_BYTES // 2),
+        "kernels": _fitting(rows, _MOST_BYTES // 2) if rows else None,
         "note": note,
     }

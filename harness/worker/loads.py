@@ -51,17 +51,17 @@ class Loads:
     def __init__(self, package: Path) -> None:
         self._package = str(package.resolve()) + os.sep
         self._found: dict[str, None] = {}
-        self._left_out: set[int] = set()
         sys.addaudithook(self._hook)
 
     def account(self) -> dict[str, Any]:
+        """The first 20 names, less where they are long."""
         kept, size = [], 0
         for name in self._found:
             size += len(json.dumps(name)) + 2
             if size > _MOST_BYTES:
                 break
             kept.append(name)
-        return {"loads": kept, "loads_left_out": len(self._found) - len(kept) + len(self._left_out)}
+        return {"loads": kept}
 
     def _hook(self, event: str, arguments: tuple[Any, ...]) -> None:
         """Python's audit hook, in any thread. Never raises, since that would forbid the event."""
@@ -71,13 +71,8 @@ class Loads:
             said = self._said(event, arguments)
         except Exception as error:  # noqa: BLE001 - recorded: only odd arguments come here
             said = f"something that cannot be named ({event}: {type(error).__name__})"
-        if said is None:
-            return
-        said = said[:_NAME_CHARS]
-        if len(self._found) < _MOST_NAMES or said in self._found:
-            self._found[said] = None
-        elif len(self._left_out) < 1000:
-            self._left_out.add(hash(said))
+        if said is not None and len(self._found) < _MOST_NAMES:
+            self._found[said[:_NAME_CHARS]] = None
 
     def _said(self, event: str, arguments: tuple[Any, ...]) -> str | None:
         if event == _IMPORTS:
