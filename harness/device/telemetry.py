@@ -11,12 +11,12 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from harness.records.timing import BlockTelemetry, Extent
-from sandboxes.nvml import Nvml, open_nvml
+from sandboxes.nvml import GpuState, open_nvml
 
 MOST_DROPPED: Final = 0.10
 """Share of blocks; beyond it the workload is measured once more, then published flagged (protocols.md)."""
@@ -39,19 +39,6 @@ _TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)
-class GpuSample:
-    """One reading of the timed GPU; None is what NVML does not report."""
-
-    sm_mhz: int | None = None
-    memory_mhz: int | None = None
-    power_w: float | None = None
-    temperature_c: int | None = None
-    held_down_by: tuple[str, ...] | None = None
-    """NVML's reasons for clocks below their maximum; empty means none."""
-    processes: int | None = None
-
-
-@dataclass(frozen=True)
 class TelemetrySample:
     """One reading of the machine; None is unknown. Counters are since boot, over all cores."""
 
@@ -66,7 +53,9 @@ class TelemetrySample:
     """Time in which some thread waited for a core (pressure stall information)."""
     interrupts: int | None = None
     softirqs: int | None = None
-    gpu: GpuSample | None = None
+    gpu: GpuState | None = None
+    gpu_processes: int | None = None
+    """Processes with a compute context on that GPU."""
 
 
 Turn = tuple[TelemetrySample, TelemetrySample]
@@ -96,7 +85,8 @@ class Telemetry:
         waited = self._text("pressure/cpu").partition("\n")[0]
         total = waited.rpartition("total=")[2]
         return TelemetrySample(
-            gpu=None if self._nvml is None else _gpu_sample(self._nvml, self._uuid),
+            gpu=None if self._nvml is None else self._nvml.state(self._uuid),
+            gpu_processes=None if self._nvml is None else len(self._nvml.processes(self._uuid)),
             at_s=self._clock(),
             cores=os.cpu_count() or 1,
             runnable=int(runnable) if runnable.isdecimal() else None,
@@ -121,10 +111,6 @@ class Telemetry:
 def _counter(stat: str, name: str) -> int | None:
     line = next((line for line in stat.splitlines() if line.startswith(f"{name} ")), "")
     return int(line.split()[1]) if line else None
-
-
-def _gpu_sample(nvml: Nvml, uuid: str) -> GpuSample:
-    return GpuSample(**asdict(nvml.state(uuid)), processes=len(nvml.processes(uuid)))
 
 
 @dataclass
@@ -169,22 +155,22 @@ def disturbed(before: TelemetrySample, after: TelemetrySample, kept_processes: i
     for sample in (before, after):
         if sample.runnable is not None and sample.runnable > sample.cores:
             return f"{sample.runnable} threads want {sample.cores} cores"
+        if sample.gpu_processes is not None and sample.gpu_processes > GPU_PROCESSES + kept_processes:
+            return f"{sample.gpu_processes} processes use the GPU"
     elapsed_s = after.at_s - before.at_s
     stolen_s = _difference(before.steal_s, after.steal_s) or 0.0
     if stolen_s >= STEAL_TICKS * _TICK_S and stolen_s > MOST_STEAL * elapsed_s:
         return f"the hypervisor took {stolen_s:.2f} of {elapsed_s:.2f} s"
     if before.gpu is None or after.gpu is None:
         return None
-    return _gpu_disturbed(before.gpu, after.gpu, kept_processes)
+    return _gpu_disturbed(before.gpu, after.gpu)
 
 
-def _gpu_disturbed(before: GpuSample, after: GpuSample, kept_processes: int) -> str | None:
-    for sample in (before, after):
-        slowed = [reason for reason in sample.held_down_by or () if reason in _SLOWED]
+def _gpu_disturbed(before: GpuState, after: GpuState) -> str | None:
+    for state in (before, after):
+        slowed = [reason for reason in state.held_down_by or () if reason in _SLOWED]
         if slowed:
             return f"the GPU's clocks are held down by: {', '.join(slowed)}"
-        if sample.processes is not None and sample.processes > GPU_PROCESSES + kept_processes:
-            return f"{sample.processes} processes use the GPU"
     capped = "power cap" in (after.held_down_by or ())  # a kernel that draws much power lowers its own clock
     if not before.sm_mhz or after.sm_mhz is None or capped:
         return None

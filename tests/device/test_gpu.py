@@ -13,7 +13,7 @@ from harness.builder.toolchain import Toolchain
 from harness.cli.options import make_bench
 from harness.device.health import KnownRun, device_errors
 from harness.device.machine import machine_facts
-from harness.device.telemetry import Conditions, GpuSample, Telemetry, TelemetrySample
+from harness.device.telemetry import Conditions, Telemetry, TelemetrySample
 from harness.errors import DeviceError
 from harness.grading.grade import Grader
 from harness.grading.workers import GradeSettings
@@ -79,7 +79,7 @@ class Look(Telemetry):
     processes = 0
 
     def sample(self) -> TelemetrySample:
-        return TelemetrySample(0.0, cores=8, gpu=GpuSample(processes=self.processes))
+        return TelemetrySample(0.0, cores=8, gpu_processes=self.processes)
 
 
 @pytest.mark.parametrize(("processes", "reason"), [(4, None), (5, "5 processes use the GPU")])

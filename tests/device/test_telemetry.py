@@ -10,20 +10,20 @@ from typing import Any
 import pytest
 
 from harness.device.telemetry import (
-    GpuSample,
     Telemetry,
     TelemetrySample,
     block_telemetry,
     disturbed,
 )
 from harness.records.timing import Extent
+from sandboxes.nvml import GpuState
 from tests.fakes.nvml import OLD, WHOLE, install_fake_nvml
 
 STAT = "cpu  2303256 972571 586028 2925953 28715 0 9101 41899 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n"
 
 
 HOST = TelemetrySample(0.0, cores=2, runnable=1, cpu_mhz=2300.0, steal_s=100.0, cpu_wait_s=10.0)
-GPU = GpuSample(1980, 3201, power_w=400.0, temperature_c=50, held_down_by=(), processes=2)
+GPU = GpuState(1980, 3201, power_w=400.0, temperature_c=50, held_down_by=())
 
 
 def host(**figures: Any) -> TelemetrySample:
@@ -31,7 +31,8 @@ def host(**figures: Any) -> TelemetrySample:
 
 
 def gpu(**figures: Any) -> TelemetrySample:
-    return replace(HOST, gpu=replace(GPU, **figures))
+    processes = figures.pop("processes", 2)
+    return replace(HOST, gpu=replace(GPU, **figures), gpu_processes=processes)
 
 
 def test_the_kernels_files_are_read(tmp_path: Path) -> None:
@@ -116,19 +117,14 @@ def test_a_gpu_is_looked_at_through_nvml(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "processes").write_text("1 1\n")
     (tmp_path / "reasons").write_text("96")
     telemetry = Telemetry(WHOLE)
-    assert telemetry.sample().gpu == GpuSample(
-        sm_mhz=345,
-        memory_mhz=3201,
-        power_w=123.456,
-        temperature_c=41,
-        held_down_by=("software thermal slowdown", "hardware thermal slowdown"),
-        processes=1,
-    )
+    heat = ("software thermal slowdown", "hardware thermal slowdown")
+    sample = telemetry.sample()
+    assert (sample.gpu, sample.gpu_processes) == (GpuState(345, 3201, 123.456, 41, heat), 1)
     (tmp_path / "old_driver").touch()
     found = telemetry.sample().gpu
-    assert found is not None
-    assert found.temperature_c == 42
+    assert found is not None and found.temperature_c == 42
     telemetry.close()
     telemetry = Telemetry(OLD)
-    assert telemetry.sample().gpu == GpuSample(processes=0)
+    sample = telemetry.sample()
+    assert (sample.gpu, sample.gpu_processes) == (GpuState(None, None, None, None, None), 0)
     telemetry.close()
