@@ -100,10 +100,5 @@ def sample(every: Sequence[Mutant], count: int, seed: str) -> list[Mutant]:
 
 def sources(project: Project) -> list[str]:
     """C++ files with CPU kernels, without the binding."""
-    return [
-        file.path
-        for file in project.files
-        if file.path.endswith((".cpp", ".cc", ".h", ".hpp"))
-        and not file.path.startswith("torch-ext/")
-        and "cuda" not in file.path
-    ]
+    paths = (file.path for file in project.files if file.path.endswith((".cpp", ".cc", ".h", ".hpp")))
+    return [path for path in paths if not path.startswith("torch-ext/") and "cuda" not in path]
