@@ -89,8 +89,6 @@ class DeviceLost(DeviceError):
 class HarnessBug(InfraError):
     """An invariant of liftbench is broken."""
 
-    cause = Cause.HARNESS_BUG
-
 
 def did_you_mean(word: str, known: Iterable[str], most: int = 3) -> str:
     """`; did you mean a or b?` with the most similar known names, or "".

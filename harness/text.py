@@ -99,11 +99,7 @@ def estimate_tokens(text: str) -> int:
 
 def slug(text: str) -> str:
     """A valid skill name made from any words; `generated-skill` if none is left."""
-    words = re.findall(r"[a-z0-9]+", text.lower())
-    name = ""
-    for word in words:
-        longer = f"{name}-{word}" if name else word[:SLUG_LIMIT]
-        if len(longer) > SLUG_LIMIT:
-            break
-        name = longer
+    name = "-".join(re.findall(r"[a-z0-9]+", text.lower()))
+    if len(name) > SLUG_LIMIT:
+        name = name[: SLUG_LIMIT + 1].rpartition("-")[0] or name[:SLUG_LIMIT]
     return name or "generated-skill"

@@ -134,6 +134,19 @@ class Fills:
         fill(self._folder)
 
 
+@pytest.mark.slow
+def test_a_cache_that_fills_up_during_a_build_is_named(
+    tmp_path: Path, toolchain: Toolchain, sandbox: StoppableSandbox
+) -> None:
+    """The build is lost, and nothing half done lies there."""
+    with tmpfs(tmp_path / "cache", "size=1m") as cache:
+        grader = Grader(tiny(cache), sandbox, toolchain, machine_facts(toolchain), Fills(cache))
+        with pytest.raises(StorageError, match=r"cache \(builds\) is full"):
+            grader.grade(zoo_project("does_not_compile"), throw_away_task("scale"))
+        grader.close()
+        assert not [*cache.rglob("result.json"), *cache.rglob(".new-*")]
+
+
 _FILLED_MEANWHILE = """
 import sys, tempfile
 from pathlib import Path

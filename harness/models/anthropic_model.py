@@ -8,7 +8,7 @@ kept as they were written, valid or not; thinking goes back as it came, signatur
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, ClassVar, Final
 
 import anthropic
@@ -26,7 +26,7 @@ from harness.models.messages import (
     joined,
     thinking_part,
 )
-from harness.records import Message, ModelSpec, Request, Thinking, Tool, Usage
+from harness.records import Message, ModelSpec, Request, Thinking, Usage
 
 # The last API version that takes a temperature; from 2026-10-21 on, which SDK 2.0 sends, it is an error.
 # Source: the SDK's migration guide.
@@ -58,16 +58,7 @@ class AnthropicModel(SdkModel):
         message = self._stream(request)
         if message.stop_reason is None:
             raise broken_reply(self._endpoint, "the stream ended before the message did")
-        usage, written = _usage(message.counts)
-        return Answer(
-            message.text,
-            _STOPS.get(str(message.stop_reason), "other"),
-            str(message.model or self._model),
-            usage,
-            written,
-            message.calls,
-            message.thinking,
-        )
+        return message.answer(self._model)
 
     def _stream(self, request: Request) -> Incoming:
         # Streamed, because the SDK refuses to wait for long replies in one piece.
@@ -77,7 +68,10 @@ class AnthropicModel(SdkModel):
         if system:
             arguments["system"] = system
         if request.tools:
-            arguments["tools"] = sent_tools(request.tools)
+            arguments["tools"] = [
+                {"name": t.name, "description": t.description, "input_schema": t.parameters}
+                for t in request.tools
+            ]
         if sampling.temperature is not None:
             arguments["extra_body"] = {"temperature": sampling.temperature}
             arguments["extra_headers"] = {"anthropic-version": _VERSION_WITH_TEMPERATURE}
@@ -130,11 +124,6 @@ def sent_messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
     return sent
 
 
-def sent_tools(tools: Iterable[Tool]) -> list[dict[str, Any]]:
-    """Tools as the API takes them."""
-    return [{"name": t.name, "description": t.description, "input_schema": t.parameters} for t in tools]
-
-
 def _blocks(message: Message) -> list[dict[str, Any]]:
     if message.role == "tool":
         result = {"type": "tool_result", "tool_use_id": message.tool_call_id}
@@ -168,39 +157,29 @@ class Incoming:
     """
 
     def __init__(self) -> None:
-        self.model: str | None = None
         self.stop_reason: str | None = None
-        self.counts: dict[str, object] = {}
+        self._model: str | None = None
+        self._counts: dict[str, object] = {}
         """Of tokens; a later event's replaces an earlier one's."""
         self._blocks: dict[object, dict[str, Any]] = {}
 
-    @property
-    def text(self) -> str:
-        """Without thinking."""
-        return "".join(block.get("text") or "" for block in self._of("text"))
-
-    @property
-    def calls(self) -> list[tuple[object, object, str]]:
-        """Id, name and arguments of each call, in order, the arguments as they were written."""
-        return [
-            (c.get("id"), c.get("name"), c.get("partial_json") or json.dumps(c.get("input") or {}))
-            for c in self._of("tool_use")
-        ]
-
-    @property
-    def thinking(self) -> tuple[Thinking, ...]:
-        """All of it, with its place in the reply."""
-        found: list[Thinking] = []
-        text, calls = "", 0
-        for block in self._of("text", "tool_use", *_THINKING):
-            text += (block.get("text") or "") if block["type"] == "text" else ""
-            calls += block["type"] == "tool_use"
-            if block["type"] in _THINKING:
-                found.append(thinking_part(block, len(clean_text(text)), calls))
-        return tuple(found)
-
-    def _of(self, *kinds: str) -> Iterator[dict[str, Any]]:
-        return (block for block in self._blocks.values() if block.get("type") in kinds)
+    def answer(self, model: str) -> Answer:
+        """What was said; `model` is its name where the events hold none."""
+        text = ""
+        calls: list[tuple[object, object, str]] = []
+        thinking: list[Thinking] = []
+        for block in self._blocks.values():
+            kind = block.get("type")
+            if kind == "text":
+                text += block.get("text") or ""
+            elif kind == "tool_use":
+                written = block.get("partial_json") or json.dumps(block.get("input") or {})
+                calls.append((block.get("id"), block.get("name"), written))
+            elif kind in _THINKING:
+                thinking.append(thinking_part(block, len(clean_text(text)), len(calls)))
+        usage, cache_written = _usage(self._counts)
+        stop = _STOPS.get(str(self.stop_reason), "other")
+        return Answer(text, stop, str(self._model or model), usage, cache_written, calls, thinking)
 
     def add(self, event: Any) -> None:
         """Take one event."""
@@ -208,7 +187,7 @@ class Incoming:
         delta = _fields(getattr(event, "delta", None))
         if kind == "message_start":
             message = getattr(event, "message", None)
-            self.model = getattr(message, "model", None)
+            self._model = getattr(message, "model", None)
             self._count(message)
         elif kind == "message_delta":
             self.stop_reason = delta.get("stop_reason") or self.stop_reason
@@ -223,7 +202,7 @@ class Incoming:
 
     def _count(self, holder: object) -> None:
         counts = _fields(getattr(holder, "usage", None))
-        self.counts |= {name: value for name, value in counts.items() if value is not None}
+        self._counts |= {name: value for name, value in counts.items() if value is not None}
 
 
 def _fields(part: Any) -> dict[str, Any]:

@@ -170,7 +170,7 @@ class SdkModel(ABC):
             )
             if not too_long:
                 raise sdk_error(self._endpoint, self.sdk, error, tools=bool(request.tools)) from None
-            answer = self._overflow()
+            answer = Answer("", "overflow", self._model)
         return build_reply(request, answer, self.price, started)
 
     def _connect(self) -> None:
@@ -189,10 +189,6 @@ class SdkModel(ABC):
                     f"Is the server running at that address? Check the name, http or https, and the proxy"
                 )
             self._reached = True
-
-    def _overflow(self) -> Answer:
-        """The answer to a prompt that does not fit into the model's context."""
-        return Answer("", "overflow", self._model)
 
 
 def _connection_fault(url: str) -> str | None:

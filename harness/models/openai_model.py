@@ -28,11 +28,9 @@ from harness.models.endpoint import (
     vendor_endpoint,
 )
 from harness.models.messages import INVALID, Answer, Stop, arguments_object, count, joined, thinking_part
-from harness.records import Message, ModelSpec, Request, Sampling, Thinking, Tool, ToolCall, Usage
+from harness.records import Message, ModelSpec, Request, Sampling, Thinking, ToolCall, Usage
 
 _logger = logging.getLogger(__name__)
-
-DEFAULT_URL: Final = "https://api.openai.com/v1"
 
 THINKING_FIELDS: Final = ("reasoning_content", "reasoning", "reasoning_details")
 """DeepSeek, SGLang, llama.cpp and older vLLM; newer vLLM and Ollama; OpenRouter (with signatures)."""
@@ -52,7 +50,7 @@ _STOPS: Final[dict[str, Stop]] = {
 
 def make_openai(spec: ModelSpec, options: ModelOptions) -> OpenAIModel:
     """An OpenAI model; the key is OPENAI_API_KEY. A base URL names a gateway."""
-    endpoint = vendor_endpoint(spec, options, "OPENAI", DEFAULT_URL)
+    endpoint = vendor_endpoint(spec, options, "OPENAI", OpenAIModel.default_url)
     return OpenAIModel(spec, endpoint, "max_completion_tokens", {})
 
 
@@ -75,7 +73,7 @@ class OpenAIModel(SdkModel):
 
     sdk: ClassVar = openai
     sdk_errors = openai.OpenAIError
-    default_url = DEFAULT_URL
+    default_url = "https://api.openai.com/v1"
 
     def __init__(
         self, spec: ModelSpec, endpoint: Endpoint, limit_name: str, headers: Mapping[str, str | Omit]
@@ -97,7 +95,7 @@ class OpenAIModel(SdkModel):
             # Some gateways answer 200 with an error inside.
             error = _part(completion, "error")
             if error and prompt_too_long(self._endpoint, request, 200, error):
-                return self._overflow()
+                return Answer("", "overflow", self._model)
             raise broken_reply(self._endpoint, server_message(error or completion))
         text, refusal = text_of(message.get("content")), text_of(message.get("refusal"))
         calls = list(calls_in(message))
@@ -118,12 +116,13 @@ class OpenAIModel(SdkModel):
         The SDK's own types are not used: it validates nothing.
         """
         messages: list[Any] = sent_messages(request.messages)
-        tools: dict[str, Any] = {"tools": sent_tools(request.tools)} if request.tools else {}
+        tools = [{"type": "function", "function": tool.model_dump(mode="json")} for tool in request.tools]
+        offered = {"tools": tools} if tools else {}
         while True:
             sampling = self._sampling(request.sampling)
             try:
                 raw = self._client.chat.completions.with_raw_response.create(
-                    model=self._model, messages=messages, extra_headers=self._headers, **tools, **sampling
+                    model=self._model, messages=messages, extra_headers=self._headers, **offered, **sampling
                 )
             except openai.APIStatusError as error:
                 if error.code not in _NOT_SUPPORTED or error.param not in sampling.keys() & _OPTIONAL:
@@ -166,11 +165,6 @@ def _usage(usage: object, said_something: bool) -> tuple[Usage, int]:
 def sent_messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
     """The messages as the API takes them, with what the model thought."""
     return [_sent(message) | _thought(message) for message in joined(messages)]
-
-
-def sent_tools(tools: Iterable[Tool]) -> list[dict[str, Any]]:
-    """Tools as the API takes them."""
-    return [{"type": "function", "function": tool.model_dump(mode="json")} for tool in tools]
 
 
 def _sent(message: Message) -> dict[str, Any]:

@@ -150,8 +150,7 @@ class ReplayModel:
         recorded = next((entry for key, entry in here.items() if _kind(key.arm) == _kind(request.arm)), None)
         if recorded is None:
             held = sorted({f"{k.task} {k.arm} {k.repeat}" for k in here or self.recording.replies})
-            more = f" and {len(held) - 3} more" if len(held) > 3 else ""
-            return f"{folder} holds no reply for {asked}; it has {', '.join(held[:3])}{more}"
+            return f"{folder} holds no reply for {asked}; it has {', '.join(held[:3])}"
         because = "the prompt has changed since the recording was made"
         if recorded.tools != request.tools:
             because = "the tools have changed since the recording was made"

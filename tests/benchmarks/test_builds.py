@@ -1,14 +1,12 @@
 """How long builds take beside torch.utils.cpp_extension (`make bench`).
 
-Every figure of a case comes from one run on one machine, with the same sources and the same flags of
-the project's own. `extra_info` has the CPU seconds of the compilers: other load stretches the wall clock.
+Every figure of a case comes from one run on one machine, with the same sources and the project's own flags.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import resource
 import subprocess
 import sys
 from collections.abc import Callable
@@ -40,15 +38,12 @@ STEPS: list[Step] = ["built", "repeated"]
 
 # Compiles and links for real. Loading is not part of it: for sm_90 it needs a CUDA build of torch.
 _EXTENSION = """
-import json, os, resource, sys
+import json, os, sys
 from torch.utils import cpp_extension
 arguments = json.loads(sys.argv[1])
 cpp_extension._import_module_from_library = lambda *_: None
 cpp_extension.CUDA_HOME = os.environ.get("CUDA_HOME")  # a CPU-only torch does not look for it
-before = resource.getrusage(resource.RUSAGE_CHILDREN)
 cpp_extension.load(**arguments)
-after = resource.getrusage(resource.RUSAGE_CHILDREN)
-print(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
 """
 
 
@@ -66,14 +61,10 @@ class Lab:
         assert isinstance(layout, Layout), layout
         self.layout = layout
 
-    def measured(self, benchmark: Any, job: Callable[[], float | None]) -> None:
-        """One round, because every job changes what is cached; a job may say itself what CPU time counts."""
+    def measured(self, benchmark: Any, job: Callable[[], None]) -> None:
+        """One round, because every job changes what is cached."""
         benchmark.group = f"building, {self.label}"
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        own = benchmark.pedantic(job, rounds=1, iterations=1)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        benchmark.extra_info["cpu_s"] = cpu_s if own is None else own
+        benchmark.pedantic(job, rounds=1, iterations=1)
 
     def build(self, step: Step) -> None:
         """Ours."""
@@ -86,8 +77,8 @@ class Lab:
         )
         assert built.result.ok and built.result.cache_hit == (step == "repeated"), built.result.finding
 
-    def extension(self) -> Callable[[], float]:
-        """torch.utils.cpp_extension.load with an empty folder; it returns its CPU seconds."""
+    def extension(self) -> Callable[[], None]:
+        """torch.utils.cpp_extension.load with an empty folder."""
         tree, empty = self.folder / "extension", self.folder / "extension/out"
         empty.mkdir(parents=True)
         for file in self.layout.tree:
@@ -119,12 +110,11 @@ class Lab:
             **({"CUDA_HOME": str(cuda.root)} if cuda is not None else {}),
         }
 
-        def job() -> float:
+        def job() -> None:
             command = [sys.executable, "-c", _EXTENSION, json.dumps(arguments)]
             done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
             assert done.returncode == 0, done.stderr[-3000:]
             assert list(empty.glob("*.so")), "nothing was linked"
-            return float(done.stdout.splitlines()[-1])
 
         return job
 

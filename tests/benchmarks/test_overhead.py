@@ -1,7 +1,6 @@
 """What the harness itself costs (`make bench`).
 
 Each figure is printed beside one that it can be compared with in the same run: machines are noisy.
-Not part of `make test`: pytest collects it, and skips it, unless --benchmark-only is given.
 """
 
 from __future__ import annotations
@@ -22,24 +21,11 @@ from harness.device.machine import machine_facts
 from harness.grading.grade import Grader
 from harness.grading.workers import GradeSettings
 from harness.outcome import Verdict
-from harness.records import Project
-from harness.suite.catalogue import LoadedTask, expert_directory, read_project, select_tasks
+from harness.suite.catalogue import expert_directory, read_project, select_tasks
 from sandboxes.local import LocalBackend
 from sandboxes.pool import SandboxPool
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture(scope="module")
-def loaded() -> LoadedTask:
-    return select_tasks(["l1/rms_norm"])[0]
-
-
-@pytest.fixture(scope="module")
-def project(loaded: LoadedTask) -> Project:
-    directory = expert_directory(loaded.task)
-    assert directory is not None
-    return read_project(directory)
 
 
 @pytest.fixture
@@ -51,37 +37,23 @@ def grader(tmp_path: Path) -> Iterator[Grader]:
     made.close()
 
 
-def test_grade_from_scratch(benchmark: Any, grader: Grader, loaded: LoadedTask, project: Project) -> None:
-    """A whole grade with an empty cache; extra_info has the compilers' share of it."""
-    grades = []
-
-    def once() -> None:
-        grades.append(grader.grade(project, loaded))
-
-    benchmark.pedantic(once, rounds=1, iterations=1)
-    grade = grades[0]
+@pytest.mark.parametrize("cached", [False, True], ids=["from scratch", "on a cached build"])
+def test_grade(benchmark: Any, grader: Grader, cached: bool) -> None:
+    """A whole grade, from the request to the verdict; where cached, references are warm too."""
+    [loaded] = select_tasks(["l1/rms_norm"])
+    directory = expert_directory(loaded.task)
+    assert directory is not None
+    project = read_project(directory)
+    if cached:
+        grader.grade(project, loaded)
+    grade = benchmark.pedantic(lambda: grader.grade(project, loaded), rounds=3 if cached else 1)
     assert grade.verdict is Verdict.CORRECT
-    assert grade.build is not None
-    compiler = grade.build.compiler_s or 0.0
-    benchmark.extra_info["compiler_s"] = compiler
-    benchmark.extra_info["harness_s"] = grade.wall_s - compiler
 
 
-def test_grade_on_a_cached_build(
-    benchmark: Any, grader: Grader, loaded: LoadedTask, project: Project
-) -> None:
-    """From the request to the verdict when the build is cached and references are warm."""
-    grader.grade(project, loaded)
-    benchmark.pedantic(lambda: grader.grade(project, loaded), rounds=3, iterations=1)
-
-
-def test_help(benchmark: Any) -> None:
-    """`liftbench --help`, a whole process."""
-    command = [sys.executable, "-m", "harness.cli.main", "--help"]
+@pytest.mark.parametrize(
+    "words", [["-m", "harness.cli.main", "--help"], ["-c", "pass"]], ids=["help", "bare"]
+)
+def test_help(benchmark: Any, words: list[str]) -> None:
+    """`liftbench --help`, a whole process, and an empty Python process to compare it with."""
+    command = [sys.executable, *words]
     benchmark.pedantic(lambda: subprocess.run(command, cwd=ROOT, capture_output=True, check=True), rounds=10)
-
-
-def test_bare_python(benchmark: Any) -> None:
-    """An empty Python process: what --help is to be compared with."""
-    command = [sys.executable, "-c", "pass"]
-    benchmark.pedantic(lambda: subprocess.run(command, capture_output=True, check=True), rounds=10)

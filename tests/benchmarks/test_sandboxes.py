@@ -92,7 +92,7 @@ def test_run_stage_cold(benchmark: Any, sandbox: SandboxPool, worker: Job) -> No
 
 @pytest.mark.benchmark(group="run stage")
 def test_run_stage_warm(benchmark: Any, sandbox: SandboxPool, worker: Job) -> None:
-    """A cage stands by: its start is not waited for."""
+    """From a warm process, whose start is not waited for."""
 
     def prepared() -> None:
         sandbox.prepare(worker)

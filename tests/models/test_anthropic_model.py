@@ -12,6 +12,7 @@ import pytest
 from harness.errors import ProviderError
 from harness.models import Model
 from harness.models.anthropic_model import Incoming, sent_messages, system_text
+from harness.models.messages import Answer
 from harness.records import Message, Reply, Request, Usage
 from tests.models.answers import anthropic_events, assistant, called, result, streamed, text_block, user
 from tests.models.conftest import KEYS, Script
@@ -167,4 +168,4 @@ def test_unknown_events_are_ignored() -> None:
         ("message_start", {}),
     ):
         message.add(SimpleNamespace(type=kind, **part))
-    assert (message.text, message.calls, message.stop_reason, message.counts) == ("", [], None, {})
+    assert message.answer("m") == Answer("", "other", "m", calls=[], thinking=[])
