@@ -90,14 +90,14 @@ _TAKES_VALUE: Final = re.compile(
     """,
     re.X,
 )
-_PASSES_ON: Final[dict[str, str]] = {
-    "-Xcompiler": "g++",
-    "--compiler-options": "g++",
-    "-Xptxas": "ptxas",
-    "--ptxas-options": "ptxas",
-    "-Xcudafe": "cudafe",
-    "-Xfatbin": "fatbinary",
-    "--fatbin-options": "fatbinary",
+_PASSES_ON: Final = {
+    "-Xcompiler": _GXX,
+    "--compiler-options": _GXX,
+    "-Xptxas": _PTXAS,
+    "--ptxas-options": _PTXAS,
+    "-Xcudafe": _CUDAFE,
+    "-Xfatbin": _FATBINARY,
+    "--fatbin-options": _FATBINARY,
 }
 _REASONS: Final = (
     (r"-fplugin|-wrapper|-specs|-B|--run|-run|-time|--dryrun", "it runs or loads other programs"),
@@ -225,14 +225,12 @@ def _nvcc_words(flags: Iterator[str], warnings: list[str]) -> Iterator[str]:
 
 def _passed_on(name: str, value: str, warnings: list[str]) -> Iterator[str]:
     """Screen each comma-separated part of -Xcompiler and similar flags for the tool that receives it."""
-    patterns = {"g++": _GXX, "ptxas": _PTXAS, "cudafe": _CUDAFE, "fatbinary": _FATBINARY}
-    tool = _PASSES_ON[name]
-    parts = [value] if tool == "cudafe" else value.split(",")
-    for part in parts:
+    allowed = _PASSES_ON[name]
+    for part in [value] if allowed is _CUDAFE else value.split(","):
         if _NATIVE.fullmatch(part):
             warnings.append(f'"{part}" is left out: kernel-builder leaves it out too')
             continue
-        definition = tool == "g++" and re.fullmatch(r"-[DU][A-Za-z_]\w*(=\w*)?", part)
-        if not definition and patterns[tool].fullmatch(part) is None:
+        definition = allowed is _GXX and re.fullmatch(r"-[DU][A-Za-z_]\w*(=\w*)?", part)
+        if not definition and allowed.fullmatch(part) is None:
             raise _refuse(f"{name} {value}")
         yield f"{name}={part}"

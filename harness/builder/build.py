@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -14,13 +13,13 @@ from harness.builder.build_toml import check, read_build_toml
 from harness.builder.cache import BuildCache, Entry
 from harness.builder.compiling import Compiled, compile_layout
 from harness.builder.diagnostics import header_advice, refusal
-from harness.builder.inline import Inlined, compiles_inline, inline_libraries
+from harness.builder.inline import compiles_inline, inline_libraries
 from harness.builder.layout import METADATA, Layout, plan_layout, with_digest
 from harness.builder.tool_output import missing_header
 from harness.builder.toolchain import Toolchain
 from harness.builder.validate import binding_warnings
 from harness.outcome import Cause
-from harness.records import BuildResult, Diagnostic, Finding, Project, Target, digest_of
+from harness.records import BuildResult, Finding, Project, Target, digest_of
 from sandboxes.job import Limits, Sandbox
 from sandboxes.orphans import owned_folder
 
@@ -84,10 +83,12 @@ def build(
         if entry is not None:
             return request.from_cache(entry)
         limits = Limits(wall_s=wall_s, memory_bytes=memory_bytes)
-        if layout.jit:
-            return request.universal(layout, store, limits)
-        done = compile_layout(layout, toolchain, sandbox=sandbox, limits=limits, cache=cache)
-        return request.compiled(layout, done, store)
+        done = Compiled({})
+        if not layout.jit:
+            done = compile_layout(layout, toolchain, sandbox=sandbox, limits=limits, cache=cache)
+        elif compiles_inline(layout):
+            done = inline_libraries(layout, toolchain, sandbox=sandbox, limits=limits)
+        return request.finished(layout, done, store)
 
 
 def _plan(project: Project, target: Target, toolchain: Toolchain) -> Layout | Finding:
@@ -151,40 +152,27 @@ class _Request:
     def refused(self, finding: Finding) -> Built:
         """The result of a project that is not compiled."""
         self._write_log("nothing compiled", f"{finding.cause}: {finding.message}\n")
-        if finding.cause is Cause.NO_TOOLCHAIN:  # nothing in the project to point at
-            return Built(self._result(finding), None)
-        return Built(self._result(finding, diagnostics=(refusal(finding, self._files),)), None)
+        result = self._result(finding)
+        if finding.cause is not Cause.NO_TOOLCHAIN:  # there is something in the project to point at
+            result = result.model_copy(update={"diagnostics": (refusal(finding, self._files),)})
+        return Built(result, None)
 
-    def universal(self, layout: Layout, store: BuildCache, limits: Limits) -> Built:
-        """The Python package, with the libraries that it compiles when it is imported."""
-        inlined = Inlined({})
-        if compiles_inline(layout):
-            inlined = inline_libraries(layout, self.toolchain, sandbox=self.sandbox, limits=limits)
-        result = self._result(inlined.finding, layout)
-        how = f"{len(inlined.files)} libraries compiled inline" if inlined.output else "nothing to compile"
-        text = _log_text(f"universal project, variant {layout.variant}: {how}", layout, inlined.output)
-        self._write_log(how, text)
-        if inlined.finding is not None and inlined.finding.cause not in _CACHED_FAILURES:
-            return Built(result, None)
-        files = {"build.log": text.encode()}
-        if inlined.finding is None:
-            files |= _variant_files(layout, inlined.files)
-        return Built(result, store.store(result, files).directory)
-
-    def compiled(self, layout: Layout, done: Compiled, store: BuildCache) -> Built:
-        """The library that ninja made, or why there is none."""
-        done = self._explained(done)
-        result = self._result(done.finding, layout, done, done.diagnostics)
-        if done.library is not None:
-            result = self._examined(result, done.library)
-        what = f"compiled, variant {layout.variant}, {len(layout.units.units)} units"
-        text = _log_text(what, layout, done.output.rstrip() + "\n")
+    def finished(self, layout: Layout, done: Compiled, store: BuildCache) -> Built:
+        """The result of compiling, stored unless a limit was reached."""
+        if done.diagnostics:
+            done = self._explained(done)
+        result = self._result(done.finding, layout, done)
+        for library in done.libraries.values() if not layout.jit else ():
+            result = self._examined(result, library)
+        made = f"{len(layout.units.units)} units, {len(done.libraries)} libraries"
+        notes = [f"# variant {layout.variant}: {made}", *(f"# warning: {one}" for one in layout.warnings)]
+        text = "\n".join([*notes, done.output.rstrip(), ""])
         self._write_log("built now", text)
         if done.finding is not None and done.finding.cause not in _CACHED_FAILURES:
             return Built(result, None)
         files = {"build.log": text.encode()}
-        if done.library is not None:
-            files |= _variant_files(layout, {f"{layout.ops_name}.abi3.so": done.library})
+        if result.ok:
+            files |= _variant_files(layout, done.libraries)
         return Built(result, store.store(result, files).directory)
 
     def _examined(self, result: BuildResult, library: bytes) -> BuildResult:
@@ -199,8 +187,7 @@ class _Request:
 
     def _explained(self, done: Compiled) -> Compiled:
         """With advice on missing headers, and the place in the project added to the finding."""
-        if done.finding is None:
-            return done
+        assert done.finding is not None
         root = self.toolchain.torch_root
         torch = None if root is None else self.toolchain.local(root)
         told = []
@@ -219,38 +206,30 @@ class _Request:
         return replace(done, finding=finding, diagnostics=tuple(told))
 
     def _result(
-        self,
-        finding: Finding | None,
-        layout: Layout | None = None,
-        done: Compiled | None = None,
-        diagnostics: tuple[Diagnostic, ...] = (),
+        self, finding: Finding | None, layout: Layout | None = None, done: Compiled | None = None
     ) -> BuildResult:
-        facts: dict[str, object] = {}
-        if layout is not None:
-            facts = {
-                "units": len(layout.units.units),
-                "variant": layout.variant,
-                "module": layout.module,
-                "jit": layout.jit,
-                "architectures": layout.units.architectures,
-                "warnings": layout.warnings,
-            }
-        if done is not None:
-            facts["compiler_s"] = done.compiler_s
-        return BuildResult.model_validate(
-            {
-                "ok": finding is None,
-                "finding": finding,
-                "backend": self.target,
-                "key": self.key,
-                "cache_hit": False,
-                "wall_s": self._wall_s(),
-                "compiler_s": None,
-                "toolchain": self.toolchain.facts(self.target),
-                "diagnostics": diagnostics,
-                **facts,
-            }
+        result = BuildResult(
+            ok=finding is None,
+            finding=finding,
+            backend=self.target,
+            key=self.key,
+            cache_hit=False,
+            wall_s=self._wall_s(),
+            compiler_s=None if done is None else done.compiler_s,
+            toolchain=self.toolchain.facts(self.target),
+            diagnostics=() if done is None else done.diagnostics,
         )
+        if layout is None:
+            return result
+        facts = {
+            "units": len(layout.units.units),
+            "variant": layout.variant,
+            "module": layout.module,
+            "jit": layout.jit,
+            "architectures": layout.units.architectures,
+            "warnings": layout.warnings,
+        }
+        return result.model_copy(update=facts)
 
 
 def _variant_files(layout: Layout, libraries: Mapping[str, bytes]) -> dict[str, bytes]:
@@ -258,9 +237,3 @@ def _variant_files(layout: Layout, libraries: Mapping[str, bytes]) -> dict[str, 
     files = {file.path: file.text.encode() for file in layout.package} | dict(libraries)
     files[METADATA] = with_digest(files[METADATA].decode(), files).encode()
     return {f"build/{layout.variant}/{path}": contents for path, contents in files.items()}
-
-
-def _log_text(what: str, layout: Layout, output: str) -> str:
-    """The log: when, what, warnings, then the tools' output."""
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    return "\n".join([f"# {now}: {what}", *(f"# warning: {warning}" for warning in layout.warnings), output])

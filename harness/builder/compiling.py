@@ -48,14 +48,15 @@ _NVCC_STEPS: Final = "nvcc_steps.py"
 
 @dataclass(frozen=True)
 class Compiled:
-    """The result of one run of ninja."""
+    """What the compilers made, or why they made nothing."""
 
-    finding: Finding | None
-    diagnostics: tuple[Diagnostic, ...]
+    libraries: Mapping[str, bytes]
+    """Path in the variant -> contents."""
+    finding: Finding | None = None
+    diagnostics: tuple[Diagnostic, ...] = ()
     """First error of each file; empty if there is no finding."""
-    library: bytes | None
-    output: str
-    compiler_s: float | None
+    output: str = ""
+    compiler_s: float | None = None
 
 
 def compile_layout(
@@ -79,10 +80,11 @@ def compile_layout(
     finding = run.finding() or problem
     if finding is None and library is None:
         finding = Finding(cause=Cause.LINK_ERROR, message="the build left no shared library")
+    made = {} if library is None or finding is not None else {f"{layout.ops_name}.abi3.so": library}
     return Compiled(
-        finding=finding,
-        diagnostics=run.diagnostics(finding),
-        library=None if finding is not None else library,
+        made,
+        finding,
+        run.diagnostics(finding),
         output=clean(facts.output, toolchain),
         compiler_s=compiler_seconds(log),
     )
@@ -187,6 +189,14 @@ _LIMITS: Final[dict[str, tuple[Cause, DiagnosticKind, str]]] = {
 }
 
 
+def limit_finding(facts: ExitFacts) -> Finding | None:
+    """The limit that stopped a build, if one did."""
+    if facts.status not in _LIMITS:
+        return None
+    cause, _, text = _LIMITS[facts.status]
+    return Finding(cause=cause, message=text.format(wall=facts.wall_s, signal=facts.signal))
+
+
 @dataclass(frozen=True)
 class Run:
     """One run of ninja that has ended."""
@@ -201,14 +211,14 @@ class Run:
 
     def finding(self) -> Finding | None:
         """Why the build failed by the project's fault; None if it succeeded. Raises SandboxError for ours."""
-        facts, limit = self.facts, _LIMITS.get(self.facts.status)
+        facts, limit = self.facts, limit_finding(self.facts)
         if facts.status == "ok":
             return None
         raise_if_infra(facts, "building")
         # A file that does not compile is the project's fault, whatever happened to the others.
         real = [s for s in self._failed if not s.hit_limit and not s.message.startswith(NO_ERROR_LINE)]
         if limit is not None and not real:
-            return Finding(cause=limit[0], message=self._limit_message)
+            return Finding(cause=limit.cause, message=self._limit_message)
         refuse_broken_machine(self.control_error())
         if not self._failed:
             # Warnings of other files can fill all of the output that is kept.
@@ -230,12 +240,12 @@ class Run:
         files = {path.removeprefix(f"{SOURCE}/"): text for path, text in texts.items()}
         files.pop(GENERATED_HEADER, None)  # errors in its macros belong to the code that uses them
         found = diagnose(self._failed, files, self._sources)
-        limit = _LIMITS.get(self.facts.status)
-        if limit is not None:
+        if self.facts.status in _LIMITS:
+            kind = _LIMITS[self.facts.status][1]
             file = self._unfinished[0] if len(self._unfinished) == 1 else None
-            found = (*found, Diagnostic(kind=limit[1], message=one_line(self._limit_message), file=file))
+            found = (*found, Diagnostic(kind=kind, message=one_line(self._limit_message), file=file))
         if not found:
-            kind: DiagnosticKind = "linker" if finding.cause is Cause.LINK_ERROR else "other"
+            kind = "linker" if finding.cause is Cause.LINK_ERROR else "other"
             found = (Diagnostic(kind=kind, message=one_line(finding.message)),)
         return found
 
@@ -258,8 +268,9 @@ class Run:
 
     @cached_property
     def _limit_message(self) -> str:
-        facts = self.facts
-        text = _LIMITS[facts.status][2].format(wall=facts.wall_s, signal=facts.signal)
+        limit = limit_finding(self.facts)
+        assert limit is not None
+        text = limit.message
         if not self._unfinished:
             return f"{text}; every file had been compiled"
         more = len(self._unfinished) - _NAMES_SHOWN

@@ -74,10 +74,7 @@ class SharedLibrary:
         if dynamic is None:
             raise ElfError("it has no dynamic segment")
         self._tags = self._read_dynamic(dynamic[2], dynamic[5])
-        first: dict[int, int] = {}
-        for tag, value in self._tags:
-            first.setdefault(tag, value)
-        self._first = first
+        self._first = first = dict(reversed(self._tags))
         self._strings_at = self._offset(first.get(_DT_STRTAB, 0))
         self._strings_size = min(first.get(_DT_STRSZ, 0), size - self._strings_at)
         self._symbols_at = self._offset(first.get(_DT_SYMTAB, 0))

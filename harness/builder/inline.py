@@ -8,11 +8,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from harness.builder.compiling import CONTROL_LIMITS, control_error, refuse_broken_machine, run_job
+from harness.builder.compiling import (
+    CONTROL_LIMITS,
+    Compiled,
+    control_error,
+    limit_finding,
+    refuse_broken_machine,
+    run_job,
+)
 from harness.builder.layout import Layout
 from harness.builder.tool_output import without_folder
 from harness.builder.toolchain import Toolchain
@@ -34,27 +41,18 @@ _ERROR = re.compile(r"\berror\b", re.IGNORECASE)
 _ARCHITECTURES = "9.0 9.0a"
 
 
-@dataclass(frozen=True)
-class Inlined:
-    """The result of the import."""
-
-    files: dict[str, bytes]
-    finding: Finding | None = None
-    output: str = ""
-
-
 def compiles_inline(layout: Layout) -> bool:
     """Whether a Python file of the package names load_inline or cpp_extension."""
     return any(file.path.endswith(".py") and _ASKS.search(file.text) for file in layout.package)
 
 
-def inline_libraries(layout: Layout, toolchain: Toolchain, *, sandbox: Sandbox, limits: Limits) -> Inlined:
+def inline_libraries(layout: Layout, toolchain: Toolchain, *, sandbox: Sandbox, limits: Limits) -> Compiled:
     """Import the package once and collect the libraries. Raises SandboxError and HarnessBug.
 
     CUDA sources need a CUDA build of torch to link with.
     """
     if layout.target == "cuda" and toolchain.torch_is_cpu_only:
-        return Inlined(
+        return Compiled(
             {},
             Finding(
                 cause=Cause.NO_TOOLCHAIN,
@@ -64,7 +62,7 @@ def inline_libraries(layout: Layout, toolchain: Toolchain, *, sandbox: Sandbox, 
         )
     missing = toolchain.missing(layout.target)
     if missing is not None or toolchain.torch_root is None:
-        return Inlined({}, Finding(cause=Cause.NO_TOOLCHAIN, message=missing or "no torch found"))
+        return Compiled({}, Finding(cause=Cause.NO_TOOLCHAIN, message=missing or "no torch found"))
     package = {f"{layout.module}/{file.path}": file.text for file in layout.package}
     facts, inlined = _imported(package, layout, toolchain, sandbox, limits)
     if killed_from_outside(facts):
@@ -86,7 +84,7 @@ def _refuse_if_broken(layout: Layout, toolchain: Toolchain, sandbox: Sandbox) ->
 
 def _imported(
     package: Mapping[str, str], layout: Layout, toolchain: Toolchain, sandbox: Sandbox, limits: Limits
-) -> tuple[ExitFacts, Inlined]:
+) -> tuple[ExitFacts, Compiled]:
     """Import once: exit facts and result."""
     with owned_folder("inline") as name:
         folder = Path(name)
@@ -98,22 +96,20 @@ def _imported(
         ran = run_job(sandbox, job, [f"{_OUT}/*.so"], folder / "out")
         facts = ran.facts
         if facts.status != "ok":
-            return facts, Inlined({}, _finding(facts.status, facts.output), facts.output)
+            return facts, Compiled({}, _finding(facts), output=facts.output)
         if ran.problem is not None:
             finding = Finding(cause=Cause.BUILD_LIMIT, message=ran.problem)
-            return facts, Inlined({}, finding, facts.output)
+            return facts, Compiled({}, finding, output=facts.output)
         files = {f"{FOLDER}/{path.name}": path.read_bytes() for path in ran.files}
-        return facts, Inlined(files, None, facts.output)
+        return facts, Compiled(files, output=facts.output)
 
 
-def _finding(status: str, output: str) -> Finding:
-    if status in ("wall_timeout", "cpu_timeout"):
-        return Finding(
-            cause=Cause.BUILD_TIMEOUT, message="importing it, which compiles inline, took too long"
-        )
-    if status != "nonzero":
-        return Finding(cause=Cause.BUILD_LIMIT, message=f"importing it, which compiles inline: {status}")
-    return Finding(cause=Cause.COMPILE_ERROR, message=f"compiled inline: {_errors(output)[:_SAID_CHARS]}")
+def _finding(facts: ExitFacts) -> Finding:
+    limit = limit_finding(facts)
+    if limit is not None:
+        return Finding(cause=limit.cause, message=f"importing it, which compiles inline: {limit.message}")
+    said = _errors(facts.output)[:_SAID_CHARS]
+    return Finding(cause=Cause.COMPILE_ERROR, message=f"compiled inline: {said}")
 
 
 def _errors(output: str) -> str:

@@ -164,8 +164,8 @@ def test_a_torch_without_cuda_is_not_the_projects_fault(real: Toolchain) -> None
             Cause.COMPILE_ERROR,
             "compiled inline: x/main.cpp:3:1: error: expected ';'\n    3 | }",
         ),
-        ("wall_timeout", "", Cause.BUILD_TIMEOUT, "took too long"),
-        ("oom", "", Cause.BUILD_LIMIT, "oom"),
+        ("wall_timeout", "", Cause.BUILD_TIMEOUT, "inline: the build was stopped after"),
+        ("oom", "", Cause.BUILD_LIMIT, "memory limit"),
     ],
 )
 def test_how_it_ends_is_told(real: Toolchain, status: str, output: str, cause: Cause, said: str) -> None:
@@ -175,7 +175,7 @@ def test_how_it_ends_is_told(real: Toolchain, status: str, output: str, cause: C
     assert found.finding is not None
     assert found.finding.cause is cause
     assert said in found.finding.message
-    assert found.files == {}
+    assert found.libraries == {}
 
 
 @pytest.mark.slow
