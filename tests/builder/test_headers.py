@@ -10,32 +10,19 @@ from harness.builder.commands import compile_argv
 from harness.builder.headers import (
     MEANT,
     ON_PYPI,
-    Manifest,
     choose_cutlass,
     cutlass_missing,
     find_cutlass,
-    write_manifest,
 )
 from harness.builder.toolchain import Toolchain
 from harness.outcome import Cause
 from harness.records import Project
-from tests.fakes.projects import fake_toolchain, planned, project, refused
+from tests.fakes.projects import fake_toolchain, fetched_headers, planned, project, refused
 
 CUDA_KERNEL = 'backend = "cuda"\ndepends = ["torch"]'
 
 
-def checkout(root: Path) -> Path:
-    """A folder laid out as CUTLASS's repository."""
-    (root / "include/cutlass").mkdir(parents=True)
-    (root / "include/cutlass/version.h").write_text("#define CUTLASS_MAJOR 3\n")
-    (root / "tools/util/include").mkdir(parents=True)
-    return root
-
-
-def fetched(root: Path, name: str) -> None:
-    """As `liftbench headers NAME` leaves it."""
-    checkout(root / name)
-    write_manifest(root / name, Manifest(name=name, wheels=(), files={"include/cutlass/version.h": name}))
+FILES = ("include/cutlass/version.h", "tools/util/include/cutlass/util.h")
 
 
 def depending(*names: str) -> Project:
@@ -48,7 +35,7 @@ def depending(*names: str) -> Project:
 def toolchain(tmp_path: Path) -> Toolchain:
     """With fetched headers for cutlass_3_6 and cutlass_4_0."""
     for name in ("cutlass_3_6", "cutlass_4_0"):
-        fetched(tmp_path / "headers", name)
+        fetched_headers(tmp_path / "headers", name, *FILES)
     found = find_cutlass({}, tmp_path / "headers")
     return fake_toolchain(tmp_path / "toolchain").model_copy(update={"cutlass": found})
 
@@ -84,8 +71,8 @@ def test_missing_headers_are_the_machines_fault(name, toolchain):
 
 def test_cutlass_src_dir_comes_first_and_serves_every_version(tmp_path):
     """As in kernel-builder's CMake project; its contents decide the digest."""
-    fetched(tmp_path / "headers", "cutlass_3_6")
-    env = {"CUTLASS_SRC_DIR": str(checkout(tmp_path / "source"))}
+    fetched_headers(tmp_path / "headers", "cutlass_3_6", *FILES)
+    env = {"CUTLASS_SRC_DIR": str(fetched_headers(tmp_path, "source", *FILES).root)}
     found = find_cutlass(env, tmp_path / "headers")
     assert [one.name for one in found] == ["CUTLASS_SRC_DIR", "cutlass_3_6"]
     assert choose_cutlass("cutlass_3_6", found) == choose_cutlass("cutlass_3_9", found) == found[0]

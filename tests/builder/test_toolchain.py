@@ -11,7 +11,7 @@ import pytest
 
 from harness.builder.build import build
 from harness.builder.commands import compile_argv, system_directories
-from harness.builder.headers import HeaderSet, Manifest, load_headers, torch_set, write_manifest
+from harness.builder.headers import HeaderSet, torch_set
 from harness.builder.tool_output import clean
 from harness.builder.toolchain import (
     MATH_HEADERS,
@@ -23,7 +23,7 @@ from harness.builder.toolchain import (
     toolchain_of_image,
 )
 from harness.errors import SandboxError
-from tests.fakes.projects import fake_toolchain, planned, project
+from tests.fakes.projects import fake_toolchain, fetched_headers, planned, project
 from tests.fakes.sandbox import FakeSandbox, exit_facts
 
 
@@ -137,14 +137,6 @@ def test_nvcc_must_know_the_compiler(tmp_path):
     assert "g++-15" in (new.missing("cuda") or "")
 
 
-def fetched(root: Path, name: str, *headers: str) -> None:
-    """As `liftbench headers` leaves a set."""
-    for header in headers:
-        (root / name / "include" / header).parent.mkdir(parents=True, exist_ok=True)
-        (root / name / "include" / header).touch()
-    write_manifest(root / name, Manifest(name=name, wheels=(), files=dict.fromkeys(headers, "0" * 64)))
-
-
 def test_fetched_headers_replace_the_stand_ins(tmp_path):
     """A CPU-only torch gets stand-ins if nothing was fetched; a CUDA build of torch never does."""
     nvcc = fake_nvcc(tmp_path / "toolkit")
@@ -159,10 +151,10 @@ def test_fetched_headers_replace_the_stand_ins(tmp_path):
         pytest.skip("needs a CPU-only torch")
     assert bare.headers == () and {TORCH_CUDA_HEADER, "cublas_v2.h"} <= set(bare.stubs)
     torch = torch_set(bare.torch_version)
-    fetched(tmp_path / "headers", "cuda-13.0", *MATH_HEADERS)
-    fetched(tmp_path / "headers", torch, TORCH_CUDA_HEADER)
-    fetched(tmp_path / "headers", "cuda-12.8", "another release")
-    fetched(tmp_path / "headers", "torch-0.1", "another torch")
+    fetched_headers(tmp_path / "headers", "cuda-13.0", *(f"include/{header}" for header in MATH_HEADERS))
+    fetched_headers(tmp_path / "headers", torch, f"include/{TORCH_CUDA_HEADER}")
+    for other in ("cuda-12.8", "torch-0.1"):
+        fetched_headers(tmp_path / "headers", other, "include/x.h")
     found = find_toolchain(env)
     assert [headers.name for headers in found.headers] == ["cuda-13.0", torch] and found.stubs == ()
     assert "/" not in found.facts()["headers"]
@@ -173,9 +165,7 @@ def test_fetched_headers_replace_the_stand_ins(tmp_path):
 
 def test_fetched_headers_stand_behind_the_toolkits_own(tmp_path):
     """They fill gaps and hide nothing; their folders leave no trace in the objects."""
-    fetched(tmp_path / "headers", "cuda-13.0", "cufft.h")
-    headers = load_headers(tmp_path / "headers", "cuda-13.0")
-    assert headers is not None
+    headers = fetched_headers(tmp_path / "headers", "cuda-13.0", "include/cufft.h")
     toolchain = fake_toolchain(tmp_path).model_copy(update={"headers": (headers,), "stubs": ()})
     layout = planned(project(), "cuda", toolchain)
     places = system_directories(layout, toolchain)

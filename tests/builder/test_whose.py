@@ -19,12 +19,13 @@ from hypothesis import strategies as st
 
 from harness.builder.build import build
 from harness.builder.compiling import Run
+from harness.builder.diagnostics import DIAGNOSTICS_LIMIT
 from harness.builder.inline import inline_libraries
 from harness.builder.toolchain import Toolchain
 from harness.builder.units import Units
 from harness.errors import SandboxError
 from harness.outcome import POLICY, Verdict
-from harness.records import Finding, Target
+from harness.records import Diagnostic, Finding, Target
 from sandboxes.job import ExitFacts, Limits, Status
 from sandboxes.registry import open_sandbox
 from tests.fakes.projects import FILES, fake_toolchain, planned, project
@@ -72,7 +73,7 @@ _SAID = st.sampled_from(
         "error: 'cublasHandle_t' was not declared in this scope",
         "collect2: error: ld returned 1 exit status",
         "/usr/bin/ld: cannot find -lc10: No such file or directory", "Traceback (most recent call last):",
-        "No CUDA GPUs are available", "\0", "\x1b[2J", "no tool prints this", "x" * 3000,
+        "No CUDA GPUs are available", "\0", "\x1b[2J", "\u202e", "no tool prints this", "x" * 3000,
     ]
 )  # fmt: skip
 
@@ -174,9 +175,11 @@ def test_no_output_makes_a_failed_build_ours(target: Target, count: int, toolcha
             assert finding is None
             return
         is_the_students(finding)
-        assert all(
-            type(one).model_validate_json(one.model_dump_json()) == one for one in run.diagnostics(finding)
-        )
+        found = run.diagnostics(finding)
+        assert 1 <= len(found) <= DIAGNOSTICS_LIMIT + 1, "and the limit"
+        for one in found:
+            assert Diagnostic.model_validate_json(one.model_dump_json()) == one
+            assert len(one.message) <= 400 and len(one.source or "") <= 200 and "\n" not in one.message
 
     one()
 

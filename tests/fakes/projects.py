@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from harness.builder.build_toml import read_build_toml
+from harness.builder.headers import HeaderSet, Manifest, load_headers, write_manifest
 from harness.builder.layout import Layout, plan_layout
 from harness.builder.schema import BuildToml
 from harness.builder.toolchain import CudaToolkit, Toolchain
@@ -136,6 +137,17 @@ def refused(given: Project, target: Target, toolchain: Toolchain) -> Finding:
     finding = plan_layout(given, toml_of(given), target, toolchain)
     assert isinstance(finding, Finding), "the project was accepted"
     return finding
+
+
+def fetched_headers(root: Path, name: str, *headers: str) -> HeaderSet:
+    """A set of empty headers, as `liftbench headers` leaves it."""
+    for header in headers:
+        (root / name / header).parent.mkdir(parents=True, exist_ok=True)
+        (root / name / header).touch()
+    write_manifest(root / name, Manifest(name=name, wheels=(), files=dict.fromkeys(headers, "0" * 64)))
+    found = load_headers(root, name)
+    assert found is not None
+    return found
 
 
 def fake_toolchain(root: Path, *, torch: str = "2.13.0+cpu", cuda: str = "13.0.88") -> Toolchain:
