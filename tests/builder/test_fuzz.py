@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("hypothesis", reason="hypothesis is not installed (pip install 'liftbench[dev]')")
 
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from harness.builder.build_toml import check, faults, hints, read_build_toml
@@ -25,14 +25,7 @@ from harness.outcome import Verdict
 from harness.records import Finding, Project, ProjectFile
 from tests.fakes.projects import FILES, fake_toolchain, toml_of
 from tests.fakes.sandbox import exit_facts
-from tests.fakes.toml_documents import ask_in_a_batch, documents, dumped, texts
-
-FUZZ = settings(
-    derandomize=True,
-    deadline=None,
-    database=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+from tests.fakes.toml_documents import FUZZ, ask_in_a_batch, documents, dumped, texts
 
 
 def judged(data: bytes, directory: Path) -> Finding | None:

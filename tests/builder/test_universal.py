@@ -106,22 +106,15 @@ def loaded(package: Path | None, function: str, arguments: str, scalars: str) ->
 
 
 @pytest.mark.slow
-def test_upstreams_loader_takes_a_universal_variant(toolchain: Toolchain, tmp_path: Path) -> None:
-    """kernels.get_local_kernel finds the variant, its digest agrees, and the op computes."""
-    built = put_together(toolchain, tmp_path)
-    values, identifier, name, module = loaded(built.package, "scale", "[x]", '{"alpha": 2.0}')
-    assert values == [2.0, 4.0, 6.0]
-    assert (identifier, name) == (f"_scale_cpu_{universal().digest[:7]}", "scale")
-    assert identifier in str(module)
-
-
-@pytest.mark.slow
-def test_upstreams_loader_takes_a_compiled_variant(really, tmp_path: Path) -> None:
-    """The same for C++: the variant's name fits this machine's torch, and the library registers its op."""
-    built = really(project(), "cpu", tmp_path / "cache")
-    assert built.result.ok, built.result.finding
-    assert not built.result.jit
-    values, identifier, name, _ = loaded(built.package, "fill", "[]", '{"value": 7.0}')
+def test_upstreams_loader_takes_every_variant(toolchain: Toolchain, really, tmp_path: Path) -> None:
+    """kernels.get_local_kernel finds it, its digest agrees, its op computes: Python only, and C++."""
+    universal_one = put_together(toolchain, tmp_path)
+    values, identifier, name, module = loaded(universal_one.package, "scale", "[x]", '{"alpha": 2.0}')
+    assert (values, name) == ([2.0, 4.0, 6.0], "scale")
+    assert identifier == f"_scale_cpu_{universal().digest[:7]}" and identifier in str(module)
+    compiled = really(project(), "cpu", tmp_path / "cache")
+    assert compiled.result.ok and not compiled.result.jit, compiled.result.finding
+    values, identifier, name, _ = loaded(compiled.package, "fill", "[]", '{"value": 7.0}')
     assert (values, name) == ([7.0, 7.0, 7.0], "fill-it")
     assert identifier == f"_fill_it_cpu_{project().digest[:7]}"
 

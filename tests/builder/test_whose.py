@@ -1,7 +1,7 @@
-"""Nothing that a project writes makes its failure ours: the property, over generated output and projects.
+"""Nothing that a project writes makes its failure ours: the property, over generated output.
 
-What a project can decide is drawn: every word that tools print, exit codes and signals, names and texts of
-files, build.toml. What it cannot decide is fixed: the sandbox works, and a project of ours is built in it.
+What a project can decide is drawn: every word that tools print, exit codes and signals. What it cannot decide
+is fixed: the sandbox works, and a project of ours is built in it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("hypothesis", reason="hypothesis is not installed (pip install 'liftbench[dev]')")
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.builder.build import build
@@ -30,21 +30,11 @@ from sandboxes.job import ExitFacts, Limits, Status
 from sandboxes.registry import open_sandbox
 from tests.fakes.projects import FILES, fake_toolchain, planned, project
 from tests.fakes.sandbox import FakeSandbox, exit_facts
+from tests.fakes.toml_documents import FUZZ
 
-FUZZ = settings(
-    derandomize=True,
-    deadline=None,
-    database=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
 STUDENTS = {Verdict.BUILD_FAILED, Verdict.TIMED_OUT}
 LIMITS = Limits(wall_s=600.0, memory_bytes=8 << 30)
-OBJECTS = [
-    "obj/kernels/fill.cpp/unit.o",
-    "obj/torch-ext/torch_binding.cpp/unit.o",
-    "lib/x.abi3.so",
-    "obj/a b.o",
-]
+OBJECTS = ["obj/kernels/fill.cpp/unit.o", "lib/x.abi3.so", "obj/a b.o"]
 
 # --- what a project can have tools say -----------------------------------------------------------
 
