@@ -43,6 +43,7 @@ _PLAN_ENTRY_BYTES = 130
 _MOST_BYTES = 1 << 20
 _MODEL_NEW = re.compile(r"^(?:class ModelNew\b|ModelNew[ \t]*=|from .+\bModelNew\b)", re.M)
 _ADAPTER = Path(__file__).with_name("adapter.py")
+_MARKER = "# --- filled in by the conversion"
 _PACKAGE = Path(__file__).with_name("submission_package.py")
 _BUILD_TOML = """\
 [general]
@@ -154,9 +155,9 @@ def _write(problem: ProblemFile, source: str, facts: ProblemFacts, folder: Path)
 # --- the task's files ----------------------------------------------------------------------------
 
 
-def _filled_in(template: Path, marker: str, lines: str) -> str:
-    """A template module with the lines between `marker` and `# --- end` replaced."""
-    head, _, rest = template.read_text().partition(marker)
+def _filled_in(template: Path, lines: str) -> str:
+    """A template module with the lines between its two markers replaced."""
+    head, _, rest = template.read_text().partition(_MARKER)
     _, _, body = rest.partition("# --- end")
     return f"{head}{lines}# --- end{body}"
 
@@ -164,9 +165,8 @@ def _filled_in(template: Path, marker: str, lines: str) -> str:
 def reference_py(source: str, facts: ProblemFacts) -> str:
     """adapter.py, filled in."""
     rows = None if facts.rows is None else (facts.rows.rows, facts.rows.draws)
-    marker = "# --- filled in by the conversion"
     lines = (
-        f"{marker}{'-' * 61}\n"
+        f"{_MARKER}{'-' * 61}\n"
         f"_SOURCE = {source!r}\n"
         f"_DIGEST = {hashlib.sha256(source.encode()).hexdigest()!r}\n"
         f"_ARGUMENTS: tuple[str, ...] = {facts.arguments!r}\n"
@@ -174,7 +174,7 @@ def reference_py(source: str, facts: ProblemFacts) -> str:
         f"_ROWS: tuple[int, tuple[int, ...]] | None = {rows!r}\n"
         f"_WIDE = {facts.wide!r}\n"
     )
-    return _filled_in(_ADAPTER, marker, lines)
+    return _filled_in(_ADAPTER, lines)
 
 
 def _operand(tensor: TensorFacts, facts: ProblemFacts, role: str, *, by_name: bool = False) -> str:
@@ -310,7 +310,7 @@ def wrapped(text: str, converted: Converted) -> Project:
     package = f"torch-ext/{task.module}"
     files = {
         "build.toml": _BUILD_TOML.format(name=task.package),
-        f"{package}/__init__.py": _filled_in(_PACKAGE, "# --- filled in by the conversion", lines),
+        f"{package}/__init__.py": _filled_in(_PACKAGE, lines),
         f"{package}/problem.py": converted.problem.path.read_text(),
         f"{package}/submission.py": text,
     }

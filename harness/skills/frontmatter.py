@@ -17,8 +17,7 @@ from harness.errors import UsageError
 _TEXT_TAG: Final = "tag:yaml.org,2002:str"
 _FIRST_YAML_LINE: Final = 2  # the frontmatter follows the `---` of line 1
 BOM: Final = "\ufeff"
-_WIDTH: Final = 100
-_ONE_LINE: Final = 1 << 30
+_WIDTH: Final = 1 << 30
 
 
 class FrontmatterError(ValueError):
@@ -188,11 +187,10 @@ def with_newlines(text: str, old: bytes) -> bytes:
     return mark + data if old.startswith(mark) and not data.startswith(mark) else data
 
 
-def dumped(fields: Mapping[str, object], width: int = _WIDTH) -> str:
-    """Fields as block YAML, quoted only where YAML needs it."""
-    text: str = yaml.safe_dump(
-        dict(fields), sort_keys=False, allow_unicode=True, width=width, default_flow_style=False
-    )
+def dumped(fields: Mapping[str, object]) -> str:
+    """Fields as block YAML, one line per entry, quoted only where YAML needs it."""
+    # The lineage's lines are removed one by one before a student reads SKILL.md.
+    text: str = yaml.safe_dump(dict(fields), sort_keys=False, allow_unicode=True, width=_WIDTH)
     return text
 
 
@@ -216,17 +214,14 @@ def _replaced(header: list[str], fields: Mapping[str, Field], changed: Mapping[s
         if name not in changed:
             lines += header[start:end]
             continue
-        lines += _lines_of(name, changed[name])
+        lines += dumped({name: changed[name]}).splitlines()
         last = end
         while last > start + 1 and (not header[last - 1].strip() or header[last - 1].startswith("#")):
             last -= 1
         lines += header[last:end]
-    return lines + [line for name in changed if name not in fields for line in _lines_of(name, changed[name])]
-
-
-def _lines_of(name: str, value: object) -> list[str]:
-    # One line per entry: the lineage's lines are removed one by one before a student reads SKILL.md.
-    return dumped({name: value}, _ONE_LINE if name == "metadata" else _WIDTH).rstrip("\n").split("\n")
+    return lines + [
+        line for name in changed if name not in fields for line in dumped({name: changed[name]}).splitlines()
+    ]
 
 
 def _values(fields: Mapping[str, Field]) -> dict[str, object]:

@@ -19,7 +19,6 @@ LATE_LIMIT: Final = 3
 """Replies that only call tools after READS_LIMIT; the last of them ends the turn."""
 RESULT_CHARS: Final = 40_000
 """Characters of one file, about 11,000 tokens."""
-_PATHS_SHOWN: Final = 60
 _NAME_CHARS: Final = 80
 
 TOOL: Final = Tool(
@@ -84,7 +83,8 @@ class Reader:
         documents = self._documents[skill]
         normal = PurePosixPath(path).as_posix()
         if normal not in documents:
-            return f"error: {skill} has no text file {_name(path)}; it has: {_paths(documents)}", None
+            present = ", ".join(sorted(documents)) or "none"
+            return _clipped(f"error: {skill} has no text file {_name(path)}; it has: {present}"), None
         return _clipped(documents[normal]), f"{skill}/{normal}"
 
 
@@ -102,12 +102,6 @@ def _arguments(text: str) -> tuple[str, str] | None:
 
 def _name(text: str) -> str:
     return repr(text if len(text) <= _NAME_CHARS else text[:_NAME_CHARS] + "...")
-
-
-def _paths(documents: dict[str, str]) -> str:
-    more = len(documents) - _PATHS_SHOWN
-    shown = ", ".join(sorted(documents)[:_PATHS_SHOWN]) or "none"
-    return f"{shown} and {more} more" if more > 0 else shown
 
 
 def _clipped(text: str) -> str:

@@ -29,12 +29,8 @@ _COPIES = 3
 _TRUTH_BYTES = 8
 _COMPARED_BYTES = 40
 """Per output element during comparison: five float64 values."""
+# Bytes per element; all other types have 8 bits.
 _WIDTHS = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2, "int16": 2}
-
-
-def element_bytes(dtype: str) -> int:
-    """Bytes per element of a torch dtype by name; 1 for all 8-bit types."""
-    return _WIDTHS.get(dtype, 1)
 
 
 def whole_limit(target: Target, device_bytes: int | None) -> int:
@@ -69,7 +65,7 @@ class Size:
 def _bytes(operand: Operand, workload: Workload, dtype: str) -> tuple[int, int]:
     """(elements, bytes)."""
     count = math.prod(evaluate(axis, workload.dims) for axis in operand.shape)
-    return count, count * element_bytes(operand_dtype(operand, dtype))
+    return count, count * _WIDTHS.get(operand_dtype(operand, dtype), 1)
 
 
 def row_bytes(task: Task, workload: Workload, dtype: str) -> int:

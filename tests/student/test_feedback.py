@@ -249,9 +249,7 @@ def test_wrong_results_are_told_by_public_case() -> None:
     assert "shapes that you know: 1 of 4 pass." in text
     assert "Hidden cases (shapes drawn for this check): 1 of 2 pass. Cases not run after that: 1." in text
     assert "> rows float32: 3 of 9 elements of out are out of tolerance; the worst, at [1, 2], is 7\n" in text
-    assert (
-        "> rows float16, values outlier: wrong values; the largest error is 9 times what is allowed" in text
-    )
+    assert "> rows float16, values outlier: wrong values; the largest error is 9 times what" in text
     assert "> rows float32, stepped: all of it" in text
     assert "MESSAGE" not in text and "815" not in text
 
