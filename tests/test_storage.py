@@ -136,7 +136,7 @@ class Fills:
 
 @pytest.mark.slow
 def test_a_cache_that_fills_up_during_a_build_is_named(
-    tmp_path: Path, toolchain: Toolchain, sandbox: StoppableSandbox
+    tmp_path: Path, toolchain: Toolchain, sandbox: SandboxPool
 ) -> None:
     """The build is lost, and nothing half done lies there."""
     with tmpfs(tmp_path / "cache", "size=1m") as cache:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -107,6 +108,14 @@ def test_broken_arguments_are_the_models(provider: Provider, ask: Ask, arguments
     assert reply.tool_calls == (ToolCall(id="t1", name="read_file", arguments=written),)
     told = (user("go"), assistant("", *reply.tool_calls), result(reply.tool_calls[0], "no JSON"))
     assert provider.model.complete(ask(tools=(READ,), messages=told, step=1)).text == "a project"
+    # Servers parse the arguments of earlier calls, and fail on what is no JSON object.
+    [sent] = [m for m in provider.script.bodies[1]["messages"] if m["role"] == "assistant"]
+    [given] = (
+        [block["input"] for block in sent["content"]]
+        if provider.claude
+        else [json.loads(call["function"]["arguments"]) for call in sent["tool_calls"]]
+    )
+    assert given.get("invalid_json", given.get("path", "")) in (written, "cut \ufffd", "")
 
 
 def test_a_student_that_said_nothing_can_be_asked_again(provider: Provider, ask: Ask) -> None:
