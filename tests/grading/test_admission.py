@@ -42,25 +42,17 @@ class FakeGrader:
     def grade(self, project: Project, loaded: LoadedTask) -> Grade:
         """As Grader.grade."""
         self.graded.append(project)
-        count = len(self.graded)
-        if count == 1:
-            cause = self._expert
-        elif not self._built:
-            cause = Cause.COMPILE_ERROR
-        else:
-            cause = Cause.PASSED if count - 2 < self._survivors else Cause.WRONG_VALUES
+        mutant = Cause.PASSED if len(self.graded) - 2 < self._survivors else Cause.WRONG_VALUES
+        cause = mutant if self._built else Cause.COMPILE_ERROR
+        cause = self._expert if len(self.graded) == 1 else cause
         return make.grade(KEY, cause=cause, stage=Stage.CHECK if cause is Cause.PASSED else Stage.BUILD)
 
 
 SMALL = {
-    "rows = 384,": "rows = 6,",
-    "rows = 192,": "rows = 5,",
-    "rows = 4097,": "rows = 41,",
-    "rows = 8191,": "rows = 81,",
-    "cols = 50257": "cols = 503",
-    "cols = 128256": "cols = 1283",
+    "rows = 384,": "rows = 6,", "rows = 192,": "rows = 5,", "rows = 4097,": "rows = 41,",
+    "rows = 8191,": "rows = 81,", "cols = 50257": "cols = 503", "cols = 128256": "cols = 1283",
     "cols = 4095": "cols = 409",
-}
+}  # fmt: skip
 """What makes l1/softmax small enough to be tried in a second."""
 
 
@@ -77,64 +69,49 @@ def softmax(folder: Path, changes: Mapping[str, str] | None = None) -> LoadedTas
     return load_task(copy)
 
 
-def rules(admission: Admission) -> dict[str, Rule]:
-    return {rule.name: rule for rule in admission.rules}
-
-
-def admitted(loaded: LoadedTask, grader: FakeGrader, mutants: int = 0) -> dict[str, Rule]:
-    return rules(admit(loaded, grader, mutants))  # type: ignore[arg-type]
+def tried(loaded: LoadedTask, grader: FakeGrader, mutants: int = 0) -> dict[str, Rule]:
+    return {rule.name: rule for rule in admit(loaded, grader, mutants).rules}  # type: ignore[arg-type]
 
 
 @pytest.mark.slow
 def test_a_sound_task_is_admitted(tmp_path: Path) -> None:
     """All rules hold but for the speed of light, which needs a GPU."""
     grader = FakeGrader()
-    found = admit(softmax(tmp_path), grader, 5)  # type: ignore[arg-type]
-    assert found.admitted
-    by_name = rules(found)
-    assert {name for name, rule in by_name.items() if rule.status == "holds"} == set(by_name) - {"light"}
-    assert by_name["light"].status == "not_measured"
-    assert by_name["mutants"].said.startswith("5 of 5 caught")
-    assert len(grader.graded) == 6
-    assert len({project.digest for project in grader.graded}) == 6
+    found = tried(softmax(tmp_path), grader, 5)
+    assert {name for name, rule in found.items() if rule.status != "holds"} == {"light"}
+    assert found["light"].status == "not_measured"
+    assert found["mutants"].said.startswith("5 of 5 caught")
+    assert len({project.digest for project in grader.graded}) == len(grader.graded) == 6
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("changes", "rule", "said"),
-    [
-        ({'source = "Attention': 'source = ""\n# "Attention'}, "sources", "attention_2048"),
-        ({"F.softmax(": "0.0 * F.softmax("}, "trivial", "zeros passes"),
-        ({"F.softmax(": "0.0 * F.softmax("}, "inputs", "ignores x passes"),
-    ],
-)
-def test_a_broken_rule_is_named(changes: dict[str, str], rule: str, said: str, tmp_path: Path) -> None:
-    """With the workload that breaks it."""
-    found = admitted(softmax(tmp_path, changes), FakeGrader())
-    assert found[rule].status == "fails"
-    assert said in found[rule].said
+def test_broken_rules_are_named(tmp_path: Path) -> None:
+    """With the workload, or the trivial answer, that breaks each."""
+    changes = {'source = "Attention': 'source = ""\n# "Attention', "F.softmax(": "0.0 * F.softmax("}
+    found = tried(softmax(tmp_path, changes), FakeGrader())
+    broken = {"sources": "attention_2048", "trivial": "zeros passes", "inputs": "ignores x passes"}
+    for name, said in broken.items():
+        assert found[name].status == "fails" and said in found[name].said
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("rows", "said"),
     [
-        ({"rows = 384,": "rows = 3000000,"}, "attention_2048 float32 takes [0-9.e+]+ GiB on cpu"),
-        ({"rows = 24576,": "rows = 30000000,"}, "on cuda, which allows 20 GiB"),
+        (("384", "3000000"), "attention_2048 float32 takes [0-9.e+]+ GiB on cpu"),
+        (("24576", "30000000"), "on cuda, which allows 20 GiB"),
     ],
 )
-def test_a_size_beyond_the_limit_is_named(changes: dict[str, str], said: str, tmp_path: Path) -> None:
+def test_a_size_beyond_the_limit_is_named(rows: tuple[str, str], said: str, tmp_path: Path) -> None:
     """On the target whose limit it is; nothing of that size is made."""
-    rule = sizes_rule(softmax(tmp_path, changes))
-    assert rule.status == "fails"
-    assert re.search(said, rule.said)
+    rule = sizes_rule(softmax(tmp_path, {f"rows = {rows[0]},": f"rows = {rows[1]},"}))
+    assert rule.status == "fails" and re.search(said, rule.said)
 
 
 def test_a_reference_that_fails_its_own_check_is_found(tmp_path: Path) -> None:
     """Its answer in float32 is not near its answer in float64."""
     changes = {'inputs["x"]': 'inputs["x"] * (1.0 if inputs["x"].dtype == torch.float64 else 1.1)'}
-    found = admitted(softmax(tmp_path, changes), FakeGrader())
-    assert found["reference"].status == "fails"
-    assert "out of tolerance" in found["reference"].said
+    rule = tried(softmax(tmp_path, changes), FakeGrader())["reference"]
+    assert rule.status == "fails" and "out of tolerance" in rule.said
 
 
 @pytest.mark.slow
@@ -151,11 +128,11 @@ def test_a_wrong_expert_and_surviving_mutants_are_named(
     grader: FakeGrader, rule: str, status: str, said: str, tmp_path: Path
 ) -> None:
     """One of eight is too many; mutants that cannot be built are no evidence."""
-    found = admitted(softmax(tmp_path), grader, mutants=8)[rule]
+    found = tried(softmax(tmp_path), grader, mutants=8)[rule]
     assert found.status == status and said in found.said
 
 
-# --- the record ------------------------------------------------------------------------------------
+# The record
 
 TASK = throw_away_task("scale").task
 EXPERT = Project(files=(ProjectFile(path="build.toml", text=""),))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from harness.cli.options import make_bench
 from harness.errors import SandboxError
 from harness.outcome import Stage, Verdict
+from harness.records import Target
 from harness.study.execute import Bench
 from harness.suite.catalogue import expert_directory, read_project, select_tasks
 from sandboxes.registry import open_sandbox
@@ -20,44 +22,32 @@ pytestmark = pytest.mark.slow
 ISOLATING = [pytest.param("docker", marks=pytest.mark.docker), "bubblewrap", "landlock"]
 
 
-def bench_in(name: str, target: str, folder: Path) -> Iterator[Bench]:
+@pytest.fixture(params=ISOLATING)
+def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[Target], Bench]]:
     """As a command makes it: the sandbox is probed, and the tools are those that its jobs see."""
     try:
-        open_sandbox(name).close()
+        open_sandbox(request.param).close()
     except SandboxError as error:
-        pytest.skip(f"{name}: {error}")
-    made = make_bench(target, "quick", name, folder)
-    yield made
-    made.grader.close()
-    made.sandbox.stop()
+        pytest.skip(f"{request.param}: {error}")
+    with ExitStack() as made:
+        yield lambda target: made.enter_context(closing(make_bench(target, "quick", request.param, tmp_path)))
 
 
-@pytest.fixture(params=ISOLATING)
-def cpu(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
-    """For the CPU target."""
-    yield from bench_in(request.param, "cpu", tmp_path)
-
-
-@pytest.fixture(params=ISOLATING)
-def cuda(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
-    """For sm_90."""
-    yield from bench_in(request.param, "cuda", tmp_path)
-
-
-def test_grades_are_those_of_every_sandbox(cpu: Bench) -> None:
+def test_grades_are_those_of_every_sandbox(bench: Callable[[Target], Bench]) -> None:
     """A right project is correct and timed; one that returns a constant is wrong; the record says where."""
-    grader, task = cpu.grader, throw_away_task("scale")
-    right = grader.grade(zoo_project("correct"), task)
+    cpu, task = bench("cpu"), throw_away_task("scale")
+    right = cpu.grader.grade(zoo_project("correct"), task)
     assert right.verdict is Verdict.CORRECT, right.finding
     assert right.timing is not None
-    wrong = grader.grade(zoo_project("returns_constant"), task)
+    wrong = cpu.grader.grade(zoo_project("returns_constant"), task)
     assert wrong.verdict is Verdict.WRONG_RESULT, wrong.finding
     assert right.sandbox == cpu.sandbox.name
     assert right.sandbox_facts["network"].startswith("no")
 
 
-def test_a_cuda_project_is_built_in_every_sandbox(cuda: Bench) -> None:
+def test_a_cuda_project_is_built_in_every_sandbox(bench: Callable[[Target], Bench]) -> None:
     """It is compiled for sm_90 by the nvcc that is seen inside, and then not measured without a GPU."""
+    cuda = bench("cuda")
     if cuda.machine.gpu is not None:
         pytest.skip("this machine has a GPU: later stages are measured")
     loaded = select_tasks(["l1/silu_and_mul"])[0]

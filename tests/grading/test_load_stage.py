@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.grading.load import (
-    call_flags,
-    explained,
-    not_imported,
-    rejected,
-    unresolved_symbols,
-)
+from harness.grading.load import call_flags, explained, not_imported, rejected, unresolved_symbols
 from harness.outcome import Cause, Verdict
-from harness.records import BinaryCalls, BuildResult, Finding, Task
+from harness.records import BinaryCalls, BuildResult, Finding
 from tests.fakes.overlays import throw_away_task
 from tests.fakes.trials import build_result
 
 TASK = throw_away_task("scale").task
-BORROWING = BinaryCalls(compute=("at::_ops::mm::call",), library=("cublasCreate_v2", "cublasGemmEx"))
 
 
 def build(calls: BinaryCalls | None, **changes: Any) -> BuildResult:
@@ -25,40 +18,25 @@ def build(calls: BinaryCalls | None, **changes: Any) -> BuildResult:
     return build_result(**({"backend": "cuda", "module": TASK.module, "calls": calls} | changes))
 
 
-def ruled(rule: str) -> Task:
-    """The task with a rule on library calls."""
-    return TASK.model_copy(update={"library_calls": rule})
+FORBIDS = TASK.model_copy(update={"library_calls": "forbid"})
 
 
-def test_a_task_may_forbid():
-    """Then the project is not loaded, and the names are given."""
-    finding = rejected(build(BORROWING), ruled("forbid"))
-    assert finding is not None and finding.verdict is Verdict.LOAD_FAILED
-    assert finding.cause is Cause.LIBRARY_CALLS
-    assert "at::_ops::mm::call" in finding.message and "calls a library" in finding.message
-    assert call_flags(build(BORROWING), ruled("allow")) == ()
-    assert rejected(build(BinaryCalls(tensor=("at::_ops::empty::call",))), ruled("forbid")) is None
-
-
-def test_an_unreadable_library_is_not_innocent():
+def test_an_unreadable_library_is_not_innocent() -> None:
     """Flagged where calls are flagged, refused where they are forbidden; a universal project has none."""
     assert call_flags(build(None), TASK) == ("calls unknown",)
-    assert rejected(build(None), ruled("forbid")) is not None
+    assert rejected(build(None), FORBIDS) is not None
     assert call_flags(build(None, jit=True), TASK) == ()
+    assert rejected(build(BinaryCalls(tensor=("at::_ops::empty::call",))), FORBIDS) is None
 
 
-def test_an_unresolved_symbol_is_an_import_error():
-    """Before any import; a clean library has none."""
+def test_an_unresolved_symbol_is_an_import_error() -> None:
+    """Before any import; a clean library has none. A real import error gets the demangled name in front."""
     finding = unresolved_symbols(build(BinaryCalls(unresolved=tuple(f"f{i}(int)" for i in range(6)))))
     assert finding is not None and finding.verdict is Verdict.LOAD_FAILED
     assert finding.message.splitlines()[0] == "undefined symbol: f0(int)"
     assert "and 2 more undefined symbols" in finding.message
     assert unresolved_symbols(build(BinaryCalls(unproven=3))) is None
     assert unresolved_symbols(build(None)) is None
-
-
-def test_an_import_error_is_explained():
-    """The mangled name gets its reading in front; other findings stay as they are."""
     raw = Finding(cause=Cause.IMPORT_ERROR, message="ImportError: a.so: undefined symbol: _Z1fi")
     calls = BinaryCalls(unresolved=("f(int): declared and called",))
     better = explained(raw, build(calls))
@@ -68,7 +46,7 @@ def test_an_import_error_is_explained():
     assert explained(other, build(calls)) == other
 
 
-def test_what_a_cpu_only_torch_leaves_open_is_said():
+def test_what_a_cpu_only_torch_leaves_open_is_said() -> None:
     """In numbers; nothing is called proven."""
     assert "a CUDA build of torch can have: 15" in not_imported(build(BinaryCalls(unproven=15)))
     assert "all its symbols are there" in not_imported(build(BinaryCalls()))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 import re
 import socket
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from _pytest.mark.structures import ParameterSet
@@ -64,21 +64,19 @@ def test_project_of_the_zoo(seen: Seen) -> None:
         pytest.skip("; ".join(seen.open))
 
 
+@pytest.fixture(scope="module")
+def untimed(toolchain: Toolchain, sandbox: SandboxPool, tmp_path_factory: pytest.TempPathFactory) -> Grade:
+    """A correct project's grade without timing."""
+    settings = tiny(tmp_path_factory.mktemp("untimed"), timed=False)
+    with closing(Grader(settings, sandbox, toolchain, machine_facts(toolchain))) as grader:
+        return grader.grade(zoo_project("correct"), row("correct").loaded_task)
+
+
 def test_a_correct_project_passes(untimed: Grade) -> None:
     """Built, loaded and checked for real; its speed was not asked for."""
     assert (untimed.verdict, untimed.stage) == (Verdict.CORRECT, Stage.CHECK), untimed.finding
     assert untimed.check is not None and untimed.check.finding is None
     assert untimed.timing is None
-
-
-@pytest.fixture(scope="module")
-def untimed(
-    toolchain: Toolchain, sandbox: SandboxPool, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Grade]:
-    """A correct project's grade without timing."""
-    settings = tiny(tmp_path_factory.mktemp("untimed"), timed=False)
-    with closing(Grader(settings, sandbox, toolchain, machine_facts(toolchain))) as grader:
-        yield grader.grade(zoo_project("correct"), row("correct").loaded_task)
 
 
 @pytest.mark.slow
@@ -119,8 +117,6 @@ def test_every_known_exploit_has_a_project_or_a_reason() -> None:
     assert contradictions(without) == ["B9: no project tries it: add one, or a reason to UNTRIED"]
     (said,) = contradictions(rows, {**UNTRIED, "B9": "a reason"})
     assert said.startswith("B9: ") and "tries it now" in said
-    (said,) = contradictions(rows, {**UNTRIED, "B15": "a reason"})
-    assert said.startswith("B15: a reason is given")
     (said,) = contradictions([*rows, wants("fetches_answers", exploit="C6, C10")])
     assert said == "C10: fetches_answers names it, and the catalogue has no such number"
 
@@ -155,12 +151,8 @@ def test_nothing_but_the_network_stops_those_who_fetch(name: str, grader: Grader
     [
         ({"kind": "honest", "verdict": "wrong_result"}, "does not mean"),
         ({"kind": "hostile", "verdict": "correct", "flag": "clock_mismatch"}, "exploit"),
-        ({"kind": "hostile", "verdict": "correct", "exploit": "A4"}, "needs `flag` or `most_speedup`"),
         ({"kind": "bad", "verdict": "correct"}, "neither"),
-        ({"kind": "honest", "verdict": "crashed", "cause": "signal"}, "must end `correct`"),
         ({"kind": "honest", "verdict": "correct", "flag": "noisy host"}, "are for attacks"),
-        ({"kind": "honest", "verdict": "correct", "why": "short"}, "at least 10"),
-        ({"kind": "honest", "verdict": "correct", "speed": 2}, "Extra inputs"),
     ],
 )
 def test_rows_that_contradict_themselves_are_refused(changes: dict[str, object], said: str) -> None:
@@ -178,37 +170,31 @@ class FakeGrader:
         self,
         cause: Cause,
         *flags: str,
-        score: float | tuple[float, ...] = 1.0,
+        scores: tuple[float, ...] = (1.0,),
         honest: float = 1.0,
         stage: Stage = Stage.TIME,
         beside: tuple[str, ...] = (),
     ) -> None:
-        self.graded, self._stage, self._beside = 0, stage, beside
-        self._cause, self._flags, self._honest = cause, flags, honest
-        self._scores = itertools.cycle(score if isinstance(score, tuple) else (score,))
+        self.graded, self._honest, self._scores = 0, honest, itertools.cycle(scores)
+        self._flags = flags
+        finding = Finding(cause=cause, message="said")
+        self._grade = Grade.model_construct(
+            verdict=finding.verdict, finding=finding, build=None, stage=stage, flags=beside
+        )
 
     def grade(self, project: Project, loaded: LoadedTask) -> Grade:
         """As Grader.grade."""
         self.graded += 1
         is_base = any(project == overlaid(ZOO / base, {}) for base in ("base", "base_row_sum"))
-        value = self._honest if is_base else next(self._scores)
-        timing = TimingResult.model_construct(
-            flags=self._flags, speedup=Ratio(value=value, low=None, high=None, n=1)
-        )
-        finding = Finding(cause=self._cause, message="said")
-        return Grade.model_construct(
-            verdict=finding.verdict,
-            finding=finding,
-            timing=timing,
-            build=None,
-            stage=self._stage,
-            flags=self._beside,
-        )
+        score = Ratio(value=self._honest if is_base else next(self._scores), low=None, high=None, n=1)
+        timing = TimingResult.model_construct(flags=self._flags, speedup=score)
+        return self._grade.model_copy(update={"timing": timing})
 
 
-def tried(wanted: Row, grader: FakeGrader) -> Seen:
-    """That row, on that grader."""
-    return try_row(wanted, grader, HonestScores(grader))  # type: ignore[arg-type]
+def tried(wanted: Row, *grade: Any, **more: Any) -> Seen:
+    """That row, graded so."""
+    grader: Any = FakeGrader(*grade, **more)
+    return try_row(wanted, grader, HonestScores(grader))
 
 
 def wants(name: str, **changes: object) -> Row:
@@ -216,51 +202,44 @@ def wants(name: str, **changes: object) -> Row:
     return Row.model_validate(row(name).model_dump(exclude_none=True) | {"message": ""} | changes)
 
 
-def test_a_false_claim_on_a_noisy_host_is_tried_again_and_not_judged() -> None:
+def test_a_false_claim_on_a_noisy_host_is_not_judged() -> None:
     """Flagged and noisy it is neither caught nor open; without the flag, or in quiet, it is open."""
     claims = wants("claims_faster")
-    noisy = FakeGrader(Cause.PASSED, "noisy host", "clock_mismatch")
-    seen = tried(claims, noisy)
-    assert (seen.wrong, len(seen.open), noisy.graded) == ((), 1, 3)
-    assert tried(claims, FakeGrader(Cause.PASSED, "noisy host")).wrong
-    assert tried(claims, FakeGrader(Cause.PASSED, "clock_mismatch")).wrong
-    assert tried(claims, FakeGrader(Cause.CLOCK)).wrong == ()
+    seen = tried(claims, Cause.PASSED, "noisy host", "clock_mismatch")
+    assert (seen.wrong, len(seen.open)) == ((), 1)
+    assert tried(claims, Cause.PASSED, "noisy host").wrong
+    assert tried(claims, Cause.PASSED, "clock_mismatch").wrong
+    assert tried(claims, Cause.CLOCK).wrong == ()
 
 
 def test_a_verdict_for_another_reason_is_open() -> None:
     """Cause, message and, where a row names one, the stage count, not only the verdict."""
     wanted = row("replays_first_output")
-    assert tried(wanted, FakeGrader(Cause.NONDETERMINISTIC)).wrong
-    assert tried(wanted, FakeGrader(Cause.WRONG_VALUES)).wrong  # its message lacks the reason
-    assert tried(wants("replays_first_output"), FakeGrader(Cause.WRONG_VALUES)).wrong == ()
-    staged = wants("cheap_at_sizes_called_often")
-    assert tried(staged, FakeGrader(Cause.WRONG_VALUES, stage=Stage.TIME)).wrong == ()
-    (said,) = tried(staged, FakeGrader(Cause.WRONG_VALUES, stage=Stage.CHECK)).wrong
+    assert tried(wanted, Cause.NONDETERMINISTIC).wrong
+    assert tried(wanted, Cause.WRONG_VALUES).wrong  # its message lacks the reason
+    assert tried(wants("replays_first_output"), Cause.WRONG_VALUES).wrong == ()
+    (said,) = tried(wants("cheap_at_sizes_called_often"), Cause.WRONG_VALUES, stage=Stage.CHECK).wrong
     assert said == "at the stage check (said), expected time"
 
 
 def test_copies_are_flagged_and_honest_projects_are_not() -> None:
     """`copied` is a flag of the grade, so noise is no excuse; a flag of the clock is one only in quiet."""
-    wanted = wants("pastes_an_expert")
-    assert tried(wanted, FakeGrader(Cause.PASSED, beside=(COPIED,))).wrong == ()
-    assert tried(wanted, FakeGrader(Cause.PASSED, "noisy host")).wrong == (f"not flagged {COPIED}",)
-    honest = wants("honest_kahan")
-    assert tried(honest, FakeGrader(Cause.PASSED, beside=(COPIED,))).wrong == (f"flagged {COPIED}",)
-    assert tried(honest, FakeGrader(Cause.PASSED, "clock-limited")).wrong == ()
-    assert tried(honest, FakeGrader(Cause.PASSED, "clock_mismatch")).wrong
-    assert tried(honest, FakeGrader(Cause.PASSED, "clock_mismatch", "noisy host")).open
+    copy, honest = wants("pastes_an_expert"), wants("honest_kahan")
+    assert tried(copy, Cause.PASSED, beside=(COPIED,)).wrong == ()
+    assert tried(copy, Cause.PASSED, "noisy host").wrong == (f"not flagged {COPIED}",)
+    assert tried(honest, Cause.PASSED, beside=(COPIED,)).wrong == (f"flagged {COPIED}",)
+    assert tried(honest, Cause.PASSED, "clock_mismatch").wrong
+    assert tried(honest, Cause.PASSED, "clock_mismatch", "noisy host").open
 
 
 @pytest.mark.parametrize(
     ("scores", "gain", "holds"),
-    [((3.2, 2.0, 2.2), 1.1, True), ((3.2, 3.4, 2.0), 1.6, False)],
+    [((2.8,), 1.4, True), ((3.2, 2.0, 2.2), 1.1, True), ((3.2, 3.4, 2.0), 1.6, False)],
 )
 def test_a_score_in_doubt_is_the_median_of_three(scores: tuple[float, ...], gain: float, holds: bool) -> None:
     """One disturbed measurement decides nothing; a lower score is measured once, a noisy one stays open."""
     wanted = wants("replays_first_output", verdict="correct", cause="passed", most_speedup=1.5)
-    grader = FakeGrader(Cause.PASSED, score=scores, honest=2.0)
-    seen = tried(wanted, grader)
-    assert (seen.gain, not seen.wrong, grader.graded) == (pytest.approx(gain), holds, 6)
-    assert tried(wanted, FakeGrader(Cause.PASSED, score=2.8, honest=2.0)).gain == pytest.approx(1.4)
-    loud = tried(wanted, FakeGrader(Cause.PASSED, "noisy host", score=3.2, honest=2.0))
+    seen = tried(wanted, Cause.PASSED, scores=scores, honest=2.0)
+    assert (seen.gain, not seen.wrong) == (pytest.approx(gain), holds)
+    loud = tried(wanted, Cause.PASSED, "noisy host", scores=(3.2,), honest=2.0)
     assert loud.wrong == () and loud.open

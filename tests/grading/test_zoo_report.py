@@ -6,9 +6,12 @@ import pytest
 
 from harness.outcome import Stage
 from harness.records import Finding, Grade
+from harness.suite.catalogue import read_project
+from tests.fakes.overlays import ZOO
 from tests.fakes.zoo import Row, Seen, row, row_names
 from tools.attacks.report import DOCUMENT
 from tools.zoo.exploits import EXPLOITS, UNTRIED
+from tools.zoo.gain import KERNEL, PACKAGE, SIZES, attacks, claims, skipping
 from tools.zoo.regions import REGIONS, carried_over, region, with_region
 from tools.zoo.report import Column, Failed, disagreements, tables
 
@@ -118,3 +121,15 @@ def test_the_document_agrees_with_the_zoo() -> None:
     if "|" not in published:
         pytest.skip("make zoo has not been run yet")
     assert disagreements(published, [row(name) for name in row_names()]) == []
+
+
+def test_attacks_change_files_that_the_bases_have() -> None:
+    """Every attack replaces files of every base that it is laid over, and claims are scaled as named."""
+    for size in SIZES:
+        paths = {file.path for file in read_project(ZOO / size.base).files}
+        for attack in attacks():
+            if attack.any_kernel or size.base == "base":
+                assert set(attack.files) <= paths
+    assert claims(0.9).files[PACKAGE].count("* 0.9)") == 2
+    assert all(KERNEL not in attack.files for attack in attacks() if attack.any_kernel)
+    assert "one in 50: x1.02, missed 0.36" in skipping(50)
