@@ -76,13 +76,9 @@ def test_every_exchange_of_a_trial_has_files_of_its_own(store: RunStore) -> None
 
 def test_one_writer_at_a_time(store: RunStore) -> None:
     """A second liftbench on the same run is refused, not interleaved."""
-    with (
-        store.writer(),
-        pytest.raises(UsageError, match="another liftbench"),
-        RunStore(store.folder).writer(),
-    ):
+    with store.writer(), pytest.raises(UsageError, match="another liftbench"), store.writer():
         pass
-    with RunStore(store.folder).writer():
+    with store.writer():
         pass
 
 
