@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from harness.outcome import Cause, Verdict
-from harness.records import Arm, RunRecord, TrialRecord
+from harness.records import Arm
 from harness.report.effects import Comparison
 from harness.report.records import Summary
 from harness.report.summary import summarise
@@ -64,23 +64,17 @@ def test_a_price_has_the_interval_of_its_families() -> None:
     assert "$0.01 per extra correct kernel (no interval)" in headline(same)
 
 
-def test_where_nothing_is_gained_there_is_no_price() -> None:
-    """No additional correct kernel: None in the record and words in the sentence, never a division."""
-    comparison = spent(make.reply(cost=0.03), make.reply(cost=0.02), solved=0)
-    assert comparison.spending is not None
-    assert comparison.spending.cost_usd_per_extra_correct is None
-    assert "no additional correct kernel, +$0.01 a trial" in headline(comparison)
-
-
-def test_unknown_dollars_leave_tokens_and_unknown_tokens_leave_words() -> None:
-    """One unknown cost makes dollars unknown; tokens step in; with neither the sentence says unknown."""
-    comparison = spent(make.reply((2_000, 3_000), None), make.reply((1_000, 3_000), 0.02))
-    assert comparison.spending is not None
-    assert comparison.spending.cost_usd is None
-    assert "2.0k tokens per extra correct kernel" in headline(comparison)
-    assert "$" not in headline(comparison)
-    silent = spent(make.reply(None, None), make.reply(None, None))
-    assert headline(silent).endswith("; tokens and cost unknown")
+def test_a_price_that_does_not_exist_has_words() -> None:
+    """Nothing gained, unknown dollars (tokens step in), unknown tokens: never a division, never 0."""
+    nothing = spent(make.reply(cost=0.03), make.reply(cost=0.02), solved=0)
+    assert nothing.spending is not None and nothing.spending.cost_usd_per_extra_correct is None
+    assert "no additional correct kernel, +$0.01 a trial" in headline(nothing)
+    tokens = spent(make.reply((2_000, 3_000), None), make.reply((1_000, 3_000), 0.02))
+    assert tokens.spending is not None and tokens.spending.cost_usd is None
+    assert "2.0k tokens per extra correct kernel" in headline(tokens) and "$" not in headline(tokens)
+    assert headline(spent(make.reply(None, None), make.reply(None, None))).endswith(
+        "; tokens and cost unknown"
+    )
     unmeasured = first(without_gpu("deployed"))
     assert unmeasured.spending is not None and unmeasured.spending.extra_correct is None
 
@@ -203,16 +197,13 @@ def test_every_combination_stands_in_the_matrix_and_under_holm() -> None:
     assert summarise(*make.study()).matrices == ()  # one decision needs no matrix
     assert matrix.columns == ("cuda-kernel-builder", "fast-memory", "cuda-kernel-builder + fast-memory")
     assert [row.model for row in matrix.rows] == [make.MODEL, make.OTHER]
-    cells = [(row.model, cell) for row in matrix.rows for cell in row.cells]
-    assert [(model, cell.arm) for model, cell in cells] == [
-        (c.model, c.treatment) for c in summary.comparisons
+    cells = [(row.model, c.arm, c.decision, c.lift) for row in matrix.rows for c in row.cells]
+    assert cells == [
+        (c.model, c.treatment, c.conclusion.decision, c.row("correct").lift) for c in summary.comparisons
     ]
-    for (_, cell), comparison in zip(cells, summary.comparisons, strict=True):
-        assert (cell.decision, cell.lift) == (comparison.conclusion.decision, comparison.row("correct").lift)
-    raw = [c.row("correct").p_value for c in summary.comparisons]
-    adjusted = [c.conclusion.p_adjusted for c in summary.comparisons]
-    assert all(p is not None and q is not None and q >= p for p, q in zip(raw, adjusted, strict=True))
-    assert min(q for q in adjusted if q is not None) >= 6 * min(p for p in raw if p is not None)
+    ps = [(c.row("correct").p_value, c.conclusion.p_adjusted) for c in summary.comparisons]
+    assert all(p is not None and q is not None and q >= p for p, q in ps)
+    assert min(q for _, q in ps if q is not None) >= 6 * min(p for p, _ in ps if p is not None)
     assert len(headlines(summary)) == 6
     assert headlines(summary)[0].startswith("claude-haiku-4-5 x cuda-kernel-builder: helps: +")
 
@@ -275,22 +266,22 @@ def test_leaks_that_leave_too_few_families_leave_no_decision() -> None:
     assert made.reason == "too few families (7 of at least 8)"
 
 
-def eight(alpha: float) -> tuple[RunRecord, list[TrialRecord], dict[str, str]]:
+def eight(alpha: float) -> Comparison:
     tasks = make.families(8)
     trials = [make.trial(task, make.WITHOUT, *WRONG) for task in tasks]
     trials += [make.trial(t, make.WITH, speedup=s) for t, s in zip(tasks, (*SPEEDS, 3.0, 3.0), strict=True)]
-    return make.run(tasks, alpha=alpha), trials, tasks
+    return first(summarise(make.run(tasks, alpha=alpha), trials, tasks))
 
 
 @pytest.mark.parametrize(("alpha", "look", "expected"), [(0.05, None, "helps"), (0.0125, 2, "helps"),
                                                          (0.00625, 3, "inconclusive")])  # fmt: skip
 def test_a_later_look_is_held_to_a_smaller_alpha(alpha: float, look: int | None, expected: str) -> None:
     """p = 2/256 passes 0.0125 and not 0.00625; intervals widen or go with it, and the look is named."""
-    comparison = first(summarise(*eight(alpha)))
+    comparison = eight(alpha)
     made, row = comparison.conclusion, comparison.row("deployed")
     assert (made.decision, made.alpha, made.look) == (expected, alpha, look)
     assert any(f"look {look}" in caveat for caveat in comparison.caveats) is (look is not None)
-    usual = first(summarise(*eight(0.05))).row("deployed")
+    usual = eight(0.05).row("deployed")
     assert usual.high is not None and (row.high is None) is (look == 3)
     assert row.high is None or (row.high > usual.high) is (alpha < 0.05)
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
 
-import pytest
 from rich.console import Console
 
 from harness.cli.card import print_card
@@ -26,16 +24,9 @@ from harness.records import (
     TrialRecord,
     WorkloadTiming,
 )
-from harness.report.evidence import (
-    all_counts,
-    evidence_lines,
-    limit_line,
-    notable,
-    short_name,
-    spills,
-    total,
-)
+from harness.report.evidence import all_counts, evidence_lines, limit_line, notable, short_name, spills, total
 from harness.report.html import render_html
+from harness.report.records import Summary
 from harness.report.summary import summarise
 from tests.report import factories as make
 from tests.report.test_renderers import RENDERERS
@@ -92,18 +83,32 @@ def test_kernels_in_words() -> None:
     assert spills(kernel(spill_store_bytes=8, spill_load_bytes=0)) == "8 / 0 B"
 
 
+def of_one(trial: TrialRecord) -> Summary:
+    """The summary of a run of one trial."""
+    tasks = make.families(1)
+    return summarise(make.run(tasks), [trial], tasks)
+
+
 def test_a_card_shows_six_kernels_and_the_page_twelve() -> None:
     """The rest is counted; names are escaped; report.json has all."""
     kernels = tuple(kernel(f"<b>k{i}</b>(int)", instructions={"LDS": i, "all": i}) for i in range(14))
-
-    tasks = make.families(1)
     trial = make.trial("l1/f0t0", make.WITH, build=make.build(kernels=kernels))
-    shown = card(trial)
+    shown, summary = card(trial), of_one(trial)
     assert "k5" in shown and "k6" not in shown and "and 8 shorter ones" in shown
-    summary = summarise(make.run(tasks), [trial], tasks)
     assert summary.trials[0].kernels == kernels
     page = render_html(summary)
     assert page.count("&lt;b&gt;k") == 12 and "and 2 shorter ones" in page and "<b>k0" not in page
+
+
+def test_the_card_and_the_page_say_jit() -> None:
+    """A project that compiles when it runs is not taken for a compiled one."""
+    jit = make.build(jit=True, compiler_s=None, backend="cpu")
+    universal, compiled = make.trial("l1/f0t0", make.WITH, build=jit), make.trial("l1/f0t0", make.WITH)
+    assert "jit: universal project, compiles when it runs, cpu" in card(universal)
+    assert ["<small>jit</small>" in render_html(of_one(one)) for one in (universal, compiled)] == [
+        True,
+        False,
+    ]
 
 
 # What a library calls, and where a source was copied from
@@ -111,9 +116,8 @@ def test_a_card_shows_six_kernels_and_the_page_twelve() -> None:
 
 def test_flags_about_calls_stand_before_those_of_the_clock() -> None:
     """With the names behind them; where a task allows calls, nothing is said."""
-    tasks = make.families(1)
     trial = make.trial("l1/f0t0", make.WITH, flags=("noisy host",), build=make.build(calls=CALLS))
-    summary = summarise(make.run(tasks), [with_flags(trial, *CALLS.flags)], tasks)
+    summary = of_one(with_flags(trial, *CALLS.flags))
     (row,) = summary.trials
     assert row.flags == ("calls PyTorch operators", "calls a library", "noisy host")
     assert row.calls == CALLS.borrowed
@@ -122,50 +126,21 @@ def test_flags_about_calls_stand_before_those_of_the_clock() -> None:
     assert "at::_ops::mm::call" in page and "aten::&lt;b&gt;softmax" in page and "<b>softmax" not in page
     flagged = card(with_flags(trial, *CALLS.flags))
     assert "flags: calls PyTorch operators, calls a library (at::_ops::mm::call" in flagged
-    allowed = summarise(make.run(tasks), [trial], tasks)
-    assert allowed.trials[0].flags == ("noisy host",) and allowed.trials[0].calls == ()
+    allowed = of_one(trial)
+    assert (allowed.trials[0].flags, allowed.trials[0].calls) == (("noisy host",), ())
     assert not any("library calls" in warning for warning in allowed.warnings)
 
 
-def test_the_card_and_the_page_say_jit() -> None:
-    """A project that compiles when it runs is not taken for a compiled one."""
-    tasks = make.families(1)
-    jit = make.build(jit=True, compiler_s=None, backend="cpu")
-    universal, compiled = make.trial("l1/f0t0", make.WITH, build=jit), make.trial("l1/f0t0", make.WITH)
-    assert "jit: universal project, compiles when it runs, cpu" in card(universal)
-    pages = [render_html(summarise(make.run(tasks), [one], tasks)) for one in (universal, compiled)]
-    assert ["<small>jit</small>" in page for page in pages] == [True, False]
-
-
-def copies() -> list[TrialRecord]:
-    """Three tasks in two arms: one copy is correct, another is wrong and counts nowhere."""
-    a, b, c = make.families(3)
+def test_copies_are_counted_by_arm_and_name_their_origin() -> None:
+    """A line counts the correct ones; a wrong copy is a row of its own and no line."""
+    a, b, c = tasks = make.families(3)
+    copied = with_flags(make.trial(a, make.WITH, provenance=FOUND, flags=("noisy host",)), COPIED)
     wrong = make.trial(b, make.WITHOUT, Cause.WRONG_VALUES, "w", provenance=FOUND)
-    return [
-        make.trial(a, make.WITHOUT),
-        with_flags(wrong, COPIED),
-        make.trial(c, make.WITHOUT),
-        with_flags(make.trial(a, make.WITH, provenance=FOUND, flags=("noisy host",)), COPIED),
-        *(make.trial(task, make.WITH) for task in (b, c)),
-    ]
-
-
-@pytest.mark.parametrize("render", RENDERERS.values(), ids=list(RENDERERS))
-def test_a_report_says_how_many_correct_trials_of_each_arm_are_copies(render: Callable[..., str]) -> None:
-    """In one line; a wrong copy is a row of its own and no line."""
-    tasks, trials = make.families(3), copies()
+    trials = [make.trial(a, make.WITHOUT), with_flags(wrong, COPIED), make.trial(c, make.WITHOUT)]
+    trials += [make.trial(task, make.WITH) for task in (b, c)]
     line = f"{COPIED}, of the correct trials: without skill 0 of 2, cuda-kernel-builder 1 of 3"
-    assert line in render(summarise(make.run(tasks), trials, tasks))
-    del trials[3]
-    rest = summarise(make.run(tasks), trials, tasks)
-    assert COPIED not in " ".join(rest.warnings)
-    assert [row.flags for row in rest.trials if row.flags] == [(COPIED,)]
-
-
-def test_a_copy_names_its_origin() -> None:
-    """In the row, the page and the card, which blames the library only for calls; an idiom has no line."""
-    tasks = make.families(3)
-    summary = summarise(make.run(tasks), copies(), tasks)
+    summary = summarise(make.run(tasks), [*trials, copied], tasks)
+    assert all(line in render(summary) for render in RENDERERS.values())
     row = next(row for row in summary.trials if row.flags == (COPIED, "noisy host"))
     assert row.evidence == (
         "60 of its 120 token n-grams (50%) are in kernels_ref, 40 of them in "
@@ -173,6 +148,13 @@ def test_a_copy_names_its_origin() -> None:
         "(line 9 of the source)",
     )
     assert "k/&lt;b&gt;mine.cu:12" in render_html(summary) and "<b>mine" not in render_html(summary)
+    rest = summarise(make.run(tasks), trials, tasks)
+    assert COPIED not in " ".join(rest.warnings)
+    assert [row.flags for row in rest.trials if row.flags] == [(COPIED,)]
+
+
+def test_a_card_blames_a_copy_on_its_source_and_not_on_the_library() -> None:
+    """A few common lines are an idiom and have no line."""
     trial = make.trial("l1/f0t0", make.WITH, provenance=FOUND, build=make.build(calls=CALLS))
     shown = card(with_flags(trial, COPIED))
     assert f"flags: {COPIED}" in shown and "cublasA" not in shown

@@ -22,16 +22,8 @@ KEY = TrialKey(task="l1/scale", model="m/m", arm="a", repeat=0)
 
 def contender(name: str, score_us: float) -> ContenderTiming:
     spread = Spread(n=8, mean_us=score_us, median_us=score_us, q1_us=score_us, q3_us=score_us)
-    lane = Lane(
-        name="batch",
-        calls=8,
-        inside=spread,
-        outside_us=score_us,
-        constant_us=1.0,
-        uncertainty_us=2.5,
-        claimed=True,
-        matched=True,
-    )
+    figures = {"outside_us": score_us, "constant_us": 1.0, "uncertainty_us": 2.5}
+    lane = Lane(name="batch", calls=8, inside=spread, claimed=True, matched=True, **figures)
     return ContenderTiming(name=name, lanes=(lane,), lane="batch", score_us=score_us, latency_us=30.0)
 
 

@@ -118,10 +118,12 @@ def test_slow_noisy_and_indistinct_kernels() -> None:
     assert any("noisy host" in caveat for caveat in summary.comparisons[0].caveats)
 
 
-def without_gpu(metric: str) -> Summary:
+NO_GPU = (Cause.NO_CUDA_DEVICE, "no CUDA device on this machine")
+
+
+def without_gpu(metric: str, stop: tuple[Cause, str] = NO_GPU) -> Summary:
     """8 families: without never builds in half of them, with always builds; nothing goes further."""
     tasks = make.families(8)
-    stop = (Cause.NO_CUDA_DEVICE, "no CUDA device on this machine")
     trials = [make.trial(task, make.WITH, *stop) for task in tasks]
     for index, task in enumerate(tasks):
         failed = (Cause.COMPILE_ERROR, "x.cu(1): error: no") if index % 2 else (Cause.NO_FILES, "no files")
@@ -130,7 +132,7 @@ def without_gpu(metric: str) -> Summary:
 
 
 def test_not_measured_counts_in_the_compile_rate_only() -> None:
-    """The build result decides `compiles`; correct and deployed are not measured as a whole."""
+    """The build decides `compiles`, the rest is not measured; without a compiler nothing is."""
     summary = without_gpu("deployed")
     comparison = summary.comparisons[0]
     assert comparison.row("compiles").control == pytest.approx(1 / 8)
@@ -149,17 +151,11 @@ def test_not_measured_counts_in_the_compile_rate_only() -> None:
     assert (summary.check_gap.trials, summary.check_gap.message) == (9, "no CUDA device on this machine")
     assert all(cell.correct is None for row in summary.tasks for cell in row.cells)
     assert without_gpu("compiles").comparisons[0].conclusion.decision == "helps"
-
-
-def test_without_a_toolchain_even_compiles_is_not_measured() -> None:
-    """A trial that could not be built is no failed build."""
-    tasks = make.families(6)
-    arms = (make.WITHOUT, make.WITH)
-    trials = [make.trial(t, arm, Cause.NO_TOOLCHAIN, "nvcc not found") for t in tasks for arm in arms]
-    summary = summarise(make.run(tasks, metric="compiles"), trials, tasks)
-    assert summary.comparisons[0].row("compiles").not_measured == "no CUDA toolchain"
-    assert summary.arm(make.MODEL, make.WITH.id).compiled is None
-    assert summary.comparisons[0].conclusion.decision == "inconclusive"
+    no_compiler = without_gpu("compiles", (Cause.NO_TOOLCHAIN, "nvcc not found"))
+    comparison = no_compiler.comparisons[0]
+    assert comparison.row("compiles").not_measured == "no CUDA toolchain"
+    assert no_compiler.arm(make.MODEL, make.WITH.id).compiled is None
+    assert comparison.conclusion.decision == "inconclusive"
 
 
 def infra_study(lost: int) -> Summary:
@@ -175,7 +171,7 @@ def infra_study(lost: int) -> Summary:
 
 
 def test_infra_trials_are_absent_everywhere() -> None:
-    """Lost trials are no failures: they leave the rates, and their tasks leave the comparison."""
+    """They leave the rates, and their tasks the comparison; where one arm lost more, nothing is decided."""
     summary = infra_study(2)
     arm = summary.arm(make.MODEL, make.WITH.id)
     assert arm.correct is not None
@@ -185,11 +181,7 @@ def test_infra_trials_are_absent_everywhere() -> None:
     row = summary.comparisons[0].row("correct")
     assert (row.n_tasks, row.n_dropped_tasks) == (18, 2)
     assert summary.comparisons[0].conclusion.decision == "helps"
-
-
-def test_unequal_infra_rates_block_the_decision() -> None:
-    """6 of 20 lost against 0 of 20: Fisher's p = 0.0202, below 0.05."""
-    comparison = infra_study(6).comparisons[0]
+    comparison = infra_study(6).comparisons[0]  # 6 of 20 lost against 0 of 20
     assert comparison.infra_p == pytest.approx(0.0202, abs=5e-5)
     assert comparison.conclusion.decision == "inconclusive"
     assert comparison.conclusion.reason.startswith("infra rates differ between with_skill and without_skill")
@@ -301,8 +293,6 @@ def test_warnings_name_what_weakens_the_run() -> None:
     )
     summary = summarise(run, trials, tasks)
     assert summary.head.sandbox_weak
-    text = "\n".join(summary.warnings)
-    assert "sandbox local" in text
-    assert "1 recorded reply" in text
-    assert "2 different machines" in text
+    for said in ("sandbox local", "1 recorded reply", "2 different machines"):
+        assert any(said in warning for warning in summary.warnings)
     assert (summary.replies.recorded, summary.replies.live) == (1, 11)
