@@ -195,14 +195,13 @@ def _comparison(run: ScoredRun, contrast: _Contrast, made: Conclusion) -> Compar
     ps = [lift.p_value if (lift := contrast.lifts[name]) else None for name in tested]
     holm: dict[str, float | None] = dict(zip(tested, stats.holm(ps), strict=True))
 
-    def row(metric: Metric, lift: stats.Lift | None, other: Scores) -> MetricRow:
+    def row(metric: Metric, lift: stats.Lift | None) -> MetricRow:
         p_holm, gap = holm.get(metric.name), run.gap(metric.name)
-        return metric_row(metric, lift, treatment, other, primary=primary, p_holm=p_holm, gap=gap)
+        return metric_row(metric, lift, primary=primary, p_holm=p_holm, gap=gap)
 
     main, built, checked = contrast.lifts[primary], run.build_gap is None, run.check_gap is None
     alpha, confidence = run.config.alpha, run.confidence
-    rows = tuple(row(metric, contrast.lifts[metric.name], control) for metric in run.metrics)
-    placebo_scores = run.scores[model, placebo.id] if placebo else ()
+    rows = tuple(row(metric, contrast.lifts[metric.name]) for metric in run.metrics)
     arms = (contrast.treatment.id, contrast.control.id)
     sides = [run.summaries[model, arm] for arm in arms]
     turns = None if run.gap(primary) else (run.by_turn[model, arms[0]], run.by_turn[model, arms[1]])
@@ -218,7 +217,7 @@ def _comparison(run: ScoredRun, contrast: _Contrast, made: Conclusion) -> Compar
         rows=rows,
         fast_p=tuple(fast_points(treatment, control, confidence)) if checked else (),
         kernelbench_fast_p=tuple(kernelbench_points(treatment, control, confidence)) if checked else (),
-        placebo_row=row(run.primary, contrast.placebo_lift, placebo_scores) if placebo else None,
+        placebo_row=row(run.primary, contrast.placebo_lift) if placebo else None,
         infra_p=contrast.infra_p,
         conclusion=made,
         spending=spending(treatment, control, contrast.lifts["correct"], alpha),

@@ -35,7 +35,6 @@ from harness.report.metrics import (
     fast_metric,
     pass_metric,
     share_metric,
-    task_means,
 )
 from harness.report.records import Gap
 
@@ -62,45 +61,29 @@ def effect_of(metric: Metric, lift: stats.Lift) -> dict[str, Any]:
 
 
 def metric_row(
-    metric: Metric,
-    lift: stats.Lift | None,
-    treatment: Scores,
-    control: Scores,
-    *,
-    primary: str,
-    p_holm: float | None,
-    gap: Gap | None,
+    metric: Metric, lift: stats.Lift | None, *, primary: str, p_holm: float | None, gap: Gap | None
 ) -> MetricRow:
     """The row of one metric; lift is None exactly when gap says why it was not measured."""
     role = "primary" if metric.name == primary else "secondary" if metric.name in TESTED else "descriptive"
     lift = lift or stats.paired_lift([])
-    made = {
+    tasks: dict[str, list[TaskLift]] = defaultdict(list)
+    for family, task, difference in lift.per_task:
+        tasks[family].append(TaskLift(task=task, lift=metric.shown(difference)))
+    made = {name: getattr(lift, name) for name in ("n_families", "n_different", "n_tasks", "n_dropped_tasks")}
+    made |= {
         "metric": metric.name,
         "label": metric.label,
         "unit": metric.unit,
         "role": role,
         "p_value": None if role == "descriptive" else lift.p_value,
         "p_holm": p_holm,
-        "n_families": lift.n_families,
-        "n_different": lift.n_different,
-        "n_tasks": lift.n_tasks,
-        "n_dropped_tasks": lift.n_dropped_tasks,
-        "per_family": tuple(_families(metric, lift, treatment, control)),
+        "per_family": tuple(
+            FamilyLift(family=family, lift=metric.shown(difference), tasks=tuple(tasks[family]))
+            for family, difference in lift.per_family
+        ),
         "not_measured": gap.reason if gap else None,
     }
     return MetricRow.model_validate(made | effect_of(metric, lift))
-
-
-def _families(metric: Metric, lift: stats.Lift, treatment: Scores, control: Scores) -> Iterable[FamilyLift]:
-    if not lift.n_families:
-        return
-    with_, without = (task_means(metric.values(scores)) for scores in (treatment, control))
-    tasks: dict[str, list[TaskLift]] = defaultdict(list)
-    for family, task in sorted(with_.keys() & without.keys()):
-        difference = metric.shown(with_[family, task] - without[family, task])
-        tasks[family].append(TaskLift(task=task, lift=difference))
-    for family, difference in lift.per_family:
-        yield FamilyLift(family=family, lift=metric.shown(difference), tasks=tuple(tasks[family]))
 
 
 def fast_points(treatment: Scores, control: Scores, confidence: float) -> Iterable[FastPoint]:
@@ -226,21 +209,22 @@ def error_classes(
     adjusted = stats.holm([lift.p_value for lift in lifts])
     made = []
     for (group, name), hit, lift, p_holm in zip(classes, hits, lifts, adjusted, strict=True):
-        rates = [rate_of([hit(s) for s in scores]) for scores in (without, with_)]
+        before, after = (rate_of([hit(s) for s in scores]) for scores in (without, with_))
         clear = p_holm is not None and p_holm <= alpha and lift.n_families >= minimum_families
-        sign = (lift.lift or 0.0) if clear else 0.0
-        counts = rates[0].count * rates[1].n, rates[1].count * rates[0].n
-        counted = "fewer" if counts[0] > counts[1] else "more" if counts[0] < counts[1] else "as many"
+        fewer = after.count * before.n - before.count * after.n
+        change = "fewer" if fewer < 0 else "more" if fewer > 0 else "as many"
+        if clear and lift.lift:
+            change = "removed" if lift.lift < 0.0 else "introduced"
         fields = {
             "group": group,
             "name": name,
-            "control": rates[0],
-            "treatment": rates[1],
+            "control": before,
+            "treatment": after,
             "difference": lift.lift,
             "p_value": lift.p_value,
             "p_holm": p_holm,
             "n_families": lift.n_families,
-            "change": "removed" if sign < 0.0 else "introduced" if sign > 0.0 else counted,
+            "change": change,
         }
         made.append(ErrorClass.model_validate(fields | ends(lift.interval)))
     return tuple(sorted(made, key=_order))

@@ -257,17 +257,12 @@ def metrics_for(repeats: int) -> tuple[Metric, ...]:
     )
 
 
-def task_means(values: Iterable[Value]) -> dict[tuple[str, str], float]:
-    """Family and task to the mean of its values, in order."""
+def family_means(values: Iterable[Value]) -> list[float]:
+    """Values of one arm, averaged by task and then by family."""
     tasks: dict[tuple[str, str], list[float]] = defaultdict(list)
     for family, task, value in values:
         tasks[family, task].append(value)
-    return {key: math.fsum(found) / len(found) for key, found in sorted(tasks.items())}
-
-
-def family_means(values: Iterable[Value]) -> list[float]:
-    """Values of one arm, averaged by task and then by family."""
     means: dict[str, list[float]] = defaultdict(list)
-    for (family, _), found in task_means(values).items():
-        means[family].append(found)
+    for (family, _), found in sorted(tasks.items()):
+        means[family].append(math.fsum(found) / len(found))
     return [math.fsum(found) / len(found) for found in means.values()]

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from statistics import median
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from harness.outcome import POLICY, Stage, Verdict
 from harness.records import Arm, Diagnostic, Finding, Grade, RunConfig, TrialRecord
 from harness.report.evidence import evidence_lines
 from harness.report.metrics import compiled, usage_of
-from harness.report.records import (
-    ArmCount,
-    BuildFailureGroup,
-    FailureGroup,
-    TaskCell,
-    TaskRow,
-    TrialRow,
-)
+from harness.report.records import ArmCount, BuildFailureGroup, FailureGroup, TaskCell, TaskRow, TrialRow
 from harness.text import clean, first_error, first_line, message_of
 
 K = TypeVar("K", bound=str)
@@ -135,15 +128,8 @@ def failure_groups(rows: Sequence[TrialRow], arms: Sequence[Arm]) -> tuple[Failu
     """Causes of everything that did not pass, most frequent first; what was not measured is no failure."""
     failed = [row for row in rows if row.verdict not in (Verdict.CORRECT, Verdict.NOT_MEASURED)]
     return tuple(
-        FailureGroup(
-            cause=cause,
-            verdict=POLICY[cause],
-            counts=_counts(members, arms),
-            total=len(members),
-            example=first_error(members[0].message),
-            example_task=members[0].task,
-        )
-        for cause, members in _grouped(failed, lambda row: row.cause)
+        FailureGroup(cause=cause, verdict=POLICY[cause], example=first_error(found[0].message), **shared)
+        for cause, found, shared in _grouped(failed, arms, lambda row: row.cause)
     )
 
 
@@ -152,27 +138,22 @@ def build_failure_groups(rows: Sequence[TrialRow], arms: Sequence[Arm]) -> tuple
     builds = [row for row in rows if row.stage is Stage.BUILD and row.verdict is not Verdict.NOT_MEASURED]
     failed = [row for row in builds if row.diagnostics]
     return tuple(
-        BuildFailureGroup(
-            kind=kind,
-            counts=_counts(members, arms),
-            total=len(members),
-            example=_example(members[0].diagnostics[0]),
-            example_task=members[0].task,
-        )
-        for kind, members in _grouped(failed, lambda row: row.diagnostics[0].kind)
+        BuildFailureGroup(kind=kind, example=_example(found[0].diagnostics[0]), **shared)
+        for kind, found, shared in _grouped(failed, arms, lambda row: row.diagnostics[0].kind)
     )
 
 
-def _grouped(rows: Sequence[TrialRow], key: Callable[[TrialRow], K]) -> list[tuple[K, list[TrialRow]]]:
+def _grouped(
+    rows: Sequence[TrialRow], arms: Sequence[Arm], key: Callable[[TrialRow], K]
+) -> Iterable[tuple[K, list[TrialRow], dict[str, Any]]]:
+    """Key, trials, and the fields of FailedTrials but the example."""
     groups: dict[K, list[TrialRow]] = defaultdict(list)
     for row in rows:
         groups[key(row)].append(row)
-    return sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
-
-
-def _counts(rows: Sequence[TrialRow], arms: Sequence[Arm]) -> tuple[ArmCount, ...]:
-    counts = Counter(row.arm for row in rows)
-    return tuple(ArmCount(arm=arm.id, count=counts[arm.id]) for arm in arms)
+    for name, found in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0])):
+        counts = Counter(row.arm for row in found)
+        by_arm = tuple(ArmCount(arm=arm.id, count=counts[arm.id]) for arm in arms)
+        yield name, found, {"counts": by_arm, "total": len(found), "example_task": found[0].task}
 
 
 def _example(first: Diagnostic) -> str:

@@ -26,7 +26,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A mean, or a geometric mean ratio (1 = no change), of n values; no interval for n < 2 or zero spread."""
+    """A mean or a geometric mean ratio (1 = no change) of n values; no interval for n < 2 or no spread."""
 
     value: float
     interval: Interval | None

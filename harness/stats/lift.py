@@ -25,8 +25,9 @@ class Observation:
 class Lift:
     """Treatment minus control, in the units of the values; means are None without any pair.
 
-    per_family: (family, difference) by family name. n_dropped_tasks: tasks without a value in both arms.
-    n_different: families whose difference is not 0; the p value is at least 2^(1 - n_different).
+    per_family: (family, difference) by family name; per_task: (family, task, difference). n_dropped_tasks:
+    tasks without a value in both arms. n_different: families whose difference is not 0; the p value is at
+    least 2^(1 - n_different).
     """
 
     mean_with: float | None
@@ -40,11 +41,10 @@ class Lift:
     per_family: tuple[tuple[str, float], ...]
     confidence: float = 0.95
     n_different: int = 0
+    per_task: tuple[tuple[str, str, float], ...] = ()
 
 
-def _task_means(
-    observations: Sequence[Observation],
-) -> tuple[dict[str, list[tuple[float, float]]], int]:
+def _task_means(observations: Sequence[Observation]) -> tuple[dict[str, dict[str, tuple[float, float]]], int]:
     """(with, without) means of each task that has both arms, by family; and the tasks dropped."""
     repeats: dict[tuple[str, str], dict[str, list[float]]] = {}
     family_of: dict[str, str] = {}
@@ -55,15 +55,12 @@ def _task_means(
         require(known == seen.family, f"{seen.task}: in two families, {known} and {seen.family}")
         arms = repeats.setdefault((seen.family, seen.task), {"treatment": [], "control": []})
         arms[seen.arm].append(seen.value)
-    by_family: dict[str, list[tuple[float, float]]] = {}
-    dropped = 0
-    for (family, _), arms in sorted(repeats.items()):
+    by_family: dict[str, dict[str, tuple[float, float]]] = {}
+    for (family, task), arms in sorted(repeats.items()):
         if arms["treatment"] and arms["control"]:
             pair = (mean_of(arms["treatment"]), mean_of(arms["control"]))
-            by_family.setdefault(family, []).append(pair)
-        else:
-            dropped += 1
-    return by_family, dropped
+            by_family.setdefault(family, {})[task] = pair
+    return by_family, len(repeats) - sum(map(len, by_family.values()))
 
 
 def paired_lift(
@@ -89,8 +86,8 @@ def paired_lift(
     n, n_tasks = len(by_family), sum(map(len, by_family.values()))
     if n == 0:
         return Lift(None, None, None, None, None, 0, 0, dropped, (), confidence)
-    with_means = [mean_of([pair[0] for pair in pairs]) for pairs in by_family.values()]
-    without_means = [mean_of([pair[1] for pair in pairs]) for pairs in by_family.values()]
+    with_means = [mean_of([a for a, _ in tasks.values()]) for tasks in by_family.values()]
+    without_means = [mean_of([b for _, b in tasks.values()]) for tasks in by_family.values()]
     differences = [a - b for a, b in zip(with_means, without_means, strict=True)]
     scale = max(map(abs, with_means + without_means))
     made = sign_flip(differences, confidence, scale=scale, bound=1.0 if shares else None)
@@ -106,6 +103,9 @@ def paired_lift(
         per_family=tuple(zip(by_family, differences, strict=True)),
         confidence=confidence,
         n_different=made.n_different,
+        per_task=tuple(
+            (family, task, a - b) for family, tasks in by_family.items() for task, (a, b) in tasks.items()
+        ),
     )
 
 

@@ -136,11 +136,11 @@ def with_looks(
     look. Nothing is written; see `record_looks`.
     """
     log = LookLog(looks_file())
-    looks = []
-    for loaded in skills:
-        lineage = lineage_of(loaded.directory)
-        if lineage is not None:
-            looks.append(look_at(log, lineage, loaded.skill.digest, study.design, now(), fresh=fresh))
+    looks = [
+        look_at(log, lineage, loaded.skill.digest, study.design, now(), fresh=fresh)
+        for loaded in skills
+        if (lineage := lineage_of(loaded.directory)) is not None
+    ]
     for look in looks:
         say(
             f"look {look.number} of lineage {look.lineage} at tasks that it was not refined on: decided at "

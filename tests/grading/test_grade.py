@@ -137,11 +137,7 @@ class Dying:
 
 @pytest.mark.parametrize(
     ("number", "deaths", "workers", "verdict"),
-    [
-        (9, 1, 2, Verdict.NOT_MEASURED),
-        (9, 2, 2, Verdict.CRASHED),
-        (11, 1, 1, Verdict.CRASHED),
-    ],
+    [(9, 1, 2, Verdict.NOT_MEASURED), (9, 2, 2, Verdict.CRASHED), (11, 1, 1, Verdict.CRASHED)],
 )
 def test_a_worker_killed_from_outside_is_started_once_more(
     number: int, deaths: int, workers: int, verdict: Verdict, tmp_path: Path
