@@ -211,17 +211,17 @@ def _replaced(header: list[str], fields: Mapping[str, Field], changed: Mapping[s
     ends = [start for start, _ in starts[1:]] + [len(header)]
     lines = header[: starts[0][0]] if starts else header
     for (start, name), end in zip(starts, ends, strict=True):
-        if name not in changed:
-            lines += header[start:end]
-            continue
-        lines += dumped({name: changed[name]}).splitlines()
-        last = end
-        while last > start + 1 and (not header[last - 1].strip() or header[last - 1].startswith("#")):
-            last -= 1
-        lines += header[last:end]
-    return lines + [
-        line for name in changed if name not in fields for line in dumped({name: changed[name]}).splitlines()
-    ]
+        if name in changed:
+            lines += _lines({name: changed[name]})
+            start = end  # of the field; blank lines and comments below it follow
+            while not header[start - 1].strip() or header[start - 1].startswith("#"):
+                start -= 1
+        lines += header[start:end]
+    return [*lines, *_lines({name: value for name, value in changed.items() if name not in fields})]
+
+
+def _lines(fields: Mapping[str, object]) -> list[str]:
+    return dumped(fields).rstrip("\n").split("\n") if fields else []
 
 
 def _values(fields: Mapping[str, Field]) -> dict[str, object]:
