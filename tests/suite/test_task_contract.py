@@ -35,9 +35,7 @@ CASES = {
     "the other of two ties": Case(
         "argmax", _ARGMAX.format("x.shape[1] - 1 - x.flip(1).argmax(1)"), Cause.PASSED
     ),
-    "not the largest": Case(
-        "argmax", _ARGMAX.format("x.argmin(1)"), Cause.WRONG_VALUES, "the task's own measure"
-    ),
+    "not the largest": Case("argmax", _ARGMAX.format("x.argmin(1)"), Cause.WRONG_VALUES, "own measure"),
     "an index out of range": Case(
         "argmax", _ARGMAX.format("x.argmax(1) + 1000"), Cause.WRONG_VALUES, "cannot use the outputs"
     ),
@@ -45,7 +43,6 @@ CASES = {
     "in place, twice": Case(
         "axpy", _AXPY.format("y.add_(x, alpha=2 * alpha)"), Cause.WRONG_VALUES, "elements of y"
     ),
-    "in place, not at all": Case("axpy", _AXPY.format("pass"), Cause.WRONG_VALUES, "elements of y"),
     "in place, the wrong operand": Case(
         "axpy", _AXPY.format("x.add_(y, alpha=alpha)"), Cause.MUTATED_INPUT, "wrote to x"
     ),
@@ -68,9 +65,6 @@ CASES = {
         _MASKED.format("y.copy_(torch.where(mask, alpha * x, y * (1 + 2e-7)))"),
         Cause.MUTATED_INPUT,
         "wrote to y where mask is false",
-    ),
-    "wrong inside of the mask": Case(
-        "masked_scale", _MASKED.format("y[mask] = x[mask]"), Cause.WRONG_VALUES, "elements of y"
     ),
 }
 
