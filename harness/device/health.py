@@ -100,14 +100,7 @@ class HostHealth:
 class GpuHealth:
     """The CUDA target: NVML, then the known kernel. Close it when done."""
 
-    def __init__(
-        self,
-        uuid: str,
-        known: KnownKernel,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
+    def __init__(self, uuid: str, known: KnownKernel, *, leaving_s: float = LEAVING_S) -> None:
         """Starts watching. Raises DeviceError when NVML is missing or does not know that GPU."""
         nvml = open_nvml()
         if nvml is None:
@@ -118,8 +111,7 @@ class GpuHealth:
         self._uuid = uuid
         self._known = known
         self._nvml: Nvml = nvml
-        self._clock = clock
-        self._sleep = sleep
+        self._leaving_s = leaving_s
         self._first_us: float | None = None
         self._before: frozenset[int] | None = None
         try:
@@ -160,21 +152,18 @@ class GpuHealth:
             )
 
     def _check_processes(self) -> None:
-        now = self._pids()
+        now = self._nvml.processes(self._uuid)
         if self._before is None:
             self._before = now
-        give_up = self._clock() + LEAVING_S
-        while (more := now - self._before) and self._clock() < give_up:
-            self._sleep(_POLL_S)
-            now = self._pids()
+        give_up = time.monotonic() + self._leaving_s
+        while (more := now - self._before) and time.monotonic() < give_up:
+            time.sleep(_POLL_S)
+            now = self._nvml.processes(self._uuid)
         if more:
             raise DeviceBusy(
                 f"GPU {self._uuid} is used by process {', '.join(map(str, sorted(more)))} (in the host's "
                 "numbering): end it, or wait for it, and grade again"
             )
-
-    def _pids(self) -> frozenset[int]:
-        return self._nvml.processes(self._uuid)
 
     def close(self) -> None:
         if self._xids is not None:

@@ -117,13 +117,6 @@ def floor_us(work: Work, board: Board) -> float:
     return max(compute, _seconds_us(cold, board.bandwidth_gb_s * 1e9))
 
 
-def sol_score(time_us: float, reference_us: float, limit_us: float) -> float | None:
-    """SOL-ExecBench's S, in (0, 1]: 0.5 at the reference, 1 at the limit; None if the reference is at the
-    limit."""
-    room = reference_us - limit_us
-    return None if room <= 0 else 1.0 / (1.0 + max(0.0, time_us - limit_us) / room)
-
-
 def judge_physics(
     time_us: float, reference_us: float, work: Work, board: Board | None
 ) -> PhysicalLimit | None:
@@ -136,6 +129,7 @@ def judge_physics(
     limit = needs[bound_by]
     if limit <= 0:
         return None
+    room = reference_us - limit
     flags = {ABOVE: time_us < limit, SUSPICIOUS: reference_us / time_us > SUSPICIOUS_SPEEDUP}
     return PhysicalLimit(
         board=board.name,
@@ -143,7 +137,8 @@ def judge_physics(
         limit_us=limit,
         bound_by=bound_by,  # type: ignore[arg-type]
         fraction=limit / time_us,
-        score=sol_score(time_us, reference_us, limit),
+        # SOL-ExecBench's S: 0.5 at the reference, 1 at the limit.
+        score=None if room <= 0 else 1.0 / (1.0 + max(0.0, time_us - limit) / room),
         floor_us=floor_us(work, board),
         flags=tuple(name for name, true in flags.items() if true),
     )

@@ -20,18 +20,10 @@ from typing import Any, Literal, NamedTuple, Self
 import torch
 
 from harness.errors import HarnessBug, SandboxError
+from harness.judge import worker_reply
 from harness.judge.arena import Arena, Layout
 from harness.judge.transport import HostTransport, Memory, Transport
-from harness.judge.worker_reply import (
-    Mode,
-    Reveal,
-    error_text,
-    exit_finding,
-    global_settings,
-    parse,
-    raised_finding,
-    read_claims,
-)
+from harness.judge.worker_reply import Mode, Reveal, parse
 from harness.outcome import Cause
 from harness.records import Finding
 from sandboxes.job import ExitFacts, Job, Limits, Process, Sandbox, killed_from_outside
@@ -206,7 +198,7 @@ class WorkerClient:
         except Failed as failure:
             # No student byte has been loaded yet.
             raise SandboxError(f"a worker did not start: {failure.finding.message}") from failure
-        self._settings = global_settings(hello.get("flags"))
+        self._settings = worker_reply.global_settings(hello.get("flags"))
         self.reload(self._source)
 
     def reload(self, source: Source) -> None:
@@ -221,7 +213,7 @@ class WorkerClient:
         answer = self._receive_json(_within(_LOAD_S), "while loading", "ok", bool, or_error=True)
         if "error" in answer:
             cause = Cause.MISSING_FUNCTION if answer.get("where") == "function" else Cause.IMPORT_ERROR
-            raise self._failure(Finding(cause=cause, message=error_text(str(answer["error"]))))
+            raise self._failure(Finding(cause=cause, message=worker_reply.error_text(str(answer["error"]))))
         operators = answer.get("operators")
         self.operators = operators if type(operators) is int else None
 
@@ -230,7 +222,7 @@ class WorkerClient:
         Failed."""
         self._send({"op": "flags"})
         answer = self._receive_json(_within(self._call_s), "after a call", "flags", dict)
-        now = global_settings(answer["flags"])
+        now = worker_reply.global_settings(answer["flags"])
         before = self._settings.items()
         return [(name, was, now.get(name, "?")) for name, was in before if now.get(name) != was]
 
@@ -277,10 +269,12 @@ class WorkerClient:
         self._send({"op": "hide"})
         deadline = deadline._replace(at=deadline.at + frozen_s)
         answer = self._receive_json(deadline, doing, "ns", list)
-        outside_us, latency_us = (taken - start) * 1e6, (taken - done) * 1e6
-        calls, limit_s = sets * rounds, self._call_s
-        return snapshot, read_claims(
-            answer, calls, outside_us=outside_us, latency_us=latency_us, limit_s=limit_s
+        return snapshot, worker_reply.read_claims(
+            answer,
+            calls=sets * rounds,
+            outside_us=(taken - start) * 1e6,
+            latency_us=(taken - done) * 1e6,
+            limit_s=self._call_s,
         )
 
     def trace(
@@ -307,7 +301,7 @@ class WorkerClient:
         """For an answer that is not the expected one: the op's exception, or a broken protocol."""
         raised = parse(data).get("raised")
         if isinstance(raised, str):
-            return self._failure(raised_finding(raised, doing))
+            return self._failure(worker_reply.raised_finding(raised, doing))
         self._process.kill()
         message = f"something wrote {len(data)} bytes of its own to the judge's channel {doing}"
         return self._failure(Finding(cause=Cause.BROKE_PROTOCOL, message=message))
@@ -374,7 +368,7 @@ class WorkerClient:
             self._process.kill()
             message = f"the worker closed the judge's channel {doing}"
             return Finding(cause=Cause.BROKE_PROTOCOL, message=message)
-        finding = exit_finding(facts, doing)
+        finding = worker_reply.exit_finding(facts, doing)
         if self._source.repeatable and killed_from_outside(facts):
             raise Killed(finding.message)
         return finding

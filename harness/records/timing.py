@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Literal, Self
+from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from harness.records.base import SCHEMA_VERSION, ClockName, LaneName, Protocol, Record
 from harness.records.project import Finding
@@ -14,12 +14,6 @@ from harness.records.project import Finding
 class Extent(Record):
     low: float
     high: float
-
-    @model_validator(mode="after")
-    def _ordered(self) -> Self:
-        if self.low > self.high:
-            raise ValueError(f"{self.low} is above {self.high}")
-        return self
 
 
 class BlockTelemetry(Record):
