@@ -119,21 +119,19 @@ def _details(grade: Grade, task: Task, target: Target) -> list[str]:
 
 def _failure(grade: Grade, task: Task) -> str:
     """A package that cannot be loaded, an operator that raised, or a process that ended."""
-    if not _may_quote(grade):
-        return "It happened with values or shapes that are not told, so no more is told of it."
     diagnostics = grade.build.diagnostics if grade.build is not None else ()
     parts = [_diagnostic(one, task) for one in diagnostics]
-    return quotation([own_trace(grade.finding.message, task.module), *parts], QUOTED_TOKENS)
+    said = own_trace(grade.finding.message, task.module)
+    if grade.check is not None and grade.finding == grade.check.finding:
+        failed = [case for case in grade.check.workloads if case.finding == grade.finding]
+        if all(case.hidden for case in failed):
+            return "It happened in a hidden case, so no more is told of it."
+        if not any(map(_open, failed)):
+            said = without_numbers(said)  # an exception may quote the inputs of its case
+    return quotation([said, *parts], QUOTED_TOKENS)
 
 
 # --- cases ---------------------------------------------------------------------------------------
-
-
-def _may_quote(grade: Grade) -> bool:
-    """Whether the failure's message may be quoted: an exception may quote the inputs of its case."""
-    if grade.check is None or grade.finding != grade.check.finding:
-        return True
-    return any(_open(case) for case in grade.check.workloads if case.finding == grade.finding)
 
 
 def _check_lines(check: CheckResult) -> str:
@@ -312,6 +310,16 @@ def own_trace(message: str, module: str) -> str:
     if len(kept) > 1 and kept[-1].strip() and kept[0].endswith(kept[-1].strip()):
         kept.pop()  # the exception's line, which is also the first one
     return without_places("\n".join(kept), module)
+
+
+def without_numbers(trace: str) -> str:
+    """A message and its frames with digits replaced, except in lines of code and their positions."""
+    kept: list[str] = []
+    code = False
+    for line in trace.splitlines():
+        code = _FRAME.match(line) is not None or (code and line.startswith("    "))
+        kept.append(line if code else re.sub(r"\d+", "#", line))
+    return "\n".join(kept)
 
 
 def one_line(text: str) -> str:
