@@ -26,7 +26,6 @@ from harness.records.reasons import reason_of
 
 FILES: Final = ("skill_meta.json", "evals/evals.json")
 FILE_LIMIT: Final = 256 << 10
-_MOST_CASES: Final = 1_000
 
 
 def load_cases(path: Path) -> tuple[TestCase, ...]:
@@ -37,8 +36,6 @@ def load_cases(path: Path) -> tuple[TestCase, ...]:
     cases = tuple(case for file in files for case in _cases_of(file))
     if not cases:
         raise UsageError(f"{' and '.join(map(str, files))}: there are no test cases in it")
-    if len(cases) > _MOST_CASES:
-        raise UsageError(f"{path} holds {len(cases)} test cases; at most {_MOST_CASES} are allowed")
     seen: set[str] = set()
     for case in cases:
         if case.id in seen:

@@ -9,7 +9,6 @@ import contextlib
 import re
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -39,7 +38,6 @@ from harness.records import Arm, Message, ModelSpec, Request, Sampling, Skill, d
 from harness.records.reasons import reason_of
 from harness.student.prompts import skill_text
 from harness.study.pools import LocalExecutor
-from harness.study.store import sole_writer
 
 SYSTEM: Final = """\
 You are an expert who is given one request and answers it with one message. You cannot run, look up or save \
@@ -52,11 +50,7 @@ Number = TypeVar("Number", int, float)
 
 
 def cases_config(
-    skill: Skill,
-    cases: Sequence[TestCase],
-    models: Sequence[ModelSpec],
-    *,
-    repeats: int,
+    skill: Skill, cases: Sequence[TestCase], models: Sequence[ModelSpec], *, repeats: int
 ) -> CasesConfig:
     """A run of these cases, with the skill and without."""
     return CasesConfig(
@@ -114,10 +108,6 @@ class CasesStore:
             return CasesRun.model_validate_json(path.read_text())
         except (OSError, ValidationError) as error:
             raise UsageError(f"{path} is missing or damaged: {reason_of(error)}") from None
-
-    def writer(self) -> AbstractContextManager[None]:
-        """Be the one writer. Raises UsageError when another process is."""
-        return sole_writer(self.folder)
 
     def append(self, answer: CaseAnswer) -> None:
         """Add an answer, from any thread; on disk when this returns."""

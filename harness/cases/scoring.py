@@ -147,7 +147,25 @@ class Commands:
             folder = Path(name)
             write_files(files, folder / _FILES)
             (folder / _COMMAND).write_text(check.text + "\n", encoding="utf-8", errors="replace")
-            process = self.sandbox.start(self._job(folder, check.wall_s))
+            limits = Limits(
+                check.wall_s,
+                2 * check.wall_s,
+                _MEMORY_BYTES,
+                output_bytes=64 << 10,
+                scratch_bytes=256 << 20,
+            )
+            job = Job(
+                role="build",
+                argv=["/bin/sh", "-c", _START, "sh", f"{{scratch}}/{_FILES}", f"{{scratch}}/{_COMMAND}"],
+                limits=limits,
+                inputs={_FILES: folder / _FILES, _COMMAND: folder / _COMMAND},
+                environment={
+                    "PATH": f"{self.python.parent}:{_SYSTEM_PATH}",
+                    "LC_ALL": "C.UTF-8",
+                    "PYTHONDONTWRITEBYTECODE": "1",
+                },
+            )
+            process = self.sandbox.start(job)
             try:
                 facts = process.wait()
             finally:
@@ -155,19 +173,6 @@ class Commands:
         if facts is None:
             raise HarnessBug("a sandbox's wait() without timeout returned before the end")
         return _outcome(facts, check.wall_s)
-
-    def _job(self, folder: Path, wall_s: float) -> Job:
-        return Job(
-            role="build",
-            argv=["/bin/sh", "-c", _START, "sh", f"{{scratch}}/{_FILES}", f"{{scratch}}/{_COMMAND}"],
-            limits=Limits(wall_s, 2 * wall_s, _MEMORY_BYTES, output_bytes=64 << 10, scratch_bytes=256 << 20),
-            inputs={_FILES: folder / _FILES, _COMMAND: folder / _COMMAND},
-            environment={
-                "PATH": f"{self.python.parent}:{_SYSTEM_PATH}",
-                "LC_ALL": "C.UTF-8",
-                "PYTHONDONTWRITEBYTECODE": "1",
-            },
-        )
 
 
 def _outcome(facts: ExitFacts, wall_s: float) -> CheckOutcome:
@@ -195,14 +200,6 @@ def case_text(case: TestCase) -> str:
     return case.prompt + "".join(f"\n\n{fenced(text, path)}" for path, text in case.files.items())
 
 
-def trivial_answers(case: TestCase) -> dict[str, str]:
-    """Answers that solve nothing, by name, in the order in which they are tried."""
-    found = {"an echo of the prompt": case.prompt, "the empty answer": ""}
-    if case.files:
-        found["an echo of the prompt and its files"] = case_text(case)
-    return found | {"a refusal": REFUSAL}
-
-
 def worth_of(case: TestCase, commands: Commands | None) -> Worth:
     """Whether passing the case proves anything: not if it checks nothing, or a trivial answer passes it.
 
@@ -211,7 +208,12 @@ def worth_of(case: TestCase, commands: Commands | None) -> Worth:
     if not case.checks:
         return Worth(case=case.id, worth="none", why=f"worthless: {NOTHING}")
     unknown = False
-    for name, text in trivial_answers(case).items():
+    for name, text in (
+        ("an echo of the prompt", case.prompt),
+        ("the empty answer", ""),
+        ("an echo of the prompt and its files", case_text(case)),
+        ("a refusal", REFUSAL),
+    ):
         found = verdict(score(case, text, commands))
         if found == "passed":
             return Worth(case=case.id, worth="none", passed_by=name, why=f"worthless: {name} passes it")

@@ -23,7 +23,6 @@ from harness.records import (
     Ratio,
     TimingResult,
     WorkloadCheck,
-    WorkloadTiming,
 )
 from harness.records.timing import BlockTelemetry
 from harness.report.evidence import all_counts, evidence_lines, notable, short_name, spills, total
@@ -98,27 +97,23 @@ def _inputs(one: WorkloadCheck) -> str:
     return ", ".join(words + ([one.layout] if one.layout != "contiguous" else []))
 
 
-def _timing_rows(table: Table, timing: WorkloadTiming) -> None:
-    for index, one in enumerate((timing.student, *timing.references)):
-        lane = one.scored_lane.inside
-        light = "" if timing.speed_of_light is None else f"{timing.speed_of_light:.0%}"
-        table.add_row(
-            timing.workload if index == 0 else "",
-            one.name,
-            f"{lane.median_us:.1f}",
-            f"{lane.q3_us - lane.q1_us:.1f}",
-            f"{one.scored_lane.outside_us:.1f} +-{one.scored_lane.uncertainty_us:.0f}",
-            ratio_text(timing.speedup) if index == 0 else "",
-            (light or "not known") if index == 0 else "",
-            " ".join(one.flags),
-        )
-
-
 def _timing_table(timing: TimingResult) -> Table:
     figures = ("median us", "IQR us", "outside us")
     table = plain_table("workload", "", *figures, "speedup, 95% CI", "of light", " ", right=figures)
-    for one in timing.workloads:
-        _timing_rows(table, one)
+    for workload in timing.workloads:
+        light = "not known" if workload.speed_of_light is None else f"{workload.speed_of_light:.0%}"
+        for one in (workload.student, *workload.references):
+            lane, first = one.scored_lane, one is workload.student
+            table.add_row(
+                workload.workload if first else "",
+                one.name,
+                f"{lane.inside.median_us:.1f}",
+                f"{lane.inside.q3_us - lane.inside.q1_us:.1f}",
+                f"{lane.outside_us:.1f} +-{lane.uncertainty_us:.0f}",
+                ratio_text(workload.speedup) if first else "",
+                light if first else "",
+                " ".join(one.flags),
+            )
     return table
 
 

@@ -40,6 +40,7 @@ from harness.models import Model, make_model
 from harness.records import ModelSpec
 from harness.skills.spec import LoadedSkill, load_skill
 from harness.study.pools import LocalExecutor
+from harness.study.store import sole_writer
 from harness.text import first_line
 
 DECIDED_ELSEWHERE = "test cases are strings; the decision rests on `liftbench eval`"
@@ -124,7 +125,7 @@ def ask_cases(
         worths = [worth_of(case, commands) for case in cases]
         print(sentence(worths), file=sys.stderr)
         store = CasesStore.open(config, runs_dir)
-        with store.writer():
+        with sole_writer(store.folder):
             print(f"run {store.folder}: {len(planned)} answers, {len(store.load())} kept", file=sys.stderr)
             problems = run_cases(store, asked, LocalExecutor(4), commands=commands, observer=_print_answer)
             result = tally(store.run(), store.load(), worths)

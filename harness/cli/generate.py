@@ -32,7 +32,6 @@ from harness.errors import UsageError, refuse_url
 from harness.models import make_model
 from harness.records import Sampling
 from harness.study.execute import RunContext
-from harness.teaching.brief import Example
 from harness.teaching.generation import generate as run_generation
 from harness.teaching.record import GenerationRecord, score_text
 from harness.teaching.request import GenerationRequest
@@ -84,7 +83,7 @@ def generate(
     request = GenerationRequest(
         description=description,
         source=source,
-        examples=tuple(parse_example(text) for text in example or []),
+        examples=tuple(map(_example, example or [])),
         output=output,
         tasks=fitting,
         teacher=meter.wrap(make_model(teacher_spec), "teacher"),
@@ -121,12 +120,12 @@ def _run(
         )
 
 
-def parse_example(text: str) -> Example:
+def _example(text: str) -> tuple[str, str]:
     """`INPUT->OUTPUT`. Raises UsageError."""
-    wanted_for, arrow, output = text.partition("->")
-    if not arrow or not wanted_for.strip() or not output.strip():
+    asked, _, output = map(str.strip, text.partition("->"))
+    if not asked or not output:
         raise UsageError(f"-e {text}: write INPUT->OUTPUT, such as -e 'reduce rows->one warp per row'")
-    return Example(wanted_for.strip(), output.strip())
+    return asked, output
 
 
 def _print_record(record: GenerationRecord) -> None:

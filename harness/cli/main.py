@@ -158,21 +158,13 @@ def command_tree() -> Any:
     return root.with_path()
 
 
-class _Outputs:
-    """Standard output and error as they were at the start (rich replaces a broken one by /dev/null)."""
-
-    def __init__(self) -> None:
-        self._files = []
-        for number in (1, 2):
-            with contextlib.suppress(OSError):  # closed by the caller
-                self._files.append(os.dup(number))
-
-    def unread(self) -> bool:
-        """Whether the reader of one has gone, as `head` does."""
-        poll = select.poll()
-        for file in self._files:
-            poll.register(file, select.POLLERR)
-        return any(event & select.POLLERR for _, event in poll.poll(0))
+def _outputs() -> select.poll:
+    """Copies of standard output and error: rich replaces a broken one by /dev/null."""
+    outputs = select.poll()
+    for number in (1, 2):
+        with contextlib.suppress(OSError):  # closed by the caller
+            outputs.register(os.dup(number), select.POLLERR)
+    return outputs
 
 
 def _say(text: str) -> None:
@@ -224,7 +216,7 @@ def main() -> None:
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run a command, by default the process's own arguments; its exit code."""
-    outputs = _Outputs()
+    outputs = _outputs()
     try:
         result = command_tree().main(arguments, prog_name="liftbench", standalone_mode=False)
         return result if isinstance(result, int) else 0  # typer returns 130 after Ctrl-C
@@ -251,7 +243,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return EXIT_FAILURE
     except (OSError, SystemExit) as error:  # rich and typer turn a broken pipe into SystemExit
         broken = error.__context__ if isinstance(error, SystemExit) else error
-        if isinstance(broken, BrokenPipeError) and outputs.unread():
+        if isinstance(broken, BrokenPipeError) and outputs.poll(0):  # its reader has gone, as `head` does
             return EXIT_PIPE
         _say(f"liftbench: {broken or error}")
         return EXIT_FAILURE

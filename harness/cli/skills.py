@@ -181,14 +181,8 @@ def report_lines(report: SkillReport) -> Iterator[str]:
             where = f"{project.file}:{project.line}"
             yield f"{where}: {project.name} builds for {result.backend}: {'yes' if result.ok else 'NO'}"
     for language, counts in report.code.items():
-        figures = {
-            "built": counts.built,
-            "parsed": counts.parsed,
-            "not built": counts.not_built,
-            "failed": counts.failed,
-            "not read": counts.unread,
-        }
-        yield f"{language}: " + ", ".join(f"{number} {what}" for what, number in figures.items() if number)
+        figures = counts.model_dump().items()
+        yield f"{language}: " + ", ".join(f"{n} {what.replace('_', ' ')}" for what, n in figures if n)
     tokens, lines = report.body_tokens_estimate, report.body_lines
     body = "no body"
     if tokens is not None and lines is not None:

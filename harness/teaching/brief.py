@@ -52,21 +52,14 @@ _TARGETS: Final[dict[Target, str]] = {
 
 
 @dataclass(frozen=True)
-class Example:
-    """An input and the output that the user wants for it (`-e INPUT->OUTPUT`)."""
-
-    wanted_for: str
-    output: str
-
-
-@dataclass(frozen=True)
 class Order:
     """What the teacher is asked for, the same for every version."""
 
     description: str
     target: Target
     name: str | None
-    examples: tuple[Example, ...]
+    examples: tuple[tuple[str, str], ...]
+    """Inputs, and the output that the user wants for each."""
     trace: str | None
     old: tuple[tuple[str, str], ...]
     """Path and text of the files of the skill to start from; empty without one."""
@@ -79,10 +72,8 @@ def first_brief(order: Order) -> tuple[Message, ...]:
     if order.name is not None:
         parts.append(f"The skill's name is `{order.name}`.")
     if order.examples:
-        shown = "\n\n".join(
-            f"When asked:\n{_quoted(e.wanted_for)}\nwanted is:\n{_quoted(e.output)}" for e in order.examples
-        )
-        parts.append(f"# Examples of what is wanted\n\n{shown}")
+        shown = (f"When asked:\n{_quoted(i)}\nwanted is:\n{_quoted(o)}" for i, o in order.examples)
+        parts.append("\n\n".join(["# Examples of what is wanted", *shown]))
     parts.append(
         "# What the reader is told anyway\n\nOne of the tasks it may get, as it reads it, after your skill. "
         f"Do not repeat what stands here:\n\n{_quoted(order.sample)}"

@@ -16,7 +16,6 @@ from harness.records import Delivery, Metric, ModelSpec, Protocol, Sampling, Tar
 from harness.skills.lineage import Lineage, new_lineage
 from harness.skills.spec import FILE, read_skill
 from harness.suite.catalogue import LoadedTask
-from harness.teaching.brief import Example
 from harness.teaching.record import wrote
 from harness.text import slug
 
@@ -75,14 +74,14 @@ def _rank(family: str) -> str:
     return hashlib.sha256(f"{_SALT}:{family}".encode()).hexdigest()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class GenerationRequest:
     """What the user asked for."""
 
     description: str
-    source: Path | None
-    examples: tuple[Example, ...]
-    output: Path | None
+    source: Path | None = None
+    examples: tuple[tuple[str, str], ...] = ()
+    output: Path | None = None
     tasks: Sequence[LoadedTask]
     teacher: Model
     students: tuple[ModelSpec, ...]
@@ -94,10 +93,10 @@ class GenerationRequest:
     sampling: Sampling
     rounds: int
     repeats: int
-    turns: int
-    delivery: Delivery
-    with_placebo: bool
-    replace: bool
+    turns: int = 1
+    delivery: Delivery = "body"
+    with_placebo: bool = False
+    replace: bool = False
 
     @property
     def old(self) -> Path | None:
@@ -108,7 +107,7 @@ class GenerationRequest:
     def digest(self) -> str:
         """Of everything that decides which versions there are; rounds and repeats may grow."""
         tasks = [t.task.digest for t in self.tasks]
-        examples = [[e.wanted_for, e.output] for e in self.examples]
+        examples = [list(example) for example in self.examples]
         students = [spec.model_dump(mode="json") for spec in self.students]
         order = [self.description, self._source_digest(), examples, self.teacher.name]
         return digest_of([*order, students, tasks, self.target, self.metric])

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 
 from harness.cli.main import run
 from tests.fakes.chat_server import serving
@@ -109,3 +110,7 @@ def test_run_asks_both_arms_keeps_the_answers_and_resumes(cases: Cases, skill: P
         assert code == 0 and "12 kept" in err and len(seen) == 12
         assert json.loads(out)["models"][0]["with_skill"]["rate"] == {"passed": 4, "scored": 4, "not_run": 0}
         assert cases(*words, "--cases", skill / "evals/evals.json")[0] == 2
+        [folder] = (tmp_path / "runs").iterdir()
+        with FileLock(folder / ".lock"):
+            code, _, err = cases(*words, *own)
+        assert code == 2 and "another liftbench is at work" in err

@@ -136,13 +136,11 @@ def test_an_answer_whose_command_was_not_run_is_scored_later_without_asking(
     assert {(verdict(a.outcomes), a.sandbox) for a in store.load().values()} == {("passed", "local")}
 
 
-def test_a_run_has_one_writer_and_a_damaged_head_is_refused(tmp_path: Path) -> None:
+def test_a_damaged_head_is_refused(tmp_path: Path) -> None:
     """cases.json holds the cases and the skill's text, so that every prompt can be read again."""
     store, _, _ = run(tmp_path, echo)
     config = store.run().config
     assert config.skill_text.startswith('<skill name="gpu">') and config.cases == CASES
-    with store.writer(), pytest.raises(UsageError, match="another liftbench"), store.writer():
-        pass
     (store.folder / "cases.json").write_text("{")
     with pytest.raises(UsageError, match="damaged"):
         store.run()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 from rich.console import Console
 
-from harness.cli.card import diagnostic_lines, print_build, print_card, score_lines
+from harness.cli.card import print_build, print_card, score_lines
 from harness.outcome import Cause
 from harness.records import (
     BuildResult,
@@ -21,12 +22,8 @@ from harness.records import (
     WorkloadTiming,
 )
 from harness.records.timing import BlockTelemetry, Extent
-from tests.fakes.trials import grade
+from tests.fakes.trials import build_result, grade
 
-_BUILT = {
-    "ok": True, "finding": None, "backend": "cpu", "key": "k", "cache_hit": False, "wall_s": 1.0,
-    "compiler_s": 1.0,
-}  # fmt: skip
 ONE = Diagnostic(
     kind="missing_header",
     message="x.h: No such file or directory",
@@ -36,23 +33,6 @@ ONE = Diagnostic(
     source='  #include "x.h"',
     advice="list it in build.toml",
 )
-
-
-def test_a_diagnostic_reads_as_a_compilers() -> None:
-    """Kind, place and message; the line below; then what to do."""
-    assert [line.plain for line in diagnostic_lines([ONE])] == [
-        "missing_header  kernels/a.cu:3:10: x.h: No such file or directory",
-        '    #include "x.h"',
-        "    help: list it in build.toml",
-    ]
-    bare = Diagnostic(kind="timeout", message="the build was stopped after 20 s")
-    assert [line.plain for line in diagnostic_lines([bare])] == ["timeout  the build was stopped after 20 s"]
-
-
-def _failed(finding: Finding, *diagnostics: Diagnostic) -> BuildResult:
-    build = grade().build
-    assert build is not None
-    return build.model_copy(update={"finding": finding, "diagnostics": diagnostics})
 
 
 def _printed(build: BuildResult) -> str:
@@ -65,7 +45,7 @@ def _card(**options: bool) -> str:
     finding = Finding(cause=Cause.COMPILE_ERROR, message="kernels/a.cu:3:10: error: first\n    3 | context")
     hostile = Diagnostic(kind="syntax", message="[red]no markup\x1b[31m", file="a\nb.cu", source="\x07x")
     others = [ONE.model_copy(update={"file": f"f{n}.cu"}) for n in range(4)]
-    build = _failed(finding, ONE, hostile, *others)
+    build = build_result(finding, diagnostics=(ONE, hostile, *others))
     out = io.StringIO()
     made = grade().model_copy(update={"finding": finding, "build": build})
     print_card(made, Console(file=out, width=120), "t", **options)
@@ -81,7 +61,7 @@ def test_a_refused_build_toml_brings_the_useful_line_first() -> None:
     one = Diagnostic(
         kind="build_toml", message="write it small", file="build.toml", line=2, source='name = "A"'
     )
-    text = _printed(_failed(finding, one))
+    text = _printed(build_result(finding, diagnostics=(one,)))
     assert text.count("write it small") == 1
     order = [
         text.index(part) for part in ("bad_build_toml", "build.toml:2: write", "Name must:", "- Start with")
@@ -92,41 +72,33 @@ def test_a_refused_build_toml_brings_the_useful_line_first() -> None:
 def test_warnings_of_the_binding_stand_before_notes() -> None:
     """Each once; a student's text is neither markup nor control codes."""
     warnings = ("a note", "binding: b.cpp:7: [red]`float`\x1b is wrong")
-    text = _printed(BuildResult.model_validate(_BUILT | {"warnings": warnings}))
+    text = _printed(build_result(warnings=warnings))
     assert text.index("warning: b.cpp:7: [red]`float`") < text.index("note: a note")
     assert text.count("b.cpp:7") == 1 and "\x1b" not in text
 
 
 def test_the_card_shows_errors_file_by_file() -> None:
-    """Instead of the compiler's raw text; a student's text is neither markup nor control codes."""
+    """Place, line and advice instead of raw text; a student's text is neither markup nor control codes."""
     text = _card()
     assert "error: first" in text and "3 | context" not in text
-    assert "missing_header  kernels/a.cu:3:10" in text and "and 2 more" in text
+    first = text[text.index("missing_header") :].splitlines()[:3]
+    assert [line.strip("│ ") for line in first] == [
+        "missing_header  kernels/a.cu:3:10: x.h: No such file or directory",
+        '#include "x.h"',
+        "help: list it in build.toml",
+    ]
+    assert "and 2 more" in text
     assert "[red]no markup" in text and "\x1b" not in text and "\x07" not in text
     assert "f3.cu" not in text and "f3.cu" in _card(all_kernels=True)
 
 
-def contender(name: str) -> ContenderTiming:
+def contender(name: str, **changes: object) -> ContenderTiming:
     """With one lane."""
     spread = Spread(n=8, mean_us=9.0, median_us=9.0, q1_us=9.0, q3_us=9.0)
-    lane = Lane(
-        name="call", calls=8, inside=spread, outside_us=9.0, constant_us=1.0, uncertainty_us=2.0, matched=True
-    )
-    return ContenderTiming(name=name, lanes=(lane,), lane="call", score_us=9.0, latency_us=30.0)
-
-
-def timing() -> TimingResult:
-    """One workload."""
-    speedup = Ratio(value=2.0, low=1.9, high=2.1, n=5)
-    workload = WorkloadTiming(
-        workload="rows",
-        dtype="float16",
-        student=contender("student"),
-        references=(contender("eager"),),
-        speedup=speedup,
-        bytes_moved=1,
-    )
-    return TimingResult(workloads=(workload,), speedup=speedup)
+    clock: dict[str, Any] = {"outside_us": 9.0, "constant_us": 1.0, "uncertainty_us": 2.0, "matched": True}
+    lane = Lane(name="call", calls=8, inside=spread, **clock)
+    made = ContenderTiming(name=name, lanes=(lane,), lane="call", score_us=9.0, latency_us=30.0)
+    return made.model_copy(update=changes)
 
 
 def block(number: int, **changes: object) -> BlockTelemetry:
@@ -135,24 +107,31 @@ def block(number: int, **changes: object) -> BlockTelemetry:
     return BlockTelemetry.model_validate({"block": number, **nothing, **changes})
 
 
-def lines_of(result: TimingResult, **changes: object) -> list[str]:
-    """With these changes to its first workload."""
-    first = result.workloads[0].model_copy(update=changes)
-    return score_lines(result.model_copy(update={"workloads": (first,)}))
-
-
 def test_conditions_are_told() -> None:
     """How memory was shared, disturbed blocks, stolen time, the GPU's sensors, claims as such, and notes."""
     blocks = (
         block(0, sm_mhz=Extent(low=1700, high=1980), held_down_by=("power cap",), steal_s=0.02),
         block(1, sm_mhz=Extent(low=1650, high=1900), disturbed=("a neighbour",), steal_s=0.01),
     )
-    result = timing().model_copy(
-        update={"transport": "cuda-ipc", "transport_facts": {"why": "refused"}, "notes": ("no compiler",)}
-    )
     secondary = (Secondary(mode="graph", claimed_us=3.14, calls=64),)
-    student = contender("student").model_copy(update={"secondary": secondary})
-    shared, told, claim, note = lines_of(result, telemetry=blocks, student=student)
+    speedup = Ratio(value=2.0, low=1.9, high=2.1, n=5)
+    workload = WorkloadTiming(
+        workload="rows",
+        dtype="float16",
+        student=contender("student", secondary=secondary),
+        references=(contender("eager"),),
+        speedup=speedup,
+        bytes_moved=1,
+        telemetry=blocks,
+    )
+    result = TimingResult(
+        workloads=(workload,),
+        speedup=speedup,
+        transport="cuda-ipc",
+        transport_facts={"why": "refused"},
+        notes=("no compiler",),
+    )
+    shared, told, claim, note = score_lines(result)
     assert (shared, note) == ("memory shared by cuda-ipc (why refused)", "note: no compiler")
     assert claim.endswith("student by its own account, never ranked: graph 3.1 us")
     assert told.endswith(

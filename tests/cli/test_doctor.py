@@ -33,11 +33,11 @@ def test_every_state_has_a_cell(state: State, cell: str) -> None:
     head, *rows = sink.getvalue().splitlines()
     assert head.split() == ["promise", "docker", "local"]
     assert [row.split()[-2:] for row in rows] == [["-", cell]] * len(PROMISES)
-    assert absent.summary is None
 
 
 def test_the_summary_names_broken_promises() -> None:
     """A backend that breaks a promise is refused, and the promise is named."""
+    assert SandboxState(name="docker", unavailable="no engine answers").summary is None
     assert _state("docker", "held", mounts="broken").summary == "refused: mounts does not hold"
     assert _state("docker", "held").summary == f"keeps all {len(PROMISES)} promises it makes"
     assert "no isolation" in str(_state("local", "open", descriptors="held").summary)

@@ -212,7 +212,7 @@ def test_a_dry_run_shows_arms_and_what_is_left_out(make_place: MakePlace, tmp_pa
     words = ["-m", "local/m", "--base-url", "http://localhost:1/v1", "--dry-run", "--turns", "3"]
     code, out, err = place.run(*words)
     assert code == 0, err
-    assert "up to 3 turns each" in out
+    assert "up to 3 turns each" in out and "minimum detectable effect" in out
     assert "with_skill  tiny-skill" in out
     assert "left out of comparisons: t/one" in out
     assert "look 2 of lineage abc" in err

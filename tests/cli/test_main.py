@@ -158,7 +158,6 @@ SKILL = "cuda-kernel-builder"
         (["show", "nope", "x"], "no run"),
         (["eval", URL, "-m", "openai/x"], f"{URL} is a URL"),
         (["skills", "list", URL], f"{URL} is a URL"),
-        (["cases", "check", URL], f"{URL} is a URL"),
         (["build", URL], f"{URL} is a URL"),
         (["generate", "x", "--teacher", "openai/x", "--from", URL], f"{URL} is a URL"),
         (["tasks", "list", "--tasks-root", "nowhere"], "nowhere is no folder"),
@@ -191,16 +190,6 @@ def test_version_and_an_empty_folder_of_runs(tmp_path: Path, capsys: pytest.Capt
     assert capsys.readouterr().out == f"liftbench {__version__}\n"
     assert run(["runs", "--runs-dir", str(tmp_path)]) == 0
     assert "no runs" in capsys.readouterr().out
-
-
-def test_no_key_is_needed_for_a_server_of_ones_own(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """--base-url with a foreign provider gets as far as the dry run without any key."""
-    words = ["eval", SKILL, "-m", "local/llama", "--base-url", "http://localhost:1/v1", "--limit", "6"]
-    assert run([*words, "--dry-run", "--runs-dir", str(tmp_path)]) == 0
-    text = capsys.readouterr().out
-    assert "60 trials" in text and "minimum detectable effect" in text
 
 
 def test_tasks_are_listed_and_shown(

@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 
 from harness.cli.main import run
-from harness.cli.skills import report_lines
-from harness.skills.check import check_skill
 
 ROOT = Path(__file__).resolve().parents[2]
 GOOD = "---\nname: my-skill\ndescription: d\n---\nBody.\n"
@@ -118,13 +116,3 @@ def test_check_compiles_what_a_skill_shows(skills: Skills, tmp_path: Path, skill
     assert (report["code"]["cpp"]["built"], report["code"]["cpp"]["failed"]) == (1, 1)
     assert report["findings"][0]["line"] == 10
     assert "my-skill: 2 of 2 pieces of code built" in err
-
-
-def test_the_last_line_of_a_check_says_what_there_is(tmp_path: Path) -> None:
-    """Counts in the singular, and no figure for the body of a skill that cannot be read."""
-    (tmp_path / "notes.md").write_text("x")
-    assert list(report_lines(check_skill(tmp_path)))[-1].endswith(
-        ": has errors; no body, 1 file, 0 code blocks"
-    )
-    (tmp_path / "SKILL.md").write_text("---\nname: s\ndescription: d\n---\nhi\n")
-    assert "; body 1 token (estimate), 1 line, 2 files, 0" in list(report_lines(check_skill(tmp_path)))[-1]

@@ -77,8 +77,6 @@ def make(
     values: dict[str, Any] = {
         "description": ORDER.description,
         "source": old,
-        "examples": (),
-        "output": None,
         "tasks": (),
         "teacher": teacher,
         "students": (ModelSpec(name="fake/student"),),
@@ -90,10 +88,7 @@ def make(
         "sampling": Sampling(),
         "rounds": rounds,
         "repeats": 5,
-        "turns": 1,
-        "delivery": "body",
         "with_placebo": True,
-        "replace": False,
     }
     request = GenerationRequest(**(values | changes))
     made = splits() if request.students else None

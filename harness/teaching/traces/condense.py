@@ -154,13 +154,10 @@ def _outline(event: Event) -> str:
 
 def _sample(lines: Sequence[str], room: int) -> list[str]:
     """All lines where they fit, else every n-th and the last; says how many are missing."""
-    sizes = [len(line.encode()) + 1 for line in lines]
-    if sum(sizes) <= room:
-        return list(lines)
-    step = max(2, sum(sizes) // max(room, 1))
-    while sum(sizes[::-step]) + 60 > room:
-        if step >= len(lines):
-            return []
+    step, kept = 1, list(lines)
+    while kept and sum(len(line.encode()) + 1 for line in kept) + 60 > room:
         step += 1
-    kept = list(lines[::-step])[::-1]
-    return [*kept, f"[{len(lines) - len(kept):,} of {len(lines):,} events left out, evenly]"]
+        kept = list(lines[::-step])[::-1] if step <= len(lines) else []
+    left_out = len(lines) - len(kept) if kept else 0
+    more = [f"[{left_out:,} of {len(lines):,} events left out, evenly]"] if left_out else []
+    return kept + more

@@ -11,26 +11,13 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 from harness.teaching.traces.events import Event
 from harness.teaching.traces.files import programs
 from harness.text import clean, clip, shorten
 
-Category = Literal[
-    "crash",
-    "cuda",
-    "wrong result",
-    "link",
-    "compile",
-    "build.toml",
-    "build",
-    "python",
-    "timeout",
-    "exit",
-    "other",
-]
-STAGE: Final[dict[Category, int]] = {
+STAGE: Final = {
     **dict.fromkeys(("build.toml", "build", "other"), 0),
     "compile": 1,
     "link": 2,
@@ -38,7 +25,7 @@ STAGE: Final[dict[Category, int]] = {
     **dict.fromkeys(("crash", "cuda"), 4),
     "wrong result": 5,
 }
-"""How far a program came that fails like this."""
+"""By category, how far a program came that fails like this."""
 _NO_ERROR_STAGE: Final = max(STAGE.values()) + 1
 
 _LINE_LIMIT: Final = 1_000
@@ -58,7 +45,7 @@ _CUE = re.compile(
 class Fault:
     """One error in one event."""
 
-    category: Category
+    category: str
     headline: str
     """The line that names it, without its place in a source file."""
     line: int
@@ -68,7 +55,7 @@ class Fault:
 
 
 class _Pattern(NamedTuple):
-    category: Category
+    category: str
     regex: str
     """Its first group that matched is the headline; without groups, the whole line is."""
     loose: bool = False
@@ -78,22 +65,18 @@ class _Pattern(NamedTuple):
 
 # The first that matches a line counts.
 _PATTERNS: Final = (
-    _Pattern("cuda", r"^=+ ((?:Invalid|Misaligned|Uninitialized|Race|Potential|Program hit).+)"),
     _Pattern(
         "compile",
         r"^[^\s:()\"'][^:()\"']{0,300}(?:\(\d+\)|:\d+(?::\d+)?)\s?:\s+"
-        r"((?:fatal |catastrophic |internal )?error\b[^:]{0,20}:\s*.+)",
-    ),
-    _Pattern("link", r"^(?:nvlink|lld?|ld\.lld)\s*:?\s*(?:error|fatal)\s*:\s*(.+)"),
-    _Pattern(
-        "compile",
-        r"^(?:\S*/)?(?:ptxas|nvcc|cicc|cudafe\+\+|cc1plus|g\+\+|gcc|clang(?:\+\+)?)\S{0,40}\s*:?\s*"
+        r"((?:fatal |catastrophic |internal )?error\b[^:]{0,20}:\s*.+)"
+        r"|^(?:\S*/)?(?:ptxas|nvcc|cicc|cudafe\+\+|cc1plus|g\+\+|gcc|clang(?:\+\+)?)\S{0,40}\s*:?\s*"
         r"(?:error|fatal(?: error)?)\s*:\s*(.+)",
     ),
     _Pattern(
         "link",
         r"(undefined reference to .+|multiple definition of .+|undefined symbol: .+"
-        r"|\S+: cannot open shared object file.*)|(?:^|[/ ])ld(?:\.\w+)?: ((?:error|cannot find).+)",
+        r"|\S+: cannot open shared object file.*)|(?:^|[/ ])ld(?:\.\w+)?: ((?:error|cannot find).+)"
+        r"|^(?:nvlink|lld?|ld\.lld)\s*:?\s*(?:error|fatal)\s*:\s*(.+)",
     ),
     _Pattern("build", r"^(CMake Error(?: at [^:]+:\d+)?.*)|^ninja: error: (.+)"),
     _Pattern(
@@ -120,7 +103,8 @@ _PATTERNS: Final = (
     ),
     _Pattern(
         "cuda",
-        r"((?:CUDA|cuda|cudart|cuBLAS|NCCL)[\w ]{0,20} [Ee]rror\b ?(?:\d+ ?)?[:(].+|CUDA out of memory.*)",
+        r"((?:CUDA|cuda|cudart|cuBLAS|NCCL)[\w ]{0,20} [Ee]rror\b ?(?:\d+ ?)?[:(].+|CUDA out of memory.*)"
+        r"|^=+ ((?:Invalid|Misaligned|Uninitialized|Race|Potential|Program hit).+)",
     ),
     _Pattern(
         "cuda",
@@ -202,7 +186,7 @@ def _match(line: str, number: int, strict: bool) -> Fault | None:
 _PATH = re.compile(r"(?:[A-Za-z]:)?[~.\w+-]*(?:[/\\][\w.+@-]+)+")
 _ADDRESS = re.compile(r"\b0x[0-9a-fA-F]+\b|\b(?=[0-9a-f]*\d)[0-9a-f]{8,}\b")
 _NUMBER = re.compile(r"\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
-Signature = tuple[Category, str]
+Signature = tuple[str, str]
 
 
 def signature(fault: Fault) -> Signature:
@@ -224,7 +208,7 @@ _LINES_BEFORE, _LINES_AFTER = 2, 8
 class Lesson:
     """One error, and its fix where one was found."""
 
-    category: Category
+    category: str
     error: str
     count: int
     first: str

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
-from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
@@ -183,13 +182,10 @@ class MarkdownReader:
             self._out.add("assistant", "code", piece.text, place, arguments=arguments, line=piece.line)
 
     def _commands(self, piece: Piece) -> None:
-        """Commands; where some begin with `$ `, the lines below those are their output."""
-        lines = list(enumerate(piece.text.split("\n"), piece.line))
-        prompted = any(line.startswith("$ ") for _, line in lines)
-        for is_command, group in groupby(lines, lambda x: not prompted or x[1].startswith("$ ")):
-            numbers, texts = zip(*group, strict=True)
-            text = "\n".join(line.removeprefix("$ ") if is_command else line for line in texts)
-            if is_command:
-                self._add("assistant", "tool_call", text, numbers[0])
-            else:
-                self._add("tool", "tool_result", text, numbers[0])
+        """Commands; below one that begins with `$ ` stands its output."""
+        number = piece.line
+        for part in re.split(r"^(?=\$ )", piece.text, flags=re.MULTILINE):
+            prompt, _, output = part.partition("\n") if part.startswith("$ ") else (part, "", "")
+            self._add("assistant", "tool_call", prompt.removeprefix("$ "), number)
+            self._add("tool", "tool_result", output, number + 1)
+            number += part.count("\n")

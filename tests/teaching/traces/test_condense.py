@@ -106,6 +106,7 @@ def test_what_was_not_found_or_not_read_is_told(tmp_path: Path) -> None:
     found = condensed(tmp_path, FORMATS["claude_code"]() + "{torn", 4_000)
     assert "Torn or malformed JSON records that were skipped: 1." in found.text
     assert "never-heard-of (1)" in found.text
+    assert "skipped" not in condensed(tmp_path, FORMATS["codex"](), 4_000).text  # its bookkeeping is known
     with pytest.raises(UsageError, match="at least 500"):
         condensed(tmp_path, "log", SMALLEST_BUDGET - 1)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.teaching.traces.events import Event
-from harness.teaching.traces.faults import Lesson, faults_of, lessons, signature
+from harness.teaching.traces.faults import Lesson, faults_of, lessons
 from harness.teaching.traces.files import FileState, follow
 from harness.teaching.traces.reading import read_trace
 from tests.teaching.traces.sessions import COMMAND, FILE, FINAL, FORMATS, NEW, OLD, TASK
@@ -126,17 +126,6 @@ def test_every_exception_of_a_chain_counts() -> None:
     assert headlines(TRACEBACK) == ["Traceback (most recent call last):"]
 
 
-def test_equal_errors_have_one_signature() -> None:
-    """Folders, numbers and addresses do not matter; names do."""
-
-    def of(text: str) -> object:
-        return signature(faults_of(printed(text))[0])
-
-    one, other = "/a/b/x.cu(1): error: 3 at 0x7f01 in /p/q/h.cuh", "x.cu(22): error: 14 at 0xdead in /z/h.cuh"
-    assert of(one) == of(other)
-    assert of('x.cu(1): error: "a" is undefined') != of('x.cu(1): error: "b" is undefined')
-
-
 # --- lessons -----------------------------------------------------------------------------------
 
 
@@ -157,9 +146,10 @@ def test_the_error_of_every_format_is_found_once_and_resolved(
 
 
 def test_equal_errors_are_counted_and_keep_both_ends() -> None:
-    """First and last place, the command, and the context of the last."""
-    last = "before\nb.cu(9): error: x is 2\nafter"
-    (lesson,) = session(("make", "a.cu(1): error: x is 1"), ("ls", "a.cu"), ("make", last)).lessons
+    """Whatever their folders, numbers and addresses; first and last place, the last one's context."""
+    last = "before\n/a/b.cu(9): error: x is 2 at 0x7f01 in /p/h.cuh\nafter"
+    first = "a.cu(1): error: x is 1 at 0xdead in /q/r/h.cuh"
+    (lesson,) = session(("make", first), ("ls", "a.cu"), ("make", last)).lessons
     assert (lesson.count, lesson.first, lesson.last) == (2, "line 2", "line 6, its line 2")
     assert (lesson.resolved, lesson.command, lesson.fix) == (False, "make", None)
     assert lesson.context == last

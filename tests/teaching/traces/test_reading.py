@@ -65,17 +65,6 @@ def test_every_format_gives_the_same_story(tmp_path: Path, name: str, failures: 
         assert sum(e.text.strip() == TASK for e in trace.events) == 1
 
 
-def test_records_of_unknown_kinds_and_torn_lines_are_counted(tmp_path: Path) -> None:
-    """They are named in the trace's faults; bookkeeping is not."""
-    trace = read(tmp_path, claude_code() + '{"type": "user", "mess')
-    assert (trace.format, trace.torn, dict(trace.unknown)) == ("jsonl", 1, {"never-heard-of": 1})
-    assert trace.skipped == (
-        "torn or malformed JSON records that were skipped: 1",
-        "records of unknown kinds that were skipped: never-heard-of (1)",
-    )
-    assert read(tmp_path, codex()).skipped == ()
-
-
 def test_places_lead_back_into_the_file(tmp_path: Path) -> None:
     """A line for JSONL and text, a path for JSON."""
     assert next(e for e in read(tmp_path, claude_code()).events if e.text == COMMAND).place == (
