@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 from harness.records import Project, ProjectFile
 from harness.suite.catalogue import LoadedTask, load_task, read_project
@@ -17,6 +20,19 @@ TASKS = TESTS / "tasks_for_tests"
 def throw_away_task(name: str) -> LoadedTask:
     """A throw-away task of tests/tasks_for_tests."""
     return load_task(TASKS / "t" / name)
+
+
+@dataclass(frozen=True)
+class Replaced(LoadedTask):
+    """A task some functions of whose reference.py are replaced."""
+
+    functions: dict[str, Any] = field(default_factory=dict)
+
+    def reference_module(self) -> ModuleType:
+        """reference.py with the replacements."""
+        module = super().reference_module()
+        vars(module).update(self.functions)
+        return module
 
 
 def overlaid(base: Path, changes: Mapping[str, str]) -> Project:

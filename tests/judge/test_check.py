@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -22,7 +20,7 @@ from harness.judge.worker_client import Source, WorkerClient, WorkerPlace
 from harness.outcome import Cause
 from harness.records import CheckResult, Hidden
 from harness.suite.catalogue import LoadedTask, all_tasks
-from tests.fakes.overlays import throw_away_task
+from tests.fakes.overlays import Replaced, throw_away_task
 from tests.fakes.worker import HonestWorker, ThreadSandbox
 
 PROJECT = Source("project", Path(__file__), "scale", "scale")
@@ -47,24 +45,6 @@ def right(out: torch.Tensor, x: torch.Tensor, *, alpha: float) -> None:
     torch.mul(x, alpha, out=out)
 
 
-@dataclass(frozen=True)
-class Recorded(LoadedTask):
-    events: list[str] = field(default_factory=list)
-
-    def reference_module(self) -> ModuleType:
-        module = super().reference_module()
-        for name in ("make_inputs", "reference"):
-            setattr(module, name, self._noted(name, getattr(module, name)))
-        return module
-
-    def _noted(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        def noted(*arguments: Any) -> Any:
-            self.events.append(name)
-            return function(*arguments)
-
-        return noted
-
-
 def test_correct_project() -> None:
     """Every workload is checked on two sets of inputs, and reported in the task's order."""
     result, _ = run_check(right)
@@ -76,16 +56,21 @@ def test_correct_project() -> None:
 
 def test_truth_is_computed_after_the_outputs_are_in() -> None:
     """For every workload all calls come first; only then does an expected value exist anywhere."""
+    events: list[str] = []
+
+    def noted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def noting(*arguments: Any, **named: Any) -> Any:
+            events.append(name)
+            return function(*arguments, **named)
+
+        return noting
+
     task = plain()
-    recorded = Recorded(task.task, task.directory)
-
-    def act(out: torch.Tensor, x: torch.Tensor, *, alpha: float) -> None:
-        recorded.events.append("called")
-        right(out, x, alpha=alpha)
-
-    run_check(act, recorded)
+    module = task.reference_module()
+    functions = {name: noted(name, getattr(module, name)) for name in ("make_inputs", "reference")}
+    run_check(noted("called", right), Replaced(task.task, task.directory, functions))
     one = ["make_inputs", *["called"] * 2, "make_inputs", *["called"] * 2, "reference", "reference"]
-    assert recorded.events == one * 2
+    assert events == one * 2
 
 
 def test_worker_is_told_nothing_but_what_is_documented() -> None:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -29,19 +27,8 @@ from harness.judge.worker_client import Failed, Source, WorkerClient, WorkerPlac
 from harness.outcome import Cause
 from harness.records import Task, Workload
 from harness.records.task import Parts
-from harness.suite.catalogue import LoadedTask
-from tests.fakes.overlays import throw_away_task
+from tests.fakes.overlays import Replaced, throw_away_task
 from tests.fakes.worker import HonestWorker, ThreadSandbox
-
-
-@dataclass(frozen=True)
-class Replaced(LoadedTask):
-    functions: dict[str, Any] = field(default_factory=dict)
-
-    def reference_module(self) -> ModuleType:
-        module = super().reference_module()
-        vars(module).update(self.functions)
-        return module
 
 
 def problem_of(name: str, **functions: Any) -> Problem:

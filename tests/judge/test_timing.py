@@ -234,10 +234,7 @@ def test_full_protocol_compares_process_pairs() -> None:
     assert result.speedup.unit == "process pairs"
     assert result.speedup.n >= FULL.clean_blocks
     assert len(made) >= 2 * FULL.clean_blocks
-    # Nobody saw an input that another process saw.
-    seen = [inode for worker in made for inode in worker.arenas]
     assert all(worker.arenas for worker in made)
-    assert len(seen) >= len(made)
 
 
 @pytest.mark.slow

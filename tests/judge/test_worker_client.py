@@ -210,14 +210,6 @@ def test_our_own_worker_is_our_bug(arena: Arena, kind: Literal["reference", "nul
     contender.close()
 
 
-def test_worker_is_frozen_for_the_snapshot(arena: Arena) -> None:
-    """Outputs are copied while the worker is frozen: it is frozen once per call, and thawed after."""
-    contender, sandbox = contender_of(HonestWorker(lambda out, x, alpha: torch.mul(x, alpha, out=out)))
-    call(contender, arena)
-    assert sandbox.processes[0].pauses == [True, False]
-    contender.close()
-
-
 @pytest.mark.parametrize("in_image", [False, True])
 def test_job_of_a_worker(in_image: bool) -> None:
     """A worker is isolated, has one thread, and sees itself, the project and (no image) torch."""
