@@ -69,22 +69,20 @@ def test_references_cannot_change_the_inputs() -> None:
 
 
 @pytest.mark.parametrize(
-    "made",
-    [{}, {"x": torch.zeros(3, 3)}, {"x": torch.zeros(256, 256, dtype=torch.float64)}],
-    ids=["missing", "shape", "dtype"],
+    ("name", "returned", "said"),
+    [
+        ("make_inputs", {}, "make_inputs gave no x"),
+        ("make_inputs", {"x": torch.zeros(3, 3)}, "make_inputs gave no x"),
+        ("make_inputs", {"x": torch.zeros(256, 256, dtype=torch.float64)}, "make_inputs gave no x"),
+        ("reference", torch.zeros(2), "did not return outputs"),
+        ("reference", (torch.zeros(2),), "did not return outputs"),
+    ],
+    ids=["missing", "shape", "dtype", "bare", "output shape"],
 )
-def test_wrong_inputs_are_our_bug(made: dict[str, torch.Tensor]) -> None:
-    """make_inputs that does not keep to the signature is a bug of ours, never a student's failure."""
-    problem = problem_of("scale", make_inputs=lambda workload, generator: made)
-    with pytest.raises(HarnessBug, match="make_inputs gave no x"):
-        problem.make_inputs()
-
-
-@pytest.mark.parametrize("outputs", [torch.zeros(2), (torch.zeros(2),), ()], ids=["bare", "shape", "none"])
-def test_wrong_reference_is_our_bug(outputs: Any) -> None:
-    """A reference that does not return the declared outputs is a bug of ours."""
-    problem = problem_of("scale", reference=lambda inputs: outputs)
-    with pytest.raises(HarnessBug, match="did not return outputs"):
+def test_a_wrong_reference_file_is_our_bug(name: str, returned: Any, said: str) -> None:
+    """What does not keep to the signature is a bug of ours, never a student's failure."""
+    problem = problem_of("scale", **{name: lambda *arguments: returned})
+    with pytest.raises(HarnessBug, match=said):
         problem.truth(problem.make_inputs())
 
 
