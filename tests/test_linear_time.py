@@ -23,10 +23,9 @@ from harness.builder.schema import NoToml, key_lines, toml_fields
 from harness.builder.tool_output import (
     Step,
     clean,
-    compiler_seconds,
     failed_steps,
-    finished_outputs,
     missing_header,
+    step_seconds,
 )
 from harness.builder.validate import binding_warnings, python_facts
 from harness.cases.scoring import reply_files
@@ -145,8 +144,7 @@ class Readers:
         load_stage._NO_GPU.search(text)
 
     def other_tools(self, text: str) -> None:
-        compiler_seconds(text)
-        finished_outputs(text)
+        step_seconds(text)
         read_report(text)
         cubins.count_instructions(text.split("\n"), {})
         for symbol in (text, f"_Z{text}", f"_ZN{text}"):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from harness.builder.binary import DeviceCode, binary_calls, read_device_code
-from harness.builder.build_toml import check, read_build_toml
+from harness.builder.build_toml import read_build_toml
 from harness.builder.cache import BuildCache, Entry
 from harness.builder.compiling import Compiled, compile_layout
 from harness.builder.diagnostics import header_advice, refusal
@@ -21,7 +21,6 @@ from harness.builder.validate import binding_warnings
 from harness.outcome import Cause
 from harness.records import BuildResult, Finding, Project, Target, digest_of
 from sandboxes.job import Limits, Sandbox
-from sandboxes.orphans import owned_folder
 
 RECIPE: Final = 7
 """Part of every key. Raise it if the same project would be built, or its failure reported, differently."""
@@ -92,15 +91,14 @@ def build(
 
 
 def _plan(project: Project, target: Target, toolchain: Toolchain) -> Layout | Finding:
-    with owned_folder("toml") as name:
-        toml = Path(name) / "build.toml"
-        for file in project.files:
-            if file.path == toml.name:
-                toml.write_text(file.text)
-        finding = check(toml.parent, target)
-        if finding is not None:
-            return finding
-        records = read_build_toml(toml.read_bytes())
+    text = next((file.text for file in project.files if file.path == "build.toml"), None)
+    if text is None:
+        return Finding(
+            cause=Cause.BAD_BUILD_TOML, message="build.toml is missing from the top of the project"
+        )
+    records = read_build_toml(text.encode(), target)
+    if isinstance(records, Finding):
+        return records
     layout = plan_layout(project, records, target, toolchain)
     if isinstance(layout, Finding):
         return layout

@@ -28,22 +28,13 @@ MAX_BYTES: Final = 4 << 20
 _MESSAGE_LIMIT: Final = 2_000  # the parser quotes whole source lines
 
 
-def check(
-    directory: FilePath,
-    backend: str = "cuda",
-    *,
-    upstream: Callable[[FilePath], str | None] | None = None,
-) -> Finding | None:
-    """What is wrong with `directory`/build.toml; advice is given for `backend`.
+def read_build_toml(
+    data: bytes, backend: str = "cuda", *, upstream: Callable[[str], str | None] | None = None
+) -> BuildToml | Finding:
+    """The records of a build.toml, or what is wrong with it, with advice for `backend`.
 
     `upstream` asks kernel-builder's parser (default: `ask_upstream`): its error message, or None.
     """
-    directory = directory.absolute()  # the parser runs in another directory
-    path = directory / "build.toml"
-    if not path.is_file():
-        return _finding("it is missing from the top of the project")
-    with path.open("rb") as file:
-        data = file.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
         return _finding(f"it is larger than {MAX_BYTES >> 20} MiB")
     try:
@@ -51,28 +42,13 @@ def check(
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         return _finding(f"line {line} is not UTF-8 text")
-    wrong = (upstream or ask_upstream)(directory)
+    wrong = (upstream or ask_upstream)(text)
     if wrong is not None:
-        message = _without_directory(wrong, directory)
-        return _finding(message, hints(text, backend), "kernel-builder says: ")
+        return _finding(wrong, hints(text, backend), "kernel-builder says: ")
     try:
-        _parse(text)
+        return BuildToml.model_validate(toml_fields(text))
     except ValueError as error:
         return _finding(f"kernel-builder accepts it, but liftbench cannot build it: {error}")
-    return None
-
-
-def read_build_toml(data: bytes) -> BuildToml:
-    """Read a file that `check` accepted. Raises HarnessBug if the records cannot hold it."""
-    try:
-        return _parse(data.decode())
-    except ValueError as error:
-        raise HarnessBug(f"a valid build.toml does not fit our records: {error}") from error
-
-
-def _parse(text: str) -> BuildToml:
-    """Raises ValueError, of which ValidationError and NoToml are subclasses."""
-    return BuildToml.model_validate(toml_fields(text))
 
 
 # --- parsers in child processes --------------------------------------------------------------
@@ -150,23 +126,25 @@ else:
 """
 
 
-def ask_upstream(directory: FilePath) -> str | None:
+def ask_upstream(text: str) -> str | None:
     """The error of kernel-builder's parser, run in a child process as native code on untrusted bytes."""
-    with owned_folder("toml") as harmless:
-        (FilePath(harmless) / "build.toml").write_text(_HARMLESS)
+    with owned_folder("toml") as folder:
+        project, control = FilePath(folder, "project"), FilePath(folder, "control")
+        for place, toml in ((project, text), (control, _HARMLESS)):
+            place.mkdir()
+            (place / "build.toml").write_text(toml)
         try:
-            answer: str | None = ask(_PARSER, str(directory), harmless)
+            answer: str | None = ask(_PARSER, str(project), str(control))
         except Unparsable as error:
             return f"upstream's parser cannot read this file: {error}"
-    return answer
-
-
-def _without_directory(message: str, directory: FilePath) -> str:
-    """The parser's message without our paths and its fixed preamble."""
-    where = re.escape(str(directory))
-    message = re.sub(rf"Cannot parse build configuration in `{where}/?`:\s*", "", message)
-    message = re.sub(rf"Cannot parse TOML in {where}/build\.toml:\s*", "", message)
-    return message.replace(f"{directory}/", "").replace(str(directory), "the project").strip()
+    if answer is None:
+        return None
+    # Without our paths and the fixed preamble.
+    where = re.escape(str(project))
+    answer = re.sub(
+        rf"Cannot parse (?:build configuration in `{where}/?`|TOML in {where}/build\.toml):\s*", "", answer
+    )
+    return answer.replace(f"{project}/", "").replace(str(project), "the project").strip()
 
 
 def _finding(message: str, advice: Iterable[str] = (), prefix: str = "") -> Finding:

@@ -23,10 +23,9 @@ from harness.builder.tool_output import (
     TREE,
     Step,
     clean,
-    compiler_seconds,
     failed_steps,
-    finished_outputs,
     missing_header,
+    step_seconds,
     toolkit_gap,
 )
 from harness.builder.toolchain import Toolchain
@@ -86,7 +85,7 @@ def compile_layout(
         finding,
         run.diagnostics(finding),
         output=clean(facts.output, toolchain),
-        compiler_s=compiler_seconds(log),
+        compiler_s=sum(step_seconds(log).values()) or None,
     )
 
 
@@ -263,7 +262,7 @@ class Run:
     def _unfinished(self) -> tuple[str, ...]:
         """Files whose step neither succeeded nor failed for a reason of its own."""
         failed = {step.output for step in self._failed if not step.hit_limit}
-        ended = finished_outputs(self.ninja_log) | failed
+        ended = failed | step_seconds(self.ninja_log).keys()
         return tuple(source for output, source in self._sources.items() if output not in ended)
 
     @cached_property

@@ -299,23 +299,14 @@ def without_folder(text: str, mark: str) -> str:
     return "".join([*kept, parts[-1]])
 
 
-def compiler_seconds(ninja_log: str) -> float | None:
-    """Sum of the wall times of all steps; None if the log contains no step."""
+def step_seconds(ninja_log: str) -> dict[str, float]:
+    """Wall times of the steps that succeeded, by output, from ninja's log."""
     steps: dict[str, float] = {}
-    for fields in _log_entries(ninja_log):
-        if fields[0].isdecimal() and fields[1].isdecimal():
+    for line in ninja_log.splitlines():
+        fields = line.split("\t")
+        if len(fields) == 5 and fields[0].isdecimal() and fields[1].isdecimal():
             steps[fields[3]] = max(0, int(fields[1]) - int(fields[0])) / 1000
-    return sum(steps.values()) if steps else None
-
-
-def finished_outputs(ninja_log: str) -> frozenset[str]:
-    """The files that were made, from ninja's log."""
-    return frozenset(fields[3] for fields in _log_entries(ninja_log))
-
-
-def _log_entries(ninja_log: str) -> Iterator[list[str]]:
-    lines = (line.split("\t") for line in ninja_log.splitlines())
-    return (fields for fields in lines if len(fields) == 5)
+    return steps
 
 
 # --- missing headers -------------------------------------------------------------------------

@@ -22,7 +22,6 @@ from harness.files import unsafe_path
 from harness.records import Project, ProjectFile
 from harness.skills.spec import SkillFinding, error, warning
 from harness.student.fences import fenced_blocks
-from sandboxes.orphans import owned_folder
 
 _PATH = re.compile(r"(?:path=)?(?P<path>[\w.+-]+(?:/[\w.+-]+)*\.\w+)")
 _LANGUAGES: Final = {
@@ -190,14 +189,11 @@ def parse_block(block: CodeBlock) -> list[SkillFinding]:
 
 def whole_build_toml(block: CodeBlock) -> build_toml.BuildToml | SkillFinding:
     """A build.toml parsed by kernel-builder's own parser, or why it is refused."""
-    with owned_folder("skill") as scratch:
-        data = block.text.encode()
-        (Path(scratch) / "build.toml").write_bytes(data)
-        finding = build_toml.check(Path(scratch))
-    if finding is None:
-        return build_toml.read_build_toml(data)
+    read = build_toml.read_build_toml(block.text.encode())
+    if isinstance(read, build_toml.BuildToml):
+        return read
     report = warning if is_template(block.text) else error
-    return report(block.file, block.line or 1, finding.message)
+    return report(block.file, block.line or 1, read.message)
 
 
 def _report(block: CodeBlock) -> Callable[[str, int | None, str], SkillFinding]:

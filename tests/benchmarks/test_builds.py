@@ -19,8 +19,8 @@ pytest.importorskip("torch", reason="needs torch (pip install torch)")
 pytest.importorskip("pytest_benchmark", reason="needs pytest-benchmark (pip install pytest-benchmark)")
 
 from harness.builder.build import build
-from harness.builder.build_toml import read_build_toml
 from harness.builder.layout import Layout, plan_layout
+from harness.builder.schema import BuildToml, toml_fields
 from harness.builder.toolchain import Toolchain, find_toolchain
 from harness.records import Target
 from harness.suite.catalogue import read_project
@@ -57,7 +57,7 @@ class Lab:
         self.folder = folder
         self.project = read_project(SOURCES[name])
         toml = next(f.text for f in self.project.files if f.path == "build.toml")
-        layout = plan_layout(self.project, read_build_toml(toml.encode()), target, toolchain)
+        layout = plan_layout(self.project, BuildToml.model_validate(toml_fields(toml)), target, toolchain)
         assert isinstance(layout, Layout), layout
         self.layout = layout
 

@@ -17,7 +17,7 @@ pytest.importorskip("hypothesis", reason="hypothesis is not installed (pip insta
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from harness.builder.build_toml import check, faults, hints, read_build_toml
+from harness.builder.build_toml import BuildToml, faults, hints, read_build_toml
 from harness.builder.compiling import Run
 from harness.builder.diagnostics import refusal
 from harness.builder.layout import Layout, plan_layout
@@ -28,10 +28,9 @@ from tests.fakes.sandbox import exit_facts
 from tests.fakes.toml_documents import FUZZ, ask_in_a_batch, documents, dumped, texts
 
 
-def judged(data: bytes, directory: Path) -> Finding | None:
+def judged(data: bytes) -> BuildToml | Finding:
     """By our records alone, as if upstream's parser had accepted it."""
-    (directory / "build.toml").write_bytes(data)
-    return check(directory, upstream=lambda _: None)
+    return read_build_toml(data, upstream=lambda _: None)
 
 
 def drawn(strategy: st.SearchStrategy[str], count: int) -> list[str]:
@@ -52,20 +51,19 @@ def test_what_upstream_accepts_fits_our_records(tmp_path: Path) -> None:
     batch = drawn(texts(), 300)
     for text, error in zip(batch, ask_in_a_batch(batch, tmp_path), strict=True):
         if error is None:
-            assert judged(text.encode(), tmp_path) is None, text
-            read_build_toml(text.encode())
+            assert isinstance(judged(text.encode()), BuildToml), text
 
 
 @given(tree=documents())
 @settings(FUZZ, max_examples=200)
-def test_every_schema_fault_is_explained_with_its_line(tree: dict[str, Any], tmp_path: Path) -> None:
+def test_every_schema_fault_is_explained_with_its_line(tree: dict[str, Any]) -> None:
     """Where the records find a fault there is advice, and all that has a place in the file names it."""
     text = dumped(tree)
     assert tomllib.loads(text) == tree
-    finding = judged(text.encode(), tmp_path)
-    assert (finding is not None) == bool(faults(tree)) or tree.get("general", {}).get("edition", 5) != 5
+    wrong = isinstance(judged(text.encode()), Finding)
+    assert wrong == bool(faults(tree)) or tree.get("general", {}).get("edition", 5) != 5
     advice = hints(text)
-    assert finding is None or advice
+    assert advice or not wrong
     assert len(advice) <= 8 and all(len(line) < 500 for line in advice)
 
 
@@ -76,12 +74,10 @@ def test_every_schema_fault_is_explained_with_its_line(tree: dict[str, Any], tmp
 @example(data=b'a = """' + b'"" ' * 50_000)
 @example(data=b"[general]\nversion = " + b"1" * 5_000)
 @example(data=b"general = " + b"{a=" * 5_000)
-def test_any_bytes_are_judged(data: bytes, tmp_path: Path) -> None:
+def test_any_bytes_are_judged(data: bytes) -> None:
     """Whatever lies in build.toml is valid or has a finding of the student's."""
-    finding = judged(data, tmp_path)
-    assert finding is None or finding.verdict is Verdict.BUILD_FAILED
-    if finding is None:
-        read_build_toml(data)
+    found = judged(data)
+    assert isinstance(found, BuildToml) or found.verdict is Verdict.BUILD_FAILED
 
 
 # --- projects --------------------------------------------------------------------------------
@@ -126,7 +122,7 @@ def test_any_project_is_planned_or_refused(changes, toml, target, left_out, tmp_
     for old, new in toml:
         text = text.replace(old, new, 1)
     files["build.toml"] = text
-    if judged(text.encode(), tmp_path) is not None:
+    if isinstance(judged(text.encode()), Finding):
         return
     project = Project(
         files=tuple(ProjectFile(path=path, text=files[path]) for path in sorted(files)), left_out=left_out

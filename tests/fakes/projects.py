@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.builder.build_toml import read_build_toml
 from harness.builder.headers import HeaderSet, Manifest, load_headers, write_manifest
 from harness.builder.layout import Layout, plan_layout
-from harness.builder.schema import BuildToml
+from harness.builder.schema import BuildToml, toml_fields
 from harness.builder.toolchain import CudaToolkit, Toolchain
 from harness.records import Finding, Project, ProjectFile, Target
 
@@ -122,7 +121,7 @@ def project(changes: dict[str, str | None] | None = None, *, toml: dict[str, str
 
 def toml_of(given: Project) -> BuildToml:
     """The records of a project's build.toml."""
-    return read_build_toml(next(f.text for f in given.files if f.path == "build.toml").encode())
+    return BuildToml.model_validate(toml_fields(next(f.text for f in given.files if f.path == "build.toml")))
 
 
 def planned(given: Project, target: Target, toolchain: Toolchain) -> Layout:
