@@ -240,60 +240,46 @@ def _read(path: Path, _changed_ns: int) -> _Readable:
     return _Readable(library.exports(), library.needed, library.search_path)
 
 
-class LoadedLibraries:
-    """The libraries in which the loader looks up an extension's symbols.
+def loaded_libraries(
+    extension: SharedLibrary, toolchain: Toolchain
+) -> tuple[dict[str, frozenset[str]], list[str]]:
+    """Exports of the libraries in which the loader looks up an extension's symbols; names of missing ones.
 
     These are the program and its libraries, what torch makes global (libtorch_global_deps), and the libraries
     that the extension was linked with and theirs. libtorch_python is not among them: Python loads it with
-    RTLD_LOCAL, and kernel-builder does not link it.
+    RTLD_LOCAL, and kernel-builder does not link it. Raises ElfError if the extension's own tables are wrong.
     """
-
-    def __init__(self, extension: SharedLibrary, toolchain: Toolchain) -> None:
-        """Raises ElfError if the extension's own tables are wrong."""
-        self._toolchain = toolchain
-        self._directories = list(_directories(toolchain))
-        self._found: dict[str, frozenset[str]] = {}
-        self.missing: list[str] = []
-        """Names of needed libraries that were not found; absent symbols are then unproven."""
-        interpreter = toolchain.local(toolchain.python).resolve()
-        program = _read(interpreter, interpreter.stat().st_mtime_ns)
-        self._found[""] = program.exports
-        waiting: list[tuple[str, tuple[Path, ...]]] = [("libtorch_global_deps.so", ())]
-        waiting += [(name, self._rpath(program, interpreter)) for name in program.needed]
-        waiting += [(name, ()) for name in extension.needed]
-        for name, near in waiting:  # grows during the loop: breadth first, as the loader does
-            if name not in self._found and len(self._found) < _MAX_LIBRARIES:
-                waiting += self._load(name, near)
-
-    def _load(self, name: str, near: tuple[Path, ...]) -> list[tuple[str, tuple[Path, ...]]]:
-        """Open one library; returns the names that it needs, and the folders to search first."""
-        path = None
-        if re.fullmatch(r"[\w.+-]+", name):
-            path = next((d / name for d in (*near, *self._directories) if (d / name).is_file()), None)
+    directories = tuple(_directories(toolchain))
+    interpreter = toolchain.local(toolchain.python).resolve()
+    program = _read(interpreter, interpreter.stat().st_mtime_ns)
+    found, missing = {"": program.exports}, list[str]()
+    waiting: list[tuple[str, tuple[Path, ...]]] = [("libtorch_global_deps.so", ())]
+    waiting += [(name, _rpath(program, interpreter, toolchain)) for name in program.needed]
+    waiting += [(name, ()) for name in extension.needed]
+    for name, near in waiting:  # grows during the loop: breadth first, as the loader does
+        if name in found or name in missing or len(found) >= _MAX_LIBRARIES:
+            continue
+        places = (d / name for d in (*near, *directories)) if re.fullmatch(r"[\w.+-]+", name) else iter(())
+        path = next((place for place in places if place.is_file()), None)
         try:
             library = None if path is None else _read(path.resolve(), path.stat().st_mtime_ns)
         except (ElfError, OSError):
             library = None
         if library is None or path is None:
-            if name not in self.missing:
-                self.missing.append(name)
-            return []
-        self._found[name] = library.exports
-        return [(needed, (*self._rpath(library, path), *near)) for needed in library.needed]
+            missing.append(name)
+            continue
+        found[name] = library.exports
+        waiting += [(needed, (*_rpath(library, path, toolchain), *near)) for needed in library.needed]
+    return found, missing
 
-    def have(self, symbol: str) -> bool:
-        """Whether a library exports `symbol`."""
-        return any(symbol in exports for exports in self._found.values())
 
-    def _rpath(self, library: _Readable, path: Path) -> tuple[Path, ...]:
-        """The search path of the library at `path`, as paths that can be read here."""
-        origin = str(path.resolve().parent)
-        return tuple(
-            self._toolchain.local(Path(entry))
-            if entry.startswith("/")
-            else Path(entry.replace("$ORIGIN", origin))
-            for entry in library.search_path
-        )
+def _rpath(library: _Readable, path: Path, toolchain: Toolchain) -> tuple[Path, ...]:
+    """The search path of the library at `path`, as paths that can be read here."""
+    origin = str(path.resolve().parent)
+    return tuple(
+        toolchain.local(Path(entry)) if entry.startswith("/") else Path(entry.replace("$ORIGIN", origin))
+        for entry in library.search_path
+    )
 
 
 def _directories(toolchain: Toolchain) -> Iterator[Path]:
@@ -311,9 +297,9 @@ def unresolved(extension: SharedLibrary, target: Target, toolchain: Toolchain) -
     was not found. Weak symbols may stay undefined.
     """
     wanted = [s.name for s in extension.symbols() if not s.defined and not s.weak]
-    loaded = LoadedLibraries(extension, toolchain)
-    absent = [name for name in wanted if not loaded.have(name)]
-    if loaded.missing:
+    loaded, missing = loaded_libraries(extension, toolchain)
+    absent = [name for name in wanted if not any(name in exports for exports in loaded.values())]
+    if missing:
         return [], len(absent)
     if target == "cpu" or not toolchain.torch_is_cpu_only:
         return absent, 0

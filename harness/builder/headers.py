@@ -134,27 +134,23 @@ def find_cutlass(env: Mapping[str, str], headers: Path) -> tuple[HeaderSet, ...]
     return tuple(one for one in found if one is not None)
 
 
-def choose_cutlass(name: str, found: Sequence[HeaderSet]) -> HeaderSet | None:
-    """The headers for `depends = [name]`, if this machine has any; a checkout serves every version."""
-    return next((one for one in found if one.name in (SOURCE_VARIABLE, name)), None)
+def choose_cutlass(name: str, found: Sequence[HeaderSet]) -> tuple[HeaderSet | None, str | None]:
+    """The headers for `depends = [name]`, and a warning about their version; or None, and what to do.
 
-
-def cutlass_warning(name: str, chosen: HeaderSet) -> str | None:
-    """Warning if another version than the requested one is, or may be, used."""
+    A checkout serves every version.
+    """
+    chosen = next((one for one in found if one.name in (SOURCE_VARIABLE, name)), None)
+    meant = f"{name} means CUTLASS {MEANT[name]}"
+    if chosen is None:
+        checkout = f"set {SOURCE_VARIABLE} to a checkout of CUTLASS {MEANT[name]}"
+        if name in ON_PYPI:
+            return None, f"its headers are not on this machine: run `liftbench headers {name}`, or {checkout}"
+        return None, f"no PyPI package has its headers: {checkout}"
     if chosen.name == SOURCE_VARIABLE:
-        return f"{name} means CUTLASS {MEANT[name]}; the checkout in {SOURCE_VARIABLE} is used"
+        return chosen, f"{meant}; the checkout in {SOURCE_VARIABLE} is used"
     used = ON_PYPI[name].removesuffix(".0")
-    if used == MEANT[name]:
-        return None
-    return f"{name} means CUTLASS {MEANT[name]}; {used} is used, the nearest that PyPI has"
-
-
-def cutlass_missing(name: str) -> str:
-    """What to do if this machine has no headers for `name`."""
-    checkout = f"set {SOURCE_VARIABLE} to a checkout of CUTLASS {MEANT[name]}"
-    if name in ON_PYPI:
-        return f"its headers are not on this machine: run `liftbench headers {name}`, or {checkout}"
-    return f"no PyPI package has its headers: {checkout}"
+    same = used == MEANT[name]
+    return chosen, None if same else f"{meant}; {used} is used, the nearest that PyPI has"
 
 
 def _checkout(env: Mapping[str, str]) -> HeaderSet | None:

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from typing import Final, Literal
 
 from harness.builder.allowed_flags import Allowed, allow_cuda, allow_cxx
-from harness.builder.headers import HeaderSet, choose_cutlass, cutlass_missing, cutlass_warning
+from harness.builder.headers import HeaderSet, choose_cutlass
 from harness.builder.schema import BuildToml, CpuKernel, CudaKernel, version_parts
 from harness.builder.validate import Refused
 from harness.outcome import Cause
@@ -131,12 +131,10 @@ class _Planner:
         name, kernel = wanted[0]
         if len({dependency for dependency, _ in wanted}) > 1:
             self._warnings.append(f"kernels depend on several CUTLASS versions: {name} is used for all")
-        found = choose_cutlass(name, self._found_cutlass)
+        found, note = choose_cutlass(name, self._found_cutlass)
         if found is None:
-            message = f"[kernel.{kernel}] depends on {name}: {cutlass_missing(name)}"
-            raise Refused(message, Cause.NO_TOOLCHAIN)
-        warning = cutlass_warning(name, found)
-        self._warnings += [warning] if warning else []
+            raise Refused(f"[kernel.{kernel}] depends on {name}: {note}", Cause.NO_TOOLCHAIN)
+        self._warnings += [note] if note else []
         return found
 
     def _all_capabilities(self, kernels: dict[str, CpuKernel | CudaKernel]) -> dict[str, tuple[str, ...]]:
