@@ -17,7 +17,7 @@ from harness.builder.inline import compiles_inline, inline_libraries
 from harness.builder.layout import METADATA, Layout, plan_layout, with_digest
 from harness.builder.tool_output import missing_header
 from harness.builder.toolchain import Toolchain
-from harness.builder.validate import binding_warnings
+from harness.builder.validate import Refused, binding_warnings
 from harness.outcome import Cause
 from harness.records import BuildResult, Finding, Project, Target, digest_of
 from sandboxes.job import Limits, Sandbox
@@ -71,9 +71,10 @@ def build(
     entry = store.load(request.key)
     if entry is not None:
         return request.from_cache(entry)
-    layout = _plan(project, target, toolchain)
-    if isinstance(layout, Finding):
-        return request.refused(layout)
+    try:
+        layout = _plan(project, target, toolchain)
+    except Refused as refused:
+        return request.refused(refused.finding)
     missing = None if layout.jit else toolchain.missing(target)
     if missing is not None:
         return request.refused(Finding(cause=Cause.NO_TOOLCHAIN, message=missing))
@@ -90,18 +91,15 @@ def build(
         return request.finished(layout, done, store)
 
 
-def _plan(project: Project, target: Target, toolchain: Toolchain) -> Layout | Finding:
+def _plan(project: Project, target: Target, toolchain: Toolchain) -> Layout:
+    """Raises Refused."""
     text = next((file.text for file in project.files if file.path == "build.toml"), None)
     if text is None:
-        return Finding(
-            cause=Cause.BAD_BUILD_TOML, message="build.toml is missing from the top of the project"
-        )
+        raise Refused("build.toml is missing from the top of the project", Cause.BAD_BUILD_TOML)
     records = read_build_toml(text.encode(), target)
     if isinstance(records, Finding):
-        return records
+        raise Refused(records.message, records.cause)
     layout = plan_layout(project, records, target, toolchain)
-    if isinstance(layout, Finding):
-        return layout
     warnings = list(layout.warnings)
     if target == "cuda" and toolchain.torch_is_cpu_only and not layout.jit:
         stubs = f", and stand-ins replace: {', '.join(toolchain.stubs)} (see `liftbench headers cuda`)"

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any, Final
 
-from harness.builder.schema import BuildToml, General, Torch, TorchNoarch, version_parts
+from harness.builder.schema import BuildToml, CudaGeneral, General, Torch, TorchNoarch, version_parts
 from harness.builder.toolchain import Toolchain
 from harness.builder.units import Units, plan_units
 from harness.builder.validate import (
@@ -19,13 +19,12 @@ from harness.builder.validate import (
     check_python_depends,
     check_shell_safe,
     check_tree,
-    python_depends,
     python_facts,
     stage,
     with_normal_paths,
 )
 from harness.outcome import Cause
-from harness.records import Finding, Project, ProjectFile, Record, Target
+from harness.records import Project, ProjectFile, Record, Target
 
 SOURCE: Final = "source"
 """Folder of the build tree that contains the project."""
@@ -55,12 +54,9 @@ class Layout(Record):
         return not self.units.units
 
 
-def plan_layout(project: Project, toml: BuildToml, target: Target, toolchain: Toolchain) -> Layout | Finding:
-    """Check and stage `project`, whose valid build.toml is `toml`, for `target`."""
-    try:
-        return _Planner(project, with_normal_paths(toml), target, toolchain).plan()
-    except Refused as refusal:
-        return refusal.finding
+def plan_layout(project: Project, toml: BuildToml, target: Target, toolchain: Toolchain) -> Layout:
+    """Check and stage `project`, whose valid build.toml is `toml`, for `target`. Raises Refused."""
+    return _Planner(project, with_normal_paths(toml), target, toolchain).plan()
 
 
 def template(name: str) -> str:
@@ -265,7 +261,8 @@ def metadata(general: General, target: Target, ops_name: str, archs: Sequence[st
     backend: dict[str, Any] = {"type": target}
     if archs is not None:
         backend["archs"] = list(archs)
-    own = general.cuda.kernel_depends if target == "cuda" and general.cuda is not None else ()
+    # The target's own table comes after the general one.
+    own = general.cuda if target == "cuda" and general.cuda is not None else CudaGeneral()
     fields: dict[str, Any] = {
         "name": general.name,
         "id": ops_name,
@@ -273,8 +270,10 @@ def metadata(general: General, target: Target, ops_name: str, archs: Sequence[st
         "license": general.license,
         "upstream": general.upstream,
         "source": general.source,
-        "python-depends": python_depends(general, target),
-        "kernel-depends": [d.model_dump(exclude_none=True) for d in (*general.kernel_depends, *own)],
+        "python-depends": [*general.python_depends, *own.python_depends],
+        "kernel-depends": [
+            d.model_dump(exclude_none=True) for d in (*general.kernel_depends, *own.kernel_depends)
+        ],
         "backend": backend,
     }
     return _json_text({key: value for key, value in fields.items() if value is not None})

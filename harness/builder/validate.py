@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from harness.builder.build_toml import Unparsable, ask
 from harness.builder.schema import BuildToml, General
 from harness.outcome import Cause
-from harness.records import BINDING_WARNING, Finding, Project, Target
+from harness.records import BINDING_WARNING, Finding, Project
 
 GENERATED_HEADER: Final = "torch-ext/registration.h"
 _SHELL_SAFE = re.compile(r"[\w.+@,=/-]+", re.A)  # nvcc runs its steps through a shell of its own
@@ -172,12 +172,6 @@ def check_python_depends(general: General) -> None:
             hint = f"it belongs under [{elsewhere}]" if elsewhere else known_there
             message = f'python-depends of [{where}]: "{name[:80]}" is unknown to kernel-builder here; {hint}'
             raise Refused(message, Cause.BAD_BUILD_TOML)
-
-
-def python_depends(general: General, target: Target) -> list[str]:
-    """The names that the target's variant carries, in kernel-builder's order."""
-    cuda = general.cuda.python_depends if general.cuda is not None and target == "cuda" else ()
-    return [*general.python_depends, *cuda]
 
 
 # --- Python files ----------------------------------------------------------------------------

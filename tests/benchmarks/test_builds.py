@@ -56,10 +56,7 @@ class Lab:
         self.toolchain = toolchain
         self.folder = folder
         self.project = read_project(SOURCES[name])
-        toml = next(f.text for f in self.project.files if f.path == "build.toml")
-        layout = plan_layout(self.project, BuildToml.model_validate(toml_fields(toml)), target, toolchain)
-        assert isinstance(layout, Layout), layout
-        self.layout = layout
+        self.layout = planned(self.project, target, toolchain)
 
     def measured(self, benchmark: Any, job: Callable[[], None]) -> None:
         """One round, because every job changes what is cached."""

@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 from harness.builder.build_toml import BuildToml, faults, hints, read_build_toml
 from harness.builder.compiling import Run
 from harness.builder.diagnostics import refusal
-from harness.builder.layout import Layout, plan_layout
+from harness.builder.layout import plan_layout
+from harness.builder.validate import Refused
 from harness.outcome import Verdict
 from harness.records import Finding, Project, ProjectFile
 from tests.fakes.projects import FILES, fake_toolchain, toml_of
@@ -127,12 +128,12 @@ def test_any_project_is_planned_or_refused(changes, toml, target, left_out, tmp_
     project = Project(
         files=tuple(ProjectFile(path=path, text=files[path]) for path in sorted(files)), left_out=left_out
     )
-    planned = plan_layout(project, toml_of(project), target, fake_toolchain(tmp_path))
-    if isinstance(planned, Finding):
-        assert planned.verdict in (Verdict.BUILD_FAILED, Verdict.NOT_MEASURED)
-        assert refusal(planned, files).message
+    try:
+        planned = plan_layout(project, toml_of(project), target, fake_toolchain(tmp_path))
+    except Refused as refused:
+        assert refused.finding.verdict in (Verdict.BUILD_FAILED, Verdict.NOT_MEASURED)
+        assert refusal(refused.finding, files).message
         return
-    assert isinstance(planned, Layout)
     root = tmp_path / project.digest / target
     for file in (*planned.tree, *planned.package):
         place = root / file.path

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from harness.builder.headers import HeaderSet, Manifest, load_headers, write_manifest
 from harness.builder.layout import Layout, plan_layout
 from harness.builder.schema import BuildToml, toml_fields
 from harness.builder.toolchain import CudaToolkit, Toolchain
+from harness.builder.validate import Refused
 from harness.records import Finding, Project, ProjectFile, Target
 
 BUILD_TOML = """\
@@ -126,16 +129,14 @@ def toml_of(given: Project) -> BuildToml:
 
 def planned(given: Project, target: Target, toolchain: Toolchain) -> Layout:
     """The layout of a project that has one."""
-    layout = plan_layout(given, toml_of(given), target, toolchain)
-    assert isinstance(layout, Layout), layout
-    return layout
+    return plan_layout(given, toml_of(given), target, toolchain)
 
 
 def refused(given: Project, target: Target, toolchain: Toolchain) -> Finding:
     """Why a project has none."""
-    finding = plan_layout(given, toml_of(given), target, toolchain)
-    assert isinstance(finding, Finding), "the project was accepted"
-    return finding
+    with pytest.raises(Refused) as refusal:
+        plan_layout(given, toml_of(given), target, toolchain)
+    return refusal.value.finding
 
 
 def fetched_headers(root: Path, name: str, *headers: str) -> HeaderSet:
