@@ -230,6 +230,6 @@ class _Request:
 
 def _variant_files(layout: Layout, libraries: Mapping[str, bytes]) -> dict[str, bytes]:
     """The variant's files in the cache; its metadata contains the digest over all others."""
-    files = {file.path: file.text.encode() for file in layout.package} | dict(libraries)
+    files = {path: text.encode() for path, text in layout.package.items()} | dict(libraries)
     files[METADATA] = with_digest(files[METADATA].decode(), files).encode()
     return {f"build/{layout.variant}/{path}": contents for path, contents in files.items()}

@@ -33,7 +33,7 @@ from harness.builder.units import H100, Unit
 from harness.builder.validate import GENERATED_HEADER
 from harness.errors import HarnessBug, SandboxError
 from harness.outcome import Cause
-from harness.records import Diagnostic, DiagnosticKind, Finding, ProjectFile
+from harness.records import Diagnostic, DiagnosticKind, Finding
 from sandboxes.job import ExitFacts, Job, Limits, Sandbox, killed_from_outside, raise_if_infra
 from sandboxes.orphans import owned_folder
 from sandboxes.scratch import CollectError
@@ -129,16 +129,21 @@ def run_job(sandbox: Sandbox, job: Job, wanted: Sequence[str] = (), folder: Path
         process.close()
 
 
+def write_files(folder: Path, texts: Mapping[str, str]) -> None:
+    """Write texts by path below `folder`."""
+    for path, text in texts.items():
+        target = folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text)
+
+
 def _run(
     layout: Layout, toolchain: Toolchain, jobs: int, sandbox: Sandbox, limits: Limits
 ) -> tuple[ExitFacts, Mapping[str, bytes], Finding | None]:
     """Run ninja once: exit facts, the library and ninja's log by name, and why they are missing."""
     with owned_folder("build") as name:
         tree = Path(name) / TREE
-        for file in layout.tree:
-            target = tree / file.path
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(file.text)
+        write_files(tree, layout.tree)
         shutil.copyfile(Path(__file__).with_name(_NVCC_STEPS), tree / _NVCC_STEPS)
         # With a single slot, nothing may run in parallel to the host half of nvcc.
         driver = (str(toolchain.python), "-I", "-S", _NVCC_STEPS) if jobs > 1 else ()
@@ -235,8 +240,8 @@ class Run:
         """The first error of each file, and the limit that was reached; `finding` is this run's."""
         if finding is None:
             return ()
-        texts = {f.path: f.text for f in self.layout.tree if f.path.startswith(f"{SOURCE}/")}
-        files = {path.removeprefix(f"{SOURCE}/"): text for path, text in texts.items()}
+        mark = f"{SOURCE}/"
+        files = {p.removeprefix(mark): t for p, t in self.layout.tree.items() if p.startswith(mark)}
         files.pop(GENERATED_HEADER, None)  # errors in its macros belong to the code that uses them
         found = diagnose(self._failed, files, self._sources)
         if self.facts.status in _LIMITS:
@@ -327,8 +332,8 @@ def control_layout(layout: Layout, toolchain: Toolchain) -> Layout:
             "ops_name": _NAME,
             "stable_abi": None,
             "units": layout.units.model_copy(update={"units": tuple(units)}),
-            "tree": tuple(ProjectFile(path=f"{SOURCE}/{path}", text=files[path]) for path in sorted(files)),
-            "package": (),
+            "tree": {f"{SOURCE}/{path}": text for path, text in files.items()},
+            "package": {},
         }
     )
 

@@ -19,6 +19,7 @@ from harness.builder.compiling import (
     limit_finding,
     refuse_broken_machine,
     run_job,
+    write_files,
 )
 from harness.builder.layout import Layout
 from harness.builder.tool_output import without_folder
@@ -43,7 +44,7 @@ _ARCHITECTURES = "9.0 9.0a"
 
 def compiles_inline(layout: Layout) -> bool:
     """Whether a Python file of the package names load_inline or cpp_extension."""
-    return any(file.path.endswith(".py") and _ASKS.search(file.text) for file in layout.package)
+    return any(path.endswith(".py") and _ASKS.search(text) for path, text in layout.package.items())
 
 
 def inline_libraries(layout: Layout, toolchain: Toolchain, *, sandbox: Sandbox, limits: Limits) -> Compiled:
@@ -63,7 +64,7 @@ def inline_libraries(layout: Layout, toolchain: Toolchain, *, sandbox: Sandbox, 
     missing = toolchain.missing(layout.target)
     if missing is not None or toolchain.torch_root is None:
         return Compiled({}, Finding(cause=Cause.NO_TOOLCHAIN, message=missing or "no torch found"))
-    package = {f"{layout.module}/{file.path}": file.text for file in layout.package}
+    package = {f"{layout.module}/{path}": text for path, text in layout.package.items()}
     facts, inlined = _imported(package, layout, toolchain, sandbox, limits)
     if killed_from_outside(facts):
         facts, inlined = _imported(package, layout, toolchain, sandbox, limits)
@@ -88,10 +89,7 @@ def _imported(
     """Import once: exit facts and result."""
     with owned_folder("inline") as name:
         folder = Path(name)
-        for file, text in package.items():
-            path = folder / "package" / file
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
+        write_files(folder / "package", package)
         job = _job(folder / "package", layout, toolchain, limits)
         ran = run_job(sandbox, job, [f"{_OUT}/*.so"], folder / "out")
         facts = ran.facts

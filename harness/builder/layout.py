@@ -24,7 +24,7 @@ from harness.builder.validate import (
     with_normal_paths,
 )
 from harness.outcome import Cause
-from harness.records import Project, ProjectFile, Record, Target
+from harness.records import Project, Record, Target
 
 SOURCE: Final = "source"
 """Folder of the build tree that contains the project."""
@@ -42,9 +42,9 @@ class Layout(Record):
     variant: str
     stable_abi: tuple[int, int] | None
     units: Units
-    tree: tuple[ProjectFile, ...]
-    """The build tree: `source/...` and, for headers that torch lacks, `stubs/...`."""
-    package: tuple[ProjectFile, ...]
+    tree: dict[str, str]
+    """The build tree, texts by path: `source/...` and, for headers that torch lacks, `stubs/...`."""
+    package: dict[str, str]
     """Files beside the shared library in the variant: Python files and metadata.json."""
     warnings: tuple[str, ...] = ()
 
@@ -147,14 +147,14 @@ class _Planner:
             "_ops.py": template("_ops_universal.py.in").replace("@OPS_NAME@", self._ops_name),
             METADATA: metadata(general, self._target, self._ops_name, archs),
         }
-        return self._layout(f"torch-{self._target}", package, Units(units=()), (), None)
+        return self._layout(f"torch-{self._target}", package, Units(units=()), {}, None)
 
     def _layout(
         self,
         variant: str,
         package: dict[str, str],
         units: Units,
-        tree: tuple[ProjectFile, ...],
+        tree: dict[str, str],
         stable_abi: tuple[int, int] | None,
     ) -> Layout:
         check_tree(package)
@@ -166,7 +166,7 @@ class _Planner:
             stable_abi=stable_abi,
             units=units,
             tree=tree,
-            package=_project_files(package),
+            package=dict(sorted(package.items())),
             warnings=tuple(dict.fromkeys([*self._warnings, *units.warnings])),
         )
 
@@ -207,14 +207,14 @@ class _Planner:
                 Cause.BAD_BUILD_TOML,
             )
 
-    def _tree(self, staged: dict[str, str]) -> tuple[ProjectFile, ...]:
+    def _tree(self, staged: dict[str, str]) -> dict[str, str]:
         check_tree([*staged, GENERATED_HEADER])
         tree = {f"{SOURCE}/{path}": text for path, text in staged.items()}
         tree[f"{SOURCE}/{GENERATED_HEADER}"] = template("registration.h")
         if self._target == "cuda":
             for header in self._toolchain.stubs:
                 tree[f"{STUBS}/{header}"] = template(f"stubs/{header}")
-        return _project_files(tree)
+        return dict(sorted(tree.items()))
 
     def _package(self, staged: Staged, framework: Torch | TorchNoarch) -> dict[str, str]:
         """The package's own files. CMake installs *.py and data files but no *.pyi; noarch copies all."""
@@ -247,10 +247,6 @@ def _check_range(what: str, have: tuple[int, ...], low: str | None, high: str | 
         raise Refused(f"{what} {text} is older than minver {low}", Cause.BAD_BUILD_TOML)
     if high is not None and padded(have) > padded(version_parts(high)):
         raise Refused(f"{what} {text} is newer than maxver {high}", Cause.BAD_BUILD_TOML)
-
-
-def _project_files(files: dict[str, str]) -> tuple[ProjectFile, ...]:
-    return tuple(ProjectFile(path=path, text=files[path]) for path in sorted(files))
 
 
 # --- metadata.json ---------------------------------------------------------------------------

@@ -19,13 +19,13 @@ pytest.importorskip("torch", reason="needs torch (pip install torch)")
 pytest.importorskip("pytest_benchmark", reason="needs pytest-benchmark (pip install pytest-benchmark)")
 
 from harness.builder.build import build
-from harness.builder.layout import Layout, plan_layout
-from harness.builder.schema import BuildToml, toml_fields
+from harness.builder.compiling import write_files
 from harness.builder.toolchain import Toolchain, find_toolchain
 from harness.records import Target
 from harness.suite.catalogue import read_project
 from sandboxes.local import LocalBackend
 from sandboxes.pool import SandboxPool
+from tests.fakes.projects import planned
 
 HERE = Path(__file__).resolve().parent
 SOURCES = {
@@ -78,9 +78,7 @@ class Lab:
         """torch.utils.cpp_extension.load with an empty folder."""
         tree, empty = self.folder / "extension", self.folder / "extension/out"
         empty.mkdir(parents=True)
-        for file in self.layout.tree:
-            (tree / file.path).parent.mkdir(parents=True, exist_ok=True)
-            (tree / file.path).write_text(file.text)
+        write_files(tree, self.layout.tree)
         for name in ("c10_cuda", "torch_cuda", "cudart"):  # a CPU-only torch has none to link with
             stub = ["gcc", "-shared", "-x", "c", "/dev/null", "-o", str(tree / f"lib{name}.so")]
             subprocess.run(stub, check=True)

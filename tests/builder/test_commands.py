@@ -96,7 +96,7 @@ def test_a_changed_recipe_needs_a_new_number(tmp_path):
         toolchain = fake_toolchain(tmp_path)
         layout = planned(project(), target, toolchain)
         texts.append(ninja_file(layout, toolchain).replace(str(tmp_path), "ROOT"))
-        texts += [f.text for f in (*layout.tree, *layout.package)]
+        texts += [*layout.tree.values(), *layout.package.values()]
     assert (RECIPE, digest_of(texts)[:12]) == (7, "1a2dc418c0de")
 
 

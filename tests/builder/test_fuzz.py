@@ -18,7 +18,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from harness.builder.build_toml import BuildToml, faults, hints, read_build_toml
-from harness.builder.compiling import Run
+from harness.builder.compiling import Run, write_files
 from harness.builder.diagnostics import refusal
 from harness.builder.layout import plan_layout
 from harness.builder.validate import Refused
@@ -135,11 +135,8 @@ def test_any_project_is_planned_or_refused(changes, toml, target, left_out, tmp_
         assert refusal(refused.finding, files).message
         return
     root = tmp_path / project.digest / target
-    for file in (*planned.tree, *planned.package):
-        place = root / file.path
-        assert ".." not in place.parts
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(file.text)
+    assert not any(".." in Path(path).parts for path in (*planned.tree, *planned.package))
+    write_files(root, planned.tree | planned.package)
     failed = Run(exit_facts("nonzero", text), "", planned, fake_toolchain(tmp_path), lambda: None)
     finding = failed.finding()
     assert finding is not None and finding.verdict is Verdict.BUILD_FAILED

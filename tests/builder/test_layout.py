@@ -26,7 +26,7 @@ def test_only_listed_files_are_staged(toolchain):
         "tests/test_it.py": "",
     }
     layout = planned(project(extra), "cpu", toolchain)
-    assert [f.path for f in layout.tree] == [
+    assert list(layout.tree) == [
         "source/build.toml",
         "source/kernels/fill.cpp",
         "source/kernels/fill.cu",
@@ -37,7 +37,7 @@ def test_only_listed_files_are_staged(toolchain):
         "source/torch-ext/registration.h",
         "source/torch-ext/torch_binding.cpp",
     ]
-    assert [f.path for f in layout.package] == [
+    assert list(layout.package) == [
         "__init__.py", "_ops.py", "layers/__init__.py", "metadata.json",
     ]  # fmt: skip
 
@@ -46,14 +46,14 @@ def test_generated_files(toolchain):
     """_ops.py carries the name of this build; stand-ins only for CUDA."""
     given = project()
     layout = planned(given, "cuda", toolchain)
-    package = {f.path: f.text for f in layout.package}
+    package = layout.package
     assert layout.ops_name == f"_fill_it_cuda_{given.digest[:7]}"
     assert f"ops = torch.ops.{layout.ops_name}" in package["_ops.py"]
     assert f"from . import {layout.ops_name}" in package["_ops.py"]
-    stubs = [f.path for f in layout.tree if f.path.startswith("stubs/")]
+    stubs = [path for path in layout.tree if path.startswith("stubs/")]
     assert stubs == ["stubs/c10/cuda/impl/cuda_cmake_macros.h"]
     cpu = planned(given, "cpu", toolchain)
-    assert not any(f.path.startswith("stubs/") for f in cpu.tree)
+    assert not any(path.startswith("stubs/") for path in cpu.tree)
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_paths_are_normalized(toolchain):
     layout = planned(given, "cpu", toolchain)
     unit = layout.units.units[1]
     assert (unit.source, unit.include, unit.flags) == ("kernels/fill.cpp", (".",), ("-DA",))
-    assert "source/kernels/a b.h" in [f.path for f in layout.tree], "no word of a command"
+    assert "source/kernels/a b.h" in layout.tree, "no word of a command"
 
 
 def test_metadata_is_what_upstream_reads(toolchain):
@@ -170,7 +170,7 @@ def test_metadata_is_what_upstream_reads(toolchain):
     texts = {}
     for target in ("cpu", "cuda"):
         layout = planned(given, target, toolchain)
-        texts[target] = next(f.text for f in layout.package if f.path == "metadata.json")
+        texts[target] = layout.package["metadata.json"]
     fields = {target: json.loads(text) for target, text in texts.items()}
     assert fields["cuda"]["python-depends"] == ["einops", "nvidia-cutlass-dsl"]
     general = {"repo-id": "a/b", "version": 2}
