@@ -66,10 +66,8 @@ def test_statements_are_put_into_a_function() -> None:
     texts = [next(f.text for f in a.project.files if f.path == a.path) for a in (kernel, whole)]
     assert "__global__ void statements_of_the_skill() {\nfloat v = x[threadIdx.x];\n}" in texts[0]
     assert texts[1].endswith("\nfloat v = x[threadIdx.x];\n")
-    assert (kernel.target, next(attempts(piece("float f(float x) { return x; }\n", "cpp"))).target) == (
-        "cuda",
-        "cpu",
-    )
+    plain = next(attempts(piece("float f(float x) { return x; }\n", "cpp")))
+    assert (kernel.target, plain.target) == ("cuda", "cpu")
     (host, _) = attempts(piece("f<<<1, 32>>>(x);\n", "cpp"))
     text = next(f.text for f in host.project.files if f.path == host.path)
     assert "\nvoid statements_of_the_skill() {\nf<<<1, 32>>>(x);\n}" in text
@@ -80,10 +78,7 @@ def test_a_whole_file_is_tried_as_it_stands_only() -> None:
     """A file that lacks an include is wrong, however usual the header."""
     (attempt,) = attempts(CodeBlock("SKILL.md", 1, "cuda", "kernels/a.cu", "__half h;\n"))
     assert (attempt.path, attempt.before, attempt.target) == ("kernels/a.cu", 0, "cuda")
-    file = code_file("references/a.cuh", "#pragma once\n")
-    assert file is not None
-    assert file.text_line == 1
-    (attempt,) = attempts(file)
+    (attempt,) = attempts(code_file("references/a.cuh", "#pragma once\n"))
     assert attempt.path == "references/a.cuh.cu"
 
 

@@ -86,12 +86,6 @@ def test_what_a_task_declares_is_told() -> None:
         assert sentence in task_text(plain.model_copy(update=declared), "cpu")
 
 
-def test_an_arm_gets_exactly_its_skills(loaded: LoadedTask) -> None:
-    """A skill that the arm does not name is refused."""
-    with pytest.raises(ValueError, match="wants skills"):
-        make_request(loaded.task, "cpu", WITHOUT, [SKILL], sampling=Sampling(), repeat=0)
-
-
 def _recorded() -> list[Path]:
     root = Path(__file__).resolve().parents[2] / "demo" / "recordings"
     return sorted(root.glob("*/replies/*/*/*.json"))
@@ -144,3 +138,5 @@ def test_a_disclosed_prompt_lists_skills_and_shows_none() -> None:
     assert full.startswith('<skills>\n<skill name="s">d</skill>\n</skills>\n\n# Task:')
     assert SKILL.body not in full
     assert bare.startswith("No skills are available.\n\n# Task:")
+    with pytest.raises(ValueError, match="wants skills"):  # a skill that the arm does not name
+        make_request(task, "cpu", none, [SKILL], sampling=Sampling(), repeat=0)

@@ -52,36 +52,42 @@ def test_the_usual_ways_to_name_a_file_are_understood(text: str) -> None:
     assert project(text) == {"build.toml": TOML}
 
 
-def test_a_comment_that_only_mentions_a_file_is_kept() -> None:
-    """A first comment is taken for a path only if it is nothing else."""
-    text = f"```toml build.toml\n{TOML}```\n```cpp a.cpp\n// includes b.h for speed\nint x;\n```\n"
-    assert project(text)["a.cpp"] == "// includes b.h for speed\nint x;\n"
+BUILD = f"```toml build.toml\n{TOML}```\n"
+REPLIES = {
+    "a comment that only mentions a file is text": (
+        f"{BUILD}```cpp a.cpp\n// includes b.h for speed\nint x;\n```\n",
+        {"a.cpp": "// includes b.h for speed\nint x;\n"},
+    ),
+    "shell commands are no files, and the last version of a file counts": (
+        f"```toml build.toml\nold\n```\n```bash\nkernel-builder build\n```\n{BUILD}",
+        {},
+    ),
+    "a common root folder is stripped": (
+        f"```toml my-kernel/build.toml\n{TOML}```\n```cpp my-kernel/src/a.cpp\nint a;\n```\n",
+        {"src/a.cpp": "int a;\n"},
+    ),
+    "longer fences hold shorter ones": (
+        f"{BUILD}````md README.md\n```sh\nmake\n```\n````\n",
+        {"README.md": "```sh\nmake\n```\n"},
+    ),
+    "text that leaves its list is the block's": (
+        f"- **build.toml**\n  ```toml\n{TOML}  ```\n- **a.cpp**\n\n  ```cpp\nint x;\n```\n",
+        {"a.cpp": "int x;\n"},
+    ),
+}
 
 
-def test_blocks_without_a_path_and_earlier_versions_are_left_out() -> None:
-    """Shell commands are no files, and the last version of a file counts."""
-    shell = "```bash\nkernel-builder build\n```\n"
-    text = f"```toml build.toml\nold\n```\n{shell}```toml build.toml\n{TOML}```\n"
-    assert project(text) == {"build.toml": TOML}
-
-
-def test_a_common_root_folder_is_stripped() -> None:
-    """my-kernel/build.toml is build.toml of the project my-kernel."""
-    text = f"```toml my-kernel/build.toml\n{TOML}```\n```cpp my-kernel/src/a.cpp\nint a;\n```\n"
-    assert set(project(text)) == {"build.toml", "src/a.cpp"}
-
-
-def test_longer_fences_may_hold_shorter_ones() -> None:
-    """A README with code blocks inside stays one file."""
-    inner = "```sh\nmake\n```\n"
-    text = f"```toml build.toml\n{TOML}```\n````md README.md\n{inner}````\n"
-    assert project(text)["README.md"] == inner
+@pytest.mark.parametrize("case", REPLIES)
+def test_files_are_told_from_other_text(case: str) -> None:
+    """Each file of the reply has its path and its text."""
+    text, files = REPLIES[case]
+    assert project(text) == {"build.toml": TOML, **files}
 
 
 @pytest.mark.parametrize("path", ["/etc/cron.d/x.py", "../x.py", "a/../../x.py", "~/x.py", "a\\..\\x.py"])
 def test_paths_that_leave_the_project_are_refused(path: str) -> None:
     """Absolute paths, .. and home folders end as no_project with the path in the reason."""
-    finding = refusal(f"```toml build.toml\n{TOML}```\n```python {path}\nx\n```\n")
+    finding = refusal(f"{BUILD}```python {path}\nx\n```\n")
     assert finding.cause is Cause.UNSAFE_PATH
     assert path.split("/")[-1].split("\\")[-1] in finding.message
 
@@ -97,7 +103,7 @@ def test_paths_that_leave_the_project_are_refused(path: str) -> None:
 )
 def test_too_large_projects_are_refused(files: str, said: str) -> None:
     """At most 64 files and 1 MiB, named in the message; a reply of over 2 MiB is not parsed."""
-    finding = refusal(f"```toml build.toml\n{TOML}```\n{files}")
+    finding = refusal(f"{BUILD}{files}")
     assert finding.cause is Cause.TOO_LARGE
     assert said in finding.message
 
@@ -119,7 +125,7 @@ def test_a_reply_without_a_project_says_why(text: str, stop: str, cause: Cause) 
 
 def test_a_truncated_reply_with_a_whole_looking_project_is_still_built() -> None:
     """What is there is graded; the compiler finds what is missing."""
-    found = parse_reply(reply(f"```toml build.toml\n{TOML}```\n```cpp a.cpp\nint x", "length"))
+    found = parse_reply(reply(f"{BUILD}```cpp a.cpp\nint x", "length"))
     assert isinstance(found, Project)
 
 
@@ -142,12 +148,6 @@ def test_a_fence_in_a_list_is_seen(case: str) -> None:
     by = len(frame.partition("{}")[0].rpartition("\n")[2])
     block = indented(f"```toml build.toml\n{TOML}```", by).strip()
     assert project(frame.format(block)) == {"build.toml": TOML}
-
-
-def test_text_that_leaves_its_list_still_belongs_to_the_block() -> None:
-    """Models often indent the fences alone."""
-    text = f"- **build.toml**\n  ```toml\n{TOML}  ```\n- **a.cpp**\n\n  ```cpp\nint x;\n```\n"
-    assert project(text) == {"build.toml": TOML, "a.cpp": "int x;\n"}
 
 
 def test_a_quotation_holds_blocks() -> None:
