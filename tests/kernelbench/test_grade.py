@@ -21,7 +21,7 @@ Judged = dict[str, tuple[Converted, Admission]]
 
 BUILD_TOML = """\
 [general]
-name = "kernelbench-1-scaled-linear"
+name = "{name}"
 version = 1
 edition = 5
 license = "Apache-2.0"
@@ -29,20 +29,23 @@ backends = ["cpu", "cuda"]
 
 [torch-noarch]
 """
-_FORWARD = """\
-import torch
 
 
-def forward(out, x, *, fc__weight, fc__bias, factor):
-    out.copy_(torch.nn.functional.linear(x, fc__weight, fc__bias) * factor + {wrong})
-"""
+def python_project(name: str, signature: str, body: str) -> Project:
+    """A project in Python for the problem of that name."""
+    package = f"torch-ext/{name.replace('-', '_')}/__init__.py"
+    text = f"import torch\n\n\ndef forward({signature}):\n    {body}\n"
+    files = {"build.toml": BUILD_TOML.format(name=name), package: text}
+    return Project(files=tuple(ProjectFile(path=path, text=files[path]) for path in sorted(files)))
 
 
 def project(wrong: str) -> Project:
-    """In Python, off by `wrong`."""
-    package = "torch-ext/kernelbench_1_scaled_linear/__init__.py"
-    files = {"build.toml": BUILD_TOML, package: _FORWARD.format(wrong=wrong)}
-    return Project(files=tuple(ProjectFile(path=path, text=text) for path, text in files.items()))
+    """The scaled linear layer, off by `wrong`."""
+    return python_project(
+        "kernelbench-1-scaled-linear",
+        "out, x, *, fc__weight, fc__bias, factor",
+        f"out.copy_(torch.nn.functional.linear(x, fc__weight, fc__bias) * factor + {wrong})",
+    )
 
 
 @pytest.mark.slow
@@ -76,14 +79,8 @@ def test_a_wrong_project_is_wrong_by_both(judged: Judged, grader: Grader) -> Non
 @pytest.mark.slow
 def test_a_scaled_problem_says_so_and_has_no_score_by_their_rules(judged: Judged, grader: Grader) -> None:
     """A few rows of 65536: the flag stands in the record, and KernelBench's figures are of its own sizes."""
-    name = "kernelbench-6-huge"
-    package = f"torch-ext/{name.replace('-', '_')}/__init__.py"
-    forward = "import torch\n\n\ndef forward(out, x):\n    torch.tanh(x - 0.5, out=out)\n"
-    files = {"build.toml": BUILD_TOML.replace("kernelbench-1-scaled-linear", name), package: forward}
-    grade = grader.grade(
-        Project(files=tuple(ProjectFile(path=path, text=text) for path, text in files.items())),
-        judged["6"][0].task(),
-    )
+    huge = python_project("kernelbench-6-huge", "out, x", "torch.tanh(x - 0.5, out=out)")
+    grade = grader.grade(huge, judged["6"][0].task())
     assert grade.verdict is Verdict.CORRECT, grade.finding
     assert SCALED in grade.flags and grade.timing is not None and grade.kernelbench is None
 

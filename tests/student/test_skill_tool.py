@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.records import Skill, ToolCall
-from harness.student.skill_tool import NO_MORE, READS_LIMIT, RESULT_CHARS, TOOL, Reader, catalogue
+from harness.student.skill_tool import NO_MORE, READS_LIMIT, RESULT_CHARS, TOOL, Reader
 
 DOCUMENTS = {"SKILL.md": "---\nname: fast\n---\nBe quick.", "references/tiles.md": "Tiles."}
 FAST = Skill(
@@ -26,12 +26,6 @@ def call(arguments: str | dict[str, object], name: str = TOOL.name, number: int 
 def read(path: str, skill: str = "fast") -> tuple[str, tuple[str, ...]]:
     (message,), reads = Reader([FAST]).answer([call({"skill": skill, "path": path})])
     return message.content, reads
-
-
-def test_the_catalogue_has_a_line_for_each_skill() -> None:
-    """Name and description, the latter on one line."""
-    assert catalogue([FAST]) == '<skills>\n<skill name="fast">Makes it fast.</skill>\n</skills>\n\n'
-    assert catalogue([]) == "No skills are available.\n\n"
 
 
 @pytest.mark.parametrize("path", ["references/tiles.md", "./references/tiles.md", "references//tiles.md"])

@@ -87,13 +87,15 @@ def test_skills_are_found_by_name_and_by_folder(tmp_path: Path) -> None:
 
 
 def test_a_project_is_read_without_leftovers_and_links(tmp_path: Path) -> None:
-    """Hidden files, build folders, objects and links are not part of a project."""
+    """Hidden files, build folders, names and contents that are no text, objects and links are no part."""
     (tmp_path / "build.toml").write_text("x")
     (tmp_path / "a.cpp").write_text("int a;")
     for name in (".hidden", "a.so", "build/x.cpp", "__pycache__/y.py"):
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
         path.write_text("no")
+    (tmp_path / "logo.png").write_bytes(b"\x89PNG\xff")
+    (tmp_path / os.fsdecode(b"\xff.cpp")).write_text("no build.toml can name it")
     (tmp_path / "link.cpp").symlink_to("/etc/passwd")
     (tmp_path / "folder").symlink_to("/etc")
     (tmp_path / "src" / "build").mkdir(parents=True)
@@ -105,17 +107,8 @@ def test_a_project_is_read_without_leftovers_and_links(tmp_path: Path) -> None:
         "a.so": "is what a compiler",
         "folder": "is a symbolic link",
         "link.cpp": "is a symbolic link",
+        "logo.png": "is not text (UTF-8",
     }
-
-
-def test_what_is_no_text_is_left_out_by_name(tmp_path: Path) -> None:
-    """Images and tensors lie beside published projects; only a build.toml that lists them is at fault."""
-    (tmp_path / "build.toml").write_text("x")
-    (tmp_path / "logo.png").write_bytes(b"\x89PNG\xff")
-    (tmp_path / os.fsdecode(b"\xff.cpp")).write_text("no build.toml can name it")
-    project = read_project(tmp_path)
-    assert [f.path for f in project.files] == ["build.toml"]
-    assert project.left_out == {"logo.png": "is not text (UTF-8)"}
 
 
 def test_what_is_no_project_is_refused(tmp_path: Path) -> None:
