@@ -13,9 +13,8 @@ import secrets
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -34,7 +33,7 @@ from sandboxes.gpu import (
 from sandboxes.host_process import CHANNEL_NUMBER, INSIDE, HostProcess, SpawnSpec
 from sandboxes.job import Job
 from sandboxes.orphans import owned_prefix
-from sandboxes.reaper import processes
+from sandboxes.reaper import processes, stat_of
 from sandboxes.scratch import remove_tree
 from sandboxes.seccomp import compile_filter, job_filter, profile, without_hidden_memory
 
@@ -82,12 +81,8 @@ def _has_account(uid: int) -> bool:
 
 def threads_of(uid: int) -> int:
     """How many threads `uid` runs now, as RLIMIT_NPROC counts them."""
-    total = 0
-    for pid, owner in processes():
-        if owner == uid:
-            with suppress(OSError):  # it ended
-                total += int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[17])
-    return total
+    counts = [stat_of(pid)[17:18] for pid, owner in processes() if owner == uid]
+    return sum(int(number) for found in counts for number in found)
 
 
 # --- everything else ---------------------------------------------------------------------------
@@ -97,7 +92,7 @@ def threads_of(uid: int) -> int:
 class HostGpu:
     nodes: tuple[Path, ...] = ()
     libraries: tuple[Path, ...] = ()
-    environment: tuple[tuple[str, str], ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 def gpu_of(job: Job) -> HostGpu:
@@ -106,13 +101,13 @@ def gpu_of(job: Job) -> HostGpu:
     slot = slot_named(job.device, find_gpus())
     libraries = driver_libraries()
     variables = device_environment(slot) | driver_environment(libraries)
-    return HostGpu(tuple(device_nodes(slot)), tuple(libraries), tuple(sorted(variables.items())))
+    return HostGpu(tuple(device_nodes(slot)), tuple(libraries), variables)
 
 
 def environment_of(job: Job, scratch: str, gpu: HostGpu | None = None) -> dict[str, str]:
     """A scrubbed environment with the job's own variables. Raises SandboxError."""
     base = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": scratch, "TMPDIR": scratch, "LANG": "C.UTF-8"}
-    return base | checked_environment(job.environment) | dict(gpu.environment if gpu else ())
+    return base | checked_environment(job.environment) | dict(gpu.environment if gpu else {})
 
 
 def profile_for(job: Job, *, sockets: bool, counted: bool, rulesets: bool = False) -> bytes:

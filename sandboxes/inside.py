@@ -20,7 +20,6 @@ stderr.
 
 from __future__ import annotations
 
-import array
 import binascii
 import ctypes
 import json
@@ -156,25 +155,19 @@ def connected(channel: str) -> socket.socket:
 
 def send_ready(channel: socket.socket, scratch: str, counted: list[str]) -> None:
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-    directories = array.array("i", [os.open(path, flags) for path in (scratch, *counted)])
-    channel.sendmsg([b'{"ready": true}'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, directories)])
+    directories = [os.open(path, flags) for path in (scratch, *counted)]
+    socket.send_fds(channel, [b'{"ready": true}'], directories)
     for directory in directories:
         os.close(directory)
 
 
 def receive_job(channel: socket.socket) -> tuple[dict[str, Any], int, int]:
     """The order, and the descriptors for failures and for output; exits when the channel closes."""
-    width = array.array("i").itemsize
-    data, ancillary, _, _ = channel.recvmsg(
-        _MESSAGE_BYTES, socket.CMSG_SPACE(2 * width), socket.MSG_CMSG_CLOEXEC
-    )
+    data, descriptors, _, _ = socket.recv_fds(channel, _MESSAGE_BYTES, 2)
     if not data:
         os._exit(0)  # a warm process that was not needed
-    descriptors = array.array("i")
-    for level, kind, payload in ancillary:
-        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
-            descriptors.frombytes(payload[: len(payload) - len(payload) % width])
     failures, output = descriptors
+    os.set_inheritable(failures, False)  # its end says that the job has started
     return json.loads(data), failures, output
 
 

@@ -131,9 +131,8 @@ class RunningProcess:
         failures, failures_end = os.pipe()
         output, output_end = os.pipe()
         try:
-            rights = array.array("i", [failures_end, output_end])
             order = json.dumps({"argv": list(self._job.argv)}).encode()
-            self.channel.sendmsg([order], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+            socket.send_fds(self.channel, [order], [failures_end, output_end])
         except BaseException:
             os.close(output)
             os.close(failures)

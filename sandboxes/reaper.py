@@ -36,11 +36,12 @@ def processes() -> Iterator[tuple[int, int]]:
             continue  # it ended
 
 
-def session_of(pid: int) -> int | None:
+def stat_of(pid: int) -> list[str]:
+    """Fields of /proc/PID/stat after the command: state, parent, group, session, ...; empty when it ended."""
     try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[3])
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
-        return None
+        return []
 
 
 def kill_matching(matches: Callable[[int, int], bool], sweeps: int = _SWEEPS, pause_s: float = 0.0) -> None:
@@ -52,7 +53,7 @@ def kill_matching(matches: Callable[[int, int], bool], sweeps: int = _SWEEPS, pa
 
 
 def kill_session(session: int) -> None:
-    kill_matching(lambda pid, uid: session_of(pid) == session)
+    kill_matching(lambda pid, uid: stat_of(pid)[3:4] == [str(session)])
 
 
 def kill_user(user: int) -> None:
@@ -62,10 +63,9 @@ def kill_user(user: int) -> None:
 def _kill(pid: int) -> bool:
     try:
         os.kill(pid, signal.SIGKILL)
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
         return False
-    return state not in "ZX"
+    return stat_of(pid)[:1] not in (["Z"], ["X"], [])
 
 
 class Reaper:
@@ -143,7 +143,10 @@ def main() -> None:
             registered[key] = rest
     sessions = {key for key in registered if isinstance(key, int)}
     users = {registered[key][0] for key in sessions} - {None}
-    kill_matching(lambda pid, uid: uid in users or session_of(pid) in sessions, _REAPER_SWEEPS, _PAUSE_S)
+    words = {str(session) for session in sessions}
+    kill_matching(
+        lambda pid, uid: uid in users or not words.isdisjoint(stat_of(pid)[3:4]), _REAPER_SWEEPS, _PAUSE_S
+    )
     for key, (engine, _) in registered.items():
         if isinstance(key, str):
             _remove_container(key, engine)

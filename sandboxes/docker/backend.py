@@ -16,7 +16,7 @@ from typing import Any, Final
 from docker.types import LogConfig, Mount, Ulimit
 
 from harness.errors import SandboxError
-from sandboxes.docker.container import SOCKET, Container, ContainerSpec
+from sandboxes.docker.container import SOCKET, Container
 from sandboxes.docker.engine import (
     DockerEngine,
     Image,
@@ -105,9 +105,7 @@ class DockerBackend:
             "labels": owner_labels(job.role),
         }
         host = self._restrictions(job, uid, gid) | {"device_requests": gpu.get("device_requests")}
-        return Container(
-            self._engine, ContainerSpec(settings, host, uid, caps_memory=job.limits.memory_bytes is not None)
-        )
+        return Container(self._engine, uid, settings, host)
 
     def _restrictions(self, job: Job, uid: int, gid: int) -> dict[str, Any]:
         limits, memory = job.limits, job.limits.memory_bytes
@@ -130,7 +128,10 @@ class DockerBackend:
             "ulimits": [Ulimit(name="core", soft=0, hard=0), Ulimit(name="nofile", soft=1024, hard=1024)],
             "log_config": LogConfig(type=LogConfig.types.JSON, config=_LOG),
             "tmpfs": {SCRATCH: f"{scratch},uid={uid},gid={gid},mode=0700"},
-            "mounts": [_read_only(INSIDE, _INSIDE), *(_read_only(path, str(path)) for path in job.readable)],
+            "mounts": [
+                Mount(target, str(source), type="bind", read_only=True, propagation="rprivate")
+                for target, source in ((_INSIDE, INSIDE), *((str(path), path) for path in job.readable))
+            ],
         }
 
     def _gpu(self, job: Job) -> dict[str, Any]:
@@ -141,13 +142,9 @@ class DockerBackend:
         return docker_gpu_arguments(slot, cdi_of_engine(slot, self._engine.info), self._toolkit)
 
 
-def _read_only(source: Path, target: str) -> Mount:
-    return Mount(target, str(source), type="bind", read_only=True, propagation="rprivate")
-
-
 def _spec(job: Job, device_environment: Mapping[str, str]) -> str:
     """The argument of inside.py. The control group limits memory and processes."""
-    gpu = HostGpu(environment=tuple(device_environment.items()))
+    gpu = HostGpu(environment=device_environment)
     return spec_for(
         job,
         channel=SOCKET,

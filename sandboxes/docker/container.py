@@ -16,7 +16,6 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -59,16 +58,12 @@ class ControlSocket:
 
     def __init__(self, uid: int) -> None:
         self._uid = uid
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             self.folder = Path(tempfile.mkdtemp(prefix=owned_prefix("channel")))
-            self._listen()
         except OSError as error:
-            self.close()
             raise SandboxError(f"no folder for a container's channel: {error}; is the disk full?") from error
-
-    def _listen(self) -> None:
         self.folder.chmod(0o711)
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         directory = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             # A socket's path has at most 107 characters; that of a temporary folder may have more.
@@ -77,7 +72,7 @@ class ControlSocket:
             os.close(directory)
         socket_file = self.folder / "socket"
         socket_file.chmod(0o600)
-        os.chown(socket_file, self._uid, -1)
+        os.chown(socket_file, uid, -1)
         self._listener.listen(1)
 
     def accept(self, timeout_s: float) -> tuple[socket.socket, int] | None:
@@ -100,18 +95,7 @@ class ControlSocket:
 
     def close(self) -> None:
         self._listener.close()
-        if hasattr(self, "folder"):
-            remove_tree(self.folder)
-
-
-@dataclass(frozen=True)
-class ContainerSpec:
-    settings: Mapping[str, Any]
-    """Arguments of the SDK's create_container."""
-    host: Mapping[str, Any]
-    """Arguments of the SDK's create_host_config except the channel's mount."""
-    uid: int
-    caps_memory: bool
+        remove_tree(self.folder)
 
 
 class Container:
@@ -120,11 +104,15 @@ class Container:
     channel: socket.socket
     caps_scratch = True
 
-    def __init__(self, engine: DockerEngine, spec: ContainerSpec) -> None:
-        """Raises SandboxError, and leaves nothing behind."""
+    def __init__(
+        self, engine: DockerEngine, uid: int, settings: Mapping[str, Any], host: Mapping[str, Any]
+    ) -> None:
+        """`settings`: arguments of the SDK's create_container; `host`: of its create_host_config.
+
+        Raises SandboxError, and leaves nothing behind.
+        """
         self._engine = engine
-        self._spec = spec
-        self.caps_memory = spec.caps_memory
+        self.caps_memory = host["mem_limit"] is not None
         self.name = owned_prefix("container") + secrets.token_hex(6)
         self._lock = threading.Lock()
         self._init: int | None = None
@@ -136,23 +124,23 @@ class Container:
         self._cpu_s: float | None = None
         self._peak_bytes: int | None = None
         self._own_oom: bool | None = None
-        self._control = ControlSocket(spec.uid)
+        self._control = ControlSocket(uid)
         REAPER.watch_container(self.name, engine.address, self._control.folder)
         try:
-            self._start()
+            self._start(settings, host)
         except BaseException:
             if hasattr(self, "channel"):
                 self.channel.close()
             self.release()
             raise
 
-    def _start(self) -> None:
+    def _start(self, settings: Mapping[str, Any], host: Mapping[str, Any]) -> None:
         api = self._engine.api
         channel = docker.types.Mount(_SOCKET_FOLDER, str(self._control.folder), type="bind", read_only=True)
-        host = {**self._spec.host, "mounts": [*self._spec.host["mounts"], channel]}
-        config = api.create_host_config(**host) | {"ReadonlyPaths": _READ_ONLY_PATHS}
+        config = api.create_host_config(**{**host, "mounts": [*host["mounts"], channel]})
+        config["ReadonlyPaths"] = _READ_ONLY_PATHS
         with engine_errors("make a container"):
-            made = api.create_container(name=self.name, host_config=config, **self._spec.settings)
+            made = api.create_container(name=self.name, host_config=config, **settings)
         with engine_errors("start a container"):
             api.start(made["Id"])
         self.channel, self._inside = self._connected()

@@ -14,26 +14,10 @@ AUDIT = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 MOST = (1 << 64) - 1
 
 
-def decoded(program: bytes) -> list[tuple[int, int, int, int]]:
-    """Instructions: code, jump if true, jump if false, constant."""
-    return list(struct.iter_unpack("=HBBI", program))
-
-
-def targets(program: bytes) -> set[int]:
-    """Every place that some instruction jumps to or falls through to."""
-    found = set()
-    for at, (code, yes, no, constant) in enumerate(decoded(program)):
-        if code == 0x05:
-            found.add(at + 1 + constant)
-        elif code != 0x06:
-            found |= {at + 1 + yes, at + 1 + no}
-    return found
-
-
 def run(program: bytes, arch: int, number: int, args: Sequence[int]) -> int:
     """The answer to one call."""
     data = struct.pack("=IIQ6Q", number, arch, 0, *args)
-    instructions = decoded(program)
+    instructions = list(struct.iter_unpack("=HBBI", program))
     accumulator = at = 0
     for _ in range(len(instructions)):  # jumps only go forward
         code, yes, no, constant = instructions[at]

@@ -17,6 +17,7 @@ import pytest
 from harness.errors import SandboxError
 from sandboxes.cgroups import Cgroup, Cgroups
 from sandboxes.orphans import Owner, is_orphan, owned_prefix
+from sandboxes.reaper import stat_of
 
 UNIFIED = Path("/sys/fs/cgroup/unified")
 DEAD = replace(Owner.current(), start=1)
@@ -32,20 +33,6 @@ if os.fork() == 0:
     os._exit(0)
 os.wait()
 """
-FORKS = """
-import time
-count = 0
-try:
-    while count < 100:
-        if os.fork() == 0:
-            time.sleep(300)
-        count += 1
-except OSError:
-    pass
-print(count, flush=True)
-time.sleep(300)
-"""
-
 Make = Callable[..., Cgroup]
 
 
@@ -75,18 +62,14 @@ def make(cgroups: Cgroups) -> Iterator[Make]:
         group.remove()
 
 
-@pytest.fixture
-def unified() -> Iterator[Cgroup]:
+def unified() -> Cgroup:
     """A group of version 2, without controllers if necessary: enough to kill."""
     top = UNIFIED if UNIFIED.is_dir() else Path("/sys/fs/cgroup")
     if not (top / "cgroup.procs").exists() or not os.access(top, os.W_OK):
         pytest.skip("no control group hierarchy of version 2 can be written here")
     path = top / f"liftbench-test-{secrets.token_hex(4)}"
     path.mkdir()
-    group = Cgroup(2, dict.fromkeys(["pids", "cpuacct"], path))
-    yield group
-    group.kill()
-    group.remove()
+    return Cgroup(2, dict.fromkeys(["pids", "cpuacct"], path))
 
 
 def joined(group: Cgroup, code: str) -> subprocess.Popen[str]:
@@ -110,30 +93,21 @@ def finish(process: subprocess.Popen[str]) -> int:
 
 def alive(pid: int) -> bool:
     """Whether a process runs; one that nobody has waited for does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
+    return stat_of(pid)[:1] not in (["Z"], ["X"], [])
 
 
 # --- limits ---------------------------------------------------------------------------------------
 
 
-def test_a_memory_bomb_is_killed_and_counted(make: Make) -> None:
-    """Over its limit a process is killed once, for shared memory too; below it nothing is killed."""
+def test_a_memory_bomb_is_killed_and_counted(cgroups: Cgroups, make: Make) -> None:
+    """Over its limit a process is killed once, for shared memory too; swap is no way out."""
     group = make(memory_bytes=64 << 20)
-    assert finish(joined(group, "held = bytearray(16 << 20)")) == 0
-    assert group.oom_kills() == 0
     bomb = "import mmap\nheld = mmap.mmap(-1, 256 << 20)\nheld.write(bytes(256 << 20))"
+    assert finish(joined(group, "held = bytearray(16 << 20)")) == group.oom_kills() == 0
     assert finish(joined(group, bomb)) == -signal.SIGKILL
     assert group.oom_kills() == 1 and group.reached_memory_limit()
     peak = group.peak_memory_bytes()
     assert peak is not None and 60 << 20 <= peak <= 64 << 20
-
-
-def test_swap_is_no_way_out(cgroups: Cgroups, make: Make) -> None:
-    """Memory and swap together are limited to what memory alone is."""
-    group = make(memory_bytes=64 << 20)
     folder = cgroups.folders["memory"] / group.join_files()[0].parent.name
     if cgroups.version == 2:
         assert (folder / "memory.swap.max").read_text().strip() == "0"
@@ -143,38 +117,20 @@ def test_swap_is_no_way_out(cgroups: Cgroups, make: Make) -> None:
         assert (folder / "memory.swappiness").read_text().strip() == "0"
 
 
-def test_a_fork_bomb_stops_at_the_limit_and_dies(make: Make) -> None:
-    """Eight processes and no more; kill() ends all of them."""
-    group = make(processes=8)
-    process = joined(group, FORKS)
-    assert first_line(process) == "7"
-    members = group.members()
-    assert len(members) == 8
-    group.kill()
-    assert finish(process) == -signal.SIGKILL
-    assert not any(alive(pid) for pid in members)
-
-
 # --- killing and removing -----------------------------------------------------------------------
 
 
-@pytest.fixture(params=["ours", "version 2"])
-def group(request: pytest.FixtureRequest) -> Cgroup:
-    """A group as we make them here, and one of version 2."""
-    if request.param == "ours":
-        return request.getfixturevalue("make")()  # type: ignore[no-any-return]
-    return request.getfixturevalue("unified")  # type: ignore[no-any-return]
-
-
-def test_a_daemon_dies_with_its_group(group: Cgroup) -> None:
+@pytest.mark.parametrize("version", ["ours", "2"])
+def test_a_daemon_dies_with_its_group(make: Make, version: str) -> None:
     """No session, process group or parent of its own helps a process to live on."""
+    group = make() if version == "ours" else unified()
     process = joined(group, DAEMON)
     first_line(process)
     members = group.members()
     assert members
     group.kill()
-    assert group.members() == []
-    assert not any(alive(pid) for pid in members)
+    assert group.members() == [] and not any(alive(pid) for pid in members)
+    group.remove()
     finish(process)
 
 

@@ -54,18 +54,10 @@ def make_node(path: Path, minor: int = 0) -> Path:
 
 @pytest.fixture
 def dev(tmp_path: Path) -> Path:
-    """A /dev with the files of FIRST and of those that all share."""
-    folder = tmp_path / "dev"
-    folder.mkdir()
-    for name, minor in (
-        ("nvidia0", 0),
-        ("nvidia5", 5),
-        ("nvidia2", 2),
-        ("nvidiactl", 255),
-        ("nvidia-uvm", 1),
-    ):
-        make_node(folder / name, minor)
-    return folder
+    """A /dev with the files of three GPUs and of those that all share."""
+    for minor, name in enumerate(("nvidia0", "nvidia2", "nvidia5", "nvidiactl", "nvidia-uvm")):
+        make_node(tmp_path / "dev" / name, minor)
+    return tmp_path / "dev"
 
 
 # --- which one ---------------------------------------------------------------------------------
@@ -283,21 +275,13 @@ def test_an_engine_with_cdi_is_given_the_cdi_name(dev: Path, tmp_path: Path) -> 
     assert cdi_of_engine(GpuSlot(SECOND), engine, dev) is None
 
 
-@pytest.mark.parametrize(
-    "engine",
-    [
-        {"ServerVersion": "20.10.24+dfsg1"},
-        {"ServerVersion": "24.0.9", "CDISpecDirs": ["{here}"]},
-        {"ServerVersion": "27.5.1", "CDISpecDirs": []},
-    ],
-)
+@pytest.mark.parametrize(("version", "folders"), [("24.0.9", 1), ("27.5.1", 0)], ids=["old", "off"])
 def test_an_engine_without_cdi_is_asked_the_older_way(
-    dev: Path, tmp_path: Path, engine: dict[str, object]
+    dev: Path, tmp_path: Path, version: str, folders: int
 ) -> None:
-    """Too old, or switched off: the GPU is named by UUID, with no more capabilities than needed."""
+    """The GPU is named by UUID, with no more capabilities than needed."""
     (tmp_path / "nvidia.json").write_text(json.dumps(specification({"0": [str(dev / "nvidia0")]})))
-    if engine.get("CDISpecDirs"):
-        engine = engine | {"CDISpecDirs": [str(tmp_path)]}
+    engine = {"ServerVersion": version, "CDISpecDirs": [str(tmp_path)] * folders}
     assert cdi_of_engine(GpuSlot(FIRST), engine, dev) is None
     (request,) = docker_gpu_arguments(GpuSlot(FIRST), None, GOOD)["device_requests"]
     assert request["DeviceIDs"] == ["GPU-a"]

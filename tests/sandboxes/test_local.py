@@ -34,26 +34,6 @@ def test_every_process_has_a_user_of_its_own(start: Starter) -> None:
         assert output.strip() == f"({uid}, {uid}, {uid}) ({uid}, {uid}, {uid}) []"
 
 
-def test_running_job_cannot_leave_its_group(start: Starter) -> None:
-    """No job but a build may have a session, a process group or cores that it was not given."""
-    code = """
-import os
-for act in (os.setsid, lambda: os.setpgid(0, 0), lambda: os.sched_setaffinity(0, {0})):
-    try:
-        act(); print("ALLOWED", flush=True)
-    except PermissionError:
-        print("refused", flush=True)
-if os.fork() == 0:
-    try:
-        os.setsid(); print("ALLOWED")
-    except PermissionError:
-        print("refused")
-    raise SystemExit
-os.wait()
-"""
-    assert end_of(start(code)).output.split() == ["refused"] * 4
-
-
 def test_memory_that_children_share_counts_once(start: Starter) -> None:
     """Six processes with the same 128 MiB are not out of 384 MiB; the watchdog says what they really use."""
     code = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -36,7 +37,7 @@ def granted(found: View, path: Path) -> bool:
 def test_the_interpreter_is_there_and_our_source_is_not(role: RoleName) -> None:
     """Python and its packages are in every view; our packages, tasks and references in none."""
     found = view(role)
-    for path in (Path(sys.executable).resolve(), Path(json_module()).resolve(), Path("/usr/lib")):
+    for path in (Path(sys.executable).resolve(), Path(json.__file__).resolve(), Path("/usr/lib")):
         assert seen(found, path), path
         assert granted(found, path) or path == Path("/usr/lib"), path
     for path in (
@@ -47,14 +48,6 @@ def test_the_interpreter_is_there_and_our_source_is_not(role: RoleName) -> None:
     ):
         assert not seen(found, path), path
         assert not granted(found, path), path
-
-
-def json_module() -> str:
-    """A file of the standard library."""
-    import json
-
-    assert json.__file__ is not None
-    return json.__file__
 
 
 def test_our_source_is_excluded_unless_named() -> None:

@@ -20,18 +20,11 @@ def scratch(tmp_path: Path) -> Path:
     return tmp_path / "scratch"
 
 
-@pytest.fixture
-def out(tmp_path: Path) -> Path:
-    """Where copies go."""
-    (tmp_path / "out").mkdir()
-    return tmp_path / "out"
-
-
-def collected(scratch: Path, allow: list[str], out: Path) -> list[Path]:
+def collected(scratch: Path) -> list[Path]:
     """What comes out of a directory that is known by a descriptor."""
     descriptor = os.open(scratch, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        return collect_files(descriptor, allow, out)
+        return collect_files(descriptor, ["*"], scratch.parent / "out")
     finally:
         os.close(descriptor)
 
@@ -55,7 +48,7 @@ def test_inputs_are_copied_in(scratch: Path, tmp_path: Path) -> None:
     assert not (scratch / "a/b/link").is_symlink()
 
 
-def test_links_and_special_files_are_refused(scratch: Path, out: Path, tmp_path: Path) -> None:
+def test_links_and_special_files_are_refused(scratch: Path, tmp_path: Path) -> None:
     """No symbolic or second hard link is followed; a pipe does not block, and no socket is read."""
     secret = tmp_path / "secret"
     secret.mkdir()
@@ -70,7 +63,7 @@ def test_links_and_special_files_are_refused(scratch: Path, out: Path, tmp_path:
     try:
         with socket.socket(socket.AF_UNIX) as listening:
             listening.bind("socket")
-            assert collected(scratch, ["*"], out) == []
+            assert collected(scratch) == []
     finally:
         os.chdir(here)
 
@@ -88,8 +81,8 @@ def test_links_and_special_files_are_refused(scratch: Path, out: Path, tmp_path:
     ],
     ids=["files", "bytes", "depth", "path"],
 )
-def test_too_much_is_refused(scratch: Path, out: Path, plant: str, reason: str) -> None:
+def test_too_much_is_refused(scratch: Path, plant: str, reason: str) -> None:
     """By number and size, and before paths are too long for our own calls."""
     subprocess.run([sys.executable, "-c", f"import os\n{plant}"], cwd=scratch, check=True)
     with pytest.raises(CollectError, match=reason):
-        collected(scratch, ["*"], out)
+        collected(scratch)

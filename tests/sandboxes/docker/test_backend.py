@@ -56,6 +56,10 @@ def test_restrictions_as_the_engine_has_them(asked: dict[str, Any]) -> None:
     assert host["PidsLimit"] == 33 and "/proc/pressure" in host["ReadonlyPaths"]
     assert not host["Devices"] and not host["DeviceRequests"] and not host["PortBindings"]
     assert all(not mount["RW"] for mount in asked["Mounts"])
+    # Neither a job's variables nor its argv, which never reach the engine, are the container's.
+    assert asked["Config"]["Env"] in (None, [])
+    assert asked["Config"]["Entrypoint"] == [PYTHON, "-I", "-S", "/liftbench/inside.py"]
+    assert "argued" not in json.dumps(asked)
 
 
 def test_the_engine_refuses_what_our_compiler_does(start: Starter) -> None:
@@ -64,13 +68,6 @@ def test_the_engine_refuses_what_our_compiler_does(start: Starter) -> None:
     argv = [PYTHON, "-I", "-S", "{scratch}/filtered.py", "", "call", json.dumps([*refused, *allowed])]
     facts = end_of(start("", role="build", argv=argv, inputs={"filtered.py": FILTERED}))
     check(json.loads(facts.output), "/scratch", errno.EPERM, errno.ENOSYS)
-
-
-def test_a_jobs_words_are_no_options(asked: dict[str, Any]) -> None:
-    """Neither its variables nor its argv are the container's; its argv never reaches the engine."""
-    assert asked["Config"]["Env"] in (None, [])
-    assert asked["Config"]["Entrypoint"] == [PYTHON, "-I", "-S", "/liftbench/inside.py"]
-    assert "argued" not in json.dumps(asked)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give every job a user")
@@ -120,17 +117,15 @@ def test_facts_name_engine_and_images(backend: DockerBackend, image: Image) -> N
     facts = backend.facts()
     assert facts["network"] == "none"
     assert facts["run_image_id"] == image.id and facts["build_layers"].startswith("sha256:")
-    assert facts["engine"].startswith("docker ")
+    assert facts["engine"].startswith("docker ") and "seccomp" in facts["engine_security"]
 
 
 PLAIN_USER = """
-import json, os, sys, tempfile
-from pathlib import Path
+import json, os, sys
 sys.path[:0] = sys.argv[2:]
 from sandboxes.pool import SandboxPool
 from sandboxes.docker.backend import PYTHON, DockerBackend
-from sandboxes.docker.engine import DockerEngine
-from sandboxes.docker.engine import Image
+from sandboxes.docker.engine import DockerEngine, Image
 from sandboxes.job import Job, Limits
 engine = DockerEngine.connect(os.environ)
 image = Image(engine.client, sys.argv[1])
@@ -139,10 +134,8 @@ def start(code, **limits):
     limits = Limits(**{"wall_s": 30.0, "scratch_bytes": 16 << 20, **limits})
     return sandbox.start(Job(role="run", argv=[PYTHON, "-I", "-S", "-c", code], limits=limits))
 found = {}
-process = start("import os; print(os.getuid()); open('made', 'w').write('here')")
+process = start("import os; print(os.getuid())")
 found["uid"] = process.wait().output.strip()
-with tempfile.TemporaryDirectory() as place:
-    found["made"] = [copy.read_text() for copy in process.collect(["*"], Path(place))]
 process.close()
 process = start("import time; time.sleep(60)")
 process.pause(True); process.pause(False); process.pause(True)
@@ -182,7 +175,6 @@ def test_as_a_plain_user() -> None:
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout) == {
             "uid": "20123",
-            "made": ["here"],
             "killed while paused": 9,
             "memory": "oom",
             "left": [],
