@@ -17,7 +17,7 @@ from harness.device.telemetry import Conditions, Telemetry, TelemetrySample
 from harness.errors import DeviceError
 from harness.grading.grade import Grader
 from harness.grading.workers import GradeSettings
-from harness.judge.gpu import Gpu, KnownSpeed, open_gpu, refused
+from harness.judge.gpu import Gpu, KnownSpeed, open_gpu
 from harness.outcome import Cause, Stage, Verdict
 from harness.records import MachineFacts
 from sandboxes.pool import SandboxPool
@@ -124,6 +124,7 @@ def machine(toolchain: Toolchain, uuid: str | None) -> MachineFacts:
     ("uuid", "why"),
     [
         (OLD, "projects are built for 9.0"),
+        (WHOLE, "is built without CUDA"),
         ("GPU-ffffffff", "there"),
         (None, "no GPU was found"),
     ],
@@ -131,18 +132,12 @@ def machine(toolchain: Toolchain, uuid: str | None) -> MachineFacts:
 def test_a_gpu_that_cannot_be_used_is_a_reason(
     uuid: str | None, why: str, state: Path, toolchain: Toolchain
 ) -> None:
-    """Never an exception: the machine has no such GPU, or another kind of it."""
+    """Never an exception: the machine has no such GPU, another kind of it, or a torch that cannot use it."""
+    if uuid == WHOLE and torch.version.cuda is not None:
+        pytest.skip("this torch has CUDA")
     found = open_gpu(machine(toolchain, uuid))
     assert isinstance(found, str)
     assert why in found
-
-
-def test_a_torch_without_cuda_is_the_reason(state: Path) -> None:
-    """The judge needs it itself: it makes inputs and truth on the device."""
-    if torch.version.cuda is not None:
-        pytest.skip("this torch has CUDA")
-    why = refused(WHOLE)
-    assert why is not None and "is built without CUDA" in why
 
 
 # --- a whole grade ---------------------------------------------------------------------------------

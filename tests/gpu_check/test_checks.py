@@ -241,13 +241,13 @@ def test_a_grade_and_a_check_write_their_figures() -> None:
     assert (facts["protocol"], facts["workload"], facts["transport"]) == ("quick", "rows float16", "cuda-vmm")
     assert (facts["speedup"], facts["n"], facts["fastest_reference"]) == (1.5, "8 blocks", "library")
     assert (facts["reference_us"], facts["u_us"], facts["L_us"]) == (15.0, 2.0, 30.0)
-    cases = tuple(
-        WorkloadCheck(workload="rows", dtype="float16", calls=4, worst_error=worst, allowed_error=1.0,
-                      worst_absolute=0.0, finding=None)
-        for worst in (0.2, 9.0)
-    )  # fmt: skip
+    figures = {"worst_error": 9.0, "allowed_error": 1.0, "worst_absolute": 0.0, "finding": None}
+    worst = WorkloadCheck(workload="rows", dtype="float16", calls=4, **figures)  # type: ignore[arg-type]
+    found = CheckResult(
+        workloads=(worst, worst.model_copy(update={"worst_error": 0.2})), finding=wrong.finding
+    )
     with pytest.raises(FAILED, match="wrong_values"):
-        judge.check_facts(CheckResult(workloads=cases, finding=wrong.finding), "cuda-vmm", facts)
+        judge.check_facts(found, "cuda-vmm", facts)
     assert (facts["cases"], facts["calls"], facts["worst_error"]) == (2, 8, 9.0)
     assert facts["worst_in"] == "rows float16 task"
 

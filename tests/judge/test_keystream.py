@@ -43,9 +43,6 @@ def test_a_nonce_has_an_end() -> None:
 
 def test_a_known_key_gives_known_values() -> None:
     """The stream is a function of the key and of the order of draws, on every machine."""
-    first, second = SecretGenerator(KEY), SecretGenerator(KEY)
-    assert torch.equal(first.normal((3, 5)), second.normal((3, 5)))
-    assert torch.equal(first.integers((9,), 0, 100), second.integers((9,), 0, 100))
     assert SecretGenerator(KEY).integers((4,), 0, 1 << 16).tolist() == [14552, 28243, 59408, 25160]
 
 
