@@ -1,4 +1,4 @@
-"""What the machine did while a candidate had its turn, and whether that turn counts.
+"""Samples the machine before and after a candidate's turn and decides whether the turn counts.
 
 A turn is called disturbed by what the machine shows, never by the figures measured in it. What the timed
 process does by itself does not disturb its turn, or a project could have its slow turns dropped (except by

@@ -1,4 +1,4 @@
-"""Who is timed on a problem, and which of their processes live at a time.
+"""The candidates timed on a problem, and which of their processes exist at a time.
 
 Resident candidates are loaded once and frozen between their turns; others are started for a turn and killed
 after it. No other process of a student's lives during a turn unless it is frozen in host memory.

@@ -97,16 +97,13 @@ def test_partial_operand_keeps_what_its_mask_leaves_out() -> None:
     """A `partial` operand may change where its mask is true, and in no byte elsewhere."""
     problem = problem_of("masked_scale")
     inputs = problem.make_inputs()
-    arena = Arena(Layout(problem), [inputs], 0xFF)
-    view, (start, end) = worker_view(arena), place(arena, 0, "y")
-    y = view[start:end].view(torch.float32)
     mask = inputs["mask"].reshape(-1)
-    y[mask] = 0.0
-    assert arena.results(arena.snapshot())[0].changed_inputs == ()
-    outside = int((~mask).nonzero()[0])
-    view[start + 4 * outside] ^= 1
-    assert arena.results(arena.snapshot())[0].changed_inputs == ("y where mask is false",)
-    arena.close()
+    with Arena(Layout(problem), [inputs], 0xFF) as arena:
+        view, (start, end) = worker_view(arena), place(arena, 0, "y")
+        view[start:end].view(torch.float32)[mask] = 0.0
+        assert arena.results(arena.snapshot())[0].changed_inputs == ()
+        view[start + 4 * int((~mask).nonzero()[0])] ^= 1
+        assert arena.results(arena.snapshot())[0].changed_inputs == ("y where mask is false",)
 
 
 def test_snapshot_is_private(filled: tuple[Arena, list[Tensors]]) -> None:

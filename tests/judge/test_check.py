@@ -33,12 +33,9 @@ def plain() -> LoadedTask:
 
 def run_check(act: Callable[..., None], loaded: LoadedTask | None = None) -> tuple[CheckResult, HonestWorker]:
     worker = HonestWorker(act)
-    contender = WorkerClient(PROJECT, ThreadSandbox(worker), WorkerPlace(()), wall_s=60)
-    try:
-        contender.load()
-        return check(contender, loaded or plain(), "cpu"), worker
-    finally:
-        contender.close()
+    with WorkerClient(PROJECT, ThreadSandbox(worker), WorkerPlace(()), wall_s=60) as client:
+        client.load()
+        return check(client, loaded or plain(), "cpu"), worker
 
 
 def right(out: torch.Tensor, x: torch.Tensor, *, alpha: float) -> None:

@@ -39,47 +39,38 @@ def arena() -> Iterator[Arena]:
     made.close()
 
 
-def contender_of(
+def client_of(
     script: Script, *, source: Source = PROJECT, facts: ExitFacts | None = None, call_s: float = 5.0
-) -> tuple[WorkerClient, ThreadSandbox]:
-    sandbox = ThreadSandbox(script, facts)
-    return WorkerClient(source, sandbox, WorkerPlace(()), wall_s=60, call_s=call_s), sandbox
+) -> WorkerClient:
+    return WorkerClient(source, ThreadSandbox(script, facts), WorkerPlace(()), wall_s=60, call_s=call_s)
 
 
 def answering(*answers: bytes) -> Script:
+    """A worker that answers every call with these messages, and its claims."""
+
     def script(channel: socket.socket) -> None:
         send(channel, {"hello": "2.10", "pid": 1})
-        while True:
-            message, _ = receive(channel)
-            if message is None:
-                return
-            if message["op"] == "hide":
-                continue
-            if message["op"] != "call":
+        while message := receive(channel)[0]:
+            if message["op"] == "call":
+                for answer in answers:
+                    channel.send(answer)
+            elif message["op"] == "hide":
+                time.sleep(0.05)
+                send(channel, {"calls": 1, "total_ns": 5, "ns": [5]})
+            else:
                 send(channel, {"ok": True})
-                continue
-            for answer in answers:
-                channel.send(answer)
 
     return script
 
 
-def call(contender: WorkerClient, arena: Arena) -> Reveal:
-    contender.load()
-    contender.plan(arena.layout)
-    return contender.call(arena, 1, "on a test")[1]
+def raising(text: str) -> Script:
+    return answering(json.dumps({"raised": text}).encode())
 
 
-def finding_of(
-    script: Script, arena: Arena, *, call_s: float = 5.0, facts: ExitFacts | None = None
-) -> Failed:
-    contender, _ = contender_of(script, call_s=call_s, facts=facts)
-    try:
-        with pytest.raises(Failed) as failed:
-            call(contender, arena)
-    finally:
-        contender.close()
-    return failed.value
+def call(client: WorkerClient, arena: Arena) -> Reveal:
+    client.load()
+    client.plan(arena.layout)
+    return client.call(arena, 1, "on a test")[1]
 
 
 @pytest.mark.parametrize(
@@ -105,49 +96,43 @@ def test_claims_are_taken_down_where_they_are_well_formed(
     assert (reveal.outside_us, reveal.latency_us) == (9.0, 2.0)
 
 
-def test_exception_of_an_op(arena: Arena) -> None:
-    """An exception is the op's; its last line comes first, and want of memory is told apart."""
-    text = "Traceback (most recent call last):\n  File x\nValueError: bad"
-    finding = finding_of(answering(json.dumps({"raised": text}).encode()), arena).finding
-    assert finding.cause is Cause.OP_RAISED
-    assert finding.message.splitlines()[0] == "the op raised on a test: ValueError: bad"
-    finding = finding_of(answering(json.dumps({"raised": "std::bad_alloc"}).encode()), arena).finding
-    assert finding.cause is Cause.OUT_OF_MEMORY
+@pytest.mark.parametrize(
+    ("text", "cause", "said"),
+    [
+        ("Traceback (most recent call last):\n  File x\nValueError: bad", Cause.OP_RAISED, "ValueError: bad"),
+        ("std::bad_alloc", Cause.OUT_OF_MEMORY, "std::bad_alloc"),
+    ],
+)
+def test_exception_of_an_op(arena: Arena, text: str, cause: Cause, said: str) -> None:
+    """An exception is the op's; its last line comes first, and want of memory has its own cause."""
+    with client_of(raising(text)) as client, pytest.raises(Failed) as failed:
+        call(client, arena)
+    finding = failed.value.finding
+    assert finding.cause is cause
+    assert finding.message.splitlines()[0] == f"the op raised on a test: {said}"
 
 
 def test_silence_has_a_deadline(arena: Arena) -> None:
     """A worker that does not answer is killed at the deadline of the call."""
-    contender, sandbox = contender_of(answering(), call_s=0.2)
-    with pytest.raises(Failed, match=r"no answer within 0\.2 s on a test") as failed:
-        call(contender, arena)
+    sandbox = ThreadSandbox(answering())
+    with WorkerClient(PROJECT, sandbox, WorkerPlace(()), wall_s=60, call_s=0.2) as client:
+        with pytest.raises(Failed, match=r"no answer within 0\.2 s on a test") as failed:
+            call(client, arena)
+        assert sandbox.processes[0].killed
     assert failed.value.finding.cause is Cause.WALL_TIMEOUT
-    assert sandbox.processes[0].killed
-    contender.close()
 
 
 def test_the_judges_own_work_is_not_the_workers_time(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While the snapshot is taken the worker stands still: it is charged to nobody."""
+    """While the snapshot is taken the worker is frozen: that time counts against no deadline."""
     whole = arena.snapshot
 
     def slow() -> torch.Tensor:
         time.sleep(0.6)
         return whole()
 
-    def script(channel: socket.socket) -> None:
-        send(channel, {"hello": ""})
-        while message := receive(channel)[0]:
-            if message["op"] == "call":
-                channel.send(b"D")
-            elif message["op"] == "hide":
-                time.sleep(0.05)
-                send(channel, {"calls": 1, "total_ns": 5, "ns": [5]})
-            else:
-                send(channel, {"ok": True})
-
     monkeypatch.setattr(arena, "snapshot", slow)
-    contender, _ = contender_of(script, call_s=0.5)
-    assert call(contender, arena).claim_us == 0.005
-    contender.close()
+    with client_of(answering(b"D"), call_s=0.5) as client:
+        assert call(client, arena).claim_us == 0.005
 
 
 @pytest.mark.parametrize(
@@ -194,20 +179,18 @@ def test_a_death_that_may_come_from_outside_is_told_apart(number: int | None, ag
     facts = exit_facts("signal", signal=number)
     for repeatable in (True, False):
         source = replace(PROJECT, repeatable=repeatable)
-        contender, _ = contender_of(script, source=source, facts=facts)
-        with pytest.raises(Killed if repeatable and again else Failed):
-            contender.load()
-        contender.close()
+        expected = Killed if repeatable and again else Failed
+        with client_of(script, source=source, facts=facts) as client, pytest.raises(expected):
+            client.load()
 
 
 @pytest.mark.parametrize("kind", ["reference", "null"])
 def test_our_own_worker_is_our_bug(arena: Arena, kind: Literal["reference", "null"]) -> None:
     """When a worker fails that runs only our code, no student is blamed."""
     source = Source(kind, Path(__file__).resolve(), "r", "reference")
-    contender, _ = contender_of(answering(json.dumps({"raised": "ValueError: x"}).encode()), source=source)
-    with pytest.raises(HarnessBug, match=f"our own {kind} worker failed: the op raised"):
-        call(contender, arena)
-    contender.close()
+    expected = pytest.raises(HarnessBug, match=f"our own {kind} worker failed: the op raised")
+    with client_of(raising("ValueError: x"), source=source) as client, expected:
+        call(client, arena)
 
 
 @pytest.mark.parametrize("in_image", [False, True])
