@@ -210,8 +210,8 @@ def check_tasks(
     if owed:
         with closing(make_bench(target, "quick", sandbox, cache, timed=timed)) as bench:
             done += _admit(owed, bench, mutants, kept)
-    if kept is not None and tasks_root is None and kept.keep([one.task for one in all_tasks()]):
-        kept.write()
+    if kept is not None and tasks_root is None:
+        kept.keep([one.task for one in all_tasks()])
     done.sort(key=lambda entry: entry.task)
     if json_output:
         print(json.dumps([entry.model_dump(mode="json") for entry in done], indent=1))

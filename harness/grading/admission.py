@@ -213,17 +213,18 @@ class Admitted:
     def add(self, entry: Admission) -> None:
         """Add or replace an entry and write the file."""
         self._entries[entry.task] = entry
-        self.write()
+        self._write()
 
-    def write(self) -> None:
+    def _write(self) -> None:
         contents = Contents(entries=self.entries)
         write_atomically(self.path, contents.model_dump_json(indent=1) + "\n")
 
-    def keep(self, tasks: Sequence[Task]) -> bool:
-        """Drop entries of other tasks; whether there were any."""
-        before, names = len(self._entries), {task.id for task in tasks}
-        self._entries = {name: entry for name, entry in self._entries.items() if name in names}
-        return len(self._entries) != before
+    def keep(self, tasks: Sequence[Task]) -> None:
+        """Drop entries of other tasks."""
+        names = {task.id for task in tasks}
+        if not self._entries.keys() <= names:
+            self._entries = {name: entry for name, entry in self._entries.items() if name in names}
+            self._write()
 
 
 def cell(rule: Rule) -> str:

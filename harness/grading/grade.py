@@ -269,8 +269,9 @@ class Grader:
     @contextmanager
     def _load(self, work: Work, built: Built) -> Iterator[Student]:
         """A worker that has loaded the package. Raises Ended, on a machine that cannot run CUDA always."""
+        cannot = cannot_run_cuda(self._machine, built.result, self._settings.no_device)
         if not self._runs:
-            self._end_without_gpu(built.result)
+            self._end_without_gpu(built.result, cannot)
         work.observer("check" if self._runs else "load")
         source = replace(project_source(built, work.loaded.task), repeatable=not work.repeated)
         work.source = source if self._runs else None
@@ -282,27 +283,17 @@ class Grader:
                 failure = explained(failed.finding, built.result)
             if not self._runs:
                 unregistered = None if worker.operators else no_operators(source.namespace)
-                self._end_after_import(built.result, failure or unregistered)
+                _end_after_import(cannot, failure or unregistered)
             _end_on(Stage.LOAD, failure)
             yield Student(worker, source)
 
-    def _end_without_gpu(self, build: BuildResult) -> None:
+    def _end_without_gpu(self, build: BuildResult, cannot: Finding) -> None:
         """Raises Ended where a CUDA package cannot even be imported here."""
-        cannot = cannot_run_cuda(self._machine, build, self._settings.no_device)
         if build.jit:
             raise Ended(Stage.LOAD, cannot)
         _end_on(Stage.LOAD, unresolved_symbols(build))
         if self._toolchain.torch_is_cpu_only:
             raise Ended(Stage.LOAD, unmeasured(cannot, not_imported(build)))
-
-    def _end_after_import(self, build: BuildResult, failure: Finding | None) -> None:
-        """Raises Ended: a CUDA package was imported, or not, and this machine cannot run it."""
-        cannot = cannot_run_cuda(self._machine, build, self._settings.no_device)
-        if failure is None:
-            raise Ended(Stage.CHECK, unmeasured(cannot, "it imports, and its operators are registered"))
-        if wants_gpu(failure):
-            raise Ended(Stage.LOAD, unmeasured(cannot, f"its import asks for one: {failure.message}"))
-        raise Ended(Stage.LOAD, failure)
 
     def _time(self, loaded: LoadedTask, student: Student) -> TimingResult:
         """Time a correct project against its references; ends its worker."""
@@ -377,6 +368,15 @@ class Grader:
         scaled = (SCALED,) if task.scaled(self.target) else ()
         beside = flags_beside(work.build, task, work.seen, work.provenance)
         return tuple(dict.fromkeys((*beside, *timing, *repeated, *scaled)))
+
+
+def _end_after_import(cannot: Finding, failure: Finding | None) -> None:
+    """Raises Ended: a CUDA package was imported, or not, and this machine cannot run it."""
+    if failure is None:
+        raise Ended(Stage.CHECK, unmeasured(cannot, "it imports, and its operators are registered"))
+    if wants_gpu(failure):
+        raise Ended(Stage.LOAD, unmeasured(cannot, f"its import asks for one: {failure.message}"))
+    raise Ended(Stage.LOAD, failure)
 
 
 def _end_on(stage: Stage, finding: Finding | None) -> None:

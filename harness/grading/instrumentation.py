@@ -10,7 +10,6 @@ from harness.grading.load import call_flags
 from harness.grading.workers import GradeSettings, Workers
 from harness.judge.check import problems
 from harness.judge.evidence import forbidden_work, gather, trace_flags, untraced
-from harness.judge.problem import Problem
 from harness.judge.sanitizer import absent_runs, find_sanitizer, sanitize, smallest
 from harness.judge.worker_client import Failed, Source
 from harness.records import (
@@ -88,17 +87,15 @@ class Instrumentation:
         calls = loaded.task.library_calls
         if self.settings.protocol == "quick" and (calls == "allow" or (thin and calls != "forbid")):
             return None
-        problem = min(self._problems(loaded, timed_only=True), key=lambda one: one.size_bytes)
+        device = self.workers.transport.device
+        timed = problems(loaded, self.settings.target, timed_only=True, device=device)
+        problem = min(timed, key=lambda one: one.size_bytes)
         with self.workers.running(source) as worker:
             try:
                 worker.load()
                 return gather(worker, problem, build, source.namespace)
             except Failed as failure:
                 return untraced(problem, f"it could not be loaded again: {failure.finding.message}")
-
-    def _problems(self, loaded: LoadedTask, *, timed_only: bool) -> list[Problem]:
-        device = self.workers.transport.device
-        return problems(loaded, self.settings.target, timed_only=timed_only, device=device)
 
     def _sanitize(self, source: Source, loaded: LoadedTask) -> tuple[SanitizerRun, ...]:
         """Run every requested tool on the smallest workload that is not trivial. Raises InfraError."""
@@ -110,6 +107,7 @@ class Instrumentation:
         found = find_sanitizer(None if cuda is None else cuda.root)
         if isinstance(found, str):
             return absent_runs(found)
-        problem = smallest(self._problems(loaded, timed_only=False))
+        device = self.workers.transport.device
+        problem = smallest(problems(loaded, self.settings.target, device=device))
         start = self.workers.start
         return sanitize(lambda under, wall_s: start(source, wall_s, under), found, problem)

@@ -48,13 +48,8 @@ def _trivial(loaded: LoadedTask, target: Target, device: torch.device) -> Valida
     """Trivial outputs on the timed workloads of the target."""
     timed = problems(loaded, target, timed_only=True, device=device)
     passed = [f"{problem.label}: {what} passes" for problem in timed for what in passing(problem)]
-    return Validation(
-        task=loaded.task.id,
-        what="trivial outputs",
-        grade=None,
-        as_expected=not passed,
-        said="; ".join(passed) or "all fail",
-    )
+    said, what = "; ".join(passed) or "all fail", "trivial outputs"
+    return Validation(task=loaded.task.id, what=what, grade=None, as_expected=not passed, said=said)
 
 
 def validate_task(loaded: LoadedTask, grader: Grader) -> list[Validation]:

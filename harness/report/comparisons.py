@@ -122,13 +122,11 @@ def _pairs(config: RunConfig) -> Iterable[tuple[str, Arm, Arm, Arm | None]]:
 
 def _contrast(run: ScoredRun, model: str, treatment: Arm, control: Arm, placebo: Arm | None) -> _Contrast:
     first = run.summaries[model, treatment.id]
-    p_of: dict[str, float] = {}
-    for arm in (control, placebo):
-        if arm is not None:
-            other = run.summaries[model, arm.id]
-            p_of[arm.kind] = stats.fisher_exact(
-                first.infra_trials, first.scored, other.infra_trials, other.scored
-            )
+    others = [run.summaries[model, arm.id] for arm in (control, placebo) if arm is not None]
+    p_of = {
+        one.kind: stats.fisher_exact(first.infra_trials, first.scored, one.infra_trials, one.scored)
+        for one in others
+    }
     kind, lowest = min(p_of.items(), key=lambda item: item[1])
     blocked = f"infra rates differ between with_skill and {kind} (p = {lowest:.3g})"
     return _Contrast(
@@ -262,17 +260,13 @@ def matrices(made: Sequence[Comparison]) -> Iterable[Matrix]:
         if len(members) < 2:
             continue
         columns = {c.treatment: c.label for c in members}
+        cells: dict[str, list[MatrixCell]] = defaultdict(list)
+        for c in members:
+            effect = c.primary.model_dump(include={"lift", "low", "high"})
+            cells[c.model].append(MatrixCell(arm=c.treatment, decision=c.conclusion.decision, **effect))
         yield Matrix(
             control_label=label,
             unit=members[0].primary.unit,
             columns=tuple(columns.values()),
-            rows=tuple(
-                MatrixRow(model=model, cells=tuple(_cell(c) for c in members if c.model == model))
-                for model in dict.fromkeys(c.model for c in members)
-            ),
+            rows=tuple(MatrixRow(model=model, cells=tuple(row)) for model, row in cells.items()),
         )
-
-
-def _cell(comparison: Comparison) -> MatrixCell:
-    fields = comparison.primary.model_dump(include={"lift", "low", "high"})
-    return MatrixCell(arm=comparison.treatment, decision=comparison.conclusion.decision, **fields)

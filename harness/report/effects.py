@@ -89,13 +89,18 @@ class MetricRow(Effect):
     not_measured: str | None
 
 
-class FastPoint(Effect):
-    """Share of kernels that are correct and faster than a threshold."""
+class KnownEffect(Effect):
+    """An effect of which only the interval may be missing."""
 
-    threshold: float
     control: float
     treatment: float
     lift: float
+
+
+class FastPoint(KnownEffect):
+    """Share of kernels that are correct and faster than a threshold."""
+
+    threshold: float
 
 
 class KernelBenchPoint(Record):
@@ -108,14 +113,11 @@ class KernelBenchPoint(Record):
     """By our rules over the same trials; None without a problem that has trials in both arms."""
 
 
-class PassLift(Effect):
+class PassLift(KnownEffect):
     """pass@k or pass^k."""
 
     estimator: Literal["pass@k", "pass^k"]
     k: int
-    control: float
-    treatment: float
-    lift: float
     n_tasks: int
 
 

@@ -18,7 +18,7 @@ from harness.models.prices import Price
 from harness.records import Metric, Record, RunRecord, TrialRecord
 from harness.report.effects import Costs, Detectable
 from harness.report.figures import plural
-from harness.report.metrics import Score, leaked_tasks, metrics_for, score, total_usage
+from harness.report.metrics import Score, leaked_tasks, metrics_for, scored, total_usage
 
 ASSUMED_SD: Final = {"deployed": 0.5, "correct": 0.3, "compiles": 0.3}
 """Between families, without an earlier run: of the log ratio for deployed, of the share otherwise."""
@@ -128,11 +128,11 @@ class StudyDesign(Record):
         tokens = _total(counts, [cost.tokens for cost in self.costs])
         dollars = [_total(counts, [cost.dollars(price) for cost in self.costs]) for price in self.prices]
         known = [amount for amount in dollars if amount is not None]
-        decides = families >= least_families(self.level)
-        found = stats.smallest_effect(self.sd, families, self.power, self.level) if decides else None
-        power = 0.0
-        if decides and self.effect is not None:
-            power = stats.power_to_detect(self._scaled_effect, self.sd, families, self.level)
+        found, power = None, None if self.effect is None else 0.0
+        if families >= least_families(self.level):
+            found = stats.smallest_effect(self.sd, families, self.power, self.level)
+            if self.effect is not None:
+                power = stats.power_to_detect(self._scaled_effect, self.sd, families, self.level)
         if found is not None and self.metric == "deployed":
             found = math.expm1(found)
         elif found is not None and found > 1.0:
@@ -144,7 +144,7 @@ class StudyDesign(Record):
             tokens=None if tokens is None else tokens * self.models,
             cost_usd=math.fsum(known) if len(known) == len(dollars) else None,
             smallest_effect=found,
-            power=None if self.effect is None else power,
+            power=power,
         )
 
     @property
@@ -187,9 +187,8 @@ class StudyPlan(Record):
 def _scores(run: RunRecord, trials: Sequence[TrialRecord]) -> dict[tuple[str, str], list[Score]]:
     counted = run.lock.families.keys() - leaked_tasks(run).keys()
     found: dict[tuple[str, str], list[Score]] = defaultdict(list)
-    for trial in trials:
-        if trial.key.task in counted and (made := score(trial, run.lock.families)):
-            found[made.model, made.arm].append(made)
+    for made in scored([t for t in trials if t.key.task in counted], run.lock.families):
+        found[made.model, made.arm].append(made)
     return found
 
 

@@ -129,18 +129,17 @@ def _metrics(comparison: Comparison, width: int) -> Iterable[Line]:
 
 def _spending(without: ArmSummary, with_skill: ArmSummary) -> Iterable[Line]:
     """Tokens and dollars per correct kernel; dollars only where one of them is known."""
-    cells = [w.per_correct(arm, "tokens") for arm in (without, with_skill)]
-    if cells == [f.NOT_MEASURED] * 2:
-        return
-    if cells == [f.UNKNOWN] * 2:
-        yield "tokens/correct  unknown: not reported with the replies", "dim"
-        return
-    change = f.relative_change(with_skill.tokens_per_correct, without.tokens_per_correct)
-    yield _columns("tokens/correct", cells[0], cells[1], change), ""
-    cells = [w.per_correct(arm, "dollars") for arm in (without, with_skill)]
-    if cells != [f.UNKNOWN] * 2:
-        change = f.relative_change(with_skill.cost_usd_per_correct, without.cost_usd_per_correct)
-        yield _columns("$/correct", cells[0], cells[1], change), ""
+    for what, field in (("tokens", "tokens_per_correct"), ("dollars", "cost_usd_per_correct")):
+        cells = [w.per_correct(arm, what) for arm in (without, with_skill)]
+        if cells == [f.NOT_MEASURED] * 2:
+            return
+        if cells != [f.UNKNOWN] * 2:
+            change = f.relative_change(getattr(with_skill, field), getattr(without, field))
+            label = "tokens/correct" if what == "tokens" else "$/correct"
+            yield _columns(label, cells[0], cells[1], change), ""
+        elif what == "tokens":
+            yield "tokens/correct  unknown: not reported with the replies", "dim"
+            return
 
 
 def _decision(comparison: Comparison, sides: Sequence[ArmSummary], width: int) -> Iterable[Line]:

@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any, TypeVar
 
 from harness.outcome import POLICY, Stage, Verdict
-from harness.records import Arm, Diagnostic, Finding, Grade, RunConfig, TrialRecord
+from harness.records import Arm, Diagnostic, Finding, RunConfig, TrialRecord
 from harness.report.evidence import evidence_lines
 from harness.report.metrics import compiled, usage_of
 from harness.report.records import ArmCount, BuildFailureGroup, FailureGroup, TaskCell, TaskRow, TrialRow
@@ -24,13 +24,6 @@ def _finding(trial: TrialRecord) -> Finding:
     return trial.grade.finding
 
 
-def _worst_error(grade: Grade | None) -> float | None:
-    if grade is None or grade.check is None:
-        return None
-    errors = [w.worst_error for w in grade.check.workloads if w.worst_error is not None]
-    return max(errors, default=None)
-
-
 def trial_row(trial: TrialRecord, families: Mapping[str, str]) -> TrialRow:
     key, finding = trial.key, _finding(trial)
     grade = None if trial.verdict is Verdict.INFRA else trial.grade
@@ -38,6 +31,9 @@ def trial_row(trial: TrialRecord, families: Mapping[str, str]) -> TrialRow:
     timing = grade.timing if grade else None
     ratio = timing.speedup if grade and grade.correct and timing else None
     usage = usage_of(trial.turns)
+    checks = grade.check.workloads if grade and grade.check else ()
+    errors = [one.worst_error for one in checks if one.worst_error is not None]
+    flagged = grade is not None and grade.flags_of_work
     flags = () if grade is None else (*grade.flags, *(timing.flags if timing else ()))  # as older records do
     return TrialRow(
         task=key.task,
@@ -55,10 +51,10 @@ def trial_row(trial: TrialRecord, families: Mapping[str, str]) -> TrialRow:
         compiler_s=build.compiler_s if build else None,
         cache_hit=build.cache_hit if build else None,
         jit=build is not None and build.jit,
-        calls=_calls(grade),
+        calls=tuple(map(clean, build.calls.borrowed)) if build and build.calls and flagged else (),
         kernels=build.kernels if build else None,
         evidence=tuple(evidence_lines(grade)) if grade else (),
-        worst_error=_worst_error(grade),
+        worst_error=max(errors, default=None),
         speedup=ratio.value if ratio else None,
         speedup_low=ratio.low if ratio else None,
         speedup_high=ratio.high if ratio else None,
@@ -67,12 +63,6 @@ def trial_row(trial: TrialRecord, families: Mapping[str, str]) -> TrialRow:
         cost_usd=usage.cost_usd if trial.turns else None,
         folder=key.folder,
     )
-
-
-def _calls(grade: Grade | None) -> tuple[str, ...]:
-    if grade is None or not grade.flags_of_work or grade.build is None or grade.build.calls is None:
-        return ()
-    return tuple(clean(name) for name in grade.build.calls.borrowed)
 
 
 def _cleaned(one: Diagnostic) -> Diagnostic:

@@ -17,7 +17,7 @@ from harness.skills.spec import LoadedSkill
 from harness.study.plan import plan
 from harness.study.pools import LocalExecutor
 from harness.study.run import Observer, Outcome, Run, now
-from harness.study.store import RunStore
+from harness.study.store import RunStore, sole_writer
 from harness.study.study import Study, open_run
 from harness.suite.sizes import refuse_too_large
 from sandboxes.job import IMAGES_FACT
@@ -105,7 +105,7 @@ def open_study(study: Study, context: RunContext) -> RunStore:
 def execute(study: Study, store: RunStore, context: RunContext) -> Outcome:
     """Run the owed trials of a study."""
     bench, say = context.bench, context.display.say
-    with store.writer():
+    with sole_writer(store.folder):
         record = store.run()
         runner = Run(
             store,

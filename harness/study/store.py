@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -53,9 +52,6 @@ class RunStore:
             return RunRecord.model_validate_json(text)
         except ValueError as error:
             raise UsageError(f"{path} is damaged: {reason_of(error)}") from None
-
-    def writer(self) -> AbstractContextManager[None]:
-        return sole_writer(self.folder)
 
     def append(self, trial: TrialRecord) -> None:
         """Append a finished trial and fsync."""

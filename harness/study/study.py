@@ -24,6 +24,7 @@ from harness.records import (
     RunConfig,
     RunLock,
     RunRecord,
+    RunSettings,
     Sampling,
     Skill,
     Target,
@@ -153,20 +154,14 @@ class Study:
 
     def resolve(self, sandbox: str, machine: MachineFacts, image: str | None) -> tuple[RunConfig, RunLock]:
         """Configuration and lock on this machine; `image`: digest of the sandbox image, if any."""
+        here = {"sandbox": sandbox, "seed": 0}
+        settings = {name: getattr(self, name) for name in RunSettings.model_fields if name not in here}
         config = RunConfig(
             tasks=tuple(t.task.id for t in self.tasks),
             skills=self.arms.named,
             models=self.models,
             arms=self.arms.arms,
-            repeats=self.repeats,
-            target=self.target,
-            protocol=self.protocol,
-            sandbox=sandbox,
-            sampling=self.sampling,
-            turns=self.turns,
-            metric=self.metric,
-            seed=0,
-            alpha=self.alpha,
+            **(settings | here),
         )
         lock = RunLock(
             grader_version=f"{__version__}/{GRADER_VERSION}",

@@ -12,7 +12,7 @@ import pytest
 from harness.cli.plan import plan
 from harness.errors import UsageError
 from harness.report.planning import TABLE_FAMILIES
-from harness.study.store import RunStore
+from harness.study.store import RunStore, sole_writer
 from tests.cli.test_main import liftbench
 from tests.report import factories as make
 
@@ -44,7 +44,7 @@ def test_plan_learns_from_an_earlier_run(tmp_path: Path, capsys: pytest.CaptureF
     """The spread and the costs of a run replace what is assumed; --sd wins over its spread."""
     run, trials, _ = make.study()
     store = RunStore.create(tmp_path / run.run_id, run)
-    with store.writer():
+    with sole_writer(store.folder):
         for trial in trials:
             store.append(trial)
     plan(effect="15%", earlier="last", runs_dir=tmp_path, json_output=True)

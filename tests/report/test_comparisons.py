@@ -92,20 +92,20 @@ def test_replies_that_only_asked_for_files_are_paid_for() -> None:
 # Transitions
 
 
-def test_transitions_pair_all_repeats_of_a_task() -> None:
-    """Half correct without and all correct with: half of the trials stay; two equal arms show no movement."""
+@pytest.mark.parametrize(
+    ("second", "changed", "moved"),
+    [((GOOD, "passed"), 0.5, ["wrong_result -> correct: 50% of trials"]), (WRONG, 0.25, [])],
+)
+def test_transitions_pair_all_repeats_of_a_task(
+    second: tuple[Cause, str], changed: float, moved: list[str]
+) -> None:
+    """One of two correct without; both with: half of the trials move; one of two: chance is no movement."""
     tasks = make.families(1)
     trials = [make.trial("l1/f0t0", make.WITHOUT, *WRONG), make.trial("l1/f0t0", make.WITHOUT, repeat=1)]
-    trials += [make.trial("l1/f0t0", make.WITH, repeat=k) for k in (0, 1)]
+    trials += [make.trial("l1/f0t0", make.WITH), make.trial("l1/f0t0", make.WITH, *second, repeat=1)]
     found = first(summarise(make.run(tasks, repeats=2), trials, tasks)).transitions
-    assert found is not None
-    assert found.share(Verdict.WRONG_RESULT, Verdict.CORRECT) == 0.5
-    assert found.share(Verdict.CORRECT, Verdict.CORRECT) == 0.5
-    assert [m.words for m in found.movements] == ["wrong_result -> correct: 50% of trials"]
-    same = [*trials[:2], make.trial("l1/f0t0", make.WITH), make.trial("l1/f0t0", make.WITH, *WRONG, repeat=1)]
-    chance = first(summarise(make.run(tasks, repeats=2), same, tasks)).transitions
-    assert chance is not None and chance.movements == ()
-    assert chance.share(Verdict.WRONG_RESULT, Verdict.CORRECT) == 0.25
+    assert found is not None and [m.words for m in found.movements] == moved
+    assert found.share(Verdict.WRONG_RESULT, Verdict.CORRECT) == changed
 
 
 def test_the_net_flow_into_correct_is_the_lift() -> None:
@@ -228,13 +228,12 @@ def test_every_combination_is_held_against_its_own_placebo() -> None:
 def test_what_was_read_is_counted_by_trial() -> None:
     """Four of eight trials read SKILL.md, two of them a reference: shares, and what each added."""
     (found,) = summarise(*studies.disclosed()).readings
-    assert [(one.file, one.trials.count, one.trials.n) for one in found.skills] == [
-        ("cuda-kernel-builder", 4, 8)
-    ]
-    assert [(one.file.partition("/")[2], one.trials.count, one.tokens) for one in found.files] == [
-        ("SKILL.md", 4, 4_000),
-        ("references/a.md", 2, 2_000),
-    ]
+    read = {one.file: (one.trials.count, one.trials.n, one.tokens) for one in (*found.skills, *found.files)}
+    assert read == {
+        "cuda-kernel-builder": (4, 8, None),
+        "cuda-kernel-builder/SKILL.md": (4, 8, 4_000),
+        "cuda-kernel-builder/references/a.md": (2, 8, 2_000),
+    }
     assert found.tokens == (4 * 920 + 2 * 4_950) / 8
 
 

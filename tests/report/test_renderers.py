@@ -266,12 +266,14 @@ def test_page_is_self_contained_well_formed_and_accessible(name: str) -> None:
 
 
 def test_page_says_what_the_numbers_are() -> None:
-    """The decision in words, the device, the limits, why builds failed; nothing for what was not measured."""
+    """Question, decision, device, limits, why builds failed; nothing for what was not measured."""
+    assert question(summaries()["no skill"]) == "How well claude-haiku-4-5 writes GPU kernels"
     text = render_html(summarise(*small_study()))
     assert "<h2>Helps</h2>" in text
     assert "Deployed speed goes from 1.00× to 2.24×, ×2.24 (95% CI ×2.00 to ×4.00, p = 0.031; 6 fam" in text
     assert "sm_90 (NVIDIA H200)" in text and "fewer than 6 families" in text
     text = render_html(summaries()["study"])
+    assert "Does cuda-kernel-builder make claude-haiku-4-5 write better GPU kernels?" in text
     assert "Why builds failed" in text and '<th scope="row">build toml</th>' in text
     assert "<b>syntax</b> <code>rms_norm_cuda/rms_norm.cu:41:13</code> identifier" in text
     text = render_html(summaries()["no gpu"])
@@ -279,13 +281,6 @@ def test_page_says_what_the_numbers_are() -> None:
     assert "deployed not measured (no CUDA device)" in text and "fast_p)</b>" not in text
     text = render_html(summaries()["leaked"])
     assert "leaked: counted nowhere" in text and "98.75% CI, by family" in text
-
-
-def test_question_fits_the_run() -> None:
-    """The title asks what this run was asked."""
-    asked = {name: question(one) for name, one in summaries().items()}
-    assert asked["study"] == "Does cuda-kernel-builder make claude-haiku-4-5 write better GPU kernels?"
-    assert asked["no skill"] == "How well claude-haiku-4-5 writes GPU kernels"
 
 
 @pytest.mark.browser
@@ -345,13 +340,9 @@ def test_published_schema_is_current() -> None:
 
 
 def test_reports_replace_their_predecessors(tmp_path: Path) -> None:
-    """All five files are written over old ones without drafts; a file that cannot be replaced stays."""
+    """All five files are written over old ones, without temporary ones beside them."""
     (tmp_path / "report.html").write_text("old")
     paths = write_reports(tmp_path, hostile_summary())
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted(p.name for p in paths)
     assert {p.name for p in paths} == {"report.html", "report.json", "report.md", "trials.csv", "junit.xml"}
     assert (tmp_path / "report.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
-    (tmp_path / "other" / "report.html").mkdir(parents=True)
-    with pytest.raises(OSError, match=r"report\.html"):
-        write_reports(tmp_path / "other", hostile_summary())
-    assert [p.name for p in (tmp_path / "other").iterdir()] == ["report.html"]

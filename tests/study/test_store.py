@@ -8,7 +8,7 @@ import pytest
 
 from harness.errors import UsageError
 from harness.records import Message, Request, Sampling, TrialKey
-from harness.study.store import RunStore, all_runs, find_run
+from harness.study.store import RunStore, all_runs, find_run, sole_writer
 from tests.fakes.trials import grade, reply, run_record, trial
 
 
@@ -76,9 +76,10 @@ def test_every_exchange_of_a_trial_has_files_of_its_own(store: RunStore) -> None
 
 def test_one_writer_at_a_time(store: RunStore) -> None:
     """A second liftbench on the same run is refused, not interleaved."""
-    with store.writer(), pytest.raises(UsageError, match="another liftbench"), store.writer():
+    folder = store.folder
+    with sole_writer(folder), pytest.raises(UsageError, match="another liftbench"), sole_writer(folder):
         pass
-    with store.writer():
+    with sole_writer(folder):
         pass
 
 
