@@ -59,8 +59,8 @@ def test_a_skill_is_copied_byte_for_byte_to_every_place(tmp_path: Path, wanted: 
     assert (wanted[0].folder / "my-skill").stat().st_ino == before
 
 
-def test_a_different_skill_is_replaced_only_with_force(tmp_path: Path, wanted: list[Place]) -> None:
-    """A refusal in one place leaves all places as they were; --force leaves no file of the old one."""
+def test_force_replaces_a_skill_and_installs_an_invalid_one(tmp_path: Path, wanted: list[Place]) -> None:
+    """Without it a refusal in one place leaves all as they were; with it no file of the old one stays."""
     old = make_skill(tmp_path / "old", "Old.\n")
     (old / "extra.md").write_text("old\n")
     install(old, wanted[1:2])
@@ -71,15 +71,10 @@ def test_a_different_skill_is_replaced_only_with_force(tmp_path: Path, wanted: l
     assert "extra.md" in tree(wanted[1].folder / "my-skill")
     install(new, wanted, force=True)
     assert "extra.md" not in tree(wanted[1].folder / "my-skill")
-
-
-def test_an_invalid_skill_is_installed_only_with_force(tmp_path: Path, wanted: list[Place]) -> None:
-    """The first error is named."""
-    skill = make_skill(tmp_path)
-    (skill / "SKILL.md").write_text("---\nname: other\ndescription: d\n---\nBody.\n")
+    (new / "SKILL.md").write_text("---\nname: other\ndescription: d\n---\nBody.\n")
     with pytest.raises(UsageError, match="'other' differs from the directory's name"):
-        install(skill, wanted)
-    assert install(skill, wanted[:1], force=True)[0].changed
+        install(new, wanted)
+    assert install(new, wanted[:1], force=True)[0].changed
 
 
 def test_what_is_no_skill_is_never_replaced(tmp_path: Path, wanted: list[Place]) -> None:

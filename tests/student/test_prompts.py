@@ -17,55 +17,55 @@ SKILL = Skill(name="s", description="d", body="Do it well.", files=("SKILL.md",)
 WITHOUT, WITH = Arm(kind="without_skill"), Arm(kind="with_skill", skills=(SKILL.digest,))
 
 
-@pytest.fixture(params=["cpu", "cuda"])
-def target(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+EVERY_PROMPT = [(loaded, target) for loaded in all_tasks() for target in loaded.task.dtypes]
+every_prompt = pytest.mark.parametrize(
+    ("loaded", "target"),
+    EVERY_PROMPT,
+    ids=lambda one: one if isinstance(one, str) else one.task.name,
+)
 
 
-@pytest.fixture(params=all_tasks(), ids=lambda loaded: loaded.task.name)
-def loaded(request: pytest.FixtureRequest) -> LoadedTask:
-    task: LoadedTask = request.param
-    return task
-
-
-def test_prompts_differ_in_the_skill_text_alone(loaded: LoadedTask, target: str) -> None:
+@every_prompt
+def test_prompts_differ_in_the_skill_text_alone(loaded: LoadedTask, target: Target) -> None:
     """A prompt names neither its arm nor the machine, and its digest does not depend on the repeat."""
-    bare = make_request(loaded.task, target, WITHOUT, [], sampling=Sampling(), repeat=0)  # type: ignore[arg-type]
-    full = make_request(loaded.task, target, WITH, [SKILL], sampling=Sampling(), repeat=0)  # type: ignore[arg-type]
+    bare = make_request(loaded.task, target, WITHOUT, [], sampling=Sampling(), repeat=0)
+    full = make_request(loaded.task, target, WITH, [SKILL], sampling=Sampling(), repeat=0)
     assert full.messages[0] == bare.messages[0]
     skill = '<skill name="s">\nDo it well.\n</skill>\n\n'
     assert full.messages[1].content == skill + bare.messages[1].content
     text = "".join(m.content for m in bare.messages)
     assert "without_skill" not in text and str(Path.cwd()) not in text
-    again = make_request(loaded.task, target, WITHOUT, [], sampling=Sampling(), repeat=3)  # type: ignore[arg-type]
+    again = make_request(loaded.task, target, WITHOUT, [], sampling=Sampling(), repeat=3)
     assert again.prompt_digest == bare.prompt_digest
 
 
-def test_the_prompt_is_complete(loaded: LoadedTask, target: str) -> None:
+@every_prompt
+def test_the_prompt_is_complete(loaded: LoadedTask, target: Target) -> None:
     """Everything that the judge or the builder insists on stands in it."""
-    text = task_text(loaded.task, target)  # type: ignore[arg-type]
+    text = task_text(loaded.task, target)
     task = loaded.task
     wanted = [signature(task), f'name = "{task.package}"', f"torch-ext/{task.module}/__init__.py"]
     wanted += [f'backends = ["{target}"]', "edition = 5", "registration.h", "REGISTER_EXTENSION"]
     wanted.append("Outputs must be exact." if task.tolerance == "exact" else "f = ")
-    wanted += [f"`{o.name}`" for o in task.operands] + list(task.dtypes[target])  # type: ignore[index]
+    wanted += [f"`{o.name}`" for o in task.operands] + list(task.dtypes[target])
     wanted += ["torch/all.h", "torch/csrc/stable/library.h", "minute", "```toml build.toml"]
-    for workload in task.workloads_for(target):  # type: ignore[arg-type]
+    for workload in task.workloads_for(target):
         wanted.append(", ".join(f"{k} = {v}" for k, v in workload.dims.items()))
     assert [w for w in wanted if w not in text] == []
 
 
-def test_a_rule_is_told_where_it_holds(loaded: LoadedTask, target: str) -> None:
+@every_prompt
+def test_a_rule_is_told_where_it_holds(loaded: LoadedTask, target: Target) -> None:
     """Prompts change only with rules that apply: forbidden library calls, but not unpromised values."""
     ruled = {
-        rule: task_text(loaded.task.model_copy(update={"library_calls": rule}), target)  # type: ignore[arg-type]
+        rule: task_text(loaded.task.model_copy(update={"library_calls": rule}), target)
         for rule in ("forbid", "flag", "allow")
     }
-    assert ruled["flag"] == ruled["allow"] == task_text(loaded.task, target)  # type: ignore[arg-type]
+    assert ruled["flag"] == ruled["allow"] == task_text(loaded.task, target)
     assert "cuBLAS" in ruled["forbid"] and "dlopen" in ruled["forbid"]
     bare = loaded.task.model_copy(update={"hidden": None, "values": ()})
     kinds = bare.model_copy(update={"values": ("tiny", "large", "sorted")})
-    assert task_text(kinds, target) == task_text(bare, target)  # type: ignore[arg-type]
+    assert task_text(kinds, target) == task_text(bare, target)
 
 
 def test_what_a_task_declares_is_told() -> None:
