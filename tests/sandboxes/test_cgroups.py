@@ -188,57 +188,40 @@ def test_the_group_of_a_container_is_found_by_its_id(make: Make) -> None:
 # --- lookup, in hierarchies made of ordinary files ---------------------------------------------
 
 
-class Tree:
-    """What a process sees of a version 2 hierarchy that is mounted at `top`."""
-
-    def __init__(self, folder: Path, own: str) -> None:
-        self.proc, self.top = folder / "proc", folder / "cgroup"
-        (self.proc / "self").mkdir(parents=True)
-        (self.proc / "self" / "cgroup").write_text(f"0::{own}\n")
-        mount = f"35 24 0:30 / {self.top} rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate\n"
-        (self.proc / "self" / "mountinfo").write_text(f"24 1 8:1 / / rw - ext4 /dev/sda rw\n{mount}")
-
-    def group(self, path: str, controllers: str, enabled: str) -> Path:
-        """A group with these controllers, some of them enabled for its children."""
-        folder = self.top / path
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "cgroup.procs").write_text("")
-        (folder / "cgroup.controllers").write_text(controllers)
-        (folder / "cgroup.subtree_control").write_text(enabled)
-        return folder
+def fake_group(folder: Path, controllers: str, enabled: str) -> Path:
+    """A group of version 2 with these controllers, some of them enabled for its children."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "cgroup.procs").write_text("")
+    (folder / "cgroup.controllers").write_text(controllers)
+    (folder / "cgroup.subtree_control").write_text(enabled)
+    return folder
 
 
-@pytest.fixture
-def tree(tmp_path: Path) -> Tree:
-    """A session below a user's slice, as systemd makes them."""
-    made = Tree(tmp_path, "/user.slice/run.scope")
-    made.group("", "cpuset cpu io memory pids", "cpu memory pids")
-    made.group("user.slice", "memory pids", "memory pids")
-    # An ordinary file keeps "+memory" as it is written, so enabling has no effect, as with processes in it.
-    made.group("user.slice/run.scope", "memory pids", "")
-    return made
-
-
-def test_groups_are_created_beside_a_group_with_processes(tree: Tree) -> None:
+def test_groups_are_created_beside_a_group_with_processes(tmp_path: Path) -> None:
     """The nearest ancestor that can enable controllers is used; without controllers there is no place."""
-    found = Cgroups.find(tree.proc)
-    assert found is not None and found.version == 2
-    assert set(found.folders.values()) == {tree.top / "user.slice"}
-    assert found.facts() == {"cgroups": "version 2"}
-    group = found.create("liftbench-x", memory_bytes=1 << 30, processes=9)
-    [join] = group.join_files()
-    assert {f.name: f.read_text() for f in join.parent.iterdir()} == {
-        "memory.max": str(1 << 30),
-        "pids.max": "9",
-    }
+    proc, top = tmp_path / "proc", tmp_path / "cgroup"
+    (proc / "self").mkdir(parents=True)
+    (proc / "self/cgroup").write_text("0::/user.slice/run.scope\n")  # as systemd makes them
+    mount = f"35 24 0:30 / {top} rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate\n"
+    (proc / "self/mountinfo").write_text(f"24 1 8:1 / / rw - ext4 /dev/sda rw\n{mount}")
+    fake_group(top, "cpuset cpu io memory pids", "cpu memory pids")
+    fake_group(top / "user.slice", "memory pids", "memory pids")
+    # An ordinary file keeps "+memory" as it is written, so enabling has no effect, as with processes in it.
+    fake_group(top / "user.slice/run.scope", "memory pids", "")
+    found = Cgroups.find(proc)
+    assert found is not None and found.facts() == {"cgroups": "version 2"}
+    assert set(found.folders.values()) == {top / "user.slice"}
+    [join] = found.create("liftbench-x", memory_bytes=1 << 30, processes=9).join_files()
+    limits = {file.name: file.read_text() for file in join.parent.iterdir()}
+    assert limits == {"memory.max": str(1 << 30), "pids.max": "9"}
     for path in ("", "user.slice", "user.slice/run.scope"):
-        (tree.top / path / "cgroup.controllers").write_text("cpu io")
-    assert Cgroups.find(tree.proc) is None
+        (top / path / "cgroup.controllers").write_text("cpu io")
+    assert Cgroups.find(proc) is None
 
 
-def test_readings_of_version_2(tree: Tree) -> None:
+def test_readings_of_version_2(tmp_path: Path) -> None:
     """Missing files are unknown. An OOM kill without reaching the limit was the machine's shortage."""
-    folder = tree.group("box", "", "")
+    folder = fake_group(tmp_path / "box", "", "")
     group = Cgroup(2, dict.fromkeys(["memory", "pids", "cpuacct"], folder))
     assert group.memory_bytes() is group.peak_memory_bytes() is group.cpu_s() is group.oom_kills() is None
     (folder / "memory.current").write_text("5000\n")

@@ -77,30 +77,23 @@ def test_other_groups_are_left_alone(process: subprocess.Popen[bytes]) -> None:
     assert "T" not in states(process.pid)
 
 
-# Its main thread waits in vfork() for ever, while another thread of it counts.
-COUNTS_BEHIND_VFORK = f"""
-import ctypes, os, signal, sys, threading, time
+def test_an_orphan_in_vfork_is_stopped(start: Starter) -> None:
+    """Its parent is gone, and its main thread, which receives the group's signal, is in vfork() for ever."""
+    code = f"""
+import ctypes, os, signal, threading, time
 libc = ctypes.CDLL("libc.so.6")
 def count():
     for number in range(10**9):
         with open("new", "w") as file:
             file.write(str(number))
         os.rename("new", "counter")
-        if number == 500:  # by now it waits
+        if number == 500:  # by now the main thread waits
             open("waits", "w").close()
-def wait_in_vfork():
-    threading.Thread(target=count).start()
-    libc.syscall({NUMBERS["clone"]}, ctypes.c_long(0x4000 | signal.SIGCHLD), 0, 0, 0, 0)  # CLONE_VFORK
-    time.sleep(600)  # the child, which is a copy as by fork(), and so never lets its parent go on
-"""
-
-
-def test_an_orphan_in_vfork_is_stopped(start: Starter) -> None:
-    """Its parent is gone, and the thread that receives the group's signal is in vfork()."""
-    code = f"""{COUNTS_BEHIND_VFORK}
 if os.fork() == 0:
     if os.fork() == 0:
-        wait_in_vfork()
+        threading.Thread(target=count).start()
+        libc.syscall({NUMBERS["clone"]}, ctypes.c_long(0x4000 | signal.SIGCHLD), 0, 0, 0, 0)  # CLONE_VFORK
+        time.sleep(600)  # the child, which is a copy as by fork(), and so never lets its parent go on
     os._exit(0)
 os.wait()
 time.sleep(600)

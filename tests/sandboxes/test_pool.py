@@ -46,17 +46,16 @@ def sandbox(backend: CountingBackend) -> Iterator[SandboxPool]:
     made.close()
 
 
-def script_job(folder: Path, code: str, **changes: object) -> Job:
+def script_job(folder: Path, code: str) -> Job:
     """A Python script with a preloaded module."""
     (folder / "script.py").write_text(code)
-    job = Job(
+    return Job(
         role="run",
         argv=[sys.executable, "-I", "-S", "{scratch}/script.py"],
         limits=Limits(wall_s=20.0),
         inputs={"script.py": folder / "script.py"},
         preload=("decimal",),
     )
-    return replace(job, **changes)  # type: ignore[arg-type]
 
 
 def warm_process(sandbox: SandboxPool) -> HostProcess:
