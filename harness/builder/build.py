@@ -186,20 +186,20 @@ class _Request:
         assert done.finding is not None
         root = self.toolchain.torch_root
         torch = None if root is None else self.toolchain.local(root)
-        told = []
+        explained = []
         for one in done.diagnostics:
             header = missing_header(one.message) if one.kind == "missing_header" else None
             if header is not None:
                 advice = header_advice(header, self._files, self.target, torch)
                 one = one.model_copy(update={"advice": advice})
-            told.append(one)
-        first = told[0]
+            explained.append(one)
+        first = explained[0]
         lines = [done.finding.message]
         if first.line is not None and f"{first.file}" not in lines[0].partition("\n")[0]:
             lines.append(f"at {first.file}:{first.line}: {(first.source or '').strip()}")
         lines += [first.advice] if first.advice else []
         finding = Finding(cause=done.finding.cause, message="\n".join(lines))
-        return replace(done, finding=finding, diagnostics=tuple(told))
+        return replace(done, finding=finding, diagnostics=tuple(explained))
 
     def _result(
         self, finding: Finding | None, layout: Layout | None = None, done: Compiled | None = None

@@ -132,7 +132,7 @@ def ask_upstream(text: str) -> str | None:
         project, control = FilePath(folder, "project"), FilePath(folder, "control")
         for place, toml in ((project, text), (control, _HARMLESS)):
             place.mkdir()
-            (place / "build.toml").write_text(toml)
+            (place / "build.toml").write_bytes(toml.encode())
         try:
             answer: str | None = ask(_PARSER, str(project), str(control))
         except Unparsable as error:

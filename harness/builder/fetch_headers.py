@@ -158,7 +158,7 @@ class Fetcher:
         skip = toolchain.torch_root / "include"
 
         def parts() -> list[_Part]:
-            wheels = self._wheels(f"torch=={version}", machine)
+            wheels = self._wheels(f"torch==={version}", machine)  # not 2.13.0+cpu
             wheel = next((w for w in wheels if any(t.abi == python for t in w.tags)), wheels[0])
             return [_Part(wheel, {"torch/include/": INCLUDE}, skip)]
 
