@@ -7,8 +7,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -56,36 +56,29 @@ def held_elsewhere(kind: str, place: Path) -> Iterator[subprocess.Popen[str]]:
             process.stdin.close()
 
 
-def take_quiet(place: Path) -> None:
-    with QuietLock(place, "cpu").shared():
-        pass
-
-
-def take_slot(place: Path) -> None:
-    with CompilerSlots(place, cores=lambda: 1).taken(1) as count:
-        assert count == 1
-
-
-def take_file(place: Path) -> None:
-    with locked(place, "the same build"):
+def take(kind: str, place: Path) -> None:
+    """Wait for a lock of that kind, and give it back."""
+    if kind == "quiet":
+        taken: AbstractContextManager[object] = QuietLock(place, "cpu").shared()
+    elif kind == "slot":
+        taken = CompilerSlots(place, cores=lambda: 1).taken(1)
+    else:
+        taken = locked(place, "the same build")
+    with taken:
         pass
 
 
 @pytest.mark.parametrize(
-    ("kind", "take", "what"),
-    [
-        ("quiet", take_quiet, "the CPU"),
-        ("slot", take_slot, "a compiler slot of this machine"),
-        ("file", take_file, "the same build"),
-    ],
+    ("kind", "what"),
+    [("quiet", "the CPU"), ("slot", "a compiler slot of this machine"), ("file", "the same build")],
 )
 def test_who_waits_says_for_whom(
-    kind: str, take: Callable[[Path], None], what: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    kind: str, what: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Pid and command of the process that holds the lock; and when it goes on, after how long."""
     place = tmp_path / "place"
     with held_elsewhere(kind, place) as process:
-        waiter = threading.Thread(target=take, args=(place,))
+        waiter = threading.Thread(target=take, args=(kind, place))
         waiter.start()
         while not caplog.messages:
             assert waiter.is_alive()
@@ -104,9 +97,9 @@ def test_who_waits_says_for_whom(
 def test_a_lock_that_is_free_or_our_own_is_no_news(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Threads of one process take turns in silence."""
     place = tmp_path / "place"
-    take_file(place)
+    take("file", place)
     with FileLock(place):
-        waiter = threading.Thread(target=take_file, args=(place,))
+        waiter = threading.Thread(target=take, args=("file", place))
         waiter.start()
         waiter.join(1.5)
         assert waiter.is_alive()

@@ -59,15 +59,13 @@ def test_a_two_skill_three_turn_trial_survives_the_disk() -> None:
 
 def test_arm_ids_tell_skills_order_and_delivery_apart() -> None:
     """Two arms share a folder only if they are the same."""
-    arms = [
-        Arm(kind="without_skill"),
-        Arm(kind="with_skill", skills=("a", "b")),
-        Arm(kind="with_skill", skills=("b", "a")),
-        Arm(kind="with_skill", skills=("a", "b"), delivery="disclosed"),
-        Arm(kind="placebo", skills=("a", "b")),
-        Arm(kind="old_skill", skills=("a", "b")),
+    fields: list[dict[str, Any]] = [
+        {"kind": "without_skill"},
+        *({"kind": kind, "skills": ("a", "b")} for kind in ("with_skill", "placebo", "old_skill")),
+        {"kind": "with_skill", "skills": ("b", "a")},
+        {"kind": "with_skill", "skills": ("a", "b"), "delivery": "disclosed"},
     ]
-    assert len({arm.id for arm in arms}) == len(arms)
+    assert len({Arm(**one).id for one in fields}) == len(fields)
 
 
 def _grade_with(**changes: Any) -> Grade:
@@ -135,16 +133,17 @@ def test_the_prompt_digest_covers_the_messages_alone() -> None:
 @pytest.mark.parametrize(
     ("ratio", "expected"),
     [
-        (Ratio(value=1.5, low=1.2, high=1.9, n=5), True),
-        (Ratio(value=0.5, low=0.4, high=0.6, n=5), True),
-        (Ratio(value=1.5, low=0.9, high=2.5, n=5), False),
-        (Ratio(value=1.01, low=1.005, high=1.015, n=5), False),
-        (Ratio(value=1.5, low=None, high=None, n=1), False),
+        ((1.5, 1.2, 1.9), True),
+        ((0.5, 0.4, 0.6), True),
+        ((1.5, 0.9, 2.5), False),
+        ((1.01, 1.005, 1.015), False),
+        ((1.5, None, None), False),
     ],
 )
-def test_distinguishable_needs_an_interval_without_one_and_two_percent(ratio: Ratio, expected: bool) -> None:
+def test_distinguishable_needs_an_interval_without_one_and_two_percent(ratio: Any, expected: bool) -> None:
     """A speedup counts only where the interval excludes 1 and the effect is at least 2 %."""
-    assert ratio.distinguishable is expected
+    value, low, high = ratio
+    assert Ratio(value=value, low=low, high=high, n=5).distinguishable is expected
 
 
 def test_correctness_is_absent_where_it_was_not_measured() -> None:

@@ -156,7 +156,7 @@ def has_skill(body: dict[str, Any]) -> bool:
 
 def obedient(body: dict[str, Any]) -> str:
     """A right project with a skill, a wrong one without."""
-    return project_reply("one", "2.0f" if has_skill(body) else "3.0f")
+    return project_reply("one", "alpha" if has_skill(body) else "2.0f * alpha")
 
 
 @pytest.fixture

@@ -35,7 +35,7 @@ def teacher_and_student(body: dict[str, Any]) -> str | Refusal:
         return f'<file path="SKILL.md">\n{_SKILL.format(words=words)}</file>\n'
     if "Write a whole project." in prompt:
         named = (name for name in NAMES if f"module `{name}`" in prompt or f"package `{name}`" in prompt)
-        return project_reply(next(named), "3.0f")
+        return project_reply(next(named), "2.0f * alpha")
     return "```toml build.toml\nbroken\n```\n"
 
 

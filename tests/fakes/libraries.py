@@ -12,18 +12,10 @@ def shared_library(folder: Path, source: str, *, cxx: bool = False, flags: tuple
     """The bytes of a library of one file; skips where there is no compiler."""
     file = folder / ("a.cpp" if cxx else "a.c")
     file.write_text(source)
-    command = [
-        "g++" if cxx else "gcc",
-        "-shared",
-        "-fPIC",
-        "-w",
-        "-o",
-        str(folder / "a.so"),
-        str(file),
-        *flags,
-    ]
+    compiler, library = "g++" if cxx else "gcc", folder / "a.so"
+    command = [compiler, "-shared", "-fPIC", "-w", "-o", library, file, *flags]
     try:
         subprocess.run(command, check=True, capture_output=True)
     except FileNotFoundError:
-        pytest.skip(f"{command[0]} is not installed")
-    return (folder / "a.so").read_bytes()
+        pytest.skip(f"{compiler} is not installed")
+    return library.read_bytes()

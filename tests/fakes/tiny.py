@@ -2,109 +2,38 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 from pathlib import Path
 
 from harness.models.recording import RecordingManifest
 from harness.records import Arm, Reply, Sampling, Usage
 from harness.skills.spec import load_skill
 from harness.student.prompts import make_request
-from harness.suite.catalogue import load_task
+from harness.suite.catalogue import load_task, read_project
+from tests.fakes.overlays import TASKS, ZOO
 from tests.fakes.recordings import create, write_reply
 
-TASK_TOML = """
-version = 1
-family = "{name}"
-title = "Double every element"
-op = "{name}"
-package = "{name}"
-tolerance = "elementwise"
-semantics = "out = 2 * x"
-[dtypes]
-cpu = ["float32"]
-cuda = ["float32"]
-[[operand]]
-name = "out"
-role = "out"
-shape = ["n"]
-[[operand]]
-name = "x"
-role = "in"
-shape = ["n"]
-[[workload]]
-name = "small"
-dims = {{ n = 65536 }}
-timed = true
-"""
 
-REFERENCE = """
-def reference(inputs):
-    return (inputs["x"] * 2,)
-
-
-def make_inputs(workload, generator):
-    return {"x": generator.normal((workload.dims["n"],)).to(workload.dtype)}
-"""
-
-PROJECT = {
-    "build.toml": """
-[general]
-name = "{name}"
-version = 1
-edition = 5
-license = "Apache-2.0"
-backends = ["cpu"]
-[torch]
-src = ["torch-ext/torch_binding.cpp"]
-stable-abi = "2.10"
-[kernel.{name}]
-backend = "cpu"
-depends = ["torch"]
-src = ["{name}.cpp"]
-""",
-    "{name}.cpp": """
-#include <cstdint>
-void run(float* out, const float* x, int64_t n) {{
-  for (int64_t i = 0; i < n; ++i) out[i] = {factor} * x[i];
-}}
-""",
-    "torch-ext/torch_binding.cpp": """
-#include <torch/csrc/stable/library.h>
-#include <torch/csrc/stable/tensor.h>
-#include "registration.h"
-void run(float* out, const float* x, int64_t n);
-static void op(const torch::stable::Tensor& out, const torch::stable::Tensor& x) {{
-  run(static_cast<float*>(out.data_ptr()), static_cast<const float*>(x.data_ptr()), x.numel());
-}}
-STABLE_TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, m) {{ m.def("op(Tensor! out, Tensor x) -> ()"); }}
-STABLE_TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, CPU, m) {{ m.impl("op", TORCH_BOX(&op)); }}
-REGISTER_EXTENSION(TORCH_EXTENSION_NAME)
-""",
-    "torch-ext/{name}/__init__.py": """
-from ._ops import ops
-
-
-def {name}(out, x):
-    ops.op(out, x)
-""",
-}
-
-
-def project_reply(name: str, factor: str = "2.0f") -> str:
-    """A reply with a project that multiplies by `factor`."""
-    blocks = []
-    for path, text in PROJECT.items():
-        filled = text.format(name=name, factor=factor).lstrip("\n")
-        blocks.append(f"```text {path.format(name=name)}\n{filled}```\n")
+def project_reply(name: str, factor: str = "alpha") -> str:
+    """A reply with the zoo's honest project, for the task t/NAME; it multiplies by `factor`."""
+    blocks = [
+        f"```text {file.path}\n{file.text}```\n".replace("scale", name).replace(
+            "alpha * x[i]", f"{factor} * x[i]"
+        )
+        for file in read_project(ZOO / "base").files
+    ]
     return "Here it is.\n\n" + "\n".join(blocks)
 
 
 def write_tasks(root: Path, names: tuple[str, ...]) -> Path:
-    """Tasks `t/NAME` below root/tasks."""
+    """Tasks `t/NAME` below root/tasks: a scaled copy, each of a family of its own."""
     for name in names:
         folder = root / "tasks" / "t" / name
         folder.mkdir(parents=True)
-        (folder / "task.toml").write_text(TASK_TOML.format(name=name))
-        (folder / "reference.py").write_text(REFERENCE)
+        toml = (TASKS / "t/scale/task.toml").read_text()
+        (folder / "task.toml").write_text(re.sub(r'"(scale|test)"', f'"{name}"', toml))
+        shutil.copy(TASKS / "t/scale/reference.py", folder)
     return root / "tasks"
 
 

@@ -277,8 +277,8 @@ def test_a_kernel_is_repaired_for_real(tmp_path: Path, grader: Grader) -> None:
     loaded = load_task(write_tasks(tmp_path, ("one",)) / "t" / "one")
     texts = [
         project_reply("one").replace("i < n", "i < nn"),
-        project_reply("one", "3.0f"),
-        project_reply("one").replace("ops.op(out, x)", "raise RuntimeError(out.shape)"),
+        project_reply("one", "2.0f * alpha"),
+        project_reply("one").replace("ops.one(out, x, alpha)", "raise RuntimeError(out.shape)"),
         project_reply("one"),
         "KEEP",
     ]
