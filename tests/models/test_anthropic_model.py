@@ -15,7 +15,7 @@ from harness.models.anthropic_model import Incoming, sent_messages, system_text
 from harness.models.messages import Answer
 from harness.records import Message, Reply, Request, Usage
 from tests.models.answers import anthropic_events, assistant, called, result, streamed, text_block, user
-from tests.models.conftest import KEYS, Script
+from tests.models.conftest import Script
 
 Ask = Callable[..., Request]
 THOUGHT = {"type": "thinking", "thinking": "hm", "signature": "c2ln"}
@@ -123,16 +123,6 @@ def test_half_a_stream_is_no_reply(
     script.answers = [response]
     with pytest.raises(ProviderError, match=message):
         claude.complete(ask())
-
-
-def test_no_connection_names_the_address(script: Script, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A gateway that is down is named; its prices are unknown."""
-    monkeypatch.setenv("ANTHROPIC_API_KEY", KEYS["ANTHROPIC_API_KEY"])
-    model: Any = script.model("anthropic/claude-haiku-4-5", "http://gateway.example/", retries=0)
-    assert model.price is None
-    script.answers = [httpx2.ConnectError("[Errno 111] Connection refused")]
-    with pytest.raises(ProviderError, match=r"http://gateway.example cannot be reached \(\[Errno 111\]"):
-        model.complete(ask())
 
 
 def test_results_of_one_message_go_back_in_one_and_before_text() -> None:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import httpx2
 import pytest
 
 from harness.errors import PermanentProviderError, ProviderError
@@ -189,3 +190,26 @@ def test_a_limit_that_fills_the_context_is_the_users_to_repair(provider: Provide
     provider.fails(400, TOO_LONG)
     with pytest.raises(PermanentProviderError, match=r"200,000 tokens leave no room.*Lower --max-tokens"):
         provider.model.complete(ask(max_output_tokens=200_000))
+
+
+@pytest.mark.parametrize("by_variable", [True, False])
+@pytest.mark.parametrize(
+    ("name", "vendor"), [("anthropic/claude-haiku-4-5", "ANTHROPIC"), ("openai/gpt-5-mini", "OPENAI")]
+)
+def test_a_gateway_gets_the_key_and_sets_its_own_prices(
+    script: Script, ask: Ask, monkeypatch: pytest.MonkeyPatch, name: str, vendor: str, by_variable: bool
+) -> None:
+    """An address that the user gives beside the provider is a gateway; one that is down is named."""
+    url, key = "https://gateway.example/v1", KEYS[f"{vendor}_API_KEY"]
+    monkeypatch.setenv(f"{vendor}_API_KEY", key)
+    if by_variable:
+        monkeypatch.setenv(f"{vendor}_BASE_URL", url)
+    model: Any = script.model(name, None if by_variable else url, retries=0)
+    assert model.price is None
+    script.answers = [httpx2.ConnectError("[Errno 111] Connection refused")]
+    with pytest.raises(ProviderError, match=rf"{url} cannot be reached \(\[Errno 111\]"):
+        model.complete(ask())
+    assert (
+        key in str(script.requests[0].headers.multi_items())
+        and script.requests[0].url.host == "gateway.example"
+    )

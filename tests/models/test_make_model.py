@@ -53,26 +53,19 @@ def test_an_unusable_base_url_is_refused(url: str, why: str) -> None:
     assert "word@" not in str(caught.value) and "key=word" not in str(caught.value)
 
 
-def _install(folder: Path, entry: str, source: str) -> None:
-    """A distribution of someone else's, as pip leaves it."""
-    info = folder / "acme_models-1.0.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-models\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(f"[liftbench.models]\nacme = {entry}\n")
-    (folder / "acme_models.py").write_text(source)
-
-
 def test_an_installed_provider_is_found_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An entry point serves its provider name, with or without a base URL; one that cannot load is named."""
+    info = tmp_path / "acme_models-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-models\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[liftbench.models]\nacme = acme_models:Acme\n")
     source = "class Acme:\n    def __init__(self, spec, options): self.name = spec.name\n"
-    _install(tmp_path, "acme_models:Acme", source)
+    (tmp_path / "acme_models.py").write_text(source)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "acme_models", raising=False)
     for url in (None, "http://localhost:1/v1"):
         model = make_model(ModelSpec(name="acme/one", base_url=url))
         assert (type(model).__name__, model.name) == ("Acme", "acme/one")
-    (tmp_path / "acme_models-1.0.dist-info/entry_points.txt").write_text(
-        "[liftbench.models]\nacme = acme_models:Missing\n"
-    )
+    (info / "entry_points.txt").write_text("[liftbench.models]\nacme = acme_models:Missing\n")
     with pytest.raises(UsageError, match=r"'acme' \(acme_models:Missing\) cannot be loaded.*Missing"):
         make_model(ModelSpec(name="acme/one"))

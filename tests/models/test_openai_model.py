@@ -94,18 +94,18 @@ def test_unknown_usage_stays_unknown(
     assert (reply.usage, reply.cost_usd, reply.model_label) == (expected, None, "gpt-5-mini")
 
 
-@pytest.mark.parametrize(
-    ("name", "code"), [("temperature", "unsupported_value"), ("seed", "unsupported_parameter")]
-)
-def test_an_unsupported_parameter_is_sent_no_more(
-    openai: Model, script: Script, ask: Ask, name: str, code: str
-) -> None:
+def test_an_unsupported_parameter_is_sent_no_more(openai: Model, script: Script, ask: Ask) -> None:
     """OpenAI's code says which: the request is repeated without it, and later ones are sent without it."""
-    whole = answered(completion())
-    script.answers = [refusal("not here", param=name, code=code), whole, answered(completion())]
+    script.answers = [
+        refusal("not here", param="temperature", code="unsupported_value"),
+        refusal("not here", param="seed", code="unsupported_parameter"),
+        answered(completion()),
+        answered(completion()),
+    ]
     for _ in range(2):
         openai.complete(ask(temperature=0.5, seed=7))
-    assert [name in body for body in script.bodies] == [True, False, False]
+    assert ["temperature" in body for body in script.bodies] == [True, False, False, False]
+    assert ["seed" in body for body in script.bodies] == [True, True, False, False]
 
 
 @pytest.mark.parametrize("param", ["max_completion_tokens", None])
@@ -116,15 +116,15 @@ def test_other_parameters_are_not_dropped(openai: Model, script: Script, ask: As
         openai.complete(ask(temperature=0.5))
 
 
-@pytest.mark.parametrize("tools", [(), (READ,)])
 def test_a_refusal_of_a_request_with_tools_names_the_alternative(
-    local: Model, script: Script, ask: Ask, tools: tuple[Any, ...]
+    local: Model, script: Script, ask: Ask
 ) -> None:
     """Servers refuse tools in many words; a request without any is not blamed on them."""
-    script.answers = [refusal("this model does not support tools")]
-    with pytest.raises(ProviderError) as caught:
-        local.complete(ask(tools=tools))
-    assert ("--delivery body" in str(caught.value)) is bool(tools)
+    script.answers = [refusal("no tools"), refusal("no tools")]
+    with pytest.raises(ProviderError, match="--delivery body"):
+        local.complete(ask(tools=(READ,)))
+    with pytest.raises(ProviderError, match=r"above$"):
+        local.complete(ask())
 
 
 @pytest.mark.parametrize("key", [None, "own-key"])
@@ -149,22 +149,6 @@ def test_no_account_leaks_to_a_foreign_server(
     assert str(sent.url) == "http://localhost:8080/v1/chat/completions"
     assert "secret" not in f"{sent.url}{sent.headers.multi_items()}{sent.content!r}"
     assert sent.headers["authorization"] == f"Bearer {key or 'none'}"
-
-
-@pytest.mark.parametrize("by_variable", [True, False])
-def test_openai_may_be_moved_by_the_user(
-    script: Script, ask: Ask, monkeypatch: pytest.MonkeyPatch, by_variable: bool
-) -> None:
-    """An address given beside `openai/` is a gateway: it gets the key, and its prices are unknown."""
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    url = "https://gateway.example/v1"
-    if by_variable:
-        monkeypatch.setenv("OPENAI_BASE_URL", url)
-    script.answers = [answered(completion())]
-    model = script.model("openai/gpt-5-mini", None if by_variable else url)
-    assert model.complete(ask()).cost_usd is None
-    assert script.requests[0].headers["authorization"] == f"Bearer {KEY}"
-    assert script.requests[0].url.host == "gateway.example"
 
 
 def test_a_redirect_does_not_carry_the_key_away(openai: Model, script: Script, ask: Ask) -> None:

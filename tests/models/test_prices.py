@@ -28,9 +28,7 @@ def test_known_models_have_list_prices(name: str) -> None:
     assert 0 < price.cached_input_usd_per_mtok < price.input_usd_per_mtok < price.output_usd_per_mtok
 
 
-@pytest.mark.parametrize(
-    "name", ["local/gpt-5-mini", "groq/llama", "openai/unheard-of", "openai/gpt-5-mini-x"]
-)
+@pytest.mark.parametrize("name", ["local/gpt-5-mini", "openai/gpt-5-mini-x"])
 def test_other_names_have_no_price(name: str) -> None:
     """A server of one's own and an unknown model: None, never a guess or 0."""
     assert find_price(name) is None
