@@ -156,6 +156,7 @@ class Readers:
 
     def quotations(self, text: str) -> None:
         feedback.own_trace(text, "m")
+        feedback.without_numbers(text)
         feedback.without_places(text, "m")
         feedback.one_line(text)
         feedback.quotation([text, text], 500)

@@ -299,7 +299,7 @@ def test_a_kernel_is_repaired_for_real(tmp_path: Path, grader: Grader) -> None:
     assert "'nn' was not declared in this scope" in told[0]
     assert "of 65536 elements of out are out of tolerance; the worst, at [" in told[1]
     assert '>   File "torch-ext/one/__init__.py", line 5, in one' in told[2]
-    assert "| small float32 | " in told[3] and " (eager) | " in told[3]
+    assert "| square float32 | " in told[3] and " (eager) | " in told[3]
     assert not any(place in text for text in told for place in ("/tmp", str(Path.cwd()), str(tmp_path)))
     assert all((store.turn_folder(record.key, n) / "build.log").is_file() for n in range(4))
     assert (store.turn_folder(record.key, 3) / "timing.json").is_file()
