@@ -20,14 +20,9 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def named(pattern: str) -> list[str]:
-    """Ids."""
-    return [problem.id for problem in find_problems(pattern)]
-
-
 def test_a_checkout_is_all_its_problems_by_number(checkout: Path) -> None:
     """Levels in order, and 2 before 10."""
-    assert named(f"kernelbench:{checkout}") == [
+    assert [problem.id for problem in find_problems(f"kernelbench:{checkout}")] == [
         "kernelbench_level1/1_scaled_linear",
         "kernelbench_level1/2_copy",
         "kernelbench_level1/10_hidden_state",
@@ -41,7 +36,8 @@ def test_a_checkout_is_all_its_problems_by_number(checkout: Path) -> None:
 )
 def test_a_level_and_a_glob_select_problems(checkout: Path, rest: str) -> None:
     """With or without the inner folder, with or without .py."""
-    assert named(f"kernelbench:{checkout}/{rest}") == ["kernelbench_level1/2_copy"]
+    (found,) = find_problems(f"kernelbench:{checkout}/{rest}")
+    assert found.id == "kernelbench_level1/2_copy"
 
 
 @pytest.mark.parametrize(

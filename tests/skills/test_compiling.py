@@ -191,32 +191,20 @@ def test_part_of_a_build_toml_is_judged_for_what_it_says(
     assert all(said in one.message for one in found)
 
 
-class Builder:
-    """Fails at line 2 of a.cu."""
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[str, ...]] = []
-
-    def __call__(self, project: Project, target: Target) -> BuildResult:
-        self.calls.append(tuple(f.path for f in project.files))
-        told = Diagnostic(kind="syntax", message="bad", file="a.cu", line=2)
-        return result(target, Finding(cause=Cause.COMPILE_ERROR, message="no"), told)
-
-
 def test_a_folder_with_a_build_toml_is_a_project(tmp_path: Path) -> None:
     """Its files are built together; an error is reported in its file, or at its line of a shown project."""
     files = {"build.toml": build_toml(), "a.cu": "\noops\n", "torch-ext/my_op/__init__.py": ""}
-    builder = Builder()
+    builder = Compiler("oops")
     skill = make_skill(tmp_path, "Body.\n", {f"assets/t/{name}": text for name, text in files.items()})
     report = check_skill(skill, build=builder)
-    assert builder.calls == [("a.cu", "build.toml", "torch-ext/my_op/__init__.py")]
+    assert builder.seen == [("a.cu", "\noops\n")]
     assert [(f.file, f.line) for f in report.findings if f.severity == "error"] == [("assets/t/a.cu", 2)]
     assert report.code["cuda"] == CodeCounts(failed=1)
     assert (report.projects[0].file, report.projects[0].name) == ("assets/t/build.toml", "my-op")
     body = f"```cuda a.cu\n\noops\n```\n```toml build.toml\n{build_toml()}```\n"
     shown = check_skill(make_skill(tmp_path / "shown", body), build=builder)
     assert [str(f) for f in shown.findings if f.severity == "error"] == [
-        "SKILL.md:7: error: the project shown here does not build for cuda: bad"
+        "SKILL.md:7: error: the project shown here does not build for cuda: too few arguments in call of oops"
     ]
 
 
@@ -239,9 +227,9 @@ def test_a_project_that_is_not_shown_whole_is_not_built(tmp_path: Path) -> None:
     """A document may show build.toml and only some of its sources."""
     toml = build_toml(torch='"torch-ext/b.cpp"')
     body = f"```cuda a.cu\nint x;\n```\n```toml build.toml\n{toml}```\n"
-    builder = Builder()
+    builder = Compiler("oops")
     (found,) = check_skill(make_skill(tmp_path, body), build=builder).findings
-    assert builder.calls == []
+    assert builder.seen == []
     assert found.severity == "warning" and "torch-ext/b.cpp" in found.message
 
 

@@ -209,7 +209,6 @@ def test_files_are_changed_added_and_removed(old: Path, tmp_path: Path) -> None:
         ({"SKILL.md": ""}, [], "written by itself"),
         ({"LICENSE": "x"}, [], "symbolic link"),
         ({}, ["none.md"], "cannot be removed"),
-        ({}, ["references"], "cannot be removed"),
         ({"references": "x"}, [], "cannot be written"),
     ],
 )
@@ -225,7 +224,6 @@ def test_changes_that_cannot_be_made_are_refused(
 
 
 HEADERS = {
-    "none": "name: my-skill\ndescription: D.\n",
     "null": "name: my-skill\nmetadata: ~  # none\ndescription: D.\n",
     "block": "name: my-skill\ndescription: D.\nmetadata:\n  a: b\n\n",
     "flow": "description: D.\nname: my-skill\nmetadata: {a: b}",

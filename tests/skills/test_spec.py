@@ -67,14 +67,6 @@ def test_an_unusable_skill_is_a_usage_error_that_names_the_file(
     assert messages(directory) != []
 
 
-def test_a_missing_skill_is_a_usage_error(tmp_path: Path) -> None:
-    """A folder without SKILL.md says so, in reading and in validating."""
-    with pytest.raises(UsageError, match=r"SKILL\.md cannot be read"):
-        read_skill(tmp_path)
-    assert "no SKILL.md" in messages(tmp_path)[0]
-    assert "not a directory" in messages(tmp_path / "absent")[0]
-
-
 def test_the_digest_covers_every_file_its_path_and_its_bytes(tmp_path: Path) -> None:
     """Changing, adding or renaming any file changes it; junk files and the skill's place do not."""
     directory = make_skill(tmp_path, GOOD)
@@ -185,7 +177,10 @@ def test_a_broken_skill_does_not_hide_the_others(tmp_path: Path) -> None:
 def test_a_skill_md_that_is_no_file_is_named_and_never_read(
     tmp_path: Path, make: Callable[[Path], None]
 ) -> None:
-    """A folder or a pipe of that name: an error of the check, a usage error of the reader."""
+    """A folder or a pipe of that name, or none: an error of the check, a usage error of the reader."""
+    with pytest.raises(UsageError, match=r"SKILL\.md cannot be read"):
+        read_skill(tmp_path)
+    assert "no SKILL.md" in messages(tmp_path)[0] and "not a directory" in messages(tmp_path / "absent")[0]
     make(tmp_path / "SKILL.md")
     assert [str(finding) for finding in validate_skill(tmp_path)] == ["SKILL.md: error: SKILL.md is no file"]
     with pytest.raises(UsageError, match=r"SKILL\.md is no file"):

@@ -120,15 +120,17 @@ def test_an_overflow_ends_the_turn() -> None:
 
 @pytest.mark.parametrize(
     ("text", "keeps"),
-    [("KEEP", True), (" KEEP\n", True), ("keep", False), ("I KEEP it", False), (f"{PROJECT}KEEP", False)],
+    [
+        ("KEEP", True),
+        (" KEEP\n", True),
+        ("keep", False),
+        ("I KEEP it", False),
+        (" \n", False),
+        (f"{PROJECT}KEEP", False),
+    ],
 )
 def test_only_the_bare_line_keeps(text: str, keeps: bool) -> None:
-    """Words around it, or a project, are another answer."""
-    assert take(reply(text))[0].keeps is keeps
-
-
-def test_an_empty_reply_can_be_sent_back() -> None:
-    """Providers refuse a message without content."""
-    given, _ = take(reply(" \n"))
-    assert not given.keeps
-    assert given.messages[-1].content == "(no text)"
+    """Words around it, or a project, are another answer; an empty one is sent back with words in it."""
+    given, _ = take(reply(text))
+    assert given.keeps is keeps
+    assert given.messages[-1].content == (text if text.strip() else "(no text)")
