@@ -7,7 +7,7 @@ import os
 import platform
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -94,15 +94,11 @@ class QuietLock:
         self._gate = directory / f"{device}.gate"
         self._lock = directory / f"{device}.lock"
 
-    @contextmanager
-    def shared(self) -> Iterator[None]:
-        with self._hold(fcntl.LOCK_SH):
-            yield
+    def shared(self) -> AbstractContextManager[None]:
+        return self._hold(fcntl.LOCK_SH)
 
-    @contextmanager
-    def exclusive(self) -> Iterator[None]:
-        with self._hold(fcntl.LOCK_EX):
-            yield
+    def exclusive(self) -> AbstractContextManager[None]:
+        return self._hold(fcntl.LOCK_EX)
 
     @contextmanager
     def _hold(self, kind: int) -> Iterator[None]:

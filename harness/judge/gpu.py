@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import torch
@@ -33,19 +34,14 @@ class KnownSpeed:
     def __init__(self, kernel: KnownKernel, clock: Callable[[], float] = time.monotonic) -> None:
         self._kernel = kernel
         self._clock = clock
-        self._session_us: float | None = None
 
-    def _settled(self) -> float:
+    @cached_property
+    def session_us(self) -> float:
+        """Its time when this session began, once it has settled."""
         give_up, runs = self._clock() + SETTLE_S, list[float]()
         while len(runs) < _LEAST_RUNS or self._clock() < give_up:
             runs.append(self._kernel.run().microseconds)
         return statistics.median(runs[len(runs) // 2 :])
-
-    @property
-    def session_us(self) -> float:
-        if self._session_us is None:
-            self._session_us = self._settled()
-        return self._session_us
 
     def run(self) -> KnownRun:
         """The first run that is wrong or within 2 % of the session's value, else the last in 0.3 s."""

@@ -94,6 +94,7 @@ class Measurement:
         self._turns: list[ReferenceTurn] = []
         self._gone: dict[str, Lanes] = {}
         self.flags: set[str] = set()
+        self.notes = self._schedule.notes
         self.logs: list[float] = []
         """Log ratios by block, of a finished measurement."""
         self._secondary: dict[str, tuple[Secondary, ...]] = {}
@@ -203,10 +204,6 @@ class Measurement:
             name: {lane: samples.keep(clean) for lane, samples in both.items()}
             for name, both in self.samples.items()
         }
-
-    @property
-    def notes(self) -> list[str]:
-        return self._schedule.notes
 
     def finish(self) -> WorkloadTiming:
         """Look for interference where a student's process was frozen beside the references, and judge. The

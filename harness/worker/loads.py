@@ -54,7 +54,7 @@ class Loads:
         sys.addaudithook(self._hook)
 
     def account(self) -> dict[str, Any]:
-        """The first 20 names, less where they are long."""
+        """The first 20 names, fewer where they are long."""
         kept, size = [], 0
         for name in self._found:
             size += len(json.dumps(name)) + 2
