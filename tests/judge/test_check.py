@@ -153,7 +153,6 @@ def _replay() -> Callable[..., None]:
         (_drifts_after_other_values(), Cause.NONDETERMINISTIC, "differ between two calls"),
         (_replay(), Cause.WRONG_VALUES, "times the allowed error"),
         (lambda out, x, *, alpha: out.copy_(x), Cause.WRONG_VALUES, "out of tolerance"),
-        (lambda out, x, *, alpha: torch.mul(x, alpha, out=out).add_(1e-3), Cause.WRONG_VALUES, "out of"),
     ],
 )
 def test_wrong_projects(act: Callable[..., None], cause: Cause, message: str) -> None:

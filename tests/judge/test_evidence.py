@@ -39,9 +39,6 @@ def read(said: dict[str, Any], build: BuildResult | None = None, *, right: bool 
     return read_trace({"loads": [], **said}, problem, build or built(), SPACE, right=right)
 
 
-# --- the worker's side -----------------------------------------------------------------------
-
-
 def _squared(out: torch.Tensor, x: torch.Tensor) -> None:
     out.copy_(torch.mm(x, x))
 
@@ -151,9 +148,6 @@ def test_copies_are_worked_on_and_written_back() -> None:
     on_copies(call, operands)
     assert [a is b for a, b in zip(operands, shared, strict=True)] == [True, True]
     assert torch.equal(shared[0], torch.arange(4.0) * 2)
-
-
-# --- the judge's side ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

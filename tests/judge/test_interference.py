@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from harness.device.telemetry import TelemetrySample
@@ -84,11 +86,10 @@ def test_a_cheat_needs_three_processes_and_a_cause(slowed: int, per_s: float | N
 
 
 def test_rates_are_per_second() -> None:
-    """Counters of two looks, over the time between them; unknown where the kernel does not tell."""
-
-    def look(at_s: float, interrupts: int | None) -> TelemetrySample:
-        return TelemetrySample(at_s, cores=2, interrupts=interrupts, softirqs=7)
-
-    assert rates((look(1.0, 100), look(3.0, 500))) == (200.0, 0.0)
-    assert rates((look(1.0, None), look(3.0, 500))) == (None, 0.0)
+    """Counters of two samples, over the time between them; unknown where the kernel does not report them."""
+    first, last = (
+        TelemetrySample(at, cores=2, interrupts=n, softirqs=7) for at, n in ((1.0, 100), (3.0, 500))
+    )
+    assert rates((first, last)) == (200.0, 0.0)
+    assert rates((replace(first, interrupts=None), last)) == (None, 0.0)
     assert rates(None) == (None, None)

@@ -68,7 +68,6 @@ def test_limit_fraction_and_flags_agree(
         (" NVIDIA H100 80GB HBM3\n", "GPU-1", "H100 SXM"),
         ("NVIDIA H200 NVL", "GPU-1", None),
         ("NVIDIA H200", "MIG-1", None),
-        ("NVIDIA H200", None, None),
         (None, None, None),
     ],
 )

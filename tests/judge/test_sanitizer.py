@@ -58,9 +58,6 @@ def test_program_is_found_in_a_toolkit(tmp_path: Path) -> None:
     assert isinstance(incomplete, str) and "TreeLauncherSubreaper" in incomplete
 
 
-# --- under the stand-in ----------------------------------------------------------------------
-
-
 Run = Callable[..., list[SanitizerRun]]
 
 
@@ -125,9 +122,6 @@ def test_a_hang_is_timed_out(run: Run) -> None:
     """A process that its deadline ends is timed out, whatever it wrote."""
     (one,) = run("import time; time.sleep(600)", wall_s=8.0)
     assert one.status == "timed_out"
-
-
-# --- reports -----------------------------------------------------------------------------------
 
 
 MEMCHECK = """\
