@@ -66,14 +66,14 @@ class Entry:
         return self.path / "build" if self.result.ok else None
 
 
+@dataclass(frozen=True)
 class BuildCache:
     """A folder of builds; several processes may use it at once."""
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
+    root: Path
 
     def _path(self, key: str) -> Path:
-        return self._root / key[:2] / key
+        return self.root / key[:2] / key
 
     def lock(self, key: str) -> AbstractContextManager[None]:
         """Held while `key` is built; a process that waited for it finds the entry."""
@@ -108,7 +108,7 @@ class BuildCache:
             (fresh / "result.json").write_text(result.model_dump_json(indent=1) + "\n")
             (fresh / "manifest.json").write_text(json.dumps(_manifest(fresh), indent=1) + "\n")
             fresh.chmod(0o755)
-        evict((entry for entry in self._root.glob(f"{_SHARD}/*") if entry.is_dir()), size_limit_bytes())
+        evict((entry for entry in self.root.glob(f"{_SHARD}/*") if entry.is_dir()), size_limit_bytes())
         return Entry(result, final)
 
 
@@ -179,31 +179,25 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
+@dataclass(frozen=True)
 class CompilerSlots:
     """Limits the compilers of all processes: one per core, and beyond the first as many as memory allows.
 
     Slots are file locks, so the kernel frees them however their holder ends.
     """
 
-    def __init__(
-        self,
-        directory: Path,
-        *,
-        cores: Callable[[], int] = _cores,
-        memory: Callable[[], int] = available_bytes,
-    ) -> None:
-        self._directory = directory
-        self._cores = cores
-        self._memory = memory
+    directory: Path
+    cores: Callable[[], int] = _cores
+    memory: Callable[[], int] = available_bytes
 
     @contextmanager
     def taken(self, most: int) -> Iterator[int]:
         """Wait for a slot, take up to `most` free ones, and yield how many were taken."""
-        self._directory.mkdir(parents=True, exist_ok=True)
+        self.directory.mkdir(parents=True, exist_ok=True)
         with ExitStack() as held:
-            slots = [self._slot(number) for number in range(max(1, self._cores()))]
+            slots = [self._slot(number) for number in range(max(1, self.cores()))]
             # One process waits for slots; the others queue for the gate, so none is overtaken forever.
-            with (self._directory / "slots.gate").open("w") as gate:
+            with (self.directory / "slots.gate").open("w") as gate:
                 flock(gate, fcntl.LOCK_EX, _SLOT, *slots)
                 count = self._take(max(1, most), held)
                 if not count:
@@ -213,12 +207,12 @@ class CompilerSlots:
             yield count
 
     def _slot(self, number: int) -> Path:
-        return self._directory / f"slot-{number}"
+        return self.directory / f"slot-{number}"
 
     def _take(self, most: int, held: ExitStack) -> int:
         """Take what is free now; the caller holds the gate."""
         free: list[TextIOWrapper] = []
-        cores = max(1, self._cores())
+        cores = max(1, self.cores())
         for number in range(cores):
             file = self._slot(number).open("w")
             try:
@@ -229,7 +223,7 @@ class CompilerSlots:
                 free.append(file)
         busy = cores - len(free)
         # Running compilers may not have reached their peak: their share is reserved.
-        room = self._memory() // COMPILER_BYTES - busy
+        room = self.memory() // COMPILER_BYTES - busy
         count = max(0, min(most, len(free), room if busy else max(1, room)))
         for file in free[count:]:
             file.close()

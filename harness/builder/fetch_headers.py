@@ -16,6 +16,7 @@ import urllib.request
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final, NamedTuple
 from urllib.parse import unquote, urljoin, urlsplit
@@ -74,13 +75,13 @@ class _Part(NamedTuple):
     """Files that this folder already has are left out."""
 
 
+@dataclass(frozen=True)
 class Fetcher:
     """Fetches header sets into `root` from the index `index`; `say` receives progress messages."""
 
-    def __init__(self, root: Path, index: str, say: Callable[[str], None]) -> None:
-        self._root = root
-        self._index = index
-        self._say = say
+    root: Path
+    index: str
+    say: Callable[[str], None]
 
     def cuda(self, toolchain: Toolchain) -> list[HeaderSet]:
         """The headers that `toolchain` lacks for CUDA builds: those of CUDA's libraries, and torch's own.
@@ -116,7 +117,7 @@ class Fetcher:
         folders = [p for p in (cuda.include, cuda.math_include) if p is not None]
         wanted = [n for n, header in LIBRARIES.items() if not any((p / header).is_file() for p in folders)]
         if not wanted:
-            self._say(f"{name}: the toolkit has all headers, nothing to fetch")
+            self.say(f"{name}: the toolkit has all headers, nothing to fetch")
             return None
 
         def parts() -> list[_Part]:
@@ -142,7 +143,7 @@ class Fetcher:
             if set(LIBRARIES) <= set(versions):
                 return versions
         raise DownloadError(
-            f"{self._index} has no {_META} that names the libraries of CUDA {release} (there are some since "
+            f"{self.index} has no {_META} that names the libraries of CUDA {release} (there are some since "
             "13.0): put a whole CUDA toolkit on this machine"
         )
 
@@ -151,7 +152,7 @@ class Fetcher:
         assert toolchain.torch_root is not None and toolchain.torch_version is not None
         name = torch_set(toolchain.torch_version)
         if not toolchain.torch_is_cpu_only:
-            self._say(f"{name}: torch {toolchain.torch_version} has its own CUDA headers, nothing to fetch")
+            self.say(f"{name}: torch {toolchain.torch_version} has its own CUDA headers, nothing to fetch")
             return None
         version = toolchain.torch_version.partition("+")[0]
         python = "cp" + "".join(toolchain.python_version.split(".")[:2])
@@ -167,35 +168,35 @@ class Fetcher:
     def _wheels(self, requirement: str, machine: str = "") -> list[Wheel]:
         """The wheels that meet a requirement such as torch==2.13.0, oldest first; at least one."""
         wanted = Requirement(requirement)
-        found = [w for w in list_wheels(self._index, wanted.name) if w.version in wanted.specifier]
+        found = [w for w in list_wheels(self.index, wanted.name) if w.version in wanted.specifier]
         found = [w for w in found if w.fits(machine)]
         if not found:
-            raise DownloadError(f"{self._index} has no wheel of {requirement} for {machine or 'any'} Linux")
+            raise DownloadError(f"{self.index} has no wheel of {requirement} for {machine or 'any'} Linux")
         return sorted(found, key=lambda w: w.version)
 
     def _load_or_store(self, name: str, parts: Callable[[], Sequence[_Part]]) -> HeaderSet:
         """The set `name`, fetched unless it is there; `parts` asks the index."""
-        present = load_headers(self._root, name)
+        present = load_headers(self.root, name)
         if present is not None:
-            self._say(f"{name}: already there ({present.root}); delete the folder to fetch it again")
+            self.say(f"{name}: already there ({present.root}); delete the folder to fetch it again")
             return present
         wanted = parts()
-        self._root.mkdir(parents=True, exist_ok=True)
-        with directory_atomically(self._root / name) as fresh:
+        self.root.mkdir(parents=True, exist_ok=True)
+        with directory_atomically(self.root / name) as fresh:
             manifest = self._fill(fresh, name, wanted)
             write_manifest(fresh, manifest)
             for path in (fresh, *fresh.rglob("*")):  # a sandbox's user must be able to read them
                 path.chmod(0o755 if path.is_dir() else 0o644)
-        stored = load_headers(self._root, name)
+        stored = load_headers(self.root, name)
         assert stored is not None, "a manifest was just written"
-        self._say(f"{name}: {len(manifest.files)} files in {stored.root}")
+        self.say(f"{name}: {len(manifest.files)} files in {stored.root}")
         return stored
 
     def _fill(self, folder: Path, name: str, parts: Sequence[_Part]) -> Manifest:
         files: dict[str, str] = {}
         total = 0
         for part in parts:
-            self._say(f"{name}: {part.wheel.name} {part.wheel.version}")
+            self.say(f"{name}: {part.wheel.name} {part.wheel.version}")
             with open_wheel(part.wheel) as archive:
                 members = list(_members(archive, part))
                 if not members:
