@@ -107,7 +107,6 @@ class Instrumentation:
         found = find_sanitizer(None if cuda is None else cuda.root)
         if isinstance(found, str):
             return absent_runs(found)
-        device = self.workers.transport.device
-        problem = smallest(problems(loaded, self.settings.target, device=device))
+        problem = smallest(problems(loaded, self.settings.target, device=self.workers.transport.device))
         start = self.workers.start
         return sanitize(lambda under, wall_s: start(source, wall_s, under), found, problem)

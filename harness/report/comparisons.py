@@ -13,11 +13,10 @@ from typing import Final
 
 from harness import stats
 from harness.records import Arm, RunConfig
-from harness.report.arms import spending
+from harness.report.arms import Scores, spending
 from harness.report.effects import Comparison, Conclusion, Matrix, MatrixCell, MatrixRow, MetricRow
 from harness.report.figures import plural
 from harness.report.lifts import (
-    Scores,
     error_classes,
     fast_points,
     kernelbench_points,

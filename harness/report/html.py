@@ -111,12 +111,6 @@ def _strip(summary: Summary, comparison: Comparison) -> Markup:
     return plots.speed_strip(arms)
 
 
-def _fast_curve(summary: Summary, comparison: Comparison) -> Markup:
-    without, with_ = (summary.arm(comparison.model, a) for a in (comparison.control, comparison.treatment))
-    arms = ("without", "control", without.fast_levels), ("with", "treatment", with_.fast_levels)
-    return plots.fast_curve(arms)
-
-
 def _shade(share: float) -> str:
     return f"heat-{sum(share >= step for step in (0.005, 0.03, 0.08, 0.15, 0.3))}"
 
@@ -176,9 +170,6 @@ def render_html(summary: Summary) -> str:
             labels=labels,
             codes={verdict.value: code for verdict, code in CODES.items()},
             present={row.verdict.value for row in summary.trials},
-            forest=lambda row: plots.forest(row, confidence),
-            fast_curve=lambda comparison: _fast_curve(summary, comparison),
-            arm_curve=lambda arm: plots.fast_curve([("all", "treatment", arm.fast_levels)]),
             shades=_shade,
             strip=lambda comparison: _strip(summary, comparison),
         )

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 
 from harness import stats
 from harness.outcome import POLICY, Cause, Verdict
-from harness.report.arms import arm_means, rate_of
+from harness.report.arms import Scores, arm_means, rate_of
 from harness.report.effects import (
     ErrorClass,
     FamilyLift,
@@ -38,7 +38,6 @@ from harness.report.metrics import (
 )
 from harness.report.records import Gap
 
-Scores = Sequence[Score]
 VERDICTS: Final = (
     Verdict.CORRECT, Verdict.NOT_MEASURED, Verdict.WRONG_RESULT, Verdict.TIMED_OUT, Verdict.CRASHED,
     Verdict.LOAD_FAILED, Verdict.BUILD_FAILED, Verdict.NO_PROJECT, Verdict.CHEATED,

@@ -219,7 +219,6 @@ def _by_task(k: int, estimate: Callable[[int, int, int], float]) -> Values:
 
 
 def share_metric(get: Callable[[Score], float | None]) -> Metric:
-    """An untitled metric of shares."""
     return Metric("correct", "", "share", by_trial(get))
 
 

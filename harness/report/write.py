@@ -127,8 +127,7 @@ def report_json(summary: Summary) -> str:
 
 def schema_text() -> str:
     """JSON Schema (draft 2020-12) of report.json, as published."""
-    made = Summary.model_json_schema(mode="serialization")
-    made |= {"title": "liftbench report"}
+    made = Summary.model_json_schema(mode="serialization") | {"title": "liftbench report"}
     schema = {"$schema": "https://json-schema.org/draft/2020-12/schema"} | made
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
 

@@ -13,10 +13,6 @@ _POLL_S = 0.2
 """While waiting for results, so that Ctrl-C is noticed."""
 
 
-_Done = tuple[object, BaseException | None]
-"""Result and error of a job."""
-
-
 class LocalExecutor:
     """At most `workers` daemon threads; jobs start in order, and none after a failure."""
 
@@ -30,7 +26,7 @@ class LocalExecutor:
         for job in jobs:
             todo.put(job)
         count = todo.qsize()
-        done: queue.SimpleQueue[_Done] = queue.SimpleQueue()
+        done: queue.SimpleQueue[tuple[object, BaseException | None]] = queue.SimpleQueue()
         over = threading.Event()
 
         def work() -> None:

@@ -243,11 +243,9 @@ def test_what_was_read_is_counted_by_trial() -> None:
 def test_a_leaked_task_is_shown_and_counts_nowhere() -> None:
     """A reference copied from the skill gives 50x on one task; without it nothing changed."""
     summary = summarise(*studies.leaked())
-    comparison = first(summary)
-    assert {row.n_tasks for row in comparison.rows if row.metric == "correct"} == {7}
-    assert comparison.row("deployed").lift == 1.0
-    assert summary.arm(make.MODEL, make.WITH.id).correct is not None
-    assert summary.arm(make.MODEL, make.WITH.id).scored == summary.arm(make.MODEL, make.WITH.id).planned == 7
+    comparison, arm = first(summary), summary.arm(make.MODEL, make.WITH.id)
+    assert (comparison.row("correct").n_tasks, comparison.row("deployed").lift) == (7, 1.0)
+    assert arm.correct is not None and arm.scored == arm.planned == 7
     assert [row.task for row in summary.tasks if row.leaked] == ["l1/f0t0"]
     assert any(row.task == "l1/f0t0" and row.verdict is Verdict.CORRECT for row in summary.trials)
     assert any("l1/f0t0 (cuda-kernel-builder/references/all.md)" in caveat for caveat in comparison.caveats)
