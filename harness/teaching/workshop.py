@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -33,11 +34,9 @@ ATTEMPTS: Final = 3
 MAX_FILES: Final = 40
 MAX_BYTES: Final = 1 << 20
 _FAULTS_TOLD: Final = 20
-_MARKED = re.compile(
-    r'^<file path="(?P<path>[^"]+)">[ \t]*\n(?P<text>.*?)^</file>[ \t]*$'
-    r'|^<delete path="(?P<removed>[^"]+)"\s*/>[ \t]*$',
-    re.MULTILINE | re.DOTALL,
-)
+_FILE = re.compile(r'<file path="(?P<path>[^"]+)">[ \t]*')
+_FILE_END = re.compile(r"</file>[ \t]*")
+_DELETE = re.compile(r'<delete path="(?P<path>[^"]+)"\s*/>[ \t]*')
 _UNUSABLE: Final = {
     "length": "the reply was cut at the output limit: write less",
     "refusal": "the model refused",
@@ -205,9 +204,7 @@ def read_changes(reply: Reply) -> Changes:
     if reply.stop in _UNUSABLE:
         raise DraftError(_UNUSABLE[reply.stop])
     text = reply.text.replace("\r\n", "\n")
-    marked = list(_MARKED.finditer(text))
-    files = {mark["path"].strip(): mark["text"] for mark in marked if mark["path"]}
-    removed = tuple(mark["removed"].strip() for mark in marked if mark["removed"])
+    files, removed = _marked(text.split("\n"))
     if not files and text.lstrip().startswith("---\n"):
         files = {FILE: text.lstrip()}
     reasons = [(path, unsafe_path(path)) for path in (*files, *removed)]
@@ -222,6 +219,24 @@ def read_changes(reply: Reply) -> Changes:
     if faults:
         raise DraftError(*faults)
     return Changes(files, removed)
+
+
+def _marked(lines: Sequence[str]) -> tuple[dict[str, str], tuple[str, ...]]:
+    """The files between their marks, and the paths to delete outside of those; in linear time."""
+    ends = [number for number, line in enumerate(lines) if _FILE_END.fullmatch(line)]
+    files: dict[str, str] = {}
+    removed: list[str] = []
+    after = 0
+    for number, line in enumerate(lines):
+        if number < after:
+            continue
+        end = bisect_right(ends, number)
+        if (opening := _FILE.fullmatch(line)) is not None and end < len(ends):
+            after = ends[end] + 1
+            files[opening["path"].strip()] = "".join(f"{text}\n" for text in lines[number + 1 : ends[end]])
+        elif (deletion := _DELETE.fullmatch(line)) is not None:
+            removed.append(deletion["path"].strip())
+    return files, tuple(removed)
 
 
 def write_draft(

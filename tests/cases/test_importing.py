@@ -49,12 +49,11 @@ def test_upskill_0_2_saves_cases_beside_a_skill(tmp_path: Path) -> None:
     assert case.not_checkable == ()
 
 
-@pytest.mark.parametrize("name", ["tests", "test_cases", "cases", None])
-def test_a_document_may_keep_its_cases_under_any_of_upskills_names(tmp_path: Path, name: str | None) -> None:
+def test_a_document_may_keep_its_cases_under_any_of_upskills_names(tmp_path: Path) -> None:
     """Under `tests`, `test_cases`, `cases`, or as a bare list."""
     entries = [{"input": "Say a.", "expected": {"contains": "a"}}, {"input": "Say b.", "id": "b"}]
-    cases = load_cases(write(tmp_path / "file.json", entries if name is None else {name: entries}))
-    assert [case.id for case in cases] == ["case-1", "b"]
+    for document in (entries, *({name: entries} for name in ("tests", "test_cases", "cases"))):
+        assert [case.id for case in load_cases(write(tmp_path / "x.json", document))] == ["case-1", "b"]
 
 
 @pytest.mark.parametrize(

@@ -217,14 +217,9 @@ def block(info: str, text: str = "x", above: str = "") -> str:
     ("reply", "path"),
     [
         (block("json data/report.json"), "data/report.json"),
-        (block('python title="a.py"'), "a.py"),
-        (block("make Makefile"), "Makefile"),
-        (block("json", above="### `report.json`"), "report.json"),
         (block("json", above="Here is `report.json`:"), "report.json"),
         (block("sh", text="# run.sh\necho"), "run.sh"),
-        (block("python"), None),
         (block("json", above="Compare a.json with b.json."), None),
-        (block("sh", text="#!/bin/sh\necho a.txt"), None),
     ],
 )
 def test_a_block_names_its_file(reply: str, path: str | None) -> None:

@@ -99,12 +99,6 @@ def make_place(
     return lambda *names: Place(tmp_path, names, capsys)
 
 
-def _wait_for(place: Place, trials: int, process: subprocess.Popen[str]) -> None:
-    while len(place.finished) < trials:
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.02)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)]
@@ -117,7 +111,9 @@ def test_an_interrupted_eval_is_finished_by_the_same_command(
     recording = record(tmp_path, place.tasks, place.skill, 8, "```toml build.toml\nbroken\n```\n")
     words = ["-m", f"replay/{recording}", "--runs", "8", "--max-connections", "1"]
     process = place.start(*words)
-    _wait_for(place, 3, process)
+    while len(place.finished) < 3:
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.02)
     os.kill(process.pid, how)
     out, err = process.communicate(timeout=60)
     assert process.returncode == code, err

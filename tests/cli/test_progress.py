@@ -22,7 +22,7 @@ class Clock:
 
 
 def test_a_finished_trial_has_verdict_speedup_elapsed_and_eta(capsys: pytest.CaptureFixture[str]) -> None:
-    """Plain lines without a terminal; the rest is estimated only from the third finished trial on."""
+    """Plain lines without a terminal; an estimate from the third finished trial on, if any is left."""
     clock = Clock()
     with EvalProgress(20, 10, clock=clock) as progress:
         progress.stage(trial("l1/rms_norm", WITH).key, "build")
@@ -40,12 +40,7 @@ def test_a_finished_trial_has_verdict_speedup_elapsed_and_eta(capsys: pytest.Cap
         "[12/20] l1/rms_norm with_skill #2: correct 1.42x, 1:00",
         "[13/20] l1/softmax with_skill #2: wrong_result, 1:30, ETA ~3:30",
     ]
-
-
-def test_the_last_trial_has_no_eta_and_several_models_are_named(capsys: pytest.CaptureFixture[str]) -> None:
-    """Nothing is left to wait for; with one model its name says nothing."""
-    clock = Clock()
-    with EvalProgress(4, 0, models=2, clock=clock) as progress:
+    with EvalProgress(4, 0, models=2, clock=clock) as progress:  # each line names its model
         for repeat in range(4):
             clock.now_s += 1000
             progress.finished(trial("l1/softmax", WITHOUT, model=OTHER, repeat=repeat))

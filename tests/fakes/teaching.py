@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from harness.models import Model
 from harness.outcome import Cause
 from harness.records import Reply, Request, Sampling, TrialRecord
 from harness.skills.lineage import Lineage
@@ -85,7 +86,7 @@ class FakeGrading:
 
 def workshop(
     tmp_path: Path,
-    teacher: FakeTeacher,
+    teacher: Model,
     check: Callable[[Path], Sequence[SkillFinding]] = lambda directory: (),
     seen: tuple[str, ...] = (),
 ) -> Workshop:

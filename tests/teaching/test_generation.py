@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from harness.errors import BudgetSpent, UsageError
-from harness.models.meter import Spent
+from harness.models.meter import Meter
 from harness.records import ModelSpec, Sampling
 from harness.skills.lineage import LookLog, lineage_of
 from harness.skills.spec import LoadedSkill, read_skill, validate_skill
@@ -28,13 +29,13 @@ def splits() -> Splits:
     return Splits((first,), (second,), (third,))
 
 
+@dataclass
 class Probe:
     """A test split that remembers what it was asked."""
 
-    def __init__(self, stopped: str | None = None, lifts: tuple[MeasuredLift, ...] = ()) -> None:
-        self.runs: list[tuple[Arms, float]] = []
-        self.stopped = stopped
-        self.lifts = lifts
+    stopped: str | None = None
+    lifts: tuple[MeasuredLift, ...] = ()
+    runs: list[tuple[Arms, float]] = field(default_factory=list)
 
     def __call__(self, arms: Arms, alpha: float, skill: LoadedSkill) -> Measured:
         self.runs.append((arms, alpha))
@@ -51,17 +52,6 @@ class OnSplits(FakeGrading):
         return Evaluated(tuple(moved), done.stopped)
 
 
-class FakeMeter:
-    """Counts the teacher's calls."""
-
-    def __init__(self, teacher: FakeTeacher) -> None:
-        self._teacher = teacher
-
-    @property
-    def spent_by_role(self) -> dict[str, Spent]:
-        return {"teacher": Spent(calls=len(self._teacher.asked))}
-
-
 def make(
     tmp_path: Path,
     teacher: FakeTeacher,
@@ -74,14 +64,16 @@ def make(
     **changes: Any,
 ) -> Generation:
     """A generation with these changes to its request."""
+    meter = Meter()
+    metered = meter.wrap(teacher, "teacher")
     values: dict[str, Any] = {
         "description": ORDER.description,
         "source": old,
         "tasks": (),
-        "teacher": teacher,
+        "teacher": metered,
         "students": (ModelSpec(name="fake/student"),),
         "models": {},
-        "meter": FakeMeter(teacher),
+        "meter": meter,
         "metric": "correct",
         "target": "cpu",
         "protocol": "quick",
@@ -93,7 +85,7 @@ def make(
     request = GenerationRequest(**(values | changes))
     made = splits() if request.students else None
     folder, looks = tmp_path / name, LookLog(tmp_path / "looks.jsonl")
-    writes = workshop(folder, teacher, seen=() if made is None else made.seen)
+    writes = workshop(folder, metered, seen=() if made is None else made.seen)
     say = (said if said is not None else []).append
     return Generation(request, ORDER, made, folder, tmp_path / out, writes, looks, say)
 
@@ -186,20 +178,13 @@ def test_a_skill_that_did_not_beat_no_skill_says_so_in_record_and_metadata(tmp_p
     assert "liftbench-not-better:" in text
     assert "did not beat no skill: correct 10% with it, 10% without" in text
     assert "not-better" not in read_skill(tmp_path / "skills" / "rows").documents["SKILL.md"]
-
-
-def test_a_skill_that_beat_no_skill_has_no_such_mark(tmp_path: Path) -> None:
-    """Better on selection: no mark; better on the test without a decision: that is said, and no more."""
-    ahead = {"without_skill": 0.5, "with_skill": 0.9}
-    lifts = (
-        MeasuredLift(model="m/a", decision="helps", **ahead),
-        MeasuredLift(model="m/b", decision="inconclusive", **ahead),
-    )
-    record = carry_out(make(tmp_path, worths(8), 0), Probe(lifts=lifts))
+    # Better on selection: no mark; better on the test without a decision is said in the record alone.
+    lift = MeasuredLift(model="m/b", without_skill=0.5, with_skill=0.9, decision="inconclusive")
+    record = carry_out(make(tmp_path, worths(8), 0, name="second", out="ahead"), Probe(lifts=(lift,)))
     assert record.shortfalls == (
         "the test did not show that it beats no skill (m/b, inconclusive): correct 90% with it, 50% without",
     )
-    assert "not-better" not in (tmp_path / "skills" / "rows" / "SKILL.md").read_text()
+    assert "not-better" not in (tmp_path / "ahead" / "rows" / "SKILL.md").read_text()
 
 
 def test_without_evaluation_a_skill_is_written_and_nothing_claimed(tmp_path: Path) -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from harness.teaching.traces.events import Event
 from harness.teaching.traces.faults import Lesson, faults_of, lessons
-from harness.teaching.traces.files import FileState, follow
+from harness.teaching.traces.files import follow
 from harness.teaching.traces.reading import read_trace
 from tests.teaching.traces.sessions import COMMAND, FILE, FINAL, FORMATS, NEW, OLD, TASK
 
@@ -32,22 +32,8 @@ def call(tool: str, call_id: str | None = None, **given: object) -> Event:
     return Event(0, "assistant", "tool_call", str(given), "line 1", tool, call=call_id, arguments=given)
 
 
-@dataclass
-class Mined:
-    """Everything that is found in a trace."""
-
-    lessons: list[Lesson]
-    files: list[FileState]
-
-
-def mine(events: Sequence[Event]) -> Mined:
-    """All of these events."""
-    files, diffs = follow(events)
-    return Mined(lessons(events, diffs), files)
-
-
-def session(*steps: tuple[str, str] | Event) -> Mined:
-    """What is found in commands and their outputs, or in whole events, after a first line."""
+def session(*steps: tuple[str, str] | Event) -> list[Lesson]:
+    """The lessons of commands and their outputs, or of whole events, after a first line."""
     events = [Event(0, "user", "text", TASK, "line 1")]
     for step in steps:
         place = f"line {len(events) + 1}"
@@ -56,7 +42,8 @@ def session(*steps: tuple[str, str] | Event) -> Mined:
         else:
             events.append(replace(call("bash", command=step[0]), text=step[0], place=place))
             events.append(replace(printed(step[1]), place=place))
-    return mine([replace(event, index=index) for index, event in enumerate(events)])
+    numbered = [replace(event, index=index) for index, event in enumerate(events)]
+    return lessons(numbered, follow(numbered)[1])
 
 
 # --- what an error looks like ------------------------------------------------------------------
@@ -136,20 +123,21 @@ def test_the_error_of_every_format_is_found_once_and_resolved(
     """One lesson, with its command and the edit; the file as it was left; the figure."""
     path = tmp_path / "trace"
     path.write_text(make())
-    mined = mine(read_trace(path).events)
-    (lesson,) = mined.lessons
+    events = read_trace(path).events
+    files, diffs = follow(events)
+    (lesson,) = lessons(events, diffs)
     assert (lesson.category, lesson.count, lesson.resolved) == ("compile", 1, True)
     assert lesson.error == 'error: identifier "warpSize32" is undefined'
     assert lesson.command is not None and lesson.command.startswith(COMMAND)
     assert lesson.fix is not None and OLD in lesson.fix and NEW in lesson.fix
-    assert [(f.path, f.text, f.complete) for f in mined.files] == [(FILE, FINAL, True)]
+    assert [(f.path, f.text, f.complete) for f in files] == [(FILE, FINAL, True)]
 
 
 def test_equal_errors_are_counted_and_keep_both_ends() -> None:
     """Whatever their folders, numbers and addresses; first and last place, the last one's context."""
     last = "before\n/a/b.cu(9): error: x is 2 at 0x7f01 in /p/h.cuh\nafter"
     first = "a.cu(1): error: x is 1 at 0xdead in /q/r/h.cuh"
-    (lesson,) = session(("make", first), ("ls", "a.cu"), ("make", last)).lessons
+    (lesson,) = session(("make", first), ("ls", "a.cu"), ("make", last))
     assert (lesson.count, lesson.first, lesson.last) == (2, "line 2", "line 6, its line 2")
     assert (lesson.resolved, lesson.command, lesson.fix) == (False, "make", None)
     assert lesson.context == last
@@ -158,25 +146,25 @@ def test_equal_errors_are_counted_and_keep_both_ends() -> None:
 def test_only_a_run_of_the_same_program_resolves() -> None:
     """Listing files or another program proves nothing; the fix is the edit, or the command that worked."""
     failed = ("python test.py", "allclose: False")
-    assert not session(failed, ("ls", "ok"), ("python other.py", "ok")).lessons[0].resolved
+    assert not session(failed, ("ls", "ok"), ("python other.py", "ok"))[0].resolved
     fixed = call("Edit", file_path="a.cu", old_string="a", new_string="b")
-    (lesson,) = session(failed, fixed, ("cd x && FOO=1 python ./test.py -v | tail -3", "ok")).lessons
+    (lesson,) = session(failed, fixed, ("cd x && FOO=1 python ./test.py -v | tail -3", "ok"))
     assert (lesson.resolved, lesson.fix) == (True, "a.cu:\n-a\n+b")
-    (lesson,) = session(("nvcc a.cu", "a.cu(1): error: x"), ("nvcc -arch=sm_90a a.cu", "ok")).lessons
+    (lesson,) = session(("nvcc a.cu", "a.cu(1): error: x"), ("nvcc -arch=sm_90a a.cu", "ok"))
     assert lesson.fix == "the command became: nvcc -arch=sm_90a a.cu"
 
 
 def test_a_run_that_fails_earlier_does_not_resolve() -> None:
     """A wrong result is not fixed by a build that breaks; a later stage's failure does show progress."""
     wrong, broken = ("make test", "allclose: False"), ("make test", "a.cu(1): error: x")
-    assert [x.resolved for x in session(wrong, broken).lessons] == [False, False]
-    resolved = {x.category: x.resolved for x in session(broken, wrong).lessons}
+    assert [x.resolved for x in session(wrong, broken)] == [False, False]
+    resolved = {x.category: x.resolved for x in session(broken, wrong)}
     assert resolved == {"compile": True, "wrong result": False}
 
 
 def test_unresolved_errors_come_first_then_the_frequent_then_the_grave() -> None:
     """The order in which a teacher reads them."""
-    mined = session(
+    found = session(
         ("nvcc a.cu", "a.cu(1): error: fixed"),
         ("nvcc a.cu", "ok"),
         ("python a.py", "ValueError: x"),
@@ -185,7 +173,7 @@ def test_unresolved_errors_come_first_then_the_frequent_then_the_grave() -> None
         ("python c.py", "a.cu(1): error: twice"),
     )
     order = ["error: twice", "Segmentation fault", "ValueError: x", "error: fixed"]
-    assert [x.error for x in mined.lessons] == order
+    assert [x.error for x in found] == order
 
 
 # --- files and notes ---------------------------------------------------------------------------

@@ -88,8 +88,7 @@ def test_places_lead_back_into_the_file(tmp_path: Path) -> None:
         ("Human:", ("user", "text")),
         ("#### 🛠️ Tool Call: Bash", ("assistant", "tool_call")),
         ("**Tool: bash**", ("tool", "tool_result")),
-        ("# User guide", None),
-        ("**User experience** matters", None),
+        ("**User-defined** functions", None),
         ("A user: said", None),
     ],
 )
