@@ -98,7 +98,7 @@ def _bad(value: torch.Tensor, other: torch.Tensor) -> dict[str, torch.Tensor]:
 
 
 def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return torch.equal(one.contiguous().view(torch.uint8), other.contiguous().view(torch.uint8))
+    return torch.equal(one.reshape(-1).view(torch.uint8), other.reshape(-1).view(torch.uint8))
 
 
 def _mean(values: torch.Tensor) -> torch.Tensor:

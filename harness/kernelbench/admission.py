@@ -34,7 +34,7 @@ _PROBE_BYTES = 1 << 29
 _PROBE_FLOPS = 1e9
 """Work of one of the five calls of a probe on the host."""
 _PROBE_ROWS = (8, 4, 2, 1)
-_VERSION = 4
+_VERSION = 5
 By = Literal["whole", "rows", "parts"]
 
 

@@ -77,6 +77,7 @@ PROBLEMS: dict[str, str] = {
     "13_Not_a_number": problem("return torch.log(x - 0.5)"),
     "14_Dies": "import os\nos.kill(os.getpid(), 9)\n" + problem("return x"),
     "15_Library_names": problem("return x * 2 + 1") + "\n\ntruth = library = compare = 1\n",
+    "22_Loss": problem("return ((x - 0.7) ** 2).mean()"),
 }
 
 

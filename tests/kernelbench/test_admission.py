@@ -20,10 +20,10 @@ pytestmark = pytest.mark.slow
 Judged = dict[str, tuple[Converted, Admission]]
 
 
-@pytest.mark.parametrize("number", ["1", "4", "11", "15", "17", "21"])
+@pytest.mark.parametrize("number", ["1", "4", "11", "15", "17", "21", "22"])
 def test_a_fair_problem_is_admitted(judged: Judged, number: str) -> None:
     """A linear layer, a batch norm over the batch, two outputs, names that a task's functions have, a ReLU of
-    inputs that take both signs, a recurrent network."""
+    inputs that take both signs, a recurrent network, a loss."""
     assert judged[number][1].reasons == ()
 
 
