@@ -124,6 +124,10 @@ class GenerationRequest:
         try:
             with self.source.open("rb") as stream:
                 return hashlib.file_digest(stream, "sha256").hexdigest()
+        except IsADirectoryError:
+            raise UsageError(
+                f"{self.source} has no SKILL.md: name a skill's folder, or a trace's file"
+            ) from None
         except OSError as error:
             raise UsageError(f"{self.source} cannot be read: {error.strerror}") from None
 

@@ -150,6 +150,7 @@ def test_without_evaluation_one_reply_is_enough(generate: Generate, tmp_path: Pa
         ),
         (["--no-eval", "--from", "skills/odd"], "not a skill name"),
         (["--no-eval", "--from", "skills/none"], "cannot be read"),
+        (["--no-eval", "--from", "skills"], "has no SKILL.md"),
     ],
 )
 def test_what_cannot_be_done_is_said_before_anything_is_asked(
