@@ -192,9 +192,6 @@ def _advice() -> str:
     )
 
 
-# --- the command line --------------------------------------------------------------------------
-
-
 def _mounts(view: View, gpu: host_job.HostGpu, folder: Path) -> Iterator[str]:
     """The visible files of the host, and empty directories that programs expect."""
     for link, target in view.links:

@@ -224,9 +224,6 @@ def _kill_all(members: Callable[[], list[int]]) -> bool:
     return bool(found)
 
 
-# --- where groups are --------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Membership:
     version: int

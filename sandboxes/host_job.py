@@ -42,9 +42,6 @@ _UIDS: Final = range(20_000, 60_000)  # below 65536: a user namespace may map no
 CHOWN, KILL, SETGID, SETUID, SYS_ADMIN = 0, 5, 6, 7, 21  # linux/capability.h
 
 
-# --- users -------------------------------------------------------------------------------------
-
-
 class FreeUsers:
     def __init__(self) -> None:
         self._numbers = itertools.count(random.SystemRandom().randrange(len(_UIDS)))
@@ -83,9 +80,6 @@ def threads_of(uid: int) -> int:
     """How many threads `uid` runs now, as RLIMIT_NPROC counts them."""
     counts = [stat_of(pid)[17:18] for pid, owner in processes() if owner == uid]
     return sum(int(number) for found in counts for number in found)
-
-
-# --- everything else ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -215,8 +209,6 @@ def start_inside(
         raise
     return HostProcess(SpawnSpec(job, command, folder, [*readable, INSIDE, folder / "scratch"], uid, cgroup))
 
-
-# --- readable files ---------------------------------------------------------------------------------
 
 _SYSTEM: Final = Path("/usr")
 _TOP: Final = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")

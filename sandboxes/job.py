@@ -152,9 +152,6 @@ class Sandbox(Protocol):
         """End warm processes. Running jobs are not affected."""
 
 
-# --- what a backend implements -----------------------------------------------------------------
-
-
 class UnstoppableError(Exception):
     """A process tree could not be frozen within STOP_S."""
 

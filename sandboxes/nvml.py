@@ -209,9 +209,6 @@ def _instances(device: Any) -> tuple[MigInstance, ...]:
     return tuple(found)
 
 
-# --- Xid errors --------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Xid:
     code: int

@@ -148,8 +148,6 @@ class RunningProcess:
         self._reader = threading.Thread(target=self._read_output, args=(output,), daemon=True)
         self._reader.start()
 
-    # --- threads that watch it -----------------------------------------------------------------
-
     def _read_output(self, descriptor: int) -> None:
         limit = self._job.limits.output_bytes
         with os.fdopen(descriptor, "rb", buffering=0) as stream:
@@ -251,8 +249,6 @@ class RunningProcess:
         self._verdict = self._verdict or verdict
         with suppress(SandboxError):  # _wait_for_end reports a tree that could not be killed
             self.kill()
-
-    # --- the Process protocol ------------------------------------------------------------------
 
     def wait(self, timeout_s: float | None = None) -> ExitFacts | None:
         self._done.wait(timeout_s)

@@ -129,9 +129,6 @@ def _start() -> int:
     return write_end
 
 
-# --- the reaper process ------------------------------------------------------------------------
-
-
 def main() -> None:
     registered: dict[int | str, list[Any]] = {}
     for line in sys.stdin:

@@ -128,8 +128,6 @@ def _tested(name: str, make: Make, others: list[str]) -> Choice:
     return Choice(sandbox, "; ".join([why, *others]))
 
 
-# --- the self-test ----------------------------------------------------------------------------------
-
 _JOB: Final = Path(__file__).with_name("selftest_job.py")
 _WALL_S: Final = 30.0
 _PROCESSES: Final = 16

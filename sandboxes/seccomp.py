@@ -83,9 +83,6 @@ def _packed(code: _Code) -> bytes:
 _ALLOW_ALL: Final = _packed([(_RETURN, 0, 0, _ALLOW)])
 
 
-# --- the profile -------------------------------------------------------------------------------
-
-
 def profile() -> dict[str, Any]:
     found: dict[str, Any] = json.loads(_PROFILE.read_text())
     return found
@@ -227,9 +224,6 @@ def _search(starts: list[int], leaves: list[_Code]) -> _Code:
     if len(left) <= _MAX_JUMP:
         return [(_AT_LEAST, len(left), 0, starts[middle]), *left, *right]
     return [(_AT_LEAST, 0, 1, starts[middle]), (_JUMP, 0, 0, len(left)), *left, *right]
-
-
-# --- the filter of one job ---------------------------------------------------------------------
 
 
 def refused_calls(job: Job) -> tuple[str, ...]:

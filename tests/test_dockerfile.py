@@ -86,9 +86,6 @@ def test_scripts_can_be_run(script):
     assert subprocess.run(["bash", "-n", script], capture_output=True, check=False).stderr == b""
 
 
-# --- scripts ---------------------------------------------------------------------------------
-
-
 def images(**environment: str) -> subprocess.CompletedProcess[str]:
     """What `make image` runs."""
     env = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/")} | environment
@@ -131,9 +128,6 @@ def test_what_is_missing_is_named(tmp_path):
     if shutil.which("docker") is not None:
         done = images(DOCKER_HOST=f"unix://{tmp_path}/none.sock")
         assert done.returncode == 2 and f"engine answers at unix://{tmp_path}/none.sock" in done.stderr
-
-
-# --- images that were made -------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

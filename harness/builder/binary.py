@@ -31,7 +31,6 @@ from harness.text import clean
 from sandboxes.job import Job, Limits, Sandbox
 from sandboxes.orphans import owned_folder
 
-# --- calls -----------------------------------------------------------------------------------
 
 _NAMES_KEPT: Final = 100
 _NAME_LENGTH: Final = 300
@@ -99,8 +98,6 @@ def _hint(name: str, alike: Sequence[str]) -> str:
         return f"{text}: declared and called, but defined in no file that build.toml lists"
     return text
 
-
-# --- compiled kernels ------------------------------------------------------------------------
 
 _SCRIPT: Final = Path(__file__).with_name("cubins.py")
 _ANSWER: Final = "kernels.json"

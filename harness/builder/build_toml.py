@@ -51,8 +51,6 @@ def read_build_toml(
         return _finding(f"kernel-builder accepts it, but liftbench cannot build it: {error}")
 
 
-# --- parsers in child processes --------------------------------------------------------------
-
 _CPU_S: Final = 20
 _WALL_S: Final = 300.0
 """Generous, so that only a machine without free cores reaches it before the limit of CPU time."""
@@ -106,8 +104,6 @@ def _run(script: str, question: object) -> subprocess.CompletedProcess[bytes]:
             "fewer trials at once"
         ) from error
 
-
-# --- kernel-builder's parser -----------------------------------------------------------------
 
 _HARMLESS: Final = '[general]\nname = "control"\nversion = 1\nlicense = "Apache-2.0"\nbackends = ["cpu"]\n'
 # Only the extension module: importing `kernels` takes ten times as long and reads user settings.
@@ -167,8 +163,6 @@ def _reason(message: str) -> str:
     reason = ", ".join(filter(None, lines[drawn[-1] + 1 :])) if drawn else ""
     return f"{reason} ({place[0]})" if reason and place else " ".join(lines)
 
-
-# --- advice ----------------------------------------------------------------------------------
 
 _MOST_HINTS: Final = 8  # more of them hide the one that matters
 _MOST_FAULTS: Final = 50  # a hostile file has a hundred thousand

@@ -121,9 +121,6 @@ def _manifest(path: Path) -> dict[str, str]:
     }
 
 
-# --- size limit ------------------------------------------------------------------------------
-
-
 def evict(entries: Iterable[Path], limit_bytes: int, now: float | None = None) -> int:
     """Remove the least recently used entries above `limit_bytes`; returns the bytes removed.
 
@@ -151,8 +148,6 @@ def _measured(entry: Path) -> tuple[float, int, Path]:
         return entry.stat().st_mtime, sum(sizes), entry
     return 0.0, 0, entry
 
-
-# --- compiler slots --------------------------------------------------------------------------
 
 COMPILER_BYTES: Final = 5 << 30
 """Memory of one nvcc on a file with all of torch's headers: cudafe++ and cicc run at once, with peaks of

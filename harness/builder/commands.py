@@ -73,9 +73,6 @@ def _cuda_libraries(layout: Layout, toolchain: Toolchain) -> tuple[str, ...]:
     return (str(toolchain.cuda.cudart), f"-L{toolchain.cuda.library}", *static)
 
 
-# --- parts of a compile command --------------------------------------------------------------
-
-
 def _definitions(layout: Layout, toolchain: Toolchain) -> tuple[str, ...]:
     names = ["Py_LIMITED_API=3", *toolchain.torch_definitions]
     names += [f"TORCH_EXTENSION_NAME={layout.ops_name}", f"{layout.ops_name}_EXPORTS"]
@@ -159,8 +156,6 @@ def _nvcc_argv(unit: Unit, layout: Layout, toolchain: Toolchain) -> tuple[str, .
         *("-x", "cu", "-c", f"{SOURCE}/{unit.source}", "-o", output),
     )
 
-
-# --- build.ninja -----------------------------------------------------------------------------
 
 _NINJA_HEADER: Final = """\
 # Written by liftbench; see docs/decisions/0002-direct-ninja.md.

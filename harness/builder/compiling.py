@@ -180,8 +180,6 @@ def _job(tree: Path, layout: Layout, toolchain: Toolchain, jobs: int, limits: Li
     )
 
 
-# --- whose fault --------------------------------------------------------------------------
-
 _NAMES_SHOWN: Final = 6
 _LIMITS: Final[dict[str, tuple[Cause, DiagnosticKind, str]]] = {
     "wall_timeout": (Cause.BUILD_TIMEOUT, "timeout", "the build was stopped after {wall:.0f} s"),
@@ -301,8 +299,6 @@ def refuse_broken_machine(control_error: str | None) -> None:
     if control_error is not None:
         raise SandboxError(f"this machine does not build a project of our own either: {control_error}")
 
-
-# --- the control build -----------------------------------------------------------------------
 
 CONTROL_LIMITS: Final = Limits(wall_s=300.0, cpu_s=60.0, memory_bytes=4 << 30)
 _NAME: Final = "liftbench_control"

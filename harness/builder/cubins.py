@@ -46,9 +46,6 @@ CLASSES: Final = (
 """Every key that a count can have."""
 
 
-# --- SASS ------------------------------------------------------------------------------------
-
-
 def width_bits(modifiers: Iterable[str]) -> int:
     """Bits per thread that a load or store moves, from its modifiers: `E.64` is 64, none is 32."""
     for modifier in modifiers:
@@ -110,8 +107,6 @@ def count_instructions(lines: Iterable[str], spills: dict[str, frozenset[int]]) 
             current.loaded += moved if name == "LDL" else 0
     return programs
 
-
-# --- cubins ----------------------------------------------------------------------------------
 
 # Attribute codes of .nv.info sections, as `cuobjdump -elf` of CUDA 13.2 names them.
 _REGCOUNT, _FRAME_SIZE, _MIN_STACK_SIZE, _ANNOTATIONS = 0x2F, 0x11, 0x12, 0x55
@@ -215,9 +210,6 @@ class Cubin:
                 code_bytes=size,
                 spills=self._spills(name),
             )
-
-
-# --- the job ---------------------------------------------------------------------------------
 
 
 class Reader:

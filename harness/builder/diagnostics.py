@@ -24,7 +24,6 @@ _SOURCE_LIMIT: Final = 200
 _TOML: Final = "build.toml"
 _TOML_LINES: Final = 1_000
 
-# --- errors of tools -------------------------------------------------------------------------
 
 _MISSING = re.compile(r": No such file or directory$|cannot open source file")
 _ARCHITECTURE = re.compile(
@@ -195,8 +194,6 @@ def source_line(files: Mapping[str, str], file: str | None, line: int | None) ->
     return shorten(lines[line - 1].rstrip(), _SOURCE_LIMIT) if line <= len(lines) else None
 
 
-# --- projects that were refused --------------------------------------------------------------
-
 _KINDS: Final[dict[Cause, DiagnosticKind]] = {
     Cause.BAD_BUILD_TOML: "build_toml",
     Cause.BAD_LAYOUT: "layout",
@@ -264,8 +261,6 @@ def _toml_line(message: str, toml: str) -> int | None:
     keyed = (n for key in keys if key for n, line in below if re.match(rf"\s*{key}\s*=", line))
     return next(quoted, None) or next(keyed, None) or (head if place else None)
 
-
-# --- failed imports --------------------------------------------------------------------------
 
 _UNDEFINED = re.compile(r"undefined symbol: ([^\s(]{1,500})")
 _SCHEMA = re.compile(

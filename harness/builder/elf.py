@@ -202,8 +202,6 @@ class SharedLibrary:
         return max(words[1::3]) >> 32
 
 
-# --- the loader ------------------------------------------------------------------------------
-
 _MAX_LIBRARIES: Final = 200  # a process with a CUDA torch has about 40
 
 # Symbols that only a CUDA build of torch provides: exports of libtorch_cuda, libc10_cuda and the libraries

@@ -237,8 +237,6 @@ def _content(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
         raise DownloadError(f"{info.filename}: the wheel is damaged: {error}") from error
 
 
-# --- the package index -----------------------------------------------------------------------
-
 PYPI: Final = "https://pypi.org/simple"
 _ACCEPT: Final = "application/vnd.pypi.simple.v1+json"
 _PAGE_LIMIT: Final = 32 << 20  # torch's page had 365 kB in 2026
@@ -292,8 +290,6 @@ def list_wheels(index: str, package: str) -> list[Wheel]:
             wheels.append(Wheel(name, version, tags, url, sha256))
     return wheels
 
-
-# --- wheels as remote files ------------------------------------------------------------------
 
 _TIMEOUT_S: Final = 60.0
 _BLOCK: Final = 64 << 10

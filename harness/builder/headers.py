@@ -103,8 +103,6 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
     (folder / _MANIFEST).write_text(manifest.model_dump_json(indent=1) + "\n")
 
 
-# --- CUTLASS ---------------------------------------------------------------------------------
-
 SOURCE_VARIABLE: Final = "CUTLASS_SRC_DIR"
 # From kernel-builder's pyproject/deps.rs and nix-builder/pkgs/cutlass, August 2026.
 MEANT: Final = {

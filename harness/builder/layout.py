@@ -249,9 +249,6 @@ def _check_range(what: str, have: tuple[int, ...], low: str | None, high: str | 
         raise Refused(f"{what} {text} is newer than maxver {high}", Cause.BAD_BUILD_TOML)
 
 
-# --- metadata.json ---------------------------------------------------------------------------
-
-
 def metadata(general: General, target: Target, ops_name: str, archs: Sequence[str] | None) -> str:
     """metadata.json as kernel-builder writes it, without its digest. `archs`: CUDA capabilities, if known."""
     backend: dict[str, Any] = {"type": target}

@@ -199,8 +199,6 @@ class BuildToml(Table):
         return self
 
 
-# --- TOML ------------------------------------------------------------------------------------
-
 Path = tuple[str | int, ...]
 """Of a key or table in a TOML file, such as ("kernel", "a", "src")."""
 # tomllib keeps a record for every prefix of a dotted key: 100 kB of `a.a.a...` take gigabytes.

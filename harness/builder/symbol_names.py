@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from typing import Final, Literal
 
-# --- qualified names -------------------------------------------------------------------------
 
 _SPECIAL = re.compile(r"T[VTIS]|G[VR]|Th[n\d]+_|Tv[n\d]+_[n\d]+_")  # vtables, type info, guards, thunks
 _STANDARD: Final = {
@@ -72,8 +71,6 @@ def last_part(symbol: str) -> str:
     return qualified(symbol).rpartition("::")[2]
 
 
-# --- classes ---------------------------------------------------------------------------------
-
 Class = Literal["compute", "library", "dispatcher", "tensor", "runtime", "system"]
 
 # Operators that allocate, inspect, move or fill memory, which every kernel's wrapper may need. Copies and
@@ -122,8 +119,6 @@ def classify(name: str) -> Class | None:
             return kind
     return _shim_class(name) if name.startswith(("aoti_torch_", "torch_")) else None
 
-
-# --- C functions -----------------------------------------------------------------------------
 
 # BLAS and LAPACK, as torch's static MKL exports them: sgemm, sgemm_, SGEMM_64_, cblas_sgemm, ...
 _BLAS: Final = (
@@ -198,8 +193,6 @@ def _shim_class(name: str) -> Class:
         return "tensor" if is_tensor_op(operator[1]) else "compute"
     return "tensor" if _SHIM_TENSOR.fullmatch(name) else "compute"
 
-
-# --- C++ functions ---------------------------------------------------------------------------
 
 _LIBRARIES: Final = frozenset({"dnnl", "ideep", "fbgemm", "cudnn_frontend", "gloo", "tensorpipe", "c10d"})
 # Namespaces in at:: whose members are operators.
@@ -281,8 +274,6 @@ def _torch_class(space: str, name: str) -> Class:
         return "library"
     return "runtime" if space == "cuda" else "tensor"
 
-
-# --- operators by name -----------------------------------------------------------------------
 
 # Namespaces in which torch 2.13 registers operators; a whole C string.
 OPERATOR_NAME: Final = re.compile(

@@ -16,7 +16,6 @@ TREE: Final = "liftbench-tree"
 """Name of the build tree in the sandbox's scratch directory."""
 NO_ERROR_LINE: Final = "the compiler failed without an error line"
 
-# --- errors of single tools ------------------------------------------------------------------
 
 Tool = Literal["front_end", "ptxas", "driver", "linker", "crash"]
 Place = tuple[str, int, int | None]
@@ -196,8 +195,6 @@ def _normal(path: str) -> str:
     return posixpath.normpath(path.strip().strip('"')[:500])
 
 
-# --- steps of ninja --------------------------------------------------------------------------
-
 _CONTEXT_LINES: Final = 12
 _MESSAGE_LIMIT: Final = 3_000
 _FAILED = re.compile(r"^FAILED: (?:\[code=(\d+)\] )?(\S+)", re.M)
@@ -308,8 +305,6 @@ def step_seconds(ninja_log: str) -> dict[str, float]:
             steps[fields[3]] = max(0, int(fields[1]) - int(fields[0])) / 1000
     return steps
 
-
-# --- missing headers -------------------------------------------------------------------------
 
 _NO_HEADER = re.compile(
     r"(?:[^\s:][^:\n]*:\d+(?::\d+)?: fatal error: )?([\w./+-]+): No such file or directory\s*$"

@@ -187,9 +187,6 @@ class Toolchain(Record):
         return None
 
 
-# --- tools of this machine -------------------------------------------------------------------
-
-
 def find_toolchain(environment: Mapping[str, str] | None = None) -> Toolchain:
     """The toolchain of this machine; `environment` (default: ours) provides CUDA_HOME and PATH."""
     env = os.environ if environment is None else environment
@@ -323,9 +320,6 @@ def _stubs(
     return tuple(sorted(stubs))
 
 
-# --- CUDA toolkits ---------------------------------------------------------------------------
-
-
 def find_cuda(env: Mapping[str, str]) -> CudaToolkit | None:
     """The first nvcc that works: CUDA_HOME, CUDA_PATH, /usr/local/cuda, wheels, PATH."""
     found = (describe_nvcc(path) for path in _nvcc_candidates(env) if path.is_file())
@@ -396,8 +390,6 @@ def find_disassembler(root: Path | None) -> Path | None:
     tools = ("cuobjdump", "nvdisasm")
     return next((f.absolute() for f in folders if all(os.access(f / tool, os.X_OK) for tool in tools)), None)
 
-
-# --- the toolchain of an image ---------------------------------------------------------------
 
 _SHARED_LIBRARY: Final = "*.so*"
 

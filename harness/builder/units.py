@@ -210,9 +210,6 @@ class _Planner:
         return None
 
 
-# --- compute capabilities --------------------------------------------------------------------
-
-
 def _check_spelling(name: str, capabilities: Iterable[str]) -> None:
     for capability in capabilities:
         if not _CAPABILITY.fullmatch(capability):

@@ -35,9 +35,6 @@ class Refused(Exception):
         self.finding = Finding(cause=cause, message=message)
 
 
-# --- paths -----------------------------------------------------------------------------------
-
-
 def shown(path: str) -> str:
     """A path for a message: quoted, control characters escaped, length limited."""
     text = path if len(path) <= _PATH_SHOWN else f"{path[:_PATH_SHOWN]}..."
@@ -89,9 +86,6 @@ def with_normal_paths(toml: BuildToml) -> BuildToml:
     if toml.torch is not None:
         update["torch"] = toml.torch.model_copy(update=normal(toml.torch, "[torch]"))
     return toml.model_copy(update=update)
-
-
-# --- listed files ----------------------------------------------------------------------------
 
 
 class Staged(NamedTuple):
@@ -148,9 +142,6 @@ def _check_listed(path: str, where: str, project: Project, files: dict[str, str]
     raise Refused(f"{where}: {shown(path)} does not exist in the project{hint}")
 
 
-# --- python-depends --------------------------------------------------------------------------
-
-
 @cache
 def _known_python() -> dict[str, frozenset[str]]:
     """By table: names that kernel-builder knows."""
@@ -173,8 +164,6 @@ def check_python_depends(general: General) -> None:
             message = f'python-depends of [{where}]: "{name[:80]}" is unknown to kernel-builder here; {hint}'
             raise Refused(message, Cause.BAD_BUILD_TOML)
 
-
-# --- Python files ----------------------------------------------------------------------------
 
 _PYTHON_FACTS: Final = """
 import ast, json, sys, warnings
@@ -251,8 +240,6 @@ def python_facts(files: dict[str, str]) -> PythonFacts:
         return PythonFacts((f"the Python files cannot be read: {error}",))
     return PythonFacts(tuple(found["problems"]), found["thin"], tuple(found["imports"]))
 
-
-# --- bindings --------------------------------------------------------------------------------
 
 # Comments and strings; both may be without an end, so that a hostile text is scanned once.
 _NOT_CODE = re.compile(r'//[^\n]*|/\*.*?(?:\*/|\Z)|"(?:[^"\\\n]++|\\.)*+"?', re.S)

@@ -75,9 +75,6 @@ def _document(file: Path) -> Any:
         raise UsageError(f"{file} is not JSON: {error}") from None
 
 
-# --- fields ---------------------------------------------------------------------------------------
-
-
 def _listed(value: Any) -> Any:
     """A text as a list of one, null as an empty list; blank texts demand nothing and are left out."""
     values = [] if value is None else [value] if isinstance(value, str) else value
@@ -191,9 +188,6 @@ class _Expected(_Entry):
             *(Check(kind="file_contains", path=path, text=text) for path, text in in_files),
             *(Check(kind="command", text=text, wall_s=COMMAND_WALL_S) for text in self.command),
         ]
-
-
-# --- the two formats --------------------------------------------------------------------------------
 
 
 class _Context(_Entry):

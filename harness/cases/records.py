@@ -178,9 +178,6 @@ class CaseAnswer(Record):
     sandbox: str | None = None
 
 
-# --- counts ---------------------------------------------------------------------------------------
-
-
 class Rate(Record):
     """How often a case was passed; answers whose command was not run are not scored."""
 

@@ -202,9 +202,6 @@ class _Asker:
         )
 
 
-# --- counting -------------------------------------------------------------------------------------
-
-
 def tally(run: CasesRun, answers: Mapping[AnswerKey, CaseAnswer], worths: Sequence[Worth]) -> CasesTally:
     """Counts by case, arm and model; `worths` are of all cases. A worthless case is in no total."""
     config = run.config

@@ -130,9 +130,6 @@ def occurs(pattern: str, text: str, wall_s: float = _SEARCH_WALL_S) -> bool | st
     return done.stdout.strip() == "True"
 
 
-# --- commands -------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Commands:
     """Runs the commands of checks."""
@@ -192,9 +189,6 @@ def _outcome(facts: ExitFacts, wall_s: float) -> CheckOutcome:
     return _failed(f"{cause}: {output}" if output else cause)
 
 
-# --- what a pass proves ---------------------------------------------------------------------------
-
-
 def case_text(case: TestCase) -> str:
     """The prompt and the files that go with it, each as a fenced block that names it."""
     return case.prompt + "".join(f"\n\n{fenced(text, path)}" for path, text in case.files.items())
@@ -233,9 +227,6 @@ def sentence(worths: Sequence[Worth]) -> str:
     if reasons[None]:
         counts.append(f"{NOTHING} in {reasons[None]}")
     return f"{len(worthless)} of {len(worths)} cases prove nothing: {', '.join(counts)}"
-
-
-# --- files of a reply ------------------------------------------------------------------------------
 
 
 def reply_files(text: str, wanted: Iterable[str] = ()) -> tuple[dict[str, str], dict[str, str]]:

@@ -15,14 +15,12 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-# --- filled in by the conversion -------------------------------------------------------------
 _SOURCE = ""
 _DIGEST = ""
 _ARGUMENTS: tuple[str, ...] = ()
 _STATE: dict[str, str] = {}
 _ROWS: tuple[int, tuple[int, ...]] | None = None
 _WIDE = False
-# --- end -------------------------------------------------------------------------------------
 # _ARGUMENTS: the operand or scalar that is passed as each argument of `forward`.
 # _STATE: operand -> the name in the module's state of the parameter or buffer that it holds.
 # _ROWS: (rows of the problem, indices of the draws of get_inputs that have them), or None.

@@ -152,9 +152,6 @@ def _write(problem: ProblemFile, source: str, facts: ProblemFacts, folder: Path)
     return load_task(folder / problem.id)
 
 
-# --- the task's files ----------------------------------------------------------------------------
-
-
 def _filled_in(template: Path, lines: str) -> str:
     """A template module with the lines between its two markers replaced."""
     head, _, rest = template.read_text().partition(_MARKER)
@@ -277,9 +274,6 @@ def semantics(source: str, facts: ProblemFacts) -> str:
     if facts.wide:
         lines.append("Inputs that `torch.rand` draws below are drawn from (-3, 3] instead of [0, 1).")
     return "\n\n".join([*lines, f"{fence}python\n{source.strip()}\n{fence}"])
-
-
-# --- ModelNew files ------------------------------------------------------------------------------
 
 
 def read_submission(path: Path) -> str:

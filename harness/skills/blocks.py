@@ -160,9 +160,6 @@ def shown_as_wrong(block: CodeBlock, document: str) -> bool:
     return any(_WRONG.search(line) for line in lead) or _WRONG_COMMENT.search(block.text) is not None
 
 
-# --- parsing -------------------------------------------------------------------------------------
-
-
 def is_compiled(block: CodeBlock) -> bool:
     """Whether its language is compiled."""
     return block.language in ("cuda", "cpp")

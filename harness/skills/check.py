@@ -265,8 +265,6 @@ def _leak_findings(texts: Mapping[str, str], tasks: Sequence[LoadedTask]) -> Ite
             yield warning(leak.file, leak.line, message)
 
 
-# --- tokens --------------------------------------------------------------------------------------
-
 FOLDERS = ("references", "scripts", "assets")
 
 

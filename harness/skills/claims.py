@@ -16,7 +16,6 @@ from typing import Final, NamedTuple
 from harness.records import Record
 from harness.skills.spec import SkillFinding, error, warning
 
-# --- facts of programming ------------------------------------------------------------------------
 
 _FLAGS: Final = re.IGNORECASE | re.MULTILINE
 # A space of a pattern matches a line break too, except in a character class.
@@ -84,8 +83,6 @@ def _is_claim(fact: Fact, lines: str) -> bool:
         return False
     return fact.about is None or re.search(fact.about, lines, _FLAGS) is not None
 
-
-# --- figures of the boards -----------------------------------------------------------------------
 
 _BOARD = re.compile(r"\b(?P<board>H100|H200|Hopper)\b", re.IGNORECASE)
 _FILLER = re.compile(

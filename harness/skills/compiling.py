@@ -42,7 +42,6 @@ _SURE = re.compile(
 )
 _MACRO = re.compile(r"['\"‘]_*[A-Z][A-Z0-9_]*['\"’]")
 
-# --- attempts ------------------------------------------------------------------------------------
 
 _DEVICE = re.compile(
     r"__global__|__device__|__shared__|<<<|threadIdx|blockIdx|__syncthreads|\basm\s+volatile"
@@ -195,8 +194,6 @@ def _attempt(block: CodeBlock, text: str, *, before: int) -> Attempt:
     return Attempt(project, target, path, before)
 
 
-# --- pieces --------------------------------------------------------------------------------------
-
 Outcome = Literal["built", "parsed", "not_built", "failed", "unread"]
 
 
@@ -295,9 +292,6 @@ def compiler_severity(block: CodeBlock, told: Diagnostic) -> Severity:
     if is_elided(block.text):
         return "note"
     return "error" if whole or _SURE.search(told.message) else "warning"
-
-
-# --- projects ------------------------------------------------------------------------------------
 
 
 def build_shown(shown: ShownProject, build: Build | None) -> Judged:

@@ -117,9 +117,6 @@ def longest_stretch(starts: _Starts, ours: Sequence[str], theirs: Sequence[str])
     return best
 
 
-# --- skills against tasks ------------------------------------------------------------------------
-
-
 class Leak(Record):
     """What one file of a skill shares with one file behind a task."""
 
@@ -226,9 +223,6 @@ def excluded_tasks(skills: Sequence[LoadedSkill], tasks: Sequence[LoadedTask]) -
         for task in (t.task for t in tasks if lineage is not None and t.task.family in lineage.seen):
             found[task.id] = f"the skill was refined or chosen on family {task.family}"
     return found
-
-
-# --- projects against experts --------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -74,9 +74,6 @@ def warning(file: str, line: int | None, message: str) -> SkillFinding:
     return SkillFinding(file=file, line=line, severity="warning", message=message)
 
 
-# --- reading -------------------------------------------------------------------------------------
-
-
 def skill_files(directory: Path) -> list[str]:
     """Relative POSIX paths of a skill's files, sorted, without hidden files, caches and links."""
     found = []
@@ -174,9 +171,6 @@ def load_skill(name_or_path: str) -> LoadedSkill:
                 f"{did_you_mean(name_or_path, names)}"
             )
     return LoadedSkill(read_skill(path), path)
-
-
-# --- validating ----------------------------------------------------------------------------------
 
 
 def validate_skill(directory: Path) -> list[SkillFinding]:
@@ -279,9 +273,6 @@ def _body_findings(parsed: Frontmatter) -> Iterator[SkillFinding]:
         if size > advised:
             message = f"the body has {words.format(size)}; {advised} are advised at most"
             yield warning(FILE, parsed.body_line, f"{message}: move details to references/")
-
-
-# --- links ---------------------------------------------------------------------------------------
 
 
 def link_findings(directory: Path, files: Sequence[str]) -> list[SkillFinding]:

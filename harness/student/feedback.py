@@ -131,9 +131,6 @@ def _failure(grade: Grade, task: Task) -> str:
     return quotation([said, *parts], QUOTED_TOKENS)
 
 
-# --- cases ---------------------------------------------------------------------------------------
-
-
 def _check_lines(check: CheckResult) -> str:
     """How many cases pass, and which public ones fail."""
     public = [case for case in check.workloads if not case.hidden]
@@ -174,9 +171,6 @@ def _far(case: WorkloadCheck) -> str:
     return f"; the largest error is {worst / allowed:.3g} times what is allowed"
 
 
-# --- the build -----------------------------------------------------------------------------------
-
-
 def _build(grade: Grade, task: Task) -> list[str]:
     """The first error of every file; the first one is followed by the tool's further output."""
     build = grade.build
@@ -212,9 +206,6 @@ def _binding(grade: Grade, task: Task) -> list[str]:
     ]
 
 
-# --- speed ---------------------------------------------------------------------------------------
-
-
 def _speed(timing: TimingResult | None) -> list[str]:
     if timing is None:
         return ["How fast it is was not measured."]
@@ -238,9 +229,6 @@ def _ratio(ratio: Ratio) -> str:
     )
     apart = "" if ratio.distinguishable else ", not distinguishable from the reference"
     return f"{ratio.value:.2f}x ({interval}){apart}"
-
-
-# --- kernels -------------------------------------------------------------------------------------
 
 
 def _kernels(grade: Grade, target: Target) -> list[str]:
@@ -267,9 +255,6 @@ def _flags(grade: Grade) -> str:
     """Without the origin of copied source: a student that knows it would only rename."""
     flags = grade.flags_of_work
     return f"Noted beside the result: {', '.join(flags)}." if flags else ""
-
-
-# --- quotations ----------------------------------------------------------------------------------
 
 
 def without_places(text: str, module: str) -> str:

@@ -139,8 +139,6 @@ def _quoted(text: str) -> str:
     return fenced(text.rstrip(), least=4)
 
 
-# --- evidence of a version's trials ----------------------------------------------------------
-
 _EXAMPLES_TOLD: Final = 2
 _MESSAGE_LIMIT: Final = 1_200
 _SOURCE_LIMIT: Final = 160

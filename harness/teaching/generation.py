@@ -253,9 +253,6 @@ def _choice(found: Search, from_old: bool) -> tuple[Version, str]:
     return best, why if found.gave_up is None else f"{why}. No further one: {found.gave_up}"
 
 
-# --- grading on a split -------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class SplitGrading:
     """Grades arms on the splits of one generation."""

@@ -188,9 +188,6 @@ class Workshop:
         )
 
 
-# --- from a reply to a folder -----------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Changes:
     """The files that a reply gives whole, and those that it removes."""

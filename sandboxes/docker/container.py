@@ -179,8 +179,6 @@ class Container:
         os.close(handle)
         raise SandboxError(_INVISIBLE)
 
-    # --- the ProcessTree protocol --------------------------------------------------------------
-
     def wait(self) -> TreeExit:
         try:
             self._wait_for_stop()

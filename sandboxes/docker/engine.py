@@ -157,9 +157,6 @@ _ADVICE: Final = {
 }
 
 
-# --- containers of dead harnesses --------------------------------------------------------------
-
-
 def owner_labels(mark: str) -> dict[str, str]:
     return {_MARK: mark, _OWNER: str(Owner.current())}
 
@@ -183,9 +180,6 @@ def remove_orphan_containers(engine: DockerEngine) -> None:
             except docker.errors.APIError as error:
                 if error.status_code not in (404, 409):  # somebody else has removed it, or is removing it
                     raise
-
-
-# --- images -----------------------------------------------------------------------------------------
 
 
 DESCRIPTION: Final = "/opt/liftbench/toolchain.json"

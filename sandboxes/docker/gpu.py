@@ -22,7 +22,6 @@ from packaging.version import InvalidVersion, Version
 from harness.errors import SandboxError
 from sandboxes.gpu import GpuSlot, device_environment, device_nodes
 
-# --- CDI ---------------------------------------------------------------------------------------
 
 CDI_ROOTS: Final = (Path("/etc/cdi"), Path("/var/run/cdi"))  # later ones win
 _KIND: Final = "nvidia.com/gpu"
@@ -72,8 +71,6 @@ def _nodes(entry: Mapping[str, Any]) -> list[Path]:
     nodes = entry.get("containerEdits", {}).get("deviceNodes", [])
     return [Path(node.get("hostPath") or node["path"]) for node in nodes]
 
-
-# --- the NVIDIA Container Toolkit, which opens a container for a GPU as root -------------------
 
 _COMMAND_S: Final = 10.0
 _PROGRAMS: Final = ("nvidia-container-cli", "nvidia-ctk", "nvidia-container-runtime")
@@ -129,9 +126,6 @@ def _version(program: str, path: str | None) -> Version | None:
         return Version(first.split()[-1].replace("~", "-"))
     except (OSError, ValueError, IndexError, subprocess.SubprocessError, InvalidVersion):
         return None
-
-
-# --- Docker's arguments ------------------------------------------------------------------------
 
 
 def cdi_of_engine(slot: GpuSlot, engine: Mapping[str, Any], dev: Path = Path("/dev")) -> str | None:

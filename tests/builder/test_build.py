@@ -53,9 +53,6 @@ def successful(toolchain: Toolchain, given: Project | None = None) -> FakeSandbo
     return FakeSandbox(exit_facts("ok", "[1/3] g++ source/torch-ext/torch_binding.cpp\n", 0), files)
 
 
-# --- with a fake sandbox ---------------------------------------------------------------------
-
-
 def test_a_build_is_stored_as_kernels_expects_it(toolchain, tmp_path):
     """build/<variant>/ holds the package; the record says what was built and how long it took."""
     sandbox = successful(toolchain)
@@ -253,18 +250,12 @@ def test_warnings_tell_of_a_cpu_only_torch(toolchain, tmp_path):
     assert built.result.architectures == ("sm_90",)
 
 
-# --- what the tools print --------------------------------------------------------------------
-
-
 def test_paths_are_cleaned(toolchain):
     """Neither the scratch directory nor this machine's layout reaches a message."""
     text = f"/tmp/liftbench-x/scratch/{TREE}/source/a.cpp {toolchain.torch_root}/include/c10/x.h"
     assert clean(text, toolchain) == "a.cpp torch/include/c10/x.h"
     assert clean(f"ninja: Entering directory `/s/{TREE}'\nx", toolchain) == "x"
     assert clean("my/source/a.cpp", toolchain) == "my/source/a.cpp"
-
-
-# --- with real compilers ---------------------------------------------------------------------
 
 
 def assert_no_paths(library: bytes, toolchain: Toolchain) -> None:
@@ -298,8 +289,6 @@ def test_a_cuda_build_is_the_same_every_time(really, real, tmp_path):
     assert_no_paths(libraries[0], real)
     assert b"libcudart.so" in libraries[0] and b"fill_kernel" in libraries[0]
 
-
-# --- bombs -----------------------------------------------------------------------------------
 
 TEMPLATES = """\
 template<int N, int M> struct F { static constexpr int v = F<N - 1, 2 * M>::v + F<N - 1, 2 * M + 1>::v; };

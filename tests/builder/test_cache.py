@@ -80,8 +80,6 @@ def test_a_killed_process_holds_nothing(tmp_path):
         assert count == 2
 
 
-# --- size limit ------------------------------------------------------------------------------
-
 DAY_S = 24 * 3600.0
 NOW = 10 * DAY_S
 

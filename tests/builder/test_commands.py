@@ -100,8 +100,6 @@ def test_a_changed_recipe_needs_a_new_number(tmp_path):
     assert (RECIPE, digest_of(texts)[:12]) == (7, "1a2dc418c0de")
 
 
-# --- student flags ---------------------------------------------------------------------------
-
 CXX = {
     ("-O2", "-Ofast", "-g", "-w", "-pthread"): ("-O2", "-Ofast", "-g", "-w", "-pthread"),
     ("-std=c++17",): ("-std=c++17",),
@@ -220,9 +218,6 @@ def test_messages_say_why():
     allowed = allow_cxx(["-march=native", "-O2"])
     assert allowed.words == ("-O2",) and "left out" in allowed.warnings[0]
     assert allow_cuda(["-Xcompiler", "-march=native"]).words == ()
-
-
-# --- architectures ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

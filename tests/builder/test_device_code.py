@@ -89,8 +89,6 @@ def test_a_build_without_figures_is_a_success(toolchain, tmp_path):
     assert result.ok and result.kernels is None and "not measured" in result.warnings[-1]
 
 
-# --- with nvcc, cuobjdump and nvdisasm -------------------------------------------------------
-
 SOURCE = """
 #include <cstdint>
 __global__ void multiply(float* out, const uint64_t* tiles) {

@@ -37,8 +37,6 @@ def told(text: str, files: Mapping[str, str] | None = None, output: str = OBJECT
     return diagnose([Step(output, 1, text)], known, {OBJECT: "kernels/a.cu", "obj/b": "b.cpp"})
 
 
-# --- formats, as the tools really print them -----------------------------------------------------
-
 TORCH_INT = """\
 In file included from torch/include/torch/library.h:62,
                  from torch-ext/torch_binding.cpp:1:
@@ -165,9 +163,6 @@ def test_a_flag_that_the_compiler_refuses_points_into_build_toml():
     assert one.source == 'cxx-flags = ["-O3", "-march=zzz"]'
 
 
-# --- one run of ninja ------------------------------------------------------------------------------
-
-
 TWO = 'src = ["kernels/fill.cpp", "kernels/two.cpp"'
 TWO_FILES = project({"kernels/two.cpp": "int g( {}\n"}, toml={'src = ["kernels/fill.cpp"': TWO})
 
@@ -251,8 +246,6 @@ def test_advice_is_looked_up(tmp_path):
     assert torch == "torch has no torch/stable/library.h; it has <torch/csrc/stable/library.h>"
     assert "no file of that name" in header_advice("zzz/*.h", files, "cuda", tmp_path)
 
-
-# --- refusals and failed imports ------------------------------------------------------------------
 
 TOML = """\
 [general]
@@ -353,8 +346,6 @@ def test_a_failed_import_points_at_the_binding():
     assert (four.kind, four.file) == ("binding_mismatch", None)
     assert load_failure("ModuleNotFoundError: No module named 'x'", FILES) == ()
 
-
-# --- with real compilers ---------------------------------------------------------------------------
 
 QUICK = {'"torch-ext/torch_binding.cpp", ': ""}
 WGMMA = '// wgmma\n__global__ void k() {\n  asm volatile("wgmma.fence.sync.aligned;"); }\n'

@@ -89,8 +89,6 @@ def with_error(data: bytes) -> None:
         read.strings(re.compile(rb"aten::\w+"))
 
 
-# --- the loader ------------------------------------------------------------------------------
-
 _ONLY_CUDA = """
     _ZN3c104cuda20getCurrentCUDAStreamEa _ZN2at4cuda26getCurrentDevicePropertiesEv
     _ZTVN2at17CUDAGeneratorImplE aoti_torch_get_current_cuda_stream aoti_torch_cuda_mm_out

@@ -195,8 +195,6 @@ def test_the_command_fetches_and_prints(tmp_path, monkeypatch, capsys):
         headers(["cutlass_3_9"])
 
 
-# --- wheels and indexes ----------------------------------------------------------------------
-
 NAME = "nvidia_cublas-13.1.1.3-py3-none-manylinux_2_27_x86_64.whl"
 HEADER = "nvidia/cu13/include/cublas_v2.h"
 HUGE = 20 << 20

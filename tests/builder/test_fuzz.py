@@ -81,8 +81,6 @@ def test_any_bytes_are_judged(data: bytes) -> None:
     assert isinstance(found, BuildToml) or found.verdict is Verdict.BUILD_FAILED
 
 
-# --- projects --------------------------------------------------------------------------------
-
 _PATHS = st.sampled_from(
     [
         *FILES,

@@ -80,8 +80,6 @@ def test_overloads_of_torchs_headers_are_told_apart(real):
     }
 
 
-# --- mangled names ---------------------------------------------------------------------------
-
 NAMES = {
     "memcpy": "memcpy",
     "_Z11fill_floatsPflf": "fill_floats",

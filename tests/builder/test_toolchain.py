@@ -177,9 +177,6 @@ def test_fetched_headers_stand_behind_the_toolkits_own(tmp_path):
     )
 
 
-# --- the toolchain of an image ---------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def described() -> bytes:
     """This machine, described as an image is."""

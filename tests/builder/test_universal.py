@@ -119,8 +119,6 @@ def test_upstreams_loader_takes_every_variant(toolchain: Toolchain, really, tmp_
     assert identifier == f"_fill_it_cpu_{project().digest[:7]}"
 
 
-# --- load_inline and load --------------------------------------------------------------------
-
 LIMITS = Limits(wall_s=1.0)
 _ASKS = "from torch.utils.cpp_extension import load_inline\n"
 

@@ -36,7 +36,6 @@ STUDENTS = {Verdict.BUILD_FAILED, Verdict.TIMED_OUT}
 LIMITS = Limits(wall_s=600.0, memory_bytes=8 << 30)
 OBJECTS = ["obj/kernels/fill.cpp/unit.o", "lib/x.abi3.so", "obj/a b.o"]
 
-# --- what a project can have tools say -----------------------------------------------------------
 
 _HEADERS = st.sampled_from(
     [
@@ -127,9 +126,6 @@ def is_the_students(finding: Finding | None) -> None:
     assert Finding.model_validate_json(finding.model_dump_json()) == finding
 
 
-# --- over output and exit facts ------------------------------------------------------------------
-
-
 @pytest.fixture
 def toolchain(tmp_path: Path) -> Toolchain:
     """With headers in it that a message may name."""
@@ -187,8 +183,6 @@ def test_no_import_makes_an_inline_build_ours(toolchain: Toolchain) -> None:
 
     one()
 
-
-# --- real compilers -----------------------------------------------------------------------------
 
 REAL = {
     "an absolute header": '#include "/etc/shadow"\n',

@@ -90,9 +90,6 @@ def test_an_expression_that_never_ends_is_a_failure() -> None:
     assert occurs("b$", "ab\ncd") is True
 
 
-# --- commands ---------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def local(sandbox: SandboxPool) -> Commands:
     """Commands as ordinary processes with limits."""
@@ -168,8 +165,6 @@ def test_a_failing_sandbox_raises_and_long_output_is_cut() -> None:
     assert len(outcome.cause) < 400
 
 
-# --- what a pass proves -----------------------------------------------------------------------
-
 FILES = {"in.csv": "a,b", "odd`name.md": "```\nx\n```"}
 VAIN = {
     "an echo of the prompt": case(*contains("fix", "bug"), prompt="Fix the bug"),
@@ -203,9 +198,6 @@ def test_a_case_is_worth_something_if_no_trivial_answer_passes_it(sandbox: Sandb
     commands = Commands(sandbox, PYTHON)
     assert worth_of(case(check), commands).worth == "none"
     assert worth_of(case(check, files={"in.txt": ""}), commands).worth == "some"
-
-
-# --- files of a reply -------------------------------------------------------------------------
 
 
 def block(info: str, text: str = "x", above: str = "") -> str:

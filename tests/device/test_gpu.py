@@ -47,9 +47,6 @@ def speed(kernel: Kernel) -> KnownSpeed:
     return KnownSpeed(kernel, clock=lambda: kernel.now_s)
 
 
-# --- the known kernel before a turn ----------------------------------------------------------------
-
-
 def test_a_gpu_with_another_speed_is_doubted_once_it_had_time() -> None:
     """Slow first runs are neither the session's value nor a reason later; 2 % either way are. A GPU that
     computes wrongly is an error: nothing that is measured on it would mean anything."""
@@ -86,9 +83,6 @@ def test_our_own_frozen_processes_do_not_disturb(processes: int, reason: str | N
     assert watched.reason == reason
 
 
-# --- failures of the judge's own device ------------------------------------------------------------
-
-
 def test_torchs_device_errors_are_ours_and_others_are_bugs() -> None:
     """No traceback, and the first line is PyTorch's; a bug of ours must not look like a broken device."""
     said = r"could not go on on its device: CUDA out of memory$"
@@ -97,9 +91,6 @@ def test_torchs_device_errors_are_ours_and_others_are_bugs() -> None:
     with pytest.raises(RuntimeError, match="shapes") as caught, device_errors():
         raise RuntimeError("shapes differ")
     assert not isinstance(caught.value, DeviceError)
-
-
-# --- why there is none -----------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -131,9 +122,6 @@ def test_a_gpu_that_cannot_be_used_is_a_reason(
     found = open_gpu(machine(toolchain, uuid))
     assert isinstance(found, str)
     assert why in found
-
-
-# --- a whole grade ---------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -99,9 +99,6 @@ def test_nobody_is_blamed_for_somebody_elses_use(error: Exception) -> None:
         assert not isinstance(caught.value, DeviceLost)
 
 
-# --- the host --------------------------------------------------------------------------------------
-
-
 def test_a_host_without_memory_says_so(tmp_path: Path) -> None:
     """With the figure and what to do; an unknown figure is no failure."""
     meminfo = tmp_path / "meminfo"
@@ -111,9 +108,6 @@ def test_a_host_without_memory_says_so(tmp_path: Path) -> None:
     meminfo.write_text("MemAvailable: 100000 kB\n")
     with pytest.raises(SandboxError, match=r"only 97 MiB of memory.*end other programs"):
         HostHealth(tmp_path, tmp_path).check()
-
-
-# --- a GPU -----------------------------------------------------------------------------------------
 
 
 @dataclass

@@ -86,9 +86,6 @@ def stand_in(bench: Bench, tmp_path: Path, *, bad: bool = False) -> Bench:
     return bench
 
 
-# --- sandboxes and the machine -----------------------------------------------------------------
-
-
 @pytest.mark.slow
 def test_every_check_gets_as_far_as_the_missing_driver(bench: Bench, tmp_path: Path) -> None:
     """The program compiles for sm_90, starts in the sandbox, and CUDA reports that there is no driver."""
@@ -163,9 +160,6 @@ def test_every_ceiling_is_measured() -> None:
     matmuls = {f"matmul_{dtype}_tflops" for dtype in ("bfloat16", "float16", "float32")}
     assert set(facts) == {"copy_gb_s", "smallest_kernel_us", *matmuls}
     assert all(isinstance(value, float) and value > 0 for value in facts.values())
-
-
-# --- the judge ---------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

@@ -166,9 +166,6 @@ def test_without_a_gpu_it_says_so_and_what_is_owed(
         assert f"| `{name.partition('/')[0]}" in text, name
 
 
-# --- .ci/gpu-setup: a venv without network, from wheels and the torch of another Python ------------------
-
-
 def set_up(python: Path | str, folder: Path) -> subprocess.CompletedProcess[str]:
     wheels = folder / "wheels"
     wheels.mkdir()

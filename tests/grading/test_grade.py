@@ -78,9 +78,6 @@ def test_reply_without_a_project(grader: Grader) -> None:
     assert (grade.compiled, grade.correct) == (False, False)
 
 
-# --- how far a CUDA project comes without a GPU --------------------------------------------------
-
-
 class BuiltAndRun(NothingAhead):
     """Builds leave a library; workers are threads that follow a script."""
 

@@ -74,9 +74,6 @@ def test_tiles_of_every_shape(shape: tuple[int, ...]) -> None:
         assert worst_tile(torch.ones(shape, dtype=torch.bool)) == 1.0
 
 
-# --- properties --------------------------------------------------------------------------------
-
-
 def truth_of(shape: tuple[int, ...], seed: int) -> torch.Tensor:
     generator = torch.Generator().manual_seed(seed)
     values = torch.randn(shape, generator=generator, dtype=torch.float64)

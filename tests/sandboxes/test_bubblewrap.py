@@ -60,9 +60,6 @@ print(open("/proc/net/dev").read().count(":"))
     assert end_of(start(code)).output.split() == ["1", "65534", "liftbench", "1"]
 
 
-# --- where it cannot work -----------------------------------------------------------------------
-
-
 def program(folder: Path, script: str) -> str:
     """An executable script in a place that any user can reach."""
     path = folder / "bwrap"

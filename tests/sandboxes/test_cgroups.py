@@ -96,9 +96,6 @@ def alive(pid: int) -> bool:
     return stat_of(pid)[:1] not in (["Z"], ["X"], [])
 
 
-# --- limits ---------------------------------------------------------------------------------------
-
-
 def test_a_memory_bomb_is_killed_and_counted(cgroups: Cgroups, make: Make) -> None:
     """Over its limit a process is killed once, for shared memory too; swap is no way out."""
     group = make(memory_bytes=64 << 20)
@@ -115,9 +112,6 @@ def test_a_memory_bomb_is_killed_and_counted(cgroups: Cgroups, make: Make) -> No
         assert int((folder / "memory.memsw.limit_in_bytes").read_text()) == 64 << 20
     else:
         assert (folder / "memory.swappiness").read_text().strip() == "0"
-
-
-# --- killing and removing -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", ["ours", "2"])
@@ -145,9 +139,6 @@ def test_a_removed_group_is_gone_and_says_nothing(cgroups: Cgroups, make: Make) 
     group.remove()
     assert group.memory_bytes() is group.cpu_s() is group.oom_kills() is group.peak_memory_bytes() is None
     assert group.members() == []
-
-
-# --- making and sweeping ------------------------------------------------------------------------------
 
 
 def test_a_limit_that_cannot_be_set_is_an_error(cgroups: Cgroups) -> None:
@@ -183,9 +174,6 @@ def test_the_group_of_a_container_is_found_by_its_id(make: Make) -> None:
     finish(process)
     assert Cgroup.of_container(os.getpid(), "c0ffee" * 10) is None
     assert Cgroup.of_container(2**22 + 1, "c0ffee") is None
-
-
-# --- lookup, in hierarchies made of ordinary files ---------------------------------------------
 
 
 def fake_group(folder: Path, controllers: str, enabled: str) -> Path:

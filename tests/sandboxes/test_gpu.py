@@ -60,9 +60,6 @@ def dev(tmp_path: Path) -> Path:
     return tmp_path / "dev"
 
 
-# --- which one ---------------------------------------------------------------------------------
-
-
 def test_a_job_names_a_gpu_by_uuid_or_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And a MIG instance by its UUID; a GPU in MIG mode cannot be used whole, an unknown one not at all."""
     install_fake_nvml(monkeypatch, tmp_path)
@@ -101,9 +98,6 @@ def test_a_mig_instance_comes_with_its_capabilities(dev: Path, tmp_path: Path) -
     assert device_nodes(slot, dev, tmp_path / "driver")[:3] == [dev / "nvidia2", *caps]
     with pytest.raises(DeviceError, match=r"gi9/access names no DeviceFileMinor.*may be gone"):
         device_nodes(GpuSlot(CUT, CUT.instances[0]), dev, tmp_path / "driver")
-
-
-# --- libraries and variables -------------------------------------------------------------------
 
 
 def test_driver_libraries_are_those_of_this_architecture(tmp_path: Path) -> None:
@@ -156,9 +150,6 @@ def test_a_job_cannot_choose_devices_or_load_code_by_a_variable() -> None:
     assert device_environment(GpuSlot(CUT, CUT.instances[0])) == {"CUDA_VISIBLE_DEVICES": "MIG-x"}
 
 
-# --- CDI ---------------------------------------------------------------------------------------
-
-
 def specification(names: dict[str, list[str]]) -> dict[str, object]:
     """As nvidia-ctk writes one: entries by name with their nodes; what all share stands once."""
     return {
@@ -206,8 +197,6 @@ def test_broken_files_are_named(tmp_path: Path, name: str, text: str) -> None:
     with pytest.raises(SandboxError, match=rf"{name} cannot be read as a CDI.*nvidia-ctk cdi generate"):
         cdi_device([], [tmp_path])
 
-
-# --- the container toolkit ---------------------------------------------------------------------
 
 PRINTED = {
     "nvidia-container-cli": "cli-version: {}\nlib-version: {}\nbuild date: 2025-05-30T13:47+00:00\n",
@@ -257,9 +246,6 @@ def test_a_toolkit_with_known_holes_is_refused(
         return
     with pytest.raises(SandboxError, match=reason):
         docker_gpu_arguments(GpuSlot(FIRST), device, toolkit)
-
-
-# --- Docker's arguments ------------------------------------------------------------------------
 
 
 def test_an_engine_with_cdi_is_given_the_cdi_name(dev: Path, tmp_path: Path) -> None:

@@ -62,8 +62,6 @@ def test_incomplete_orders_and_specs_end_it(
     assert complaint in done.stderr and done.stderr.count("\n") == 1
 
 
-# --- Landlock -----------------------------------------------------------------------------------
-
 CONFINED = """
 import ctypes, json, os, sys
 from sandboxes.inside import confine

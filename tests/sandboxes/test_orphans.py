@@ -99,9 +99,6 @@ def test_orphaned_containers() -> None:
     assert found == [False, True, False, True]
 
 
-# --- users of jobs -----------------------------------------------------------------------------
-
-
 def test_free_users_differ_and_have_no_account() -> None:
     """As root no two of a hundred are equal; without root a job keeps our user."""
     users = FreeUsers()

@@ -92,9 +92,6 @@ def test_landlock_counts_only_within_a_container(tmp_path: Path) -> None:
     assert automatic({}, tmp_path)[-1] == "landlock"
 
 
-# --- the self-test ---------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def local() -> SelfTestReport:
     """The self-test of the backend that promises next to nothing."""

@@ -54,9 +54,6 @@ def program(machine: str) -> bytes:
     return compile_filter(profile(), machine)
 
 
-# --- what the profile says --------------------------------------------------------------------------
-
-
 def test_the_numbers_are_the_kernels() -> None:
     """Our table agrees with the headers of this machine."""
     if not HEADER.is_file():
@@ -65,9 +62,6 @@ def test_the_numbers_are_the_kernels() -> None:
     ours = numbers("x86_64")
     assert len(theirs) > 300
     assert {name: ours.get(name) for name in theirs} == theirs
-
-
-# --- the compiler -----------------------------------------------------------------------------------
 
 
 @settings(max_examples=400, deadline=None)
@@ -173,9 +167,6 @@ def test_an_unknown_machine_or_name_is_refused() -> None:
         compile_filter(profile(), "riscv64")
     with pytest.raises(ValueError, match="no system calls: setsidd"):
         compile_filter(profile(), HERE, also_refuse=["setsidd"])
-
-
-# --- in this machine's kernel --------------------------------------------------------------------------
 
 
 def in_filter(program: bytes, *words: str) -> subprocess.CompletedProcess[str]:

@@ -106,8 +106,6 @@ def test_nothing_that_we_ship_contradicts_a_fact_or_figure(folder: str) -> None:
             assert folder == "studies" or fact_findings(str(path), text) == []
 
 
-# --- figures of the boards -----------------------------------------------------------------------
-
 WRONG_FIGURES = (
     "H100 has compute capability 8.0",
     "An H100 has 108 SMs.",

@@ -38,9 +38,6 @@ _NOT_RUN = "not measured"
 _FACTS = ("engine", "engine_runtime", "bubblewrap", "landlock", "user", "limits", "cgroups")
 
 
-# --- one column: a backend, with liftbench as root or as a plain user --------------------------
-
-
 class Unavailable(Exception):
     """The column cannot be measured on this machine, for the reason in the message."""
 
@@ -110,9 +107,6 @@ def _passable_python() -> str:
     raise Unavailable(
         "as a plain user: no Python 3.11 that other users may run (this one is in a closed folder)"
     )
-
-
-# --- the page ----------------------------------------------------------------------------------
 
 
 def write() -> int:

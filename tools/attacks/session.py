@@ -98,8 +98,6 @@ class _Session:
         )
         return self._sandbox.start(job)
 
-    # --- many in one job -----------------------------------------------------------------------
-
     def together(self, attacks: list[Attack]) -> list[Observation]:
         """Attacks without side effects, in one job, while another trial runs."""
         world = self._world
@@ -133,8 +131,6 @@ class _Session:
             return dropped
         own = "\n".join(line for line in output.splitlines() if line.startswith(f"@ {name} "))
         return _WITNESSES[name](world, name, own, before)
-
-    # --- one in a job of its own ---------------------------------------------------------------
 
     def alone(self, attack: Attack) -> Observation:
         """An attack whose job is judged by its end, or by what it leaves behind."""

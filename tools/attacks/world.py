@@ -173,8 +173,6 @@ class World:
             "LB_SHM": str(self._segment),
         }
 
-    # --- looking afterwards --------------------------------------------------------------------
-
     def read(self, output: str) -> str | None:
         """Which secret is in `output`."""
         found = [kind for kind, text in self.secrets.items() if kind != "key" and text in output]

@@ -47,9 +47,6 @@ def tasks() -> dict[str, LoadedTask]:
     }
 
 
-# --- sharing memory ------------------------------------------------------------------------------
-
-
 def transport(backend: str, bench: Bench, facts: dict[str, Fact]) -> None:
     """How device memory gets to a worker in that sandbox, and that it computes there what it should."""
     loaded = headline(tasks()[FIRST_TASK])
@@ -80,9 +77,6 @@ def _reference_calls(worker: WorkerClient, loaded: LoadedTask, facts: dict[str, 
         facts[f"{mode}_outside_us"] = reveal.outside_us / sets
         facts[f"{mode}_inside_us"] = None if reveal.claim_us is None else reveal.claim_us / sets
         facts["latency_us"] = reveal.latency_us
-
-
-# --- grades --------------------------------------------------------------------------------------
 
 
 def graded(task: str, protocol: Protocol, bench: Bench, facts: dict[str, Fact]) -> None:

@@ -203,8 +203,6 @@ class GpuCheck:
         broken = pytest_code in (pytest.ExitCode.INTERNAL_ERROR, pytest.ExitCode.USAGE_ERROR)
         return 1 if broken or not entries else 0
 
-    # --- fixtures ------------------------------------------------------------------------------
-
     @pytest.fixture(scope="session")
     def bench(self) -> Iterator[Bench]:
         assert self._nvml is not None and self._slot is not None
@@ -218,8 +216,6 @@ class GpuCheck:
         found: dict[str, Fact] = {}
         request.node.stash[_FACTS] = found
         return found
-
-    # --- hooks ---------------------------------------------------------------------------------
 
     def pytest_configure(self, config: pytest.Config) -> None:
         """The mark, where no ini file names it."""

@@ -116,9 +116,6 @@ class Column:
         )
 
 
-# --- grading -----------------------------------------------------------------------------------
-
-
 @contextmanager
 def _graders(sandbox: str, cache: Path) -> Iterator[tuple[Grader, Grader]]:
     """On the CPU target, with limits for tiny projects; the second grader has a short build limit.
@@ -171,9 +168,6 @@ def _progress(line: str) -> None:
     """A line on stderr, without control characters: it may quote a project."""
     sys.stderr.write("".join(c if c.isprintable() else "?" for c in line)[:_SHOWN] + "\n")
     sys.stderr.flush()
-
-
-# --- Markdown ----------------------------------------------------------------------------------
 
 
 def tables(rows: list[Row], columns: list[Column]) -> str:
@@ -254,9 +248,6 @@ def disagreements(text: str, rows: list[Row]) -> list[str]:
     if any(line not in lines for line in exploit_table(rows)):
         found.append("known exploits: projects or reasons have changed since: run `make zoo`")
     return found
-
-
-# --- the program -------------------------------------------------------------------------------
 
 
 def _sandboxes(wanted: list[str], every: bool) -> list[str]:

@@ -196,8 +196,6 @@ def signature(fault: Fault) -> Signature:
     return fault.category, " ".join(text.split())
 
 
-# --- lessons -----------------------------------------------------------------------------------
-
 _CONTEXT_BYTES: Final = 1_200
 _FIX_BYTES: Final = 2_400
 _COMMAND_BYTES: Final = 200

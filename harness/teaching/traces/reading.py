@@ -73,8 +73,6 @@ def _document(reader: SessionReader, value: Any, place: str = "") -> None:
     reader.out.torn += 1
 
 
-# --- Markdown transcripts and logs -------------------------------------------------------------
-
 _SHELL: Final = frozenset(("bash", "sh", "shell", "zsh", "console", "terminal", "powershell", "cmd"))
 _OUTPUT: Final = frozenset(("", "text", "txt", "output", "log", "plaintext", "stdout", "stderr", "pytb"))
 _SPEAKERS: Final[dict[str, tuple[Role, Kind]]] = {

@@ -149,8 +149,6 @@ def test_a_driver_that_lacks_functions_is_too_old(tmp_path: Path) -> None:
         Driver(str(old))
 
 
-# --- the known kernel --------------------------------------------------------------------------------
-
 FOLDER = Path(known.__file__).parent
 _ANY = random.SystemRandom().randrange(1 << 12)
 

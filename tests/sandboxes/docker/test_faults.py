@@ -52,9 +52,6 @@ def containers_of(engine: DockerEngine, pid: int) -> list[str]:
     return [entry["Id"] for entry in engine.api.containers(all=True, filters={"name": f"liftbench-{pid}-"})]
 
 
-# --- the engine ----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("end", [OwnEngine.kill, OwnEngine.stop], ids=["dies", "is stopped"])
 def test_the_engine_ends(own: OwnEngine, end: Callable[[OwnEngine], None]) -> None:
     """It is a sandbox_error with advice, also where the engine ends its containers by signals."""
@@ -111,9 +108,6 @@ def test_the_engines_disk_is_full() -> None:
         own.remove()
 
 
-# --- the container -------------------------------------------------------------------------------
-
-
 def test_a_container_is_removed_by_somebody(engine: DockerEngine, start: Starter) -> None:
     """`docker rm -f` while a job runs is no signal of the job's: the trial is repeated."""
     process = start(SLEEP)
@@ -123,8 +117,6 @@ def test_a_container_is_removed_by_somebody(engine: DockerEngine, start: Starter
     assert (facts.status, facts.code, facts.signal) == ("sandbox_error", None, None)
     assert "removed" in facts.output
 
-
-# --- the harness ---------------------------------------------------------------------------------
 
 HARNESS = """
 import os, sys, time

@@ -46,8 +46,6 @@ def session(*steps: tuple[str, str] | Event) -> list[Lesson]:
     return lessons(numbered, follow(numbered)[1])
 
 
-# --- what an error looks like ------------------------------------------------------------------
-
 SHOWN = """
 compile: src/a.cu(12): |error: identifier "x" is undefined
 compile: a.cu:1:10: |fatal error: cute/a.hpp: No such file
@@ -113,9 +111,6 @@ def test_every_exception_of_a_chain_counts() -> None:
     assert headlines(TRACEBACK) == ["Traceback (most recent call last):"]
 
 
-# --- lessons -----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("make", [f for n, f in FORMATS.items() if n != "codex_stream"])
 def test_the_error_of_every_format_is_found_once_and_resolved(
     tmp_path: Path, make: Callable[[], str]
@@ -174,9 +169,6 @@ def test_unresolved_errors_come_first_then_the_frequent_then_the_grave() -> None
     )
     order = ["error: twice", "Segmentation fault", "ValueError: x", "error: fixed"]
     assert [x.error for x in found] == order
-
-
-# --- files and notes ---------------------------------------------------------------------------
 
 
 def left(*events: Event) -> dict[str, tuple[str, bool]]:
