@@ -31,7 +31,6 @@ from harness.text import clean
 from sandboxes.job import Job, Limits, Sandbox
 from sandboxes.orphans import owned_folder
 
-
 _NAMES_KEPT: Final = 100
 _NAME_LENGTH: Final = 300
 _ALIKE_SHOWN: Final = 3

@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from typing import Final, Literal
 
-
 _SPECIAL = re.compile(r"T[VTIS]|G[VR]|Th[n\d]+_|Tv[n\d]+_[n\d]+_")  # vtables, type info, guards, thunks
 _STANDARD: Final = {
     "St": "std",

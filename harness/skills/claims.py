@@ -16,7 +16,6 @@ from typing import Final, NamedTuple
 from harness.records import Record
 from harness.skills.spec import SkillFinding, error, warning
 
-
 _FLAGS: Final = re.IGNORECASE | re.MULTILINE
 # A space of a pattern matches a line break too, except in a character class.
 _SPACE = re.compile(r" (?![^\[\]]*\])")

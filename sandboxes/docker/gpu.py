@@ -22,7 +22,6 @@ from packaging.version import InvalidVersion, Version
 from harness.errors import SandboxError
 from sandboxes.gpu import GpuSlot, device_environment, device_nodes
 
-
 CDI_ROOTS: Final = (Path("/etc/cdi"), Path("/var/run/cdi"))  # later ones win
 _KIND: Final = "nvidia.com/gpu"
 _MALFORMED: Final = (OSError, ValueError, LookupError, TypeError, AttributeError, yaml.YAMLError)
