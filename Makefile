@@ -11,7 +11,7 @@ BUDGET_S ?= 480
 JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n > 4 ? 4 : n)))
 RESULTS ?= results
 
-.PHONY: help demo test test-all lint size bench image setup wheel clean gpu-check gpu-wheels status security zoo
+.PHONY: help demo test test-all lint size bench image setup wheel clean gpu-check gpu-wheels status freeze security zoo
 
 help:
 	@echo "make demo   a lift report from recorded replies: built, checked and timed here (no GPU, no key)"
@@ -22,6 +22,7 @@ help:
 	@echo "make image  the images that Docker jobs run in (docs/sandboxes.md)"
 	@echo "make bench  what the harness itself costs"
 	@echo "make status  docs/generated/status.md from results/"
+	@echo "make freeze  tasks/VERSION, after a task and its version have changed"
 	@echo "make security  all attacks on all sandboxes of this machine, into docs/generated/security.md"
 	@echo "make zoo    projects that want to fool the judge, and honest ones, into docs/generated/security.md"
 	@echo "make gpu-check  on a machine with a GPU: what only a GPU can answer, into results/"
@@ -78,6 +79,9 @@ gpu-wheels: setup
 	@PYTHON=$(BIN)/python .ci/gpu-wheels
 
 # From results/ and tasks/ADMISSION.json.
+freeze: setup
+	@$(BIN)/python -m tools.freeze
+
 status: setup
 	@$(BIN)/python -m tools.status
 

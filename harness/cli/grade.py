@@ -1,4 +1,4 @@
-"""`liftbench grade`, `validate` and `tasks check|freeze`: grading without a model."""
+"""`liftbench grade`, `validate` and `tasks check`: grading without a model."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ from harness.cli.options import (
 )
 from harness.cli.tasks import chosen_tasks
 from harness.errors import DeviceLost, UsageError
-from harness.files import data_directory, write_atomically
 from harness.grading.admission import RULES, Admitted, admit, cell
 from harness.grading.validation import Validation, validate_task
 from harness.kernelbench.conversion import convert_pattern, read_submission, select_with_problems, wrapped
@@ -37,7 +36,6 @@ from harness.records.task import Admission
 from harness.report.results import result_of, write_results
 from harness.study.execute import Bench
 from harness.study.pools import LocalExecutor
-from harness.suite import frozen
 from harness.suite.catalogue import LoadedTask, all_tasks, expert_directory, read_project
 from harness.suite.sizes import refuse_too_large
 
@@ -245,20 +243,3 @@ def _print_admissions(entries: list[Admission]) -> None:
                 console.print(untrusted(f"{entry.task} {rule.name}: {rule.said}"))
     admitted = sum(entry.admitted for entry in entries)
     console.print(f"{admitted} of {len(entries)} tasks break no rule; - is not measured here")
-
-
-def freeze_tasks() -> None:
-    """Write tasks/VERSION: digests of every task's version.
-
-    Nothing is written when a task changed under its old version.
-    """
-    path = data_directory("tasks") / frozen.FILE_NAME
-    before = frozen.Frozen.parse(path.read_text(encoding="utf-8")) if path.exists() else frozen.Frozen()
-    tasks = [loaded.task for loaded in all_tasks()]
-    differences = before.differences(tasks)
-    after = before.with_tasks(tasks)
-    if after != before:
-        write_atomically(path, after.text())
-    for line in differences:
-        print(line)
-    print(f"suite {after.suite}: {len(after.tasks)} tasks{'' if differences else ', as frozen'}")

@@ -48,7 +48,6 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "tasks list": ("tasks:list_tasks", "List tasks: id, family, sizes."),
     "tasks show": ("tasks:show_task", "Print a task as the student reads it."),
     "tasks check": ("grade:check_tasks", "Try every admission rule on tasks."),
-    "tasks freeze": ("grade:freeze_tasks", "Write tasks/VERSION: digests of every task's version."),
     "skills list": ("skills:list_skills_command", "List shipped and installed skills with their sizes."),
     "skills check": ("skills:check_skill_command", "Check a skill: format, links, code, facts, leaks."),
     "skills install": ("skills:install_command", "Copy a skill to where your agents look for skills."),

@@ -8,8 +8,8 @@ from harness.errors import UsageError
 from harness.files import data_directory
 from harness.records import Task
 from harness.suite.catalogue import all_tasks
-from harness.suite.frozen import FILE_NAME, Frozen
 from tests.fakes.overlays import throw_away_task
+from tools.freeze import FILE_NAME, Frozen
 
 
 def task(version: int = 1, digest: str = "a" * 64) -> Task:
@@ -44,6 +44,6 @@ def test_a_broken_file_is_refused(text: str) -> None:
 
 
 def test_the_shipped_suite_is_as_it_was_frozen() -> None:
-    """A changed task: raise its `version`, then `liftbench tasks freeze`."""
+    """A changed task: raise its `version`, then `make freeze`."""
     frozen = Frozen.parse((data_directory("tasks") / FILE_NAME).read_text())
     assert frozen.differences([loaded.task for loaded in all_tasks()]) == []

@@ -1,4 +1,4 @@
-"""The frozen suite (tasks/VERSION): the version and digest of each task.
+"""Writes tasks/VERSION, the version and digest of each task: `make freeze`.
 
 A version of a task has one digest: a changed task needs a higher version, and every freeze that changes
 anything increments the suite number.
@@ -7,16 +7,19 @@ anything increments the suite number.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from harness.errors import UsageError
+from harness.files import data_directory, write_atomically
 from harness.records import Task
+from harness.suite.catalogue import all_tasks
 
 FILE_NAME = "VERSION"
 _HEAD = (
     "# The suite's number, then every task with its version and the digest of its files.\n"
-    "# `liftbench tasks freeze` writes this; a changed task needs a new version first.\n"
+    "# `make freeze` writes this; a changed task needs a new version first.\n"
 )
 _LINE = re.compile(r"([\w-]+/[\w-]+) (\d+) ([0-9a-f]{64})")
 
@@ -34,7 +37,7 @@ class Frozen:
         lines = [line for line in text.splitlines() if line and not line.startswith("#")]
         first = re.fullmatch(r"suite (\d+)", lines[0]) if lines else None
         if first is None:
-            raise UsageError("tasks/VERSION must begin with `suite N`; make it anew: liftbench tasks freeze")
+            raise UsageError("tasks/VERSION must begin with `suite N`; make it anew: make freeze")
         tasks = {}
         for line in lines[1:]:
             found = _LINE.fullmatch(line)
@@ -73,3 +76,24 @@ class Frozen:
         if not self.differences(tasks):
             return self
         return Frozen(self.suite + 1, {task.id: (task.version, task.digest) for task in tasks})
+
+
+def main() -> None:
+    """Write the file, unless a task changed under its old version."""
+    path = data_directory("tasks") / FILE_NAME
+    before = Frozen.parse(path.read_text(encoding="utf-8")) if path.exists() else Frozen()
+    tasks = [loaded.task for loaded in all_tasks()]
+    differences = before.differences(tasks)
+    after = before.with_tasks(tasks)
+    if after != before:
+        write_atomically(path, after.text())
+    for line in differences:
+        print(line)
+    print(f"suite {after.suite}: {len(after.tasks)} tasks{'' if differences else ', as frozen'}")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except UsageError as error:
+        sys.exit(str(error))
