@@ -61,7 +61,7 @@ size: setup
 	@$(BIN)/python -m tools.size
 
 bench: setup
-	$(BIN)/python -m pytest tests/benchmarks --benchmark-only --benchmark-columns=median,iqr,rounds -q
+	$(BIN)/python -m pytest tools/bench --benchmark-only --benchmark-columns=median,iqr,rounds -q
 
 # BASE=, RUNTIME_BASE=, WHEELHOUSE=, IMAGE=, DOCKER=: see .ci/images.
 image:

@@ -41,7 +41,7 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     used = _cpu_s() - before
     item.user_properties.append(("cpu_s", round(used, 2)))
     allowed = any(item.get_closest_marker(name) for name in COSTLY)
-    if used > MOST_CPU_S and not allowed and not item.config.getoption("--benchmark-only", default=False):
+    if used > MOST_CPU_S and not allowed:
         pytest.fail(
             f"took {used:.1f} CPU-seconds: mark it slow, or make it faster than {MOST_CPU_S:g}", pytrace=False
         )
