@@ -35,7 +35,6 @@ class Handle:
 
 
 class Memory(Protocol):
-    size: int
     data: torch.Tensor
     """(size,) uint8, on the judge's side."""
 
@@ -44,6 +43,7 @@ class Memory(Protocol):
     @property
     def shared(self) -> torch.Tensor:
         """(size,) uint8: the memory that the worker wrote to."""
+        return self.data
 
     def take(self) -> torch.Tensor:
         """(kept,) uint8: a private copy, complete when this returns."""
@@ -51,39 +51,11 @@ class Memory(Protocol):
     def close(self) -> None: ...
 
 
-class Transport(Protocol):
-    @property
-    def name(self) -> str:
-        """`memfd`, `cuda-vmm` or `cuda-ipc`."""
-
-    device: torch.device
-    """Where the judge makes inputs and computes truth."""
-    stops_with_process: bool
-    """Whether a frozen worker can change nothing more. On a device t1 is when the judge's copy is
-    complete."""
-    live_bytes: int
-    """Maximum size of one arena."""
-
-    def allocate(self, size: int, kept: int | None = None) -> Memory:
-        """Snapshots copy the first `kept` bytes (default: all). Raises DeviceError or OSError without
-        memory."""
-
-    def before_reveal(self) -> None:
-        """Flush caches and wait for the judge's own work; called before t0."""
-
-    def wait(self) -> None: ...
-
-    def facts(self) -> dict[str, str]: ...
-
-    def close(self) -> None: ...
-
-
-class HostMemory:
+class HostMemory(Memory):
     """A memfd that can be neither resized nor sealed further."""
 
     def __init__(self, size: int, kept: int | None = None) -> None:
         """Raises OSError when there is no memory."""
-        self.size = size
         self._kept = size if kept is None else kept
         # The worker sees the name in /proc/self/maps: a random one tells it nothing.
         self.descriptor = os.memfd_create(secrets.token_hex(4), os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -96,10 +68,6 @@ class HostMemory:
 
     def handle(self) -> Handle:
         return Handle(descriptor=self.descriptor)
-
-    @property
-    def shared(self) -> torch.Tensor:
-        return self.data
 
     def take(self) -> torch.Tensor:
         return self.data[: self._kept].clone()
@@ -115,7 +83,9 @@ class HostMemory:
 class HostTransport:
     name = "memfd"
     stops_with_process = True
+    """A frozen worker can change nothing more. On a device t1 is when the judge's copy is complete."""
     live_bytes = _LIVE_BYTES
+    """Maximum size of one arena."""
 
     def __init__(self, flush_bytes: int = 0) -> None:
         """`flush_bytes`: how much other memory is written before each reveal; 0 does not flush caches."""
@@ -123,6 +93,7 @@ class HostTransport:
         self._flush = torch.zeros(flush_bytes, dtype=torch.uint8)
 
     def allocate(self, size: int, kept: int | None = None) -> Memory:
+        """Snapshots copy the first `kept` bytes (default: all). Raises OSError without memory."""
         return HostMemory(size, kept)
 
     def before_reveal(self) -> None:
@@ -153,19 +124,12 @@ def tensor_at(pointer: int, size: int, device: torch.device) -> torch.Tensor:
     return torch.as_tensor(Array(pointer, size), device=device)
 
 
-class _DeviceMemory:
-    data: torch.Tensor
-
+class _DeviceMemory(Memory):
     def __init__(self, device: Device, size: int, tensors: torch.device, kept: int | None) -> None:
-        self.size = size
         self._device = device
         self._kept = size if kept is None else kept
         # Allocated now, so that the snapshot's own time is that of a copy.
         self._copy: torch.Tensor | None = torch.empty(self._kept, dtype=torch.uint8, device=tensors)
-
-    @property
-    def shared(self) -> torch.Tensor:
-        return self.data
 
     def take(self) -> torch.Tensor:
         kept = self.shared[: self._kept]
@@ -343,3 +307,6 @@ class CudaTransport:
         if self._block is not None:
             self._block.close()
         self.gpu.close()
+
+
+Transport = HostTransport | CudaTransport
