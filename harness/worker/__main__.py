@@ -63,12 +63,21 @@ def _map(address: int | None, size: int, protection: int, flags: int, descriptor
     return int(result)
 
 
-def elements(shape: list[int], strides: list[int] | None) -> int:
-    """From the first to behind the last element, gaps included."""
+def tensor(operand: dict[str, Any], base: int, flat: Any, device: str = "cpu") -> torch.Tensor:
+    """An operand of the set at address `base`. `flat(address, size)`: (size,) uint8 over that memory."""
+    dtype, shape, strides = getattr(torch, operand["dtype"]), operand["shape"], operand.get("strides")
     count = math.prod(shape)
-    if strides is None or count == 0:
-        return count
-    return 1 + sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
+    if count == 0:
+        return torch.empty(shape, dtype=dtype, device=device)
+    if strides is not None:  # from the first to behind the last element, gaps included
+        count = 1 + sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
+    values: torch.Tensor = flat(base + operand["offset"], count * dtype.itemsize).view(dtype)
+    return values.reshape(shape) if strides is None else values.as_strided(shape, strides)
+
+
+def at(address: int, size: int) -> torch.Tensor:
+    """(size,) uint8 over this process's memory, without a copy."""
+    return torch.frombuffer((ctypes.c_char * size).from_address(address), dtype=torch.uint8)
 
 
 class Signature:
@@ -100,20 +109,10 @@ class Pool(Signature):
         self.size = plan["set_bytes"] * plan["sets"]
         self.address = _map(None, self.size, 0, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE, -1)
         self.operands = [
-            [self._tensor(self.address + index * plan["set_bytes"], o) for o in plan["operands"]]
+            [tensor(o, self.address + index * plan["set_bytes"], at) for o in plan["operands"]]
             for index in range(plan["sets"])
         ]
         super().__init__(plan)
-
-    @staticmethod
-    def _tensor(base: int, operand: dict[str, Any]) -> torch.Tensor:
-        dtype, shape, strides = getattr(torch, operand["dtype"]), operand["shape"], operand.get("strides")
-        count = elements(shape, strides)
-        if count == 0:
-            return torch.empty(shape, dtype=dtype)
-        buffer = (ctypes.c_char * (count * dtype.itemsize)).from_address(base + operand["offset"])
-        flat = torch.frombuffer(buffer, dtype=dtype)
-        return flat.reshape(shape) if strides is None else flat.as_strided(shape, strides)
 
     def measure(self, subject: Subject, message: dict[str, Any]) -> dict[str, Any]:
         subject.aside_ns, durations = 0, []
@@ -252,7 +251,7 @@ def _trace(channel: socket.socket, subject: Subject, pool: Pool, message: dict[s
 def _pool(plan: dict[str, Any]) -> Any:
     if plan["transport"] == "memfd":
         return Pool(plan)
-    return companion("device").DevicePool(plan, Signature(plan), elements, companion("driver"))
+    return companion("device").DevicePool(plan, Signature(plan), tensor, at, companion("driver"))
 
 
 @functools.cache

@@ -8,7 +8,6 @@ while launches are enqueued; `warm`: every call is made twice on its set, and th
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import time
 from collections.abc import Callable
@@ -76,17 +75,19 @@ class DevicePool:
     """Work that a frozen process has started on a device continues: memory is mapped for each reveal."""
 
     def __init__(
-        self, plan: dict[str, Any], signature: Any, elements: Callable[..., int], driver: Any
+        self, plan: dict[str, Any], signature: Any, tensor: Callable[..., torch.Tensor], at: Any, driver: Any
     ) -> None:
-        """`driver`: the module driver.py. RuntimeError when NVIDIA's driver refuses, OSError without one."""
+        """`tensor`, `at`: see __main__.py; `driver`: the module driver.py. RuntimeError when NVIDIA's driver
+        refuses, OSError without one."""
         self._plan = plan
         self.of_project, self.of_reference = signature.of_project, signature.of_reference
         self.writes, self.scalars = signature.writes, signature.scalars
-        self._elements = elements
+        self._tensor = tensor
         self._on_gpu = plan["device"] == "cuda"
+        self._at = at
         if self._on_gpu:
             _cuda.init()
-        self._array = driver.Array
+            self._at = lambda address, size: torch.as_tensor(driver.Array(address, size), device="cuda")
         self._driver = driver.Driver()
         shared_by = driver.Window if plan["transport"] == "cuda-vmm" else driver.Shared
         self._window: Any = shared_by(self._driver, plan["set_bytes"] * plan["sets"])
@@ -106,19 +107,9 @@ class DevicePool:
             self.operands, self._calls, self._graphs = [], {}, {}
         for index in range(len(self.operands), message.get("sets", 1)):
             base = self._based_at + index * self._plan["set_bytes"]
-            self.operands.append([self._tensor(base, operand) for operand in self._plan["operands"]])
-
-    def _tensor(self, base: int, operand: dict[str, Any]) -> torch.Tensor:
-        dtype, shape, strides = getattr(torch, operand["dtype"]), operand["shape"], operand.get("strides")
-        count = self._elements(shape, strides)
-        if count == 0:
-            return torch.empty(shape, dtype=dtype, device=self._plan["device"])
-        address, size = base + operand["offset"], count * dtype.itemsize
-        if self._on_gpu:
-            flat = torch.as_tensor(self._array(address, size), device="cuda").view(dtype)
-        else:
-            flat = torch.frombuffer((ctypes.c_char * size).from_address(address), dtype=dtype)
-        return flat.reshape(shape) if strides is None else flat.as_strided(shape, strides)
+            self.operands.append(
+                [self._tensor(o, base, self._at, self._plan["device"]) for o in self._plan["operands"]]
+            )
 
     def hide(self) -> None:
         self._window.hide()
