@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -25,12 +24,13 @@ from harness.builder.toolchain import CUDA_EXTRA, Toolchain, find_toolchain
 from harness.cli.card import plain_table
 from harness.cli.options import CacheOption, JsonOption, TargetOption, cache_folder, make_workshop
 from harness.device.machine import QuietLock, judge_and_worker_cpus, machine_facts
-from harness.device.telemetry import Telemetry
+from harness.device.telemetry import Conditions, Telemetry
 from harness.errors import DeviceError, InfraError
 from harness.grading.workers import GradeSettings, Workers
-from harness.judge.calibration import TASK, Setting, calibrate, sizes_of
+from harness.judge.calibration import TASK, calibrate, sizes_of
 from harness.judge.clock import MOST_DOUBT
 from harness.judge.gpu import refused
+from harness.judge.measurement import Session
 from harness.records import MachineFacts, Ratio, Record, Target
 from harness.records.timing import Calibration
 from harness.suite.catalogue import select_tasks
@@ -254,12 +254,13 @@ def calibrate_here(target: Target, sandbox: str, cache: Path | None) -> Calibrat
     (loaded,) = select_tasks([TASK])
     try:
         with QuietLock(folder / "locks", device or "cpu").exclusive():
-            setting = Setting(workers.transport, Telemetry(device), workers.numbers, judge_cpus)
-            if device is not None:  # a process for every turn takes seconds each
-                setting = replace(setting, processes=2, blocks=setting.numbers.clean_blocks)
-            timed = sizes_of(loaded, target, workers.transport, setting.numbers)
+            numbers, conditions = workers.numbers, Conditions(Telemetry(device))
+            session = Session(numbers, workers.transport, conditions, judge_cpus)
+            # On a GPU, a process for every turn takes seconds each.
+            counts = {} if device is None else {"processes": 2, "blocks": numbers.clean_blocks}
+            timed = sizes_of(loaded, target, workers.transport, numbers)
             print(f"timing {TASK} against itself: about half a minute ...", file=sys.stderr)
-            found = calibrate(workers.start, loaded, timed, setting)
+            found = calibrate(workers.start, loaded, timed, session, **counts)
     finally:
         workers.close()
         workshop.close()

@@ -8,12 +8,12 @@ import random
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Final, NamedTuple, get_args
 
 from harness import stats
-from harness.device.telemetry import MOST_DROPPED, Conditions, Telemetry
+from harness.device.telemetry import MOST_DROPPED
 from harness.judge.candidates import NULL, STUDENT, Candidates
 from harness.judge.clock import Samples, block_means, constant_of, contender_timing
 from harness.judge.measurement import Measurement, Session, ratio, settled_judge
@@ -66,51 +66,49 @@ def sizes_of(loaded: LoadedTask, target: Target, transport: Transport, numbers: 
     return found
 
 
-@dataclass(frozen=True)
-class Setting:
-    transport: Transport
-    telemetry: Telemetry
-    numbers: Numbers
-    judge_cpus: frozenset[int] | None = None
-    processes: int = PROCESSES
-    blocks: int = BLOCKS
-
-
 def calibrate(
-    start: Callable[[Source], WorkerClient], loaded: LoadedTask, timed: Sequence[Problem], setting: Setting
+    start: Callable[[Source], WorkerClient],
+    loaded: LoadedTask,
+    timed: Sequence[Problem],
+    session: Session,
+    *,
+    processes: int = PROCESSES,
+    blocks: int = BLOCKS,
 ) -> Calibration:
     """Time the reference of a task against itself at the sizes of `timed`; the caller holds the machine's
     lock. Raises InfraError."""
-    names = [STUDENT, *(f"again {i}" for i in range(1, setting.processes)), NULL]
+    names = [STUDENT, *(f"again {i}" for i in range(1, processes)), NULL]
     source = Source("reference", loaded.reference_path, "liftbench_reference", "reference")
     starts: dict[str, Callable[[], WorkerClient]] = {
         name: partial(start, Source("null") if name == NULL else source) for name in names
     }
-    with ExitStack() as workers, settled_judge(setting.judge_cpus):
+    with ExitStack() as workers, settled_judge(session.judge_cpus):
         resident = {}
         # What a frozen process has started on a device continues: there each turn has its own process.
-        for name in names if setting.transport.stops_with_process else ():
+        for name in names if session.transport.stops_with_process else ():
             resident[name] = workers.enter_context(starts[name]())
             resident[name].load()
-        found = [_measure(problem, Candidates(starts, resident), setting) for problem in timed]
-    blocks = [block for one in found for block in one.blocks]
-    reasons = dict.fromkeys(reason for block in blocks for reason in block.disturbed)
-    disturbed = sum(bool(block.disturbed) for block in blocks)
+        numbers = replace(session.numbers, clean_blocks=blocks, most_blocks=blocks + 2, fresh_processes=False)
+        own = replace(session, numbers=numbers)
+        found = [_measure(problem, Candidates(starts, resident), own) for problem in timed]
+    measured = [block for one in found for block in one.blocks]
+    reasons = dict.fromkeys(reason for block in measured for reason in block.disturbed)
+    disturbed = sum(bool(block.disturbed) for block in measured)
     wide = any(_is_wide(one.figures.ratio) for one in found)
     return Calibration(
         task=loaded.task.id,
-        transport=setting.transport.name,
-        transport_facts=setting.transport.facts(),
-        processes=setting.processes,
+        transport=session.transport.name,
+        transport_facts=session.transport.facts(),
+        processes=processes,
         sizes=tuple(one.figures for one in found),
         false_alarms=tuple(
-            false_alarms([one.scores[clock] for one in found], protocol, clock, setting.numbers.clean_blocks)
+            false_alarms([one.scores[clock] for one in found], protocol, clock, session.numbers.clean_blocks)
             for protocol, clock in itertools.product(get_args(Protocol), _CLOCKS)
         ),
-        blocks=len(blocks),
+        blocks=len(measured),
         disturbed_blocks=disturbed,
         disturbances=tuple(reasons),
-        noisy=disturbed > MOST_DROPPED * len(blocks) or wide,
+        noisy=disturbed > MOST_DROPPED * len(measured) or wide,
     )
 
 
@@ -120,12 +118,7 @@ class _Found(NamedTuple):
     blocks: tuple[BlockTelemetry, ...]
 
 
-def _measure(problem: Problem, candidates: Candidates, setting: Setting) -> _Found:
-    numbers = replace(
-        setting.numbers, clean_blocks=setting.blocks, most_blocks=setting.blocks + 2, fresh_processes=False
-    )
-    conditions = Conditions(setting.telemetry, len(candidates.resident))
-    session = Session(numbers, setting.transport, conditions, setting.judge_cpus)
+def _measure(problem: Problem, candidates: Candidates, session: Session) -> _Found:
     measurement = Measurement(problem, candidates, session)
     measurement.measure()
     samples, constants = measurement.samples, measurement.constants

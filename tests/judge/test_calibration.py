@@ -10,8 +10,9 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 
-from harness.device.telemetry import Telemetry, TelemetrySample
-from harness.judge.calibration import Setting, calibrate, false_alarms, sizes_of
+from harness.device.telemetry import Conditions, Telemetry, TelemetrySample
+from harness.judge.calibration import calibrate, false_alarms, sizes_of
+from harness.judge.measurement import Session
 from harness.judge.protocol import numbers_of
 from harness.judge.transport import HostTransport
 from harness.judge.worker_client import Source, WorkerClient, WorkerPlace
@@ -44,8 +45,11 @@ def calibration(runnable: int = 1) -> Calibration:
     numbers = replace(QUICK, warm_up_s=0.0)
     machine = Machine()
     machine.runnable = runnable
-    setting = Setting(transport, machine, numbers, processes=3, blocks=5)
-    return calibrate(start, loaded, sizes_of(loaded, "cpu", transport, numbers)[:1], setting)
+    session, sizes = (
+        Session(numbers, transport, Conditions(machine)),
+        sizes_of(loaded, "cpu", transport, numbers),
+    )
+    return calibrate(start, loaded, sizes[:1], session, processes=3, blocks=5)
 
 
 def test_equal_contenders_are_found_equal() -> None:

@@ -15,10 +15,12 @@ import torch
 
 from harness.builder.build import Built, build
 from harness.device.machine import judge_and_worker_cpus
+from harness.device.telemetry import Conditions
 from harness.grading.workers import project_source
 from harness.judge.arena import Arena, Layout
-from harness.judge.calibration import Setting, calibrate, sizes_of
+from harness.judge.calibration import calibrate, sizes_of
 from harness.judge.check import check, problems
+from harness.judge.measurement import Session
 from harness.judge.trivial import passing
 from harness.judge.verifier import Verifier
 from harness.judge.worker_client import Failed, Source, WorkerClient
@@ -239,15 +241,10 @@ def test_aa(rows: int, bench: Bench, facts: dict[str, Fact]) -> None:
         timed = [one for one in sizes if one.workload.dims["rows"] == rows]
         if not timed:
             pytest.skip(f"a batch of {rows} rows does not fit into what one reveal may take")
-        setting = Setting(
-            judge.gpu.transport,
-            judge.gpu.telemetry,
-            numbers,
-            judge_and_worker_cpus()[0],
-            processes=_AA_PROCESSES,
-            blocks=numbers.clean_blocks,
-        )
-        found = calibrate(workers.start, loaded, timed, setting)
+        conditions, cpus = Conditions(judge.gpu.telemetry), judge_and_worker_cpus()[0]
+        session = Session(numbers, judge.gpu.transport, conditions, cpus)
+        counts = {"processes": _AA_PROCESSES, "blocks": numbers.clean_blocks}
+        found = calibrate(workers.start, loaded, timed, session, **counts)
     (size,) = found.sizes
     facts |= {"protocol": "quick", "transport": found.transport}
     for one in size.hand_shake:
