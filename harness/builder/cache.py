@@ -158,10 +158,15 @@ _MEMINFO: Final = Path("/proc/meminfo")
 _CGROUP: Final = Path("/sys/fs/cgroup")
 
 
-def available_bytes() -> int:
-    """Free memory of the machine, or of the container if it has a lower limit."""
+def free_bytes() -> int:
+    """Available memory of the machine."""
     words = dict(line.split(":", 1) for line in _MEMINFO.read_text().splitlines() if ":" in line)
-    free = int(words["MemAvailable"].split()[0]) << 10
+    return int(words["MemAvailable"].split()[0]) << 10
+
+
+def available_bytes() -> int:
+    """Available memory of the machine, or of the container if it has a lower limit."""
+    free = free_bytes()
     try:
         limit = int((_CGROUP / "memory.max").read_text())
         used = int((_CGROUP / "memory.current").read_text())

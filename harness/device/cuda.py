@@ -17,7 +17,6 @@ from harness.errors import DeviceError
 from harness.worker import driver as worker
 
 LIBRARY = "libcuda.so.1"
-UUID_BYTES = 16
 GRANULARITY_MINIMUM = 0
 # CUdevice_attribute
 L2_CACHE_BYTES, VIRTUAL_MEMORY, POSIX_EXPORT = 38, 102, 103
@@ -160,7 +159,7 @@ class Device:
         raise DeviceError(f"no GPU {wanted} among {seen}; nvidia-smi -L lists them")
 
     def _uuid(self, ordinal: int) -> str:
-        data = ctypes.create_string_buffer(UUID_BYTES)
+        data = ctypes.create_string_buffer(16)
         self.driver.call("cuDeviceGetUuid_v2", data, ordinal)
         return str(uuid.UUID(bytes=data.raw))
 

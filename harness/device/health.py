@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
+from harness.builder.cache import free_bytes
 from harness.errors import DeviceError, DeviceLost, SandboxError, StorageError
 from harness.outcome import Cause, Verdict
 from harness.records import Finding, Grade
@@ -72,19 +73,14 @@ def device_errors() -> Iterator[None]:
 class HostHealth:
     """The CPU target: memory and disk for a worker. Other trials share them, so no project is blamed."""
 
-    def __init__(self, folder: Path, proc: Path = Path("/proc")) -> None:
+    def __init__(self, folder: Path, memory: Callable[[], int] = free_bytes) -> None:
         self._folder = folder
-        self._proc = proc
+        self._memory = memory
 
     def check(self) -> None:
         """Raises SandboxError when memory is short, StorageError when the disk is."""
-        try:
-            lines = (self._proc / "meminfo").read_text().splitlines()
-        except OSError:
-            lines = []
-        values = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
-        available = values[0] if values else None
-        if available is not None and available < FREE_MEMORY_BYTES:
+        available = self._memory()
+        if available < FREE_MEMORY_BYTES:
             raise SandboxError(
                 f"only {available >> 20} MiB of memory are available, and a worker needs "
                 f"{FREE_MEMORY_BYTES >> 20}: end other programs, or run fewer trials at once"

@@ -114,9 +114,3 @@ class KnownKernel:
         if self._module:
             self._device.call("cuModuleUnload", self._module)
         self._device.free(self._words)
-
-    def __enter__(self) -> KnownKernel:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from harness.builder.toolchain import Toolchain
 from harness.builder.validate import python_facts
@@ -10,7 +11,7 @@ from harness.grading.load import call_flags
 from harness.grading.workers import GradeSettings, Workers
 from harness.judge.check import problems
 from harness.judge.evidence import forbidden_work, gather, trace_flags, untraced
-from harness.judge.sanitizer import absent_runs, find_sanitizer, sanitize, smallest
+from harness.judge.sanitizer import absent_runs, find_sanitizer, run_tool, smallest
 from harness.judge.worker_client import Failed, Source
 from harness.records import (
     SANITIZER_TOOLS,
@@ -108,5 +109,5 @@ class Instrumentation:
         if isinstance(found, str):
             return absent_runs(found)
         problem = smallest(problems(loaded, self.settings.target, device=self.workers.transport.device))
-        start = self.workers.start
-        return sanitize(lambda under, wall_s: start(source, wall_s, under), found, problem)
+        start = partial(self.workers.start, source)
+        return tuple(run_tool(start, found, tool, problem) for tool in SANITIZER_TOOLS)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from harness.errors import HarnessBug, InfraError
 from harness.judge.problem import Problem
@@ -25,16 +25,12 @@ COMPILED = "compile"
 def trusted_sources(loaded: LoadedTask, problem: Problem, *, compiled: bool) -> dict[str, Source]:
     """What is timed beside a student: `eager`, `library` where the task names a fused op, `compile` where
     asked for, and the null project, last."""
-
-    def source(function: str, compiled: bool = False) -> Source:
-        path = loaded.reference_path
-        return Source("reference", path, "liftbench_reference", function, jit=compiled, compiled=compiled)
-
-    found = {"eager": source("reference")}
+    eager = Source("reference", loaded.reference_path, "liftbench_reference", "reference")
+    found = {"eager": eager}
     if problem.has_library:
-        found["library"] = source("library")
+        found["library"] = replace(eager, function="library")
     if compiled:
-        found[COMPILED] = source("reference", compiled=True)
+        found[COMPILED] = replace(eager, jit=True, compiled=True)
     return {**found, NULL: Source("null")}
 
 

@@ -46,10 +46,8 @@ class Error:
     """Index of the worst element where it does not pass, else ()."""
 
 
-def _row_rms(truth: torch.Tensor) -> torch.Tensor:
-    if truth.dim() == 0:
-        return truth.abs()
-    return truth.square().mean(dim=-1, keepdim=True).sqrt()
+def row_rms(values: torch.Tensor) -> torch.Tensor:
+    return values.square().mean(dim=-1, keepdim=True).sqrt() if values.dim() else values.abs()
 
 
 def _same(actual: torch.Tensor, truth: torch.Tensor) -> torch.Tensor:
@@ -69,10 +67,10 @@ def _errors(
     if factor == 0:
         return torch.where(_same(values, truth), 0.0, math.inf).double(), absolute
     if scale is None:
-        scale = _row_rms(truth)
+        scale = row_rms(truth)
         if not math.isfinite(float(scale.sum())):
             # One infinity must not excuse, nor one NaN condemn, the rest of its row.
-            scale = _row_rms(truth.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0))
+            scale = row_rms(truth.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0))
     tolerance = truth.abs().add_(scale).mul_(factor)
     error.div_(tolerance.clamp_(min=torch.finfo(torch.float64).tiny))
     if not math.isfinite(float(error.sum())):

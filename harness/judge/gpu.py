@@ -92,7 +92,8 @@ def open_gpu(machine: MachineFacts) -> Gpu | str:
         try:
             transport = CudaTransport(uuid)
             opened.callback(transport.close)
-            kernel = opened.enter_context(known_kernel.KnownKernel(transport.gpu))
+            kernel = known_kernel.KnownKernel(transport.gpu)
+            opened.callback(kernel.close)
             kernel.tune()
             speed = KnownSpeed(kernel)
             health = GpuHealth(uuid, speed)

@@ -9,14 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from harness.judge.problem import Problem
 from harness.outcome import Cause
 from harness.records import Finding
 from harness.records.timing import PhysicalLimit
-
-if TYPE_CHECKING:
-    from harness.judge.problem import Problem
 
 ABOVE: Final = "above the limit"
 SUSPICIOUS: Final = "suspiciously fast"

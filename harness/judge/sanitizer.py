@@ -53,8 +53,8 @@ _ASIDE: Final = re.compile(
     r"|\d+ errors? (?:were|was) |No hazards|Process ID|Created|System"
 )
 
-StartUnder = Callable[[Wrapper, float], WorkerClient]
-"""Starts a student's worker under a program, with a wall-clock limit in seconds."""
+StartUnder = Callable[[float, Wrapper], WorkerClient]
+"""Starts a student's worker with a wall-clock limit in seconds, under a program."""
 
 
 @dataclass(frozen=True)
@@ -108,14 +108,10 @@ def absent_runs(reason: str) -> tuple[SanitizerRun, ...]:
     return tuple(SanitizerRun(tool=tool, status="not_present", message=reason) for tool in SANITIZER_TOOLS)
 
 
-def sanitize(start: StartUnder, sanitizer: Sanitizer, problem: Problem) -> tuple[SanitizerRun, ...]:
-    return tuple(run_tool(start, sanitizer, tool, problem) for tool in SANITIZER_TOOLS)
-
-
 def run_tool(start: StartUnder, sanitizer: Sanitizer, tool: SanitizerTool, problem: Problem) -> SanitizerRun:
     began, layout = time.monotonic(), Layout(problem)
     failure: Failed | SandboxError | None = None
-    with start(sanitizer.wrapper(tool), TOOL_WALL_S) as worker:
+    with start(TOOL_WALL_S, sanitizer.wrapper(tool)) as worker:
         try:
             worker.load()
             worker.plan(layout)

@@ -94,11 +94,8 @@ def _bad(value: torch.Tensor, other: torch.Tensor) -> dict[str, torch.Tensor]:
         found |= {"NaN": torch.full_like(value, math.nan), "one NaN": one}
         if value.dtype != torch.float8_e4m3fn:  # which has no infinity
             found["infinities"] = torch.full_like(value, math.inf)
-    return {kind: made for kind, made in found.items() if not _same(made, value)}
-
-
-def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return torch.equal(one.reshape(-1).view(torch.uint8), other.reshape(-1).view(torch.uint8))
+    own = value.reshape(-1).view(torch.uint8)
+    return {kind: x for kind, x in found.items() if not torch.equal(x.reshape(-1).view(torch.uint8), own)}
 
 
 def _mean(values: torch.Tensor) -> torch.Tensor:

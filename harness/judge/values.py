@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import torch
 
+from harness.judge.compare import row_rms
 from harness.judge.keystream import SecretGenerator
 from harness.judge.problem import Outputs, Problem, Tensors
 from harness.records import Operand
@@ -65,10 +66,6 @@ _Function = Callable[[torch.Tensor, SecretGenerator, torch.dtype], torch.Tensor]
 """(values, generator, dtype of the operand) -> values; float32 or wider in and out, same shape."""
 
 
-def _row_rms(values: torch.Tensor) -> torch.Tensor:
-    return values.square().mean(dim=-1, keepdim=True).sqrt() if values.dim() else values.abs()
-
-
 def _place_per_row(values: torch.Tensor, generator: SecretGenerator) -> torch.Tensor:
     return generator.integers((*values.shape[:-1], 1), 0, values.shape[-1]).to(values.device)
 
@@ -115,7 +112,7 @@ _KINDS: dict[str, _Function] = {
     "normal": lambda values, generator, dtype: generator.normal(values.shape).to(values),
     "tiny": lambda values, generator, dtype: values * _factors(dtype)[0],
     "large": lambda values, generator, dtype: values * _factors(dtype)[1],
-    "offset": lambda values, generator, dtype: values + _OFFSET_RMS * _row_rms(values),
+    "offset": lambda values, generator, dtype: values + _OFFSET_RMS * row_rms(values),
     "outlier": _outlier,
     "constant": _constant,
     "sorted": lambda values, generator, dtype: _ordered(values, descending=False),

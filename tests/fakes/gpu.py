@@ -41,7 +41,8 @@ def made_up_gpu(driver: FakeDriver) -> Gpu:
     with ExitStack() as opened:
         transport = CudaTransport(driver=driver, tensors=torch.device("cpu"))
         opened.callback(transport.close)
-        kernel = opened.enter_context(KnownKernel(transport.gpu, count=_THREADS))
+        kernel = KnownKernel(transport.gpu, count=_THREADS)
+        opened.callback(kernel.close)
         speed = KnownSpeed(Steady(kernel))
         health = GpuHealth(WHOLE, speed)
         opened.callback(health.close)

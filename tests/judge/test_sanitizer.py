@@ -84,7 +84,7 @@ def run(tmp_path: Path, toolchain: Toolchain) -> Iterator[Run]:
         (folder / "REPORT").write_text(json.dumps(reports or {}))
         (package / "__init__.py").write_text(_INIT.format(body=body))
 
-        def start(under: Wrapper, limit_s: float) -> WorkerClient:
+        def start(limit_s: float, under: Wrapper) -> WorkerClient:
             wall = limit_s if wall_s is None else wall_s
             return WorkerClient(source, sandbox, replace(place, under=under), wall_s=wall, call_s=limit_s)
 

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -156,7 +157,7 @@ _ANY = random.SystemRandom().randrange(1 << 12)
 @pytest.mark.parametrize("rounds", [0, 1, 2, 3, 100, pytest.param(_ANY, id="any")])
 def test_the_closed_form_is_what_the_loop_leaves(gpu: Device, rounds: int) -> None:
     """Integers and exact floats end where their closed forms say, after any number of rounds."""
-    with KnownKernel(gpu, count=1000, rounds=rounds) as kernel:
+    with closing(KnownKernel(gpu, count=1000, rounds=rounds)) as kernel:
         run = kernel.run()
     assert run.ok
     assert run.microseconds >= 0.0
@@ -165,13 +166,13 @@ def test_the_closed_form_is_what_the_loop_leaves(gpu: Device, rounds: int) -> No
 def test_wrong_words_are_seen(gpu: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     """A device that does one round too many is not healthy."""
     monkeypatch.setenv("LIFTBENCH_FAKE_CUDA_WRONG", "1")
-    with KnownKernel(gpu, count=256, rounds=10) as kernel:
+    with closing(KnownKernel(gpu, count=256, rounds=10)) as kernel:
         assert not kernel.run().ok
 
 
 def test_tuning_aims_at_a_time(gpu: Device) -> None:
     """Twice the target is about twice the rounds; they never leave their bounds."""
-    with KnownKernel(gpu, count=64, rounds=100) as kernel:
+    with closing(KnownKernel(gpu, count=64, rounds=100)) as kernel:
         kernel.tune(target_us=0.0)
         assert kernel.rounds == 1
         kernel.tune(target_us=1e12)
@@ -185,14 +186,14 @@ def test_a_device_that_cannot_launch_is_an_error(
     """That is no wrong result: it is a DeviceError that names the call, and nothing stays allocated."""
     before = driver.live
     monkeypatch.setenv("LIFTBENCH_FAKE_CUDA", f"{call}=700")
-    with pytest.raises(CudaError, match=f"^{call} failed"), KnownKernel(gpu, count=64) as kernel:
+    with pytest.raises(CudaError, match=f"^{call} failed"), closing(KnownKernel(gpu, count=64)) as kernel:
         kernel.run()
     assert driver.live == before
 
 
 def test_a_kernel_that_does_not_end_is_an_error(gpu: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     """The judge does not wait for ever on a device that hangs."""
-    with KnownKernel(gpu, count=64, deadline_s=0.0) as kernel:
+    with closing(KnownKernel(gpu, count=64, deadline_s=0.0)) as kernel:
         monkeypatch.setenv("LIFTBENCH_FAKE_CUDA", "cuEventQuery=600")
         with pytest.raises(DeviceError, match=r"did not end within 0 s.*gpu-reset"):
             kernel.run()
