@@ -1,18 +1,4 @@
-"""Exceptions of liftbench. A failed project is no exception but a `Finding`.
-
-LiftbenchError
- |- UsageError        the user's input cannot be used (exit code 2)
- |- BudgetSpent       a limit on tokens, dollars or calls is reached
- |- DownloadError     a package index is unreachable, or lacks the package
- |- InfraError        infrastructure failed: a trial's verdict becomes `infra`
-     |- ProviderError   a model API failed after its retries
-     |   |- PermanentProviderError   asking again does not help: no server, a bad key, no credit
-     |- SandboxError    a sandbox could not start, or broke a promise
-     |- StorageError    a folder is full, missing or read-only
-     |- DeviceError     a GPU failed
-     |   |- DeviceLost    a GPU that was healthy before a project ran on it fails its health check
-     |- HarnessBug      an invariant of liftbench is broken
-"""
+"""Exceptions of liftbench. A failed project is no exception but a `Finding`."""
 
 from __future__ import annotations
 
@@ -32,7 +18,7 @@ class LiftbenchError(Exception):
 
 
 class UsageError(LiftbenchError):
-    """The user's input cannot be used; the message says what, where, and what to do next."""
+    """The user's input cannot be used (exit code 2); the message says what, where, and what to do next."""
 
 
 class BudgetSpent(LiftbenchError):
@@ -44,7 +30,7 @@ class DownloadError(LiftbenchError):
 
 
 class InfraError(LiftbenchError):
-    """Infrastructure failed; retried, never scored."""
+    """Infrastructure failed: a trial's verdict becomes `infra`; retried, never scored."""
 
     cause: Cause = Cause.HARNESS_BUG
 

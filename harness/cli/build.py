@@ -35,10 +35,7 @@ def build(
     json_output: JsonOption = False,
     cache: CacheOption = None,
 ) -> int:
-    """Build projects as kernel-builder does.
-
-    Exit code 3 if one does not build.
-    """
+    """Exit code 3 if one does not build."""
     projects = [(directory.resolve().name, read_project(directory)) for directory in directories]
     workshop = make_workshop(sandbox, cache)
     missing = workshop.toolchain.missing(target)
@@ -66,9 +63,7 @@ def headers(
     what: Annotated[list[str] | None, typer.Argument(help=f"{HEADER_NAMES} (default: cuda).")] = None,
     json_output: JsonOption = False,
 ) -> None:
-    """Fetch header files that CUDA builds need and this machine lacks.
-
-    They come from PyPI wheels; only the headers are kept, in the user's data folder. Builds never use
+    """They come from PyPI wheels; only the headers are kept, in the user's data folder. Builds never use
     the network.
     `cuda`: headers of cuBLAS, cuSPARSE and others for the nvcc in use, and those of torch that a
     CPU-only torch lacks. `cutlass_3_6` and the like: for projects whose build.toml depends on it.

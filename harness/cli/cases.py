@@ -52,10 +52,7 @@ def check_command(
     json_output: JsonOption = False,
     cache: CacheOption = None,
 ) -> int:
-    """Read test cases, and try each on answers that solve nothing.
-
-    A case that such an answer passes proves nothing.
-    """
+    """A case that such an answer passes proves nothing."""
     cases = read_cases(source)
     with _commands(cases, sandbox, cache) as commands:
         worths = [worth_of(case, commands) for case in cases]
@@ -84,10 +81,7 @@ def run_command(
     json_output: JsonOption = False,
     cache: CacheOption = None,
 ) -> int:
-    """Ask models a skill's test cases, without the skill and with it.
-
-    The same command resumes.
-    """
+    """The same command resumes."""
     loaded = load_skill(skill)
     models = {spec: make_model(spec) for spec in model_specs(model, base_url)}
     source = str(cases_file or loaded.directory)

@@ -114,7 +114,6 @@ def doctor(
     sandbox: Annotated[str, typer.Option(help="With --timing: where our workers run.")] = "auto,local",
     cache: CacheOption = None,
 ) -> None:
-    """Say what was found on this machine, and what that allows."""
     found = calibrate_here(target, sandbox, cache) if timing else diagnose()
     if found is None:
         why = "not measured: no CUDA device on this machine; `--target cpu` measures its cores"

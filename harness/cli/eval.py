@@ -56,7 +56,6 @@ def evaluate(
     grading: GradingOptions,
     json_output: JsonOption = False,
 ) -> int:
-    """Measure a skill's lift: tasks x arms x models x runs."""
     threshold = None if fail_under is None else Threshold.parse(fail_under)
     with_placebo, old = parse_arms(arms or [])
     skills = [load_skill(name) for name in skill]

@@ -63,10 +63,7 @@ def generate(
     grading: GradingOptions,
     json_output: JsonOption = False,
 ) -> int:
-    """Write a skill, refine it, and test it on unseen families.
-
-    It is refined by what students' projects really do.
-    """
+    """It is refined by what students' projects really do."""
     refuse_url(str(source or ""))
     with_placebo, old = parse_arms(arms or [])
     if old is not None:

@@ -54,10 +54,7 @@ def grade(
     build_log: Annotated[Path | None, typer.Option(help="Keep the build log in this file.")] = None,
     grading: GradingOptions,
 ) -> None:
-    """Build, check and time one project on one task.
-
-    Exit code 0 whenever a grade was produced, whatever it is.
-    """
+    """Exit code 0 whenever a grade was produced, whatever it is."""
     target, cache = grading.target, grading.cache
     found = chosen_tasks([task], grading.tasks_root, target, cache)
     if len(found) != 1:
@@ -109,10 +106,7 @@ def validate(
     grading: GradingOptions,
     json_output: JsonOption = False,
 ) -> int:
-    """Grade our expert projects, and replies that must score 0.
-
-    Exit code 3 if a result is unexpected.
-    """
+    """Exit code 3 if a result is unexpected."""
     target, cache = grading.target, grading.cache
     tasks = chosen_tasks(pattern or [], grading.tasks_root, target, cache)
     made = make_bench(target, grading.protocol, grading.sandbox, cache, sanitize=sanitize, timed=timed)
@@ -187,10 +181,7 @@ def check_tasks(
     tasks_root: TasksRootOption = None,
     cache: CacheOption = None,
 ) -> int:
-    """Try every admission rule on tasks.
-
-    Exit code 3 if one is broken.
-    """
+    """Exit code 3 if one is broken."""
     # References run in 16 bits in this process, too: on virtual machines whose AMX is listed but traps,
     # oneDNN would end it (SIGILL, seen with torch 2.13).
     os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")

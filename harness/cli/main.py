@@ -6,6 +6,7 @@ A subcommand's module is imported when the subcommand is used, so `liftbench --h
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
 import select
 import signal
@@ -56,7 +57,8 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "cases run": ("cases:run_command", "Ask models a skill's test cases, without the skill and with it."),
     "doctor": ("doctor:doctor", "Say what was found on this machine, and what that allows."),
 }
-"""Words of each command, where its function is below `harness.cli`, and its line in the help."""
+"""Words of each command, where its function is below `harness.cli`, and its line in the help, which the
+function's docstring continues."""
 
 _RESUMES = "finished trials are kept, the same command resumes"
 
@@ -102,7 +104,8 @@ def _load(path: tuple[str, ...]) -> Any:
     """The click command of a subcommand, with an environment variable for every flag."""
     from harness.cli.options import expand_groups
 
-    module, _, function = COMMANDS[" ".join(path)][0].partition(":")
+    where, line = COMMANDS[" ".join(path)]
+    module, _, function = where.partition(":")
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     try:
         imported = import_module(f"harness.cli.{module}")
@@ -110,7 +113,8 @@ def _load(path: tuple[str, ...]) -> Any:
         if error.name != "torch":
             raise
         raise UsageError(f"{' '.join(path)}: no torch found: pip install torch") from None
-    app.command(path[-1])(expand_groups(getattr(imported, function)))
+    found = getattr(imported, function)
+    app.command(path[-1], help=f"{line}\n\n{inspect.getdoc(found) or ''}")(expand_groups(found))
     command: Any = typer.main.get_command(app)
     for option in command.params:
         if option.param_type_name == "option" and "--help" not in option.opts:

@@ -63,7 +63,6 @@ def plan(
     tasks_root: TasksRootOption = None,
     json_output: JsonOption = False,
 ) -> None:
-    """Say how large a study must be to find an effect, and its rough cost."""
     models = tuple(model or ())
     wanted = None if effect is None else _parse_effect(effect, metric)
     _require(0.0 < alpha <= 0.05, f"--alpha {alpha:g}: give a number above 0 and up to 0.05")

@@ -32,7 +32,6 @@ _REASONS = 5
 
 
 def runs(runs_dir: RunsDirOption = DEFAULT_RUNS, json_output: JsonOption = False) -> None:
-    """List runs: when, what, how far."""
     stores = all_runs(runs_dir)
     if json_output:
         print(json.dumps([_row(store) for store in stores], indent=1))
@@ -67,10 +66,7 @@ def show(
     runs_dir: RunsDirOption = DEFAULT_RUNS,
     json_output: JsonOption = False,
 ) -> None:
-    """Print one trial, or list those that match.
-
-    Of one: prompt, reply, first error, and the command that grades its project again.
-    """
+    """Of one: prompt, reply, first error, and the command that grades its project again."""
     store = find_run(runs_dir, run)
     found = find_trials(store, trial)
     if json_output:
@@ -87,10 +83,7 @@ def show(
 
 
 def report(run: RunArgument, runs_dir: RunsDirOption = DEFAULT_RUNS, json_output: JsonOption = False) -> None:
-    """Write a run's reports again.
-
-    These are report.html, report.json, trials.csv and the table.
-    """
+    """These are report.html, report.json, trials.csv and the table."""
     report_run(find_run(runs_dir, run), json_output=json_output)
 
 

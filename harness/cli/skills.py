@@ -55,10 +55,7 @@ def list_skills_command(
     tree: Annotated[bool, typer.Option("--tree", help="Tokens of every part of each skill.")] = False,
     json_output: JsonOption = False,
 ) -> None:
-    """List shipped and installed skills with their sizes.
-
-    Sizes are in tokens (estimates).
-    """
+    """Sizes are in tokens (estimates)."""
     if root is not None and not root.is_dir():
         refuse_url(str(root))
         raise UsageError(f"{root} is no folder: give a folder that holds skills")
@@ -147,10 +144,7 @@ def check_skill_command(
     json_output: JsonOption = False,
     cache: CacheOption = None,
 ) -> int:
-    """Check a skill: format, links, code, facts, leaks.
-
-    Its code must compile, and it must not repeat a task's solution. Exit code 3 if a finding is an error.
-    """
+    """Its code must compile, and it may not repeat a task's solution. Exit code 3 if a finding is an error."""
     path = Path(skill)
     if not path.is_dir():
         path = load_skill(skill).directory
@@ -201,10 +195,7 @@ def install_command(
     ] = False,
     json_output: JsonOption = False,
 ) -> None:
-    """Copy a skill to where your agents look for skills.
-
-    In this folder, or (--global) in your home.
-    """
+    """In this folder, or (--global) in your home."""
     path, shipped = Path(skill), data_directory("skills") / skill
     if not (path / "SKILL.md").is_file() and (shipped / "SKILL.md").is_file():
         path = shipped
@@ -225,10 +216,7 @@ def uninstall_command(
     clients: ClientOptions,
     json_output: JsonOption = False,
 ) -> None:
-    """Remove installed skills.
-
-    From this folder, or (--global) from your home.
-    """
+    """From this folder, or (--global) from your home."""
     where = clients.places()
     removed = []
     for directory in (one for name in names for one in uninstall(name, where)):

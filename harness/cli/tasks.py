@@ -76,10 +76,7 @@ def list_tasks(
     tasks_root: TasksRootOption = None,
     cache: CacheOption = None,
 ) -> None:
-    """List tasks: id, family, sizes.
-
-    KernelBench problems: sizes, and whether they are admitted for --target.
-    """
+    """KernelBench problems: sizes, and whether they are admitted for --target."""
     patterns = pattern or []
     if any(map(is_pattern, patterns)):
         if not all(map(is_pattern, patterns)):
@@ -148,7 +145,6 @@ def show_task(
     json_output: JsonOption = False,
     tasks_root: TasksRootOption = None,
 ) -> None:
-    """Print a task as the student reads it."""
     found = select_with_problems([task], tasks_root)
     if len(found) != 1:
         raise UsageError(f"{task} matches {len(found)} tasks; name one")

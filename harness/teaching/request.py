@@ -54,7 +54,9 @@ def split_tasks(tasks: Sequence[LoadedTask], seen: Collection[str] = ()) -> Spli
     `seen`: families on which this lineage was refined before; none is in the test split. Raises UsageError
     with fewer than three families, or none that is unseen.
     """
-    families = sorted({t.task.family for t in tasks}, key=_rank)
+    families = sorted(
+        {t.task.family for t in tasks}, key=lambda one: hashlib.sha256(f"{_SALT}:{one}".encode()).digest()
+    )
     fresh = [family for family in families if family not in seen]
     if len(families) < 3 or not fresh:
         raise UsageError(
@@ -68,10 +70,6 @@ def split_tasks(tasks: Sequence[LoadedTask], seen: Collection[str] = ()) -> Spli
         return tuple(t for t in tasks if t.task.family in chosen)
 
     return Splits(of(rest[::2]), of(rest[1::2]), of(test))
-
-
-def _rank(family: str) -> str:
-    return hashlib.sha256(f"{_SALT}:{family}".encode()).hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -51,12 +51,7 @@ class NoSkill(UsageError):
 
 
 class DraftError(Exception):
-    """A reply is not a skill."""
-
-    def __init__(self, *faults: str) -> None:
-        super().__init__("; ".join(faults))
-        self.faults = faults
-        """What is wrong, in words that the teacher can act on."""
+    """A reply is not a skill; its arguments say what is wrong, in words that the teacher can act on."""
 
 
 @dataclass(frozen=True)
@@ -180,7 +175,7 @@ class Workshop:
                     warnings = sum(one.severity == "warning" for one in findings)
                     return Version(index, parent.index if parent else None, base, read_skill(base), warnings)
             except DraftError as error:
-                faults = error.faults
+                faults = error.args
             brief = faulty_brief(brief, reply.text, faults)
         raise NoSkill(
             f"{self.teacher.model.name} wrote no usable skill in {ATTEMPTS} replies: {'; '.join(faults)}. "

@@ -51,7 +51,7 @@ def _read(out: Collector, text: str) -> str:
             _document(reader, value)
             return "json"
         out.torn += first == "{"
-    return _markdown(out, text)
+    return _MarkdownReader(out).read(text)
 
 
 def _parsed(text: str) -> Any:
@@ -98,15 +98,7 @@ _LONG: Final = 200
 """A blank line ends an event of more lines."""
 
 
-def _markdown(out: Collector, text: str) -> str:
-    reader = MarkdownReader(out)
-    reader.read(text)
-    if reader.is_log:
-        out.events = [replace(event, role="tool", kind="tool_result") for event in out.events]
-    return "log" if reader.is_log else "markdown"
-
-
-class MarkdownReader:
+class _MarkdownReader:
     """Reads one text into a collector."""
 
     def __init__(self, out: Collector) -> None:
@@ -116,14 +108,14 @@ class MarkdownReader:
         self._tool: str | None = None
         self._lines: list[str] = []
         self._start = 1
-        self.is_log = True
+        self._is_log = True
         """Nobody is named as a speaker, and there is no fenced block."""
 
-    def read(self, text: str) -> None:
-        """The whole text."""
+    def read(self, text: str) -> str:
+        """Read the whole text; returns the format."""
         for piece in pieces(text):
             if piece.block is not None:
-                self.is_log = False
+                self._is_log = False
                 self._flush()
                 self._block(piece)
                 continue
@@ -131,6 +123,10 @@ class MarkdownReader:
                 if not self._marker(line, number):
                     self._take(line, number)
         self._flush()
+        if not self._is_log:
+            return "markdown"
+        self._out.events = [replace(event, role="tool", kind="tool_result") for event in self._out.events]
+        return "log"
 
     def _take(self, line: str, number: int) -> None:
         if not self._lines:
@@ -145,7 +141,7 @@ class MarkdownReader:
         if named is None:
             return False
         self._flush()
-        self.is_log = False
+        self._is_log = False
         self._role, self._kind = _SPEAKERS[named[1].lower().replace("_", " ")]
         self._tool, rest = None, (named["rest"] or "").strip()
         if self._kind in ("tool_call", "tool_result") and (tool := _TOOL_NAME.fullmatch(rest)) is not None:
