@@ -37,10 +37,7 @@ def build(
 ) -> int:
     """Exit code 3 if one does not build."""
     projects = [(directory.resolve().name, read_project(directory)) for directory in directories]
-    workshop = make_workshop(sandbox, cache)
-    missing = workshop.toolchain.missing(target)
-    if missing is not None:
-        raise UsageError(f"cannot build for {target}: {missing}")
+    workshop = make_workshop(sandbox, cache, target)
     errors = Console(stderr=True)
     all_built = True
     with closing(workshop):

@@ -83,7 +83,7 @@ class SandboxState(Record):
 class Item(Record):
     """One thing that was looked for."""
 
-    group: Literal["tools", "packages", "machine", "sandboxes", "keys"]
+    group: Literal["tools", "machine", "sandboxes", "keys"]
     name: str
     found: str | None
     """Version or state; None when absent."""
@@ -180,11 +180,13 @@ def _tools(toolchain: Toolchain) -> Iterator[tuple[str, str | None, str]]:
     elif cuda is not None and not toolchain.stubs:
         headers = "from the toolkit and torch"
     cutlass = ", ".join(f"{one.name}: {one.sources}" for one in toolchain.cutlass)
+    kernels = "present" if importlib.util.find_spec("kernels") else None
     yield "g++", toolchain.gxx_version, "apt-get install g++"
     yield "ninja", toolchain.ninja_version, "pip install ninja"
     yield "nvcc", cuda.version if cuda else None, CUDA_EXTRA
     yield "nvdisasm", disassembler, f"{CUDA_EXTRA}: adds registers, spills and instructions to CUDA builds"
     yield "torch", toolchain.torch_version, "pip install torch"
+    yield "kernels", kernels, "pip install kernels: needed to read build.toml"
     yield "Python.h", toolchain.python_version if include else None, "apt-get install python3-dev"
     yield "CUDA headers", headers or None, "liftbench headers cuda; until then CUDA builds use stand-ins"
     yield "CUTLASS", cutlass or None, "liftbench headers cutlass_3_8; only for projects that depend on it"
@@ -196,12 +198,6 @@ def _items(
     """What was looked for, in the order of the table."""
     for name, found, advice in _tools(toolchain):
         yield Item(group="tools", name=name, found=found, advice=advice)
-    for name, advice in (
-        ("torch", "pip install torch: needed to build, check and time"),
-        ("kernels", "pip install kernels: needed to read build.toml"),
-    ):
-        present = "present" if importlib.util.find_spec(name) else None
-        yield Item(group="packages", name=name, found=present, advice=advice)
     gpu = None if machine.gpu is None else f"{machine.gpu}, driver {machine.driver}"
     advice = "builds are graded for sm_90, later stages are not"
     yield Item(group="machine", name="CPU", found=f"{machine.cpu}, {machine.cpu_count} cores")

@@ -63,7 +63,7 @@ def evaluate(
         if len(skills) != 1:
             raise UsageError("--cases are one skill's: give one skill")
         read_cases(str(cases))  # an unreadable file is reported before any model is asked
-    chosen = chosen_tasks(tasks or [], grading.tasks_root, grading.target, grading.cache)[:limit]
+    chosen = chosen_tasks(tasks or [], grading)[:limit]
     study = Study(
         make_arms(
             [one.skill for one in skills],
@@ -89,7 +89,7 @@ def evaluate(
     meter = trial.meter()
     models = {spec.name: meter.wrap(make_model(spec)) for spec in study.models}
     context = RunContext(
-        make_bench(grading.target, grading.protocol, grading.sandbox, grading.cache),
+        make_bench(grading),
         models,
         trial.runs_dir,
         trial.max_wall,

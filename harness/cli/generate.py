@@ -73,7 +73,7 @@ def generate(
     meter = trial.meter()
     [teacher_spec] = model_specs([teacher], teacher_base_url)
     students = () if no_eval else model_specs(student or [], base_url)
-    found = chosen_tasks(tasks or [], grading.tasks_root, grading.target, grading.cache)
+    found = chosen_tasks(tasks or [], grading)
     fitting = [one for one in found if grading.target in one.task.dtypes]
     if not fitting:
         raise UsageError(f"no task is for target {grading.target}: choose other --tasks or --target")
@@ -110,7 +110,7 @@ def _run(
     request: GenerationRequest, trial: TrialOptions, grading: GradingOptions, *, quiet: bool
 ) -> GenerationRecord:
     limits = trial.max_wall, trial.max_connections
-    with closing(make_bench(grading.target, grading.protocol, grading.sandbox, grading.cache)) as bench:
+    with closing(make_bench(grading)) as bench:
         context = RunContext(bench, request.models, trial.runs_dir, *limits, StderrDisplay())
         return run_generation(
             request, context, lambda store: report_run(store, json_output=False, quiet=quiet)

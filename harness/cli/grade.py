@@ -55,22 +55,20 @@ def grade(
     grading: GradingOptions,
 ) -> None:
     """Exit code 0 whenever a grade was produced, whatever it is."""
-    target, cache = grading.target, grading.cache
-    found = chosen_tasks([task], grading.tasks_root, target, cache)
+    found = chosen_tasks([task], grading)
     if len(found) != 1:
         raise UsageError(f"--task {task} matches {len(found)} tasks; name one")
     if directory.is_file():
-        project = _submission(directory, task, found[0], cache)
+        project = _submission(directory, task, found[0], grading.cache)
     else:
         project = read_project(directory)
-    made = make_bench(target, grading.protocol, grading.sandbox, cache, sanitize=sanitize, timed=timed)
-    with closing(made) as bench:
-        refuse_too_large(found, target, bench.grader.device_bytes)
+    with closing(make_bench(grading, sanitize=sanitize, timed=timed)) as bench:
+        refuse_too_large(found, grading.target, bench.grader.device_bytes)
         result = _grade(project, found[0], bench, build_log)
     if json_output:
         print(result.model_dump_json(indent=1))
     else:
-        print_card(result, Console(), f"{directory.name} on {found[0].task.id}, {target}")
+        print_card(result, Console(), f"{directory.name} on {found[0].task.id}, {grading.target}")
 
 
 def _grade(project: Project, loaded: LoadedTask, bench: Bench, build_log: Path | None) -> Grade:
@@ -107,11 +105,9 @@ def validate(
     json_output: JsonOption = False,
 ) -> int:
     """Exit code 3 if a result is unexpected."""
-    target, cache = grading.target, grading.cache
-    tasks = chosen_tasks(pattern or [], grading.tasks_root, target, cache)
-    made = make_bench(target, grading.protocol, grading.sandbox, cache, sanitize=sanitize, timed=timed)
-    with closing(made) as bench:
-        refuse_too_large(tasks, target, bench.grader.device_bytes)
+    tasks = chosen_tasks(pattern or [], grading)
+    with closing(make_bench(grading, sanitize=sanitize, timed=timed)) as bench:
+        refuse_too_large(tasks, grading.target, bench.grader.device_bytes)
         results = _validate(tasks, bench)
     if record is not None:
         graded = [r.grade for r in results if r.what == "expert" and r.grade is not None]
@@ -197,7 +193,8 @@ def check_tasks(
         else:
             done.append(found)
     if owed:
-        with closing(make_bench(target, "quick", sandbox, cache, timed=timed)) as bench:
+        grading = GradingOptions(target=target, sandbox=sandbox, cache=cache)
+        with closing(make_bench(grading, timed=timed)) as bench:
             done += _admit(owed, bench, mutants, kept)
     if kept is not None and tasks_root is None:
         kept.keep([one.task for one in all_tasks()])

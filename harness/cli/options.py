@@ -155,10 +155,11 @@ def parse_arms(given: Sequence[str]) -> tuple[bool, LoadedSkill | None]:
     return with_placebo, old
 
 
-def make_workshop(sandbox: str, cache: Path | None) -> Workshop:
+def make_workshop(sandbox: str, cache: Path | None, target: Target | None = None) -> Workshop:
     """The sandbox of that name; stderr says which it is and why, and warns if nothing isolates.
 
-    Removes what killed runs have left. Raises UsageError when there is no such sandbox.
+    Removes what killed runs have left. Raises UsageError when there is no such sandbox, or what builds for
+    `target` need is missing.
     """
     try:
         remove_orphans(groups=Cgroups.find())
@@ -173,25 +174,18 @@ def make_workshop(sandbox: str, cache: Path | None) -> Workshop:
         toolchain = find_toolchain()
     else:
         toolchain = toolchain_of_image(image.description(), image.view(folder))
+    missing = None if target is None else toolchain.missing(target)
+    if missing is not None:
+        raise UsageError(f"cannot build for {target}: {missing}")
     return Workshop(choice.sandbox, toolchain, folder)
 
 
-def make_bench(
-    target: Target,
-    protocol: Protocol,
-    sandbox: str,
-    cache: Path | None,
-    *,
-    sanitize: bool = False,
-    timed: bool = True,
-) -> Bench:
+def make_bench(grading: GradingOptions, *, sanitize: bool = False, timed: bool = True) -> Bench:
     """A grader for this machine. For CUDA the GPU is opened. Raises UsageError."""
+    target = grading.target
     if sanitize and target == "cpu":
         raise UsageError("--sanitize: compute-sanitizer is for CUDA; use --target cuda")
-    workshop = make_workshop(sandbox, cache)
-    missing = workshop.toolchain.missing(target)
-    if missing is not None:
-        raise UsageError(f"cannot build for {target}: {missing}")
+    workshop = make_workshop(grading.sandbox, grading.cache, target)
     # They import torch, which listing, building and a dry run do without.
     from harness.grading.grade import Grader
     from harness.grading.workers import GradeSettings
@@ -199,7 +193,7 @@ def make_bench(
 
     machine = machine_facts(workshop.toolchain)
     settings = GradeSettings(
-        target=target, protocol=protocol, cache=workshop.cache, sanitize=sanitize, timed=timed
+        target=target, protocol=grading.protocol, cache=workshop.cache, sanitize=sanitize, timed=timed
     )
     gpu = None
     if target == "cuda" and machine.gpu_uuid is not None:

@@ -144,7 +144,7 @@ def check_skill_command(
     json_output: JsonOption = False,
     cache: CacheOption = None,
 ) -> int:
-    """Its code must compile, and it may not repeat a task's solution. Exit code 3 if a finding is an error."""
+    """Its code must compile, and not repeat a task's solution. Exit code 3 if a finding is an error."""
     path = Path(skill)
     if not path.is_dir():
         path = load_skill(skill).directory

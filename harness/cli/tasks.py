@@ -15,7 +15,14 @@ from rich.console import Console
 from rich.table import Table
 
 from harness.cli.card import plain_table
-from harness.cli.options import CacheOption, JsonOption, TargetOption, TasksRootOption, cache_folder
+from harness.cli.options import (
+    CacheOption,
+    GradingOptions,
+    JsonOption,
+    TargetOption,
+    TasksRootOption,
+    cache_folder,
+)
 from harness.errors import UsageError
 from harness.kernelbench.admission import Admission, admit_all
 from harness.kernelbench.conversion import Converted, select_with_problems
@@ -26,19 +33,18 @@ from harness.suite.catalogue import LoadedTask, select_tasks
 from harness.suite.sizes import gib, sizes
 
 
-def chosen_tasks(
-    patterns: Sequence[str], root: Path | None, target: Target, cache: Path | None
-) -> list[LoadedTask]:
+def chosen_tasks(patterns: Sequence[str], grading: GradingOptions) -> list[LoadedTask]:
     """The tasks that patterns name; KernelBench problems that are not admitted are listed on stderr.
 
     Raises UsageError if a pattern leaves nothing.
     """
     theirs = [pattern for pattern in patterns if is_pattern(pattern)]
     ours = [pattern for pattern in patterns if not is_pattern(pattern)]
+    root, target = grading.tasks_root, grading.target
     if not theirs:
         return select_tasks(ours, root)
     chosen = {loaded.task.id: loaded for loaded in (select_tasks(ours, root) if ours else [])}
-    judged = _admitted(theirs, target, cache)
+    judged = _admitted(theirs, target, grading.cache)
     left_out = [admission for _, admission in judged if not admission.admitted]
     for admission in left_out:
         print(f"not admitted: {admission.task}: {'; '.join(admission.reasons)}", file=sys.stderr)

@@ -139,7 +139,7 @@ def test_a_changed_prompt_is_refused_with_the_reason(make_place: MakePlace, tmp_
     place = make_place("one")
     recording = record(tmp_path, place.tasks, place.skill, 1, "x")
     path = place.tasks / "t" / "one" / "task.toml"
-    path.write_text(path.read_text().replace("out = 2 * x", "out = 3 * x"))
+    path.write_text(path.read_text().replace("= alpha * x", "= 3 * x"))
     code, _, err = place.run("-m", f"replay/{recording}", "--runs", "1")
     assert code == 2
     assert "frozen copies" in " ".join(err.split())

@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 
 from harness.builder.toolchain import Toolchain
-from harness.cli.options import make_bench
+from harness.cli.options import GradingOptions, make_bench
 from harness.device.health import KnownRun, device_errors
 from harness.device.machine import machine_facts
 from harness.device.telemetry import Conditions, Telemetry, TelemetrySample
@@ -176,7 +176,7 @@ def test_the_command_line_says_why_a_gpu_is_not_used(
     if Path("/dev/nvidiactl").exists():
         pytest.skip("this machine has a GPU")
     install_fake_nvml(monkeypatch, tmp_path)
-    bench = make_bench("cuda", "quick", "local", tmp_path / "cache")
+    bench = make_bench(GradingOptions(sandbox="local", cache=tmp_path / "cache"))
     try:
         grade = bench.grader.grade(universal(), SCALE)
     finally:

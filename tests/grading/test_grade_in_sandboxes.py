@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli.options import make_bench
+from harness.cli.options import GradingOptions, make_bench
 from harness.errors import SandboxError
 from harness.outcome import Stage, Verdict
 from harness.records import Target
@@ -30,7 +30,9 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[
     except SandboxError as error:
         pytest.skip(f"{request.param}: {error}")
     with ExitStack() as made:
-        yield lambda target: made.enter_context(closing(make_bench(target, "quick", request.param, tmp_path)))
+        yield lambda target: made.enter_context(
+            closing(make_bench(GradingOptions(target=target, sandbox=request.param, cache=tmp_path)))
+        )
 
 
 def test_grades_are_those_of_every_sandbox(bench: Callable[[Target], Bench]) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.cli.options import GradingOptions
 from harness.cli.tasks import chosen_tasks, list_problems
 from harness.errors import UsageError
 from harness.judge.problem import Problem
@@ -152,7 +153,7 @@ def test_only_what_is_admitted_is_chosen(
 ) -> None:
     """The others are told on stderr."""
     pattern = f"kernelbench:{bench_checkout}/level1/[13]_*"
-    found = chosen_tasks([pattern], None, "cpu", bench_cache)
+    found = chosen_tasks([pattern], GradingOptions(target="cpu", cache=bench_cache))
     assert [loaded.task.name for loaded in found] == ["1_scaled_linear"]
     assert "not admitted: kernelbench_level1/3_dropout" in capsys.readouterr().err
 
@@ -162,4 +163,7 @@ def test_a_problem_that_is_not_admitted_cannot_be_named(
 ) -> None:
     """Nothing is left: a usage error with the reason."""
     with pytest.raises(UsageError, match="x as it is"):
-        chosen_tasks([f"kernelbench:{bench_checkout}/level1/2_Copy.py"], None, "cpu", bench_cache)
+        chosen_tasks(
+            [f"kernelbench:{bench_checkout}/level1/2_Copy.py"],
+            GradingOptions(target="cpu", cache=bench_cache),
+        )
