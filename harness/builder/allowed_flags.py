@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 _PLAIN = re.compile(r"[ -~]{1,400}")  # printable ASCII: nothing that could end a line of a ninja file
@@ -112,8 +112,6 @@ _REASONS: Final = (
 
 
 class Allowed(NamedTuple):
-    """The result of screening a list of flags."""
-
     words: tuple[str, ...] = ()
     refused: str | None = None
     """Which flag is refused and why; nothing may be passed on in that case."""
@@ -124,25 +122,13 @@ class _Refused(Exception):
     pass
 
 
-def allow_cxx(flags: Sequence[str]) -> Allowed:
-    """Screen flags for g++."""
-    return _screen(flags, _gxx_words)
-
-
-def allow_cuda(flags: Sequence[str]) -> Allowed:
-    """Screen flags for nvcc."""
-    return _screen(flags, _nvcc_words)
-
-
-_Words = Callable[[Iterator[str], list[str]], Iterator[str]]
-
-
-def _screen(flags: Sequence[str], words: _Words) -> Allowed:
+def screen(flags: Sequence[str], *, nvcc: bool) -> Allowed:
+    """Screen flags for nvcc or for g++."""
     warnings: list[str] = []
     try:
         for flag in flags:
             _check_plain(flag)
-        kept = tuple(words(iter(flags), warnings))
+        kept = tuple(_words(iter(flags), nvcc, warnings))
     except _Refused as refusal:
         return Allowed(refused=str(refusal))
     return Allowed(kept, None, tuple(warnings))
@@ -192,32 +178,21 @@ def _project_path(flag: str, value: str) -> str:
     return posixpath.normpath(value)
 
 
-def _gxx_words(flags: Iterator[str], warnings: list[str]) -> Iterator[str]:
-    for flag in flags:
-        shared = _common(flag, flags, warnings)
-        if shared is not None:
-            yield from shared
-        elif _GXX.fullmatch(flag):
-            yield flag
-        else:
-            raise _refuse(flag)
-
-
-def _nvcc_words(flags: Iterator[str], warnings: list[str]) -> Iterator[str]:
+def _words(flags: Iterator[str], nvcc: bool, warnings: list[str]) -> Iterator[str]:
     for flag in flags:
         shared = _common(flag, flags, warnings)
         name, equals, value = flag.partition("=")
         if shared is not None:
             yield from shared
-        elif name in _PASSES_ON:
+        elif nvcc and name in _PASSES_ON:
             yield from _passed_on(name, value if equals else next(flags, ""), warnings)
-        elif _TAKES_VALUE.fullmatch(flag):
+        elif nvcc and _TAKES_VALUE.fullmatch(flag):
             value = next(flags, "")
             joined = f"-O{value}" if flag == "-O" else f"{flag}={value}"
             if not (_NVCC.fullmatch(joined) or re.fullmatch(r"-O[0-3]|-std=c\+\+\d\d", joined)):
                 raise _refuse(f"{flag} {value}")
             yield joined
-        elif _NVCC.fullmatch(flag) or _GXX.fullmatch(flag):
+        elif _GXX.fullmatch(flag) or (nvcc and _NVCC.fullmatch(flag)):
             yield flag
         else:
             raise _refuse(flag)

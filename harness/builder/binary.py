@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Final, NamedTuple, get_args
 
 from pydantic import Field, ValidationError
 
@@ -59,12 +59,7 @@ def binary_calls(library: bytes, target: Target, toolchain: Toolchain) -> Binary
             found[classify_operator(name)].add(name + BY_NAME)
     defined = [s.name for s in symbols if s.defined]
     return BinaryCalls(
-        compute=_kept(found["compute"]),
-        library=_kept(found["library"]),
-        dispatcher=_kept(found["dispatcher"]),
-        tensor=_kept(found["tensor"]),
-        runtime=_kept(found["runtime"]),
-        system=_kept(found["system"]),
+        **{kind: _kept(found[kind]) for kind in get_args(Class)},
         unresolved=_kept(_explained(lacking, defined)),
         unproven=unproven,
     )

@@ -29,8 +29,6 @@ _CACHED_FAILURES: Final = frozenset({Cause.COMPILE_ERROR, Cause.LINK_ERROR})
 
 @dataclass(frozen=True)
 class Built:
-    """The result of a build, and where its files are."""
-
     result: BuildResult
     directory: Path | None
     """Parent of the variant's package, for `kernels.get_local_kernel`; None if the build failed. It is in the
@@ -101,7 +99,7 @@ def _plan(project: Project, target: Target, toolchain: Toolchain) -> Layout:
         raise Refused(records.message, records.cause)
     layout = plan_layout(project, records, target, toolchain)
     warnings = list(layout.warnings)
-    if target == "cuda" and toolchain.torch_is_cpu_only and not layout.jit:
+    if target == "cuda" and toolchain.torch_cuda is None and not layout.jit:
         stubs = f", and stand-ins replace: {', '.join(toolchain.stubs)} (see `liftbench headers cuda`)"
         warnings.append(
             f"torch {toolchain.torch_version} is CPU-only: libtorch_cuda and libc10_cuda are not linked "
@@ -141,7 +139,7 @@ class _Request:
 
     def from_cache(self, entry: Entry) -> Built:
         """The stored result, as of this request."""
-        self._write_log("cache hit", entry.log.read_text())
+        self._write_log("cache hit", (entry.path / "build.log").read_text())
         result = entry.result.model_copy(update={"cache_hit": True, "wall_s": self._wall_s()})
         return Built(result, entry.directory)
 

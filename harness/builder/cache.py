@@ -56,11 +56,6 @@ class Entry:
     path: Path
 
     @property
-    def log(self) -> Path:
-        """The compilers' output."""
-        return self.path / "build.log"
-
-    @property
     def directory(self) -> Path | None:
         """The parent of the variant's package; None if the build failed."""
         return self.path / "build" if self.result.ok else None
@@ -121,14 +116,12 @@ def _manifest(path: Path) -> dict[str, str]:
     }
 
 
-def evict(entries: Iterable[Path], limit_bytes: int, now: float | None = None) -> int:
-    """Remove the least recently used entries above `limit_bytes`; returns the bytes removed.
-
-    Entries used within the day before `now` (seconds since the epoch) are kept.
-    """
+def evict(entries: Iterable[Path], limit_bytes: int, now: float | None = None) -> None:
+    """Remove the least recently used entries above `limit_bytes`, but none used within the day before `now`
+    (seconds since the epoch)."""
     oldest = (time.time() if now is None else now) - _IN_USE_S
     ranked = sorted(map(_measured, entries), reverse=True)
-    kept = removed = 0
+    kept = 0
     for used_at, size, entry in ranked:
         kept += size
         if kept > limit_bytes and used_at < oldest:
@@ -137,8 +130,6 @@ def evict(entries: Iterable[Path], limit_bytes: int, now: float | None = None) -
                 entry.rename(doomed)  # first, so that no process finds half an entry
                 shutil.rmtree(doomed, ignore_errors=True)
             kept -= size
-            removed += size
-    return removed
 
 
 def _measured(entry: Path) -> tuple[float, int, Path]:
@@ -195,33 +186,29 @@ class CompilerSlots:
         """Wait for a slot, take up to `most` free ones, and yield how many were taken."""
         self.directory.mkdir(parents=True, exist_ok=True)
         with ExitStack() as held:
-            slots = [self._slot(number) for number in range(max(1, self.cores()))]
+            slots = [self.directory / f"slot-{number}" for number in range(max(1, self.cores()))]
             # One process waits for slots; the others queue for the gate, so none is overtaken forever.
             with (self.directory / "slots.gate").open("w") as gate:
                 flock(gate, fcntl.LOCK_EX, _SLOT, *slots)
-                count = self._take(max(1, most), held)
+                count = self._take(slots, max(1, most), held)
                 if not count:
                     with announced(_SLOT, *slots):
-                        while not (count := self._take(max(1, most), held)):
+                        while not (count := self._take(slots, max(1, most), held)):
                             time.sleep(_POLL_S)
             yield count
 
-    def _slot(self, number: int) -> Path:
-        return self.directory / f"slot-{number}"
-
-    def _take(self, most: int, held: ExitStack) -> int:
+    def _take(self, slots: list[Path], most: int, held: ExitStack) -> int:
         """Take what is free now; the caller holds the gate."""
         free: list[TextIOWrapper] = []
-        cores = max(1, self.cores())
-        for number in range(cores):
-            file = self._slot(number).open("w")
+        for slot in slots:
+            file = slot.open("w")
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 file.close()
             else:
                 free.append(file)
-        busy = cores - len(free)
+        busy = len(slots) - len(free)
         # Running compilers may not have reached their peak: their share is reserved.
         room = self.memory() // COMPILER_BYTES - busy
         count = max(0, min(most, len(free), room if busy else max(1, room)))

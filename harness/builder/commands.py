@@ -49,7 +49,7 @@ def link_argv(layout: Layout, toolchain: Toolchain) -> tuple[str, ...]:
     assert toolchain.gxx is not None and toolchain.torch_root is not None
     lib = toolchain.torch_root / "lib"
     cuda = _cuda_libraries(layout, toolchain)
-    torch_cuda = layout.target == "cuda" and not toolchain.torch_is_cpu_only
+    torch_cuda = layout.target == "cuda" and toolchain.torch_cuda is not None
     return (
         str(toolchain.gxx),
         *("-fPIC", "-O3", "-DNDEBUG", "-shared", "-o", library_path(layout)),

@@ -106,8 +106,6 @@ def _perhaps_killed(facts: ExitFacts, toolchain: Toolchain) -> bool:
 
 
 class Ran(NamedTuple):
-    """A job that has ended."""
-
     facts: ExitFacts
     files: tuple[Path, ...]
     problem: str | None
@@ -130,7 +128,6 @@ def run_job(sandbox: Sandbox, job: Job, wanted: Sequence[str] = (), folder: Path
 
 
 def write_files(folder: Path, texts: Mapping[str, str]) -> None:
-    """Write texts by path below `folder`."""
     for path, text in texts.items():
         target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -295,15 +292,12 @@ def header_folders(layout: Layout, toolchain: Toolchain) -> list[Path]:
 
 
 def refuse_broken_machine(control_error: str | None) -> None:
-    """Raises SandboxError if the control build failed."""
     if control_error is not None:
         raise SandboxError(f"this machine does not build a project of our own either: {control_error}")
 
 
 CONTROL_LIMITS: Final = Limits(wall_s=300.0, cpu_s=60.0, memory_bytes=4 << 30)
 _NAME: Final = "liftbench_control"
-_FUNCTION: Final = 'extern "C" int liftbench_control() { return 0; }\n'
-_KERNEL: Final = "__global__ void liftbench_control_kernel() {}\n"
 _PLAIN: Final = re.compile(r"[\w.+/-]+")
 
 
@@ -318,10 +312,10 @@ def control_layout(layout: Layout, toolchain: Toolchain) -> Layout:
         for header in filter(None, map(_some_header, header_folders(layout, toolchain)))
     )
     units = [Unit(source=f"{_NAME}.cpp", language="cxx")]
-    files = {f"{_NAME}.cpp": headers + _FUNCTION}
+    files = {f"{_NAME}.cpp": headers + 'extern "C" int liftbench_control() { return 0; }\n'}
     if any(unit.language == "cuda" for unit in layout.units.units):
         units.append(Unit(source=f"{_NAME}.cu", language="cuda", capabilities=(H100,)))
-        files[f"{_NAME}.cu"] = _KERNEL
+        files[f"{_NAME}.cu"] = "__global__ void liftbench_control_kernel() {}\n"
     return layout.model_copy(
         update={
             "module": _NAME,

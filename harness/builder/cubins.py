@@ -182,7 +182,6 @@ class Cubin:
         return frozenset(offsets) if offsets or self._annotates() else None
 
     def kernels(self) -> Iterator[Kernel]:
-        """All entry functions."""
         table = next((h for h in self._headers if h[1] == 2), None)
         if table is None:
             return
@@ -212,21 +211,21 @@ class Cubin:
             )
 
 
+@dataclass
 class Reader:
-    """Reads one library with cuobjdump and nvdisasm."""
+    """Reads one library with cuobjdump and nvdisasm, until `end` (time.monotonic)."""
 
-    def __init__(self, cuobjdump: str, nvdisasm: str, seconds: float) -> None:
-        self._cuobjdump = cuobjdump
-        self._nvdisasm = nvdisasm
-        self._end = time.monotonic() + seconds
-        self.notes: list[str] = []
+    cuobjdump: str
+    nvdisasm: str
+    end: float
+    notes: list[str] = field(default_factory=list)
 
     def read(self, library: Path) -> list[dict[str, Any]]:
         """Facts about each kernel, with its mangled name and the size of its code as `code_bytes`."""
         folder = library.with_name("cubins")
         folder.mkdir()
         done = subprocess.run(
-            [self._cuobjdump, "-xelf", "all", str(library)], cwd=folder, capture_output=True, check=False
+            [self.cuobjdump, "-xelf", "all", str(library)], cwd=folder, capture_output=True, check=False
         )
         # Small ones first, because nvdisasm reads a whole cubin before it prints.
         cubins = sorted(folder.glob("*.cubin"), key=lambda path: (path.stat().st_size, path.name))
@@ -251,14 +250,14 @@ class Reader:
 
     def _disassemble(self, path: Path, kernels: list[Kernel]) -> dict[str, Program]:
         """Programs of one cubin; empty if nvdisasm fails or the time is up."""
-        left_s = self._end - time.monotonic()
+        left_s = self.end - time.monotonic()
         if left_s <= 0:
             self._note(f"instructions of {len(kernels)} kernels were not counted: out of time")
             return {}
         marked = {kernel.name: kernel.spills or frozenset() for kernel in kernels}
         process = subprocess.Popen(
             # --foreground: in a process group of its own it would outlive a sandbox that kills by group.
-            ["timeout", "--foreground", f"{left_s:.1f}", self._nvdisasm, "-c", "-ndf", str(path)],
+            ["timeout", "--foreground", f"{left_s:.1f}", self.nvdisasm, "-c", "-ndf", str(path)],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
@@ -306,9 +305,8 @@ def demangled(names: list[str]) -> list[str]:
 
 
 def main(arguments: list[str]) -> None:
-    """Write the answer."""
     cuobjdump, nvdisasm, library, answer, seconds = arguments
-    reader = Reader(cuobjdump, nvdisasm, float(seconds))
+    reader = Reader(cuobjdump, nvdisasm, time.monotonic() + float(seconds))
     found = reader.read(Path(library))
     # Several units can contain the same template instance.
     unique = list({json.dumps(kernel): kernel for kernel in found}.values())

@@ -23,8 +23,6 @@ _MESSAGE_LIMIT: Final = 400
 _SOURCE_LIMIT: Final = 200
 _TOML: Final = "build.toml"
 _TOML_LINES: Final = 1_000
-
-
 _MISSING = re.compile(r": No such file or directory$|cannot open source file")
 _ARCHITECTURE = re.compile(
     r"not supported on \.target|requires? \.target|not supported for \.target"

@@ -44,8 +44,6 @@ class ElfError(ValueError):
 
 
 class Symbol(NamedTuple):
-    """One dynamic symbol."""
-
     name: str
     defined: bool
     weak: bool
@@ -299,7 +297,7 @@ def unresolved(extension: SharedLibrary, target: Target, toolchain: Toolchain) -
     absent = [name for name in wanted if not any(name in exports for exports in loaded.values())]
     if missing:
         return [], len(absent)
-    if target == "cpu" or not toolchain.torch_is_cpu_only:
+    if target == "cpu" or toolchain.torch_cuda is not None:
         return absent, 0
     lacking = [name for name in absent if not only_in_cuda_torch(name)]
     return lacking, len(absent) - len(lacking)

@@ -29,6 +29,7 @@ from packaging.version import Version
 
 from harness.builder.headers import (
     INCLUDE,
+    MANIFEST,
     ON_PYPI,
     UTIL_INCLUDE,
     WHEEL_SOURCE,
@@ -38,7 +39,6 @@ from harness.builder.headers import (
     cuda_set,
     load_headers,
     torch_set,
-    write_manifest,
 )
 from harness.builder.toolchain import CUDA_EXTRA, CudaToolkit, Toolchain
 from harness.errors import DownloadError, UsageError
@@ -151,7 +151,7 @@ class Fetcher:
         """From the CUDA wheel of the same torch: every header that the installed one lacks."""
         assert toolchain.torch_root is not None and toolchain.torch_version is not None
         name = torch_set(toolchain.torch_version)
-        if not toolchain.torch_is_cpu_only:
+        if toolchain.torch_cuda is not None:
             self.say(f"{name}: torch {toolchain.torch_version} has its own CUDA headers, nothing to fetch")
             return None
         version = toolchain.torch_version.partition("+")[0]
@@ -184,7 +184,7 @@ class Fetcher:
         self.root.mkdir(parents=True, exist_ok=True)
         with directory_atomically(self.root / name) as fresh:
             manifest = self._fill(fresh, name, wanted)
-            write_manifest(fresh, manifest)
+            (fresh / MANIFEST).write_text(manifest.model_dump_json(indent=1) + "\n")
             for path in (fresh, *fresh.rglob("*")):  # a sandbox's user must be able to read them
                 path.chmod(0o755 if path.is_dir() else 0o644)
         stored = load_headers(self.root, name)
@@ -243,8 +243,6 @@ _PAGE_LIMIT: Final = 32 << 20  # torch's page had 365 kB in 2026
 
 
 class Wheel(NamedTuple):
-    """One wheel of an index."""
-
     name: str
     version: Version
     tags: frozenset[Tag]

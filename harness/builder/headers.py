@@ -24,7 +24,7 @@ HEADERS_VARIABLE: Final = "LIFTBENCH_HEADERS"
 INCLUDE: Final = "include"
 UTIL_INCLUDE: Final = "tools/util/include"
 """Folder of CUTLASS, as in its repository."""
-_MANIFEST: Final = "manifest.json"
+MANIFEST: Final = "manifest.json"
 
 
 class Source(Record):
@@ -52,8 +52,6 @@ class Manifest(Record):
 
 
 class HeaderSet(Record):
-    """A folder of fetched headers."""
-
     name: str
     root: Path
     include: tuple[Path, ...]
@@ -62,7 +60,6 @@ class HeaderSet(Record):
 
 
 def headers_root(env: Mapping[str, str]) -> Path:
-    """Folder of the fetched headers."""
     if env.get(HEADERS_VARIABLE):
         return Path(env[HEADERS_VARIABLE]).absolute()
     return Path(platformdirs.user_data_path("liftbench")) / "headers"
@@ -82,7 +79,7 @@ def load_headers(root: Path, name: str) -> HeaderSet | None:
     """The set `name`; None if it was not fetched, or by a version with another manifest."""
     folder = root / name
     try:
-        manifest = Manifest.model_validate_json((folder / _MANIFEST).read_bytes())
+        manifest = Manifest.model_validate_json((folder / MANIFEST).read_bytes())
     except (OSError, ValidationError):
         return None
     return HeaderSet(
@@ -96,11 +93,6 @@ def load_headers(root: Path, name: str) -> HeaderSet | None:
 
 def _include(root: Path) -> tuple[Path, ...]:
     return tuple(d for d in (root / INCLUDE, root / UTIL_INCLUDE) if d.is_dir())
-
-
-def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Complete a new folder."""
-    (folder / _MANIFEST).write_text(manifest.model_dump_json(indent=1) + "\n")
 
 
 SOURCE_VARIABLE: Final = "CUTLASS_SRC_DIR"

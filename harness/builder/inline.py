@@ -52,35 +52,26 @@ def inline_libraries(layout: Layout, toolchain: Toolchain, *, sandbox: Sandbox, 
 
     CUDA sources need a CUDA build of torch to link with.
     """
-    if layout.target == "cuda" and toolchain.torch_is_cpu_only:
-        return Compiled(
-            {},
-            Finding(
-                cause=Cause.NO_TOOLCHAIN,
-                message=f"load_inline builds against torch {toolchain.torch_version}, which is CPU-only: "
-                "install a CUDA build of torch to compile CUDA sources inline",
-            ),
-        )
     missing = toolchain.missing(layout.target)
-    if missing is not None or toolchain.torch_root is None:
-        return Compiled({}, Finding(cause=Cause.NO_TOOLCHAIN, message=missing or "no torch found"))
+    if layout.target == "cuda" and toolchain.torch_cuda is None:
+        missing = (
+            f"load_inline builds against torch {toolchain.torch_version}, which is CPU-only: install a CUDA "
+            "build of torch to compile CUDA sources inline"
+        )
+    if missing is not None:
+        return Compiled({}, Finding(cause=Cause.NO_TOOLCHAIN, message=missing))
     package = {f"{layout.module}/{path}": text for path, text in layout.package.items()}
     facts, inlined = _imported(package, layout, toolchain, sandbox, limits)
     if killed_from_outside(facts):
         facts, inlined = _imported(package, layout, toolchain, sandbox, limits)
     raise_if_infra(facts, "importing a package that compiles inline")
     if facts.status == "nonzero":
-        _refuse_if_broken(layout, toolchain, sandbox)
+        refuse_broken_machine(control_error(layout, toolchain, sandbox))
+        ours = layout.model_copy(update={"module": _CONTROL})
+        facts, _ = _imported({f"{_CONTROL}/__init__.py": ""}, ours, toolchain, sandbox, CONTROL_LIMITS)
+        if facts.status != "ok":
+            refuse_broken_machine(f"an empty package cannot be imported: {facts.output[-500:]}")
     return inlined
-
-
-def _refuse_if_broken(layout: Layout, toolchain: Toolchain, sandbox: Sandbox) -> None:
-    """Raise SandboxError if this machine neither builds nor imports our own package."""
-    refuse_broken_machine(control_error(layout, toolchain, sandbox))
-    ours = layout.model_copy(update={"module": _CONTROL})
-    facts, _ = _imported({f"{_CONTROL}/__init__.py": ""}, ours, toolchain, sandbox, CONTROL_LIMITS)
-    if facts.status != "ok":
-        refuse_broken_machine(f"an empty package cannot be imported: {facts.output[-500:]}")
 
 
 def _imported(

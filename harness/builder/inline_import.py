@@ -46,7 +46,6 @@ def keep(original: Callable[..., Any], kept: Path) -> Callable[..., Any]:
 
 
 def main() -> int:
-    """Import the package."""
     folder, name, kept = sys.argv[1], sys.argv[2], Path(sys.argv[3])
     sys.path[:0] = [folder, *sys.argv[4:]]
     import torch.utils.cpp_extension as extension

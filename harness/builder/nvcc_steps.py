@@ -90,12 +90,9 @@ def _series(steps: list[str], environment: dict[str, str]) -> _Done:
         )
         output += done.stdout
         if done.returncode != 0:
-            return _Done(_code(done.returncode), output + _signal_message(step, done.returncode))
+            code = done.returncode if done.returncode > 0 else 255
+            return _Done(code, output + _signal_message(step, done.returncode))
     return _Done(0, output)
-
-
-def _code(returncode: int) -> int:
-    return returncode if returncode > 0 else 255
 
 
 def _signal_message(step: str, returncode: int) -> bytes:

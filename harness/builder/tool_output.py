@@ -15,8 +15,6 @@ from harness.builder.toolchain import Toolchain
 TREE: Final = "liftbench-tree"
 """Name of the build tree in the sandbox's scratch directory."""
 NO_ERROR_LINE: Final = "the compiler failed without an error line"
-
-
 Tool = Literal["front_end", "ptxas", "driver", "linker", "crash"]
 Place = tuple[str, int, int | None]
 """File, line from 1 (0 if unknown) and column."""
@@ -225,7 +223,6 @@ class Step:
 
     @property
     def linking(self) -> bool:
-        """Whether it is the link step."""
         return self.output.startswith("lib/")
 
     @property

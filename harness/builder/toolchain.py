@@ -12,7 +12,7 @@ import sys
 import sysconfig
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from pydantic import ValidationError
 
@@ -101,11 +101,6 @@ class Toolchain(Record):
     def torch_release(self) -> tuple[int, ...]:
         """(2, 13, 0); (0,) without torch."""
         return tuple(int(n) for n in re.findall(r"\d+", (self.torch_version or "0").split("+")[0])[:3])
-
-    @property
-    def torch_is_cpu_only(self) -> bool:
-        """Whether torch was built without CUDA."""
-        return self.torch_cuda is None
 
     def facts(self, target: Target = "cuda") -> dict[str, str]:
         """What decides the bytes of a build for `target`, without paths: for records and keys."""
@@ -391,46 +386,28 @@ def find_disassembler(root: Path | None) -> Path | None:
     return next((f.absolute() for f in folders if all(os.access(f / tool, os.X_OK) for tool in tools)), None)
 
 
-_SHARED_LIBRARY: Final = "*.so*"
-
-
-class Tree(Record):
-    """A directory, or one file, to copy out of the image."""
-
-    path: Path
-    names: str = "*"
-    deep: bool = True
-
-
-class View(Record):
-    """The files of an image that are read outside of it."""
-
-    trees: tuple[Tree, ...]
-    links: dict[Path, str]
-    """Links on the way to the trees: path -> target."""
-
-
 class Description(Record):
     """/opt/liftbench/toolchain.json of an image."""
 
     schema_version: Literal[1] = 1
     toolchain: Toolchain
-    view: View
+    view: dict[str, Any]
+    """Files that are read outside of the image: `trees` to copy, and `links` (path -> target) on the way."""
 
 
 def describe_toolchain() -> str:
     """The description of the image that this runs in, as JSON."""
     found = find_toolchain()
-    links: dict[Path, str] = {}
-    trees: dict[Path, Tree] = {}
-    for tree in _wanted(found):
-        _add_links(tree.path, links)
-        real = tree.path.resolve()
+    links: dict[str, str] = {}
+    trees: dict[Path, dict[str, object]] = {}
+    for path, names in _wanted(found):
+        _add_links(path, links)
+        real = path.resolve()
         # Most library folders contain nothing of interest, and large subfolders.
-        if real.is_file() or any(real.glob(tree.names)):
-            trees.setdefault(real, tree.model_copy(update={"path": real}))
-    description = Description(toolchain=found, view=View(trees=tuple(trees.values()), links=links))
-    return description.model_dump_json(indent=1) + "\n"
+        if real.is_file() or any(real.glob(names)):
+            trees.setdefault(real, {"path": str(real), "names": names, "deep": names == "*"})
+    view = {"trees": list(trees.values()), "links": links}
+    return Description(toolchain=found, view=view).model_dump_json(indent=1) + "\n"
 
 
 def toolchain_of_image(description: bytes, view: Path) -> Toolchain:
@@ -461,34 +438,30 @@ def _paths(value: object) -> Iterator[Path]:
             yield from _paths(part)
 
 
-def _wanted(toolchain: Toolchain) -> Iterator[Tree]:
-    """Headers, to look up those that a compiler did not find, and libraries, whose symbols are read."""
+def _wanted(toolchain: Toolchain) -> Iterator[tuple[Path, str]]:
+    """(path, names): headers, to look up those that a compiler did not find, and libraries, whose symbols
+    are read."""
     torch, cuda = toolchain.torch_root, toolchain.cuda
+    whole = [toolchain.python, toolchain.python_include]
+    whole += [place for found in toolchain.fetched for place in found.include]
+    libraries: list[Path | None] = [*toolchain.libraries]
     if torch is not None:
-        yield Tree(path=torch / "version.py")
-        yield Tree(path=torch / "include")
-        yield Tree(path=torch / "lib", names=_SHARED_LIBRARY, deep=False)
-        for wheel in sorted(torch.parent.glob("nvidia/*/lib")):
-            yield Tree(path=wheel, names=_SHARED_LIBRARY, deep=False)
-    yield Tree(path=toolchain.python)
-    for directory in toolchain.libraries:
-        yield Tree(path=directory, names=_SHARED_LIBRARY, deep=False)
-    headers = [toolchain.python_include]
+        whole += [torch / "version.py", torch / "include"]
+        libraries += [torch / "lib", *sorted(torch.parent.glob("nvidia/*/lib"))]
     if cuda is not None:
-        headers += [cuda.include, cuda.math_include]
-        if cuda.library is not None:
-            yield Tree(path=cuda.library, names=_SHARED_LIBRARY, deep=False)
-    headers += [place for found in toolchain.fetched for place in found.include]
-    yield from (Tree(path=place) for place in headers if place is not None)
+        whole += [cuda.include, cuda.math_include]
+        libraries.append(cuda.library)
+    yield from ((path, "*") for path in whole if path is not None)
+    yield from ((path, "*.so*") for path in libraries if path is not None)
 
 
-def _add_links(path: Path, links: dict[Path, str]) -> None:
+def _add_links(path: Path, links: dict[str, str]) -> None:
     """Add every link on the way to the file at `path`."""
     here = Path("/")
     for number, part in enumerate(path.parts[1:], start=2):
         here = here / part
-        if here.is_symlink() and here not in links:
+        if here.is_symlink() and str(here) not in links:
             target = here.readlink()
-            links[here] = str(target)
+            links[str(here)] = str(target)
             _add_links(here.parent.joinpath(target, *path.parts[number:]), links)
             return

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Final, Literal
 
-from harness.builder.allowed_flags import Allowed, allow_cuda, allow_cxx
+from harness.builder.allowed_flags import screen
 from harness.builder.headers import HeaderSet, choose_cutlass
 from harness.builder.schema import BuildToml, CpuKernel, CudaKernel, version_parts
 from harness.builder.validate import Refused
@@ -88,8 +88,8 @@ class _Planner:
         for name, kernel in kernels.items():
             where = f"[kernel.{name}]"
             cuda_flags = kernel.cuda_flags if isinstance(kernel, CudaKernel) else ()
-            cxx = self._screened(allow_cxx(kernel.cxx_flags), f"cxx-flags of {where}")
-            cuda = self._screened(allow_cuda(cuda_flags), f"cuda-flags of {where}")
+            cxx = self._screened(kernel.cxx_flags, f"cxx-flags of {where}")
+            cuda = self._screened(cuda_flags, f"cuda-flags of {where}", nvcc=True)
             self._add(where, kernel.src, kernel.include, cxx, cuda, needed[name])
         if not self._units:
             raise Refused(f"no file to compile is listed for {self._target}")
@@ -143,7 +143,13 @@ class _Planner:
         others: dict[str, tuple[str, ...]] = {}
         for name, kernel in kernels.items():
             wanted = kernel.cuda_capabilities if isinstance(kernel, CudaKernel) else ()
-            _check_spelling(name, wanted)
+            for capability in wanted:
+                if not _CAPABILITY.fullmatch(capability):
+                    raise Refused(
+                        f'cuda-capabilities of [kernel.{name}]: "{capability}" is no capability: write it as '
+                        '"9.0", "9.0a" or "9.0+PTX"',
+                        Cause.BAD_BUILD_TOML,
+                    )
             if self._target == "cpu" or not wanted:
                 chosen[name] = (H100,) if self._target == "cuda" else ()
             elif serving := for_h100(wanted):
@@ -164,12 +170,13 @@ class _Planner:
     def _binding(self) -> None:
         torch = self._toml.torch
         assert torch is not None, "only [torch] projects are compiled"
-        flags = self._screened(allow_cxx(torch.cxx_flags), "cxx-flags of [torch]")
+        flags = self._screened(torch.cxx_flags, "cxx-flags of [torch]")
         self._add("[torch]", torch.src, torch.include, flags, (), ())
         if self._target == "cuda" and any(u.language == "cuda" for u in self._units.values()):
             self._warnings.append("a .cu file in [torch] src gets nvcc's default architecture: move it")
 
-    def _screened(self, allowed: Allowed, where: str) -> tuple[str, ...]:
+    def _screened(self, flags: Sequence[str], where: str, *, nvcc: bool = False) -> tuple[str, ...]:
+        allowed = screen(flags, nvcc=nvcc)
         if allowed.refused is not None:
             raise Refused(f"{where}: {allowed.refused}", Cause.REFUSED_FLAG)
         self._warnings += [f"{where}: {warning}" for warning in allowed.warnings]
@@ -208,16 +215,6 @@ class _Planner:
         if suffix not in HEADER_SUFFIXES:
             self._warnings.append(f"{path} in src of {where} is not compiled for {self._target}")
         return None
-
-
-def _check_spelling(name: str, capabilities: Iterable[str]) -> None:
-    for capability in capabilities:
-        if not _CAPABILITY.fullmatch(capability):
-            raise Refused(
-                f'cuda-capabilities of [kernel.{name}]: "{capability}" is no capability: write it as "9.0", '
-                '"9.0a" or "9.0+PTX"',
-                Cause.BAD_BUILD_TOML,
-            )
 
 
 def _version(capability: str) -> tuple[int, int]:

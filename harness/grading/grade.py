@@ -76,8 +76,6 @@ class Ended(Exception):
 
 
 class Student(NamedTuple):
-    """A project's worker, and what it has loaded."""
-
     worker: WorkerClient
     source: Source
 
@@ -292,7 +290,7 @@ class Grader:
         if build.jit:
             raise Ended(Stage.LOAD, cannot)
         _end_on(Stage.LOAD, unresolved_symbols(build))
-        if self._toolchain.torch_is_cpu_only:
+        if self._toolchain.torch_cuda is None:
             raise Ended(Stage.LOAD, unmeasured(cannot, not_imported(build)))
 
     def _time(self, loaded: LoadedTask, student: Student) -> TimingResult:

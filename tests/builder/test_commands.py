@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 
-from harness.builder.allowed_flags import allow_cuda, allow_cxx
+from harness.builder.allowed_flags import screen
 from harness.builder.build import RECIPE
 from harness.builder.commands import compile_argv, library_path, link_argv, ninja_file
 from harness.builder.units import Unit, Units, for_h100, gencode
@@ -140,12 +140,12 @@ CUDA = {
 
 
 @pytest.mark.parametrize(
-    ("screen", "flags", "expected"),
-    [(allow_cxx, *row) for row in CXX.items()] + [(allow_cuda, *row) for row in CUDA.items()],
+    ("nvcc", "flags", "expected"),
+    [(False, *row) for row in CXX.items()] + [(True, *row) for row in CUDA.items()],
 )
-def test_allowed_flags(screen, flags, expected):
+def test_allowed_flags(nvcc, flags, expected):
     """Ordinary flags pass, values joined, paths below the project, and those that nvcc passes on."""
-    assert screen(flags).words == (expected or flags)
+    assert screen(flags, nvcc=nvcc).words == (expected or flags)
 
 
 def _cases(table: str) -> list[list[str]]:
@@ -188,23 +188,23 @@ REFUSED_CUDA = [
 @pytest.mark.parametrize("flags", REFUSED, ids=" ".join)
 def test_refused_by_both(flags):
     """What loads, runs, links, writes or leaves the project is refused for g++ and for nvcc."""
-    for allowed in (allow_cxx(["-O2", *flags]), allow_cuda(["-O2", *flags])):
+    for allowed in (screen(["-O2", *flags], nvcc=False), screen(["-O2", *flags], nvcc=True)):
         assert allowed.refused is not None and allowed.words == ()
 
 
 @pytest.mark.parametrize("flags", REFUSED_CUDA, ids=" ".join)
 def test_refused_by_nvcc(flags):
     """nvcc's own ways out, and whatever it would pass on."""
-    assert allow_cuda(flags).refused is not None
+    assert screen(flags, nvcc=True).refused is not None
 
 
-@pytest.mark.parametrize("screen", [allow_cxx, allow_cuda])
-def test_a_library_on_a_compile_line_is_left_out(screen):
+@pytest.mark.parametrize("nvcc", [False, True])
+def test_a_library_on_a_compile_line_is_left_out(nvcc):
     """Compilers ignore it there, so published projects that write it build; a path to one stays refused."""
-    allowed = screen(["-O2", "-lgomp"])
+    allowed = screen(["-O2", "-lgomp"], nvcc=nvcc)
     assert allowed.words == ("-O2",) and allowed.refused is None
     assert '"-lgomp" is left out' in allowed.warnings[0]
-    assert screen(["-l/tmp/x"]).refused is not None and screen(["-l"]).refused is not None
+    assert all(screen([flag], nvcc=nvcc).refused is not None for flag in ("-l/tmp/x", "-l"))
 
 
 def test_messages_say_why():
@@ -214,10 +214,10 @@ def test_messages_say_why():
         "-O3 -Wall": 'write "-O3", "-Wall"',
         "-fplugin=x": "programs",
     }.items():
-        assert part in (allow_cxx([flag]).refused or "")
-    allowed = allow_cxx(["-march=native", "-O2"])
+        assert part in (screen([flag], nvcc=False).refused or "")
+    allowed = screen(["-march=native", "-O2"], nvcc=False)
     assert allowed.words == ("-O2",) and "left out" in allowed.warnings[0]
-    assert allow_cuda(["-Xcompiler", "-march=native"]).words == ()
+    assert screen(["-Xcompiler", "-march=native"], nvcc=True).words == ()
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import struct
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -127,7 +128,7 @@ def test_damaged_cubins_are_refused_not_fatal(tmp_path):
     """Every flipped byte gives kernels or one of the errors that the reader expects."""
     whole = elf(stack=8, shared=2048, spills=struct.pack("<II", 1, 16))
     dice = random.Random(0)
-    reader = Reader("/nonexistent", "/bin/false", 30.0)
+    reader = Reader("/nonexistent", "/bin/false", time.monotonic() + 30.0)
     for _ in range(3_000):
         data = bytearray(whole[: dice.choice([len(whole), dice.randrange(len(whole))])])
         for _ in range(3):
@@ -162,7 +163,7 @@ def test_what_could_not_be_disassembled_keeps_its_other_figures(tmp_path):
     for name, nvdisasm, seconds in (("good", good, 60.0), ("bad", bad, 60.0), ("late", good, -1.0)):
         folder = tmp_path / f"run-{name}"
         folder.mkdir()
-        reader = Reader(cuobjdump, nvdisasm, seconds)
+        reader = Reader(cuobjdump, nvdisasm, time.monotonic() + seconds)
         found[name] = (reader.read(folder / "library.so")[0], reader.notes)
     assert found["good"][0]["instructions"] == {"STL": 1, "all": 1} and found["good"][1] == []
     assert found["good"][0]["spill_store_bytes"] == 16 and found["good"][0]["architecture"] == "sm_90a"

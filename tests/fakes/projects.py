@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.builder.headers import HeaderSet, Manifest, load_headers, write_manifest
+from harness.builder.headers import MANIFEST, HeaderSet, Manifest, load_headers
 from harness.builder.layout import Layout, plan_layout
 from harness.builder.schema import BuildToml, toml_fields
 from harness.builder.toolchain import CudaToolkit, Toolchain
@@ -144,7 +144,8 @@ def fetched_headers(root: Path, name: str, *headers: str) -> HeaderSet:
     for header in headers:
         (root / name / header).parent.mkdir(parents=True, exist_ok=True)
         (root / name / header).touch()
-    write_manifest(root / name, Manifest(name=name, wheels=(), files=dict.fromkeys(headers, "0" * 64)))
+    manifest = Manifest(name=name, wheels=(), files=dict.fromkeys(headers, "0" * 64))
+    (root / name / MANIFEST).write_text(manifest.model_dump_json())
     found = load_headers(root, name)
     assert found is not None
     return found

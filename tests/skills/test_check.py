@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.builder.allowed_flags import allow_cxx
+from harness.builder.allowed_flags import screen
 from harness.outcome import Cause
 from harness.records import BuildResult, Finding, Project, Target
 from harness.skills.blocks import code_blocks, shown_projects
@@ -128,7 +128,7 @@ def test_the_shipped_skill_advises_only_flags_that_we_pass_on() -> None:
     advised = {"-ffast-math", "-mavx2", "-mfma", "-fno-math-errno", "-fno-trapping-math"}
     named = set(re.findall(r"(?<![\w-])-[fm][a-z][a-z0-9-]+", text)) - {"-march"}
     assert named == advised
-    assert allow_cxx(sorted(named)).refused is None
+    assert screen(sorted(named), nvcc=False).refused is None
 
 
 @pytest.mark.parametrize(("body", "line"), [("```bash\nmake\n", 5), ("text\n~~~~\nx\n~~~\n", 6)])
