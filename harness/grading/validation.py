@@ -31,14 +31,6 @@ def _replies_without_work(loaded: LoadedTask, target: Target) -> dict[str, str]:
     return {"empty reply": "", "echo of the prompt": f"{SYSTEM}\n\n{prompt}", "copied prompt": copied}
 
 
-def _grade_reply(text: str, loaded: LoadedTask, grader: Grader) -> Grade:
-    reply = Reply(text=text, stop="end", model_label="echo", created="1970-01-01T00:00:00+00:00")
-    found = parse_reply(reply)
-    if isinstance(found, Finding):
-        return grader.no_project(found, loaded)
-    return grader.grade(found, loaded)
-
-
 def _graded(what: str, grade: Grade, *expected: Verdict) -> Validation:
     fine = grade.verdict in expected
     return Validation(task=grade.task, what=what, grade=grade, as_expected=fine, said=grade.finding.message)
@@ -62,6 +54,11 @@ def validate_task(loaded: LoadedTask, grader: Grader) -> list[Validation]:
     if grader.truth_device is not None:
         results.append(_trivial(loaded, grader.target, grader.truth_device))
     for what, text in _replies_without_work(loaded, grader.target).items():
-        grade = _grade_reply(text, loaded, grader)
+        reply = Reply(text=text, stop="end", model_label="echo", created="1970-01-01T00:00:00+00:00")
+        found = parse_reply(reply)
+        if isinstance(found, Finding):
+            grade = grader.no_project(found, loaded)
+        else:
+            grade = grader.grade(found, loaded)
         results.append(_graded(what, grade, Verdict.NO_PROJECT, Verdict.BUILD_FAILED))
     return results

@@ -21,10 +21,6 @@ from harness.records import Protocol, Target, Task
 from harness.suite.catalogue import LoadedTask
 from sandboxes.job import Sandbox
 
-BUILD_WALL_S = 600.0
-WORKER_WALL_S = 300.0
-CALL_WALL_S = 30.0
-WORKER_MEMORY_BYTES = 6 << 30
 CUDA_WORKER_MEMORY_BYTES = 16 << 30
 """Host memory, CUDA's pinned buffers included; address space is not limited."""
 _PR_SET_DUMPABLE = 4
@@ -35,16 +31,14 @@ _FLUSH_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class GradeSettings:
-    """Settings of a grader."""
-
     target: Target
     protocol: Protocol
     cache: Path
-    build_wall_s: float = BUILD_WALL_S
-    worker_wall_s: float = WORKER_WALL_S
+    build_wall_s: float = 600.0
+    worker_wall_s: float = 300.0
     """Lifetime of a student's worker, frozen time excluded."""
-    call_wall_s: float = CALL_WALL_S
-    worker_memory_bytes: int = WORKER_MEMORY_BYTES
+    call_wall_s: float = 30.0
+    worker_memory_bytes: int = 6 << 30
     device: str | None = None
     """UUID of the workers' GPU; None on the CPU target, and where there is none."""
     no_device: str | None = None

@@ -103,7 +103,6 @@ def open_study(study: Study, context: RunContext) -> RunStore:
 
 
 def execute(study: Study, store: RunStore, context: RunContext) -> Outcome:
-    """Run the owed trials of a study."""
     bench, say = context.bench, context.display.say
     with sole_writer(store.folder):
         record = store.run()

@@ -56,8 +56,6 @@ class Observer(Protocol):
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result of a run."""
-
     finished: int
     owed: int
     stopped: str | None
@@ -71,8 +69,6 @@ def now() -> str:
 
 @dataclass
 class Run:
-    """Executes one run."""
-
     store: RunStore
     record: RunRecord
     tasks: Mapping[str, LoadedTask]

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -23,11 +24,9 @@ _OF_AN_ATTEMPT = ("build.log", "check.json", "timing.json")
 """Files that differ between attempts; prompt, reply and project do not."""
 
 
+@dataclass(frozen=True)
 class RunStore:
-    """One run's folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    folder: Path
 
     @classmethod
     def create(cls, folder: Path, run: RunRecord) -> RunStore:
@@ -71,12 +70,9 @@ class RunStore:
             trials[trial.key] = trial
         return list(trials.values())
 
-    def trial_folder(self, key: TrialKey) -> Path:
-        return self.folder / key.folder
-
-    def turn_folder(self, key: TrialKey, turn: int) -> Path:
+    def turn_folder(self, key: TrialKey, turn: int = 0) -> Path:
         """Folder of one turn; the first turn's is the trial's."""
-        folder = self.trial_folder(key)
+        folder = self.folder / key.folder
         return folder / f"turn-{turn}" if turn else folder
 
     def write_prompt(self, key: TrialKey, request: Request) -> None:

@@ -127,7 +127,7 @@ def test_every_answer_is_graded_and_the_last_one_counts(tmp_path: Path) -> None:
         assert record.grade is not None and record.grade == record.turns[-1].grade
         assert record.grading_key == grading_key(record.grade)
         assert sum(r.cost_usd or 0.0 for turn in record.turns for r in turn.replies) == 3.0
-        folder = store.trial_folder(record.key)
+        folder = store.turn_folder(record.key)
         for index, text in enumerate(("one", "two", "three")):
             place = folder / f"turn-{index}" if index else folder
             assert text in (place / "project" / "build.toml").read_text()
@@ -183,7 +183,7 @@ def test_files_of_a_skill_are_read_in_steps(tmp_path: Path) -> None:
         Arm(kind="with_skill", skills=(SKILL,), delivery="disclosed").id: [("a-skill/SKILL.md",)],
     }
     assert all(r.tools == (TOOL,) for r in model.asked) and {r.step for r in model.asked} == {0, 1}
-    names = {p.name for p in store.trial_folder(records[0].key).iterdir()}
+    names = {p.name for p in store.turn_folder(records[0].key).iterdir()}
     assert {"prompt.json", "reply.json", "prompt-step-1.json", "reply-step-1.json"} <= names
 
 
@@ -195,7 +195,7 @@ def test_our_failure_in_a_later_turn_costs_no_reply(tmp_path: Path) -> None:
     assert len(model.asked) == 6 and failing.count == 5
     (retried,) = [r for r in records if r.failures]
     assert retried.verdict is Verdict.BUILD_FAILED and len(retried.turns) == 3
-    folder = store.trial_folder(retried.key)
+    folder = store.turn_folder(retried.key)
     assert (folder / "turn-1" / "attempt-1" / "build.log").is_file()
     assert not (folder / "attempt-1").exists() and (folder / "build.log").is_file()
 

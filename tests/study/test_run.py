@@ -82,7 +82,7 @@ def test_every_trial_is_asked_graded_and_kept(store: RunStore) -> None:
     assert len(model.asked) == 8
     for record in store.load():
         assert record.verdict is Verdict.BUILD_FAILED
-        folder = store.trial_folder(record.key)
+        folder = store.turn_folder(record.key)
         assert (folder / "project" / "build.toml").is_file() and (folder / "prompt.json").is_file()
 
 

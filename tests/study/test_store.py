@@ -63,8 +63,8 @@ def test_every_exchange_of_a_trial_has_files_of_its_own(store: RunStore) -> None
         asked = request(turn, step)
         store.write_prompt(key(), asked)
         store.write_reply(key(), "g", asked, reply(f"{turn} {step}"))
-        assert (store.trial_folder(key()) / name).is_file()
-        assert (store.trial_folder(key()) / name.replace("prompt", "reply")).is_file()
+        assert (store.turn_folder(key()) / name).is_file()
+        assert (store.turn_folder(key()) / name.replace("prompt", "reply")).is_file()
     for turn, step in names:
         assert store.request(key(), turn=turn, step=step) == request(turn, step)
         kept = store.paid_reply(key(), "g", turn=turn, step=step)
@@ -107,7 +107,7 @@ def test_runs_are_found_by_folder_name_and_end(store: RunStore) -> None:
 
 def test_the_parts_of_a_grade_are_kept_as_far_as_they_were_reached(store: RunStore) -> None:
     """A build failure leaves neither check.json nor timing.json, not even those of an interrupted grade."""
-    stale = store.trial_folder(key()) / "timing.json"
+    stale = store.turn_folder(key()) / "timing.json"
     stale.parent.mkdir(parents=True)
     stale.write_text("{}")
     store.write_grade(key(), grade())
