@@ -46,8 +46,6 @@ from harness.judge.worker_client import Failed, Killed, Source, WorkerClient
 from harness.kernelbench.rules import score
 from harness.outcome import POLICY, Cause, Stage, Verdict
 from harness.records import (
-    REPEATED,
-    SCALED,
     BuildResult,
     CheckResult,
     Finding,
@@ -59,6 +57,7 @@ from harness.records import (
     Target,
     TimingResult,
 )
+from harness.records.grade import REPEATED, SCALED
 from harness.skills.overlap import provenance
 from harness.suite.catalogue import LoadedTask
 from sandboxes.job import Sandbox

@@ -13,16 +13,8 @@ from harness.judge.check import problems
 from harness.judge.evidence import forbidden_work, gather, trace_flags, untraced
 from harness.judge.sanitizer import absent_runs, find_sanitizer, run_tool, smallest
 from harness.judge.worker_client import Failed, Source
-from harness.records import (
-    SANITIZER_TOOLS,
-    BuildResult,
-    Evidence,
-    Finding,
-    Project,
-    Provenance,
-    SanitizerRun,
-    Task,
-)
+from harness.records import BuildResult, Evidence, Finding, Project, Provenance, SanitizerRun, Task
+from harness.records.grade import SANITIZER_TOOLS
 from harness.suite.catalogue import LoadedTask
 
 IMPORTS_NUMPY = "imports NumPy"

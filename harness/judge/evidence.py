@@ -15,8 +15,8 @@ from harness.judge.problem import Problem
 from harness.judge.verifier import Verifier
 from harness.judge.worker_client import Failed, WorkerClient
 from harness.outcome import Cause
-from harness.records import BuildResult, Evidence, Finding, OperatorCalls, Task, TracedKernel
-from harness.records.grade import OperatorKind
+from harness.records import BuildResult, Evidence, Finding, Task
+from harness.records.grade import OperatorCalls, OperatorKind, TracedKernel
 
 _MAX_ROWS: Final = 100
 _NAME_CHARS: Final = 300

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from harness.device.telemetry import Turn
-from harness.records import Interference
+from harness.records.timing import Interference
 
 State = Literal["frozen", "gone", "control"]
 """Of the student's process during a reference's turn; `control`: an idle null project is frozen instead."""

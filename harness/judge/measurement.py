@@ -34,19 +34,8 @@ from harness.judge.transport import Transport
 from harness.judge.worker_client import Failed, WorkerClient
 from harness.judge.worker_reply import SecondaryMode
 from harness.outcome import Cause
-from harness.records import (
-    ContenderTiming,
-    Finding,
-    Interference,
-    Lane,
-    LaneName,
-    PhysicalLimit,
-    Ratio,
-    Secondary,
-    TimingResult,
-    WorkloadTiming,
-)
-from harness.records.timing import BlockTelemetry
+from harness.records import ContenderTiming, Finding, Lane, LaneName, Ratio, TimingResult, WorkloadTiming
+from harness.records.timing import BlockTelemetry, Interference, PhysicalLimit, Secondary
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 NOISY = "noisy host"

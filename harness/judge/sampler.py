@@ -23,7 +23,7 @@ from harness.judge.transport import HostMemory, Transport
 from harness.judge.verifier import Case, Verifier
 from harness.judge.worker_client import Failed, WorkerClient
 from harness.judge.worker_reply import Mode, Reveal, SecondaryMode
-from harness.records import Secondary
+from harness.records.timing import Secondary
 
 AVOIDABLE_SHARE = 0.02
 """Of a batch of the reference's calls: the most that a reveal's constant, which can be avoided, should be."""

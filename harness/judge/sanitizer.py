@@ -22,8 +22,8 @@ from harness.judge.arena import Arena, Layout
 from harness.judge.problem import Problem
 from harness.judge.worker_client import Failed, WorkerClient, Wrapper
 from harness.outcome import Cause
-from harness.records import SanitizerFinding, SanitizerRun
-from harness.records.grade import SANITIZER_TOOLS, SanitizerStatus, SanitizerTool
+from harness.records import SanitizerRun
+from harness.records.grade import SANITIZER_TOOLS, SanitizerFinding, SanitizerStatus, SanitizerTool
 from sandboxes.scratch import CollectError
 
 TOOL_WALL_S: Final = 120.0  # protocols.md

@@ -5,16 +5,7 @@ Validators reject illegal states. "Not reached" and unknown are None, never -1 o
 
 from __future__ import annotations
 
-from harness.records.base import (
-    ClockName,
-    Delivery,
-    LaneName,
-    Metric,
-    Protocol,
-    Record,
-    Target,
-    digest_of,
-)
+from harness.records.base import ClockName, Delivery, LaneName, Metric, Protocol, Record, Target, digest_of
 from harness.records.build import (
     BINDING_WARNING,
     BinaryCalls,
@@ -23,21 +14,7 @@ from harness.records.build import (
     Diagnostic,
     DiagnosticKind,
 )
-from harness.records.grade import (
-    GRADER_VERSION,
-    REPEATED,
-    SANITIZER_TOOLS,
-    SCALED,
-    CheckResult,
-    Evidence,
-    Grade,
-    KernelBenchScore,
-    OperatorCalls,
-    SanitizerFinding,
-    SanitizerRun,
-    TracedKernel,
-    WorkloadCheck,
-)
+from harness.records.grade import CheckResult, Evidence, Grade, KernelBenchScore, SanitizerRun, WorkloadCheck
 from harness.records.project import COPIED, Finding, Origin, Project, ProjectFile, Provenance
 from harness.records.request import (
     Arm,
@@ -53,17 +30,7 @@ from harness.records.request import (
     Usage,
 )
 from harness.records.task import Admission, Hidden, Operand, Rule, Task, Workload
-from harness.records.timing import (
-    ContenderTiming,
-    Interference,
-    Lane,
-    PhysicalLimit,
-    Ratio,
-    Secondary,
-    Spread,
-    TimingResult,
-    WorkloadTiming,
-)
+from harness.records.timing import ContenderTiming, Lane, Ratio, Spread, TimingResult, WorkloadTiming
 from harness.records.trial import (
     GraderFacts,
     InfraFailure,

@@ -9,17 +9,8 @@ import random
 from collections.abc import Iterator, Mapping
 
 from harness.errors import UsageError
-from harness.records import (
-    GRADER_VERSION,
-    Arm,
-    Grade,
-    Request,
-    RunConfig,
-    RunLock,
-    Skill,
-    TrialKey,
-    digest_of,
-)
+from harness.records import Arm, Grade, Request, RunConfig, RunLock, Skill, TrialKey, digest_of
+from harness.records.grade import GRADER_VERSION
 from harness.student.prompts import make_request
 from harness.suite.catalogue import LoadedTask
 from sandboxes.job import IMAGES_FACT

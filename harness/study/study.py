@@ -14,7 +14,6 @@ from typing import Final
 from harness import __version__
 from harness.errors import UsageError
 from harness.records import (
-    GRADER_VERSION,
     Arm,
     Delivery,
     MachineFacts,
@@ -30,6 +29,7 @@ from harness.records import (
     Target,
     digest_of,
 )
+from harness.records.grade import GRADER_VERSION
 from harness.skills.placebo import placebo
 from harness.study.plan import prompt_digests, run_hash
 from harness.study.run import now

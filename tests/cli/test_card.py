@@ -16,12 +16,11 @@ from harness.records import (
     Finding,
     Lane,
     Ratio,
-    Secondary,
     Spread,
     TimingResult,
     WorkloadTiming,
 )
-from harness.records.timing import BlockTelemetry, Extent
+from harness.records.timing import BlockTelemetry, Extent, Secondary
 from tests.fakes.trials import build_result, grade
 
 ONE = Diagnostic(

@@ -11,7 +11,8 @@ from harness.grading.grade import Grader
 from harness.grading.instrumentation import Seen, flags_beside, unsanitized
 from harness.grading.workers import GradeSettings
 from harness.outcome import Cause, Stage, Verdict
-from harness.records import BinaryCalls, Evidence, Finding, OperatorCalls, SanitizerFinding, SanitizerRun
+from harness.records import BinaryCalls, Evidence, Finding, SanitizerRun
+from harness.records.grade import OperatorCalls, SanitizerFinding
 from tests.fakes.overlays import ZOO, overlaid, throw_away_task, zoo_project
 from tests.report import factories as make
 

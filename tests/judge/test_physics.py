@@ -23,7 +23,7 @@ from harness.judge.physics import (
     work_of,
 )
 from harness.outcome import Cause
-from harness.records import PhysicalLimit
+from harness.records.timing import PhysicalLimit
 from tests.fakes.overlays import throw_away_task
 
 H200: Final = BOARDS["NVIDIA H200"]

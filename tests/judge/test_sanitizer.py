@@ -24,7 +24,8 @@ from harness.judge.sanitizer import (
     run_tool,
 )
 from harness.judge.worker_client import Source, WorkerClient, WorkerPlace, Wrapper
-from harness.records import SANITIZER_TOOLS, SanitizerRun
+from harness.records import SanitizerRun
+from harness.records.grade import SANITIZER_TOOLS
 from sandboxes.local import LocalBackend
 from sandboxes.pool import SandboxPool
 from tests.fakes.overlays import TESTS, throw_away_task

@@ -14,16 +14,14 @@ from harness.records import (
     DeviceKernel,
     Evidence,
     Grade,
-    OperatorCalls,
     Origin,
-    PhysicalLimit,
     Provenance,
-    SanitizerFinding,
     SanitizerRun,
-    TracedKernel,
     TrialRecord,
     WorkloadTiming,
 )
+from harness.records.grade import OperatorCalls, SanitizerFinding, TracedKernel
+from harness.records.timing import PhysicalLimit
 from harness.report.evidence import all_counts, evidence_lines, limit_line, notable, short_name, spills, total
 from harness.report.html import render_html
 from harness.report.records import Summary
