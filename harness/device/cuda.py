@@ -76,7 +76,6 @@ class CudaError(DeviceError):
             advice = "the context is lost: end this process and start another"
         hint = f"; {advice}" if advice else "; make gpu-check tests what this machine can do"
         super().__init__(f"{call} failed: {name} ({code}): {text}{hint}")
-        self.call = call
         self.code = code
 
 

@@ -272,7 +272,7 @@ class Grader:
         work.observer("check" if self._runs else "load")
         source = replace(project_source(built, work.loaded.task), repeatable=not work.repeated)
         work.source = source if self._runs else None
-        with self._workers.running(source) as worker:
+        with self._workers.start(source) as worker:
             failure: Finding | None = None
             try:
                 worker.load()
@@ -320,7 +320,7 @@ class Grader:
         candidates = workers.candidates(student.source, loaded, timed[0], student.worker if stays else None)
         conditions = Conditions(Telemetry(), around_turns=True)
         if gpu is not None:
-            conditions = gpu.conditions(len(candidates.resident))
+            conditions = Conditions(gpu.telemetry, len(candidates.resident), doubt=gpu.speed.doubt)
         session = Session(workers.numbers, workers.transport, conditions, self._judge_cpus, self._board)
         return candidates, timed, session
 

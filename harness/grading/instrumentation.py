@@ -83,7 +83,7 @@ class Instrumentation:
         device = self.workers.transport.device
         timed = problems(loaded, self.settings.target, timed_only=True, device=device)
         problem = min(timed, key=lambda one: one.size_bytes)
-        with self.workers.running(source) as worker:
+        with self.workers.start(source) as worker:
             try:
                 worker.load()
                 return gather(worker, problem, build, source.namespace)

@@ -120,15 +120,6 @@ class Workers:
             device=settings.device,
         )
 
-    @contextmanager
-    def running(self, source: Source) -> Iterator[WorkerClient]:
-        """A worker that will load `source`, killed at the end. Raises SandboxError."""
-        worker = self.start(source)
-        try:
-            yield worker
-        finally:
-            worker.close()
-
     def start(
         self, source: Source, wall_s: float | None = None, under: Wrapper | None = None
     ) -> WorkerClient:

@@ -116,8 +116,6 @@ def constant_of(samples: Samples) -> Constant:
 
 
 def spread(values: Sequence[float]) -> Spread:
-    if not values:
-        raise ValueError("no durations")
     if len(values) == 1:
         return Spread(n=1, mean_us=values[0], median_us=values[0], q1_us=values[0], q3_us=values[0])
     q1, median, q3 = statistics.quantiles(values, n=4, method="inclusive")

@@ -14,7 +14,7 @@ import torch
 
 from harness.device import known_kernel
 from harness.device.health import RESET, DeviceHealth, GpuHealth, KnownKernel, KnownRun
-from harness.device.telemetry import Conditions, Telemetry
+from harness.device.telemetry import Telemetry
 from harness.errors import DeviceError
 from harness.judge.transport import CudaTransport, Transport
 from harness.records import MachineFacts
@@ -72,9 +72,6 @@ class Gpu:
     speed: KnownSpeed
     memory_bytes: int
     closing: ExitStack
-
-    def conditions(self, kept_processes: int) -> Conditions:
-        return Conditions(self.telemetry, kept_processes, doubt=self.speed.doubt)
 
     def close(self) -> None:
         self.closing.close()

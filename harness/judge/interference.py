@@ -44,11 +44,9 @@ def rates(samples: Turn | None) -> tuple[float | None, float | None]:
         return None, None
     before, after = samples
     elapsed_s = max(after.at_s - before.at_s, 1e-6)
-
-    def rate(first: int | None, last: int | None) -> float | None:
-        return None if first is None or last is None else (last - first) / elapsed_s
-
-    return rate(before.interrupts, after.interrupts), rate(before.softirqs, after.softirqs)
+    counts = ((before.interrupts, after.interrupts), (before.softirqs, after.softirqs))
+    interrupts, softirqs = (None if a is None or b is None else (b - a) / elapsed_s for a, b in counts)
+    return interrupts, softirqs
 
 
 def _excess(turns: Sequence[ReferenceTurn], state: State) -> tuple[float, float] | None:

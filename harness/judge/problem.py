@@ -177,16 +177,12 @@ class Problem:
         function = getattr(self._module, "scale", None)
         if function is None:
             return (None,) * len(self.task.outputs)
-        scales = function(self._arguments(inputs, torch.float64))
-        shapes = [self.shape(o) for o in self.task.outputs]
-        if not isinstance(scales, tuple) or [tuple(s.shape) for s in scales] != shapes:
-            raise HarnessBug(f"{self.task.id}: scale() did not return tensors of shapes {shapes}")
-        return scales
+        return self._checked(function(self._arguments(inputs, torch.float64)), "scale()")
 
-    def _checked(self, outputs: Outputs) -> Outputs:
+    def _checked(self, outputs: Outputs, who: str = "the reference") -> Outputs:
         expected = [self.shape(o) for o in self.task.outputs]
         if not isinstance(outputs, tuple) or [tuple(o.shape) for o in outputs] != expected:
-            raise HarnessBug(f"{self.task.id}: the reference did not return outputs of shapes {expected}")
+            raise HarnessBug(f"{self.task.id}: {who} did not return outputs of shapes {expected}")
         return outputs
 
     @property

@@ -35,7 +35,6 @@ _EXIT_S = 5.0
 _JIT_CALL_S = 300.0  # torch.compile's first small op took 20 to 115 s on a loaded two-core machine
 
 _WORKER = Path(__file__).parents[1] / "worker"
-_PRELOAD = ("torch",)
 _SCRATCH_BYTES, _JIT_SCRATCH_BYTES = 256 << 20, 2 << 30
 _THREADS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 # Per worker: nothing that one process compiled is loaded by another.
@@ -110,13 +109,9 @@ def worker_job(source: Source, place: WorkerPlace, wall_s: float) -> Job:
         environment={**_THREADS, **(_JIT_CACHES if source.jit else {}), **under.environment},
         cpus=place.cpus,
         device=place.device,
-        preload=_PRELOAD if place.under is None else (),
+        preload=("torch",) if place.under is None else (),
         site=place.site,
     )
-
-
-Watch = Literal["operators", "copies"]
-"""Purpose of a traced call: to see what it dispatches, or to run it on the worker's own memory."""
 
 
 class _Deadline(NamedTuple):
@@ -278,9 +273,10 @@ class WorkerClient:
         )
 
     def trace(
-        self, arena: Arena, doing: str, watch: Watch = "operators"
+        self, arena: Arena, doing: str, watch: Literal["operators", "copies"] = "operators"
     ) -> tuple[torch.Tensor, dict[str, Any]]:
-        """Have one set called under observation: (snapshot, the worker's account of it). Raises Failed."""
+        """Have one set called under observation: (snapshot, the worker's account of it). `watch`: to see what
+        it dispatches, or to run it on the worker's own memory. Raises Failed."""
         handle = arena.handle()
         message = {"op": "trace", "size": arena.size, "watch": watch, "namespace": self._source.namespace}
         message["device"] = self.transport.device.type

@@ -21,7 +21,6 @@ _MOST_NAMES = 100
 _NAME_CHARS = 300
 _MOST_BYTES = 56_000
 """A message has at most 64 KiB, and the report of loads.py is in the same one."""
-_BACKENDS = {"cpu": "CPU", "cuda": "CUDA"}
 
 
 class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -55,8 +54,8 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 def _backend(args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
     tensors = [value for value in (*args, *keywords.values()) if isinstance(value, torch.Tensor)]
-    kind = tensors[0].device.type if tensors else "cpu"
-    return torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, _BACKENDS.get(kind, "CPU")))
+    on_gpu = bool(tensors) and tensors[0].is_cuda
+    return torch._C.DispatchKeySet(torch._C.DispatchKey.CUDA if on_gpu else torch._C.DispatchKey.CPU)
 
 
 def on_copies(run: Callable[[], Any], operands: list[torch.Tensor]) -> dict[str, Any]:
