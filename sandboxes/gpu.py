@@ -5,16 +5,13 @@ from __future__ import annotations
 import platform
 import re
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import DeviceError, SandboxError
 from sandboxes.nvml import Gpu, MigInstance, NvmlError, XidWatch, open_nvml
 
-_CONTROL = ("nvidiactl", "nvidia-uvm")
-_OPTIONAL = ("nvidia-uvm-tools",)
-_MAKE_NODES = "as root: nvidia-modprobe -u -c 0"
 # As for a container with the capabilities `compute` and `utility`, without OpenCL.
 _LIBRARIES = (
     "libcuda.so.1",
@@ -25,9 +22,8 @@ _LIBRARIES = (
     "libnvidia-allocator.so.1",
 )
 _ARCHITECTURES = {"x86_64": "x86-64", "aarch64": "AArch64"}  # as ldconfig calls them
-# GPU operators and WSL install the driver here without registering it with the loader.
-_ELSEWHERE = (Path("/usr/local/nvidia/lib64"), Path("/usr/lib/wsl/lib"))
-_LDCONFIG_S = 10.0
+# GPU operators install the driver here without registering it with the loader.
+_ELSEWHERE = Path("/usr/local/nvidia/lib64")
 # These choose a device or load code: the container toolkit's hook once inherited LD_PRELOAD (CVE-2025-23266).
 _OURS = re.compile(r"NVIDIA_.*|LD_.*|GLIBC_TUNABLES|CUDA_(VISIBLE_DEVICES|DEVICE_ORDER|INJECTION.*|MPS_.*)")
 
@@ -90,14 +86,15 @@ def device_nodes(
     slot: GpuSlot, dev: Path = Path("/dev"), driver: Path = Path("/proc/driver/nvidia")
 ) -> list[Path]:
     """Device files that CUDA needs, those of `slot` first. Raises DeviceError when one is missing."""
-    wanted = [*_own_nodes(slot, dev, driver), *(dev / name for name in _CONTROL)]
+    wanted = [*_own_nodes(slot, dev, driver), dev / "nvidiactl", dev / "nvidia-uvm"]
     missing = [path for path in wanted if not path.is_char_device()]
     if missing:
         raise DeviceError(
             f"GPU {slot.uuid}: {', '.join(map(str, missing))} is missing or is no device: "
-            f"{_MAKE_NODES}; in a container, start it with this GPU"
+            "as root: nvidia-modprobe -u -c 0; in a container, start it with this GPU"
         )
-    return [*wanted, *(path for name in _OPTIONAL if (path := dev / name).is_char_device())]
+    tools = dev / "nvidia-uvm-tools"
+    return [*wanted, tools] if tools.is_char_device() else wanted
 
 
 def _own_nodes(slot: GpuSlot, dev: Path, driver: Path) -> list[Path]:
@@ -122,14 +119,14 @@ def _capability(access: Path) -> int:
 def loader_cache() -> str:
     try:
         done = subprocess.run(
-            ["/sbin/ldconfig", "-p"], capture_output=True, text=True, timeout=_LDCONFIG_S, check=True, env={}
+            ["/sbin/ldconfig", "-p"], capture_output=True, text=True, timeout=10.0, check=True, env={}
         )
     except (OSError, subprocess.SubprocessError):
         return ""
     return done.stdout
 
 
-def driver_libraries(cache: str | None = None, elsewhere: Iterable[Path] = _ELSEWHERE) -> list[Path]:
+def driver_libraries(cache: str | None = None, elsewhere: Path = _ELSEWHERE) -> list[Path]:
     """The driver's libraries, each link followed by its target; [] without a driver.
 
     `cache`: output of `ldconfig -p`, by default of this machine. Libraries that it does not list are looked
@@ -142,9 +139,8 @@ def driver_libraries(cache: str | None = None, elsewhere: Iterable[Path] = _ELSE
         entry = re.fullmatch(r"\s*(\S+) \(([^)]*)\) => (\S+)", line)
         if entry is not None and architecture in entry[2]:
             known.setdefault(entry[1], Path(entry[3]))
-    for folder in elsewhere:
-        for path in sorted(folder.glob("lib*.so*")) if folder.is_dir() else []:
-            known.setdefault(path.name, path)
+    for path in sorted(elsewhere.glob("lib*.so*")):
+        known.setdefault(path.name, path)
     found: dict[Path, None] = {}
     for wanted in _LIBRARIES:
         # libnvidia-gpucomp carries the driver's version instead of an interface number.
@@ -159,10 +155,6 @@ def driver_environment(libraries: Sequence[Path], cache: str | None = None) -> d
     text = loader_cache() if cache is None else cache
     unknown = [p for p in libraries if p.name == "libcuda.so.1" and f"=> {p}" not in text]
     return {"LD_LIBRARY_PATH": str(unknown[0].parent)} if unknown else {}
-
-
-def device_environment(slot: GpuSlot) -> dict[str, str]:
-    return {"CUDA_VISIBLE_DEVICES": slot.uuid}
 
 
 def checked_environment(environment: Mapping[str, str]) -> dict[str, str]:

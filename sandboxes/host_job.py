@@ -23,7 +23,6 @@ from harness.errors import SandboxError
 from sandboxes.cgroups import Cgroup, Cgroups
 from sandboxes.gpu import (
     checked_environment,
-    device_environment,
     device_nodes,
     driver_environment,
     driver_libraries,
@@ -94,7 +93,7 @@ def gpu_of(job: Job) -> HostGpu:
         return HostGpu()
     slot = slot_named(job.device, find_gpus())
     libraries = driver_libraries()
-    variables = device_environment(slot) | driver_environment(libraries)
+    variables = {"CUDA_VISIBLE_DEVICES": slot.uuid} | driver_environment(libraries)
     return HostGpu(tuple(device_nodes(slot)), tuple(libraries), variables)
 
 

@@ -22,13 +22,6 @@ from sandboxes.job import Job
 from sandboxes.seccomp import job_filter
 
 
-def interpreter_directories() -> list[Path]:
-    """Directories that this Python needs to start and import: prefixes and site-packages."""
-    paths = {Path(sys.prefix), Path(sys.base_prefix), Path(sysconfig.get_paths()["purelib"])}
-    resolved = {p.resolve() for p in paths}
-    return sorted(p for p in resolved if not any(q in p.parents for q in resolved))
-
-
 class LocalBackend:
     name = "local"
     python = Path(sys.executable)
@@ -61,5 +54,8 @@ class LocalBackend:
                 processes=job.limits.processes if uid is not None else None,
             )
 
-        readable = [*interpreter_directories(), *job.readable, *job.site]
-        return start_inside(job, uid, readable, spec)
+        # What this Python needs to start and import: prefixes and site-packages.
+        python = (sys.prefix, sys.base_prefix, sysconfig.get_paths()["purelib"])
+        found = {Path(path).resolve() for path in python}
+        outermost = sorted(path for path in found if found.isdisjoint(path.parents))
+        return start_inside(job, uid, [*outermost, *job.readable, *job.site], spec)

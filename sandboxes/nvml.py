@@ -176,12 +176,9 @@ class Nvml:
 
     def failed_memory(self, uuid: str) -> Literal["reset needed", "no spares"] | None:
         """Whether memory has failed that a reset takes out of use, or that no spare row can replace."""
-        device = self.device(uuid)
-        _, _, pending, failed = _optional("nvmlDeviceGetRemappedRows", device) or (0, 0, 0, 0)
-        if failed:
-            return "no spares"
-        pages = _optional("nvmlDeviceGetRetiredPagesPendingStatus", device)  # before the A100
-        return "reset needed" if pending or pages else None
+        rows = _optional("nvmlDeviceGetRemappedRows", self.device(uuid))
+        _, _, pending, failed = rows or (0, 0, 0, 0)
+        return "no spares" if failed else "reset needed" if pending else None
 
 
 def _gpu(index: int, device: Any) -> Gpu:

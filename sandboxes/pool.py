@@ -29,9 +29,7 @@ class SandboxPool:
         self._backend = backend
         self.name = backend.name
         self.python = backend.python
-        """The interpreter that jobs use, by its path inside the sandbox."""
         self.image = backend.image
-        """The files that jobs see; None where those are this machine's."""
         self._lock = threading.Condition()
         self._ready: dict[Hashable, WarmProcess] = {}
         self._pending: set[Hashable] = set()

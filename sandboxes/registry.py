@@ -184,7 +184,6 @@ class Attempt:
 
 @dataclass(frozen=True)
 class SelfTestReport:
-    sandbox: str
     promises: tuple[Attempt, ...]
     seconds: float
 
@@ -220,7 +219,7 @@ def run_self_test(sandbox: Sandbox, python: str) -> SelfTestReport:
     promised = promised_by(sandbox.name, root=os.geteuid() == 0)
     unknown = (False, "could not be attempted: the self-test ended before")
     found = tuple(Attempt(name, name in promised, *claims.get(name, unknown)) for name in PROMISES)
-    return SelfTestReport(sandbox.name, found, time.monotonic() - began)
+    return SelfTestReport(found, time.monotonic() - began)
 
 
 def _claims(facts: ExitFacts | None) -> dict[str, tuple[bool, str]]:

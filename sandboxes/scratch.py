@@ -21,7 +21,6 @@ MAX_BYTES: Final = 256 << 20
 _MAX_DEPTH: Final = 32
 _CHUNK: Final = 1 << 20
 _MAX_PATH: Final = 2048  # half of PATH_MAX: the destination has a path too
-_REMOVAL_S: Final = 1.0
 # A plain user must open directories that the job has closed before removing their contents.
 _REMOVE: Final = 'rm -rf -- "$1" || { find "$1" -type d -exec chmod u+rwx {} \\;; rm -rf -- "$1"; }'
 
@@ -105,14 +104,14 @@ def _regular_files(directory: int, prefix: str, depth: int = 0) -> Iterable[tupl
             os.close(descriptor)
 
 
-def remove_tree(directory: Path, within_s: float = _REMOVAL_S) -> None:
+def remove_tree(directory: Path) -> None:
     """Remove a job's folder of any size and depth, without following links.
 
-    Returns after `within_s` at most; a thread removes the rest, or remove_orphans() if this process ends.
+    Returns after a second at most; a thread removes the rest, or remove_orphans() if this process ends.
     """
     removal = threading.Thread(target=_remove, args=(directory,), daemon=True)
     removal.start()
-    removal.join(within_s)
+    removal.join(1.0)
 
 
 def _remove(directory: Path) -> None:

@@ -13,6 +13,7 @@ from harness.report.effects import Rate, Spending, ends
 from harness.report.metrics import (
     THRESHOLDS,
     Score,
+    Scores,
     by_trial,
     family_means,
     fast_metric,
@@ -24,7 +25,6 @@ from harness.report.metrics import (
 from harness.report.records import ArmSummary, FastLevel, PassPoint, ReadFile, Reading
 from harness.text import clean
 
-Scores = Sequence[Score]
 Get = Callable[[Score], float | None]
 
 
@@ -114,9 +114,6 @@ def arm_summary(
     )
 
 
-# What the treatment costs more than the control
-
-
 def _lift(get: Get, treatment: Scores, control: Scores) -> stats.Lift | None:
     """Treatment minus control, by family; None where one trial of a shared task does not report it."""
     shared = {s.task for s in treatment} & {s.task for s in control}
@@ -169,9 +166,6 @@ def spending(treatment: Scores, control: Scores, correct: stats.Lift | None, alp
         fields[key] = price.ratio if price else None
         fields |= {f"{key}_{end}": value for end, value in ends(interval).items()}
     return Spending.model_validate(fields)
-
-
-# What was read where a skill was disclosed
 
 
 def readings_of(

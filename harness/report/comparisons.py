@@ -13,7 +13,7 @@ from typing import Final
 
 from harness import stats
 from harness.records import Arm, RunConfig
-from harness.report.arms import Scores, spending
+from harness.report.arms import spending
 from harness.report.effects import Comparison, Conclusion, Matrix, MatrixCell, MatrixRow, MetricRow
 from harness.report.figures import plural
 from harness.report.lifts import (
@@ -25,7 +25,7 @@ from harness.report.lifts import (
     transitions,
     turn_points,
 )
-from harness.report.metrics import TESTED, Metric, metrics_for
+from harness.report.metrics import TESTED, Metric, Scores, metrics_for
 from harness.report.planning import detected, least_families
 from harness.report.records import ArmSummary, Gap
 from harness.text import clean
@@ -33,7 +33,6 @@ from harness.text import clean
 SKEWED_BELOW: Final = 20
 """Families below which the interval of `deployed`, which piles up at 0, covers less than it says."""
 _ALPHA: Final = 0.05
-_INFRA_ALPHA: Final = 0.05
 
 
 def look_of(alpha: float) -> int | None:
@@ -136,7 +135,7 @@ def _contrast(run: ScoredRun, model: str, treatment: Arm, control: Arm, placebo:
         lifts={m.name: run.lift(m, model, treatment, control) for m in run.metrics},
         placebo_lift=run.lift(run.primary, model, treatment, placebo) if placebo else None,
         infra_p=p_of[control.kind],
-        blocked=blocked if lowest < _INFRA_ALPHA else None,
+        blocked=blocked if lowest < _ALPHA else None,
     )
 
 

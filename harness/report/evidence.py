@@ -71,9 +71,6 @@ def all_counts(kernel: DeviceKernel) -> str:
     return ", ".join(f"{name} {counts[name]}" for name in CLASSES if counts.get(name))
 
 
-# Evidence
-
-
 def evidence_lines(grade: Grade) -> list[str]:
     """A grade's trace, sanitizers, provenance, KernelBench score and limits, one cleaned line each."""
     lines = [] if grade.evidence is None else _trace(grade.evidence)

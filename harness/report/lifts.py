@@ -11,27 +11,15 @@ from typing import Any, Final, Literal
 
 from harness import stats
 from harness.outcome import POLICY, Cause, Verdict
-from harness.report.arms import Scores, arm_means, rate_of
-from harness.report.effects import (
-    ErrorClass,
-    FamilyLift,
-    FastPoint,
-    KernelBenchPoint,
-    MetricRow,
-    Movement,
-    PassLift,
-    TaskLift,
-    Transition,
-    Transitions,
-    TurnPoint,
-    ends,
-)
+from harness.report import effects as e
+from harness.report.arms import arm_means, rate_of
 from harness.report.figures import percent
 from harness.report.metrics import (
     TESTED,
     THRESHOLDS,
     Metric,
     Score,
+    Scores,
     fast_metric,
     pass_metric,
     share_metric,
@@ -55,19 +43,19 @@ _BEFORE_LOADING: Final = frozenset(
 def effect_of(metric: Metric, lift: stats.Lift) -> dict[str, Any]:
     """The fields of an Effect, in the reader's units."""
     values = {"control": lift.mean_without, "treatment": lift.mean_with, "lift": lift.lift}
-    values |= ends(lift.interval)
+    values |= e.ends(lift.interval)
     return {name: None if value is None else metric.shown(value) for name, value in values.items()}
 
 
 def metric_row(
     metric: Metric, lift: stats.Lift | None, *, primary: str, p_holm: float | None, gap: Gap | None
-) -> MetricRow:
+) -> e.MetricRow:
     """The row of one metric; lift is None exactly when gap says why it was not measured."""
     role = "primary" if metric.name == primary else "secondary" if metric.name in TESTED else "descriptive"
     lift = lift or stats.paired_lift([])
-    tasks: dict[str, list[TaskLift]] = defaultdict(list)
+    tasks: dict[str, list[e.TaskLift]] = defaultdict(list)
     for family, task, difference in lift.per_task:
-        tasks[family].append(TaskLift(task=task, lift=metric.shown(difference)))
+        tasks[family].append(e.TaskLift(task=task, lift=metric.shown(difference)))
     made = {name: getattr(lift, name) for name in ("n_families", "n_different", "n_tasks", "n_dropped_tasks")}
     made |= {
         "metric": metric.name,
@@ -77,24 +65,24 @@ def metric_row(
         "p_value": None if role == "descriptive" else lift.p_value,
         "p_holm": p_holm,
         "per_family": tuple(
-            FamilyLift(family=family, lift=metric.shown(difference), tasks=tuple(tasks[family]))
+            e.FamilyLift(family=family, lift=metric.shown(difference), tasks=tuple(tasks[family]))
             for family, difference in lift.per_family
         ),
         "not_measured": gap.reason if gap else None,
     }
-    return MetricRow.model_validate(made | effect_of(metric, lift))
+    return e.MetricRow.model_validate(made | effect_of(metric, lift))
 
 
-def fast_points(treatment: Scores, control: Scores, confidence: float) -> Iterable[FastPoint]:
+def fast_points(treatment: Scores, control: Scores, confidence: float) -> Iterable[e.FastPoint]:
     """The fast_p curve of both arms; nothing without a task in both."""
     for threshold in THRESHOLDS:
         metric = fast_metric(threshold)
         lift = metric.lift(treatment, control, confidence, tested=False)
         if lift.n_families:
-            yield FastPoint.model_validate({"threshold": threshold} | effect_of(metric, lift))
+            yield e.FastPoint.model_validate({"threshold": threshold} | effect_of(metric, lift))
 
 
-def kernelbench_points(treatment: Scores, control: Scores, confidence: float) -> Iterable[KernelBenchPoint]:
+def kernelbench_points(treatment: Scores, control: Scores, confidence: float) -> Iterable[e.KernelBenchPoint]:
     """fast_p by KernelBench's own rules, and by ours over the same trials; nothing without its problems."""
     arms = [[s for s in scores if s.kernelbench is not None] for scores in (control, treatment)]
     if not all(arms):
@@ -102,10 +90,10 @@ def kernelbench_points(treatment: Scores, control: Scores, confidence: float) ->
     shares = [stats.fast_p([s.kernelbench or None for s in arm], THRESHOLDS) for arm in arms]
     ours = {point.threshold: point for point in fast_points(arms[1], arms[0], confidence)}
     for at, without, with_ in zip(THRESHOLDS, *shares, strict=True):
-        yield KernelBenchPoint(threshold=at, control=without, treatment=with_, ours=ours.get(at))
+        yield e.KernelBenchPoint(threshold=at, control=without, treatment=with_, ours=ours.get(at))
 
 
-def pass_lifts(treatment: Scores, control: Scores, repeats: int, confidence: float) -> Iterable[PassLift]:
+def pass_lifts(treatment: Scores, control: Scores, repeats: int, confidence: float) -> Iterable[e.PassLift]:
     """pass@k and pass^k for every k up to repeats that a task in both arms has."""
     estimators = {"pass@k": stats.pass_at_k, "pass^k": stats.pass_hat_k}
     for k in range(1, repeats + 1):
@@ -114,12 +102,12 @@ def pass_lifts(treatment: Scores, control: Scores, repeats: int, confidence: flo
             lift = metric.lift(treatment, control, confidence, tested=False)
             if lift.n_families:
                 made = {"estimator": name, "k": k, "n_tasks": lift.n_tasks}
-                yield PassLift.model_validate(made | effect_of(metric, lift))
+                yield e.PassLift.model_validate(made | effect_of(metric, lift))
 
 
 def turn_points(
     metric: Metric, treatment: Sequence[Scores], control: Sequence[Scores], confidence: float
-) -> Iterable[TurnPoint]:
+) -> Iterable[e.TurnPoint]:
     """One point per turn; treatment and control hold an arm's scores after turn 1, 2, ..."""
     for index, (with_, without) in enumerate(zip(treatment, control, strict=True), start=1):
         lift = metric.lift(with_, without, confidence, tested=False)
@@ -133,7 +121,7 @@ def turn_points(
             "control_cost_usd": dollars[1],
             "lift_per_usd": _per_usd(metric, lift.lift, *dollars),
         }
-        yield TurnPoint.model_validate(made | effect_of(metric, lift))
+        yield e.TurnPoint.model_validate(made | effect_of(metric, lift))
 
 
 def _per_usd(metric: Metric, lift: float | None, with_: float | None, without: float | None) -> float | None:
@@ -143,10 +131,7 @@ def _per_usd(metric: Metric, lift: float | None, with_: float | None, without: f
     return 100.0 * gained / (with_ - without)
 
 
-# Which verdict in the control arm becomes which in the treatment arm
-
-
-def transitions(treatment: Scores, control: Scores) -> Transitions | None:
+def transitions(treatment: Scores, control: Scores) -> e.Transitions | None:
     """The expected joint of both arms' verdicts; None without a task in both."""
     after, before = _verdicts(treatment), _verdicts(control)
     tasks = sorted(after.keys() & before.keys())
@@ -162,10 +147,10 @@ def transitions(treatment: Scores, control: Scores) -> Transitions | None:
     joint = {pair: math.fsum(found) for pair, found in parts.items()}
     order = [verdict for verdict in VERDICTS if any(verdict in pair for pair in joint)]
     cells = [(old, new) for old in order for new in order if (old, new) in joint]
-    return Transitions(
+    return e.Transitions(
         n_tasks=len(tasks),
         verdicts=tuple(order),
-        cells=tuple(Transition(control=old, treatment=new, share=joint[old, new]) for old, new in cells),
+        cells=tuple(e.Transition(control=old, treatment=new, share=joint[old, new]) for old, new in cells),
         movements=tuple(sorted(_movements(joint, order), key=lambda m: -m.net)[:_MOVEMENTS]),
     )
 
@@ -180,7 +165,7 @@ def _verdicts(scores: Scores) -> dict[tuple[str, str], dict[Verdict, float]]:
 
 def _movements(
     joint: Mapping[tuple[Verdict, Verdict], float], order: Sequence[Verdict]
-) -> Iterable[Movement]:
+) -> Iterable[e.Movement]:
     for one, other in combinations(order, 2):
         up, down = joint.get((other, one), 0.0), joint.get((one, other), 0.0)
         before, after = (other, one) if up >= down else (one, other)
@@ -188,17 +173,15 @@ def _movements(
         if net >= _SMALLEST_MOVEMENT:
             words = f"{before.value} -> {after.value}: {percent(net)} of trials"
             there, back = max(up, down), min(up, down)
-            yield Movement(before=before, after=after, net=net, there=there, back=back, words=words)
+            yield e.Movement(before=before, after=after, net=net, there=there, back=back, words=words)
 
-
-# Errors that a skill removed or introduced
 
 _ErrorName = tuple[Literal["cause", "first build error"], str]
 
 
 def error_classes(
     treatment: Scores, control: Scores, alpha: float, minimum_families: int, *, built: bool, checked: bool
-) -> tuple[ErrorClass, ...]:
+) -> tuple[e.ErrorClass, ...]:
     """Every class of error in either arm, significant ones first; built, checked: what all trials reached."""
     shared = {s.task for s in treatment} & {s.task for s in control}
     with_, without = ([s for s in scores if s.task in shared] for scores in (treatment, control))
@@ -225,11 +208,11 @@ def error_classes(
             "n_families": lift.n_families,
             "change": change,
         }
-        made.append(ErrorClass.model_validate(fields | ends(lift.interval)))
+        made.append(e.ErrorClass.model_validate(fields | e.ends(lift.interval)))
     return tuple(sorted(made, key=_order))
 
 
-def _order(one: ErrorClass) -> tuple[bool, float, str, str]:
+def _order(one: e.ErrorClass) -> tuple[bool, float, str, str]:
     return one.change not in ("removed", "introduced"), -abs(one.difference or 0.0), one.group, one.name
 
 

@@ -35,8 +35,6 @@ class Score:
 
     task: str
     family: str
-    model: str
-    arm: str
     compiled: bool | None
     correct: bool | None
     speedup: float | None
@@ -71,8 +69,6 @@ def score(trial: TrialRecord, families: Mapping[str, str], turns: int | None = N
     return Score(
         task=trial.key.task,
         family=families[trial.key.task],
-        model=trial.key.model,
-        arm=trial.key.arm,
         compiled=compiled(grade),
         correct=grade.correct,
         speedup=None if ratio is None else ratio.value,
@@ -149,10 +145,9 @@ def _gap(stopped: Sequence[Grade]) -> Gap | None:
     return Gap(cause=cause, reason=reason, message=first_line(message), trials=len(stopped))
 
 
-# Metrics
-
 Value = tuple[str, str, float]
-Values = Callable[[Sequence[Score]], Iterable[Value]]
+Scores = Sequence[Score]
+Values = Callable[[Scores], Iterable[Value]]
 
 
 @dataclass(frozen=True)
@@ -165,12 +160,7 @@ class Metric:
     values: Values
 
     def lift(
-        self,
-        treatment: Sequence[Score],
-        control: Sequence[Score],
-        confidence: float = 0.95,
-        *,
-        tested: bool = True,
+        self, treatment: Scores, control: Scores, confidence: float = 0.95, *, tested: bool = True
     ) -> stats.Lift:
         """The paired lift of treatment over control; a p value only where it is tested."""
         seen = observations(self.values, treatment, control)
@@ -181,9 +171,7 @@ class Metric:
         return value if self.unit == "share" else math.exp(value)
 
 
-def observations(
-    values: Values, treatment: Sequence[Score], control: Sequence[Score]
-) -> list[stats.Observation]:
+def observations(values: Values, treatment: Scores, control: Scores) -> list[stats.Observation]:
     seen: list[stats.Observation] = []
     side: Literal["treatment", "control"]
     for side, scores in (("treatment", treatment), ("control", control)):
@@ -194,7 +182,7 @@ def observations(
 def by_trial(get: Callable[[Score], float | None]) -> Values:
     """One value per trial that has one."""
 
-    def values(scores: Sequence[Score]) -> Iterable[Value]:
+    def values(scores: Scores) -> Iterable[Value]:
         for score in scores:
             value = get(score)
             if value is not None:
@@ -206,7 +194,7 @@ def by_trial(get: Callable[[Score], float | None]) -> Values:
 def _by_task(k: int, estimate: Callable[[int, int, int], float]) -> Values:
     """One value per task with at least k scored replies."""
 
-    def values(scores: Sequence[Score]) -> Iterable[Value]:
+    def values(scores: Scores) -> Iterable[Value]:
         tasks: dict[tuple[str, str], list[bool]] = defaultdict(list)
         for score in scores:
             if score.correct is not None:

@@ -18,7 +18,7 @@ from harness.models.prices import Price
 from harness.records import Metric, Record, RunRecord, TrialRecord
 from harness.report.effects import Costs, Detectable
 from harness.report.figures import plural
-from harness.report.metrics import Score, leaked_tasks, metrics_for, scored, total_usage
+from harness.report.metrics import Score, leaked_tasks, metrics_for, score, total_usage
 
 ASSUMED_SD: Final = {"deployed": 0.5, "correct": 0.3, "compiles": 0.3}
 """Between families, without an earlier run: of the log ratio for deployed, of the share otherwise."""
@@ -31,22 +31,19 @@ def least_families(alpha: float) -> int:
     return max(stats.LEAST_FAMILIES, stats.fewest_families(alpha))
 
 
-def detectable(metric: str, n_families: int, alpha: float = 0.05) -> Detectable:
-    """What a study of n_families can detect on its primary metric, from its plan alone."""
-    return _detectable(metric, n_families, alpha, ASSUMED_SD[metric], "assumed")
-
-
 def detected(metric: str, lift: stats.Lift, alpha: float) -> Detectable | None:
-    """The same with the observed spread between families; None where there is no spread."""
+    """What a study could detect given the spread between its families; None where there is none."""
     if lift.n_families < 2:
         return None
     sd = stdev(difference for _, difference in lift.per_family)
-    return None if sd <= _NO_SPREAD else _detectable(metric, lift.n_families, alpha, sd, "observed")
+    return None if sd <= _NO_SPREAD else detectable(metric, lift.n_families, alpha, sd)
 
 
-def _detectable(metric: str, n_families: int, alpha: float, sd: float, source: str) -> Detectable:
+def detectable(metric: str, n_families: int, alpha: float = 0.05, seen: float | None = None) -> Detectable:
+    """What n_families can detect on a metric: from the plan alone, or with the sd that was seen."""
+    source, lead = ("assumed", "With") if seen is None else ("observed", "After the fact: with")
+    sd = ASSUMED_SD[metric] if seen is None else seen
     spread = f"{source} sd {sd:.2g} of the {'log ratio' if metric == 'deployed' else 'share'}"
-    lead = "With" if source == "assumed" else "After the fact: with"
     lead = f"{lead} {plural(n_families, 'family')} ({spread})"
     least = least_families(alpha)
     if n_families < least:
@@ -187,8 +184,9 @@ class StudyPlan(Record):
 def _scores(run: RunRecord, trials: Sequence[TrialRecord]) -> dict[tuple[str, str], list[Score]]:
     counted = run.lock.families.keys() - leaked_tasks(run).keys()
     found: dict[tuple[str, str], list[Score]] = defaultdict(list)
-    for made in scored([t for t in trials if t.key.task in counted], run.lock.families):
-        found[made.model, made.arm].append(made)
+    for trial in trials:
+        if trial.key.task in counted and (made := score(trial, run.lock.families)):
+            found[trial.key.model, trial.key.arm].append(made)
     return found
 
 

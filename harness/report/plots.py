@@ -120,9 +120,6 @@ def _vertical_grid(
     return marks
 
 
-# Comparisons
-
-
 def _tick(unit: Unit, value: float) -> str:
     return f"x{value:g}" if unit == "ratio" else f.signed_points(value)
 
@@ -242,9 +239,6 @@ def speed_strip(arms: Sequence[tuple[str, str, Sequence[TrialRow]]]) -> Markup:
         text((axis.left + axis.right) / 2, bottom + 36, "reference time / student time", "tick", "middle")
     )
     return figure(_WIDTH, bottom + 44, f"Speedups of {len(values)} correct kernels by arm", marks)
-
-
-# Curves
 
 
 def _apart(ends: Sequence[float]) -> list[float]:

@@ -82,9 +82,6 @@ def _title(summary: Summary, what: str, width: int) -> Iterable[Line]:
         yield from _wrapped(place, width, "")
 
 
-# A comparison
-
-
 def _block(summary: Summary, comparison: Comparison, width: int) -> Iterable[Line]:
     with_skill = summary.arm(comparison.model, comparison.treatment)
     without = summary.arm(comparison.model, comparison.control)
@@ -191,9 +188,6 @@ def _rates_only(summary: Summary, width: int) -> Iterable[Line]:
         if arm.correct is not None:
             yield f"{'tokens/correct':<{_LABEL}}{w.per_correct(arm, 'tokens'):>{_CONTROL}}", ""
         yield "", ""
-
-
-# The whole run
 
 
 def _matrices(summary: Summary, width: int) -> Iterable[Line]:

@@ -25,9 +25,6 @@ _LEAST_USD: Final = 0.0001
 _COUNTED: Final = {"deployed": "deployed", "correct": "correct", "compiles": "compiling"}
 
 
-# The run
-
-
 def model_name(summary: Summary, name: str) -> str:
     """`provider/model` without the provider; a recording has the name of the model that it recorded."""
     provider, _, model = name.partition("/")
@@ -65,9 +62,6 @@ def gap_line(summary: Summary) -> str | None:
         return None
     what = "every stage" if summary.build_gap else "correctness and speed"
     return f"{what} {f.NOT_MEASURED} in {f.plural(gap.trials, 'trial')} ({gap.reason}): {gap.message}"
-
-
-# The decision
 
 
 def headline(comparison: Comparison) -> str:
@@ -149,9 +143,6 @@ def error_rates(one: ErrorClass) -> str:
     """Such as `first build error syntax 21% -> 0%`."""
     name = one.name if one.group == "cause" else f"first build error {one.name}"
     return f"{name} {f.percent(one.control.share)} -> {f.percent(one.treatment.share)}"
-
-
-# Tables
 
 
 def per_correct(arm: ArmSummary, what: str) -> str:

@@ -75,9 +75,6 @@ def junit_xml(summary: Summary) -> str:
     return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
 
 
-# Markdown
-
-
 def _escaped(value: str) -> str:
     text = " ".join(clean(value).split())
     return "".join("\\" + c if c in "\\`*_{}[]<>#!|~" else c for c in text)
@@ -115,9 +112,6 @@ def report_markdown(summary: Summary) -> str:
     ci = f"{f.confidence(summary.head.alpha)}, by family"
     template = made.get_template("report.md.j2")
     return template.render(s=summary, w=w, f=f, notes=notes, ci=ci) + "\n"
-
-
-# JSON, and all files
 
 
 def report_json(summary: Summary) -> str:

@@ -17,13 +17,7 @@ from docker.types import LogConfig, Mount, Ulimit
 
 from harness.errors import SandboxError
 from sandboxes.docker.container import SOCKET, Container
-from sandboxes.docker.engine import (
-    DockerEngine,
-    Image,
-    owner_labels,
-    reference,
-    remove_orphan_containers,
-)
+from sandboxes.docker.engine import DockerEngine, Image, owner_labels, reference, remove_orphan_containers
 from sandboxes.docker.gpu import cdi_of_engine, docker_gpu_arguments, find_toolkit
 from sandboxes.gpu import find_gpus, slot_named
 from sandboxes.host_job import FreeUsers, HostGpu, environment_of, spec_for
@@ -35,7 +29,6 @@ PYTHON: Final = "/opt/liftbench/venv/bin/python"
 SCRATCH: Final = "/scratch"
 _INSIDE: Final = "/liftbench/inside.py"
 _ROLES: Final[tuple[RoleName, ...]] = ("build", "run", "run_jit")
-_SHARED: Final = "/dev/shm"
 _SHM_BYTES: Final = 16 << 20
 # inside.py prints here before it becomes the job, and a job may be able to.
 _LOG: Final = {"max-size": "1m", "max-file": "1"}
@@ -94,10 +87,22 @@ class DockerBackend:
         uid, gid = (os.geteuid(), os.getegid()) if own is None else (own, own)
         gpu = self._gpu(job)
         variables = gpu.get("environment", {})
+        spec = spec_for(
+            job,
+            channel=SOCKET,
+            scratch=SCRATCH,
+            environment=environment_of(job, SCRATCH, HostGpu(environment=variables)),
+            # The engine installs the profile; its own first process needs what this refuses.
+            seccomp=job_filter(job, os.uname().machine),
+            caps_memory=True,  # by the control group, which limits processes too
+            processes=None,
+            counted=["/dev/shm"],
+            die_with_parent=False,
+        )
         settings = {
             "image": image.id,
             "entrypoint": [PYTHON, "-I", "-S", _INSIDE],
-            "command": [_spec(job, variables)],
+            "command": [spec],
             "user": f"{uid}:{gid}",
             "environment": variables,
             "working_dir": "/",
@@ -140,20 +145,3 @@ class DockerBackend:
             return {}
         slot = slot_named(job.device, find_gpus())
         return docker_gpu_arguments(slot, cdi_of_engine(slot, self._engine.info), self._toolkit)
-
-
-def _spec(job: Job, device_environment: Mapping[str, str]) -> str:
-    """The argument of inside.py. The control group limits memory and processes."""
-    gpu = HostGpu(environment=device_environment)
-    return spec_for(
-        job,
-        channel=SOCKET,
-        scratch=SCRATCH,
-        environment=environment_of(job, SCRATCH, gpu),
-        # The engine installs the profile; its own first process needs what this refuses.
-        seccomp=job_filter(job, os.uname().machine),
-        caps_memory=True,
-        processes=None,
-        counted=[_SHARED],
-        die_with_parent=False,
-    )

@@ -20,7 +20,7 @@ from docker.types import DeviceRequest
 from packaging.version import InvalidVersion, Version
 
 from harness.errors import SandboxError
-from sandboxes.gpu import GpuSlot, device_environment, device_nodes
+from sandboxes.gpu import GpuSlot, device_nodes
 
 CDI_ROOTS: Final = (Path("/etc/cdi"), Path("/var/run/cdi"))  # later ones win
 _KIND: Final = "nvidia.com/gpu"
@@ -71,9 +71,7 @@ def _nodes(entry: Mapping[str, Any]) -> list[Path]:
     return [Path(node.get("hostPath") or node["path"]) for node in nodes]
 
 
-_COMMAND_S: Final = 10.0
 _PROGRAMS: Final = ("nvidia-container-cli", "nvidia-ctk", "nvidia-container-runtime")
-_UPDATE: Final = "update the packages nvidia-container-toolkit and libnvidia-container1 (newest is best)"
 # NVIDIA's security bulletins for the container toolkit, September 2024 to July 2025.
 _HOLES: Final = "CVE-2024-0132, CVE-2025-23359, CVE-2025-23266, CVE-2025-23267"
 FLOOR: Final = Version("1.17.8")
@@ -108,7 +106,8 @@ def refusal(toolkit: Toolkit | None, *, cdi: bool) -> str | None:
         return None
     return (
         f"the NVIDIA Container Toolkit {toolkit.version} ({toolkit.program}) has known container escapes "
-        f"({_HOLES}). At least {floor} is needed: {_UPDATE}"
+        f"({_HOLES}). At least {floor} is needed: update the packages "
+        "nvidia-container-toolkit and libnvidia-container1 (newest is best)"
     )
 
 
@@ -117,9 +116,7 @@ def _version(program: str, path: str | None) -> Version | None:
     if found is None:
         return None
     try:
-        done = subprocess.run(
-            [found, "--version"], capture_output=True, text=True, timeout=_COMMAND_S, check=True
-        )
+        done = subprocess.run([found, "--version"], capture_output=True, text=True, timeout=10.0, check=True)
         # The first line is its own version; the runtime prints runc's below.
         first = done.stdout.strip().partition("\n")[0]
         return Version(first.split()[-1].replace("~", "-"))
@@ -152,5 +149,5 @@ def docker_gpu_arguments(slot: GpuSlot, cdi: str | None, toolkit: Toolkit | None
     else:
         request = DeviceRequest(device_ids=[slot.uuid], capabilities=[["gpu", *_CAPABILITIES]])
     # Overrides an image's own variables, which may ask for more (graphics, video, other GPUs).
-    environment = {"NVIDIA_DRIVER_CAPABILITIES": ",".join(_CAPABILITIES)}
-    return {"device_requests": [request], "environment": environment | device_environment(slot)}
+    environment = {"NVIDIA_DRIVER_CAPABILITIES": ",".join(_CAPABILITIES), "CUDA_VISIBLE_DEVICES": slot.uuid}
+    return {"device_requests": [request], "environment": environment}

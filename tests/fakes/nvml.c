@@ -177,11 +177,6 @@ int nvmlDeviceGetRemappedRows(Device *device, unsigned *fixed, unsigned *lost, u
     }
     return OK;
 }
-int nvmlDeviceGetRetiredPagesPendingStatus(Device *device, int *pending) {
-    if (device->index != 2) return NOT_SUPPORTED;
-    *pending = 1;
-    return OK;
-}
 
 int nvmlEventSetCreate(EventSet **set) {
     *set = calloc(1, sizeof **set);

@@ -23,7 +23,6 @@ from sandboxes.docker.gpu import (
 from sandboxes.gpu import (
     GpuSlot,
     checked_environment,
-    device_environment,
     device_nodes,
     driver_environment,
     driver_libraries,
@@ -115,7 +114,7 @@ def test_driver_libraries_are_those_of_this_architecture(tmp_path: Path) -> None
         f"\tlibc.so.6 (libc6,{word}) => /lib/libc.so.6",
     ]
     cache = "\n".join(lines)
-    found = driver_libraries(cache, elsewhere=())
+    found = driver_libraries(cache, tmp_path / "absent")
     assert [p.name for p in found] == [
         "libcuda.so.1",
         "libcuda.so.580.95.05",
@@ -129,10 +128,10 @@ def test_driver_libraries_are_those_of_this_architecture(tmp_path: Path) -> None
 def test_a_driver_that_the_loader_does_not_know_is_found_and_named(tmp_path: Path) -> None:
     """GPU operators mount one at a place of their own; a sandbox then gets LD_LIBRARY_PATH from us."""
     (tmp_path / "libcuda.so.1").touch()
-    found = driver_libraries("", elsewhere=(tmp_path / "absent", tmp_path))
+    found = driver_libraries("", tmp_path)
     assert found == [tmp_path / "libcuda.so.1"]
     assert driver_environment(found, "") == {"LD_LIBRARY_PATH": str(tmp_path)}
-    assert (driver_libraries("", elsewhere=()), driver_environment([], "")) == ([], {})
+    assert (driver_libraries("", tmp_path / "absent"), driver_environment([], "")) == ([], {})
 
 
 def test_a_job_cannot_choose_devices_or_load_code_by_a_variable() -> None:
@@ -146,8 +145,6 @@ def test_a_job_cannot_choose_devices_or_load_code_by_a_variable() -> None:
             checked_environment({"PATH": "/bin", name: "x"})
     wanted = {"OMP_NUM_THREADS": "1", "CUDA_CACHE_PATH": "{scratch}/jit/cuda", "TORCHINDUCTOR_CACHE_DIR": "x"}
     assert checked_environment(wanted) == wanted
-    assert device_environment(GpuSlot(SECOND)) == {"CUDA_VISIBLE_DEVICES": "GPU-b"}
-    assert device_environment(GpuSlot(CUT, CUT.instances[0])) == {"CUDA_VISIBLE_DEVICES": "MIG-x"}
 
 
 def specification(names: dict[str, list[str]]) -> dict[str, object]:

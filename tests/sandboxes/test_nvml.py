@@ -74,11 +74,10 @@ def test_memory_processes_and_state(nvml: Nvml, state: Path) -> None:
 
 
 def test_failed_memory(nvml: Nvml, state: Path) -> None:
-    """Rows or, on an old card, pages that wait for a reset; and rows that none is left to replace."""
+    """Rows that wait for a reset, and rows that none is left to replace."""
     for cells, failed in (("0 0", None), ("1 0", "reset needed"), ("1 1", "no spares")):
         (state / "cells").write_text(cells)
         assert nvml.failed_memory(WHOLE) == failed
-    assert nvml.failed_memory(OLD) == "reset needed"
 
 
 def test_what_a_gpu_does_not_support_is_none(nvml: Nvml) -> None:
