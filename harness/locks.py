@@ -7,11 +7,11 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from filelock import FileLock, Timeout
 
@@ -32,25 +32,18 @@ _logged: set[str] = set()
 """Locks whose wait another thread of this process already logs."""
 
 
-class Holder(NamedTuple):
-    """A process that holds a lock."""
+def holders(*paths: Path) -> dict[int, str]:
+    """Pid and command of the processes that hold any of these locks, this one included.
 
-    pid: int
-    command: str
-
-    def __str__(self) -> str:
-        return f"pid {self.pid} ({self.command})"
-
-
-def holders(*paths: Path) -> tuple[Holder, ...]:
-    """Processes that hold any of these locks, this one included; empty where /proc/locks is missing."""
+    Empty where /proc/locks is missing.
+    """
     found: set[int] = set()
     with suppress(OSError):  # no /proc/locks (gVisor)
         table = Path("/proc/locks").read_text()
         for path in paths:
             with suppress(FileNotFoundError):
                 found |= _pids(table, path.stat())
-    return tuple(Holder(pid, _command(pid)) for pid in sorted(found))
+    return {pid: _command(pid) for pid in sorted(found)}
 
 
 def held_by(path: Path) -> str:
@@ -103,7 +96,7 @@ def _log_wait(what: str, paths: tuple[Path, ...], over: threading.Event) -> None
     mine, unseen = False, 0
     while not over.wait(_AGAIN_S if mine else _SOON_S):
         found, waited = holders(*paths), time.monotonic() - start
-        others = tuple(one for one in found if one.pid != os.getpid())
+        others = {pid: command for pid, command in found.items() if pid != os.getpid()}
         unseen = 0 if found else unseen + 1
         if not others and unseen < _UNSEEN:
             continue
@@ -119,11 +112,12 @@ def _log_wait(what: str, paths: tuple[Path, ...], over: threading.Event) -> None
         _logger.warning("waited %.0f s for %s; going on", time.monotonic() - start, what)
 
 
-def _text(found: tuple[Holder, ...]) -> str:
+def _text(found: Mapping[int, str]) -> str:
     if not found:
         return "a process that is not visible from here"
+    said = [f"pid {pid} ({command})" for pid, command in found.items()]
     more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-    return ", ".join(map(str, found[:_SHOWN])) + more
+    return ", ".join(said[:_SHOWN]) + more
 
 
 def _pids(table: str, file: os.stat_result) -> set[int]:

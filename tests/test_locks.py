@@ -111,11 +111,11 @@ def test_a_lock_is_nobodys_once_its_holder_has_ended(tmp_path: Path) -> None:
     """What a killed process held is held no more, and no note of it is left."""
     place = tmp_path / "place"
     with held_elsewhere("file", place) as process:
-        [holder] = holders(place)
-        assert holder.pid == process.pid and "--as-in" not in holder.command
+        [(pid, command)] = holders(place).items()
+        assert pid == process.pid and "--as-in" not in command
         process.kill()
         process.wait()
-        assert holders(place) == ()
+        assert holders(place) == {}
         assert held_by(place) == "a process that is not visible from here"
 
 

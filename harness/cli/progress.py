@@ -132,11 +132,8 @@ class StderrDisplay:
     """Shows a study's progress on stderr."""
 
     waiting = staticmethod(waiting)
+    trials = staticmethod(EvalProgress)
 
     def say(self, text: str) -> None:
         """Print one line."""
         print(text, file=sys.stderr)
-
-    def trials(self, planned: int, finished: int, models: int) -> EvalProgress:
-        """Show trials as they finish."""
-        return EvalProgress(planned, finished, models)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -21,11 +21,10 @@ from harness.errors import UsageError, refuse_url
 from harness.files import data_directory
 from harness.report.figures import plural
 from harness.skills.check import FOLDERS, SkillReport, check_skill, skill_size
-from harness.skills.install import PROJECT_FOLDERS, Client, Place, install, places, uninstall
+from harness.skills.install import PROJECT_FOLDERS, Place, install, places, uninstall
 from harness.skills.spec import ListedSkill, list_skills, load_skill, validate_skill
 from harness.suite.catalogue import all_tasks
 
-CLIENTS: Final[tuple[Client, ...]] = ("claude", "codex", "opencode", "agents")
 _PROGRESS_EVERY = 10
 """Pieces of code between two lines of progress, where stderr is no terminal."""
 _COLUMN = 58
@@ -44,7 +43,7 @@ class ClientOptions:
 
     def places(self) -> list[Place]:
         """Raises UsageError when no client is named."""
-        chosen = [client for client in CLIENTS if getattr(self, client)]
+        chosen = [client for client in PROJECT_FOLDERS if getattr(self, client)]
         if not chosen:
             raise UsageError("for which agent? Give one or more of --claude, --codex, --opencode, --agents")
         return places(chosen, user=self.user)

@@ -68,7 +68,7 @@ class Order:
 
 def first_brief(order: Order) -> tuple[Message, ...]:
     """Asks for a first version."""
-    parts = [f"# Order\n\n{order.description.strip()}\n\nThe reader writes for {_TARGETS[order.target]}."]
+    parts = []
     if order.name is not None:
         parts.append(f"The skill's name is `{order.name}`.")
     if order.examples:
@@ -90,7 +90,7 @@ def first_brief(order: Order) -> tuple[Message, ...]:
         )
     else:
         parts.append("Write the skill now.")
-    return _messages("\n\n".join(parts))
+    return _messages(order, parts)
 
 
 def faulty_brief(brief: Sequence[Message], reply: str, faults: Sequence[str]) -> tuple[Message, ...]:
@@ -111,7 +111,6 @@ def refining_brief(
     `rejected`: versions made from it that were no better on the selection tasks.
     """
     parts = [
-        f"# Order\n\n{order.description.strip()}\n\nThe reader writes for {_TARGETS[order.target]}.",
         f"# The skill so far (version {version})\n\n{_files(current)}",
         f"# What readers made of it, measured on development tasks\n\n{_quoted(measured)}",
         "# What is wanted now\n\nA better version. Mend what made projects fail or slow, most frequent "
@@ -124,10 +123,12 @@ def refining_brief(
             f"{rejected} {'version was' if rejected == 1 else 'versions were'} made from this one before and "
             "did no better on other tasks: go another way."
         )
-    return _messages("\n\n".join(parts))
+    return _messages(order, parts)
 
 
-def _messages(text: str) -> tuple[Message, ...]:
+def _messages(order: Order, parts: Sequence[str]) -> tuple[Message, ...]:
+    head = f"# Order\n\n{order.description.strip()}\n\nThe reader writes for {_TARGETS[order.target]}."
+    text = "\n\n".join([head, *parts])
     return (Message(role="system", content=_SYSTEM), Message(role="user", content=text))
 
 

@@ -109,25 +109,23 @@ def _order(request: GenerationRequest, sample: Task, say: Say) -> Order:
     )
 
 
+@dataclass
 class Generation:
     """A generation being carried out, and its record."""
 
-    def __init__(
-        self,
-        request: GenerationRequest,
-        order: Order,
-        splits: Splits | None,
-        folder: Path,
-        out: Path,
-        workshop: Workshop,
-        looks: LookLog,
-        say: Say,
-    ) -> None:
-        """`folder` is the generation's own; the skill is written below `out`."""
-        self._request, self._order, self._splits = request, order, splits
-        self._folder, self._out = folder, out
-        self._workshop, self._looks, self._say = workshop, looks, say
-        known = read_record(folder)
+    request: GenerationRequest
+    order: Order
+    splits: Splits | None
+    folder: Path
+    """The generation's own."""
+    out: Path
+    """The skill is written below it."""
+    workshop: Workshop
+    looks: LookLog
+    say: Say
+
+    def __post_init__(self) -> None:
+        request, splits, known = self.request, self.splits, read_record(self.folder)
         self._spent_before = {} if known is None else known.spent
         self.record = GenerationRecord(
             created=f"{datetime.datetime.now(datetime.UTC):%Y-%m-%dT%H:%M:%SZ}",
@@ -138,17 +136,17 @@ class Generation:
             target=request.target,
             metric=request.metric,
             families={} if splits is None else {name: splits.families(name) for name in SPLITS},
-            lineage=workshop.lineage.id,
+            lineage=self.workshop.lineage.id,
             written=None if known is None else known.written,
             written_digest=None if known is None else known.written_digest,
         )
 
     def write_only(self) -> GenerationRecord:
         """Write a skill and measure nothing."""
-        old = self._request.old
-        parent = None if old is None else self._workshop.adopt(old)
-        version = self._workshop.first(self._order, parent)
-        candidates = (version.record(self._folder),)
+        old = self.request.old
+        parent = None if old is None else self.workshop.adopt(old)
+        version = self.workshop.first(self.order, parent)
+        candidates = (version.record(self.folder),)
         self._keep(candidates=candidates, chosen=version.index, why="not evaluated")
         self._deliver(version.folder)
         return self.record
@@ -156,71 +154,71 @@ class Generation:
     def search_and_test(self, evaluate: Evaluate, test: MeasureLift) -> GenerationRecord:
         """Search, write the best version, and test it."""
         found = self._search(evaluate)
-        version, why = _choice(found, self._request.old is not None)
+        version, why = _choice(found, self.request.old is not None)
         self._keep(
-            candidates=tuple(v.record(self._folder) for v in found.versions),
+            candidates=tuple(v.record(self.folder) for v in found.versions),
             without_skill=found.without_skill,
             chosen=version.index,
             why=why,
             stopped=found.stopped,
         )
-        self._say(why)
-        old = None if self._request.old is None else found.versions[0]
+        self.say(why)
+        old = None if self.request.old is None else found.versions[0]
         if version is old:
             return self.record  # nothing better to write, and nothing new to test
-        design = self._request.design(self._splits)
-        look = look_at(self._looks, self._workshop.lineage, version.skill.digest, design, self.record.created)
+        design = self.request.design(self.splits)
+        look = look_at(self.looks, self.workshop.lineage, version.skill.digest, design, self.record.created)
         if found.stopped is not None:
             self._deliver(self._marked(version, look.number - 1))
             return self.record
         final = self._marked(version, look.number)
         self._deliver(final)
         self._warn_of_few_families(look)
-        self._looks.add(look)
+        self.looks.add(look)
         self._keep(look=look)
         new = read_skill(final)
         arms = make_arms(
             [new],
-            with_placebo=self._request.with_placebo,
+            with_placebo=self.request.with_placebo,
             old=None if old is None else old.skill,
-            delivery=self._request.delivery,
+            delivery=self.request.delivery,
         )
         done = test(arms, look.alpha, LoadedSkill(new, final))
         self._keep(test_run=done.folder, stopped=done.stopped, tested=done.lifts)
         return self.record
 
     def _search(self, evaluate: Evaluate) -> Search:
-        request, splits = self._request, self._splits
+        request, splits = self.request, self.splits
         assert splits is not None
         families = {t.task.id: t.task.family for t in (*splits.development, *splits.selection)}
         rounds = request.rounds if request.old is None else max(1, request.rounds)
-        search = Search(self._workshop, evaluate, request.metric, families, self._say)
-        return search.run(self._order, old=request.old, rounds=rounds)
+        search = Search(self.workshop, evaluate, request.metric, families, self.say)
+        return search.run(self.order, old=request.old, rounds=rounds)
 
     def _warn_of_few_families(self, look: Look) -> None:
         """Say, before the test is paid for, that it cannot decide; its rates are still worth something."""
-        assert self._splits is not None
-        there, needed = len(self._splits.families("test")), fewest_families(look.alpha)
+        assert self.splits is not None
+        there, needed = len(self.splits.families("test")), fewest_families(look.alpha)
         if there < needed:
-            self._say(
+            self.say(
                 f"the test split has {there} families; at alpha {look.alpha:g} a decision takes {needed}: "
                 "this test cannot end in `helps`"
             )
 
     def _marked(self, version: Version, looks: int) -> Path:
         """A copy with the lineage's marks: what it was refined on, how often its test split was looked at."""
-        marks = replace(self._workshop.lineage, looks=looks).metadata
+        marks = replace(self.workshop.lineage, looks=looks).metadata
         for line in self.record.shortfalls[:1]:
             marks[SHORT_KEY] = line
-        place = self._folder / "final"
+        place = self.folder / "final"
         if place.exists():
             shutil.rmtree(place)
         return derive(version.folder, place / version.folder.name, metadata_updates=marks)
 
     def _deliver(self, folder: Path) -> None:
         """Copy the skill to where the user wants it, over what an earlier call wrote there."""
-        target = self._out / folder.name
-        if target.exists() and not (self._request.replace or wrote(self._folder, target)):
+        target = self.out / folder.name
+        if target.exists() and not (self.request.replace or wrote(self.folder, target)):
             raise UsageError(
                 f"{target} exists already; the new skill is in {folder}. Use --force, or another -o"
             )
@@ -230,10 +228,10 @@ class Generation:
     def _keep(self, **facts: object) -> None:
         """Add facts to the record, on disk too."""
         spent = dict(self._spent_before)
-        for role, now in self._request.meter.spent_by_role.items():
+        for role, now in self.request.meter.spent_by_role.items():
             spent[role] = spent.get(role, Spent()) + now
         self.record = self.record.model_copy(update={**facts, "spent": spent})
-        write_atomically(self._folder / FILE_NAME, self.record.model_dump_json(indent=1) + "\n")
+        write_atomically(self.folder / FILE_NAME, self.record.model_dump_json(indent=1) + "\n")
 
 
 def _choice(found: Search, from_old: bool) -> tuple[Version, str]:

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from harness.errors import UsageError
 from harness.report.figures import plural
 from harness.student.fences import fenced
 from harness.teaching.traces.events import Event, Trace
@@ -17,7 +16,6 @@ from harness.teaching.traces.faults import Lesson, lessons
 from harness.teaching.traces.files import FileState, follow
 from harness.text import BYTES_PER_TOKEN, REDACTED, clip, estimate_tokens, redact
 
-SMALLEST_BUDGET: Final = 500
 _HEAD_BYTES: Final = 900
 _TASK_SHARE, _LESSON_SHARE, _FILE_SHARE = 0.20, 0.65, 0.60
 """Of the bytes that the parts before have left."""
@@ -38,9 +36,7 @@ class Condensed:
 
 
 def condense(trace: Trace, budget_tokens: int) -> Condensed:
-    """The trace in at most `budget_tokens`, estimated. Raises UsageError for a budget under 500."""
-    if budget_tokens < SMALLEST_BUDGET:
-        raise UsageError(f"a trace needs at least {SMALLEST_BUDGET} tokens; {budget_tokens:,} were given")
+    """The trace in at most `budget_tokens`, estimated, which are 500 or more."""
     files, diffs = follow(trace.events)
     found = lessons(trace.events, diffs)
     page = _Page(int(budget_tokens * BYTES_PER_TOKEN) - _HEAD_BYTES)

@@ -133,28 +133,14 @@ class Collector:
         text: str,
         place: str,
         *,
-        tool: str | None = None,
         call: object = None,
-        is_error: bool = False,
         arguments: Mapping[str, Any] | None = None,
-        line: int | None = None,
+        **more: Any,
     ) -> None:
-        """Add one event, unless its text is blank."""
+        """Add one event, unless its text is blank; `more` are other fields of it."""
+        more |= {"call": call if isinstance(call, str) else None, "arguments": _clean(dict(arguments or {}))}
         if text.strip():
-            self.events.append(
-                Event(
-                    index=len(self.events),
-                    role=role,
-                    kind=kind,
-                    text=_clean(text),
-                    place=place,
-                    tool=tool,
-                    is_error=is_error,
-                    call=call if isinstance(call, str) else None,
-                    arguments=_clean(dict(arguments or {})),
-                    line=line,
-                )
-            )
+            self.events.append(Event(len(self.events), role, kind, _clean(text), place, **more))
 
 
 def _clean(value: Any) -> Any:
