@@ -27,6 +27,7 @@ from harness.cli.options import (
     DEFAULT_RUNS,
     BaseUrlOption,
     CacheOption,
+    GradingOptions,
     JsonOption,
     ModelsOption,
     RunsDirOption,
@@ -85,9 +86,8 @@ def run_command(
     loaded = load_skill(skill)
     models = {spec: make_model(spec) for spec in model_specs(model, base_url)}
     source = str(cases_file or loaded.directory)
-    result, problems = ask_cases(
-        loaded, source, models, repeats, sandbox=sandbox, runs_dir=runs_dir, cache=cache
-    )
+    grading = GradingOptions(sandbox=sandbox, cache=cache)
+    result, problems = ask_cases(loaded, source, models, repeats, runs_dir, grading)
     if json_output:
         print(result.model_dump_json(indent=1))
     else:
@@ -100,10 +100,8 @@ def ask_cases(
     source: str,
     models: Mapping[ModelSpec, Model],
     repeats: int,
-    *,
-    sandbox: str,
     runs_dir: Path,
-    cache: Path | None,
+    grading: GradingOptions,
 ) -> tuple[CasesTally, tuple[str, ...]]:
     """Ask what is owed of a skill's cases; the tally, and why answers are still owed.
 
@@ -115,7 +113,7 @@ def ask_cases(
     if not planned:
         raise UsageError(f"{source}: none of its {len(cases)} test cases checks anything")
     asked = {spec.name: model for spec, model in models.items()}
-    with _commands(cases, sandbox, cache) as commands:
+    with _commands(cases, grading.sandbox, grading.cache) as commands:
         worths = [worth_of(case, commands) for case in cases]
         print(sentence(worths), file=sys.stderr)
         store = CasesStore.open(config, runs_dir)

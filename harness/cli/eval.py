@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -26,8 +25,8 @@ from harness.cli.progress import StderrDisplay
 from harness.cli.runs import report_run
 from harness.cli.tasks import chosen_tasks
 from harness.errors import BudgetSpent, UsageError
-from harness.models import Model, make_model
-from harness.records import ModelSpec, Sampling
+from harness.models import make_model
+from harness.records import Sampling
 from harness.report.planning import detectable, least_families
 from harness.report.summary import Threshold
 from harness.skills.overlap import excluded_tasks
@@ -88,19 +87,19 @@ def evaluate(
     # Keys and addresses are checked before anything is written or built.
     meter = trial.meter()
     models = {spec.name: meter.wrap(make_model(spec)) for spec in study.models}
-    context = RunContext(
-        make_bench(grading),
-        models,
-        trial.runs_dir,
-        trial.max_wall,
-        trial.max_connections,
-        StderrDisplay(),
-        fresh,
-    )
+    limits = trial.max_wall, trial.max_connections
+    context = RunContext(make_bench(grading), models, trial.runs_dir, *limits, StderrDisplay(), fresh)
     code = _execute(study, skills, context, threshold, json_output=json_output)
     if cases is not None and code != 1:
         asked = {spec: models[spec.name] for spec in study.models}
-        _ask_cases(skills[0], str(cases), asked, repeats, trial, grading, quiet=json_output)
+        try:
+            found, _ = ask_cases(skills[0], str(cases), asked, repeats, trial.runs_dir, grading)
+        except BudgetSpent as spent:
+            print(f"test cases: {spent}; the same command resumes", file=sys.stderr)
+            return code
+        if not json_output:
+            print()
+            print_tally(found)
     return code
 
 
@@ -127,30 +126,6 @@ def _execute(
     for line in missed:
         print(f"threshold missed: {line}", file=sys.stderr)
     return 3 if missed else 0
-
-
-def _ask_cases(
-    skill: LoadedSkill,
-    source: str,
-    models: Mapping[ModelSpec, Model],
-    repeats: int,
-    trial: TrialOptions,
-    grading: GradingOptions,
-    *,
-    quiet: bool,
-) -> None:
-    """Test cases: a table of their own below the lift, no part of its decision."""
-    where, cache = trial.runs_dir, grading.cache
-    try:
-        found, _ = ask_cases(
-            skill, source, models, repeats, sandbox=grading.sandbox, runs_dir=where, cache=cache
-        )
-    except BudgetSpent as spent:
-        print(f"test cases: {spent}; the same command resumes", file=sys.stderr)
-        return
-    if not quiet:
-        print()
-        print_tally(found)
 
 
 def _print_plan(study: Study) -> None:
