@@ -66,10 +66,12 @@ def test_the_wheel_finds_its_own_data(wheel: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path)
     code = (
+        "import harness\n"
         "from harness.skills.spec import load_skill\n"
-        "from harness.suite.catalogue import all_tasks, expert_directory\n"
+        "from harness.suite.catalogue import all_tasks, expert_project\n"
         "tasks = all_tasks()\n"
-        "print(len(tasks), load_skill('cuda-kernel-builder').directory, expert_directory(tasks[0].task))"
+        "assert expert_project(tasks[0].task) is not None\n"
+        "print(len(tasks), load_skill('cuda-kernel-builder').directory, harness.__file__)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],

@@ -36,7 +36,7 @@ from harness.records.task import Admission
 from harness.report.results import result_of, write_results
 from harness.study.execute import Bench
 from harness.study.pools import LocalExecutor
-from harness.suite.catalogue import LoadedTask, all_tasks, expert_directory, read_project
+from harness.suite.catalogue import LoadedTask, all_tasks, expert_project, read_project
 from harness.suite.sizes import refuse_too_large
 
 TasksArgument = Annotated[list[str] | None, typer.Argument(help="Tasks (default: all).")]
@@ -185,9 +185,7 @@ def check_tasks(
     done: list[Admission] = []
     owed: list[LoadedTask] = []
     for loaded in select_with_problems(pattern or [], tasks_root):
-        directory = expert_directory(loaded.task)
-        expert = None if directory is None else read_project(directory)
-        found = None if kept is None else kept.entry(loaded.task, expert)
+        found = None if kept is None else kept.entry(loaded.task, expert_project(loaded.task))
         if found is None or not found.admitted:
             owed.append(loaded)
         else:

@@ -21,7 +21,7 @@ from harness.outcome import Verdict
 from harness.records import Admission, Grade, Project, Record, Rule, Target, Task
 from harness.records.reasons import reason_of
 from harness.records.task import RuleName
-from harness.suite.catalogue import LoadedTask, expert_directory, read_project
+from harness.suite.catalogue import LoadedTask, expert_project
 from harness.suite.mutants import mutants, sample, sources
 from harness.suite.sizes import HOST_BYTES, gib, sizes
 
@@ -39,8 +39,7 @@ _SAID_CHARS = 600
 def admit(loaded: LoadedTask, grader: Grader, most_mutants: int) -> Admission:
     """Try every rule on one task, with at most `most_mutants` mutated experts. Raises InfraError."""
     task = loaded.task
-    directory = expert_directory(task)
-    project = None if directory is None else read_project(directory)
+    project = expert_project(task)
     rules = [_sources(loaded), sizes_rule(loaded), *_without_projects(loaded)]
     grade = None if project is None else grader.grade(project, loaded)
     rules.append(_expert(grade))

@@ -11,7 +11,7 @@ from harness.outcome import Verdict
 from harness.records import Finding, Grade, Record, Reply, Target
 from harness.student.answer import parse_reply
 from harness.student.prompts import SYSTEM, task_text
-from harness.suite.catalogue import LoadedTask, expert_directory, read_project
+from harness.suite.catalogue import LoadedTask, expert_project
 
 
 class Validation(Record):
@@ -47,9 +47,9 @@ def _trivial(loaded: LoadedTask, target: Target, device: torch.device) -> Valida
 def validate_task(loaded: LoadedTask, grader: Grader) -> list[Validation]:
     """Run all validations of one task. Raises InfraError."""
     results = []
-    directory = expert_directory(loaded.task)
-    if directory is not None:
-        grade = grader.grade(read_project(directory), loaded)
+    expert = expert_project(loaded.task)
+    if expert is not None:
+        grade = grader.grade(expert, loaded)
         results.append(_graded("expert", grade, Verdict.CORRECT, Verdict.NOT_MEASURED))
     if grader.truth_device is not None:
         results.append(_trivial(loaded, grader.target, grader.truth_device))

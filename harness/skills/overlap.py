@@ -20,7 +20,7 @@ from harness.records.project import EVIDENT_ROWS
 from harness.skills.lineage import lineage_of
 from harness.skills.spec import LoadedSkill
 from harness.student.prompts import SYSTEM, task_text
-from harness.suite.catalogue import LoadedTask, all_tasks, expert_directory, read_project
+from harness.suite.catalogue import LoadedTask, all_tasks, expert_project
 
 NGRAM_TOKENS: Final = 13
 """The length used by contamination studies of language models."""
@@ -85,11 +85,10 @@ def is_distinctive(ngram: NGram) -> bool:
 
 def expert_files(task: Task) -> Iterator[tuple[str, str]]:
     """Path and text of the compared files of a task's expert project; nothing if there is none."""
-    directory = expert_directory(task)
-    if directory is not None:
-        for file in read_project(directory).files:
-            if not file.path.startswith(("build.toml", "torch-ext/")):
-                yield file.path, file.text
+    expert = expert_project(task)
+    for file in () if expert is None else expert.files:
+        if not file.path.startswith(("build.toml", "torch-ext/")):
+            yield file.path, file.text
 
 
 def prompt_ngrams(loaded: LoadedTask) -> set[NGram]:

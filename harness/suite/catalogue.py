@@ -118,10 +118,10 @@ def _matches(task: Task, pattern: str) -> bool:
     return fnmatch.fnmatchcase(task.id, pattern) or fnmatch.fnmatchcase(task.name, pattern)
 
 
-def expert_directory(task: Task) -> Path | None:
-    """The expert project for a task, or None."""
+def expert_project(task: Task) -> Project | None:
+    """The expert project for a task, or None. Raises UsageError."""
     path = data_directory("kernels_ref") / task.level / task.name
-    return path if (path / "build.toml").is_file() else None
+    return read_project(path) if (path / "build.toml").is_file() else None
 
 
 def _wanted(relative: Path) -> bool:

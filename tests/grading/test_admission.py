@@ -18,9 +18,8 @@ from harness.records import Admission, Grade, Project, ProjectFile, Rule, Target
 from harness.suite.catalogue import (
     LoadedTask,
     all_tasks,
-    expert_directory,
+    expert_project,
     load_task,
-    read_project,
     select_tasks,
 )
 from tests.fakes.overlays import throw_away_task
@@ -176,9 +175,7 @@ def test_every_shipped_task_was_admitted_as_it_is() -> None:
     kept = Admitted.open(data_directory("tasks") / FILE_NAME)
     owed, broken = [], []
     for loaded in all_tasks():
-        directory = expert_directory(loaded.task)
-        assert directory is not None
-        found = kept.entry(loaded.task, read_project(directory))
+        found = kept.entry(loaded.task, expert_project(loaded.task))
         if found is None:
             owed.append(loaded.task.id)
         elif not found.admitted:

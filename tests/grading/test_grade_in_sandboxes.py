@@ -13,7 +13,7 @@ from harness.errors import SandboxError
 from harness.outcome import Stage, Verdict
 from harness.records import Target
 from harness.study.execute import Bench
-from harness.suite.catalogue import expert_directory, read_project, select_tasks
+from harness.suite.catalogue import expert_project, select_tasks
 from sandboxes.registry import open_sandbox
 from tests.fakes.overlays import throw_away_task, zoo_project
 
@@ -53,9 +53,9 @@ def test_a_cuda_project_is_built_in_every_sandbox(bench: Callable[[Target], Benc
     if cuda.machine.gpu is not None:
         pytest.skip("this machine has a GPU: later stages are measured")
     loaded = select_tasks(["l1/silu_and_mul"])[0]
-    directory = expert_directory(loaded.task)
-    assert directory is not None
-    grade = cuda.grader.grade(read_project(directory), loaded)
+    expert = expert_project(loaded.task)
+    assert expert is not None
+    grade = cuda.grader.grade(expert, loaded)
     assert grade.verdict is Verdict.NOT_MEASURED, grade.finding
     assert grade.stage is Stage.LOAD and grade.build is not None and grade.build.ok
     assert cuda.machine.nvcc is not None

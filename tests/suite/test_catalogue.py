@@ -15,7 +15,7 @@ from harness.skills.spec import load_skill
 from harness.suite.catalogue import (
     LoadedTask,
     all_tasks,
-    expert_directory,
+    expert_project,
     load_task,
     read_project,
     select_tasks,
@@ -27,7 +27,7 @@ def test_a_shipped_task_is_complete(loaded: LoadedTask) -> None:
     """Both targets, an expert, hidden shapes, and for every timed size the model that it comes from."""
     task = loaded.task
     assert set(task.dtypes) == {"cpu", "cuda"}
-    assert task.hidden is not None and expert_directory(task) is not None
+    assert task.hidden is not None and expert_project(task) is not None
     assert [w.name for w in task.workloads if w.timed and not w.source] == []
     for target in task.dtypes:
         assert sum(w.timed for w in task.workloads_for(target)) >= 2

@@ -21,7 +21,7 @@ from harness.device.machine import machine_facts
 from harness.grading.grade import Grader
 from harness.grading.workers import GradeSettings
 from harness.outcome import Verdict
-from harness.suite.catalogue import expert_directory, read_project, select_tasks
+from harness.suite.catalogue import expert_project, select_tasks
 from sandboxes.local import LocalBackend
 from sandboxes.pool import SandboxPool
 
@@ -41,9 +41,8 @@ def grader(tmp_path: Path) -> Iterator[Grader]:
 def test_grade(benchmark: Any, grader: Grader, cached: bool) -> None:
     """A whole grade, from the request to the verdict; where cached, references are warm too."""
     [loaded] = select_tasks(["l1/rms_norm"])
-    directory = expert_directory(loaded.task)
-    assert directory is not None
-    project = read_project(directory)
+    project = expert_project(loaded.task)
+    assert project is not None
     if cached:
         grader.grade(project, loaded)
     grade = benchmark.pedantic(lambda: grader.grade(project, loaded), rounds=3 if cached else 1)

@@ -27,7 +27,7 @@ from harness.judge.worker_client import Failed, Source, WorkerClient
 from harness.judge.worker_reply import Mode
 from harness.outcome import Verdict
 from harness.records import CheckResult, Grade, Protocol
-from harness.suite.catalogue import LoadedTask, expert_directory, read_project, select_tasks
+from harness.suite.catalogue import LoadedTask, expert_project, select_tasks
 from tools.gpu_check.bench import BACKENDS, SANDBOX, Bench, Judging, headline, judging
 from tools.gpu_check.plugin import gpu
 from tools.gpu_check.record import Fact
@@ -45,7 +45,7 @@ def tasks() -> dict[str, LoadedTask]:
     return {
         loaded.task.id: loaded
         for loaded in select_tasks([])
-        if expert_directory(loaded.task) is not None and loaded.task.dtypes.get("cuda")
+        if expert_project(loaded.task) is not None and loaded.task.dtypes.get("cuda")
     }
 
 
@@ -84,11 +84,11 @@ def _reference_calls(worker: WorkerClient, loaded: LoadedTask, facts: dict[str, 
 def graded(task: str, protocol: Protocol, bench: Bench, facts: dict[str, Fact]) -> None:
     """The expert on the headline workload of its task, through everything."""
     loaded = headline(tasks()[task])
-    directory = expert_directory(loaded.task)
-    if directory is None:
+    expert = expert_project(loaded.task)
+    if expert is None:
         pytest.skip(f"{task} has no expert project")
     with judging(bench, protocol=protocol) as judge, judge.grader() as grader:
-        grade_facts(grader.grade(read_project(directory), loaded), facts)
+        grade_facts(grader.grade(expert, loaded), facts)
 
 
 def grade_facts(grade: Grade, facts: dict[str, Fact]) -> None:
@@ -159,12 +159,12 @@ def expert(task: str, bench: Bench, facts: dict[str, Fact]) -> None:
 
 def _built(judge: Judging, loaded: LoadedTask) -> Built:
     """The expert, compiled. Skips where nothing can be compiled."""
-    directory = expert_directory(loaded.task)
+    expert = expert_project(loaded.task)
     missing = judge.toolchain.missing("cuda")
-    if directory is None or missing is not None:
+    if expert is None or missing is not None:
         pytest.skip(f"{loaded.task.id} cannot be built: {missing or 'it has no expert project'}")
     built = build(
-        read_project(directory),
+        expert,
         "cuda",
         sandbox=judge.sandbox,
         toolchain=judge.toolchain,
