@@ -13,18 +13,10 @@ from typing import Final
 
 from harness import stats
 from harness.records import Arm, RunConfig
+from harness.report import lifts
 from harness.report.arms import spending
 from harness.report.effects import Comparison, Conclusion, Matrix, MatrixCell, MatrixRow, MetricRow
 from harness.report.figures import plural
-from harness.report.lifts import (
-    error_classes,
-    fast_points,
-    kernelbench_points,
-    metric_row,
-    pass_lifts,
-    transitions,
-    turn_points,
-)
 from harness.report.metrics import TESTED, Metric, Scores, metrics_for
 from harness.report.planning import detected, least_families
 from harness.report.records import ArmSummary, Gap
@@ -193,7 +185,7 @@ def _comparison(run: ScoredRun, contrast: _Contrast, made: Conclusion) -> Compar
 
     def row(metric: Metric, lift: stats.Lift | None) -> MetricRow:
         p_holm, gap = holm.get(metric.name), run.gap(metric.name)
-        return metric_row(metric, lift, primary=primary, p_holm=p_holm, gap=gap)
+        return lifts.metric_row(metric, lift, primary=primary, p_holm=p_holm, gap=gap)
 
     main, built, checked = contrast.lifts[primary], run.build_gap is None, run.check_gap is None
     alpha, confidence = run.config.alpha, run.confidence
@@ -201,8 +193,10 @@ def _comparison(run: ScoredRun, contrast: _Contrast, made: Conclusion) -> Compar
     arms = (contrast.treatment.id, contrast.control.id)
     sides = [run.summaries[model, arm] for arm in arms]
     turns = None if run.gap(primary) else (run.by_turn[model, arms[0]], run.by_turn[model, arms[1]])
-    passes = pass_lifts(treatment, control, run.config.repeats, confidence)
-    classes = error_classes(treatment, control, alpha, run.minimum_families, built=built, checked=checked)
+    passes = lifts.pass_lifts(treatment, control, run.config.repeats, confidence)
+    classes = lifts.error_classes(
+        treatment, control, alpha, run.minimum_families, built=built, checked=checked
+    )
     return Comparison(
         model=model,
         treatment=contrast.treatment.id,
@@ -211,17 +205,17 @@ def _comparison(run: ScoredRun, contrast: _Contrast, made: Conclusion) -> Compar
         label=sides[0].label,
         control_label=sides[1].label,
         rows=rows,
-        fast_p=tuple(fast_points(treatment, control, confidence)) if checked else (),
-        kernelbench_fast_p=tuple(kernelbench_points(treatment, control, confidence)) if checked else (),
+        fast_p=tuple(lifts.fast_points(treatment, control, confidence)) if checked else (),
+        kernelbench_fast_p=tuple(lifts.kernelbench_points(treatment, control, confidence)) if checked else (),
         placebo_row=row(run.primary, contrast.placebo_lift) if placebo else None,
         infra_p=contrast.infra_p,
         conclusion=made,
         spending=spending(treatment, control, contrast.lifts["correct"], alpha),
         observed=detected(primary, main, alpha) if main else None,
-        transitions=transitions(treatment, control),
+        transitions=lifts.transitions(treatment, control),
         error_classes=classes,
         passes=tuple(passes) if checked else (),
-        turns=tuple(turn_points(run.primary, *turns, run.confidence)) if turns else (),
+        turns=tuple(lifts.turn_points(run.primary, *turns, run.confidence)) if turns else (),
         caveats=tuple(_caveats(run, next(r for r in rows if r.metric == primary), sides)),
     )
 

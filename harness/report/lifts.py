@@ -12,18 +12,9 @@ from typing import Any, Final, Literal
 from harness import stats
 from harness.outcome import POLICY, Cause, Verdict
 from harness.report import effects as e
+from harness.report import metrics as m
 from harness.report.arms import arm_means, rate_of
 from harness.report.figures import percent
-from harness.report.metrics import (
-    TESTED,
-    THRESHOLDS,
-    Metric,
-    Score,
-    Scores,
-    fast_metric,
-    pass_metric,
-    share_metric,
-)
 from harness.report.records import Gap
 
 VERDICTS: Final = (
@@ -40,7 +31,7 @@ _BEFORE_LOADING: Final = frozenset(
 )
 
 
-def effect_of(metric: Metric, lift: stats.Lift) -> dict[str, Any]:
+def effect_of(metric: m.Metric, lift: stats.Lift) -> dict[str, Any]:
     """The fields of an Effect, in the reader's units."""
     values = {"control": lift.mean_without, "treatment": lift.mean_with, "lift": lift.lift}
     values |= e.ends(lift.interval)
@@ -48,10 +39,10 @@ def effect_of(metric: Metric, lift: stats.Lift) -> dict[str, Any]:
 
 
 def metric_row(
-    metric: Metric, lift: stats.Lift | None, *, primary: str, p_holm: float | None, gap: Gap | None
+    metric: m.Metric, lift: stats.Lift | None, *, primary: str, p_holm: float | None, gap: Gap | None
 ) -> e.MetricRow:
     """The row of one metric; lift is None exactly when gap says why it was not measured."""
-    role = "primary" if metric.name == primary else "secondary" if metric.name in TESTED else "descriptive"
+    role = "primary" if metric.name == primary else "secondary" if metric.name in m.TESTED else "descriptive"
     lift = lift or stats.paired_lift([])
     tasks: dict[str, list[e.TaskLift]] = defaultdict(list)
     for family, task, difference in lift.per_task:
@@ -73,32 +64,36 @@ def metric_row(
     return e.MetricRow.model_validate(made | effect_of(metric, lift))
 
 
-def fast_points(treatment: Scores, control: Scores, confidence: float) -> Iterable[e.FastPoint]:
+def fast_points(treatment: m.Scores, control: m.Scores, confidence: float) -> Iterable[e.FastPoint]:
     """The fast_p curve of both arms; nothing without a task in both."""
-    for threshold in THRESHOLDS:
-        metric = fast_metric(threshold)
+    for threshold in m.THRESHOLDS:
+        metric = m.fast_metric(threshold)
         lift = metric.lift(treatment, control, confidence, tested=False)
         if lift.n_families:
             yield e.FastPoint.model_validate({"threshold": threshold} | effect_of(metric, lift))
 
 
-def kernelbench_points(treatment: Scores, control: Scores, confidence: float) -> Iterable[e.KernelBenchPoint]:
+def kernelbench_points(
+    treatment: m.Scores, control: m.Scores, confidence: float
+) -> Iterable[e.KernelBenchPoint]:
     """fast_p by KernelBench's own rules, and by ours over the same trials; nothing without its problems."""
     arms = [[s for s in scores if s.kernelbench is not None] for scores in (control, treatment)]
     if not all(arms):
         return
-    shares = [stats.fast_p([s.kernelbench or None for s in arm], THRESHOLDS) for arm in arms]
+    shares = [stats.fast_p([s.kernelbench or None for s in arm], m.THRESHOLDS) for arm in arms]
     ours = {point.threshold: point for point in fast_points(arms[1], arms[0], confidence)}
-    for at, without, with_ in zip(THRESHOLDS, *shares, strict=True):
+    for at, without, with_ in zip(m.THRESHOLDS, *shares, strict=True):
         yield e.KernelBenchPoint(threshold=at, control=without, treatment=with_, ours=ours.get(at))
 
 
-def pass_lifts(treatment: Scores, control: Scores, repeats: int, confidence: float) -> Iterable[e.PassLift]:
+def pass_lifts(
+    treatment: m.Scores, control: m.Scores, repeats: int, confidence: float
+) -> Iterable[e.PassLift]:
     """pass@k and pass^k for every k up to repeats that a task in both arms has."""
     estimators = {"pass@k": stats.pass_at_k, "pass^k": stats.pass_hat_k}
     for k in range(1, repeats + 1):
         for name, estimator in estimators.items():
-            metric = pass_metric(k, estimator)
+            metric = m.pass_metric(k, estimator)
             lift = metric.lift(treatment, control, confidence, tested=False)
             if lift.n_families:
                 made = {"estimator": name, "k": k, "n_tasks": lift.n_tasks}
@@ -106,7 +101,7 @@ def pass_lifts(treatment: Scores, control: Scores, repeats: int, confidence: flo
 
 
 def turn_points(
-    metric: Metric, treatment: Sequence[Scores], control: Sequence[Scores], confidence: float
+    metric: m.Metric, treatment: Sequence[m.Scores], control: Sequence[m.Scores], confidence: float
 ) -> Iterable[e.TurnPoint]:
     """One point per turn; treatment and control hold an arm's scores after turn 1, 2, ..."""
     for index, (with_, without) in enumerate(zip(treatment, control, strict=True), start=1):
@@ -124,14 +119,16 @@ def turn_points(
         yield e.TurnPoint.model_validate(made | effect_of(metric, lift))
 
 
-def _per_usd(metric: Metric, lift: float | None, with_: float | None, without: float | None) -> float | None:
+def _per_usd(
+    metric: m.Metric, lift: float | None, with_: float | None, without: float | None
+) -> float | None:
     if lift is None or with_ is None or without is None or with_ <= without:
         return None
     gained = lift if metric.unit == "share" else math.expm1(lift)
     return 100.0 * gained / (with_ - without)
 
 
-def transitions(treatment: Scores, control: Scores) -> e.Transitions | None:
+def transitions(treatment: m.Scores, control: m.Scores) -> e.Transitions | None:
     """The expected joint of both arms' verdicts; None without a task in both."""
     after, before = _verdicts(treatment), _verdicts(control)
     tasks = sorted(after.keys() & before.keys())
@@ -155,7 +152,7 @@ def transitions(treatment: Scores, control: Scores) -> e.Transitions | None:
     )
 
 
-def _verdicts(scores: Scores) -> dict[tuple[str, str], dict[Verdict, float]]:
+def _verdicts(scores: m.Scores) -> dict[tuple[str, str], dict[Verdict, float]]:
     """Family and task to the share of each verdict."""
     found: dict[tuple[str, str], list[Verdict]] = defaultdict(list)
     for score in scores:
@@ -180,14 +177,14 @@ _ErrorName = tuple[Literal["cause", "first build error"], str]
 
 
 def error_classes(
-    treatment: Scores, control: Scores, alpha: float, minimum_families: int, *, built: bool, checked: bool
+    treatment: m.Scores, control: m.Scores, alpha: float, minimum_families: int, *, built: bool, checked: bool
 ) -> tuple[e.ErrorClass, ...]:
     """Every class of error in either arm, significant ones first; built, checked: what all trials reached."""
     shared = {s.task for s in treatment} & {s.task for s in control}
     with_, without = ([s for s in scores if s.task in shared] for scores in (treatment, control))
     classes = list(_classes([*with_, *without], built=built, checked=checked))
     hits = [partial(_falls_into, *one) for one in classes]
-    lifts = [share_metric(hit).lift(with_, without, 1.0 - alpha) for hit in hits]
+    lifts = [m.share_metric(hit).lift(with_, without, 1.0 - alpha) for hit in hits]
     adjusted = stats.holm([lift.p_value for lift in lifts])
     made = []
     for (group, name), hit, lift, p_holm in zip(classes, hits, lifts, adjusted, strict=True):
@@ -216,11 +213,11 @@ def _order(one: e.ErrorClass) -> tuple[bool, float, str, str]:
     return one.change not in ("removed", "introduced"), -abs(one.difference or 0.0), one.group, one.name
 
 
-def _falls_into(group: str, name: str, score: Score) -> bool:
+def _falls_into(group: str, name: str, score: m.Score) -> bool:
     return name == (score.cause.value if group == "cause" else score.first_error)
 
 
-def _classes(scores: Scores, *, built: bool, checked: bool) -> Iterable[_ErrorName]:
+def _classes(scores: m.Scores, *, built: bool, checked: bool) -> Iterable[_ErrorName]:
     """Every class that occurs in either arm and whose stage every trial went through."""
     for cause in sorted({score.cause for score in scores}):
         verdict = POLICY[cause]
