@@ -15,21 +15,20 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+# --- filled in by the conversion
 _SOURCE = ""
 _DIGEST = ""
 _ARGUMENTS: tuple[str, ...] = ()
 _STATE: dict[str, str] = {}
 _ROWS: tuple[int, tuple[int, ...]] | None = None
 _WIDE = False
+# --- end
 # _ARGUMENTS: the operand or scalar that is passed as each argument of `forward`.
 # _STATE: operand -> the name in the module's state of the parameter or buffer that it holds.
 # _ROWS: (rows of the problem, indices of the draws of get_inputs that have them), or None.
 # _WIDE: uniform inputs are drawn from (-3, 3], since on its own values an answer without work passes.
 
 _NAME = f"kernelbench_problem_{_DIGEST[:16]}"
-
-Place = tuple[dict[str, Any], str, str, Any]
-"""(module dict, key, operand, previous value)."""
 
 
 def load_problem(source: str, name: str) -> types.ModuleType:
@@ -199,7 +198,8 @@ class _Bound:
         self.model.to(dtype=dtype, device=device).requires_grad_(False)
         state = state_of(self.model)
         operand_of = {id(state[name]): operand for operand, name in _STATE.items()}
-        self.places: list[Place] = [
+        # (module dict, key, operand, previous value)
+        self.places: list[tuple[dict[str, Any], str, str, Any]] = [
             (holder, key, operand_of[id(tensor)], tensor)
             for module in self.model.modules()
             for holder in (module._parameters, module._buffers)
@@ -221,22 +221,16 @@ class _Bound:
                 holder[key] = before
 
 
-_bound: dict[tuple[torch.dtype, torch.device], _Bound] = {}
-
-
-def _call(inputs: dict[str, Any]) -> tuple[torch.Tensor, ...]:
-    floats = (v for v in inputs.values() if isinstance(v, torch.Tensor) and v.is_floating_point())
-    first = next(floats, None)
-    key = (torch.float32, torch.device("cpu")) if first is None else (first.dtype, first.device)
-    if key not in _bound:
-        _bound[key] = _Bound(*key)
-    outputs = _bound[key](inputs)
-    return (outputs,) if isinstance(outputs, torch.Tensor) else tuple(outputs)
+_bound = functools.cache(_Bound)
 
 
 def reference(inputs: dict[str, Any]) -> tuple[torch.Tensor, ...]:
     """`Model.forward` on the operands, in training mode as the constructor leaves it."""
-    return _call(inputs)
+    floats = (v for v in inputs.values() if isinstance(v, torch.Tensor) and v.is_floating_point())
+    first = next(floats, None)
+    key = (torch.float32, torch.device("cpu")) if first is None else (first.dtype, first.device)
+    outputs = _bound(*key)(inputs)
+    return (outputs,) if isinstance(outputs, torch.Tensor) else tuple(outputs)
 
 
 def truth(inputs: dict[str, Any]) -> tuple[torch.Tensor, ...]:
@@ -244,6 +238,6 @@ def truth(inputs: dict[str, Any]) -> tuple[torch.Tensor, ...]:
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
-        return _call(inputs)
+        return reference(inputs)
     finally:
         torch.set_default_dtype(before)

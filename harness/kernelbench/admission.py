@@ -58,14 +58,11 @@ class Admission(Record):
 
     @property
     def admitted(self) -> bool:
-        """Whether it may be graded."""
         return not self.reasons
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of a target on this machine."""
-
     target: Target
     memory_bytes: int
     device: str | None
@@ -73,7 +70,6 @@ class Limits:
 
 
 def limits_of(target: Target) -> Limits:
-    """This machine's limits."""
     if target == "cpu":
         return Limits(target, DEVICE_SHARE * HOST_BYTES, "cpu")
     memory = gpu_memory_bytes()
@@ -91,35 +87,29 @@ def admit_all(
     `observer` is called with each step, from any thread.
     """
     limits = limits_of(target)
+    where = "gpu" if limits.device == "cuda" else "host"
+    name = f"admission-{_VERSION}-{target}-{limits.memory_bytes}-{where}.json"
     on_gpu = threading.Lock()  # whether two problems fit on a GPU together is not known
 
     def work(problem: ProblemFile, isolation: Isolation) -> tuple[Converted, Admission]:
         one = convert(problem, cache, isolation)
         observer(f"read {problem.id}")
-        file = _cache_file(one, limits)
-        if file is not None and file.is_file():
+        if one.loaded is None:
+            return one, admit(one, limits, isolation)
+        file = one.loaded.directory.parent.parent / name
+        if file.is_file():
             known = Admission.model_validate_json(file.read_text())
             return one, known.model_copy(update={"file": str(problem.path)})
         with on_gpu if limits.device == "cuda" else nullcontext():
             made = admit(one, limits, isolation)
-        if file is not None:
-            write_atomically(file, made.model_dump_json())
-            observer(f"judged {problem.id}")
+        write_atomically(file, made.model_dump_json())
+        observer(f"judged {problem.id}")
         return one, made
 
     return in_parallel(problems, work)
 
 
-def _cache_file(one: Converted, limits: Limits) -> Path | None:
-    if one.loaded is None:
-        return None
-    where = "gpu" if limits.device == "cuda" else "host"
-    name = f"admission-{_VERSION}-{limits.target}-{limits.memory_bytes}-{where}.json"
-    return one.loaded.directory.parent.parent / name
-
-
 def admit(one: Converted, limits: Limits, isolation: Isolation) -> Admission:
-    """The admission of one problem."""
     target = limits.target
     made = Admission(
         task=one.problem.id,
@@ -159,7 +149,6 @@ def admit(one: Converted, limits: Limits, isolation: Isolation) -> Admission:
 
 
 def judged_by(loaded: LoadedTask, limits: Limits) -> By:
-    """How a problem is judged on the target."""
     (size,), parts = sizes(loaded.task, limits.target), loaded.task.parts
     fits = size.judged_bytes <= limits.memory_bytes // DEVICE_SHARE
     if parts is None or limits.target == "cpu" or fits:

@@ -74,7 +74,6 @@ class Converted:
 
 
 def default_cache() -> Path:
-    """The cache folder of the user."""
     return Path(platformdirs.user_cache_dir("liftbench"))
 
 
@@ -102,7 +101,9 @@ def convert_pattern(pattern: str, cache: Path | None = None) -> list[Converted]:
 def convert(problem: ProblemFile, cache: Path, isolation: Isolation) -> Converted:
     """Inspect and convert one problem, or load it from the cache. UsageError for an unreadable file."""
     source = _read(problem.path)
-    folder = _folder(problem, source, cache)
+    # The folder is named by everything that the conversion depends on.
+    parts = (_VERSION, importlib.metadata.version("torch"), _ADAPTER.read_text(), problem.id, source)
+    folder = cache / "kernelbench" / hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
     if (folder / _FACTS).is_file():
         facts = ProblemFacts.model_validate_json((folder / _FACTS).read_text())
         return Converted(problem, load_task(folder / problem.id), facts)
@@ -128,13 +129,6 @@ def _read(path: Path) -> str:
     return text
 
 
-def _folder(problem: ProblemFile, source: str, cache: Path) -> Path:
-    """The cache folder of a conversion, named by everything that it depends on."""
-    parts = (_VERSION, importlib.metadata.version("torch"), _ADAPTER.read_text(), problem.id, source)
-    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
-    return cache / "kernelbench" / key
-
-
 def _write(problem: ProblemFile, source: str, facts: ProblemFacts, folder: Path) -> LoadedTask:
     folder.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -154,8 +148,8 @@ def _write(problem: ProblemFile, source: str, facts: ProblemFacts, folder: Path)
 
 def _filled_in(template: Path, lines: str) -> str:
     """A template module with the lines between its two markers replaced."""
-    head, _, rest = template.read_text().partition(_MARKER)
-    _, _, body = rest.partition("# --- end")
+    head, rest = template.read_text().split(_MARKER)  # ValueError without it
+    _, body = rest.split("# --- end")
     return f"{head}{lines}# --- end{body}"
 
 
@@ -163,7 +157,7 @@ def reference_py(source: str, facts: ProblemFacts) -> str:
     """adapter.py, filled in."""
     rows = None if facts.rows is None else (facts.rows.rows, facts.rows.draws)
     lines = (
-        f"{_MARKER}{'-' * 61}\n"
+        f"{_MARKER}\n"
         f"_SOURCE = {source!r}\n"
         f"_DIGEST = {hashlib.sha256(source.encode()).hexdigest()!r}\n"
         f"_ARGUMENTS: tuple[str, ...] = {facts.arguments!r}\n"
@@ -183,7 +177,6 @@ def _operand(tensor: TensorFacts, facts: ProblemFacts, role: str, *, by_name: bo
 
 
 def task_toml(problem: ProblemFile, source: str, facts: ProblemFacts) -> str:
-    """The task's description."""
     number, _, words = problem.path.stem.partition("_")
     title = f"KernelBench {problem.level.partition('_')[2]} {number}: {words.replace('_', ' ').strip()}"
     texts = {

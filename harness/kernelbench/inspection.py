@@ -10,7 +10,6 @@ import keyword
 import math
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -34,30 +33,18 @@ _MOVES = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
 class _Operator:
     """Facts of an operator's schema, cached: recurrent networks dispatch a million calls."""
 
-    name: str
-    arguments: tuple[str, ...]
-    written: tuple[str, ...]
-    draws: bool
-    reduces: bool
-    batch_norm: bool
-    flops: Callable[..., int] | None
-
-
-def _operator(func: Any) -> _Operator:
-    name, arguments = func._schema.name.partition("::")[2], func._schema.arguments
-    return _Operator(
-        name=name,
-        arguments=tuple(a.name for a in arguments),
-        written=tuple(a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write),
-        draws=torch.Tag.nondeterministic_seeded in func.tags,
-        reduces=torch.Tag.pointwise not in func.tags and name not in _MOVES,
-        batch_norm=any(mark in name for mark in _BATCH_NORMS),
-        flops=flop_registry.get(func._overloadpacket),
-    )
+    def __init__(self, func: Any) -> None:
+        self.name: str = func._schema.name.partition("::")[2]
+        arguments = func._schema.arguments
+        self.arguments: list[str] = [a.name for a in arguments]
+        self.written: list[str] = [a.name for a in arguments if a.alias_info and a.alias_info.is_write]
+        self.draws = torch.Tag.nondeterministic_seeded in func.tags
+        self.reduces = torch.Tag.pointwise not in func.tags and self.name not in _MOVES
+        self.batch_norm = any(mark in self.name for mark in _BATCH_NORMS)
+        self.flops: Callable[..., int] | None = flop_registry.get(func._overloadpacket)
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -82,7 +69,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs = kwargs or {}
         operator = self.operators.get(func)
         if operator is None:
-            operator = self.operators[func] = _operator(func)
+            operator = self.operators[func] = _Operator(func)
         if operator.written or operator.batch_norm:
             self._note_writes(operator, {**dict(zip(operator.arguments, args, strict=False)), **kwargs})
         result = func(*args, **kwargs)
@@ -98,7 +85,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if operator.batch_norm and given.get("training", given.get("train")):
             # Their schemas do not declare these writes.
             self.batch_statistics = True
-            written = (*written, "running_mean", "running_var")
+            written = [*written, "running_mean", "running_var"]
         for argument in written:
             value = given.get(argument)
             if isinstance(value, torch.Tensor):
@@ -210,28 +197,26 @@ class PublicGenerator:
 
 def _row_facts(problem: Any, model: torch.nn.Module, facts: ProblemFacts) -> RowFacts | None:
     """Scale the first axis of the first input: in every draw of `get_inputs` that has it, or in one draw."""
+
+    def tried(small: int, *, several: bool) -> RowFacts | None:
+        try:
+            with torch.no_grad(), torch.device("meta"):
+                return _scaled(problem, model, facts, small, several=several)
+        except Exception:  # noqa: BLE001 - the problem's code does not accept other sizes
+            return None
+
     shape = facts.inputs[0].shape
     if not shape or shape[0] < 3:
         return None
     for several in (True, False):
-        found = _tried(problem, model, facts, 2, several=several)
+        found = tried(2, several=several)
         if found is not None:
-            one = _tried(problem, model, facts, 1, several=several)
+            one = tried(1, several=several)
             whatever = {"least": 2, "peak_bytes": found.peak_bytes}
             alike = one is not None and one.model_copy(update=whatever) == found
             # A batch norm refuses one row, and broadcasting accepts one for another reason.
             return found.model_copy(update={"least": 1}) if alike else found
     return None
-
-
-def _tried(
-    problem: Any, model: torch.nn.Module, facts: ProblemFacts, small: int, *, several: bool
-) -> RowFacts | None:
-    try:
-        with torch.no_grad(), torch.device("meta"):
-            return _scaled(problem, model, facts, small, several=several)
-    except Exception:  # noqa: BLE001 - the problem's code does not accept other sizes
-        return None
 
 
 def _scaled(
@@ -254,9 +239,8 @@ def _scaled(
     following = [t.name for t, shape in zip(before, after, strict=True) if t.shape != shape]
     expected = [(small, *t.shape[1:]) if t.name in following else t.shape for t in before]
     flops, uneven = divmod(facts.flops - recorder.flops, rows - small)
-    if after != expected or any(t.shape[0] != rows for t in before if t.name in following):
-        return None
-    if uneven or flops < 0:
+    other = after != expected or any(t.shape[0] != rows for t in before if t.name in following)
+    if other or uneven or flops < 0:
         return None
     names = {t.name for t in facts.inputs}
     return RowFacts(
@@ -323,11 +307,8 @@ def _results(outputs: Any) -> tuple[TensorFacts, ...]:
 def _operand_name(state: str, taken: set[str]) -> str:
     """`bn.weight` is `bn__weight`."""
     name = state.replace(".", "__")
-    return (
-        name
-        if name.isidentifier() and not keyword.iskeyword(name) and name not in taken
-        else f"param__{name}"
-    )
+    free = name.isidentifier() and not keyword.iskeyword(name) and name not in taken
+    return name if free else f"param__{name}"
 
 
 def _tensor(name: str, tensor: torch.Tensor, state: str | None = None) -> TensorFacts:

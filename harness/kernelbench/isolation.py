@@ -32,7 +32,6 @@ MEMORY_BYTES = 12 << 30
 _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
 _ANSWER_BYTES = 16 << 20
 _PR_SET_PDEATHSIG = 1
-_FUNCTIONS = "harness.kernelbench.values"
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -74,7 +73,6 @@ class Isolation:
         return answer["ok"]
 
     def close(self) -> None:
-        """End the server."""
         if self._process is not None:
             try:
                 self._process.communicate(timeout=5)
@@ -101,7 +99,6 @@ def in_parallel(items: Sequence[Item], work: Callable[[Item, Isolation], Answer]
 
 
 def _reason(error: BaseException) -> str:
-    """Why a problem is refused, in one line."""
     if isinstance(error, Unfit):
         return str(error)
     if isinstance(error, ModuleNotFoundError):
@@ -173,7 +170,7 @@ def _read(descriptor: int, deadline: float) -> tuple[bytes, bool]:
 
 def main() -> None:
     """Serve requests until the end of input."""
-    functions = importlib.import_module(_FUNCTIONS)
+    functions = importlib.import_module("harness.kernelbench.values")
     for line in sys.stdin:
         sys.stdout.write(json.dumps(_serve(functions, json.loads(line))) + "\n")
         sys.stdout.flush()

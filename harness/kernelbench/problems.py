@@ -51,10 +51,8 @@ class ProblemFile:
 
     @property
     def id(self) -> str:
-        """The task's id."""
         return f"{self.level}/{self.name}"
 
-    @property
     def _order(self) -> tuple[str, int, str]:
         number = re.match(r"\d+", self.path.stem)
         return (self.level, int(number.group()) if number else 0, self.path.stem)
@@ -87,7 +85,7 @@ def find_problems(pattern: str) -> list[ProblemFile]:
         raise UsageError(
             f"no KernelBench problem matches {pattern!r} (PATH, PATH/level1 or PATH/level1/GLOB)"
         )
-    return sorted(found, key=lambda problem: problem._order)
+    return sorted(found, key=ProblemFile._order)
 
 
 def _existing(text: str) -> tuple[Path, list[str]]:
@@ -123,7 +121,6 @@ class TensorFacts(Record):
 
     @property
     def size_bytes(self) -> int:
-        """Of the whole tensor."""
         return math.prod(self.shape) * self.itemsize
 
 

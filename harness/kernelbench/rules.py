@@ -30,28 +30,28 @@ Start = Callable[[], WorkerClient]
 
 def score(problem: Problem, student: Start, eager: Start) -> KernelBenchScore:
     """Score the project and PyTorch, one after the other. Raises HarnessBug for our own failures."""
-    tolerance, passed = _TOLERANCES[problem.dtype], 0
+    tolerance, passed, calls = _TOLERANCES[problem.dtype], 0, 0
+    mean_us = eager_us = message = None
     try:
         with _planned(student, problem) as contender:
             for _ in range(TRIALS):
                 passed += _trial(contender, problem, tolerance)
-            mean_us, calls = _mean_us(contender, problem) if passed == TRIALS else (None, 0)
+            if passed == TRIALS:
+                mean_us, calls = _mean_us(contender, problem)
     except Failed as failure:
-        return KernelBenchScore(
-            trials=TRIALS, passed=passed, correct=False, tolerance=tolerance, message=failure.finding.message
-        )
-    eager_us = None
+        message = failure.finding.message
     if mean_us is not None:
         with _planned(eager, problem) as contender:
             eager_us, _ = _mean_us(contender, problem)
     return KernelBenchScore(
         trials=TRIALS,
         passed=passed,
-        correct=passed == TRIALS,
+        correct=passed == TRIALS and message is None,
         tolerance=tolerance,
         calls=calls,
         claimed_us=mean_us,
         eager_us=eager_us,
+        message=message,
     )
 
 

@@ -129,7 +129,13 @@ def _unfair(problem: Problem) -> Iterator[str]:
     truth, first = problem.truth(inputs), own_outputs(problem, inputs)
 
     def passing(answer: Outputs) -> bool:
-        return _passes(problem, truth, first, answer)
+        """Whether the judge would accept it."""
+        for operand, expected, theirs, ours in zip(problem.task.outputs, truth, answer, first, strict=True):
+            rule = tolerance(problem.task, operand, "float32")
+            allowed = rule.allowed(worst_error(ours, expected, rule.f, None))
+            if not passes(compare(theirs, expected, rule.f, allowed, None), allowed, rule):
+                return False
+        return True
 
     if not all(bool(t.isfinite().all()) for t in (*truth, *first) if t.is_floating_point()):
         yield "its outputs are not all finite"
@@ -146,13 +152,3 @@ def _unfair(problem: Problem) -> Iterator[str]:
     found = (one.what for one in without_work(problem, inputs, first, other) if passing(one.outputs))
     if trivial := next(found, None):
         yield f"an answer without work passes: {trivial}"
-
-
-def _passes(problem: Problem, truth: Outputs, own: Outputs, answer: Outputs) -> bool:
-    """Whether the judge would accept `answer`; `own` are PyTorch's outputs in float32."""
-    for operand, expected, theirs, ours in zip(problem.task.outputs, truth, answer, own, strict=True):
-        rule = tolerance(problem.task, operand, "float32")
-        allowed = rule.allowed(worst_error(ours, expected, rule.f, None))
-        if not passes(compare(theirs, expected, rule.f, allowed, None), allowed, rule):
-            return False
-    return True
