@@ -38,8 +38,6 @@ _LANGUAGES: Final = {
     "yml": "yaml",
 }
 CHECKED: Final = ("python", "cpp", "cuda", "toml", "json", "yaml")
-_FRAGMENT: Final = "fragment"
-
 _ELIDED = re.compile(
     r"^\s*(?:\.\.\.|…)|//.*(?:\.\.\.|…)|/\*[^*]*(?:\.\.\.|…)|^\s*#.*(?:\.\.\.|…)|\{\s*\.\.\.\s*\}|[(,]\s*\.\.\.\s*\)\s*;"
     r"|<your[ _-]|\bYOUR_|\{\{\s*[a-z_]+\s*\}\}|\{%",
@@ -121,7 +119,9 @@ def code_blocks(file: str, markdown: str) -> list[CodeBlock]:
             path = None
         lowered = language.lower()
         language = _LANGUAGES.get(lowered, lowered)
-        found.append(CodeBlock(file, block.line, language, path, block.text, _FRAGMENT in rest, block.closed))
+        found.append(
+            CodeBlock(file, block.line, language, path, block.text, "fragment" in rest, block.closed)
+        )
     return found
 
 
@@ -161,12 +161,10 @@ def shown_as_wrong(block: CodeBlock, document: str) -> bool:
 
 
 def is_compiled(block: CodeBlock) -> bool:
-    """Whether its language is compiled."""
     return block.language in ("cuda", "cpp")
 
 
 def is_parsed(block: CodeBlock) -> bool:
-    """Whether its language is parsed."""
     return block.language == "toml" or block.language in _PARSERS
 
 

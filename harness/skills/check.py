@@ -61,8 +61,6 @@ class CodeCounts(Record):
 
 
 class SkillReport(Record):
-    """The result of a check."""
-
     directory: str
     name: str | None
     digest: str | None
@@ -138,7 +136,7 @@ class _Code:
     """All code of a skill, and the result for each piece."""
 
     for_builder: frozenset[str]
-    """Files whose code is to be built with kernel-builder."""
+    """Files of a skill about kernel-builder, except those about PyTorch's cpp_extension."""
     blocks: list[CodeBlock] = field(default_factory=list)
     shown: list[ShownProject] = field(default_factory=list)
     outcomes: dict[CodeBlock, Outcome] = field(default_factory=dict)
@@ -146,7 +144,7 @@ class _Code:
 
     def judge(self, build: Build | None, progress: Callable[[int, int], None]) -> list[SkillFinding]:
         """Parse, then build in parallel on all cores."""
-        found = [*self._unclosed(), *self._parsed()]
+        found = list(self._parsed())
         in_projects = {block for shown in self.shown for block in shown.blocks}
         self.outcomes |= {block: "not_built" for block in self.blocks if is_compiled(block)}
         lacking: list[str] = []
@@ -173,20 +171,16 @@ class _Code:
         found += [warning(FILE, None, f"not built here: {why}") for why in dict.fromkeys(lacking)]
         return found
 
-    def _unclosed(self) -> Iterator[SkillFinding]:
-        """An unclosed fence turns the text after it into code, in any language."""
+    def _parsed(self) -> Iterator[SkillFinding]:
+        tomls = {shown.build_toml for shown in self.shown}
         for block in self.blocks:
+            self.outcomes[block] = "unread"
             if not block.closed:
                 message = (
                     "this code block is not closed, so what follows is code to a reader: end it with a line "
                     "of as many marks (``` or ~~~) as it begins with"
                 )
                 yield error(block.file, block.line, message)
-
-    def _parsed(self) -> Iterator[SkillFinding]:
-        tomls = {shown.build_toml for shown in self.shown}
-        for block in self.blocks:
-            self.outcomes[block] = "unread"
             if not is_parsed(block):
                 continue
             self.outcomes[block] = "not_built" if block.fragment else "parsed"
@@ -220,16 +214,10 @@ def _softened(finding: SkillFinding, blocks: Sequence[CodeBlock], texts: Mapping
     return finding
 
 
-def _for_builder(texts: Mapping[str, str]) -> frozenset[str]:
-    """The files of a skill about kernel-builder, except those about PyTorch's cpp_extension."""
-    if not any(_BUILDER.search(text) for text in texts.values()):
-        return frozenset()
-    return frozenset(name for name, text in texts.items() if not _OTHER_BUILD.search(text))
-
-
 def _collected(texts: Mapping[str, str]) -> _Code:
     """Markdown blocks, code files, and the projects that they make up."""
-    code = _Code(_for_builder(texts))
+    about = any(_BUILDER.search(text) for text in texts.values())
+    code = _Code(frozenset(n for n, text in texts.items() if about and not _OTHER_BUILD.search(text)))
     roots = {str(PurePosixPath(name).parent) for name in texts if PurePosixPath(name).name == "build.toml"}
     for name, text in texts.items():
         if name.endswith(".md"):

@@ -22,7 +22,6 @@ from harness.skills.spec import Severity, SkillFinding, error, warning
 
 Build = Callable[[Project, Target], BuildResult]
 
-_OURS: Final = frozenset({Cause.NO_TOOLCHAIN})
 _CERTAIN: Final = frozenset({Cause.COMPILE_ERROR, Cause.LINK_ERROR})
 """Other causes are limits of liftbench, or a layout that the skill does not show completely."""
 _ELSEWHERE: Final = frozenset({"missing_header", "wrong_arch"})
@@ -41,7 +40,6 @@ _SURE = re.compile(
     re.IGNORECASE,
 )
 _MACRO = re.compile(r"['\"‘]_*[A-Z][A-Z0-9_]*['\"’]")
-
 
 _DEVICE = re.compile(
     r"__global__|__device__|__shared__|<<<|threadIdx|blockIdx|__syncthreads|\basm\s+volatile"
@@ -122,8 +120,6 @@ cxx-flags = [{flags}]
 
 @dataclass(frozen=True)
 class Attempt:
-    """One attempt to compile a piece."""
-
     project: Project
     target: Target
     path: str
@@ -132,7 +128,8 @@ class Attempt:
 
 def target_of(block: CodeBlock) -> Target:
     """The target whose compiler and headers it needs."""
-    return "cuda" if block.language == "cuda" or _CUDA.search(block.text) or _device(block) else "cpu"
+    named = block.language == "cuda"
+    return "cuda" if named or _CUDA.search(block.text) or _DEVICE.search(block.text) else "cpu"
 
 
 def attempts(block: CodeBlock) -> Iterator[Attempt]:
@@ -154,11 +151,6 @@ def attempts(block: CodeBlock) -> Iterator[Attempt]:
     yield _attempt(block, "\n".join([*prelude, text]), before=len(prelude))
 
 
-def _device(block: CodeBlock) -> bool:
-    """Whether it is CUDA, whatever the info string says."""
-    return _DEVICE.search(block.text) is not None
-
-
 def _prelude(block: CodeBlock) -> list[str]:
     cuda = target_of(block) == "cuda"
     lines = [f"#include <{name}>" for name in (*(_CUDA_HEADERS if cuda else ()), *_HEADERS)]
@@ -177,7 +169,7 @@ def _prelude(block: CodeBlock) -> list[str]:
 def _attempt(block: CodeBlock, text: str, *, before: int) -> Attempt:
     target = target_of(block)
     # The builder generates registration.h in the same folder.
-    suffix = "cu" if block.language == "cuda" or _device(block) else "cpp"
+    suffix = "cu" if block.language == "cuda" or _DEVICE.search(block.text) else "cpp"
     path = block.path or f"torch-ext/fragment.{suffix}"
     if PurePosixPath(path).suffix in HEADER_SUFFIXES | {".c"}:
         path = f"{path}.{suffix}"
@@ -244,7 +236,7 @@ def compile_block(block: CodeBlock, build: Build, *, kernel_builder: bool = True
         # After a link error the object was compiled; a piece need not define all that it calls.
         if result.finding is None or result.finding.cause is Cause.LINK_ERROR:
             return Judged({block: "built"}, [])
-        if result.finding.cause in _OURS:
+        if result.finding.cause is Cause.NO_TOOLCHAIN:
             return Judged({block: "not_built"}, [], (result.finding.message,))
         failures.append(_failure(block, attempt, result))
     worst = max(failures, key=lambda failure: (failure.line, failure.helped))
@@ -267,9 +259,8 @@ def _failure(block: CodeBlock, attempt: Attempt, result: BuildResult) -> _Failur
     if first is None:
         return _Failure(block.text_line, helped, "warning", result.finding.message.partition("\n")[0])
     severity = compiler_severity(block, first)
-    message = (
-        first.message if first.advice is None or severity == "note" else f"{first.message}: {first.advice}"
-    )
+    advised = first.advice is not None and severity != "note"
+    message = f"{first.message}: {first.advice}" if advised else first.message
     if first.file != attempt.path or first.line is None:
         where = "" if first.file is None else f"{first.file}:{first.line or 1}: "
         return _Failure(block.text_line, helped, severity, where + message)
@@ -320,7 +311,7 @@ def build_shown(shown: ShownProject, build: Build | None) -> Judged:
         findings.append(warning(block.file, block.line or 1, message))
     results = tuple(build(shown.project, one) for one in targets) if build is not None and not hidden else ()
     sources = [b for b in shown.blocks if is_compiled(b)]
-    lacking = tuple(r.finding.message for r in results if r.finding and r.finding.cause in _OURS)
+    lacking = tuple(r.finding.message for r in results if r.finding and r.finding.cause is Cause.NO_TOOLCHAIN)
     if all(result.finding is None for result in results) and results:
         outcomes |= dict.fromkeys(sources, "built")
     for result in results:
@@ -350,7 +341,7 @@ def _binding(shown: ShownProject, result: BuildResult) -> Iterator[SkillFinding]
 
 def _faults(shown: ShownProject, result: BuildResult) -> Iterator[tuple[CodeBlock | None, SkillFinding]]:
     """The first error of each file at its line of the skill, or else the failure at build.toml."""
-    if result.finding is None or result.finding.cause in _OURS:
+    if result.finding is None or result.finding.cause is Cause.NO_TOOLCHAIN:
         return
     what = f"the project shown here does not build for {result.backend}"
     placed = False

@@ -7,7 +7,7 @@ specification are text. An edit replaces the lines of the given fields and the b
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import yaml
@@ -42,13 +42,11 @@ class Field:
 
 @dataclass(frozen=True)
 class Frontmatter:
-    """The parsed SKILL.md."""
-
     fields: dict[str, Field]
     body: str
     body_line: int
     """1-based line of the body's first line in SKILL.md."""
-    faults: tuple[tuple[int, str], ...] = field(default=())
+    faults: tuple[tuple[int, str], ...] = ()
     """Line and message of valid YAML that the specification's reference parser refuses."""
 
 
@@ -77,7 +75,8 @@ def parse(text: str) -> Frontmatter:
         node = yaml.compose(source, Loader=yaml.SafeLoader)
         faults = tuple(_unusual(source))
     except yaml.MarkedYAMLError as fault:
-        raise FrontmatterError(_line(fault.problem_mark), _yaml_message(fault)) from fault
+        line = None if fault.problem_mark is None else fault.problem_mark.line + _FIRST_YAML_LINE
+        raise FrontmatterError(line, _yaml_message(fault)) from fault
     except (yaml.YAMLError, RecursionError) as fault:
         raise FrontmatterError(None, f"has a frontmatter that is no YAML: {fault}") from fault
     if not isinstance(node, yaml.MappingNode):
@@ -85,10 +84,6 @@ def parse(text: str) -> Frontmatter:
     fields, repeats = _fields(node)
     body = "\n".join(lines[end + 1 :])
     return Frontmatter(fields, body, end + 2, tuple(sorted([*faults, *repeats])))
-
-
-def _line(mark: yaml.Mark | None) -> int | None:
-    return None if mark is None else mark.line + _FIRST_YAML_LINE
 
 
 def _yaml_message(fault: yaml.MarkedYAMLError) -> str:

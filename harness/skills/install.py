@@ -41,22 +41,16 @@ class Place(NamedTuple):
 
 
 class Installed(NamedTuple):
-    """The result for one place."""
-
     place: Place
     directory: Path
     changed: bool
 
 
-def places(
-    clients: Sequence[Client], *, user: bool, project: Path | None = None, home: Path | None = None
-) -> list[Place]:
-    """The clients' skills folders in `project` (default: here), or in `home` with `user`."""
+def places(clients: Sequence[Client], *, user: bool) -> list[Place]:
+    """The clients' skills folders: here, or in the user's home."""
     if user:
-        base = home or Path.home()
-        return [Place(c, "user", base.joinpath(*USER_FOLDERS[c])) for c in dict.fromkeys(clients)]
-    base = project or Path.cwd()
-    return [Place(c, "project", base.joinpath(*PROJECT_FOLDERS[c])) for c in dict.fromkeys(clients)]
+        return [Place(c, "user", Path.home().joinpath(*USER_FOLDERS[c])) for c in dict.fromkeys(clients)]
+    return [Place(c, "project", Path.cwd().joinpath(*PROJECT_FOLDERS[c])) for c in dict.fromkeys(clients)]
 
 
 def install(skill: Path, wanted: Sequence[Place], *, force: bool = False) -> list[Installed]:

@@ -55,11 +55,6 @@ class Lineage:
         return {ID_KEY: self.id, SEEN_KEY: " ".join(self.seen), LOOKS_KEY: str(self.looks)}
 
 
-def new_lineage(order: str) -> Lineage:
-    """The lineage of a new skill, named by the digest of its order."""
-    return Lineage(order[:12], (), 0)
-
-
 def lineage_of(directory: Path) -> Lineage | None:
     """The lineage in a skill's frontmatter; None for a skill that was not refined here."""
     try:
@@ -128,5 +123,4 @@ def look_at(log: LookLog, lineage: Lineage, skill: str, design: str, at: str, *,
 
 
 def looks_file() -> Path:
-    """The log of this user."""
     return Path(platformdirs.user_data_dir("liftbench")) / "looks.jsonl"

@@ -15,7 +15,7 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from harness.records import Skill, digest_of
-from harness.student.fences import Block, fenced_blocks
+from harness.student.fences import fenced_blocks
 
 VERSION: Final = 1
 _NAMES: Final = ("sourdough-baking", "rye-bread", "flatbreads", "laminated-dough")
@@ -76,7 +76,8 @@ def _document(draw: random.Random, markdown: str) -> str:
 
     def end_paragraph() -> None:
         if paragraph:
-            made.extend(_paragraph(draw, paragraph, made.short(paragraph)))
+            for replaced in _paragraph(draw, paragraph, made.short(paragraph)):
+                made.append(replaced)
             paragraph.clear()
 
     for number, line in enumerate(markdown.split("\n"), 1):
@@ -86,7 +87,8 @@ def _document(draw: random.Random, markdown: str) -> str:
         elif block is not None:
             code, last = range(block.line + 1, block.end), block.end - 1 if block.closed else 0
             end_paragraph()
-            made.append(_opening(line, block))
+            kept = line.rstrip().removesuffix(block.info).rstrip()
+            made.append(kept + ("text" if block.info else ""))
         elif not line.strip():
             end_paragraph()
             made.append(line)
@@ -117,20 +119,10 @@ class _Made:
         self.lines.append(line)
         self._made_bytes += len(line) + 1
 
-    def extend(self, lines: Iterable[str]) -> None:
-        for line in lines:
-            self.append(line)
-
     def short(self, waiting: Iterable[str]) -> int:
         """Missing bytes compared with the lines read, without `waiting` ones that are not replaced yet."""
         waiting_bytes = sum(len(line.encode()) + 1 for line in waiting)
         return max(0, self.read_bytes - waiting_bytes - self._made_bytes)
-
-
-def _opening(line: str, block: Block) -> str:
-    """The opening fence; an info string becomes `text`."""
-    kept = line.rstrip().removesuffix(block.info).rstrip()
-    return f"{kept}{'text' if block.info else ''}"
 
 
 def _paragraph(draw: random.Random, lines: list[str], more: int) -> list[str]:

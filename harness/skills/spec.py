@@ -151,8 +151,6 @@ def list_skills(root: Path) -> list[ListedSkill]:
 
 @dataclass(frozen=True)
 class LoadedSkill:
-    """A skill and its folder."""
-
     skill: Skill
     directory: Path
 

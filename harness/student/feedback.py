@@ -67,7 +67,7 @@ def feedback(grade: Grade, task: Task, target: Target, turn: int, turns: int) ->
     if turn + 1 >= turns:
         raise ValueError(f"after answer {turn + 1} of {turns} nothing is asked")
     parts = [f"# Result of answer {turn + 1} of at most {turns}", _verdict(grade, target)]
-    parts += _details(grade, task, target)
+    parts += _details(grade, task)
     parts += ["# Next", _next(grade, turn + 1, turns)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -98,7 +98,7 @@ def _next(grade: Grade, turn: int, turns: int) -> str:
     )
 
 
-def _details(grade: Grade, task: Task, target: Target) -> list[str]:
+def _details(grade: Grade, task: Task) -> list[str]:
     cause, message = grade.finding.cause, grade.finding.message
     if cause in _TELL_NO_MORE:
         return [_TELL_NO_MORE[cause]]
@@ -109,12 +109,14 @@ def _details(grade: Grade, task: Task, target: Target) -> list[str]:
     told = [_check_lines(grade.check)] if grade.check is not None else []
     told += _binding(grade, task)
     if grade.verdict is Verdict.CORRECT:
-        told += [*_speed(grade.timing), *_kernels(grade, target)]
+        told += [*_speed(grade.timing), *_kernels(grade)]
     elif grade.verdict is Verdict.NOT_MEASURED:
-        told += [quotation([own_trace(message, task.module)], QUOTED_TOKENS), *_kernels(grade, target)]
+        told += [quotation([own_trace(message, task.module)], QUOTED_TOKENS), *_kernels(grade)]
     elif grade.verdict is not Verdict.WRONG_RESULT or grade.stage is not Stage.CHECK:
         told.append(_failure(grade, task))
-    return [*told, _flags(grade)]
+    # Without the origin of copied source: a student that knows it would only rename.
+    flags = grade.flags_of_work
+    return [*told, f"Noted beside the result: {', '.join(flags)}."] if flags else told
 
 
 def _failure(grade: Grade, task: Task) -> str:
@@ -161,14 +163,11 @@ def _failing(case: WorkloadCheck, finding: Finding) -> str:
         # The judge's own message: counts, an index and a multiple of the tolerance, but no value.
         said = finding.message.removeprefix(f"{name}: ")
         return f"{name}: {one_line(said)}"
-    return f"{name}: {str(finding.cause).replace('_', ' ')}{_far(case)}"
-
-
-def _far(case: WorkloadCheck) -> str:
+    line = f"{name}: {str(finding.cause).replace('_', ' ')}"
     worst, allowed = case.worst_error, case.allowed_error
     if worst is None or not allowed or worst <= allowed:
-        return ""
-    return f"; the largest error is {worst / allowed:.3g} times what is allowed"
+        return line
+    return f"{line}; the largest error is {worst / allowed:.3g} times what is allowed"
 
 
 def _build(grade: Grade, task: Task) -> list[str]:
@@ -231,10 +230,8 @@ def _ratio(ratio: Ratio) -> str:
     return f"{ratio.value:.2f}x ({interval}){apart}"
 
 
-def _kernels(grade: Grade, target: Target) -> list[str]:
+def _kernels(grade: Grade) -> list[str]:
     """Resources of the compiled CUDA kernels."""
-    if target != "cuda":
-        return []
     compiled = grade.build.kernels or () if grade.build is not None else ()
     lines = quotation(map(_compiled, compiled), QUOTED_TOKENS // 2)
     return [f"Kernels as they were compiled:\n\n{lines}"] if compiled else []
@@ -249,12 +246,6 @@ def _compiled(kernel: DeviceKernel) -> str:
             f"spills: {kernel.spill_store_bytes or 0} bytes stored, {kernel.spill_load_bytes or 0} loaded"
         )
     return f"{one_line(kernel.name)} ({kernel.architecture}): {', '.join(facts)}"
-
-
-def _flags(grade: Grade) -> str:
-    """Without the origin of copied source: a student that knows it would only rename."""
-    flags = grade.flags_of_work
-    return f"Noted beside the result: {', '.join(flags)}." if flags else ""
 
 
 def without_places(text: str, module: str) -> str:

@@ -25,14 +25,11 @@ _PROJECT_LIMIT = 32 << 20
 
 @dataclass(frozen=True)
 class LoadedTask:
-    """A task and its folder."""
-
     task: Task
     directory: Path
 
     @property
     def reference_path(self) -> Path:
-        """The PyTorch reference."""
         return self.directory / "reference.py"
 
     def reference_module(self) -> ModuleType:

@@ -106,13 +106,8 @@ def size_of(task: Task, workload: Workload, dtype: str) -> Size:
     """The size of a workload. Raises ValueError for a broken expression, which load_task refuses."""
     both = [_bytes(operand, workload, dtype) for operand in task.operands]
     elements, operands = sum(count for count, _ in both), sum(size for _, size in both)
-    return Size(
-        workload.name,
-        dtype,
-        operands,
-        _COPIES * operands + _TRUTH_BYTES * elements,
-        parts_bytes(task, workload, dtype),
-    )
+    judged = _COPIES * operands + _TRUTH_BYTES * elements
+    return Size(workload.name, dtype, operands, judged, parts_bytes(task, workload, dtype))
 
 
 def sizes(task: Task, target: Target) -> list[Size]:

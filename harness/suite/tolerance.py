@@ -12,6 +12,7 @@ import math
 from dataclasses import dataclass
 
 from harness.records import Operand, Task
+from harness.records.task import operand_dtype
 
 REFERENCE_ERROR_FACTOR = 4.0
 TILE = 64
@@ -62,16 +63,11 @@ def factor(task: Task, dtype: str) -> float:
 
 def tolerance(task: Task, output: Operand, dtype: str) -> Tolerance:
     """The tolerance of `output` for a workload of `dtype`. Raises ValueError for an unknown dtype."""
-    own = dtype if output.dtype == "$dtype" else output.dtype
+    own = operand_dtype(output, dtype)
     f = factor(task, own)
     if f == 0:
         return Tolerance(f)
-    eight_bit = any(
-        (dtype if o.dtype == "$dtype" else o.dtype).startswith("float8")
-        for o in task.operands
-        if o.role != "out"
-    )
-    if eight_bit:
+    if any(operand_dtype(o, dtype).startswith("float8") for o in task.operands if o.role != "out"):
         # Tensor cores sum fp8 products with fewer bits than fp32, so single elements may be off, not tiles.
         return Tolerance(f, _CAP.get(own, math.inf), matched=0.99, most=5.0)
     return Tolerance(f, _CAP.get(own, math.inf))

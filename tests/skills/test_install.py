@@ -29,17 +29,19 @@ def tree(directory: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture
-def wanted(tmp_path: Path) -> list[Place]:
+def wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Place]:
     """All clients' folders of a project."""
-    return places(CLIENTS, user=False, project=tmp_path / "project")
+    (tmp_path / "project").mkdir()
+    monkeypatch.chdir(tmp_path / "project")
+    return places(CLIENTS, user=False)
 
 
-def test_the_folders_are_those_of_the_clients(tmp_path: Path) -> None:
+def test_the_folders_are_those_of_the_clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Project and user folders, as the clients' documents name them; opencode's user folder differs."""
-    project = [
-        p.folder.relative_to(tmp_path).as_posix() for p in places(CLIENTS, user=False, project=tmp_path)
-    ]
-    user = [p.folder.relative_to(tmp_path).as_posix() for p in places(CLIENTS, user=True, home=tmp_path)]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    project = [p.folder.relative_to(tmp_path).as_posix() for p in places(CLIENTS, user=False)]
+    user = [p.folder.relative_to(tmp_path).as_posix() for p in places(CLIENTS, user=True)]
     assert project == [".claude/skills", ".codex/skills", ".opencode/skills", ".agents/skills"]
     assert user == [".claude/skills", ".codex/skills", ".config/opencode/skills", ".agents/skills"]
 
@@ -99,7 +101,6 @@ def test_what_is_no_skill_is_never_replaced(tmp_path: Path, wanted: list[Place])
 def test_a_place_that_is_no_folder_is_refused(tmp_path: Path, wanted: list[Place]) -> None:
     """A link to nothing where the client's folder would be: nothing is copied anywhere."""
     above = wanted[1].folder.parent
-    above.parent.mkdir(parents=True)
     above.symlink_to(tmp_path / "nowhere")
     with pytest.raises(UsageError, match="is no folder, so no skill can be put there"):
         install(make_skill(tmp_path), wanted[:2], force=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import UsageError
-from harness.skills.lineage import Lineage, Look, LookLog, alpha_of, lineage_of, new_lineage
+from harness.skills.lineage import Lineage, Look, LookLog, alpha_of, lineage_of
 from harness.skills.spec import read_skill
 
 LINEAGE = Lineage("abc", ("scan",), 0)
@@ -42,7 +42,7 @@ def test_a_new_run_is_a_new_look_and_the_same_run_is_none(tmp_path: Path) -> Non
     log.add(look(2, "r2"))
     assert log.number(LINEAGE, "r3") == 3
     assert log.number(LINEAGE, "r2", fresh=True) == 3
-    assert log.number(new_lineage("another order"), "r9") == 1
+    assert log.number(Lineage("another order", (), 0), "r9") == 1
     assert log.number(Lineage("another", (), 4), "r1") == 5
 
 
