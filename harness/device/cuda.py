@@ -185,25 +185,16 @@ class Device:
             self._context = None
             self.driver.call("cuDevicePrimaryCtxRelease_v2", self.ordinal)
 
-    def _properties(self) -> worker.AllocationProperties:
-        here = worker.Location(worker.ON_DEVICE, self.ordinal)
-        return worker.AllocationProperties(
-            type=worker.PINNED, handle_types=worker.POSIX_DESCRIPTOR, location=here
-        )
-
-    @property
-    def granularity(self) -> int:
-        """Bytes: sizes of mappings are multiples of it."""
-        size, properties = c_size_t(), self._properties()
-        self.call("cuMemGetAllocationGranularity", byref(size), byref(properties), GRANULARITY_MINIMUM)
-        return size.value
-
     def map(self, size: int) -> Mapping:
         """New physical memory of at least `size` bytes, at an address of its own. Raises CudaError."""
-        unit = self.granularity
-        size = -(-size // unit) * unit
-        allocation, pointer, properties = c_ulonglong(), c_ulonglong(), self._properties()
-        access = worker.Access(properties.location, worker.READ_WRITE)
+        here = worker.Location(worker.ON_DEVICE, self.ordinal)
+        properties = worker.AllocationProperties(
+            type=worker.PINNED, handle_types=worker.POSIX_DESCRIPTOR, location=here
+        )
+        unit, allocation, pointer = c_size_t(), c_ulonglong(), c_ulonglong()
+        self.call("cuMemGetAllocationGranularity", byref(unit), byref(properties), GRANULARITY_MINIMUM)
+        size = -(-size // unit.value) * unit.value
+        access = worker.Access(here, worker.READ_WRITE)
         with ExitStack() as undo:
             self.call("cuMemCreate", byref(allocation), size, byref(properties), 0)
             undo.callback(self.call, "cuMemRelease", allocation.value)

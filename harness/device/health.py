@@ -37,8 +37,6 @@ _SUSPICIOUS: Final = {Verdict.CRASHED, Verdict.TIMED_OUT}
 
 
 class DeviceHealth(Protocol):
-    """Checks whether a project could be graded fairly now."""
-
     def check(self) -> None:
         """Raises an InfraError with advice; DeviceError when it is the device."""
 

@@ -123,8 +123,6 @@ class Watched:
 
 
 class Conditions:
-    """Whether a turn counts, by what the machine shows before and after it."""
-
     def __init__(
         self,
         telemetry: Telemetry,

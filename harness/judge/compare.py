@@ -149,14 +149,6 @@ def passes(error: Error, allowed: float, rule: Tolerance | None = None) -> bool:
     )
 
 
-@dataclass(frozen=True)
-class Compared:
-    operand: Operand
-    error: Error
-    allowed: float
-    rule: Tolerance
-
-
 def sampled_rows(problem: Problem, *, timed: bool) -> tuple[int, int]:
     task, workload = problem.task, problem.workload
     rows = problem.shape(task.outputs[0])[0]
@@ -169,7 +161,10 @@ def sampled_rows(problem: Problem, *, timed: bool) -> tuple[int, int]:
     return min(rows, wanted, affordable), rows
 
 
-def compared_outputs(problem: Problem, inputs: Tensors, outputs: Outputs, *, timed: bool) -> list[Compared]:
+def compared_outputs(
+    problem: Problem, inputs: Tensors, outputs: Outputs, *, timed: bool
+) -> list[tuple[Operand, Error, float, Tolerance]]:
+    """Every output, its error, the largest element error that passes, and the rule."""
     parts = _parts(problem, outputs, timed=timed)
     task = problem.task
     rules = [tolerance(task, operand, problem.dtype) for operand in task.outputs]
@@ -180,7 +175,7 @@ def compared_outputs(problem: Problem, inputs: Tensors, outputs: Outputs, *, tim
         own = _own_errors(problem, inputs, parts, rules)
         allowed = [rule.allowed(one) for rule, one in zip(rules, own, strict=True)]
         errors = _errors_in_parts(problem, inputs, outputs, parts, rules, allowed)
-    return [Compared(*one) for one in zip(task.outputs, errors, allowed, rules, strict=True)]
+    return list(zip(task.outputs, errors, allowed, rules, strict=True))
 
 
 def _parts(problem: Problem, outputs: Outputs, *, timed: bool) -> list[_Part]:

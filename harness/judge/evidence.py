@@ -92,8 +92,7 @@ def _operators(value: object, namespace: str) -> tuple[OperatorCalls, ...] | Non
     rows = _rows(value, str, int)
     if rows is None or not all(0 < calls <= _MAX_CALLS for _, calls in rows):
         return None
-    kinds = [operator_kind(name, namespace) for name, _ in rows]
-    return tuple(OperatorCalls(name=_text(n), calls=c, kind=k) for (n, c), k in zip(rows, kinds, strict=True))
+    return tuple(OperatorCalls(name=_text(n), calls=c, kind=operator_kind(n, namespace)) for n, c in rows)
 
 
 def _loads(value: object) -> tuple[str, ...] | None:

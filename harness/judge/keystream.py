@@ -50,8 +50,6 @@ def keystream(key: bytes, nonce: int, count: int, *, first_block: int = 0) -> to
 
 
 class SecretGenerator:
-    """Draws tensors from a keyed stream."""
-
     def __init__(self, key: bytes | None = None, device: torch.device | None = None) -> None:
         """`key`: 32 bytes, for tests (default: a fresh one). `device`: where words, which are made on the
         host, are transformed (default: CPU). Raises ValueError for a key of another size."""

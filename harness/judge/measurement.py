@@ -63,8 +63,6 @@ def ratio(logs: list[float], unit: RatioUnit = "blocks") -> Ratio:
 
 
 class Measurement:
-    """The blocks of one problem, and what follows from them."""
-
     def __init__(self, problem: Problem, candidates: Candidates, session: Session) -> None:
         self._numbers, self._conditions, self._board = session.numbers, session.conditions, session.board
         self._problem = problem
@@ -388,7 +386,6 @@ class Measurement:
         return limit
 
     def _confirmations(self) -> Iterator[ContenderTiming]:
-        """The figures of fresh processes of the student, one by one."""
         for _ in range(CONFIRMATIONS):
             samples = lanes()
             with self._schedule.fresh(STUDENT) as client:

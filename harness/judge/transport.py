@@ -141,8 +141,6 @@ class _DeviceMemory(Memory):
 
 
 class VmmMemory(_DeviceMemory):
-    """An allocation that is exported as a file descriptor."""
-
     def __init__(self, device: Device, size: int, tensors: torch.device, kept: int | None = None) -> None:
         """`tensors`: the device of `data`; `kept`: how many bytes `take` copies (default: all). Raises
         CudaError."""

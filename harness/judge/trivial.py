@@ -86,7 +86,6 @@ def _partly_bad(problem: Problem, right: Outputs, others: Outputs) -> Iterator[A
 
 
 def _bad(value: torch.Tensor, other: torch.Tensor) -> dict[str, torch.Tensor]:
-    """Bad versions of one output that differ from it."""
     found = {"zeros": torch.zeros_like(value), "values of other inputs": other}
     if value.is_floating_point() and value.numel():
         one = value.clone(memory_format=torch.contiguous_format)

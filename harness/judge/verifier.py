@@ -108,10 +108,11 @@ class Verifier:
     def _in_parts(self, inputs: Tensors, outputs: Outputs) -> Finding | None:
         if self._problem.rows_apart:
             self._rows = sampled_rows(self._problem, timed=self._timed)
-        for one in compared_outputs(self._problem, inputs, outputs, timed=self._timed):
-            self._remember(one.error, one.allowed)
-            if not passes(one.error, one.allowed, one.rule):
-                return self._wrong(one.operand.name, one.error, one.allowed, one.rule)
+        every = compared_outputs(self._problem, inputs, outputs, timed=self._timed)
+        for operand, error, allowed, rule in every:
+            self._remember(error, allowed)
+            if not passes(error, allowed, rule):
+                return self._wrong(operand.name, error, allowed, rule)
         return None
 
     def _exact(self, outputs: Outputs, truths: Outputs) -> Finding | None:

@@ -39,7 +39,6 @@ class Diagnostic(Record):
     """1-based."""
     column: int | None = None
     source: str | None = None
-    """Text of that line."""
     advice: str | None = None
     """How to fix it, written by liftbench."""
 
@@ -50,7 +49,6 @@ class DeviceKernel(Record):
     name: str
     """Demangled."""
     architecture: str
-    """Such as sm_90a."""
     registers: int
     """Per thread."""
     shared_bytes: int

@@ -179,7 +179,6 @@ class Reply(_WithThinking):
     cost_usd: float | None = None
     latency_s: float | None = None
     recorded: bool = False
-    """Replayed from a recording."""
     tool_calls: tuple[ToolCall, ...] = ()
 
     @field_validator("text")

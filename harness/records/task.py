@@ -10,8 +10,6 @@ from harness.records.base import Precision, Record, Role, Target
 
 
 class Operand(Record):
-    """One tensor in an op's signature."""
-
     name: str
     role: Role
     """`out` is only written, `in` only read, `inout` both, `partial` written where `mask` is true."""

@@ -73,8 +73,6 @@ class Secondary(Record):
 
 
 class ContenderTiming(Record):
-    """The student or one reference on one workload."""
-
     name: str
     lanes: tuple[Lane, ...]
     lane: LaneName

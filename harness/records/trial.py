@@ -138,8 +138,6 @@ class RunConfig(RunSettings):
 
 
 class GraderFacts(Record):
-    """What grades a run; a report repeats it."""
-
     grader_version: str
     machine: MachineFacts
     image: str | None = None

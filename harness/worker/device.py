@@ -69,8 +69,6 @@ class _DeviceClock:
 
 
 class DevicePool:
-    """The sets of a plan in device memory, at fixed addresses."""
-
     resident = False
     """Work that a frozen process has started on a device continues: memory is mapped for each reveal."""
 
