@@ -46,10 +46,6 @@ def write_skill(draft: SkillDraft, out: Path) -> Path:
 
     Raises UsageError if `out` exists or the skill would be invalid. Links in the body are not checked.
     """
-    if out.name != draft.name:
-        raise UsageError(
-            f"the skill {draft.name!r} cannot be written to {out}: the folder must have its name"
-        )
     text = draft.skill_md.encode()
     for path in draft.files:
         _check_path(path)

@@ -131,7 +131,8 @@ def _paragraph(draw: random.Random, lines: list[str], more: int) -> list[str]:
     lead = framed["lead"] if framed else ""
     text = [lines[0][len(lead) :], *lines[1:]]
     if lead.lstrip().startswith("#"):
-        return [lead + _heading(draw, len(text[0].encode()))]
+        size = len(text[0].encode())
+        return [lead + _fitted(f"{draw.choice(_TOPICS)} and {_words(draw, size)}", size)]
     size = sum(len(line.strip().encode()) + 1 for line in text) - 1 + more
     words = deque(_prose(draw, size).split(" "))
     made: list[str] = []
@@ -161,10 +162,6 @@ def _schedule(draw: random.Random, line: str, more: int) -> str:
     indent = line[: len(line) - len(line.lstrip())]
     entry = f"{draw.randrange(24):02}:{draw.randrange(60):02} "
     return indent + _fitted(entry + _words(draw, len(line) + more), len(line.strip().encode()) + more)
-
-
-def _heading(draw: random.Random, size: int) -> str:
-    return _fitted(f"{draw.choice(_TOPICS)} and {_words(draw, size)}", size)
 
 
 def _words(draw: random.Random, size: int) -> str:

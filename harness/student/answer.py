@@ -102,11 +102,6 @@ class Answer:
         return self.reply.text.strip() == KEEP
 
     @property
-    def overflowed(self) -> bool:
-        """Whether the exchange exceeded the model's context, so that there is no text."""
-        return self.reply.stop == "overflow"
-
-    @property
     def messages(self) -> tuple[Message, ...]:
         """The exchange, this answer included."""
         said = _said(self.reply, calls=bool(self.results))

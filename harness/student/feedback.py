@@ -24,7 +24,6 @@ from harness.records import (
     Task,
     TimingResult,
     WorkloadCheck,
-    WorkloadTiming,
 )
 from harness.text import clean, estimate_tokens, shorten
 
@@ -208,24 +207,20 @@ def _binding(grade: Grade, task: Task) -> list[str]:
 def _speed(timing: TimingResult | None) -> list[str]:
     if timing is None:
         return ["How fast it is was not measured."]
-    rows = [_timed(one) for one in timing.workloads]
-    head = ["| workload | yours | reference | speedup over the fastest (95% interval) |", "|---|---|---|---|"]
-    lines = ["\n".join([*head, *rows]), f"Speedup over all timed workloads: {_ratio(timing.speedup)}."]
+    rows = ["| workload | yours | reference | speedup over the fastest (95% interval) |", "|---|---|---|---|"]
+    for one in timing.workloads:
+        references = ", ".join(f"{other.score_us:.4g} us ({other.name})" for other in one.references)
+        ours = f"{one.workload} {one.dtype} | {one.student.score_us:.4g} us"
+        rows.append(f"| {ours} | {references} | {_ratio(one.speedup)} |")
+    lines = ["\n".join(rows), f"Speedup over all timed workloads: {_ratio(timing.speedup)}."]
     if "noisy host" in timing.flags:
         lines.append("The machine was not quiet while it was timed: take the times with care.")
     return lines
 
 
-def _timed(one: WorkloadTiming) -> str:
-    references = ", ".join(f"{reference.score_us:.4g} us ({reference.name})" for reference in one.references)
-    cells = [f"{one.workload} {one.dtype}", f"{one.student.score_us:.4g} us", references, _ratio(one.speedup)]
-    return f"| {' | '.join(cells)} |"
-
-
 def _ratio(ratio: Ratio) -> str:
-    interval = (
-        "no interval" if ratio.low is None or ratio.high is None else f"{ratio.low:.2f} to {ratio.high:.2f}"
-    )
+    known = ratio.low is not None and ratio.high is not None
+    interval = f"{ratio.low:.2f} to {ratio.high:.2f}" if known else "no interval"
     apart = "" if ratio.distinguishable else ", not distinguishable from the reference"
     return f"{ratio.value:.2f}x ({interval}){apart}"
 

@@ -13,9 +13,6 @@ from markdown_it.rules_block.fence import fence
 from markdown_it.token import Token
 
 _INDENTED_CODE: Final = 4
-_NEWLINE: Final = "\n"
-
-
 _HEADING: Final = re.compile(r"^\s*(?:#{1,6}\s+|\*\*|`|-\s+|\d+[.)]\s+|file(?:name)?\s*:)", re.I)
 _NAMING_LIMIT: Final = 1_000
 """Longest line that may name a file; the patterns take quadratic time."""
@@ -52,7 +49,7 @@ def fenced(text: str, info: str = "", *, least: int = 3) -> str:
     """text as a fenced block, with at least `least` marks and more than any run of them in the text."""
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     marks = "`" * max(least, longest + 1)
-    return f"{marks}{info}\n{text.removesuffix(_NEWLINE)}\n{marks}"
+    return "\n".join([f"{marks}{info}", text.removesuffix("\n"), marks])
 
 
 class FileNames:

@@ -61,7 +61,7 @@ class Conversation:
             request = self._next
             given = answer(request, self.skills, self._ask)
             before = self._turns[-1] if self._turns else None
-            if before is not None and (given.overflowed or given.keeps):
+            if before is not None and (given.reply.stop == "overflow" or given.keeps):
                 if given.keeps or given.steps:  # steps were paid for, though no project came of them
                     self._turns.append(_turn(request, given, before.project, before.grade, kept=True))
                 break
@@ -75,7 +75,7 @@ class Conversation:
                 self._check_stopped()
                 self.store.write_grade(self.key, grade, request.turn)
             # An exchange that did not fit into the context will not fit with more in it.
-            self._next = None if given.overflowed else self._following(request, given, grade)
+            self._next = None if given.reply.stop == "overflow" else self._following(request, given, grade)
             self._turns.append(_turn(request, given, grade.project, grade))
         self._next = None
         return tuple(self._turns)

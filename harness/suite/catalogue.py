@@ -36,8 +36,7 @@ class LoadedTask:
         """Import reference.py afresh. It is ours or the user's, never the student's."""
         name = f"liftbench_reference_{self.task.level}_{self.task.name}"
         spec = importlib.util.spec_from_file_location(name, self.reference_path)
-        if spec is None or spec.loader is None:
-            raise UsageError(f"{self.reference_path} cannot be imported")
+        assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         return module
@@ -103,16 +102,12 @@ def select_tasks(patterns: Sequence[str], root: Path | None = None) -> list[Load
         return tasks
     chosen: dict[str, LoadedTask] = {}
     for pattern in patterns:
-        found = [t for t in tasks if _matches(t.task, pattern)]
+        found = [t for t in tasks if any(fnmatch.fnmatchcase(n, pattern) for n in (t.task.id, t.task.name))]
         if not found:
             meant = did_you_mean(pattern, [t.task.id for t in tasks])
             raise UsageError(f"no task matches {pattern!r} (`liftbench tasks list` has all){meant}")
         chosen.update({t.task.id: t for t in found})
     return [chosen[key] for key in sorted(chosen)]
-
-
-def _matches(task: Task, pattern: str) -> bool:
-    return fnmatch.fnmatchcase(task.id, pattern) or fnmatch.fnmatchcase(task.name, pattern)
 
 
 def expert_project(task: Task) -> Project | None:

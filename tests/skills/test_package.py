@@ -94,7 +94,7 @@ def test_a_draft_that_would_be_invalid_is_refused(
     """The message names the fault, and nothing is left on disk."""
     with pytest.raises(UsageError, match=said):
         write_skill(draft(**given_), tmp_path / "my-skill")
-    with pytest.raises(UsageError, match="must have its name"):
+    with pytest.raises(UsageError, match="differs from the directory's name"):
         write_skill(draft(), tmp_path / "other")
     assert list(tmp_path.iterdir()) == []
 

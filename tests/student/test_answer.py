@@ -115,7 +115,7 @@ def test_an_overflow_ends_the_turn() -> None:
     """Also after files were read: nothing more fits."""
     gone = reply("").model_copy(update={"stop": "overflow"})
     given, _ = take(asks("SKILL.md"), gone)
-    assert (cause(given), given.overflowed, len(given.steps)) == (Cause.CONTEXT_OVERFLOW, True, 1)
+    assert (cause(given), given.reply.stop, len(given.steps)) == (Cause.CONTEXT_OVERFLOW, "overflow", 1)
 
 
 @pytest.mark.parametrize(
