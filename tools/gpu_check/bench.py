@@ -15,7 +15,7 @@ from harness.builder.toolchain import Toolchain, find_cuda, find_toolchain
 from harness.device.machine import judge_and_worker_cpus, machine_facts
 from harness.errors import SandboxError, UsageError
 from harness.grading.grade import Grader
-from harness.grading.workers import CALL_WALL_S, WORKER_WALL_S, GradeSettings, Workers
+from harness.grading.workers import GradeSettings, Workers
 from harness.judge.gpu import Gpu, open_gpu
 from harness.records import MachineFacts, Protocol
 from harness.suite.catalogue import LoadedTask
@@ -122,8 +122,8 @@ def judging(
     *,
     sandbox: str = SANDBOX,
     protocol: Protocol = "quick",
-    worker_wall_s: float = WORKER_WALL_S,
-    call_wall_s: float = CALL_WALL_S,
+    worker_wall_s: float = GradeSettings.worker_wall_s,
+    call_wall_s: float = GradeSettings.call_wall_s,
     required: bool = False,
 ) -> Iterator[Judging]:
     """All that the judge needs on the bench's GPU, opened for one check and closed with it.
