@@ -1,4 +1,4 @@
-"""Which files a pattern names, and what they are called."""
+"""Which files a pattern names, what they are called, and what is filled in for them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from harness.errors import UsageError
-from harness.kernelbench.problems import find_problems
+from harness.kernelbench.conversion import reference_py
+from harness.kernelbench.problems import ProblemFacts, TensorFacts, find_problems
 from tests.fakes.kernelbench import write_checkout
 
 
@@ -53,3 +54,25 @@ def test_a_pattern_that_matches_nothing_is_refused(checkout: Path, rest: str, sa
     (checkout / "empty").mkdir()
     with pytest.raises(UsageError, match=said):
         find_problems(f"kernelbench:{checkout}/{rest}")
+
+
+def test_the_adapter_is_filled_in_where_its_names_are_first_set() -> None:
+    """Not below: defaults of its functions would be those of no problem."""
+    x = TensorFacts(name="x", shape=(4,), dtype="float32", itemsize=4)
+    facts = ProblemFacts(
+        arguments=("x",),
+        inputs=(x,),
+        scalars=(),
+        parameters=(),
+        outputs=(x.model_copy(update={"name": "out"}),),
+        init="[]",
+        flops=0,
+        kind="elementwise",
+        convolves=False,
+        peak_bytes=0,
+        wide=True,
+    )
+    text = reference_py("import torch\n", facts)
+    assert "_WIDE = True\n" in text
+    assert "_WIDE = False\n" not in text
+    assert text.index("_WIDE = True") < text.index("wide: bool = _WIDE")
