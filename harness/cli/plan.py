@@ -23,7 +23,7 @@ from harness.cli.options import (
 )
 from harness.errors import UsageError
 from harness.models.prices import find_price
-from harness.report import figures as f
+from harness.report import figures
 from harness.report.planning import (
     ASSUMED_COSTS,
     ASSUMED_SD,
@@ -130,8 +130,8 @@ def _lines(made: StudyPlan, unpriced: list[str]) -> Iterator[str]:
     count = design.skills * design.models
     decisions = "one decision" if count == 1 else f"{count} decisions (Holm)"
     yield (
-        f"{design.metric}, {f.percent(design.power)} power, alpha {design.alpha:g}, {decisions}, "
-        f"{f.plural(design.runs, 'run')} per task"
+        f"{design.metric}, {figures.percent(design.power)} power, alpha {design.alpha:g}, {decisions}, "
+        f"{figures.plural(design.runs, 'run')} per task"
     )
     if made.needed is not None:
         yield f"to find {_effect(design, design.effect)}: {_size(made.needed)}"
@@ -161,9 +161,9 @@ def _or_more(design: StudyDesign, row: StudySize) -> str:
 
 
 def _size(row: StudySize) -> str:
-    cost = f"about {f.tokens(row.tokens)} tokens" if row.tokens is not None else "tokens unknown"
-    dollars = "" if row.cost_usd is None else f", about {f.dollars(row.cost_usd)}"
-    counts = f"{f.plural(row.families, 'family')}, about {f.plural(row.tasks, 'task')}"
+    cost = f"about {figures.tokens(row.tokens)} tokens" if row.tokens is not None else "tokens unknown"
+    dollars = "" if row.cost_usd is None else f", about {figures.dollars(row.cost_usd)}"
+    counts = f"{figures.plural(row.families, 'family')}, about {figures.plural(row.tasks, 'task')}"
     return f"{counts}, {row.trials:,} trials of one call each ({cost}{dollars})"
 
 
@@ -175,9 +175,9 @@ def _table(made: StudyPlan) -> Table:
         names.append(f"chance to find {_effect(design, design.effect)}")
     table = plain_table(*names, right=names)
     for row in made.rows:
-        cells = [str(row.families), str(row.tasks), f"{row.trials:,}", f.tokens(row.tokens)]
-        cells += [f.dollars(row.cost_usd)] if priced else []
+        cells = [str(row.families), str(row.tasks), f"{row.trials:,}", figures.tokens(row.tokens)]
+        cells += [figures.dollars(row.cost_usd)] if priced else []
         cells += [_effect(design, row.smallest_effect)]
-        cells += [] if row.power is None else [f.percent(row.power)]
+        cells += [] if row.power is None else [figures.percent(row.power)]
         table.add_row(*cells)
     return table

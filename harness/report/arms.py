@@ -9,12 +9,12 @@ from statistics import median
 
 from harness import stats
 from harness.records import Arm, RunRecord, TrialRecord, Turn
-from harness.report import metrics as m
+from harness.report import metrics
 from harness.report.effects import Rate, Spending, ends
 from harness.report.records import ArmSummary, FastLevel, PassPoint, ReadFile, Reading
 from harness.text import clean
 
-Get = Callable[[m.Score], float | None]
+Get = Callable[[metrics.Score], float | None]
 
 
 def arm_labels(run: RunRecord) -> dict[str, str]:
@@ -44,18 +44,20 @@ def rate_of(flags: Sequence[bool]) -> Rate:
     return Rate(count=count, n=n, **ends(stats.wilson(count, n)))
 
 
-def _fast_levels(scores: m.Scores) -> Iterable[FastLevel]:
-    for threshold in m.THRESHOLDS:
-        means = m.family_means(m.fast_metric(threshold).values(scores))
+def _fast_levels(scores: metrics.Scores) -> Iterable[FastLevel]:
+    for threshold in metrics.THRESHOLDS:
+        means = metrics.family_means(metrics.fast_metric(threshold).values(scores))
         if means:
             share = math.fsum(means) / len(means)
             yield FastLevel(threshold=threshold, share=share, **ends(stats.share_interval(means)))
 
 
-def _passes(scores: m.Scores, repeats: int) -> Iterable[PassPoint]:
+def _passes(scores: metrics.Scores, repeats: int) -> Iterable[PassPoint]:
     for k in range(1, repeats + 1):
         estimators = (stats.pass_at_k, stats.pass_hat_k)
-        at, hat = (m.family_means(m.pass_metric(k, estimator).values(scores)) for estimator in estimators)
+        at, hat = (
+            metrics.family_means(metrics.pass_metric(k, estimator).values(scores)) for estimator in estimators
+        )
         if at:
             yield PassPoint(k=k, at=math.fsum(at) / len(at), hat=math.fsum(hat) / len(hat))
 
@@ -67,17 +69,17 @@ def arm_summary(
     planned: int,
     repeats: int,
     trials: Sequence[TrialRecord],
-    scores: m.Scores,
+    scores: metrics.Scores,
     *,
     built: bool,
     checked: bool,
 ) -> ArmSummary:
     """Figures of one model in one arm; built, checked: whether the run measured those stages."""
-    usage = m.total_usage(s.usage for s in scores)
+    usage = metrics.total_usage(s.usage for s in scores)
     correct = [s for s in scores if s.correct] if checked else []
     faster = sum(1 for s in correct if s.distinguishable and (s.speedup or 0.0) > 1.0)
     slower = sum(1 for s in correct if s.distinguishable and (s.speedup or 0.0) < 1.0)
-    share = stats.fast_p([s.speedup for s in scores], m.THRESHOLDS) if checked and scores else None
+    share = stats.fast_p([s.speedup for s in scores], metrics.THRESHOLDS) if checked and scores else None
     n = len(correct)
     return ArmSummary(
         model=model,
@@ -103,16 +105,18 @@ def arm_summary(
     )
 
 
-def _lift(get: Get, treatment: m.Scores, control: m.Scores) -> stats.Lift | None:
+def _lift(get: Get, treatment: metrics.Scores, control: metrics.Scores) -> stats.Lift | None:
     """Treatment minus control, by family; None where one trial of a shared task does not report it."""
     shared = {s.task for s in treatment} & {s.task for s in control}
     counted = [s for s in (*treatment, *control) if s.task in shared]
     if not counted or any(get(score) is None for score in counted):
         return None
-    return stats.paired_lift(m.observations(m.by_trial(get), treatment, control), tested=False)
+    return stats.paired_lift(metrics.observations(metrics.by_trial(get), treatment, control), tested=False)
 
 
-def arm_means(get: Get, treatment: m.Scores, control: m.Scores) -> tuple[float | None, float | None]:
+def arm_means(
+    get: Get, treatment: metrics.Scores, control: metrics.Scores
+) -> tuple[float | None, float | None]:
     """(treatment, control) means by family; None, None where one trial does not report it."""
     lift = _lift(get, treatment, control)
     return (None, None) if lift is None else (lift.mean_with, lift.mean_without)
@@ -131,7 +135,7 @@ def _price(extra: stats.Lift | None, correct: stats.Lift | None) -> stats.Paired
 
 
 def spending(
-    treatment: m.Scores, control: m.Scores, correct: stats.Lift | None, alpha: float
+    treatment: metrics.Scores, control: metrics.Scores, correct: stats.Lift | None, alpha: float
 ) -> Spending | None:
     """Treatment minus control; correct: the lift in correctness, None where it was not measured."""
     if not {s.task for s in treatment} & {s.task for s in control}:
@@ -178,8 +182,8 @@ def _reading(model: str, arm: str, label: str, scored: Sequence[TrialRecord]) ->
     added: dict[str, list[int]] = defaultdict(list)
     for file, tokens in (found for trial in scored for turn in trial.turns for found in _added(turn)):
         added[file].append(tokens)
-    asking = [[m.usage_of_reply(step.reply) for turn in t.turns for step in turn.steps] for t in scored]
-    spent = m.total_usage(usage for usages in asking for usage in usages).tokens
+    asking = [[metrics.usage_of_reply(step.reply) for turn in t.turns for step in turn.steps] for t in scored]
+    spent = metrics.total_usage(usage for usages in asking for usage in usages).tokens
     return Reading(
         model=model,
         arm=arm,
@@ -193,7 +197,7 @@ def _reading(model: str, arm: str, label: str, scored: Sequence[TrialRecord]) ->
 def _added(turn: Turn) -> Iterable[tuple[str, int]]:
     """Files that were read alone in a step, each with the growth of the next prompt beyond that reply."""
     for step, following in zip(turn.steps, turn.replies[1:], strict=True):
-        after, before = following.usage.input_tokens, m.usage_of_reply(step.reply).tokens
+        after, before = following.usage.input_tokens, metrics.usage_of_reply(step.reply).tokens
         if len(step.reads) != 1 or after is None or before is None:
             continue
         # Reasoning is not part of the next prompt.

@@ -17,10 +17,7 @@ from markupsafe import Markup
 
 from harness import __version__
 from harness.outcome import Verdict
-from harness.report import evidence as k
-from harness.report import figures as f
-from harness.report import plots
-from harness.report import wording as w
+from harness.report import evidence, figures, plots, wording
 from harness.report.effects import Comparison, MetricRow
 from harness.report.figures import typeset
 from harness.report.records import Summary, TaskCell
@@ -49,10 +46,10 @@ def _when(stamp: str) -> str:
 
 def question(summary: Summary) -> str:
     """The page's title; more than two names are only counted."""
-    models = [w.model_name(summary, name) for name in summary.head.models]
+    models = [wording.model_name(summary, name) for name in summary.head.models]
     skills = list(dict.fromkeys(c.label for c in summary.comparisons))
-    who = " and ".join(models) if len(models) <= 2 else f.plural(len(models), "model")
-    with_ = " and ".join(skills) if len(skills) <= 2 else f.plural(len(skills), "skill")
+    who = " and ".join(models) if len(models) <= 2 else figures.plural(len(models), "model")
+    with_ = " and ".join(skills) if len(skills) <= 2 else figures.plural(len(skills), "skill")
     what = "GPU kernels" if summary.head.target == "cuda" else "kernels"
     if not skills:
         return f"How well {who} write{'s' if len(models) == 1 else ''} {what}"
@@ -74,13 +71,14 @@ def _sentence(comparison: Comparison, confidence: str) -> str:
         return f"{noun} was not measured ({row.not_measured})."
     if row.lift is None:
         return "There is no pair of trials to compare yet."
-    before, after = f.level(row.unit, row.control), f.level(row.unit, row.treatment)
+    before, after = figures.level(row.unit, row.control), figures.level(row.unit, row.treatment)
     interval = "no interval"
     if row.low is not None and row.high is not None:
-        interval = f"{confidence} {f.bare_change(row.unit, row.low)} to {f.bare_change(row.unit, row.high)}"
-    p = "" if row.p_value is None else f", p = {f.p_value(row.p_value)}".replace("= <", "< ")
-    basis = f"{f.plural(row.n_families, 'family')}, {f.plural(row.n_tasks, 'task')}"
-    change = f.change(row.unit, row.lift)
+        low, high = figures.bare_change(row.unit, row.low), figures.bare_change(row.unit, row.high)
+        interval = f"{confidence} {low} to {high}"
+    p = "" if row.p_value is None else f", p = {figures.p_value(row.p_value)}".replace("= <", "< ")
+    basis = f"{figures.plural(row.n_families, 'family')}, {figures.plural(row.n_tasks, 'task')}"
+    change = figures.change(row.unit, row.lift)
     return typeset(f"{noun} goes from {before} to {after}, {change} ({interval}{p}; {basis}).")
 
 
@@ -90,7 +88,7 @@ def _chips(summary: Summary, cell: TaskCell) -> Iterator[dict[str, Any]]:
         row = summary.trials[position]
         (text, meaning), shade = CODES[row.verdict], row.verdict.value
         if row.verdict is Verdict.CORRECT:
-            text, meaning = typeset(f.speedup(row.speedup)), f"correct, {f.speedup(row.speedup)}"
+            text, meaning = typeset(figures.speedup(row.speedup)), f"correct, {figures.speedup(row.speedup)}"
             shade += " behind" if row.speedup is not None and row.speedup < 1 else ""
         elif row.verdict is Verdict.NOT_MEASURED and row.build_wall_s is not None:
             text, meaning = "built", "built; later stages not measured"
@@ -100,7 +98,7 @@ def _chips(summary: Summary, cell: TaskCell) -> Iterator[dict[str, Any]]:
 
 def _adjusted(row: MetricRow) -> str:
     words = {"primary": "not adjusted", "descriptive": "not tested"}
-    return words.get(row.role, f.p_value(row.p_holm))
+    return words.get(row.role, figures.p_value(row.p_holm))
 
 
 def _strip(summary: Summary, comparison: Comparison) -> Markup:
@@ -127,19 +125,32 @@ def _environment(summary: Summary) -> Environment:
             clean(value) if isinstance(value, str) and not isinstance(value, Markup) else value
         ),
     )
-    plain = (f.percent, f.tokens, f.dollars, f.seconds, f.families, f.share_bounds, f.plural, typeset, quote)
+    plain = (
+        figures.percent,
+        figures.tokens,
+        figures.dollars,
+        figures.seconds,
+        figures.families,
+        figures.share_bounds,
+        figures.plural,
+        typeset,
+        quote,
+    )
     made.filters |= {function.__name__: function for function in plain}
-    made.filters |= {function.__name__: function for function in (k.short_name, k.spills, k.total, k.notable)}
     made.filters |= {
-        "p": f.p_value,
-        "speedup": lambda value: typeset(f.speedup(value)),
-        "level": lambda value, row: typeset(f.level(row.unit, value)),
-        "change": lambda value, row: typeset(f.change(row.unit, value)),
-        "points": lambda value: typeset(f.change("share", value)),
-        "bounds": lambda one, unit="share": typeset(f.bounds(unit, one)),
-        "per_usd": lambda value, row: typeset(f.per_usd(row.unit, value)),
+        function.__name__: function
+        for function in (evidence.short_name, evidence.spills, evidence.total, evidence.notable)
+    }
+    made.filters |= {
+        "p": figures.p_value,
+        "speedup": lambda value: typeset(figures.speedup(value)),
+        "level": lambda value, row: typeset(figures.level(row.unit, value)),
+        "change": lambda value, row: typeset(figures.change(row.unit, value)),
+        "points": lambda value: typeset(figures.change("share", value)),
+        "bounds": lambda one, unit="share": typeset(figures.bounds(unit, one)),
+        "per_usd": lambda value, row: typeset(figures.per_usd(row.unit, value)),
         "words": lambda value: str(value).replace("_", " "),
-        "model": lambda name: w.model_name(summary, name),
+        "model": lambda name: wording.model_name(summary, name),
         "when": _when,
     }
     return made
@@ -150,7 +161,7 @@ def render_html(summary: Summary) -> str:
     environment = _environment(summary)
     script = (TEMPLATES / "sort.js").read_text(encoding="utf-8").strip()
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    confidence = f.confidence(summary.head.alpha)
+    confidence = figures.confidence(summary.head.alpha)
     labels = {arm.arm: (arm.label, arm.kind) for arm in summary.arms}
     return (
         environment.get_template("report.html.j2").render(
@@ -162,9 +173,9 @@ def render_html(summary: Summary) -> str:
             question=question(summary),
             ci=confidence,
             sentence=lambda comparison: _sentence(comparison, confidence),
-            headlines=[typeset(text) for text in w.headlines(summary)],
+            headlines=[typeset(text) for text in wording.headlines(summary)],
             adjusted=_adjusted,
-            w=w,
+            w=wording,
             plots=plots,
             chips=lambda cell: _chips(summary, cell),
             labels=labels,

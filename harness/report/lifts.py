@@ -11,8 +11,7 @@ from typing import Any, Final, Literal
 
 from harness import stats
 from harness.outcome import POLICY, Cause, Verdict
-from harness.report import effects as e
-from harness.report import metrics as m
+from harness.report import effects, metrics
 from harness.report.arms import arm_means, rate_of
 from harness.report.figures import percent
 from harness.report.records import Gap
@@ -31,22 +30,28 @@ _BEFORE_LOADING: Final = frozenset(
 )
 
 
-def effect_of(metric: m.Metric, lift: stats.Lift) -> dict[str, Any]:
+def effect_of(metric: metrics.Metric, lift: stats.Lift) -> dict[str, Any]:
     """The fields of an Effect, in the reader's units."""
     values = {"control": lift.mean_without, "treatment": lift.mean_with, "lift": lift.lift}
-    values |= e.ends(lift.interval)
+    values |= effects.ends(lift.interval)
     return {name: None if value is None else metric.shown(value) for name, value in values.items()}
 
 
 def metric_row(
-    metric: m.Metric, lift: stats.Lift | None, *, primary: str, p_holm: float | None, gap: Gap | None
-) -> e.MetricRow:
+    metric: metrics.Metric, lift: stats.Lift | None, *, primary: str, p_holm: float | None, gap: Gap | None
+) -> effects.MetricRow:
     """The row of one metric; lift is None exactly when gap says why it was not measured."""
-    role = "primary" if metric.name == primary else "secondary" if metric.name in m.TESTED else "descriptive"
+    role = (
+        "primary"
+        if metric.name == primary
+        else "secondary"
+        if metric.name in metrics.TESTED
+        else "descriptive"
+    )
     lift = lift or stats.paired_lift([])
-    tasks: dict[str, list[e.TaskLift]] = defaultdict(list)
+    tasks: dict[str, list[effects.TaskLift]] = defaultdict(list)
     for family, task, difference in lift.per_task:
-        tasks[family].append(e.TaskLift(task=task, lift=metric.shown(difference)))
+        tasks[family].append(effects.TaskLift(task=task, lift=metric.shown(difference)))
     made = {name: getattr(lift, name) for name in ("n_families", "n_different", "n_tasks", "n_dropped_tasks")}
     made |= {
         "metric": metric.name,
@@ -56,53 +61,58 @@ def metric_row(
         "p_value": None if role == "descriptive" else lift.p_value,
         "p_holm": p_holm,
         "per_family": tuple(
-            e.FamilyLift(family=family, lift=metric.shown(difference), tasks=tuple(tasks[family]))
+            effects.FamilyLift(family=family, lift=metric.shown(difference), tasks=tuple(tasks[family]))
             for family, difference in lift.per_family
         ),
         "not_measured": gap.reason if gap else None,
     }
-    return e.MetricRow.model_validate(made | effect_of(metric, lift))
+    return effects.MetricRow.model_validate(made | effect_of(metric, lift))
 
 
-def fast_points(treatment: m.Scores, control: m.Scores, confidence: float) -> Iterable[e.FastPoint]:
+def fast_points(
+    treatment: metrics.Scores, control: metrics.Scores, confidence: float
+) -> Iterable[effects.FastPoint]:
     """The fast_p curve of both arms; nothing without a task in both."""
-    for threshold in m.THRESHOLDS:
-        metric = m.fast_metric(threshold)
+    for threshold in metrics.THRESHOLDS:
+        metric = metrics.fast_metric(threshold)
         lift = metric.lift(treatment, control, confidence, tested=False)
         if lift.n_families:
-            yield e.FastPoint.model_validate({"threshold": threshold} | effect_of(metric, lift))
+            yield effects.FastPoint.model_validate({"threshold": threshold} | effect_of(metric, lift))
 
 
 def kernelbench_points(
-    treatment: m.Scores, control: m.Scores, confidence: float
-) -> Iterable[e.KernelBenchPoint]:
+    treatment: metrics.Scores, control: metrics.Scores, confidence: float
+) -> Iterable[effects.KernelBenchPoint]:
     """fast_p by KernelBench's own rules, and by ours over the same trials; nothing without its problems."""
     arms = [[s for s in scores if s.kernelbench is not None] for scores in (control, treatment)]
     if not all(arms):
         return
-    shares = [stats.fast_p([s.kernelbench or None for s in arm], m.THRESHOLDS) for arm in arms]
+    shares = [stats.fast_p([s.kernelbench or None for s in arm], metrics.THRESHOLDS) for arm in arms]
     ours = {point.threshold: point for point in fast_points(arms[1], arms[0], confidence)}
-    for at, without, with_ in zip(m.THRESHOLDS, *shares, strict=True):
-        yield e.KernelBenchPoint(threshold=at, control=without, treatment=with_, ours=ours.get(at))
+    for at, without, with_ in zip(metrics.THRESHOLDS, *shares, strict=True):
+        yield effects.KernelBenchPoint(threshold=at, control=without, treatment=with_, ours=ours.get(at))
 
 
 def pass_lifts(
-    treatment: m.Scores, control: m.Scores, repeats: int, confidence: float
-) -> Iterable[e.PassLift]:
+    treatment: metrics.Scores, control: metrics.Scores, repeats: int, confidence: float
+) -> Iterable[effects.PassLift]:
     """pass@k and pass^k for every k up to repeats that a task in both arms has."""
     estimators = {"pass@k": stats.pass_at_k, "pass^k": stats.pass_hat_k}
     for k in range(1, repeats + 1):
         for name, estimator in estimators.items():
-            metric = m.pass_metric(k, estimator)
+            metric = metrics.pass_metric(k, estimator)
             lift = metric.lift(treatment, control, confidence, tested=False)
             if lift.n_families:
                 made = {"estimator": name, "k": k, "n_tasks": lift.n_tasks}
-                yield e.PassLift.model_validate(made | effect_of(metric, lift))
+                yield effects.PassLift.model_validate(made | effect_of(metric, lift))
 
 
 def turn_points(
-    metric: m.Metric, treatment: Sequence[m.Scores], control: Sequence[m.Scores], confidence: float
-) -> Iterable[e.TurnPoint]:
+    metric: metrics.Metric,
+    treatment: Sequence[metrics.Scores],
+    control: Sequence[metrics.Scores],
+    confidence: float,
+) -> Iterable[effects.TurnPoint]:
     """One point per turn; treatment and control hold an arm's scores after turn 1, 2, ..."""
     for index, (with_, without) in enumerate(zip(treatment, control, strict=True), start=1):
         lift = metric.lift(with_, without, confidence, tested=False)
@@ -116,11 +126,11 @@ def turn_points(
             "control_cost_usd": dollars[1],
             "lift_per_usd": _per_usd(metric, lift.lift, *dollars),
         }
-        yield e.TurnPoint.model_validate(made | effect_of(metric, lift))
+        yield effects.TurnPoint.model_validate(made | effect_of(metric, lift))
 
 
 def _per_usd(
-    metric: m.Metric, lift: float | None, with_: float | None, without: float | None
+    metric: metrics.Metric, lift: float | None, with_: float | None, without: float | None
 ) -> float | None:
     if lift is None or with_ is None or without is None or with_ <= without:
         return None
@@ -128,7 +138,7 @@ def _per_usd(
     return 100.0 * gained / (with_ - without)
 
 
-def transitions(treatment: m.Scores, control: m.Scores) -> e.Transitions | None:
+def transitions(treatment: metrics.Scores, control: metrics.Scores) -> effects.Transitions | None:
     """The expected joint of both arms' verdicts; None without a task in both."""
     after, before = _verdicts(treatment), _verdicts(control)
     tasks = sorted(after.keys() & before.keys())
@@ -144,15 +154,17 @@ def transitions(treatment: m.Scores, control: m.Scores) -> e.Transitions | None:
     joint = {pair: math.fsum(found) for pair, found in parts.items()}
     order = [verdict for verdict in VERDICTS if any(verdict in pair for pair in joint)]
     cells = [(old, new) for old in order for new in order if (old, new) in joint]
-    return e.Transitions(
+    return effects.Transitions(
         n_tasks=len(tasks),
         verdicts=tuple(order),
-        cells=tuple(e.Transition(control=old, treatment=new, share=joint[old, new]) for old, new in cells),
-        movements=tuple(sorted(_movements(joint, order), key=lambda m: -m.net)[:_MOVEMENTS]),
+        cells=tuple(
+            effects.Transition(control=old, treatment=new, share=joint[old, new]) for old, new in cells
+        ),
+        movements=tuple(sorted(_movements(joint, order), key=lambda one: -one.net)[:_MOVEMENTS]),
     )
 
 
-def _verdicts(scores: m.Scores) -> dict[tuple[str, str], dict[Verdict, float]]:
+def _verdicts(scores: metrics.Scores) -> dict[tuple[str, str], dict[Verdict, float]]:
     """Family and task to the share of each verdict."""
     found: dict[tuple[str, str], list[Verdict]] = defaultdict(list)
     for score in scores:
@@ -162,7 +174,7 @@ def _verdicts(scores: m.Scores) -> dict[tuple[str, str], dict[Verdict, float]]:
 
 def _movements(
     joint: Mapping[tuple[Verdict, Verdict], float], order: Sequence[Verdict]
-) -> Iterable[e.Movement]:
+) -> Iterable[effects.Movement]:
     for one, other in combinations(order, 2):
         up, down = joint.get((other, one), 0.0), joint.get((one, other), 0.0)
         before, after = (other, one) if up >= down else (one, other)
@@ -170,21 +182,27 @@ def _movements(
         if net >= _SMALLEST_MOVEMENT:
             words = f"{before.value} -> {after.value}: {percent(net)} of trials"
             there, back = max(up, down), min(up, down)
-            yield e.Movement(before=before, after=after, net=net, there=there, back=back, words=words)
+            yield effects.Movement(before=before, after=after, net=net, there=there, back=back, words=words)
 
 
 _ErrorName = tuple[Literal["cause", "first build error"], str]
 
 
 def error_classes(
-    treatment: m.Scores, control: m.Scores, alpha: float, minimum_families: int, *, built: bool, checked: bool
-) -> tuple[e.ErrorClass, ...]:
+    treatment: metrics.Scores,
+    control: metrics.Scores,
+    alpha: float,
+    minimum_families: int,
+    *,
+    built: bool,
+    checked: bool,
+) -> tuple[effects.ErrorClass, ...]:
     """Every class of error in either arm, significant ones first; built, checked: what all trials reached."""
     shared = {s.task for s in treatment} & {s.task for s in control}
     with_, without = ([s for s in scores if s.task in shared] for scores in (treatment, control))
     classes = list(_classes([*with_, *without], built=built, checked=checked))
     hits = [partial(_falls_into, *one) for one in classes]
-    lifts = [m.share_metric(hit).lift(with_, without, 1.0 - alpha) for hit in hits]
+    lifts = [metrics.share_metric(hit).lift(with_, without, 1.0 - alpha) for hit in hits]
     adjusted = stats.holm([lift.p_value for lift in lifts])
     made = []
     for (group, name), hit, lift, p_holm in zip(classes, hits, lifts, adjusted, strict=True):
@@ -205,19 +223,19 @@ def error_classes(
             "n_families": lift.n_families,
             "change": change,
         }
-        made.append(e.ErrorClass.model_validate(fields | e.ends(lift.interval)))
+        made.append(effects.ErrorClass.model_validate(fields | effects.ends(lift.interval)))
     return tuple(sorted(made, key=_order))
 
 
-def _order(one: e.ErrorClass) -> tuple[bool, float, str, str]:
+def _order(one: effects.ErrorClass) -> tuple[bool, float, str, str]:
     return one.change not in ("removed", "introduced"), -abs(one.difference or 0.0), one.group, one.name
 
 
-def _falls_into(group: str, name: str, score: m.Score) -> bool:
+def _falls_into(group: str, name: str, score: metrics.Score) -> bool:
     return name == (score.cause.value if group == "cause" else score.first_error)
 
 
-def _classes(scores: m.Scores, *, built: bool, checked: bool) -> Iterable[_ErrorName]:
+def _classes(scores: metrics.Scores, *, built: bool, checked: bool) -> Iterable[_ErrorName]:
     """Every class that occurs in either arm and whose stage every trial went through."""
     for cause in sorted({score.cause for score in scores}):
         verdict = POLICY[cause]

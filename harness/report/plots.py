@@ -12,7 +12,7 @@ from typing import Final
 
 from markupsafe import Markup, escape
 
-from harness.report import figures as f
+from harness.report import figures
 from harness.report.effects import Comparison, FamilyLift, MetricRow, Unit
 from harness.report.figures import typeset
 from harness.report.records import FastLevel, TrialRow
@@ -121,13 +121,13 @@ def _vertical_grid(
 
 
 def _tick(unit: Unit, value: float) -> str:
-    return f"x{value:g}" if unit == "ratio" else f.signed_points(value)
+    return f"x{value:g}" if unit == "ratio" else figures.signed_points(value)
 
 
 def levels(comparison: Comparison) -> Markup:
     """Both arms' compile rate, correctness and deployed speed, joined by their difference."""
     y, shares = 26.0, Axis(0.0, 1.0, _LEFT + _ROOM, _RIGHT)
-    marks = _vertical_grid(shares, _QUARTERS, [f.percent(q) for q in _QUARTERS], y - 12, y + 82, 16)
+    marks = _vertical_grid(shares, _QUARTERS, [figures.percent(q) for q in _QUARTERS], y - 12, y + 82, 16)
     for row in (comparison.row("compiles"), comparison.row("correct")):
         marks += _pair(row, shares, y + 6)
         y += 52
@@ -143,20 +143,20 @@ def levels(comparison: Comparison) -> Markup:
 
 
 def _described(row: MetricRow) -> str:
-    control, treatment = f.level(row.unit, row.control), f.level(row.unit, row.treatment)
+    control, treatment = figures.level(row.unit, row.control), figures.level(row.unit, row.treatment)
     measured = f"{control} without and {treatment} with"
     return f"{row.label} {_unmeasured(row) or measured}"
 
 
 def _unmeasured(row: MetricRow) -> str:
-    return f"{f.NOT_MEASURED} ({row.not_measured})" if row.not_measured else ""
+    return f"{figures.NOT_MEASURED} ({row.not_measured})" if row.not_measured else ""
 
 
 def _pair(row: MetricRow, axis: Axis, y: float) -> list[str]:
     """A hollow and a filled dot, each with its figure on the outer side."""
     marks = [text(_LEFT - 14, y + 4, row.label, "name", "end")]
     if row.control is None or row.treatment is None:
-        return [*marks, text(_LEFT + _ROOM, y + 4, _unmeasured(row) or f.NOT_AVAILABLE, "tick")]
+        return [*marks, text(_LEFT + _ROOM, y + 4, _unmeasured(row) or figures.NOT_AVAILABLE, "tick")]
     a, b = axis.at(row.control), axis.at(row.treatment)
     sides = ("start", "end") if b < a else ("end", "start")
     shift = -11 if b >= a else 11
@@ -165,8 +165,8 @@ def _pair(row: MetricRow, axis: Axis, y: float) -> list[str]:
         line(a, y, b, y, "bridge"),
         dot(a, y, 5.5, "control"),
         dot(b, y, 5.5, "treatment"),
-        text(a + shift, y + 4, typeset(f.level(row.unit, row.control)), "figure", sides[0]),
-        text(b - shift, y + 4, typeset(f.level(row.unit, row.treatment)), "figure strong", sides[1]),
+        text(a + shift, y + 4, typeset(figures.level(row.unit, row.control)), "figure", sides[0]),
+        text(b - shift, y + 4, typeset(figures.level(row.unit, row.treatment)), "figure strong", sides[1]),
     ]
 
 
@@ -186,8 +186,8 @@ def forest(row: MetricRow, confidence: str) -> Markup:
     for index, family in enumerate(families):
         marks += _family(row, family, axis, 24.0 + 22 * index)
     marks += _diamond(row, axis, bottom)
-    interval = "" if row.low is None else f", {confidence} {f.bounds(row.unit, row)}"
-    label = f"Lift in {row.label} by family: all families {f.change(row.unit, row.lift)}{interval}"
+    interval = "" if row.low is None else f", {confidence} {figures.bounds(row.unit, row)}"
+    label = f"Lift in {row.label} by family: all families {figures.change(row.unit, row.lift)}{interval}"
     return figure(_WIDTH, bottom + 40, label, marks)
 
 
@@ -195,10 +195,12 @@ def _family(row: MetricRow, family: FamilyLift, axis: Axis, y: float) -> list[st
     marks = [text(_LEFT - 14, y + 4, shorten(family.family, 16), "name", "end")]
     if len(family.tasks) > 1:
         for task in family.tasks:
-            title = f"{task.task}: {f.change(row.unit, task.lift)}"
+            title = f"{task.task}: {figures.change(row.unit, task.lift)}"
             marks.append(dot(axis.at(task.lift), y, 2.4, "task", title))
-    marks.append(dot(axis.at(family.lift), y, 4.5, "treatment", f.change(row.unit, family.lift)))
-    marks.append(text(_WIDTH - 4, y + 4, typeset(f.bare_change(row.unit, family.lift)), "figure", "end"))
+    marks.append(dot(axis.at(family.lift), y, 4.5, "treatment", figures.change(row.unit, family.lift)))
+    marks.append(
+        text(_WIDTH - 4, y + 4, typeset(figures.bare_change(row.unit, family.lift)), "figure", "end")
+    )
     return marks
 
 
@@ -212,7 +214,7 @@ def _diamond(row: MetricRow, axis: Axis, y: float) -> list[str]:
         line(8, y - 16, _WIDTH - 4, y - 16, "rule"),
         text(_LEFT - 14, y + 4, "all families", "name strong", "end"),
         path(corners, "diamond", closed=True),
-        text(_WIDTH - 4, y + 4, typeset(f.bare_change(row.unit, row.lift)), "figure strong", "end"),
+        text(_WIDTH - 4, y + 4, typeset(figures.bare_change(row.unit, row.lift)), "figure strong", "end"),
     ]
 
 
@@ -232,7 +234,7 @@ def speed_strip(arms: Sequence[tuple[str, str, Sequence[TrialRow]]]) -> Markup:
         marks.append(text(_LEFT - 14, middle, shorten(label, 16), "name", "end"))
         marks.append(text(_LEFT - 14, middle + 15, f"{len(speeds)} correct", "tick", "end"))
         for place, (value, row) in enumerate(speeds):
-            title = f"{row.task}, run {row.repeat}: {f.speedup(value)}"
+            title = f"{row.task}, run {row.repeat}: {figures.speedup(value)}"
             height = middle + 5.4 * (place * 4 % 9 - 4)  # neighbors lie apart
             marks.append(dot(axis.at(value), height, 2.6, f"single kind-{kind}", title))
     marks.append(
@@ -260,7 +262,7 @@ def fast_curve(arms: Sequence[tuple[str, str, Sequence[FastLevel]]]) -> Markup:
     right = _WIDTH - 84.0
     x, y = Axis(0.0, 2.0, _CURVE_LEFT, right), Axis(0.0, 1.0, _BOTTOM, _TOP)
     marks = [line(_CURVE_LEFT, y.at(s), right, y.at(s), "grid") for s in _QUARTERS]
-    marks += [text(_CURVE_LEFT - 8, y.at(s) + 4, f.percent(s), "tick", "end") for s in (0.0, 0.5, 1.0)]
+    marks += [text(_CURVE_LEFT - 8, y.at(s) + 4, figures.percent(s), "tick", "end") for s in (0.0, 0.5, 1.0)]
     marks.append(line(x.at(1.0), _TOP, x.at(1.0), _BOTTOM, "zero"))
     for level in arms[0][2]:
         label = typeset(f"{level.threshold:g}x")
@@ -270,11 +272,11 @@ def fast_curve(arms: Sequence[tuple[str, str, Sequence[FastLevel]]]) -> Markup:
         places = [(x.at(one.threshold), y.at(one.share)) for one in levels]
         marks.append(path(places, f"curve {kind}-line"))
         for place, one in zip(places, levels, strict=True):
-            marks.append(dot(*place, 3.6, kind, f.percent(one.share)))
+            marks.append(dot(*place, 3.6, kind, figures.percent(one.share)))
     heights = _apart([y.at(levels[-1].share) for _, _, levels in arms])
     for (name, kind, levels), height in zip(arms, heights, strict=True):
         strong = "figure strong" if kind == "treatment" else "figure"
-        marks.append(text(right + 10, height + 4, f"{name} {f.percent(levels[-1].share)}", strong))
+        marks.append(text(right + 10, height + 4, f"{name} {figures.percent(levels[-1].share)}", strong))
     caption = "speedup that a correct kernel exceeds"
     marks.append(text((_CURVE_LEFT + right) / 2, _BOTTOM + 36, caption, "tick", "middle"))
     return figure(_WIDTH, _BOTTOM + 44, "Share of kernels correct and faster than each threshold", marks)

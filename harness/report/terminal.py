@@ -13,8 +13,7 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
-from harness.report import figures as f
-from harness.report import wording as w
+from harness.report import figures, wording
 from harness.report.effects import Comparison, MetricRow
 from harness.report.records import ArmSummary, Reading, Summary
 
@@ -52,7 +51,7 @@ def summary_lines(summary: Summary, width: int) -> Iterable[Line]:
         yield from _reading(summary, reading, width)
     if not summary.progress.finished:
         yield "no trial has finished", "yellow"
-    for note in (w.owed_line(summary), w.gap_line(summary), *summary.warnings):
+    for note in (wording.owed_line(summary), wording.gap_line(summary), *summary.warnings):
         if note:
             yield from _wrapped(note, width, "yellow")
 
@@ -73,7 +72,7 @@ def _table(rows: Sequence[Sequence[str]]) -> list[str]:
 
 def _title(summary: Summary, what: str, width: int) -> Iterable[Line]:
     head = summary.head
-    place = _GAP.join([w.plan_line(summary), head.device, f"sandbox {head.sandbox}"])
+    place = _GAP.join([wording.plan_line(summary), head.device, f"sandbox {head.sandbox}"])
     whole = f"{what}{' ' * 8}{place}"
     if len(whole) <= width:
         yield whole, "bold"
@@ -85,15 +84,15 @@ def _title(summary: Summary, what: str, width: int) -> Iterable[Line]:
 def _block(summary: Summary, comparison: Comparison, width: int) -> Iterable[Line]:
     with_skill = summary.arm(comparison.model, comparison.treatment)
     without = summary.arm(comparison.model, comparison.control)
-    yield from _wrapped(w.headline(comparison), width, _STYLE[comparison.conclusion.decision])
-    yield from _title(summary, f"{w.model_name(summary, comparison.model)} x {comparison.label}", width)
+    yield from _wrapped(wording.headline(comparison), width, _STYLE[comparison.conclusion.decision])
+    yield from _title(summary, f"{wording.model_name(summary, comparison.model)} x {comparison.label}", width)
     control = "without" if comparison.control_label.startswith("without skill") else "old"
-    yield _columns("", control, "with", "lift", f"{f.confidence(summary.head.alpha)}, by family"), "dim"
+    yield _columns("", control, "with", "lift", f"{figures.confidence(summary.head.alpha)}, by family"), "dim"
     shown = list(_metrics(comparison, width))
     yield from shown
     yield from _spending(without, with_skill)
-    if not comparison.row("deployed").not_measured and not any(w.FOOTNOTE in text for text, _ in shown):
-        yield w.FOOTNOTE, "dim"
+    if not comparison.row("deployed").not_measured and not any(wording.FOOTNOTE in text for text, _ in shown):
+        yield wording.FOOTNOTE, "dim"
     yield from _decision(comparison, (without, with_skill), width)
     yield from _details(comparison, width)
 
@@ -104,8 +103,10 @@ def _columns(label: str, control: str, treatment: str, lift: str, interval: str 
 
 
 def _cells(label: str, row: MetricRow) -> str:
-    control, treatment = f.level(row.unit, row.control), f.level(row.unit, row.treatment)
-    return _columns(label, control, treatment, f.change(row.unit, row.lift), f.bounds(row.unit, row))
+    control, treatment = figures.level(row.unit, row.control), figures.level(row.unit, row.treatment)
+    return _columns(
+        label, control, treatment, figures.change(row.unit, row.lift), figures.bounds(row.unit, row)
+    )
 
 
 def _metrics(comparison: Comparison, width: int) -> Iterable[Line]:
@@ -115,9 +116,9 @@ def _metrics(comparison: Comparison, width: int) -> Iterable[Line]:
             label = row.label + ("*" if row.metric == "deployed" else "")
             style = "bold" if row.role == "primary" else ""
             line = _cells(label, row)
-            beside = f"{line:<63}{w.FOOTNOTE}"
+            beside = f"{line:<63}{wording.FOOTNOTE}"
             if row.not_measured:
-                yield f"{label:<{_LABEL}}{f.NOT_MEASURED} ({row.not_measured})", style
+                yield f"{label:<{_LABEL}}{figures.NOT_MEASURED} ({row.not_measured})", style
             else:
                 yield (beside if row.metric == "deployed" and len(beside) <= width else line), style
         if placebo is not None and placebo.metric == row.metric and not placebo.not_measured:
@@ -127,11 +128,11 @@ def _metrics(comparison: Comparison, width: int) -> Iterable[Line]:
 def _spending(without: ArmSummary, with_skill: ArmSummary) -> Iterable[Line]:
     """Tokens and dollars per correct kernel; dollars only where one of them is known."""
     for what, field in (("tokens", "tokens_per_correct"), ("dollars", "cost_usd_per_correct")):
-        cells = [w.per_correct(arm, what) for arm in (without, with_skill)]
-        if cells == [f.NOT_MEASURED] * 2:
+        cells = [wording.per_correct(arm, what) for arm in (without, with_skill)]
+        if cells == [figures.NOT_MEASURED] * 2:
             return
-        if cells != [f.UNKNOWN] * 2:
-            change = f.relative_change(getattr(with_skill, field), getattr(without, field))
+        if cells != [figures.UNKNOWN] * 2:
+            change = figures.relative_change(getattr(with_skill, field), getattr(without, field))
             label = "tokens/correct" if what == "tokens" else "$/correct"
             yield _columns(label, cells[0], cells[1], change), ""
         elif what == "tokens":
@@ -142,7 +143,7 @@ def _spending(without: ArmSummary, with_skill: ArmSummary) -> Iterable[Line]:
 def _decision(comparison: Comparison, sides: Sequence[ArmSummary], width: int) -> Iterable[Line]:
     made = comparison.conclusion
     lost = sum(side.infra_trials for side in sides)
-    infra = w.infra_line(sum(side.infra_failures for side in sides), lost)
+    infra = wording.infra_line(sum(side.infra_failures for side in sides), lost)
     verdict, style = f"decision (on {made.metric}): {made.decision}", _STYLE[made.decision]
     if made.decision == "inconclusive":
         yield from _wrapped(f"{verdict}: {made.reason}", width, style)
@@ -161,32 +162,32 @@ def _details(comparison: Comparison, width: int) -> Iterable[Line]:
         moved = ", ".join(m.words.removesuffix(" of trials") for m in found.movements[:_MOVEMENTS])
         yield from _wrapped(f"where lift comes from (net): {moved}", width, "")
     for change in ("removed", "introduced"):
-        if clear := w.clear_errors(comparison, change):
-            yield from _wrapped(f"errors {change}: {'; '.join(map(w.error_rates, clear))}", width, "")
+        if clear := wording.clear_errors(comparison, change):
+            yield from _wrapped(f"errors {change}: {'; '.join(map(wording.error_rates, clear))}", width, "")
     if comparison.turns:
-        yield f"{comparison.primary.label}, {w.TURNS_NOTE}", "dim"
-        yield from ((line, "") for line in _table(w.turn_table(comparison)))
+        yield f"{comparison.primary.label}, {wording.TURNS_NOTE}", "dim"
+        yield from ((line, "") for line in _table(wording.turn_table(comparison)))
     if comparison.kernelbench_fast_p:
-        first, last = w.KERNELBENCH_NOTES
+        first, last = wording.KERNELBENCH_NOTES
         yield first, "dim"
-        yield from ((line, "") for line in _table(w.kernelbench_table(comparison)))
+        yield from ((line, "") for line in _table(wording.kernelbench_table(comparison)))
         yield f"  {last}", "dim"
 
 
 def _rates_only(summary: Summary, width: int) -> Iterable[Line]:
     """A run without a pair of arms to compare."""
     for arm in summary.arms:
-        yield from _title(summary, f"{w.model_name(summary, arm.model)}, {arm.label}", width)
+        yield from _title(summary, f"{wording.model_name(summary, arm.model)}, {arm.label}", width)
         rates = ("compiles", arm.compiled, summary.build_gap), ("correct", arm.correct, summary.check_gap)
         for label, rate, gap in rates:
             if rate is None:
-                yield f"{label:<{_LABEL}}{f.NOT_MEASURED} ({gap.reason if gap else 'unknown'})", ""
+                yield f"{label:<{_LABEL}}{figures.NOT_MEASURED} ({gap.reason if gap else 'unknown'})", ""
                 continue
-            interval = f"{_GAP}95% CI {f.share_bounds(rate)}" if rate.n else ""
-            share = f"{label:<{_LABEL}}{f.percent(rate.share):>{_CONTROL}}"
+            interval = f"{_GAP}95% CI {figures.share_bounds(rate)}" if rate.n else ""
+            share = f"{label:<{_LABEL}}{figures.percent(rate.share):>{_CONTROL}}"
             yield f"{share}{_GAP}{rate.count} of {rate.n}{interval}", ""
         if arm.correct is not None:
-            yield f"{'tokens/correct':<{_LABEL}}{w.per_correct(arm, 'tokens'):>{_CONTROL}}", ""
+            yield f"{'tokens/correct':<{_LABEL}}{wording.per_correct(arm, 'tokens'):>{_CONTROL}}", ""
         yield "", ""
 
 
@@ -195,7 +196,7 @@ def _matrices(summary: Summary, width: int) -> Iterable[Line]:
         if index:
             yield "", ""
         yield f"decision and lift in {summary.head.metric}, against {matrix.control_label}", "dim"
-        rows = w.matrix_table(summary, matrix, intervals=False)
+        rows = wording.matrix_table(summary, matrix, intervals=False)
         lines = _table(rows)
         if max(map(len, lines)) > width:  # too wide for columns
             header, *others = rows
@@ -206,13 +207,13 @@ def _matrices(summary: Summary, width: int) -> Iterable[Line]:
 
 
 def _reading(summary: Summary, reading: Reading, width: int) -> Iterable[Line]:
-    who = f"{w.model_name(summary, reading.model)} x {reading.label}"
+    who = f"{wording.model_name(summary, reading.model)} x {reading.label}"
     yield from _wrapped(f"what was read: {who}", width, "dim")
     if not reading.files:
         yield "nothing: no trial asked for a file", ""
-    for name, share, tokens in w.reading_table(reading)[: len(reading.skills) + _FILES]:
+    for name, share, tokens in wording.reading_table(reading)[: len(reading.skills) + _FILES]:
         lead = "" if name.startswith("skill ") else "  "
         about = f", about {tokens} tokens" if tokens else ""
         yield from _wrapped(f"{lead}{name}: {share} trials{about}", width, "")
     if (more := len(reading.files) - _FILES) > 0:
-        yield f"  and {f.plural(more, 'file')} more in report.json", ""
+        yield f"  and {figures.plural(more, 'file')} more in report.json", ""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from harness.report import figures as f
+from harness.report import figures
 from harness.report.effects import Comparison, ErrorClass, Matrix, Spending
 from harness.report.records import ArmSummary, Reading, Summary
 from harness.text import clean
@@ -36,16 +36,16 @@ def model_name(summary: Summary, name: str) -> str:
 
 def plan_line(summary: Summary) -> str:
     head = summary.head
-    return f"{f.plural(len(head.tasks), 'task')} x {f.plural(head.repeats, 'run')}"
+    return f"{figures.plural(len(head.tasks), 'task')} x {figures.plural(head.repeats, 'run')}"
 
 
 def infra_line(failures: int, lost: int) -> str | None:
     """How many failures were ours; None without any."""
     parts = []
     if failures > lost:  # the last failure of a lost trial was not retried
-        parts.append(f"{f.plural(failures - lost, 'infra failure')} retried, not scored")
+        parts.append(f"{figures.plural(failures - lost, 'infra failure')} retried, not scored")
     if lost:
-        parts.append(f"{f.plural(lost, 'trial')} lost to infra, not scored")
+        parts.append(f"{figures.plural(lost, 'trial')} lost to infra, not scored")
     return "; ".join(parts) or None
 
 
@@ -53,7 +53,7 @@ def owed_line(summary: Summary) -> str | None:
     owed, planned = summary.progress.owed, summary.progress.planned
     if not owed:
         return None
-    return f"{owed:,} of {f.plural(planned, 'planned trial')} not measured yet: resume to finish"
+    return f"{owed:,} of {figures.plural(planned, 'planned trial')} not measured yet: resume to finish"
 
 
 def gap_line(summary: Summary) -> str | None:
@@ -61,7 +61,8 @@ def gap_line(summary: Summary) -> str | None:
     if gap is None:
         return None
     what = "every stage" if summary.build_gap else "correctness and speed"
-    return f"{what} {f.NOT_MEASURED} in {f.plural(gap.trials, 'trial')} ({gap.reason}): {gap.message}"
+    trials = figures.plural(gap.trials, "trial")
+    return f"{what} {figures.NOT_MEASURED} in {trials} ({gap.reason}): {gap.message}"
 
 
 def headline(comparison: Comparison) -> str:
@@ -69,8 +70,8 @@ def headline(comparison: Comparison) -> str:
     row, decision = comparison.primary, comparison.conclusion.decision
     if row.not_measured or row.lift is None:
         return f"{decision}: {comparison.conclusion.reason}"
-    interval = "(no interval)" if row.low is None else f.bounds(row.unit, row)
-    lift = f"{decision}: {f.change(row.unit, row.lift)} {_COUNTED[row.metric]} {interval}"
+    interval = "(no interval)" if row.low is None else figures.bounds(row.unit, row)
+    lift = f"{decision}: {figures.change(row.unit, row.lift)} {_COUNTED[row.metric]} {interval}"
     return f"{lift}; {', '.join(_spent(comparison.spending))}" if comparison.spending else lift
 
 
@@ -90,13 +91,13 @@ def _spent(spending: Spending) -> Iterable[str]:
     price = _price(spending)
     yield from [price] if price else []
     counts = [
-        f"{f.signed_count(count)} {kind}"
+        f"{figures.signed_count(count)} {kind}"
         for kind, count in (("input", spending.input_tokens), ("output", spending.output_tokens))
         if count is not None and round(count)
     ]
     per_trial = [f"{' and '.join(counts)} tokens"] if counts else []
     if spending.cost_usd is not None and abs(spending.cost_usd) >= _LEAST_USD:
-        per_trial.insert(0, f.signed_dollars(spending.cost_usd))
+        per_trial.insert(0, figures.signed_dollars(spending.cost_usd))
     if per_trial:
         yield f"{', '.join(per_trial)} a trial"
     elif spending.cost_usd is None and spending.tokens is None:
@@ -114,11 +115,14 @@ def _price(spending: Spending) -> str | None:
     usd, count = one.cost_usd_per_extra_correct, one.tokens_per_extra_correct
     amount: Callable[[float], str]
     if usd is not None:
-        ends, amount = (one.cost_usd_per_extra_correct_low, one.cost_usd_per_extra_correct_high), f.dollars
-        shown = f.dollars(usd) if usd >= _LEAST_USD else None
+        ends, amount = (
+            (one.cost_usd_per_extra_correct_low, one.cost_usd_per_extra_correct_high),
+            figures.dollars,
+        )
+        shown = figures.dollars(usd) if usd >= _LEAST_USD else None
     else:
-        ends, amount = (one.tokens_per_extra_correct_low, one.tokens_per_extra_correct_high), f.tokens
-        shown = f"{f.tokens(count)} tokens" if count is not None and count > 0.0 else None
+        ends, amount = (one.tokens_per_extra_correct_low, one.tokens_per_extra_correct_high), figures.tokens
+        shown = f"{figures.tokens(count)} tokens" if count is not None and count > 0.0 else None
     return shown and f"{shown} per extra correct kernel ({_interval(one, ends, amount)})"
 
 
@@ -142,30 +146,41 @@ def clear_errors(comparison: Comparison, change: str) -> list[ErrorClass]:
 def error_rates(one: ErrorClass) -> str:
     """Such as `first build error syntax 21% -> 0%`."""
     name = one.name if one.group == "cause" else f"first build error {one.name}"
-    return f"{name} {f.percent(one.control.share)} -> {f.percent(one.treatment.share)}"
+    return f"{name} {figures.percent(one.control.share)} -> {figures.percent(one.treatment.share)}"
 
 
 def per_correct(arm: ArmSummary, what: str) -> str:
     """Tokens or dollars per correct kernel, or why there is no such figure."""
     if arm.correct is None:
-        return f.NOT_MEASURED
+        return figures.NOT_MEASURED
     total = arm.usage.tokens if what == "tokens" else arm.usage.cost_usd
     if total is None and arm.scored:
-        return f.UNKNOWN
+        return figures.UNKNOWN
     if not arm.correct.count:
-        return f.NOT_AVAILABLE
-    return f.tokens(arm.tokens_per_correct) if what == "tokens" else f.dollars(arm.cost_usd_per_correct)
+        return figures.NOT_AVAILABLE
+    return (
+        figures.tokens(arm.tokens_per_correct)
+        if what == "tokens"
+        else figures.dollars(arm.cost_usd_per_correct)
+    )
 
 
 def kernelbench_table(comparison: Comparison) -> Table:
     """fast_p by our rules and by KernelBench's, over the same trials."""
     rows = [["over", "ours: without", "with", "lift", "CI", "theirs: without", "with"]]
     for point in comparison.kernelbench_fast_p:
-        cells = [f.NOT_AVAILABLE] * 4
+        cells = [figures.NOT_AVAILABLE] * 4
         if (ours := point.ours) is not None:
-            cells = [f.percent(ours.control), f.percent(ours.treatment)]
-            cells += [f.change("share", ours.lift), f.bounds("share", ours)]
-        rows.append([f"{point.threshold:g}x", *cells, f.percent(point.control), f.percent(point.treatment)])
+            cells = [figures.percent(ours.control), figures.percent(ours.treatment)]
+            cells += [figures.change("share", ours.lift), figures.bounds("share", ours)]
+        rows.append(
+            [
+                f"{point.threshold:g}x",
+                *cells,
+                figures.percent(point.control),
+                figures.percent(point.treatment),
+            ]
+        )
     return rows
 
 
@@ -174,10 +189,10 @@ def turn_table(comparison: Comparison) -> Table:
     unit = comparison.primary.unit
     rows = [["after turn", "without", "with", "lift", "CI", "$ without", "$ with", "lift/$"]]
     for point in comparison.turns:
-        cells = [str(point.turn), f.level(unit, point.control), f.level(unit, point.treatment)]
-        cells += [f.change(unit, point.lift), f.bounds(unit, point)]
-        cells += [f.dollars(point.control_cost_usd), f.dollars(point.treatment_cost_usd)]
-        rows.append([*cells, f.per_usd(unit, point.lift_per_usd)])
+        cells = [str(point.turn), figures.level(unit, point.control), figures.level(unit, point.treatment)]
+        cells += [figures.change(unit, point.lift), figures.bounds(unit, point)]
+        cells += [figures.dollars(point.control_cost_usd), figures.dollars(point.treatment_cost_usd)]
+        rows.append([*cells, figures.per_usd(unit, point.lift_per_usd)])
     return rows
 
 
@@ -185,10 +200,11 @@ def matrix_table(summary: Summary, matrix: Matrix, *, intervals: bool) -> Table:
     """A row per model: decision and lift of every skill."""
     rows = [["", *matrix.columns]]
     for row in matrix.rows:
-        cells = [
-            f"{c.decision} {f.lifted(matrix.unit, c.lift, c) if intervals else f.change(matrix.unit, c.lift)}"
-            for c in row.cells
-        ]
+        cells = []
+        for cell in row.cells:
+            lift = figures.change(matrix.unit, cell.lift)
+            shown = figures.lifted(matrix.unit, cell.lift, cell) if intervals else lift
+            cells.append(f"{cell.decision} {shown}")
         rows.append([model_name(summary, row.model), *cells])
     return rows
 
@@ -198,7 +214,7 @@ def reading_table(reading: Reading) -> Sequence[tuple[str, str, str]]:
     rows = []
     for index, one in enumerate((*reading.skills, *reading.files)):
         whole = index < len(reading.skills)
-        share = f"{f.percent(one.trials.share)} of {one.trials.n}"
+        share = f"{figures.percent(one.trials.share)} of {one.trials.n}"
         name = f"skill {one.file}" if whole else one.file
-        rows.append((name, share, "" if whole or one.tokens is None else f.tokens(one.tokens)))
+        rows.append((name, share, "" if whole or one.tokens is None else figures.tokens(one.tokens)))
     return rows

@@ -17,8 +17,7 @@ from jinja2 import Environment, FileSystemLoader
 
 from harness.files import write_atomically
 from harness.outcome import Verdict
-from harness.report import figures as f
-from harness.report import wording as w
+from harness.report import figures, wording
 from harness.report.effects import MetricRow
 from harness.report.html import TEMPLATES, render_html
 from harness.report.records import ArmSummary, Summary, TrialRow
@@ -88,30 +87,35 @@ def _table(rows: Sequence[Sequence[str]], left: int = 1) -> str:
 
 def _arm(arm: ArmSummary) -> list[str]:
     rates = [
-        f.NOT_MEASURED if rate is None else f.percent(rate.share) for rate in (arm.compiled, arm.correct)
+        figures.NOT_MEASURED if rate is None else figures.percent(rate.share)
+        for rate in (arm.compiled, arm.correct)
     ]
-    costs = [w.per_correct(arm, "tokens"), w.per_correct(arm, "dollars")]
+    costs = [wording.per_correct(arm, "tokens"), wording.per_correct(arm, "dollars")]
     return [arm.model, arm.label, str(arm.scored), *rates, *costs]
 
 
 def _metric(row: MetricRow) -> list[str]:
     if row.not_measured:
-        return [row.label, f"{f.NOT_MEASURED} ({row.not_measured})", *[""] * 6]
-    cells = [row.label, f.level(row.unit, row.control), f.level(row.unit, row.treatment)]
-    cells += [f.change(row.unit, row.lift), f.bounds(row.unit, row)]
-    cells += [f.p_value(row.p_value) if row.role != "descriptive" else ""]
-    return [*cells, f.p_value(row.p_holm) if row.role == "secondary" else row.role, f.families(row)]
+        return [row.label, f"{figures.NOT_MEASURED} ({row.not_measured})", *[""] * 6]
+    cells = [row.label, figures.level(row.unit, row.control), figures.level(row.unit, row.treatment)]
+    cells += [figures.change(row.unit, row.lift), figures.bounds(row.unit, row)]
+    cells += [figures.p_value(row.p_value) if row.role != "descriptive" else ""]
+    return [
+        *cells,
+        figures.p_value(row.p_holm) if row.role == "secondary" else row.role,
+        figures.families(row),
+    ]
 
 
 def report_markdown(summary: Summary) -> str:
     """A short report for a pull request or an issue. No value is read as markup."""
     made = Environment(loader=FileSystemLoader(TEMPLATES), trim_blocks=True, lstrip_blocks=True)
     made.filters |= {"esc": _escaped, "table": _table, "metric": _metric, "arm": _arm}
-    infra = w.infra_line(summary.progress.infra_failures, summary.progress.infra_trials)
-    notes = [w.owed_line(summary), infra, w.gap_line(summary), *summary.warnings]
-    ci = f"{f.confidence(summary.head.alpha)}, by family"
+    infra = wording.infra_line(summary.progress.infra_failures, summary.progress.infra_trials)
+    notes = [wording.owed_line(summary), infra, wording.gap_line(summary), *summary.warnings]
+    ci = f"{figures.confidence(summary.head.alpha)}, by family"
     template = made.get_template("report.md.j2")
-    return template.render(s=summary, w=w, f=f, notes=notes, ci=ci) + "\n"
+    return template.render(s=summary, w=wording, f=figures, notes=notes, ci=ci) + "\n"
 
 
 def report_json(summary: Summary) -> str:
