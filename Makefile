@@ -48,7 +48,7 @@ test: setup lint
 	@$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal -m "not slow and not alone and not docker and not browser"
 
 # Everything. Tests that measure run last, one at a time.
-test-all: setup lint
+test-all: setup lint size
 	@echo "== all tests on $$($(BIN)/python -V), $(JOBS) at a time"
 	@$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal -m "not alone"; side_by_side=$$?; \
 	echo "== tests that measure, one at a time"; \

@@ -152,13 +152,13 @@ def disturbed(before: TelemetrySample, after: TelemetrySample, kept_processes: i
     """Why a turn between two samples does not count; None if it does."""
     for sample in (before, after):
         if sample.runnable is not None and sample.runnable > sample.cores:
-            return f"{sample.runnable} threads want {sample.cores} cores"
+            return f"more threads than its {sample.cores} cores were runnable"
         if sample.gpu_processes is not None and sample.gpu_processes > GPU_PROCESSES + kept_processes:
             return f"{sample.gpu_processes} processes use the GPU"
     elapsed_s = after.at_s - before.at_s
     stolen_s = _difference(before.steal_s, after.steal_s) or 0.0
     if stolen_s >= STEAL_TICKS * _TICK_S and stolen_s > MOST_STEAL * elapsed_s:
-        return f"the hypervisor took {stolen_s:.2f} of {elapsed_s:.2f} s"
+        return "the hypervisor took time from it"
     if before.gpu is None or after.gpu is None:
         return None
     return _gpu_disturbed(before.gpu, after.gpu)
