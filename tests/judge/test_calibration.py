@@ -70,7 +70,7 @@ def test_a_busy_machine_is_called_noisy() -> None:
     found = calibration(runnable=9)
     assert found.noisy
     assert found.disturbed_blocks == found.blocks
-    assert found.disturbances == ("9 threads want 2 cores",)
+    assert found.disturbances == ("more threads than its 2 cores were runnable",)
 
 
 def test_sizes_that_do_not_fit_are_left_out() -> None:
