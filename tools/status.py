@@ -144,7 +144,7 @@ def admission_page(entries: Sequence[Admission]) -> str:
 
 def pages(results: Path = ROOT / "results") -> dict[str, str]:
     """Name and text of each page below docs/generated/."""
-    entries = Admitted.open(ROOT / "tasks" / FILE_NAME).entries
+    entries = Admitted(ROOT / "tasks" / FILE_NAME).entries
     tasks = [loaded.task for loaded in all_tasks()]
     status = status_page(tasks, entries, read_results(results))
     return {"status.md": status, "admission.md": admission_page(entries)}

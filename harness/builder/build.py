@@ -30,16 +30,9 @@ _CACHED_FAILURES: Final = frozenset({Cause.COMPILE_ERROR, Cause.LINK_ERROR})
 @dataclass(frozen=True)
 class Built:
     result: BuildResult
-    directory: Path | None
-    """Parent of the variant's package, for `kernels.get_local_kernel`; None if the build failed. It is in the
-    cache, so it must not be changed."""
-
-    @property
-    def package(self) -> Path | None:
-        """The folder with __init__.py, _ops.py, metadata.json and the shared library."""
-        if self.directory is None or self.result.variant is None:
-            return None
-        return self.directory / self.result.variant
+    package: Path | None
+    """The folder with __init__.py, _ops.py, metadata.json and the shared library, in the cache: do not
+    change it. None if the build failed."""
 
 
 def build_key(project: Project, target: Target, toolchain: Toolchain) -> str:
@@ -141,7 +134,7 @@ class _Request:
         """The stored result, as of this request."""
         self._write_log("cache hit", (entry.path / "build.log").read_text())
         result = entry.result.model_copy(update={"cache_hit": True, "wall_s": self._wall_s()})
-        return Built(result, entry.directory)
+        return Built(result, entry.package)
 
     def refused(self, finding: Finding) -> Built:
         """The result of a project that is not compiled."""
@@ -167,7 +160,7 @@ class _Request:
         files = {"build.log": text.encode()}
         if result.ok:
             files |= _variant_files(layout, done.libraries)
-        return Built(result, store.store(result, files).directory)
+        return Built(result, store.store(result, files).package)
 
     def _examined(self, result: BuildResult, library: bytes) -> BuildResult:
         """With what the library calls, its kernels, and warnings about the binding."""

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path as FilePath
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
 
@@ -199,14 +199,6 @@ _NO_FRAMEWORK: Final = (
 )
 
 
-class Fault(NamedTuple):
-    """One error in a build.toml."""
-
-    path: Path
-    """Of the key, whether it is present or missing."""
-    advice: str
-
-
 def hints(text: str, backend: str = "cuda") -> list[str]:
     """At most eight lines such as ``line 9: `minver` must be text``; none if the text is no TOML."""
     text = normalized(text)
@@ -217,7 +209,7 @@ def hints(text: str, backend: str = "cuda") -> list[str]:
     found = faults(fields, backend)
     general = fields.get("general")
     if isinstance(general, dict) and "edition" not in general:
-        found.append(Fault(("general", "edition"), _EDITION))
+        found.append((("general", "edition"), _EDITION))
     lines = key_lines(text)
     for path, line in list(lines.items()):
         for end in range(1, len(path)):
@@ -230,25 +222,25 @@ def hints(text: str, backend: str = "cuda") -> list[str]:
     return list(dict.fromkeys(hint for _, hint in placed))[:_MOST_HINTS]
 
 
-def faults(fields: dict[str, Any], backend: str = "cuda") -> list[Fault]:
-    """The first fifty errors of a parsed build.toml, in the order of the schema."""
+def faults(fields: dict[str, Any], backend: str = "cuda") -> list[tuple[Path, str]]:
+    """(key, advice) for the first fifty errors of a parsed build.toml, in the order of the schema."""
     try:
         BuildToml.model_validate(fields)
     except ValidationError as error:
         found = [_fault(one, fields, backend) for one in error.errors(include_url=False)[:_MOST_FAULTS]]
         # A value with two allowed types is reported twice: keep the report about its parts.
-        whole = {f.path[:end] for f in found for end in range(len(f.path))}
-        return [f for i, f in enumerate(found) if f.path not in whole | {g.path for g in found[:i]}]
+        whole = {path[:end] for path, _ in found for end in range(len(path))}
+        return [f for i, f in enumerate(found) if f[0] not in whole | {path for path, _ in found[:i]}]
     return []
 
 
-def _fault(error: Any, fields: dict[str, Any], backend: str) -> Fault:
+def _fault(error: Any, fields: dict[str, Any], backend: str) -> tuple[Path, str]:
     path = _path(error["loc"])
     # The key of a list's element is the list's key.
     key = next((part for part in reversed(path) if isinstance(part, str)), "")
     if error["type"].startswith("union_tag"):
-        return Fault((*path, "backend"), _kernel_backend(path, error["input"], backend))
-    return Fault(path, _advice(error, path, key, fields, backend))
+        return (*path, "backend"), _kernel_backend(path, error["input"], backend)
+    return path, _advice(error, path, key, fields, backend)
 
 
 def _advice(error: Any, path: Path, key: str, fields: dict[str, Any], backend: str) -> str:

@@ -56,9 +56,10 @@ class Entry:
     path: Path
 
     @property
-    def directory(self) -> Path | None:
-        """The parent of the variant's package; None if the build failed."""
-        return self.path / "build" if self.result.ok else None
+    def package(self) -> Path | None:
+        """The variant's package; None if the build failed."""
+        variant = self.result.variant
+        return self.path / "build" / variant if self.result.ok and variant is not None else None
 
 
 @dataclass(frozen=True)

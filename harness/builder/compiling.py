@@ -32,6 +32,7 @@ from harness.builder.toolchain import Toolchain
 from harness.builder.units import H100, Unit
 from harness.builder.validate import GENERATED_HEADER
 from harness.errors import HarnessBug, SandboxError
+from harness.files import write_files
 from harness.outcome import Cause
 from harness.records import Diagnostic, DiagnosticKind, Finding
 from sandboxes.job import ExitFacts, Job, Limits, Sandbox, killed_from_outside, raise_if_infra
@@ -71,7 +72,9 @@ def compile_layout(
     useful = len(units) + any(unit.language == "cuda" for unit in units)
     with CompilerSlots(cache / "locks").taken(useful) as jobs:
         facts, files, problem = _run(layout, toolchain, jobs, sandbox, limits)
-        if _perhaps_killed(facts, toolchain):
+        # Ninja or a compiler may have been killed from outside.
+        steps = failed_steps(facts.output, toolchain) if facts.status == "nonzero" else []
+        if killed_from_outside(facts) or any(step.killed for step in steps):
             facts, files, problem = _run(layout, toolchain, jobs, sandbox, limits)
     library = files.get(Path(library_path(layout)).name)
     log = files.get(".ninja_log", b"")[:_LOG_LIMIT].decode(errors="replace")
@@ -98,20 +101,13 @@ def control_error(layout: Layout, toolchain: Toolchain, sandbox: Sandbox) -> str
     return f"it ended with {facts.status}: {output}"
 
 
-def _perhaps_killed(facts: ExitFacts, toolchain: Toolchain) -> bool:
-    """Whether ninja or a compiler may have been killed from outside; the build is then repeated once."""
-    if facts.status == "nonzero":
-        return any(step.killed for step in failed_steps(facts.output, toolchain))
-    return killed_from_outside(facts)
-
-
 class Ran(NamedTuple):
     facts: ExitFacts
     files: tuple[Path, ...]
     problem: str | None
 
 
-def run_job(sandbox: Sandbox, job: Job, wanted: Sequence[str] = (), folder: Path | None = None) -> Ran:
+def run_job(sandbox: Sandbox, job: Job, wanted: Sequence[str], folder: Path) -> Ran:
     """Run a job to its end and collect the `wanted` files into `folder`."""
     process = sandbox.start(job)
     try:
@@ -119,19 +115,12 @@ def run_job(sandbox: Sandbox, job: Job, wanted: Sequence[str] = (), folder: Path
         if facts is None:
             raise HarnessBug("a sandbox's wait() without timeout returned before the end")
         try:
-            files = tuple(process.collect(list(wanted), folder)) if folder is not None else ()
+            files = tuple(process.collect(list(wanted), folder))
         except CollectError as error:
             return Ran(facts, (), str(error))
         return Ran(facts, files, None)
     finally:
         process.close()
-
-
-def write_files(folder: Path, texts: Mapping[str, str]) -> None:
-    for path, text in texts.items():
-        target = folder / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text)
 
 
 def _run(
@@ -140,7 +129,7 @@ def _run(
     """Run ninja once: exit facts, the library and ninja's log by name, and why they are missing."""
     with owned_folder("build") as name:
         tree = Path(name) / TREE
-        write_files(tree, layout.tree)
+        write_files(layout.tree, tree)
         shutil.copyfile(Path(__file__).with_name(_NVCC_STEPS), tree / _NVCC_STEPS)
         # With a single slot, nothing may run in parallel to the host half of nvcc.
         driver = (str(toolchain.python), "-I", "-S", _NVCC_STEPS) if jobs > 1 else ()

@@ -165,11 +165,6 @@ class Cubin:
             yield data[at + 1], data[at + 4 : at + 4 + size]
             at += 4 + size
 
-    def _annotates(self) -> bool:
-        """Whether the compiler marks spills."""
-        found = re.search(rb"release (\d{1,4})\.(\d{1,4})", self._bytes(".note.nv.tkinfo"))
-        return found is not None and (int(found[1]), int(found[2])) >= _FIRST_ANNOTATING
-
     def _spills(self, name: str) -> frozenset[int] | None:
         offsets: set[int] = set()
         for code, value in self._attributes(f".nv.info.{name}"):
@@ -179,7 +174,9 @@ class Cubin:
             if any(kind != _SPILL_REFILL for kind in words[::2]):
                 return None  # an annotation of unknown length: the rest cannot be read
             offsets.update(words[1::2])
-        return frozenset(offsets) if offsets or self._annotates() else None
+        found = re.search(rb"release (\d{1,4})\.(\d{1,4})", self._bytes(".note.nv.tkinfo"))
+        annotates = found is not None and (int(found[1]), int(found[2])) >= _FIRST_ANNOTATING
+        return frozenset(offsets) if offsets or annotates else None
 
     def kernels(self) -> Iterator[Kernel]:
         table = next((h for h in self._headers if h[1] == 2), None)

@@ -19,11 +19,11 @@ from harness.builder.compiling import (
     limit_finding,
     refuse_broken_machine,
     run_job,
-    write_files,
 )
 from harness.builder.layout import Layout
 from harness.builder.tool_output import without_folder
 from harness.builder.toolchain import Toolchain
+from harness.files import write_files
 from harness.outcome import Cause
 from harness.records import Finding
 from sandboxes.job import ExitFacts, Job, Limits, Sandbox, killed_from_outside, raise_if_infra
@@ -80,7 +80,7 @@ def _imported(
     """Import once: exit facts and result."""
     with owned_folder("inline") as name:
         folder = Path(name)
-        write_files(folder / "package", package)
+        write_files(package, folder / "package")
         job = _job(folder / "package", layout, toolchain, limits)
         ran = run_job(sandbox, job, [f"{_OUT}/*.so"], folder / "out")
         facts = ran.facts

@@ -18,6 +18,7 @@ from typing import Final
 
 from harness.cases.records import Check, CheckOutcome, TestCase, Verdict, Worth, unfit
 from harness.errors import HarnessBug, SandboxError
+from harness.files import write_files
 from harness.student.answer import MAX_BYTES, MAX_FILES, MAX_REPLY_CHARS
 from harness.student.fences import ANY_PATH, FileNames, fenced, fenced_blocks
 from sandboxes.job import ExitFacts, Job, Limits, Sandbox
@@ -257,15 +258,6 @@ def reply_files(text: str, wanted: Iterable[str] = ()) -> tuple[dict[str, str], 
         else:
             left_out[tidy] = reason
     return files, left_out
-
-
-def write_files(files: Mapping[str, str], folder: Path) -> None:
-    """Write them below `folder`, which need not exist."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for path, text in files.items():
-        target = folder / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text, encoding="utf-8", errors="replace", newline="")
 
 
 def overlaid(below: Mapping[str, str], above: Mapping[str, str]) -> dict[str, str]:

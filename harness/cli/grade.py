@@ -181,7 +181,7 @@ def check_tasks(
     # References run in 16 bits in this process, too: on virtual machines whose AMX is listed but traps,
     # oneDNN would end it (SIGILL, seen with torch 2.13).
     os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
-    kept = None if record is None else Admitted.open(record)
+    kept = None if record is None else Admitted(record)
     done: list[Admission] = []
     owed: list[LoadedTask] = []
     for loaded in select_with_problems(pattern or [], tasks_root):

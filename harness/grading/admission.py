@@ -183,21 +183,17 @@ class Contents(Record):
 class Admitted:
     """The record file, replaced after every task."""
 
-    def __init__(self, path: Path, contents: Contents) -> None:
-        self.path = path
-        self._entries = {entry.task: entry for entry in contents.entries}
-
-    @classmethod
-    def open(cls, path: Path) -> Admitted:
+    def __init__(self, path: Path) -> None:
         """Read the file; empty where there is none. Raises UsageError for a broken one."""
-        if not path.exists():
-            return cls(path, Contents())
+        self.path = path
         try:
-            return cls(path, Contents.model_validate_json(path.read_text(encoding="utf-8")))
+            text = path.read_text(encoding="utf-8") if path.exists() else "{}"
+            entries = Contents.model_validate_json(text).entries
         except (OSError, UnicodeDecodeError, ValidationError) as error:
             raise UsageError(
                 f"{path} is no record of admissions: {reason_of(error)}; move it away"
             ) from error
+        self._entries = {entry.task: entry for entry in entries}
 
     @property
     def entries(self) -> tuple[Admission, ...]:

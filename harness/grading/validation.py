@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import torch
-
 from harness.grading.grade import Grader
 from harness.judge.check import problems
 from harness.judge.trivial import passing
@@ -36,14 +34,6 @@ def _graded(what: str, grade: Grade, *expected: Verdict) -> Validation:
     return Validation(task=grade.task, what=what, grade=grade, as_expected=fine, said=grade.finding.message)
 
 
-def _trivial(loaded: LoadedTask, target: Target, device: torch.device) -> Validation:
-    """Trivial outputs on the timed workloads of the target."""
-    timed = problems(loaded, target, timed_only=True, device=device)
-    passed = [f"{problem.label}: {what} passes" for problem in timed for what in passing(problem)]
-    said, what = "; ".join(passed) or "all fail", "trivial outputs"
-    return Validation(task=loaded.task.id, what=what, grade=None, as_expected=not passed, said=said)
-
-
 def validate_task(loaded: LoadedTask, grader: Grader) -> list[Validation]:
     """Run all validations of one task. Raises InfraError."""
     results = []
@@ -52,7 +42,12 @@ def validate_task(loaded: LoadedTask, grader: Grader) -> list[Validation]:
         grade = grader.grade(expert, loaded)
         results.append(_graded("expert", grade, Verdict.CORRECT, Verdict.NOT_MEASURED))
     if grader.truth_device is not None:
-        results.append(_trivial(loaded, grader.target, grader.truth_device))
+        timed = problems(loaded, grader.target, timed_only=True, device=grader.truth_device)
+        passed = [f"{problem.label}: {what} passes" for problem in timed for what in passing(problem)]
+        said, what = "; ".join(passed) or "all fail", "trivial outputs"
+        results.append(
+            Validation(task=loaded.task.id, what=what, grade=None, as_expected=not passed, said=said)
+        )
     for what, text in _replies_without_work(loaded, grader.target).items():
         reply = Reply(text=text, stop="end", model_label="echo", created="1970-01-01T00:00:00+00:00")
         found = parse_reply(reply)

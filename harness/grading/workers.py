@@ -49,10 +49,10 @@ class GradeSettings:
 
 def project_source(built: Built, task: Task) -> Source:
     """What a worker loads of a successful build. Raises HarnessBug where the build left no package."""
-    if built.directory is None or built.result.variant is None:
+    if built.package is None:
         raise HarnessBug("a build that succeeded left no package")
-    package = built.directory / built.result.variant / "__init__.py"
-    libraries = sorted(package.parent.glob("*.abi3.so"))
+    package = built.package / "__init__.py"
+    libraries = sorted(built.package.glob("*.abi3.so"))
     namespace = libraries[0].name.removesuffix(".abi3.so") if libraries else ""
     return Source("project", package, task.module, task.op, jit=built.result.jit, namespace=namespace)
 

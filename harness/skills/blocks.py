@@ -226,11 +226,11 @@ def _partial_build_toml(block: CodeBlock, fields: dict[str, Any]) -> list[SkillF
     """Violations of the schema in the keys that are there."""
     lines = key_lines(normalized(block.text))
     found = []
-    for fault in faults(_completed(fields)):
-        ends = (fault.path[:end] for end in range(len(fault.path), 0, -1))
+    for place, advice in faults(_completed(fields)):
+        ends = (place[:end] for end in range(len(place), 0, -1))
         line = next((lines[path] for path in ends if path in lines), 1)
         report = warning if is_template(block.text) else error
-        found.append(report(block.file, block.line + line, f"kernel-builder refuses this: {fault.advice}"))
+        found.append(report(block.file, block.line + line, f"kernel-builder refuses this: {advice}"))
     return found
 
 

@@ -9,7 +9,7 @@ import random
 from collections.abc import Iterator, Mapping
 
 from harness.errors import UsageError
-from harness.records import Arm, Grade, Request, RunConfig, RunLock, Skill, TrialKey, digest_of
+from harness.records import Grade, Request, RunConfig, RunLock, Skill, TrialKey, digest_of
 from harness.records.grade import GRADER_VERSION
 from harness.student.prompts import make_request
 from harness.suite.catalogue import LoadedTask
@@ -30,15 +30,11 @@ def plan(config: RunConfig) -> list[TrialKey]:
     return trials
 
 
-def arm_by_id(config: RunConfig) -> dict[str, Arm]:
-    return {arm.id: arm for arm in config.arms}
-
-
 def request_for(
     key: TrialKey, config: RunConfig, tasks: Mapping[str, LoadedTask], skills: Mapping[str, Skill]
 ) -> Request:
     """The first request of a trial. `skills` by digest."""
-    arm = arm_by_id(config)[key.arm]
+    arm = next(arm for arm in config.arms if arm.id == key.arm)
     sampling = config.sampling
     if sampling.seed is not None:
         # Servers that honor a seed would give all repeats the same reply.

@@ -28,7 +28,7 @@ from harness.models import Model
 from harness.outcome import Cause
 from harness.records import InfraFailure, RunRecord, Skill, TrialKey, TrialRecord, Turn
 from harness.study.conversation import Conversation, Stopped
-from harness.study.plan import arm_by_id, grading_key, plan, request_for
+from harness.study.plan import grading_key, plan, request_for
 from harness.study.pools import LocalExecutor
 from harness.study.store import RunStore
 from harness.suite.catalogue import LoadedTask
@@ -159,7 +159,7 @@ class Run:
             request_for(key, config, self.tasks, self.skills),
             config.turns,
             loaded=self.tasks[key.task],
-            skills=[self.skills[digest] for digest in arm_by_id(config)[key.arm].skills],
+            skills=[self.skills[digest] for arm in config.arms if arm.id == key.arm for digest in arm.skills],
             model=self.models[key.model],
             grader=self.grader,
             store=self.store,

@@ -61,7 +61,7 @@ def test_a_build_is_stored_as_kernels_expects_it(toolchain, tmp_path):
     assert result.ok and not result.cache_hit and result.finding is None
     assert (result.units, result.module, result.compiler_s) == (2, "fill_it", 2.0)
     assert result.variant == "torch-stable-abi210-cpu-x86_64-linux"
-    assert built.directory is not None and built.package == built.directory / result.variant
+    assert built.package is not None and built.package.name == result.variant
     assert sorted(p.name for p in built.package.iterdir()) == [
         "__init__.py",
         f"_fill_it_cpu_{project().digest[:7]}.abi3.so",
@@ -94,7 +94,7 @@ def test_the_second_request_is_a_cache_hit(toolchain, tmp_path):
     first = run(successful(toolchain), toolchain, tmp_path)
     idle = FakeSandbox(exit_facts("sandbox_error"))
     second = run(idle, toolchain, tmp_path)
-    assert idle.jobs == [] and second.result.cache_hit and second.directory == first.directory
+    assert idle.jobs == [] and second.result.cache_hit and second.package == first.package
     assert second.result.model_copy(update={"cache_hit": False, "wall_s": 0}) == (
         first.result.model_copy(update={"wall_s": 0})
     )
@@ -137,7 +137,7 @@ def test_a_compile_error_is_a_finding_and_is_cached(toolchain, tmp_path):
     finding = built.result.finding
     assert finding is not None and finding.cause is Cause.COMPILE_ERROR
     assert finding.message.splitlines()[0] == 'kernels/fill.cpp:3:5: error: "x" was not declared'
-    assert "ninja" not in finding.message and built.directory is None
+    assert "ninja" not in finding.message and built.package is None
     again = run(FakeSandbox(exit_facts("sandbox_error")), toolchain, tmp_path)
     assert again.result.cache_hit and again.result.finding == finding
 

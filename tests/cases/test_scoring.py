@@ -25,9 +25,9 @@ from harness.cases.scoring import (
     sentence,
     verdict,
     worth_of,
-    write_files,
 )
 from harness.errors import SandboxError, UsageError
+from harness.files import write_files
 from sandboxes.pool import SandboxPool
 from sandboxes.registry import choose_sandbox
 from tests.fakes.sandbox import FakeSandbox, exit_facts

@@ -151,11 +151,11 @@ def entry(task: Task = TASK, **statuses: str) -> Admission:
 def test_it_reads_as_it_was_written(tmp_path: Path) -> None:
     """Replaced by task, with a page; an entry counts for its own files; broken files are refused."""
     path = tmp_path / "a.json"
-    kept = Admitted.open(path)
+    kept = Admitted(path)
     kept.add(entry(light="not_measured"))
     kept.add(entry(trivial="fails"))
-    assert Admitted.open(path).entries == (entry(trivial="fails"),)
-    table = admission_page(Admitted.open(path).entries)
+    assert Admitted(path).entries == (entry(trivial="fails"),)
+    table = admission_page(Admitted(path).entries)
     assert "0 of 1 tasks break none" in table
     assert "| t/scale | 1 | yes | yes | yes | NO | yes | yes | yes | 7/8 | yes |" in table
     found = entry(trivial="fails")
@@ -164,15 +164,15 @@ def test_it_reads_as_it_was_written(tmp_path: Path) -> None:
     kept.keep([TASK])
     assert kept.entries == (found,)
     kept.keep([])
-    assert Admitted.open(path).entries == ()
+    assert Admitted(path).entries == ()
     path.write_text("{}]")
     with pytest.raises(UsageError, match="move it away"):
-        Admitted.open(path)
+        Admitted(path)
 
 
 def test_every_shipped_task_was_admitted_as_it_is() -> None:
     """Make it so: liftbench tasks check --record tasks/ADMISSION.json."""
-    kept = Admitted.open(data_directory("tasks") / FILE_NAME)
+    kept = Admitted(data_directory("tasks") / FILE_NAME)
     owed, broken = [], []
     for loaded in all_tasks():
         found = kept.entry(loaded.task, expert_project(loaded.task))
