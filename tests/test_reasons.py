@@ -122,7 +122,7 @@ READERS: dict[str, tuple[Callable[[Path, str], object], str, list[str]]] = {
     ),
     "prices": (_prices, "prices.toml", ["x = 3", '["a/b"]\ninput_usd_per_mtok = "x"', "["]),
     "admissions": (
-        lambda folder, text: Admitted.open(_write(folder / "a.json", text)),
+        lambda folder, text: Admitted(_write(folder / "a.json", text)),
         "a.json",
         ["[]", '{"entries": [3]}'],
     ),

@@ -21,6 +21,8 @@ from harness.records import Protocol, Target, Task
 from harness.suite.catalogue import LoadedTask
 from sandboxes.job import Sandbox
 
+WORKER_WALL_S = 300.0
+CALL_WALL_S = 30.0
 CUDA_WORKER_MEMORY_BYTES = 16 << 30
 """Host memory, CUDA's pinned buffers included; address space is not limited."""
 _PR_SET_DUMPABLE = 4
@@ -35,9 +37,9 @@ class GradeSettings:
     protocol: Protocol
     cache: Path
     build_wall_s: float = 600.0
-    worker_wall_s: float = 300.0
+    worker_wall_s: float = WORKER_WALL_S
     """Lifetime of a student's worker, frozen time excluded."""
-    call_wall_s: float = 30.0
+    call_wall_s: float = CALL_WALL_S
     worker_memory_bytes: int = 6 << 30
     device: str | None = None
     """UUID of the workers' GPU; None on the CPU target, and where there is none."""

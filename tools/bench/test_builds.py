@@ -19,8 +19,8 @@ pytest.importorskip("torch", reason="needs torch (pip install torch)")
 pytest.importorskip("pytest_benchmark", reason="needs pytest-benchmark (pip install pytest-benchmark)")
 
 from harness.builder.build import build
-from harness.builder.compiling import write_files
 from harness.builder.toolchain import Toolchain, find_toolchain
+from harness.files import write_files
 from harness.records import Target
 from harness.suite.catalogue import read_project
 from sandboxes.local import LocalBackend
@@ -78,7 +78,7 @@ class Lab:
         """torch.utils.cpp_extension.load with an empty folder."""
         tree, empty = self.folder / "extension", self.folder / "extension/out"
         empty.mkdir(parents=True)
-        write_files(tree, self.layout.tree)
+        write_files(self.layout.tree, tree)
         for name in ("c10_cuda", "torch_cuda", "cudart"):  # a CPU-only torch has none to link with
             stub = ["gcc", "-shared", "-x", "c", "/dev/null", "-o", str(tree / f"lib{name}.so")]
             subprocess.run(stub, check=True)
