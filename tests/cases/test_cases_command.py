@@ -90,6 +90,7 @@ def test_check_opens_no_sandbox_where_nothing_is_run(cases: Cases, tmp_path: Pat
     assert code == 2 and f"{file}: [0]: input: is missing" in " ".join(err.split())
 
 
+@pytest.mark.slow
 def test_run_asks_both_arms_keeps_the_answers_and_resumes(cases: Cases, skill: Path, tmp_path: Path) -> None:
     """Against a server that echoes: the skill's words win, and the worthless case is in no total."""
     pytest.importorskip("openai", reason="needs openai (pip install openai)")
