@@ -17,7 +17,7 @@ from harness.builder.fetch_headers import Fetcher, index_url
 from harness.builder.headers import ON_PYPI, HeaderSet, headers_root
 from harness.builder.toolchain import find_toolchain
 from harness.cli.card import print_build
-from harness.cli.options import CacheOption, JsonOption, SandboxOption, TargetOption, make_workshop
+from harness.cli.options import CacheOption, JsonOption, SandboxOption, TargetOption, make_build_setup
 from harness.errors import UsageError
 from harness.suite.catalogue import read_project
 
@@ -37,13 +37,13 @@ def build(
 ) -> int:
     """Exit code 3 if one does not build."""
     projects = [(directory.resolve().name, read_project(directory)) for directory in directories]
-    workshop = make_workshop(sandbox, cache, target)
+    setup = make_build_setup(sandbox, cache, target)
     errors = Console(stderr=True)
     all_built = True
-    with closing(workshop):
+    with closing(setup):
         for name, project in projects:
             with errors.status(f"{name}: build ..."):
-                built = workshop.build(project, target, wall_s=wall_s)
+                built = setup.build(project, target, wall_s=wall_s)
             all_built = all_built and built.result.ok
             package = built.package
             if package is not None and out is not None:

@@ -33,7 +33,7 @@ from harness.cli.options import (
     RunsDirOption,
     SandboxOption,
     SkillArgument,
-    make_workshop,
+    make_build_setup,
     model_specs,
 )
 from harness.errors import UsageError
@@ -135,19 +135,19 @@ def read_cases(source: str) -> tuple[TestCase, ...]:
 @contextmanager
 def _commands(cases: Sequence[TestCase], sandbox: str, cache: Path | None) -> Iterator[Commands | None]:
     """What runs commands; None if no case has one, or `auto` finds no sandbox (printed on stderr)."""
-    workshop = None
+    setup = None
     if any(check.kind == "command" for case in cases for check in case.checks):
         try:
-            workshop = make_workshop(sandbox, cache)
+            setup = make_build_setup(sandbox, cache)
         except UsageError as error:
             if sandbox != "auto":
                 raise
             print(f"commands are not run: {error}", file=sys.stderr)
-    if workshop is None:
+    if setup is None:
         yield None
         return
-    with closing(workshop):
-        yield Commands(workshop.sandbox, workshop.toolchain.python)
+    with closing(setup):
+        yield Commands(setup.sandbox, setup.toolchain.python)
 
 
 def _print_answer(answer: CaseAnswer) -> None:

@@ -22,7 +22,7 @@ from rich.text import Text
 
 from harness.builder.toolchain import CUDA_EXTRA, Toolchain, find_toolchain
 from harness.cli.card import plain_table
-from harness.cli.options import CacheOption, JsonOption, TargetOption, cache_folder, make_workshop
+from harness.cli.options import CacheOption, JsonOption, TargetOption, cache_folder, make_build_setup
 from harness.device.machine import QuietLock, judge_and_worker_cpus, machine_facts
 from harness.device.telemetry import Conditions, Telemetry
 from harness.errors import DeviceError, InfraError
@@ -242,10 +242,10 @@ def calibrate_here(target: Target, sandbox: str, cache: Path | None) -> Calibrat
     if why is not None:
         raise DeviceError(f"the GPU of this machine cannot be calibrated: {why}")
     started, folder = time.monotonic(), cache_folder(cache)
-    workshop = make_workshop(sandbox, cache)
+    setup = make_build_setup(sandbox, cache)
     judge_cpus, worker_cpus = judge_and_worker_cpus()
     settings = GradeSettings(target=target, protocol="quick", cache=folder, device=device)
-    workers = Workers(settings, workshop.sandbox, workshop.toolchain, worker_cpus)
+    workers = Workers(settings, setup.sandbox, setup.toolchain, worker_cpus)
     (loaded,) = select_tasks([TASK])
     try:
         with QuietLock(folder / "locks", device or "cpu").exclusive():
@@ -258,9 +258,9 @@ def calibrate_here(target: Target, sandbox: str, cache: Path | None) -> Calibrat
             found = calibrate(workers.start, loaded, timed, session, **counts)
     finally:
         workers.close()
-        workshop.close()
+        setup.close()
     return found.model_copy(
-        update={"sandbox": workshop.sandbox.name, "wall_s": round(time.monotonic() - started, 1)}
+        update={"sandbox": setup.sandbox.name, "wall_s": round(time.monotonic() - started, 1)}
     )
 
 

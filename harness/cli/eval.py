@@ -17,7 +17,7 @@ from harness.cli.options import (
     PatternsOption,
     RepeatsOption,
     TrialOptions,
-    make_bench,
+    make_grading_setup,
     model_specs,
     parse_arms,
 )
@@ -88,7 +88,7 @@ def evaluate(
     meter = trial.meter()
     models = {spec.name: meter.wrap(make_model(spec)) for spec in study.models}
     limits = trial.max_wall, trial.max_connections
-    context = RunContext(make_bench(grading), models, trial.runs_dir, *limits, StderrDisplay(), fresh)
+    context = RunContext(make_grading_setup(grading), models, trial.runs_dir, *limits, StderrDisplay(), fresh)
     code = _execute(study, skills, context, threshold, json_output=json_output)
     if cases is not None and code != 1:
         asked = {spec: models[spec.name] for spec in study.models}
@@ -118,7 +118,7 @@ def _execute(
     try:
         execute(study, store, context)
     finally:
-        context.bench.close()
+        context.setup.close()
         summary = report_run(store, json_output=json_output)
     if not summary.progress.scored:
         return 1

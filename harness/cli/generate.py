@@ -21,7 +21,7 @@ from harness.cli.options import (
     PatternsOption,
     RepeatsOption,
     TrialOptions,
-    make_bench,
+    make_grading_setup,
     model_specs,
     parse_arms,
 )
@@ -110,8 +110,8 @@ def _run(
     request: GenerationRequest, trial: TrialOptions, grading: GradingOptions, *, quiet: bool
 ) -> GenerationRecord:
     limits = trial.max_wall, trial.max_connections
-    with closing(make_bench(grading)) as bench:
-        context = RunContext(bench, request.models, trial.runs_dir, *limits, StderrDisplay())
+    with closing(make_grading_setup(grading)) as setup:
+        context = RunContext(setup, request.models, trial.runs_dir, *limits, StderrDisplay())
         return run_generation(
             request, context, lambda store: report_run(store, json_output=False, quiet=quiet)
         )

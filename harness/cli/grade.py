@@ -23,7 +23,7 @@ from harness.cli.options import (
     TargetOption,
     TasksRootOption,
     TimedOption,
-    make_bench,
+    make_grading_setup,
 )
 from harness.cli.tasks import chosen_tasks
 from harness.errors import DeviceLost, UsageError
@@ -34,7 +34,7 @@ from harness.kernelbench.problems import is_pattern
 from harness.records import Grade, Project
 from harness.records.task import Admission
 from harness.report.results import result_of, write_results
-from harness.study.execute import Bench
+from harness.study.execute import GradingSetup
 from harness.study.pools import LocalExecutor
 from harness.suite.catalogue import LoadedTask, all_tasks, expert_project, read_project
 from harness.suite.sizes import refuse_too_large
@@ -62,16 +62,16 @@ def grade(
         project = _submission(directory, task, found[0], grading.cache)
     else:
         project = read_project(directory)
-    with closing(make_bench(grading, sanitize=sanitize, timed=timed)) as bench:
-        refuse_too_large(found, grading.target, bench.grader.device_bytes)
-        result = _grade(project, found[0], bench, build_log)
+    with closing(make_grading_setup(grading, sanitize=sanitize, timed=timed)) as setup:
+        refuse_too_large(found, grading.target, setup.grader.device_bytes)
+        result = _grade(project, found[0], setup, build_log)
     if json_output:
         print(result.model_dump_json(indent=1))
     else:
         print_card(result, Console(), f"{directory.name} on {found[0].task.id}, {grading.target}")
 
 
-def _grade(project: Project, loaded: LoadedTask, bench: Bench, build_log: Path | None) -> Grade:
+def _grade(project: Project, loaded: LoadedTask, setup: GradingSetup, build_log: Path | None) -> Grade:
     """The grade, with the current stage on stderr; tried once more if the device is lost."""
     errors = Console(stderr=True)
     with errors.status("") as status:
@@ -80,10 +80,10 @@ def _grade(project: Project, loaded: LoadedTask, bench: Bench, build_log: Path |
             status.update(f"{stage} ...")
 
         try:
-            return bench.grader.grade(project, loaded, log=build_log, observer=observer)
+            return setup.grader.grade(project, loaded, log=build_log, observer=observer)
         except DeviceLost as error:
             errors.print(f"{error}; trying once more, the second attempt counts", markup=False)
-            return bench.grader.grade(project, loaded, log=build_log, observer=observer)
+            return setup.grader.grade(project, loaded, log=build_log, observer=observer)
 
 
 def _submission(file: Path, pattern: str, loaded: LoadedTask, cache: Path | None) -> Project:
@@ -106,12 +106,12 @@ def validate(
 ) -> int:
     """Exit code 3 if a result is unexpected."""
     tasks = chosen_tasks(pattern or [], grading)
-    with closing(make_bench(grading, sanitize=sanitize, timed=timed)) as bench:
-        refuse_too_large(tasks, grading.target, bench.grader.device_bytes)
-        results = _validate(tasks, bench)
+    with closing(make_grading_setup(grading, sanitize=sanitize, timed=timed)) as setup:
+        refuse_too_large(tasks, grading.target, setup.grader.device_bytes)
+        results = _validate(tasks, setup)
     if record is not None:
         graded = [r.grade for r in results if r.what == "expert" and r.grade is not None]
-        write_results(record, [result_of(grade, bench.machine) for grade in graded])
+        write_results(record, [result_of(grade, setup.machine) for grade in graded])
     if json_output:
         print(json.dumps([r.model_dump(mode="json") for r in results], indent=1))
     else:
@@ -119,11 +119,11 @@ def validate(
     return 0 if all(r.as_expected for r in results) else 3
 
 
-def _validate(tasks: Sequence[LoadedTask], bench: Bench) -> list[Validation]:
+def _validate(tasks: Sequence[LoadedTask], setup: GradingSetup) -> list[Validation]:
     """In the order of tasks, with progress on stderr. Raises InfraError."""
     found: dict[str, list[Validation]] = {}
     executor = LocalExecutor(os.cpu_count() or 1)
-    for results in executor.map(lambda one: validate_task(one, bench.grader), tasks):
+    for results in executor.map(lambda one: validate_task(one, setup.grader), tasks):
         task = results[0].task
         found[task] = results
         note = "" if all(one.as_expected for one in results) else ": UNEXPECTED"
@@ -192,8 +192,8 @@ def check_tasks(
             done.append(found)
     if owed:
         grading = GradingOptions(target=target, sandbox=sandbox, cache=cache)
-        with closing(make_bench(grading, timed=timed)) as bench:
-            done += _admit(owed, bench, mutants, kept)
+        with closing(make_grading_setup(grading, timed=timed)) as setup:
+            done += _admit(owed, setup, mutants, kept)
     if kept is not None and tasks_root is None:
         kept.keep([one.task for one in all_tasks()])
     done.sort(key=lambda entry: entry.task)
@@ -204,11 +204,13 @@ def check_tasks(
     return 0 if all(entry.admitted for entry in done) else 3
 
 
-def _admit(tasks: list[LoadedTask], bench: Bench, mutants: int, kept: Admitted | None) -> list[Admission]:
+def _admit(
+    tasks: list[LoadedTask], setup: GradingSetup, mutants: int, kept: Admitted | None
+) -> list[Admission]:
     """Try tasks, with progress on stderr; each outcome is kept at once."""
     done = []
     executor = LocalExecutor(os.cpu_count() or 1)
-    for entry in executor.map(lambda one: admit(one, bench.grader, mutants), tasks):
+    for entry in executor.map(lambda one: admit(one, setup.grader, mutants), tasks):
         print(f"{entry.task}: {'admitted' if entry.admitted else 'NOT admitted'}", file=sys.stderr)
         done.append(entry)
         if kept is not None:

@@ -22,7 +22,7 @@ from harness.models.meter import Limits, Meter
 from harness.records import Delivery, Metric, ModelSpec, Protocol, Target
 from harness.records.reasons import reason_of
 from harness.skills.spec import LoadedSkill, load_skill
-from harness.study.execute import Bench, Workshop
+from harness.study.execute import BuildSetup, GradingSetup
 from sandboxes.cgroups import Cgroups
 from sandboxes.orphans import remove_orphans
 from sandboxes.registry import LOCAL_WARNING, choose_sandbox
@@ -155,7 +155,7 @@ def parse_arms(given: Sequence[str]) -> tuple[bool, LoadedSkill | None]:
     return with_placebo, old
 
 
-def make_workshop(sandbox: str, cache: Path | None, target: Target | None = None) -> Workshop:
+def make_build_setup(sandbox: str, cache: Path | None, target: Target | None = None) -> BuildSetup:
     """The sandbox of that name; stderr says which it is and why, and warns if nothing isolates.
 
     Removes what killed runs have left. Raises UsageError when there is no such sandbox, or what builds for
@@ -177,23 +177,25 @@ def make_workshop(sandbox: str, cache: Path | None, target: Target | None = None
     missing = None if target is None else toolchain.missing(target)
     if missing is not None:
         raise UsageError(f"cannot build for {target}: {missing}")
-    return Workshop(choice.sandbox, toolchain, folder)
+    return BuildSetup(choice.sandbox, toolchain, folder)
 
 
-def make_bench(grading: GradingOptions, *, sanitize: bool = False, timed: bool = True) -> Bench:
+def make_grading_setup(
+    grading: GradingOptions, *, sanitize: bool = False, timed: bool = True
+) -> GradingSetup:
     """A grader for this machine. For CUDA the GPU is opened. Raises UsageError."""
     target = grading.target
     if sanitize and target == "cpu":
         raise UsageError("--sanitize: compute-sanitizer is for CUDA; use --target cuda")
-    workshop = make_workshop(grading.sandbox, grading.cache, target)
+    setup = make_build_setup(grading.sandbox, grading.cache, target)
     # They import torch, which listing, building and a dry run do without.
     from harness.grading.grade import Grader
     from harness.grading.workers import GradeSettings
     from harness.judge.gpu import open_gpu
 
-    machine = machine_facts(workshop.toolchain)
+    machine = machine_facts(setup.toolchain)
     settings = GradeSettings(
-        target=target, protocol=grading.protocol, cache=workshop.cache, sanitize=sanitize, timed=timed
+        target=target, protocol=grading.protocol, cache=setup.cache, sanitize=sanitize, timed=timed
     )
     gpu = None
     if target == "cuda" and machine.gpu_uuid is not None:
@@ -204,5 +206,5 @@ def make_bench(grading: GradingOptions, *, sanitize: bool = False, timed: bool =
         else:
             print(f"GPU {machine.gpu}: memory is shared by {found.transport.name}", file=sys.stderr)
             settings, gpu = replace(settings, device=found.uuid), found
-    grader = Grader(settings, workshop.sandbox, workshop.toolchain, machine, gpu=gpu)
-    return Bench(workshop.sandbox, workshop.toolchain, workshop.cache, grader, machine)
+    grader = Grader(settings, setup.sandbox, setup.toolchain, machine, gpu=gpu)
+    return GradingSetup(setup.sandbox, setup.toolchain, setup.cache, grader, machine)

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from harness.cli.card import plain_table
-from harness.cli.options import CacheOption, JsonOption, SandboxOption, SkillArgument, make_workshop
+from harness.cli.options import CacheOption, JsonOption, SandboxOption, SkillArgument, make_build_setup
 from harness.errors import UsageError, refuse_url
 from harness.files import data_directory
 from harness.report.figures import plural
@@ -149,7 +149,7 @@ def check_skill_command(
         path = load_skill(skill).directory
     name = path.resolve().name
     with ExitStack() as opened:
-        workshop = opened.enter_context(closing(make_workshop(sandbox, cache))) if build else None
+        setup = opened.enter_context(closing(make_build_setup(sandbox, cache))) if build else None
         status = opened.enter_context(Console(stderr=True).status(f"{name}: check ..."))
 
         def progress(done: int, total: int) -> None:
@@ -157,7 +157,7 @@ def check_skill_command(
             if not sys.stderr.isatty() and (done == total or done % _PROGRESS_EVERY == 0):
                 print(f"{name}: {done} of {total} pieces of code built", file=sys.stderr)
 
-        builder = None if workshop is None else workshop.result
+        builder = None if setup is None else setup.result
         report = check_skill(path, build=builder, tasks=all_tasks(), progress=progress)
     if json_output:
         print(report.model_dump_json(indent=1))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from harness.errors import DeviceError
-from harness.worker import driver as worker
+from harness.worker import driver as worker_driver
 
 LIBRARY = "libcuda.so.1"
 GRANULARITY_MINIMUM = 0
@@ -39,7 +39,7 @@ _ADVICE: Final = {
 
 
 SIGNATURES: Final[dict[str, tuple[Any, ...]]] = {
-    **worker.SIGNATURES,
+    **worker_driver.SIGNATURES,
     "cuDriverGetVersion": (c_void_p,),
     "cuGetErrorName": (c_int, c_void_p),
     "cuGetErrorString": (c_int, c_void_p),
@@ -187,14 +187,14 @@ class Device:
 
     def map(self, size: int) -> Mapping:
         """New physical memory of at least `size` bytes, at an address of its own. Raises CudaError."""
-        here = worker.Location(worker.ON_DEVICE, self.ordinal)
-        properties = worker.AllocationProperties(
-            type=worker.PINNED, handle_types=worker.POSIX_DESCRIPTOR, location=here
+        here = worker_driver.Location(worker_driver.ON_DEVICE, self.ordinal)
+        properties = worker_driver.AllocationProperties(
+            type=worker_driver.PINNED, handle_types=worker_driver.POSIX_DESCRIPTOR, location=here
         )
         unit, allocation, pointer = c_size_t(), c_ulonglong(), c_ulonglong()
         self.call("cuMemGetAllocationGranularity", byref(unit), byref(properties), GRANULARITY_MINIMUM)
         size = -(-size // unit.value) * unit.value
-        access = worker.Access(here, worker.READ_WRITE)
+        access = worker_driver.Access(here, worker_driver.READ_WRITE)
         with ExitStack() as undo:
             self.call("cuMemCreate", byref(allocation), size, byref(properties), 0)
             undo.callback(self.call, "cuMemRelease", allocation.value)
@@ -215,7 +215,11 @@ class Device:
     def export(self, mapping: Mapping) -> int:
         descriptor = c_int(-1)
         self.call(
-            "cuMemExportToShareableHandle", byref(descriptor), mapping.allocation, worker.POSIX_DESCRIPTOR, 0
+            "cuMemExportToShareableHandle",
+            byref(descriptor),
+            mapping.allocation,
+            worker_driver.POSIX_DESCRIPTOR,
+            0,
         )
         return descriptor.value
 
@@ -228,7 +232,7 @@ class Device:
         self.call("cuMemFree_v2", pointer)
 
     def ipc_handle(self, pointer: int) -> bytes:
-        handle = worker.IpcHandle()
+        handle = worker_driver.IpcHandle()
         self.call("cuIpcGetMemHandle", byref(handle), pointer)
         return bytes(handle)
 

@@ -23,13 +23,13 @@ from sandboxes.gpu import watch_gpu
 from sandboxes.nvml import Nvml, NvmlError, XidWatch, faulted, open_nvml
 
 FREE_MEMORY_BYTES: Final = 1 << 30
-"""A worker that has imported torch and its arenas take 0.5 to 0.8 GiB [own]."""
+"""A worker that has imported torch and its arenas take 0.5 to 0.8 GiB (our choice)."""
 FREE_DISK_BYTES: Final = 1 << 30
-"""A worker's scratch directory may hold 256 MiB, a build a few hundred [own]."""
+"""A worker's scratch directory may hold 256 MiB, a build a few hundred (our choice)."""
 SLOWEST: Final = 1.5
-"""Of the known kernel's first time in this session [own]: boost explains 10 to 30 % (protocols.md)."""
+"""Most of the known kernel's first time in this session (our choice): boost explains 10 to 30 %."""
 LEAVING_S: Final = 5.0
-"""How long a driver may take to tear down the context of a killed process [own]."""
+"""How long a driver may take to tear down the context of a killed process (our choice)."""
 _POLL_S = 0.1
 RESET: Final = "reset it (nvidia-smi --gpu-reset) or reboot before grading goes on"
 _TORCH_DEVICE_ERRORS: Final = ("AcceleratorError", "OutOfMemoryError")

@@ -19,13 +19,13 @@ from harness.records.timing import BlockTelemetry, Extent
 from sandboxes.nvml import GpuState, open_nvml
 
 MOST_DROPPED: Final = 0.10
-"""Share of blocks; beyond it the workload is measured once more, then published flagged (protocols.md)."""
+"""Largest share of disturbed blocks of a calibration that is not called noisy (our choice)."""
 MOST_STEAL: Final = 0.05
-"""Of one core during a turn [own]: the margin within which an outside and an inside figure agree is 0.10."""
+"""Most steal in a turn, as a share of one core (our choice): outside and inside figures agree within 0.10."""
 STEAL_TICKS: Final = 2
 """The kernel counts steal in ticks of 10 ms: a single one means nothing in a short turn."""
 LOWEST_CLOCK: Final = 0.90
-"""Of the SM clock before the turn: boost varies by 10 to 30 % (protocols.md)."""
+"""Least share of the SM clock before the turn: boost varies by 10 to 30 %."""
 GPU_PROCESSES: Final = 2
 """Judge and one worker: at most one worker with a context lives while timing."""
 # NVML's reasons that something is wrong; a power cap is reached by heavy kernels themselves.

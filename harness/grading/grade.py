@@ -66,7 +66,7 @@ StageObserver = Callable[[str], None]
 
 
 class Ended(Exception):
-    """Ends a grade at a stage, with the finding that gives the verdict."""
+    """Ends a grade at a stage, with the finding that gives the verdict. Raised for success too: PASSED."""
 
     def __init__(self, stage: Stage, finding: Finding) -> None:
         super().__init__(finding.message)

@@ -31,7 +31,7 @@ COMPARISONS = 2000
 """For each size, protocol and clock: a rate of 5 % then has a standard error of 0.5 points."""
 MINIMUM_EFFECT = 1.02
 WIDEST_INTERVAL = 0.05
-"""Of an A/A ratio: a wider one means that the host is loaded (protocols.md)."""
+"""An A/A ratio with a wider interval means that the host is loaded (our choice)."""
 TASK: Final = "l1/softmax"
 """Any shape can be made of it, and its reference is one operator of PyTorch."""
 ROWS: Final[dict[Target, tuple[int, ...]]] = {"cpu": (8, 64, 384), "cuda": (64, 4096, 65536)}

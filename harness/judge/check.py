@@ -36,8 +36,7 @@ class Plan:
     """Maximum size of workloads for adversarial values and layouts (the smallest one, if none is)."""
 
 
-# 5 seeds and hidden shapes: protocols.md. The rest is our own: `quick` should cost little more than the
-# workloads alone.
+# Five seeds as KernelBench. The rest is our choice: `quick` should cost little more than the workloads alone.
 PLANS: dict[Protocol, Plan] = {
     "quick": Plan(hidden=2, hidden_bytes=2 << 20, seeds=1, everywhere=False, small_bytes=3 << 18),
     "full": Plan(hidden=6, hidden_bytes=64 << 20, seeds=4, everywhere=True, small_bytes=64 << 20),

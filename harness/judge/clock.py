@@ -16,15 +16,15 @@ from harness.judge.worker_reply import Reveal
 from harness.records import ContenderTiming, Lane, LaneName, Spread
 
 MINIMUM_UNCERTAINTY_US = 2.0
-"""Of one reveal, however many calls it holds."""
+"""Least u of a reveal, however many calls it holds."""
 MOST_DOUBT = 0.05
-"""Of the outside figure: where u is larger, claims are not used."""
+"""Claims are used only while u is at most this share of the outside figure."""
 LEAST_SHARE = 0.5
-"""Of a raw outside figure that is scored at least: subtracting a large constant could remove more."""
+"""At least this share of the raw outside figure is scored: subtracting a large constant could remove more."""
 FALSE_SHARE = 0.8
-"""Of the lower quartile of reveals: a claim above that is never called false [own]."""
+"""A claim above this share of the lower quartile of reveals is never called false (our choice)."""
 HIGH_SHARE = 0.1
-"""Of the outside figure: a claim above it by less contradicts nothing [own]."""
+"""A claim may exceed the outside figure by this share, or by u if that is more (our choice)."""
 MISMATCH = "clock_mismatch"
 UNUSED = "outside_clock"
 CHEAPER_IN_BATCHES = "cheaper_in_batches"

@@ -21,10 +21,10 @@ from harness.suite.sizes import PART_BYTES, row_bytes
 from harness.suite.tolerance import TILE, TILE_FRACTION, Tolerance, tolerance
 
 LEAST_ROWS = 32
-"""Of a timed call [own]: an answer that is wrong in a share f of its rows passes with at most (1 - f)^32."""
+"""Rows looked at of a timed call: an answer wrong in a share f of its rows passes with at most (1 - f)^32."""
 _SAMPLE_BYTES = 256 << 20
 _CHECK_FLOPS = {"cpu": 50e9, "cuda": 50e12}
-"""Of the truth of one call in a check: about 5 s of float64 work [own, not measured on a GPU]."""
+"""Of the truth of one call in a check: about 5 s of float64 work (our choice, not measured on a GPU)."""
 _TIMED_SHARE = 0.1
 _MAX_SUSPECTS = 64
 _PIECE = 1 << 24

@@ -24,7 +24,7 @@ CAPABILITY: Final = (9, 0)
 """Projects are built for sm_90: such code runs on no other."""
 WITHIN: Final = 0.02
 SETTLE_S: Final = 0.3
-"""How long clocks may take to rise from idle [own, not calibrated]."""
+"""How long clocks may take to rise from idle (our choice, not calibrated)."""
 _LEAST_RUNS: Final = 9
 
 

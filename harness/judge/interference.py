@@ -20,11 +20,11 @@ State = Literal["frozen", "gone", "control"]
 """Of the student's process during a reference's turn; `control`: an idle null project is frozen instead."""
 FLAG: Final = "interference"
 MARGIN: Final = 0.05
-"""Excess below which nothing is called interference [own], or 3 sigma where that is more."""
+"""Excess below which nothing is called interference (our choice), or 3 sigma where that is more."""
 LIVES: Final = 3
 CAUSE_FACTOR: Final = 2.0
 CAUSE_PER_S: Final = 300.0
-"""More interrupts or softirqs per second by both count as a cause [own]; a quiet machine has 300 to 1,000."""
+"""More interrupts or softirqs per second by both count as a cause. A quiet machine has 300 to 1,000."""
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ class Board:
         return self.peak_tflops[lane] * 1e12 * max(1.0, self.max_clock_mhz / self.peak_clock_mhz)
 
 
-# NVIDIA's H100 and H200 datasheets, dense (protocols.md). Clocks: 989.5e12 / (132 SMs x 4096) = 1830 MHz,
+# NVIDIA's H100 and H200 datasheets, dense. Clocks: 989.5e12 / (132 SMs x 4096) = 1830 MHz,
 # 756e12 / (114 x 4096) = 1620 MHz; boost 1980 and 1755 MHz, at which the fp32 figures hold (132 x 256 x
 # 1.98e9 = 67e12). L2: 50 MB; the driver of an H200 reports 60.
 _SXM_TFLOPS: Final = {"float64": 67.0, "float32": 67.0, "tf32": 494.7, "half": 989.5, "eight": 1979.0}

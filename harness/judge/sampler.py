@@ -29,7 +29,7 @@ AVOIDABLE_SHARE = 0.02
 """Of a batch of the reference's calls: the most that a reveal's constant, which can be avoided, should be."""
 _SCOUTS = 3
 _BATCH_S = 0.05
-"""A batch need not take longer [own]: beside that, no constant matters."""
+"""A batch need not take longer (our choice): beside that, no constant matters."""
 _MAX_ROUNDS = 256
 _WARM_REVEAL_S = 0.1
 _HARD_SHARE = 0.25

@@ -26,7 +26,7 @@ from harness.records import SanitizerRun
 from harness.records.grade import SANITIZER_TOOLS, SanitizerFinding, SanitizerStatus, SanitizerTool
 from sandboxes.scratch import CollectError
 
-TOOL_WALL_S: Final = 120.0  # protocols.md
+TOOL_WALL_S: Final = 120.0  # for one tool (our choice)
 LEAST_ELEMENTS: Final = 1024
 """Of all operands: below this a workload is trivial (one block, nothing to race)."""
 _PROGRAM: Final = "compute-sanitizer"

@@ -110,7 +110,7 @@ class HostTransport:
 
 
 FLUSH_BYTES = 256 << 20
-"""protocols.md: Hopper's L2 is 50 MB; this is also above twice what the driver reports of an H200 (60 MB)."""
+"""Hopper's L2 is 50 MB; this is also above twice what the driver reports of an H200 (60 MB)."""
 _LIVE_SHARE = 16
 """Of device memory: an arena, its inputs, the snapshot and the truth together stay under a quarter."""
 _IPC_UNIT = 2 << 20

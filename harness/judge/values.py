@@ -25,7 +25,7 @@ _REPLACED_SHARE = 0.1
 
 
 def _factors(dtype: torch.dtype) -> tuple[float, float]:
-    """Of `tiny` and `large`: protocols.md, less where a product of two operands would leave the range."""
+    """Factors of `tiny` and `large` inputs, smaller where a product of two operands would leave the range."""
     if dtype.itemsize == 1:
         return 2.0**-2, 4.0
     return (2.0**-6, 16.0) if dtype == torch.float16 else (1e-4, 1e3)

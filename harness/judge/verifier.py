@@ -116,7 +116,7 @@ class Verifier:
         return None
 
     def _exact(self, outputs: Outputs, truths: Outputs) -> Finding | None:
-        """The exact lane: all sums are representable, so one rounding is all that may have happened."""
+        """Integer inputs: all sums are representable, so at most one rounding may differ."""
         for operand, actual, truth in zip(self._problem.task.outputs, outputs, truths, strict=True):
             expected = truth.to(self._problem.operand_dtype(operand))
             error = compare(actual, expected.double() if truth.is_floating_point() else expected, 0.0, 1.0)

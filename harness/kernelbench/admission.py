@@ -26,9 +26,9 @@ from harness.suite.sizes import DEVICE_SHARE, HOST_BYTES, gib, sizes
 H100_BYTES = 80 * 10**9
 """Assumed without a GPU: the smaller of the target's boards."""
 _WITH_INTERMEDIATES = 0.9
-"""Share of the memory for judging with all intermediates of the float64 truth alive [own]."""
-# Estimated 5 s of float64 work; a Hopper board runs convolutions far below its peak of 34e12 [own, not
-# measured]. Where rows are independent, as many are compared as that allows.
+"""Share of the memory for judging with all intermediates of the float64 truth alive (our choice)."""
+# Estimated 5 s of float64 work; a Hopper board runs convolutions far below its peak of 34e12 (our choice,
+# not measured). Where rows are independent, as many are compared as that allows.
 _MOST_FLOPS: dict[Target, float] = {"cpu": CPU_FLOPS, "cuda": 50e12}
 _PROBE_BYTES = 1 << 29
 _PROBE_FLOPS = 1e9

@@ -16,9 +16,9 @@ PREFIX = "kernelbench:"
 CPU_BYTES = 2 << 30
 """Memory for judging a problem on the CPU target (HOST_BYTES of harness.suite.sizes)."""
 CPU_FLOPS = 50e9
-"""Work of the float64 truth on the CPU target: about 5 s on one laptop core [own]."""
+"""Work of the float64 truth on the CPU target: about 5 s on one laptop core (our choice)."""
 _SCALED_SHARE = 1 / 64
-"""Share of these limits for a problem that is scaled anyway, so that a grade takes a minute [own]."""
+"""Share of these limits for a problem that is scaled anyway, so that a grade takes a minute (our choice)."""
 _LEVEL = re.compile(r"level\d+")
 _INNER = "KernelBench"
 

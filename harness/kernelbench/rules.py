@@ -21,7 +21,7 @@ from harness.records import KernelBenchScore
 TRIALS, WARM_UPS, CALLS = 5, 3, 100
 _TOLERANCES = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 1e-2}
 _ENOUGH_S = 30.0
-"""Time for the calls; slower ones are fewer than 100, which the record says [own]."""
+"""Time for the calls; slower ones are fewer than 100, which the record says (our choice)."""
 _PIECE = 1 << 26
 _CHUNK = 10
 

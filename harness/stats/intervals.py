@@ -1,4 +1,4 @@
-"""Means, ratios and medians with their intervals, and Student's t distribution.
+"""Means, ratios and medians with t intervals, for timing. The interval of the lift is in signflip.
 
 Zero spread or a single value gives no interval, never one of zero width.
 """

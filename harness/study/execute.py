@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # torch
 
 
 @dataclass(frozen=True)
-class Workshop:
+class BuildSetup:
     """A sandbox and a toolchain: builds projects."""
 
     sandbox: SandboxPool
@@ -54,8 +54,8 @@ class Workshop:
 
 
 @dataclass(frozen=True)
-class Bench(Workshop):
-    """A workshop with a grader."""
+class GradingSetup(BuildSetup):
+    """Builds projects, and grades them on this machine."""
 
     grader: Grader
     machine: MachineFacts
@@ -82,7 +82,7 @@ class Display(Protocol):
 class RunContext:
     """With what, and within which limits, studies are executed."""
 
-    bench: Bench
+    setup: GradingSetup
     models: Mapping[str, Model]
     runs: Path
     max_wall_s: float | None
@@ -95,15 +95,15 @@ class RunContext:
 
 def open_study(study: Study, context: RunContext) -> RunStore:
     """The study's run folder, found or created. Raises UsageError if a workload does not fit in memory."""
-    bench = context.bench
-    refuse_too_large(study.tasks, study.target, bench.grader.device_bytes)
-    image = bench.sandbox.facts().get(IMAGES_FACT)
-    config, lock = study.resolve(bench.sandbox.name, bench.machine, image)
+    setup = context.setup
+    refuse_too_large(study.tasks, study.target, setup.grader.device_bytes)
+    image = setup.sandbox.facts().get(IMAGES_FACT)
+    config, lock = study.resolve(setup.sandbox.name, setup.machine, image)
     return open_run(study, config, lock, context.runs, fresh=context.fresh)
 
 
 def execute(study: Study, store: RunStore, context: RunContext) -> Outcome:
-    bench, say = context.bench, context.display.say
+    setup, say = context.setup, context.display.say
     with sole_writer(store.folder):
         record = store.run()
         runner = Run(
@@ -112,8 +112,8 @@ def execute(study: Study, store: RunStore, context: RunContext) -> Outcome:
             study.tasks_by_id,
             study.arms.library,
             context.models,
-            bench.grader,
-            kill=bench.sandbox.stop,
+            setup.grader,
+            kill=setup.sandbox.stop,
         )
         finished = sum(not trial.infra for trial in store.load())  # lost trials are run again
         planned = len(plan(record.config))

@@ -20,11 +20,11 @@ HOST_BYTES = 2 << 30
 DEVICE_SHARE = 4
 """Judging whole takes at most 2 GiB on the CPU, or a quarter of a device's memory."""
 PARTS_SHARE = 0.9
-"""Share of a device's memory for judging in parts [own]."""
+"""Share of a device's memory for judging in parts (our choice)."""
 PART_BYTES = 1 << 30
-"""Memory of one part of the truth with its comparison, unless one row takes more [own]."""
+"""Memory of one part of the truth with its comparison, unless one row takes more (our choice)."""
 _CONTEXT_BYTES = 2 << 30
-"""CUDA contexts of two processes [own]."""
+"""CUDA contexts of two processes (our choice)."""
 _COPIES = 3
 _TRUTH_BYTES = 8
 _COMPARED_BYTES = 40

@@ -63,8 +63,8 @@ MeasureLift = Callable[[Arms, float, LoadedSkill], Measured]
 
 def generate(request: GenerationRequest, context: RunContext, report: Reporter) -> GenerationRecord:
     """Everything, from the request to the report of the test."""
-    request.refuse_unmeasured(context.bench.grader.device_bytes)
-    old, display, bench = request.old, context.display, context.bench
+    request.refuse_unmeasured(context.setup.grader.device_bytes)
+    old, display, bench = request.old, context.display, context.setup
     lineage = (lineage_of(old) if old is not None else None) or request.new_lineage()
     splits = split_tasks(request.tasks, lineage.seen) if request.students else None
     folder = context.runs / f"generate-{slug(request.description)[:40]}-{request.digest[:8]}"

@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 
 from harness.builder.toolchain import Toolchain
-from harness.cli.options import GradingOptions, make_bench
+from harness.cli.options import GradingOptions, make_grading_setup
 from harness.device.health import KnownRun, device_errors
 from harness.device.machine import machine_facts
 from harness.device.telemetry import Conditions, Telemetry, TelemetrySample
@@ -176,12 +176,12 @@ def test_the_command_line_says_why_a_gpu_is_not_used(
     if Path("/dev/nvidiactl").exists():
         pytest.skip("this machine has a GPU")
     install_fake_nvml(monkeypatch, tmp_path)
-    bench = make_bench(GradingOptions(sandbox="local", cache=tmp_path / "cache"))
+    setup = make_grading_setup(GradingOptions(sandbox="local", cache=tmp_path / "cache"))
     try:
-        grade = bench.grader.grade(universal(), SCALE)
+        grade = setup.grader.grade(universal(), SCALE)
     finally:
-        bench.grader.close()
-        bench.sandbox.stop()
+        setup.grader.close()
+        setup.sandbox.stop()
     assert grade.verdict is Verdict.NOT_MEASURED
     assert "Made-up H200 cannot be used: " in grade.finding.message
     assert "GPU Made-up H200: not measured: " in capsys.readouterr().err

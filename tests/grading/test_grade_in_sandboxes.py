@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli.options import GradingOptions, make_bench
+from harness.cli.options import GradingOptions, make_grading_setup
 from harness.errors import SandboxError
 from harness.outcome import Stage, Verdict
 from harness.records import Target
-from harness.study.execute import Bench
+from harness.study.execute import GradingSetup
 from harness.suite.catalogue import expert_project, select_tasks
 from sandboxes.registry import open_sandbox
 from tests.fakes.overlays import throw_away_task, zoo_project
@@ -23,7 +23,7 @@ ISOLATING = [pytest.param("docker", marks=pytest.mark.docker), "bubblewrap", "la
 
 
 @pytest.fixture(params=ISOLATING)
-def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[Target], Bench]]:
+def make_setup(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[Target], GradingSetup]]:
     """As a command makes it: the sandbox is probed, and the tools are those that its jobs see."""
     try:
         open_sandbox(request.param).close()
@@ -31,13 +31,13 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[
         pytest.skip(f"{request.param}: {error}")
     with ExitStack() as made:
         yield lambda target: made.enter_context(
-            closing(make_bench(GradingOptions(target=target, sandbox=request.param, cache=tmp_path)))
+            closing(make_grading_setup(GradingOptions(target=target, sandbox=request.param, cache=tmp_path)))
         )
 
 
-def test_grades_are_those_of_every_sandbox(bench: Callable[[Target], Bench]) -> None:
+def test_grades_are_those_of_every_sandbox(make_setup: Callable[[Target], GradingSetup]) -> None:
     """A right project is correct and timed; one that returns a constant is wrong; the record says where."""
-    cpu, task = bench("cpu"), throw_away_task("scale")
+    cpu, task = make_setup("cpu"), throw_away_task("scale")
     right = cpu.grader.grade(zoo_project("correct"), task)
     assert right.verdict is Verdict.CORRECT, right.finding
     assert right.timing is not None
@@ -47,9 +47,9 @@ def test_grades_are_those_of_every_sandbox(bench: Callable[[Target], Bench]) -> 
     assert right.sandbox_facts["network"].startswith("no")
 
 
-def test_a_cuda_project_is_built_in_every_sandbox(bench: Callable[[Target], Bench]) -> None:
+def test_a_cuda_project_is_built_in_every_sandbox(make_setup: Callable[[Target], GradingSetup]) -> None:
     """It is compiled for sm_90 by the nvcc that is seen inside, and then not measured without a GPU."""
-    cuda = bench("cuda")
+    cuda = make_setup("cuda")
     if cuda.machine.gpu is not None:
         pytest.skip("this machine has a GPU: later stages are measured")
     loaded = select_tasks(["l1/silu_and_mul"])[0]

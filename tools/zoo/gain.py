@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from harness.builder.toolchain import find_toolchain
-from harness.cli.options import make_workshop
+from harness.cli.options import make_build_setup
 from harness.device.machine import machine_facts
 from harness.grading.grade import Grader
 from harness.grading.workers import GradeSettings
@@ -135,15 +135,15 @@ def skipping(calls: int) -> str:
 @contextmanager
 def _grader() -> Iterator[tuple[Grader, str]]:
     """A grader on `local`, and the name of its sandbox."""
-    workshop = make_workshop("local", None)
+    setup = make_build_setup("local", None)
     with tempfile.TemporaryDirectory(prefix="gain-") as folder:
         settings = GradeSettings(target="cpu", protocol="quick", cache=Path(folder), worker_wall_s=120.0)
-        grader = Grader(settings, workshop.sandbox, workshop.toolchain, machine_facts(workshop.toolchain))
+        grader = Grader(settings, setup.sandbox, setup.toolchain, machine_facts(setup.toolchain))
         try:
-            yield grader, workshop.sandbox.name
+            yield grader, setup.sandbox.name
         finally:
             grader.close()
-            workshop.sandbox.stop()
+            setup.sandbox.stop()
 
 
 def gain_table(sizes: tuple[Size, ...] = SIZES) -> str:

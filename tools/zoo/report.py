@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from harness.cli.options import make_workshop
+from harness.cli.options import make_build_setup
 from harness.device.machine import machine_facts
 from harness.errors import InfraError, UsageError
 from harness.grading.grade import Grader
@@ -122,7 +122,7 @@ def _graders(sandbox: str, cache: Path) -> Iterator[tuple[Grader, Grader]]:
 
     Raises UsageError.
     """
-    workshop = make_workshop(sandbox, None)
+    setup = make_build_setup(sandbox, None)
     settings = GradeSettings(
         target="cpu",
         protocol="quick",
@@ -131,9 +131,9 @@ def _graders(sandbox: str, cache: Path) -> Iterator[tuple[Grader, Grader]]:
         call_wall_s=3.0,
         worker_memory_bytes=3 << 29,
     )
-    machine = machine_facts(workshop.toolchain)
+    machine = machine_facts(setup.toolchain)
     both = [
-        Grader(one, workshop.sandbox, workshop.toolchain, machine)
+        Grader(one, setup.sandbox, setup.toolchain, machine)
         for one in (settings, replace(settings, build_wall_s=HURRIED_S))
     ]
     try:
@@ -141,7 +141,7 @@ def _graders(sandbox: str, cache: Path) -> Iterator[tuple[Grader, Grader]]:
     finally:
         for grader in both:
             grader.close()
-        workshop.sandbox.stop()
+        setup.sandbox.stop()
 
 
 def measure(sandbox: str, rows: list[Row]) -> Column:
