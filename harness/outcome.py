@@ -92,7 +92,6 @@ class Cause(StrEnum):
     NO_CUDA_DEVICE = "no_cuda_device", Verdict.NOT_MEASURED
     NO_CUDA_TRANSPORT = "no_cuda_transport", Verdict.NOT_MEASURED
     NO_TOOLCHAIN = "no_toolchain", Verdict.NOT_MEASURED
-    BUILD_ONLY = "build_only", Verdict.NOT_MEASURED
     # infrastructure
     PROVIDER = "provider", Verdict.INFRA
     SANDBOX = "sandbox", Verdict.INFRA

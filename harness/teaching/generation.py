@@ -64,7 +64,7 @@ MeasureLift = Callable[[Arms, float, LoadedSkill], Measured]
 def generate(request: GenerationRequest, context: RunContext, report: Reporter) -> GenerationRecord:
     """Everything, from the request to the report of the test."""
     request.refuse_unmeasured(context.setup.grader.device_bytes)
-    old, display, bench = request.old, context.display, context.setup
+    old, display, setup = request.old, context.display, context.setup
     lineage = (lineage_of(old) if old is not None else None) or request.new_lineage()
     splits = split_tasks(request.tasks, lineage.seen) if request.students else None
     folder = context.runs / f"generate-{slug(request.description)[:40]}-{request.digest[:8]}"
@@ -74,7 +74,7 @@ def generate(request: GenerationRequest, context: RunContext, report: Reporter) 
     folder.mkdir(parents=True, exist_ok=True)
 
     def check(directory: Path) -> Sequence[SkillFinding]:
-        return check_skill(directory, build=bench.result).findings
+        return check_skill(directory, build=setup.result).findings
 
     with sole_writer(folder):
         order = _order(request, sample, display.say)
