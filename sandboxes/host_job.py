@@ -124,12 +124,16 @@ def new_folder(uid: int | None) -> Path:
     """A folder for one job, with a `scratch` directory that belongs to `uid`. Raises SandboxError."""
     try:
         folder = Path(tempfile.mkdtemp(prefix=owned_prefix("job")))
+    except OSError as error:
+        raise SandboxError(f"no folder for a job: {error}; is the disk full?") from error
+    try:
         (folder / "scratch").mkdir(mode=0o700)
         if uid is not None:
             folder.chmod(0o711)
             os.chown(folder / "scratch", uid, uid)
     except OSError as error:
-        raise SandboxError(f"no folder for a job: {error}; is the disk full?") from error
+        remove_tree(folder)
+        raise SandboxError(f"no folder for a job: {error}") from error
     return folder
 
 
@@ -308,7 +312,8 @@ def _compilers(shown: Iterable[Path]) -> Iterator[Path]:
     for path in shown:
         inner = list(path.iterdir()) if path.name in _LIBRARIES else []
         yield from (entry for entry in inner if _COMPILERS.fullmatch(entry.name))
-        sites = [entry / f"{kind}-packages" for entry in inner for kind in ("site", "dist")]
+        pythons = [entry for entry in inner if entry.name.startswith("python3")]
+        sites = [entry / f"{kind}-packages" for entry in pythons for kind in ("site", "dist")]
         for site in [path, *sites]:
             if site.name.endswith("-packages") and site.is_dir():
                 yield from (found for pattern in _WHEELS for found in site.glob(pattern))

@@ -209,7 +209,7 @@ def _resident_bytes(pid: int) -> int:
 def _kilobytes(pid: int, file: str, *names: str) -> int:
     """The sum, in bytes, of fields in kB; 0 where the file cannot be read."""
     try:
-        lines = Path(f"/proc/{pid}/{file}").read_text().splitlines()
+        lines = Path(f"/proc/{pid}/{file}").read_text(errors="replace").splitlines()
     except OSError:
         return 0
     return sum(int(line.split()[1]) << 10 for line in lines if line.startswith(names))

@@ -39,7 +39,7 @@ def processes() -> Iterator[tuple[int, int]]:
 def stat_of(pid: int) -> list[str]:
     """Fields of /proc/PID/stat after the command: state, parent, group, session, ...; empty when it ended."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
         return []
 

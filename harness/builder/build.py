@@ -133,7 +133,13 @@ class _Request:
     def from_cache(self, entry: Entry) -> Built:
         """The stored result, as of this request."""
         self._write_log("cache hit", (entry.path / "build.log").read_text())
-        result = entry.result.model_copy(update={"cache_hit": True, "wall_s": self._wall_s()})
+        result = entry.result
+        if self.target == "cuda" and result.kernels is None and entry.package is not None and not result.jit:
+            # The build could not read them, for example on a busy machine.
+            for library in entry.package.rglob("*.abi3.so"):
+                code = read_device_code(library.read_bytes(), self.toolchain, self.sandbox)
+                result = result.model_copy(update={"kernels": code.kernels})
+        result = result.model_copy(update={"cache_hit": True, "wall_s": self._wall_s()})
         return Built(result, entry.package)
 
     def refused(self, finding: Finding) -> Built:

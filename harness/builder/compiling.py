@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -269,9 +270,11 @@ class Run:
         """What the failed step needs and this machine's CUDA installation lacks."""
         gap = toolkit_gap(message, self.toolchain) if self.layout.target == "cuda" else None
         header = missing_header(message)
+        if gap is None or header is None:
+            return gap
         # Looked up on the machine, because the project can imitate any message.
-        places = header_folders(self.layout, self.toolchain) if header is not None else []
-        return None if any((place / str(header)).is_file() for place in places) else gap
+        places = header_folders(self.layout, self.toolchain)
+        return None if any((place / header).is_file() for place in places) else gap
 
 
 def header_folders(layout: Layout, toolchain: Toolchain) -> list[Path]:
@@ -293,12 +296,13 @@ _PLAIN: Final = re.compile(r"[\w.+/-]+")
 def control_layout(layout: Layout, toolchain: Toolchain) -> Layout:
     """A project of ours to build in place of `layout`: a file for g++, and one for nvcc if `layout` has any.
 
-    It contains nothing of the project: no sources, names, flags or architectures. It includes one header of
-    every folder of the toolchain, so that a folder that the sandbox hides is noticed.
+    It contains nothing of the project: no sources, names, flags or architectures. It includes a header
+    of every folder of the toolchain, so that a folder that the sandbox hides is noticed.
     """
     headers = "".join(
         f'#if !__has_include(<{header}>)\n#error "{header} is there but not seen"\n#endif\n'
-        for header in filter(None, map(_some_header, header_folders(layout, toolchain)))
+        for place in header_folders(layout, toolchain)
+        for header in _first_headers(place)
     )
     units = [Unit(source=f"{_NAME}.cpp", language="cxx")]
     files = {f"{_NAME}.cpp": headers + 'extern "C" int liftbench_control() { return 0; }\n'}
@@ -317,7 +321,8 @@ def control_layout(layout: Layout, toolchain: Toolchain) -> Layout:
     )
 
 
-def _some_header(root: Path) -> str | None:
-    """A header below a folder."""
-    found = (path.relative_to(root).as_posix() for path in root.rglob("*.h"))
-    return next((name for name in found if _PLAIN.fullmatch(name)), None)
+def _first_headers(root: Path) -> Iterator[str]:
+    """The first header of a folder and of each folder in it."""
+    for folder in (root, *sorted(path for path in root.glob("*/"))):
+        headers = (path.relative_to(root).as_posix() for path in sorted(folder.glob("*.h")))
+        yield from islice(filter(_PLAIN.fullmatch, headers), 1)

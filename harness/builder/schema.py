@@ -203,6 +203,8 @@ Path = tuple[str | int, ...]
 """Of a key or table in a TOML file, such as ("kernel", "a", "src")."""
 # tomllib keeps a record for every prefix of a dotted key: 100 kB of `a.a.a...` take gigabytes.
 _MOST_PARTS: Final = 20  # keys of a build.toml have at most four
+# Python refuses to print what tomllib reads from a long hexadecimal, octal or binary integer.
+_LONG_INTEGER = re.compile(r"\b0[xob][0-9A-Fa-f_]{1000}")
 # Possessive quantifiers throughout: a hostile text is never scanned twice.
 _PART: Final = r"""(?:[A-Za-z0-9_-]++|"[^"\n]*+"|'[^'\n]*+')"""
 _DEEP_KEY = re.compile(rf"(?:^|[{{,])[ \t]*+\[{{0,2}}+(?:[ \t]*+{_PART}[ \t]*+\.){{{_MOST_PARTS}}}", re.M)
@@ -222,6 +224,8 @@ def toml_fields(text: str) -> dict[str, Any]:
     if deep is not None:
         line = text.count("\n", 0, deep.end()) + 1
         raise NoToml(f"a key has more than {_MOST_PARTS} parts (at line {line})")
+    if _LONG_INTEGER.search(text):
+        raise NoToml("an integer has more than 1,000 digits")
     try:
         return tomllib.loads(text)
     except RecursionError as error:

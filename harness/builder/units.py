@@ -152,11 +152,14 @@ class _Planner:
                     )
             if self._target == "cpu" or not wanted:
                 chosen[name] = (H100,) if self._target == "cuda" else ()
-            elif serving := for_h100(wanted):
+            elif not (known := loose_intersection(wanted, supported(self._cuda))):
+                message = f"[kernel.{name}]: this CUDA release knows none of {', '.join(wanted)}"
+                raise Refused(message, Cause.BAD_BUILD_TOML)
+            elif serving := loose_intersection(wanted, (H100,)):
                 chosen[name] = serving
             else:
                 # Compiled all the same: the binding may refer to its symbols.
-                others[name] = wanted
+                others[name] = known
                 self._warnings.append(f"[kernel.{name}] is for {', '.join(wanted)}, not for sm_90")
         if not chosen:
             listed = ", ".join(sorted({c for capabilities in others.values() for c in capabilities}))
@@ -222,17 +225,30 @@ def _version(capability: str) -> tuple[int, int]:
     return int(major), int(minor)
 
 
-def for_h100(capabilities: Sequence[str]) -> tuple[str, ...]:
-    """Those that serve an H100, as kernel-builder's CMake chooses them; empty if there are none.
+def supported(cuda: tuple[int, int]) -> tuple[str, ...]:
+    """The capabilities that kernel-builder builds for with this CUDA release."""
+    if cuda >= (13, 0):
+        return ("7.5", "8.0", "8.6", "8.7", "8.9", "9.0", "10.0", "11.0", "12.0", "12.1")
+    if cuda >= (12, 8):
+        return ("7.0", "7.2", "7.5", "8.0", "8.6", "8.7", "8.9", "9.0", "10.0", "10.1", "12.0")
+    return ("7.0", "7.2", "7.5", "8.0", "8.6", "8.7", "8.9", "9.0")
 
-    "9.0a" takes the place of 9.0; without either it is the highest older one with +PTX, which the driver
-    compiles further.
+
+def loose_intersection(kernel: Sequence[str], targets: Sequence[str]) -> tuple[str, ...]:
+    """The kernel's capabilities that serve one of `targets`, as kernel-builder's CMake computes them.
+
+    "9.0a" takes the place of target 9.0; each other target gets the highest capability at or below it of
+    the same major version, or of any version with +PTX (the driver compiles PTX further).
     """
-    bases = {c.removesuffix("+PTX") for c in capabilities}
-    with_ptx = {c.removesuffix("+PTX") for c in capabilities if c.endswith("+PTX")}
-    older = sorted((c for c in with_ptx if c[-1] not in "af" and _version(c) < _version(H100)), key=_version)
-    serving = sorted(bases & {f"{H100}a", f"{H100}f"}) or sorted(bases & {H100}) or older[-1:]
-    return tuple(f"{c}+PTX" if c in with_ptx else c for c in serving)
+    with_ptx = {c.removesuffix("+PTX") for c in kernel if c.endswith("+PTX")}
+    bases = {c.removesuffix("+PTX") for c in kernel}
+    chosen = {c for c in bases if c[-1] in "af" and c[:-1] in targets}
+    plain = sorted((c for c in bases if c[-1] not in "af"), key=_version)
+    for target in map(_version, set(targets) - {c[:-1] for c in chosen}):
+        fits = [c for c in plain if _version(c) <= target and (c in with_ptx or _version(c)[0] == target[0])]
+        chosen |= set(fits[-1:])
+    ordered = sorted(chosen, key=lambda c: (_version(c), c))
+    return tuple(f"{c}+PTX" if c in with_ptx else c for c in ordered)
 
 
 def gencode(capabilities: Sequence[str]) -> tuple[str, ...]:

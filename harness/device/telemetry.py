@@ -78,6 +78,8 @@ class Telemetry:
         self._clock = clock
 
     def sample(self) -> TelemetrySample:
+        # First: clocks fall soon after the GPU's work is done.
+        gpu = None if self._nvml is None else self._nvml.state(self._uuid)
         loads, stat = self._text("loadavg").split(), self._text("stat")
         runnable = loads[3].partition("/")[0] if len(loads) > 3 else ""
         lines, fields = self._text("cpuinfo").splitlines(), stat.partition("\n")[0].split()
@@ -85,7 +87,7 @@ class Telemetry:
         waited = self._text("pressure/cpu").partition("\n")[0]
         total = waited.rpartition("total=")[2]
         return TelemetrySample(
-            gpu=None if self._nvml is None else self._nvml.state(self._uuid),
+            gpu=gpu,
             gpu_processes=None if self._nvml is None else len(self._nvml.processes(self._uuid)),
             at_s=self._clock(),
             cores=os.cpu_count() or 1,

@@ -140,8 +140,10 @@ def unfit(problem: Problem, truths: Outputs) -> str | None:
     """Why adversarial values cannot be judged: the truth is not finite, or beyond the output's dtype."""
     for operand, truth in zip(problem.task.outputs, truths, strict=True):
         dtype = problem.operand_dtype(operand)
-        largest = float(truth.abs().max()) if truth.numel() else 0.0
-        if dtype.is_floating_point and not largest <= torch.finfo(dtype).max:  # NaN too
+        if not dtype.is_floating_point or not truth.numel():
+            continue
+        largest = float(truth.abs().max())
+        if not largest <= torch.finfo(dtype).max:  # NaN too
             name = str(dtype).removeprefix("torch.")
             return f"{operand.name} would reach {largest:.3g}, which {name} cannot hold"
     return None

@@ -28,6 +28,7 @@ from harness.kernelbench.problems import Unfit
 
 WALL_S = 600.0
 """Per request: inspecting KernelBench's largest recurrent networks takes over a minute on two cores."""
+_GRACE_S = 60.0
 MEMORY_BYTES = 12 << 30
 _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
 _ANSWER_BYTES = 16 << 20
@@ -62,12 +63,17 @@ class Isolation:
         process = self._process = self._process or self._start()
         assert process.stdin is not None and process.stdout is not None
         request = {"function": function, "wall_s": wall_s, "given": given}
+        # A problem can stop the server, or close its answer and sleep.
+        watchdog = threading.Timer(wall_s + _GRACE_S, process.kill)
+        watchdog.start()
         try:
             process.stdin.write(json.dumps(request) + "\n")
             process.stdin.flush()
             answer: dict[str, Any] = json.loads(process.stdout.readline())
         except (OSError, ValueError) as error:
             raise HarnessBug("the server process that executes KernelBench problems died") from error
+        finally:
+            watchdog.cancel()
         if "refused" in answer:
             raise Unfit(str(answer["refused"]))
         return answer["ok"]

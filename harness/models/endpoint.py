@@ -15,6 +15,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
 from typing import Any, ClassVar, Final
 from urllib.parse import urlsplit
 
@@ -299,11 +300,15 @@ def _retried(endpoint: Endpoint) -> str:
 
 
 def long_wait_s(headers: Mapping[str, str]) -> float | None:
-    """The seconds in `retry-after`, if they are more than LONGEST_WAIT_S."""
+    """The wait that `retry-after` gives, in seconds or as a date, if it is more than LONGEST_WAIT_S."""
+    value = headers.get("retry-after", "")
     try:
-        wait_s = float(headers.get("retry-after", ""))
+        wait_s = float(value)
     except ValueError:
-        return None
+        try:
+            wait_s = parsedate_to_datetime(value).timestamp() - time.time()
+        except ValueError:
+            return None
     return wait_s if wait_s > LONGEST_WAIT_S else None
 
 

@@ -100,8 +100,11 @@ def derive(
 
 def _check_path(path: str) -> None:
     reason = unsafe_path(path)
-    if reason is None and path == FILE:
+    plain = PurePosixPath(path).as_posix()
+    if reason is None and plain == FILE:
         reason = "is written by itself"
+    if reason is None and plain != path:
+        reason = "is no plain path of a file"
     if reason is not None:
         raise UsageError(f"the path {path!r} in a skill {reason}")
 

@@ -156,7 +156,7 @@ class GenerationRequest:
         """
         old, out = self.old, self.output
         if old is not None:
-            out = self._beside(old)
+            out = self._beside(old, folder)
         if out is None:
             return Path("skills")
         if old is None and out.name != slug(out.name):
@@ -165,7 +165,7 @@ class GenerationRequest:
             raise UsageError(f"{out} exists already: use --force to replace it, or another -o")
         return out.parent
 
-    def _beside(self, old: Path) -> Path:
+    def _beside(self, old: Path, folder: Path) -> Path:
         """Where the new version of an old skill goes."""
         name = read_skill(old).name
         if name != slug(name):
@@ -177,4 +177,6 @@ class GenerationRequest:
             raise UsageError(
                 f"{out} is the skill that --from names, and is not changed: name another place with -o"
             )
+        if folder.resolve().is_relative_to(old.resolve()):
+            raise UsageError(f"{folder} lies in the skill that --from names: use another --runs-dir")
         return out

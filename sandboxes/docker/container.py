@@ -62,8 +62,15 @@ class ControlSocket:
             self.folder = Path(tempfile.mkdtemp(prefix=owned_prefix("channel")))
         except OSError as error:
             raise SandboxError(f"no folder for a container's channel: {error}; is the disk full?") from error
-        self.folder.chmod(0o711)
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            self._listen()
+        except OSError as error:
+            self.close()
+            raise SandboxError(f"no socket for a container's channel in {self.folder}: {error}") from error
+
+    def _listen(self) -> None:
+        self.folder.chmod(0o711)
         directory = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             # A socket's path has at most 107 characters; that of a temporary folder may have more.
@@ -72,7 +79,7 @@ class ControlSocket:
             os.close(directory)
         socket_file = self.folder / "socket"
         socket_file.chmod(0o600)
-        os.chown(socket_file, uid, -1)
+        os.chown(socket_file, self._uid, -1)
         self._listener.listen(1)
 
     def accept(self, timeout_s: float) -> tuple[socket.socket, int] | None:
@@ -296,5 +303,5 @@ class Container:
 
 
 def _status(pid: int) -> dict[str, str]:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    lines = Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines()
     return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}

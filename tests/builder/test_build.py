@@ -191,14 +191,15 @@ def test_a_starved_build_is_ours_and_a_slow_one_is_not(toolchain, tmp_path):
 def test_the_control_sees_every_folder_of_the_toolchain(toolchain, tmp_path):
     """It asks for a header of each, and contains nothing of the project."""
     assert toolchain.torch_root is not None
-    for header in ("torch/all.h", "odd name/x.h"):
-        (toolchain.torch_root / "include" / header).parent.mkdir(parents=True)
+    for header in ("torch/all.h", "torch/late.h", "c10/x.h", "odd name/x.h"):
+        (toolchain.torch_root / "include" / header).parent.mkdir(parents=True, exist_ok=True)
         (toolchain.torch_root / "include" / header).touch()
     sandbox = FakeSandbox(exit_facts("nonzero", COMPILE_ERROR, 1))
     run(sandbox, toolchain, tmp_path)
     control = sandbox.inputs[-1]
     text = control[f"{TREE}/source/liftbench_control.cpp"]
-    assert [t for t in text.splitlines() if t.startswith("#if")] == ["#if !__has_include(<torch/all.h>)"]
+    asked = [line for line in text.splitlines() if line.startswith("#if")]
+    assert asked == [f"#if !__has_include(<{header}>)" for header in ("c10/x.h", "torch/all.h")]
     assert not any(
         "fill" in name or "fill" in contents for name, contents in control.items() if "nvcc" not in name
     )
@@ -212,6 +213,8 @@ def test_the_control_sees_every_folder_of_the_toolchain(toolchain, tmp_path):
         ("cpu", "fatal error: cublas_v2.h: No such file or directory", Cause.COMPILE_ERROR),
         ("cuda", "error: 'cublasSgemm' was not declared", Cause.NO_TOOLCHAIN),
         ("cuda", "error: 'cusparseCreate' was not declared", Cause.COMPILE_ERROR),
+        ("cpu", f"fatal error: {'A' * 300}.h: No such file or directory", Cause.COMPILE_ERROR),
+        ("cuda", f"fatal error: {'A' * 300}.h: No such file or directory", Cause.COMPILE_ERROR),
     ],
 )
 def test_a_poor_toolkit_is_not_the_students_fault(target, error, cause, toolchain, tmp_path):

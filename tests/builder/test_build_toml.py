@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from harness.builder.build_toml import read_build_toml
-from harness.builder.schema import BuildToml, CudaKernel, key_lines, version_parts
+from harness.builder.schema import BuildToml, CudaKernel, NoToml, key_lines, toml_fields, version_parts
 from harness.outcome import Cause
 from harness.records import Finding
 from tests.fakes.projects import BUILD_TOML
@@ -135,6 +135,12 @@ def test_files_that_no_parser_is_asked_about(data, part):
     """Not text, or far above every published file."""
     finding = read_build_toml(data)
     assert isinstance(finding, Finding) and part in finding.message
+
+
+def test_an_integer_that_python_does_not_print_is_no_toml():
+    """tomllib reads long hexadecimal integers, and every message about one would raise."""
+    with pytest.raises(NoToml, match="1,000 digits"):
+        toml_fields(f"[general]\nversion = 0x{'f' * 6000}\n")
 
 
 def test_lines_are_found_by_path():

@@ -9,7 +9,7 @@ import pytest
 from harness.builder.allowed_flags import screen
 from harness.builder.build import RECIPE
 from harness.builder.commands import compile_argv, library_path, link_argv, ninja_file
-from harness.builder.units import Unit, Units, for_h100, gencode
+from harness.builder.units import Unit, Units, gencode, loose_intersection, supported
 from harness.records import digest_of
 from tests.fakes.projects import fake_toolchain, planned, project
 
@@ -235,7 +235,14 @@ def test_messages_say_why():
 )
 def test_what_serves_an_h100(kernel, expected):
     """As kernel-builder's loose intersection with 9.0."""
-    assert list(for_h100(kernel)) == expected
+    assert list(loose_intersection(kernel, ("9.0",))) == expected
+
+
+def test_capabilities_that_nvcc_does_not_know_are_left_out():
+    """Of a kernel for other devices; the highest at or below each target of the same major version."""
+    assert loose_intersection(("8.0", "12.0"), supported((12, 6))) == ("8.0",)
+    assert loose_intersection(("8.0", "12.0"), supported((13, 0))) == ("8.0", "12.0")
+    assert loose_intersection(("3.5", "5.0"), supported((13, 0))) == ()
 
 
 def test_gencode_flags():

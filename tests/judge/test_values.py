@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 
 from harness.judge.problem import Problem
-from harness.judge.values import INTEGERS, changes, make
+from harness.judge.values import INTEGERS, changes, make, unfit
 from harness.records.task import PROMISED, Values
 from harness.suite.catalogue import LoadedTask
 from tests.fakes.overlays import throw_away_task
@@ -33,6 +33,16 @@ def test_nothing_unpromised_is_made(kind: str, dtype: str) -> None:
     wide = x.double()
     assert wide.isfinite().all()
     assert not ((wide != 0) & (wide.abs() < torch.finfo(x.dtype).smallest_normal)).any()
+
+
+def test_a_truth_that_no_answer_can_hold_is_not_judged() -> None:
+    """Infinities and what the output's dtype cannot hold; booleans always fit."""
+    problem = problem_of("scale", "float16")
+    assert unfit(problem, (torch.tensor([1.0]),)) is None
+    assert "float16 cannot hold" in str(unfit(problem, (torch.tensor([1e6]),)))
+    assert unfit(problem, (torch.tensor([float("nan")]),)) is not None
+    operands = tuple(one.model_copy(update={"dtype": "bool"}) for one in problem.task.operands)
+    assert unfit(problem_of("scale", operands=operands), (torch.tensor([True]),)) is None
 
 
 @pytest.mark.parametrize("kind", ["sorted", "reversed", "ties", "constant"])

@@ -12,6 +12,7 @@ import pytest
 
 pytest.importorskip("torch", reason="needs torch (pip install torch)")
 
+from harness.errors import HarnessBug
 from harness.kernelbench.isolation import Isolation
 from harness.kernelbench.problems import Unfit
 from tests.fakes.kernelbench import problem
@@ -29,13 +30,28 @@ def isolation() -> Iterator[Isolation]:
         made.close()
 
 
+def _fine(folder: Path) -> Path:
+    (folder / "2_fine.py").write_text(problem("return x + 1"))
+    return folder / "2_fine.py"
+
+
 def test_a_file_that_hangs_is_killed(isolation: Isolation, tmp_path: Path) -> None:
     """At its deadline; the next file is inspected as if nothing had happened."""
     (tmp_path / "1_hangs.py").write_text("while True:\n    pass\n")
-    (tmp_path / "2_fine.py").write_text(problem("return x + 1"))
     with pytest.raises(Unfit, match="took longer than 2 s"):
         isolation.ask("inspect", wall_s=2.0, path=str(tmp_path / "1_hangs.py"))
-    assert isolation.ask("inspect", path=str(tmp_path / "2_fine.py"))["kind"] == "elementwise"
+    assert isolation.ask("inspect", path=str(_fine(tmp_path)))["kind"] == "elementwise"
+
+
+def test_a_file_that_stops_the_server_is_no_hang(
+    isolation: Isolation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server is killed some time after the deadline."""
+    monkeypatch.setattr("harness.kernelbench.isolation._GRACE_S", 1.0)
+    (tmp_path / "1_stops.py").write_text("import os, signal\nos.kill(os.getppid(), signal.SIGSTOP)\n")
+    isolation.ask("inspect", path=str(_fine(tmp_path)))  # the server is up
+    with pytest.raises(HarnessBug, match="died"):
+        isolation.ask("inspect", wall_s=1.0, path=str(tmp_path / "1_stops.py"))
 
 
 def test_a_file_sees_no_keys(isolation: Isolation, tmp_path: Path) -> None:

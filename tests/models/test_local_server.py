@@ -6,8 +6,10 @@ import json
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler
 
 import pytest
@@ -136,6 +138,10 @@ def test_a_wait_of_more_than_two_minutes_is_told_at_once(scripted: Scripted, ask
     with pytest.raises(ProviderError, match=r"\(429\): slow down, to be tried again in 121 s\. Wait"):
         scripted.complete(ask())
     assert scripted.asked == 1
+    scripted.actions.append(scripted.refuses(503, "closed", formatdate(time.time() + 86_400, usegmt=True)))
+    with pytest.raises(ProviderError, match=r"to be tried again in 8\d{4} s"):
+        scripted.complete(ask())
+    assert scripted.asked == 2
 
 
 def test_a_reset_in_the_middle_is_a_provider_failure(scripted: Scripted, ask: Ask) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from sandboxes.orphans import remove_orphans
-from sandboxes.reaper import Reaper
+from sandboxes.reaper import Reaper, stat_of
 from tests.fakes.processes import children, processes_naming
 from tests.sandboxes.behaviours import gone, token
 
@@ -125,3 +125,17 @@ def test_containers_end_with_the_harness(tmp_path: Path) -> None:
             os.waitpid(pid, 0)
     assert asked == [b"DELETE /containers/running?force=1&v=1 HTTP/1.0"] * 2
     assert not folder.exists()
+
+
+def test_a_process_whose_name_is_no_text_is_seen() -> None:
+    """A job chooses its name: any bytes."""
+    program = (
+        "import ctypes; ctypes.CDLL(None).prctl(15, b'\\xff\\xfe)', 0, 0, 0); print(1, flush=True); input()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert stat_of(process.pid)[1] == str(os.getpid())
+        process.kill()

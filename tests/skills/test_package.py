@@ -85,6 +85,8 @@ def test_a_draft_becomes_a_valid_skill(tmp_path: Path) -> None:
         ({"description": "x" * 1025}, "1025 characters"),
         ({"files": {"../x": b""}}, "leaves"),
         ({"files": {"SKILL.md": b""}}, "written by itself"),
+        ({"files": {"./SKILL.md": b""}}, "written by itself"),
+        ({"files": {"a/./b": b""}}, "no plain path"),
         ({"files": {"a": b"", "a/b": b""}}, "cannot be written"),
     ],
 )
@@ -207,6 +209,7 @@ def test_files_are_changed_added_and_removed(old: Path, tmp_path: Path) -> None:
     [
         ({"../x": ""}, [], "leaves"),
         ({"SKILL.md": ""}, [], "written by itself"),
+        ({}, ["./SKILL.md"], "written by itself"),
         ({"LICENSE": "x"}, [], "symbolic link"),
         ({}, ["none.md"], "cannot be removed"),
         ({"references": "x"}, [], "cannot be written"),
