@@ -274,8 +274,9 @@ def load_failure(message: str, files: Mapping[str, str]) -> tuple[Diagnostic, ..
     """What a failed import says about the binding; empty if it is about something else."""
     undefined = _UNDEFINED.search(message)
     if undefined is not None:
-        name = last_part(undefined[1].partition("<")[0]) or undefined[1]
-        text = f"{undefined[0]} ({name}): declared, but no compiled file defines it so"
+        symbol = undefined[1].rstrip(":")
+        name = last_part(symbol.partition("<")[0]) or symbol
+        text = f"undefined symbol: {symbol} ({name}): declared, but no compiled file defines it so"
         return (_diagnostic("binding_mismatch", text, files, *_declaration(name, files)),)
     if _SCHEMA.search(message) is None:
         return ()

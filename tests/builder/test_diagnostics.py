@@ -334,7 +334,11 @@ def test_a_failed_import_points_at_the_binding():
     (one,) = load_failure("ImportError: x.so: undefined symbol: _Z11fill_floatsPflf", FILES)
     assert (one.kind, one.file, one.line) == ("binding_mismatch", "torch-ext/torch_binding.cpp", 8)
     assert "(fill_floats)" in one.message
-    for written in ("demo::fill_floats(float*, long)", "demo::fill_floats<float>(float*)", "fill_floats"):
+    for written in (
+        "demo::fill_floats(float*, long)",
+        "demo::fill_floats<float>(float*)",
+        "fill_floats: called as x",
+    ):
         (same,) = load_failure(f"undefined symbol: {written}", FILES)
         assert (same.file, same.line) == (one.file, one.line), written
     (two,) = load_failure(MISMATCH, FILES)

@@ -109,7 +109,7 @@ class FakeSandbox(NothingAhead):
         self.jobs.append(job)
         self.inputs.append(
             {
-                f"{name}/{path.relative_to(source)}": path.read_text()
+                f"{name}/{path.relative_to(source)}": path.read_text(errors="replace")
                 for name, source in job.inputs.items()
                 for path in sorted(source.rglob("*"))
                 if path.is_file()
