@@ -96,7 +96,9 @@ def _imported(
 def _finding(facts: ExitFacts) -> Finding:
     limit = limit_finding(facts)
     if limit is not None:
-        return Finding(cause=limit.cause, message=f"importing it, which compiles inline: {limit.message}")
+        late = ", took too long" if limit.cause is Cause.BUILD_TIMEOUT else ""
+        what = f"importing it, which compiles inline{late}: {limit.message}"
+        return Finding(cause=limit.cause, message=what)
     said = _errors(facts.output)[:_SAID_CHARS]
     return Finding(cause=Cause.COMPILE_ERROR, message=f"compiled inline: {said}")
 
