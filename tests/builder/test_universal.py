@@ -155,7 +155,7 @@ def test_a_torch_without_cuda_is_not_the_projects_fault(real: Toolchain) -> None
             Cause.COMPILE_ERROR,
             "compiled inline: x/main.cpp:3:1: error: expected ';'\n    3 | }",
         ),
-        ("wall_timeout", "", Cause.BUILD_TIMEOUT, "inline: the build was stopped after"),
+        ("wall_timeout", "", Cause.BUILD_TIMEOUT, "took too long: the build was stopped after"),
         ("oom", "", Cause.BUILD_LIMIT, "memory limit"),
     ],
 )
