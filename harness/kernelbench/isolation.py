@@ -71,6 +71,8 @@ class Isolation:
             process.stdin.flush()
             answer: dict[str, Any] = json.loads(process.stdout.readline())
         except (OSError, ValueError) as error:
+            process.kill()
+            self.close()
             raise HarnessBug("the server process that executes KernelBench problems died") from error
         finally:
             watchdog.cancel()
@@ -85,6 +87,7 @@ class Isolation:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.communicate()
+            self._process = None  # the next request starts another
 
 
 def in_parallel(items: Sequence[Item], work: Callable[[Item, Isolation], Answer]) -> list[Answer]:
