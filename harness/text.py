@@ -80,9 +80,9 @@ def message_of(text: str) -> str:
     return shorten(clean(text).strip(), MESSAGE_CHARS)
 
 
-def first_line(text: str) -> str:
-    """The first line that is not blank, cleaned and shortened."""
-    return next((shorten(line.strip(), LINE_CHARS) for line in clean(text).splitlines() if line.strip()), "")
+def first_line(text: str, limit: int = LINE_CHARS) -> str:
+    """The first line that is not blank, cleaned and shortened to `limit` characters."""
+    return next((shorten(line.strip(), limit) for line in clean(text).splitlines() if line.strip()), "")
 
 
 def first_error(text: str) -> str:

@@ -1,8 +1,8 @@
 """Kills what a harness has started when the harness dies without cleaning up (kill -9, out of memory).
 
 The kernel kills a job's first process when the harness dies (PR_SET_PDEATHSIG), but not its descendants. So a
-second process of ours reads registrations from a pipe, and cleans up when the pipe closes. Standard library
-only: it runs as a script.
+second process of the harness reads registrations from a pipe, and cleans up when the pipe closes.
+Standard library only: it runs as a script.
 """
 
 from __future__ import annotations

@@ -294,7 +294,7 @@ _PLAIN: Final = re.compile(r"[\w.+/-]+")
 
 
 def control_layout(layout: Layout, toolchain: Toolchain) -> Layout:
-    """A project of ours to build in place of `layout`: a file for g++, and one for nvcc if `layout` has any.
+    """Our own project to build in place of `layout`: a file for g++, and one for nvcc if `layout` has any.
 
     It contains nothing of the project: no sources, names, flags or architectures. It includes a header
     of every folder of the toolchain, so that a folder that the sandbox hides is noticed.

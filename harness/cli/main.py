@@ -250,7 +250,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
             return EXIT_PIPE
         _say(f"liftbench: {broken or error}")
         return EXIT_FAILURE
-    except Exception:  # noqa: BLE001 - the last boundary: a bug of ours, with its traceback
+    except Exception:  # noqa: BLE001 - the last boundary: our own bug, with its traceback
         _say(traceback.format_exc() + "liftbench: this is a bug; please report it with the lines above")
         return EXIT_FAILURE
 

@@ -88,7 +88,7 @@ class EvalProgress:
             self._finished += 1
             self._verdicts[str(trial.verdict)] += 1
             self._show()
-            # No wrapping of ours: a file keeps one line per trial, a terminal breaks what is too long.
+            # Not wrapped here: a file keeps one line per trial, a terminal breaks what is too long.
             self._console.print(Text(self._line(trial)), soft_wrap=True)
 
     def _line(self, trial: TrialRecord) -> str:

@@ -89,7 +89,7 @@ class Sampler:
 
     def plan(self, client: WorkerClient, *, trusted: bool) -> None:
         """Announce the problem. Raises Failed. On the host, memory for all sets stays mapped in the worker,
-        which is frozen while inputs are written. Workers of ours share theirs; a student's process has its
+        which is frozen while inputs are written. Our own workers share theirs; a student's process has its
         own."""
         memory = None
         if self.transport.stops_with_process:
@@ -164,7 +164,7 @@ class Sampler:
         return InputSets([values.make(self.problem, kind) for kind in kinds], kinds, scored=False)
 
     def again(self, visit: Visit, pace_us: float) -> Visit:
-        """The same inputs for a worker of ours: no more sets than fit its pace, and no probes."""
+        """The same inputs for one of our own workers: no more sets than fit its pace, and no probes."""
         most = self._max_batch(pace_us)
         return [InputSets(one.inputs[:most], one.kinds[:most]) for one in visit if one.scored]
 

@@ -25,7 +25,7 @@ from harness.records import (
     TimingResult,
     WorkloadCheck,
 )
-from harness.text import clean, estimate_tokens, shorten
+from harness.text import clean, estimate_tokens, first_line, shorten
 
 LINE_CHARS: Final = 400
 _MARK: Final = "> "
@@ -295,8 +295,7 @@ def without_numbers(trace: str) -> str:
 
 def one_line(text: str) -> str:
     """The first line of untrusted text, cleaned and shortened, for use within a line of feedback."""
-    lines = [line.strip() for line in clean(text).splitlines() if line.strip()]
-    return shorten(lines[0], LINE_CHARS) if lines else ""
+    return first_line(text, LINE_CHARS)
 
 
 def quotation(parts: Iterable[str], tokens: int) -> str:

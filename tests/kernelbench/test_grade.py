@@ -16,26 +16,16 @@ from harness.outcome import Cause, Verdict
 from harness.records import KernelBenchScore, Project, ProjectFile
 from harness.records.grade import SCALED
 from harness.report.evidence import evidence_lines
+from tests.fakes.universal import BUILD_TOML
 
 Judged = dict[str, tuple[Converted, Admission]]
-
-BUILD_TOML = """\
-[general]
-name = "{name}"
-version = 1
-edition = 5
-license = "Apache-2.0"
-backends = ["cpu", "cuda"]
-
-[torch-noarch]
-"""
 
 
 def python_project(name: str, signature: str, body: str) -> Project:
     """A project in Python for the problem of that name."""
     package = f"torch-ext/{name.replace('-', '_')}/__init__.py"
     text = f"import torch\n\n\ndef forward({signature}):\n    {body}\n"
-    files = {"build.toml": BUILD_TOML.format(name=name), package: text}
+    files = {"build.toml": BUILD_TOML.replace("scale", name), package: text}
     return Project(files=tuple(ProjectFile(path=path, text=files[path]) for path in sorted(files)))
 
 
